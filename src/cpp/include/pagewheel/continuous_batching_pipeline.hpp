@@ -1,0 +1,86 @@
+// Many requests in one batch, token by token.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "openvino/core/any.hpp"
+#include "pagewheel/generation_config.hpp"
+#include "pagewheel/generation_handle.hpp"
+#include "pagewheel/results.hpp"
+#include "pagewheel/scheduler_config.hpp"
+#include "pagewheel/streamer.hpp"
+#include "pagewheel/tokenizer.hpp"
+#include "pagewheel/visibility.hpp"
+
+namespace pagewheel {
+
+/// State of the pipeline after the latest step.
+struct PipelineMetrics {
+    size_t requests = 0;            ///< running and waiting
+    size_t scheduled_requests = 0;  ///< sequences of the latest step
+    float cache_usage = 0.0f;       ///< percent of the blocks in use
+    float max_cache_usage = 0.0f;
+    float avg_cache_usage = 0.0f;  ///< over the last 1000 steps
+    size_t kv_cache_size_in_bytes = 0;
+    size_t cache_size_in_bytes = 0;  ///< the same: there is no other cache
+    size_t preemptions = 0;          ///< sequences dropped from the cache to be recomputed, so far
+};
+
+/// Continuous batching over a paged KV cache.
+///
+/// add_request(), has_non_finished_requests() and the handles may be used from any thread; step() and
+/// generate() are called from one thread at a time.
+class PAGEWHEEL_API ContinuousBatchingPipeline {
+public:
+    /// `model_folder` holds openvino_model.xml and the tokenizer; `properties` are OpenVINO's for the
+    /// device (e.g. {"INFERENCE_PRECISION_HINT", "f32"}, {"KV_CACHE_PRECISION", "f32"}).
+    /// Throws std::invalid_argument for a missing file, an unknown device or property.
+    ContinuousBatchingPipeline(const std::filesystem::path& model_folder,
+                               const SchedulerConfig& scheduler_config,
+                               const std::string& device = "CPU", const ov::AnyMap& properties = {});
+    ContinuousBatchingPipeline(const std::filesystem::path& model_folder, const Tokenizer& tokenizer,
+                               const SchedulerConfig& scheduler_config,
+                               const std::string& device = "CPU", const ov::AnyMap& properties = {});
+
+    Tokenizer get_tokenizer() const;
+    GenerationConfig get_config() const;  ///< The model's defaults.
+    PipelineMetrics get_metrics() const;
+
+    /// Queues a request. Throws std::invalid_argument for an empty prompt, one that does not fit the
+    /// context or the cache, ids outside the vocabulary, a request_id in use, or a bad config.
+    std::shared_ptr<GenerationHandle> add_request(uint64_t request_id, const std::vector<int64_t>& prompt,
+                                                  const GenerationConfig& config);
+    /// Encodes `prompt` as it is, without a chat template.
+    std::shared_ptr<GenerationHandle> add_request(uint64_t request_id, const std::string& prompt,
+                                                  const GenerationConfig& config);
+    /// Computes one batch: every running sequence's next token, and chunks of prompts.
+    void step();
+    bool has_non_finished_requests() const;
+
+    /// One config for all prompts or one each. A streamer takes a single prompt and sequence. If
+    /// anything throws, the call's requests are cancelled and the exception passes.
+    std::vector<EncodedGenerationResult> generate(const std::vector<std::vector<int64_t>>& prompts,
+                                                  const std::vector<GenerationConfig>& configs,
+                                                  const StreamerVariant& streamer = {});
+    std::vector<GenerationResult> generate(const std::vector<std::string>& prompts,
+                                           const std::vector<GenerationConfig>& configs,
+                                           const StreamerVariant& streamer = {});
+    std::vector<GenerationResult> generate(const std::vector<ChatHistory>& histories,
+                                           const std::vector<GenerationConfig>& configs,
+                                           const StreamerVariant& streamer = {});
+
+    /// Called by generate() after every step, on its thread; what it throws cancels the call. Python
+    /// uses it for Ctrl-C.
+    void set_step_hook(std::function<void()> hook);
+
+    class Impl;  // internal: pipelines/continuous_batching_impl.hpp
+private:
+    std::shared_ptr<Impl> m_impl;
+};
+
+}  // namespace pagewheel

@@ -1,0 +1,58 @@
+// The caller's end of one request.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "pagewheel/perf_metrics.hpp"
+#include "pagewheel/visibility.hpp"
+
+namespace pagewheel {
+
+enum class GenerationStatus {
+    RUNNING = 0,
+    FINISHED = 1,  ///< by a stop condition or a length
+    IGNORED = 2,   ///< kept for compatibility: pagewheel refuses what cannot fit with an exception
+    CANCEL = 3,    ///< by cancel()
+    STOP = 4,      ///< by stop()
+};
+
+enum class GenerationFinishReason { NONE = 0, STOP = 1, LENGTH = 2 };
+
+struct GenerationOutput {
+    std::vector<int64_t> generated_ids;
+    std::vector<float> generated_log_probs;  ///< as long as generated_ids; 0 unless logprobs was asked
+    float score = 0.0f;                      ///< sum of log-probabilities; 0 unless logprobs was asked
+    GenerationFinishReason finish_reason = GenerationFinishReason::NONE;
+};
+/// By index of the sequence within its request, 0 .. num_return_sequences - 1.
+using GenerationOutputs = std::map<uint64_t, GenerationOutput>;
+
+/// Reads what one request generates; its methods may be called from any thread while another steps.
+/// The request goes on if the handle is dropped.
+class PAGEWHEEL_API GenerationHandle {
+public:
+    struct State;  // internal: runtime/request.hpp
+    explicit GenerationHandle(std::shared_ptr<State> state);
+
+    GenerationStatus get_status() const;
+    /// New tokens wait to be read.
+    bool can_read() const;
+    /// Tokens generated since the last read; empty if none.
+    GenerationOutputs read();
+    /// Everything generated so far, in the order of the sequences.
+    std::vector<GenerationOutput> read_all() const;
+    /// End at the next step and keep what there is.
+    void stop();
+    /// End at the next step; the cache's blocks are freed then.
+    void cancel();
+    PerfMetrics get_perf_metrics() const;
+
+private:
+    std::shared_ptr<State> m_state;
+};
+
+}  // namespace pagewheel

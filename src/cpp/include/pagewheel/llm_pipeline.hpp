@@ -1,0 +1,58 @@
+// One call from text to text.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "openvino/core/any.hpp"
+#include "openvino/runtime/tensor.hpp"
+#include "pagewheel/continuous_batching_pipeline.hpp"
+
+namespace pagewheel {
+
+using StringInputs = std::variant<std::string, std::vector<std::string>, ChatHistory>;
+/// i64 [tokens] or [batch, tokens], or such a batch with a mask that leaves padding out.
+using EncodedInputs = std::variant<ov::Tensor, TokenizedInputs>;
+
+/// Generation for one caller; the same engine as ContinuousBatchingPipeline.
+class PAGEWHEEL_API LLMPipeline {
+public:
+    /// As ContinuousBatchingPipeline's.
+    explicit LLMPipeline(const std::filesystem::path& model_folder, const std::string& device = "CPU",
+                         const ov::AnyMap& properties = {}, const SchedulerConfig& scheduler_config = {});
+    LLMPipeline(const std::filesystem::path& model_folder, const Tokenizer& tokenizer,
+                const std::string& device = "CPU", const ov::AnyMap& properties = {},
+                const SchedulerConfig& scheduler_config = {});
+
+    /// Without a config, the model's own (get_generation_config()). A string is put into the model's
+    /// chat template as a user message, if there is one and apply_chat_template is not switched off.
+    DecodedResults generate(const StringInputs& inputs,
+                            const std::optional<GenerationConfig>& config = std::nullopt,
+                            const StreamerVariant& streamer = {});
+    EncodedResults generate(const EncodedInputs& inputs,
+                            const std::optional<GenerationConfig>& config = std::nullopt,
+                            const StreamerVariant& streamer = {});
+
+    /// Between start_chat() and finish_chat(), strings are turns of one conversation, and answers are
+    /// remembered. A turn that fails or is cancelled is forgotten.
+    void start_chat(const std::string& system_message = {});
+    void finish_chat();
+
+    Tokenizer get_tokenizer() const;
+    GenerationConfig get_generation_config() const;
+    void set_generation_config(const GenerationConfig& config);
+    PipelineMetrics get_metrics() const;
+    void set_step_hook(std::function<void()> hook);  ///< As ContinuousBatchingPipeline's.
+
+private:
+    ContinuousBatchingPipeline m_pipeline;
+    GenerationConfig m_config;
+    std::optional<ChatHistory> m_chat;
+};
+
+}  // namespace pagewheel

@@ -1,0 +1,11 @@
+// Everything a program needs.
+#pragma once
+
+#include "pagewheel/chat_history.hpp"
+#include "pagewheel/continuous_batching_pipeline.hpp"
+#include "pagewheel/generation_config.hpp"
+#include "pagewheel/llm_pipeline.hpp"
+#include "pagewheel/results.hpp"
+#include "pagewheel/scheduler_config.hpp"
+#include "pagewheel/streamer.hpp"
+#include "pagewheel/tokenizer.hpp"

@@ -1,0 +1,57 @@
+// Time measured during a generate() call.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "pagewheel/visibility.hpp"
+
+namespace pagewheel {
+
+struct MeanStdPair {
+    float mean = -1.0f;  ///< -1 where nothing was measured
+    float std = -1.0f;
+};
+
+/// Samples in microseconds, before any statistics.
+struct RawPerfMetrics {
+    std::vector<float> generate_durations;
+    std::vector<float> tokenization_durations;
+    std::vector<float> detokenization_durations;
+    std::vector<float> chat_template_durations;
+    std::vector<float> m_times_to_first_token;  ///< per request
+    std::vector<double> m_new_token_times;      ///< time stamps, steady clock
+    std::vector<float> token_infer_durations;   ///< per step, model inference
+    std::vector<size_t> m_batch_sizes;          ///< tokens generated per step
+    std::vector<float> m_durations;             ///< per step after a request's first token: time per token
+    std::vector<float> inference_durations;     ///< per generate() call
+    std::vector<float> sampling_durations;      ///< per step
+};
+
+/// Statistics in milliseconds (throughput: tokens per second). Sums (operator+) join samples.
+class PAGEWHEEL_API PerfMetrics {
+public:
+    RawPerfMetrics raw_metrics;
+    float load_time = 0.0f;  ///< of the pipeline, milliseconds
+    size_t num_generated_tokens = 0;
+    size_t num_input_tokens = 0;
+
+    float get_load_time() const { return load_time; }
+    size_t get_num_generated_tokens() const { return num_generated_tokens; }
+    size_t get_num_input_tokens() const { return num_input_tokens; }
+    MeanStdPair get_ttft() const;  ///< time to first token
+    MeanStdPair get_tpot() const;  ///< time per output token after the first
+    MeanStdPair get_ipot() const;  ///< inference time per output token
+    MeanStdPair get_throughput() const;
+    MeanStdPair get_generate_duration() const;
+    MeanStdPair get_inference_duration() const;
+    MeanStdPair get_tokenization_duration() const;
+    MeanStdPair get_detokenization_duration() const;
+    MeanStdPair get_chat_template_duration() const;
+    MeanStdPair get_sampling_duration() const;
+
+    PerfMetrics& operator+=(const PerfMetrics& other);
+    PerfMetrics operator+(const PerfMetrics& other) const;
+};
+
+}  // namespace pagewheel

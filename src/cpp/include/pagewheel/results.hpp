@@ -1,0 +1,53 @@
+// What generate() returns.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "pagewheel/generation_handle.hpp"
+#include "pagewheel/perf_metrics.hpp"
+#include "pagewheel/visibility.hpp"
+
+namespace pagewheel {
+
+/// Per prompt num_return_sequences elements, prompts in the order they were given.
+struct EncodedResults {
+    std::vector<std::vector<int64_t>> tokens;
+    std::vector<float> scores;
+    std::vector<GenerationFinishReason> finish_reasons;
+    PerfMetrics perf_metrics;
+};
+
+struct DecodedResults {
+    std::vector<std::string> texts;
+    std::vector<float> scores;
+    std::vector<GenerationFinishReason> finish_reasons;
+    PerfMetrics perf_metrics;
+
+    /// The text; of several, each in a line of its own.
+    PAGEWHEEL_API std::string to_string() const;
+};
+PAGEWHEEL_API std::ostream& operator<<(std::ostream& stream, const DecodedResults& results);
+
+/// Results of one request of a ContinuousBatchingPipeline.
+struct EncodedGenerationResult {
+    uint64_t m_request_id = 0;
+    std::vector<std::vector<int64_t>> m_generation_ids;
+    std::vector<float> m_scores;
+    std::vector<GenerationFinishReason> m_finish_reasons;
+    GenerationStatus m_status = GenerationStatus::RUNNING;
+    PerfMetrics perf_metrics;
+};
+
+struct GenerationResult {
+    uint64_t m_request_id = 0;
+    std::vector<std::string> m_generation_ids;
+    std::vector<float> m_scores;
+    std::vector<GenerationFinishReason> m_finish_reasons;
+    GenerationStatus m_status = GenerationStatus::RUNNING;
+    PerfMetrics perf_metrics;
+};
+
+}  // namespace pagewheel

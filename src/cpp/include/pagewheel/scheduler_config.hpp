@@ -1,0 +1,32 @@
+// How requests share one step and one cache.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "pagewheel/visibility.hpp"
+
+namespace pagewheel {
+
+/// Limits of a ContinuousBatchingPipeline; the names are those of openvino_genai.
+struct PAGEWHEEL_API SchedulerConfig {
+    /// Most tokens one step computes: decodes first, then chunks of prompts.
+    size_t max_num_batched_tokens = 512;
+    /// Blocks of the KV cache. 0: derived from cache_size.
+    size_t num_kv_blocks = 0;
+    /// Size of the KV cache in GB (2^30 bytes). 0, with num_kv_blocks 0 too: half of the free memory,
+    /// and no more than max_num_seqs sequences of the model's context can use. On CPU it is address
+    /// space: memory is taken as blocks are first used.
+    size_t cache_size = 0;
+    /// Split prompts that exceed what is left of a step's tokens. If false, a prompt is computed in
+    /// one step, and one longer than max_num_batched_tokens is refused.
+    bool dynamic_split_fuse = true;
+    /// Most sequences in one step.
+    size_t max_num_seqs = 256;
+
+    /// Throws std::invalid_argument that names the parameter, its value and what is allowed.
+    void validate() const;
+    std::string to_string() const;
+};
+
+}  // namespace pagewheel

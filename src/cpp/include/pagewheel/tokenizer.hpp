@@ -1,0 +1,83 @@
+// Text to tokens and back.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "openvino/runtime/tensor.hpp"
+#include "pagewheel/chat_history.hpp"
+#include "pagewheel/visibility.hpp"
+
+namespace pagewheel {
+
+/// A padded batch of token ids.
+struct TokenizedInputs {
+    ov::Tensor input_ids;       ///< i64 [batch, longest]
+    ov::Tensor attention_mask;  ///< i64 [batch, longest]: 1 where a token is, 0 where padding is
+};
+
+struct EncodeOptions {
+    bool add_special_tokens = true;
+    bool pad_to_max_length = false;       ///< Pad to max_length; needs max_length.
+    std::optional<size_t> max_length;     ///< Used with truncation or pad_to_max_length.
+    std::string padding_side = "right";   ///< "left" or "right"
+    bool truncation = false;              ///< Cut to max_length; without it, to the model's context.
+};
+
+/// What a chat template is rendered from; the JSON strings are as in ChatHistory.
+struct ChatTemplateInputs {
+    std::string chat_template;  ///< Jinja source
+    std::string messages_json;
+    std::string tools_json;
+    std::string extra_context_json;
+    std::string bos_token;
+    std::string eos_token;
+    bool add_generation_prompt = true;
+};
+using ChatTemplateRenderer = std::function<std::string(const ChatTemplateInputs&)>;
+
+/// Tokenizer of a model folder (openvino_tokenizer.xml, openvino_detokenizer.xml). Copies share one
+/// implementation; all methods may be called from any thread.
+class PAGEWHEEL_API Tokenizer {
+public:
+    /// Throws std::invalid_argument that names the missing or unreadable file.
+    explicit Tokenizer(const std::filesystem::path& model_folder);
+
+    /// Token ids of `text`, which must be UTF-8.
+    std::vector<int64_t> encode(const std::string& text, bool add_special_tokens = true) const;
+    TokenizedInputs encode(const std::vector<std::string>& texts, const EncodeOptions& options) const;
+
+    /// Throws std::out_of_range for an id outside the vocabulary.
+    std::string decode(const std::vector<int64_t>& tokens, bool skip_special_tokens = true) const;
+
+    /// The prompt of a conversation. Rendered by the renderer if one is set (Python sets one: Jinja2);
+    /// without one, plain chats are rendered from the pieces that conversion found in the template.
+    /// Throws std::runtime_error if neither can serve, or there is no template.
+    std::string apply_chat_template(const ChatHistory& history, bool add_generation_prompt,
+                                    const std::string& chat_template = {}) const;
+    void set_chat_template_renderer(ChatTemplateRenderer renderer);
+    std::string get_chat_template() const;  ///< Empty if the model has none.
+    std::string get_original_chat_template() const;
+    void set_chat_template(const std::string& chat_template);
+
+    int64_t get_bos_token_id() const;  ///< -1 if the model has none, as for the next two
+    int64_t get_eos_token_id() const;
+    int64_t get_pad_token_id() const;
+    std::string get_bos_token() const;
+    std::string get_eos_token() const;
+    std::string get_pad_token() const;
+
+    /// Bytes of every token by id; a token is not always UTF-8 by itself.
+    std::vector<std::string> get_vocab_vector() const;
+
+    class Impl;  // internal: text/tokenizer_impl.hpp
+private:
+    std::shared_ptr<Impl> m_impl;
+};
+
+}  // namespace pagewheel

@@ -1,0 +1,58 @@
+#include "cache/kv_cache.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "check.hpp"
+#include "openvino/runtime/remote_context.hpp"
+
+namespace pagewheel {
+
+KvCache::KvCache(const CacheGeometry& geometry, size_t num_blocks, const ov::CompiledModel& model,
+                 bool on_cpu)
+    : m_geometry(geometry) {
+    for (const CachePort& port : geometry.ports) {
+        const ov::Shape shape = port.shape(num_blocks);
+        if (on_cpu) {
+            m_memory.emplace_back(port.block_bytes() * num_blocks);
+            m_tensors.emplace_back(port.type, shape, m_memory.back().data());
+        } else {
+            m_tensors.push_back(model.get_context().create_tensor(port.type, shape));
+        }
+    }
+}
+
+void KvCache::bind(ov::InferRequest& request) const {
+    for (size_t i = 0; i < m_tensors.size(); ++i)
+        request.set_input_tensor(m_geometry.ports[i].input_index, m_tensors[i]);
+}
+
+void KvCache::copy_block(BlockId from, BlockId to) {
+    for (size_t i = 0; i < m_tensors.size(); ++i) {
+        if (!m_memory.empty()) {
+            const size_t bytes = m_geometry.ports[i].block_bytes();
+            auto* base = static_cast<char*>(m_memory[i].data());
+            std::memcpy(base + size_t(to) * bytes, base + size_t(from) * bytes, bytes);
+            continue;
+        }
+        const auto block = [&](BlockId id) {
+            ov::Coordinate begin(m_tensors[i].get_shape().size(), 0), end(m_tensors[i].get_shape());
+            begin[0] = size_t(id);
+            end[0] = size_t(id) + 1;
+            return ov::Tensor(m_tensors[i], begin, end);
+        };
+        block(from).copy_to(block(to));
+    }
+}
+
+size_t choose_num_blocks(const CacheGeometry& geometry, size_t wanted_blocks, size_t wanted_bytes,
+                         size_t useful_blocks) {
+    if (wanted_blocks != 0) return wanted_blocks;
+    const size_t bytes = wanted_bytes != 0 ? wanted_bytes : available_memory() / 2;
+    const size_t fitting = bytes / geometry.block_bytes;
+    check_argument(fitting > 0, "the KV cache gets ", bytes, " bytes; one block of ",
+                   geometry.block_size, " tokens needs ", geometry.block_bytes);
+    return wanted_bytes != 0 ? fitting : std::min(fitting, useful_blocks);
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,36 @@
+// The memory behind the blocks.
+#pragma once
+
+#include <vector>
+
+#include "cache/block_pool.hpp"
+#include "cache/reserved_memory.hpp"
+#include "model/cache_geometry.hpp"
+#include "openvino/runtime/infer_request.hpp"
+
+namespace pagewheel {
+
+/// One tensor per cache input. On CPU address space, so that blocks cost memory from their first use
+/// on; on other devices the plugin's own tensors (no such device has run this yet).
+class KvCache {
+public:
+    KvCache(const CacheGeometry& geometry, size_t num_blocks, const ov::CompiledModel& model,
+            bool on_cpu);
+
+    /// Sets the tensors as inputs; once, they never move.
+    void bind(ov::InferRequest& request) const;
+    /// Copies all layers of one block.
+    void copy_block(BlockId from, BlockId to);
+
+private:
+    CacheGeometry m_geometry;
+    std::vector<ReservedMemory> m_memory;  // by port; empty where the plugin allocates
+    std::vector<ov::Tensor> m_tensors;     // by port
+};
+
+/// Blocks to reserve. `wanted_blocks` if not 0; else as many as fit `wanted_bytes` if not 0; else as
+/// many as fit half of the free memory, and no more than `useful_blocks`.
+size_t choose_num_blocks(const CacheGeometry& geometry, size_t wanted_blocks, size_t wanted_bytes,
+                         size_t useful_blocks);
+
+}  // namespace pagewheel

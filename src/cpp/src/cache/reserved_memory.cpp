@@ -1,0 +1,57 @@
+#include "cache/reserved_memory.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "check.hpp"
+
+namespace pagewheel {
+
+ReservedMemory::ReservedMemory(size_t bytes) : m_bytes(bytes) {
+    if (bytes == 0) return;
+    m_data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                  -1, 0);
+    if (m_data == MAP_FAILED) {
+        m_data = nullptr;
+        throw std::runtime_error(
+            concat("cannot reserve ", bytes, " bytes of address space: ", std::strerror(errno)));
+    }
+}
+
+ReservedMemory::ReservedMemory(ReservedMemory&& other) noexcept
+    : m_data(std::exchange(other.m_data, nullptr)), m_bytes(std::exchange(other.m_bytes, 0)) {}
+
+ReservedMemory& ReservedMemory::operator=(ReservedMemory&& other) noexcept {
+    std::swap(m_data, other.m_data);
+    std::swap(m_bytes, other.m_bytes);
+    return *this;
+}
+
+ReservedMemory::~ReservedMemory() {
+    if (m_data) munmap(m_data, m_bytes);
+}
+
+size_t available_memory() {
+    size_t available = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE));
+    std::ifstream meminfo("/proc/meminfo");
+    for (std::string key, unit; meminfo >> key;) {
+        size_t kilobytes = 0;
+        if (key == "MemAvailable:" && meminfo >> kilobytes) available = kilobytes * 1024;
+        std::getline(meminfo, unit);
+    }
+    // A container's limit, where there is one.
+    size_t limit = 0, used = 0;
+    std::ifstream limit_file("/sys/fs/cgroup/memory.max"), used_file("/sys/fs/cgroup/memory.current");
+    if (limit_file >> limit && used_file >> used && limit > used)
+        available = std::min(available, limit - used);
+    return available;
+}
+
+}  // namespace pagewheel

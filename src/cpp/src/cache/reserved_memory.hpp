@@ -1,0 +1,29 @@
+// Address space that becomes memory page by page.
+#pragma once
+
+#include <cstddef>
+
+namespace pagewheel {
+
+/// A range of zeroed bytes; the system commits memory as it is first written. Move-only.
+class ReservedMemory {
+public:
+    ReservedMemory() = default;
+    /// Throws std::runtime_error if the system refuses.
+    explicit ReservedMemory(size_t bytes);
+    ReservedMemory(ReservedMemory&& other) noexcept;
+    ReservedMemory& operator=(ReservedMemory&& other) noexcept;
+    ~ReservedMemory();
+
+    void* data() const { return m_data; }
+    size_t size() const { return m_bytes; }
+
+private:
+    void* m_data = nullptr;
+    size_t m_bytes = 0;
+};
+
+/// What the system could give to a process now without swapping, in bytes.
+size_t available_memory();
+
+}  // namespace pagewheel

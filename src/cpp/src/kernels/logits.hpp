@@ -1,0 +1,26 @@
+// Arithmetic over one row of logits.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/isa.hpp"
+
+namespace pagewheel::kernels {
+
+/// Index of the largest of x[0, n), the lowest of equals; NaN never wins unless x[0] is all there is.
+/// n > 0.
+size_t argmax(const float* x, size_t n, Isa isa);
+
+/// Sum of exp((x[i] - shift) * scale) over [0, n). Meant for x[i] <= shift and scale > 0: no term
+/// overflows, and terms below exp(-87) count as zero. Relative error below 1e-5.
+double sum_exp(const float* x, size_t n, float shift, float scale, Isa isa);
+
+// The variants, for tests; the two above choose among them.
+size_t argmax_scalar(const float* x, size_t n);
+size_t argmax_avx2(const float* x, size_t n);
+size_t argmax_avx512(const float* x, size_t n);
+double sum_exp_scalar(const float* x, size_t n, float shift, float scale);
+double sum_exp_avx2(const float* x, size_t n, float shift, float scale);
+double sum_exp_avx512(const float* x, size_t n, float shift, float scale);
+
+}  // namespace pagewheel::kernels

@@ -1,0 +1,35 @@
+// Shape of the KV cache, read off a compiled model.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "openvino/core/shape.hpp"
+#include "openvino/core/type/element_type.hpp"
+#include "openvino/runtime/compiled_model.hpp"
+
+namespace pagewheel {
+
+/// One cache input of the model: all blocks of one layer's keys or values.
+struct CachePort {
+    size_t input_index;         ///< of the compiled model
+    ov::element::Type type;
+    ov::Shape block_shape;      ///< without the first dimension, the number of blocks
+
+    size_t block_bytes() const;
+    ov::Shape shape(size_t num_blocks) const;
+};
+
+struct CacheGeometry {
+    std::vector<CachePort> ports;  ///< key_cache.0, value_cache.0, key_cache.1, ...
+    size_t block_size = 0;         ///< tokens of a block
+    size_t block_bytes = 0;        ///< of one block in all layers, keys and values
+
+    size_t blocks_for(size_t tokens) const { return (tokens + block_size - 1) / block_size; }
+};
+
+/// The plugin chose types and layouts when it compiled; nothing here knows the device. Throws
+/// std::runtime_error if the model has no paged cache or its shape is not settled.
+CacheGeometry read_cache_geometry(const ov::CompiledModel& model);
+
+}  // namespace pagewheel

@@ -1,0 +1,70 @@
+// The implementation behind ContinuousBatchingPipeline's handle.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "pagewheel/continuous_batching_pipeline.hpp"
+#include "runtime/engine.hpp"
+
+namespace pagewheel {
+
+/// What generate() made of one prompt, before it becomes tokens or text for the caller.
+struct GeneratedPrompt {
+    std::vector<int64_t> prompt;
+    GenerationConfig config;
+    std::shared_ptr<GenerationHandle::State> state;
+};
+
+class ContinuousBatchingPipeline::Impl {
+public:
+    Impl(const std::filesystem::path& model_folder, const Tokenizer* tokenizer,
+         const SchedulerConfig& scheduler_config, const std::string& device,
+         const ov::AnyMap& properties);
+
+    std::shared_ptr<GenerationHandle> add_request(uint64_t id, const std::vector<int64_t>& prompt,
+                                                  const GenerationConfig& config);
+    std::vector<EncodedGenerationResult> generate(const std::vector<std::vector<int64_t>>& prompts,
+                                                  const std::vector<GenerationConfig>& configs,
+                                                  const StreamerVariant& streamer);
+    /// Encodes, generates and decodes.
+    std::vector<GenerationResult> generate_text(const std::vector<std::string>& prompts,
+                                                bool add_special_tokens,
+                                                const std::vector<GenerationConfig>& configs,
+                                                const StreamerVariant& streamer,
+                                                PerfMetrics metrics);
+
+    Engine& engine() { return *m_engine; }
+    Tokenizer tokenizer;
+    GenerationConfig default_config;
+    std::function<void()> step_hook;
+
+private:
+    struct Loaded;
+    Impl(Loaded&& loaded, const SchedulerConfig& scheduler_config);
+
+    std::vector<GeneratedPrompt> run(const std::vector<std::vector<int64_t>>& prompts,
+                                     const std::vector<GenerationConfig>& configs,
+                                     const StreamerVariant& streamer, PerfMetrics& metrics);
+    /// The config with the model's stop tokens where it names none.
+    GenerationConfig completed(GenerationConfig config) const;
+    std::shared_ptr<StreamerBase> make_streamer(const StreamerVariant& streamer,
+                                                const GenerationConfig& config) const;
+
+    std::unique_ptr<Engine> m_engine;
+    float m_load_time = 0;
+    uint64_t m_next_id = uint64_t(1) << 63;  // of generate(): out of the way of callers' ids
+};
+
+/// Runs `function` and appends its duration in microseconds to `durations`.
+template <class Function>
+auto timed(std::vector<float>& durations, Function&& function) {
+    const auto begin = Clock::now();
+    auto result = function();
+    durations.push_back(microseconds_since(begin));
+    return result;
+}
+
+}  // namespace pagewheel

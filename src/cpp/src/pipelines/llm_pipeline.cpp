@@ -1,0 +1,127 @@
+#include "pagewheel/llm_pipeline.hpp"
+
+#include "check.hpp"
+
+namespace pagewheel {
+namespace {
+
+/// Results of several prompts, one after the other.
+template <class Results, class Result>
+Results join(std::vector<Result>&& results, std::vector<decltype(Result().m_generation_ids)>& outputs) {
+    Results joined;
+    for (Result& result : results) {
+        joined.perf_metrics = result.perf_metrics;
+        joined.scores.insert(joined.scores.end(), result.m_scores.begin(), result.m_scores.end());
+        joined.finish_reasons.insert(joined.finish_reasons.end(), result.m_finish_reasons.begin(),
+                                     result.m_finish_reasons.end());
+        outputs.push_back(std::move(result.m_generation_ids));
+    }
+    return joined;
+}
+
+template <class T>
+std::vector<T> flatten(std::vector<std::vector<T>>&& lists) {
+    std::vector<T> flat;
+    for (auto& list : lists)
+        flat.insert(flat.end(), std::make_move_iterator(list.begin()),
+                    std::make_move_iterator(list.end()));
+    return flat;
+}
+
+DecodedResults joined_texts(std::vector<GenerationResult>&& results) {
+    std::vector<std::vector<std::string>> texts;
+    auto joined = join<DecodedResults>(std::move(results), texts);
+    joined.texts = flatten(std::move(texts));
+    return joined;
+}
+
+/// The rows of a batch without what the mask leaves out.
+std::vector<std::vector<int64_t>> unpadded(const TokenizedInputs& inputs) {
+    const ov::Tensor& ids = inputs.input_ids;
+    check_argument(ids.get_element_type() == ov::element::i64, "input_ids have type ",
+                   ids.get_element_type(), "; expected i64");
+    const ov::Shape shape = ids.get_shape();
+    check_argument(shape.size() == 1 || shape.size() == 2, "input_ids have shape ", shape,
+                   "; expected [tokens] or [batch, tokens]");
+    const bool masked = bool(inputs.attention_mask);
+    if (masked)
+        check_argument(inputs.attention_mask.get_element_type() == ov::element::i64 &&
+                           inputs.attention_mask.get_shape() == shape,
+                       "attention_mask has shape ", inputs.attention_mask.get_shape(), " and type ",
+                       inputs.attention_mask.get_element_type(), "; expected ", shape, " and i64");
+    const size_t width = shape.back(), height = shape.size() == 2 ? shape[0] : 1;
+    std::vector<std::vector<int64_t>> rows(height);
+    for (size_t i = 0; i < height * width; ++i)
+        if (!masked || inputs.attention_mask.data<const int64_t>()[i] != 0)
+            rows[i / width].push_back(ids.data<const int64_t>()[i]);
+    return rows;
+}
+
+}  // namespace
+
+LLMPipeline::LLMPipeline(const std::filesystem::path& model_folder, const std::string& device,
+                         const ov::AnyMap& properties, const SchedulerConfig& scheduler_config)
+    : m_pipeline(model_folder, scheduler_config, device, properties),
+      m_config(m_pipeline.get_config()) {}
+
+LLMPipeline::LLMPipeline(const std::filesystem::path& model_folder, const Tokenizer& tokenizer,
+                         const std::string& device, const ov::AnyMap& properties,
+                         const SchedulerConfig& scheduler_config)
+    : m_pipeline(model_folder, tokenizer, scheduler_config, device, properties),
+      m_config(m_pipeline.get_config()) {}
+
+DecodedResults LLMPipeline::generate(const StringInputs& inputs,
+                                     const std::optional<GenerationConfig>& config,
+                                     const StreamerVariant& streamer) {
+    const std::vector<GenerationConfig> configs{config.value_or(m_config)};
+    if (const auto* history = std::get_if<ChatHistory>(&inputs))
+        return joined_texts(m_pipeline.generate(std::vector{*history}, configs, streamer));
+    if (const auto* prompts = std::get_if<std::vector<std::string>>(&inputs)) {
+        check_argument(!m_chat, "a chat takes one string at a time, got a list of ", prompts->size());
+        return joined_texts(m_pipeline.generate(*prompts, configs, streamer));
+    }
+    const auto& prompt = std::get<std::string>(inputs);
+    if (!m_chat)
+        return joined_texts(m_pipeline.generate(std::vector{prompt}, configs, streamer));
+
+    ChatHistory turn = *m_chat;
+    turn.append("user", prompt);
+    auto results = m_pipeline.generate(std::vector{turn}, configs, streamer);
+    if (results.front().m_status != GenerationStatus::CANCEL) {
+        turn.append("assistant", results.front().m_generation_ids.front());
+        m_chat = std::move(turn);
+    }
+    return joined_texts(std::move(results));
+}
+
+EncodedResults LLMPipeline::generate(const EncodedInputs& inputs,
+                                     const std::optional<GenerationConfig>& config,
+                                     const StreamerVariant& streamer) {
+    const auto* tensor = std::get_if<ov::Tensor>(&inputs);
+    const auto prompts = unpadded(tensor ? TokenizedInputs{*tensor, {}} : std::get<TokenizedInputs>(inputs));
+    std::vector<std::vector<std::vector<int64_t>>> tokens;
+    auto joined = join<EncodedResults>(
+        m_pipeline.generate(prompts, {config.value_or(m_config)}, streamer), tokens);
+    joined.tokens = flatten(std::move(tokens));
+    return joined;
+}
+
+void LLMPipeline::start_chat(const std::string& system_message) {
+    m_chat.emplace();
+    if (!system_message.empty()) m_chat->append("system", system_message);
+}
+
+void LLMPipeline::finish_chat() { m_chat.reset(); }
+
+Tokenizer LLMPipeline::get_tokenizer() const { return m_pipeline.get_tokenizer(); }
+GenerationConfig LLMPipeline::get_generation_config() const { return m_config; }
+void LLMPipeline::set_generation_config(const GenerationConfig& config) {
+    config.validate();
+    m_config = config;
+}
+PipelineMetrics LLMPipeline::get_metrics() const { return m_pipeline.get_metrics(); }
+void LLMPipeline::set_step_hook(std::function<void()> hook) {
+    m_pipeline.set_step_hook(std::move(hook));
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,24 @@
+#include "pagewheel/scheduler_config.hpp"
+
+#include "check.hpp"
+
+namespace pagewheel {
+
+void SchedulerConfig::validate() const {
+    constexpr size_t max_gigabytes = size_t(1) << 20;
+    check_argument(max_num_batched_tokens > 0, "max_num_batched_tokens is 0; allowed: 1 or more");
+    check_argument(max_num_seqs > 0, "max_num_seqs is 0; allowed: 1 or more");
+    check_argument(cache_size <= max_gigabytes, "cache_size is ", cache_size,
+                   " GB; allowed: at most ", max_gigabytes);
+    check_argument(num_kv_blocks <= size_t(1) << 30, "num_kv_blocks is ", num_kv_blocks,
+                   "; allowed: at most 2^30");
+}
+
+std::string SchedulerConfig::to_string() const {
+    return concat("SchedulerConfig { max_num_batched_tokens: ", max_num_batched_tokens,
+                  ", num_kv_blocks: ", num_kv_blocks, ", cache_size: ", cache_size,
+                  ", dynamic_split_fuse: ", dynamic_split_fuse ? "true" : "false",
+                  ", max_num_seqs: ", max_num_seqs, " }");
+}
+
+}  // namespace pagewheel

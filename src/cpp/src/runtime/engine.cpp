@@ -1,0 +1,280 @@
+#include "runtime/engine.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "check.hpp"
+
+namespace pagewheel {
+namespace {
+
+constexpr size_t usage_window = 1000;
+// Where a model does not state its context, the cache is sized for sequences of this many tokens.
+constexpr size_t presumed_context = 8192;
+
+SequenceRecord& record_of(const BatchEntry& entry) {
+    return *static_cast<SequenceRecord*>(entry.sequence->owner);
+}
+
+size_t num_blocks(const CacheGeometry& geometry, const SchedulerConfig& config,
+                  const ModelLimits& limits) {
+    const size_t context = limits.context_length ? limits.context_length : presumed_context;
+    return choose_num_blocks(geometry, config.num_kv_blocks, config.cache_size << 30,
+                             config.max_num_seqs * geometry.blocks_for(context));
+}
+
+}  // namespace
+
+Engine::Engine(std::unique_ptr<ModelRunner> runner, const SchedulerConfig& config,
+               const ModelLimits& limits, IncrementalDetokenizer::Decode decode)
+    : m_runner(std::move(runner)),
+      m_limits(limits),
+      m_scheduler(config, num_blocks(m_runner->geometry(), config, limits),
+                  m_runner->geometry().block_size),
+      m_decode(std::move(decode)) {
+    m_runner->allocate_cache(m_scheduler.pool().size());
+    m_metrics.cache_size_in_bytes = m_metrics.kv_cache_size_in_bytes =
+        m_scheduler.pool().size() * m_runner->geometry().block_bytes;
+}
+
+std::shared_ptr<GenerationHandle::State> Engine::submit(uint64_t id,
+                                                        const std::vector<int64_t>& prompt,
+                                                        const GenerationConfig& config) {
+    config.validate();
+    check_prompt(prompt, config);
+    auto request = std::make_unique<Request>();
+    request->id = id;
+    request->config = config;
+    request->max_tokens = max_tokens(prompt.size(), config);
+    request->arrival = Clock::now();
+    request->state = std::make_shared<GenerationHandle::State>();
+    request->state->outputs.resize(config.num_return_sequences);
+    request->state->num_read.resize(config.num_return_sequences);
+    request->state->metrics.num_input_tokens = prompt.size();
+    request->records.push_back(make_record(*request, 0, prompt));
+
+    const auto state = request->state;
+    const std::lock_guard lock(m_mutex);
+    check_argument(m_ids.insert(id).second, "request_id ", id, " is in use");
+    m_submitted.push_back(std::move(request));
+    return state;
+}
+
+void Engine::check_prompt(const std::vector<int64_t>& prompt, const GenerationConfig& config) const {
+    check_argument(!prompt.empty(), "the prompt is empty: at least one token is needed");
+    for (int64_t token : prompt)
+        check_argument(token >= 0 && size_t(token) < m_limits.vocabulary, "the prompt has token id ",
+                       token, ", outside of [0, ", m_limits.vocabulary, ")");
+    const auto check_fits = [&](size_t limit, const char* what) {
+        check_argument(prompt.size() < limit, "the prompt has ", prompt.size(), " tokens; ", what, " ",
+                       limit, ", of which at least one is to be generated");
+    };
+    if (m_limits.context_length != 0)
+        check_fits(m_limits.context_length, "the model's context holds");
+    check_fits(m_scheduler.max_tokens(), "the KV cache holds");
+    if (config.max_new_tokens == GenerationConfig::unlimited)
+        check_fits(config.max_length, "max_length is");
+}
+
+size_t Engine::max_tokens(size_t prompt_length, const GenerationConfig& config) const {
+    size_t limit = m_scheduler.max_tokens();
+    if (m_limits.context_length != 0) limit = std::min(limit, m_limits.context_length);
+    if (config.max_new_tokens == GenerationConfig::unlimited) return std::min(limit, config.max_length);
+    return config.max_new_tokens < limit - prompt_length ? prompt_length + config.max_new_tokens : limit;
+}
+
+std::unique_ptr<SequenceRecord> Engine::make_record(Request& request, size_t index,
+                                                    const std::vector<int64_t>& prompt) const {
+    const GenerationConfig& config = request.config;
+    auto record = std::make_unique<SequenceRecord>(
+        SequenceRecord{&request, index, Sequence(), Sampler(config, prompt, index, detected_isa()),
+                       IncrementalDetokenizer(m_decode),
+                       StopStrings(config.stop_strings, config.include_stop_str_in_output)});
+    record->sequence.tokens = prompt;
+    record->sequence.prompt_length = prompt.size();
+    record->sequence.owner = record.get();
+    return record;
+}
+
+bool Engine::has_work() const {
+    const std::lock_guard lock(m_mutex);
+    return !m_ids.empty();
+}
+
+void Engine::step() {
+    accept_submitted();
+    honour_wishes();
+    const Batch& batch = m_scheduler.schedule();
+    m_latest_step = {};
+    m_latest_step.num_sequences = batch.entries.size();
+    try {
+        if (!batch.empty()) compute(batch);
+    } catch (...) {
+        for (const BatchEntry& entry : batch.entries)
+            end(*record_of(entry).request, GenerationStatus::CANCEL);
+        forget_ended();
+        throw;
+    }
+    forget_ended();
+    update_metrics();
+}
+
+void Engine::compute(const Batch& batch) {
+    const auto begin = Clock::now();
+    const Logits logits = m_runner->run(batch);
+    m_latest_step.infer_time = microseconds_since(begin);
+    for (const BatchEntry& entry : batch.entries) entry.sequence->num_cached += entry.num_tokens;
+    const auto sampling = Clock::now();
+    sample(batch, logits);
+    m_latest_step.sampling_time = microseconds_since(sampling);
+}
+
+void Engine::accept_submitted() {
+    std::vector<std::unique_ptr<Request>> submitted;
+    {
+        const std::lock_guard lock(m_mutex);
+        submitted.swap(m_submitted);
+    }
+    for (auto& request : submitted) {
+        m_scheduler.add(request->records.front()->sequence);
+        m_requests.push_back(std::move(request));
+    }
+}
+
+void Engine::honour_wishes() {
+    for (auto& request : m_requests) {
+        if (request->state->cancel_wanted)
+            end(*request, GenerationStatus::CANCEL);
+        else if (request->state->stop_wanted)
+            end(*request, GenerationStatus::STOP);
+    }
+}
+
+void Engine::sample(const Batch& batch, const Logits& logits) {
+    size_t row = 0;
+    for (const BatchEntry& entry : batch.entries) {
+        if (!entry.wants_logits) continue;
+        SequenceRecord& record = record_of(entry);
+        float* values = logits.row(row++);
+        std::vector<float> unchanged;  // the sampler writes its penalties into the row
+        const bool has_siblings = record.request->records.size() < record.request->state->outputs.size();
+        if (has_siblings) unchanged.assign(values, values + logits.vocabulary);
+        append_token(record, values);
+        if (has_siblings) fork_siblings(record, unchanged);
+    }
+}
+
+void Engine::fork_siblings(SequenceRecord& first, const std::vector<float>& logits) {
+    Request& request = *first.request;
+    const auto& tokens = first.sequence.tokens;
+    const std::vector<int64_t> prompt(tokens.begin(), tokens.begin() + first.sequence.prompt_length);
+    for (size_t i = 1; i < request.config.num_return_sequences; ++i) {
+        request.records.push_back(make_record(request, i, prompt));
+        SequenceRecord& sibling = *request.records.back();
+        if (first.finished)  // it holds no blocks any more: the sibling computes its own prompt
+            m_scheduler.add(sibling.sequence);
+        else
+            m_scheduler.fork(first.sequence, sibling.sequence);
+        std::vector<float> row = logits;
+        append_token(sibling, row.data());
+    }
+}
+
+void Engine::append_token(SequenceRecord& record, float* logits) {
+    const SampledToken token = record.sampler.sample(logits, m_limits.vocabulary);
+    record.sequence.tokens.push_back(token.id);
+    ++m_latest_step.num_generated_tokens;
+    const GenerationFinishReason reason = finish_reason(record, token.id);
+    publish(record, token, reason);
+    if (reason != GenerationFinishReason::NONE) finish(record);
+}
+
+GenerationFinishReason Engine::finish_reason(SequenceRecord& record, int64_t token) const {
+    const GenerationConfig& config = record.request->config;
+    if (!config.ignore_eos && config.is_stop_token(token))
+        return GenerationFinishReason::STOP;
+    if (!record.stop_strings.empty()) {
+        record.stop_strings.feed(record.detokenizer.append(token));
+        if (record.stop_strings.matched()) return GenerationFinishReason::STOP;
+    }
+    return record.sequence.tokens.size() >= record.request->max_tokens
+               ? GenerationFinishReason::LENGTH
+               : GenerationFinishReason::NONE;
+}
+
+void Engine::publish(SequenceRecord& record, const SampledToken& token,
+                     GenerationFinishReason reason) {
+    const auto now = Clock::now();
+    GenerationHandle::State& state = *record.request->state;
+    const std::lock_guard lock(state.mutex);
+    GenerationOutput& output = state.outputs[record.index];
+    RawPerfMetrics& raw = state.metrics.raw_metrics;
+    if (raw.m_times_to_first_token.empty())
+        raw.m_times_to_first_token.push_back(microseconds_since(record.request->arrival));
+    if (!output.generated_ids.empty())
+        raw.m_durations.push_back(
+            std::chrono::duration<float, std::micro>(now - record.latest_token).count());
+    raw.m_new_token_times.push_back(
+        std::chrono::duration<double, std::micro>(now.time_since_epoch()).count());
+    record.latest_token = now;
+    ++state.metrics.num_generated_tokens;
+
+    output.generated_ids.push_back(token.id);
+    output.generated_log_probs.push_back(token.log_prob);
+    output.score += token.log_prob;
+    output.finish_reason = reason;
+}
+
+void Engine::finish(SequenceRecord& record) {
+    m_scheduler.remove(record.sequence);
+    record.finished = true;
+    const auto& records = record.request->records;
+    const bool all = records.size() == record.request->state->outputs.size() &&
+                     std::all_of(records.begin(), records.end(),
+                                 [](const auto& other) { return other->finished; });
+    if (all) end(*record.request, GenerationStatus::FINISHED);
+}
+
+void Engine::end(Request& request, GenerationStatus status) {
+    if (std::exchange(request.ended, true)) return;
+    for (auto& record : request.records) m_scheduler.remove(record->sequence);
+    const std::lock_guard lock(request.state->mutex);
+    request.state->status = status;
+}
+
+void Engine::forget_ended() {
+    const auto ended = std::stable_partition(m_requests.begin(), m_requests.end(),
+                                             [](const auto& request) { return !request->ended; });
+    const std::lock_guard lock(m_mutex);
+    for (auto request = ended; request != m_requests.end(); ++request) m_ids.erase((*request)->id);
+    m_requests.erase(ended, m_requests.end());
+}
+
+void Engine::update_metrics() {
+    const BlockPool& pool = m_scheduler.pool();
+    const float usage = 100.0f * float(pool.size() - pool.num_free()) / float(pool.size());
+    if (m_usage.size() < usage_window)
+        m_usage.push_back(usage);
+    else
+        m_usage[m_num_steps % usage_window] = usage;
+    ++m_num_steps;
+#ifndef NDEBUG
+    pool.check_integrity();
+#endif
+    const std::lock_guard lock(m_mutex);
+    m_metrics.scheduled_requests = m_latest_step.num_sequences;
+    m_metrics.cache_usage = usage;
+    m_metrics.max_cache_usage = std::max(m_metrics.max_cache_usage, usage);
+    m_metrics.avg_cache_usage =
+        std::accumulate(m_usage.begin(), m_usage.end(), 0.0f) / float(m_usage.size());
+    m_metrics.preemptions = m_scheduler.num_preemptions();
+}
+
+PipelineMetrics Engine::metrics() const {
+    const std::lock_guard lock(m_mutex);
+    PipelineMetrics metrics = m_metrics;
+    metrics.requests = m_ids.size();
+    return metrics;
+}
+
+}  // namespace pagewheel

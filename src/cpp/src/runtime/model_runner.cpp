@@ -1,0 +1,131 @@
+#include "runtime/model_runner.hpp"
+
+#include <algorithm>
+
+#include "check.hpp"
+#include "graph/gather_logits.hpp"
+#include "graph/paged_attention.hpp"
+
+namespace pagewheel {
+namespace {
+
+/// The error if `device` ("CPU", "GPU", "GPU.1", ...) is not there.
+void check_device(ov::Core& core, const std::string& device) {
+    const auto devices = core.get_available_devices();
+    const auto serves = [&](const std::string& available) {
+        // Of several GPUs "GPU" means the first; they are listed as GPU.0, GPU.1, ...
+        return available == device || available == device + ".0";
+    };
+    if (std::any_of(devices.begin(), devices.end(), serves)) return;
+    std::string list;
+    for (const std::string& available : devices) list += (list.empty() ? "" : ", ") + available;
+    throw std::invalid_argument(
+        concat("device '", device, "' is not available; available: ", list));
+}
+
+}  // namespace
+
+ModelRunner::ModelRunner(const std::filesystem::path& model_xml, const std::string& device,
+                         const ov::AnyMap& properties)
+    : m_on_cpu(device == "CPU") {
+    ov::Core core;
+    check_device(core, device);
+    const auto model = core.read_model(model_xml.string());
+    apply_paged_attention(model);
+    gather_logits(model);
+    try {
+        m_model = core.compile_model(model, device, properties);
+    } catch (const ov::Exception& error) {
+        throw std::invalid_argument(concat("device ", device, " cannot run ", model_xml,
+                                           " with these properties: ", error.what()));
+    }
+    m_request = m_model.create_infer_request();
+    m_geometry = read_cache_geometry(m_model);
+    m_vocabulary = size_t(m_model.output("logits").get_partial_shape()[1].get_length());
+
+    m_input_ids = input("input_ids");
+    m_position_ids = input("position_ids");
+    m_past_lens = input("past_lens");
+    m_subsequence_begins = input("subsequence_begins");
+    m_block_indices = input("block_indices");
+    m_block_indices_begins = input("block_indices_begins");
+    m_max_context_len = input("max_context_len");
+    m_logits_rows = input("logits_rows");
+}
+
+ModelRunner::Input ModelRunner::input(const char* name) const {
+    for (size_t i = 0; i < m_model.inputs().size(); ++i)
+        if (m_model.inputs()[i].get_names().count(name) != 0) return {i, {}, true};
+    return {};  // e.g. position_ids of a model without positions
+}
+
+void ModelRunner::allocate_cache(size_t num_blocks) {
+    m_cache = std::make_unique<KvCache>(m_geometry, num_blocks, m_model, m_on_cpu);
+    m_cache->bind(m_request);
+}
+
+template <class T>
+T* ModelRunner::resize(Input& input, size_t size) {
+    if (!input.tensor || input.tensor.get_size() != size) {
+        // A tensor keeps its memory when it shrinks and grows back.
+        if (input.tensor) {
+            input.tensor.set_shape({size});
+        } else {
+            input.tensor = ov::Tensor(ov::element::from<T>(), {size});
+        }
+        if (input.exists) m_request.set_input_tensor(input.index, input.tensor);
+    }
+    return input.tensor.data<T>();
+}
+
+void ModelRunner::fill(const Batch& batch) {
+    size_t num_blocks = 0, num_rows = 0;
+    for (const BatchEntry& entry : batch.entries) {
+        num_blocks += entry.sequence->blocks.size();
+        num_rows += entry.wants_logits;
+    }
+    const size_t num_sequences = batch.entries.size();
+    auto* input_ids = resize<int64_t>(m_input_ids, batch.num_tokens);
+    auto* position_ids = resize<int64_t>(m_position_ids, batch.num_tokens);
+    auto* past_lens = resize<int32_t>(m_past_lens, num_sequences);
+    auto* subsequence_begins = resize<int32_t>(m_subsequence_begins, num_sequences + 1);
+    auto* block_indices = resize<int32_t>(m_block_indices, num_blocks);
+    auto* block_indices_begins = resize<int32_t>(m_block_indices_begins, num_sequences + 1);
+    auto* logits_rows = resize<int64_t>(m_logits_rows, num_rows);
+
+    int32_t token = 0, block = 0, max_context = 0;
+    for (const BatchEntry& entry : batch.entries) {
+        const Sequence& sequence = *entry.sequence;
+        *past_lens++ = int32_t(sequence.num_cached);
+        *subsequence_begins++ = token;
+        *block_indices_begins++ = block;
+        for (size_t i = sequence.num_cached; i < sequence.num_cached + entry.num_tokens; ++i) {
+            input_ids[token] = sequence.tokens[i];
+            position_ids[token++] = int64_t(i);
+        }
+        block_indices = std::copy(sequence.blocks.begin(), sequence.blocks.end(), block_indices);
+        block += int32_t(sequence.blocks.size());
+        max_context = std::max(max_context, int32_t(sequence.num_cached + entry.num_tokens));
+        if (entry.wants_logits) *logits_rows++ = token - 1;
+    }
+    *subsequence_begins = token;
+    *block_indices_begins = block;
+
+    if (!m_max_context_len.tensor) {
+        m_max_context_len.tensor = ov::Tensor(ov::element::i32, ov::Shape{});
+        if (m_max_context_len.exists)
+            m_request.set_input_tensor(m_max_context_len.index, m_max_context_len.tensor);
+    }
+    m_max_context_len.tensor.data<int32_t>()[0] = max_context;
+}
+
+Logits ModelRunner::run(const Batch& batch) {
+    for (const BlockCopy& copy : batch.copies) m_cache->copy_block(copy.from, copy.to);
+    fill(batch);
+    m_request.start_async();  // infer() with one thread can swallow a node's exception
+    m_request.wait();
+    ov::Tensor logits = m_request.get_tensor("logits");
+    return {logits.data<float>(), logits.get_shape()[0], m_vocabulary};
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,68 @@
+// A batch in, logits out.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "cache/kv_cache.hpp"
+#include "model/cache_geometry.hpp"
+#include "openvino/runtime/core.hpp"
+#include "openvino/runtime/infer_request.hpp"
+#include "scheduling/batch.hpp"
+
+namespace pagewheel {
+
+/// Rows of logits, in the order of the batch's entries that want them. Valid until the next run; the
+/// sampler may change them.
+struct Logits {
+    float* data = nullptr;
+    size_t rows = 0;
+    size_t vocabulary = 0;
+
+    float* row(size_t i) const { return data + i * vocabulary; }
+};
+
+/// The compiled model, its request, and tensors that are allocated once and bound by ports that are
+/// resolved once.
+class ModelRunner {
+public:
+    /// Throws std::invalid_argument for a device that is not there (the message lists those that are)
+    /// or a property that the device refuses.
+    ModelRunner(const std::filesystem::path& model_xml, const std::string& device,
+                const ov::AnyMap& properties);
+
+    const CacheGeometry& geometry() const { return m_geometry; }
+    size_t vocabulary() const { return m_vocabulary; }
+    /// Before the first run.
+    void allocate_cache(size_t num_blocks);
+
+    /// Computes the batch's tokens, whose keys and values are in the cache afterwards.
+    Logits run(const Batch& batch);
+
+private:
+    struct Input {
+        size_t index = 0;
+        ov::Tensor tensor;
+        bool exists = false;
+    };
+
+    Input input(const char* name) const;
+    /// Memory for `size` elements of a one-dimensional input, kept from step to step.
+    template <class T>
+    T* resize(Input& input, size_t size);
+    void fill(const Batch& batch);
+
+    ov::CompiledModel m_model;
+    ov::InferRequest m_request;
+    CacheGeometry m_geometry;
+    std::unique_ptr<KvCache> m_cache;
+    bool m_on_cpu;
+    size_t m_vocabulary = 0;
+
+    Input m_input_ids, m_position_ids, m_past_lens, m_subsequence_begins, m_block_indices,
+        m_block_indices_begins, m_max_context_len, m_logits_rows;
+};
+
+}  // namespace pagewheel

@@ -1,0 +1,235 @@
+#include "pagewheel/tokenizer.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "check.hpp"
+#include "model/json_file.hpp"
+#include "text/tokenizer_graph.hpp"
+#include "text/tokenizer_impl.hpp"
+#include "text/utf8.hpp"
+
+namespace pagewheel {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::shared_ptr<ov::Model> read_graph(ov::Core& core, const fs::path& file) {
+    check_argument(fs::exists(file), "model folder ", file.parent_path(), " has no ",
+                   file.filename().string());
+    return core.read_model(file.string());
+}
+
+/// `tokenizer_config.json` writes a token as a string or as {"content": ...}.
+std::string token_text(const nlohmann::json& config, const char* key) {
+    const auto token = config.find(key);
+    if (token == config.end()) return {};
+    if (token->is_string()) return *token;
+    return token->is_object() ? token->value("content", std::string()) : std::string();
+}
+
+nlohmann::json read_if_there(const fs::path& file) {
+    return fs::exists(file) ? read_json_object(file) : nlohmann::json::object();
+}
+
+std::string read_text(const fs::path& file) {
+    std::ifstream stream(file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+}  // namespace
+
+ov::Tensor StringGraph::run(ov::Core& core, const ov::Tensor& input) {
+    const std::lock_guard lock(m_mutex);
+    if (!m_request) {
+        // Single-threaded: these graphs are string operations, and threads would only be woken.
+        const ov::AnyMap properties{{"INFERENCE_NUM_THREADS", 1}, {"NUM_STREAMS", 1}};
+        m_request = core.compile_model(m_build(), "CPU", properties).create_infer_request();
+    }
+    m_request.set_input_tensor(input);
+    m_request.start_async();  // with one thread, infer() can swallow a node's exception
+    m_request.wait();
+    const ov::Tensor shared = m_request.get_output_tensor(0);
+    ov::Tensor output(shared.get_element_type(), shared.get_shape());
+    shared.copy_to(output);
+    return output;
+}
+
+Tokenizer::Impl::Impl(const fs::path& folder) {
+    m_core.add_extension(find_tokenizers_extension().string());
+    m_tokenizer_model = read_graph(m_core, folder / "openvino_tokenizer.xml");
+    m_detokenizer_model = read_graph(m_core, folder / "openvino_detokenizer.xml");
+    read_special_tokens(folder, *m_tokenizer_model);
+    read_chat_template(folder, *m_tokenizer_model);
+    vocabulary = read_vocabulary(m_detokenizer_model);
+
+    m_tokenizer = std::make_shared<StringGraph>([model = m_tokenizer_model] { return model->clone(); });
+    const auto plain = m_tokenizer_model->clone();
+    m_plain_tokenizer = disable_added_tokens(plain)
+                            ? std::make_shared<StringGraph>([plain] { return plain; })
+                            : m_tokenizer;
+    const auto detokenizer = [model = m_detokenizer_model](bool skip) {
+        return std::make_shared<StringGraph>([model, skip] {
+            auto graph = model->clone();
+            set_skip_special_tokens(graph, skip);
+            return graph;
+        });
+    };
+    m_detokenizer = detokenizer(true);
+    m_verbatim_detokenizer = detokenizer(false);
+}
+
+void Tokenizer::Impl::read_special_tokens(const fs::path& folder, const ov::Model& tokenizer) {
+    const nlohmann::json config = read_if_there(folder / "tokenizer_config.json");
+    const nlohmann::json model_config = read_if_there(folder / "config.json");
+    const auto read = [&](const std::string& name, SpecialToken& token) {
+        token.text = token_text(config, (name + "_token").c_str());
+        const std::string key = name + "_token_id";
+        const auto id = model_config.find(key);
+        if (tokenizer.has_rt_info(key))
+            token.id = tokenizer.get_rt_info<int64_t>(key);
+        else if (id != model_config.end() && id->is_number_integer())
+            token.id = *id;
+        else if (id != model_config.end() && id->is_array() && !id->empty())
+            token.id = id->front();
+    };
+    read("bos", bos);
+    read("eos", eos);
+    read("pad", pad);
+    const auto max_length = config.find("model_max_length");
+    if (max_length != config.end() && max_length->is_number_unsigned()) m_max_length = *max_length;
+}
+
+void Tokenizer::Impl::read_chat_template(const fs::path& folder, const ov::Model& tokenizer) {
+    const nlohmann::json config = read_if_there(folder / "tokenizer_config.json");
+    const auto found = config.find("chat_template");
+    if (fs::exists(folder / "chat_template.jinja")) {
+        chat_template = read_text(folder / "chat_template.jinja");
+    } else if (found != config.end() && found->is_string()) {
+        chat_template = *found;
+    } else if (found != config.end() && found->is_array()) {
+        for (const auto& entry : *found)
+            if (entry.value("name", std::string()) == "default")
+                chat_template = entry.value("template", std::string());
+    } else if (tokenizer.has_rt_info("chat_template")) {
+        chat_template = tokenizer.get_rt_info<std::string>("chat_template");
+    }
+    original_chat_template = chat_template;
+
+    const nlohmann::json ours = read_if_there(folder / "pagewheel.json");
+    try {
+        m_chat_format = ChatFormat::from_json(ours.value("chat_format", nlohmann::json()));
+    } catch (const nlohmann::json::exception& error) {
+        throw std::invalid_argument(
+            concat(folder / "pagewheel.json", ": chat_format: ", error.what()));
+    }
+}
+
+std::vector<int64_t> Tokenizer::Impl::encode(const std::string& text, bool add_special_tokens) {
+    check_utf8(text, "the text to encode");
+    if (text.empty() && !add_special_tokens) return {};
+    ov::Tensor input(ov::element::string, {1});
+    input.data<std::string>()[0] = text;
+    const ov::Tensor ids =
+        (add_special_tokens ? m_tokenizer : m_plain_tokenizer)->run(m_core, input);
+    if (ids.get_element_type() == ov::element::i32)
+        return {ids.data<const int32_t>(), ids.data<const int32_t>() + ids.get_size()};
+    return {ids.data<const int64_t>(), ids.data<const int64_t>() + ids.get_size()};
+}
+
+TokenizedInputs Tokenizer::Impl::encode(const std::vector<std::string>& texts,
+                                        const EncodeOptions& options) {
+    const bool left = options.padding_side == "left";
+    check_argument(left || options.padding_side == "right", "padding_side is '",
+                   options.padding_side, "'; allowed are 'left' and 'right'");
+    check_argument(!options.pad_to_max_length || options.max_length,
+                   "pad_to_max_length needs max_length");
+    const size_t limit = options.max_length.value_or(m_max_length);
+
+    std::vector<std::vector<int64_t>> rows;
+    size_t width = options.pad_to_max_length ? *options.max_length : 0;
+    for (const std::string& text : texts) {
+        rows.push_back(encode(text, options.add_special_tokens));
+        if (options.truncation && limit != 0 && rows.back().size() > limit) rows.back().resize(limit);
+        width = std::max(width, rows.back().size());
+    }
+
+    TokenizedInputs batch{ov::Tensor(ov::element::i64, {rows.size(), width}),
+                          ov::Tensor(ov::element::i64, {rows.size(), width})};
+    std::fill_n(batch.input_ids.data<int64_t>(), rows.size() * width, std::max<int64_t>(pad.id, 0));
+    std::fill_n(batch.attention_mask.data<int64_t>(), rows.size() * width, 0);
+    for (size_t i = 0; i < rows.size(); ++i) {
+        const size_t begin = i * width + (left ? width - rows[i].size() : 0);
+        std::copy(rows[i].begin(), rows[i].end(), batch.input_ids.data<int64_t>() + begin);
+        std::fill_n(batch.attention_mask.data<int64_t>() + begin, rows[i].size(), 1);
+    }
+    return batch;
+}
+
+std::string Tokenizer::Impl::decode(const std::vector<int64_t>& tokens, bool skip_special_tokens) {
+    if (tokens.empty()) return {};
+    // The graph reads its table without a check of its own.
+    for (int64_t token : tokens)
+        if (token < 0 || (!vocabulary.empty() && token >= int64_t(vocabulary.size())))
+            throw std::out_of_range(
+                concat("token id ", token, " is outside of [0, ", vocabulary.size(), ")"));
+    const bool wide = m_detokenizer_model->input().get_element_type() == ov::element::i64;
+    ov::Tensor input(wide ? ov::element::i64 : ov::element::i32, {1, tokens.size()});
+    if (wide)
+        std::copy(tokens.begin(), tokens.end(), input.data<int64_t>());
+    else
+        std::copy(tokens.begin(), tokens.end(), input.data<int32_t>());
+    const auto& graph = skip_special_tokens ? m_detokenizer : m_verbatim_detokenizer;
+    return graph->run(m_core, input).data<const std::string>()[0];
+}
+
+std::string Tokenizer::Impl::apply_chat_template(const ChatHistory& history,
+                                                 bool add_generation_prompt,
+                                                 const std::string& other_template) const {
+    const std::string& source = other_template.empty() ? chat_template : other_template;
+    if (source.empty())
+        throw std::runtime_error("the model has no chat template; give one, or plain text");
+    if (renderer)
+        return renderer({source, history.messages_json(), history.tools_json(),
+                         history.extra_context_json(), bos.text, eos.text, add_generation_prompt});
+    std::vector<std::pair<std::string, std::string>> plain;
+    if (!m_chat_format || source != original_chat_template || !history.as_plain(plain))
+        throw std::runtime_error(
+            "this chat needs Jinja (tools, extra context, another template, or a template that is not "
+            "made of fixed pieces): set a renderer with Tokenizer::set_chat_template_renderer");
+    return m_chat_format->render(plain, add_generation_prompt);
+}
+
+Tokenizer::Tokenizer(const fs::path& model_folder) : m_impl(std::make_shared<Impl>(model_folder)) {}
+
+std::vector<int64_t> Tokenizer::encode(const std::string& text, bool add_special_tokens) const {
+    return m_impl->encode(text, add_special_tokens);
+}
+TokenizedInputs Tokenizer::encode(const std::vector<std::string>& texts,
+                                  const EncodeOptions& options) const {
+    return m_impl->encode(texts, options);
+}
+std::string Tokenizer::decode(const std::vector<int64_t>& tokens, bool skip_special_tokens) const {
+    return m_impl->decode(tokens, skip_special_tokens);
+}
+std::string Tokenizer::apply_chat_template(const ChatHistory& history, bool add_generation_prompt,
+                                           const std::string& chat_template) const {
+    return m_impl->apply_chat_template(history, add_generation_prompt, chat_template);
+}
+void Tokenizer::set_chat_template_renderer(ChatTemplateRenderer renderer) {
+    m_impl->renderer = std::move(renderer);
+}
+std::string Tokenizer::get_chat_template() const { return m_impl->chat_template; }
+std::string Tokenizer::get_original_chat_template() const { return m_impl->original_chat_template; }
+void Tokenizer::set_chat_template(const std::string& chat_template) {
+    m_impl->chat_template = chat_template;
+}
+int64_t Tokenizer::get_bos_token_id() const { return m_impl->bos.id; }
+int64_t Tokenizer::get_eos_token_id() const { return m_impl->eos.id; }
+int64_t Tokenizer::get_pad_token_id() const { return m_impl->pad.id; }
+std::string Tokenizer::get_bos_token() const { return m_impl->bos.text; }
+std::string Tokenizer::get_eos_token() const { return m_impl->eos.text; }
+std::string Tokenizer::get_pad_token() const { return m_impl->pad.text; }
+std::vector<std::string> Tokenizer::get_vocab_vector() const { return m_impl->vocabulary; }
+
+}  // namespace pagewheel

@@ -1,0 +1,94 @@
+#include "text/tokenizer_graph.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <limits>
+
+#include "check.hpp"
+#include "openvino/core/version.hpp"
+#include "openvino/op/constant.hpp"
+#include "openvino/op/slice.hpp"
+
+namespace pagewheel {
+namespace {
+
+namespace fs = std::filesystem;
+using ov::op::v0::Constant;
+
+std::shared_ptr<Constant> constant_input(const ov::Node& node, size_t index) {
+    return ov::as_type_ptr<Constant>(node.get_input_node_shared_ptr(index));
+}
+
+std::shared_ptr<ov::Node> find_node(const std::shared_ptr<ov::Model>& model, const char* type) {
+    for (const auto& node : model->get_ordered_ops())
+        if (std::string(node->get_type_name()) == type) return node;
+    return nullptr;
+}
+
+}  // namespace
+
+fs::path find_tokenizers_extension() {
+    if (const char* path = std::getenv("PAGEWHEEL_TOKENIZERS_LIBRARY")) return path;
+    Dl_info openvino{};
+    const bool found = dladdr(reinterpret_cast<void*>(&ov::get_openvino_version), &openvino) != 0;
+    const fs::path site_packages =
+        found ? fs::path(openvino.dli_fname).parent_path().parent_path().parent_path() : fs::path();
+    const fs::path library = site_packages / "openvino_tokenizers/lib/libopenvino_tokenizers.so";
+    check_argument(fs::exists(library), "there is no ", library,
+                   ": run `pip install openvino-tokenizers==2026.4.*`, or set "
+                   "PAGEWHEEL_TOKENIZERS_LIBRARY to the library's path");
+    return library;
+}
+
+bool disable_added_tokens(const std::shared_ptr<ov::Model>& tokenizer) {
+    // CombineSegments joins ragged pieces, each (begins, ends, ids). A piece of constants is a run of
+    // added tokens; with its end at 0 it is empty.
+    const auto combine = find_node(tokenizer, "CombineSegments");
+    bool changed = false;
+    for (size_t i = 0; combine && i + 2 < combine->get_input_size(); i += 3) {
+        const auto end = constant_input(*combine, i + 1);
+        if (!end || !constant_input(*combine, i) || !constant_input(*combine, i + 2)) continue;
+        combine->input(i + 1).replace_source_output(
+            Constant::create(end->get_element_type(), end->get_shape(), {0}));
+        changed = true;
+    }
+    return changed;
+}
+
+void set_skip_special_tokens(const std::shared_ptr<ov::Model>& detokenizer, bool skip) {
+    // VocabDecoder's input 4 lists the ids to skip; openvino-tokenizers slices it to all or none.
+    const auto decoder = find_node(detokenizer, "VocabDecoder");
+    if (!decoder || decoder->get_input_size() < 5) return;
+    if (!skip) {
+        decoder->input(4).replace_source_output(
+            Constant::create(ov::element::i32, {0}, std::vector<int32_t>{}));
+    } else if (const auto slice =
+                   ov::as_type_ptr<ov::op::v8::Slice>(decoder->get_input_node_shared_ptr(4))) {
+        const auto stop = constant_input(*slice, 2);
+        if (stop)
+            slice->input(2).replace_source_output(Constant::create(
+                stop->get_element_type(), stop->get_shape(), {std::numeric_limits<int32_t>::max()}));
+    }
+}
+
+std::vector<std::string> read_vocabulary(const std::shared_ptr<ov::Model>& detokenizer) {
+    // VocabDecoder's inputs 1 to 3: begin and end offset of each token, and all bytes.
+    std::vector<std::string> vocabulary;
+    const auto decoder = find_node(detokenizer, "VocabDecoder");
+    if (!decoder || decoder->get_input_size() < 4) return vocabulary;
+    const auto unpacked = decoder->get_input_node_shared_ptr(1);
+    if (const auto strings = unpacked->get_input_size() == 1 ? constant_input(*unpacked, 0) : nullptr;
+        strings && strings->get_element_type() == ov::element::string)
+        return strings->cast_vector<std::string>();
+    const auto begins = constant_input(*decoder, 1), ends = constant_input(*decoder, 2),
+               bytes = constant_input(*decoder, 3);
+    if (!begins || !ends || !bytes) return vocabulary;
+    const auto begin = begins->cast_vector<int32_t>(), end = ends->cast_vector<int32_t>();
+    const auto* text = static_cast<const char*>(bytes->get_data_ptr());
+    for (size_t i = 0; i < begin.size(); ++i)
+        vocabulary.emplace_back(text + begin[i], text + end[i]);
+    return vocabulary;
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,64 @@
+// The implementation behind Tokenizer's handle.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "openvino/runtime/core.hpp"
+#include "openvino/runtime/infer_request.hpp"
+#include "pagewheel/tokenizer.hpp"
+#include "text/chat_format.hpp"
+
+namespace pagewheel {
+
+/// A compiled string graph, compiled when it is first used and run by one thread at a time.
+class StringGraph {
+public:
+    using Build = std::function<std::shared_ptr<ov::Model>()>;
+    explicit StringGraph(Build build) : m_build(std::move(build)) {}
+
+    /// Output 0 for `input`; a tensor of its own.
+    ov::Tensor run(ov::Core& core, const ov::Tensor& input);
+
+private:
+    Build m_build;
+    std::mutex m_mutex;
+    ov::InferRequest m_request;
+};
+
+class Tokenizer::Impl {
+public:
+    explicit Impl(const std::filesystem::path& model_folder);
+
+    std::vector<int64_t> encode(const std::string& text, bool add_special_tokens);
+    TokenizedInputs encode(const std::vector<std::string>& texts, const EncodeOptions& options);
+    std::string decode(const std::vector<int64_t>& tokens, bool skip_special_tokens);
+    std::string apply_chat_template(const ChatHistory& history, bool add_generation_prompt,
+                                    const std::string& chat_template) const;
+
+    struct SpecialToken {
+        int64_t id = -1;
+        std::string text;
+    };
+    SpecialToken bos, eos, pad;
+    std::string original_chat_template;
+    std::string chat_template;
+    ChatTemplateRenderer renderer;
+    std::vector<std::string> vocabulary;  // bytes by id
+
+private:
+    void read_special_tokens(const std::filesystem::path& folder, const ov::Model& tokenizer);
+    void read_chat_template(const std::filesystem::path& folder, const ov::Model& tokenizer);
+
+    ov::Core m_core;
+    std::shared_ptr<ov::Model> m_tokenizer_model, m_detokenizer_model;
+    std::shared_ptr<StringGraph> m_tokenizer, m_plain_tokenizer;  // with and without added tokens
+    std::shared_ptr<StringGraph> m_detokenizer, m_verbatim_detokenizer;  // special tokens: skip, print
+    std::optional<ChatFormat> m_chat_format;
+    size_t m_max_length = 0;  // tokenizer_config.json's model_max_length; 0: none
+};
+
+}  // namespace pagewheel
