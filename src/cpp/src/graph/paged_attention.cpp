@@ -3,6 +3,7 @@
 #include "check.hpp"
 #include "openvino/pass/manager.hpp"
 #include "openvino/pass/sdpa_to_paged_attention.hpp"
+#include "openvino_error.hpp"
 
 namespace pagewheel {
 namespace {
@@ -24,7 +25,7 @@ void apply_paged_attention(const std::shared_ptr<ov::Model>& model) {
         manager.run_passes(model);
     } catch (const ov::Exception& error) {
         throw std::invalid_argument(
-            concat("the model's attention cannot be paged: ", error.what()));
+            concat("the model's attention cannot be paged: ", reason(error)));
     }
     check_argument(has_cache_inputs(*model),
                    "the model's attention cannot be paged: no attention over states was found");

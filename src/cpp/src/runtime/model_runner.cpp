@@ -5,6 +5,7 @@
 #include "check.hpp"
 #include "graph/gather_logits.hpp"
 #include "graph/paged_attention.hpp"
+#include "openvino_error.hpp"
 
 namespace pagewheel {
 namespace {
@@ -37,7 +38,7 @@ ModelRunner::ModelRunner(const std::filesystem::path& model_xml, const std::stri
         m_model = core.compile_model(model, device, properties);
     } catch (const ov::Exception& error) {
         throw std::invalid_argument(concat("device ", device, " cannot run ", model_xml,
-                                           " with these properties: ", error.what()));
+                                           " with these properties: ", reason(error)));
     }
     m_request = m_model.create_infer_request();
     m_geometry = read_cache_geometry(m_model);

@@ -1,0 +1,1 @@
+"""Speed and memory of pagewheel beside other engines, measured in alternating rounds."""

@@ -1,0 +1,57 @@
+"""What the harness asks of an engine. Lives in the worker process, one per process."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Times of one call in seconds since its submission.
+
+    first_token: until the first token of any request existed; last_token: until
+    every request had all of its tokens.
+    """
+
+    first_token: float
+    last_token: float
+
+
+class Engine(ABC):
+    """An inference engine with one model loaded."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        """`options` come from --set; an engine refuses a key it does not know."""
+        self.options = dict(options)
+
+    @staticmethod
+    def prepare_cached_load(model: Path, cache: Path) -> Path:
+        """Uncounted, between the first load and a cached one.
+
+        Converts into the empty folder `cache` if the first load cached nothing by
+        itself. Returns what a user then gives to `load`.
+        """
+        return model
+
+    @abstractmethod
+    def load(self, model: Path, device: str) -> None:
+        """Make the engine ready to generate."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, str]:
+        """The settings in force, for the record."""
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, without special tokens."""
+
+    @abstractmethod
+    def generate(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> Generated:
+        """Greedy decoding of all prompts at once, `new_tokens` each, whatever the model says.
+
+        Raises RuntimeError if a request got another number of tokens.
+        """

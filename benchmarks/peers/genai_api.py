@@ -1,0 +1,81 @@
+"""The part that engines with openvino_genai's API share."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.engine import Engine, Generated
+
+
+class GenaiApiEngine(Engine):
+    """Drives a ContinuousBatchingPipeline step by step."""
+
+    module_name: str
+    _api: Any
+    _pipeline: Any
+
+    def load(self, model: Path, device: str) -> None:
+        self._api = importlib.import_module(self.module_name)
+        config = self.scheduler_config()
+        properties = {}
+        for key, value in self.options.items():
+            if hasattr(config, key):
+                setattr(config, key, value)
+            else:
+                properties[key] = value
+        self._settings = {"device": device, "scheduler_config": config.to_string()}
+        self._settings |= {key: str(value) for key, value in properties.items()}
+        self._pipeline = self.open_pipeline(model, config, device, properties)
+
+    @abstractmethod
+    def scheduler_config(self) -> Any:
+        """The engine's best settings for these workloads."""
+
+    @abstractmethod
+    def open_pipeline(self, model: Path, config: Any, device: str, properties: Any) -> Any:
+        """A ContinuousBatchingPipeline."""
+
+    def settings(self) -> dict[str, str]:
+        return self._settings
+
+    def encode(self, text: str) -> list[int]:
+        inputs = self._pipeline.get_tokenizer().encode(text, add_special_tokens=False)
+        return [int(token) for token in np.asarray(inputs.input_ids.data).reshape(-1)]
+
+    def _greedy(self, new_tokens: int) -> Any:
+        config = self._api.GenerationConfig()
+        config.max_new_tokens = new_tokens
+        config.ignore_eos = True
+        config.do_sample = False
+        return config
+
+    def generate(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> Generated:
+        config = self._greedy(new_tokens)
+        tensor = importlib.import_module("openvino").Tensor
+        tensors = [tensor(np.array([prompt], dtype=np.int64)) for prompt in prompts]
+        pipeline = self._pipeline
+        started = time.perf_counter()
+        handles = [pipeline.add_request(i, ids, config) for i, ids in enumerate(tensors)]
+        first_token = None
+        while pipeline.has_non_finished_requests():
+            pipeline.step()
+            if first_token is None and any(handle.can_read() for handle in handles):
+                first_token = time.perf_counter() - started
+        last_token = time.perf_counter() - started
+        self._check_counts(handles, new_tokens)
+        return Generated(last_token if first_token is None else first_token, last_token)
+
+    @staticmethod
+    def _check_counts(handles: Sequence[Any], new_tokens: int) -> None:
+        for number, handle in enumerate(handles):
+            outputs = handle.read_all()
+            count = len(outputs[0].generated_ids) if outputs else 0
+            if count != new_tokens:
+                raise RuntimeError(f"request {number} got {count} tokens, expected {new_tokens}")

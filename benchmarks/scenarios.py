@@ -1,0 +1,157 @@
+"""What is measured. Warm scenarios run in a worker that is loaded and stays so; cold ones
+start a process of their own for every sample."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from benchmarks.peers.engine import Generated
+from benchmarks.prompts import PromptSource
+from benchmarks.rounds import Sample
+
+
+class Better(StrEnum):
+    """Which way a metric improves."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number a scenario gives: its key in a sample, how to print it, its unit."""
+
+    key: str
+    title: str
+    unit: str
+    better: Better
+
+
+@dataclass(frozen=True)
+class Task:
+    """One call of an engine: prompts submitted at once, so many new tokens for each."""
+
+    prompts: list[list[int]]
+    new_tokens: int
+
+
+@dataclass(frozen=True)
+class Scenario(ABC):
+    """A named set of metrics."""
+
+    name: str
+    title: str
+    metrics: tuple[Metric, ...]
+
+
+class WarmScenario(Scenario):
+    """Tasks for a loaded engine and what their timings mean."""
+
+    @abstractmethod
+    def tasks(self, source: PromptSource) -> list[Task]:
+        """What to run for one sample."""
+
+    @abstractmethod
+    def sample(self, tasks: Sequence[Task], results: Sequence[Generated]) -> Sample:
+        """The metrics of one run of `tasks`."""
+
+    def warm_up(self, source: PromptSource) -> list[Task]:
+        """What to run, uncounted, first: the same shapes, fewer tokens."""
+        return [Task(task.prompts, min(task.new_tokens, 8)) for task in self.tasks(source)]
+
+
+class Decode(WarmScenario):
+    """One request: decode tokens/s without the first token, and the time to that one."""
+
+    PROMPT_TOKENS = 35
+    NEW_TOKENS = 256
+
+    def tasks(self, source: PromptSource) -> list[Task]:
+        return [Task(source.cut([self.PROMPT_TOKENS]), self.NEW_TOKENS)]
+
+    def sample(self, tasks: Sequence[Task], results: Sequence[Generated]) -> Sample:
+        result = results[0]
+        return {
+            "decode": (self.NEW_TOKENS - 1) / (result.last_token - result.first_token),
+            "first_token": result.first_token * 1e3,
+        }
+
+
+class Batch(WarmScenario):
+    """Many requests at once: output tokens/s over all of them, prefill included."""
+
+    REQUESTS = 32
+    PROMPT_TOKENS = 35
+    NEW_TOKENS = 128
+
+    def tasks(self, source: PromptSource) -> list[Task]:
+        return [Task(source.cut([self.PROMPT_TOKENS] * self.REQUESTS), self.NEW_TOKENS)]
+
+    def sample(self, tasks: Sequence[Task], results: Sequence[Generated]) -> Sample:
+        return {"batch": self.REQUESTS * self.NEW_TOKENS / results[0].last_token}
+
+
+class Prefill(WarmScenario):
+    """Prompt tokens over time to first token, for a few prompt lengths."""
+
+    LENGTHS = (512, 2048, 6144)
+
+    def tasks(self, source: PromptSource) -> list[Task]:
+        return [Task(source.cut([length]), 1) for length in self.LENGTHS]
+
+    def sample(self, tasks: Sequence[Task], results: Sequence[Generated]) -> Sample:
+        return {
+            f"prefill_{length}": length / result.first_token
+            for length, result in zip(self.LENGTHS, results, strict=True)
+        }
+
+
+class ColdScenario(Scenario):
+    """Measured by starting processes; `run.py` knows how."""
+
+
+DECODE = Decode(
+    "decode",
+    f"Decode: 1 request, {Decode.PROMPT_TOKENS} + {Decode.NEW_TOKENS} tokens",
+    (
+        Metric("decode", "decode", "tokens/s", Better.HIGHER),
+        Metric("first_token", "first token", "ms", Better.LOWER),
+    ),
+)
+BATCH = Batch(
+    "batch",
+    f"Batch: {Batch.REQUESTS} requests, {Batch.PROMPT_TOKENS} + {Batch.NEW_TOKENS} tokens each",
+    (Metric("batch", f"{Batch.REQUESTS} at once", "tokens/s", Better.HIGHER),),
+)
+PREFILL = Prefill(
+    "prefill",
+    "Prefill: prompt tokens / time to first token",
+    tuple(
+        Metric(f"prefill_{length}", f"{length} tokens", "tokens/s", Better.HIGHER)
+        for length in Prefill.LENGTHS
+    ),
+)
+LOAD = ColdScenario(
+    "load",
+    "Load: start of a cold process to its first token",
+    (
+        Metric("first_time", "first time", "s", Better.LOWER),
+        Metric("cached", "cached", "s", Better.LOWER),
+    ),
+)
+MEMORY = ColdScenario(
+    "memory",
+    f"Memory: resident set, {Batch.REQUESTS} requests in the batch",
+    (
+        Metric("after_load", "after load", "MiB", Better.LOWER),
+        Metric("peak_load", "peak of load", "MiB", Better.LOWER),
+        Metric("peak_batch", "peak of batch", "MiB", Better.LOWER),
+    ),
+)
+
+SCENARIOS: dict[str, Scenario] = {
+    scenario.name: scenario for scenario in (DECODE, BATCH, PREFILL, LOAD, MEMORY)
+}

@@ -1,0 +1,125 @@
+#include "pagewheel/continuous_batching_pipeline.hpp"
+
+#include <pybind11/stl.h>
+
+#include "bindings.hpp"
+#include "conversions.hpp"
+
+namespace pagewheel::python {
+namespace {
+
+using Pipeline = ContinuousBatchingPipeline;
+
+std::unique_ptr<Pipeline> make_pipeline(const py::object& path, const std::optional<Tokenizer>& tokenizer,
+                                        const SchedulerConfig& scheduler_config,
+                                        const std::string& device, py::dict properties,
+                                        const py::kwargs& kwargs) {
+    const auto folder = resolve_model(path);
+    py::dict merged = properties.attr("copy")();
+    merged.attr("update")(kwargs);
+    const auto [map, unused] = to_properties(merged);
+    std::unique_ptr<Pipeline> pipeline;
+    {
+        const py::gil_scoped_release release;
+        pipeline = tokenizer ? std::make_unique<Pipeline>(folder, *tokenizer, scheduler_config, device, map)
+                             : std::make_unique<Pipeline>(folder, scheduler_config, device, map);
+    }
+    if (!tokenizer) use_jinja(pipeline->get_tokenizer());
+    pipeline->set_step_hook(raise_pending_signals);
+    return pipeline;
+}
+
+std::vector<GenerationConfig> to_configs(const Pipeline& pipeline, const py::object& config) {
+    std::vector<GenerationConfig> configs;
+    if (!py::isinstance<py::list>(config)) return {to_config(config, pipeline.get_config(), {})};
+    for (const py::handle& one : config) configs.push_back(to_config(one, pipeline.get_config(), {}));
+    return configs;
+}
+
+/// Prompts are a str, or a list of str, of ChatHistory, or of token ids.
+py::object generate(Pipeline& pipeline, const py::object& prompts, const py::object& generation_config,
+                    const py::object& streamer) {
+    const auto configs = to_configs(pipeline, generation_config);
+    const auto sink = to_streamer(streamer);
+    const auto run = [&](auto&& inputs) {
+        const py::gil_scoped_release release;
+        return pipeline.generate(inputs, configs, sink);
+    };
+    if (py::isinstance<py::str>(prompts))
+        return py::cast(run(std::vector<std::string>{prompts.cast<std::string>()}));
+    if (!py::isinstance<py::list>(prompts) || py::len(prompts) == 0)
+        throw py::type_error("prompts must be a str or a list (not empty) of str, ChatHistory or token ids");
+    const py::object first = prompts[py::int_(0)];
+    if (py::isinstance<py::str>(first)) return py::cast(run(prompts.cast<std::vector<std::string>>()));
+    if (py::isinstance<ChatHistory>(first))
+        return py::cast(run(prompts.cast<std::vector<ChatHistory>>()));
+    return py::cast(run(to_token_rows(prompts)));
+}
+
+std::shared_ptr<GenerationHandle> add_request(Pipeline& pipeline, uint64_t request_id,
+                                              const py::object& prompt,
+                                              const py::object& generation_config) {
+    const auto config = to_config(generation_config, pipeline.get_config(), {});
+    if (!py::isinstance<py::str>(prompt)) {
+        const auto tokens = to_tokens(prompt);
+        const py::gil_scoped_release release;
+        return pipeline.add_request(request_id, tokens, config);
+    }
+    const auto text = prompt.cast<std::string>();
+    const py::gil_scoped_release release;
+    return pipeline.add_request(request_id, text, config);
+}
+
+}  // namespace
+
+void bind_continuous_batching_pipeline(py::module_& module) {
+    using M = PipelineMetrics;
+    py::class_<M>(module, "PipelineMetrics", "State of the pipeline after the latest step.")
+        .def(py::init<>())
+        .def_readonly("requests", &M::requests)
+        .def_readonly("scheduled_requests", &M::scheduled_requests)
+        .def_readonly("cache_usage", &M::cache_usage)
+        .def_readonly("max_cache_usage", &M::max_cache_usage)
+        .def_readonly("avg_cache_usage", &M::avg_cache_usage)
+        .def_readonly("cache_size_in_bytes", &M::cache_size_in_bytes)
+        .def_readonly("kv_cache_size_in_bytes", &M::kv_cache_size_in_bytes)
+        .def_readonly("preemptions", &M::preemptions);
+
+    py::class_<Pipeline>(module, "ContinuousBatchingPipeline", R"(Many requests in one batch, token by token.
+
+models_path: a model folder or a .gguf file. device: "CPU", "GPU", ... properties: OpenVINO's for the
+device, e.g. {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}.
+
+add_request(), has_non_finished_requests() and the handles may be used from any thread; step() and
+generate() from one thread at a time.)")
+        .def(py::init([](const py::object& path, const SchedulerConfig& scheduler_config,
+                         const std::string& device, const py::dict& properties,
+                         const py::kwargs& kwargs) {
+                 return make_pipeline(path, {}, scheduler_config, device, properties, kwargs);
+             }),
+             py::arg("models_path"), py::arg("scheduler_config"), py::arg("device") = "CPU",
+             py::arg("properties") = py::dict())
+        .def(py::init([](const py::object& path, const Tokenizer& tokenizer,
+                         const SchedulerConfig& scheduler_config, const std::string& device,
+                         const py::kwargs& kwargs) {
+                 return make_pipeline(path, tokenizer, scheduler_config, device, {}, kwargs);
+             }),
+             py::arg("models_path"), py::arg("tokenizer"), py::arg("scheduler_config"),
+             py::arg("device") = "CPU")
+        .def("add_request", &add_request, py::arg("request_id"), py::arg("prompt"),
+             py::arg("generation_config") = py::none(),
+             R"(Queues a request: a str, encoded as it is, or token ids (openvino.Tensor, numpy array, list).
+Raises ValueError for an empty prompt, one that does not fit, a request_id in use or a bad config.)")
+        .def("step", &Pipeline::step, py::call_guard<py::gil_scoped_release>(),
+             "Computes one batch: every running sequence's next token, and chunks of prompts.")
+        .def("has_non_finished_requests", &Pipeline::has_non_finished_requests)
+        .def("generate", &generate, py::arg("prompts"), py::arg("generation_config") = py::none(),
+             py::arg("streamer") = py::none(),
+             R"(Generates for a str, or a list of str, ChatHistory or token ids; one config for all or one each.
+A streamer takes a single prompt. If anything raises, the call's requests are cancelled.)")
+        .def("get_tokenizer", &Pipeline::get_tokenizer)
+        .def("get_config", &Pipeline::get_config)
+        .def("get_metrics", &Pipeline::get_metrics);
+}
+
+}  // namespace pagewheel::python

@@ -1,0 +1,175 @@
+#include "conversions.hpp"
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+namespace pagewheel::python {
+namespace {
+
+using IntArray = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
+
+/// openvino.Tensor shows its memory as .data; everything else is numpy's business.
+IntArray to_int_array(const py::handle& values) {
+    const bool is_tensor = py::hasattr(values, "get_element_type") && py::hasattr(values, "data");
+    py::object source = is_tensor ? values.attr("data") : py::reinterpret_borrow<py::object>(values);
+    const py::array array = py::array::ensure(source);
+    if (!array || (array.size() > 0 && array.dtype().kind() != 'i' && array.dtype().kind() != 'u')) {
+        PyErr_Clear();
+        throw py::type_error("token ids must be integers in an openvino.Tensor, numpy array or list, got " +
+                             std::string(py::str(py::type::of(values))));
+    }
+    return IntArray::ensure(array);
+}
+
+ov::Any to_any(const std::string& key, const py::handle& value) {
+    if (py::isinstance<py::bool_>(value)) return value.cast<bool>();
+    if (py::isinstance<py::int_>(value)) return value.cast<int64_t>();
+    if (py::isinstance<py::float_>(value)) return value.cast<double>();
+    if (py::isinstance<py::str>(value)) return value.cast<std::string>();
+    // openvino.Type and openvino's enums, which are another module's classes: their text is what the
+    // plugins parse.
+    if (py::hasattr(value, "get_type_name"))
+        return value.attr("get_type_name")().cast<std::string>();
+    if (py::hasattr(value, "name")) return value.attr("name").cast<std::string>();
+    throw py::type_error("property '" + key + "' has type " +
+                         std::string(py::str(py::type::of(value))) +
+                         "; allowed are bool, int, float, str and openvino's types and enums");
+}
+
+}  // namespace
+
+std::string to_json(const py::handle& value) {
+    // Sets are arrays, numpy's scalars numbers; for anything else json asks here in vain.
+    const py::cpp_function convert([](const py::object& other) -> py::object {
+        if (PyAnySet_Check(other.ptr())) return py::list(other);
+        if (py::hasattr(other, "item")) return other.attr("item")();
+        throw py::type_error("cannot be used as a parameter: " + std::string(py::repr(other)));
+    });
+    return py::module_::import("json")
+        .attr("dumps")(value, py::arg("default") = convert)
+        .cast<std::string>();
+}
+
+py::object from_json(const std::string& json) {
+    return py::module_::import("json").attr("loads")(json);
+}
+
+std::filesystem::path resolve_model(const py::object& path) {
+    const auto given = std::filesystem::path(
+        py::module_::import("os").attr("fspath")(path).cast<std::string>());
+    if (std::filesystem::exists(given / "openvino_model.xml")) return given;
+    const auto resolve = py::module_::import("pagewheel.convert").attr("resolve_model");
+    return py::str(resolve(path)).cast<std::string>();
+}
+
+std::pair<ov::AnyMap, SchedulerConfig> to_properties(const py::dict& properties) {
+    std::pair<ov::AnyMap, SchedulerConfig> result;
+    for (const auto& [key_object, value] : properties) {
+        const auto key = key_object.cast<std::string>();
+        if (key == "scheduler_config")
+            result.second = value.cast<SchedulerConfig>();
+        else
+            result.first[key] = to_any(key, value);
+    }
+    return result;
+}
+
+std::vector<std::vector<int64_t>> to_token_rows(const py::handle& ids) {
+    const bool is_ragged = py::isinstance<py::list>(ids) && py::len(ids) > 0 &&
+                           !py::isinstance<py::int_>(ids[py::int_(0)]);
+    std::vector<std::vector<int64_t>> rows;
+    if (is_ragged) {
+        for (const py::handle& row : ids) rows.push_back(to_tokens(row));
+        return rows;
+    }
+    const IntArray array = to_int_array(ids);
+    if (array.ndim() != 1 && array.ndim() != 2)
+        throw py::value_error("token ids have " + std::to_string(array.ndim()) +
+                              " dimensions; expected [tokens] or [batch, tokens]");
+    const size_t width = size_t(array.shape(array.ndim() - 1));
+    const size_t height = array.ndim() == 2 ? size_t(array.shape(0)) : 1;
+    for (size_t i = 0; i < height; ++i)
+        rows.emplace_back(array.data() + i * width, array.data() + (i + 1) * width);
+    return rows;
+}
+
+std::vector<int64_t> to_tokens(const py::handle& ids) {
+    const IntArray array = to_int_array(ids);
+    if (array.ndim() != 1 && !(array.ndim() == 2 && array.shape(0) == 1))
+        throw py::value_error("token ids of one sequence have shape " +
+                              std::string(py::str(array.attr("shape"))) +
+                              "; expected [tokens] or [1, tokens]");
+    return {array.data(), array.data() + array.size()};
+}
+
+py::object to_openvino_tensor(const ov::Tensor& tensor) {
+    const auto& shape = tensor.get_shape();
+    const py::array_t<int64_t> array(std::vector<py::ssize_t>(shape.begin(), shape.end()),
+                                     tensor.data<const int64_t>());
+    return py::module_::import("openvino").attr("Tensor")(array);
+}
+
+ov::Tensor to_tensor(const py::handle& values) {
+    const IntArray array = to_int_array(values);
+    ov::Tensor tensor(ov::element::i64, ov::Shape(array.shape(), array.shape() + array.ndim()));
+    std::copy(array.data(), array.data() + array.size(), tensor.data<int64_t>());
+    return tensor;
+}
+
+GenerationConfig to_config(const py::handle& config, const GenerationConfig& base,
+                           const py::dict& overrides) {
+    GenerationConfig result = base;
+    if (py::isinstance<GenerationConfig>(config))
+        result = config.cast<GenerationConfig>();
+    else if (py::isinstance<py::dict>(config))
+        result.update_from_json(to_json(config));
+    else if (!config.is_none())
+        throw py::type_error("generation_config must be a GenerationConfig or a dict, got " +
+                             std::string(py::str(py::type::of(config))));
+    if (!overrides.empty()) result.update_from_json(to_json(overrides));
+    return result;
+}
+
+StreamingStatus to_streaming_status(const py::handle& answer) {
+    if (answer.is_none()) return StreamingStatus::RUNNING;
+    if (py::isinstance<StreamingStatus>(answer)) return answer.cast<StreamingStatus>();
+    if (py::isinstance<py::int_>(answer)) {  // bool is one: True means stop
+        const int status = answer.cast<int>();
+        if (status >= 0 && status <= 2) return StreamingStatus(status);
+    }
+    throw py::type_error("a streamer must return None, bool or StreamingStatus, got " +
+                         std::string(py::repr(answer)));
+}
+
+StreamerVariant to_streamer(const py::object& streamer) {
+    if (streamer.is_none()) return {};
+    if (py::isinstance<StreamerBase>(streamer)) return streamer.cast<std::shared_ptr<StreamerBase>>();
+    if (!PyCallable_Check(streamer.ptr()))
+        throw py::type_error("streamer must be None, a callable or a StreamerBase, got " +
+                             std::string(py::str(py::type::of(streamer))));
+    return TextStreamer::Callback([streamer](const std::string& text) {
+        const py::gil_scoped_acquire gil;
+        return to_streaming_status(streamer(text));
+    });
+}
+
+void use_jinja(Tokenizer tokenizer) {
+    tokenizer.set_chat_template_renderer([](const ChatTemplateInputs& inputs) {
+        const py::gil_scoped_acquire gil;
+        const auto render = py::module_::import("pagewheel.chat_template").attr("render");
+        const py::object tools = from_json(inputs.tools_json);
+        return render(inputs.chat_template, from_json(inputs.messages_json),
+                      py::arg("add_generation_prompt") = inputs.add_generation_prompt,
+                      py::arg("tools") = py::len(tools) > 0 ? tools : py::none(),
+                      py::arg("extra_context") = from_json(inputs.extra_context_json),
+                      py::arg("bos_token") = inputs.bos_token, py::arg("eos_token") = inputs.eos_token)
+            .cast<std::string>();
+    });
+}
+
+void raise_pending_signals() {
+    const py::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+}  // namespace pagewheel::python

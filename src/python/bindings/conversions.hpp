@@ -1,0 +1,52 @@
+// Python values as the C++ API wants them. All of it needs the GIL.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "openvino/core/any.hpp"
+#include "pagewheel/generation_config.hpp"
+#include "pagewheel/scheduler_config.hpp"
+#include "pagewheel/streamer.hpp"
+#include "pagewheel/tokenizer.hpp"
+
+namespace pagewheel::python {
+
+namespace py = pybind11;
+
+std::string to_json(const py::handle& value);
+py::object from_json(const std::string& json);
+
+/// The folder for a model folder, a .gguf file, or whatever pagewheel.convert can turn into one.
+std::filesystem::path resolve_model(const py::object& path);
+
+/// OpenVINO's properties, and the "scheduler_config" taken out from among them.
+std::pair<ov::AnyMap, SchedulerConfig> to_properties(const py::dict& properties);
+
+/// Token ids from openvino.Tensor, numpy array or nested lists: one row per sequence.
+std::vector<std::vector<int64_t>> to_token_rows(const py::handle& ids);
+/// The same for one sequence.
+std::vector<int64_t> to_tokens(const py::handle& ids);
+/// A copy as openvino.Tensor.
+py::object to_openvino_tensor(const ov::Tensor& tensor);
+/// i64, copied, from openvino.Tensor, numpy array or nested lists.
+ov::Tensor to_tensor(const py::handle& values);
+
+/// None, a GenerationConfig or a dict, with `overrides` on top. None means `base`.
+GenerationConfig to_config(const py::handle& config, const GenerationConfig& base,
+                           const py::dict& overrides);
+/// None, a callable that gets text, or a StreamerBase.
+StreamerVariant to_streamer(const py::object& streamer);
+StreamingStatus to_streaming_status(const py::handle& answer);
+
+/// Renders with Jinja2 from now on.
+void use_jinja(Tokenizer tokenizer);
+
+/// For set_step_hook(): Ctrl-C ends the call with KeyboardInterrupt.
+void raise_pending_signals();
+
+}  // namespace pagewheel::python

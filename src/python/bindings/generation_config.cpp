@@ -1,0 +1,68 @@
+#include "pagewheel/generation_config.hpp"
+
+#include <pybind11/stl.h>
+#include <pybind11/stl/filesystem.h>
+
+#include "bindings.hpp"
+#include "conversions.hpp"
+
+namespace pagewheel::python {
+namespace {
+
+constexpr const char* doc = R"(How one request is to be generated.
+
+GenerationConfig(**kwargs) or GenerationConfig("generation_config.json").
+
+When it ends:
+  max_new_tokens: tokens to generate. max_length: prompt and generated tokens, without max_new_tokens.
+  min_new_tokens: no stop token before that many. ignore_eos: generate past stop tokens.
+  eos_token_id, stop_token_ids: tokens that end it; without them, the model's own.
+  stop_strings: texts that end it, whatever the token boundaries. include_stop_str_in_output.
+What comes back:
+  echo: the prompt before the result. logprobs: not 0 gives log-probabilities.
+  num_return_sequences: independent samples, needs do_sample.
+  apply_chat_template: of a plain string given to generate().
+Penalties on logits:
+  repetition_penalty (CTRL), presence_penalty and frequency_penalty (OpenAI).
+Sampling, in this order: temperature, top_k, top_p, min_p.
+  do_sample: multinomial instead of greedy. rng_seed: None gives another text every time.
+
+Raises ValueError that names the parameter, its value and what is allowed.)";
+
+}  // namespace
+
+void bind_generation_config(py::module_& module) {
+    using C = GenerationConfig;
+    py::class_<C>(module, "GenerationConfig", doc)
+        .def(py::init<std::filesystem::path>(), py::arg("json_path"))
+        .def(py::init([](const py::kwargs& kwargs) { return to_config(py::none(), {}, kwargs); }))
+        .def_readwrite("max_new_tokens", &C::max_new_tokens)
+        .def_readwrite("max_length", &C::max_length)
+        .def_readwrite("min_new_tokens", &C::min_new_tokens)
+        .def_readwrite("ignore_eos", &C::ignore_eos)
+        .def_readwrite("eos_token_id", &C::eos_token_id)
+        .def_readwrite("stop_token_ids", &C::stop_token_ids)
+        .def_readwrite("stop_strings", &C::stop_strings)
+        .def_readwrite("include_stop_str_in_output", &C::include_stop_str_in_output)
+        .def_readwrite("echo", &C::echo)
+        .def_readwrite("logprobs", &C::logprobs)
+        .def_readwrite("num_return_sequences", &C::num_return_sequences)
+        .def_readwrite("apply_chat_template", &C::apply_chat_template)
+        .def_readwrite("repetition_penalty", &C::repetition_penalty)
+        .def_readwrite("presence_penalty", &C::presence_penalty)
+        .def_readwrite("frequency_penalty", &C::frequency_penalty)
+        .def_readwrite("do_sample", &C::do_sample)
+        .def_readwrite("temperature", &C::temperature)
+        .def_readwrite("top_p", &C::top_p)
+        .def_readwrite("top_k", &C::top_k)
+        .def_readwrite("min_p", &C::min_p)
+        .def_readwrite("rng_seed", &C::rng_seed)
+        .def("is_greedy_decoding", &C::is_greedy_decoding)
+        .def("is_multinomial", &C::is_multinomial)
+        .def("set_eos_token_id", &C::set_eos_token_id, py::arg("tokenizer_eos_token_id"))
+        .def("update_generation_config",
+             [](C& config, const py::kwargs& kwargs) { config.update_from_json(to_json(kwargs)); })
+        .def("validate", &C::validate, "Raises ValueError if a parameter is out of range.");
+}
+
+}  // namespace pagewheel::python

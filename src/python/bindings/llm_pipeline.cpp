@@ -1,0 +1,90 @@
+#include "pagewheel/llm_pipeline.hpp"
+
+#include <pybind11/stl.h>
+
+#include "bindings.hpp"
+#include "conversions.hpp"
+
+namespace pagewheel::python {
+namespace {
+
+std::unique_ptr<LLMPipeline> make_pipeline(const py::object& path,
+                                           const std::optional<Tokenizer>& tokenizer,
+                                           const std::string& device, const py::dict& config,
+                                           const py::kwargs& kwargs) {
+    const auto folder = resolve_model(path);
+    py::dict merged = config.attr("copy")();
+    merged.attr("update")(kwargs);
+    const auto [properties, scheduler_config] = to_properties(merged);
+    std::unique_ptr<LLMPipeline> pipeline;
+    {
+        const py::gil_scoped_release release;
+        pipeline = tokenizer ? std::make_unique<LLMPipeline>(folder, *tokenizer, device, properties,
+                                                             scheduler_config)
+                             : std::make_unique<LLMPipeline>(folder, device, properties, scheduler_config);
+    }
+    if (!tokenizer) use_jinja(pipeline->get_tokenizer());
+    pipeline->set_step_hook(raise_pending_signals);
+    return pipeline;
+}
+
+/// Texts for texts, tokens for tokens.
+py::object generate(LLMPipeline& pipeline, const py::object& inputs, const py::object& generation_config,
+                    const py::object& streamer, const py::kwargs& kwargs) {
+    const auto config = to_config(generation_config, pipeline.get_generation_config(), kwargs);
+    const auto sink = to_streamer(streamer);
+    const auto run = [&](const auto& typed_inputs) {
+        const py::gil_scoped_release release;
+        return pipeline.generate(typed_inputs, config, sink);
+    };
+    if (py::isinstance<py::str>(inputs)) return py::cast(run(StringInputs(inputs.cast<std::string>())));
+    if (py::isinstance<ChatHistory>(inputs))
+        return py::cast(run(StringInputs(inputs.cast<ChatHistory>())));
+    if (py::isinstance<py::list>(inputs) && py::len(inputs) > 0 &&
+        py::isinstance<py::str>(inputs[py::int_(0)]))
+        return py::cast(run(StringInputs(inputs.cast<std::vector<std::string>>())));
+    if (py::hasattr(inputs, "input_ids") && py::hasattr(inputs, "attention_mask"))
+        return py::cast(run(EncodedInputs(TokenizedInputs{to_tensor(inputs.attr("input_ids")),
+                                                          to_tensor(inputs.attr("attention_mask"))})));
+    return py::cast(run(EncodedInputs(to_tensor(inputs))));
+}
+
+constexpr const char* generate_doc = R"(Generates from a str, a list of str, a ChatHistory (DecodedResults), or from
+TokenizedInputs or token ids, [tokens] or [batch, tokens] (EncodedResults).
+
+generation_config: a GenerationConfig or dict; without it, the model's own. kwargs override it.
+streamer: a callable that gets text and returns None, bool (True stops) or StreamingStatus, or a
+StreamerBase. Raises ValueError for bad input; what a streamer raises passes through.)";
+
+}  // namespace
+
+void bind_llm_pipeline(py::module_& module) {
+    py::class_<LLMPipeline>(module, "LLMPipeline", R"(One call from text to text.
+
+models_path: a model folder or a .gguf file. device: "CPU", "GPU", ... config and kwargs: OpenVINO's
+properties for the device, and scheduler_config.)")
+        .def(py::init([](const py::object& path, const Tokenizer& tokenizer, const std::string& device,
+                         const py::dict& config, const py::kwargs& kwargs) {
+                 return make_pipeline(path, tokenizer, device, config, kwargs);
+             }),
+             py::arg("models_path"), py::arg("tokenizer"), py::arg("device") = "CPU",
+             py::arg("config") = py::dict())
+        .def(py::init([](const py::object& path, const std::string& device, const py::dict& config,
+                         const py::kwargs& kwargs) {
+                 return make_pipeline(path, {}, device, config, kwargs);
+             }),
+             py::arg("models_path"), py::arg("device") = "CPU", py::arg("config") = py::dict())
+        .def("generate", &generate, py::arg("inputs"), py::arg("generation_config") = py::none(),
+             py::arg("streamer") = py::none(), generate_doc)
+        .def("__call__", &generate, py::arg("inputs"), py::arg("generation_config") = py::none(),
+             py::arg("streamer") = py::none(), generate_doc)
+        .def("start_chat", &LLMPipeline::start_chat, py::arg("system_message") = "",
+             "Strings are turns of one conversation until finish_chat().")
+        .def("finish_chat", &LLMPipeline::finish_chat)
+        .def("get_tokenizer", &LLMPipeline::get_tokenizer)
+        .def("get_generation_config", &LLMPipeline::get_generation_config)
+        .def("set_generation_config", &LLMPipeline::set_generation_config, py::arg("config"))
+        .def("get_metrics", &LLMPipeline::get_metrics);
+}
+
+}  // namespace pagewheel::python

@@ -1,0 +1,31 @@
+#include "pagewheel/scheduler_config.hpp"
+
+#include "bindings.hpp"
+
+namespace pagewheel::python {
+
+namespace py = pybind11;
+
+void bind_scheduler_config(py::module_& module) {
+    using C = SchedulerConfig;
+    py::class_<C>(module, "SchedulerConfig", R"(How requests share one step and one cache.
+
+max_num_batched_tokens: most tokens one step computes: decodes first, then chunks of prompts.
+num_kv_blocks: blocks of the KV cache; 0: derived from cache_size.
+cache_size: size of the KV cache in GB (2**30 bytes). With both 0, half of the free memory, and no
+  more than max_num_seqs sequences of the model's context can use. On CPU it is address space: memory
+  is taken as blocks are first used.
+dynamic_split_fuse: split prompts that exceed what is left of a step's tokens.
+max_num_seqs: most sequences in one step.)")
+        .def(py::init<>())
+        .def_readwrite("max_num_batched_tokens", &C::max_num_batched_tokens)
+        .def_readwrite("num_kv_blocks", &C::num_kv_blocks)
+        .def_readwrite("cache_size", &C::cache_size)
+        .def_readwrite("dynamic_split_fuse", &C::dynamic_split_fuse)
+        .def_readwrite("max_num_seqs", &C::max_num_seqs)
+        .def("validate", &C::validate, "Raises ValueError if a parameter is out of range.")
+        .def("to_string", &C::to_string)
+        .def("__repr__", &C::to_string);
+}
+
+}  // namespace pagewheel::python

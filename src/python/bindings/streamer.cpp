@@ -1,0 +1,82 @@
+#include "pagewheel/streamer.hpp"
+
+#include <pybind11/stl.h>
+
+#include "bindings.hpp"
+#include "conversions.hpp"
+
+namespace pagewheel::python {
+namespace {
+
+/// Calls write() and end() of a Python subclass.
+class PyStreamer : public StreamerBase, public py::trampoline_self_life_support {
+public:
+    StreamingStatus write(const std::vector<int64_t>& tokens) override {
+        const py::gil_scoped_acquire gil;
+        const py::function method = find("write");
+        // One token is the common case, and subclasses written for openvino_genai expect an int then.
+        return to_streaming_status(tokens.size() == 1 ? method(tokens.front()) : method(tokens));
+    }
+    void end() override {
+        const py::gil_scoped_acquire gil;
+        find("end")();
+    }
+
+private:
+    py::function find(const char* name) const {
+        const py::function method = py::get_override(static_cast<const StreamerBase*>(this), name);
+        if (!method)
+            throw py::type_error(std::string("a StreamerBase must define ") + name + "()");
+        return method;
+    }
+};
+
+std::vector<int64_t> one_or_more(const py::object& token) {
+    if (py::isinstance<py::int_>(token)) return {token.cast<int64_t>()};
+    return token.cast<std::vector<int64_t>>();
+}
+
+}  // namespace
+
+void bind_streamer(py::module_& module) {
+    py::enum_<StreamingStatus>(module, "StreamingStatus",
+                               "What a streamer answers: go on; end and keep what there is; end and drop.")
+        .value("RUNNING", StreamingStatus::RUNNING)
+        .value("STOP", StreamingStatus::STOP)
+        .value("CANCEL", StreamingStatus::CANCEL);
+
+    py::class_<StreamerBase, PyStreamer, py::smart_holder>(
+        module, "StreamerBase", R"(Receives tokens as they are generated. Subclass it and define
+write(self, token: int | list[int]) -> StreamingStatus | bool | None and end(self). An exception
+raised from them cancels the request and reaches the caller of generate().)")
+        .def(py::init<>())
+        .def("write",
+             [](StreamerBase& s, const py::object& token) { return s.write(one_or_more(token)); },
+             py::arg("token"))
+        .def("end", &StreamerBase::end);
+
+    py::class_<TextStreamer, StreamerBase, py::smart_holder>(
+        module, "TextStreamer",
+        "Turns tokens into text and hands it to a callback, never half a character.")
+        .def(py::init([](const Tokenizer& tokenizer, const py::function& callback,
+                         const py::dict& detokenization_params) {
+                 bool skip_special_tokens = true;
+                 for (const auto& [key, value] : detokenization_params) {
+                     if (key.cast<std::string>() != "skip_special_tokens")
+                         throw py::value_error("unknown detokenization parameter '" +
+                                               key.cast<std::string>() +
+                                               "'; known is skip_special_tokens");
+                     skip_special_tokens = value.cast<bool>();
+                 }
+                 return std::make_shared<TextStreamer>(
+                     tokenizer,
+                     [callback](const std::string& text) {
+                         const py::gil_scoped_acquire gil;
+                         return to_streaming_status(callback(text));
+                     },
+                     skip_special_tokens);
+             }),
+             py::arg("tokenizer"), py::arg("callback"), py::arg("detokenization_params") = py::dict());
+}
+
+}  // namespace pagewheel::python

@@ -1,0 +1,76 @@
+"""pagewheel: language models on the OpenVINO runtime.
+
+The names are those of openvino_genai's text API, so a program written for it runs with the import
+changed. `LLMPipeline` is where to start.
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from pagewheel._pagewheel import (
+    ChatHistory,
+    ContinuousBatchingPipeline,
+    DecodedResults,
+    EncodedGenerationResult,
+    EncodedResults,
+    GenerationConfig,
+    GenerationFinishReason,
+    GenerationHandle,
+    GenerationOutput,
+    GenerationResult,
+    GenerationStatus,
+    LLMPipeline,
+    MeanStdPair,
+    PerfMetrics,
+    PipelineMetrics,
+    RawPerfMetrics,
+    SchedulerConfig,
+    StreamerBase,
+    StreamingStatus,
+    TextStreamer,
+    TokenizedInputs,
+    Tokenizer,
+)
+
+try:
+    __version__ = version("pagewheel")
+except PackageNotFoundError:  # used from a source tree
+    __version__ = "0+unknown"
+
+__all__ = [
+    "ChatHistory",
+    "ContinuousBatchingPipeline",
+    "DecodedResults",
+    "EncodedGenerationResult",
+    "EncodedResults",
+    "GenerationConfig",
+    "GenerationFinishReason",
+    "GenerationHandle",
+    "GenerationOutput",
+    "GenerationResult",
+    "GenerationStatus",
+    "LLMPipeline",
+    "MeanStdPair",
+    "PerfMetrics",
+    "PipelineMetrics",
+    "RawPerfMetrics",
+    "SchedulerConfig",
+    "StreamerBase",
+    "StreamingStatus",
+    "TextStreamer",
+    "TokenizedInputs",
+    "Tokenizer",
+    "__version__",
+    "cmake_dir",
+    "get_version",
+]
+
+
+def get_version() -> str:
+    """The version of pagewheel, as openvino_genai.get_version() is asked."""
+    return __version__
+
+
+def cmake_dir() -> Path:
+    """The folder of pagewheelConfig.cmake, for `cmake -Dpagewheel_DIR=...`."""
+    return Path(__file__).parent / "cmake"

@@ -1,0 +1,7 @@
+"""The command line: `pagewheel generate|chat|convert|info`."""
+
+from __future__ import annotations
+
+from pagewheel.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,233 @@
+"""The commands and their options; what they do is in the files beside this one.
+
+Heavy modules are imported inside the commands, so that `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pagewheel.cli.failures import failures
+from pagewheel.cli.options import Sampling, parse_properties
+
+app = typer.Typer(
+    name="pagewheel",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_SAMPLING_PANEL = "Sampling (each turns sampling on)"
+
+Model = Annotated[
+    Path | None,
+    typer.Option(
+        "--model",
+        "-m",
+        help="A .gguf file or an OpenVINO model folder. By default SmolLM2-135M-Instruct, "
+        "downloaded once.",
+    ),
+]
+Device = Annotated[str, typer.Option(help="OpenVINO device: CPU, GPU, GPU.1...")]
+MaxNewTokens = Annotated[
+    int, typer.Option("--max-new-tokens", "-n", min=1, help="Tokens to generate at most.")
+]
+DoSample = Annotated[
+    bool | None,
+    typer.Option(
+        "--do-sample/--greedy",
+        help="Draw tokens at random, or take the likeliest. By default as the model says.",
+    ),
+]
+Temperature = Annotated[
+    float | None,
+    typer.Option(help="Flatter above 1, sharper below.", rich_help_panel=_SAMPLING_PANEL),
+]
+TopK = Annotated[
+    int | None,
+    typer.Option(help="Draw from the k likeliest tokens.", rich_help_panel=_SAMPLING_PANEL),
+]
+TopP = Annotated[
+    float | None,
+    typer.Option(
+        help="Draw from the fewest tokens with this probability in sum.",
+        rich_help_panel=_SAMPLING_PANEL,
+    ),
+]
+MinP = Annotated[
+    float | None,
+    typer.Option(
+        help="Drop tokens below this fraction of the likeliest one's probability.",
+        rich_help_panel=_SAMPLING_PANEL,
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(help="The same seed draws the same text.", rich_help_panel=_SAMPLING_PANEL),
+]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property",
+        "-p",
+        metavar="KEY=VALUE",
+        help="An OpenVINO property, e.g. INFERENCE_NUM_THREADS=4; repeat it.",
+    ),
+]
+Stats = Annotated[bool, typer.Option("--stats", help="Print times to standard error.")]
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show tracebacks instead of one-line errors.")
+    ] = False,
+) -> None:
+    """Run language models on the OpenVINO runtime.
+
+    Without --model every command uses SmolLM2-135M-Instruct (95 MB, downloaded once).
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+    """
+    context.obj = debug
+
+
+@app.command()
+def generate(
+    context: typer.Context,
+    prompt: Annotated[str, typer.Argument(help="The prompt; '-' reads standard input.")],
+    model: Model = None,
+    device: Device = "CPU",
+    max_new_tokens: MaxNewTokens = 256,
+    do_sample: DoSample = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    seed: Seed = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Continue the text as it is: no chat template.")
+    ] = False,
+    stats: Stats = False,
+    properties: Properties = None,
+) -> None:
+    """Answer one prompt; the text streams to standard output.
+
+    [bold]Examples[/bold]
+
+    pagewheel generate "Why is the sky blue?"
+
+    pagewheel generate --raw --max-new-tokens 40 "Once upon a time"
+
+    pagewheel generate --temperature 0.8 --top-p 0.95 --seed 7 "Write a haiku"
+
+    cat question.txt | pagewheel generate --stats --model model.gguf -
+    """
+    sampling = Sampling(max_new_tokens, do_sample, temperature, top_k, top_p, min_p, seed)
+    settings = parse_properties(properties or [])
+    with failures(debug=context.obj):
+        from pagewheel.cli.generate import generate_text
+        from pagewheel.cli.pipeline import open_pipeline
+
+        text = sys.stdin.read() if prompt == "-" else prompt
+        pipeline = open_pipeline(model, device, settings)
+        generate_text(pipeline, text, sampling, raw=raw, stats=stats)
+
+
+@app.command()
+def chat(
+    context: typer.Context,
+    model: Model = None,
+    device: Device = "CPU",
+    system: Annotated[
+        str | None, typer.Option(help="The system message that opens the conversation.")
+    ] = None,
+    max_new_tokens: MaxNewTokens = 1024,
+    do_sample: DoSample = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    seed: Seed = None,
+    stats: Stats = False,
+    properties: Properties = None,
+) -> None:
+    """Talk with a model.
+
+    /reset forgets the conversation, /quit or end of input leaves. Ctrl-C stops an
+    answer, not the program.
+
+    [bold]Examples[/bold]
+
+    pagewheel chat
+
+    pagewheel chat --model model.gguf --system "Answer in French." --temperature 0.7
+    """
+    sampling = Sampling(max_new_tokens, do_sample, temperature, top_k, top_p, min_p, seed)
+    settings = parse_properties(properties or [])
+    with failures(debug=context.obj):
+        from pagewheel.cli.chat import Chat
+        from pagewheel.cli.pipeline import open_pipeline
+
+        Chat(open_pipeline(model, device, settings), sampling, system, stats).run()
+
+
+@app.command()
+def convert(
+    context: typer.Context,
+    source: Annotated[Path, typer.Argument(help="A .gguf file.")],
+    output: Annotated[
+        Path | None, typer.Argument(help="A new folder; by default an entry of the cache.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Convert a model to an OpenVINO folder and print where it is.
+
+    The other commands convert by themselves, once; use this to keep or ship the folder.
+
+    [bold]Examples[/bold]
+
+    pagewheel convert model.gguf
+
+    pagewheel convert model.gguf converted/
+    """
+    with failures(debug=context.obj):
+        from pagewheel.convert import convert as convert_model
+
+        typer.echo(convert_model(source, output, progress=not quiet))
+
+
+@app.command()
+def info(
+    context: typer.Context,
+    model: Annotated[
+        Path | None,
+        typer.Argument(help="A .gguf file (converted first) or a model folder."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Describe a model: its shape, weights, size on disk and KV cache per token.
+
+    [bold]Examples[/bold]
+
+    pagewheel info
+
+    pagewheel info model.gguf --json
+    """
+    with failures(debug=context.obj):
+        from pagewheel.cli.info import print_info
+        from pagewheel.cli.pipeline import model_path
+        from pagewheel.convert import resolve_model
+
+        print_info(resolve_model(model_path(model)), as_json=json)
+
+
+def main() -> None:
+    """Entry point of the `pagewheel` command."""
+    app(prog_name="pagewheel")

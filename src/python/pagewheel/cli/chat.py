@@ -1,0 +1,78 @@
+"""`pagewheel chat`: the loop of a conversation."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import Any
+
+import typer
+
+import pagewheel
+from pagewheel.cli.options import Sampling
+from pagewheel.cli.pipeline import Interrupt, Printer, print_stats
+
+_HELP = "/reset forgets the conversation, /quit leaves; Ctrl-C stops an answer"
+
+
+class Chat:
+    """Owns the history: every question in it has its answer, cut short or not."""
+
+    def __init__(self, pipeline: Any, sampling: Sampling, system: str | None, stats: bool) -> None:
+        self._pipeline = pipeline
+        self._config = pipeline.get_generation_config()
+        sampling.apply(self._config)
+        self._system = system
+        self._stats = stats
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything but the system message."""
+        self._history = pagewheel.ChatHistory()
+        if self._system is not None:
+            self._history.append({"role": "system", "content": self._system})
+
+    def run(self) -> None:
+        """Until /quit or end of input."""
+        with suppress(ImportError):
+            import readline  # noqa: F401 - gives input() line editing
+        if sys.stdin.isatty():
+            typer.echo(_HELP, err=True)
+        while (line := self._read()) is not None:
+            if line == "/quit":
+                return
+            if line == "/reset":
+                self.reset()
+            elif line.startswith("/"):
+                typer.echo(_HELP, err=True)
+            elif line:
+                self._answer(line)
+
+    @staticmethod
+    def _read() -> str | None:
+        """The next line, stripped; None at the end; empty after Ctrl-C."""
+        try:
+            return input("> " if sys.stdin.isatty() else "").strip()
+        except EOFError:
+            if sys.stdin.isatty():
+                typer.echo()
+            return None
+        except KeyboardInterrupt:
+            typer.echo()
+            return ""
+
+    def _answer(self, question: str) -> None:
+        self._history.append({"role": "user", "content": question})
+        with Interrupt() as interrupt:
+            printer = Printer(lambda: interrupt.requested)
+            try:
+                result = self._pipeline.generate(self._history, self._config, printer)
+            except KeyboardInterrupt:
+                result = None
+            except BaseException:
+                self._history.pop()
+                raise
+        typer.echo()
+        self._history.append({"role": "assistant", "content": printer.text})
+        if self._stats and result is not None:
+            print_stats(result.perf_metrics)

@@ -1,0 +1,39 @@
+"""Turns exceptions into one line on standard error and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+
+def one_line(error: BaseException) -> str:
+    """An error's message without line breaks, or its type where it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+@contextmanager
+def failures(*, debug: bool) -> Iterator[None]:
+    """Around a command's body. With `debug` every exception passes through untouched."""
+    if debug:
+        yield
+        return
+    try:
+        yield
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    except BrokenPipeError:
+        # The reader has left (`| head`): nothing more may be written, at exit neither.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(EXIT_FAILED) from None
+    except Exception as error:
+        typer.echo(f"error: {one_line(error)}", err=True)
+        raise typer.Exit(EXIT_FAILED) from None

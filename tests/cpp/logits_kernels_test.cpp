@@ -1,0 +1,89 @@
+#include "kernels/logits.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace pagewheel::kernels {
+namespace {
+
+constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+/// Every instruction set that this processor has.
+std::vector<Isa> available() {
+    std::vector<Isa> isas;
+    for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512})
+        if (isa <= detected_isa()) isas.push_back(isa);
+    return isas;
+}
+
+std::vector<float> random_values(size_t n, unsigned seed) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal(0.0f, 8.0f);
+    std::vector<float> values(n);
+    for (float& value : values) value = normal(random);
+    return values;
+}
+
+TEST(Argmax, FindsTheLargestForEverySizeAndInstructionSet) {
+    for (Isa isa : available())
+        for (size_t n = 1; n < 200; ++n) {
+            const auto x = random_values(n, unsigned(n));
+            size_t expected = 0;
+            for (size_t i = 0; i < n; ++i)
+                if (x[i] > x[expected]) expected = i;
+            EXPECT_EQ(argmax(x.data(), n, isa), expected) << isa_name(isa) << " n=" << n;
+        }
+}
+
+TEST(Argmax, TakesTheFirstOfEquals) {
+    for (Isa isa : available()) {
+        std::vector<float> x(100, -1.0f);
+        x[37] = x[38] = x[99] = 5.0f;
+        EXPECT_EQ(argmax(x.data(), x.size(), isa), 37u) << isa_name(isa);
+        std::fill(x.begin(), x.end(), -infinity);
+        EXPECT_EQ(argmax(x.data(), x.size(), isa), 0u) << isa_name(isa);
+    }
+}
+
+TEST(Argmax, PassesOverNaN) {
+    for (Isa isa : available())
+        for (size_t n : {3, 40, 100}) {
+            std::vector<float> x(n, nan);
+            EXPECT_EQ(argmax(x.data(), n, isa), 0u) << isa_name(isa);
+            x[n - 1] = -3.0f;
+            EXPECT_EQ(argmax(x.data(), n, isa), n - 1) << isa_name(isa) << " n=" << n;
+            x[1] = 2.0f;
+            EXPECT_EQ(argmax(x.data(), n, isa), 1u) << isa_name(isa) << " n=" << n;
+        }
+}
+
+TEST(SumExp, EqualsTheDefinitionInDouble) {
+    for (Isa isa : available())
+        for (size_t n : {1, 7, 16, 33, 1000, 49152}) {
+            const auto x = random_values(n, unsigned(n));
+            const float shift = x[argmax_scalar(x.data(), n)];
+            for (float scale : {0.2f, 1.0f, 3.0f}) {
+                double expected = 0;
+                for (float value : x) expected += std::exp(double(value - shift) * scale);
+                EXPECT_NEAR(sum_exp(x.data(), n, shift, scale, isa) / expected, 1.0, 1e-5)
+                    << isa_name(isa) << " n=" << n << " scale=" << scale;
+            }
+        }
+}
+
+TEST(SumExp, CountsMaskedLogitsAsZero) {
+    for (Isa isa : available()) {
+        std::vector<float> x(64, -infinity);
+        x[10] = 1.0f;
+        x[20] = nan;
+        EXPECT_FLOAT_EQ(float(sum_exp(x.data(), x.size(), 1.0f, 1.0f, isa)), 1.0f) << isa_name(isa);
+    }
+}
+
+}  // namespace
+}  // namespace pagewheel::kernels

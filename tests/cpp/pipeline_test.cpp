@@ -1,0 +1,92 @@
+// Runs a real model, so that the sanitizers see the whole engine: PAGEWHEEL_TEST_MODEL names a model
+// folder (scripts/run_tests converts the default model and sets it).
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "pagewheel/pagewheel.hpp"
+
+namespace pagewheel {
+namespace {
+
+class Pipeline : public testing::Test {
+protected:
+    void SetUp() override {
+        if (!std::getenv("PAGEWHEEL_TEST_MODEL")) GTEST_SKIP() << "PAGEWHEEL_TEST_MODEL is not set";
+    }
+    static std::string model() { return std::getenv("PAGEWHEEL_TEST_MODEL"); }
+    static GenerationConfig tokens(size_t n) {
+        GenerationConfig config;
+        config.max_new_tokens = n;
+        config.ignore_eos = true;
+        return config;
+    }
+};
+
+TEST_F(Pipeline, ChatsWithoutPython) {
+    LLMPipeline pipeline(model());
+    ChatHistory history;
+    history.append("user", "What is the capital of France?");
+    const auto results = pipeline.generate(history, tokens(8));
+    EXPECT_NE(results.texts.at(0).find("Paris"), std::string::npos) << results.texts[0];
+    EXPECT_EQ(results.finish_reasons.at(0), GenerationFinishReason::LENGTH);
+    EXPECT_EQ(results.perf_metrics.get_num_generated_tokens(), 8u);
+}
+
+TEST_F(Pipeline, RefusesBadInputAndGoesOn) {
+    LLMPipeline pipeline(model());
+    EXPECT_THROW(pipeline.generate("", [&] {
+        auto config = tokens(1);
+        config.apply_chat_template = false;
+        return config;
+    }()), std::invalid_argument);
+    EXPECT_THROW(pipeline.generate("\xFF\xFE", tokens(1)), std::invalid_argument);
+    EXPECT_THROW(pipeline.generate("x", tokens(0)), std::invalid_argument);
+    EXPECT_THROW(pipeline.generate("x", tokens(4), [](const std::string&) -> StreamingStatus {
+        throw std::range_error("mine");
+    }), std::range_error);
+    EXPECT_EQ(pipeline.get_metrics().requests, 0u);
+    EXPECT_FALSE(pipeline.generate("x", tokens(3)).texts.at(0).empty());
+    EXPECT_EQ(pipeline.get_metrics().cache_usage, 0.0f);
+}
+
+TEST_F(Pipeline, TakesRequestsAndCancelsFromOtherThreads) {
+    SchedulerConfig scheduler;
+    scheduler.num_kv_blocks = 12;
+    ContinuousBatchingPipeline pipeline(model(), scheduler);
+    std::vector<std::shared_ptr<GenerationHandle>> handles(24);
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < 4; ++t)
+        threads.emplace_back([&, t] {
+            for (size_t i = t; i < handles.size(); i += 4) {
+                handles[i] = pipeline.add_request(i, std::vector<int64_t>(10 + i * 5, 100), tokens(20));
+                if (i % 3 == 0) handles[i]->cancel();
+            }
+        });
+    for (int i = 0; i < 20; ++i) pipeline.step();
+    for (std::thread& thread : threads) thread.join();
+    while (pipeline.has_non_finished_requests()) pipeline.step();
+    for (size_t i = 0; i < handles.size(); ++i) {
+        const bool cancelled = handles[i]->get_status() == GenerationStatus::CANCEL;
+        if (i % 3 != 0) {
+            EXPECT_FALSE(cancelled);
+            EXPECT_EQ(handles[i]->read_all().at(0).generated_ids.size(), 20u);
+        }
+    }
+    EXPECT_EQ(pipeline.get_metrics().cache_usage, 0.0f);
+}
+
+TEST_F(Pipeline, SamplesShareThePromptAndDiffer) {
+    LLMPipeline pipeline(model());
+    GenerationConfig config = tokens(12);
+    config.do_sample = true;
+    config.num_return_sequences = 4;
+    config.rng_seed = 7;
+    const auto first = pipeline.generate("Tell me a story.", config).texts;
+    EXPECT_EQ(std::set<std::string>(first.begin(), first.end()).size(), 4u);
+    EXPECT_EQ(pipeline.generate("Tell me a story.", config).texts, first);
+}
+
+}  // namespace
+}  // namespace pagewheel

@@ -1,0 +1,177 @@
+#include "sampling/sampler.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+
+namespace pagewheel {
+namespace {
+
+GenerationConfig sampling() {
+    GenerationConfig config;
+    config.do_sample = true;
+    config.rng_seed = 1;
+    return config;
+}
+
+SampledToken sample(Sampler& sampler, std::vector<float> logits) {
+    return sampler.sample(logits.data(), logits.size());
+}
+
+std::vector<float> random_logits(size_t n, unsigned seed) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal(0.0f, 3.0f);
+    std::vector<float> logits(n);
+    for (float& logit : logits) logit = normal(random);
+    return logits;
+}
+
+/// Probabilities by the definition: temperature, top_k, top_p, min_p, in double.
+std::vector<double> expected_probabilities(const std::vector<float>& logits,
+                                           const GenerationConfig& config) {
+    const size_t n = logits.size();
+    std::vector<size_t> order(n);
+    std::iota(order.begin(), order.end(), size_t(0));
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+    std::vector<double> p(n);
+    for (size_t i = 0; i < n; ++i)
+        p[i] = std::exp(double(logits[i] - logits[order[0]]) / config.temperature);
+    const auto normalise = [&] {
+        const double total = std::accumulate(p.begin(), p.end(), 0.0);
+        for (double& value : p) value /= total;
+    };
+    const size_t k = config.top_k == 0 ? n : std::min(config.top_k, n);
+    for (size_t i = k; i < n; ++i) p[order[i]] = 0;
+    normalise();
+    double before = 0;
+    for (size_t i = 0; i < n; ++i) {
+        const double own = p[order[i]];
+        if (config.top_p < 1 && before >= config.top_p) p[order[i]] = 0;
+        before += own;
+    }
+    for (size_t i = 1; i < n; ++i)
+        if (p[order[i]] < config.min_p * p[order[0]]) p[order[i]] = 0;
+    normalise();
+    return p;
+}
+
+TEST(Sampler, GreedyTakesTheBest) {
+    Sampler sampler(GenerationConfig(), {}, 0, detected_isa());
+    EXPECT_EQ(sample(sampler, {0.1f, 3.0f, 2.0f}).id, 1);
+}
+
+TEST(Sampler, DrawsFromTheDefinedDistribution) {
+    const std::vector<float> logits = random_logits(300, 5);
+    std::vector<GenerationConfig> configs(8, sampling());
+    configs[1].temperature = 0.5f;
+    configs[2].top_k = 7;
+    configs[3].top_p = 0.8f;
+    configs[4].min_p = 0.05f;
+    configs[5].top_k = 40;
+    configs[5].top_p = 0.7f;
+    configs[5].min_p = 0.1f;
+    configs[6].top_p = 0.999f;  // more than the 64 that are sorted first
+    configs[6].temperature = 3.0f;
+    configs[7].top_p = 0.9f;
+    configs[7].min_p = 0.02f;
+    constexpr int draws = 40000;
+    for (size_t c = 0; c < configs.size(); ++c) {
+        const auto expected = expected_probabilities(logits, configs[c]);
+        Sampler sampler(configs[c], {}, 0, detected_isa());
+        std::map<int64_t, int> counts;
+        for (int i = 0; i < draws; ++i) ++counts[sample(sampler, logits).id];
+        for (size_t id = 0; id < logits.size(); ++id) {
+            const double deviation = 5 * std::sqrt(expected[id] * (1 - expected[id]) / draws);
+            ASSERT_NEAR(double(counts[int64_t(id)]) / draws, expected[id], deviation + 1e-9)
+                << "config " << c << " token " << id;
+        }
+    }
+}
+
+TEST(Sampler, ReportsTheLogProbabilityOfWhatItSampledFrom) {
+    const std::vector<float> logits = random_logits(100, 9);
+    for (int variant = 0; variant < 3; ++variant) {
+        GenerationConfig config = sampling();
+        config.logprobs = 1;
+        if (variant == 1) config.top_k = 5;
+        if (variant == 2) config.do_sample = false;
+        Sampler sampler(config, {}, 0, detected_isa());
+        const auto expected = expected_probabilities(logits, config);
+        for (int i = 0; i < 20; ++i) {
+            const SampledToken token = sample(sampler, logits);
+            EXPECT_NEAR(token.log_prob, std::log(expected[size_t(token.id)]), 1e-4);
+        }
+    }
+}
+
+TEST(Sampler, RepeatsItselfForASeedAndDiffersBetweenSequences) {
+    const std::vector<float> flat(1000, 0.0f);
+    const auto draw = [&](size_t index) {
+        Sampler sampler(sampling(), {}, index, detected_isa());
+        std::vector<int64_t> ids;
+        for (int i = 0; i < 10; ++i) ids.push_back(sample(sampler, flat).id);
+        return ids;
+    };
+    EXPECT_EQ(draw(0), draw(0));
+    EXPECT_NE(draw(0), draw(1));
+    GenerationConfig unseeded = sampling();
+    unseeded.rng_seed.reset();
+    Sampler a(unseeded, {}, 0, detected_isa()), b(unseeded, {}, 0, detected_isa());
+    std::vector<int64_t> from_a, from_b;
+    for (int i = 0; i < 10; ++i) {
+        from_a.push_back(sample(a, flat).id);
+        from_b.push_back(sample(b, flat).id);
+    }
+    EXPECT_NE(from_a, from_b);
+}
+
+TEST(Sampler, RepetitionPenaltyCountsThePromptAndShrinksBothSigns) {
+    GenerationConfig config;
+    config.repetition_penalty = 2.0f;
+    Sampler sampler(config, {0, 1}, 0, detected_isa());
+    std::vector<float> logits{4.0f, -1.0f, 1.9f, -1.5f};
+    EXPECT_EQ(sampler.sample(logits.data(), logits.size()).id, 0);
+    EXPECT_EQ(logits, (std::vector<float>{2.0f, -2.0f, 1.9f, -1.5f}));
+}
+
+TEST(Sampler, PresenceAndFrequencyPenaltiesSubtractAlsoFromNegativeLogits) {
+    GenerationConfig config;
+    config.presence_penalty = 1.0f;
+    config.frequency_penalty = 0.5f;
+    Sampler sampler(config, {2}, 0, detected_isa());
+    EXPECT_EQ(sample(sampler, {-1.0f, -5.0f, -5.0f}).id, 0);
+    EXPECT_EQ(sample(sampler, {-1.0f, -5.0f, -5.0f}).id, 0);
+    std::vector<float> logits{-1.0f, -5.0f, -2.9f};
+    EXPECT_EQ(sampler.sample(logits.data(), logits.size()).id, 2);  // the prompt's token is free
+    EXPECT_FLOAT_EQ(logits[0], -1.0f - 1.0f - 2 * 0.5f);
+}
+
+TEST(Sampler, GivesNoStopTokenBeforeMinNewTokens) {
+    GenerationConfig config;
+    config.min_new_tokens = 2;
+    config.eos_token_id = 0;
+    config.stop_token_ids = {1};
+    Sampler sampler(config, {}, 0, detected_isa());
+    EXPECT_EQ(sample(sampler, {9.0f, 8.0f, 1.0f}).id, 2);
+    EXPECT_EQ(sample(sampler, {9.0f, 8.0f, 1.0f}).id, 2);
+    EXPECT_EQ(sample(sampler, {9.0f, 8.0f, 1.0f}).id, 0);
+}
+
+TEST(Sampler, SurvivesLogitsThatAreAllNaN) {
+    for (bool filtered : {false, true}) {
+        GenerationConfig config = sampling();
+        if (filtered) config.top_k = 3;
+        Sampler sampler(config, {}, 0, detected_isa());
+        const int64_t id = sample(sampler, std::vector<float>(50, NAN)).id;
+        EXPECT_TRUE(id >= 0 && id < 50);
+    }
+}
+
+}  // namespace
+}  // namespace pagewheel
