@@ -46,11 +46,11 @@ py::object generate(Pipeline& pipeline, const py::object& prompts, const py::obj
         return pipeline.generate(inputs, configs, sink);
     };
     if (py::isinstance<py::str>(prompts))
-        return py::cast(run(std::vector<std::string>{prompts.cast<std::string>()}));
+        return py::cast(run(std::vector<std::string>{to_text(prompts)}));
     if (!py::isinstance<py::list>(prompts) || py::len(prompts) == 0)
         throw py::type_error("prompts must be a str or a list (not empty) of str, ChatHistory or token ids");
     const py::object first = prompts[py::int_(0)];
-    if (py::isinstance<py::str>(first)) return py::cast(run(prompts.cast<std::vector<std::string>>()));
+    if (py::isinstance<py::str>(first)) return py::cast(run(to_texts(prompts)));
     if (py::isinstance<ChatHistory>(first))
         return py::cast(run(prompts.cast<std::vector<ChatHistory>>()));
     return py::cast(run(to_token_rows(prompts)));
@@ -65,7 +65,7 @@ std::shared_ptr<GenerationHandle> add_request(Pipeline& pipeline, uint64_t reque
         const py::gil_scoped_release release;
         return pipeline.add_request(request_id, tokens, config);
     }
-    const auto text = prompt.cast<std::string>();
+    const auto text = to_text(prompt);
     const py::gil_scoped_release release;
     return pipeline.add_request(request_id, text, config);
 }
@@ -94,11 +94,15 @@ add_request(), has_non_finished_requests() and the handles may be used from any 
 generate() from one thread at a time.)")
         .def(py::init([](const py::object& path, const SchedulerConfig& scheduler_config,
                          const std::string& device, const py::dict& properties,
-                         const py::kwargs& kwargs) {
+                         const py::dict& tokenizer_properties, const py::kwargs& kwargs) {
+                 if (!tokenizer_properties.empty())
+                     throw py::value_error("tokenizer_properties is " +
+                                           std::string(py::str(tokenizer_properties)) +
+                                           "; the tokenizer has none, allowed is {}");
                  return make_pipeline(path, {}, scheduler_config, device, properties, kwargs);
              }),
              py::arg("models_path"), py::arg("scheduler_config"), py::arg("device") = "CPU",
-             py::arg("properties") = py::dict())
+             py::arg("properties") = py::dict(), py::arg("tokenizer_properties") = py::dict())
         .def(py::init([](const py::object& path, const Tokenizer& tokenizer,
                          const SchedulerConfig& scheduler_config, const std::string& device,
                          const py::kwargs& kwargs) {

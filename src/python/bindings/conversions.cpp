@@ -54,6 +54,24 @@ py::object from_json(const std::string& json) {
     return py::module_::import("json").attr("loads")(json);
 }
 
+std::string to_text(const py::handle& text) {
+    Py_ssize_t size = 0;
+    const char* bytes = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+    if (!bytes) throw py::error_already_set();
+    return {bytes, size_t(size)};
+}
+
+std::vector<std::string> to_texts(const py::handle& texts) {
+    std::vector<std::string> result;
+    for (const py::handle& text : texts) {
+        if (!py::isinstance<py::str>(text))
+            throw py::type_error("a list of prompts must hold str only, got " +
+                                 std::string(py::str(py::type::of(text))));
+        result.push_back(to_text(text));
+    }
+    return result;
+}
+
 std::filesystem::path resolve_model(const py::object& path) {
     const auto given = std::filesystem::path(
         py::module_::import("os").attr("fspath")(path).cast<std::string>());

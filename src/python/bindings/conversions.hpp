@@ -21,6 +21,10 @@ namespace py = pybind11;
 std::string to_json(const py::handle& value);
 py::object from_json(const std::string& json);
 
+/// UTF-8 of a str. Raises UnicodeEncodeError for one with lone surrogates.
+std::string to_text(const py::handle& text);
+std::vector<std::string> to_texts(const py::handle& texts);
+
 /// The folder for a model folder, a .gguf file, or whatever pagewheel.convert can turn into one.
 std::filesystem::path resolve_model(const py::object& path);
 

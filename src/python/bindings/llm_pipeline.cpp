@@ -37,20 +37,24 @@ py::object generate(LLMPipeline& pipeline, const py::object& inputs, const py::o
         const py::gil_scoped_release release;
         return pipeline.generate(typed_inputs, config, sink);
     };
-    if (py::isinstance<py::str>(inputs)) return py::cast(run(StringInputs(inputs.cast<std::string>())));
+    if (py::isinstance<py::str>(inputs)) {
+        const DecodedResults results = run(StringInputs(to_text(inputs)));
+        return results.texts.size() == 1 ? py::cast(results.texts.front()) : py::cast(results);
+    }
     if (py::isinstance<ChatHistory>(inputs))
         return py::cast(run(StringInputs(inputs.cast<ChatHistory>())));
     if (py::isinstance<py::list>(inputs) && py::len(inputs) > 0 &&
         py::isinstance<py::str>(inputs[py::int_(0)]))
-        return py::cast(run(StringInputs(inputs.cast<std::vector<std::string>>())));
+        return py::cast(run(StringInputs(to_texts(inputs))));
     if (py::hasattr(inputs, "input_ids") && py::hasattr(inputs, "attention_mask"))
         return py::cast(run(EncodedInputs(TokenizedInputs{to_tensor(inputs.attr("input_ids")),
                                                           to_tensor(inputs.attr("attention_mask"))})));
     return py::cast(run(EncodedInputs(to_tensor(inputs))));
 }
 
-constexpr const char* generate_doc = R"(Generates from a str, a list of str, a ChatHistory (DecodedResults), or from
-TokenizedInputs or token ids, [tokens] or [batch, tokens] (EncodedResults).
+constexpr const char* generate_doc = R"(Generates from a str (returns str; DecodedResults if num_return_sequences is more
+than 1), a list of str or a ChatHistory (DecodedResults), or from TokenizedInputs or token ids, [tokens] or
+[batch, tokens] (EncodedResults).
 
 generation_config: a GenerationConfig or dict; without it, the model's own. kwargs override it.
 streamer: a callable that gets text and returns None, bool (True stops) or StreamingStatus, or a

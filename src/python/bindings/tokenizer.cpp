@@ -93,18 +93,18 @@ Tokenizer(path): a model folder or a .gguf file.)")
              }),
              py::arg("tokenizer_path"))
         .def("encode",
-             [](const Tokenizer& t, const std::string& prompt, bool special, bool pad,
+             [](const Tokenizer& t, const py::str& prompt, bool special, bool pad,
                 std::optional<size_t> max_length, const std::optional<std::string>& side, bool cut) {
-                 return encode(t, {prompt}, to_options(special, pad, max_length, side, cut));
+                 return encode(t, {to_text(prompt)}, to_options(special, pad, max_length, side, cut));
              },
              py::arg("prompt"), py::arg("add_special_tokens") = true,
              py::arg("pad_to_max_length") = false, py::arg("max_length") = py::none(),
              py::arg("padding_side") = py::none(), py::arg("truncation") = false,
              "Token ids of a text. padding_side is 'left' or 'right'; truncation cuts to max_length.")
         .def("encode",
-             [](const Tokenizer& t, const std::vector<std::string>& prompts, bool special, bool pad,
+             [](const Tokenizer& t, const py::list& prompts, bool special, bool pad,
                 std::optional<size_t> max_length, const std::optional<std::string>& side, bool cut) {
-                 return encode(t, prompts, to_options(special, pad, max_length, side, cut));
+                 return encode(t, to_texts(prompts), to_options(special, pad, max_length, side, cut));
              },
              py::arg("prompts"), py::arg("add_special_tokens") = true,
              py::arg("pad_to_max_length") = false, py::arg("max_length") = py::none(),

@@ -5,6 +5,7 @@
 #include "check.hpp"
 #include "graph/gather_logits.hpp"
 #include "graph/paged_attention.hpp"
+#include "openvino/runtime/properties.hpp"
 #include "openvino_error.hpp"
 
 namespace pagewheel {
@@ -24,6 +25,14 @@ void check_device(ov::Core& core, const std::string& device) {
         concat("device '", device, "' is not available; available: ", list));
 }
 
+/// Who asks for f32 wants f32: without this, OpenVINO still quantises activations to int8.
+ov::AnyMap completed(ov::AnyMap properties) {
+    const auto precision = properties.find(ov::hint::inference_precision.name());
+    if (precision != properties.end() && precision->second.as<std::string>() == "f32")
+        properties.emplace(ov::hint::dynamic_quantization_group_size.name(), uint64_t(0));
+    return properties;
+}
+
 }  // namespace
 
 ModelRunner::ModelRunner(const std::filesystem::path& model_xml, const std::string& device,
@@ -35,7 +44,7 @@ ModelRunner::ModelRunner(const std::filesystem::path& model_xml, const std::stri
     apply_paged_attention(model);
     gather_logits(model);
     try {
-        m_model = core.compile_model(model, device, properties);
+        m_model = core.compile_model(model, device, completed(properties));
     } catch (const ov::Exception& error) {
         throw std::invalid_argument(concat("device ", device, " cannot run ", model_xml,
                                            " with these properties: ", reason(error)));

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from typing import Any
 
 import typer
 
 import pagewheel
 from pagewheel.cli.options import Sampling
-from pagewheel.cli.pipeline import Interrupt, Printer, print_stats
+from pagewheel.cli.pipeline import Printer, print_stats
 
 _HELP = "/reset forgets the conversation, /quit leaves; Ctrl-C stops an answer"
 
@@ -18,7 +17,13 @@ _HELP = "/reset forgets the conversation, /quit leaves; Ctrl-C stops an answer"
 class Chat:
     """Owns the history: every question in it has its answer, cut short or not."""
 
-    def __init__(self, pipeline: Any, sampling: Sampling, system: str | None, stats: bool) -> None:
+    def __init__(
+        self,
+        pipeline: pagewheel.LLMPipeline,
+        sampling: Sampling,
+        system: str | None,
+        stats: bool,
+    ) -> None:
         self._pipeline = pipeline
         self._config = pipeline.get_generation_config()
         sampling.apply(self._config)
@@ -63,15 +68,14 @@ class Chat:
 
     def _answer(self, question: str) -> None:
         self._history.append({"role": "user", "content": question})
-        with Interrupt() as interrupt:
-            printer = Printer(lambda: interrupt.requested)
-            try:
-                result = self._pipeline.generate(self._history, self._config, printer)
-            except KeyboardInterrupt:
-                result = None
-            except BaseException:
-                self._history.pop()
-                raise
+        printer = Printer()
+        try:
+            result = self._pipeline.generate(self._history, self._config, printer)
+        except KeyboardInterrupt:
+            result = None
+        except BaseException:
+            self._history.pop()
+            raise
         typer.echo()
         self._history.append({"role": "assistant", "content": printer.text})
         if self._stats and result is not None:

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
 
+import pagewheel
 from pagewheel.cli.options import Sampling
-from pagewheel.cli.pipeline import Interrupt, Printer, print_stats
+from pagewheel.cli.pipeline import Printer, print_stats
 
 
 def generate_text(
-    pipeline: Any, prompt: str, sampling: Sampling, *, raw: bool, stats: bool
+    pipeline: pagewheel.LLMPipeline, prompt: str, sampling: Sampling, *, raw: bool, stats: bool
 ) -> None:
-    """Stream the answer to standard output, ended by a line break.
-
-    Raises KeyboardInterrupt after a Ctrl-C has stopped it.
-    """
+    """Stream the answer to standard output, ended by a line break."""
     config = pipeline.get_generation_config()
     sampling.apply(config)
     config.apply_chat_template = not raw
-    with Interrupt() as interrupt:
-        printer = Printer(lambda: interrupt.requested)
+    try:
         # A list of one gives DecodedResults with metrics; a plain string gives text.
-        result = pipeline.generate([prompt], config, printer)
+        result = pipeline.generate([prompt], config, Printer())
+    finally:
         typer.echo()
-        if interrupt.requested:
-            raise KeyboardInterrupt
     if stats:
         print_stats(result.perf_metrics)

@@ -1,0 +1,10 @@
+"""What conversion raises when a model cannot be converted."""
+
+from __future__ import annotations
+
+
+class ConversionError(ValueError):
+    """The source is damaged, or uses something pagewheel does not support.
+
+    The message names the file, the key or tensor, its value and what is allowed.
+    """

@@ -1,0 +1,201 @@
+"""Tokenizer and detokenizer graphs, out of openvino_tokenizers' steps.
+
+Only `openvino_tokenizers.tokenizer_pipeline` is used: its Hugging Face parser imports
+transformers, which pagewheel does not need at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import openvino as ov
+import openvino_tokenizers
+from openvino_tokenizers.constants import (
+    BOS_TOKEN_ID_NAME,
+    CHAT_TEMPLATE_NAME,
+    EOS_TOKEN_ID_NAME,
+    PAD_TOKEN_ID_NAME,
+    UTF8ReplaceMode,
+)
+from openvino_tokenizers.tokenizer_pipeline import (
+    AddToken,
+    BPETokenizationStep,
+    CombineSegmentsStep,
+    FuseStep,
+    NormalizeUnicode,
+    PaddingStep,
+    RegexSplitStep,
+    Sequence,
+    SpecialToken,
+    SpecialTokensSplit,
+    TokenizerPipeline,
+    TruncationStep,
+    UTF8ValidateStep,
+    VocabDecoderStep,
+)
+from openvino_tokenizers.utils import change_inputs_type, change_outputs_type
+
+from .errors import ConversionError
+from .vocabulary import TokenType, Vocabulary
+
+# Unicode's White_Space. PCRE2's \s has U+180E too, Oniguruma's (the reference) has not.
+_SPACE = r"\t-\r \x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}"
+_S = f"[{_SPACE}]"
+_NOT_S = f"[^{_SPACE}]"
+_OTHER = rf"[^{_SPACE}\p{{L}}\p{{N}}]"
+
+_GPT2 = rf"'s|'t|'re|'ve|'m|'ll|'d| ?\p{{L}}+| ?\p{{N}}+| ?{_OTHER}+|{_S}+(?!{_NOT_S})|{_S}+"
+# The reference first cuts out every digit and then splits what is between them, so a run
+# of spaces before a digit ends its piece: the lookahead must let a digit pass.
+_SMOLLM = (
+    rf"'s|'t|'re|'ve|'m|'ll|'d| ?\p{{L}}+|\p{{N}}| ?{_OTHER}+"
+    rf"|{_S}+(?![^{_SPACE}\p{{N}}])|{_S}+"
+)
+_LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    rf"| ?{_OTHER}+[\r\n]*|{_S}*[\r\n]+|{_S}+(?!{_NOT_S})|{_S}+"
+)
+_QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    rf"| ?{_OTHER}+[\r\n]*|{_S}*[\r\n]+|{_S}+(?!{_NOT_S})|{_S}+"
+)
+
+# `tokenizer.ggml.pre` -> how text is split before merging.
+_SPLIT_PATTERNS: Mapping[str, str] = {
+    "default": _GPT2,
+    "gpt-2": _GPT2,
+    "smollm": _SMOLLM,
+    "llama-bpe": _LLAMA3,
+    "llama3": _LLAMA3,
+    "qwen2": _QWEN2,
+}
+# Kinds whose reference normalises text to NFC first. openvino_tokenizers' NFC is a table of
+# strings: it composes, but does not put several marks on one letter into canonical order.
+_NFC_KINDS = frozenset({"qwen2"})
+# Kinds that take a piece as it is where the vocabulary has it, whatever its merges give.
+_WHOLE_PIECE_KINDS = frozenset({"llama-bpe", "llama3"})
+
+
+@lru_cache(maxsize=1)
+def _byte_of_character() -> Mapping[str, int]:
+    """GPT-2's alphabet: printable Latin-1 stands for itself, the rest from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    return {chr(byte): byte for byte in printable} | {
+        chr(0x100 + index): byte for index, byte in enumerate(others)
+    }
+
+
+def _token_bytes(text: str) -> bytes:
+    """A byte-level token's bytes; text outside the alphabet stands for itself."""
+    alphabet = _byte_of_character()
+    if all(character in alphabet for character in text):
+        return bytes(alphabet[character] for character in text)
+    return text.encode()
+
+
+def build_tokenizer(vocabulary: Vocabulary) -> tuple[ov.Model, ov.Model]:
+    """The tokenizer (string [batch] -> input_ids, attention_mask i64 [batch, tokens],
+    padded on the left) and the detokenizer (i64 [batch, tokens] -> string [batch]).
+
+    Control tokens are recognised in text and left out of decoded text; user-defined
+    tokens are recognised and kept. Raises ConversionError for a tokenizer model or
+    pre-tokenizer that is not supported.
+    """
+    if vocabulary.model != "gpt2":
+        raise ConversionError(
+            f"tokenizer.ggml.model {vocabulary.model!r} is not supported yet; supported: gpt2"
+        )
+    if vocabulary.pre_tokenizer not in _SPLIT_PATTERNS:
+        raise ConversionError(
+            f"tokenizer.ggml.pre {vocabulary.pre_tokenizer!r} is not supported; "
+            f"supported: {', '.join(_SPLIT_PATTERNS)}"
+        )
+    pipeline = TokenizerPipeline()
+    pipeline.add_steps(_encoding_steps(vocabulary))
+    pipeline.add_steps(_decoding_steps(vocabulary))
+    # The order matters: the detokenizer shares the vocabulary constant of the tokenizer.
+    tokenizer = change_outputs_type(pipeline.get_tokenizer_ov_subgraph(), ov.Type.i64)
+    detokenizer = change_inputs_type(pipeline.get_detokenizer_ov_subgraph(), ov.Type.i64)
+    for model in (tokenizer, detokenizer):
+        _describe(model, vocabulary)
+    return tokenizer, detokenizer
+
+
+def _encoding_steps(vocabulary: Vocabulary) -> list[object]:
+    kind = vocabulary.pre_tokenizer
+    special_ids = vocabulary.ids_of_type(
+        TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN
+    )
+    special_texts = {text: each for each in special_ids if (text := vocabulary.tokens[each])}
+    specials = set(special_ids)
+    tokens = [
+        text.encode() if index in specials else _token_bytes(text)
+        for index, text in enumerate(vocabulary.tokens)
+    ]
+    steps: list[object] = []
+    if special_texts:
+        steps.append(SpecialTokensSplit([SpecialToken(text) for text in special_texts]))
+    if kind in _NFC_KINDS:
+        steps.append(NormalizeUnicode("NFC"))
+    steps.append(RegexSplitStep(_SPLIT_PATTERNS[kind], behaviour="isolate", mergeable=False))
+    whole_pieces = {text.encode(): each for text, each in special_texts.items()}
+    if kind in _WHOLE_PIECE_KINDS:
+        whole_pieces = {token: index for index, token in enumerate(tokens)} | whole_pieces
+    steps.append(
+        BPETokenizationStep(
+            vocab=tokens,
+            merges=_merges(vocabulary),
+            added_tokens=whole_pieces,
+            cache_capacity=max(20_000, len(tokens) // 5),
+        )
+    )
+    # Off unless a program switches its state on; openvino_genai's edits of the graph need
+    # it (without it, encoding without special tokens gives nothing there).
+    steps.append(TruncationStep(max_length=vocabulary.context_length))
+    sequence: list[object] = [Sequence()]
+    if vocabulary.add_bos and vocabulary.bos_id is not None:
+        sequence.insert(0, AddToken(_token_id=vocabulary.bos_id))
+    if vocabulary.add_eos and vocabulary.eos_id is not None:
+        sequence.append(AddToken(_token_id=vocabulary.eos_id))
+    steps.append(CombineSegmentsStep(sequence))
+    # A decoder continues where the prompt ends, so prompts of a batch end together.
+    steps.append(PaddingStep(_token_id=vocabulary.pad_id or 0, pad_right=False))
+    return steps
+
+
+def _decoding_steps(vocabulary: Vocabulary) -> list[object]:
+    skipped = vocabulary.ids_of_type(TokenType.CONTROL, TokenType.UNKNOWN)
+    return [
+        VocabDecoderStep(skip_tokens=skipped),
+        FuseStep(),
+        UTF8ValidateStep(mode=UTF8ReplaceMode.REPLACE),
+    ]
+
+
+def _merges(vocabulary: Vocabulary) -> list[tuple[bytes, bytes]]:
+    merges = []
+    for rank, merge in enumerate(vocabulary.merges):
+        left, space, right = merge.partition(" ")
+        if not (left and space and right) or " " in right:
+            raise ConversionError(
+                f"tokenizer.ggml.merges[{rank}] must be two tokens and a space, got {merge!r}"
+            )
+        merges.append((_token_bytes(left), _token_bytes(right)))
+    return merges
+
+
+def _describe(model: ov.Model, vocabulary: Vocabulary) -> None:
+    """Writes what programs that open only the tokenizer look for (openvino_genai does)."""
+    values = {
+        "openvino_version": ov.get_version(),
+        "openvino_tokenizers_version": openvino_tokenizers.__version__,
+        BOS_TOKEN_ID_NAME: vocabulary.bos_id,
+        EOS_TOKEN_ID_NAME: vocabulary.eos_id,
+        PAD_TOKEN_ID_NAME: vocabulary.pad_id,
+        CHAT_TEMPLATE_NAME: vocabulary.chat_template,
+    }
+    for name, value in values.items():
+        if value is not None:
+            model.set_rt_info(value, name)

@@ -1,0 +1,129 @@
+"""A tokenizer's vocabulary as a GGUF file holds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from .errors import ConversionError
+from .gguf_source import Metadata
+
+
+class TokenType(IntEnum):
+    """Numbers of `tokenizer.ggml.token_type`."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+# Tokens that end a turn or a text, whatever `eos_token_id` says: a chat model's eos may
+# be one of these and its turns end with another.
+END_OF_GENERATION_TEXTS = frozenset(
+    {
+        "<|im_end|>",
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|end|>",
+        "<end_of_turn>",
+        "<|endoftext|>",
+        "<|end_of_text|>",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A byte-level BPE vocabulary.
+
+    `tokens[id]` is the token's text as stored: byte-level encoded for normal tokens,
+    plain for control and user-defined ones. `merges` are "left right", best first.
+    """
+
+    model: str
+    pre_tokenizer: str
+    tokens: list[str]
+    types: list[int]
+    merges: list[str]
+    bos_id: int | None
+    eos_id: int | None
+    pad_id: int | None
+    unk_id: int | None
+    add_bos: bool
+    add_eos: bool
+    end_ids: tuple[int, ...]
+    chat_template: str | None
+    context_length: int
+
+    def text(self, token_id: int | None) -> str | None:
+        return None if token_id is None else self.tokens[token_id]
+
+    def ids_of_type(self, *types: TokenType) -> list[int]:
+        return [token_id for token_id, kind in enumerate(self.types) if kind in types]
+
+
+def read_vocabulary(metadata: Metadata, context_length: int) -> Vocabulary:
+    """Reads `tokenizer.*` of a model of `context_length` tokens.
+
+    Raises ConversionError for what is missing or does not fit.
+    """
+
+    def key(name: str) -> str:
+        return f"tokenizer.ggml.{name}"
+
+    model = metadata.require(key("model"), str)
+    tokens = _strings(metadata, key("tokens"))
+    if not tokens:
+        raise ConversionError(f"{metadata.path}: {key('tokens')} is empty")
+    types = metadata.get(key("token_type"), list, [int(TokenType.NORMAL)] * len(tokens))
+    if len(types) != len(tokens):
+        raise ConversionError(f"{metadata.path}: {len(tokens)} tokens but {len(types)} token types")
+
+    def token_id(name: str) -> int | None:
+        value: int | None = metadata.get(key(f"{name}_token_id"), int)
+        if value is not None and not 0 <= value < len(tokens):
+            raise ConversionError(
+                f"{metadata.path}: {key(f'{name}_token_id')} = {value} is outside the "
+                f"vocabulary of {len(tokens)}"
+            )
+        return value
+
+    eos_id = token_id("eos")
+    ends = [each for each in (eos_id, token_id("eot"), token_id("eom")) if each is not None]
+    ends += [
+        index
+        for index, (text, kind) in enumerate(zip(tokens, types, strict=True))
+        if kind == TokenType.CONTROL and text in END_OF_GENERATION_TEXTS
+    ]
+    pad_id = token_id("padding")
+    return Vocabulary(
+        model=model,
+        pre_tokenizer=metadata.get(key("pre"), str, "default"),
+        tokens=tokens,
+        types=types,
+        merges=_strings(metadata, key("merges")) if model == "gpt2" else [],
+        bos_id=token_id("bos"),
+        eos_id=eos_id,
+        pad_id=eos_id if pad_id is None else pad_id,
+        unk_id=token_id("unknown"),
+        add_bos=metadata.get(key("add_bos_token"), bool, _adds_bos(metadata, model)),
+        add_eos=metadata.get(key("add_eos_token"), bool, False),
+        end_ids=tuple(dict.fromkeys(ends)),
+        chat_template=metadata.get("tokenizer.chat_template", str),
+        context_length=context_length,
+    )
+
+
+def _adds_bos(metadata: Metadata, model: str) -> bool:
+    # llama.cpp's defaults for files that do not say.
+    return model == "llama" or metadata.get("tokenizer.ggml.pre", str) in ("llama-bpe", "llama3")
+
+
+def _strings(metadata: Metadata, key: str) -> list[str]:
+    values = metadata.require(key, list)
+    if values and not isinstance(values[0], str):
+        raise ConversionError(f"{metadata.path}: {key} must hold strings, got {values[0]!r}")
+    return list(values)

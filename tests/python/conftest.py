@@ -1,0 +1,55 @@
+"""The real model, converted once per session, and pipelines on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pagewheel
+from pagewheel.convert import convert
+from pagewheel.default_model import default_model
+
+F32 = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
+
+
+@pytest.fixture(scope="session")
+def smollm2_gguf() -> Path:
+    return default_model(progress=False)
+
+
+@pytest.fixture(scope="session")
+def smollm2_folder(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return convert(smollm2_gguf, tmp_path_factory.mktemp("converted") / "smollm2", progress=False)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("PAGEWHEEL_CACHE", str(tmp_path / "cache"))
+    yield
+
+
+@pytest.fixture(scope="session")
+def pipeline(smollm2_folder: Path) -> pagewheel.LLMPipeline:
+    """One pipeline for the tests that leave it as they found it: it is idle after each of them."""
+    return pagewheel.LLMPipeline(smollm2_folder, "CPU")
+
+
+@pytest.fixture(scope="session")
+def f32_pipeline(smollm2_folder: Path) -> pagewheel.LLMPipeline:
+    """In f32, where a token does not depend on what else is in the batch."""
+    return pagewheel.LLMPipeline(smollm2_folder, "CPU", F32)
+
+
+@pytest.fixture(autouse=True)
+def _pipeline_is_left_idle(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "pipeline" in request.fixturenames:
+        metrics = request.getfixturevalue("pipeline").get_metrics()
+        assert metrics.requests == 0
+        assert metrics.cache_usage == 0
+
+
+def greedy(max_new_tokens: int, **kwargs: object) -> pagewheel.GenerationConfig:
+    return pagewheel.GenerationConfig(max_new_tokens=max_new_tokens, ignore_eos=True, **kwargs)

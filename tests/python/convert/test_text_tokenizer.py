@@ -1,0 +1,239 @@
+"""Text becomes the reference tokenizer's tokens, and tokens the same text again.
+
+The reference is built here from the GGUF's vocabulary with the `tokenizers` package, as
+SmolLM2's own tokenizer.json describes it (digits one by one, then byte level).
+transformers' GGUF loader is no reference: it leaves the digit split out.
+"""
+
+from __future__ import annotations
+
+import random
+import unicodedata
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import openvino_tokenizers  # noqa: F401  (teaches ov.Core the tokenizer's operations)
+import pytest
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from pagewheel.convert.gguf_file import GGUFFile
+from pagewheel.convert.gguf_source import Metadata
+from pagewheel.convert.tokenizer import build_tokenizer
+from pagewheel.convert.vocabulary import TokenType, Vocabulary, read_vocabulary
+
+Encode = Callable[[list[str]], list[list[int]]]
+
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def byte_level(use_regex: bool) -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
+
+
+def split(pattern: str) -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(pattern), "isolated"), byte_level(False)]
+    )
+
+
+PRE_TOKENIZERS = {
+    "smollm": pre_tokenizers.Sequence([pre_tokenizers.Digits(True), byte_level(True)]),
+    "gpt-2": byte_level(True),
+    "default": byte_level(True),
+    "llama-bpe": split(LLAMA3),
+    "qwen2": split(LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")),
+}
+
+
+def reference_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
+    kind = vocabulary.pre_tokenizer
+    tokenizer = Tokenizer(
+        models.BPE(
+            vocab={token: index for index, token in enumerate(vocabulary.tokens)},
+            merges=[tuple(merge.split(" ")) for merge in vocabulary.merges],
+            ignore_merges=kind == "llama-bpe",
+        )
+    )
+    tokenizer.pre_tokenizer = PRE_TOKENIZERS[kind]
+    tokenizer.decoder = decoders.ByteLevel()
+    if kind == "qwen2":
+        tokenizer.normalizer = normalizers.NFC()
+    for index in vocabulary.ids_of_type(TokenType.CONTROL):
+        added = AddedToken(vocabulary.tokens[index], special=True, normalized=False)
+        tokenizer.add_special_tokens([added])
+    return tokenizer
+
+
+class OpenVINOTokenizer:
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        tokenizer, detokenizer = build_tokenizer(vocabulary)
+        self.tokenizer = ov.Core().compile_model(tokenizer, "CPU")
+        self.detokenizer = ov.Core().compile_model(detokenizer, "CPU")
+
+    def encode(self, lines: list[str]) -> list[list[int]]:
+        result = self.tokenizer(lines)
+        rows = zip(result["input_ids"], result["attention_mask"], strict=True)
+        return [ids[mask == 1].tolist() for ids, mask in rows]
+
+    def decode(self, ids: list[int]) -> str:
+        return str(self.detokenizer(np.array([ids], np.int64).reshape(1, -1))["string_output"][0])
+
+
+@pytest.fixture(scope="module")
+def vocabulary(smollm2_gguf: Path) -> Vocabulary:
+    with GGUFFile(smollm2_gguf) as file:
+        return read_vocabulary(Metadata(file), 8192)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocabulary: Vocabulary) -> OpenVINOTokenizer:
+    return OpenVINOTokenizer(vocabulary)
+
+
+PIECES = [
+    *("Hello", " world", "don't", "I'LL", "we've", " ", "  ", "\t", "\n", "\r\n", "\n\n", "   \n"),
+    *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>", "<|im_start", "|>", "<|", "<"),
+    *("1", "42", " 7", "3.14", "\uff11\uff12", "٣٤", "५", "Ⅻ", "½", "²", "④", "\U0001d7d8", "㉈"),
+    *("ü", "é", "é", "ñ̃̃", "ß", "ﬁ", "İ", "ς", "Ça va", "naïve"),
+    *("你好", "こんにちは", "안녕", "각", "ไทย", "हिन्दी", "עברית", "العربية", "Ωμέγα", "при"),
+    *("👩‍👩‍👧‍👦", "👋🏽", "🇫🇷", "❤️", "🏴󠁧󠁢󠁳󠁣󠁴󠁿", "☃", "\u200d", "\ufe0f"),
+    *("\x00", "\x01", "\x07", "\x1b[0m", "\x7f", "\x85", "\xa0", "\u180e", "\u200b", "\u2028"),
+    *("\u2029", "\u3000", "\ufeff", "\ufffd", "\ue000", "\U000e0001", "\U0010ffff", "\ud7ff"),
+    *("def f(x):\n    return x**2\n", "a_b-c", "https://x.org/?q=1&r=2", "{{", "}}", "\\n", "''"),
+]
+
+
+def corpus(seed: int, lines: int) -> list[str]:
+    generator = random.Random(seed)
+    result = ["", " ", "\n", "a", "<|im_end|>"]
+    while len(result) < lines:
+        kind = generator.random()
+        count = generator.randint(1, 30)
+        if kind < 0.7:
+            result.append("".join(generator.choices(PIECES, k=count)))
+        elif kind < 0.9:  # any character, assigned or not, surrogates left out
+            points = (generator.randrange(0x110000 - 0x800) for _ in range(count))
+            result.append("".join(chr(p if p < 0xD800 else p + 0x800) for p in points))
+        else:
+            result.append("".join(generator.choices(" \t\n\r'sS1a.é", k=count * 3)))
+    # OpenVINO's Python binding passes strings through numpy, which cuts NULs off the end.
+    return [line.rstrip("\0") for line in result]
+
+
+def every_character() -> list[str]:
+    """Each assigned character between letters, digits and spaces."""
+    return [
+        f"a{c}{c}b {c} 1{c}2  {c}'s"
+        for c in map(chr, range(0x110000))
+        if unicodedata.category(c) not in ("Cs", "Cn", "Co")
+    ]
+
+
+def differences(lines: list[str], got: list[list[int]], want: list[list[int]]) -> list[str]:
+    return [line for line, a, b in zip(lines, got, want, strict=True) if a != b]
+
+
+def test_varied_text_encodes_as_the_reference(
+    tokenizer: OpenVINOTokenizer, vocabulary: Vocabulary
+) -> None:
+    lines = corpus(1, 4000)
+    want = [each.ids for each in reference_tokenizer(vocabulary).encode_batch(lines)]
+    assert differences(lines, tokenizer.encode(lines), want) == []
+
+
+def test_every_character_encodes_as_the_reference(
+    tokenizer: OpenVINOTokenizer, vocabulary: Vocabulary
+) -> None:
+    lines = every_character()
+    want = [each.ids for each in reference_tokenizer(vocabulary).encode_batch(lines)]
+    assert differences(lines, tokenizer.encode(lines), want) == []
+
+
+@pytest.mark.parametrize("kind", ["gpt-2", "default", "llama-bpe", "qwen2"])
+def test_other_pre_tokenizers_split_as_their_references(vocabulary: Vocabulary, kind: str) -> None:
+    other = replace(vocabulary, pre_tokenizer=kind)
+    lines = corpus(2, 2500) + every_character()[::7]
+    if kind == "qwen2":  # marks that OpenVINO's NFC leaves in the order they came
+        lines = [line for line in lines if not set(line) & set("\u0344\u0f73\u0f75\u0f81")]
+    want = [each.ids for each in reference_tokenizer(other).encode_batch(lines)]
+    assert differences(lines, OpenVINOTokenizer(other).encode(lines), want) == []
+
+
+def test_very_long_lines_encode_as_the_reference(
+    tokenizer: OpenVINOTokenizer, vocabulary: Vocabulary
+) -> None:
+    lines = [
+        " " * 50_000,
+        "word " * 30_000,
+        "12345" * 10_000,
+        "".join(corpus(3, 1500)),
+        "!?" * 20_000,
+    ]
+    want = [each.ids for each in reference_tokenizer(vocabulary).encode_batch(lines)]
+    assert differences(lines, tokenizer.encode(lines), want) == []
+
+
+def representable(line: str, vocabulary: Vocabulary) -> bool:
+    """SmolLM2's vocabulary lacks the tokens of some bytes; text with them cannot return."""
+    known = set(vocabulary.tokens)
+    characters = byte_level(False).pre_tokenize_str(line)
+    return all(character in known for piece, _ in characters for character in piece)
+
+
+def test_decoding_gives_the_text_back(tokenizer: OpenVINOTokenizer, vocabulary: Vocabulary) -> None:
+    control = [vocabulary.tokens[index] for index in vocabulary.ids_of_type(TokenType.CONTROL)]
+    lines = [line for line in corpus(4, 2000) if representable(line, vocabulary)]
+    assert len(lines) > 900
+    for line, ids in zip(lines, tokenizer.encode(lines), strict=True):
+        expected = line
+        if any(token in line for token in control):
+            # Control tokens are left out; what is between them must be whole.
+            expected = reference_tokenizer_decode(vocabulary, ids)
+        assert tokenizer.decode(ids) == expected.rstrip("\0")  # see corpus()
+
+
+def reference_tokenizer_decode(vocabulary: Vocabulary, ids: list[int]) -> str:
+    alphabet = {c: i for i, c in enumerate(_alphabet())}
+    kept = [i for i in ids if vocabulary.types[i] != TokenType.CONTROL]
+    raw = b"".join(bytes(alphabet[c] for c in vocabulary.tokens[i]) for i in kept)
+    return raw.decode(errors="replace")
+
+
+def _alphabet() -> list[str]:
+    import tiny_llama
+
+    return tiny_llama.byte_alphabet()
+
+
+def test_half_a_character_decodes_to_a_replacement(
+    tokenizer: OpenVINOTokenizer, vocabulary: Vocabulary
+) -> None:
+    ids = tokenizer.encode(["x👋"])[0]
+    assert tokenizer.decode(ids[:2]).startswith("x")
+    assert "\ufffd" in tokenizer.decode(ids[:2])
+
+
+def test_user_defined_tokens_are_recognised_and_kept(vocabulary: Vocabulary) -> None:
+    tokens = [*vocabulary.tokens, "<tool é>"]
+    types = [*vocabulary.types, int(TokenType.USER_DEFINED)]
+    tokenizer = OpenVINOTokenizer(replace(vocabulary, tokens=tokens, types=types))
+    ids = tokenizer.encode(["say <tool é> now<|im_end|>"])[0]
+    assert len(tokens) - 1 in ids
+    assert tokenizer.decode(ids) == "say <tool é> now"
+
+
+def test_begin_of_sequence_is_added_where_asked(vocabulary: Vocabulary) -> None:
+    plain = OpenVINOTokenizer(vocabulary).encode(["Hello", ""])
+    with_bos = OpenVINOTokenizer(replace(vocabulary, add_bos=True)).encode(["Hello", ""])
+    assert with_bos == [[vocabulary.bos_id, *ids] for ids in plain]
+
+
+def test_prompts_of_a_batch_are_padded_on_the_left(tokenizer: OpenVINOTokenizer) -> None:
+    result = tokenizer.tokenizer(["a", "a b c"])
+    assert result["attention_mask"].tolist() == [[0, 0, 1], [1, 1, 1]]

@@ -1,0 +1,116 @@
+"""SmolLM2 through pagewheel in f32 equals transformers on the same dequantised weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import F32, greedy
+from references import dequantised_llama
+
+import pagewheel
+
+LONG_TEXT = "\n".join(
+    f"Item {i}: the {word} lies {i * 7 % 31} steps from the door."
+    for i, word in enumerate(["lamp", "book", "key", "map", "coin", "rope", "bell"] * 14)
+)
+PROMPTS = {
+    "question": "What is the capital of France?",
+    "code": "def quicksort(items):\n    if len(items) < 2:\n        return items\n",
+    "french": "Il était une fois, dans un petit village, une boulangère qui",
+    "emoji": "I love pizza 🍕🍕 and my dog 🐕‍🦺 because",
+    "digits": "3.14159265358979 * 2718281828 = ",
+    "long": LONG_TEXT,
+    "one token": "The",
+    "json": '{"name": "Ada", "born": 1815, "languages": ["',
+    "whitespace": "   a\t\tb\n\n\n    c",
+    "chat": "<|im_start|>user\nName three rivers.<|im_end|>\n<|im_start|>assistant\n",
+}
+NEW_TOKENS = 64
+
+
+@pytest.fixture(scope="module")
+def reference(smollm2_gguf: Path) -> torch.nn.Module:
+    """transformers' Llama with the file's weights, dequantised by the gguf package."""
+    return dequantised_llama(smollm2_gguf)
+
+
+@pytest.fixture(scope="module")
+def prompts(smollm2_folder: Path) -> dict[str, list[int]]:
+    tokenizer = pagewheel.Tokenizer(smollm2_folder)
+    return {
+        name: tokenizer.encode(text).input_ids.data[0].tolist() for name, text in PROMPTS.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def expected(reference: torch.nn.Module, prompts: dict[str, list[int]]) -> dict[str, list[int]]:
+    continuations = {}
+    for name, ids in prompts.items():
+        tokens = torch.tensor([ids])
+        output = reference.generate(
+            tokens,
+            # Without a mask of its own transformers would take <|im_end|> in a prompt for padding.
+            attention_mask=torch.ones_like(tokens),
+            max_new_tokens=NEW_TOKENS,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=2,
+        )
+        continuations[name] = output[0, len(ids) :].tolist()
+    return continuations
+
+
+@pytest.fixture(scope="module")
+def batching(smollm2_folder: Path) -> pagewheel.ContinuousBatchingPipeline:
+    scheduler = pagewheel.SchedulerConfig()
+    scheduler.max_num_batched_tokens = 64
+    return pagewheel.ContinuousBatchingPipeline(smollm2_folder, scheduler, "CPU", F32)
+
+
+def test_the_prompts_are_of_different_kinds(prompts: dict[str, list[int]]) -> None:
+    assert len(prompts) == 10
+    assert len(prompts["one token"]) == 1
+    assert len(prompts["long"]) > 1400
+
+
+def test_each_prompt_alone_gives_the_tokens_of_transformers(
+    batching: pagewheel.ContinuousBatchingPipeline,
+    prompts: dict[str, list[int]],
+    expected: dict[str, list[int]],
+) -> None:
+    for name, ids in prompts.items():
+        result = batching.generate([ids], greedy(NEW_TOKENS))[0]
+        assert result.m_generation_ids[0] == expected[name], name
+
+
+def test_all_prompts_in_one_batch_give_the_tokens_of_transformers(
+    batching: pagewheel.ContinuousBatchingPipeline,
+    prompts: dict[str, list[int]],
+    expected: dict[str, list[int]],
+) -> None:
+    results = batching.generate(list(prompts.values()), greedy(NEW_TOKENS))
+    for name, result in zip(prompts, results, strict=True):
+        assert result.m_generation_ids[0] == expected[name], name
+
+
+def test_log_probabilities_equal_those_of_transformers(
+    batching: pagewheel.ContinuousBatchingPipeline,
+    prompts: dict[str, list[int]],
+    reference: torch.nn.Module,
+) -> None:
+    """What the sampler reports of the last position: log-softmax, so all logits take part."""
+    for name in ("question", "long", "one token"):
+        ids = prompts[name]
+        handle = batching.add_request(0, ids, greedy(1, logprobs=1))
+        while batching.has_non_finished_requests():
+            batching.step()
+        output = handle.read_all()[0]
+        with torch.no_grad():
+            logits = reference(torch.tensor([ids])).logits[0, -1].double()
+        log_probs = torch.log_softmax(logits, 0).numpy()
+        np.testing.assert_allclose(
+            output.generated_log_probs[0], log_probs[output.generated_ids[0]], atol=1e-3
+        )
