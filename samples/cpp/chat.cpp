@@ -17,8 +17,7 @@ int main(int argc, char** argv) try {
     for (std::string line; std::cout << "\nyou: " << std::flush && std::getline(std::cin, line);) {
         history.append("user", line);
         std::cout << "model: ";
-        history.append("assistant",
-                       pipeline.generate(history, config, print).texts.front());
+        history.append("assistant", pipeline.generate(history, config, print).texts.front());
     }
 } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';

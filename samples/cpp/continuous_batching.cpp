@@ -19,7 +19,8 @@ int main(int argc, char** argv) try {
     }
     while (pipeline.has_non_finished_requests()) pipeline.step();
     for (const auto& [id, handle] : handles)
-        std::cout << prompts[id] << pipeline.get_tokenizer().decode(handle->read_all()[0].generated_ids)
+        std::cout << prompts[id]
+                  << pipeline.get_tokenizer().decode(handle->read_all()[0].generated_ids)
                   << "\n---\n";
 } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';

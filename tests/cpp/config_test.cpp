@@ -21,7 +21,9 @@ std::string refusal(Function&& function) {
     return "nothing was refused";
 }
 
-TEST(GenerationConfig, DefaultsAreValid) { EXPECT_NO_THROW(GenerationConfig().validate()); }
+TEST(GenerationConfig, DefaultsAreValid) {
+    EXPECT_NO_THROW(GenerationConfig().validate());
+}
 
 TEST(GenerationConfig, RefusalsNameParameterValueAndRange) {
     const auto refused = [](auto&& change) {
@@ -32,8 +34,10 @@ TEST(GenerationConfig, RefusalsNameParameterValueAndRange) {
     };
     EXPECT_EQ(refused([](auto& c) { c.max_new_tokens = 0; }),
               "max_new_tokens is 0; allowed: 1 or more");
-    EXPECT_EQ(refused([](auto& c) { c.top_p = 2; }), "top_p is 2; allowed: greater than 0, at most 1");
-    EXPECT_EQ(refused([](auto& c) { c.top_p = 0; }), "top_p is 0; allowed: greater than 0, at most 1");
+    EXPECT_EQ(refused([](auto& c) { c.top_p = 2; }),
+              "top_p is 2; allowed: greater than 0, at most 1");
+    EXPECT_EQ(refused([](auto& c) { c.top_p = 0; }),
+              "top_p is 0; allowed: greater than 0, at most 1");
     EXPECT_NE(refused([](auto& c) { c.temperature = -1; }).find("temperature is -1"),
               std::string::npos);
     EXPECT_NE(refused([](auto& c) { c.temperature = NAN; }).find("temperature is nan"),
@@ -41,7 +45,8 @@ TEST(GenerationConfig, RefusalsNameParameterValueAndRange) {
     EXPECT_NE(refused([](auto& c) { c.min_p = 1; }).find("min_p is 1"), std::string::npos);
     EXPECT_NE(refused([](auto& c) { c.repetition_penalty = 0; }).find("repetition_penalty is 0"),
               std::string::npos);
-    EXPECT_NE(refused([](auto& c) { c.stop_strings = {""}; }).find("stop_strings"), std::string::npos);
+    EXPECT_NE(refused([](auto& c) { c.stop_strings = {""}; }).find("stop_strings"),
+              std::string::npos);
     EXPECT_NE(refused([](auto& c) {
                   c.do_sample = false;
                   c.num_return_sequences = 2;
@@ -51,7 +56,8 @@ TEST(GenerationConfig, RefusalsNameParameterValueAndRange) {
 
 TEST(GenerationConfig, UpdatesFromJsonAllOrNothing) {
     GenerationConfig config;
-    config.update_from_json(R"({"max_new_tokens": 5, "stop_strings": ["a"], "top_p": 1, "rng_seed": 3})");
+    config.update_from_json(
+        R"({"max_new_tokens": 5, "stop_strings": ["a"], "top_p": 1, "rng_seed": 3})");
     EXPECT_EQ(config.max_new_tokens, 5u);
     EXPECT_EQ(config.stop_strings, std::set<std::string>{"a"});
     EXPECT_EQ(config.rng_seed, 3u);

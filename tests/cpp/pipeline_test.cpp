@@ -1,5 +1,5 @@
-// Runs a real model, so that the sanitizers see the whole engine: PAGEWHEEL_TEST_MODEL names a model
-// folder (scripts/run_tests converts the default model and sets it).
+// Runs a real model, so that the sanitizers see the whole engine: PAGEWHEEL_TEST_MODEL names a
+// model folder (scripts/run_tests converts the default model and sets it).
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -36,16 +36,19 @@ TEST_F(Pipeline, ChatsWithoutPython) {
 
 TEST_F(Pipeline, RefusesBadInputAndGoesOn) {
     LLMPipeline pipeline(model());
-    EXPECT_THROW(pipeline.generate("", [&] {
-        auto config = tokens(1);
-        config.apply_chat_template = false;
-        return config;
-    }()), std::invalid_argument);
+    EXPECT_THROW(pipeline.generate("",
+                                   [&] {
+                                       auto config = tokens(1);
+                                       config.apply_chat_template = false;
+                                       return config;
+                                   }()),
+                 std::invalid_argument);
     EXPECT_THROW(pipeline.generate("\xFF\xFE", tokens(1)), std::invalid_argument);
     EXPECT_THROW(pipeline.generate("x", tokens(0)), std::invalid_argument);
-    EXPECT_THROW(pipeline.generate("x", tokens(4), [](const std::string&) -> StreamingStatus {
-        throw std::range_error("mine");
-    }), std::range_error);
+    EXPECT_THROW(pipeline.generate(
+                     "x", tokens(4),
+                     [](const std::string&) -> StreamingStatus { throw std::range_error("mine"); }),
+                 std::range_error);
     EXPECT_EQ(pipeline.get_metrics().requests, 0u);
     EXPECT_FALSE(pipeline.generate("x", tokens(3)).texts.at(0).empty());
     EXPECT_EQ(pipeline.get_metrics().cache_usage, 0.0f);
@@ -60,7 +63,8 @@ TEST_F(Pipeline, TakesRequestsAndCancelsFromOtherThreads) {
     for (size_t t = 0; t < 4; ++t)
         threads.emplace_back([&, t] {
             for (size_t i = t; i < handles.size(); i += 4) {
-                handles[i] = pipeline.add_request(i, std::vector<int64_t>(10 + i * 5, 100), tokens(20));
+                handles[i] =
+                    pipeline.add_request(i, std::vector<int64_t>(10 + i * 5, 100), tokens(20));
                 if (i % 3 == 0) handles[i]->cancel();
             }
         });

@@ -25,7 +25,8 @@ SchedulerConfig config(size_t max_num_batched_tokens, size_t max_num_seqs = 256)
     return config;
 }
 
-/// What the model would do: the step is computed, and sequences whose logits were wanted get a token.
+/// What the model would do: the step is computed, and sequences whose logits were wanted get a
+/// token.
 void compute(const Batch& batch) {
     for (const BatchEntry& entry : batch.entries) {
         entry.sequence->num_cached += entry.num_tokens;
@@ -37,7 +38,8 @@ TEST(Scheduler, SplitsAPromptByTheTokenBudget) {
     Scheduler scheduler(config(8), 100, block_size);
     Sequence sequence = make_sequence(19);
     scheduler.add(sequence);
-    for (const auto& [tokens, wants_logits] : {std::pair(8, false), {8, false}, {3, true}, {1, true}}) {
+    for (const auto& [tokens, wants_logits] :
+         {std::pair(8, false), {8, false}, {3, true}, {1, true}}) {
         const Batch& batch = scheduler.schedule();
         ASSERT_EQ(batch.entries.size(), 1u);
         EXPECT_EQ(batch.entries[0].num_tokens, size_t(tokens));
@@ -149,8 +151,7 @@ class FakeCache {
 public:
     void step(const Batch& batch) {
         for (const BlockCopy& copy : batch.copies)
-            for (size_t i = 0; i < block_size; ++i)
-                m_slots[{copy.to, i}] = m_slots[{copy.from, i}];
+            for (size_t i = 0; i < block_size; ++i) m_slots[{copy.to, i}] = m_slots[{copy.from, i}];
         for (const BatchEntry& entry : batch.entries)
             for (size_t i = 0; i < entry.num_tokens; ++i) {
                 const size_t position = entry.sequence->num_cached + i;

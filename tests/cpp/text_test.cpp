@@ -20,12 +20,12 @@ TEST(Utf8, AcceptsEveryWellFormedLength) {
 
 TEST(Utf8, FindsTheFirstBadByte) {
     EXPECT_EQ(find_invalid_utf8("ab\xFFz"), 2u);
-    EXPECT_EQ(find_invalid_utf8("a\xE2\x82"), 1u);          // cut off
-    EXPECT_EQ(find_invalid_utf8("\xC0\xAF"), 0u);           // overlong
-    EXPECT_EQ(find_invalid_utf8("\xE0\x80\x80"), 0u);       // overlong
-    EXPECT_EQ(find_invalid_utf8("\xED\xA0\x80"), 0u);       // surrogate
-    EXPECT_EQ(find_invalid_utf8("\xF4\x90\x80\x80"), 0u);   // beyond U+10FFFF
-    EXPECT_EQ(find_invalid_utf8("\x80"), 0u);               // continuation
+    EXPECT_EQ(find_invalid_utf8("a\xE2\x82"), 1u);         // cut off
+    EXPECT_EQ(find_invalid_utf8("\xC0\xAF"), 0u);          // overlong
+    EXPECT_EQ(find_invalid_utf8("\xE0\x80\x80"), 0u);      // overlong
+    EXPECT_EQ(find_invalid_utf8("\xED\xA0\x80"), 0u);      // surrogate
+    EXPECT_EQ(find_invalid_utf8("\xF4\x90\x80\x80"), 0u);  // beyond U+10FFFF
+    EXPECT_EQ(find_invalid_utf8("\x80"), 0u);              // continuation
     EXPECT_THROW(check_utf8("a\xFF", "the prompt"), std::invalid_argument);
 }
 
@@ -46,7 +46,8 @@ std::string decode_bytes(const std::vector<int64_t>& tokens) {
 TEST(IncrementalDetokenizer, NeverShowsHalfACharacter) {
     IncrementalDetokenizer detokenizer(decode_bytes);
     std::vector<std::string> pieces;
-    for (const char byte : std::string("a\xF0\x9F\x99\x82z")) pieces.push_back(detokenizer.append(static_cast<unsigned char>(byte)));
+    for (const char byte : std::string("a\xF0\x9F\x99\x82z"))
+        pieces.push_back(detokenizer.append(static_cast<unsigned char>(byte)));
     EXPECT_EQ(pieces, (std::vector<std::string>{"a", "", "", "", "\xF0\x9F\x99\x82", "z"}));
     EXPECT_EQ(detokenizer.flush(), "");
 }
@@ -80,7 +81,8 @@ TEST(IncrementalDetokenizer, ShowsWhatStaysBrokenInsteadOfHoldingItForEver) {
 
 std::string feed_by(size_t width, const std::string& text, StopStrings stop_strings) {
     std::string passed;
-    for (size_t i = 0; i < text.size(); i += width) passed += stop_strings.feed(text.substr(i, width));
+    for (size_t i = 0; i < text.size(); i += width)
+        passed += stop_strings.feed(text.substr(i, width));
     return passed + stop_strings.flush();
 }
 

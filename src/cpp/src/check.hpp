@@ -23,7 +23,8 @@ void check_argument(bool ok, const Parts&... parts) {
 /// For what must hold inside pagewheel: throws std::logic_error with the parts joined.
 template <class... Parts>
 void check_invariant(bool ok, const Parts&... parts) {
-    if (!ok) throw std::logic_error(concat("pagewheel is broken here, please report it: ", parts...));
+    if (!ok)
+        throw std::logic_error(concat("pagewheel is broken here, please report it: ", parts...));
 }
 
 }  // namespace pagewheel

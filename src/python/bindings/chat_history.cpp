@@ -7,25 +7,32 @@ namespace pagewheel::python {
 
 void bind_chat_history(py::module_& module) {
     using C = ChatHistory;
-    py::class_<C>(module, "ChatHistory", R"(The messages of a conversation, with tools and extra context
+    py::class_<C>(module, "ChatHistory",
+                  R"(The messages of a conversation, with tools and extra context
 for the chat template. Messages are dicts with at least "role".)")
         .def(py::init<>())
         .def(py::init([](const py::list& messages) { return C(to_json(messages)); }),
              py::arg("messages"))
-        .def("append", [](C& c, const py::dict& message) { c.append_json(to_json(message)); },
-             py::arg("message"))
-        .def("pop", [](C& c) { return from_json(c.pop()); }, "Removes and returns the last message.")
+        .def(
+            "append", [](C& c, const py::dict& message) { c.append_json(to_json(message)); },
+            py::arg("message"))
+        .def(
+            "pop", [](C& c) { return from_json(c.pop()); }, "Removes and returns the last message.")
         .def("clear", &C::clear)
-        .def("get_messages", [](const C& c) { return from_json(c.messages_json()); }, "A deep copy.")
-        .def("set_messages", [](C& c, const py::list& m) { c.set_messages_json(to_json(m)); },
-             py::arg("messages"))
+        .def(
+            "get_messages", [](const C& c) { return from_json(c.messages_json()); }, "A deep copy.")
+        .def(
+            "set_messages", [](C& c, const py::list& m) { c.set_messages_json(to_json(m)); },
+            py::arg("messages"))
         .def("get_tools", [](const C& c) { return from_json(c.tools_json()); })
-        .def("set_tools", [](C& c, const py::list& tools) { c.set_tools_json(to_json(tools)); },
-             py::arg("tools"))
+        .def(
+            "set_tools", [](C& c, const py::list& tools) { c.set_tools_json(to_json(tools)); },
+            py::arg("tools"))
         .def("get_extra_context", [](const C& c) { return from_json(c.extra_context_json()); })
-        .def("set_extra_context",
-             [](C& c, const py::dict& context) { c.set_extra_context_json(to_json(context)); },
-             py::arg("extra_context"))
+        .def(
+            "set_extra_context",
+            [](C& c, const py::dict& context) { c.set_extra_context_json(to_json(context)); },
+            py::arg("extra_context"))
         .def("__len__", &C::size)
         .def("__bool__", [](const C& c) { return !c.empty(); });
 }

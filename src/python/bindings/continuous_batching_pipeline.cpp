@@ -10,7 +10,8 @@ namespace {
 
 using Pipeline = ContinuousBatchingPipeline;
 
-std::unique_ptr<Pipeline> make_pipeline(const py::object& path, const std::optional<Tokenizer>& tokenizer,
+std::unique_ptr<Pipeline> make_pipeline(const py::object& path,
+                                        const std::optional<Tokenizer>& tokenizer,
                                         const SchedulerConfig& scheduler_config,
                                         const std::string& device, py::dict properties,
                                         const py::kwargs& kwargs) {
@@ -21,7 +22,8 @@ std::unique_ptr<Pipeline> make_pipeline(const py::object& path, const std::optio
     std::unique_ptr<Pipeline> pipeline;
     {
         const py::gil_scoped_release release;
-        pipeline = tokenizer ? std::make_unique<Pipeline>(folder, *tokenizer, scheduler_config, device, map)
+        pipeline = tokenizer ? std::make_unique<Pipeline>(folder, *tokenizer, scheduler_config,
+                                                          device, map)
                              : std::make_unique<Pipeline>(folder, scheduler_config, device, map);
     }
     if (!tokenizer) use_jinja(pipeline->get_tokenizer());
@@ -32,13 +34,14 @@ std::unique_ptr<Pipeline> make_pipeline(const py::object& path, const std::optio
 std::vector<GenerationConfig> to_configs(const Pipeline& pipeline, const py::object& config) {
     std::vector<GenerationConfig> configs;
     if (!py::isinstance<py::list>(config)) return {to_config(config, pipeline.get_config(), {})};
-    for (const py::handle& one : config) configs.push_back(to_config(one, pipeline.get_config(), {}));
+    for (const py::handle& one : config)
+        configs.push_back(to_config(one, pipeline.get_config(), {}));
     return configs;
 }
 
 /// Prompts are a str, or a list of str, of ChatHistory, or of token ids.
-py::object generate(Pipeline& pipeline, const py::object& prompts, const py::object& generation_config,
-                    const py::object& streamer) {
+py::object generate(Pipeline& pipeline, const py::object& prompts,
+                    const py::object& generation_config, const py::object& streamer) {
     const auto configs = to_configs(pipeline, generation_config);
     const auto sink = to_streamer(streamer);
     const auto run = [&](auto&& inputs) {
@@ -48,7 +51,8 @@ py::object generate(Pipeline& pipeline, const py::object& prompts, const py::obj
     if (py::isinstance<py::str>(prompts))
         return py::cast(run(std::vector<std::string>{to_text(prompts)}));
     if (!py::isinstance<py::list>(prompts) || py::len(prompts) == 0)
-        throw py::type_error("prompts must be a str or a list (not empty) of str, ChatHistory or token ids");
+        throw py::type_error(
+            "prompts must be a str or a list (not empty) of str, ChatHistory or token ids");
     const py::object first = prompts[py::int_(0)];
     if (py::isinstance<py::str>(first)) return py::cast(run(to_texts(prompts)));
     if (py::isinstance<ChatHistory>(first))
@@ -85,7 +89,8 @@ void bind_continuous_batching_pipeline(py::module_& module) {
         .def_readonly("kv_cache_size_in_bytes", &M::kv_cache_size_in_bytes)
         .def_readonly("preemptions", &M::preemptions);
 
-    py::class_<Pipeline>(module, "ContinuousBatchingPipeline", R"(Many requests in one batch, token by token.
+    py::class_<Pipeline>(module, "ContinuousBatchingPipeline",
+                         R"(Many requests in one batch, token by token.
 
 models_path: a model folder or a .gguf file. device: "CPU", "GPU", ... properties: OpenVINO's for the
 device, e.g. {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}.
@@ -110,16 +115,18 @@ generate() from one thread at a time.)")
              }),
              py::arg("models_path"), py::arg("tokenizer"), py::arg("scheduler_config"),
              py::arg("device") = "CPU")
-        .def("add_request", &add_request, py::arg("request_id"), py::arg("prompt"),
-             py::arg("generation_config") = py::none(),
-             R"(Queues a request: a str, encoded as it is, or token ids (openvino.Tensor, numpy array, list).
+        .def(
+            "add_request", &add_request, py::arg("request_id"), py::arg("prompt"),
+            py::arg("generation_config") = py::none(),
+            R"(Queues a request: a str, encoded as it is, or token ids (openvino.Tensor, numpy array, list).
 Raises ValueError for an empty prompt, one that does not fit, a request_id in use or a bad config.)")
         .def("step", &Pipeline::step, py::call_guard<py::gil_scoped_release>(),
              "Computes one batch: every running sequence's next token, and chunks of prompts.")
         .def("has_non_finished_requests", &Pipeline::has_non_finished_requests)
-        .def("generate", &generate, py::arg("prompts"), py::arg("generation_config") = py::none(),
-             py::arg("streamer") = py::none(),
-             R"(Generates for a str, or a list of str, ChatHistory or token ids; one config for all or one each.
+        .def(
+            "generate", &generate, py::arg("prompts"), py::arg("generation_config") = py::none(),
+            py::arg("streamer") = py::none(),
+            R"(Generates for a str, or a list of str, ChatHistory or token ids; one config for all or one each.
 A streamer takes a single prompt. If anything raises, the call's requests are cancelled.)")
         .def("get_tokenizer", &Pipeline::get_tokenizer)
         .def("get_config", &Pipeline::get_config)

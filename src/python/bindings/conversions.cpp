@@ -11,12 +11,15 @@ using IntArray = py::array_t<int64_t, py::array::c_style | py::array::forcecast>
 /// openvino.Tensor shows its memory as .data; everything else is numpy's business.
 IntArray to_int_array(const py::handle& values) {
     const bool is_tensor = py::hasattr(values, "get_element_type") && py::hasattr(values, "data");
-    py::object source = is_tensor ? values.attr("data") : py::reinterpret_borrow<py::object>(values);
+    py::object source =
+        is_tensor ? values.attr("data") : py::reinterpret_borrow<py::object>(values);
     const py::array array = py::array::ensure(source);
-    if (!array || (array.size() > 0 && array.dtype().kind() != 'i' && array.dtype().kind() != 'u')) {
+    if (!array ||
+        (array.size() > 0 && array.dtype().kind() != 'i' && array.dtype().kind() != 'u')) {
         PyErr_Clear();
-        throw py::type_error("token ids must be integers in an openvino.Tensor, numpy array or list, got " +
-                             std::string(py::str(py::type::of(values))));
+        throw py::type_error(
+            "token ids must be integers in an openvino.Tensor, numpy array or list, got " +
+            std::string(py::str(py::type::of(values))));
     }
     return IntArray::ensure(array);
 }
@@ -26,8 +29,8 @@ ov::Any to_any(const std::string& key, const py::handle& value) {
     if (py::isinstance<py::int_>(value)) return value.cast<int64_t>();
     if (py::isinstance<py::float_>(value)) return value.cast<double>();
     if (py::isinstance<py::str>(value)) return value.cast<std::string>();
-    // openvino.Type and openvino's enums, which are another module's classes: their text is what the
-    // plugins parse.
+    // openvino.Type and openvino's enums, which are another module's classes: their text is what
+    // the plugins parse.
     if (py::hasattr(value, "get_type_name"))
         return value.attr("get_type_name")().cast<std::string>();
     if (py::hasattr(value, "name")) return value.attr("name").cast<std::string>();
@@ -73,8 +76,8 @@ std::vector<std::string> to_texts(const py::handle& texts) {
 }
 
 std::filesystem::path resolve_model(const py::object& path) {
-    const auto given = std::filesystem::path(
-        py::module_::import("os").attr("fspath")(path).cast<std::string>());
+    const auto given =
+        std::filesystem::path(py::module_::import("os").attr("fspath")(path).cast<std::string>());
     if (std::filesystem::exists(given / "openvino_model.xml")) return given;
     const auto resolve = py::module_::import("pagewheel.convert").attr("resolve_model");
     return py::str(resolve(path)).cast<std::string>();
@@ -161,7 +164,8 @@ StreamingStatus to_streaming_status(const py::handle& answer) {
 
 StreamerVariant to_streamer(const py::object& streamer) {
     if (streamer.is_none()) return {};
-    if (py::isinstance<StreamerBase>(streamer)) return streamer.cast<std::shared_ptr<StreamerBase>>();
+    if (py::isinstance<StreamerBase>(streamer))
+        return streamer.cast<std::shared_ptr<StreamerBase>>();
     if (!PyCallable_Check(streamer.ptr()))
         throw py::type_error("streamer must be None, a callable or a StreamerBase, got " +
                              std::string(py::str(py::type::of(streamer))));
@@ -180,7 +184,8 @@ void use_jinja(Tokenizer tokenizer) {
                       py::arg("add_generation_prompt") = inputs.add_generation_prompt,
                       py::arg("tools") = py::len(tools) > 0 ? tools : py::none(),
                       py::arg("extra_context") = from_json(inputs.extra_context_json),
-                      py::arg("bos_token") = inputs.bos_token, py::arg("eos_token") = inputs.eos_token)
+                      py::arg("bos_token") = inputs.bos_token,
+                      py::arg("eos_token") = inputs.eos_token)
             .cast<std::string>();
     });
 }

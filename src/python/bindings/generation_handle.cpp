@@ -34,7 +34,8 @@ void bind_generation_handle(py::module_& module) {
         .def("get_status", &H::get_status)
         .def("can_read", &H::can_read)
         .def("read", &H::read, "Tokens generated since the last read, by index of the sequence.")
-        .def("read_all", &H::read_all, "Everything generated so far, in the order of the sequences.")
+        .def("read_all", &H::read_all,
+             "Everything generated so far, in the order of the sequences.")
         .def("stop", &H::stop, "End at the next step and keep what there is.")
         .def("cancel", &H::cancel, "End at the next step.")
         .def("get_perf_metrics", &H::get_perf_metrics);

@@ -19,9 +19,10 @@ std::unique_ptr<LLMPipeline> make_pipeline(const py::object& path,
     std::unique_ptr<LLMPipeline> pipeline;
     {
         const py::gil_scoped_release release;
-        pipeline = tokenizer ? std::make_unique<LLMPipeline>(folder, *tokenizer, device, properties,
-                                                             scheduler_config)
-                             : std::make_unique<LLMPipeline>(folder, device, properties, scheduler_config);
+        pipeline =
+            tokenizer ? std::make_unique<LLMPipeline>(folder, *tokenizer, device, properties,
+                                                      scheduler_config)
+                      : std::make_unique<LLMPipeline>(folder, device, properties, scheduler_config);
     }
     if (!tokenizer) use_jinja(pipeline->get_tokenizer());
     pipeline->set_step_hook(raise_pending_signals);
@@ -29,8 +30,9 @@ std::unique_ptr<LLMPipeline> make_pipeline(const py::object& path,
 }
 
 /// Texts for texts, tokens for tokens.
-py::object generate(LLMPipeline& pipeline, const py::object& inputs, const py::object& generation_config,
-                    const py::object& streamer, const py::kwargs& kwargs) {
+py::object generate(LLMPipeline& pipeline, const py::object& inputs,
+                    const py::object& generation_config, const py::object& streamer,
+                    const py::kwargs& kwargs) {
     const auto config = to_config(generation_config, pipeline.get_generation_config(), kwargs);
     const auto sink = to_streamer(streamer);
     const auto run = [&](const auto& typed_inputs) {
@@ -47,12 +49,13 @@ py::object generate(LLMPipeline& pipeline, const py::object& inputs, const py::o
         py::isinstance<py::str>(inputs[py::int_(0)]))
         return py::cast(run(StringInputs(to_texts(inputs))));
     if (py::hasattr(inputs, "input_ids") && py::hasattr(inputs, "attention_mask"))
-        return py::cast(run(EncodedInputs(TokenizedInputs{to_tensor(inputs.attr("input_ids")),
-                                                          to_tensor(inputs.attr("attention_mask"))})));
+        return py::cast(run(EncodedInputs(TokenizedInputs{
+            to_tensor(inputs.attr("input_ids")), to_tensor(inputs.attr("attention_mask"))})));
     return py::cast(run(EncodedInputs(to_tensor(inputs))));
 }
 
-constexpr const char* generate_doc = R"(Generates from a str (returns str; DecodedResults if num_return_sequences is more
+constexpr const char* generate_doc =
+    R"(Generates from a str (returns str; DecodedResults if num_return_sequences is more
 than 1), a list of str or a ChatHistory (DecodedResults), or from TokenizedInputs or token ids, [tokens] or
 [batch, tokens] (EncodedResults).
 
@@ -67,8 +70,9 @@ void bind_llm_pipeline(py::module_& module) {
 
 models_path: a model folder or a .gguf file. device: "CPU", "GPU", ... config and kwargs: OpenVINO's
 properties for the device, and scheduler_config.)")
-        .def(py::init([](const py::object& path, const Tokenizer& tokenizer, const std::string& device,
-                         const py::dict& config, const py::kwargs& kwargs) {
+        .def(py::init([](const py::object& path, const Tokenizer& tokenizer,
+                         const std::string& device, const py::dict& config,
+                         const py::kwargs& kwargs) {
                  return make_pipeline(path, tokenizer, device, config, kwargs);
              }),
              py::arg("models_path"), py::arg("tokenizer"), py::arg("device") = "CPU",

@@ -14,9 +14,8 @@ void bind_perf_metrics(py::module_& module) {
         .def(py::init<>())
         .def_readonly("mean", &MeanStdPair::mean)
         .def_readonly("std", &MeanStdPair::std)
-        .def("__iter__", [](const MeanStdPair& pair) {
-            return py::iter(py::make_tuple(pair.mean, pair.std));
-        });
+        .def("__iter__",
+             [](const MeanStdPair& pair) { return py::iter(py::make_tuple(pair.mean, pair.std)); });
 
     using R = RawPerfMetrics;
     py::class_<R>(module, "RawPerfMetrics", "Samples in microseconds, before any statistics.")

@@ -46,7 +46,8 @@ void bind_results(py::module_& module) {
         .def_readonly("perf_metrics", &G::perf_metrics)
         .def("get_generation_ids", [](const G& result) { return result.m_generation_ids; })
         .def("__repr__", [](const G& result) {
-            std::string text = "GenerationResult(m_request_id=" + std::to_string(result.m_request_id);
+            std::string text =
+                "GenerationResult(m_request_id=" + std::to_string(result.m_request_id);
             for (const std::string& generated : result.m_generation_ids)
                 text += ", " + std::string(py::repr(py::str(generated)));
             return text + ")";

@@ -14,7 +14,8 @@ public:
     StreamingStatus write(const std::vector<int64_t>& tokens) override {
         const py::gil_scoped_acquire gil;
         const py::function method = find("write");
-        // One token is the common case, and subclasses written for openvino_genai expect an int then.
+        // One token is the common case, and subclasses written for openvino_genai expect an int
+        // then.
         return to_streaming_status(tokens.size() == 1 ? method(tokens.front()) : method(tokens));
     }
     void end() override {
@@ -25,8 +26,7 @@ public:
 private:
     py::function find(const char* name) const {
         const py::function method = py::get_override(static_cast<const StreamerBase*>(this), name);
-        if (!method)
-            throw py::type_error(std::string("a StreamerBase must define ") + name + "()");
+        if (!method) throw py::type_error(std::string("a StreamerBase must define ") + name + "()");
         return method;
     }
 };
@@ -39,8 +39,9 @@ std::vector<int64_t> one_or_more(const py::object& token) {
 }  // namespace
 
 void bind_streamer(py::module_& module) {
-    py::enum_<StreamingStatus>(module, "StreamingStatus",
-                               "What a streamer answers: go on; end and keep what there is; end and drop.")
+    py::enum_<StreamingStatus>(
+        module, "StreamingStatus",
+        "What a streamer answers: go on; end and keep what there is; end and drop.")
         .value("RUNNING", StreamingStatus::RUNNING)
         .value("STOP", StreamingStatus::STOP)
         .value("CANCEL", StreamingStatus::CANCEL);
@@ -50,9 +51,10 @@ void bind_streamer(py::module_& module) {
 write(self, token: int | list[int]) -> StreamingStatus | bool | None and end(self). An exception
 raised from them cancels the request and reaches the caller of generate().)")
         .def(py::init<>())
-        .def("write",
-             [](StreamerBase& s, const py::object& token) { return s.write(one_or_more(token)); },
-             py::arg("token"))
+        .def(
+            "write",
+            [](StreamerBase& s, const py::object& token) { return s.write(one_or_more(token)); },
+            py::arg("token"))
         .def("end", &StreamerBase::end);
 
     py::class_<TextStreamer, StreamerBase, py::smart_holder>(
@@ -76,7 +78,8 @@ raised from them cancels the request and reaches the caller of generate().)")
                      },
                      skip_special_tokens);
              }),
-             py::arg("tokenizer"), py::arg("callback"), py::arg("detokenization_params") = py::dict());
+             py::arg("tokenizer"), py::arg("callback"),
+             py::arg("detokenization_params") = py::dict());
 }
 
 }  // namespace pagewheel::python

@@ -38,9 +38,8 @@ EncodeOptions to_options(bool add_special_tokens, bool pad_to_max_length,
 
 py::object decode(const Tokenizer& tokenizer, const py::object& tokens, bool skip_special_tokens) {
     // A flat list is one sequence and gives str; everything with rows gives a list of str.
-    const bool is_flat =
-        py::isinstance<py::list>(tokens) &&
-        (py::len(tokens) == 0 || py::isinstance<py::int_>(tokens[py::int_(0)]));
+    const bool is_flat = py::isinstance<py::list>(tokens) &&
+                         (py::len(tokens) == 0 || py::isinstance<py::int_>(tokens[py::int_(0)]));
     std::vector<std::string> texts;
     for (const auto& row : to_token_rows(tokens)) {
         const py::gil_scoped_release release;
@@ -92,26 +91,32 @@ Tokenizer(path): a model folder or a .gguf file.)")
                  return *tokenizer;
              }),
              py::arg("tokenizer_path"))
-        .def("encode",
-             [](const Tokenizer& t, const py::str& prompt, bool special, bool pad,
-                std::optional<size_t> max_length, const std::optional<std::string>& side, bool cut) {
-                 return encode(t, {to_text(prompt)}, to_options(special, pad, max_length, side, cut));
-             },
-             py::arg("prompt"), py::arg("add_special_tokens") = true,
-             py::arg("pad_to_max_length") = false, py::arg("max_length") = py::none(),
-             py::arg("padding_side") = py::none(), py::arg("truncation") = false,
-             "Token ids of a text. padding_side is 'left' or 'right'; truncation cuts to max_length.")
-        .def("encode",
-             [](const Tokenizer& t, const py::list& prompts, bool special, bool pad,
-                std::optional<size_t> max_length, const std::optional<std::string>& side, bool cut) {
-                 return encode(t, to_texts(prompts), to_options(special, pad, max_length, side, cut));
-             },
-             py::arg("prompts"), py::arg("add_special_tokens") = true,
-             py::arg("pad_to_max_length") = false, py::arg("max_length") = py::none(),
-             py::arg("padding_side") = py::none(), py::arg("truncation") = false,
-             "Token ids of several texts, padded to the longest.")
-        .def("decode", &decode, py::arg("tokens"), py::arg("skip_special_tokens") = true,
-             R"(Text of a list of token ids; a list of texts for a batch (openvino.Tensor, numpy array,
+        .def(
+            "encode",
+            [](const Tokenizer& t, const py::str& prompt, bool special, bool pad,
+               std::optional<size_t> max_length, const std::optional<std::string>& side, bool cut) {
+                return encode(t, {to_text(prompt)},
+                              to_options(special, pad, max_length, side, cut));
+            },
+            py::arg("prompt"), py::arg("add_special_tokens") = true,
+            py::arg("pad_to_max_length") = false, py::arg("max_length") = py::none(),
+            py::arg("padding_side") = py::none(), py::arg("truncation") = false,
+            "Token ids of a text. padding_side is 'left' or 'right'; truncation cuts to "
+            "max_length.")
+        .def(
+            "encode",
+            [](const Tokenizer& t, const py::list& prompts, bool special, bool pad,
+               std::optional<size_t> max_length, const std::optional<std::string>& side, bool cut) {
+                return encode(t, to_texts(prompts),
+                              to_options(special, pad, max_length, side, cut));
+            },
+            py::arg("prompts"), py::arg("add_special_tokens") = true,
+            py::arg("pad_to_max_length") = false, py::arg("max_length") = py::none(),
+            py::arg("padding_side") = py::none(), py::arg("truncation") = false,
+            "Token ids of several texts, padded to the longest.")
+        .def(
+            "decode", &decode, py::arg("tokens"), py::arg("skip_special_tokens") = true,
+            R"(Text of a list of token ids; a list of texts for a batch (openvino.Tensor, numpy array,
 list of lists). Raises IndexError for an id outside the vocabulary.)")
         .def("apply_chat_template", &apply_chat_template, py::arg("history"),
              py::arg("add_generation_prompt"), py::arg("chat_template") = "",
@@ -127,15 +132,16 @@ list of lists). Raises IndexError for an id outside the vocabulary.)")
         .def("set_chat_template", &Tokenizer::set_chat_template, py::arg("chat_template"))
         .def_property("chat_template", &Tokenizer::get_chat_template, &Tokenizer::set_chat_template)
         .def("get_vocab", &vocabulary, "Ids by token; tokens are bytes, as not all are UTF-8.")
-        .def("get_vocab_vector",
-             [](const Tokenizer& t) {
-                 py::list tokens;
-                 for (const std::string& token : t.get_vocab_vector())
-                     tokens.append(py::reinterpret_steal<py::str>(
-                         PyUnicode_DecodeUTF8(token.data(), py::ssize_t(token.size()), "replace")));
-                 return tokens;
-             },
-             "Tokens by id; bytes that are no UTF-8 are shown as U+FFFD.");
+        .def(
+            "get_vocab_vector",
+            [](const Tokenizer& t) {
+                py::list tokens;
+                for (const std::string& token : t.get_vocab_vector())
+                    tokens.append(py::reinterpret_steal<py::str>(
+                        PyUnicode_DecodeUTF8(token.data(), py::ssize_t(token.size()), "replace")));
+                return tokens;
+            },
+            "Tokens by id; bytes that are no UTF-8 are shown as U+FFFD.");
 }
 
 }  // namespace pagewheel::python

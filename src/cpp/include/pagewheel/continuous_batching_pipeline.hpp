@@ -33,28 +33,31 @@ struct PipelineMetrics {
 
 /// Continuous batching over a paged KV cache.
 ///
-/// add_request(), has_non_finished_requests() and the handles may be used from any thread; step() and
-/// generate() are called from one thread at a time.
+/// add_request(), has_non_finished_requests() and the handles may be used from any thread; step()
+/// and generate() are called from one thread at a time.
 class PAGEWHEEL_API ContinuousBatchingPipeline {
 public:
-    /// `model_folder` holds openvino_model.xml and the tokenizer; `properties` are OpenVINO's for the
-    /// device (e.g. {"INFERENCE_PRECISION_HINT", "f32"}, {"KV_CACHE_PRECISION", "f32"}). f32 inference
-    /// sets DYNAMIC_QUANTIZATION_GROUP_SIZE to 0 unless it is given.
-    /// Throws std::invalid_argument for a missing file, an unknown device or property.
+    /// `model_folder` holds openvino_model.xml and the tokenizer; `properties` are OpenVINO's for
+    /// the device (e.g. {"INFERENCE_PRECISION_HINT", "f32"}, {"KV_CACHE_PRECISION", "f32"}). f32
+    /// inference sets DYNAMIC_QUANTIZATION_GROUP_SIZE to 0 unless it is given. Throws
+    /// std::invalid_argument for a missing file, an unknown device or property.
     ContinuousBatchingPipeline(const std::filesystem::path& model_folder,
                                const SchedulerConfig& scheduler_config,
-                               const std::string& device = "CPU", const ov::AnyMap& properties = {});
-    ContinuousBatchingPipeline(const std::filesystem::path& model_folder, const Tokenizer& tokenizer,
-                               const SchedulerConfig& scheduler_config,
-                               const std::string& device = "CPU", const ov::AnyMap& properties = {});
+                               const std::string& device = "CPU",
+                               const ov::AnyMap& properties = {});
+    ContinuousBatchingPipeline(const std::filesystem::path& model_folder,
+                               const Tokenizer& tokenizer, const SchedulerConfig& scheduler_config,
+                               const std::string& device = "CPU",
+                               const ov::AnyMap& properties = {});
 
     Tokenizer get_tokenizer() const;
     GenerationConfig get_config() const;  ///< The model's defaults.
     PipelineMetrics get_metrics() const;
 
-    /// Queues a request. Throws std::invalid_argument for an empty prompt, one that does not fit the
-    /// context or the cache, ids outside the vocabulary, a request_id in use, or a bad config.
-    std::shared_ptr<GenerationHandle> add_request(uint64_t request_id, const std::vector<int64_t>& prompt,
+    /// Queues a request. Throws std::invalid_argument for an empty prompt, one that does not fit
+    /// the context or the cache, ids outside the vocabulary, a request_id in use, or a bad config.
+    std::shared_ptr<GenerationHandle> add_request(uint64_t request_id,
+                                                  const std::vector<int64_t>& prompt,
                                                   const GenerationConfig& config);
     /// Encodes `prompt` as it is, without a chat template.
     std::shared_ptr<GenerationHandle> add_request(uint64_t request_id, const std::string& prompt,
@@ -75,8 +78,8 @@ public:
                                            const std::vector<GenerationConfig>& configs,
                                            const StreamerVariant& streamer = {});
 
-    /// Called by generate() after every step, on its thread; what it throws cancels the call. Python
-    /// uses it for Ctrl-C.
+    /// Called by generate() after every step, on its thread; what it throws cancels the call.
+    /// Python uses it for Ctrl-C.
     void set_step_hook(std::function<void()> hook);
 
     class Impl;  // internal: pipelines/continuous_batching_impl.hpp

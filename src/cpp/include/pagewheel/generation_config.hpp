@@ -15,7 +15,8 @@ namespace pagewheel {
 
 /// Generation parameters of one request; the names are those of openvino_genai and transformers.
 ///
-/// Multinomial sampling filters in transformers' order: penalties, temperature, top_k, top_p, min_p.
+/// Multinomial sampling filters in transformers' order: penalties, temperature, top_k, top_p,
+/// min_p.
 struct PAGEWHEEL_API GenerationConfig {
     static constexpr size_t unlimited = std::numeric_limits<size_t>::max();
 
@@ -26,31 +27,32 @@ struct PAGEWHEEL_API GenerationConfig {
 
     // ---- When it ends. All of them end at the model's context length at the latest.
     size_t max_new_tokens = unlimited;  ///< Tokens to generate; 0 generates none.
-    size_t max_length = unlimited;      ///< Prompt and generated tokens; only without max_new_tokens.
-    size_t min_new_tokens = 0;          ///< No end-of-sequence token before that many.
-    bool ignore_eos = false;            ///< Generate past eos_token_id and stop_token_ids.
-    int64_t eos_token_id = -1;          ///< -1: the model's own, and its other stop tokens.
-    std::set<int64_t> stop_token_ids;   ///< Stop as eos_token_id does.
+    size_t max_length = unlimited;  ///< Prompt and generated tokens; only without max_new_tokens.
+    size_t min_new_tokens = 0;      ///< No end-of-sequence token before that many.
+    bool ignore_eos = false;        ///< Generate past eos_token_id and stop_token_ids.
+    int64_t eos_token_id = -1;      ///< -1: the model's own, and its other stop tokens.
+    std::set<int64_t> stop_token_ids;    ///< Stop as eos_token_id does.
     std::set<std::string> stop_strings;  ///< Matched on text, whatever the token boundaries.
     bool include_stop_str_in_output = false;
 
     // ---- What comes back.
-    bool echo = false;               ///< Put the prompt before the result.
-    size_t logprobs = 0;             ///< Not 0: log-probability of each generated token.
-    size_t num_return_sequences = 1; ///< Independent samples of one prompt; needs do_sample.
-    bool apply_chat_template = true; ///< Of a plain string given to generate().
+    bool echo = false;                ///< Put the prompt before the result.
+    size_t logprobs = 0;              ///< Not 0: log-probability of each generated token.
+    size_t num_return_sequences = 1;  ///< Independent samples of one prompt; needs do_sample.
+    bool apply_chat_template = true;  ///< Of a plain string given to generate().
 
     // ---- Penalties, on logits, before anything else.
     float repetition_penalty = 1.0f;  ///< CTRL's: positive logits divided, negative multiplied.
     float presence_penalty = 0.0f;    ///< OpenAI's: subtracted once from generated tokens.
-    float frequency_penalty = 0.0f;   ///< OpenAI's: subtracted per occurrence among generated tokens.
+    float frequency_penalty =
+        0.0f;  ///< OpenAI's: subtracted per occurrence among generated tokens.
 
     // ---- Sampling.
     bool do_sample = false;  ///< Multinomial instead of greedy.
     float temperature = 1.0f;
-    float top_p = 1.0f;            ///< Smallest set of tokens whose probabilities reach top_p.
-    size_t top_k = unlimited;      ///< The k most probable tokens; 0 and `unlimited` mean all.
-    float min_p = 0.0f;            ///< Tokens at least min_p times as probable as the best.
+    float top_p = 1.0f;                ///< Smallest set of tokens whose probabilities reach top_p.
+    size_t top_k = unlimited;          ///< The k most probable tokens; 0 and `unlimited` mean all.
+    float min_p = 0.0f;                ///< Tokens at least min_p times as probable as the best.
     std::optional<uint64_t> rng_seed;  ///< Unset: another text every time.
 
     bool is_greedy_decoding() const { return !do_sample; }
@@ -62,8 +64,8 @@ struct PAGEWHEEL_API GenerationConfig {
     /// Throws std::invalid_argument if another id was set before.
     void set_eos_token_id(int64_t id);
 
-    /// Sets what a JSON object names. An unknown key, or a value of the wrong type, is refused by name
-    /// and leaves the object as it was.
+    /// Sets what a JSON object names. An unknown key, or a value of the wrong type, is refused by
+    /// name and leaves the object as it was.
     void update_from_json(const std::string& json_object);
 
     /// Throws std::invalid_argument that names the parameter, its value and what is allowed.

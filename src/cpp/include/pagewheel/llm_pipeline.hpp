@@ -23,14 +23,16 @@ using EncodedInputs = std::variant<ov::Tensor, TokenizedInputs>;
 class PAGEWHEEL_API LLMPipeline {
 public:
     /// As ContinuousBatchingPipeline's.
-    explicit LLMPipeline(const std::filesystem::path& model_folder, const std::string& device = "CPU",
-                         const ov::AnyMap& properties = {}, const SchedulerConfig& scheduler_config = {});
+    explicit LLMPipeline(const std::filesystem::path& model_folder,
+                         const std::string& device = "CPU", const ov::AnyMap& properties = {},
+                         const SchedulerConfig& scheduler_config = {});
     LLMPipeline(const std::filesystem::path& model_folder, const Tokenizer& tokenizer,
                 const std::string& device = "CPU", const ov::AnyMap& properties = {},
                 const SchedulerConfig& scheduler_config = {});
 
-    /// Without a config, the model's own (get_generation_config()). A string is put into the model's
-    /// chat template as a user message, if there is one and apply_chat_template is not switched off.
+    /// Without a config, the model's own (get_generation_config()). A string is put into the
+    /// model's chat template as a user message, if there is one and apply_chat_template is not
+    /// switched off.
     DecodedResults generate(const StringInputs& inputs,
                             const std::optional<GenerationConfig>& config = std::nullopt,
                             const StreamerVariant& streamer = {});
@@ -38,8 +40,8 @@ public:
                             const std::optional<GenerationConfig>& config = std::nullopt,
                             const StreamerVariant& streamer = {});
 
-    /// Between start_chat() and finish_chat(), strings are turns of one conversation, and answers are
-    /// remembered. A turn that fails or is cancelled is forgotten.
+    /// Between start_chat() and finish_chat(), strings are turns of one conversation, and answers
+    /// are remembered. A turn that fails or is cancelled is forgotten.
     void start_chat(const std::string& system_message = {});
     void finish_chat();
 

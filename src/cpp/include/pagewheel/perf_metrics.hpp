@@ -23,9 +23,9 @@ struct RawPerfMetrics {
     std::vector<double> m_new_token_times;      ///< time stamps, steady clock
     std::vector<float> token_infer_durations;   ///< per step, model inference
     std::vector<size_t> m_batch_sizes;          ///< tokens generated per step
-    std::vector<float> m_durations;             ///< per step after a request's first token: time per token
-    std::vector<float> inference_durations;     ///< per generate() call
-    std::vector<float> sampling_durations;      ///< per step
+    std::vector<float> m_durations;  ///< per step after a request's first token: time per token
+    std::vector<float> inference_durations;  ///< per generate() call
+    std::vector<float> sampling_durations;   ///< per step
 };
 
 /// Statistics in milliseconds (throughput: tokens per second). Sums (operator+) join samples.

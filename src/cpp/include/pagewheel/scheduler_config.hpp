@@ -14,9 +14,9 @@ struct PAGEWHEEL_API SchedulerConfig {
     size_t max_num_batched_tokens = 512;
     /// Blocks of the KV cache. 0: derived from cache_size.
     size_t num_kv_blocks = 0;
-    /// Size of the KV cache in GB (2^30 bytes). 0, with num_kv_blocks 0 too: half of the free memory,
-    /// and no more than max_num_seqs sequences of the model's context can use. On CPU it is address
-    /// space: memory is taken as blocks are first used.
+    /// Size of the KV cache in GB (2^30 bytes). 0, with num_kv_blocks 0 too: half of the free
+    /// memory, and no more than max_num_seqs sequences of the model's context can use. On CPU it is
+    /// address space: memory is taken as blocks are first used.
     size_t cache_size = 0;
     /// Split prompts that exceed what is left of a step's tokens. If false, a prompt is computed in
     /// one step, and one longer than max_num_batched_tokens is refused.

@@ -39,8 +39,8 @@ public:
     StreamingStatus write(const std::vector<int64_t>& tokens) override;
     void end() override;
 
-    /// Text from a stop string on is not handed out (or from its end on, if it is to be included), and
-    /// text that may be the beginning of one is held back. generate() calls this.
+    /// Text from a stop string on is not handed out (or from its end on, if it is to be included),
+    /// and text that may be the beginning of one is held back. generate() calls this.
     void set_stop_strings(const std::set<std::string>& stop_strings, bool include_stop_string);
 
 private:
@@ -51,6 +51,7 @@ private:
 };
 
 /// None, a callback that gets text, or a streamer of the caller's.
-using StreamerVariant = std::variant<std::monostate, TextStreamer::Callback, std::shared_ptr<StreamerBase>>;
+using StreamerVariant =
+    std::variant<std::monostate, TextStreamer::Callback, std::shared_ptr<StreamerBase>>;
 
 }  // namespace pagewheel

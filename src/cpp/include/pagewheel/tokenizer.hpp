@@ -23,10 +23,10 @@ struct TokenizedInputs {
 
 struct EncodeOptions {
     bool add_special_tokens = true;
-    bool pad_to_max_length = false;       ///< Pad to max_length; needs max_length.
-    std::optional<size_t> max_length;     ///< Used with truncation or pad_to_max_length.
-    std::string padding_side = "right";   ///< "left" or "right"
-    bool truncation = false;              ///< Cut to max_length; without it, to the model's context.
+    bool pad_to_max_length = false;      ///< Pad to max_length; needs max_length.
+    std::optional<size_t> max_length;    ///< Used with truncation or pad_to_max_length.
+    std::string padding_side = "right";  ///< "left" or "right"
+    bool truncation = false;             ///< Cut to max_length; without it, to the model's context.
 };
 
 /// What a chat template is rendered from; the JSON strings are as in ChatHistory.
@@ -50,14 +50,15 @@ public:
 
     /// Token ids of `text`, which must be UTF-8.
     std::vector<int64_t> encode(const std::string& text, bool add_special_tokens = true) const;
-    TokenizedInputs encode(const std::vector<std::string>& texts, const EncodeOptions& options) const;
+    TokenizedInputs encode(const std::vector<std::string>& texts,
+                           const EncodeOptions& options) const;
 
     /// Throws std::out_of_range for an id outside the vocabulary.
     std::string decode(const std::vector<int64_t>& tokens, bool skip_special_tokens = true) const;
 
-    /// The prompt of a conversation. Rendered by the renderer if one is set (Python sets one: Jinja2);
-    /// without one, plain chats are rendered from the pieces that conversion found in the template.
-    /// Throws std::runtime_error if neither can serve, or there is no template.
+    /// The prompt of a conversation. Rendered by the renderer if one is set (Python sets one:
+    /// Jinja2); without one, plain chats are rendered from the pieces that conversion found in the
+    /// template. Throws std::runtime_error if neither can serve, or there is no template.
     std::string apply_chat_template(const ChatHistory& history, bool add_generation_prompt,
                                     const std::string& chat_template = {}) const;
     void set_chat_template_renderer(ChatTemplateRenderer renderer);

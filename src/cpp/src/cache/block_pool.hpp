@@ -18,8 +18,8 @@ public:
     size_t size() const { return m_references.size(); }
     size_t num_free() const { return m_free.size(); }
 
-    /// A block with one reference. Needs num_free() > 0. The block freed last comes first: its memory
-    /// is committed already and perhaps still in a cache.
+    /// A block with one reference. Needs num_free() > 0. The block freed last comes first: its
+    /// memory is committed already and perhaps still in a cache.
     BlockId take();
     void share(BlockId block);
     /// Drops a reference; the block is free with the last.

@@ -10,8 +10,8 @@
 
 namespace pagewheel {
 
-/// One tensor per cache input. On CPU address space, so that blocks cost memory from their first use
-/// on; on other devices the plugin's own tensors (no such device has run this yet).
+/// One tensor per cache input. On CPU address space, so that blocks cost memory from their first
+/// use on; on other devices the plugin's own tensors (no such device has run this yet).
 class KvCache {
 public:
     KvCache(const CacheGeometry& geometry, size_t num_blocks, const ov::CompiledModel& model,
@@ -28,8 +28,8 @@ private:
     std::vector<ov::Tensor> m_tensors;     // by port
 };
 
-/// Blocks to reserve. `wanted_blocks` if not 0; else as many as fit `wanted_bytes` if not 0; else as
-/// many as fit half of the free memory, and no more than `useful_blocks`.
+/// Blocks to reserve. `wanted_blocks` if not 0; else as many as fit `wanted_bytes` if not 0; else
+/// as many as fit half of the free memory, and no more than `useful_blocks`.
 size_t choose_num_blocks(const CacheGeometry& geometry, size_t wanted_blocks, size_t wanted_bytes,
                          size_t useful_blocks);
 

@@ -16,8 +16,8 @@ namespace pagewheel {
 
 ReservedMemory::ReservedMemory(size_t bytes) : m_bytes(bytes) {
     if (bytes == 0) return;
-    m_data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                  -1, 0);
+    m_data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (m_data == MAP_FAILED) {
         m_data = nullptr;
         throw std::runtime_error(
@@ -48,7 +48,8 @@ size_t available_memory() {
     }
     // A container's limit, where there is one.
     size_t limit = 0, used = 0;
-    std::ifstream limit_file("/sys/fs/cgroup/memory.max"), used_file("/sys/fs/cgroup/memory.current");
+    std::ifstream limit_file("/sys/fs/cgroup/memory.max"),
+        used_file("/sys/fs/cgroup/memory.current");
     if (limit_file >> limit && used_file >> used && limit > used)
         available = std::min(available, limit - used);
     return available;

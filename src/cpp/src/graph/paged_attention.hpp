@@ -7,10 +7,11 @@
 
 namespace pagewheel {
 
-/// Turns a stateful decoder (ScaledDotProductAttention over ReadValue/Assign states, as optimum-intel
-/// and pagewheel.convert write it) into one with PagedAttention, cache inputs key_cache.N and
-/// value_cache.N, and ragged tokens: input_ids and position_ids [tokens]. A model that has cache inputs
-/// already is left alone. Throws std::invalid_argument if the model has no such form.
+/// Turns a stateful decoder (ScaledDotProductAttention over ReadValue/Assign states, as
+/// optimum-intel and pagewheel.convert write it) into one with PagedAttention, cache inputs
+/// key_cache.N and value_cache.N, and ragged tokens: input_ids and position_ids [tokens]. A model
+/// that has cache inputs already is left alone. Throws std::invalid_argument if the model has no
+/// such form.
 void apply_paged_attention(const std::shared_ptr<ov::Model>& model);
 
 }  // namespace pagewheel

@@ -38,9 +38,12 @@ Isa chosen_isa() {
 
 const char* isa_name(Isa isa) {
     switch (isa) {
-        case Isa::scalar: return "scalar";
-        case Isa::avx2: return "avx2";
-        default: return "avx512";
+        case Isa::scalar:
+            return "scalar";
+        case Isa::avx2:
+            return "avx2";
+        default:
+            return "avx512";
     }
 }
 

@@ -23,20 +23,26 @@ double sum_exp_scalar(const float* x, size_t n, float shift, float scale) {
 size_t argmax(const float* x, size_t n, Isa isa) {
     switch (isa) {
 #if defined(__x86_64__)
-        case Isa::avx512: return argmax_avx512(x, n);
-        case Isa::avx2: return argmax_avx2(x, n);
+        case Isa::avx512:
+            return argmax_avx512(x, n);
+        case Isa::avx2:
+            return argmax_avx2(x, n);
 #endif
-        default: return argmax_scalar(x, n);
+        default:
+            return argmax_scalar(x, n);
     }
 }
 
 double sum_exp(const float* x, size_t n, float shift, float scale, Isa isa) {
     switch (isa) {
 #if defined(__x86_64__)
-        case Isa::avx512: return sum_exp_avx512(x, n, shift, scale);
-        case Isa::avx2: return sum_exp_avx2(x, n, shift, scale);
+        case Isa::avx512:
+            return sum_exp_avx512(x, n, shift, scale);
+        case Isa::avx2:
+            return sum_exp_avx2(x, n, shift, scale);
 #endif
-        default: return sum_exp_scalar(x, n, shift, scale);
+        default:
+            return sum_exp_scalar(x, n, shift, scale);
     }
 }
 

@@ -39,8 +39,8 @@ double sum_exp_avx2(const float* x, size_t n, float shift, float scale) {
         for (; i + 8 <= end; i += 8) {
             const __m256 e = _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(x + i), shifts), scales);
             const __m256 counts = _mm256_cmp_ps(e, lowest, _CMP_GT_OQ);
-            partial = _mm256_add_ps(partial,
-                                    _mm256_and_ps(counts, exp_avx2(_mm256_max_ps(e, lowest))));
+            partial =
+                _mm256_add_ps(partial, _mm256_and_ps(counts, exp_avx2(_mm256_max_ps(e, lowest))));
         }
         sum += horizontal_sum_avx2(partial);
     }

@@ -35,8 +35,8 @@ double sum_exp_avx512(const float* x, size_t n, float shift, float scale) {
         for (; i + 16 <= end; i += 16) {
             const __m512 e = _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(x + i), shifts), scales);
             const __mmask16 counts = _mm512_cmp_ps_mask(e, lowest, _CMP_GT_OQ);
-            partial = _mm512_mask_add_ps(partial, counts, partial,
-                                         exp_avx512(_mm512_max_ps(e, lowest)));
+            partial =
+                _mm512_mask_add_ps(partial, counts, partial, exp_avx512(_mm512_max_ps(e, lowest)));
         }
         sum += _mm512_reduce_add_ps(partial);
     }

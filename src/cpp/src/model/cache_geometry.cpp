@@ -18,8 +18,9 @@ int layer_of(const ov::Output<const ov::Node>& port, const std::string& prefix) 
 CachePort read_port(const ov::Output<const ov::Node>& port, size_t index) {
     const ov::PartialShape shape = port.get_partial_shape();
     const auto fail = [&] {
-        throw std::runtime_error(concat("the cache input ", port.get_any_name(), " has shape ", shape,
-                                        "; the plugin should have fixed all but its first dimension"));
+        throw std::runtime_error(
+            concat("the cache input ", port.get_any_name(), " has shape ", shape,
+                   "; the plugin should have fixed all but its first dimension"));
     };
     if (shape.rank().is_dynamic() || shape.size() != 4) fail();
     ov::Shape block;

@@ -12,9 +12,9 @@ namespace pagewheel {
 
 /// One cache input of the model: all blocks of one layer's keys or values.
 struct CachePort {
-    size_t input_index;         ///< of the compiled model
+    size_t input_index;  ///< of the compiled model
     ov::element::Type type;
-    ov::Shape block_shape;      ///< without the first dimension, the number of blocks
+    ov::Shape block_shape;  ///< without the first dimension, the number of blocks
 
     size_t block_bytes() const;
     ov::Shape shape(size_t num_blocks) const;

@@ -9,8 +9,8 @@
 
 namespace pagewheel {
 
-/// The object in `path`. Throws std::invalid_argument naming the file if it cannot be read, is not JSON
-/// or is no object.
+/// The object in `path`. Throws std::invalid_argument naming the file if it cannot be read, is not
+/// JSON or is no object.
 inline nlohmann::json read_json_object(const std::filesystem::path& path) {
     std::ifstream file(path);
     check_argument(file.good(), "cannot read ", path);

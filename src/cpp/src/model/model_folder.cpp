@@ -8,9 +8,10 @@ namespace fs = std::filesystem;
 
 ModelFolder::ModelFolder(const fs::path& path) : m_path(path) {
     check_argument(fs::exists(path), "model folder ", path, " does not exist");
-    check_argument(fs::is_directory(path), path,
-                   " is a file; a folder with openvino_model.xml is needed (`pagewheel convert` makes "
-                   "one from a .gguf file)");
+    check_argument(
+        fs::is_directory(path), path,
+        " is a file; a folder with openvino_model.xml is needed (`pagewheel convert` makes "
+        "one from a .gguf file)");
     check_argument(fs::exists(model_xml()), path, " holds no openvino_model.xml");
 }
 

@@ -23,7 +23,9 @@ public:
         } catch (...) {       // the exception on its way matters more; the next step will do
         }
     }
-    void add(std::shared_ptr<GenerationHandle::State> state) { m_states.push_back(std::move(state)); }
+    void add(std::shared_ptr<GenerationHandle::State> state) {
+        m_states.push_back(std::move(state));
+    }
     void dismiss() { m_states.clear(); }
 
 private:
@@ -41,9 +43,14 @@ void stream(GenerationHandle& handle, StreamerBase& streamer) {
     const GenerationOutputs outputs = handle.read();
     if (outputs.empty()) return;
     switch (streamer.write(outputs.at(0).generated_ids)) {
-        case StreamingStatus::RUNNING: break;
-        case StreamingStatus::STOP: handle.stop(); break;
-        case StreamingStatus::CANCEL: handle.cancel(); break;
+        case StreamingStatus::RUNNING:
+            break;
+        case StreamingStatus::STOP:
+            handle.stop();
+            break;
+        case StreamingStatus::CANCEL:
+            handle.cancel();
+            break;
     }
 }
 
@@ -78,7 +85,8 @@ private:
 };
 
 /// One config per prompt; a single one serves all.
-std::vector<GenerationConfig> spread(const std::vector<GenerationConfig>& configs, size_t num_prompts) {
+std::vector<GenerationConfig> spread(const std::vector<GenerationConfig>& configs,
+                                     size_t num_prompts) {
     if (configs.size() == 1) return std::vector<GenerationConfig>(num_prompts, configs.front());
     check_argument(configs.size() == num_prompts, "there are ", num_prompts, " prompts and ",
                    configs.size(), " generation configs; allowed: one for all, or one each");
@@ -121,14 +129,15 @@ ContinuousBatchingPipeline::Impl::Impl(const std::filesystem::path& model_folder
 ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& scheduler_config)
     : tokenizer(*loaded.tokenizer), default_config(loaded.folder.read_generation_config()) {
     scheduler_config.validate();
-    if (default_config.eos_token_id == -1) default_config.eos_token_id = tokenizer.get_eos_token_id();
+    if (default_config.eos_token_id == -1)
+        default_config.eos_token_id = tokenizer.get_eos_token_id();
     const ModelLimits limits{loaded.folder.read_config().max_position_embeddings,
                              loaded.runner->vocabulary()};
-    m_engine = std::make_unique<Engine>(
-        std::move(loaded.runner), scheduler_config, limits,
-        [tokenizer = tokenizer](const std::vector<int64_t>& tokens) {
-            return tokenizer.decode(tokens, /*skip_special_tokens=*/false);
-        });
+    m_engine =
+        std::make_unique<Engine>(std::move(loaded.runner), scheduler_config, limits,
+                                 [tokenizer = tokenizer](const std::vector<int64_t>& tokens) {
+                                     return tokenizer.decode(tokens, /*skip_special_tokens=*/false);
+                                 });
     m_load_time = microseconds_since(loaded.begin) / 1000;
 }
 
@@ -252,7 +261,8 @@ std::vector<GenerationResult> ContinuousBatchingPipeline::Impl::generate_text(
         result.m_status = generated[i].state->status;
         for (const GenerationOutput& output : generated[i].state->outputs) {
             const std::string text = timed(raw.detokenization_durations, [&] {
-                return cut_at_stop_string(tokenizer.decode(output.generated_ids), generated[i].config);
+                return cut_at_stop_string(tokenizer.decode(output.generated_ids),
+                                          generated[i].config);
             });
             result.m_generation_ids.push_back((generated[i].config.echo ? prompts[i] : "") + text);
             result.m_scores.push_back(output.score);
@@ -275,12 +285,18 @@ ContinuousBatchingPipeline::ContinuousBatchingPipeline(const std::filesystem::pa
                                                        const SchedulerConfig& scheduler_config,
                                                        const std::string& device,
                                                        const ov::AnyMap& properties)
-    : m_impl(std::make_shared<Impl>(model_folder, &tokenizer, scheduler_config, device, properties)) {
-}
+    : m_impl(
+          std::make_shared<Impl>(model_folder, &tokenizer, scheduler_config, device, properties)) {}
 
-Tokenizer ContinuousBatchingPipeline::get_tokenizer() const { return m_impl->tokenizer; }
-GenerationConfig ContinuousBatchingPipeline::get_config() const { return m_impl->default_config; }
-PipelineMetrics ContinuousBatchingPipeline::get_metrics() const { return m_impl->engine().metrics(); }
+Tokenizer ContinuousBatchingPipeline::get_tokenizer() const {
+    return m_impl->tokenizer;
+}
+GenerationConfig ContinuousBatchingPipeline::get_config() const {
+    return m_impl->default_config;
+}
+PipelineMetrics ContinuousBatchingPipeline::get_metrics() const {
+    return m_impl->engine().metrics();
+}
 
 std::shared_ptr<GenerationHandle> ContinuousBatchingPipeline::add_request(
     uint64_t request_id, const std::vector<int64_t>& prompt, const GenerationConfig& config) {
@@ -292,7 +308,9 @@ std::shared_ptr<GenerationHandle> ContinuousBatchingPipeline::add_request(
     return m_impl->add_request(request_id, m_impl->tokenizer.encode(prompt), config);
 }
 
-void ContinuousBatchingPipeline::step() { m_impl->engine().step(); }
+void ContinuousBatchingPipeline::step() {
+    m_impl->engine().step();
+}
 bool ContinuousBatchingPipeline::has_non_finished_requests() const {
     return m_impl->engine().has_work();
 }

@@ -16,7 +16,8 @@ using Setter = std::function<void(GenerationConfig&, const json&)>;
 
 size_t to_size(const json& value) {
     if (value.is_null()) return GenerationConfig::unlimited;
-    if (!value.is_number_integer()) throw json::type_error::create(302, "expected an integer", &value);
+    if (!value.is_number_integer())
+        throw json::type_error::create(302, "expected an integer", &value);
     check_argument(value >= 0, "it is ", value.dump(), ", less than 0");
     return value.get<size_t>();
 }
@@ -26,7 +27,9 @@ float to_float(const json& value) {
     return value.get<float>();
 }
 
-bool to_bool(const json& value) { return value.get<bool>(); }
+bool to_bool(const json& value) {
+    return value.get<bool>();
+}
 
 void set_eos(GenerationConfig& config, const json& value) {
     // transformers allows a list: the first is the main one, all of them stop.
@@ -46,7 +49,8 @@ const std::map<std::string, Setter>& setters() {
     static const std::map<std::string, Setter> table{
         {"max_new_tokens", [](C& c, const json& v) { c.max_new_tokens = to_size(v); }},
         {"max_length", [](C& c, const json& v) { c.max_length = to_size(v); }},
-        {"min_new_tokens", [](C& c, const json& v) { c.min_new_tokens = v.is_null() ? 0 : to_size(v); }},
+        {"min_new_tokens",
+         [](C& c, const json& v) { c.min_new_tokens = v.is_null() ? 0 : to_size(v); }},
         {"ignore_eos", [](C& c, const json& v) { c.ignore_eos = to_bool(v); }},
         {"eos_token_id", set_eos},
         {"stop_token_ids", [](C& c, const json& v) { c.stop_token_ids = to_set<int64_t>(v); }},
@@ -67,7 +71,8 @@ const std::map<std::string, Setter>& setters() {
         {"min_p", [](C& c, const json& v) { c.min_p = to_float(v); }},
         {"rng_seed",
          [](C& c, const json& v) {
-             c.rng_seed = v.is_null() ? std::optional<uint64_t>() : std::optional<uint64_t>(to_size(v));
+             c.rng_seed =
+                 v.is_null() ? std::optional<uint64_t>() : std::optional<uint64_t>(to_size(v));
          }},
     };
     return table;
@@ -86,8 +91,8 @@ void update(GenerationConfig& config, const json& object, bool strict) {
     for (const auto& [key, value] : object.items()) {
         const auto setter = setters().find(key);
         if (setter == setters().end()) {
-            check_argument(!strict, "unknown generation parameter '", key, "'; known are: ",
-                           known_keys());
+            check_argument(!strict, "unknown generation parameter '", key,
+                           "'; known are: ", known_keys());
             continue;
         }
         try {
@@ -129,7 +134,8 @@ void GenerationConfig::validate() const {
                    ", more than max_new_tokens, ", max_new_tokens);
     check_argument(num_return_sequences > 0, "num_return_sequences is 0; allowed: 1 or more");
     check_argument(num_return_sequences == 1 || do_sample, "num_return_sequences is ",
-                   num_return_sequences, " but do_sample is false: all sequences would be the same");
+                   num_return_sequences,
+                   " but do_sample is false: all sequences would be the same");
     check_argument(stop_strings.count("") == 0, "stop_strings holds an empty string");
     in_range("temperature", temperature, temperature > 0 && std::isfinite(temperature),
              "greater than 0 (do_sample=False is greedy)");

@@ -7,7 +7,8 @@ namespace {
 
 /// Results of several prompts, one after the other.
 template <class Results, class Result>
-Results join(std::vector<Result>&& results, std::vector<decltype(Result().m_generation_ids)>& outputs) {
+Results join(std::vector<Result>&& results,
+             std::vector<decltype(Result().m_generation_ids)>& outputs) {
     Results joined;
     for (Result& result : results) {
         joined.perf_metrics = result.perf_metrics;
@@ -77,12 +78,12 @@ DecodedResults LLMPipeline::generate(const StringInputs& inputs,
     if (const auto* history = std::get_if<ChatHistory>(&inputs))
         return joined_texts(m_pipeline.generate(std::vector{*history}, configs, streamer));
     if (const auto* prompts = std::get_if<std::vector<std::string>>(&inputs)) {
-        check_argument(!m_chat, "a chat takes one string at a time, got a list of ", prompts->size());
+        check_argument(!m_chat, "a chat takes one string at a time, got a list of ",
+                       prompts->size());
         return joined_texts(m_pipeline.generate(*prompts, configs, streamer));
     }
     const auto& prompt = std::get<std::string>(inputs);
-    if (!m_chat)
-        return joined_texts(m_pipeline.generate(std::vector{prompt}, configs, streamer));
+    if (!m_chat) return joined_texts(m_pipeline.generate(std::vector{prompt}, configs, streamer));
 
     ChatHistory turn = *m_chat;
     turn.append("user", prompt);
@@ -98,7 +99,8 @@ EncodedResults LLMPipeline::generate(const EncodedInputs& inputs,
                                      const std::optional<GenerationConfig>& config,
                                      const StreamerVariant& streamer) {
     const auto* tensor = std::get_if<ov::Tensor>(&inputs);
-    const auto prompts = unpadded(tensor ? TokenizedInputs{*tensor, {}} : std::get<TokenizedInputs>(inputs));
+    const auto prompts =
+        unpadded(tensor ? TokenizedInputs{*tensor, {}} : std::get<TokenizedInputs>(inputs));
     std::vector<std::vector<std::vector<int64_t>>> tokens;
     auto joined = join<EncodedResults>(
         m_pipeline.generate(prompts, {config.value_or(m_config)}, streamer), tokens);
@@ -111,15 +113,23 @@ void LLMPipeline::start_chat(const std::string& system_message) {
     if (!system_message.empty()) m_chat->append("system", system_message);
 }
 
-void LLMPipeline::finish_chat() { m_chat.reset(); }
+void LLMPipeline::finish_chat() {
+    m_chat.reset();
+}
 
-Tokenizer LLMPipeline::get_tokenizer() const { return m_pipeline.get_tokenizer(); }
-GenerationConfig LLMPipeline::get_generation_config() const { return m_config; }
+Tokenizer LLMPipeline::get_tokenizer() const {
+    return m_pipeline.get_tokenizer();
+}
+GenerationConfig LLMPipeline::get_generation_config() const {
+    return m_config;
+}
 void LLMPipeline::set_generation_config(const GenerationConfig& config) {
     config.validate();
     m_config = config;
 }
-PipelineMetrics LLMPipeline::get_metrics() const { return m_pipeline.get_metrics(); }
+PipelineMetrics LLMPipeline::get_metrics() const {
+    return m_pipeline.get_metrics();
+}
 void LLMPipeline::set_step_hook(std::function<void()> hook) {
     m_pipeline.set_step_hook(std::move(hook));
 }

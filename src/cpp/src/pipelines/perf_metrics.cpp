@@ -22,9 +22,15 @@ void append(std::vector<T>& to, const std::vector<T>& from) {
 
 }  // namespace
 
-MeanStdPair PerfMetrics::get_ttft() const { return statistics(raw_metrics.m_times_to_first_token); }
-MeanStdPair PerfMetrics::get_tpot() const { return statistics(raw_metrics.m_durations); }
-MeanStdPair PerfMetrics::get_ipot() const { return statistics(raw_metrics.token_infer_durations); }
+MeanStdPair PerfMetrics::get_ttft() const {
+    return statistics(raw_metrics.m_times_to_first_token);
+}
+MeanStdPair PerfMetrics::get_tpot() const {
+    return statistics(raw_metrics.m_durations);
+}
+MeanStdPair PerfMetrics::get_ipot() const {
+    return statistics(raw_metrics.token_infer_durations);
+}
 MeanStdPair PerfMetrics::get_generate_duration() const {
     return statistics(raw_metrics.generate_durations);
 }

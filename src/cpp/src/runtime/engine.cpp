@@ -60,14 +60,16 @@ std::shared_ptr<GenerationHandle::State> Engine::submit(uint64_t id,
     return state;
 }
 
-void Engine::check_prompt(const std::vector<int64_t>& prompt, const GenerationConfig& config) const {
+void Engine::check_prompt(const std::vector<int64_t>& prompt,
+                          const GenerationConfig& config) const {
     check_argument(!prompt.empty(), "the prompt is empty: at least one token is needed");
     for (int64_t token : prompt)
-        check_argument(token >= 0 && size_t(token) < m_limits.vocabulary, "the prompt has token id ",
-                       token, ", outside of [0, ", m_limits.vocabulary, ")");
+        check_argument(token >= 0 && size_t(token) < m_limits.vocabulary,
+                       "the prompt has token id ", token, ", outside of [0, ", m_limits.vocabulary,
+                       ")");
     const auto check_fits = [&](size_t limit, const char* what) {
-        check_argument(prompt.size() < limit, "the prompt has ", prompt.size(), " tokens; ", what, " ",
-                       limit, ", of which at least one is to be generated");
+        check_argument(prompt.size() < limit, "the prompt has ", prompt.size(), " tokens; ", what,
+                       " ", limit, ", of which at least one is to be generated");
     };
     if (m_limits.context_length != 0)
         check_fits(m_limits.context_length, "the model's context holds");
@@ -79,8 +81,10 @@ void Engine::check_prompt(const std::vector<int64_t>& prompt, const GenerationCo
 size_t Engine::max_tokens(size_t prompt_length, const GenerationConfig& config) const {
     size_t limit = m_scheduler.max_tokens();
     if (m_limits.context_length != 0) limit = std::min(limit, m_limits.context_length);
-    if (config.max_new_tokens == GenerationConfig::unlimited) return std::min(limit, config.max_length);
-    return config.max_new_tokens < limit - prompt_length ? prompt_length + config.max_new_tokens : limit;
+    if (config.max_new_tokens == GenerationConfig::unlimited)
+        return std::min(limit, config.max_length);
+    return config.max_new_tokens < limit - prompt_length ? prompt_length + config.max_new_tokens
+                                                         : limit;
 }
 
 std::unique_ptr<SequenceRecord> Engine::make_record(Request& request, size_t index,
@@ -157,7 +161,8 @@ void Engine::sample(const Batch& batch, const Logits& logits) {
         SequenceRecord& record = record_of(entry);
         float* values = logits.row(row++);
         std::vector<float> unchanged;  // the sampler writes its penalties into the row
-        const bool has_siblings = record.request->records.size() < record.request->state->outputs.size();
+        const bool has_siblings =
+            record.request->records.size() < record.request->state->outputs.size();
         if (has_siblings) unchanged.assign(values, values + logits.vocabulary);
         append_token(record, values);
         if (has_siblings) fork_siblings(record, unchanged);
@@ -167,7 +172,8 @@ void Engine::sample(const Batch& batch, const Logits& logits) {
 void Engine::fork_siblings(SequenceRecord& first, const std::vector<float>& logits) {
     Request& request = *first.request;
     const auto& tokens = first.sequence.tokens;
-    const std::vector<int64_t> prompt(tokens.begin(), tokens.begin() + first.sequence.prompt_length);
+    const std::vector<int64_t> prompt(tokens.begin(),
+                                      tokens.begin() + first.sequence.prompt_length);
     for (size_t i = 1; i < request.config.num_return_sequences; ++i) {
         request.records.push_back(make_record(request, i, prompt));
         SequenceRecord& sibling = *request.records.back();
@@ -191,8 +197,7 @@ void Engine::append_token(SequenceRecord& record, float* logits) {
 
 GenerationFinishReason Engine::finish_reason(SequenceRecord& record, int64_t token) const {
     const GenerationConfig& config = record.request->config;
-    if (!config.ignore_eos && config.is_stop_token(token))
-        return GenerationFinishReason::STOP;
+    if (!config.ignore_eos && config.is_stop_token(token)) return GenerationFinishReason::STOP;
     if (!record.stop_strings.empty()) {
         record.stop_strings.feed(record.detokenizer.append(token));
         if (record.stop_strings.matched()) return GenerationFinishReason::STOP;

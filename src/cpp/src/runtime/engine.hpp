@@ -23,7 +23,7 @@ struct ModelLimits {
 
 /// What the latest step did, times in microseconds.
 struct StepRecord {
-    size_t num_sequences = 0;         ///< that computed something
+    size_t num_sequences = 0;  ///< that computed something
     size_t num_generated_tokens = 0;
     float infer_time = 0;
     float sampling_time = 0;
@@ -56,7 +56,8 @@ private:
     void honour_wishes();
     void compute(const Batch& batch);
     void sample(const Batch& batch, const Logits& logits);
-    /// The other sequences of a request whose prompt is computed: each samples from the same logits.
+    /// The other sequences of a request whose prompt is computed: each samples from the same
+    /// logits.
     void fork_siblings(SequenceRecord& first, const std::vector<float>& logits);
     void append_token(SequenceRecord& record, float* logits);
     GenerationFinishReason finish_reason(SequenceRecord& record, int64_t token) const;

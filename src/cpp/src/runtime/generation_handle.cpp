@@ -42,8 +42,12 @@ std::vector<GenerationOutput> GenerationHandle::read_all() const {
     return m_state->outputs;
 }
 
-void GenerationHandle::stop() { m_state->stop_wanted = true; }
-void GenerationHandle::cancel() { m_state->cancel_wanted = true; }
+void GenerationHandle::stop() {
+    m_state->stop_wanted = true;
+}
+void GenerationHandle::cancel() {
+    m_state->cancel_wanted = true;
+}
 
 PerfMetrics GenerationHandle::get_perf_metrics() const {
     const std::lock_guard lock(m_state->mutex);

@@ -14,8 +14,8 @@
 
 namespace pagewheel {
 
-/// Rows of logits, in the order of the batch's entries that want them. Valid until the next run; the
-/// sampler may change them.
+/// Rows of logits, in the order of the batch's entries that want them. Valid until the next run;
+/// the sampler may change them.
 struct Logits {
     float* data = nullptr;
     size_t rows = 0;
@@ -28,8 +28,8 @@ struct Logits {
 /// resolved once.
 class ModelRunner {
 public:
-    /// Throws std::invalid_argument for a device that is not there (the message lists those that are)
-    /// or a property that the device refuses.
+    /// Throws std::invalid_argument for a device that is not there (the message lists those that
+    /// are) or a property that the device refuses.
     ModelRunner(const std::filesystem::path& model_xml, const std::string& device,
                 const ov::AnyMap& properties);
 

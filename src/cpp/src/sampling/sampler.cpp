@@ -40,7 +40,8 @@ void Sampler::apply_penalties(float* logits, size_t n) const {
     for (int64_t id : m_seen) {
         if (size_t(id) >= n) continue;
         float& logit = logits[id];
-        logit = logit > 0 ? logit / m_config.repetition_penalty : logit * m_config.repetition_penalty;
+        logit =
+            logit > 0 ? logit / m_config.repetition_penalty : logit * m_config.repetition_penalty;
     }
     for (const auto& [id, count] : m_counts)
         logits[id] -= m_config.presence_penalty + m_config.frequency_penalty * float(count);
@@ -53,7 +54,8 @@ void Sampler::apply_penalties(float* logits, size_t n) const {
 SampledToken Sampler::pick_best(const float* logits, size_t n) const {
     const size_t best = kernels::argmax(logits, n, m_isa);
     if (m_config.logprobs == 0) return {int64_t(best), 0.0f};
-    return {int64_t(best), float(-std::log(kernels::sum_exp(logits, n, logits[best], 1.0f, m_isa)))};
+    return {int64_t(best),
+            float(-std::log(kernels::sum_exp(logits, n, logits[best], 1.0f, m_isa)))};
 }
 
 double Sampler::weight(const Candidate& candidate) const {
@@ -67,8 +69,7 @@ SampledToken Sampler::draw(const float* logits, size_t n) {
     filter(logits, n);
     m_sums.clear();
     double total = 0;
-    for (const Candidate& candidate : m_candidates)
-        m_sums.push_back(total += weight(candidate));
+    for (const Candidate& candidate : m_candidates) m_sums.push_back(total += weight(candidate));
     const double point = std::uniform_real_distribution<double>(0.0, total)(m_random);
     const auto sum = std::upper_bound(m_sums.begin(), m_sums.end() - 1, point);
     const Candidate& chosen = m_candidates[sum - m_sums.begin()];
@@ -83,15 +84,16 @@ SampledToken Sampler::draw_from_all(const float* logits, size_t n) {
     m_sums.clear();
     double total = 0;
     for (size_t i = 0; i < n; i += run)
-        m_sums.push_back(total += kernels::sum_exp(logits + i, std::min(run, n - i), best, scale, m_isa));
+        m_sums.push_back(total +=
+                         kernels::sum_exp(logits + i, std::min(run, n - i), best, scale, m_isa));
 
     const double point = std::uniform_real_distribution<double>(0.0, total)(m_random);
     const size_t chosen_run =
         std::upper_bound(m_sums.begin(), m_sums.end() - 1, point) - m_sums.begin();
     double sum = chosen_run == 0 ? 0.0 : m_sums[chosen_run - 1];
     const size_t end = std::min((chosen_run + 1) * run, n);
-    size_t chosen = chosen_run * run + kernels::argmax(logits + chosen_run * run,
-                                                       end - chosen_run * run, m_isa);
+    size_t chosen = chosen_run * run +
+                    kernels::argmax(logits + chosen_run * run, end - chosen_run * run, m_isa);
     for (size_t i = chosen_run * run; i < end; ++i) {
         sum += kernels::sum_exp_scalar(logits + i, 1, best, scale);
         if (sum <= point) continue;
@@ -119,7 +121,8 @@ void Sampler::filter(const float* logits, size_t n) {
         for (const Candidate& candidate : m_candidates) total += weight(candidate);
         keep = nucleus_length(m_config.top_p * total);
     } else {
-        // A nucleus is nearly always small: sort the best few, and more only if they do not reach it.
+        // A nucleus is nearly always small: sort the best few, and more only if they do not reach
+        // it.
         const double wanted =
             m_config.top_p * kernels::sum_exp(logits, n, best, 1.0f / m_config.temperature, m_isa);
         for (size_t guess = 64;; guess *= 8) {

@@ -17,15 +17,17 @@ struct SampledToken {
     float log_prob = 0.0f;  ///< under the distribution that was sampled from; 0 unless logprobs
 };
 
-/// Picks the tokens of one sequence. The order is transformers': penalties, temperature, top_k, top_p,
-/// min_p; then one draw.
+/// Picks the tokens of one sequence. The order is transformers': penalties, temperature, top_k,
+/// top_p, min_p; then one draw.
 class Sampler {
 public:
-    /// `prompt` counts for the repetition penalty only. A seeded request gives its sequence `index` the
-    /// stream seed + index.
-    Sampler(const GenerationConfig& config, const std::vector<int64_t>& prompt, size_t index, Isa isa);
+    /// `prompt` counts for the repetition penalty only. A seeded request gives its sequence `index`
+    /// the stream seed + index.
+    Sampler(const GenerationConfig& config, const std::vector<int64_t>& prompt, size_t index,
+            Isa isa);
 
-    /// `logits` has n entries; they are changed in place where penalties or min_new_tokens ask for it.
+    /// `logits` has n entries; they are changed in place where penalties or min_new_tokens ask for
+    /// it.
     SampledToken sample(float* logits, size_t n);
 
 private:
@@ -52,7 +54,7 @@ private:
     std::mt19937_64 m_random;
     size_t m_num_generated = 0;
     std::unordered_map<int64_t, size_t> m_counts;  // occurrences among generated tokens
-    std::unordered_set<int64_t> m_seen;  // in prompt and generation; for the repetition penalty
+    std::unordered_set<int64_t> m_seen;   // in prompt and generation; for the repetition penalty
     std::vector<Candidate> m_candidates;  // kept for its memory, as the next
     std::vector<double> m_sums;
 };

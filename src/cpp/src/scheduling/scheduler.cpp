@@ -28,15 +28,16 @@ void Scheduler::fork(const Sequence& parent, Sequence& child) {
 void Scheduler::remove(Sequence& sequence) {
     release_blocks(sequence);
     const auto erase_from = [&](auto& sequences) {
-        sequences.erase(std::remove(sequences.begin(), sequences.end(), &sequence), sequences.end());
+        sequences.erase(std::remove(sequences.begin(), sequences.end(), &sequence),
+                        sequences.end());
     };
     erase_from(m_running);
     erase_from(m_waiting);
 }
 
 const Batch& Scheduler::schedule() {
-    // An empty batch with sequences running means that chunks of prompts hold all blocks and none can
-    // go on: the youngest makes room.
+    // An empty batch with sequences running means that chunks of prompts hold all blocks and none
+    // can go on: the youngest makes room.
     do {
         m_batch.clear();
         m_budget = m_config.max_num_batched_tokens;
@@ -75,7 +76,8 @@ void Scheduler::admit() {
     // Running prompts are to find the blocks they still need.
     size_t promised = 0;
     for (const Sequence* sequence : m_running)
-        if (!sequence->is_decoding()) promised += missing_blocks(*sequence, sequence->num_uncached());
+        if (!sequence->is_decoding())
+            promised += missing_blocks(*sequence, sequence->num_uncached());
 
     while (!m_waiting.empty() && m_budget > 0 && m_running.size() < m_config.max_num_seqs) {
         Sequence& sequence = *m_waiting.front();
@@ -91,8 +93,7 @@ void Scheduler::admit() {
 
 size_t Scheduler::chunk_length(const Sequence& sequence) const {
     const size_t length = sequence.num_uncached();
-    const bool may_split =
-        m_config.dynamic_split_fuse || length > m_config.max_num_batched_tokens;
+    const bool may_split = m_config.dynamic_split_fuse || length > m_config.max_num_batched_tokens;
     return length <= m_budget ? length : may_split ? m_budget : 0;
 }
 

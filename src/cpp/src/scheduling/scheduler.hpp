@@ -12,25 +12,26 @@
 namespace pagewheel {
 
 /// Continuous batching: every step takes the decodes of all running sequences, oldest first, then
-/// chunks of prompts with what is left of the token budget, then admits waiting sequences in the order
-/// they came.
+/// chunks of prompts with what is left of the token budget, then admits waiting sequences in the
+/// order they came.
 ///
 /// Where a decode needs a block and none is free, the youngest running sequence is preempted: its
-/// blocks go back, it waits at the front, and its tokens are computed again later. The caller sees to
-/// it that a sequence alone always fits the pool (max_tokens()), so the oldest always proceeds.
+/// blocks go back, it waits at the front, and its tokens are computed again later. The caller sees
+/// to it that a sequence alone always fits the pool (max_tokens()), so the oldest always proceeds.
 class Scheduler {
 public:
     Scheduler(const SchedulerConfig& config, size_t num_blocks, size_t block_size);
 
     /// The sequence, which must outlive its removal, waits from now on.
     void add(Sequence& sequence);
-    /// `child` runs with the blocks of `parent`, which is running; it must have the same tokens cached.
+    /// `child` runs with the blocks of `parent`, which is running; it must have the same tokens
+    /// cached.
     void fork(const Sequence& parent, Sequence& child);
     /// Gives back the sequence's blocks and forgets it.
     void remove(Sequence& sequence);
 
-    /// Valid until the next call. Empty only if there are no sequences. The caller adds num_tokens to
-    /// each num_cached when the step is done.
+    /// Valid until the next call. Empty only if there are no sequences. The caller adds num_tokens
+    /// to each num_cached when the step is done.
     const Batch& schedule();
 
     size_t max_tokens() const { return m_pool.size() * m_block_size; }

@@ -11,9 +11,9 @@ namespace pagewheel {
 
 /// Tokens of a sequence and where their keys and values lie.
 ///
-/// Tokens [0, num_cached) are in the cache: token i in slot i % block_size of blocks[i / block_size].
-/// A sequence that waits holds no blocks. Owned by its request; the scheduler changes blocks and
-/// num_cached, the step loop appends tokens.
+/// Tokens [0, num_cached) are in the cache: token i in slot i % block_size of blocks[i /
+/// block_size]. A sequence that waits holds no blocks. Owned by its request; the scheduler changes
+/// blocks and num_cached, the step loop appends tokens.
 struct Sequence {
     std::vector<int64_t> tokens;  ///< prompt, then what was generated
     size_t prompt_length = 0;

@@ -40,7 +40,8 @@ ChatHistory::ChatHistory() : m_impl(std::make_unique<Impl>()) {}
 ChatHistory::ChatHistory(const std::string& messages_json) : ChatHistory() {
     set_messages_json(messages_json);
 }
-ChatHistory::ChatHistory(const ChatHistory& other) : m_impl(std::make_unique<Impl>(*other.m_impl)) {}
+ChatHistory::ChatHistory(const ChatHistory& other)
+    : m_impl(std::make_unique<Impl>(*other.m_impl)) {}
 ChatHistory::ChatHistory(ChatHistory&&) noexcept = default;
 ChatHistory& ChatHistory::operator=(const ChatHistory& other) {
     *m_impl = *other.m_impl;
@@ -64,21 +65,31 @@ std::string ChatHistory::pop() {
     return last;
 }
 
-void ChatHistory::clear() { m_impl->messages = json::array(); }
-size_t ChatHistory::size() const { return m_impl->messages.size(); }
-std::string ChatHistory::messages_json() const { return m_impl->messages.dump(); }
+void ChatHistory::clear() {
+    m_impl->messages = json::array();
+}
+size_t ChatHistory::size() const {
+    return m_impl->messages.size();
+}
+std::string ChatHistory::messages_json() const {
+    return m_impl->messages.dump();
+}
 void ChatHistory::set_messages_json(const std::string& messages_json) {
     m_impl->messages = checked_messages(messages_json);
 }
 
-std::string ChatHistory::tools_json() const { return m_impl->tools.dump(); }
+std::string ChatHistory::tools_json() const {
+    return m_impl->tools.dump();
+}
 void ChatHistory::set_tools_json(const std::string& tools_json) {
     json tools = parse(tools_json, "the list of tools");
     check_argument(tools.is_array(), "tools must be an array, got ", tools.dump());
     m_impl->tools = std::move(tools);
 }
 
-std::string ChatHistory::extra_context_json() const { return m_impl->extra_context.dump(); }
+std::string ChatHistory::extra_context_json() const {
+    return m_impl->extra_context.dump();
+}
 void ChatHistory::set_extra_context_json(const std::string& extra_context_json) {
     json context = parse(extra_context_json, "the extra context");
     check_argument(context.is_object(), "extra context must be an object, got ", context.dump());

@@ -7,8 +7,8 @@ namespace pagewheel {
 namespace {
 
 constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
-// A character has at most 4 bytes, a token at least one: what is still broken after that many tokens
-// is not going to be repaired by the next.
+// A character has at most 4 bytes, a token at least one: what is still broken after that many
+// tokens is not going to be repaired by the next.
 constexpr size_t max_tokens_per_character = 4;
 constexpr size_t max_window = 16;
 constexpr size_t context_tokens = 4;

@@ -8,8 +8,8 @@
 
 namespace pagewheel {
 
-/// Turns a stream of tokens into a stream of text: the pieces joined equal the decoded whole, and no
-/// piece ends within a character.
+/// Turns a stream of tokens into a stream of text: the pieces joined equal the decoded whole, and
+/// no piece ends within a character.
 ///
 /// A token's text may depend on its neighbours (a leading space, bytes of one character spread over
 /// tokens), so the last tokens are decoded again with each new one, from a point where text was

@@ -29,7 +29,9 @@ std::string StopStrings::feed(const std::string& text) {
     return passed;
 }
 
-std::string StopStrings::flush() { return std::exchange(m_held, {}); }
+std::string StopStrings::flush() {
+    return std::exchange(m_held, {});
+}
 
 size_t StopStrings::undecided_bytes() const {
     size_t undecided = 0;

@@ -39,13 +39,21 @@ std::string read_text(const fs::path& file) {
 
 }  // namespace
 
+void StringGraph::compile(ov::Core& core) {
+    const std::lock_guard lock(m_mutex);
+    compile_once(core);
+}
+
+void StringGraph::compile_once(ov::Core& core) {
+    if (m_request) return;
+    // Single-threaded: these graphs are string operations, and threads would only be woken.
+    const ov::AnyMap properties{{"INFERENCE_NUM_THREADS", 1}, {"NUM_STREAMS", 1}};
+    m_request = core.compile_model(m_build(), "CPU", properties).create_infer_request();
+}
+
 ov::Tensor StringGraph::run(ov::Core& core, const ov::Tensor& input) {
     const std::lock_guard lock(m_mutex);
-    if (!m_request) {
-        // Single-threaded: these graphs are string operations, and threads would only be woken.
-        const ov::AnyMap properties{{"INFERENCE_NUM_THREADS", 1}, {"NUM_STREAMS", 1}};
-        m_request = core.compile_model(m_build(), "CPU", properties).create_infer_request();
-    }
+    compile_once(core);
     m_request.set_input_tensor(input);
     m_request.start_async();  // with one thread, infer() can swallow a node's exception
     m_request.wait();
@@ -63,7 +71,8 @@ Tokenizer::Impl::Impl(const fs::path& folder) {
     read_chat_template(folder, *m_tokenizer_model);
     vocabulary = read_vocabulary(m_detokenizer_model);
 
-    m_tokenizer = std::make_shared<StringGraph>([model = m_tokenizer_model] { return model->clone(); });
+    m_tokenizer =
+        std::make_shared<StringGraph>([model = m_tokenizer_model] { return model->clone(); });
     const auto plain = m_tokenizer_model->clone();
     m_plain_tokenizer = disable_added_tokens(plain)
                             ? std::make_shared<StringGraph>([plain] { return plain; })
@@ -77,6 +86,10 @@ Tokenizer::Impl::Impl(const fs::path& folder) {
     };
     m_detokenizer = detokenizer(true);
     m_verbatim_detokenizer = detokenizer(false);
+    // A pipeline constructs its tokenizer beside compiling the model: what every prompt needs is
+    // best compiled now.
+    m_plain_tokenizer->compile(m_core);
+    m_detokenizer->compile(m_core);
 }
 
 void Tokenizer::Impl::read_special_tokens(const fs::path& folder, const ov::Model& tokenizer) {
@@ -150,7 +163,8 @@ TokenizedInputs Tokenizer::Impl::encode(const std::vector<std::string>& texts,
     size_t width = options.pad_to_max_length ? *options.max_length : 0;
     for (const std::string& text : texts) {
         rows.push_back(encode(text, options.add_special_tokens));
-        if (options.truncation && limit != 0 && rows.back().size() > limit) rows.back().resize(limit);
+        if (options.truncation && limit != 0 && rows.back().size() > limit)
+            rows.back().resize(limit);
         width = std::max(width, rows.back().size());
     }
 
@@ -195,7 +209,8 @@ std::string Tokenizer::Impl::apply_chat_template(const ChatHistory& history,
     std::vector<std::pair<std::string, std::string>> plain;
     if (!m_chat_format || source != original_chat_template || !history.as_plain(plain))
         throw std::runtime_error(
-            "this chat needs Jinja (tools, extra context, another template, or a template that is not "
+            "this chat needs Jinja (tools, extra context, another template, or a template that is "
+            "not "
             "made of fixed pieces): set a renderer with Tokenizer::set_chat_template_renderer");
     return m_chat_format->render(plain, add_generation_prompt);
 }
@@ -219,17 +234,35 @@ std::string Tokenizer::apply_chat_template(const ChatHistory& history, bool add_
 void Tokenizer::set_chat_template_renderer(ChatTemplateRenderer renderer) {
     m_impl->renderer = std::move(renderer);
 }
-std::string Tokenizer::get_chat_template() const { return m_impl->chat_template; }
-std::string Tokenizer::get_original_chat_template() const { return m_impl->original_chat_template; }
+std::string Tokenizer::get_chat_template() const {
+    return m_impl->chat_template;
+}
+std::string Tokenizer::get_original_chat_template() const {
+    return m_impl->original_chat_template;
+}
 void Tokenizer::set_chat_template(const std::string& chat_template) {
     m_impl->chat_template = chat_template;
 }
-int64_t Tokenizer::get_bos_token_id() const { return m_impl->bos.id; }
-int64_t Tokenizer::get_eos_token_id() const { return m_impl->eos.id; }
-int64_t Tokenizer::get_pad_token_id() const { return m_impl->pad.id; }
-std::string Tokenizer::get_bos_token() const { return m_impl->bos.text; }
-std::string Tokenizer::get_eos_token() const { return m_impl->eos.text; }
-std::string Tokenizer::get_pad_token() const { return m_impl->pad.text; }
-std::vector<std::string> Tokenizer::get_vocab_vector() const { return m_impl->vocabulary; }
+int64_t Tokenizer::get_bos_token_id() const {
+    return m_impl->bos.id;
+}
+int64_t Tokenizer::get_eos_token_id() const {
+    return m_impl->eos.id;
+}
+int64_t Tokenizer::get_pad_token_id() const {
+    return m_impl->pad.id;
+}
+std::string Tokenizer::get_bos_token() const {
+    return m_impl->bos.text;
+}
+std::string Tokenizer::get_eos_token() const {
+    return m_impl->eos.text;
+}
+std::string Tokenizer::get_pad_token() const {
+    return m_impl->pad.text;
+}
+std::vector<std::string> Tokenizer::get_vocab_vector() const {
+    return m_impl->vocabulary;
+}
 
 }  // namespace pagewheel

@@ -42,8 +42,8 @@ fs::path find_tokenizers_extension() {
 }
 
 bool disable_added_tokens(const std::shared_ptr<ov::Model>& tokenizer) {
-    // CombineSegments joins ragged pieces, each (begins, ends, ids). A piece of constants is a run of
-    // added tokens; with its end at 0 it is empty.
+    // CombineSegments joins ragged pieces, each (begins, ends, ids). A piece of constants is a run
+    // of added tokens; with its end at 0 it is empty.
     const auto combine = find_node(tokenizer, "CombineSegments");
     bool changed = false;
     for (size_t i = 0; combine && i + 2 < combine->get_input_size(); i += 3) {
@@ -67,8 +67,9 @@ void set_skip_special_tokens(const std::shared_ptr<ov::Model>& detokenizer, bool
                    ov::as_type_ptr<ov::op::v8::Slice>(decoder->get_input_node_shared_ptr(4))) {
         const auto stop = constant_input(*slice, 2);
         if (stop)
-            slice->input(2).replace_source_output(Constant::create(
-                stop->get_element_type(), stop->get_shape(), {std::numeric_limits<int32_t>::max()}));
+            slice->input(2).replace_source_output(
+                Constant::create(stop->get_element_type(), stop->get_shape(),
+                                 {std::numeric_limits<int32_t>::max()}));
     }
 }
 
@@ -78,7 +79,8 @@ std::vector<std::string> read_vocabulary(const std::shared_ptr<ov::Model>& detok
     const auto decoder = find_node(detokenizer, "VocabDecoder");
     if (!decoder || decoder->get_input_size() < 4) return vocabulary;
     const auto unpacked = decoder->get_input_node_shared_ptr(1);
-    if (const auto strings = unpacked->get_input_size() == 1 ? constant_input(*unpacked, 0) : nullptr;
+    if (const auto strings =
+            unpacked->get_input_size() == 1 ? constant_input(*unpacked, 0) : nullptr;
         strings && strings->get_element_type() == ov::element::string)
         return strings->cast_vector<std::string>();
     const auto begins = constant_input(*decoder, 1), ends = constant_input(*decoder, 2),

@@ -14,16 +14,20 @@
 
 namespace pagewheel {
 
-/// A compiled string graph, compiled when it is first used and run by one thread at a time.
+/// A compiled string graph, run by one thread at a time.
 class StringGraph {
 public:
     using Build = std::function<std::shared_ptr<ov::Model>()>;
     explicit StringGraph(Build build) : m_build(std::move(build)) {}
 
+    /// Compiles the graph now instead of at its first run.
+    void compile(ov::Core& core);
     /// Output 0 for `input`; a tensor of its own.
     ov::Tensor run(ov::Core& core, const ov::Tensor& input);
 
 private:
+    void compile_once(ov::Core& core);
+
     Build m_build;
     std::mutex m_mutex;
     ov::InferRequest m_request;
@@ -56,7 +60,8 @@ private:
     ov::Core m_core;
     std::shared_ptr<ov::Model> m_tokenizer_model, m_detokenizer_model;
     std::shared_ptr<StringGraph> m_tokenizer, m_plain_tokenizer;  // with and without added tokens
-    std::shared_ptr<StringGraph> m_detokenizer, m_verbatim_detokenizer;  // special tokens: skip, print
+    std::shared_ptr<StringGraph> m_detokenizer,
+        m_verbatim_detokenizer;  // special tokens: skip, print
     std::optional<ChatFormat> m_chat_format;
     size_t m_max_length = 0;  // tokenizer_config.json's model_max_length; 0: none
 };

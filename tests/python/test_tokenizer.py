@@ -1,0 +1,97 @@
+"""pagewheel.Tokenizer, which runs the converted graphs from C++."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from convert.test_text_tokenizer import corpus, reference_tokenizer, representable
+from pagewheel.convert.gguf_file import GGUFFile
+from pagewheel.convert.gguf_source import Metadata
+from pagewheel.convert.vocabulary import Vocabulary, read_vocabulary
+
+import pagewheel
+
+
+@pytest.fixture(scope="module")
+def tokenizer(smollm2_folder: Path) -> pagewheel.Tokenizer:
+    return pagewheel.Tokenizer(smollm2_folder)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(smollm2_gguf: Path) -> Vocabulary:
+    with GGUFFile(smollm2_gguf) as file:
+        return read_vocabulary(Metadata(file), 8192)
+
+
+def test_varied_text_encodes_as_the_reference_and_returns(
+    tokenizer: pagewheel.Tokenizer, vocabulary: Vocabulary
+) -> None:
+    reference = reference_tokenizer(vocabulary)
+    returned = 0
+    for line in corpus(5, 3000):
+        ids = tokenizer.encode(line).input_ids.data[0].tolist()
+        assert ids == reference.encode(line).ids, repr(line)
+        if representable(line, vocabulary):
+            assert tokenizer.decode(ids, skip_special_tokens=False) == line
+            returned += 1
+    assert returned > 1000
+
+
+def test_special_tokens_are_skipped_or_shown(tokenizer: pagewheel.Tokenizer) -> None:
+    ids = tokenizer.encode("<|im_start|>user\nhi<|im_end|>").input_ids.data[0].tolist()
+    assert ids[0] == 1
+    assert tokenizer.decode(ids) == "user\nhi"
+    assert tokenizer.decode(ids, skip_special_tokens=False) == "<|im_start|>user\nhi<|im_end|>"
+
+
+def test_batches_are_padded_and_truncated_as_asked(tokenizer: pagewheel.Tokenizer) -> None:
+    texts = ["one", "one two three four"]
+    right = tokenizer.encode(texts)
+    assert right.input_ids.shape == right.attention_mask.shape
+    assert right.attention_mask.data.sum(axis=1).tolist() == [1, 4]
+    assert right.attention_mask.data[0, 0] == 1
+    left = tokenizer.encode(texts, padding_side="left")
+    assert left.attention_mask.data[0, -1] == 1
+    assert tokenizer.encode(texts, truncation=True, max_length=2).input_ids.shape[1] == 2
+    padded = tokenizer.encode("one", pad_to_max_length=True, max_length=9)
+    assert list(padded.input_ids.shape) == [1, 9]
+    assert tokenizer.decode(right.input_ids) == texts
+
+
+def test_bad_arguments_are_refused(tokenizer: pagewheel.Tokenizer) -> None:
+    with pytest.raises(ValueError, match="padding_side is 'middle'"):
+        tokenizer.encode("a", padding_side="middle")
+    with pytest.raises(ValueError, match="needs max_length"):
+        tokenizer.encode("a", pad_to_max_length=True)
+    with pytest.raises(IndexError, match="49152 is outside"):
+        tokenizer.decode([49152])
+    with pytest.raises(IndexError, match="-1 is outside"):
+        tokenizer.decode([-1])
+    with pytest.raises(UnicodeEncodeError):
+        tokenizer.encode("\udfff")
+
+
+def test_the_vocabulary_has_every_token(tokenizer: pagewheel.Tokenizer) -> None:
+    vocabulary = tokenizer.get_vocab()
+    assert vocabulary[b"<|im_end|>"] == tokenizer.get_eos_token_id() == 2
+    assert tokenizer.get_eos_token() == "<|im_end|>"
+    tokens = tokenizer.get_vocab_vector()
+    assert len(tokens) == 49152
+    assert tokens[vocabulary[" the".encode()]] == " the"
+
+
+def test_chat_templates_render_as_given(tokenizer: pagewheel.Tokenizer) -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    assert tokenizer.apply_chat_template(messages, True).endswith("<|im_start|>assistant\n")
+    other = "{{ messages[0]['content'] }}{{ tools | length }}{{ extra }}"
+    rendered = tokenizer.apply_chat_template(
+        pagewheel.ChatHistory(messages),
+        False,
+        other,
+        tools=[{"a": 1}],
+        extra_context={"extra": "!"},
+    )
+    assert rendered == "hi1!"
+    with pytest.raises(ValueError, match="own words"):
+        tokenizer.apply_chat_template(messages, False, "{{ raise_exception('own words') }}")
