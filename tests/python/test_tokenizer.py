@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from convert.test_text_tokenizer import corpus, reference_tokenizer, representable
+
+import pagewheel
 from pagewheel.convert.gguf_file import GGUFFile
 from pagewheel.convert.gguf_source import Metadata
 from pagewheel.convert.vocabulary import Vocabulary, read_vocabulary
-
-import pagewheel
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_the_vocabulary_has_every_token(tokenizer: pagewheel.Tokenizer) -> None:
     assert tokenizer.get_eos_token() == "<|im_end|>"
     tokens = tokenizer.get_vocab_vector()
     assert len(tokens) == 49152
-    assert tokens[vocabulary[" the".encode()]] == " the"
+    assert tokens[vocabulary[b" the"]] == " the"
 
 
 def test_chat_templates_render_as_given(tokenizer: pagewheel.Tokenizer) -> None:
