@@ -45,6 +45,7 @@ TEST(GenerationConfig, RefusalsNameParameterValueAndRange) {
     EXPECT_NE(refused([](auto& c) { c.min_p = 1; }).find("min_p is 1"), std::string::npos);
     EXPECT_NE(refused([](auto& c) { c.repetition_penalty = 0; }).find("repetition_penalty is 0"),
               std::string::npos);
+    EXPECT_NE(refused([](auto& c) { c.num_beams = 4; }).find("num_beams is 4"), std::string::npos);
     EXPECT_NE(refused([](auto& c) { c.stop_strings = {""}; }).find("stop_strings"),
               std::string::npos);
     EXPECT_NE(refused([](auto& c) {
@@ -94,6 +95,10 @@ TEST(SchedulerConfig, RefusesZeroLimits) {
     EXPECT_NE(refusal([&] { config.validate(); }).find("max_num_batched_tokens is 0"),
               std::string::npos);
     config.max_num_batched_tokens = 1;
+    config.enable_prefix_caching = true;
+    EXPECT_NE(refusal([&] { config.validate(); }).find("enable_prefix_caching is true"),
+              std::string::npos);
+    config.enable_prefix_caching = false;
     config.max_num_seqs = 0;
     EXPECT_NE(refusal([&] { config.validate(); }).find("max_num_seqs is 0"), std::string::npos);
 }

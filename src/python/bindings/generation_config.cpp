@@ -21,6 +21,7 @@ When it ends:
 What comes back:
   echo: the prompt before the result. logprobs: not 0 gives log-probabilities.
   num_return_sequences: independent samples, needs do_sample.
+  num_beams: 1; beam search is not available yet.
   apply_chat_template: of a plain string given to generate().
 Penalties on logits:
   repetition_penalty (CTRL), presence_penalty and frequency_penalty (OpenAI).
@@ -47,6 +48,7 @@ void bind_generation_config(py::module_& module) {
         .def_readwrite("echo", &C::echo)
         .def_readwrite("logprobs", &C::logprobs)
         .def_readwrite("num_return_sequences", &C::num_return_sequences)
+        .def_readwrite("num_beams", &C::num_beams)
         .def_readwrite("apply_chat_template", &C::apply_chat_template)
         .def_readwrite("repetition_penalty", &C::repetition_penalty)
         .def_readwrite("presence_penalty", &C::presence_penalty)

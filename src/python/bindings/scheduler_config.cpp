@@ -16,13 +16,16 @@ cache_size: size of the KV cache in GB (2**30 bytes). With both 0, half of the f
   more than max_num_seqs sequences of the model's context can use. On CPU it is address space: memory
   is taken as blocks are first used.
 dynamic_split_fuse: split prompts that exceed what is left of a step's tokens.
-max_num_seqs: most sequences in one step.)")
+max_num_seqs: most sequences in one step.
+enable_prefix_caching, use_cache_eviction: not available yet; True is refused.)")
         .def(py::init<>())
         .def_readwrite("max_num_batched_tokens", &C::max_num_batched_tokens)
         .def_readwrite("num_kv_blocks", &C::num_kv_blocks)
         .def_readwrite("cache_size", &C::cache_size)
         .def_readwrite("dynamic_split_fuse", &C::dynamic_split_fuse)
         .def_readwrite("max_num_seqs", &C::max_num_seqs)
+        .def_readwrite("enable_prefix_caching", &C::enable_prefix_caching)
+        .def_readwrite("use_cache_eviction", &C::use_cache_eviction)
         .def("validate", &C::validate, "Raises ValueError if a parameter is out of range.")
         .def("to_string", &C::to_string)
         .def("__repr__", &C::to_string);

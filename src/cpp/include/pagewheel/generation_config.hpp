@@ -41,6 +41,8 @@ struct PAGEWHEEL_API GenerationConfig {
     size_t num_return_sequences = 1;  ///< Independent samples of one prompt; needs do_sample.
     bool apply_chat_template = true;  ///< Of a plain string given to generate().
 
+    size_t num_beams = 1;  ///< Beam search is not available yet: more than 1 is refused.
+
     // ---- Penalties, on logits, before anything else.
     float repetition_penalty = 1.0f;  ///< CTRL's: positive logits divided, negative multiplied.
     float presence_penalty = 0.0f;    ///< OpenAI's: subtracted once from generated tokens.

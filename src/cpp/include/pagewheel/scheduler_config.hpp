@@ -23,6 +23,9 @@ struct PAGEWHEEL_API SchedulerConfig {
     bool dynamic_split_fuse = true;
     /// Most sequences in one step.
     size_t max_num_seqs = 256;
+    /// Not available yet: true is refused.
+    bool enable_prefix_caching = false;
+    bool use_cache_eviction = false;
 
     /// Throws std::invalid_argument that names the parameter, its value and what is allowed.
     void validate() const;

@@ -60,6 +60,7 @@ const std::map<std::string, Setter>& setters() {
         {"echo", [](C& c, const json& v) { c.echo = to_bool(v); }},
         {"logprobs", [](C& c, const json& v) { c.logprobs = to_size(v); }},
         {"num_return_sequences", [](C& c, const json& v) { c.num_return_sequences = to_size(v); }},
+        {"num_beams", [](C& c, const json& v) { c.num_beams = to_size(v); }},
         {"apply_chat_template", [](C& c, const json& v) { c.apply_chat_template = to_bool(v); }},
         {"repetition_penalty", [](C& c, const json& v) { c.repetition_penalty = to_float(v); }},
         {"presence_penalty", [](C& c, const json& v) { c.presence_penalty = to_float(v); }},
@@ -136,6 +137,8 @@ void GenerationConfig::validate() const {
     check_argument(num_return_sequences == 1 || do_sample, "num_return_sequences is ",
                    num_return_sequences,
                    " but do_sample is false: all sequences would be the same");
+    check_argument(num_beams == 1, "num_beams is ", num_beams,
+                   "; beam search is not available yet, allowed: 1");
     check_argument(stop_strings.count("") == 0, "stop_strings holds an empty string");
     in_range("temperature", temperature, temperature > 0 && std::isfinite(temperature),
              "greater than 0 (do_sample=False is greedy)");

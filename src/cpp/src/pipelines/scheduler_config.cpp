@@ -8,6 +8,10 @@ void SchedulerConfig::validate() const {
     constexpr size_t max_gigabytes = size_t(1) << 20;
     check_argument(max_num_batched_tokens > 0, "max_num_batched_tokens is 0; allowed: 1 or more");
     check_argument(max_num_seqs > 0, "max_num_seqs is 0; allowed: 1 or more");
+    check_argument(!enable_prefix_caching,
+                   "enable_prefix_caching is true; prefix caching is not available yet");
+    check_argument(!use_cache_eviction,
+                   "use_cache_eviction is true; cache eviction is not available yet");
     check_argument(cache_size <= max_gigabytes, "cache_size is ", cache_size,
                    " GB; allowed: at most ", max_gigabytes);
     check_argument(num_kv_blocks <= size_t(1) << 30, "num_kv_blocks is ", num_kv_blocks,
