@@ -29,18 +29,20 @@ TEST(Utf8, FindsTheFirstBadByte) {
     EXPECT_THROW(check_utf8("a\xFF", "the prompt"), std::invalid_argument);
 }
 
-/// Bytes as tokens; what is no UTF-8 is shown as U+FFFD, one per maximal run, as detokenizers do.
+TEST(Utf8, ReplacesMaximalPartsAsPythonDoes) {
+    const std::string mark = "\xEF\xBF\xBD";
+    EXPECT_EQ(replace_invalid_utf8("plain \xE2\x82\xAC"), "plain \xE2\x82\xAC");
+    EXPECT_EQ(replace_invalid_utf8("\xF0\x9F\x98"), mark);
+    EXPECT_EQ(replace_invalid_utf8("\xF0\x9F\x41"), mark + "A");
+    EXPECT_EQ(replace_invalid_utf8("\x80\x80"), mark + mark);
+    EXPECT_EQ(replace_invalid_utf8("\xED\xA0\x80"), mark + mark + mark);
+    EXPECT_EQ(replace_invalid_utf8("\xE2\x82\xE2\x82\xAC"), mark + "\xE2\x82\xAC");
+    EXPECT_EQ(replace_invalid_utf8("\xF4\x90z"), mark + mark + "z");
+}
+
+/// Bytes as tokens.
 std::string decode_bytes(const std::vector<int64_t>& tokens) {
-    std::string bytes;
-    for (int64_t token : tokens) bytes.push_back(char(token));
-    std::string text;
-    while (const auto bad = find_invalid_utf8(bytes)) {
-        text += bytes.substr(0, *bad) + "\xEF\xBF\xBD";
-        size_t end = *bad + 1;
-        while (end < bytes.size() && (bytes[end] & 0xC0) == 0x80) ++end;
-        bytes.erase(0, end);
-    }
-    return text + bytes;
+    return replace_invalid_utf8(std::string(tokens.begin(), tokens.end()));
 }
 
 TEST(IncrementalDetokenizer, NeverShowsHalfACharacter) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,18 @@ def test_varied_text_encodes_as_the_reference_and_returns(
             assert tokenizer.decode(ids, skip_special_tokens=False) == line
             returned += 1
     assert returned > 1000
+
+
+def test_any_tokens_decode_to_text(tokenizer: pagewheel.Tokenizer) -> None:
+    """Bytes that are no UTF-8, surrogates among them, are replaced as Python replaces them."""
+    vocabulary = tokenizer.get_vocab()
+    tokens = {index: token for token, index in vocabulary.items()}
+    rng = random.Random(6)
+    single = [vocabulary[bytes([b])] for b in range(256) if bytes([b]) in vocabulary]
+    for _ in range(2000):
+        ids = [rng.choice(single) if rng.random() < 0.7 else rng.randrange(49152) for _ in range(9)]
+        expected = b"".join(tokens[i] for i in ids).decode(errors="replace")
+        assert tokenizer.decode(ids, skip_special_tokens=False) == expected
 
 
 def test_special_tokens_are_skipped_or_shown(tokenizer: pagewheel.Tokenizer) -> None:

@@ -6,6 +6,26 @@
 namespace pagewheel {
 namespace fs = std::filesystem;
 
+namespace {
+
+size_t size_or_zero(const nlohmann::json& json, const char* key) {
+    const auto value = json.find(key);
+    return value != json.end() && value->is_number_unsigned() ? value->get<size_t>() : 0;
+}
+
+std::vector<size_t> read_sliding_windows(const nlohmann::json& json) {
+    const size_t layers = size_or_zero(json, "num_hidden_layers");
+    const bool in_use = json.value("use_sliding_window", true);
+    std::vector<size_t> windows(layers, in_use ? size_or_zero(json, "sliding_window") : 0);
+    const auto types = json.find("layer_types");
+    if (types != json.end() && types->is_array() && types->size() == layers)
+        for (size_t i = 0; i < layers; ++i)
+            if ((*types)[i] == "full_attention") windows[i] = 0;
+    return windows;
+}
+
+}  // namespace
+
 ModelFolder::ModelFolder(const fs::path& path) : m_path(path) {
     check_argument(fs::exists(path), "model folder ", path, " does not exist");
     check_argument(
@@ -16,18 +36,17 @@ ModelFolder::ModelFolder(const fs::path& path) : m_path(path) {
 }
 
 ModelConfig ModelFolder::read_config() const {
-    const fs::path file = m_path / "config.json";
     ModelConfig config;
-    if (!fs::exists(file)) return config;
-    const nlohmann::json json = read_json_object(file);
-    const auto size = [&](const char* key) {
-        const auto value = json.find(key);
-        return value != json.end() && value->is_number_unsigned() ? value->get<size_t>() : 0;
-    };
-    config.max_position_embeddings = size("max_position_embeddings");
-    config.vocab_size = size("vocab_size");
-    const auto type = json.find("model_type");
-    if (type != json.end() && type->is_string()) config.model_type = *type;
+    if (const fs::path file = m_path / "config.json"; fs::exists(file)) {
+        const nlohmann::json json = read_json_object(file);
+        config.max_position_embeddings = size_or_zero(json, "max_position_embeddings");
+        config.sliding_windows = read_sliding_windows(json);
+    }
+    if (const fs::path file = m_path / "pagewheel.json"; fs::exists(file)) {
+        const nlohmann::json rotary = read_json_object(file).value("rotary", nlohmann::json::object());
+        config.rotary_dims = size_or_zero(rotary, "dims");
+        config.rotary_interleaved = rotary.value("pairing", std::string("half")) == "interleaved";
+    }
     return config;
 }
 

@@ -4,16 +4,20 @@
 #include <cstddef>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "pagewheel/generation_config.hpp"
 
 namespace pagewheel {
 
-/// What pagewheel takes from config.json; 0 or empty where the file does not say.
+/// What pagewheel takes from config.json and pagewheel.json; 0 or empty where they do not say.
 struct ModelConfig {
-    std::string model_type;
     size_t max_position_embeddings = 0;
-    size_t vocab_size = 0;
+    /// Window of each layer, 0 for none; empty where the config does not say.
+    std::vector<size_t> sliding_windows;
+    /// The first dimensions of a head that rotary embedding turns, as pagewheel.json says.
+    size_t rotary_dims = 0;
+    bool rotary_interleaved = false;
 };
 
 class ModelFolder {
@@ -22,7 +26,7 @@ public:
     explicit ModelFolder(const std::filesystem::path& path);
 
     std::filesystem::path model_xml() const { return m_path / "openvino_model.xml"; }
-    /// config.json; all unknown if the file is missing.
+    /// All unknown where the files are missing.
     ModelConfig read_config() const;
     /// generation_config.json; defaults if it is missing.
     GenerationConfig read_generation_config() const;

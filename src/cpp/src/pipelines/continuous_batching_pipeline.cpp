@@ -110,7 +110,7 @@ struct ContinuousBatchingPipeline::Impl::Loaded {
         // Reading the tokenizer overlaps with compiling the model.
         auto reading = given ? std::future<Tokenizer>()
                              : std::async(std::launch::async, [&] { return Tokenizer(path); });
-        runner = std::make_unique<ModelRunner>(folder.model_xml(), device, properties);
+        runner = std::make_unique<ModelRunner>(folder, device, properties);
         tokenizer.emplace(given ? *given : reading.get());
     }
 

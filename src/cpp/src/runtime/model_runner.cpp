@@ -1,9 +1,11 @@
 #include "runtime/model_runner.hpp"
 
 #include <algorithm>
+#include <iostream>
 
 #include "check.hpp"
 #include "graph/gather_logits.hpp"
+#include "graph/native_attention.hpp"
 #include "graph/paged_attention.hpp"
 #include "openvino/runtime/properties.hpp"
 #include "openvino_error.hpp"
@@ -33,20 +35,54 @@ ov::AnyMap completed(ov::AnyMap properties) {
     return properties;
 }
 
+/// Takes a property that is not OpenVINO's out of the map; its text, or `otherwise`.
+std::string take(ov::AnyMap& properties, const std::string& key, const std::string& otherwise) {
+    const auto found = properties.find(key);
+    if (found == properties.end()) return otherwise;
+    const std::string value = found->second.as<std::string>();
+    properties.erase(found);
+    return value;
+}
+
+/// Puts pagewheel's attention into the graph where it is asked for and can serve, and takes the
+/// properties that concern it alone.
+void choose_attention(const std::shared_ptr<ov::Model>& model, const ModelConfig& config,
+                      const std::string& device, ov::AnyMap& properties) {
+    const std::string backend = take(properties, "attention_backend", "auto");
+    check_argument(backend == "auto" || backend == "native" || backend == "openvino",
+                   "attention_backend is '", backend, "'; allowed: auto, native, openvino");
+    check_argument(backend != "native" || device == "CPU", "attention_backend 'native' runs on CPU, not ",
+                   device);
+    if (backend == "openvino" || device != "CPU") return;
+
+    NativeAttentionOptions options;
+    options.format =
+        kernels::parse_cache_format(take(properties, ov::hint::kv_cache_precision.name(), "u8"));
+    options.rotary_dims = config.rotary_dims;
+    options.interleaved = config.rotary_interleaved;
+    options.sliding_windows = config.sliding_windows;
+    const NativeAttentionReport report = use_native_attention(model, options);
+    std::string left;
+    for (const std::string& sentence : report.left) left += "\n  " + sentence;
+    check_argument(backend == "auto" || left.empty(), "attention_backend is 'native', but:", left);
+    if (!left.empty()) std::clog << "pagewheel:" << left << '\n';
+}
+
 }  // namespace
 
-ModelRunner::ModelRunner(const std::filesystem::path& model_xml, const std::string& device,
-                         const ov::AnyMap& properties)
+ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
+                         ov::AnyMap properties)
     : m_on_cpu(device == "CPU") {
     ov::Core core;
     check_device(core, device);
-    const auto model = core.read_model(model_xml.string());
+    const auto model = core.read_model(folder.model_xml().string());
     apply_paged_attention(model);
     gather_logits(model);
+    choose_attention(model, folder.read_config(), device, properties);
     try {
         m_model = core.compile_model(model, device, completed(properties));
     } catch (const ov::Exception& error) {
-        throw std::invalid_argument(concat("device ", device, " cannot run ", model_xml,
+        throw std::invalid_argument(concat("device ", device, " cannot run ", folder.model_xml(),
                                            " with these properties: ", reason(error)));
     }
     m_request = m_model.create_infer_request();
@@ -61,6 +97,24 @@ ModelRunner::ModelRunner(const std::filesystem::path& model_xml, const std::stri
     m_block_indices_begins = input("block_indices_begins");
     m_max_context_len = input("max_context_len");
     m_logits_rows = input("logits_rows");
+    bind_idle_inputs();
+}
+
+void ModelRunner::bind_idle_inputs() {
+    const auto bind = [&](size_t index, const ov::element::Type& type, const ov::Shape& shape) {
+        m_request.set_input_tensor(index, ov::Tensor(type, shape));
+    };
+    for (size_t i = 0; i < m_model.inputs().size(); ++i) {
+        const std::string name = m_model.inputs()[i].get_any_name();
+        if (name == "score_aggregation_window" || name == "rotated_block_indices")
+            bind(i, ov::element::i32, {0});
+        else if (name == "rotation_deltas")
+            bind(i, ov::element::i32, {0, 1});
+        else if (name == "rotation_trig_lut")
+            bind(i, ov::element::f32, {0, 0});
+        else if (name.rfind("scores.", 0) == 0)
+            bind(i, ov::element::f32, {0});
+    }
 }
 
 ModelRunner::Input ModelRunner::input(const char* name) const {

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstddef>
-#include <filesystem>
 #include <memory>
 #include <string>
 
 #include "cache/kv_cache.hpp"
 #include "model/cache_geometry.hpp"
+#include "model/model_folder.hpp"
 #include "openvino/runtime/core.hpp"
 #include "openvino/runtime/infer_request.hpp"
 #include "scheduling/batch.hpp"
@@ -28,10 +28,10 @@ struct Logits {
 /// resolved once.
 class ModelRunner {
 public:
-    /// Throws std::invalid_argument for a device that is not there (the message lists those that
-    /// are) or a property that the device refuses.
-    ModelRunner(const std::filesystem::path& model_xml, const std::string& device,
-                const ov::AnyMap& properties);
+    /// `properties` are OpenVINO's for the device and "attention_backend": "native" (pagewheel's op, CPU
+    /// only), "openvino" (the plugin's) or "auto". Throws std::invalid_argument for a device that is not
+    /// there (the message lists those that are) or a property that is refused.
+    ModelRunner(const ModelFolder& folder, const std::string& device, ov::AnyMap properties);
 
     const CacheGeometry& geometry() const { return m_geometry; }
     size_t vocabulary() const { return m_vocabulary; }
@@ -49,6 +49,8 @@ private:
     };
 
     Input input(const char* name) const;
+    /// Inputs of the native op that stay as they are while nothing is rotated or scored.
+    void bind_idle_inputs();
     /// Memory for `size` elements of a one-dimensional input, kept from step to step.
     template <class T>
     T* resize(Input& input, size_t size);

@@ -5,7 +5,6 @@
 
 #include "check.hpp"
 #include "model/json_file.hpp"
-#include "text/tokenizer_graph.hpp"
 #include "text/tokenizer_impl.hpp"
 #include "text/utf8.hpp"
 
@@ -69,7 +68,10 @@ Tokenizer::Impl::Impl(const fs::path& folder) {
     m_detokenizer_model = read_graph(m_core, folder / "openvino_detokenizer.xml");
     read_special_tokens(folder, *m_tokenizer_model);
     read_chat_template(folder, *m_tokenizer_model);
-    vocabulary = read_vocabulary(m_detokenizer_model);
+    tables = read_detokenizer_tables(m_detokenizer_model);
+    m_is_special.resize(tables.vocabulary.size());
+    for (int32_t id : tables.special_tokens)
+        if (size_t(id) < m_is_special.size()) m_is_special[size_t(id)] = true;
 
     m_tokenizer =
         std::make_shared<StringGraph>([model = m_tokenizer_model] { return model->clone(); });
@@ -89,7 +91,7 @@ Tokenizer::Impl::Impl(const fs::path& folder) {
     // A pipeline constructs its tokenizer beside compiling the model: what every prompt needs is
     // best compiled now.
     m_plain_tokenizer->compile(m_core);
-    m_detokenizer->compile(m_core);
+    if (!tables.joins_bytes) m_detokenizer->compile(m_core);
 }
 
 void Tokenizer::Impl::read_special_tokens(const fs::path& folder, const ov::Model& tokenizer) {
@@ -183,10 +185,26 @@ TokenizedInputs Tokenizer::Impl::encode(const std::vector<std::string>& texts,
 std::string Tokenizer::Impl::decode(const std::vector<int64_t>& tokens, bool skip_special_tokens) {
     if (tokens.empty()) return {};
     // The graph reads its table without a check of its own.
+    const size_t size = tables.vocabulary.size();
     for (int64_t token : tokens)
-        if (token < 0 || (!vocabulary.empty() && token >= int64_t(vocabulary.size())))
-            throw std::out_of_range(
-                concat("token id ", token, " is outside of [0, ", vocabulary.size(), ")"));
+        if (token < 0 || (size != 0 && size_t(token) >= size))
+            throw std::out_of_range(concat("token id ", token, " is outside of [0, ", size, ")"));
+    // Whatever made the bytes: openvino-tokenizers passes surrogates, for one.
+    return replace_invalid_utf8(tables.joins_bytes ? join_bytes(tokens, skip_special_tokens)
+                                                   : run_detokenizer(tokens, skip_special_tokens));
+}
+
+std::string Tokenizer::Impl::join_bytes(const std::vector<int64_t>& tokens,
+                                        bool skip_special_tokens) const {
+    std::string bytes;
+    for (int64_t token : tokens)
+        if (!skip_special_tokens || !m_is_special[size_t(token)])
+            bytes += tables.vocabulary[size_t(token)];
+    return bytes;
+}
+
+std::string Tokenizer::Impl::run_detokenizer(const std::vector<int64_t>& tokens,
+                                             bool skip_special_tokens) {
     const bool wide = m_detokenizer_model->input().get_element_type() == ov::element::i64;
     ov::Tensor input(wide ? ov::element::i64 : ov::element::i32, {1, tokens.size()});
     if (wide)
@@ -262,7 +280,7 @@ std::string Tokenizer::get_pad_token() const {
     return m_impl->pad.text;
 }
 std::vector<std::string> Tokenizer::get_vocab_vector() const {
-    return m_impl->vocabulary;
+    return m_impl->tables.vocabulary;
 }
 
 }  // namespace pagewheel

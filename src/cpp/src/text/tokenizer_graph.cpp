@@ -2,8 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <set>
 
 #include "check.hpp"
 #include "openvino/core/version.hpp"
@@ -73,24 +75,51 @@ void set_skip_special_tokens(const std::shared_ptr<ov::Model>& detokenizer, bool
     }
 }
 
-std::vector<std::string> read_vocabulary(const std::shared_ptr<ov::Model>& detokenizer) {
-    // VocabDecoder's inputs 1 to 3: begin and end offset of each token, and all bytes.
+namespace {
+
+/// VocabDecoder's inputs 1 to 3: begin and end offset of each token, and all bytes.
+std::vector<std::string> read_vocabulary(const ov::Node& decoder) {
     std::vector<std::string> vocabulary;
-    const auto decoder = find_node(detokenizer, "VocabDecoder");
-    if (!decoder || decoder->get_input_size() < 4) return vocabulary;
-    const auto unpacked = decoder->get_input_node_shared_ptr(1);
-    if (const auto strings =
-            unpacked->get_input_size() == 1 ? constant_input(*unpacked, 0) : nullptr;
+    const auto unpacked = decoder.get_input_node_shared_ptr(1);
+    if (const auto strings = unpacked->get_input_size() == 1 ? constant_input(*unpacked, 0) : nullptr;
         strings && strings->get_element_type() == ov::element::string)
         return strings->cast_vector<std::string>();
-    const auto begins = constant_input(*decoder, 1), ends = constant_input(*decoder, 2),
-               bytes = constant_input(*decoder, 3);
+    const auto begins = constant_input(decoder, 1), ends = constant_input(decoder, 2),
+               bytes = constant_input(decoder, 3);
     if (!begins || !ends || !bytes) return vocabulary;
     const auto begin = begins->cast_vector<int32_t>(), end = ends->cast_vector<int32_t>();
     const auto* text = static_cast<const char*>(bytes->get_data_ptr());
     for (size_t i = 0; i < begin.size(); ++i)
         vocabulary.emplace_back(text + begin[i], text + end[i]);
     return vocabulary;
+}
+
+/// VocabDecoder's input 4: a list, or all or none of one.
+std::vector<int32_t> read_special_tokens(const ov::Node& decoder) {
+    if (decoder.get_input_size() < 5) return {};
+    auto node = decoder.get_input_node_shared_ptr(4);
+    if (ov::is_type<ov::op::v8::Slice>(node)) node = node->get_input_node_shared_ptr(0);
+    const auto ids = ov::as_type_ptr<Constant>(node);
+    return ids ? ids->cast_vector<int32_t>() : std::vector<int32_t>();
+}
+
+}  // namespace
+
+DetokenizerTables read_detokenizer_tables(const std::shared_ptr<ov::Model>& detokenizer) {
+    static const std::set<std::string> joining{"Parameter",  "Convert",          "Constant",
+                                               "Slice",      "VocabDecoder",     "FuzeRagged",
+                                               "UTF8Validate", "StringTensorPack", "Result"};
+    DetokenizerTables tables;
+    const auto decoder = find_node(detokenizer, "VocabDecoder");
+    if (!decoder || decoder->get_input_size() < 4) return tables;
+    tables.vocabulary = read_vocabulary(*decoder);
+    tables.special_tokens = read_special_tokens(*decoder);
+    const auto nodes = detokenizer->get_ordered_ops();
+    tables.joins_bytes =
+        !tables.vocabulary.empty() && std::all_of(nodes.begin(), nodes.end(), [](const auto& node) {
+            return joining.count(node->get_type_name()) != 0;
+        });
+    return tables;
 }
 
 }  // namespace pagewheel

@@ -20,7 +20,13 @@ bool disable_added_tokens(const std::shared_ptr<ov::Model>& tokenizer);
 /// Makes a detokenizer print special tokens, or leave them out.
 void set_skip_special_tokens(const std::shared_ptr<ov::Model>& detokenizer, bool skip);
 
-/// The vocabulary that a detokenizer's graph holds, by id. Empty if the graph has another form.
-std::vector<std::string> read_vocabulary(const std::shared_ptr<ov::Model>& detokenizer);
+/// What a detokenizer's graph holds.
+struct DetokenizerTables {
+    std::vector<std::string> vocabulary;  ///< bytes by id; empty if the graph has another form
+    std::vector<int32_t> special_tokens;  ///< ids that are left out on request
+    /// The graph only joins the tokens' bytes, as byte-level vocabularies are decoded.
+    bool joins_bytes = false;
+};
+DetokenizerTables read_detokenizer_tables(const std::shared_ptr<ov::Model>& detokenizer);
 
 }  // namespace pagewheel

@@ -11,6 +11,7 @@
 #include "openvino/runtime/infer_request.hpp"
 #include "pagewheel/tokenizer.hpp"
 #include "text/chat_format.hpp"
+#include "text/tokenizer_graph.hpp"
 
 namespace pagewheel {
 
@@ -51,10 +52,12 @@ public:
     std::string original_chat_template;
     std::string chat_template;
     ChatTemplateRenderer renderer;
-    std::vector<std::string> vocabulary;  // bytes by id
+    DetokenizerTables tables;
 
 private:
     void read_special_tokens(const std::filesystem::path& folder, const ov::Model& tokenizer);
+    std::string join_bytes(const std::vector<int64_t>& tokens, bool skip_special_tokens) const;
+    std::string run_detokenizer(const std::vector<int64_t>& tokens, bool skip_special_tokens);
     void read_chat_template(const std::filesystem::path& folder, const ov::Model& tokenizer);
 
     ov::Core m_core;
@@ -62,6 +65,7 @@ private:
     std::shared_ptr<StringGraph> m_tokenizer, m_plain_tokenizer;  // with and without added tokens
     std::shared_ptr<StringGraph> m_detokenizer,
         m_verbatim_detokenizer;  // special tokens: skip, print
+    std::vector<bool> m_is_special;  // by id
     std::optional<ChatFormat> m_chat_format;
     size_t m_max_length = 0;  // tokenizer_config.json's model_max_length; 0: none
 };

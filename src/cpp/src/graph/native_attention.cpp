@@ -1,0 +1,218 @@
+#include "graph/native_attention.hpp"
+
+#include <cmath>
+#include <map>
+
+#include "check.hpp"
+#include "openvino/core/attribute_visitor.hpp"
+#include "openvino/op/constant.hpp"
+#include "openvino/op/convert.hpp"
+#include "openvino/op/parameter.hpp"
+#include "ops/paged_attention.hpp"
+
+namespace pagewheel {
+namespace {
+
+using ov::op::v0::Constant;
+using ov::op::v0::Parameter;
+
+/// Inputs of the stock op, whose header OpenVINO does not ship.
+enum StockInput : size_t {
+    stock_key_cache = 3,
+    stock_value_cache = 4,
+    stock_scale = 9,
+    stock_sliding_window = 10,
+    stock_alibi = 11,
+    stock_score_window = 13,
+    stock_rotated = 14,
+    stock_xattention = 17,
+    stock_sinks = 20,
+    stock_token_types = 25,
+    stock_qq_bias = 26,
+};
+
+/// Why a node is left to the plugin.
+struct NotServed : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+/// Reads the stock op's only attribute that matters here.
+class WriteKvCache : public ov::AttributeVisitor {
+public:
+    bool value = true;
+    void on_adapter(const std::string&, ov::ValueAccessor<void>&) override {}
+    void on_adapter(const std::string& name, ov::ValueAccessor<bool>& adapter) override {
+        if (name == "write_kv_cache") value = adapter.get();
+    }
+};
+
+std::shared_ptr<Constant> constant_at(const ov::Node& node, size_t input) {
+    auto constant = ov::as_type_ptr<Constant>(node.get_input_node_shared_ptr(input));
+    if (!constant) throw NotServed(concat("its input ", input, " is no constant"));
+    return constant;
+}
+
+/// A constant per head; empty if the node has none.
+std::vector<float> per_head(const ov::Node& node, size_t input, size_t heads) {
+    const auto values = constant_at(node, input)->cast_vector<float>();
+    if (!values.empty() && values.size() != heads)
+        throw NotServed(concat("its input ", input, " has ", values.size(), " values for ", heads,
+                               " heads"));
+    return values;
+}
+
+/// An input that must be empty, as the native op does not have what it is for.
+void expect_empty(const ov::Node& node, size_t input, const char* what) {
+    if (node.get_input_size() > input && constant_at(node, input)->get_byte_size() != 0)
+        throw NotServed(concat("it uses ", what));
+}
+
+size_t rt_size(const ov::Node& node, const char* key) {
+    const auto& info = node.get_rt_info();
+    const auto value = info.find(key);
+    if (value == info.end()) throw NotServed(concat("it does not say ", key));
+    return size_t(std::stoll(value->second.as<std::string>()));
+}
+
+size_t width(const ov::Node& node, size_t input) {
+    const auto shape = node.get_input_partial_shape(input);
+    if (shape.size() != 2 || shape[1].is_dynamic())
+        throw NotServed(concat("its input ", input, " has shape ", shape));
+    return size_t(shape[1].get_length());
+}
+
+/// Where the layer's window comes from: the config if it says, else the node.
+size_t sliding_window(const ov::Node& node, size_t layer, const NativeAttentionOptions& options) {
+    if (layer < options.sliding_windows.size()) return options.sliding_windows[layer];
+    const auto window = constant_at(node, stock_sliding_window)->cast_vector<int64_t>();
+    return window.empty() || window[0] < 0 ? 0 : size_t(window[0]);
+}
+
+PagedAttention::Attributes attributes_of(const std::shared_ptr<ov::Node>& node, size_t layer,
+                                         const NativeAttentionOptions& options) {
+    expect_empty(*node, stock_rotated, "rotation in place");
+    expect_empty(*node, stock_xattention, "xattention");
+    expect_empty(*node, stock_token_types, "token types");
+    expect_empty(*node, stock_qq_bias, "a query-query bias");
+    PagedAttention::Attributes attributes;
+    kernels::AttentionConfig& config = attributes.config;
+    config.layout = {options.format, options.block_size, rt_size(*node, "num_k_heads"),
+                     rt_size(*node, "k_head_size"), rt_size(*node, "v_head_size")};
+    if (rt_size(*node, "num_v_heads") != config.layout.kv_heads)
+        throw NotServed("it has other numbers of key and value heads");
+    config.heads = width(*node, 0) / config.layout.key_size;
+    const auto scale = constant_at(*node, stock_scale)->cast_vector<float>();
+    config.scale = scale.empty() ? 1.0f / std::sqrt(float(config.layout.key_size)) : scale[0];
+    config.sliding_window = sliding_window(*node, layer, options);
+    config.rotary_dims = options.rotary_dims;
+    config.interleaved = options.interleaved;
+    WriteKvCache write;
+    node->visit_attributes(write);
+    config.write_kv_cache = write.value;
+    attributes.alibi_slopes = per_head(*node, stock_alibi, config.heads);
+    attributes.sinks = per_head(*node, stock_sinks, config.heads);
+    try {
+        config.layout.check();
+    } catch (const std::invalid_argument& error) {
+        throw NotServed(error.what());
+    }
+    return attributes;
+}
+
+ov::Output<ov::Node> as_f32(const ov::Output<ov::Node>& output) {
+    if (output.get_element_type() == ov::element::f32) return output;
+    return std::make_shared<ov::op::v0::Convert>(output, ov::element::f32);
+}
+
+/// Adds parameters to the model and takes them out, by name.
+class Rewriter {
+public:
+    Rewriter(const std::shared_ptr<ov::Model>& model, const NativeAttentionOptions& options)
+        : m_model(model), m_options(options) {}
+
+    void replace(const std::shared_ptr<ov::Node>& node) {
+        const std::string key_name = node->get_input_node_ptr(stock_key_cache)->get_friendly_name();
+        const std::string value_name =
+            node->get_input_node_ptr(stock_value_cache)->get_friendly_name();
+        const auto attributes = attributes_of(node, m_num_layers++, m_options);
+        const kernels::CacheLayout& layout = attributes.config.layout;
+        const auto cache = [&](size_t block_bytes) {
+            const size_t slots = layout.kv_heads * layout.block_size;
+            check_invariant(block_bytes % slots == 0, "a block of ", block_bytes, " bytes has ",
+                            slots, " slots");
+            return ov::PartialShape{-1, int64_t(layout.kv_heads), int64_t(layout.block_size),
+                                    int64_t(block_bytes / slots)};
+        };
+        using Input = PagedAttention::Input;
+        ov::OutputVector inputs(Input::num_inputs);
+        for (size_t i : {Input::query, Input::key, Input::value}) inputs[i] = as_f32(node->input_value(i));
+        // A layer that shares another's cache finds its parameters there already.
+        inputs[Input::key_blocks] =
+            parameter(key_name, ov::element::u8, cache(layout.key_block_bytes()));
+        inputs[Input::value_blocks] =
+            parameter(value_name, ov::element::u8, cache(layout.value_block_bytes()));
+        for (size_t i = Input::past_lens; i <= Input::block_indices_begins; ++i)
+            inputs[i] = node->input_value(i);
+        inputs[Input::score_windows] = parameter("score_aggregation_window", ov::element::i32, {-1});
+        inputs[Input::scores] =
+            parameter("scores" + key_name.substr(key_name.find('.')), ov::element::f32, {-1});
+        inputs[Input::rotated_block_indices] =
+            parameter("rotated_block_indices", ov::element::i32, {-1});
+        inputs[Input::rotation_deltas] = parameter("rotation_deltas", ov::element::i32, {-1, -1});
+        inputs[Input::rotation_trig_lut] = parameter("rotation_trig_lut", ov::element::f32, {-1, -1});
+        const auto native = std::make_shared<PagedAttention>(inputs, attributes);
+        native->set_friendly_name(node->get_friendly_name());
+        // The stock op has more outputs; they are unused without its score results.
+        node->output(0).replace(native->output(0));
+    }
+
+    /// Takes out the parameters that no one reads any more: the stock caches, max_context_len.
+    void finish() {
+        const auto parameters = m_model->get_parameters();
+        for (const auto& parameter : parameters)
+            if (parameter->output(0).get_target_inputs().empty()) m_model->remove_parameter(parameter);
+        m_model->validate_nodes_and_infer_types();
+    }
+
+private:
+    ov::Output<ov::Node> parameter(const std::string& name, const ov::element::Type& type,
+                                   const ov::PartialShape& shape) {
+        auto& known = m_added[name];
+        if (!known) {
+            // The stock cache of this name goes; two inputs must not share a name meanwhile.
+            for (const auto& old : m_model->get_parameters())
+                if (old->get_friendly_name() == name) old->output(0).get_tensor().set_names({});
+            known = std::make_shared<Parameter>(type, shape);
+            known->set_friendly_name(name);
+            known->output(0).get_tensor().set_names({name});
+            m_model->add_parameters({known});
+        }
+        return known;
+    }
+
+    std::shared_ptr<ov::Model> m_model;
+    NativeAttentionOptions m_options;
+    std::map<std::string, std::shared_ptr<Parameter>> m_added;
+    size_t m_num_layers = 0;
+};
+
+}  // namespace
+
+NativeAttentionReport use_native_attention(const std::shared_ptr<ov::Model>& model,
+                                           const NativeAttentionOptions& options) {
+    NativeAttentionReport report;
+    Rewriter rewriter(model, options);
+    for (const auto& node : model->get_ordered_ops()) {
+        if (std::string(node->get_type_name()) != "PagedAttentionExtension") continue;
+        try {
+            rewriter.replace(node);
+            ++report.num_replaced;
+        } catch (const NotServed& reason) {
+            report.left.push_back(node->get_friendly_name() + " stays with the plugin: " + reason.what());
+        }
+    }
+    if (report.num_replaced > 0) rewriter.finish();
+    return report;
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,151 @@
+#include "kernels/cache_layout.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "check.hpp"
+
+namespace pagewheel::kernels {
+namespace {
+
+constexpr CacheFormat all_formats[] = {CacheFormat::f32, CacheFormat::bf16, CacheFormat::f16,
+                                       CacheFormat::u8, CacheFormat::u4};
+
+float float_of_bits(uint32_t bits) {
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+float float_of_half(uint32_t half) {
+    const uint32_t sign = (half & 0x8000u) << 16, exponent = (half >> 10) & 31, digits = half & 1023;
+    if (exponent == 31) return float_of_bits(sign | 0x7f800000u | digits << 13);
+    if (exponent) return float_of_bits(sign | (exponent + 112) << 23 | digits << 13);
+    const float magnitude = std::ldexp(static_cast<float>(digits), -24);
+    return sign ? -magnitude : magnitude;
+}
+
+float float_of_code(CacheFormat format, uint32_t code) {
+    switch (format) {
+        case CacheFormat::f32:
+            return float_of_bits(code);
+        case CacheFormat::bf16:
+            return float_of_bits(code << 16);
+        case CacheFormat::f16:
+            return float_of_half(code);
+        default:
+            return static_cast<float>(code);
+    }
+}
+
+/// word (uint32_t [..]) number i of the data at p.
+uint32_t word_at(const uint8_t* p, size_t i) {
+    uint32_t word;
+    std::memcpy(&word, p + 4 * i, 4);
+    return word;
+}
+
+float float_at(const uint8_t* p, size_t i) { return float_of_bits(word_at(p, i)); }
+
+/// (code - zero point) * scale for the token and group; scales: f32 [groups][block_size], then the
+/// zero points.
+float dequantized(const CacheLayout& layout, const uint8_t* scales, size_t groups, size_t group,
+                  size_t token, float code) {
+    const size_t at = group * layout.block_size + token;
+    return (code - float_at(scales, groups * layout.block_size + at)) * float_at(scales, at);
+}
+
+}  // namespace
+
+const char* cache_format_name(CacheFormat format) {
+    switch (format) {
+        case CacheFormat::f32:
+            return "f32";
+        case CacheFormat::bf16:
+            return "bf16";
+        case CacheFormat::f16:
+            return "f16";
+        case CacheFormat::u8:
+            return "u8";
+        default:
+            return "u4";
+    }
+}
+
+CacheFormat parse_cache_format(const std::string& name) {
+    for (CacheFormat format : all_formats)
+        if (name == cache_format_name(format)) return format;
+    throw std::invalid_argument(
+        concat("cache format ", name, ": allowed are f32, bf16, f16, u8 and u4"));
+}
+
+size_t CacheLayout::bits() const {
+    switch (format) {
+        case CacheFormat::f32:
+            return 32;
+        case CacheFormat::bf16:
+        case CacheFormat::f16:
+            return 16;
+        case CacheFormat::u8:
+            return 8;
+        default:
+            return 4;
+    }
+}
+
+size_t CacheLayout::groups(size_t head_size) const {
+    if (format == CacheFormat::u8) return 1;
+    if (format == CacheFormat::u4) return (head_size + u4_group - 1) / u4_group;
+    return 0;
+}
+
+void CacheLayout::check() const {
+    check_argument(block_size > 0 && block_size % 16 == 0 && block_size <= 256, "block size ",
+                   block_size, ": must be a multiple of 16 up to 256");
+    check_argument(kv_heads > 0, "kv heads: got 0, expected at least 1");
+    for (size_t size : {key_size, value_size})
+        check_argument(size > 0 && size % 2 == 0 && size <= max_head_size, "head size ", size,
+                       ": must be a multiple of 2 up to ", max_head_size);
+}
+
+void read_key(const CacheLayout& layout, const uint8_t* key_block, size_t token, size_t kv_head,
+              float* out) {
+    const uint8_t* words = key_block + kv_head * layout.key_head_bytes();
+    const uint8_t* scales = words + 4 * layout.key_words() * layout.block_size;
+    const size_t bits = layout.bits(), per_word = 32 / bits, groups = layout.groups(layout.key_size);
+    const uint32_t mask = bits == 32 ? ~0u : (1u << bits) - 1;
+    for (size_t d = 0; d < layout.key_size; ++d) {
+        const size_t in_word = d % per_word;
+        const size_t shift = bits == 4 ? in_word % 4 * 8 + in_word / 4 * 4 : in_word * bits;
+        const uint32_t word = word_at(words, d / per_word * layout.block_size + token);
+        out[d] = float_of_code(layout.format, (word >> shift) & mask);
+        if (groups > 0)
+            out[d] = dequantized(layout, scales, groups, bits == 4 ? d / u4_group : 0, token, out[d]);
+    }
+}
+
+void read_value(const CacheLayout& layout, const uint8_t* value_block, size_t token, size_t kv_head,
+                float* out) {
+    const uint8_t* words = value_block + kv_head * layout.value_head_bytes();
+    const uint8_t* scales = words + 4 * layout.value_rows() * layout.value_row_words();
+    const size_t bits = layout.bits(), per_word = layout.tokens_per_value_word();
+    const size_t groups = layout.groups(layout.value_size);
+    const uint32_t mask = bits == 32 ? ~0u : (1u << bits) - 1;
+    for (size_t d = 0; d < layout.value_size; ++d) {
+        size_t column = d, shift = token % per_word * std::max<size_t>(bits, 32 / per_word);
+        if (bits == 4) {
+            const size_t group = d / u4_group * u4_group;
+            const size_t half = std::min(u4_group, layout.value_size - group) / 2;
+            const bool high = d - group >= half;
+            column = group / 2 + (d - group) - (high ? half : 0);
+            shift += high ? 4 : 0;
+        }
+        const uint32_t word = word_at(words, token / per_word * layout.value_row_words() + column);
+        out[d] = float_of_code(layout.format, (word >> shift) & mask);
+        if (groups > 0)
+            out[d] = dequantized(layout, scales, groups, bits == 4 ? d / u4_group : 0, token, out[d]);
+    }
+}
+
+}  // namespace pagewheel::kernels

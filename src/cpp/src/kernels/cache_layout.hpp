@@ -1,0 +1,80 @@
+// How the keys and values of a block of tokens lie in memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace pagewheel::kernels {
+
+enum class CacheFormat { f32, bf16, f16, u8, u4 };
+
+const char* cache_format_name(CacheFormat format);
+/// The format of that name; any other name throws std::invalid_argument.
+CacheFormat parse_cache_format(const std::string& name);
+
+/// Dimensions that share one scale and one zero point in u4; the last group of a head is smaller
+/// where the head size is no multiple of it.
+constexpr size_t u4_group = 32;
+
+/// Larger heads are refused.
+constexpr size_t max_head_size = 1024;
+
+/// A block holds `block_size` tokens of one layer for all kv heads, head after head. Everything is
+/// made of 32-bit words (little endian), so a block is copied by memcpy and an instruction that
+/// multiplies pairs or fours inside a word reads it as it lies.
+///
+/// Keys of one head, tokens in lanes:
+///   word [key_words][block_size]; word (i, t) holds dimensions n*i .. n*i + n - 1 of token t, with
+///   n = 1 (f32), 2 (bf16, f16), 4 (u8) or 8 (u4: dimension 8i + b is the low nibble of byte b,
+///   8i + 4 + b the high one). Dimensions past the head size are zero.
+/// Values of one head, dimensions in lanes:
+///   f32         word [block_size][value_size]
+///   bf16, f16   word [block_size / 2][value_size], two tokens in a word
+///   u8          word [block_size / 4][value_size], four tokens in a word
+///   u4          word [block_size / 4][value_size / 2], byte b is token b of four; of a group of n
+///               dimensions starting at g, word g/2 + i holds g + i (low) and g + n/2 + i (high)
+/// then, for u8 and u4 keys and values:
+///   f32 scale [groups][block_size], f32 zero_point [groups][block_size] (one group for u8)
+///   with x = (code - zero_point) * scale.
+///
+/// No byte belongs to two tokens: appending one changes only its own bytes.
+struct CacheLayout {
+    CacheFormat format = CacheFormat::u8;
+    size_t block_size = 32;  // a multiple of 16, at most 256
+    size_t kv_heads = 1;
+    size_t key_size = 64;    // even, at most max_head_size
+    size_t value_size = 64;  // the same
+
+    size_t key_block_bytes() const { return kv_heads * key_head_bytes(); }
+    size_t value_block_bytes() const { return kv_heads * value_head_bytes(); }
+
+    size_t key_head_bytes() const {
+        return 4 * block_size * (key_words() + 2 * groups(key_size));
+    }
+    size_t value_head_bytes() const {
+        return 4 * (value_rows() * value_row_words() + 2 * groups(value_size) * block_size);
+    }
+
+    size_t bits() const;
+    /// Dimensions in a word of keys, tokens in a word of values.
+    size_t dims_per_key_word() const { return 32 / bits(); }
+    size_t tokens_per_value_word() const { return bits() == 4 ? 4 : 32 / bits(); }
+    size_t key_words() const { return (key_size + dims_per_key_word() - 1) / dims_per_key_word(); }
+    size_t value_rows() const { return block_size / tokens_per_value_word(); }
+    size_t value_row_words() const { return bits() == 4 ? value_size / 2 : value_size; }
+    /// Groups with a scale and a zero point along a head of that size.
+    size_t groups(size_t head_size) const;
+
+    /// Throws std::invalid_argument for a size this layout cannot hold.
+    void check() const;
+};
+
+/// The key of token `token` (in the block) and a kv head as floats; out [key_size].
+void read_key(const CacheLayout& layout, const uint8_t* key_block, size_t token, size_t kv_head,
+              float* out);
+/// The same of a value; out [value_size].
+void read_value(const CacheLayout& layout, const uint8_t* value_block, size_t token, size_t kv_head,
+                float* out);
+
+}  // namespace pagewheel::kernels

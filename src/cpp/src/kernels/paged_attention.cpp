@@ -1,0 +1,333 @@
+// Divides attention into tiles for all threads and merges what they return.
+#include "kernels/paged_attention.hpp"
+
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "check.hpp"
+#include "kernels/paged_attention_tile.hpp"
+
+namespace pagewheel::kernels {
+namespace {
+
+constexpr size_t max_tile_rows = 48;  // a tile's queries and logits stay in the L2 cache
+
+struct alignas(64) CacheLine {
+    float floats[16];
+};
+
+/// Memory of one thread, which grows to the largest use and stays.
+class Arena {
+public:
+    /// At least `count` floats, 64-byte aligned; what was there before is lost.
+    float* floats(size_t count) {
+        if (lines_.size() * 16 < count) lines_.resize((count + 15) / 16);
+        return lines_.data()->floats;
+    }
+
+private:
+    std::vector<CacheLine> lines_;
+};
+
+/// A tile whole, or cut along the keys into parts [part_begin, part_end) of Plan::parts.
+struct PlannedTile {
+    AttentionTile tile;
+    size_t part_begin, part_end;
+};
+
+/// Everything a call knows beyond its arguments. One per thread that calls, reused.
+struct Plan {
+    std::vector<PlannedTile> tiles;
+    std::vector<AttentionTile> parts;
+    std::vector<size_t> part_tile;    // of a part, its tile
+    std::vector<size_t> part_floats;  // where a part's result starts; only of tiles with several
+    std::vector<size_t> score_begins;       // [B]: first score of a sequence
+    std::vector<size_t> statistics_begins;  // [B]: its first row in statistics
+    std::vector<AttentionTile> score_tiles;
+    std::vector<RowStatistics> statistics;  // [kv_heads, window, ratio] per sequence with scores
+    Arena partials;
+};
+
+class Call {
+public:
+    Call(const AttentionConfig& config, const AttentionBatch& batch,
+         const AttentionVariant& variant, Plan& plan)
+        : config_(config), layout_(config.layout), batch_(batch), variant_(variant), plan_(plan) {
+        ratio_ = config.heads / layout_.kv_heads;
+        threads_ = static_cast<size_t>(tbb::this_task_arena::max_concurrency());
+    }
+
+    void run() {
+        plan_tiles();
+        plan_scores();
+        tbb::parallel_for(size_t{0}, plan_.parts.size(), [this](size_t i) { run_part(i); });
+        if (plan_.parts.size() > plan_.tiles.size())
+            tbb::parallel_for(size_t{0}, plan_.tiles.size(), [this](size_t i) { merge_parts(i); });
+        if (!plan_.score_tiles.empty())
+            tbb::parallel_for(size_t{0}, plan_.score_tiles.size(), [this](size_t i) { run_scores(i); });
+    }
+
+private:
+    size_t begin(size_t s) const { return static_cast<size_t>(batch_.subsequence_begins[s]); }
+    size_t past(size_t s) const { return static_cast<size_t>(batch_.past_lens[s]); }
+    size_t context(size_t s) const { return past(s) + begin(s + 1) - begin(s); }
+    size_t position(size_t s, size_t token) const { return past(s) + token - begin(s); }
+
+    /// New tokens at the sequence's end whose probabilities are asked for.
+    size_t window(size_t s) const {
+        if (!batch_.scores || !batch_.score_windows) return 0;
+        const auto wanted = static_cast<size_t>(std::max(batch_.score_windows[s], 0));
+        return std::min(wanted, begin(s + 1) - begin(s));
+    }
+
+    /// The blocks that tokens [token_begin, token_end) see.
+    AttentionTile tile_of(size_t s, size_t kv_head, size_t token_begin, size_t token_end) const {
+        const size_t first = position(s, token_begin), window = config_.sliding_window;
+        const size_t lowest = window && first + 1 > window ? first + 1 - window : 0;
+        return {s, kv_head, token_begin, token_end, lowest / layout_.block_size,
+                position(s, token_end - 1) / layout_.block_size + 1};
+    }
+
+    // A row costs about as much per block as reading a quarter of the block does.
+    size_t cost(const AttentionTile& tile) const {
+        return (tile.block_end - tile.block_begin) * (4 + tile.rows(ratio_));
+    }
+
+    void plan_tiles() {
+        plan_.tiles.clear();
+        plan_.parts.clear();
+        plan_.part_tile.clear();
+        plan_.part_floats.clear();
+        const size_t tokens = std::max<size_t>(1, max_tile_rows / ratio_);
+        size_t total = 0;
+        for (size_t s = 0; s < batch_.num_sequences; ++s)
+            for (size_t t = begin(s + 1); t > begin(s);) {  // the longest first
+                const size_t end = t;
+                t -= std::min(tokens, t - begin(s));
+                for (size_t h = 0; h < layout_.kv_heads; ++h) {
+                    plan_.tiles.push_back({tile_of(s, h, t, end), 0, 0});
+                    total += cost(plan_.tiles.back().tile);
+                }
+            }
+        size_t floats = 0;
+        for (size_t i = 0; i < plan_.tiles.size(); ++i) cut(i, total, floats);
+        plan_.partials.floats(floats);
+    }
+
+    /// Cuts tile i along its keys where it is more than its share of `total`.
+    void cut(size_t i, size_t total, size_t& floats) {
+        PlannedTile& planned = plan_.tiles[i];
+        const AttentionTile& tile = planned.tile;
+        const size_t blocks = tile.block_end - tile.block_begin;
+        const size_t share = std::max<size_t>(1, total / (4 * threads_));
+        const size_t longest_use = std::max<size_t>(1, blocks * layout_.block_size / 512);
+        size_t parts = threads_ == 1 ? 1 : std::min((cost(tile) + share - 1) / share, longest_use);
+        const size_t length = (blocks + parts - 1) / parts;
+        parts = (blocks + length - 1) / length;
+        planned.part_begin = plan_.parts.size();
+        planned.part_end = planned.part_begin + parts;
+        for (size_t p = 0; p < parts; ++p) {
+            AttentionTile part = tile;
+            part.block_begin += p * length;
+            part.block_end = std::min(part.block_begin + length, tile.block_end);
+            plan_.parts.push_back(part);
+            plan_.part_tile.push_back(i);
+            plan_.part_floats.push_back(floats);
+            if (parts > 1) floats += result_floats(tile.rows(ratio_));
+        }
+    }
+
+    void plan_scores() {
+        plan_.score_tiles.clear();
+        plan_.score_begins.clear();
+        plan_.statistics_begins.clear();
+        if (!batch_.scores || !batch_.score_windows) return;
+        size_t scores = 0, rows = 0;
+        const size_t blocks = std::max<size_t>(1, 512 / layout_.block_size);
+        for (size_t s = 0; s < batch_.num_sequences; ++s) {
+            plan_.score_begins.push_back(scores);
+            plan_.statistics_begins.push_back(rows);
+            scores += context(s);
+            rows += window(s) * config_.heads;
+            if (window(s) == 0) continue;
+            const AttentionTile all = tile_of(s, 0, begin(s + 1) - window(s), begin(s + 1));
+            for (size_t b = all.block_begin; b < all.block_end; b += blocks) {
+                AttentionTile tile = all;
+                tile.block_begin = b;
+                tile.block_end = std::min(b + blocks, all.block_end);
+                plan_.score_tiles.push_back(tile);
+            }
+        }
+        plan_.statistics.resize(rows);
+        std::fill_n(batch_.scores, scores, 0.0f);
+    }
+
+    // ---- results
+
+    size_t result_floats(size_t rows) const {
+        return rows * padded(layout_.value_size) + 2 * padded(rows);
+    }
+    TileResult result_at(float* p, size_t rows) const {
+        float* maximum = p + rows * padded(layout_.value_size);
+        return {p, maximum, maximum + padded(rows)};
+    }
+
+    void run_part(size_t i) {
+        static thread_local Arena arena;
+        const PlannedTile& planned = plan_.tiles[plan_.part_tile[i]];
+        const size_t rows = planned.tile.rows(ratio_);
+        const bool whole = planned.part_end - planned.part_begin == 1;
+        float* scratch = arena.floats(padded(result_floats(rows)) + variant_.scratch_floats(config_, rows));
+        const TileResult result =
+            result_at(whole ? scratch : plan_.partials.floats(0) + plan_.part_floats[i], rows);
+        variant_.attend(config_, batch_, plan_.parts[i], result, scratch + padded(result_floats(rows)));
+        if (whole) finish(planned.tile, result);
+    }
+
+    /// Brings the parts of a tile to one maximum and adds them up.
+    void merge_parts(size_t i) {
+        const PlannedTile& planned = plan_.tiles[i];
+        if (planned.part_end - planned.part_begin == 1) return;
+        const size_t rows = planned.tile.rows(ratio_), width = padded(layout_.value_size);
+        const auto part = [&](size_t p) {
+            return result_at(plan_.partials.floats(0) + plan_.part_floats[p], rows);
+        };
+        const TileResult into = part(planned.part_begin);
+        for (size_t p = planned.part_begin + 1; p < planned.part_end; ++p) {
+            const TileResult from = part(p);
+            for (size_t r = 0; r < rows; ++r) {
+                const float maximum = std::max(into.maximum[r], from.maximum[r]);
+                const float a = std::exp(into.maximum[r] - maximum);
+                const float b = std::exp(from.maximum[r] - maximum);
+                for (size_t d = 0; d < width; ++d)
+                    into.acc[r * width + d] =
+                        a * into.acc[r * width + d] + b * from.acc[r * width + d];
+                into.sum[r] = a * into.sum[r] + b * from.sum[r];
+                into.maximum[r] = maximum;
+            }
+        }
+        finish(planned.tile, into);
+    }
+
+    /// Divides, with the sinks, into the output; keeps the statistics of rows with scores.
+    void finish(const AttentionTile& tile, const TileResult& result) {
+        const size_t size = layout_.value_size, width = padded(size);
+        for (size_t r = 0; r < tile.rows(ratio_); ++r) {
+            const size_t token = tile.token_begin + r / ratio_;
+            const size_t head = tile.kv_head * ratio_ + r % ratio_;
+            float maximum = result.maximum[r], factor = 1, sum = result.sum[r];
+            if (batch_.sinks) {
+                maximum = std::max(maximum, batch_.sinks[head]);
+                factor = std::exp(result.maximum[r] - maximum);
+                sum = sum * factor + std::exp(batch_.sinks[head] - maximum);
+            }
+            float* out = batch_.output + (token * config_.heads + head) * size;
+            for (size_t d = 0; d < size; ++d) out[d] = result.acc[r * width + d] * (factor / sum);
+            keep_statistics(tile, token, r % ratio_, {maximum, 1 / sum});
+        }
+    }
+
+    // ---- scores
+
+    /// Of the sequence's kv head, the rows of the last window(s) tokens [window, ratio].
+    RowStatistics* statistics(size_t s, size_t kv_head) {
+        return plan_.statistics.data() + plan_.statistics_begins[s] + kv_head * window(s) * ratio_;
+    }
+
+    void keep_statistics(const AttentionTile& tile, size_t token, size_t row_of_token,
+                         RowStatistics row) {
+        const size_t s = tile.sequence, first = begin(s + 1) - window(s);
+        if (token >= first)
+            statistics(s, tile.kv_head)[(token - first) * ratio_ + row_of_token] = row;
+    }
+
+    /// All heads' and rows' probabilities of the keys in score tile i, which no other tile touches.
+    void run_scores(size_t i) {
+        static thread_local Arena arena;
+        const AttentionTile& keys = plan_.score_tiles[i];
+        const size_t s = keys.sequence, tokens = std::max<size_t>(1, max_tile_rows / ratio_);
+        for (size_t h = 0; h < layout_.kv_heads; ++h)
+            for (size_t t = keys.token_begin; t < keys.token_end; t += tokens) {
+                AttentionTile tile = tile_of(s, h, t, std::min(t + tokens, keys.token_end));
+                tile.block_begin = keys.block_begin;
+                tile.block_end = std::min(keys.block_end, tile.block_end);
+                if (tile.block_begin >= tile.block_end) continue;
+                float* scratch = arena.floats(variant_.scratch_floats(config_, tile.rows(ratio_)));
+                variant_.score(config_, batch_, tile,
+                               statistics(s, h) + (t - keys.token_begin) * ratio_,
+                               batch_.scores + plan_.score_begins[s] +
+                                   tile.block_begin * layout_.block_size,
+                               scratch);
+            }
+    }
+
+    const AttentionConfig& config_;
+    const CacheLayout& layout_;
+    const AttentionBatch& batch_;
+    const AttentionVariant& variant_;
+    Plan& plan_;
+    size_t ratio_, threads_;
+};
+
+const AttentionVariant* variant_of(Isa isa) {
+#if defined(__x86_64__)
+    if (isa == Isa::avx512) return &attention_avx512();
+    if (isa == Isa::avx2) return &attention_avx2();
+#endif
+    (void)isa;
+    return nullptr;
+}
+
+void check(const AttentionConfig& config, const AttentionBatch& batch) {
+    const CacheLayout& layout = config.layout;
+    layout.check();
+    check_argument(config.heads > 0 && config.heads % layout.kv_heads == 0, "heads ", config.heads,
+                   ": must be a multiple of the kv heads, ", layout.kv_heads);
+    check_argument(config.rotary_dims % 2 == 0 && config.rotary_dims <= layout.key_size,
+                   "rotary dims ", config.rotary_dims, ": must be even and at most the key size, ",
+                   layout.key_size);
+    if (batch.num_rotated > 0)
+        check_argument(batch.delta_width == 1 || batch.delta_width == layout.block_size,
+                       "rotation deltas have width ", batch.delta_width, ": must be 1 or ",
+                       layout.block_size);
+}
+
+}  // namespace
+
+void write_keys_values(const CacheLayout& layout, const AttentionBatch& batch, Isa isa) {
+    const AttentionVariant* variant = variant_of(isa);
+    const auto write = variant ? variant->write : write_token_reference;
+    const auto write_tokens = [&](size_t first, size_t last) {
+        size_t s = 0;
+        for (size_t t = first; t < last; ++t) {
+            while (static_cast<size_t>(batch.subsequence_begins[s + 1]) <= t) ++s;
+            write(layout, batch, s, t);
+        }
+    };
+    const auto tokens = static_cast<size_t>(batch.subsequence_begins[batch.num_sequences]);
+    if (tokens <= 8) return write_tokens(0, tokens);  // not worth waking a thread
+    tbb::this_task_arena::isolate([&] {
+        tbb::parallel_for(tbb::blocked_range<size_t>(0, tokens, 8),
+                          [&](const auto& range) { write_tokens(range.begin(), range.end()); });
+    });
+}
+
+void paged_attention(const AttentionConfig& config, const AttentionBatch& batch, Isa isa) {
+    check(config, batch);
+    if (config.write_kv_cache) write_keys_values(config.layout, batch, isa);
+    const AttentionVariant* variant = variant_of(isa);
+    // Isolated: a thread that waits here must not start another call and take over its plan.
+    tbb::this_task_arena::isolate([&] {
+        static thread_local Plan plan;
+        if (variant)
+            Call(config, batch, *variant, plan).run();
+        else
+            paged_attention_reference(config, batch);
+    });
+}
+
+}  // namespace pagewheel::kernels

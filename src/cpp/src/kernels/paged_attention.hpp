@@ -1,0 +1,71 @@
+// Attention of ragged batches over a paged cache, rotated at read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cache_layout.hpp"
+#include "kernels/isa.hpp"
+
+namespace pagewheel::kernels {
+
+/// What is the same for every call of one layer.
+struct AttentionConfig {
+    CacheLayout layout;
+    size_t heads = 1;  // a multiple of layout.kv_heads; head h reads kv head h / (heads / kv_heads)
+    float scale = 1;
+    size_t sliding_window = 0;  // 0: none; else a query at i sees the keys j with i - j < window
+    size_t rotary_dims = 0;     // the first dimensions of a head that rotation turns; even
+    bool interleaved = false;   // pairs (2i, 2i + 1) instead of (i, i + rotary_dims / 2)
+    bool write_kv_cache = true;
+};
+
+/// One call: B sequences with their new tokens, concatenated. Views; the caller owns everything and
+/// has checked the metadata (the kernels trust it). Tokens of sequence s are
+/// [subsequence_begins[s], subsequence_begins[s + 1]) and stand at positions past_lens[s] and up;
+/// its context is past + new tokens, in the blocks
+/// block_indices[block_indices_begins[s] .. block_indices_begins[s + 1]).
+struct AttentionBatch {
+    const float* query = nullptr;  // [tokens, heads * key_size]
+    const float* key = nullptr;    // [tokens, kv_heads * key_size]; unused without write_kv_cache
+    const float* value = nullptr;  // [tokens, kv_heads * value_size]; the same
+    float* output = nullptr;       // [tokens, heads * value_size]
+
+    // Pool bases; block b starts at b * key_block_bytes(). All writes of a call come before its
+    // reads, so a sequence may share a block that another one of the batch fills.
+    uint8_t* key_blocks = nullptr;
+    uint8_t* value_blocks = nullptr;
+
+    size_t num_sequences = 0;                       // B
+    const int32_t* past_lens = nullptr;             // [B]
+    const int32_t* subsequence_begins = nullptr;    // [B + 1]
+    const int32_t* block_indices = nullptr;         // [P]
+    const int32_t* block_indices_begins = nullptr;  // [B + 1]
+
+    // The key of a block (delta_width 1) or token (delta_width block_size) with delta e is read as
+    // if it had been written e rows lower: LUT row e holds the cosines and sines of e's angles.
+    size_t num_rotated = 0;
+    const int32_t* rotated_block_indices = nullptr;  // [num_rotated] places in block_indices, rising
+    size_t delta_width = 1;
+    const int32_t* rotation_deltas = nullptr;   // [num_rotated, delta_width], rows of the LUT
+    const float* rotation_trig_lut = nullptr;   // [rows, rotary_dims]: cos [r / 2], then sin [r / 2]
+
+    const float* sinks = nullptr;         // [heads] or null: one more logit in the denominator
+    const float* alibi_slopes = nullptr;  // [heads] or null: logit += slope * (key - query position)
+
+    // Attention probability per key, summed over heads and the last score_windows[s] new tokens of
+    // the sequence; contexts concatenated. Zeros, at no cost, for a sequence with window 0.
+    const int32_t* score_windows = nullptr;  // [B] or null: no scores
+    float* scores = nullptr;                 // [sum of context lengths] or null: no scores
+};
+
+/// Writes the new tokens' keys and values to the cache (config.write_kv_cache), then attends
+/// causally to each sequence's context. Runs in the calling thread's TBB arena. Memory it needs is
+/// kept per thread and reused. What an input that is not finite gives is unspecified, but it stays
+/// within its sequence.
+void paged_attention(const AttentionConfig& config, const AttentionBatch& batch, Isa isa);
+
+/// Only the writing. Every ISA writes the same bytes.
+void write_keys_values(const CacheLayout& layout, const AttentionBatch& batch, Isa isa);
+
+}  // namespace pagewheel::kernels

@@ -1,0 +1,147 @@
+// Attention with AVX2, FMA and F16C, in f32 arithmetic.
+#if defined(__x86_64__)
+#include "kernels/paged_attention_kernel.hpp"
+#include "kernels/paged_attention_write.hpp"
+#include "kernels/simd_avx2.hpp"
+
+namespace pagewheel::kernels {
+namespace {
+
+struct Avx2 {
+    static constexpr size_t lanes = 8;
+    using F = __m256;
+    using I = __m256i;
+    using Mask = __m256i;
+
+    static F zero() { return _mm256_setzero_ps(); }
+    static F set(float x) { return _mm256_set1_ps(x); }
+    static F iota() { return _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7); }
+    static F load(const float* p) { return _mm256_loadu_ps(p); }
+    static F load(const float* p, Mask m) { return _mm256_maskload_ps(p, m); }
+    static void store(float* p, F x) { _mm256_storeu_ps(p, x); }
+    static void store(float* p, F x, Mask m) { _mm256_maskstore_ps(p, m, x); }
+    static I load_words(const uint32_t* p) {
+        return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    }
+    static I load_words(const uint32_t* p, Mask m) {
+        return _mm256_maskload_epi32(reinterpret_cast<const int*>(p), m);
+    }
+
+    /// Lanes [0, n), lanes [low, high).
+    static Mask mask(size_t n) {
+        return _mm256_cmpgt_epi32(_mm256_set1_epi32(n < 8 ? static_cast<int>(n) : 8),
+                                  _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    }
+    static Mask mask(size_t low, size_t high) {
+        return _mm256_andnot_si256(mask(low), mask(high));
+    }
+    static F select(Mask m, F a, F b) { return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(m)); }
+    static F zero_below(F x, F limit, F y) {
+        return _mm256_and_ps(_mm256_cmp_ps(x, limit, _CMP_NLT_UQ), y);
+    }
+
+    static F add(F a, F b) { return _mm256_add_ps(a, b); }
+    static F sub(F a, F b) { return _mm256_sub_ps(a, b); }
+    static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+    static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+    static F fnma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }
+    static F max(F a, F b) { return _mm256_max_ps(a, b); }
+    static F min(F a, F b) { return _mm256_min_ps(a, b); }
+    static F abs(F a) { return _mm256_andnot_ps(set(-0.0f), a); }
+    static F exp(F x) { return exp_avx2(x); }
+    static float sum(F x) { return horizontal_sum_avx2(x); }
+    static float largest(F x) {
+        __m128 m = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+        m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+        return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
+    }
+    static float first(F x) { return _mm256_cvtss_f32(x); }
+
+    template <int N>
+    static I shift_right(I x) { return _mm256_srli_epi32(x, N); }
+    template <int N>
+    static I shift_left(I x) { return _mm256_slli_epi32(x, N); }
+    static I keep(I x, uint32_t bits) {
+        return _mm256_and_si256(x, _mm256_set1_epi32(static_cast<int>(bits)));
+    }
+    static F as_float(I x) { return _mm256_castsi256_ps(x); }
+    static F to_float(I x) { return _mm256_cvtepi32_ps(x); }
+    static __m128i low_halves(I x) {
+        const I packed = _mm256_packus_epi32(keep(x, 0xffff), _mm256_setzero_si256());
+        return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 8));
+    }
+    static F half_to_float(I x) { return _mm256_cvtph_ps(low_halves(x)); }
+
+    template <size_t R, size_t Nibbles>
+    static constexpr size_t value_vectors = Nibbles == 2 ? 1 : 2;
+
+    template <class Body>
+    static void for_rows(size_t rows, const Body& body) {
+        size_t row = 0;
+        for (; row + 4 <= rows; row += 4) body(std::integral_constant<size_t, 4>(), row);
+        switch (rows - row) {
+            case 1:
+                return body(std::integral_constant<size_t, 1>(), row);
+            case 2:
+                return body(std::integral_constant<size_t, 2>(), row);
+            case 3:
+                return body(std::integral_constant<size_t, 3>(), row);
+            default:
+                return;
+        }
+    }
+
+    // For TokenWriter.
+    static void range(const float* x, size_t n, float& low, float& high) {
+        F lowest = set(x[0]), highest = lowest;
+        for (size_t i = 0; i < n; i += 8) {
+            const F v = select(mask(n - i), load(x + i, mask(n - i)), set(x[0]));
+            lowest = min(lowest, v);
+            highest = max(highest, v);
+        }
+        low = -largest(sub(set(-0.0f), lowest));
+        high = largest(highest);
+    }
+    static void quantize(const float* x, size_t n, float low, float inverse, float levels,
+                         uint8_t* codes) {
+        for (size_t i = 0; i < n; i += 8) {
+            const F v = mul(sub(load(x + i, mask(n - i)), set(low)), set(inverse));
+            alignas(32) int32_t out[8];
+            _mm256_store_si256(reinterpret_cast<__m256i*>(out),
+                               _mm256_cvtps_epi32(min(max(v, zero()), set(levels))));
+            for (size_t j = 0; j < 8 && i + j < n; ++j) codes[i + j] = static_cast<uint8_t>(out[j]);
+        }
+    }
+    static void put_halves(__m128i halves, size_t n, uint16_t* out) {
+        alignas(16) uint16_t all[8];
+        _mm_store_si128(reinterpret_cast<__m128i*>(all), halves);
+        std::memcpy(out, all, 2 * (n < 8 ? n : 8));
+    }
+    static void to_bf16(const float* x, size_t n, uint16_t* out) {
+        for (size_t i = 0; i < n; i += 8) {
+            const I bits = _mm256_castps_si256(load(x + i, mask(n - i)));
+            const I odd = keep(shift_right<16>(bits), 1);
+            const I rounded =
+                _mm256_add_epi32(_mm256_add_epi32(bits, odd), _mm256_set1_epi32(0x7fff));
+            put_halves(low_halves(shift_right<16>(rounded)), n - i, out + i);
+        }
+    }
+    static void to_f16(const float* x, size_t n, uint16_t* out) {
+        for (size_t i = 0; i < n; i += 8)
+            put_halves(_mm256_cvtps_ph(load(x + i, mask(n - i)), _MM_FROUND_TO_NEAREST_INT), n - i,
+                       out + i);
+    }
+};
+
+template <CacheFormat Format>
+using Kernel = TileKernel<Avx2, Format, FloatArithmetic<Avx2, Format>>;
+
+}  // namespace
+
+const AttentionVariant& attention_avx2() {
+    static constexpr AttentionVariant variant = attention_variant<Avx2, Kernel>();
+    return variant;
+}
+
+}  // namespace pagewheel::kernels
+#endif

@@ -1,0 +1,77 @@
+// What paged_attention.cpp, which divides the work, and the variants, which do it, say to each
+// other. Internal to the kernels.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/paged_attention.hpp"
+
+namespace pagewheel::kernels {
+
+/// Some new tokens of one sequence, the query heads of one kv head, and a range of the sequence's
+/// blocks. Row r is token token_begin + r / ratio and head kv_head * ratio + r % ratio.
+struct AttentionTile {
+    size_t sequence, kv_head;
+    size_t token_begin, token_end;  // rows of batch.query
+    size_t block_begin, block_end;  // of the sequence
+
+    size_t rows(size_t ratio) const { return (token_end - token_begin) * ratio; }
+};
+
+/// Softmax over the tile's keys, not yet divided: acc = sum p v and sum = sum p with
+/// p = exp(logit - maximum). A row that sees none of the keys has sum 0.
+struct TileResult {
+    float* acc;      // [rows, padded(value_size)]
+    float* maximum;  // [rows]
+    float* sum;      // [rows]
+};
+
+/// What turns logits into probabilities: p = exp(logit - maximum) * inverse_sum.
+struct RowStatistics {
+    float maximum, inverse_sum;
+};
+
+/// The calls of one ISA.
+struct AttentionVariant {
+    /// Floats of scratch that the other two need for tiles of that many rows.
+    size_t (*scratch_floats)(const AttentionConfig&, size_t rows);
+    void (*attend)(const AttentionConfig&, const AttentionBatch&, const AttentionTile&,
+                   const TileResult&, float* scratch);
+    /// scores[j - block_begin * block_size] += sum of the rows' probabilities of key j;
+    /// statistics [rows].
+    void (*score)(const AttentionConfig&, const AttentionBatch&, const AttentionTile&,
+                  const RowStatistics* statistics, float* scores, float* scratch);
+    /// Writes the keys and values of one new token (row of batch.key) to its place.
+    void (*write)(const CacheLayout&, const AttentionBatch&, size_t sequence, size_t token);
+};
+
+const AttentionVariant& attention_avx2();
+const AttentionVariant& attention_avx512();
+
+void paged_attention_reference(const AttentionConfig& config, const AttentionBatch& batch);
+void write_token_reference(const CacheLayout& layout, const AttentionBatch& batch, size_t sequence,
+                           size_t token);
+
+/// Rows in memory are padded to whole vectors of any ISA.
+static constexpr size_t padded(size_t n) { return (n + 15) / 16 * 16; }
+
+/// Logits are computed, and softmax is updated, for about this many keys at once.
+constexpr size_t span_tokens = 128;
+
+/// How the keys of one block are turned: null, one delta or one per token.
+static inline const int32_t* deltas_of_block(const AttentionBatch& batch, size_t block_index) {
+    size_t low = 0, high = batch.num_rotated;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if (static_cast<size_t>(batch.rotated_block_indices[middle]) < block_index)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const bool found = low < batch.num_rotated &&
+                       static_cast<size_t>(batch.rotated_block_indices[low]) == block_index;
+    return found ? batch.rotation_deltas + low * batch.delta_width : nullptr;
+}
+
+}  // namespace pagewheel::kernels

@@ -1,0 +1,93 @@
+#include "ops/paged_attention.hpp"
+
+#include "check.hpp"
+#include "ops/paged_attention_checks.hpp"
+
+namespace pagewheel {
+namespace {
+
+template <class T>
+const T* optional_data(const std::vector<T>& values) {
+    return values.empty() ? nullptr : values.data();
+}
+
+}  // namespace
+
+PagedAttention::PagedAttention(const ov::OutputVector& inputs, Attributes attributes)
+    : Op(inputs), m_attributes(std::move(attributes)) {
+    constructor_validate_and_infer_types();
+}
+
+void PagedAttention::validate_and_infer_types() {
+    const kernels::AttentionConfig& config = m_attributes.config;
+    NODE_VALIDATION_CHECK(this, get_input_size() == num_inputs, "got ", get_input_size(),
+                          " inputs, expected ", size_t(num_inputs));
+    NODE_VALIDATION_CHECK(this, config.heads % config.layout.kv_heads == 0, "got ", config.heads,
+                          " heads, expected a multiple of ", config.layout.kv_heads);
+    const auto tokens = get_input_partial_shape(query)[0];
+    set_output_type(0, ov::element::f32,
+                    {tokens, ov::Dimension(int64_t(config.heads * config.layout.value_size))});
+}
+
+std::shared_ptr<ov::Node> PagedAttention::clone_with_new_inputs(const ov::OutputVector& inputs) const {
+    return std::make_shared<PagedAttention>(inputs, m_attributes);
+}
+
+bool PagedAttention::visit_attributes(ov::AttributeVisitor& visitor) {
+    // The runtime merges nodes that look alike, so all that tells them apart is listed.
+    kernels::AttentionConfig& config = m_attributes.config;
+    int64_t heads = int64_t(config.heads), window = int64_t(config.sliding_window),
+            rotary_dims = int64_t(config.rotary_dims), offset = int64_t(m_attributes.lut_row_offset);
+    std::string format = kernels::cache_format_name(config.layout.format);
+    visitor.on_attribute("heads", heads);
+    visitor.on_attribute("sliding_window", window);
+    visitor.on_attribute("rotary_dims", rotary_dims);
+    visitor.on_attribute("lut_row_offset", offset);
+    visitor.on_attribute("cache_format", format);
+    visitor.on_attribute("scale", config.scale);
+    visitor.on_attribute("interleaved", config.interleaved);
+    visitor.on_attribute("write_kv_cache", config.write_kv_cache);
+    visitor.on_attribute("sinks", m_attributes.sinks);
+    visitor.on_attribute("alibi_slopes", m_attributes.alibi_slopes);
+    return true;
+}
+
+bool PagedAttention::evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const {
+    const kernels::AttentionConfig& config = m_attributes.config;
+    const size_t tokens = inputs[query].get_shape().at(0);
+    outputs[0].set_shape({tokens, config.heads * config.layout.value_size});
+    if (tokens == 0) return true;
+    check_paged_attention(m_attributes, inputs);
+
+    kernels::AttentionBatch batch{};
+    batch.query = inputs[query].data<const float>();
+    batch.key = inputs[key].data<const float>();
+    batch.value = inputs[value].data<const float>();
+    batch.output = outputs[0].data<float>();
+    // The caches are the caller's memory, handed in as inputs and written through.
+    batch.key_blocks = const_cast<uint8_t*>(inputs[key_blocks].data<const uint8_t>());
+    batch.value_blocks = const_cast<uint8_t*>(inputs[value_blocks].data<const uint8_t>());
+    batch.num_sequences = inputs[past_lens].get_size();
+    batch.past_lens = inputs[past_lens].data<const int32_t>();
+    batch.subsequence_begins = inputs[subsequence_begins].data<const int32_t>();
+    batch.block_indices = inputs[block_indices].data<const int32_t>();
+    batch.block_indices_begins = inputs[block_indices_begins].data<const int32_t>();
+    batch.num_rotated = inputs[rotated_block_indices].get_size();
+    if (batch.num_rotated > 0) {
+        batch.rotated_block_indices = inputs[rotated_block_indices].data<const int32_t>();
+        batch.rotation_deltas = inputs[rotation_deltas].data<const int32_t>();
+        batch.delta_width = inputs[rotation_deltas].get_shape()[1];
+        batch.rotation_trig_lut = inputs[rotation_trig_lut].data<const float>() +
+                                  m_attributes.lut_row_offset * config.rotary_dims;
+    }
+    if (wants_scores(inputs[score_windows])) {
+        batch.score_windows = inputs[score_windows].data<const int32_t>();
+        batch.scores = const_cast<float*>(inputs[scores].data<const float>());
+    }
+    batch.sinks = optional_data(m_attributes.sinks);
+    batch.alibi_slopes = optional_data(m_attributes.alibi_slopes);
+    kernels::paged_attention(config, batch, m_isa);
+    return true;
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,198 @@
+#include "ops/paged_attention.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+namespace pagewheel {
+namespace {
+
+using Input = PagedAttention::Input;
+using kernels::CacheFormat;
+
+/// A small batch in tensors: two sequences, one in its prompt, one decoding.
+struct Fixture {
+    static constexpr size_t block_size = 16, num_blocks = 8;
+    PagedAttention::Attributes attributes;
+    ov::TensorVector inputs = ov::TensorVector(Input::num_inputs);
+    ov::TensorVector outputs;
+
+    explicit Fixture(CacheFormat format = CacheFormat::f32) {
+        kernels::AttentionConfig& config = attributes.config;
+        config.layout = {format, block_size, 1, 8, 8};
+        config.heads = 2;
+        config.scale = 0.35f;
+        config.rotary_dims = 8;
+        config.write_kv_cache = true;
+        const size_t tokens = 6;
+        floats(Input::query, {tokens, 16});
+        floats(Input::key, {tokens, 8});
+        floats(Input::value, {tokens, 8});
+        for (const auto& [input, bytes] :
+             {std::pair(Input::key_blocks, config.layout.key_block_bytes()),
+              std::pair(Input::value_blocks, config.layout.value_block_bytes())}) {
+            inputs[input] = ov::Tensor(ov::element::u8, {num_blocks, 1, block_size, bytes / block_size});
+            std::fill_n(inputs[input].data<uint8_t>(), inputs[input].get_byte_size(), uint8_t(0));
+        }
+        integers(Input::past_lens, {0, 20});
+        integers(Input::subsequence_begins, {0, 5, 6});
+        integers(Input::block_indices, {3, 1, 4});
+        integers(Input::block_indices_begins, {0, 1, 3});
+        integers(Input::score_windows, {0, 1});
+        floats(Input::scores, {26});
+        integers(Input::rotated_block_indices, {1});
+        integers(Input::rotation_deltas, {2});
+        inputs[Input::rotation_deltas].set_shape({1, 1});
+        floats(Input::rotation_trig_lut, {4, 8});
+        outputs.emplace_back(ov::element::f32, ov::Shape{0});
+    }
+
+    void integers(size_t input, const std::vector<int32_t>& values) {
+        inputs[input] = ov::Tensor(ov::element::i32, {values.size()});
+        std::copy(values.begin(), values.end(), inputs[input].data<int32_t>());
+    }
+
+    void floats(size_t input, const ov::Shape& shape) {
+        std::mt19937 random(static_cast<unsigned>(input));
+        std::normal_distribution<float> normal;
+        inputs[input] = ov::Tensor(ov::element::f32, shape);
+        for (size_t i = 0; i < inputs[input].get_size(); ++i)
+            inputs[input].data<float>()[i] = normal(random);
+    }
+
+    void evaluate() {
+        PagedAttention op;
+        op.set_attributes(attributes);
+        op.evaluate(outputs, inputs);
+    }
+
+    std::string refusal() {
+        try {
+            evaluate();
+        } catch (const std::invalid_argument& error) {
+            return error.what();
+        }
+        return "nothing was refused";
+    }
+};
+
+TEST(PagedAttentionOp, ServesAValidBatch) {
+    Fixture fixture;
+    fixture.evaluate();
+    EXPECT_EQ(fixture.outputs[0].get_shape(), (ov::Shape{6, 16}));
+    for (size_t i = 0; i < fixture.outputs[0].get_size(); ++i)
+        EXPECT_TRUE(std::isfinite(fixture.outputs[0].data<float>()[i]));
+    // The second sequence asked for scores of its one query: probabilities of two heads.
+    float mass = 0;
+    for (size_t i = 5; i < 26; ++i) mass += fixture.inputs[Input::scores].data<float>()[i];
+    EXPECT_NEAR(mass, 2.0f, 1e-5f);
+}
+
+TEST(PagedAttentionOp, NamesBothValuesOfWhatItRefuses) {
+    const auto refused = [](size_t input, const std::vector<int32_t>& values) {
+        Fixture fixture;
+        fixture.integers(input, values);
+        return fixture.refusal();
+    };
+    EXPECT_EQ(refused(Input::past_lens, {0, -1}), "past_lens[1] is -1, expected at least 0");
+    EXPECT_EQ(refused(Input::past_lens, {0, 32}),
+              "sequence 1 has a context of 33 tokens, its blocks hold 32");
+    EXPECT_EQ(refused(Input::past_lens, {0, 2147483647}),
+              "sequence 1 has a context of 2147483648 tokens, its blocks hold 32");
+    EXPECT_EQ(refused(Input::subsequence_begins, {0, 6, 6}),
+              "subsequence_begins[2] is 6, expected at least 7");
+    EXPECT_EQ(refused(Input::subsequence_begins, {1, 5, 6}),
+              "subsequence_begins begins with 1, expected 0");
+    EXPECT_EQ(refused(Input::subsequence_begins, {0, 5, 7}),
+              "subsequence_begins ends with 7, expected 6");
+    EXPECT_EQ(refused(Input::subsequence_begins, {0, 6}),
+              "subsequence_begins has 2 entries, expected 3");
+    EXPECT_EQ(refused(Input::block_indices, {3, 8, 4}),
+              "block_indices[1] is 8, expected a block of the pool, less than 8");
+    EXPECT_EQ(refused(Input::block_indices, {3, -1, 4}),
+              "block_indices[1] is -1, expected a block of the pool, less than 8");
+    EXPECT_EQ(refused(Input::block_indices_begins, {0, 2, 1}),
+              "block_indices_begins[2] is 1, expected at least 2");
+    EXPECT_EQ(refused(Input::score_windows, {0, -2}),
+              "score_aggregation_window[1] is -2, expected at least 0");
+    EXPECT_EQ(refused(Input::rotated_block_indices, {3}),
+              "rotated_block_indices[0] is 3, expected less than 3");
+}
+
+TEST(PagedAttentionOp, RefusesDeltasThatDoNotBroadcastOrLeaveTheTable) {
+    const auto deltas = [](const ov::Shape& shape, int32_t value) {
+        Fixture fixture;
+        fixture.inputs[Input::rotation_deltas] = ov::Tensor(ov::element::i32, shape);
+        std::fill_n(fixture.inputs[Input::rotation_deltas].data<int32_t>(), ov::shape_size(shape), value);
+        return fixture.refusal();
+    };
+    EXPECT_EQ(deltas({1, 1}, 3), "nothing was refused");
+    EXPECT_EQ(deltas({1, 16}, 3), "nothing was refused");
+    EXPECT_EQ(deltas({1, 4}, 0), "rotation_deltas has shape [1,4], expected [1, 1] or [1, 16]");
+    EXPECT_EQ(deltas({2, 1}, 0), "rotation_deltas has shape [2,1], expected [1, 1] or [1, 16]");
+    EXPECT_EQ(deltas({1, 1}, 4),
+              "rotation_deltas has 4, expected a row of the layer's table, less than 4");
+    EXPECT_EQ(deltas({1, 1}, -1),
+              "rotation_deltas has -1, expected a row of the layer's table, less than 4");
+    Fixture offset;
+    offset.attributes.lut_row_offset = 2;
+    EXPECT_EQ(offset.refusal(),
+              "rotation_deltas has 2, expected a row of the layer's table, less than 2");
+    Fixture unknown;
+    unknown.attributes.config.rotary_dims = 0;
+    EXPECT_NE(unknown.refusal().find("rotation_trig_lut"), std::string::npos);
+}
+
+TEST(PagedAttentionOp, RefusesTensorsOfOtherShapesAndTypes) {
+    Fixture wide;
+    wide.floats(Input::query, {6, 24});
+    EXPECT_EQ(wide.refusal(), "query is f32 [6,24], expected f32 [6,16]");
+    Fixture blocks;
+    blocks.inputs[Input::value_blocks] = ov::Tensor(ov::element::u8, {8, 1, 16, 31});
+    EXPECT_NE(blocks.refusal().find("value_blocks has shape [8,1,16,31]"), std::string::npos);
+    Fixture scores;
+    scores.floats(Input::scores, {25});
+    EXPECT_EQ(scores.refusal(), "scores is f32 of 25 entries, expected f32 of at least 26");
+    Fixture type;
+    type.inputs[Input::past_lens] = ov::Tensor(ov::element::i64, {2});
+    EXPECT_EQ(type.refusal(), "past_lens has type i64, expected i32");
+}
+
+TEST(PagedAttentionOp, FuzzedMetadataIsServedOrRefusedAndNeverFollowedOutOfBounds) {
+    // Sanitizers see what would be read or written outside; here, every case ends.
+    const Input metadata[] = {Input::past_lens,       Input::subsequence_begins,
+                              Input::block_indices,   Input::block_indices_begins,
+                              Input::score_windows,   Input::rotated_block_indices,
+                              Input::rotation_deltas};
+    const int32_t odd[] = {-2147483647 - 1, -1, 0, 1, 2, 3, 5, 6, 7, 8, 15, 16, 17, 31, 32, 2147483647};
+    std::mt19937 random(1);
+    size_t served = 0, refused = 0;
+    Fixture fixtures[] = {Fixture(CacheFormat::f32), Fixture(CacheFormat::u8), Fixture(CacheFormat::u4),
+                          Fixture(CacheFormat::bf16)};
+    for (int i = 0; i < 100000; ++i) {
+        Fixture fixture = fixtures[random() % 4];
+        for (unsigned changes = 1 + random() % 3; changes > 0; --changes) {
+            const Input input = metadata[random() % 7];
+            const ov::Tensor& old = fixture.inputs[input];
+            std::vector<int32_t> values(old.data<int32_t>(), old.data<int32_t>() + old.get_size());
+            const unsigned kind = random() % 8;
+            if (kind == 0) values.push_back(odd[random() % 16]);
+            if (kind == 1 && !values.empty()) values.pop_back();
+            if (kind > 1 && !values.empty()) values[random() % values.size()] = odd[random() % 16];
+            fixture.integers(input, values);
+            if (input == Input::rotation_deltas) fixture.inputs[input].set_shape({values.size(), 1});
+        }
+        try {
+            fixture.evaluate();
+            ++served;
+        } catch (const std::invalid_argument&) {
+            ++refused;
+        }
+    }
+    EXPECT_GT(served, 5000u);
+    EXPECT_GT(refused, 50000u);
+}
+
+}  // namespace
+}  // namespace pagewheel
