@@ -32,7 +32,8 @@ struct Fixture {
         for (const auto& [input, bytes] :
              {std::pair(Input::key_blocks, config.layout.key_block_bytes()),
               std::pair(Input::value_blocks, config.layout.value_block_bytes())}) {
-            inputs[input] = ov::Tensor(ov::element::u8, {num_blocks, 1, block_size, bytes / block_size});
+            inputs[input] =
+                ov::Tensor(ov::element::u8, {num_blocks, 1, block_size, bytes / block_size});
             std::fill_n(inputs[input].data<uint8_t>(), inputs[input].get_byte_size(), uint8_t(0));
         }
         integers(Input::past_lens, {0, 20});
@@ -124,7 +125,8 @@ TEST(PagedAttentionOp, RefusesDeltasThatDoNotBroadcastOrLeaveTheTable) {
     const auto deltas = [](const ov::Shape& shape, int32_t value) {
         Fixture fixture;
         fixture.inputs[Input::rotation_deltas] = ov::Tensor(ov::element::i32, shape);
-        std::fill_n(fixture.inputs[Input::rotation_deltas].data<int32_t>(), ov::shape_size(shape), value);
+        std::fill_n(fixture.inputs[Input::rotation_deltas].data<int32_t>(), ov::shape_size(shape),
+                    value);
         return fixture.refusal();
     };
     EXPECT_EQ(deltas({1, 1}, 3), "nothing was refused");
@@ -161,15 +163,16 @@ TEST(PagedAttentionOp, RefusesTensorsOfOtherShapesAndTypes) {
 
 TEST(PagedAttentionOp, FuzzedMetadataIsServedOrRefusedAndNeverFollowedOutOfBounds) {
     // Sanitizers see what would be read or written outside; here, every case ends.
-    const Input metadata[] = {Input::past_lens,       Input::subsequence_begins,
-                              Input::block_indices,   Input::block_indices_begins,
-                              Input::score_windows,   Input::rotated_block_indices,
+    const Input metadata[] = {Input::past_lens,      Input::subsequence_begins,
+                              Input::block_indices,  Input::block_indices_begins,
+                              Input::score_windows,  Input::rotated_block_indices,
                               Input::rotation_deltas};
-    const int32_t odd[] = {-2147483647 - 1, -1, 0, 1, 2, 3, 5, 6, 7, 8, 15, 16, 17, 31, 32, 2147483647};
+    const int32_t odd[] = {-2147483647 - 1, -1, 0, 1, 2, 3, 5, 6, 7, 8, 15, 16, 17, 31, 32,
+                           2147483647};
     std::mt19937 random(1);
     size_t served = 0, refused = 0;
-    Fixture fixtures[] = {Fixture(CacheFormat::f32), Fixture(CacheFormat::u8), Fixture(CacheFormat::u4),
-                          Fixture(CacheFormat::bf16)};
+    Fixture fixtures[] = {Fixture(CacheFormat::f32), Fixture(CacheFormat::u8),
+                          Fixture(CacheFormat::u4), Fixture(CacheFormat::bf16)};
     for (int i = 0; i < 100000; ++i) {
         Fixture fixture = fixtures[random() % 4];
         for (unsigned changes = 1 + random() % 3; changes > 0; --changes) {
@@ -181,7 +184,8 @@ TEST(PagedAttentionOp, FuzzedMetadataIsServedOrRefusedAndNeverFollowedOutOfBound
             if (kind == 1 && !values.empty()) values.pop_back();
             if (kind > 1 && !values.empty()) values[random() % values.size()] = odd[random() % 16];
             fixture.integers(input, values);
-            if (input == Input::rotation_deltas) fixture.inputs[input].set_shape({values.size(), 1});
+            if (input == Input::rotation_deltas)
+                fixture.inputs[input].set_shape({values.size(), 1});
         }
         try {
             fixture.evaluate();

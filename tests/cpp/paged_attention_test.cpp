@@ -22,8 +22,8 @@ std::vector<Isa> isas() {
     return all;
 }
 
-/// Largest error of an element, over the root mean square of the values, that arithmetic adds to
-/// what the cache holds.
+/// Largest error of an element that arithmetic adds to what the cache holds, for values of unit
+/// variance.
 double arithmetic_bound(CacheFormat format, Isa isa) {
     const bool integer = format == CacheFormat::u8 || format == CacheFormat::u4;
     return integer && isa == Isa::avx512 ? 1e-3 : 1e-5;
@@ -136,7 +136,9 @@ void make_lut(World& w, size_t rows) {
     w.lut.resize(rows * r);
     for (size_t e = 0; e < rows; ++e)
         for (size_t i = 0; i < r / 2; ++i) {
-            const double angle = static_cast<double>(e) * std::pow(1e4, -2.0 * static_cast<double>(i) / static_cast<double>(r));
+            const double angle =
+                static_cast<double>(e) *
+                std::pow(1e4, -2.0 * static_cast<double>(i) / static_cast<double>(r));
             w.lut[e * r + i] = static_cast<float>(std::cos(angle));
             w.lut[e * r + r / 2 + i] = static_cast<float>(std::sin(angle));
         }
@@ -210,7 +212,8 @@ struct Expected {
             if (window && position - j >= window) continue;
             double dot = 0;
             for (size_t i = 0; i < d; ++i) dot += q[i] * keys[j * d + i];
-            const double bias = w.slopes.empty() ? 0 : -double{w.slopes[h]} * static_cast<double>(position - j);
+            const double bias =
+                w.slopes.empty() ? 0 : -double{w.slopes[h]} * static_cast<double>(position - j);
             sum += p[j] = std::exp(dot * double{w.config.scale} + bias);
         }
         for (size_t j = 0; j <= position; ++j) {
@@ -233,8 +236,9 @@ double largest_difference(const std::vector<float>& a, const std::vector<double>
 std::string describe(const World& w, Isa isa) {
     const CacheLayout& l = w.config.layout;
     std::string text = std::string(isa_name(isa)) + " " + cache_format_name(l.format);
-    for (size_t n : {l.block_size, l.kv_heads, w.config.heads, l.key_size, l.value_size,
-                     w.config.sliding_window, w.config.rotary_dims, w.rotated.size(), w.delta_width})
+    for (size_t n :
+         {l.block_size, l.kv_heads, w.config.heads, l.key_size, l.value_size,
+          w.config.sliding_window, w.config.rotary_dims, w.rotated.size(), w.delta_width})
         text += " " + std::to_string(n);
     for (size_t s = 0; s < w.batch_size(); ++s)
         text += " " + std::to_string(w.past[s]) + "+" + std::to_string(w.fresh(s));
@@ -250,7 +254,9 @@ double check(World& w, Isa isa) {
     const double error = largest_difference(w.output, expected.output);
     EXPECT_LE(error, bound);
     if (!w.windows.empty()) {
-        EXPECT_LE(largest_difference(w.scores, expected.scores), bound);
+        // Sums over heads and queries, so relative to the largest of them.
+        const double mass = *std::max_element(expected.scores.begin(), expected.scores.end());
+        EXPECT_LE(largest_difference(w.scores, expected.scores), bound * std::max(1.0, mass));
     }
     return error;
 }
@@ -280,7 +286,8 @@ void rotate_at_random(World& w, std::mt19937& random) {
         w.rotated.push_back(static_cast<int32_t>(i));
         int32_t delta = 0;
         for (size_t t = 0; t < w.delta_width; ++t) {
-            if (t == 0 || pick(random, 0, 5) == 0) delta = static_cast<int32_t>(pick(random, 0, 99));
+            if (t == 0 || pick(random, 0, 5) == 0)
+                delta = static_cast<int32_t>(pick(random, 0, 99));
             w.deltas.push_back(delta);
         }
     }
@@ -293,7 +300,8 @@ World random_world(CacheFormat format, std::mt19937& random, size_t work) {
     double left = static_cast<double>(work) * 1e6;
     while (left > 0 && lengths.size() < 8) {
         const size_t context = pick(random, 0, 3) ? pick(random, 1, 100) : pick(random, 1, 700);
-        const size_t fresh = pick(random, 0, 1) ? 1 : pick(random, 1, std::min<size_t>(context, 70));
+        const size_t fresh =
+            pick(random, 0, 1) ? 1 : pick(random, 1, std::min<size_t>(context, 70));
         left -= static_cast<double>(context * fresh * config.heads *
                                     (config.layout.key_size + config.layout.value_size));
         lengths.push_back({context - fresh, fresh});
@@ -303,7 +311,8 @@ World random_world(CacheFormat format, std::mt19937& random, size_t work) {
     if (pick(random, 0, 2) == 0) w.sinks = normal(config.heads, random, 2);
     if (pick(random, 0, 3) == 0)
         for (size_t h = 0; h < config.heads; ++h)
-            w.slopes.push_back(std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(config.heads)));
+            w.slopes.push_back(
+                std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(config.heads)));
     if (pick(random, 0, 1))
         for (size_t s = 0; s < lengths.size(); ++s)
             w.windows.push_back(static_cast<int32_t>(pick(random, 0, 2) * pick(random, 0, 40)));
@@ -314,8 +323,8 @@ class PagedAttention : public testing::TestWithParam<CacheFormat> {};
 
 TEST_P(PagedAttention, EqualsTheDefinitionForRandomShapesAndBatches) {
     std::mt19937 random(7);
-    for (int i = 0; i < 24; ++i) {
-        World w = random_world(GetParam(), random, 12);
+    for (int i = 0; i < 20; ++i) {
+        World w = random_world(GetParam(), random, 8);
         for (Isa isa : isas()) {
             if (isa == Isa::scalar && i % 3) continue;
             check(w, isa);
@@ -362,7 +371,8 @@ TEST_P(PagedAttention, ReadsBackWhatWasWrittenWithinTheFormatsStep) {
             for (size_t h = 0; h < l.kv_heads; ++h) {
                 const auto block = static_cast<size_t>(w.block_indices[t / l.block_size]);
                 const size_t row = t * l.kv_heads + h;
-                read_key(l, &w.key_blocks[block * l.key_block_bytes()], t % l.block_size, h, x.data());
+                read_key(l, &w.key_blocks[block * l.key_block_bytes()], t % l.block_size, h,
+                         x.data());
                 compare(&w.key[row * l.key_size], l.key_size);
                 read_value(l, &w.value_blocks[block * l.value_block_bytes()], t % l.block_size, h,
                            x.data());
@@ -393,10 +403,10 @@ std::vector<float> turned(const World& w, const std::vector<float>& keys,
 // f32 cache written at p - e, in double.
 TEST_P(PagedAttention, RotatedCacheIsAsGoodAsOneWrittenAtTheLowerPositions) {
     std::mt19937 random(10);
-    for (int i = 0; i < 10; ++i) {
+    for (int i = 0; i < 8; ++i) {
         AttentionConfig config = random_config(GetParam(), random);
         config.sliding_window = 0;
-        const size_t tokens = 150, block = config.layout.block_size;
+        const size_t tokens = 90, block = config.layout.block_size;
         World w = make_world(config, {{0, tokens}}, random);
         make_lut(w, 2000);
         const std::vector<float> keys = w.key;
@@ -415,8 +425,10 @@ TEST_P(PagedAttention, RotatedCacheIsAsGoodAsOneWrittenAtTheLowerPositions) {
         World exact = w;
         exact.config.layout.format = CacheFormat::f32;
         exact.rotated.clear();
-        exact.key_blocks.resize((w.block_indices.size() + 1) * exact.config.layout.key_block_bytes());
-        exact.value_blocks.resize((w.block_indices.size() + 1) * exact.config.layout.value_block_bytes());
+        exact.key_blocks.resize((w.block_indices.size() + 1) *
+                                exact.config.layout.key_block_bytes());
+        exact.value_blocks.resize((w.block_indices.size() + 1) *
+                                  exact.config.layout.value_block_bytes());
         exact.key = turned(w, keys, low);
         write_keys_values(exact.config.layout, exact.view(), Isa::scalar);
         const Expected expected(exact);
@@ -516,11 +528,11 @@ TEST_P(PagedAttention, LongDecodeIsCutAlongTheKeys) {
     config.layout.kv_heads = 1;
     config.heads = 3;
     config.sliding_window = 0;
-    World w = make_world(config, {{6000, 1}, {2500, 3}}, random);
+    World w = make_world(config, {{4000, 1}, {1500, 3}}, random);
     w.sinks = normal(3, random);
     w.windows = {1, 2};
     for (Isa isa : isas()) check(w, isa);
-    w.config.sliding_window = 1500;
+    w.config.sliding_window = 900;
     for (Isa isa : isas()) check(w, isa);
 }
 

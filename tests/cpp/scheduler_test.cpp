@@ -30,7 +30,7 @@ SchedulerConfig config(size_t max_num_batched_tokens, size_t max_num_seqs = 256)
 void compute(const Batch& batch) {
     for (const BatchEntry& entry : batch.entries) {
         entry.sequence->num_cached += entry.num_tokens;
-        if (entry.wants_logits) entry.sequence->tokens.push_back(1000);
+        if (entry.samples) entry.sequence->tokens.push_back(1000);
     }
 }
 
@@ -38,12 +38,11 @@ TEST(Scheduler, SplitsAPromptByTheTokenBudget) {
     Scheduler scheduler(config(8), 100, block_size);
     Sequence sequence = make_sequence(19);
     scheduler.add(sequence);
-    for (const auto& [tokens, wants_logits] :
-         {std::pair(8, false), {8, false}, {3, true}, {1, true}}) {
+    for (const auto& [tokens, samples] : {std::pair(8, false), {8, false}, {3, true}, {1, true}}) {
         const Batch& batch = scheduler.schedule();
         ASSERT_EQ(batch.entries.size(), 1u);
         EXPECT_EQ(batch.entries[0].num_tokens, size_t(tokens));
-        EXPECT_EQ(batch.entries[0].wants_logits, wants_logits);
+        EXPECT_EQ(batch.entries[0].samples, samples);
         compute(batch);
     }
 }
@@ -104,7 +103,7 @@ TEST(Scheduler, PreemptsTheYoungestWhenADecodeNeedsABlock) {
     const Batch& resumed = scheduler.schedule();
     ASSERT_EQ(resumed.entries.size(), 1u);
     EXPECT_EQ(resumed.entries[0].num_tokens, 8u);  // its prompt and the token it had generated
-    EXPECT_TRUE(resumed.entries[0].wants_logits);
+    EXPECT_TRUE(resumed.entries[0].samples);
 }
 
 TEST(Scheduler, BreaksADeadlockOfHalfComputedPrompts) {
@@ -195,7 +194,7 @@ TEST(Scheduler, KeepsEveryCachedTokenThroughRandomWork) {
             cache.step(batch);
             for (const BatchEntry& entry : batch.entries) {
                 entry.sequence->num_cached += entry.num_tokens;
-                if (entry.wants_logits) entry.sequence->tokens.push_back(int64_t(random()));
+                if (entry.samples) entry.sequence->tokens.push_back(int64_t(random()));
             }
             for (auto& sequence : sequences) ASSERT_TRUE(cache.holds(*sequence)) << "seed " << seed;
 

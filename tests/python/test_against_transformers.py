@@ -101,16 +101,18 @@ def test_log_probabilities_equal_those_of_transformers(
     prompts: dict[str, list[int]],
     reference: torch.nn.Module,
 ) -> None:
-    """What the sampler reports of the last position: log-softmax, so all logits take part."""
-    for name in ("question", "long", "one token"):
+    """Of every token of a prompt and of the one generated: log-softmax, so all logits take part."""
+    for name in ("question", "long", "emoji"):
         ids = prompts[name]
-        handle = batching.add_request(0, ids, greedy(1, logprobs=1))
+        handle = batching.add_request(0, ids, greedy(1, logprobs=1, echo=True))
         while batching.has_non_finished_requests():
             batching.step()
         output = handle.read_all()[0]
         with torch.no_grad():
-            logits = reference(torch.tensor([ids])).logits[0, -1].double()
-        log_probs = torch.log_softmax(logits, 0).numpy()
+            logits = reference(torch.tensor([ids])).logits[0].double()
+        log_probs = torch.log_softmax(logits, 1).numpy()
+        expected = log_probs[np.arange(len(ids) - 1), ids[1:]]
+        np.testing.assert_allclose(output.prompt_log_probs, expected, atol=1e-3)
         np.testing.assert_allclose(
-            output.generated_log_probs[0], log_probs[output.generated_ids[0]], atol=1e-3
+            output.generated_log_probs[0], log_probs[-1, output.generated_ids[0]], atol=1e-3
         )

@@ -24,6 +24,9 @@ void bind_generation_handle(py::module_& module) {
     py::class_<O>(module, "GenerationOutput", "Tokens of one sequence.")
         .def_readwrite("generated_ids", &O::generated_ids)
         .def_readwrite("generated_log_probs", &O::generated_log_probs)
+        .def_readwrite(
+            "prompt_log_probs", &O::prompt_log_probs,
+            "Of the prompt's tokens from the second on, if echo and logprobs were asked.")
         .def_readwrite("score", &O::score)
         .def_readwrite("finish_reason", &O::finish_reason);
 

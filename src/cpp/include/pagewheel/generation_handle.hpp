@@ -24,9 +24,11 @@ enum class GenerationFinishReason { NONE = 0, STOP = 1, LENGTH = 2 };
 
 struct GenerationOutput {
     std::vector<int64_t> generated_ids;
-    std::vector<float>
-        generated_log_probs;  ///< as long as generated_ids; 0 unless logprobs was asked
-    float score = 0.0f;       ///< sum of log-probabilities; 0 unless logprobs was asked
+    /// As long as generated_ids; 0 unless logprobs was asked.
+    std::vector<float> generated_log_probs;
+    /// Of the prompt from its second token on, in the first sequence; needs echo and logprobs.
+    std::vector<float> prompt_log_probs;
+    float score = 0.0f;  ///< sum of log-probabilities; 0 unless logprobs was asked
     GenerationFinishReason finish_reason = GenerationFinishReason::NONE;
 };
 /// By index of the sequence within its request, 0 .. num_return_sequences - 1.

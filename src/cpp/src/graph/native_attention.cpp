@@ -56,8 +56,8 @@ std::shared_ptr<Constant> constant_at(const ov::Node& node, size_t input) {
 std::vector<float> per_head(const ov::Node& node, size_t input, size_t heads) {
     const auto values = constant_at(node, input)->cast_vector<float>();
     if (!values.empty() && values.size() != heads)
-        throw NotServed(concat("its input ", input, " has ", values.size(), " values for ", heads,
-                               " heads"));
+        throw NotServed(
+            concat("its input ", input, " has ", values.size(), " values for ", heads, " heads"));
     return values;
 }
 
@@ -145,7 +145,8 @@ public:
         };
         using Input = PagedAttention::Input;
         ov::OutputVector inputs(Input::num_inputs);
-        for (size_t i : {Input::query, Input::key, Input::value}) inputs[i] = as_f32(node->input_value(i));
+        for (size_t i : {Input::query, Input::key, Input::value})
+            inputs[i] = as_f32(node->input_value(i));
         // A layer that shares another's cache finds its parameters there already.
         inputs[Input::key_blocks] =
             parameter(key_name, ov::element::u8, cache(layout.key_block_bytes()));
@@ -153,13 +154,15 @@ public:
             parameter(value_name, ov::element::u8, cache(layout.value_block_bytes()));
         for (size_t i = Input::past_lens; i <= Input::block_indices_begins; ++i)
             inputs[i] = node->input_value(i);
-        inputs[Input::score_windows] = parameter("score_aggregation_window", ov::element::i32, {-1});
+        inputs[Input::score_windows] =
+            parameter("score_aggregation_window", ov::element::i32, {-1});
         inputs[Input::scores] =
             parameter("scores" + key_name.substr(key_name.find('.')), ov::element::f32, {-1});
         inputs[Input::rotated_block_indices] =
             parameter("rotated_block_indices", ov::element::i32, {-1});
         inputs[Input::rotation_deltas] = parameter("rotation_deltas", ov::element::i32, {-1, -1});
-        inputs[Input::rotation_trig_lut] = parameter("rotation_trig_lut", ov::element::f32, {-1, -1});
+        inputs[Input::rotation_trig_lut] =
+            parameter("rotation_trig_lut", ov::element::f32, {-1, -1});
         const auto native = std::make_shared<PagedAttention>(inputs, attributes);
         native->set_friendly_name(node->get_friendly_name());
         // The stock op has more outputs; they are unused without its score results.
@@ -170,7 +173,8 @@ public:
     void finish() {
         const auto parameters = m_model->get_parameters();
         for (const auto& parameter : parameters)
-            if (parameter->output(0).get_target_inputs().empty()) m_model->remove_parameter(parameter);
+            if (parameter->output(0).get_target_inputs().empty())
+                m_model->remove_parameter(parameter);
         m_model->validate_nodes_and_infer_types();
     }
 
@@ -208,7 +212,8 @@ NativeAttentionReport use_native_attention(const std::shared_ptr<ov::Model>& mod
             rewriter.replace(node);
             ++report.num_replaced;
         } catch (const NotServed& reason) {
-            report.left.push_back(node->get_friendly_name() + " stays with the plugin: " + reason.what());
+            report.left.push_back(node->get_friendly_name() +
+                                  " stays with the plugin: " + reason.what());
         }
     }
     if (report.num_replaced > 0) rewriter.finish();

@@ -28,11 +28,11 @@ struct NativeAttentionReport {
 
 /// Replaces each PagedAttentionExtension of a model after apply_paged_attention() by
 /// pagewheel::PagedAttention over u8 cache inputs of the same names, and adds that op's inputs:
-/// score_aggregation_window, scores.N, rotated_block_indices, rotation_deltas and rotation_trig_lut. A
-/// node it cannot serve stays.
+/// score_aggregation_window, scores.N, rotated_block_indices, rotation_deltas and
+/// rotation_trig_lut. A node it cannot serve stays.
 ///
-/// The stock pass finds sliding windows by matching masks and can miss them: where the config's window
-/// differs from the node's, the config's is used.
+/// The stock pass finds sliding windows by matching masks and can miss them: where the config's
+/// window differs from the node's, the config's is used.
 NativeAttentionReport use_native_attention(const std::shared_ptr<ov::Model>& model,
                                            const NativeAttentionOptions& options);
 

@@ -19,7 +19,8 @@ float float_of_bits(uint32_t bits) {
 }
 
 float float_of_half(uint32_t half) {
-    const uint32_t sign = (half & 0x8000u) << 16, exponent = (half >> 10) & 31, digits = half & 1023;
+    const uint32_t sign = (half & 0x8000u) << 16, exponent = (half >> 10) & 31,
+                   digits = half & 1023;
     if (exponent == 31) return float_of_bits(sign | 0x7f800000u | digits << 13);
     if (exponent) return float_of_bits(sign | (exponent + 112) << 23 | digits << 13);
     const float magnitude = std::ldexp(static_cast<float>(digits), -24);
@@ -46,7 +47,9 @@ uint32_t word_at(const uint8_t* p, size_t i) {
     return word;
 }
 
-float float_at(const uint8_t* p, size_t i) { return float_of_bits(word_at(p, i)); }
+float float_at(const uint8_t* p, size_t i) {
+    return float_of_bits(word_at(p, i));
+}
 
 /// (code - zero point) * scale for the token and group; scales: f32 [groups][block_size], then the
 /// zero points.
@@ -113,7 +116,8 @@ void read_key(const CacheLayout& layout, const uint8_t* key_block, size_t token,
               float* out) {
     const uint8_t* words = key_block + kv_head * layout.key_head_bytes();
     const uint8_t* scales = words + 4 * layout.key_words() * layout.block_size;
-    const size_t bits = layout.bits(), per_word = 32 / bits, groups = layout.groups(layout.key_size);
+    const size_t bits = layout.bits(), per_word = 32 / bits,
+                 groups = layout.groups(layout.key_size);
     const uint32_t mask = bits == 32 ? ~0u : (1u << bits) - 1;
     for (size_t d = 0; d < layout.key_size; ++d) {
         const size_t in_word = d % per_word;
@@ -121,7 +125,8 @@ void read_key(const CacheLayout& layout, const uint8_t* key_block, size_t token,
         const uint32_t word = word_at(words, d / per_word * layout.block_size + token);
         out[d] = float_of_code(layout.format, (word >> shift) & mask);
         if (groups > 0)
-            out[d] = dequantized(layout, scales, groups, bits == 4 ? d / u4_group : 0, token, out[d]);
+            out[d] =
+                dequantized(layout, scales, groups, bits == 4 ? d / u4_group : 0, token, out[d]);
     }
 }
 
@@ -144,7 +149,8 @@ void read_value(const CacheLayout& layout, const uint8_t* value_block, size_t to
         const uint32_t word = word_at(words, token / per_word * layout.value_row_words() + column);
         out[d] = float_of_code(layout.format, (word >> shift) & mask);
         if (groups > 0)
-            out[d] = dequantized(layout, scales, groups, bits == 4 ? d / u4_group : 0, token, out[d]);
+            out[d] =
+                dequantized(layout, scales, groups, bits == 4 ? d / u4_group : 0, token, out[d]);
     }
 }
 

@@ -49,9 +49,7 @@ struct CacheLayout {
     size_t key_block_bytes() const { return kv_heads * key_head_bytes(); }
     size_t value_block_bytes() const { return kv_heads * value_head_bytes(); }
 
-    size_t key_head_bytes() const {
-        return 4 * block_size * (key_words() + 2 * groups(key_size));
-    }
+    size_t key_head_bytes() const { return 4 * block_size * (key_words() + 2 * groups(key_size)); }
     size_t value_head_bytes() const {
         return 4 * (value_rows() * value_row_words() + 2 * groups(value_size) * block_size);
     }

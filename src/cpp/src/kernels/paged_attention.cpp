@@ -43,9 +43,9 @@ struct PlannedTile {
 struct Plan {
     std::vector<PlannedTile> tiles;
     std::vector<AttentionTile> parts;
-    std::vector<size_t> part_tile;    // of a part, its tile
-    std::vector<size_t> part_floats;  // where a part's result starts; only of tiles with several
-    std::vector<size_t> score_begins;       // [B]: first score of a sequence
+    std::vector<size_t> part_tile;     // of a part, its tile
+    std::vector<size_t> part_floats;   // where a part's result starts; only of tiles with several
+    std::vector<size_t> score_begins;  // [B]: first score of a sequence
     std::vector<size_t> statistics_begins;  // [B]: its first row in statistics
     std::vector<AttentionTile> score_tiles;
     std::vector<RowStatistics> statistics;  // [kv_heads, window, ratio] per sequence with scores
@@ -68,7 +68,8 @@ public:
         if (plan_.parts.size() > plan_.tiles.size())
             tbb::parallel_for(size_t{0}, plan_.tiles.size(), [this](size_t i) { merge_parts(i); });
         if (!plan_.score_tiles.empty())
-            tbb::parallel_for(size_t{0}, plan_.score_tiles.size(), [this](size_t i) { run_scores(i); });
+            tbb::parallel_for(size_t{0}, plan_.score_tiles.size(),
+                              [this](size_t i) { run_scores(i); });
     }
 
 private:
@@ -88,7 +89,11 @@ private:
     AttentionTile tile_of(size_t s, size_t kv_head, size_t token_begin, size_t token_end) const {
         const size_t first = position(s, token_begin), window = config_.sliding_window;
         const size_t lowest = window && first + 1 > window ? first + 1 - window : 0;
-        return {s, kv_head, token_begin, token_end, lowest / layout_.block_size,
+        return {s,
+                kv_head,
+                token_begin,
+                token_end,
+                lowest / layout_.block_size,
                 position(s, token_end - 1) / layout_.block_size + 1};
     }
 
@@ -181,10 +186,12 @@ private:
         const PlannedTile& planned = plan_.tiles[plan_.part_tile[i]];
         const size_t rows = planned.tile.rows(ratio_);
         const bool whole = planned.part_end - planned.part_begin == 1;
-        float* scratch = arena.floats(padded(result_floats(rows)) + variant_.scratch_floats(config_, rows));
+        float* scratch =
+            arena.floats(padded(result_floats(rows)) + variant_.scratch_floats(config_, rows));
         const TileResult result =
             result_at(whole ? scratch : plan_.partials.floats(0) + plan_.part_floats[i], rows);
-        variant_.attend(config_, batch_, plan_.parts[i], result, scratch + padded(result_floats(rows)));
+        variant_.attend(config_, batch_, plan_.parts[i], result,
+                        scratch + padded(result_floats(rows)));
         if (whole) finish(planned.tile, result);
     }
 
@@ -257,11 +264,10 @@ private:
                 tile.block_end = std::min(keys.block_end, tile.block_end);
                 if (tile.block_begin >= tile.block_end) continue;
                 float* scratch = arena.floats(variant_.scratch_floats(config_, tile.rows(ratio_)));
-                variant_.score(config_, batch_, tile,
-                               statistics(s, h) + (t - keys.token_begin) * ratio_,
-                               batch_.scores + plan_.score_begins[s] +
-                                   tile.block_begin * layout_.block_size,
-                               scratch);
+                variant_.score(
+                    config_, batch_, tile, statistics(s, h) + (t - keys.token_begin) * ratio_,
+                    batch_.scores + plan_.score_begins[s] + tile.block_begin * layout_.block_size,
+                    scratch);
             }
     }
 

@@ -45,13 +45,15 @@ struct AttentionBatch {
     // The key of a block (delta_width 1) or token (delta_width block_size) with delta e is read as
     // if it had been written e rows lower: LUT row e holds the cosines and sines of e's angles.
     size_t num_rotated = 0;
-    const int32_t* rotated_block_indices = nullptr;  // [num_rotated] places in block_indices, rising
+    const int32_t* rotated_block_indices =
+        nullptr;  // [num_rotated] places in block_indices, rising
     size_t delta_width = 1;
-    const int32_t* rotation_deltas = nullptr;   // [num_rotated, delta_width], rows of the LUT
-    const float* rotation_trig_lut = nullptr;   // [rows, rotary_dims]: cos [r / 2], then sin [r / 2]
+    const int32_t* rotation_deltas = nullptr;  // [num_rotated, delta_width], rows of the LUT
+    const float* rotation_trig_lut = nullptr;  // [rows, rotary_dims]: cos [r / 2], then sin [r / 2]
 
-    const float* sinks = nullptr;         // [heads] or null: one more logit in the denominator
-    const float* alibi_slopes = nullptr;  // [heads] or null: logit += slope * (key - query position)
+    const float* sinks = nullptr;  // [heads] or null: one more logit in the denominator
+    const float* alibi_slopes =
+        nullptr;  // [heads] or null: logit += slope * (key - query position)
 
     // Attention probability per key, summed over heads and the last score_windows[s] new tokens of
     // the sequence; contexts concatenated. Zeros, at no cost, for a sequence with window 0.

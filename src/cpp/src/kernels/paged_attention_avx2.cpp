@@ -32,9 +32,7 @@ struct Avx2 {
         return _mm256_cmpgt_epi32(_mm256_set1_epi32(n < 8 ? static_cast<int>(n) : 8),
                                   _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     }
-    static Mask mask(size_t low, size_t high) {
-        return _mm256_andnot_si256(mask(low), mask(high));
-    }
+    static Mask mask(size_t low, size_t high) { return _mm256_andnot_si256(mask(low), mask(high)); }
     static F select(Mask m, F a, F b) { return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(m)); }
     static F zero_below(F x, F limit, F y) {
         return _mm256_and_ps(_mm256_cmp_ps(x, limit, _CMP_NLT_UQ), y);
@@ -58,9 +56,13 @@ struct Avx2 {
     static float first(F x) { return _mm256_cvtss_f32(x); }
 
     template <int N>
-    static I shift_right(I x) { return _mm256_srli_epi32(x, N); }
+    static I shift_right(I x) {
+        return _mm256_srli_epi32(x, N);
+    }
     template <int N>
-    static I shift_left(I x) { return _mm256_slli_epi32(x, N); }
+    static I shift_left(I x) {
+        return _mm256_slli_epi32(x, N);
+    }
     static I keep(I x, uint32_t bits) {
         return _mm256_and_si256(x, _mm256_set1_epi32(static_cast<int>(bits)));
     }

@@ -15,9 +15,7 @@ struct Avx512 {
 
     static F zero() { return _mm512_setzero_ps(); }
     static F set(float x) { return _mm512_set1_ps(x); }
-    static F iota() {
-        return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    }
+    static F iota() { return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
     static F load(const float* p) { return _mm512_loadu_ps(p); }
     static F load(const float* p, Mask m) { return _mm512_maskz_loadu_ps(m, p); }
     static void store(float* p, F x) { _mm512_storeu_ps(p, x); }
@@ -27,9 +25,7 @@ struct Avx512 {
 
     /// Lanes [0, n), lanes [low, high).
     static Mask mask(size_t n) { return n < 16 ? static_cast<Mask>((1u << n) - 1) : Mask(0xffff); }
-    static Mask mask(size_t low, size_t high) {
-        return static_cast<Mask>(mask(high) & ~mask(low));
-    }
+    static Mask mask(size_t low, size_t high) { return static_cast<Mask>(mask(high) & ~mask(low)); }
     static F select(Mask m, F a, F b) { return _mm512_mask_blend_ps(m, b, a); }
     static F zero_below(F x, F limit, F y) {
         return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), y);
@@ -48,9 +44,13 @@ struct Avx512 {
     static float first(F x) { return _mm512_cvtss_f32(x); }
 
     template <int N>
-    static I shift_right(I x) { return _mm512_srli_epi32(x, N); }
+    static I shift_right(I x) {
+        return _mm512_srli_epi32(x, N);
+    }
     template <int N>
-    static I shift_left(I x) { return _mm512_slli_epi32(x, N); }
+    static I shift_left(I x) {
+        return _mm512_slli_epi32(x, N);
+    }
     static I keep(I x, uint32_t bits) {
         return _mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(bits)));
     }
@@ -59,7 +59,9 @@ struct Avx512 {
     static F half_to_float(I x) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)); }
 
     template <size_t R, size_t Nibbles>
-    static constexpr size_t value_vectors = Nibbles == 2 ? 1 : R <= 3 ? 4 : 2;
+    static constexpr size_t value_vectors = Nibbles == 2 ? 1
+                                            : R <= 3     ? 4
+                                                         : 2;
 
     template <class Body>
     static void for_rows(size_t rows, const Body& body) {
@@ -126,6 +128,12 @@ __m512i broadcast4(const int8_t* p) {
     return _mm512_set1_epi32(word);
 }
 
+/// sum += products of four unsigned and four signed bytes per lane. As assembly because GCC 12
+/// copies the accumulator of the intrinsic around: half the speed.
+[[gnu::always_inline]] inline void add_products(__m512i& sum, __m512i codes, __m512i signed_bytes) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(codes), "v"(signed_bytes));
+}
+
 /// Queries and weights as 15-bit integers in two signed bytes, value = unit (128 high + low), times
 /// the cache's codes: two VNNI instructions where float arithmetic takes four and the conversions.
 /// Zero points multiply the rounded operand's sum, so rounding meets x - zero point only.
@@ -137,8 +145,7 @@ struct IntegerArithmetic {
 
     /// 16 integers in [-steps, steps] as two bytes each.
     static void split(__m512i integers, int8_t* high, int8_t* low) {
-        const __m512i h =
-            _mm512_srai_epi32(_mm512_add_epi32(integers, _mm512_set1_epi32(64)), 7);
+        const __m512i h = _mm512_srai_epi32(_mm512_add_epi32(integers, _mm512_set1_epi32(64)), 7);
         const __m512i l = _mm512_sub_epi32(integers, _mm512_slli_epi32(h, 7));
         _mm_storeu_si128(reinterpret_cast<__m128i*>(high), _mm512_cvtepi32_epi8(h));
         _mm_storeu_si128(reinterpret_cast<__m128i*>(low), _mm512_cvtepi32_epi8(l));
@@ -155,7 +162,8 @@ struct IntegerArithmetic {
                 __m512i sum = _mm512_setzero_si512();
                 for (size_t d = g * group; d < (g + 1) * group && d < stride; d += 16) {
                     const size_t at = r * stride + d;
-                    const __m512i x = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(q.floats + at), inverse));
+                    const __m512i x =
+                        _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(q.floats + at), inverse));
                     split(x, q.high + at, q.low + at);
                     sum = _mm512_add_epi32(sum, x);
                 }
@@ -170,29 +178,34 @@ struct IntegerArithmetic {
     }
 
     template <size_t R, size_t N>
-    static void dot(const uint32_t* words, size_t block_size, size_t begin, size_t end,
-                    const PreparedQueries& q, size_t row, size_t stride, Vec (&out)[R][N]) {
+    [[gnu::always_inline]] static void dot(const uint32_t* words, size_t block_size, size_t begin,
+                                           size_t end, const PreparedQueries& q, size_t row,
+                                           size_t stride, Vec (&out)[R][N]) {
         __m512i high[R][N], low[R][N];
-        for (size_t r = 0; r < R; ++r)
-            for (size_t n = 0; n < N; ++n) high[r][n] = low[r][n] = _mm512_setzero_si512();
+        unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE {
+            high[i / N][i % N] = low[i / N][i % N] = _mm512_setzero_si512();
+        });
         const int8_t *query_high = q.high + row * stride, *query_low = q.low + row * stride;
         for (size_t w = begin; w < end; ++w)
-            for (size_t nibble = 0; nibble < T::nibbles; ++nibble) {
+            unrolled<T::nibbles>([&](auto nibble) PAGEWHEEL_INLINE {
                 __m512i codes[N];
-                for (size_t n = 0; n < N; ++n)
-                    codes[n] = codes_of(_mm512_loadu_si512(words + w * block_size + n * 16), nibble);
+                unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
+                    codes[n] =
+                        codes_of(_mm512_loadu_si512(words + w * block_size + n * 16), nibble);
+                });
                 const size_t d = w * T::dims_per_word + 4 * nibble;
-                for (size_t r = 0; r < R; ++r) {
+                unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
                     const __m512i h = broadcast4(query_high + r * stride + d);
                     const __m512i l = broadcast4(query_low + r * stride + d);
-                    for (size_t n = 0; n < N; ++n) {
-                        high[r][n] = _mm512_dpbusd_epi32(high[r][n], codes[n], h);
-                        low[r][n] = _mm512_dpbusd_epi32(low[r][n], codes[n], l);
-                    }
-                }
-            }
-        for (size_t r = 0; r < R; ++r)
-            for (size_t n = 0; n < N; ++n) out[r][n] = joined(high[r][n], low[r][n]);
+                    unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
+                        add_products(high[r][n], codes[n], h);
+                        add_products(low[r][n], codes[n], l);
+                    });
+                });
+            });
+        unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE {
+            out[i / N][i % N] = joined(high[i / N][i % N], low[i / N][i % N]);
+        });
     }
 
     static __m512i codes_of(__m512i word, size_t nibble) {
@@ -216,8 +229,8 @@ struct IntegerArithmetic {
             const __m512 inverse = _mm512_set1_ps(1 / p.unit[r]);
             __m512 zero = _mm512_setzero_ps();
             for (size_t t = 0; t < n; t += 16) {
-                const __m512i x = _mm512_cvtps_epi32(
-                    _mm512_mul_ps(_mm512_loadu_ps(p.floats + row + t), inverse));
+                const __m512i x =
+                    _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(p.floats + row + t), inverse));
                 split(x, p.high + row + t, p.low + row + t);
                 zero = _mm512_fmadd_ps(_mm512_cvtepi32_ps(x), _mm512_loadu_ps(zeros + t), zero);
             }
@@ -228,44 +241,48 @@ struct IntegerArithmetic {
     template <size_t R, size_t N>
     struct Sums {
         __m512i high[R][N][T::nibbles], low[R][N][T::nibbles];
-        Sums() {
-            for (size_t r = 0; r < R; ++r)
-                for (size_t n = 0; n < N; ++n)
-                    for (size_t i = 0; i < T::nibbles; ++i)
-                        high[r][n][i] = low[r][n][i] = _mm512_setzero_si512();
+        [[gnu::always_inline]] Sums() {
+            unrolled<R * N * T::nibbles>([&](auto i) PAGEWHEEL_INLINE {
+                constexpr size_t r = i / T::nibbles / N, n = i / T::nibbles % N;
+                high[r][n][i % T::nibbles] = low[r][n][i % T::nibbles] = _mm512_setzero_si512();
+            });
         }
-        Vec get(size_t r, size_t n, size_t i) const { return joined(high[r][n][i], low[r][n][i]); }
+        [[gnu::always_inline]] Vec get(size_t r, size_t n, size_t i) const {
+            return joined(high[r][n][i], low[r][n][i]);
+        }
     };
 
     template <size_t R, size_t N>
-    static void accumulate(const uint32_t* words, size_t row_words, size_t tokens,
-                           const __mmask16 (&mask)[N], const PreparedWeights& p, const float*,
-                           size_t row, size_t span, size_t first, Sums<R, N>& sums) {
-        const int8_t *weights_high = p.high + row * span + first, *weights_low = p.low + row * span + first;
-        Sums<R, N> s = sums;
+    [[gnu::always_inline]] static void accumulate(const uint32_t* words, size_t row_words,
+                                                  size_t tokens, const __mmask16 (&mask)[N],
+                                                  const PreparedWeights& p, const float*,
+                                                  size_t row, size_t span, size_t first,
+                                                  Sums<R, N>& sums) {
+        const int8_t *weights_high = p.high + row * span + first,
+                     *weights_low = p.low + row * span + first;
         for (size_t t = 0; t < tokens; t += 4, words += row_words)
-            for (size_t i = 0; i < T::nibbles; ++i) {
+            unrolled<T::nibbles>([&](auto i) PAGEWHEEL_INLINE {
                 __m512i codes[N];
-                for (size_t n = 0; n < N; ++n)
+                unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
                     codes[n] = codes_of(Avx512::load_words(words + n * 16, mask[n]), i);
-                for (size_t r = 0; r < R; ++r) {
+                });
+                unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
                     const __m512i h = broadcast4(weights_high + r * span + t);
                     const __m512i l = broadcast4(weights_low + r * span + t);
-                    for (size_t n = 0; n < N; ++n) {
-                        s.high[r][n][i] = _mm512_dpbusd_epi32(s.high[r][n][i], codes[n], h);
-                        s.low[r][n][i] = _mm512_dpbusd_epi32(s.low[r][n][i], codes[n], l);
-                    }
-                }
-            }
-        sums = s;
+                    unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
+                        add_products(sums.high[r][n][i], codes[n], h);
+                        add_products(sums.low[r][n][i], codes[n], l);
+                    });
+                });
+            });
     }
 };
 
 template <CacheFormat Format>
-using Kernel = TileKernel<
-    Avx512, Format,
-    std::conditional_t<Format == CacheFormat::u8 || Format == CacheFormat::u4,
-                       IntegerArithmetic<Format>, FloatArithmetic<Avx512, Format>>>;
+using Kernel =
+    TileKernel<Avx512, Format,
+               std::conditional_t<Format == CacheFormat::u8 || Format == CacheFormat::u4,
+                                  IntegerArithmetic<Format>, FloatArithmetic<Avx512, Format>>>;
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 // Attention over one tile, written once for every vector ISA and cache format. Include only from
-// *_avx2.cpp and *_avx512.cpp: everything is a template over the ISA (see paged_attention_write.hpp).
+// *_avx2.cpp and *_avx512.cpp: everything is a template over the ISA (see
+// paged_attention_write.hpp).
 #pragma once
 
 #include <type_traits>
@@ -12,28 +13,39 @@ namespace pagewheel::kernels {
 
 /// Queries as the arithmetic of the keys wants them.
 struct PreparedQueries {
-    float* floats;   // [rows, padded(key_size)], times config.scale, zeros past the head size
-    float* sums;     // [rows, groups]: sum over a group's dimensions, in units of `unit`
-    float* unit;     // [rows]: value of 1 in the integers; 1 for float arithmetic
-    int8_t* high;    // [rows, padded(key_size)]: query / unit = 128 high + low
-    int8_t* low;     // [rows, padded(key_size)]
-    uint16_t* bf16;  // [rows, padded(key_size)]
+    float* floats;  // [rows, padded(key_size)], times config.scale, zeros past the head size
+    float* sums;    // [rows, groups]: sum over a group's dimensions, in units of `unit`
+    float* unit;    // [rows]: value of 1 in the integers; 1 for float arithmetic
+    int8_t* high;   // [rows, padded(key_size)]: query / unit = 128 high + low
+    int8_t* low;    // [rows, padded(key_size)]
 };
 
 /// Probabilities as the arithmetic of the values wants them.
 struct PreparedWeights {
-    float* floats;   // [rows, span]: p, times the value's scale in u8 and u4
-    float* zeros;    // [rows]: sum of weight * zero point, in units of `unit`
-    float* unit;     // [rows]
-    int8_t* high;    // [rows, span]
-    int8_t* low;     // [rows, span]
-    uint16_t* bf16;  // [rows, span]
+    float* floats;  // [rows, span]: p, times the value's scale in u8 and u4
+    float* zeros;   // [rows]: sum of weight * zero point, in units of `unit`
+    float* unit;    // [rows]
+    int8_t* high;   // [rows, span]
+    int8_t* low;    // [rows, span]
 };
+
+/// Calls body(std::integral_constant<size_t, i>()) for i in [0, N). Accumulators are indexed with
+/// it because GCC 12 leaves an array in memory that a loop indexes, unrolled or not.
+template <class Body, size_t... I>
+[[gnu::always_inline]] inline void unroll_indices(std::index_sequence<I...>, const Body& body) {
+    (body(std::integral_constant<size_t, I>()), ...);
+}
+template <size_t N, class Body>
+[[gnu::always_inline]] inline void unrolled(const Body& body) {
+    unroll_indices(std::make_index_sequence<N>(), body);
+}
+
+#define PAGEWHEEL_INLINE __attribute__((always_inline))
 
 template <class V, CacheFormat F>
 struct FormatTraits {
     static constexpr bool quantized = F == CacheFormat::u8 || F == CacheFormat::u4;
-    static constexpr size_t bits = F == CacheFormat::f32   ? 32
+    static constexpr size_t bits = F == CacheFormat::f32  ? 32
                                    : F == CacheFormat::u8 ? 8
                                    : F == CacheFormat::u4 ? 4
                                                           : 16;
@@ -50,7 +62,8 @@ struct FloatArithmetic {
 
     template <size_t G>
     static Vec unpack(typename V::I word) {
-        if constexpr (Format == CacheFormat::f32) return V::as_float(word);
+        if constexpr (Format == CacheFormat::f32)
+            return V::as_float(word);
         else if constexpr (Format == CacheFormat::bf16)
             return V::as_float(G ? V::keep(word, 0xffff0000u) : V::template shift_left<16>(word));
         else if constexpr (Format == CacheFormat::f16)
@@ -67,9 +80,8 @@ struct FloatArithmetic {
             q.unit[r] = 1;
             for (size_t g = 0; g < groups; ++g) {
                 const size_t begin = g * u4_group;
-                const size_t end = Format == CacheFormat::u4 && begin + u4_group < size
-                                       ? begin + u4_group
-                                       : size;
+                const size_t end =
+                    Format == CacheFormat::u4 && begin + u4_group < size ? begin + u4_group : size;
                 Vec sum = V::zero();
                 size_t d = begin;
                 for (; d < end; d += V::lanes)
@@ -79,23 +91,27 @@ struct FloatArithmetic {
         }
     }
 
-    /// out[r][t] = query r . key t over words [begin, end); words [.., block_size] at the first lane.
+    /// out[r][t] = query r . key t over words [begin, end); words [.., block_size] at the first
+    /// lane.
     template <size_t R, size_t N>
-    static void dot(const uint32_t* words, size_t block_size, size_t begin, size_t end,
-                    const PreparedQueries& q, size_t row, size_t stride, Vec (&out)[R][N]) {
-        for (size_t r = 0; r < R; ++r)
-            for (size_t n = 0; n < N; ++n) out[r][n] = V::zero();
+    [[gnu::always_inline]] static void dot(const uint32_t* words, size_t block_size, size_t begin,
+                                           size_t end, const PreparedQueries& q, size_t row,
+                                           size_t stride, Vec (&out)[R][N]) {
+        unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE { out[i / N][i % N] = V::zero(); });
         const float* query = q.floats + row * stride;
         for (size_t w = begin; w < end; ++w) {
             typename V::I word[N];
-            for (size_t n = 0; n < N; ++n) word[n] = V::load_words(words + w * block_size + n * V::lanes);
-            each(std::make_index_sequence<T::dims_per_word>(), [&](auto g) {
-                for (size_t n = 0; n < N; ++n) {
-                    const Vec key = unpack<g>(word[n]);
-                    for (size_t r = 0; r < R; ++r)
-                        out[r][n] = V::fma(
-                            key, V::set(query[r * stride + w * T::dims_per_word + g]), out[r][n]);
-                }
+            unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
+                word[n] = V::load_words(words + w * block_size + n * V::lanes);
+            });
+            unrolled<T::dims_per_word>([&](auto g) PAGEWHEEL_INLINE {
+                Vec key[N];
+                unrolled<N>([&](auto n) PAGEWHEEL_INLINE { key[n] = unpack<g>(word[n]); });
+                unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
+                    const Vec x = V::set(query[r * stride + w * T::dims_per_word + g]);
+                    unrolled<N>([&](auto n)
+                                    PAGEWHEEL_INLINE { out[r][n] = V::fma(key[n], x, out[r][n]); });
+                });
             });
         }
     }
@@ -107,7 +123,8 @@ struct FloatArithmetic {
             for (size_t r = 0; r < rows; ++r) {
                 Vec zero = V::zero();
                 for (size_t t = 0; t < n; t += V::lanes) {
-                    const Vec w = V::mul(V::load(probabilities + r * span + t), V::load(scales + t));
+                    const Vec w =
+                        V::mul(V::load(probabilities + r * span + t), V::load(scales + t));
                     V::store(p.floats + r * span + t, w);
                     zero = V::fma(w, V::load(zeros + t), zero);
                 }
@@ -115,48 +132,52 @@ struct FloatArithmetic {
                 p.unit[r] = 1;
             }
         } else {
-            (void)p, (void)probabilities, (void)rows, (void)n, (void)span, (void)scales, (void)zeros;
+            (void)p, (void)probabilities, (void)rows, (void)n, (void)span, (void)scales,
+                (void)zeros;
         }
     }
 
     template <size_t R, size_t N>
     struct Sums {
         Vec value[R][N][T::nibbles];
-        Sums() {
-            for (auto& row : value)
-                for (auto& vector : row)
-                    for (auto& v : vector) v = V::zero();
+        [[gnu::always_inline]] Sums() {
+            unrolled<R * N * T::nibbles>([&](auto i) PAGEWHEEL_INLINE {
+                value[i / T::nibbles / N][i / T::nibbles % N][i % T::nibbles] = V::zero();
+            });
         }
-        Vec get(size_t r, size_t n, size_t nibble) const { return value[r][n][nibble]; }
+        [[gnu::always_inline]] Vec get(size_t r, size_t n, size_t nibble) const {
+            return value[r][n][nibble];
+        }
     };
 
     /// sums += weights of `tokens` tokens from `first` of the span times a block's values.
     template <size_t R, size_t N>
-    static void accumulate(const uint32_t* words, size_t row_words, size_t tokens,
-                           const typename V::Mask (&mask)[N], const PreparedWeights& p,
-                           const float* probabilities, size_t row, size_t span, size_t first,
-                           Sums<R, N>& sums) {
+    [[gnu::always_inline]] static void accumulate(const uint32_t* words, size_t row_words,
+                                                  size_t tokens, const typename V::Mask (&mask)[N],
+                                                  const PreparedWeights& p,
+                                                  const float* probabilities, size_t row,
+                                                  size_t span, size_t first, Sums<R, N>& sums) {
         const float* weights = (T::quantized ? p.floats : probabilities) + row * span + first;
         for (size_t t = 0; t < tokens; t += T::tokens_per_word, words += row_words) {
             // A word may hold tokens that were never written: 0 times their NaN would be NaN.
             const uint32_t valid = T::bits == 16 && t + 1 == tokens ? 0xffffu : ~0u;
-            for (size_t n = 0; n < N; ++n) {
-                const typename V::I word =
-                    V::keep(V::load_words(words + n * V::lanes, mask[n]), valid);
-                each(std::make_index_sequence<T::dims_per_word>(), [&](auto g) {
-                    constexpr size_t token = T::nibbles == 2 ? g % 4 : g, nibble = T::nibbles == 2 ? g / 4 : 0;
-                    const Vec v = unpack<g>(word);
-                    for (size_t r = 0; r < R; ++r)
-                        sums.value[r][n][nibble] =
-                            V::fma(v, V::set(weights[r * span + t + token]), sums.value[r][n][nibble]);
+            typename V::I word[N];
+            unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
+                word[n] = V::keep(V::load_words(words + n * V::lanes, mask[n]), valid);
+            });
+            unrolled<T::dims_per_word>([&](auto g) PAGEWHEEL_INLINE {
+                constexpr size_t token = T::nibbles == 2 ? g % 4 : g;
+                constexpr size_t nibble = T::nibbles == 2 ? g / 4 : 0;
+                Vec v[N];
+                unrolled<N>([&](auto n) PAGEWHEEL_INLINE { v[n] = unpack<g>(word[n]); });
+                unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
+                    const Vec weight = V::set(weights[r * span + t + token]);
+                    unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
+                        sums.value[r][n][nibble] = V::fma(v[n], weight, sums.value[r][n][nibble]);
+                    });
                 });
-            }
+            });
         }
-    }
-
-    template <class Body, size_t... I>
-    static void each(std::index_sequence<I...>, const Body& body) {
-        (body(std::integral_constant<size_t, I>()), ...);
     }
 };
 
@@ -197,10 +218,13 @@ private:
         stride_ = padded(layout_.key_size);
         key_groups_ = layout_.groups(layout_.key_size);
         value_groups_ = layout_.groups(layout_.value_size);
+        key_bytes_ = layout_.key_head_bytes();
+        value_bytes_ = layout_.value_head_bytes();
+        key_words_ = layout_.key_words();
     }
 
-    TileKernel(const AttentionConfig& config, const AttentionBatch& batch, const AttentionTile& tile,
-               float* scratch)
+    TileKernel(const AttentionConfig& config, const AttentionBatch& batch,
+               const AttentionTile& tile, float* scratch)
         : TileKernel(config, tile.rows(config.heads / config.layout.kv_heads)) {
         batch_ = &batch;
         tile_ = &tile;
@@ -229,7 +253,6 @@ private:
         q.unit = take(rows_);
         q.high = take<int8_t>(rows_ * stride_);
         q.low = take<int8_t>(rows_ * stride_);
-        q.bf16 = take<uint16_t>(rows_ * stride_);
         return q;
     }
 
@@ -248,7 +271,6 @@ private:
         weights_.unit = take(rows_);
         weights_.high = take<int8_t>(rows_ * span_);
         weights_.low = take<int8_t>(rows_ * span_);
-        weights_.bf16 = take<uint16_t>(rows_ * span_);
     }
 
     // ---- queries
@@ -314,13 +336,11 @@ private:
 
     const uint8_t* keys_of(size_t block) const {
         const auto b = static_cast<size_t>(batch_->block_indices[first_entry_ + block]);
-        return batch_->key_blocks + b * layout_.key_block_bytes() +
-               tile_->kv_head * layout_.key_head_bytes();
+        return batch_->key_blocks + (b * layout_.kv_heads + tile_->kv_head) * key_bytes_;
     }
     const uint8_t* values_of(size_t block) const {
         const auto b = static_cast<size_t>(batch_->block_indices[first_entry_ + block]);
-        return batch_->value_blocks + b * layout_.value_block_bytes() +
-               tile_->kv_head * layout_.value_head_bytes();
+        return batch_->value_blocks + (b * layout_.kv_heads + tile_->kv_head) * value_bytes_;
     }
 
     /// logits_ of the block's tokens [0, n), at `column` of the span.
@@ -352,43 +372,40 @@ private:
     }
 
     template <size_t R, size_t N>
-    void row_logits(const PreparedQueries& q, const uint8_t* keys, size_t row, size_t lane,
-                    size_t begin, size_t end, size_t column) {
+    [[gnu::noinline]] void row_logits(const PreparedQueries& q, const uint8_t* keys, size_t row,
+                                      size_t lane, size_t begin, size_t end, size_t column) {
         const uint32_t* words = reinterpret_cast<const uint32_t*>(keys) + lane;
-        const size_t all = layout_.key_words(), groups = T::quantized ? key_groups_ : 1;
+        const size_t all = key_words_, groups = T::quantized ? key_groups_ : 1;
         constexpr size_t group_words = u4_group / T::dims_per_word;
         const float* scales = reinterpret_cast<const float*>(words + all * block_);
         Vec total[R][N];
-        for (auto& row_total : total)
-            for (Vec& x : row_total) x = V::zero();
+        unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE { total[i / N][i % N] = V::zero(); });
         for (size_t g = 0; g < groups; ++g) {
             const size_t first = g * group_words;
             const size_t last =
                 Format == CacheFormat::u4 && first + group_words < all ? first + group_words : all;
             Vec dots[R][N];
             A::template dot<R, N>(words, block_, first, last, q, row, stride_, dots);
-            for (size_t n = 0; n < N; ++n)
-                for (size_t r = 0; r < R; ++r) {
-                    if constexpr (T::quantized) {
-                        const Vec scale = V::load(scales + g * block_ + n * L);
-                        const Vec zero = V::load(scales + (groups + g) * block_ + n * L);
-                        const Vec sum = V::set(q.sums[(row + r) * groups + g]);
-                        total[r][n] =
-                            V::fma(scale, V::fnma(zero, sum, dots[r][n]), total[r][n]);
-                    } else {
-                        total[r][n] = dots[r][n];
-                    }
+            unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE {
+                constexpr size_t r = i / N, n = i % N;
+                if constexpr (T::quantized) {
+                    const Vec scale = V::load(scales + g * block_ + n * L);
+                    const Vec zero = V::load(scales + (groups + g) * block_ + n * L);
+                    const Vec sum = V::set(q.sums[(row + r) * groups + g]);
+                    total[r][n] = V::fma(scale, V::fnma(zero, sum, dots[r][n]), total[r][n]);
+                } else {
+                    total[r][n] = dots[r][n];
                 }
+            });
         }
-        for (size_t n = 0; n < N; ++n) {
+        unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE {
+            constexpr size_t r = i / N, n = i % N;
             const size_t at = lane + n * L;
             const auto mask = V::mask(begin > at ? begin - at : 0, end - at);
-            for (size_t r = 0; r < R; ++r) {
-                float* out = logits_ + (row + r) * span_ + column + at;
-                V::store(out, T::quantized ? V::mul(total[r][n], V::set(q.unit[row + r])) : total[r][n],
-                         mask);
-            }
-        }
+            Vec x = total[r][n];
+            if constexpr (T::quantized) x = V::mul(x, V::set(q.unit[row + r]));
+            V::store(logits_ + (row + r) * span_ + column + at, x, mask);
+        });
     }
 
     /// logits_ of the span that starts at `block`; returns its number of keys.
@@ -397,6 +414,8 @@ private:
         for (size_t b = block; b < end; ++b) {
             const size_t left = visible_end_ - b * block_;
             const size_t tokens = left < block_ ? left : block_;
+            const size_t next = b + span_blocks_;
+            if (next < tile_->block_end) prefetch(keys_of(next), key_bytes_);
             block_logits(b, tokens, n);
             n += tokens;
         }
@@ -423,13 +442,14 @@ private:
         float* logits = logits_ + row * span_;
         const float slope =
             batch_->alibi_slopes ? batch_->alibi_slopes[tile_->kv_head * ratio_ + row % ratio_] : 0;
-        const float start = static_cast<float>(first_key) -
-                            static_cast<float>(first_position_ + row / ratio_);
+        const float start =
+            static_cast<float>(first_key) - static_cast<float>(first_position_ + row / ratio_);
         Vec largest = V::set(hidden);
         for (size_t c = 0; c < padded(n); c += L) {
             Vec x = V::load(logits + c);
             if (slope != 0)
-                x = V::fma(V::set(slope), V::add(V::iota(), V::set(start + static_cast<float>(c))), x);
+                x = V::fma(V::set(slope), V::add(V::iota(), V::set(start + static_cast<float>(c))),
+                           x);
             if (c < v.low || c + L > v.high)
                 x = V::select(V::mask(v.low > c ? v.low - c : 0, v.high > c ? v.high - c : 0), x,
                               V::set(hidden));
@@ -476,7 +496,8 @@ private:
             for (size_t g = 0; g < value_groups_; ++g)
                 for (size_t c = 0; c < block_ && column + c < n; c += L) {
                     const auto mask = V::mask(n - column - c);
-                    V::store(scales_ + g * span_ + column + c, V::load(from + g * block_ + c, mask));
+                    V::store(scales_ + g * span_ + column + c,
+                             V::load(from + g * block_ + c, mask));
                     V::store(zeros_ + g * span_ + column + c,
                              V::load(from + (value_groups_ + g) * block_ + c, mask));
                 }
@@ -507,14 +528,17 @@ private:
 
     /// The same for rows [row, row + R) and N vectors from `word` of the group's [first, last).
     template <size_t R, size_t N>
-    void row_values(size_t block, size_t end, size_t n, size_t row, size_t first, size_t word,
-                    size_t last, const TileResult& result) {
+    [[gnu::noinline]] void row_values(size_t block, size_t end, size_t n, size_t row, size_t first,
+                                      size_t word, size_t last, const TileResult& result) {
         typename V::Mask mask[N];
-        for (size_t v = 0; v < N; ++v)
+        unrolled<N>([&](auto v) PAGEWHEEL_INLINE {
             mask[v] = V::mask(last > word + v * L ? last - word - v * L : 0);
+        });
         typename A::template Sums<R, N> sums;
         for (size_t b = block; b < end; ++b) {
             const size_t column = (b - block) * block_;
+            const size_t next = b + span_blocks_;
+            if (row + word == 0 && next < tile_->block_end) prefetch(values_of(next), value_bytes_);
             A::template accumulate<R, N>(reinterpret_cast<const uint32_t*>(values_of(b)) + word,
                                          layout_.value_row_words(),
                                          n - column < block_ ? n - column : block_, mask, weights_,
@@ -522,28 +546,24 @@ private:
         }
         // A word of u4 holds a dimension of the group's first and one of its second half.
         const size_t dimension = T::nibbles * first + (word - first);
-        for (size_t r = 0; r < R; ++r) {
-            const Vec correction = V::set(correction_[row + r]);
-            for (size_t v = 0; v < N; ++v)
-                for (size_t h = 0; h < T::nibbles; ++h) {
-                    float* out = result.acc + (row + r) * padded(layout_.value_size) + dimension +
-                                 v * L + h * (last - first);
-                    Vec x = sums.get(r, v, h);
-                    if constexpr (T::quantized)
-                        x = V::mul(V::sub(x, V::set(weights_.zeros[row + r])),
-                                   V::set(weights_.unit[row + r]));
-                    V::store(out, V::fma(V::load(out, mask[v]), correction, x), mask[v]);
-                }
-        }
+        unrolled<R * N * T::nibbles>([&](auto i) PAGEWHEEL_INLINE {
+            constexpr size_t r = i / T::nibbles / N, v = i / T::nibbles % N, h = i % T::nibbles;
+            float* out = result.acc + (row + r) * padded(layout_.value_size) + dimension + v * L +
+                         h * (last - first);
+            Vec x = sums.get(r, v, h);
+            if constexpr (T::quantized)
+                x = V::mul(V::sub(x, V::set(weights_.zeros[row + r])),
+                           V::set(weights_.unit[row + r]));
+            const Vec before = V::mul(V::load(out, mask[v]), V::set(correction_[row + r]));
+            V::store(out, V::add(before, x), mask[v]);
+        });
     }
 
     // ---- the two passes
 
-    void prefetch(size_t block) const {
-        if (block >= tile_->block_end) return;
-        const uint8_t *keys = keys_of(block), *values = values_of(block);
-        for (size_t i = 0; i < layout_.key_head_bytes(); i += 64) __builtin_prefetch(keys + i);
-        for (size_t i = 0; i < layout_.value_head_bytes(); i += 64) __builtin_prefetch(values + i);
+    /// A block apart, while others are computed: a whole span at once would fill the core's queue.
+    static void prefetch(const uint8_t* p, size_t bytes) {
+        for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
     }
 
     void attend(const TileResult& result) {
@@ -585,6 +605,8 @@ private:
     const AttentionBatch* batch_ = nullptr;
     const AttentionTile* tile_ = nullptr;
     size_t rows_, block_, span_blocks_, span_, ratio_, stride_, key_groups_, value_groups_;
+    size_t key_bytes_, value_bytes_;  // of one head in a block
+    size_t key_words_;
     size_t first_position_ = 0;  // of the first row
     size_t visible_end_ = 0;     // one past the last row's position
     size_t first_entry_ = 0;     // of the sequence in block_indices
@@ -620,26 +642,27 @@ auto for_format(CacheFormat format, const Body& body) {
 /// The calls of ISA `V`; `Kernel` is its TileKernel of a format.
 template <class V, template <CacheFormat> class Kernel>
 constexpr AttentionVariant attention_variant() {
-    return {[](const AttentionConfig& config, size_t rows) {
-                return for_format<V>(config.layout.format, [&](auto format) {
-                    return Kernel<format>::scratch_floats(config, rows);
-                });
-            },
-            [](const AttentionConfig& config, const AttentionBatch& batch,
-               const AttentionTile& tile, const TileResult& result, float* scratch) {
-                for_format<V>(config.layout.format, [&](auto format) {
-                    Kernel<format>::attend(config, batch, tile, result, scratch);
-                });
-            },
-            [](const AttentionConfig& config, const AttentionBatch& batch,
-               const AttentionTile& tile, const RowStatistics* statistics, float* scores,
-               float* scratch) {
-                for_format<V>(config.layout.format, [&](auto format) {
-                    Kernel<format>::score(config, batch, tile, statistics, scores, scratch);
-                });
-            },
-            [](const CacheLayout& layout, const AttentionBatch& batch, size_t sequence,
-               size_t token) { TokenWriter<V>(layout).write(batch, sequence, token); }};
+    return {
+        [](const AttentionConfig& config, size_t rows) {
+            return for_format<V>(config.layout.format, [&](auto format) {
+                return Kernel<format>::scratch_floats(config, rows);
+            });
+        },
+        [](const AttentionConfig& config, const AttentionBatch& batch, const AttentionTile& tile,
+           const TileResult& result, float* scratch) {
+            for_format<V>(config.layout.format, [&](auto format) {
+                Kernel<format>::attend(config, batch, tile, result, scratch);
+            });
+        },
+        [](const AttentionConfig& config, const AttentionBatch& batch, const AttentionTile& tile,
+           const RowStatistics* statistics, float* scores, float* scratch) {
+            for_format<V>(config.layout.format, [&](auto format) {
+                Kernel<format>::score(config, batch, tile, statistics, scores, scratch);
+            });
+        },
+        [](const CacheLayout& layout, const AttentionBatch& batch, size_t sequence, size_t token) {
+            TokenWriter<V>(layout).write(batch, sequence, token);
+        }};
 }
 
 }  // namespace pagewheel::kernels

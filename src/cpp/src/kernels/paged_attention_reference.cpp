@@ -117,7 +117,8 @@ private:
         float dot = 0;
         for (size_t d = 0; d < layout_.key_size; ++d) dot += query_[d] * key_[d];
         const float distance = static_cast<float>(position - key_position);
-        return dot * config_.scale - (batch_.alibi_slopes ? batch_.alibi_slopes[head] * distance : 0);
+        return dot * config_.scale -
+               (batch_.alibi_slopes ? batch_.alibi_slopes[head] * distance : 0);
     }
 
     /// One row of output; leaves the probabilities of the keys from first_key_.

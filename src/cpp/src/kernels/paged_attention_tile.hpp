@@ -54,7 +54,9 @@ void write_token_reference(const CacheLayout& layout, const AttentionBatch& batc
                            size_t token);
 
 /// Rows in memory are padded to whole vectors of any ISA.
-static constexpr size_t padded(size_t n) { return (n + 15) / 16 * 16; }
+static constexpr size_t padded(size_t n) {
+    return (n + 15) / 16 * 16;
+}
 
 /// Logits are computed, and softmax is updated, for about this many keys at once.
 constexpr size_t span_tokens = 128;

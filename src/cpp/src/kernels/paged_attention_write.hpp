@@ -8,8 +8,8 @@
 
 namespace pagewheel::kernels {
 
-/// `V` gives range(x, n, low, high), quantize(x, n, low, inverse, levels, codes), to_bf16 and to_f16
-/// (x, n, out).
+/// `V` gives range(x, n, low, high), quantize(x, n, low, inverse, levels, codes), to_bf16 and
+/// to_f16 (x, n, out).
 template <class V>
 class TokenWriter {
 public:
@@ -90,7 +90,8 @@ private:
     /// x [value_size] to row `slot` of values (one kv head).
     void write_value(const float* x, uint8_t* values, size_t slot) const {
         const size_t size = layout_.value_size, block = layout_.block_size;
-        const size_t per_word = layout_.tokens_per_value_word(), row_words = layout_.value_row_words();
+        const size_t per_word = layout_.tokens_per_value_word(),
+                     row_words = layout_.value_row_words();
         uint8_t* row = values + 4 * (slot / per_word * row_words);
         uint8_t* scales = values + 4 * layout_.value_rows() * row_words;
         const size_t groups = layout_.groups(size), in_word = slot % per_word;

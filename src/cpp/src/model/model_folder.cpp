@@ -43,7 +43,8 @@ ModelConfig ModelFolder::read_config() const {
         config.sliding_windows = read_sliding_windows(json);
     }
     if (const fs::path file = m_path / "pagewheel.json"; fs::exists(file)) {
-        const nlohmann::json rotary = read_json_object(file).value("rotary", nlohmann::json::object());
+        const nlohmann::json rotary =
+            read_json_object(file).value("rotary", nlohmann::json::object());
         config.rotary_dims = size_or_zero(rotary, "dims");
         config.rotary_interleaved = rotary.value("pairing", std::string("half")) == "interleaved";
     }

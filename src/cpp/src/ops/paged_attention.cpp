@@ -29,7 +29,8 @@ void PagedAttention::validate_and_infer_types() {
                     {tokens, ov::Dimension(int64_t(config.heads * config.layout.value_size))});
 }
 
-std::shared_ptr<ov::Node> PagedAttention::clone_with_new_inputs(const ov::OutputVector& inputs) const {
+std::shared_ptr<ov::Node> PagedAttention::clone_with_new_inputs(
+    const ov::OutputVector& inputs) const {
     return std::make_shared<PagedAttention>(inputs, m_attributes);
 }
 
@@ -37,7 +38,8 @@ bool PagedAttention::visit_attributes(ov::AttributeVisitor& visitor) {
     // The runtime merges nodes that look alike, so all that tells them apart is listed.
     kernels::AttentionConfig& config = m_attributes.config;
     int64_t heads = int64_t(config.heads), window = int64_t(config.sliding_window),
-            rotary_dims = int64_t(config.rotary_dims), offset = int64_t(m_attributes.lut_row_offset);
+            rotary_dims = int64_t(config.rotary_dims),
+            offset = int64_t(m_attributes.lut_row_offset);
     std::string format = kernels::cache_format_name(config.layout.format);
     visitor.on_attribute("heads", heads);
     visitor.on_attribute("sliding_window", window);

@@ -12,34 +12,35 @@
 
 namespace pagewheel {
 
-/// Ragged batches of prompt chunks and decodes over blocks of keys and values, with rotation at read.
+/// Ragged batches of prompt chunks and decodes over blocks of keys and values, with rotation at
+/// read.
 ///
 /// Keys and values are written where they belong first; then each query attends to its sequence's
-/// tokens up to its own. Blocks that are rotated are read as if their keys had been written at lower
-/// positions: the query is turned instead, and no key is ever rewritten.
+/// tokens up to its own. Blocks that are rotated are read as if their keys had been written at
+/// lower positions: the query is turned instead, and no key is ever rewritten.
 ///
-/// Output: f32 [tokens, heads * value size]. `scores` is an input that is written through: an output
-/// whose shape depends on data would cost a copy. Everything is checked at every call, and a violation
-/// is an error that names both values.
+/// Output: f32 [tokens, heads * value size]. `scores` is an input that is written through: an
+/// output whose shape depends on data would cost a copy. Everything is checked at every call, and a
+/// violation is an error that names both values.
 class PagedAttention : public ov::op::Op {
 public:
     OPENVINO_OP("PagedAttention", "pagewheel")
 
     enum Input : size_t {
-        query,                   ///< f32 [tokens, heads * key size]
-        key,                     ///< f32 [tokens, kv_heads * key size]
-        value,                   ///< f32 [tokens, kv_heads * value size]
-        key_blocks,              ///< u8 [blocks, kv_heads, block size, bytes of a key]; written
-        value_blocks,            ///< u8 [blocks, kv_heads, block size, bytes of a value]; written
-        past_lens,               ///< i32 [B] tokens in the cache before this call
-        subsequence_begins,      ///< i32 [B + 1] into tokens
-        block_indices,           ///< i32 [P] block tables, one after the other
-        block_indices_begins,    ///< i32 [B + 1] into block_indices
-        score_windows,           ///< i32 [B] last queries whose attention counts; 0: no scores
-        scores,                  ///< f32 [at least the sum of context lengths]; written, if any window
-        rotated_block_indices,   ///< i32 [n] entries of block_indices, ascending
-        rotation_deltas,         ///< i32 [n, 1] or [n, block size] rows of the table
-        rotation_trig_lut,       ///< f32 [rows, rotary dims] cos | sin
+        query,                 ///< f32 [tokens, heads * key size]
+        key,                   ///< f32 [tokens, kv_heads * key size]
+        value,                 ///< f32 [tokens, kv_heads * value size]
+        key_blocks,            ///< u8 [blocks, kv_heads, block size, bytes of a key]; written
+        value_blocks,          ///< u8 [blocks, kv_heads, block size, bytes of a value]; written
+        past_lens,             ///< i32 [B] tokens in the cache before this call
+        subsequence_begins,    ///< i32 [B + 1] into tokens
+        block_indices,         ///< i32 [P] block tables, one after the other
+        block_indices_begins,  ///< i32 [B + 1] into block_indices
+        score_windows,         ///< i32 [B] last queries whose attention counts; 0: no scores
+        scores,  ///< f32 [at least the sum of context lengths]; written, if any window
+        rotated_block_indices,  ///< i32 [n] entries of block_indices, ascending
+        rotation_deltas,        ///< i32 [n, 1] or [n, block size] rows of the table
+        rotation_trig_lut,      ///< f32 [rows, rotary dims] cos | sin
         num_inputs
     };
 

@@ -65,10 +65,10 @@ void check_scores(const ov::TensorVector& inputs, size_t num_sequences, int64_t 
                        ", expected at least 0");
     if (!wants_scores(inputs[Input::score_windows])) return;
     const ov::Tensor& scores = inputs[Input::scores];
-    check_argument(scores.get_element_type() == ov::element::f32 &&
-                       int64_t(scores.get_size()) >= contexts,
-                   "scores is ", scores.get_element_type(), " of ", scores.get_size(),
-                   " entries, expected f32 of at least ", contexts);
+    check_argument(
+        scores.get_element_type() == ov::element::f32 && int64_t(scores.get_size()) >= contexts,
+        "scores is ", scores.get_element_type(), " of ", scores.get_size(),
+        " entries, expected f32 of at least ", contexts);
 }
 
 void check_rotation(const PagedAttention::Attributes& attributes, const ov::TensorVector& inputs,
@@ -89,8 +89,8 @@ void check_rotation(const PagedAttention::Attributes& attributes, const ov::Tens
                    "rotation_trig_lut is ", lut.get_element_type(), " ", lut_shape,
                    ", expected f32 [rows, ", config.rotary_dims, "]");
     for (size_t i = 0; i < rotated.size; ++i) {
-        check_argument(rotated[i] >= 0 && rotated[i] < int64_t(num_block_indices), rotated.name, "[",
-                       i, "] is ", rotated[i], ", expected less than ", num_block_indices);
+        check_argument(rotated[i] >= 0 && rotated[i] < int64_t(num_block_indices), rotated.name,
+                       "[", i, "] is ", rotated[i], ", expected less than ", num_block_indices);
         check_argument(i == 0 || rotated[i] > rotated[i - 1], rotated.name, "[", i, "] is ",
                        rotated[i], ", expected more than ", i == 0 ? -1 : rotated[i - 1]);
     }
@@ -106,7 +106,8 @@ void check_rotation(const PagedAttention::Attributes& attributes, const ov::Tens
 bool wants_scores(const ov::Tensor& score_windows) {
     if (score_windows.get_size() == 0) return false;
     const auto* windows = score_windows.data<const int32_t>();
-    return std::any_of(windows, windows + score_windows.get_size(), [](int32_t w) { return w > 0; });
+    return std::any_of(windows, windows + score_windows.get_size(),
+                       [](int32_t w) { return w > 0; });
 }
 
 void check_paged_attention(const PagedAttention::Attributes& attributes,
@@ -145,7 +146,8 @@ void check_paged_attention(const PagedAttention::Attributes& attributes,
     }
     for (size_t i = 0; i < blocks.size; ++i)
         check_argument(blocks[i] >= 0 && blocks[i] < int64_t(num_blocks), blocks.name, "[", i,
-                       "] is ", blocks[i], ", expected a block of the pool, less than ", num_blocks);
+                       "] is ", blocks[i], ", expected a block of the pool, less than ",
+                       num_blocks);
     check_scores(inputs, num_sequences, contexts);
     check_rotation(attributes, inputs, blocks.size);
 }

@@ -1,9 +1,12 @@
 #include "runtime/engine.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "check.hpp"
+#include "kernels/logits.hpp"
 
 namespace pagewheel {
 namespace {
@@ -96,6 +99,7 @@ std::unique_ptr<SequenceRecord> Engine::make_record(Request& request, size_t ind
                        StopStrings(config.stop_strings, config.include_stop_str_in_output)});
     record->sequence.tokens = prompt;
     record->sequence.prompt_length = prompt.size();
+    record->sequence.wants_prompt_logits = config.echo && config.logprobs > 0 && index == 0;
     record->sequence.owner = record.get();
     return record;
 }
@@ -157,15 +161,36 @@ void Engine::honour_wishes() {
 void Engine::sample(const Batch& batch, const Logits& logits) {
     size_t row = 0;
     for (const BatchEntry& entry : batch.entries) {
-        if (!entry.wants_logits) continue;
+        if (entry.num_logits == 0) continue;
         SequenceRecord& record = record_of(entry);
-        float* values = logits.row(row++);
+        const size_t first_row = std::exchange(row, row + entry.num_logits);
+        if (record.sequence.wants_prompt_logits)
+            record_prompt(record, logits, first_row, entry.num_logits);
+        if (!entry.samples) continue;
+        float* values = logits.row(row - 1);
         std::vector<float> unchanged;  // the sampler writes its penalties into the row
         const bool has_siblings =
             record.request->records.size() < record.request->state->outputs.size();
         if (has_siblings) unchanged.assign(values, values + logits.vocabulary);
         append_token(record, values);
         if (has_siblings) fork_siblings(record, unchanged);
+    }
+}
+
+void Engine::record_prompt(SequenceRecord& record, const Logits& logits, size_t first_row,
+                           size_t num_rows) {
+    const Sequence& sequence = record.sequence;
+    const std::lock_guard lock(record.request->state->mutex);
+    std::vector<float>& log_probs = record.request->state->outputs[record.index].prompt_log_probs;
+    for (size_t i = 0; i < num_rows; ++i) {
+        // The row of token p predicts token p + 1. After a preemption rows come again.
+        const size_t next = sequence.num_cached - num_rows + i + 1;
+        if (next >= sequence.prompt_length || next != log_probs.size() + 1) continue;
+        const float* values = logits.row(first_row + i);
+        const float best = values[kernels::argmax(values, logits.vocabulary, detected_isa())];
+        const double total =
+            kernels::sum_exp(values, logits.vocabulary, best, 1.0f, detected_isa());
+        log_probs.push_back(float(double(values[sequence.tokens[next]] - best) - std::log(total)));
     }
 }
 

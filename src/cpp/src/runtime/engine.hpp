@@ -56,6 +56,9 @@ private:
     void honour_wishes();
     void compute(const Batch& batch);
     void sample(const Batch& batch, const Logits& logits);
+    /// Log-probabilities of the prompt's tokens, from rows [first_row, first_row + num_rows).
+    void record_prompt(SequenceRecord& record, const Logits& logits, size_t first_row,
+                       size_t num_rows);
     /// The other sequences of a request whose prompt is computed: each samples from the same
     /// logits.
     void fork_siblings(SequenceRecord& first, const std::vector<float>& logits);

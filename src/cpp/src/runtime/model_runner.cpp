@@ -51,8 +51,8 @@ void choose_attention(const std::shared_ptr<ov::Model>& model, const ModelConfig
     const std::string backend = take(properties, "attention_backend", "auto");
     check_argument(backend == "auto" || backend == "native" || backend == "openvino",
                    "attention_backend is '", backend, "'; allowed: auto, native, openvino");
-    check_argument(backend != "native" || device == "CPU", "attention_backend 'native' runs on CPU, not ",
-                   device);
+    check_argument(backend != "native" || device == "CPU",
+                   "attention_backend 'native' runs on CPU, not ", device);
     if (backend == "openvino" || device != "CPU") return;
 
     NativeAttentionOptions options;
@@ -146,7 +146,7 @@ void ModelRunner::fill(const Batch& batch) {
     size_t num_blocks = 0, num_rows = 0;
     for (const BatchEntry& entry : batch.entries) {
         num_blocks += entry.sequence->blocks.size();
-        num_rows += entry.wants_logits;
+        num_rows += entry.num_logits;
     }
     const size_t num_sequences = batch.entries.size();
     auto* input_ids = resize<int64_t>(m_input_ids, batch.num_tokens);
@@ -170,7 +170,7 @@ void ModelRunner::fill(const Batch& batch) {
         block_indices = std::copy(sequence.blocks.begin(), sequence.blocks.end(), block_indices);
         block += int32_t(sequence.blocks.size());
         max_context = std::max(max_context, int32_t(sequence.num_cached + entry.num_tokens));
-        if (entry.wants_logits) *logits_rows++ = token - 1;
+        for (size_t i = entry.num_logits; i > 0; --i) *logits_rows++ = token - int64_t(i);
     }
     *subsequence_begins = token;
     *block_indices_begins = block;

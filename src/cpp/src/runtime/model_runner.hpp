@@ -14,7 +14,7 @@
 
 namespace pagewheel {
 
-/// Rows of logits, in the order of the batch's entries that want them. Valid until the next run;
+/// Rows of logits, in the order of the batch's entries and their tokens. Valid until the next run;
 /// the sampler may change them.
 struct Logits {
     float* data = nullptr;
@@ -28,9 +28,9 @@ struct Logits {
 /// resolved once.
 class ModelRunner {
 public:
-    /// `properties` are OpenVINO's for the device and "attention_backend": "native" (pagewheel's op, CPU
-    /// only), "openvino" (the plugin's) or "auto". Throws std::invalid_argument for a device that is not
-    /// there (the message lists those that are) or a property that is refused.
+    /// `properties` are OpenVINO's for the device and "attention_backend": "native" (pagewheel's
+    /// op, CPU only), "openvino" (the plugin's) or "auto". Throws std::invalid_argument for a
+    /// device that is not there (the message lists those that are) or a property that is refused.
     ModelRunner(const ModelFolder& folder, const std::string& device, ov::AnyMap properties);
 
     const CacheGeometry& geometry() const { return m_geometry; }

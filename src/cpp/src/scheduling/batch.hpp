@@ -12,8 +12,10 @@ namespace pagewheel {
 struct BatchEntry {
     Sequence* sequence;
     size_t num_tokens;
-    /// These are the sequence's last tokens: the logits of the last are wanted.
-    bool wants_logits;
+    /// Of how many of them, counted from the last, the logits are wanted.
+    size_t num_logits;
+    /// These are the sequence's last tokens: the last one's logits give the next token.
+    bool samples;
 };
 
 /// A block to be copied before the step, because its holder is about to write and shares it.

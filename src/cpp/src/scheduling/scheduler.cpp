@@ -99,7 +99,13 @@ size_t Scheduler::chunk_length(const Sequence& sequence) const {
 
 void Scheduler::append_entry(Sequence& sequence, size_t num_tokens) {
     take_blocks(sequence, num_tokens);
-    m_batch.entries.push_back({&sequence, num_tokens, num_tokens == sequence.num_uncached()});
+    const bool samples = num_tokens == sequence.num_uncached();
+    const bool all = sequence.wants_prompt_logits && sequence.num_cached < sequence.prompt_length;
+    m_batch.entries.push_back({&sequence, num_tokens,
+                               all       ? num_tokens
+                               : samples ? 1u
+                                         : 0u,
+                               samples});
     m_batch.num_tokens += num_tokens;
     m_budget -= num_tokens;
 }

@@ -19,6 +19,7 @@ struct Sequence {
     size_t prompt_length = 0;
     size_t num_cached = 0;
     std::vector<BlockId> blocks;
+    bool wants_prompt_logits = false;  ///< of every prompt token, not of the last alone
     void* owner = nullptr;  ///< the request's record of this sequence; opaque to the scheduler
 
     size_t num_uncached() const { return tokens.size() - num_cached; }

@@ -81,7 +81,8 @@ namespace {
 std::vector<std::string> read_vocabulary(const ov::Node& decoder) {
     std::vector<std::string> vocabulary;
     const auto unpacked = decoder.get_input_node_shared_ptr(1);
-    if (const auto strings = unpacked->get_input_size() == 1 ? constant_input(*unpacked, 0) : nullptr;
+    if (const auto strings =
+            unpacked->get_input_size() == 1 ? constant_input(*unpacked, 0) : nullptr;
         strings && strings->get_element_type() == ov::element::string)
         return strings->cast_vector<std::string>();
     const auto begins = constant_input(decoder, 1), ends = constant_input(decoder, 2),
@@ -106,8 +107,8 @@ std::vector<int32_t> read_special_tokens(const ov::Node& decoder) {
 }  // namespace
 
 DetokenizerTables read_detokenizer_tables(const std::shared_ptr<ov::Model>& detokenizer) {
-    static const std::set<std::string> joining{"Parameter",  "Convert",          "Constant",
-                                               "Slice",      "VocabDecoder",     "FuzeRagged",
+    static const std::set<std::string> joining{"Parameter",    "Convert",          "Constant",
+                                               "Slice",        "VocabDecoder",     "FuzeRagged",
                                                "UTF8Validate", "StringTensorPack", "Result"};
     DetokenizerTables tables;
     const auto decoder = find_node(detokenizer, "VocabDecoder");

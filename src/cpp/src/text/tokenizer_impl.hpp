@@ -64,7 +64,7 @@ private:
     std::shared_ptr<ov::Model> m_tokenizer_model, m_detokenizer_model;
     std::shared_ptr<StringGraph> m_tokenizer, m_plain_tokenizer;  // with and without added tokens
     std::shared_ptr<StringGraph> m_detokenizer,
-        m_verbatim_detokenizer;  // special tokens: skip, print
+        m_verbatim_detokenizer;      // special tokens: skip, print
     std::vector<bool> m_is_special;  // by id
     std::optional<ChatFormat> m_chat_format;
     size_t m_max_length = 0;  // tokenizer_config.json's model_max_length; 0: none

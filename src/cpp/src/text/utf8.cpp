@@ -5,7 +5,8 @@
 namespace pagewheel {
 namespace {
 
-/// What stands at the start of a text: `length` bytes of a character, or as much of one as is there.
+/// What stands at the start of a text: `length` bytes of a character, or as much of one as is
+/// there.
 struct Character {
     size_t length;
     bool complete;

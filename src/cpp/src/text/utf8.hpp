@@ -10,8 +10,8 @@ namespace pagewheel {
 /// Offset of the first byte that begins no well-formed character (Unicode 15, table 3-7), if any.
 std::optional<size_t> find_invalid_utf8(std::string_view text);
 
-/// `bytes` with U+FFFD for each maximal part that begins no character, as Unicode recommends and Python's
-/// errors="replace" does.
+/// `bytes` with U+FFFD for each maximal part that begins no character, as Unicode recommends and
+/// Python's errors="replace" does.
 std::string replace_invalid_utf8(std::string bytes);
 
 /// Throws std::invalid_argument that names `what` and the offset, unless `text` is UTF-8.

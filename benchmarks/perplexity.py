@@ -1,0 +1,71 @@
+"""Perplexity of a model on prose, for each format of the KV cache: what a smaller cache costs.
+
+    python -m benchmarks.perplexity --tokens 20000 --formats f32 u8 u4
+
+Windows of --window tokens are prompts of their own; every token but a window's first counts.
+Computed in chunks of 512, so most keys and values that a token sees come out of the cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+
+import pagewheel
+from benchmarks.prompts import real_text
+
+
+def perplexity(folder: Path, windows: list[list[int]], properties: dict[str, str]) -> float:
+    """exp of the mean negative log-probability of all tokens but each window's first."""
+    scheduler = pagewheel.SchedulerConfig()
+    pipeline = pagewheel.ContinuousBatchingPipeline(folder, scheduler, "CPU", properties)
+    config = pagewheel.GenerationConfig(max_new_tokens=1, logprobs=1, echo=True)
+    log_probs: list[float] = []
+    for window in windows:
+        handle = pipeline.add_request(0, window, config)
+        while pipeline.has_non_finished_requests():
+            pipeline.step()
+        log_probs += handle.read_all()[0].prompt_log_probs
+    return math.exp(-sum(log_probs) / len(log_probs))
+
+
+def main() -> None:
+    """Print a table, and JSON if asked."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--model", type=Path, help="default: the default model")
+    parser.add_argument("--tokens", type=int, default=20000)
+    parser.add_argument("--window", type=int, default=2048)
+    parser.add_argument("--formats", nargs="+", default=["f32", "bf16", "f16", "u8", "u4"])
+    parser.add_argument("--backend", default="native", help="attention_backend")
+    parser.add_argument("--precision", default="f32", help="INFERENCE_PRECISION_HINT")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+
+    from pagewheel.convert import resolve_model
+    from pagewheel.default_model import default_model
+
+    folder = resolve_model(arguments.model or default_model())
+    tokenizer = pagewheel.Tokenizer(folder)
+    ids = tokenizer.encode(real_text(None)).input_ids.data[0].tolist()
+    ids = ids[: arguments.tokens]
+    windows = [ids[i : i + arguments.window] for i in range(0, len(ids) - 1, arguments.window)]
+    results: dict[str, float] = {}
+    for cache in arguments.formats:
+        properties = {
+            "INFERENCE_PRECISION_HINT": arguments.precision,
+            "KV_CACHE_PRECISION": cache,
+            "attention_backend": arguments.backend,
+        }
+        results[cache] = perplexity(folder, windows, properties)
+        change = 100 * (results[cache] / results[arguments.formats[0]] - 1)
+        print(f"{cache:>5}  {results[cache]:9.4f}  {change:+.3f}%  ({len(ids)} tokens)", flush=True)
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"tokens": len(ids), "perplexity": results}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

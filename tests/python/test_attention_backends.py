@@ -1,0 +1,60 @@
+"""pagewheel's own attention beside the plugin's, on the real model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import F32, greedy
+
+import pagewheel
+
+TEXT = Path(__file__).read_text() * 3
+PROMPTS = ["The capital of France is", "def fibonacci(n):\n", "Il était une fois", TEXT]
+
+
+def make_pipeline(folder: Path, **properties: object) -> pagewheel.ContinuousBatchingPipeline:
+    scheduler = pagewheel.SchedulerConfig()
+    scheduler.max_num_batched_tokens = 200
+    return pagewheel.ContinuousBatchingPipeline(folder, scheduler, "CPU", properties)
+
+
+def log_probs(folder: Path, text: str, **properties: object) -> np.ndarray:
+    """Of the tokens of a prompt, computed in chunks: most of its keys come out of the cache."""
+    pipeline = make_pipeline(folder, **properties)
+    handle = pipeline.add_request(0, text, greedy(1, logprobs=1, echo=True))
+    while pipeline.has_non_finished_requests():
+        pipeline.step()
+    return np.array(handle.read_all()[0].prompt_log_probs)
+
+
+def test_both_backends_give_the_same_text(smollm2_folder: Path) -> None:
+    texts = [
+        [
+            result.m_generation_ids[0]
+            for result in make_pipeline(smollm2_folder, attention_backend=backend, **F32).generate(
+                PROMPTS, greedy(32, apply_chat_template=False)
+            )
+        ]
+        for backend in ("native", "openvino")
+    ]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    ("cache", "bound"), [("bf16", 0.02), ("f16", 0.005), ("u8", 0.05), ("u4", 0.5)]
+)
+def test_a_smaller_cache_costs_little(smollm2_folder: Path, cache: str, bound: float) -> None:
+    """Root mean square of the change of a token's log-probability."""
+    native = {**F32, "attention_backend": "native"}
+    exact = log_probs(smollm2_folder, TEXT, **native)
+    rounded = log_probs(smollm2_folder, TEXT, **{**native, "KV_CACHE_PRECISION": cache})
+    assert 0 < np.sqrt(np.mean((rounded - exact) ** 2)) < bound
+
+
+def test_unknown_choices_are_refused_by_name(smollm2_folder: Path) -> None:
+    with pytest.raises(ValueError, match="attention_backend is 'fast'; allowed: auto, native"):
+        make_pipeline(smollm2_folder, attention_backend="fast")
+    with pytest.raises(ValueError, match="u3"):
+        make_pipeline(smollm2_folder, attention_backend="native", KV_CACHE_PRECISION="u3")
