@@ -93,7 +93,8 @@ void bind_continuous_batching_pipeline(py::module_& module) {
                          R"(Many requests in one batch, token by token.
 
 models_path: a model folder or a .gguf file. device: "CPU", "GPU", ... properties: OpenVINO's for the
-device, e.g. {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}.
+device, e.g. {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}, and
+attention_backend: "native" (pagewheel's own op, CPU only), "openvino" or "auto" (openvino for now).
 
 add_request(), has_non_finished_requests() and the handles may be used from any thread; step() and
 generate() from one thread at a time.)")

@@ -39,8 +39,10 @@ class PAGEWHEEL_API ContinuousBatchingPipeline {
 public:
     /// `model_folder` holds openvino_model.xml and the tokenizer; `properties` are OpenVINO's for
     /// the device (e.g. {"INFERENCE_PRECISION_HINT", "f32"}, {"KV_CACHE_PRECISION", "f32"}). f32
-    /// inference sets DYNAMIC_QUANTIZATION_GROUP_SIZE to 0 unless it is given. Throws
-    /// std::invalid_argument for a missing file, an unknown device or property.
+    /// inference sets DYNAMIC_QUANTIZATION_GROUP_SIZE to 0 unless it is given. Besides,
+    /// "attention_backend" is "native" (pagewheel's own op, CPU only; KV_CACHE_PRECISION is then
+    /// f32, bf16, f16, u8 or u4), "openvino" (the plugin's) or "auto", the plugin's for now.
+    /// Throws std::invalid_argument for a missing file, an unknown device or property.
     ContinuousBatchingPipeline(const std::filesystem::path& model_folder,
                                const SchedulerConfig& scheduler_config,
                                const std::string& device = "CPU",

@@ -1,7 +1,6 @@
 #include "runtime/model_runner.hpp"
 
 #include <algorithm>
-#include <iostream>
 
 #include "check.hpp"
 #include "graph/gather_logits.hpp"
@@ -44,16 +43,16 @@ std::string take(ov::AnyMap& properties, const std::string& key, const std::stri
     return value;
 }
 
-/// Puts pagewheel's attention into the graph where it is asked for and can serve, and takes the
-/// properties that concern it alone.
+/// Puts pagewheel's attention into the graph where it is asked for, and takes the properties that
+/// concern it alone. "auto" is the plugin's until ours is the faster one everywhere
+/// (docs/attention.md).
 void choose_attention(const std::shared_ptr<ov::Model>& model, const ModelConfig& config,
                       const std::string& device, ov::AnyMap& properties) {
     const std::string backend = take(properties, "attention_backend", "auto");
     check_argument(backend == "auto" || backend == "native" || backend == "openvino",
                    "attention_backend is '", backend, "'; allowed: auto, native, openvino");
-    check_argument(backend != "native" || device == "CPU",
-                   "attention_backend 'native' runs on CPU, not ", device);
-    if (backend == "openvino" || device != "CPU") return;
+    if (backend != "native") return;
+    check_argument(device == "CPU", "attention_backend 'native' runs on CPU, not ", device);
 
     NativeAttentionOptions options;
     options.format =
@@ -61,11 +60,10 @@ void choose_attention(const std::shared_ptr<ov::Model>& model, const ModelConfig
     options.rotary_dims = config.rotary_dims;
     options.interleaved = config.rotary_interleaved;
     options.sliding_windows = config.sliding_windows;
-    const NativeAttentionReport report = use_native_attention(model, options);
     std::string left;
-    for (const std::string& sentence : report.left) left += "\n  " + sentence;
-    check_argument(backend == "auto" || left.empty(), "attention_backend is 'native', but:", left);
-    if (!left.empty()) std::clog << "pagewheel:" << left << '\n';
+    for (const std::string& sentence : use_native_attention(model, options).left)
+        left += "\n  " + sentence;
+    check_argument(left.empty(), "attention_backend is 'native', but:", left);
 }
 
 }  // namespace

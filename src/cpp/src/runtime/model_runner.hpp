@@ -28,9 +28,8 @@ struct Logits {
 /// resolved once.
 class ModelRunner {
 public:
-    /// `properties` are OpenVINO's for the device and "attention_backend": "native" (pagewheel's
-    /// op, CPU only), "openvino" (the plugin's) or "auto". Throws std::invalid_argument for a
-    /// device that is not there (the message lists those that are) or a property that is refused.
+    /// `properties` are as ContinuousBatchingPipeline takes them. Throws std::invalid_argument for
+    /// a device that is not there (the message lists those that are) or a property that is refused.
     ModelRunner(const ModelFolder& folder, const std::string& device, ov::AnyMap properties);
 
     const CacheGeometry& geometry() const { return m_geometry; }
