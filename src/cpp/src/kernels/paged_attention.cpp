@@ -26,7 +26,7 @@ public:
     /// At least `count` floats, 64-byte aligned; what was there before is lost.
     float* floats(size_t count) {
         if (lines_.size() * 16 < count) lines_.resize((count + 15) / 16);
-        return lines_.data()->floats;
+        return lines_.empty() ? nullptr : lines_.front().floats;
     }
 
 private:
