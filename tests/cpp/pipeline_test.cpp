@@ -25,13 +25,15 @@ protected:
 };
 
 TEST_F(Pipeline, ChatsWithoutPython) {
-    LLMPipeline pipeline(model());
-    ChatHistory history;
-    history.append("user", "What is the capital of France?");
-    const auto results = pipeline.generate(history, tokens(8));
-    EXPECT_NE(results.texts.at(0).find("Paris"), std::string::npos) << results.texts[0];
-    EXPECT_EQ(results.finish_reasons.at(0), GenerationFinishReason::LENGTH);
-    EXPECT_EQ(results.perf_metrics.get_num_generated_tokens(), 8u);
+    for (const char* backend : {"openvino", "native"}) {
+        LLMPipeline pipeline(model(), "CPU", {{"attention_backend", backend}});
+        ChatHistory history;
+        history.append("user", "What is the capital of France?");
+        const auto results = pipeline.generate(history, tokens(8));
+        EXPECT_NE(results.texts.at(0).find("Paris"), std::string::npos) << results.texts[0];
+        EXPECT_EQ(results.finish_reasons.at(0), GenerationFinishReason::LENGTH);
+        EXPECT_EQ(results.perf_metrics.get_num_generated_tokens(), 8u);
+    }
 }
 
 TEST_F(Pipeline, RefusesBadInputAndGoesOn) {
