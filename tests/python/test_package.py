@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import pagewheel
+from pagewheel.convert import resolve_model
 
 
 def installed() -> Path:
@@ -29,6 +30,16 @@ def test_libraries_are_found_without_environment_variables() -> None:
     environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
     code = "import pagewheel; print(pagewheel.SchedulerConfig())"
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd="/")
+
+
+def test_a_converted_model_is_found_without_loading_the_converter(smollm2_gguf: Path) -> None:
+    resolve_model(smollm2_gguf)
+    code = (
+        "import sys, pagewheel.convert\n"
+        "print(pagewheel.convert.resolve_model(sys.argv[1]))\n"
+        "assert not {'openvino', 'numpy', 'gguf'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, smollm2_gguf], check=True)
 
 
 PROGRAM = """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .cache import cached_entry, entry_key, file_sha256, publish
 from .errors import ConversionError
-from .folder import MODEL_FILE, write_folder
+from .folder_format import MODEL_FILE
 from .progress import stages
 
 __all__ = ["ConversionError", "convert", "resolve_model"]
@@ -40,6 +40,8 @@ def convert(
         sha256 = file_sha256(path)
 
         def build(folder: Path) -> None:
+            from .folder import write_folder  # what converts is loaded only where it is needed
+
             write_folder(path, sha256, folder, report)
             if file_sha256(path) != sha256:
                 raise ConversionError(f"{path} changed while it was being converted")

@@ -17,9 +17,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-import openvino as ov
-
-from .folder import DESCRIPTION_FILE, FORMAT_VERSION, MODEL_FILE
+from .folder_format import DESCRIPTION_FILE, FORMAT_VERSION, MODEL_FILE
 
 _TEMPORARY_PREFIX = ".tmp-"
 _TEMPORARY_MAX_AGE = 24 * 3600.0
@@ -84,7 +82,7 @@ def entry_key(sha256: str) -> str:
     parts = (
         sha256,
         f"format {FORMAT_VERSION}",
-        f"openvino {ov.get_version()}",
+        f"openvino {version('openvino')}",
         f"openvino-tokenizers {version('openvino-tokenizers')}",
     )
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:40]

@@ -12,18 +12,12 @@ import openvino as ov
 from .architecture import Architecture
 from .chat_format import derive_chat_format
 from .errors import ConversionError
+from .folder_format import DESCRIPTION_FILE, FORMAT_VERSION, MODEL_FILE
 from .gguf_file import GGUFFile
 from .gguf_source import GGUFSource
 from .graph import build_model
 from .tokenizer import build_tokenizer
 from .vocabulary import Vocabulary, read_vocabulary
-
-# Part of the cache key: raise it whenever the same source gives another folder.
-FORMAT_VERSION = 1
-
-MODEL_FILE = "openvino_model.xml"
-# Written last: a folder that has it is whole.
-DESCRIPTION_FILE = "pagewheel.json"
 
 Report = Callable[[str], None]
 
