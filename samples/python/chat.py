@@ -1,6 +1,7 @@
-"""Talk with a model; an empty line ends the conversation."""
+"""Talk with a model; the end of the input ends the conversation."""
 
 import argparse
+import sys
 
 import pagewheel
 from pagewheel.default_model import default_model
@@ -20,11 +21,12 @@ def main() -> None:
     config = pagewheel.GenerationConfig()
     config.max_new_tokens = 300
     history = pagewheel.ChatHistory()
-    while question := input("> "):
-        history.append({"role": "user", "content": question})
+    print("> ", end="", flush=True)
+    for question in sys.stdin:
+        history.append({"role": "user", "content": question.strip()})
         answer = pipe.generate(history, config, show)
         history.append({"role": "assistant", "content": answer.texts[0]})
-        print()
+        print("\n> ", end="", flush=True)
 
 
 if __name__ == "__main__":
