@@ -197,6 +197,17 @@ def test_what_cannot_be_served_is_refused_at_once(
     assert len(small_pool.generate([[504]], greedy(2))[0].m_generation_ids[0]) == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("max_num_batched_tokens", 0), ("max_num_seqs", 0), ("enable_prefix_caching", True)],
+)
+def test_a_bad_scheduler_config_is_refused_by_name(
+    smollm2_folder: Path, name: str, value: object
+) -> None:
+    with pytest.raises(ValueError, match=name):
+        make_pipeline(smollm2_folder, **{name: value})
+
+
 def test_a_request_id_in_use_is_refused(small_pool: pagewheel.ContinuousBatchingPipeline) -> None:
     handle = small_pool.add_request(7, "One", greedy(3))
     with pytest.raises(ValueError, match="request_id 7 is in use"):

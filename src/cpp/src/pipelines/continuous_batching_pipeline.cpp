@@ -128,7 +128,6 @@ ContinuousBatchingPipeline::Impl::Impl(const std::filesystem::path& model_folder
 
 ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& scheduler_config)
     : tokenizer(*loaded.tokenizer), default_config(loaded.folder.read_generation_config()) {
-    scheduler_config.validate();
     if (default_config.eos_token_id == -1)
         default_config.eos_token_id = tokenizer.get_eos_token_id();
     const ModelLimits limits{loaded.folder.read_config().max_position_embeddings,
@@ -277,16 +276,19 @@ std::vector<GenerationResult> ContinuousBatchingPipeline::Impl::generate_text(
 ContinuousBatchingPipeline::ContinuousBatchingPipeline(const std::filesystem::path& model_folder,
                                                        const SchedulerConfig& scheduler_config,
                                                        const std::string& device,
-                                                       const ov::AnyMap& properties)
-    : m_impl(std::make_shared<Impl>(model_folder, nullptr, scheduler_config, device, properties)) {}
+                                                       const ov::AnyMap& properties) {
+    scheduler_config.validate();  // before anything is loaded
+    m_impl = std::make_shared<Impl>(model_folder, nullptr, scheduler_config, device, properties);
+}
 
 ContinuousBatchingPipeline::ContinuousBatchingPipeline(const std::filesystem::path& model_folder,
                                                        const Tokenizer& tokenizer,
                                                        const SchedulerConfig& scheduler_config,
                                                        const std::string& device,
-                                                       const ov::AnyMap& properties)
-    : m_impl(
-          std::make_shared<Impl>(model_folder, &tokenizer, scheduler_config, device, properties)) {}
+                                                       const ov::AnyMap& properties) {
+    scheduler_config.validate();
+    m_impl = std::make_shared<Impl>(model_folder, &tokenizer, scheduler_config, device, properties);
+}
 
 Tokenizer ContinuousBatchingPipeline::get_tokenizer() const {
     return m_impl->tokenizer;
