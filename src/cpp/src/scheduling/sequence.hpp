@@ -23,7 +23,6 @@ struct Sequence {
     void* owner = nullptr;  ///< the request's record of this sequence; opaque to the scheduler
 
     size_t num_uncached() const { return tokens.size() - num_cached; }
-    size_t num_generated() const { return tokens.size() - prompt_length; }
     /// Only the newest token is to be computed: it gives the next.
     bool is_decoding() const { return num_cached > 0 && num_uncached() == 1; }
 };
