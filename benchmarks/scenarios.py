@@ -28,6 +28,8 @@ class Metric:
     title: str
     unit: str
     better: Better
+    #: One unit reads the weights once: a share of the memory bandwidth is shown beside it.
+    reads_weights: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,17 +83,43 @@ class Decode(WarmScenario):
 
 
 class Batch(WarmScenario):
-    """Many requests at once: output tokens/s over all of them, prefill included."""
+    """So many requests at once: output tokens/s over all of them, prefill included."""
 
-    REQUESTS = 32
+    SIZES = (1, 2, 4, 8, 16, 32, 64)
     PROMPT_TOKENS = 35
     NEW_TOKENS = 128
 
     def tasks(self, source: PromptSource) -> list[Task]:
-        return [Task(source.cut([self.PROMPT_TOKENS] * self.REQUESTS), self.NEW_TOKENS)]
+        return [self.task(source, size) for size in self.SIZES]
+
+    def task(self, source: PromptSource, size: int) -> Task:
+        """The task of one size."""
+        return Task(source.cut([self.PROMPT_TOKENS] * size), self.NEW_TOKENS)
 
     def sample(self, tasks: Sequence[Task], results: Sequence[Generated]) -> Sample:
-        return {"batch": self.REQUESTS * self.NEW_TOKENS / results[0].last_token}
+        return {
+            f"batch_{size}": size * self.NEW_TOKENS / result.last_token
+            for size, result in zip(self.SIZES, results, strict=True)
+        }
+
+
+class Throughput(WarmScenario):
+    """Offline work: many requests with prompts of all lengths, output tokens/s over the whole."""
+
+    REQUESTS = 64
+    SHORTEST, LONGEST = 32, 512
+    NEW_TOKENS = 128
+
+    def tasks(self, source: PromptSource) -> list[Task]:
+        step = (self.LONGEST - self.SHORTEST) / (self.REQUESTS - 1)
+        # Lengths in an order that mixes short and long: 23 and 64 have no common divisor.
+        lengths = [
+            round(self.SHORTEST + step * (23 * i % self.REQUESTS)) for i in range(self.REQUESTS)
+        ]
+        return [Task(source.cut(lengths), self.NEW_TOKENS)]
+
+    def sample(self, tasks: Sequence[Task], results: Sequence[Generated]) -> Sample:
+        return {"throughput": self.REQUESTS * self.NEW_TOKENS / results[0].last_token}
 
 
 class Prefill(WarmScenario):
@@ -117,14 +145,23 @@ DECODE = Decode(
     "decode",
     f"Decode: 1 request, {Decode.PROMPT_TOKENS} + {Decode.NEW_TOKENS} tokens",
     (
-        Metric("decode", "decode", "tokens/s", Better.HIGHER),
+        Metric("decode", "decode", "tokens/s", Better.HIGHER, reads_weights=True),
         Metric("first_token", "first token", "ms", Better.LOWER),
     ),
 )
 BATCH = Batch(
     "batch",
-    f"Batch: {Batch.REQUESTS} requests, {Batch.PROMPT_TOKENS} + {Batch.NEW_TOKENS} tokens each",
-    (Metric("batch", f"{Batch.REQUESTS} at once", "tokens/s", Better.HIGHER),),
+    f"Batch: so many requests at once, {Batch.PROMPT_TOKENS} + {Batch.NEW_TOKENS} tokens each",
+    tuple(
+        Metric(f"batch_{size}", f"{size} at once", "tokens/s", Better.HIGHER)
+        for size in Batch.SIZES
+    ),
+)
+THROUGHPUT = Throughput(
+    "throughput",
+    f"Throughput: {Throughput.REQUESTS} requests, prompts of {Throughput.SHORTEST} to "
+    f"{Throughput.LONGEST} tokens, {Throughput.NEW_TOKENS} new each",
+    (Metric("throughput", "output", "tokens/s", Better.HIGHER),),
 )
 PREFILL = Prefill(
     "prefill",
@@ -142,9 +179,10 @@ LOAD = ColdScenario(
         Metric("cached", "cached", "s", Better.LOWER),
     ),
 )
+MEMORY_REQUESTS = 32
 MEMORY = ColdScenario(
     "memory",
-    f"Memory: resident set, {Batch.REQUESTS} requests in the batch",
+    f"Memory: resident set, {MEMORY_REQUESTS} requests in the batch",
     (
         Metric("after_load", "after load", "MiB", Better.LOWER),
         Metric("peak_load", "peak of load", "MiB", Better.LOWER),
@@ -153,5 +191,5 @@ MEMORY = ColdScenario(
 )
 
 SCENARIOS: dict[str, Scenario] = {
-    scenario.name: scenario for scenario in (DECODE, BATCH, PREFILL, LOAD, MEMORY)
+    scenario.name: scenario for scenario in (DECODE, BATCH, PREFILL, THROUGHPUT, LOAD, MEMORY)
 }

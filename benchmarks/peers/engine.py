@@ -41,6 +41,10 @@ class Engine(ABC):
     def load(self, model: Path, device: str) -> None:
         """Make the engine ready to generate."""
 
+    def weights(self, model: Path) -> Path:
+        """The file whose bytes a decode step reads once."""
+        return model / "openvino_model.bin" if model.is_dir() else model
+
     @abstractmethod
     def settings(self) -> dict[str, str]:
         """The settings in force, for the record."""
