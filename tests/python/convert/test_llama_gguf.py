@@ -115,12 +115,12 @@ def test_more_tokens_than_embeddings_is_refused(tmp_path: Path) -> None:
 
 
 def test_linear_scaling_divides_the_frequencies(tmp_path: Path) -> None:
-    plain = source(tiny_llama.write(tmp_path / "a.gguf")).architecture.rotary
+    plain = source(tiny_llama.write(tmp_path / "a.gguf")).architecture.rotary[0]
     metadata = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
-    scaled = source(tiny_llama.write(tmp_path / "b.gguf", metadata=metadata)).architecture.rotary
+    scaled = source(tiny_llama.write(tmp_path / "b.gguf", metadata=metadata)).architecture.rotary[0]
     assert scaled.inverse_frequencies == tuple(f / 4.0 for f in plain.inverse_frequencies)
 
 
 def test_frequencies_are_double_precision(tmp_path: Path) -> None:
-    rotary = source(tiny_llama.write(tmp_path / "a.gguf")).architecture.rotary
+    rotary = source(tiny_llama.write(tmp_path / "a.gguf")).architecture.rotary[0]
     assert rotary.inverse_frequencies[3] == 10000.0 ** (-6 / tiny_llama.HEAD_SIZE)
