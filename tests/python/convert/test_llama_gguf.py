@@ -88,11 +88,10 @@ def test_unknown_tensor_is_not_ignored(tmp_path: Path) -> None:
 
 
 def test_unsupported_tensor_type_is_named(tmp_path: Path) -> None:
-    rows, blocks = tiny_llama.HIDDEN, tiny_llama.HIDDEN // 32
-    raw = np.zeros((rows, blocks * 22), np.uint8)
+    raw = np.zeros((tiny_llama.HIDDEN, tiny_llama.HIDDEN), np.int16)
     name = "blk.1.attn_output.weight"
-    path = tiny_llama.write(tmp_path / "a.gguf", raw_kinds={name: (raw, Kind.Q5_0)})
-    with pytest.raises(ConversionError, match=r"blk\.1\.attn_output\.weight.*Q5_0.*supported"):
+    path = tiny_llama.write(tmp_path / "a.gguf", raw_kinds={name: (raw, Kind.I16)})
+    with pytest.raises(ConversionError, match=r"blk\.1\.attn_output\.weight.*I16.*supported"):
         convert(path)
 
 

@@ -12,11 +12,15 @@ import numpy.typing as npt
 from .architecture import Architecture, Mlp
 from .config_reader import read_architecture
 from .errors import ConversionError
+from .gguf_blocks import decode
 from .gguf_file import GGUFFile, GGUFTensor
 from .rotary import RotaryEmbedding, inverse_frequencies
-from .weights import Weight, decode, dense_f32, take_rows
+from .weights import Weight, dense_f32, take_rows
 
 SUPPORTED_ARCHITECTURES = ("llama",)
+
+# Far above any model's; keeps a damaged file from asking for that many rotary frequencies.
+MAX_HEAD_SIZE = 65_536
 
 # Keys that change what the model computes and that this graph does not know. A value
 # in the tuple means "as if the key was not there".
@@ -140,6 +144,10 @@ def _read_architecture(
                 f"{metadata.path}: {key(name)} = {value!r:.80} is not supported yet"
             )
     layers = metadata.require(key("block_count"), int)
+    if layers > len(tensors):  # before anything is made for each layer
+        raise ConversionError(
+            f"{metadata.path}: {key('block_count')} = {layers}, but there are {len(tensors)} tensors"
+        )
     hidden_size = metadata.require(key("embedding_length"), int)
     heads = metadata.uniform(key("attention.head_count"), layers)
     if heads <= 0 or hidden_size <= 0:
@@ -190,7 +198,7 @@ def _read_rotary(
     """The rotation and the `rope_scaling` of config.json that names it."""
     dims = metadata.get("llama.rope.dimension_count", int, head_size)
     theta = metadata.get("llama.rope.freq_base", float, 10000.0)
-    if not 0 < dims <= head_size or dims % 2 or not 0 < theta < float("inf"):
+    if not 0 < dims <= min(head_size, MAX_HEAD_SIZE) or dims % 2 or not 0 < theta < float("inf"):
         raise ConversionError(
             f"llama.rope.dimension_count = {dims} and llama.rope.freq_base = {theta} "
             f"do not fit heads of {head_size}"
