@@ -85,9 +85,10 @@ class Inputs:
             return ops.bitwise_and(left, right)
 
         true = ops.constant(np.array(True))
-        near = ops.greater(self._columns, ops.add(self._rows, i64(-window)))
-        near_past = both(both(true, near), self._past_or_self)
-        seen = both(both(true, ops.unsqueeze(near_past, i64([0, 1]))), self._present)
+        columns, rows = self._columns, ops.unsqueeze(self._rows, i64([0, 1]))
+        near = ops.greater(columns, ops.add(rows, i64(-window)))
+        near_past = both(both(true, near), ops.less_equal(columns, rows))
+        seen = both(both(true, near_past), self._present)
         seen = ops.broadcast(seen, ops.shape_of(seen, "i64"))
         values = ops.select(seen, f32(0.0), f32(_MASKED))
         whole = np.iinfo(np.int64).max

@@ -185,7 +185,8 @@ def _qwen3(reader: _Reader) -> Architecture:
 def _qwen3_moe(reader: _Reader) -> Architecture:
     config = reader.config
     experts = Experts(
-        count=config.positive("num_experts"),
+        # transformers 5 writes another name than its predecessors.
+        count=config.positive("num_local_experts", config.positive("num_experts")),
         active=config.positive("num_experts_per_tok"),
         mlp=Mlp(config.positive("moe_intermediate_size"), reader.activation()),
         routing=Routing.SOFTMAX,
