@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from .cache import cached_entry, entry_key, file_sha256, publish
+from .cache import cached_entry, entry_key, files_sha256, publish
 from .errors import ConversionError
 from .folder_format import MODEL_FILE
+from .gguf_split import shard_paths
 from .progress import stages
 
 __all__ = ["ConversionError", "convert", "resolve_model"]
@@ -37,13 +38,13 @@ def convert(
         raise FileExistsError(f"the output folder is not empty: {target}")
     with stages(f"converting {path.name}", _STAGES, progress) as report:
         report("reading the file")
-        sha256 = file_sha256(path)
+        sha256 = files_sha256(shard_paths(path))
 
         def build(folder: Path) -> None:
             from .folder import write_folder  # what converts is loaded only where it is needed
 
             write_folder(path, sha256, folder, report)
-            if file_sha256(path) != sha256:
+            if files_sha256(shard_paths(path)) != sha256:
                 raise ConversionError(f"{path} changed while it was being converted")
 
         if target is None:

@@ -10,6 +10,7 @@ from typing import Any
 import openvino as ov
 
 from .architecture import Architecture
+from .attention_description import describe_rotary
 from .chat_format import derive_chat_format
 from .errors import ConversionError
 from .folder_format import DESCRIPTION_FILE, FORMAT_VERSION, MODEL_FILE
@@ -45,7 +46,7 @@ def write_folder(source: Path, sha256: str, output: Path, report: Report) -> Non
         report("writing the model")
         ov.save_model(model, output / MODEL_FILE, compress_to_fp16=False)
     report("writing the configuration")
-    _write_json(output / "config.json", _config(gguf.architecture, vocabulary))
+    _write_json(output / "config.json", _config(gguf.config, vocabulary))
     _write_json(output / "generation_config.json", _generation_config(vocabulary))
     _write_json(output / "tokenizer_config.json", _tokenizer_config(vocabulary))
     if vocabulary.chat_template is not None:
@@ -65,26 +66,9 @@ def _eos_ids(vocabulary: Vocabulary) -> int | list[int] | None:
     return list(vocabulary.end_ids)
 
 
-def _config(arch: Architecture, vocabulary: Vocabulary) -> dict[str, Any]:
+def _config(config: dict[str, Any], vocabulary: Vocabulary) -> dict[str, Any]:
     return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": arch.model_type,
-        "hidden_size": arch.hidden_size,
-        "intermediate_size": arch.intermediate_size,
-        "num_hidden_layers": arch.layers,
-        "num_attention_heads": arch.heads,
-        "num_key_value_heads": arch.kv_heads,
-        "head_dim": arch.head_size,
-        "hidden_act": "silu",
-        "rms_norm_eps": arch.rms_norm_eps,
-        "rope_theta": arch.rotary.theta,
-        "rope_scaling": arch.rotary.scaling,
-        "partial_rotary_factor": arch.rotary.dims / arch.head_size,
-        "max_position_embeddings": arch.context_length,
-        "vocab_size": arch.vocab_size,
-        "tie_word_embeddings": arch.tied_embeddings,
-        "attention_bias": False,
-        "mlp_bias": False,
+        **config,
         "bos_token_id": vocabulary.bos_id,
         "eos_token_id": vocabulary.eos_id,
         "pad_token_id": vocabulary.pad_id,
@@ -130,12 +114,7 @@ def _description(
     return {
         "format": FORMAT_VERSION,
         "source": {"file": source.name, "sha256": sha256, "kind": "gguf"},
-        "rotary": {
-            "pairing": "half",
-            "dims": arch.rotary.dims,
-            "theta": arch.rotary.theta,
-            "inverse_frequencies": list(arch.rotary.inverse_frequencies),
-            "attention_scaling": arch.rotary.attention_scaling,
-        },
+        "rotary": describe_rotary(arch),
+        "sliding_windows": list(arch.windows),
         "chat_format": None if chat_format is None else chat_format.to_json(),
     }

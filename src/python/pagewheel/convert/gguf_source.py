@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .architecture import Architecture, RotaryEmbedding, inverse_frequencies
+from .architecture import Architecture, Mlp
+from .config_reader import read_architecture
 from .errors import ConversionError
+from .gguf_blocks import decode
 from .gguf_file import GGUFFile, GGUFTensor
-from .weights import Weight, decode, dense_f32, take_rows
+from .rotary import RotaryEmbedding, inverse_frequencies
+from .weights import Weight, dense_f32, take_rows
 
 SUPPORTED_ARCHITECTURES = ("llama",)
+
+# Far above any model's; keeps a damaged file from asking for that many rotary frequencies.
+MAX_HEAD_SIZE = 65_536
 
 # Keys that change what the model computes and that this graph does not know. A value
 # in the tuple means "as if the key was not there".
@@ -83,7 +90,7 @@ class GGUFSource:
                 f"{file.path}: the architecture {name!r} is not supported; "
                 f"supported: {', '.join(SUPPORTED_ARCHITECTURES)}"
             )
-        self.architecture = _read_architecture(self.metadata, file.tensors)
+        self.config, self.architecture = _read_architecture(self.metadata, file.tensors)
         self._shapes = _expected_shapes(self.architecture)
         self._check_tensors()
 
@@ -99,8 +106,7 @@ class GGUFSource:
         except ConversionError as error:
             raise ConversionError(f"{self.file.path}: {error}") from None
         if name.endswith(("q_proj", "k_proj")):
-            heads = shape[0] // self.architecture.head_size
-            return take_rows(weight, _half_split_rows(heads, self.architecture))
+            return take_rows(weight, _half_split_rows(shape[0], self.architecture))
         return weight
 
     def _check_tensors(self) -> None:
@@ -123,7 +129,11 @@ class GGUFSource:
             )
 
 
-def _read_architecture(metadata: Metadata, tensors: Mapping[str, GGUFTensor]) -> Architecture:
+def _read_architecture(
+    metadata: Metadata, tensors: Mapping[str, GGUFTensor]
+) -> tuple[dict[str, Any], Architecture]:
+    """The model's config.json and the architecture it describes, with the file's own rotation."""
+
     def key(name: str) -> str:
         return f"llama.{name}"
 
@@ -134,6 +144,10 @@ def _read_architecture(metadata: Metadata, tensors: Mapping[str, GGUFTensor]) ->
                 f"{metadata.path}: {key(name)} = {value!r:.80} is not supported yet"
             )
     layers = metadata.require(key("block_count"), int)
+    if layers > len(tensors):  # before anything is made for each layer
+        raise ConversionError(
+            f"{metadata.path}: {key('block_count')} = {layers}, but there are {len(tensors)} tensors"
+        )
     hidden_size = metadata.require(key("embedding_length"), int)
     heads = metadata.uniform(key("attention.head_count"), layers)
     if heads <= 0 or hidden_size <= 0:
@@ -151,30 +165,40 @@ def _read_architecture(metadata: Metadata, tensors: Mapping[str, GGUFTensor]) ->
     if embedding is None:
         raise ConversionError(f"{metadata.path}: the tensor 'token_embd.weight' is missing")
     try:
-        return Architecture(
-            model_type="llama",
-            layers=layers,
-            hidden_size=hidden_size,
-            heads=heads,
-            kv_heads=metadata.uniform(key("attention.head_count_kv"), layers, heads),
-            head_size=head_size,
-            intermediate_size=metadata.uniform(key("feed_forward_length"), layers),
-            vocab_size=metadata.get(key("vocab_size"), int, embedding.shape[0]),
-            context_length=metadata.require(key("context_length"), int),
-            rms_norm_eps=metadata.require(key("attention.layer_norm_rms_epsilon"), float),
-            rotary=_read_rotary(metadata, head_size, tensors.get("rope_freqs.weight")),
-            tied_embeddings="output.weight" not in tensors,
-        )
+        rotary, scaling = _read_rotary(metadata, head_size, tensors.get("rope_freqs.weight"))
     except ConversionError as error:
         raise ConversionError(f"{metadata.path}: {error}") from None
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": hidden_size,
+        "intermediate_size": metadata.uniform(key("feed_forward_length"), layers),
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": metadata.uniform(key("attention.head_count_kv"), layers, heads),
+        "head_dim": head_size,
+        "hidden_act": "silu",
+        "rms_norm_eps": metadata.require(key("attention.layer_norm_rms_epsilon"), float),
+        "rope_theta": rotary.theta,
+        "partial_rotary_factor": rotary.dims / head_size,
+        "max_position_embeddings": metadata.require(key("context_length"), int),
+        "vocab_size": metadata.get(key("vocab_size"), int, embedding.shape[0]),
+        "tie_word_embeddings": "output.weight" not in tensors,
+        "attention_bias": False,
+        "mlp_bias": False,
+    }
+    # The file holds the frequencies themselves; config.json only names what was done to them.
+    arch = replace(read_architecture(config, str(metadata.path)), rotary=(rotary,))
+    return {**config, "rope_scaling": scaling}, arch
 
 
 def _read_rotary(
     metadata: Metadata, head_size: int, divisors: GGUFTensor | None
-) -> RotaryEmbedding:
+) -> tuple[RotaryEmbedding, dict[str, Any] | None]:
+    """The rotation and the `rope_scaling` of config.json that names it."""
     dims = metadata.get("llama.rope.dimension_count", int, head_size)
     theta = metadata.get("llama.rope.freq_base", float, 10000.0)
-    if not 0 < dims <= head_size or dims % 2 or not 0 < theta < float("inf"):
+    if not 0 < dims <= min(head_size, MAX_HEAD_SIZE) or dims % 2 or not 0 < theta < float("inf"):
         raise ConversionError(
             f"llama.rope.dimension_count = {dims} and llama.rope.freq_base = {theta} "
             f"do not fit heads of {head_size}"
@@ -199,7 +223,7 @@ def _read_rotary(
         frequencies = _divide(frequencies, divisors)
         # Llama 3 stores the quotients, not the four numbers config.json would hold.
         scaling = {"rope_type": "llama3"}
-    return RotaryEmbedding(dims, theta, frequencies, scaling=scaling)
+    return RotaryEmbedding(dims, theta, frequencies), scaling
 
 
 def _divide(frequencies: tuple[float, ...], divisors: GGUFTensor) -> tuple[float, ...]:
@@ -217,7 +241,10 @@ def _divide(frequencies: tuple[float, ...], divisors: GGUFTensor) -> tuple[float
 def _expected_shapes(arch: Architecture) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Weight name -> (name in the file, shape)."""
     hidden = arch.hidden_size
-    query, kv = arch.heads * arch.head_size, arch.kv_heads * arch.head_size
+    attention, mlp = arch.layers[0].attention, arch.layers[0].mlp
+    assert isinstance(mlp, Mlp)  # no expert reaches this far
+    query = attention.heads * attention.head_size
+    kv = attention.kv_heads * attention.head_size
     per_layer: dict[str, tuple[str, tuple[int, ...]]] = {
         "input_layernorm": ("attn_norm", (hidden,)),
         "self_attn.q_proj": ("attn_q", (query, hidden)),
@@ -225,15 +252,15 @@ def _expected_shapes(arch: Architecture) -> dict[str, tuple[str, tuple[int, ...]
         "self_attn.v_proj": ("attn_v", (kv, hidden)),
         "self_attn.o_proj": ("attn_output", (hidden, query)),
         "post_attention_layernorm": ("ffn_norm", (hidden,)),
-        "mlp.gate_proj": ("ffn_gate", (arch.intermediate_size, hidden)),
-        "mlp.up_proj": ("ffn_up", (arch.intermediate_size, hidden)),
-        "mlp.down_proj": ("ffn_down", (hidden, arch.intermediate_size)),
+        "mlp.gate_proj": ("ffn_gate", (mlp.intermediate_size, hidden)),
+        "mlp.up_proj": ("ffn_up", (mlp.intermediate_size, hidden)),
+        "mlp.down_proj": ("ffn_down", (hidden, mlp.intermediate_size)),
     }
     shapes: dict[str, tuple[str, tuple[int, ...]]] = {
         "embed_tokens": ("token_embd.weight", (arch.vocab_size, hidden)),
         "norm": ("output_norm.weight", (hidden,)),
     }
-    for layer in range(arch.layers):
+    for layer in range(len(arch.layers)):
         for name, (gguf_name, shape) in per_layer.items():
             shapes[f"layers.{layer}.{name}"] = (f"blk.{layer}.{gguf_name}.weight", shape)
     if not arch.tied_embeddings:
@@ -241,16 +268,14 @@ def _expected_shapes(arch: Architecture) -> dict[str, tuple[str, tuple[int, ...]
     return shapes
 
 
-def _half_split_rows(heads: int, arch: Architecture) -> npt.NDArray[np.intp]:
+def _half_split_rows(rows: int, arch: Architecture) -> npt.NDArray[np.intp]:
     """Row order that undoes llama.cpp's.
 
     llama.cpp stores query and key rows so that channels 2i and 2i + 1 turn together;
     the graph pairs i with i + dims/2, as the model was trained. Channels past the
     rotary dimensions stay where they are.
     """
-    dims = arch.rotary.dims
-    head = np.concatenate(
-        [np.arange(0, dims, 2), np.arange(1, dims, 2), np.arange(dims, arch.head_size)]
-    )
-    rows: npt.NDArray[np.intp] = np.arange(heads)[:, None] * arch.head_size + head
-    return rows.reshape(-1)
+    dims, size = arch.rotary[0].dims, arch.layers[0].attention.head_size
+    head = np.concatenate([np.arange(0, dims, 2), np.arange(1, dims, 2), np.arange(dims, size)])
+    order: npt.NDArray[np.intp] = np.arange(rows // size)[:, None] * size + head
+    return order.reshape(-1)
