@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "kernels/paged_attention_prefill.hpp"
 #include "kernels/paged_attention_tile.hpp"
 
 namespace pagewheel::kernels {
@@ -55,8 +56,13 @@ struct Plan {
 class Call {
 public:
     Call(const AttentionConfig& config, const AttentionBatch& batch,
-         const AttentionVariant& variant, Plan& plan)
-        : config_(config), layout_(config.layout), batch_(batch), variant_(variant), plan_(plan) {
+         const AttentionVariant& variant, const PrefillVariant& prefill, Plan& plan)
+        : config_(config),
+          layout_(config.layout),
+          batch_(batch),
+          variant_(variant),
+          prefill_(prefill),
+          plan_(plan) {
         ratio_ = config.heads / layout_.kv_heads;
         threads_ = static_cast<size_t>(tbb::this_task_arena::max_concurrency());
     }
@@ -102,14 +108,24 @@ private:
         return (tile.block_end - tile.block_begin) * (4 + tile.rows(ratio_));
     }
 
+    /// Prompt chunks are cut into tiles of equal sizes.
+    size_t tile_tokens(size_t s) const {
+        const size_t fresh = begin(s + 1) - begin(s);
+        const bool many = fresh * ratio_ >= prefill_min_rows;
+        const size_t most =
+            std::max<size_t>(1, (many ? prefill_tile_rows : max_tile_rows) / ratio_);
+        const size_t tiles = (fresh + most - 1) / most;
+        return tiles ? (fresh + tiles - 1) / tiles : 1;
+    }
+
     void plan_tiles() {
         plan_.tiles.clear();
         plan_.parts.clear();
         plan_.part_tile.clear();
         plan_.part_floats.clear();
-        const size_t tokens = std::max<size_t>(1, max_tile_rows / ratio_);
         size_t total = 0;
-        for (size_t s = 0; s < batch_.num_sequences; ++s)
+        for (size_t s = 0; s < batch_.num_sequences; ++s) {
+            const size_t tokens = tile_tokens(s);
             for (size_t t = begin(s + 1); t > begin(s);) {  // the longest first
                 const size_t end = t;
                 t -= std::min(tokens, t - begin(s));
@@ -118,6 +134,7 @@ private:
                     total += cost(plan_.tiles.back().tile);
                 }
             }
+        }
         size_t floats = 0;
         for (size_t i = 0; i < plan_.tiles.size(); ++i) cut(i, total, floats);
         plan_.partials.floats(floats);
@@ -186,12 +203,13 @@ private:
         const PlannedTile& planned = plan_.tiles[plan_.part_tile[i]];
         const size_t rows = planned.tile.rows(ratio_);
         const bool whole = planned.part_end - planned.part_begin == 1;
-        float* scratch =
-            arena.floats(padded(result_floats(rows)) + variant_.scratch_floats(config_, rows));
+        const bool many = rows >= prefill_min_rows;
+        const auto attend = many ? prefill_.attend : variant_.attend;
+        const auto scratch_floats = many ? prefill_.scratch_floats : variant_.scratch_floats;
+        float* scratch = arena.floats(padded(result_floats(rows)) + scratch_floats(config_, rows));
         const TileResult result =
             result_at(whole ? scratch : plan_.partials.floats(0) + plan_.part_floats[i], rows);
-        variant_.attend(config_, batch_, plan_.parts[i], result,
-                        scratch + padded(result_floats(rows)));
+        attend(config_, batch_, plan_.parts[i], result, scratch + padded(result_floats(rows)));
         if (whole) finish(planned.tile, result);
     }
 
@@ -275,6 +293,7 @@ private:
     const CacheLayout& layout_;
     const AttentionBatch& batch_;
     const AttentionVariant& variant_;
+    const PrefillVariant& prefill_;
     Plan& plan_;
     size_t ratio_, threads_;
 };
@@ -283,6 +302,15 @@ const AttentionVariant* variant_of(Isa isa) {
 #if defined(__x86_64__)
     if (isa == Isa::avx512) return &attention_avx512();
     if (isa == Isa::avx2) return &attention_avx2();
+#endif
+    (void)isa;
+    return nullptr;
+}
+
+const PrefillVariant* prefill_of(Isa isa) {
+#if defined(__x86_64__)
+    if (isa == Isa::avx512) return &prefill_avx512();
+    if (isa == Isa::avx2) return &prefill_avx2();
 #endif
     (void)isa;
     return nullptr;
@@ -330,7 +358,7 @@ void paged_attention(const AttentionConfig& config, const AttentionBatch& batch,
     tbb::this_task_arena::isolate([&] {
         static thread_local Plan plan;
         if (variant)
-            Call(config, batch, *variant, plan).run();
+            Call(config, batch, *variant, *prefill_of(isa), plan).run();
         else
             paged_attention_reference(config, batch);
     });

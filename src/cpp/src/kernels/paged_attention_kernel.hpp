@@ -4,10 +4,10 @@
 #pragma once
 
 #include <type_traits>
-#include <utility>
 
 #include "kernels/paged_attention_tile.hpp"
 #include "kernels/paged_attention_write.hpp"
+#include "kernels/unrolled.hpp"
 
 namespace pagewheel::kernels {
 
@@ -28,19 +28,6 @@ struct PreparedWeights {
     int8_t* high;   // [rows, span]
     int8_t* low;    // [rows, span]
 };
-
-/// Calls body(std::integral_constant<size_t, i>()) for i in [0, N). Accumulators are indexed with
-/// it because GCC 12 leaves an array in memory that a loop indexes, unrolled or not.
-template <class Body, size_t... I>
-[[gnu::always_inline]] inline void unroll_indices(std::index_sequence<I...>, const Body& body) {
-    (body(std::integral_constant<size_t, I>()), ...);
-}
-template <size_t N, class Body>
-[[gnu::always_inline]] inline void unrolled(const Body& body) {
-    unroll_indices(std::make_index_sequence<N>(), body);
-}
-
-#define PAGEWHEEL_INLINE __attribute__((always_inline))
 
 template <class V, CacheFormat F>
 struct FormatTraits {
