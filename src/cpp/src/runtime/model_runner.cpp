@@ -6,6 +6,8 @@
 #include "graph/gather_logits.hpp"
 #include "graph/native_attention.hpp"
 #include "graph/paged_attention.hpp"
+#include "graph/quantized_linear.hpp"
+#include "kernels/isa.hpp"
 #include "openvino/runtime/properties.hpp"
 #include "openvino_error.hpp"
 
@@ -66,6 +68,37 @@ void choose_attention(const std::shared_ptr<ov::Model>& model, const ModelConfig
     check_argument(left.empty(), "attention_backend is 'native', but:", left);
 }
 
+/// Whether the caller wants activations as they are: f32 inference, or no dynamic quantisation.
+bool wants_exact_activations(const ov::AnyMap& properties) {
+    const auto is = [&](const std::string& key, const char* value) {
+        const auto found = properties.find(key);
+        return found != properties.end() && found->second.as<std::string>() == value;
+    };
+    return is(ov::hint::inference_precision.name(), "f32") ||
+           is(ov::hint::execution_mode.name(), "ACCURACY") ||
+           is(ov::hint::dynamic_quantization_group_size.name(), "0");
+}
+
+/// Puts pagewheel's linear layers into the graph: by "auto" on a CPU with vector instructions,
+/// unless activations must not be quantised.
+void choose_linear(const std::shared_ptr<ov::Model>& model, const std::string& device,
+                   ov::AnyMap& properties) {
+    const std::string backend = take(properties, "linear_backend", "auto");
+    check_argument(backend == "auto" || backend == "native" || backend == "openvino",
+                   "linear_backend is '", backend, "'; allowed: auto, native, openvino");
+    const bool exact = wants_exact_activations(properties);
+    if (backend == "openvino") return;
+    if (backend == "auto" && (device != "CPU" || exact || detected_isa() == Isa::scalar)) return;
+    check_argument(device == "CPU", "linear_backend 'native' runs on CPU, not ", device);
+    check_argument(!exact,
+                   "linear_backend is 'native', which quantises activations to int8, but the "
+                   "properties ask for f32 inference or no dynamic quantisation");
+    const QuantizedLinearReport report = use_quantized_linear(model);
+    check_argument(
+        backend == "auto" || report.num_matrices > 0,
+        "linear_backend is 'native', but no MatMul has compressed weights that it takes");
+}
+
 }  // namespace
 
 ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
@@ -77,6 +110,7 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
     apply_paged_attention(model);
     gather_logits(model);
     choose_attention(model, folder.read_config(), device, properties);
+    choose_linear(model, device, properties);
     try {
         m_model = core.compile_model(model, device, completed(properties));
     } catch (const ov::Exception& error) {
