@@ -32,6 +32,7 @@ _DENSE: Mapping[str, tuple[str, ov.Type]] = {
     "F16": ("<f2", ov.Type.f16),
     "BF16": ("<u2", ov.Type.bf16),
 }
+_KEYS_AND_VALUES = ("k_proj", "v_proj", "k_norm", "v_norm")
 _SCALE_SUFFIXES = ("_scale_inv", "_scale")  # of f8 tensors
 # `quantization_config.quant_method` that are read: blocks of f8 with scales beside them.
 _QUANTIZED = ("fp8",)
@@ -135,6 +136,10 @@ class HuggingFaceSource:
                 used |= {tensor.name + suffix for suffix in ("", *_SCALE_SUFFIXES)}
         if self.architecture.tied_embeddings:
             used.add("lm_head.weight")  # a copy of the embeddings
+        for index, layer in enumerate(self.architecture.layers):
+            if layer.attention.cache_of is not None:  # its own keys and values are never read
+                prefix = f"{self._prefix}layers.{index}.self_attn"
+                used |= {f"{prefix}.{each}.weight" for each in _KEYS_AND_VALUES}
         # Leaving a weight out would give a model that runs and is wrong.
         unknown = sorted(each for each in self.tensors.keys() - used if not _IGNORED.search(each))
         if unknown:
