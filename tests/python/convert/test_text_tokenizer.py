@@ -20,7 +20,7 @@ import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from pagewheel.convert.gguf_file import GGUFFile
-from pagewheel.convert.gguf_source import Metadata
+from pagewheel.convert.gguf_metadata import Metadata
 from pagewheel.convert.tokenizer import build_tokenizer
 from pagewheel.convert.vocabulary import TokenType, Vocabulary, read_vocabulary
 
