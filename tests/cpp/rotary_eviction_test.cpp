@@ -345,16 +345,16 @@ double root_mean_square(const std::vector<double>& errors) {
 
 /// A prompt, then chunks, decodes and evictions at random.
 void evict_at_random(const Settings& settings, unsigned seed) {
-    Sequence sequence(settings, 40, seed);
+    Sequence sequence(settings, 60, seed);
     std::mt19937 random(seed);
     sequence.append(20 * settings.block_size);
     for (int round = 0; round < 12; ++round) {
-        for (size_t count = 1 + random() % 3; count > 0; --count)
+        for (size_t count = 1 + random() % 3; count > 0 && sequence.num_blocks() > 2; --count)
             sequence.evict(random() % (sequence.num_blocks() - 1));  // the last may be partial
         sequence.append(1);
         const double step_error = largest(sequence.errors());
         EXPECT_LE(step_error, 1e-5) << "decode after round " << round;
-        sequence.append(1 + random() % 40);
+        sequence.append(1 + random() % (3 * settings.block_size));
         EXPECT_LE(largest(sequence.errors()), 1e-5) << "chunk after round " << round;
         if (testing::Test::HasFailure()) return;
     }
