@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 VOCABULARY = 300
@@ -73,7 +74,8 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "mixtral": ("mixtral", _EXPERTS),
     "qwen3_moe": ("qwen3_moe", {**_EXPERTS, "moe_intermediate_size": 36,
                                 "norm_topk_prob": True}),
-    "gpt_oss": ("gpt_oss", {**_EXPERTS, **_WINDOW, "rope_parameters": {**_YARN, "truncate": False}}),
+    "gpt_oss": ("gpt_oss", {**_EXPERTS, **_WINDOW, 
+                            "rope_parameters": {**_YARN, "truncate": False}}),
 }  # fmt: skip
 
 
@@ -98,8 +100,22 @@ def make(name: str) -> PreTrainedModel:
 
 
 def save(model: PreTrainedModel, folder: Path, **options: Any) -> Path:
+    """The model's folder, with a tokenizer of bytes."""
     model.save_pretrained(folder, **options)
+    byte_tokenizer().save(str(folder / "tokenizer.json"))
     return folder
+
+
+def byte_tokenizer() -> Tokenizer:
+    """Byte-level BPE: three control tokens, every byte, a few merges."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    merges = [("t", "h"), ("th", "e"), ("\u0120", "a")]
+    pieces = ["<pad>", "<s>", "</s>", *alphabet, *("".join(merge) for merge in merges)]
+    tokenizer = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<pad>", "<s>", "</s>"])
+    return tokenizer
 
 
 def random_ids(count: int, seed: int = 3) -> list[int]:

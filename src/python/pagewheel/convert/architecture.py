@@ -7,7 +7,7 @@ biases end with ".bias".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from .errors import ConversionError
@@ -163,8 +163,6 @@ class Architecture:
     logits_scale: float = 1.0
     logits_soft_cap: float = 0.0
     lm_head_bias: bool = False
-    # What does not change the graph but a reader of config.json wants to know.
-    notes: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
         for name in ("hidden_size", "vocab_size", "context_length"):
@@ -197,6 +195,12 @@ class Architecture:
                     f"layer {index} reads the cache of layer {attention.cache_of}, "
                     "but their kv heads differ"
                 )
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What the graph does not compute: OpenVINO's attention has no soft cap."""
+        caps = {layer.attention.soft_cap for layer in self.layers} - {0.0}
+        return tuple(f"the soft cap of attention logits at {cap:g}" for cap in sorted(caps))
 
     @property
     def windows(self) -> tuple[int, ...]:

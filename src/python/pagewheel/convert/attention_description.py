@@ -8,6 +8,16 @@ from .architecture import Architecture
 from .rotary import RotaryEmbedding
 
 
+def describe_attention(arch: Architecture) -> dict[str, Any]:
+    """`sliding_windows` are each layer's, 0 for none; `left_out` is what the graph lacks."""
+    return {
+        "context_length": arch.context_length,
+        "rotary": describe_rotary(arch),
+        "sliding_windows": list(arch.windows),
+        "left_out": list(arch.left_out),
+    }
+
+
 def describe_rotary(arch: Architecture) -> dict[str, Any]:
     """`kinds` are the model's rotary embeddings, `layers` each layer's kind or -1 for none.
 

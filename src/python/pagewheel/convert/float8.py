@@ -70,9 +70,7 @@ def _spread(tensor: StoredTensor, scale: StoredTensor) -> npt.NDArray[np.float32
             raise ConversionError(
                 f"tensor {scale.name!r} has {blocks} scales for {size} values along axis {axis}"
             )
-        factors = np.repeat(factors, block, axis)[
-            (slice(None),) * axis + (slice(size),)
-        ]
+        factors = np.repeat(factors, block, axis)[(slice(None),) * axis + (slice(size),)]
     return factors
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import openvino as ov
 
-from .architecture import Architecture
 from .checkpoint_names import Part, recipe
 from .config_reader import read_architecture
 from .errors import ConversionError

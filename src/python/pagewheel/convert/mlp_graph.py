@@ -66,10 +66,10 @@ class RoutedExperts:
         weights = ops.transpose(self._weights(tokens), i64([1, 0]))
         shape = ops.concat([i64([experts.count]), batch, i64([-1])], 0)
         weights = ops.unsqueeze(ops.reshape(weights, shape, False), i64([-1]))
-        return named(
-            ops.reduce_sum(ops.multiply(outputs, weights), i64([0]), False),
-            f"model.{self.prefix}.experts",
-        )
+        total = ops.reduce_sum(ops.multiply(outputs, weights), i64([0]), False)
+        # Says the last dimension again, which the shapes computed above hide.
+        total = ops.reshape(total, i64([0, 0, hidden]), True)
+        return named(total, f"model.{self.prefix}.experts")
 
     def _linear(self, x: ov.Node, name: str) -> ov.Node:
         name = f"{self.prefix}.experts.{name}"

@@ -12,6 +12,7 @@ import mmap
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
         data = np.frombuffer(mapped, np.uint8, end - begin, start + begin)
         tensors[name] = StoredTensor(name, dtype, shape, data)
     places.sort()
-    for (_, end, name), (begin, _, other) in zip(places, places[1:], strict=False):
+    for (_, end, name), (begin, _, other) in pairwise(places):
         if begin < end:
             raise ConversionError(f"{path} is damaged: tensors {name!r} and {other!r} overlap")
     return tensors
@@ -110,7 +111,9 @@ def _check_entry(
 
     if not isinstance(entry, dict):
         raise ConversionError(f"{path} is damaged: tensor {name!r} is {entry!r:.80}")
-    dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+    dtype: Any = entry.get("dtype")
+    shape: Any = entry.get("shape")
+    offsets: Any = entry.get("data_offsets")
     if dtype not in _ITEM_BYTES:
         raise ConversionError(
             f"{path}: tensor {name!r} has the type {dtype!r:.40}; "

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
+from .cache import file_sha256
 from .errors import ConversionError
+
+# Files whose content decides what is made of the folder.
+_SUFFIXES = frozenset({".json", ".safetensors", ".jinja", ".model"})
 
 
 class SourceFolder:
@@ -52,3 +57,12 @@ class SourceFolder:
         if not isinstance(value, dict):
             raise ConversionError(f"{self.path / name} must hold an object, not {value!r:.40}")
         return value
+
+
+def folder_sha256(path: Path) -> str:
+    """Over the names and contents of the files that matter."""
+    folder = SourceFolder(path)
+    names = sorted(each.name for each in path.iterdir() if each.suffix in _SUFFIXES)
+    files = [(name, folder.file(name)) for name in names]
+    lines = [f"{name} {file_sha256(file)}" for name, file in files if file is not None]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -107,7 +107,7 @@ def build_tokenizer(vocabulary: Vocabulary) -> tuple[ov.Model, ov.Model]:
         raise ConversionError(
             f"tokenizer.ggml.model {vocabulary.model!r} is not supported yet; supported: gpt2"
         )
-    if vocabulary.pre_tokenizer not in _SPLIT_PATTERNS:
+    if not vocabulary.split_patterns and vocabulary.pre_tokenizer not in _SPLIT_PATTERNS:
         raise ConversionError(
             f"tokenizer.ggml.pre {vocabulary.pre_tokenizer!r} is not supported; "
             f"supported: {', '.join(_SPLIT_PATTERNS)}"
@@ -137,11 +137,12 @@ def _encoding_steps(vocabulary: Vocabulary) -> list[object]:
     steps: list[object] = []
     if special_texts:
         steps.append(SpecialTokensSplit([SpecialToken(text) for text in special_texts]))
-    if kind in _NFC_KINDS:
+    if vocabulary.nfc or kind in _NFC_KINDS:
         steps.append(NormalizeUnicode("NFC"))
-    steps.append(RegexSplitStep(_SPLIT_PATTERNS[kind], behaviour="isolate", mergeable=False))
+    for pattern in vocabulary.split_patterns or (_SPLIT_PATTERNS[kind],):
+        steps.append(RegexSplitStep(pattern, behaviour="isolate", mergeable=False))
     whole_pieces = {text.encode(): each for text, each in special_texts.items()}
-    if kind in _WHOLE_PIECE_KINDS:
+    if vocabulary.whole_pieces or kind in _WHOLE_PIECE_KINDS:
         whole_pieces = {token: index for index, token in enumerate(tokens)} | whole_pieces
     steps.append(
         BPETokenizationStep(

@@ -57,6 +57,12 @@ class Vocabulary:
     end_ids: tuple[int, ...]
     chat_template: str | None
     context_length: int
+    # Beyond what `pre_tokenizer` names, where a tokenizer.json says it in full: how text is
+    # split before merging (PCRE2), whether it is normalised to NFC first, whether a piece that
+    # is a token is taken as it is.
+    split_patterns: tuple[str, ...] = ()
+    nfc: bool = False
+    whole_pieces: bool = False
 
     def text(self, token_id: int | None) -> str | None:
         return None if token_id is None else self.tokens[token_id]

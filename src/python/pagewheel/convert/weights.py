@@ -42,13 +42,13 @@ class QuantizedWeight:
 
     values: u8, bytes of `element_type`, [..., bytes of a row]. u4, i4 and f4e2m1 pack two a
     byte, low nibble first; u8, i8 one. scale: f16 or f32 [..., in/group_size]. zero_point:
-    f32 [..., in/group_size], or one number for the whole matrix, or None for zero.
+    f32 or u8 [..., in/group_size], or one number for the whole matrix, or None for zero.
     """
 
     values: npt.NDArray[np.uint8]
     element_type: ov.Type
     scale: npt.NDArray[Any]
-    zero_point: npt.NDArray[np.float32] | int | None
+    zero_point: npt.NDArray[Any] | int | None
     group_size: int = 32
 
     @property
@@ -117,36 +117,45 @@ def emit(weight: Weight, name: str) -> ov.Node:
         if weight.element_type == ov.Type.f32:
             return values
         return _named(ops.convert(values, "f32"), f"{name}/convert")
-    grouped = (*weight.scale.shape, weight.group_size)
-    exact = isinstance(weight.zero_point, np.ndarray) or weight.scale.dtype == np.float32
+    # A group as long as the row needs no dimension of its own.
+    whole_rows = weight.scale.shape[-1] == 1
+    grouped = weight.shape if whole_rows else (*weight.scale.shape, weight.group_size)
+    ones = (*grouped[:-1], 1)
+    exact = weight.scale.dtype == np.float32 or (
+        isinstance(weight.zero_point, np.ndarray) and weight.zero_point.dtype == np.float32
+    )
     precision = "f32" if exact else "f16"
     values = _constant(weight.values, grouped, weight.element_type, name)
     result = _named(ops.convert(values, precision), f"{name}/convert")
     if weight.zero_point is not None:
-        result = ops.subtract(result, _zero_point(weight.zero_point, len(grouped), precision, name))
+        result = ops.subtract(result, _zero_point(weight.zero_point, ones, precision, name))
         result = _named(result, f"{name}/subtract")
-    result = ops.multiply(result, _scale(weight.scale, precision, name))
+    result = ops.multiply(result, _scale(weight.scale, ones, precision, name))
     result = _named(result, f"{name}/fq_weights_1")
-    shape = ops.constant(np.array(weight.shape, np.int64))
-    result = _named(ops.reshape(result, shape, False), f"{name}/fq_weights_1/reshape")
+    if not whole_rows:
+        shape = ops.constant(np.array(weight.shape, np.int64))
+        result = _named(ops.reshape(result, shape, False), f"{name}/fq_weights_1/reshape")
     if exact:
         return result
     return _named(ops.convert(result, "f32"), f"{name}/fq_weights_1/convert")
 
 
-def _scale(scale: npt.NDArray[Any], precision: str, name: str) -> ov.Node:
+def _scale(scale: npt.NDArray[Any], shape: tuple[int, ...], precision: str, name: str) -> ov.Node:
     element_type = ov.Type.f32 if scale.dtype == np.float32 else ov.Type.f16
-    constant = _constant(scale, (*scale.shape, 1), element_type, f"{name}/scale")
+    constant = _constant(scale, shape, element_type, f"{name}/scale")
     if precision == "f32" and element_type == ov.Type.f16:
         return _named(ops.convert(constant, "f32"), f"{name}/scale/convert")
     return constant
 
 
 def _zero_point(
-    zero_point: npt.NDArray[np.float32] | int, rank: int, precision: str, name: str
+    zero_point: npt.NDArray[Any] | int, shape: tuple[int, ...], precision: str, name: str
 ) -> ov.Node:
     if isinstance(zero_point, int):
         value = np.array([zero_point], np.uint8)
-        constant = _constant(value, (1,) * rank, ov.Type.u8, f"{name}/zero_point")
+        constant = _constant(value, (1,) * len(shape), ov.Type.u8, f"{name}/zero_point")
         return _named(ops.convert(constant, precision), f"{name}/zero_point/convert")
-    return _constant(zero_point, (*zero_point.shape, 1), ov.Type.f32, f"{name}/zero_point")
+    if zero_point.dtype == np.float32:
+        return _constant(zero_point, shape, ov.Type.f32, f"{name}/zero_point")
+    constant = _constant(zero_point, shape, ov.Type.u8, f"{name}/zero_point")
+    return _named(ops.convert(constant, precision), f"{name}/zero_point/convert")
