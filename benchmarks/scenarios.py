@@ -82,6 +82,30 @@ class Decode(WarmScenario):
         }
 
 
+class Long(WarmScenario):
+    """One request that goes on: decode tokens/s over all, and of each thousand tokens."""
+
+    PROMPT_TOKENS = 512
+    NEW_TOKENS = 6000
+    PART = 1000
+
+    def tasks(self, source: PromptSource) -> list[Task]:
+        return [Task(source.cut([self.PROMPT_TOKENS]), self.NEW_TOKENS)]
+
+    def sample(self, tasks: Sequence[Task], results: Sequence[Generated]) -> Sample:
+        times = results[0].steps
+        if len(times) != self.NEW_TOKENS:
+            raise ValueError(
+                f"{len(times)} steps made {self.NEW_TOKENS} tokens: their times are not known"
+            )
+        sample = {"long": (self.NEW_TOKENS - 1) / (times[-1] - times[0])}
+        for first in range(0, self.NEW_TOKENS, self.PART):
+            last = first + self.PART - 1
+            begin = max(first - 1, 0)  # the first token of all is prefill's
+            sample[f"long_{last + 1}"] = (last - begin) / (times[last] - times[begin])
+        return sample
+
+
 class Batch(WarmScenario):
     """So many requests at once: output tokens/s over all of them, prefill included."""
 
@@ -149,6 +173,17 @@ DECODE = Decode(
         Metric("first_token", "first token", "ms", Better.LOWER),
     ),
 )
+LONG = Long(
+    "long",
+    f"Long: 1 request, {Long.PROMPT_TOKENS} + {Long.NEW_TOKENS} tokens",
+    (
+        Metric("long", "decode", "tokens/s", Better.HIGHER),
+        *(
+            Metric(f"long_{end}", f"tokens up to {end}", "tokens/s", Better.HIGHER)
+            for end in range(Long.PART, Long.NEW_TOKENS + 1, Long.PART)
+        ),
+    ),
+)
 BATCH = Batch(
     "batch",
     f"Batch: so many requests at once, {Batch.PROMPT_TOKENS} + {Batch.NEW_TOKENS} tokens each",
@@ -191,5 +226,5 @@ MEMORY = ColdScenario(
 )
 
 SCENARIOS: dict[str, Scenario] = {
-    scenario.name: scenario for scenario in (DECODE, BATCH, PREFILL, THROUGHPUT, LOAD, MEMORY)
+    scenario.name: scenario for scenario in (DECODE, LONG, BATCH, PREFILL, THROUGHPUT, LOAD, MEMORY)
 }

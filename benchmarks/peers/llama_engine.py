@@ -113,7 +113,7 @@ class LlamaEngine(Engine):
     def generate(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> Generated:
         self._prepare(len(prompts), max(map(len, prompts)) + new_tokens)
         started = time.perf_counter()
-        first_token = None
+        steps: list[float] = []
         tokens = [list(prompt) for prompt in prompts]
         ends = [len(prompt) + new_tokens for prompt in prompts]
         cached = [0] * len(prompts)
@@ -126,10 +126,10 @@ class LlamaEngine(Engine):
                 tokens[sequence].append(
                     self._api.llama_sampler_sample(self._greedy, self._context, row)
                 )
-            if sampled and first_token is None:
-                first_token = time.perf_counter() - started
+            if sampled:
+                steps.append(time.perf_counter() - started)
         last_token = time.perf_counter() - started
-        return Generated(last_token if first_token is None else first_token, last_token)
+        return Generated(steps[0] if steps else last_token, last_token, steps)
 
     def _fill(
         self, tokens: list[list[int]], ends: list[int], cached: list[int]

@@ -34,6 +34,7 @@ from benchmarks.rounds import Round, ScenarioResult, counted, order_of, summaris
 from benchmarks.scenarios import (
     BATCH,
     DECODE,
+    LONG,
     PREFILL,
     SCENARIOS,
     WarmScenario,
@@ -44,6 +45,12 @@ from benchmarks.worker_process import WorkerError, WorkerProcess
 THIS = "test_benchmarks"
 QUIET = Load(seconds=1.0, others=0.0, own=1.0, steal=0.0)
 ANYTHING = Limits(others=1e9, steal=1e9, waiting_workers=1e9)
+
+
+def even_steps(count: int, first: float, last: float) -> Generated:
+    """A token per step, evenly spaced."""
+    between = (last - first) / max(count - 1, 1)
+    return Generated(first, last, [first + i * between for i in range(count)])
 
 
 class FakeEngine(Engine):
@@ -68,7 +75,7 @@ class FakeEngine(Engine):
         if self.options.get("hang"):
             time.sleep(60)
         speed = float(self.options.get("speed", 1.0))
-        return Generated(first_token=1.0 / speed, last_token=2.0 / speed)
+        return even_steps(new_tokens, 1.0 / speed, 2.0 / speed)
 
 
 def fake(name: str, **options: Any) -> Peer:
@@ -232,13 +239,26 @@ def test_metrics_follow_from_times() -> None:
     assert prefill == {"prefill_512": 256.0, "prefill_2048": 1024.0, "prefill_6144": 3072.0}
 
 
+def test_a_long_generation_is_measured_by_the_thousand() -> None:
+    # The first thousand take 1 s, the second 2 s, and so on.
+    times = [5.0]
+    while len(times) < LONG.NEW_TOKENS:
+        times.append(times[-1] + (len(times) // 1000 + 1) / 1000)
+    sample = LONG.sample([], [Generated(times[0], times[-1], times)])
+    for part in range(6):
+        assert sample[f"long_{part + 1}000"] == pytest.approx(1000 / (part + 1))
+    assert sample["long"] == pytest.approx(5999 / 20.999)
+    with pytest.raises(ValueError, match="5999 steps made 6000 tokens"):
+        LONG.sample([], [Generated(times[0], times[-1], times[1:])])
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario_names_metrics_that_its_samples_hold(name: str) -> None:
     scenario = SCENARIOS[name]
     assert scenario.metrics
     if isinstance(scenario, WarmScenario):
         tasks = scenario.tasks(PromptSource(range(40_000)))
-        sample = scenario.sample(tasks, [Generated(1.0, 2.0)] * len(tasks))
+        sample = scenario.sample(tasks, [even_steps(task.new_tokens, 1.0, 2.0) for task in tasks])
         assert list(sample) == [metric.key for metric in scenario.metrics]
 
 
@@ -369,7 +389,10 @@ def test_a_session_gives_a_complete_record_and_a_chart(model: Path, tmp_path: Pa
     assert [one["order"] for one in decode["rounds"]] == [["slow", "fast"], ["fast", "slow"]]
     assert decode["rounds"][0]["samples"]["fast"] == {"decode": 510.0, "first_token": 500.0}
     assert decode["summary"]["decode"]["fast"]["ratio"] == 2.0
-    assert set(record["scenarios"][4]["summary"]) == {"first_time", "cached"}
+    assert set(record["scenarios"][list(SCENARIOS).index("load")]["summary"]) == {
+        "first_time",
+        "cached",
+    }
     check_chart(record, tmp_path / "chart.png")
     check_report(record)
 

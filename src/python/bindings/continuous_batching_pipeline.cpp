@@ -87,7 +87,10 @@ void bind_continuous_batching_pipeline(py::module_& module) {
         .def_readonly("avg_cache_usage", &M::avg_cache_usage)
         .def_readonly("cache_size_in_bytes", &M::cache_size_in_bytes)
         .def_readonly("kv_cache_size_in_bytes", &M::kv_cache_size_in_bytes)
-        .def_readonly("preemptions", &M::preemptions);
+        .def_readonly("preemptions", &M::preemptions)
+        .def_readonly("prompt_tokens", &M::prompt_tokens)
+        .def_readonly("prefix_cache_hit_tokens", &M::prefix_cache_hit_tokens)
+        .def_readonly("prefix_cache_usage", &M::prefix_cache_usage);
 
     py::class_<Pipeline>(module, "ContinuousBatchingPipeline",
                          R"(Many requests in one batch, token by token.

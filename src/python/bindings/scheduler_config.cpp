@@ -17,7 +17,9 @@ cache_size: size of the KV cache in GB (2**30 bytes). With both 0, half of the f
   is taken as blocks are first used.
 dynamic_split_fuse: split prompts that exceed what is left of a step's tokens.
 max_num_seqs: most sequences in one step.
-enable_prefix_caching, use_cache_eviction: not available yet; True is refused.)")
+enable_prefix_caching: keep the blocks of requests that ended, as long as nothing else needs them, for
+  later ones that begin with the same tokens; requests that arrive together share their beginning.
+use_cache_eviction: not available yet; True is refused.)")
         .def(py::init<>())
         .def_readwrite("max_num_batched_tokens", &C::max_num_batched_tokens)
         .def_readwrite("num_kv_blocks", &C::num_kv_blocks)

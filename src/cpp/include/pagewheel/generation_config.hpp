@@ -41,6 +41,10 @@ struct PAGEWHEEL_API GenerationConfig {
     size_t num_return_sequences = 1;  ///< Independent samples of one prompt; needs do_sample.
     bool apply_chat_template = true;  ///< Of a plain string given to generate().
 
+    // ---- How it is served.
+    /// Only requests with the same salt share cached prefixes: one per tenant keeps them apart.
+    std::string cache_salt;
+
     size_t num_beams = 1;  ///< Beam search is not available yet: more than 1 is refused.
 
     // ---- Penalties, on logits, before anything else.

@@ -23,8 +23,10 @@ struct PAGEWHEEL_API SchedulerConfig {
     bool dynamic_split_fuse = true;
     /// Most sequences in one step.
     size_t max_num_seqs = 256;
-    /// Not available yet: true is refused.
+    /// Keep the blocks of requests that ended, as long as nothing else needs them, for later ones
+    /// that begin with the same tokens. Requests that arrive together share what they begin with.
     bool enable_prefix_caching = false;
+    /// Not available yet: true is refused.
     bool use_cache_eviction = false;
 
     /// Throws std::invalid_argument that names the parameter, its value and what is allowed.

@@ -1,4 +1,4 @@
-// Prompt chunks with AVX-512: VNNI for u8, f32 arithmetic for the rest.
+// Prompt chunks with AVX-512: 16-bit integers for u8, f32 arithmetic for the rest.
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -63,49 +63,61 @@ struct Avx512 {
     static F half_to_float(I x) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)); }
 };
 
-/// sum += products of four unsigned and four signed bytes per lane. As assembly because GCC 12
-/// copies the accumulator of the intrinsic around: half the speed.
-[[gnu::always_inline]] inline void add_products(__m512i& sum, __m512i codes, __m512i signed_bytes) {
-    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(codes), "v"(signed_bytes));
+/// sum += products of two pairs of 16-bit integers per lane. As assembly because GCC 12 copies the
+/// accumulator of the intrinsic around: half the speed.
+[[gnu::always_inline]] inline void add_products(__m512i& sum, __m512i a, __m512i b) {
+    asm("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
 }
 
-/// 16 integers in [-127 * 128, 127 * 128] as 128 high + low.
-struct SplitBytes {
-    explicit SplitBytes(__m512i integers) {
-        const __m512i h = _mm512_srai_epi32(_mm512_add_epi32(integers, _mm512_set1_epi32(64)), 7);
-        high = _mm512_cvtepi32_epi8(h);
-        low = _mm512_cvtepi32_epi8(_mm512_sub_epi32(integers, _mm512_slli_epi32(h, 7)));
-    }
-    __m128i high, low;
-};
+/// The low and the high two bytes of each word as 16-bit integers.
+__m512i low_bytes(__m512i words) {
+    const __m512i places = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1));
+    return _mm512_shuffle_epi8(words, places);
+}
+__m512i high_bytes(__m512i words) {
+    const __m512i places = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1));
+    return _mm512_shuffle_epi8(words, places);
+}
 
-/// The two matrix products of a u8 cache in VNNI, on the codes as they lie. Queries and
-/// probabilities are 15-bit integers in two signed bytes; zero points multiply the rounded
-/// operand's sum, so that rounding meets x - zero point only. Spans with turned keys take f32.
-class ByteProducts {
+/// The two matrix products of a u8 cache in 16-bit integers (VNNI): the codes exactly, queries and
+/// probabilities rounded to 15 bits. Zero points multiply the rounded operand's sum, so that
+/// rounding meets x - zero point only. Spans with turned keys take f32.
+class WordProducts {
     static constexpr size_t L = 16, R = group_rows;
-    static constexpr float steps = 127 * 128;
 
 public:
     static constexpr size_t span_tokens = 128;
 
-    ByteProducts(const PrefillTile<Avx512>& tile, Scratch<Avx512>& scratch)
+    WordProducts(const PrefillTile<Avx512>& tile, Scratch<Avx512>& scratch)
         : tile_(tile), floats_(tile, scratch, false) {
         block_ = tile.layout.block_size;
         words_ = tile.layout.key_words();
         width_ = padded(tile.layout.value_size);
-        queries_ = scratch.take<int32_t>(tile.groups * R * words_padded() * 2);
-        unit_ = scratch.take(tile.groups * R);
+        queries_ = scratch.take<int32_t>(tile.groups * R * floats_.stride() / 2);
         sums_ = scratch.take(tile.groups * R);
+        keys_ = scratch.take<int32_t>(2 * words_ * max_span);
+        key_scales_ = scratch.take(max_span);
+        key_zeros_ = scratch.take(max_span);
+        values_ = scratch.take<int32_t>(width_ * max_span / 2);
         scales_ = scratch.take(max_span);
         zeros_ = scratch.take(max_span);
-        high_ = scratch.take<int8_t>(R * max_span);
-        low_ = scratch.take<int8_t>(R * max_span);
+        weights_ = scratch.take<int16_t>(R * max_span);
     }
 
     void load_queries() {
         floats_.load_queries();
-        for (size_t row = 0; row < tile_.groups * R; ++row) load_query(row);
+        const size_t stride = floats_.stride(), rows = tile_.groups * R;
+        __m512 largest = _mm512_setzero_ps();
+        for (size_t i = 0; i < rows * stride; i += L)
+            largest = _mm512_max_ps(largest, _mm512_abs_ps(_mm512_loadu_ps(floats_.queries() + i)));
+        const float amplitude = _mm512_reduce_max_ps(largest);
+        // Sums of the products of a whole head stay below 2^31.
+        const float room = 8421504.0f / static_cast<float>(stride);
+        const float steps = room < 32767 ? room : 32767;
+        unit_ = amplitude > 1e-30f ? amplitude / steps : 1;
+        for (size_t row = 0; row < rows; ++row) load_query(row);
     }
 
     void load_span(size_t block, size_t end) {
@@ -113,187 +125,179 @@ public:
         for (size_t b = block; b < end; ++b) turned_ |= tile_.deltas_of(b) != nullptr;
         if (turned_) floats_.load_keys(block, end);
         for (size_t b = block; b < end; ++b) {
-            const auto* keys = reinterpret_cast<const uint32_t*>(tile_.keys_of(b));
-            const size_t column = (b - block) * block_;
-            for (size_t lane = 0; lane < block_; lane += L)
-                key_lanes_[(column + lane) / L] = keys + lane;
-            load_values(b, column);
+            if (!turned_) load_keys(b, (b - block) * block_);
+            load_values(b, (b - block) * block_);
         }
+        scale_values((end - block) * block_);
     }
 
     void logits(size_t group, size_t begin, size_t end, float* out) const {
         if (turned_) return floats_.logits(group, begin, end, out);
         size_t v = begin / L;
-        for (; (v + 2) * L <= end; v += 2) dot<2>(group, v, out);
-        if (v * L < end) dot<1>(group, v, out);
+        for (; (v + 4) * L <= end; v += 4) dot<4>(group, v, out);
+        for (; v * L < end; ++v) dot<1>(group, v, out);
     }
 
-    void weigh(size_t, size_t begin, size_t end, float* probabilities, const float* correction,
-               float* acc, size_t live) {
-        float unit[R], zero[R];
-        for (size_t r = 0; r < R; ++r) prepare_row(r, begin, end, probabilities, unit[r], zero[r]);
+    /// Rounds the probabilities times the values' scales of a row; their largest is `steps`.
+    class Row {
+    public:
+        Row(WordProducts& products, size_t r)
+            : products_(products), r_(r), zeros_(_mm512_setzero_ps()) {}
+
+        void put(size_t column, __m512 p) {
+            // Adding 1.5 * 2^23 rounds and leaves the integer in the low bits.
+            const __m512 magic = _mm512_set1_ps(12582912);
+            const __m512 sum =
+                _mm512_fmadd_ps(p, _mm512_loadu_ps(products_.scales_ + column), magic);
+            _mm256_storeu_si256(
+                reinterpret_cast<__m256i*>(products_.weights_ + r_ * max_span + column),
+                _mm512_cvtepi32_epi16(_mm512_castps_si512(sum)));
+            zeros_ = _mm512_fmadd_ps(_mm512_sub_ps(sum, magic),
+                                     _mm512_loadu_ps(products_.zeros_ + column), zeros_);
+        }
+        void end() { products_.zero_[r_] = _mm512_reduce_add_ps(zeros_); }
+
+    private:
+        WordProducts& products_;
+        size_t r_;
+        __m512 zeros_;
+    };
+
+    void weigh(size_t begin, size_t end, const float* correction, const float* factor, float* acc,
+               size_t live) const {
         size_t d = 0;
-        for (; d + 2 * L <= width_; d += 2 * L)
-            sum<2>(begin, end, unit, zero, correction, acc + d, d, live);
-        if (d < width_) sum<1>(begin, end, unit, zero, correction, acc + d, d, live);
+        for (; d + 4 * L <= width_; d += 4 * L)
+            sum<4>(begin, end, correction, factor, acc + d, d, live);
+        for (; d < width_; d += L) sum<1>(begin, end, correction, factor, acc + d, d, live);
     }
 
 private:
-    /// Words of a query row: whole vectors of 16 bytes.
-    size_t words_padded() const { return floats_.stride() / 4; }
-
-    /// queries_ [groups][words_padded][group_rows][high, low].
+    /// queries_ [groups][stride / 2][group_rows], pairs of dimensions.
     void load_query(size_t row) {
         const size_t stride = floats_.stride();
         const float* from = floats_.queries() + row * stride;
-        __m512 largest = _mm512_setzero_ps();
-        for (size_t d = 0; d < stride; d += L)
-            largest = _mm512_max_ps(largest, _mm512_abs_ps(_mm512_loadu_ps(from + d)));
-        const float amplitude = _mm512_reduce_max_ps(largest);
-        unit_[row] = amplitude > 1e-30f ? amplitude / steps : 1;
-        const __m512 inverse = _mm512_set1_ps(1 / unit_[row]);
+        const __m512 inverse = _mm512_set1_ps(1 / unit_);
         __m512i sum = _mm512_setzero_si512();
-        int32_t* to = queries_ + (row / R * words_padded() * R + row % R) * 2;
+        int32_t* to = queries_ + row / R * (stride / 2) * R + row % R;
         for (size_t d = 0; d < stride; d += L) {
             const __m512i x = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(from + d), inverse));
             sum = _mm512_add_epi32(sum, x);
-            alignas(16) int32_t high[4], low[4];
-            const SplitBytes bytes(x);
-            _mm_store_si128(reinterpret_cast<__m128i*>(high), bytes.high);
-            _mm_store_si128(reinterpret_cast<__m128i*>(low), bytes.low);
-            for (size_t i = 0; i < 4; ++i, to += 2 * R) to[0] = high[i], to[1] = low[i];
+            alignas(32) int32_t pairs[8];
+            _mm256_store_si256(reinterpret_cast<__m256i*>(pairs), _mm512_cvtepi32_epi16(x));
+            for (size_t i = 0; i < 8; ++i, to += R) *to = pairs[i];
         }
         sums_[row] = static_cast<float>(_mm512_reduce_add_epi32(sum));
     }
 
-    static __m512 joined(__m512i high, __m512i low) {
-        return _mm512_fmadd_ps(_mm512_cvtepi32_ps(high), _mm512_set1_ps(128),
-                               _mm512_cvtepi32_ps(low));
-    }
-
-    template <size_t N>
-    [[gnu::noinline]] void dot(size_t group, size_t vector, float* out) const {
-        const uint32_t* keys[N];
-        unrolled<N>([&](auto n) PAGEWHEEL_INLINE { keys[n] = key_lanes_[vector + n]; });
-        __m512i high[R][N], low[R][N];
-        unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE {
-            high[i / N][i % N] = low[i / N][i % N] = _mm512_setzero_si512();
-        });
-        const int32_t* query = queries_ + group * words_padded() * R * 2;
-        const size_t block = block_, end = words_ * block;
-        for (size_t at = 0; at < end; at += block, query += 2 * R) {
-            __m512i codes[N];
-            unrolled<N>([&](auto n)
-                            PAGEWHEEL_INLINE { codes[n] = _mm512_loadu_si512(keys[n] + at); });
-            unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-                const __m512i h = _mm512_set1_epi32(query[2 * r]);
-                const __m512i l = _mm512_set1_epi32(query[2 * r + 1]);
-                unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
-                    add_products(high[r][n], codes[n], h);
-                    add_products(low[r][n], codes[n], l);
-                });
-            });
+    /// keys_ [vectors of keys][pairs of dimensions][16]; the scales times the queries' unit.
+    void load_keys(size_t block, size_t column) {
+        const auto* words = reinterpret_cast<const uint32_t*>(tile_.keys_of(block));
+        const auto* scales = reinterpret_cast<const float*>(words + words_ * block_);
+        for (size_t lane = 0; lane < block_; lane += L) {
+            int32_t* to = keys_ + (column + lane) * 2 * words_;
+            for (size_t w = 0; w < words_; ++w, to += 2 * L) {
+                const __m512i word = _mm512_loadu_si512(words + w * block_ + lane);
+                _mm512_storeu_si512(to, low_bytes(word));
+                _mm512_storeu_si512(to + L, high_bytes(word));
+            }
+            _mm512_storeu_ps(key_scales_ + column + lane,
+                             _mm512_mul_ps(_mm512_loadu_ps(scales + lane), _mm512_set1_ps(unit_)));
+            _mm512_storeu_ps(key_zeros_ + column + lane, _mm512_loadu_ps(scales + block_ + lane));
         }
-        unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
-            const auto* scales = reinterpret_cast<const float*>(keys[n] + end);
-            const __m512 scale = _mm512_loadu_ps(scales), zero = _mm512_loadu_ps(scales + block);
-            unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-                const size_t row = group * R + r;
-                const __m512 x = _mm512_fnmadd_ps(zero, _mm512_set1_ps(sums_[row]),
-                                                  joined(high[r][n], low[r][n]));
-                _mm512_storeu_ps(
-                    out + r * max_span + (vector + n) * L,
-                    _mm512_mul_ps(x, _mm512_mul_ps(scale, _mm512_set1_ps(unit_[row]))));
-            });
-        });
     }
 
-    /// Scales and zero points of the block's values to the span's columns from `column`; 0 for
-    /// tokens that no row sees, which may never have been written.
+    /// values_ [pairs of tokens][width_]. Vectors that reach past the value size read into the
+    /// scales, which follow in the block; it ends in the padding of the sums. Scales and zero
+    /// points are 0 for tokens that no row sees, which may never have been written.
     void load_values(size_t block, size_t column) {
         const auto* words = reinterpret_cast<const uint32_t*>(tile_.values_of(block));
-        const auto* scales = reinterpret_cast<const float*>(words) +
-                             tile_.layout.value_rows() * tile_.layout.value_row_words();
-        const size_t tokens = tile_.tokens_of(block);
+        const size_t size = tile_.layout.value_size, tokens = tile_.tokens_of(block);
+        const auto* scales =
+            reinterpret_cast<const float*>(words + tile_.layout.value_rows() * size);
+        int32_t* to = values_ + column / 2 * width_;
+        for (size_t t = 0; t < tokens; t += 4, words += size, to += 2 * width_)
+            for (size_t d = 0; d < width_; d += L) {
+                const __m512i word = _mm512_loadu_si512(words + d);
+                _mm512_storeu_si512(to + d, low_bytes(word));
+                _mm512_storeu_si512(to + width_ + d, high_bytes(word));
+            }
         for (size_t t = 0; t < block_; t += L) {
             const __mmask16 mask = Avx512::mask(tokens > t ? tokens - t : 0);
             _mm512_storeu_ps(scales_ + column + t, _mm512_maskz_loadu_ps(mask, scales + t));
             _mm512_storeu_ps(zeros_ + column + t, _mm512_maskz_loadu_ps(mask, scales + block_ + t));
         }
-        value_blocks_[column / block_] = words;
     }
 
-    /// Probabilities times the values' scales, of one row, as bytes in units of `unit`; `zero` is
-    /// the sum of them times the zero points.
-    void prepare_row(size_t r, size_t begin, size_t end, float* probabilities, float& unit,
-                     float& zero) {
-        float* weights = probabilities + r * max_span;
+    /// Brings the largest scale of the span's values to 32767; value_unit_ undoes it.
+    void scale_values(size_t columns) {
         __m512 largest = _mm512_setzero_ps();
-        for (size_t t = begin; t < end; t += L) {
-            const __m512 w =
-                _mm512_mul_ps(_mm512_loadu_ps(weights + t), _mm512_loadu_ps(scales_ + t));
-            _mm512_storeu_ps(weights + t, w);
-            largest = _mm512_max_ps(largest, w);
-        }
+        for (size_t c = 0; c < columns; c += L)
+            largest = _mm512_max_ps(largest, _mm512_loadu_ps(scales_ + c));
         const float maximum = _mm512_reduce_max_ps(largest);
-        unit = maximum > 1e-30f ? maximum / steps : 1;
-        const __m512 inverse = _mm512_set1_ps(1 / unit);
-        __m512 zeros = _mm512_setzero_ps();
-        for (size_t t = begin; t < end; t += L) {
-            const __m512i x =
-                _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(weights + t), inverse));
-            const SplitBytes bytes(x);
-            _mm_storeu_si128(reinterpret_cast<__m128i*>(high_ + r * max_span + t), bytes.high);
-            _mm_storeu_si128(reinterpret_cast<__m128i*>(low_ + r * max_span + t), bytes.low);
-            zeros = _mm512_fmadd_ps(_mm512_cvtepi32_ps(x), _mm512_loadu_ps(zeros_ + t), zeros);
-        }
-        zero = _mm512_reduce_add_ps(zeros);
+        value_unit_ = maximum > 1e-30f ? maximum / 32767 : 1;
+        const __m512 inverse = _mm512_set1_ps(1 / value_unit_);
+        for (size_t c = 0; c < columns; c += L)
+            _mm512_storeu_ps(scales_ + c, _mm512_mul_ps(_mm512_loadu_ps(scales_ + c), inverse));
     }
 
-    static __m512i broadcast4(const int8_t* p) {
-        int32_t word;
-        __builtin_memcpy(&word, p, 4);
-        return _mm512_set1_epi32(word);
-    }
-
-    /// The sums of N vectors of dimensions. Vectors that reach past the value size read into the
-    /// scales, which follow in the block, and put what they find into the padding of acc.
     template <size_t N>
-    [[gnu::noinline]] void sum(size_t begin, size_t end, const float* unit, const float* zero,
-                               const float* correction, float* out, size_t dimension,
-                               size_t live) const {
-        __m512i high[R][N], low[R][N];
-        unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE {
-            high[i / N][i % N] = low[i / N][i % N] = _mm512_setzero_si512();
+    [[gnu::noinline]] void dot(size_t group, size_t vector, float* out) const {
+        __m512i acc[R][N];
+        unrolled<R * N>([&](auto i)
+                            PAGEWHEEL_INLINE { acc[i / N][i % N] = _mm512_setzero_si512(); });
+        const int32_t* query = queries_ + group * (floats_.stride() / 2) * R;
+        const size_t step = 2 * words_ * L;
+        const int32_t* keys = keys_ + vector * step;
+        for (size_t pair = 0; pair < 2 * words_; ++pair, query += R, keys += L) {
+            __m512i key[N];
+            unrolled<N>([&](auto n)
+                            PAGEWHEEL_INLINE { key[n] = _mm512_loadu_si512(keys + n * step); });
+            unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
+                const __m512i x = _mm512_set1_epi32(query[r]);
+                unrolled<N>([&](auto n) PAGEWHEEL_INLINE { add_products(acc[r][n], key[n], x); });
+            });
+        }
+        unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
+            const size_t column = (vector + n) * L;
+            const __m512 scale = _mm512_loadu_ps(key_scales_ + column);
+            const __m512 zero = _mm512_loadu_ps(key_zeros_ + column);
+            unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
+                const __m512 x = _mm512_fnmadd_ps(zero, _mm512_set1_ps(sums_[group * R + r]),
+                                                  _mm512_cvtepi32_ps(acc[r][n]));
+                _mm512_storeu_ps(out + r * max_span + column, _mm512_mul_ps(x, scale));
+            });
         });
-        const size_t row_words = tile_.layout.value_size;
-        for (size_t t = begin; t < end;) {
-            const size_t b = t / block_;
-            const uint32_t* words = value_blocks_[b] + (t - b * block_) / 4 * row_words + dimension;
-            const size_t stop = (b + 1) * block_ < end ? (b + 1) * block_ : end;
-            for (; t < stop; t += 4, words += row_words) {
-                __m512i codes[N];
-                unrolled<N>([&](auto n)
-                                PAGEWHEEL_INLINE { codes[n] = _mm512_loadu_si512(words + n * L); });
-                unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-                    const __m512i h = broadcast4(high_ + r * max_span + t);
-                    const __m512i l = broadcast4(low_ + r * max_span + t);
-                    unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
-                        add_products(high[r][n], codes[n], h);
-                        add_products(low[r][n], codes[n], l);
-                    });
-                });
-            }
+    }
+
+    template <size_t N>
+    [[gnu::noinline]] void sum(size_t begin, size_t end, const float* correction,
+                               const float* factor, float* out, size_t dimension,
+                               size_t live) const {
+        __m512i acc[R][N];
+        unrolled<R * N>([&](auto i)
+                            PAGEWHEEL_INLINE { acc[i / N][i % N] = _mm512_setzero_si512(); });
+        const int32_t* values = values_ + begin / 2 * width_ + dimension;
+        for (size_t t = begin; t < end; t += 2, values += width_) {
+            __m512i value[N];
+            unrolled<N>([&](auto n)
+                            PAGEWHEEL_INLINE { value[n] = _mm512_loadu_si512(values + n * L); });
+            unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
+                int32_t pair;
+                __builtin_memcpy(&pair, weights_ + r * max_span + t, 4);
+                const __m512i x = _mm512_set1_epi32(pair);
+                unrolled<N>([&](auto n) PAGEWHEEL_INLINE { add_products(acc[r][n], value[n], x); });
+            });
         }
         unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
             if (r >= live) return;
-            const __m512 c = _mm512_set1_ps(correction[r]), u = _mm512_set1_ps(unit[r]);
-            const __m512 z = _mm512_set1_ps(zero[r]);
+            const __m512 c = _mm512_set1_ps(correction[r]);
+            const __m512 f = _mm512_set1_ps(factor[r] * value_unit_);
+            const __m512 zero = _mm512_set1_ps(zero_[r]);
             float* row = out + r * width_;
             unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
-                const __m512 x = _mm512_sub_ps(joined(high[r][n], low[r][n]), z);
+                const __m512 x = _mm512_sub_ps(_mm512_cvtepi32_ps(acc[r][n]), zero);
                 const __m512 before = _mm512_mul_ps(c, _mm512_loadu_ps(row + n * L));
-                _mm512_storeu_ps(row + n * L, _mm512_fmadd_ps(x, u, before));
+                _mm512_storeu_ps(row + n * L, _mm512_fmadd_ps(x, f, before));
             });
         });
     }
@@ -302,17 +306,20 @@ private:
     FloatProducts<Avx512, CacheFormat::u8> floats_;
     size_t block_, words_, width_;
     bool turned_ = false;
+    float unit_ = 1, value_unit_ = 1;  // the value of 1 in queries_ and in weights_
     int32_t* queries_;
-    float *unit_, *sums_;     // [groups * group_rows]: value of 1, sum of the integers
+    float* sums_;  // [groups * group_rows], of the queries' integers
+    int32_t* keys_;
+    float *key_scales_, *key_zeros_;  // [span]
+    int32_t* values_;
     float *scales_, *zeros_;  // [span], of the values
-    int8_t *high_, *low_;     // [group_rows, max_span]
-    const uint32_t* key_lanes_[max_span / L];
-    const uint32_t* value_blocks_[max_span / 16];
+    int16_t* weights_;        // [group_rows, max_span]
+    float zero_[R];           // sums of weights times zero points
 };
 
 template <CacheFormat Format>
 using Products =
-    std::conditional_t<Format == CacheFormat::u8, ByteProducts, FloatProducts<Avx512, Format>>;
+    std::conditional_t<Format == CacheFormat::u8, WordProducts, FloatProducts<Avx512, Format>>;
 
 }  // namespace
 

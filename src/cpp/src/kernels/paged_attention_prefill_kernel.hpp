@@ -120,6 +120,7 @@ public:
         queries_ = scratch.take(tile.groups * R * stride_);
         keys_ = scratch.take(max_span * key_size_);
         values_ = with_values ? scratch.take(max_span * width_) : nullptr;
+        weights_ = with_values ? scratch.take(R * max_span) : nullptr;
     }
 
     /// [groups * group_rows, stride()], zeros past the head size and past the rows.
@@ -180,14 +181,25 @@ public:
         for (; v * L < end; ++v) dot<1>(queries, v, out);
     }
 
-    /// acc [rows, padded(value_size)] = acc * correction + probabilities x values of the span's
-    /// tokens [begin, end), for the group's first `live` rows.
-    void weigh(size_t, size_t begin, size_t end, float* probabilities, const float* correction,
-               float* acc, size_t live) const {
+    /// Keeps the probabilities of a group's row `r`, vector by vector.
+    class Row {
+    public:
+        Row(FloatProducts& products, size_t r) : to_(products.weights_ + r * max_span) {}
+        void put(size_t column, Vec p) { V::store(to_ + column, p); }
+        void end() {}
+
+    private:
+        float* to_;
+    };
+
+    /// acc [rows, padded(value_size)] = acc * correction + factor * (what was put x values of the
+    /// span's tokens [begin, end)), for the group's first `live` rows.
+    void weigh(size_t begin, size_t end, const float* correction, const float* factor, float* acc,
+               size_t live) const {
         size_t d = 0;
         for (; d + V::columns * L <= width_; d += V::columns * L)
-            sum<V::columns>(begin, end, probabilities, correction, acc + d, d, live);
-        for (; d < width_; d += L) sum<1>(begin, end, probabilities, correction, acc + d, d, live);
+            sum<V::columns>(begin, end, correction, factor, acc + d, d, live);
+        for (; d < width_; d += L) sum<1>(begin, end, correction, factor, acc + d, d, live);
     }
 
 private:
@@ -213,8 +225,8 @@ private:
     }
 
     template <size_t N>
-    [[gnu::noinline]] void sum(size_t begin, size_t end, const float* probabilities,
-                               const float* correction, float* out, size_t dimension,
+    [[gnu::noinline]] void sum(size_t begin, size_t end, const float* correction,
+                               const float* factor, float* out, size_t dimension,
                                size_t live) const {
         Vec acc[R][N];
         unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE { acc[i / N][i % N] = V::zero(); });
@@ -227,7 +239,7 @@ private:
                 Vec value[N];
                 unrolled<N>([&](auto n) PAGEWHEEL_INLINE { value[n] = V::load(values + n * L); });
                 unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-                    const Vec p = V::set(probabilities[r * max_span + t]);
+                    const Vec p = V::set(weights_[r * max_span + t]);
                     unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
                         acc[r][n] = V::fma(p, value[n], acc[r][n]);
                     });
@@ -236,10 +248,11 @@ private:
         }
         unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
             if (r >= live) return;
-            const Vec c = V::set(correction[r]);
+            const Vec c = V::set(correction[r]), f = V::set(factor[r]);
             float* row = out + r * width_;
             unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
-                V::store(row + n * L, V::fma(c, V::load(row + n * L), acc[r][n]));
+                const Vec before = V::mul(c, V::load(row + n * L));
+                V::store(row + n * L, V::fma(f, acc[r][n], before));
             });
         });
     }
@@ -249,6 +262,7 @@ private:
     size_t block_, key_size_, stride_, width_;
     bool values_in_place_;
     float *queries_, *keys_, *values_;
+    float* weights_;                            // [group_rows, max_span]
     const float* key_lanes_[max_span / L];      // [key_size][block_size], of each vector of keys
     const float* value_blocks_[max_span / 16];  // [block_size][width_ or value_size]
 };
@@ -321,11 +335,9 @@ private:
         if (tile_.position(first_row) + 1 < first_key + end ||
             window_begin(last_row, first_key) > first_key + begin)
             hide(first_row, first_key, begin, end);
-        float correction[R];
-        for (size_t r = 0; r < R; ++r)
-            correction[r] = softmax(logits_ + r * max_span, begin, end, first_row + r);
+        softmax(first_row, begin, end);
         const size_t live = tile_.rows - first_row < R ? tile_.rows - first_row : R;
-        products_.weigh(group, begin, high, logits_, correction, acc, live);
+        products_.weigh(begin, high, correction_, factor_, acc, live);
     }
 
     void add_bias(size_t first_row, size_t first_key, size_t begin, size_t end) {
@@ -358,24 +370,35 @@ private:
         }
     }
 
-    /// Logits of a row become probabilities under its new maximum; returns what that makes of
-    /// everything before.
-    float softmax(float* logits, size_t begin, size_t end, size_t row) {
-        const float before = maximum_[row];
-        Vec largest = V::set(before);
-        for (size_t c = begin; c < end; c += L) largest = V::max(largest, V::load(logits + c));
-        const float now = V::largest(largest);
-        const Vec maximum = V::set(now);
-        Vec sum = V::zero();
-        for (size_t c = begin; c < end; c += L) {
-            const Vec p = V::exp2(V::sub(V::load(logits + c), maximum));
-            V::store(logits + c, p);
-            sum = V::add(sum, p);
+    /// Gives the products the probabilities under each row's largest logit in [begin, end), and
+    /// brings the rows' maxima and sums up to date.
+    void softmax(size_t first_row, size_t begin, size_t end) {
+        for (size_t r = 0; r < R; ++r) {
+            const float* logits = logits_ + r * max_span;
+            Vec largest = V::set(lowest);
+            for (size_t c = begin; c < end; c += L) largest = V::max(largest, V::load(logits + c));
+            const float span_maximum = V::largest(largest), before = maximum_[first_row + r];
+            const float now = span_maximum > before ? span_maximum : before;
+            maximum_[first_row + r] = now;
+            correction_[r] = before - now;
+            factor_[r] = span_maximum - now;
+            typename Products::Row row(products_, r);
+            const Vec maximum = V::set(span_maximum);
+            Vec sum = V::zero();
+            for (size_t c = begin; c < end; c += L) {
+                const Vec p = V::exp2(V::sub(V::load(logits + c), maximum));
+                row.put(c, p);
+                sum = V::add(sum, p);
+            }
+            row.end();
+            sums_[r] = V::sum(sum);
         }
-        const float correction = V::first(V::exp2(V::set(before - now)));
-        maximum_[row] = now;
-        sum_[row] = sum_[row] * correction + V::sum(sum);
-        return correction;
+        for (size_t r = 0; r < padded(R); r += L) {
+            V::store(correction_ + r, V::exp2(V::load(correction_ + r)));
+            V::store(factor_ + r, V::exp2(V::load(factor_ + r)));
+        }
+        for (size_t r = 0; r < R; ++r)
+            sum_[first_row + r] = sum_[first_row + r] * correction_[r] + sums_[r] * factor_[r];
     }
 
     static constexpr float hidden = -3e38f;  // below every logit
@@ -386,6 +409,9 @@ private:
     size_t span_blocks_;
     float* logits_;          // [group_rows, max_span]; after softmax(), probabilities
     float *maximum_, *sum_;  // [groups * group_rows]
+    // Of a group's rows: what the new maximum makes of the sums before, and of the span's.
+    float correction_[padded(R)] = {}, factor_[padded(R)] = {};
+    float sums_[R];
 };
 
 /// Calls body(std::integral_constant<CacheFormat, format>()).

@@ -207,6 +207,7 @@ std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
     for (const GeneratedPrompt& result : results) {
         const PerfMetrics& own = result.state->metrics;
         metrics.num_generated_tokens += own.num_generated_tokens;
+        metrics.num_prefix_cache_hit_tokens += own.num_prefix_cache_hit_tokens;
         auto& first = metrics.raw_metrics.m_times_to_first_token;
         const auto& own_first = own.raw_metrics.m_times_to_first_token;
         first.insert(first.end(), own_first.begin(), own_first.end());

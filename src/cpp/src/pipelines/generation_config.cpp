@@ -57,6 +57,7 @@ const std::map<std::string, Setter>& setters() {
         {"stop_strings", [](C& c, const json& v) { c.stop_strings = to_set<std::string>(v); }},
         {"include_stop_str_in_output",
          [](C& c, const json& v) { c.include_stop_str_in_output = to_bool(v); }},
+        {"cache_salt", [](C& c, const json& v) { c.cache_salt = v.get<std::string>(); }},
         {"echo", [](C& c, const json& v) { c.echo = to_bool(v); }},
         {"logprobs", [](C& c, const json& v) { c.logprobs = to_size(v); }},
         {"num_return_sequences", [](C& c, const json& v) { c.num_return_sequences = to_size(v); }},

@@ -60,6 +60,12 @@ std::vector<std::vector<int64_t>> unpadded(const TokenizedInputs& inputs) {
 
 }  // namespace
 
+SchedulerConfig LLMPipeline::default_scheduler_config() {
+    SchedulerConfig config;
+    config.enable_prefix_caching = true;
+    return config;
+}
+
 LLMPipeline::LLMPipeline(const std::filesystem::path& model_folder, const std::string& device,
                          const ov::AnyMap& properties, const SchedulerConfig& scheduler_config)
     : m_pipeline(model_folder, scheduler_config, device, properties),

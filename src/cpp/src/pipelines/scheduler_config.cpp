@@ -8,8 +8,6 @@ void SchedulerConfig::validate() const {
     constexpr size_t max_gigabytes = size_t(1) << 20;
     check_argument(max_num_batched_tokens > 0, "max_num_batched_tokens is 0; allowed: 1 or more");
     check_argument(max_num_seqs > 0, "max_num_seqs is 0; allowed: 1 or more");
-    check_argument(!enable_prefix_caching,
-                   "enable_prefix_caching is true; prefix caching is not available yet");
     check_argument(!use_cache_eviction,
                    "use_cache_eviction is true; cache eviction is not available yet");
     check_argument(cache_size <= max_gigabytes, "cache_size is ", cache_size,
@@ -22,7 +20,8 @@ std::string SchedulerConfig::to_string() const {
     return concat("SchedulerConfig { max_num_batched_tokens: ", max_num_batched_tokens,
                   ", num_kv_blocks: ", num_kv_blocks, ", cache_size: ", cache_size,
                   ", dynamic_split_fuse: ", dynamic_split_fuse ? "true" : "false",
-                  ", max_num_seqs: ", max_num_seqs, " }");
+                  ", max_num_seqs: ", max_num_seqs,
+                  ", enable_prefix_caching: ", enable_prefix_caching ? "true" : "false", " }");
 }
 
 }  // namespace pagewheel

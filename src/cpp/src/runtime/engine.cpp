@@ -100,6 +100,7 @@ std::unique_ptr<SequenceRecord> Engine::make_record(Request& request, size_t ind
     record->sequence.tokens = prompt;
     record->sequence.prompt_length = prompt.size();
     record->sequence.wants_prompt_logits = config.echo && config.logprobs > 0 && index == 0;
+    record->sequence.prefix_key.salt = config.cache_salt;
     record->sequence.owner = record.get();
     return record;
 }
@@ -118,8 +119,11 @@ void Engine::step() {
     try {
         if (!batch.empty()) compute(batch);
     } catch (...) {
-        for (const BatchEntry& entry : batch.entries)
-            end(*record_of(entry).request, GenerationStatus::CANCEL);
+        for (const BatchEntry& entry : batch.entries) {
+            Request& request = *record_of(entry).request;
+            for (auto& record : request.records) m_scheduler.discard(record->sequence);
+            end(request, GenerationStatus::CANCEL);
+        }
         forget_ended();
         throw;
     }
@@ -131,7 +135,7 @@ void Engine::compute(const Batch& batch) {
     const auto begin = Clock::now();
     const Logits logits = m_runner->run(batch);
     m_latest_step.infer_time = microseconds_since(begin);
-    for (const BatchEntry& entry : batch.entries) entry.sequence->num_cached += entry.num_tokens;
+    m_scheduler.advance();
     const auto sampling = Clock::now();
     sample(batch, logits);
     m_latest_step.sampling_time = microseconds_since(sampling);
@@ -244,6 +248,8 @@ void Engine::publish(SequenceRecord& record, const SampledToken& token,
     if (!output.generated_ids.empty())
         raw.m_durations.push_back(
             std::chrono::duration<float, std::micro>(now - record.latest_token).count());
+    state.metrics.num_prefix_cache_hit_tokens =
+        record.request->records[0]->sequence.num_prefix_hits;
     raw.m_new_token_times.push_back(
         std::chrono::duration<double, std::micro>(now.time_since_epoch()).count());
     record.latest_token = now;
@@ -282,14 +288,14 @@ void Engine::forget_ended() {
 
 void Engine::update_metrics() {
     const BlockPool& pool = m_scheduler.pool();
-    const float usage = 100.0f * float(pool.size() - pool.num_free()) / float(pool.size());
+    const float usage = 100.0f * float(pool.num_held()) / float(pool.size());
     if (m_usage.size() < usage_window)
         m_usage.push_back(usage);
     else
         m_usage[m_num_steps % usage_window] = usage;
     ++m_num_steps;
 #ifndef NDEBUG
-    pool.check_integrity();
+    m_scheduler.store().check_integrity();
 #endif
     const std::lock_guard lock(m_mutex);
     m_metrics.scheduled_requests = m_latest_step.num_sequences;
@@ -297,7 +303,11 @@ void Engine::update_metrics() {
     m_metrics.max_cache_usage = std::max(m_metrics.max_cache_usage, usage);
     m_metrics.avg_cache_usage =
         std::accumulate(m_usage.begin(), m_usage.end(), 0.0f) / float(m_usage.size());
-    m_metrics.preemptions = m_scheduler.num_preemptions();
+    m_metrics.preemptions = m_scheduler.totals().num_preemptions;
+    m_metrics.prompt_tokens = m_scheduler.totals().num_prompt_tokens;
+    m_metrics.prefix_cache_hit_tokens = m_scheduler.totals().num_prefix_hits;
+    m_metrics.prefix_cache_usage =
+        100.0f * float(m_scheduler.store().tree().size()) / float(pool.size());
 }
 
 PipelineMetrics Engine::metrics() const {

@@ -193,7 +193,7 @@ void ModelRunner::fill(const Batch& batch) {
     int32_t token = 0, block = 0, max_context = 0;
     for (const BatchEntry& entry : batch.entries) {
         const Sequence& sequence = *entry.sequence;
-        *past_lens++ = int32_t(sequence.num_cached);
+        *past_lens++ = int32_t(sequence.num_slots());
         *subsequence_begins++ = token;
         *block_indices_begins++ = block;
         for (size_t i = sequence.num_cached; i < sequence.num_cached + entry.num_tokens; ++i) {
@@ -202,7 +202,7 @@ void ModelRunner::fill(const Batch& batch) {
         }
         block_indices = std::copy(sequence.blocks.begin(), sequence.blocks.end(), block_indices);
         block += int32_t(sequence.blocks.size());
-        max_context = std::max(max_context, int32_t(sequence.num_cached + entry.num_tokens));
+        max_context = std::max(max_context, int32_t(sequence.num_slots() + entry.num_tokens));
         for (size_t i = entry.num_logits; i > 0; --i) *logits_rows++ = token - int64_t(i);
     }
     *subsequence_begins = token;

@@ -1,43 +1,74 @@
 #include "scheduling/scheduler.hpp"
 
 #include <algorithm>
+#include <functional>
 
 #include "check.hpp"
 
 namespace pagewheel {
 
+using Stage = Sequence::Stage;
+
 Scheduler::Scheduler(const SchedulerConfig& config, size_t num_blocks, size_t block_size)
-    : m_config(config), m_block_size(block_size), m_pool(num_blocks) {}
+    : m_config(config), m_block_size(block_size), m_store(num_blocks, block_size) {}
 
 void Scheduler::add(Sequence& sequence) {
     check_invariant(sequence.tokens.size() <= max_tokens() && !sequence.tokens.empty(),
                     "a sequence of ", sequence.tokens.size(), " tokens was added; the pool holds ",
                     max_tokens());
-    m_waiting.push_back(&sequence);
+    sequence.rank = int64_t(m_step);
+    sequence.number = m_next_number++;
+    wait(sequence);
 }
 
 void Scheduler::fork(const Sequence& parent, Sequence& child) {
-    const auto at = std::find(m_running.begin(), m_running.end(), &parent);
-    check_invariant(at != m_running.end(), "a sequence was forked that does not run");
-    for (BlockId block : parent.blocks) m_pool.share(block);
+    check_invariant(parent.is_running(), "a sequence was forked that does not run");
+    for (BlockId block : parent.blocks) m_store.share(block);
     child.blocks = parent.blocks;
     child.num_cached = parent.num_cached;
-    m_running.insert(at + 1, &child);
+    child.num_evicted = parent.num_evicted;
+    child.num_shareable = parent.num_shareable;
+    child.num_tree_blocks = parent.num_tree_blocks;
+    child.rank = parent.rank;
+    child.number = m_next_number++;
+    child.was_admitted = true;
+    start(child);
 }
 
 void Scheduler::remove(Sequence& sequence) {
+    share_all(sequence);
+    discard(sequence);
+}
+
+void Scheduler::discard(Sequence& sequence) {
     release_blocks(sequence);
-    const auto erase_from = [&](auto& sequences) {
-        sequences.erase(std::remove(sequences.begin(), sequences.end(), &sequence),
-                        sequences.end());
-    };
-    erase_from(m_running);
-    erase_from(m_waiting);
+    leave(sequence);
+}
+
+void Scheduler::wait(Sequence& sequence) {
+    sequence.stage = Stage::WAITING;
+    m_waiting.insert(&sequence);
+}
+
+void Scheduler::start(Sequence& sequence) {
+    sequence.stage = sequence.num_uncached() > 1 ? Stage::PREFILLING : Stage::DECODING;
+    m_running.insert(&sequence);
+    if (sequence.stage == Stage::PREFILLING) m_prefilling.insert(&sequence);
+}
+
+void Scheduler::leave(Sequence& sequence) {
+    if (sequence.stage == Stage::WAITING) m_waiting.erase(&sequence);
+    if (sequence.stage == Stage::FOLLOWING) stop_following(sequence);
+    if (sequence.is_running()) m_running.erase(&sequence);
+    if (sequence.stage == Stage::PREFILLING) m_prefilling.erase(&sequence);
+    sequence.stage = Stage::NONE;
+    dismiss_followers(sequence);
 }
 
 const Batch& Scheduler::schedule() {
     // An empty batch with sequences running means that chunks of prompts hold all blocks and none
-    // can go on: the youngest makes room.
+    // can go on: the last makes room.
+    ++m_step;
     do {
         m_batch.clear();
         m_budget = m_config.max_num_batched_tokens;
@@ -45,29 +76,34 @@ const Batch& Scheduler::schedule() {
         schedule_chunks();
         admit();
         if (!m_batch.empty() || m_running.empty()) break;
-        preempt_youngest();
+        preempt_last();
     } while (true);
     return m_batch;
 }
 
 void Scheduler::schedule_decodes() {
-    // The youngest is the last, so what is preempted here was not scheduled before.
-    for (size_t i = 0; i < m_running.size(); ++i) {
-        Sequence& sequence = *m_running[i];
-        if (!sequence.is_decoding()) continue;
+    // In the order of ranks: what is preempted here was not scheduled before.
+    for (auto at = m_running.begin(); at != m_running.end();) {
+        Sequence& sequence = **at;
         if (m_budget == 0 || m_batch.entries.size() == m_config.max_num_seqs) return;
-        while (missing_blocks(sequence, 1) > m_pool.num_free() && m_running.size() > i)
-            preempt_youngest();
-        if (m_running.size() > i) append_entry(sequence, 1);
+        if (!sequence.is_decoding()) {
+            ++at;
+            continue;
+        }
+        while (missing_blocks(sequence, 1) > m_store.num_available() && sequence.is_running())
+            preempt_last();
+        if (!sequence.is_running()) return;
+        append_entry(sequence, 1);
+        ++at;
     }
 }
 
 void Scheduler::schedule_chunks() {
-    for (Sequence* sequence : m_running) {
+    for (Sequence* sequence : m_prefilling) {
         if (m_budget == 0 || m_batch.entries.size() == m_config.max_num_seqs) return;
-        if (sequence->is_decoding()) continue;
-        const size_t length = chunk_length(*sequence);
-        if (length > 0 && missing_blocks(*sequence, length) <= m_pool.num_free())
+        if (sequence->latest_step == m_step) continue;
+        const size_t length = chunk_length(sequence->num_uncached());
+        if (length > 0 && missing_blocks(*sequence, length) <= m_store.num_available())
             append_entry(*sequence, length);
     }
 }
@@ -75,30 +111,37 @@ void Scheduler::schedule_chunks() {
 void Scheduler::admit() {
     // Running prompts are to find the blocks they still need.
     size_t promised = 0;
-    for (const Sequence* sequence : m_running)
-        if (!sequence->is_decoding())
-            promised += missing_blocks(*sequence, sequence->num_uncached());
+    for (const Sequence* sequence : m_prefilling)
+        promised += missing_blocks(*sequence, sequence->num_uncached());
 
     while (!m_waiting.empty() && m_budget > 0 && m_running.size() < m_config.max_num_seqs) {
-        Sequence& sequence = *m_waiting.front();
-        const size_t needed = missing_blocks(sequence, sequence.num_uncached());
-        const size_t length = chunk_length(sequence);
-        if (length == 0 || needed + promised > m_pool.num_free()) return;
-        m_waiting.pop_front();
-        m_running.push_back(&sequence);
+        Sequence& sequence = **m_waiting.begin();
+        find_prefix(sequence);
+        if (follow_another(sequence)) continue;
+        // Idle blocks that it shares are not available any more.
+        const size_t revived =
+            size_t(std::count_if(m_match.blocks.begin(), m_match.blocks.end(),
+                                 [&](BlockId block) { return pool().references(block) == 0; }));
+        const size_t needed = blocks_for(sequence.tokens.size()) - m_match.blocks.size();
+        const size_t length = chunk_length(sequence.tokens.size() - m_match.num_tokens);
+        if (length == 0 || needed + revived + promised > m_store.num_available()) return;
+        m_waiting.erase(m_waiting.begin());
+        take_prefix(sequence);
+        start(sequence);
         append_entry(sequence, length);
         promised += missing_blocks(sequence, sequence.num_uncached());
     }
 }
 
-size_t Scheduler::chunk_length(const Sequence& sequence) const {
-    const size_t length = sequence.num_uncached();
-    const bool may_split = m_config.dynamic_split_fuse || length > m_config.max_num_batched_tokens;
-    return length <= m_budget ? length : may_split ? m_budget : 0;
+size_t Scheduler::chunk_length(size_t uncached) const {
+    const bool may_split =
+        m_config.dynamic_split_fuse || uncached > m_config.max_num_batched_tokens;
+    return uncached <= m_budget ? uncached : may_split ? m_budget : 0;
 }
 
 void Scheduler::append_entry(Sequence& sequence, size_t num_tokens) {
     take_blocks(sequence, num_tokens);
+    sequence.latest_step = m_step;
     const bool samples = num_tokens == sequence.num_uncached();
     const bool all = sequence.wants_prompt_logits && sequence.num_cached < sequence.prompt_length;
     m_batch.entries.push_back({&sequence, num_tokens,
@@ -110,13 +153,28 @@ void Scheduler::append_entry(Sequence& sequence, size_t num_tokens) {
     m_budget -= num_tokens;
 }
 
+void Scheduler::advance() {
+    for (const BatchEntry& entry : m_batch.entries) {
+        Sequence& sequence = *entry.sequence;
+        sequence.num_cached += entry.num_tokens;
+        share_blocks(sequence);
+        if (sequence.stage != Stage::PREFILLING) continue;
+        if (entry.samples) {
+            share_all(sequence);
+            m_prefilling.erase(&sequence);
+            sequence.stage = Stage::DECODING;
+        }
+        dismiss_followers(sequence);
+    }
+}
+
 bool Scheduler::writes_shared_block(const Sequence& sequence) const {
-    return sequence.num_cached % m_block_size != 0 &&
-           m_pool.references(sequence.blocks[sequence.num_cached / m_block_size]) > 1;
+    const size_t slot = sequence.num_slots();
+    return slot % m_block_size != 0 && pool().references(sequence.blocks[slot / m_block_size]) > 1;
 }
 
 size_t Scheduler::missing_blocks(const Sequence& sequence, size_t num_tokens) const {
-    const size_t needed = (sequence.num_cached + num_tokens + m_block_size - 1) / m_block_size;
+    const size_t needed = blocks_for(sequence.num_slots() + num_tokens);
     const size_t held = sequence.blocks.size();
     return (needed > held ? needed - held : 0) + (writes_shared_block(sequence) ? 1 : 0);
 }
@@ -124,30 +182,56 @@ size_t Scheduler::missing_blocks(const Sequence& sequence, size_t num_tokens) co
 void Scheduler::take_blocks(Sequence& sequence, size_t num_tokens) {
     size_t missing = missing_blocks(sequence, num_tokens);
     if (writes_shared_block(sequence)) {
-        BlockId& block = sequence.blocks[sequence.num_cached / m_block_size];
-        const BlockId copy = m_pool.take();
+        BlockId& block = sequence.blocks[sequence.num_slots() / m_block_size];
+        const BlockId copy = m_store.take();
         m_batch.copies.push_back({block, copy});
-        m_pool.release(block);
+        m_store.release(block);
         block = copy;
         --missing;
     }
-    for (; missing > 0; --missing) sequence.blocks.push_back(m_pool.take());
+    for (; missing > 0; --missing) sequence.blocks.push_back(m_store.take());
 }
 
 void Scheduler::release_blocks(Sequence& sequence) {
-    for (BlockId block : sequence.blocks) m_pool.release(block);
+    // The last first: of idle blocks in the tree, it is to go before those it depends on.
+    for (auto block = sequence.blocks.rbegin(); block != sequence.blocks.rend(); ++block)
+        m_store.release(*block);
     sequence.blocks.clear();
-    sequence.num_cached = 0;
+    sequence.num_cached = sequence.num_evicted = sequence.num_tree_blocks = 0;
+    sequence.num_shareable = std::numeric_limits<size_t>::max();
 }
 
-void Scheduler::preempt_youngest() {
-    check_invariant(m_running.size() > 1 || m_running.front()->blocks.size() < m_pool.size(),
+void Scheduler::preempt_last() {
+    Sequence& sequence = **m_running.rbegin();
+    check_invariant(m_running.size() > 1 || sequence.blocks.size() < pool().size(),
                     "a sequence outgrew the pool");
-    Sequence& sequence = *m_running.back();
-    m_running.pop_back();
-    release_blocks(sequence);
-    m_waiting.push_front(&sequence);
-    ++m_num_preemptions;
+    remove(sequence);
+    wait(sequence);
+    ++m_totals.num_preemptions;
+}
+
+void Scheduler::drop_blocks(Sequence& sequence, const std::vector<size_t>& indices) {
+    if (indices.empty()) return;
+    std::vector<BlockId>& blocks = sequence.blocks;
+    const bool ascend = std::adjacent_find(indices.begin(), indices.end(),
+                                           std::greater_equal<size_t>()) == indices.end();
+    check_invariant(ascend && (indices.back() + 1) * m_block_size <= sequence.num_slots(),
+                    "block table entries up to ", indices.back(), " are to be dropped of ",
+                    sequence.num_slots(), " slots; allowed are full ones, ascending");
+    sequence.num_shareable = std::min(sequence.num_shareable, indices.front() * m_block_size);
+    sequence.num_tree_blocks = std::min(sequence.num_tree_blocks, indices.front());
+    for (auto index = indices.rbegin(); index != indices.rend(); ++index)
+        m_store.release(blocks[*index]);
+    auto next = indices.begin();
+    size_t kept = *next;
+    for (size_t i = *next; i < blocks.size(); ++i) {
+        if (next != indices.end() && i == *next)
+            ++next;
+        else
+            blocks[kept++] = blocks[i];
+    }
+    blocks.resize(kept);
+    sequence.num_evicted += indices.size() * m_block_size;
 }
 
 }  // namespace pagewheel

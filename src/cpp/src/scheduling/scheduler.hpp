@@ -2,22 +2,31 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
+#include <set>
 #include <vector>
 
-#include "cache/block_pool.hpp"
+#include "cache/block_store.hpp"
 #include "pagewheel/scheduler_config.hpp"
 #include "scheduling/batch.hpp"
 
 namespace pagewheel {
 
-/// Continuous batching: every step takes the decodes of all running sequences, oldest first, then
-/// chunks of prompts with what is left of the token budget, then admits waiting sequences in the
-/// order they came.
+/// Of all sequences since the beginning.
+struct SchedulerTotals {
+    size_t num_preemptions = 0;
+    size_t num_prompt_tokens = 0;  ///< of admitted prompts
+    size_t num_prefix_hits = 0;    ///< of them, those found in the prefix tree
+};
+
+/// Continuous batching: every step takes the decodes of all running sequences, then chunks of
+/// prompts with what is left of the token budget, then admits waiting sequences; each in the order
+/// of their ranks. What they begin with is looked up in the prefix tree; where another sequence is
+/// about to compute it, they wait for that one.
 ///
-/// Where a decode needs a block and none is free, the youngest running sequence is preempted: its
-/// blocks go back, it waits at the front, and its tokens are computed again later. The caller sees
-/// to it that a sequence alone always fits the pool (max_tokens()), so the oldest always proceeds.
+/// Where a decode needs a block and none is available, the running sequence that ranks last is
+/// preempted: its blocks go to the tree or back, it waits, and what the tree has lost of it is
+/// computed again later. The caller sees to it that a sequence alone always fits the pool
+/// (max_tokens()), so the one that ranks first always proceeds.
 class Scheduler {
 public:
     Scheduler(const SchedulerConfig& config, size_t num_blocks, size_t block_size);
@@ -27,40 +36,83 @@ public:
     /// `child` runs with the blocks of `parent`, which is running; it must have the same tokens
     /// cached.
     void fork(const Sequence& parent, Sequence& child);
-    /// Gives back the sequence's blocks and forgets it.
+    /// Forgets the sequence; its blocks go to the prefix tree or back.
     void remove(Sequence& sequence);
+    /// The same where what the latest batch was to write cannot be trusted: nothing of it enters
+    /// the tree.
+    void discard(Sequence& sequence);
 
-    /// Valid until the next call. Empty only if there are no sequences. The caller adds num_tokens
-    /// to each num_cached when the step is done.
+    /// Valid until the next call. Empty only if there are no sequences.
     const Batch& schedule();
+    /// The batch's keys and values are in the cache.
+    void advance();
 
-    size_t max_tokens() const { return m_pool.size() * m_block_size; }
-    size_t num_sequences() const { return m_running.size() + m_waiting.size(); }
-    size_t num_preemptions() const { return m_num_preemptions; }
-    const BlockPool& pool() const { return m_pool; }
+    /// Evicts entries of a running sequence's block table, of which it has filled all slots;
+    /// `indices` ascend. What it computes from now on depends on that and enters the tree no more.
+    void drop_blocks(Sequence& sequence, const std::vector<size_t>& indices);
+
+    /// Forgets all prefixes; running sequences keep their blocks.
+    void clear_prefixes() { m_store.tree().clear(); }
+
+    size_t max_tokens() const { return m_store.pool().size() * m_block_size; }
+    size_t num_running() const { return m_running.size(); }
+    size_t num_waiting() const { return m_waiting.size() + m_num_following; }
+    size_t num_sequences() const { return num_running() + num_waiting(); }
+    const SchedulerTotals& totals() const { return m_totals; }
+    const BlockStore& store() const { return m_store; }
+    const BlockPool& pool() const { return m_store.pool(); }
 
 private:
+    struct ByRank {
+        bool operator()(const Sequence* a, const Sequence* b) const {
+            return a->rank != b->rank ? a->rank < b->rank : a->number < b->number;
+        }
+    };
+    using Queue = std::set<Sequence*, ByRank>;
+
     void schedule_decodes();
     void schedule_chunks();
     void admit();
+    void wait(Sequence& sequence);
+    void start(Sequence& sequence);
     void append_entry(Sequence& sequence, size_t num_tokens);
-    /// Prompt tokens to compute now, given what is left of the budget; 0 if it is to wait.
-    size_t chunk_length(const Sequence& sequence) const;
+    /// Prompt tokens to compute now of `uncached`, given what is left of the budget; 0: to wait.
+    size_t chunk_length(size_t uncached) const;
+    size_t blocks_for(size_t num_slots) const {
+        return (num_slots + m_block_size - 1) / m_block_size;
+    }
     /// Blocks that are missing to hold `num_tokens` more tokens, one to copy a shared one included.
     size_t missing_blocks(const Sequence& sequence, size_t num_tokens) const;
     bool writes_shared_block(const Sequence& sequence) const;
     void take_blocks(Sequence& sequence, size_t num_tokens);
     void release_blocks(Sequence& sequence);
-    void preempt_youngest();
+    void leave(Sequence& sequence);
+    void preempt_last();
+
+    // ---- Prefixes (prefix_sharing.cpp)
+    void find_prefix(const Sequence& sequence);
+    bool follow_another(Sequence& sequence);
+    void dismiss_followers(Sequence& leader);
+    void stop_following(Sequence& sequence);
+    void take_prefix(Sequence& sequence);
+    /// Puts the sequence's full blocks into the tree.
+    void share_blocks(Sequence& sequence);
+    /// And the one that is not full.
+    void share_all(Sequence& sequence);
 
     SchedulerConfig m_config;
     size_t m_block_size;
-    BlockPool m_pool;
-    std::vector<Sequence*> m_running;  // oldest first
-    std::deque<Sequence*> m_waiting;   // next first
+    BlockStore m_store;
+    Queue m_running;
+    Queue m_prefilling;  // of the running
+    Queue m_waiting;     // without those that follow another
+    size_t m_num_following = 0;
     Batch m_batch;
+    PrefixMatch m_match;  // of the sequence that is being admitted
+    uint64_t m_step = 0;
+    uint64_t m_next_number = 0;
     size_t m_budget = 0;  // tokens left in the step being scheduled
-    size_t m_num_preemptions = 0;
+    SchedulerTotals m_totals;
 };
 
 }  // namespace pagewheel

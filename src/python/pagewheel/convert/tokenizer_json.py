@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from .errors import ConversionError
+from .pre_tokenizers import GPT2, NOT_S, SMOLLM, SPACE, S
 from .source_folder import SourceFolder
-from .tokenizer import _GPT2, _NOT_S, _S, _SMOLLM, _SPACE
 from .vocabulary import TokenType, Vocabulary
 
 
@@ -144,9 +144,9 @@ class _Reader:
                     raise self._unsupported("add_prefix_space")
                 byte_level = True
                 if step.get("use_regex", True):
-                    # Digits first: one pattern does both, see _SMOLLM.
+                    # Digits first: one pattern does both, see SMOLLM.
                     digits = patterns == [r"\p{N}"]
-                    patterns = [_SMOLLM] if digits else [*patterns, _GPT2]
+                    patterns = [SMOLLM] if digits else [*patterns, GPT2]
             elif kind == "Digits" and step.get("individual_digits"):
                 patterns.append(r"\p{N}")
             elif kind == "Split" and _is_plain_split(step):
@@ -209,9 +209,9 @@ def pcre_pattern(pattern: str) -> str:
             escaped = pattern[index : index + 2]
             index += 2
             if escaped == r"\s":
-                result.append(_SPACE if inside else _S)
+                result.append(SPACE if inside else S)
             elif escaped == r"\S" and not inside:
-                result.append(_NOT_S)
+                result.append(NOT_S)
             else:
                 result.append(escaped)
             continue
