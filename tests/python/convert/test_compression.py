@@ -96,7 +96,7 @@ def test_large_models_become_int8_by_themselves() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "kind"),
     [
-        ("llama", {"weight_format": "f16"}, "f16"),
+        ("llama", {"weight_format": "f16"}, "f32"),
         ("llama", {"weight_format": "int8"}, "u8"),
         ("llama", {"weight_format": "int8", "symmetric": True}, "i8"),
         ("llama-even", {"weight_format": "int4", "group_size": 32}, "u4"),

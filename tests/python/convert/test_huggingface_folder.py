@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import torch
 from conftest import F32, greedy
 from safetensors.torch import load_file, save_file
 from test_decoder_graph import Decoder, relative
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoModelForCausalLM
 
 import pagewheel
@@ -117,6 +119,30 @@ def test_8_bit_float_checkpoints_are_multiplied_by_their_scales(
     for name, value in expected.items():
         got = read.weight(name.removeprefix("model.").removesuffix(".weight")).values
         np.testing.assert_array_equal(got, value.numpy())
+
+
+def test_mxfp4_experts_are_read_as_they_are_packed(tmp_path: Path) -> None:
+    """gpt-oss keeps its experts so; the reference gets their values, by the format's table."""
+    model = tiny_models.make("gpt_oss-even")
+    folder = tiny_models.save(model, tmp_path / "source")
+    tensors = load_file(folder / "model.safetensors")
+    table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    table = torch.cat([table, -table])
+    generator = torch.Generator().manual_seed(4)
+    state = model.state_dict()
+    for name in [each for each in tensors if each.endswith(("gate_up_proj", "down_proj"))]:
+        experts, columns, rows = tensors.pop(name).shape
+        shape = (experts, rows, columns // 32)
+        blocks = torch.randint(0, 256, (*shape, 16), dtype=torch.uint8, generator=generator)
+        scales = torch.randint(122, 126, shape, dtype=torch.uint8, generator=generator)
+        tensors[f"{name}_blocks"], tensors[f"{name}_scales"] = blocks, scales
+        values = torch.stack([table[(blocks & 15).long()], table[(blocks >> 4).long()]], -1)
+        values = values.flatten(3) * 2.0 ** (scales.float() - 127)[..., None]
+        state[name].copy_(values.flatten(2).transpose(1, 2))
+    save_file(tensors, folder / "model.safetensors")
+    config(quantization_config={"quant_method": "mxfp4"})(folder)
+    decoder = Decoder(convert(folder, tmp_path / "converted", progress=False))
+    assert relative(decoder(TEXT), tiny_models.logits(model, TEXT)) < 1e-4
 
 
 def test_longrope_takes_the_long_factors_for_a_longer_context(tmp_path: Path) -> None:
@@ -255,3 +281,67 @@ def test_options_that_are_not_allowed_are_named(
 ) -> None:
     with pytest.raises(ValueError, match=words):
         convert(whole, **options)
+
+
+def character_tokenizer(prefix: bool) -> Tokenizer:
+    """BPE on characters with bytes for the rest, as SentencePiece vocabularies are converted."""
+    pieces = ["<pad>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    pieces += ["\u2581", *"abcdehnrtx.", "th", "the", "\u2581the", "\u2581a", "re"]
+    merges = [("t", "h"), ("th", "e"), ("\u2581", "the"), ("\u2581", "a"), ("r", "e")]
+    model = models.BPE(
+        {piece: i for i, piece in enumerate(pieces)}, merges, byte_fallback=True, fuse_unk=True
+    )
+    tokenizer = Tokenizer(model)
+    replace = [normalizers.Replace(" ", "\u2581")]
+    start = [normalizers.Prepend("\u2581")] if prefix else []
+    tokenizer.normalizer = normalizers.Sequence(start + replace)
+    tokenizer.add_special_tokens(["<pad>", "<s>", "</s>"])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 1)]
+    )
+    return tokenizer
+
+
+@pytest.mark.parametrize("prefix", [False, True])
+def test_vocabularies_on_characters_are_read_without_transformers(
+    whole: Path, tmp_path: Path, prefix: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(shutil.copytree(whole, tmp_path / "characters"))
+    reference = character_tokenizer(prefix)
+    reference.save(str(folder / "tokenizer.json"))
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    tokenizer = pagewheel.Tokenizer(convert(folder, tmp_path / "converted", progress=False))
+    for text in ("the thread", " a  there.", "Ça 你好 \n the", "", "x"):
+        ids = tokenizer.encode(text).input_ids.data[0].tolist()
+        assert ids == reference.encode(text).ids, text
+        assert tokenizer.decode(ids) == text
+
+
+def test_other_vocabularies_ask_for_transformers(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(shutil.copytree(whole, tmp_path / "unigram"))
+    edit_json(folder / "tokenizer.json", lambda t: t["model"].update(type="Unigram"))
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ConversionError, match="'Unigram' is not supported; with the package"):
+        convert(folder)
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"\p{N}{1,3}|[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+", r" ?\p{L}+|\s|[^\s\p{L}]"]
+)
+def test_split_patterns_of_a_tokenizer_are_followed(
+    whole: Path, tmp_path: Path, pattern: str
+) -> None:
+    folder = Path(shutil.copytree(whole, tmp_path / "pattern"))
+    reference = tiny_models.byte_tokenizer()
+    reference.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    reference.save(str(folder / "tokenizer.json"))
+    tokenizer = pagewheel.Tokenizer(convert(folder, tmp_path / "converted", progress=False))
+    for text in ("then the a\u180ethe 12345", "a  a\n\n a\u00a0the", "<s>the a</s>"):
+        assert tokenizer.encode(text).input_ids.data[0].tolist() == reference.encode(text).ids

@@ -45,7 +45,7 @@ _EXPERTS = {"num_local_experts": 5, "num_experts": 5, "num_experts_per_tok": 2}
 
 _LATENT = {
     "num_key_value_heads": 6,
-    "head_dim": None,
+    "head_dim": 16,
     "kv_lora_rank": 20,
     "qk_rope_head_dim": 16,
     "qk_nope_head_dim": 16,
@@ -75,7 +75,8 @@ _GEMMA3N = {
 # name -> (model type, what differs from _COMMON)
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {"num_key_value_heads": 1, "tie_word_embeddings": True}),
-    "llama-even": ("llama", {"hidden_size": 64, "intermediate_size": 96}),
+    "llama-even": ("llama", {"hidden_size": 64, "intermediate_size": 96,
+                             "num_attention_heads": 4, "num_key_value_heads": 2}),
     "llama3": ("llama", {"rope_parameters": _LLAMA3, "attention_bias": True, "mlp_bias": True}),
     "llama-yarn": ("llama", {"rope_parameters": _YARN, "num_attention_heads": 5,
                              "num_key_value_heads": 5}),
@@ -114,12 +115,13 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "mixtral": ("mixtral", _EXPERTS),
     "qwen3_moe": ("qwen3_moe", {**_EXPERTS, "moe_intermediate_size": 36,
                                 "norm_topk_prob": True}),
+    "gpt_oss-even": ("gpt_oss", {**_EXPERTS, "hidden_size": 64, "intermediate_size": 96}),
     "deepseek_v2": ("deepseek_v2", {
         **_LATENT, "q_lora_rank": None, "topk_method": "group_limited_greedy"}),
     "deepseek_v3": ("deepseek_v3", {
         **_LATENT, "q_lora_rank": 28, "rope_parameters": {
             **_YARN, "mscale": 0.8, "mscale_all_dim": 0.5}}),
-    "gpt_oss": ("gpt_oss", {**_EXPERTS, **_WINDOW, 
+    "gpt_oss": ("gpt_oss", {**_EXPERTS, **_WINDOW,
                             "rope_parameters": {**_YARN, "truncate": False}}),
 }  # fmt: skip
 
@@ -132,12 +134,15 @@ def make(name: str) -> PreTrainedModel:
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
     offset = 0.0 if config.model_type in ("gemma", "gemma2", "gemma3_text") else 1.0
+    unscaled = config.model_type in ("gemma3n_text", "gemma4_text")
     with torch.no_grad():
         values = [*model.named_parameters()]
         values += [(n, b) for n, b in model.named_buffers() if n.endswith(("layer_scalar", "bias"))]
         for parameter_name, parameter in values:
             random = torch.randn(parameter.shape, generator=generator)
-            if "norm" in parameter_name:
+            if "q_norm" in parameter_name and unscaled:
+                parameter.copy_(0.2 + 0.05 * random)  # in place of 1 / sqrt(head size)
+            elif "norm" in parameter_name:
                 parameter.copy_(offset + 0.3 * random)
             elif parameter.ndim == 1 or "bias" in parameter_name:
                 parameter.copy_(0.5 * random)

@@ -42,7 +42,7 @@ def encoding_steps(vocabulary: Vocabulary) -> list[object]:
     steps.append(
         BPETokenizationStep(
             vocab=[text.encode() for text in vocabulary.tokens],
-            merges=merges_of_scores(vocabulary),
+            merges=listed_merges(vocabulary) or merges_of_scores(vocabulary),
             byte_fallback=True,
             added_tokens={text.encode(): each for text, each in special_texts.items()},
             cache_capacity=max(20_000, len(vocabulary.tokens) // 5),
@@ -78,6 +78,14 @@ def _byte(text: str) -> bytes:
         return bytes([int(text[3:5], 16)])
     except ValueError:
         raise ConversionError(f"the byte token {text!r} must look like <0x0A>") from None
+
+
+def listed_merges(vocabulary: Vocabulary) -> list[tuple[bytes, bytes]]:
+    """The merges that a tokenizer.json lists, which needs no scores then."""
+    return [
+        (left.encode(), right.encode())
+        for left, _, right in (merge.partition(" ") for merge in vocabulary.merges)
+    ]
 
 
 def merges_of_scores(vocabulary: Vocabulary) -> list[tuple[bytes, bytes]]:
