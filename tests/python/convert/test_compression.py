@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,16 @@ def test_a_compressed_model_computes_with_its_values_and_is_fused(
     assert relative(Decoder(got)(TEXT), Decoder(expected)(TEXT)) < 1e-4
     layers = runtime_layers(got, EXACT)
     assert layers["FullyConnected", kind] >= 2 * 4, layers
+
+
+@pytest.mark.parametrize("name", ["qwen3_moe", "gpt_oss"])
+def test_only_the_chosen_experts_are_computed(tmp_path: Path, name: str) -> None:
+    """The plugin takes the form of the experts for gathered MatMuls."""
+    folder = tiny_models.save(tiny_models.make(name), tmp_path / "source")
+    source = HuggingFaceSource(SourceFolder(folder))
+    for compression in (Compression(), Compression("int8"), Compression("int4", group_size=32)):
+        model = build_model(source.architecture, compressing(source.weight, compression))
+        kinds: Counter[str] = Counter()
+        for (kind, _), count in runtime_layers(model, EXACT).items():
+            kinds[kind] += count
+        assert kinds["GatherMatmul"] == (4 if name == "gpt_oss" else 6), kinds

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from statistics import NormalDist
 
+import numpy as np
 import openvino as ov
 import openvino.opset13 as ops
 
 from .architecture import Experts, Mlp, Routing
-from .nodes import Weighted, activated, f32, i64, named, scaled
+from .nodes import Weighted, activated, f32, i64, named, scaled, slice_last
+from .weights import dense_f32
 
 
 def build_mlp(weighted: Weighted, x: ov.Node, mlp: Mlp | Experts, prefix: str) -> ov.Node:
@@ -76,17 +78,28 @@ class RoutedExperts:
         product = ops.matmul(x, self.weighted.constant(name), False, True)
         if not self.experts.mlp.bias:
             return named(product, f"model.{name}")
-        bias = ops.unsqueeze(self.weighted.vector(f"{name}.bias"), i64([1]))
-        return named(ops.add(product, bias), f"model.{name}")
+        return named(ops.add(product, self._bias(name)), f"model.{name}")
+
+    def _bias(self, *names: str) -> ov.Node:
+        """f32 [experts, 1, out], of several weights one after the other."""
+        values = [dense_f32(self.weighted.weight(f"{name}.bias")) for name in names]
+        return ops.constant(np.concatenate(values, -1)[:, None])
 
     def _activated(self, x: ov.Node) -> ov.Node:
-        gate, up = self._linear(x, "gate_proj"), self._linear(x, "up_proj")
         if self.experts.clamp == 0.0:
+            gate, up = self._linear(x, "gate_proj"), self._linear(x, "up_proj")
             return ops.multiply(activated(gate, self.experts.mlp.activation), up)
-        limit = self.experts.clamp
-        gate = ops.swish(ops.minimum(gate, f32(limit)), f32(self.experts.alpha))
-        up = ops.add(ops.clamp(up, -limit, limit), f32(1.0))
-        return ops.multiply(up, gate)
+        return self._clamped(x)
+
+    def _clamped(self, x: ov.Node) -> ov.Node:
+        """gpt-oss': gate and up in one MatMul, which its form has."""
+        names = [f"{self.prefix}.experts.{each}" for each in ("gate_proj", "up_proj")]
+        both = ops.matmul(x, self.weighted.joined_constant(*names), False, True)
+        both = named(ops.add(both, self._bias(*names)), f"model.{self.prefix}.experts.gate_up_proj")
+        size, limit = self.experts.mlp.intermediate_size, self.experts.clamp
+        up = ops.clamp(slice_last(both, 3, size, 2 * size), -limit, limit)
+        gate = ops.minimum(slice_last(both, 3, 0, size), f32(limit))
+        return ops.multiply(ops.add(up, f32(1.0)), ops.swish(gate, f32(self.experts.alpha)))
 
     def _weights(self, tokens: ov.Node) -> ov.Node:
         """f32 [tokens, experts]: what each expert's output is multiplied with, mostly 0."""

@@ -8,9 +8,10 @@ import numpy as np
 import openvino as ov
 import openvino.opset13 as ops
 from openvino.op import Parameter
+from openvino.utils.node_factory import NodeFactory
 
 from .architecture import Activation, Architecture
-from .weights import Weight, dense_f32, emit
+from .weights import Weight, concat_rows, dense_f32, emit
 
 WeightReader = Callable[[str], Weight]
 
@@ -56,7 +57,9 @@ def soft_capped(x: ov.Node, cap: float) -> ov.Node:
 
 def activated(x: ov.Node, activation: Activation) -> ov.Node:
     if activation is Activation.SILU:
-        return ops.swish(x)
+        # Without a second input, 1, that ops.swish would give it: the plugins' patterns of
+        # experts have none.
+        return NodeFactory("opset13").create("Swish", [x])
     return ops.gelu(x, "tanh" if activation is Activation.GELU_TANH else "erf")
 
 
@@ -78,6 +81,11 @@ class Weighted:
     def vector(self, name: str) -> ov.Node:
         """A small weight as one f32 constant."""
         return named(ops.constant(dense_f32(self.weight(name))), f"model.{name}")
+
+    def joined_constant(self, first: str, second: str) -> ov.Node:
+        """The rows of two weights, one weight's after the other's."""
+        joined = concat_rows(self.weight(first), self.weight(second))
+        return emit(joined, f"model.{first}+{second.rpartition('.')[2]}.weight")
 
     def linear(self, x: ov.Node, name: str, bias: bool = False) -> ov.Node:
         product = named(ops.matmul(x, self.constant(name), False, True), f"model.{name}")

@@ -92,6 +92,8 @@ class _Reader:
         eos_id = self._id("eos", tokens)
         pad_id = self._id("pad", tokens)
         merges = [each if isinstance(each, str) else " ".join(each) for each in model["merges"]]
+        if not merges:
+            raise self._unsupported("a BPE vocabulary without merges")
         return Vocabulary(
             model="llama" if on_characters else "gpt2",
             pre_tokenizer="tokenizer.json",

@@ -72,6 +72,31 @@ def take_rows(weight: Weight, rows: npt.NDArray[np.intp]) -> Weight:
     )
 
 
+def concat_rows(first: Weight, second: Weight) -> Weight:
+    """Both weights' rows, along the second to last dimension. They must be stored alike."""
+    if isinstance(first, DenseWeight) and isinstance(second, DenseWeight):
+        if first.element_type == second.element_type:
+            values = np.concatenate([first.values, second.values], -2)
+            return DenseWeight(values, first.element_type)
+    elif isinstance(first, QuantizedWeight) and isinstance(second, QuantizedWeight):
+        alike = (first.element_type, first.group_size) == (second.element_type, second.group_size)
+        points = (first.zero_point, second.zero_point)
+        zero_point: npt.NDArray[Any] | int | None = first.zero_point
+        if all(isinstance(each, np.ndarray) for each in points):
+            zero_point = np.concatenate(points, -2)
+        elif any(isinstance(each, np.ndarray) for each in points) or points[0] != points[1]:
+            alike = False
+        if alike:
+            return QuantizedWeight(
+                np.concatenate([first.values, second.values], -2),
+                first.element_type,
+                np.concatenate([first.scale, second.scale], -2),
+                zero_point,
+                first.group_size,
+            )
+    raise ConversionError("two weights of one matrix must be stored in the same type")
+
+
 def dense_f32(weight: Weight) -> npt.NDArray[np.float32]:
     """The weight's values in f32; for small tensors (norms, frequencies).
 
