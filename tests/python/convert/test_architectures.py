@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pagewheel
 from pagewheel.convert import convert
 
 TEXT = tiny_models.random_ids(300)
-NAMES = list(tiny_models.ARCHITECTURES)
+NAMES = [name for name in tiny_models.ARCHITECTURES if not name.endswith("-even")]
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -46,13 +47,22 @@ def expected(model: Any) -> Any:
 def test_prefill_and_decode_give_the_logits_of_transformers(folder: Path, expected: Any) -> None:
     decoder = Decoder(folder)
     got = [decoder(TEXT[:230])] + [decoder([token]) for token in TEXT[230:]]
-    assert relative(np.concatenate(got), expected) < 1e-4
+    error = relative(np.concatenate(got), expected)
+    print(f"{error:.1e}")
+    assert error < 1e-4
+
+
+def rotary_dims(folder: Path) -> list[int]:
+    description = json.loads((folder / "pagewheel.json").read_text())
+    return [kind["dims"] for kind in description["rotary"]["kinds"]]
 
 
 @pytest.mark.parametrize("backend", ["native", "openvino"])
 def test_paged_attention_gives_the_tokens_of_transformers(
     folder: Path, model: Any, expected: Any, backend: str
 ) -> None:
+    if backend == "native" and len(set(rotary_dims(folder))) > 1:
+        pytest.skip("the native attention turns as many channels in each layer")
     scheduler = pagewheel.SchedulerConfig()
     scheduler.max_num_batched_tokens = 128
     pipeline = pagewheel.ContinuousBatchingPipeline(

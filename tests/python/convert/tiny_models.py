@@ -43,9 +43,40 @@ _YARN = {
 _WINDOW = {"sliding_window": 40}
 _EXPERTS = {"num_local_experts": 5, "num_experts": 5, "num_experts_per_tok": 2}
 
+_LATENT = {
+    "num_key_value_heads": 6,
+    "head_dim": 16,
+    "kv_lora_rank": 20,
+    "qk_rope_head_dim": 16,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 32,
+    "n_routed_experts": 6,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 36,
+    "n_group": 3,
+    "topk_group": 2,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.5,
+}
+_GEMMA3N = {
+    "num_hidden_layers": 4,
+    "num_kv_shared_layers": 2,
+    "intermediate_size": [52, 36, 52, 36],
+    "hidden_size_per_layer_input": 12,
+    "vocab_size_per_layer_input": 250,
+    "laurel_rank": 10,
+    "altup_num_inputs": 3,
+    "altup_active_idx": 1,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "activation_sparsity_pattern": [0.8, 0.0, 0.5, 0.0],
+}
+
 # name -> (model type, what differs from _COMMON)
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {"num_key_value_heads": 1, "tie_word_embeddings": True}),
+    "llama-even": ("llama", {"hidden_size": 64, "intermediate_size": 96,
+                             "num_attention_heads": 4, "num_key_value_heads": 2}),
     "llama3": ("llama", {"rope_parameters": _LLAMA3, "attention_bias": True, "mlp_bias": True}),
     "llama-yarn": ("llama", {"rope_parameters": _YARN, "num_attention_heads": 5,
                              "num_key_value_heads": 5}),
@@ -71,10 +102,26 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3": ("gemma3_text", {"num_key_value_heads": 1, "query_pre_attn_scalar": 20,
                                "layer_types": ["sliding_attention", "full_attention"],
                                **_WINDOW}),
+    "gemma3n": ("gemma3n_text", {**_GEMMA3N, **_WINDOW}),
+    "gemma4": ("gemma4_text", {
+        "num_hidden_layers": 4, "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
+        "hidden_size_per_layer_input": 12, "vocab_size_per_layer_input": VOCABULARY,
+        "global_head_dim": 48, "layer_types": ["sliding_attention", "full_attention"] * 2,
+        **_WINDOW}),
+    "gemma4-keys-are-values": ("gemma4_text", {
+        "hidden_size_per_layer_input": 0, "attention_k_eq_v": True,
+        "num_global_key_value_heads": 1, "global_head_dim": 64, "final_logit_softcapping": 3.0,
+        "layer_types": ["sliding_attention", "full_attention"], **_WINDOW}),
     "mixtral": ("mixtral", _EXPERTS),
     "qwen3_moe": ("qwen3_moe", {**_EXPERTS, "moe_intermediate_size": 36,
                                 "norm_topk_prob": True}),
-    "gpt_oss": ("gpt_oss", {**_EXPERTS, **_WINDOW, 
+    "gpt_oss-even": ("gpt_oss", {**_EXPERTS, "hidden_size": 64, "intermediate_size": 96}),
+    "deepseek_v2": ("deepseek_v2", {
+        **_LATENT, "q_lora_rank": None, "topk_method": "group_limited_greedy"}),
+    "deepseek_v3": ("deepseek_v3", {
+        **_LATENT, "q_lora_rank": 28, "rope_parameters": {
+            **_YARN, "mscale": 0.8, "mscale_all_dim": 0.5}}),
+    "gpt_oss": ("gpt_oss", {**_EXPERTS, **_WINDOW,
                             "rope_parameters": {**_YARN, "truncate": False}}),
 }  # fmt: skip
 
@@ -87,10 +134,15 @@ def make(name: str) -> PreTrainedModel:
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
     offset = 0.0 if config.model_type in ("gemma", "gemma2", "gemma3_text") else 1.0
+    unscaled = config.model_type in ("gemma3n_text", "gemma4_text")
     with torch.no_grad():
-        for parameter_name, parameter in model.named_parameters():
+        values = [*model.named_parameters()]
+        values += [(n, b) for n, b in model.named_buffers() if n.endswith(("layer_scalar", "bias"))]
+        for parameter_name, parameter in values:
             random = torch.randn(parameter.shape, generator=generator)
-            if "norm" in parameter_name:
+            if "q_norm" in parameter_name and unscaled:
+                parameter.copy_(0.2 + 0.05 * random)  # in place of 1 / sqrt(head size)
+            elif "norm" in parameter_name:
                 parameter.copy_(offset + 0.3 * random)
             elif parameter.ndim == 1 or "bias" in parameter_name:
                 parameter.copy_(0.5 * random)

@@ -43,8 +43,11 @@ ModelConfig ModelFolder::read_config() const {
         config.sliding_windows = read_sliding_windows(json);
     }
     if (const fs::path file = m_path / "pagewheel.json"; fs::exists(file)) {
-        const nlohmann::json rotary =
-            read_json_object(file).value("rotary", nlohmann::json::object());
+        const nlohmann::json own = read_json_object(file);
+        const size_t context = size_or_zero(own, "context_length");
+        if (context > 0) config.max_position_embeddings = context;
+        config.sliding_windows = own.value("sliding_windows", config.sliding_windows);
+        const nlohmann::json rotary = own.value("rotary", nlohmann::json::object());
         config.rotary_dims = size_or_zero(rotary, "dims");
         config.rotary_interleaved = rotary.value("pairing", std::string("half")) == "interleaved";
     }

@@ -107,6 +107,7 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
     ov::Core core;
     check_device(core, device);
     const auto model = core.read_model(folder.model_xml().string());
+    check_decoder_inputs(*model);
     apply_paged_attention(model);
     gather_logits(model);
     choose_attention(model, folder.read_config(), device, properties);

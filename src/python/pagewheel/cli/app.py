@@ -181,9 +181,18 @@ def chat(
 @app.command()
 def convert(
     context: typer.Context,
-    source: Annotated[Path, typer.Argument(help="A .gguf file.")],
+    source: Annotated[Path, typer.Argument(help="A .gguf file or a Hugging Face folder.")],
     output: Annotated[
         Path | None, typer.Argument(help="A new folder; by default an entry of the cache.")
+    ] = None,
+    weight_format: Annotated[
+        str,
+        typer.Option(help="Of a Hugging Face folder's weights: auto, f16, int8 or int4."),
+    ] = "auto",
+    symmetric: Annotated[bool, typer.Option(help="int8 and int4 without zero points.")] = False,
+    group_size: Annotated[int, typer.Option(help="Of int4: 32, 64 or 128.")] = 64,
+    context_length: Annotated[
+        int | None, typer.Option(help="For models whose rotation depends on it (longrope).")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
@@ -196,11 +205,22 @@ def convert(
     pagewheel convert model.gguf
 
     pagewheel convert model.gguf converted/
+
+    pagewheel convert hf-folder/ converted/ --weight-format int4
     """
     with failures(debug=context.obj):
         from pagewheel.convert import convert as convert_model
 
-        typer.echo(convert_model(source, output, progress=not quiet))
+        folder = convert_model(
+            source,
+            output,
+            weight_format=weight_format,
+            symmetric=symmetric,
+            group_size=group_size,
+            context_length=context_length,
+            progress=not quiet,
+        )
+        typer.echo(folder)
 
 
 @app.command()
@@ -208,7 +228,9 @@ def info(
     context: typer.Context,
     model: Annotated[
         Path | None,
-        typer.Argument(help="A .gguf file (converted first) or a model folder."),
+        typer.Argument(
+            help="A .gguf file or Hugging Face folder (converted first), or a model folder."
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -46,6 +46,20 @@ class Activation(Enum):
 
 
 @dataclass(frozen=True)
+class LatentKeys:
+    """DeepSeek's latent attention (arXiv 2405.04434), written out: the cache holds whole heads.
+
+    Keys and values come from a projection to `rank` channels (kv_a_proj, kv_a_layernorm; then
+    k_b_proj and v_b_proj), but for the first `rotated` channels of a key, which all heads share
+    (k_rope_proj). Queries pass `query_rank` channels (q_a_proj, q_a_layernorm, q_b_proj); 0: none.
+    """
+
+    rank: int
+    rotated: int
+    query_rank: int = 0
+
+
+@dataclass(frozen=True)
 class Attention:
     """One layer's attention.
 
@@ -67,6 +81,8 @@ class Attention:
     sinks: bool = False  # one more logit per head in the softmax, weight "self_attn.sinks"
     cache_of: int | None = None  # the earlier layer whose keys and values it reads
     values_are_keys: bool = False  # no v_proj: values are the keys before norm and rotation
+    latent: LatentKeys | None = None
+    separate_value_size: int | None = None  # where it is not the head size
 
     def __post_init__(self) -> None:
         for name in ("heads", "kv_heads", "head_size"):
@@ -78,6 +94,10 @@ class Attention:
             )
         if self.window < 0:
             raise ConversionError(f"the sliding window must not be negative, got {self.window}")
+
+    @property
+    def value_size(self) -> int:
+        return self.separate_value_size or self.head_size
 
     @property
     def queries_per_kv_head(self) -> int:
@@ -141,6 +161,30 @@ class Experts:
 class Layer:
     attention: Attention
     mlp: Mlp | Experts
+    scaled: bool = False  # the layer's output is multiplied by a number, "layer_scalar"
+
+
+@dataclass(frozen=True)
+class PerLayerInputs:
+    """Gemma 3n's and 4's second embedding: each token has `size` numbers for every layer."""
+
+    size: int
+    vocab_size: int  # later tokens read row 0
+    activation: Activation = Activation.GELU_TANH
+
+
+@dataclass(frozen=True)
+class AltUp:
+    """Gemma 3n's alternating updates (Baykal et al., 2023, arXiv 2301.13310).
+
+    The model carries `streams` hidden states, of which layers compute one and predict the
+    others. Beside attention runs LAuReL, a product of two matrices of `laurel_rank`.
+    """
+
+    streams: int
+    active: int
+    laurel_rank: int
+    scale_corrected: bool
 
 
 @dataclass(frozen=True)
@@ -163,6 +207,10 @@ class Architecture:
     logits_scale: float = 1.0
     logits_soft_cap: float = 0.0
     lm_head_bias: bool = False
+    per_layer_inputs: PerLayerInputs | None = None
+    # The checkpoint pairs channels (2i, 2i + 1); the graph always pairs (i, i + dims / 2).
+    rotary_interleaved: bool = False
+    altup: AltUp | None = None  # with per_layer_inputs only
 
     def __post_init__(self) -> None:
         for name in ("hidden_size", "vocab_size", "context_length"):
@@ -170,6 +218,8 @@ class Architecture:
                 raise ConversionError(f"{name} must be positive, got {getattr(self, name)}")
         if not self.layers:
             raise ConversionError("layers must be positive, got 0")
+        if self.altup is not None and self.per_layer_inputs is None:
+            raise ConversionError("a model with alternating updates needs per-layer inputs")
         for index, layer in enumerate(self.layers):
             self._check_layer(index, layer.attention)
 

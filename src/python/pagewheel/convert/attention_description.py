@@ -24,9 +24,8 @@ def describe_rotary(arch: Architecture) -> dict[str, Any]:
     `dims`, `theta`, `inverse_frequencies` and so on are the first kind's again: what a model
     with one kind is described by.
     """
-    first = _describe_kind(arch.rotary[0]) if arch.rotary else {}
+    first = _describe_kind(arch.rotary[0]) if arch.rotary else {"pairing": "half"}
     return {
-        "pairing": "half",
         **first,
         "kinds": [_describe_kind(kind) for kind in arch.rotary],
         "layers": [
@@ -42,5 +41,6 @@ def _describe_kind(rotary: RotaryEmbedding) -> dict[str, Any]:
         "theta": rotary.theta,
         "inverse_frequencies": list(rotary.inverse_frequencies),
         "attention_scaling": rotary.attention_scaling,
+        "pairing": "half",
         "interleaved": False,
     }

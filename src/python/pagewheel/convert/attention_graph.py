@@ -39,6 +39,11 @@ class Inputs:
         return [self.input_ids, self.attention_mask, self.position_ids, self.beam_idx]
 
     @cached_property
+    def tokens(self) -> ov.Node:
+        """input_ids as indices: i32."""
+        return ops.convert(self.input_ids, "i32")
+
+    @cached_property
     def batch(self) -> ov.Node:
         return ops.gather(ops.shape_of(self.input_ids, "i64"), i64([0]), i64(0))
 
@@ -172,13 +177,18 @@ class AttentionBuilder:
         attended = named(attended, f"model.{prefix}.sdpa")
         merged = ops.reshape(
             ops.transpose(attended, i64([0, 2, 1, 3])),
-            i64([0, 0, attention.heads * attention.head_size]),
+            i64([0, 0, attention.heads * attention.value_size]),
             True,
         )
         return self.weighted.linear(merged, f"{prefix}.o_proj", attention.output_bias)
 
     def _query(self, x: ov.Node, attention: Attention, prefix: str) -> ov.Node:
-        query = self.weighted.linear(x, f"{prefix}.q_proj", attention.bias)
+        name = "q_proj"
+        if attention.latent is not None and attention.latent.query_rank:
+            x = self.weighted.linear(x, f"{prefix}.q_a_proj", attention.bias)
+            x, name = self.weighted.rms_norm(x, f"{prefix}.q_a_layernorm"), "q_b_proj"
+        bias = attention.bias and attention.latent is None
+        query = self.weighted.linear(x, f"{prefix}.{name}", bias)
         query = self._normed_heads(query, attention, attention.heads, f"{prefix}.q_norm")
         return self._rotated(query, attention)
 
@@ -186,31 +196,60 @@ class AttentionBuilder:
         self, x: ov.Node, attention: Attention, layer: int
     ) -> tuple[ov.Node, ov.Node]:
         """All of the layer's keys and values, [batch, kv_heads, cached + tokens, d] each."""
-        prefix, kv_heads = f"layers.{layer}.self_attn", attention.kv_heads
+        new = self._new_keys_and_values
+        if attention.latent is not None:
+            new = self._new_latent_keys_and_values
+        key, value = new(x, attention, f"layers.{layer}.self_attn")
+        sizes = (attention.head_size, attention.value_size)
+        return (
+            self._through_cache(key, attention.kv_heads, sizes[0], layer, "key"),
+            self._through_cache(value, attention.kv_heads, sizes[1], layer, "value"),
+        )
+
+    def _new_keys_and_values(
+        self, x: ov.Node, attention: Attention, prefix: str
+    ) -> tuple[ov.Node, ov.Node]:
+        """Those of the tokens in x, [batch, kv_heads, tokens, d] each."""
+        kv_heads = attention.kv_heads
         projected = self.weighted.linear(x, f"{prefix}.k_proj", attention.bias)
         key = self._normed_heads(projected, attention, kv_heads, f"{prefix}.k_norm")
-        key = self._rotated(key, attention)
         value = projected
         if not attention.values_are_keys:
             value = self.weighted.linear(x, f"{prefix}.v_proj", attention.bias)
-        value = self._split(value, attention, kv_heads)
+        value = self._split(value, kv_heads, attention.head_size)
         if attention.value_norm:
             value = self.weighted.unit_rms(value)
-        value = ops.transpose(value, i64([0, 2, 1, 3]))
-        return (
-            self._through_cache(key, attention, layer, "key"),
-            self._through_cache(value, attention, layer, "value"),
-        )
+        return self._rotated(key, attention), ops.transpose(value, i64([0, 2, 1, 3]))
 
-    def _split(self, x: ov.Node, attention: Attention, heads: int) -> ov.Node:
-        """[batch, tokens, heads * d] -> [batch, tokens, heads, d]."""
-        return ops.reshape(x, i64([0, 0, heads, attention.head_size]), True)
+    def _new_latent_keys_and_values(
+        self, x: ov.Node, attention: Attention, prefix: str
+    ) -> tuple[ov.Node, ov.Node]:
+        latent, heads = attention.latent, attention.kv_heads
+        assert latent is not None and attention.rotary is not None
+
+        def split(x: ov.Node, count: int, size: int) -> ov.Node:
+            return ops.transpose(self._split(x, count, size), i64([0, 2, 1, 3]))
+
+        shared = self.weighted.linear(x, f"{prefix}.k_rope_proj", attention.bias)
+        turned = self.rotations[attention.rotary](split(shared, 1, latent.rotated), latent.rotated)
+        turned = ops.broadcast(turned, i64([1, heads, 1, 1]), broadcast_spec="BIDIRECTIONAL")
+        narrow = self.weighted.linear(x, f"{prefix}.kv_a_proj", attention.bias)
+        narrow = self.weighted.rms_norm(narrow, f"{prefix}.kv_a_layernorm")
+        kept = self.weighted.linear(narrow, f"{prefix}.k_b_proj")
+        kept = split(kept, heads, attention.head_size - latent.rotated)
+        value = self.weighted.linear(narrow, f"{prefix}.v_b_proj")
+        return ops.concat([turned, kept], -1), split(value, heads, attention.value_size)
+
+    @staticmethod
+    def _split(x: ov.Node, heads: int, size: int) -> ov.Node:
+        """[batch, tokens, heads * size] -> [batch, tokens, heads, size]."""
+        return ops.reshape(x, i64([0, 0, heads, size]), True)
 
     def _normed_heads(self, x: ov.Node, attention: Attention, heads: int, norm: str) -> ov.Node:
         """[batch, tokens, heads * d] -> [batch, heads, tokens, d], normed where it is asked for."""
         if attention.query_key_norm is QueryKeyNorm.WHOLE:
             x = self.weighted.rms_norm(x, norm)
-        x = self._split(x, attention, heads)
+        x = self._split(x, heads, attention.head_size)
         if attention.query_key_norm is QueryKeyNorm.HEAD:
             x = self.weighted.rms_norm(x, norm)
         return ops.transpose(x, i64([0, 2, 1, 3]))
@@ -221,10 +260,9 @@ class AttentionBuilder:
         return self.rotations[attention.rotary](x, attention.head_size)
 
     def _through_cache(
-        self, current: ov.Node, attention: Attention, layer: int, kind: str
+        self, current: ov.Node, heads: int, size: int, layer: int, kind: str
     ) -> ov.Node:
-        """Appends [batch, kv_heads, tokens, d] to the layer's state and returns all of it."""
-        heads, size = attention.kv_heads, attention.head_size
+        """Appends [batch, heads, tokens, size] to the layer's state and returns all of it."""
         info = VariableInfo()
         info.variable_id = f"past_key_values.{layer}.{kind}present.{layer}.{kind}"
         info.data_type = ov.Type.f32
@@ -240,7 +278,7 @@ class AttentionBuilder:
 
     @staticmethod
     def _repeat_kv(x: ov.Node, attention: Attention) -> ov.Node:
-        """[batch, kv_heads, tokens, d] -> [batch, heads, tokens, d]."""
+        """[batch, kv_heads, tokens, d] -> [batch, heads, tokens, d]; d of keys or values."""
         if attention.queries_per_kv_head == 1:
             return x
         spread = ops.broadcast(

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from .architecture import Architecture, Experts, Mlp
 
 # Weights that are no layer's "weight": named in full.
-_FULL_NAMES = (".bias", ".sinks", ".e_score_correction_bias")
+_FULL_NAMES = (
+    ".bias",
+    ".sinks",
+    ".e_score_correction_bias",
+    ".correct_output_scale",
+    ".layer_scalar",
+)
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,7 @@ class Part:
     """
 
     tensor: str
-    rows: slice | None = None
+    rows: slice | tuple[int, ...] | None = None
     length: int = 0
     axis: int = -2
     transposed: bool = False
@@ -115,9 +121,55 @@ def _gpt_oss(arch: Architecture, name: str) -> Recipe | None:
     return (Part(tensor, rows, length, -1 if bias else -2, transposed=not bias),)
 
 
+def _deepseek(arch: Architecture, name: str) -> Recipe | None:
+    """Rotated channels come last there, in pairs (2i, 2i + 1); the graph wants them first and
+    paired (i, i + half).
+    """
+    attention = arch.layers[0].attention
+    latent = attention.latent
+    prefix, _, last = name.removesuffix(".bias").rpartition(".")
+    suffix = ".bias" if name.endswith(".bias") else ".weight"
+    if latent is None or not prefix.endswith("self_attn"):
+        return _each_expert(arch, name)
+    size, turned = attention.head_size, latent.rotated
+    kept = size - turned
+    values = attention.value_size
+    turned_order = (
+        [*range(0, turned, 2), *range(1, turned, 2)]
+        if arch.rotary_interleaved
+        else (list(range(turned)))
+    )
+
+    def of_heads(width: int, order: list[int]) -> tuple[int, ...]:
+        return tuple(head * width + each for head in range(attention.heads) for each in order)
+
+    order = [kept + each for each in turned_order] + list(range(kept))
+    both = kept + values
+    rank = latent.rank
+    parts: dict[str, tuple[str, tuple[int, ...], int]] = {
+        "q_proj": ("q_proj", of_heads(size, order), attention.heads * size),
+        "q_b_proj": ("q_b_proj", of_heads(size, order), attention.heads * size),
+        "kv_a_proj": ("kv_a_proj_with_mqa", tuple(range(rank)), rank + turned),
+        "k_rope_proj": (
+            "kv_a_proj_with_mqa",
+            tuple(rank + each for each in turned_order),
+            rank + turned,
+        ),
+        "k_b_proj": ("kv_b_proj", of_heads(both, list(range(kept))), attention.heads * both),
+        "v_b_proj": ("kv_b_proj", of_heads(both, list(range(kept, both))), attention.heads * both),
+    }
+    if last not in parts:
+        return None
+    tensor, rows, length = parts[last]
+    axis = -1 if suffix == ".bias" else -2
+    return (Part(f"{prefix}.{tensor}{suffix}", rows, length, axis),)
+
+
 _SPECIAL: Mapping[str, Callable[[Architecture, str], Recipe | None]] = {
     "mixtral": _mixtral,
     "qwen3_moe": _each_expert,
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
     "phi3": _phi3,
     "gpt_oss": _gpt_oss,
 }

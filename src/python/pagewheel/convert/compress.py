@@ -23,12 +23,17 @@ _CHUNK_VALUES = 1 << 21
 
 
 def compressing(
-    weight: Callable[[str], DenseWeight], compression: Compression
+    weight: Callable[[str], Weight], compression: Compression
 ) -> Callable[[str], Weight]:
-    """`weight` with every matrix compressed. Raises ConversionError for values not finite."""
+    """`weight` with every matrix compressed that is not yet.
+
+    Raises ConversionError for values that are not finite.
+    """
 
     def compressed(name: str) -> Weight:
         dense = weight(name)
+        if isinstance(dense, QuantizedWeight):
+            return dense
         if dense.values.ndim < 2 or name.endswith((".mlp.gate", ".bias")):
             return dense
         try:

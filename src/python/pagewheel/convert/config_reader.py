@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from .architecture import (
-    Activation,
     Architecture,
     Attention,
     Experts,
-    Layer,
+    LatentKeys,
     Mlp,
     NormPlacement,
     QueryKeyNorm,
     Routing,
 )
+from .architecture_reader import Reader
 from .errors import ConversionError
+from .gemma_reader import gemma, gemma2, gemma3, gemma3n, gemma4
 from .model_config import ModelConfig
-from .rotary import RotaryEmbedding, rotary_embedding, served_length
-
-_ACTIVATIONS: Mapping[str, Activation] = {
-    "silu": Activation.SILU,
-    "swish": Activation.SILU,
-    "gelu": Activation.GELU,
-    "gelu_pytorch_tanh": Activation.GELU_TANH,
-    "gelu_new": Activation.GELU_TANH,
-}
+from .rotary import rotary_embedding
 
 
 def read_architecture(
@@ -45,104 +39,22 @@ def read_architecture(
             f"supported: {', '.join(sorted(_READERS))}"
         )
     try:
-        return _READERS[config.model_type](_Reader(config, context_length))
+        return _READERS[config.model_type](Reader(config, context_length))
     except ConversionError as error:
         if str(error).startswith(where):
             raise
         raise config.fail(str(error)) from None
 
 
-class _Reader:
-    """What most model types have in common; each reader changes what is its own."""
-
-    def __init__(self, config: ModelConfig, context_length: int | None) -> None:
-        self.config = config
-        self.context_length = context_length
-
-    def activation(self, key: str = "hidden_act") -> Activation:
-        name = self.config.values.get(key, "silu")
-        if name not in _ACTIVATIONS:
-            raise self.config.fail(
-                f"{key} {name!r} is not supported; supported: {', '.join(_ACTIVATIONS)}"
-            )
-        return _ACTIVATIONS[name]
-
-    def attention(self) -> Attention:
-        config = self.config
-        bias = config.boolean("attention_bias")
-        return Attention(
-            heads=config.heads,
-            kv_heads=config.positive("num_key_value_heads", config.heads),
-            head_size=config.head_size,
-            scale=config.head_size**-0.5,
-            bias=bias,
-            output_bias=bias,
-        )
-
-    def mlp(self) -> Mlp:
-        return Mlp(
-            self.config.positive("intermediate_size"),
-            self.activation(),
-            self.config.boolean("mlp_bias"),
-        )
-
-    def windows(self, otherwise: list[str]) -> list[int]:
-        """Each layer's window, 0 for none. `otherwise` are the layer types if none are given."""
-        types = self.config.layer_types(otherwise)
-        if self.config.values.get("sliding_window") is None:
-            return [0] * len(types)
-        window = self.config.positive("sliding_window")
-        return [window if each == "sliding_attention" else 0 for each in types]
-
-    def same_everywhere(self, sliding: bool) -> list[str]:
-        return ["sliding_attention" if sliding else "full_attention"] * self.config.layers
-
-    def rotary(self, layer_type: str | None = None) -> RotaryEmbedding:
-        parameters = self.config.rotary_parameters(layer_type, self.context_length)
-        if parameters is None:
-            raise self.config.fail(f"'rope_parameters' of {layer_type!r} are missing")
-        return rotary_embedding(parameters)
-
-    def architecture(
-        self,
-        attention: Attention | None = None,
-        mlp: Mlp | Experts | None = None,
-        windows: list[int] | None = None,
-        **changes: Any,
-    ) -> Architecture:
-        """All layers alike but for their windows; `changes` override what else is said here."""
-        config = self.config
-        attention = attention or self.attention()
-        mlp = mlp or self.mlp()
-        parameters = config.rotary_parameters(served_length=self.context_length)
-        length = config.positive("max_position_embeddings")
-        values: dict[str, Any] = {
-            "model_type": config.model_type,
-            "hidden_size": config.positive("hidden_size"),
-            "vocab_size": config.positive("vocab_size"),
-            "context_length": length if parameters is None else served_length(parameters),
-            "layers": tuple(
-                Layer(replace(attention, window=window), mlp)
-                for window in windows or [0] * config.layers
-            ),
-            "norm_eps": config.number("rms_norm_eps"),
-            "tied_embeddings": config.boolean("tie_word_embeddings"),
-            **changes,
-        }
-        if "rotary" not in values:
-            values["rotary"] = (self.rotary(),)
-        return Architecture(**values)
-
-
-def _llama(reader: _Reader) -> Architecture:
+def _llama(reader: Reader) -> Architecture:
     return reader.architecture()
 
 
-def _mistral(reader: _Reader) -> Architecture:
+def _mistral(reader: Reader) -> Architecture:
     return reader.architecture(windows=reader.windows(reader.same_everywhere(True)))
 
 
-def _smollm3(reader: _Reader) -> Architecture:
+def _smollm3(reader: Reader) -> Architecture:
     config = reader.config
     layers = config.layers
     interval = config.positive("no_rope_layer_interval", 4)
@@ -162,7 +74,7 @@ def _smollm3(reader: _Reader) -> Architecture:
     return replace(arch, layers=changed)
 
 
-def _qwen_windows(reader: _Reader) -> list[int]:
+def _qwen_windows(reader: Reader) -> list[int]:
     config = reader.config
     if not config.boolean("use_sliding_window"):
         return [0] * config.layers
@@ -172,17 +84,17 @@ def _qwen_windows(reader: _Reader) -> list[int]:
     return reader.windows(types)
 
 
-def _qwen2(reader: _Reader) -> Architecture:
+def _qwen2(reader: Reader) -> Architecture:
     attention = replace(reader.attention(), bias=True, output_bias=False)
     return reader.architecture(attention, windows=_qwen_windows(reader))
 
 
-def _qwen3(reader: _Reader) -> Architecture:
+def _qwen3(reader: Reader) -> Architecture:
     attention = replace(reader.attention(), query_key_norm=QueryKeyNorm.HEAD)
     return reader.architecture(attention, windows=_qwen_windows(reader))
 
 
-def _qwen3_moe(reader: _Reader) -> Architecture:
+def _qwen3_moe(reader: Reader) -> Architecture:
     config = reader.config
     experts = Experts(
         # transformers 5 writes another name than its predecessors.
@@ -204,7 +116,7 @@ def _qwen3_moe(reader: _Reader) -> Architecture:
     return replace(arch, layers=layers)
 
 
-def _mixtral(reader: _Reader) -> Architecture:
+def _mixtral(reader: Reader) -> Architecture:
     config = reader.config
     experts = Experts(
         count=config.positive("num_local_experts"),
@@ -216,7 +128,7 @@ def _mixtral(reader: _Reader) -> Architecture:
     return reader.architecture(mlp=experts, windows=reader.windows(reader.same_everywhere(True)))
 
 
-def _gpt_oss(reader: _Reader) -> Architecture:
+def _gpt_oss(reader: Reader) -> Architecture:
     config = reader.config
     experts = Experts(
         count=config.positive("num_local_experts"),
@@ -232,11 +144,11 @@ def _gpt_oss(reader: _Reader) -> Architecture:
     return reader.architecture(attention, experts, reader.windows(types))
 
 
-def _phi3(reader: _Reader) -> Architecture:
+def _phi3(reader: Reader) -> Architecture:
     return reader.architecture(windows=reader.windows(reader.same_everywhere(True)))
 
 
-def _granite(reader: _Reader) -> Architecture:
+def _granite(reader: Reader) -> Architecture:
     config = reader.config
     return reader.architecture(
         replace(reader.attention(), scale=config.number("attention_multiplier", 1.0)),
@@ -246,101 +158,69 @@ def _granite(reader: _Reader) -> Architecture:
     )
 
 
-def _olmo2(reader: _Reader) -> Architecture:
+def _olmo2(reader: Reader) -> Architecture:
     attention = replace(reader.attention(), query_key_norm=QueryKeyNorm.WHOLE)
     return reader.architecture(attention, norms=NormPlacement.POST)
 
 
-def _gemma_mlp(reader: _Reader, key: str) -> Mlp:
-    # Every Gemma was trained with tanh, also where an old config says "gelu".
-    name = reader.config.values.get(key, "gelu_pytorch_tanh")
-    activation = Activation.GELU_TANH if name == "gelu" else None
-    if activation is None:
-        reader.config.values.setdefault(key, name)
-        activation = reader.activation(key)
-    return Mlp(reader.config.positive("intermediate_size"), activation)
-
-
-def _gemma(reader: _Reader) -> Architecture:
-    return reader.architecture(
-        mlp=_gemma_mlp(reader, "hidden_activation"),
-        norm_offset=1.0,
-        embedding_scale=reader.config.positive("hidden_size") ** 0.5,
-    )
-
-
-def _gemma2(reader: _Reader) -> Architecture:
+def _deepseek(reader: Reader, routing: Routing) -> Architecture:
     config = reader.config
-    attention = replace(
-        reader.attention(),
-        scale=config.number("query_pre_attn_scalar") ** -0.5,
-        soft_cap=config.number("attn_logit_softcapping", 0.0),
+    rotated = config.positive("qk_rope_head_dim")
+    size = config.positive("qk_nope_head_dim") + rotated
+    query_rank = config.values.get("q_lora_rank")
+    rotary = Reader(
+        ModelConfig({**config.values, "head_dim": rotated}, config.where), None
+    ).config.rotary_parameters()
+    assert rotary is not None  # only nested parameters may be
+    scale = size**-0.5
+    weight = rotary.values.get("mscale_all_dim")
+    if rotary.kind != "default" and weight:
+        factor = rotary.positive("factor")
+        scale *= (0.1 * rotary.number("mscale_all_dim") * math.log(max(factor, 1.0)) + 1.0) ** 2
+    bias = config.boolean("attention_bias")
+    attention = Attention(
+        heads=config.heads,
+        kv_heads=config.heads,
+        head_size=size,
+        scale=scale,
+        bias=bias,
+        output_bias=bias,
+        latent=LatentKeys(
+            config.positive("kv_lora_rank"),
+            rotated,
+            0 if query_rank is None else config.positive("q_lora_rank"),
+        ),
+        separate_value_size=config.positive("v_head_dim"),
     )
-    types = ["full_attention" if i % 2 else "sliding_attention" for i in range(config.layers)]
-    return reader.architecture(
+    inner = config.positive("moe_intermediate_size")
+    shared = config.integer("n_shared_experts", 0)
+    limited = routing is Routing.SIGMOID or config.values.get("topk_method") != "greedy"
+    experts = Experts(
+        count=config.positive("n_routed_experts"),
+        active=config.positive("num_experts_per_tok"),
+        mlp=Mlp(inner, reader.activation()),
+        routing=routing,
+        weights_scale=config.number("routed_scaling_factor", 1.0),
+        normalise=routing is Routing.SIGMOID and config.boolean("norm_topk_prob", True),
+        groups=config.positive("n_group", 1) if limited else 1,
+        active_groups=config.positive("topk_group", 1) if limited else 1,
+        shared=Mlp(inner * shared, reader.activation()) if shared else None,
+    )
+    arch = reader.architecture(
         attention,
-        _gemma_mlp(reader, "hidden_activation"),
-        reader.windows(types),
-        norms=NormPlacement.SANDWICH,
-        norm_offset=1.0,
-        embedding_scale=config.positive("hidden_size") ** 0.5,
-        logits_soft_cap=config.number("final_logit_softcapping", 0.0),
+        experts,
+        rotary=(rotary_embedding(rotary),),
+        rotary_interleaved=routing is Routing.SOFTMAX or config.boolean("rope_interleave", True),
     )
-
-
-def _with_local_rotation(arch: Architecture) -> Architecture:
-    """Layers with a window use the second rotary embedding."""
+    dense = config.integer("first_k_dense_replace", 0)
     layers = tuple(
-        replace(layer, attention=replace(layer.attention, rotary=1))
-        if layer.attention.window
-        else layer
-        for layer in arch.layers
+        replace(layer, mlp=reader.mlp()) if index < dense else layer
+        for index, layer in enumerate(arch.layers)
     )
     return replace(arch, layers=layers)
 
 
-def _gemma3(reader: _Reader) -> Architecture:
-    config = reader.config
-    attention = replace(
-        reader.attention(),
-        scale=config.number("query_pre_attn_scalar") ** -0.5,
-        soft_cap=config.number("attn_logit_softcapping", 0.0),
-        query_key_norm=QueryKeyNorm.HEAD,
-    )
-    pattern = config.positive("sliding_window_pattern", 6)
-    types = [
-        "sliding_attention" if (layer + 1) % pattern else "full_attention"
-        for layer in range(config.layers)
-    ]
-    arch = reader.architecture(
-        attention,
-        _gemma_mlp(reader, "hidden_activation"),
-        reader.windows(types),
-        rotary=(reader.rotary("full_attention"), _local_rotary(reader)),
-        norms=NormPlacement.SANDWICH,
-        norm_offset=1.0,
-        embedding_scale=config.positive("hidden_size") ** 0.5,
-        logits_soft_cap=config.number("final_logit_softcapping", 0.0),
-    )
-    return _with_local_rotation(arch)
-
-
-def _local_rotary(reader: _Reader) -> RotaryEmbedding:
-    """Of layers with a window: never scaled before transformers 5, `rope_local_base_freq`."""
-    config = reader.config
-    nested = config.values.get("rope_parameters")
-    if isinstance(nested, dict) and "sliding_attention" in nested:
-        return reader.rotary("sliding_attention")
-    local = {
-        **config.values,
-        "rope_parameters": None,
-        "rope_scaling": None,
-        "rope_theta": config.number("rope_local_base_freq", 10000.0),
-    }
-    return _Reader(ModelConfig(local, config.where), None).rotary()
-
-
-_READERS: Mapping[str, Callable[[_Reader], Architecture]] = {
+_READERS: Mapping[str, Callable[[Reader], Architecture]] = {
     "llama": _llama,
     "mistral": _mistral,
     "smollm3": _smollm3,
@@ -349,11 +229,15 @@ _READERS: Mapping[str, Callable[[_Reader], Architecture]] = {
     "qwen3_moe": _qwen3_moe,
     "mixtral": _mixtral,
     "gpt_oss": _gpt_oss,
+    "deepseek_v2": lambda reader: _deepseek(reader, Routing.SOFTMAX),
+    "deepseek_v3": lambda reader: _deepseek(reader, Routing.SIGMOID),
     "phi3": _phi3,
     "granite": _granite,
     "olmo2": _olmo2,
-    "gemma": _gemma,
-    "gemma2": _gemma2,
-    "gemma3_text": _gemma3,
+    "gemma": gemma,
+    "gemma2": gemma2,
+    "gemma3_text": gemma3,
+    "gemma3n_text": gemma3n,
+    "gemma4_text": gemma4,
 }
 SUPPORTED_MODEL_TYPES = tuple(_READERS)

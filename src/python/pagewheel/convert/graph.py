@@ -13,7 +13,9 @@ import openvino.opset13 as ops
 from .architecture import Architecture
 from .attention_graph import AttentionBuilder, Inputs
 from .mlp_graph import build_mlp
-from .nodes import Weighted, WeightReader, i32, named, scaled, soft_capped
+from .nodes import Weighted, WeightReader, named, scaled, soft_capped
+from .per_layer_graph import PerLayerEmbeddings
+from .streams_graph import Streams
 from .weights import emit
 
 
@@ -28,9 +30,9 @@ class DecoderBuilder:
 
     def build(self) -> ov.Model:
         embeddings = self.weighted.constant("embed_tokens")
-        hidden = self.embedded(embeddings, "embed_tokens", self.arch.embedding_scale)
-        hidden = self.layers(hidden)
-        hidden = self.weighted.rms_norm(hidden, "norm")
+        rows = self.weighted.rows(embeddings, self.inputs.tokens, "embed_tokens")
+        hidden = scaled(rows, self.arch.embedding_scale)
+        hidden = self.weighted.rms_norm(self.layers(hidden), "norm")
         logits = named(ops.matmul(hidden, self._head(embeddings), False, True), "lm_head")
         if self.arch.lm_head_bias:
             logits = ops.add(logits, self.weighted.vector("lm_head.bias"))
@@ -39,29 +41,55 @@ class DecoderBuilder:
         result.output(0).tensor.set_names({"logits"})
         return ov.Model([result], self.attention.assigns, self.inputs.all, self.arch.model_type)
 
-    def embedded(self, table: ov.Node, name: str, scale: float) -> ov.Node:
-        """The tokens' rows of `table`, times `scale`."""
-        indices = ops.convert(self.inputs.input_ids, "i32")
-        rows = named(ops.gather(table, indices, i32(0)), f"model.{name}")
-        return scaled(rows, scale)
-
     def layers(self, hidden: ov.Node) -> ov.Node:
+        extra = None
+        if self.arch.per_layer_inputs is not None:
+            extra = PerLayerEmbeddings(self.weighted, self.inputs, hidden)
+        streams = None
+        if self.arch.altup is not None:
+            streams = Streams(self.weighted, self.arch.altup)
+            hidden = streams.spread(hidden)
         for layer in range(len(self.arch.layers)):
-            hidden = self.layer(hidden, layer)
-        return hidden
+            if streams is not None:
+                hidden = self.layer_of_streams(hidden, layer, streams, extra)
+            else:
+                hidden = self.layer(hidden, layer)
+                if extra is not None:
+                    hidden = ops.add(hidden, extra.gated(hidden, layer))
+            if self.arch.layers[layer].scaled:
+                scalar = self.weighted.vector(f"layers.{layer}.layer_scalar")
+                hidden = ops.multiply(hidden, scalar)
+        return hidden if streams is None else streams.joined(hidden)
 
     def layer(self, hidden: ov.Node, layer: int) -> ov.Node:
-        prefix = f"layers.{layer}"
-        before_attention, after_attention, before_mlp, after_mlp = self.arch.norms.value
-        attended = self.attention.build(self.normed(hidden, layer, before_attention), layer)
-        attended = self.normed(attended, layer, after_attention)
-        hidden = self._added(hidden, attended, f"model.{prefix}.self_attn.residual")
-        mlp = self.arch.layers[layer].mlp
-        output = build_mlp(
-            self.weighted, self.normed(hidden, layer, before_mlp), mlp, f"{prefix}.mlp"
-        )
-        output = self.normed(output, layer, after_mlp)
-        return self._added(hidden, output, f"model.{prefix}.residual")
+        attended = self.attended(self.normed(hidden, layer, self.arch.norms.value[0]), layer)
+        hidden = self._added(hidden, attended, f"model.layers.{layer}.self_attn.residual")
+        return self._added(hidden, self.mlp(hidden, layer), f"model.layers.{layer}.residual")
+
+    def attended(self, normed: ov.Node, layer: int) -> ov.Node:
+        return self.normed(self.attention.build(normed, layer), layer, self.arch.norms.value[1])
+
+    def mlp(self, hidden: ov.Node, layer: int) -> ov.Node:
+        _, _, before, after = self.arch.norms.value
+        mlp, prefix = self.arch.layers[layer].mlp, f"layers.{layer}.mlp"
+        output = build_mlp(self.weighted, self.normed(hidden, layer, before), mlp, prefix)
+        return self.normed(output, layer, after)
+
+    def layer_of_streams(
+        self, hidden: ov.Node, layer: int, streams: Streams, extra: PerLayerEmbeddings | None
+    ) -> ov.Node:
+        """[batch, tokens, streams, hidden], the same shape back."""
+        predictions = streams.predicted(hidden, layer)
+        active = streams.active(predictions)
+        normed = self.normed(active, layer, self.arch.norms.value[0])
+        attended = ops.add(active, self.attended(normed, layer))
+        beside = streams.laurel(normed, layer)
+        joined = scaled(ops.add(attended, beside), 2.0**-0.5)
+        activated = ops.add(joined, self.mlp(joined, layer))
+        corrected = streams.corrected(predictions, activated, layer)
+        assert extra is not None  # an Architecture makes sure
+        update = extra.gated(streams.scaled_active(corrected, layer), layer)
+        return streams.with_update(corrected, update)
 
     def normed(self, x: ov.Node, layer: int, norm: str | None) -> ov.Node:
         return x if norm is None else self.weighted.rms_norm(x, f"layers.{layer}.{norm}")

@@ -67,8 +67,8 @@ class RoutedExperts:
         shape = ops.concat([i64([experts.count]), batch, i64([-1])], 0)
         weights = ops.unsqueeze(ops.reshape(weights, shape, False), i64([-1]))
         total = ops.reduce_sum(ops.multiply(outputs, weights), i64([0]), False)
-        # Says the last dimension again, which the shapes computed above hide.
-        total = ops.reshape(total, i64([0, 0, hidden]), True)
+        # Says again what is static about the shape, which the shapes computed above hide.
+        total = ops.reshape(total, ops.shape_of(x, "i64"), False)
         return named(total, f"model.{self.prefix}.experts")
 
     def _linear(self, x: ov.Node, name: str) -> ov.Node:
@@ -124,7 +124,7 @@ class RoutedExperts:
         return ops.topk(x, i64(count), -1, "max", "value", "i64")
 
     def _within_best_groups(self, scores: ov.Node) -> ov.Node:
-        """`scores`, 0 where the expert's group is not among the best.
+        """`scores`, the least where the expert's group is not among the best.
 
         A group's worth is its best score; with a correction bias (DeepSeek V3) the sum of its
         two best.
@@ -140,5 +140,8 @@ class RoutedExperts:
         zeros = ops.broadcast(f32(0.0), ops.shape_of(worth, "i64"))
         ones = ops.broadcast(f32(1.0), ops.shape_of(chosen, "i64"))
         kept = ops.scatter_elements_update(zeros, chosen, ones, i64(1))
-        masked = ops.multiply(grouped, ops.unsqueeze(kept, i64([-1])))
+        chosen_groups = ops.unsqueeze(ops.greater(kept, f32(0.0)), i64([-1]))
+        # A corrected score may be negative, so 0 would not do there.
+        least = f32(-1e30 if experts.routing is Routing.SIGMOID else 0.0)
+        masked = ops.select(chosen_groups, grouped, least)
         return ops.reshape(masked, i64([-1, experts.count]), False)

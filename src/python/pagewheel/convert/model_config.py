@@ -95,6 +95,69 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "sliding_window": 4096,
         "rope_theta": 1e6,
     },
+    "gemma3n_text": {
+        **_GEMMA,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 32768,
+        "sliding_window": 512,
+        "rope_theta": 1e6,
+        "final_logit_softcapping": 30.0,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "hidden_size_per_layer_input": 256,
+        "vocab_size_per_layer_input": 262144,
+        "altup_num_inputs": 4,
+        "altup_active_idx": 0,
+        "altup_correct_scale": True,
+        "laurel_rank": 64,
+        "num_kv_shared_layers": 15,
+    },
+    "gemma4_text": {
+        **_GEMMA,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": 131072,
+        "sliding_window": 512,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "hidden_size_per_layer_input": 256,
+        "vocab_size_per_layer_input": 262144,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            "full_attention": {
+                "rope_type": "proportional",
+                "partial_rotary_factor": 0.25,
+                "rope_theta": 1e6,
+            },
+        },
+    },
+    "deepseek_v2": {
+        "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 2048,
+        "kv_lora_rank": 512,
+        "q_lora_rank": 1536,
+        "qk_rope_head_dim": 64,
+        "qk_nope_head_dim": 128,
+        "v_head_dim": 128,
+        "n_routed_experts": 64,
+        "n_shared_experts": 2,
+        "moe_intermediate_size": 1407,
+        "topk_method": "greedy",
+    },
+    "deepseek_v3": {
+        "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 4096,
+        "kv_lora_rank": 512,
+        "q_lora_rank": 1536,
+        "qk_rope_head_dim": 64,
+        "qk_nope_head_dim": 128,
+        "v_head_dim": 128,
+        "n_routed_experts": 256,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 2048,
+        "n_group": 8,
+        "topk_group": 4,
+        "first_k_dense_replace": 3,
+        "routed_scaling_factor": 2.5,
+    },
     "gpt_oss": {
         "rms_norm_eps": 1e-5,
         "num_key_value_heads": 8,
@@ -158,7 +221,7 @@ class ModelConfig:
     def boolean(self, key: str, default: bool = False) -> bool:
         return bool(self._typed(key, (bool,), "true or false", default))
 
-    def list_of(self, key: str, kind: type, length: int) -> list[Any] | None:
+    def list_of(self, key: str, kind: type | tuple[type, ...], length: int) -> list[Any] | None:
         """`length` values; None where the key is missing."""
         value = self.values.get(key)
         if value is None:
@@ -168,7 +231,7 @@ class ModelConfig:
             or len(value) != length
             or not all(isinstance(each, kind) for each in value)
         ):
-            raise self.fail(f"{key!r} must be {length} of {kind.__name__}, got {value!r:.80}")
+            raise self.fail(f"{key!r} must be {length} values of type {kind}, got {value!r:.80}")
         return value
 
     @property

@@ -71,6 +71,10 @@ class Weighted:
         """The weight as it is, f32, quantised ones behind their subgraph."""
         return emit(self.weight(name), f"model.{name}.weight")
 
+    def rows(self, table: ov.Node, indices: ov.Node, name: str) -> ov.Node:
+        """The rows of an embedding table; `indices` i32 [batch, tokens]."""
+        return named(ops.gather(table, indices, i32(0)), f"model.{name}")
+
     def vector(self, name: str) -> ov.Node:
         """A small weight as one f32 constant."""
         return named(ops.constant(dense_f32(self.weight(name))), f"model.{name}")

@@ -1,14 +1,21 @@
-"""A Hugging Face tokenizer.json with byte-level BPE as a Vocabulary, without transformers."""
+"""A Hugging Face tokenizer.json as a Vocabulary, without transformers.
+
+Byte-level BPE (GPT-2, Llama 3, Qwen...) and BPE on characters that falls back to bytes, which
+is what SentencePiece vocabularies become (Llama 2, Mistral, Gemma, Phi-3).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from .errors import ConversionError
+from .pre_tokenizers import GPT2, NOT_S, SMOLLM, SPACE, S
 from .source_folder import SourceFolder
-from .tokenizer import _GPT2, _NOT_S, _S, _SMOLLM, _SPACE
 from .vocabulary import TokenType, Vocabulary
+
+_BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
 
 
 class UnsupportedTokenizerError(ConversionError):
@@ -20,8 +27,7 @@ def read_tokenizer_json(
 ) -> Vocabulary:
     """`config` is config.json's: it names the ids of bos, eos and pad.
 
-    Raises UnsupportedTokenizerError for other kinds than byte-level BPE, ConversionError for a
-    damaged file.
+    Raises UnsupportedTokenizerError for other kinds, ConversionError for a damaged file.
     """
     where = folder.path / "tokenizer.json"
     tokenizer = folder.read_json("tokenizer.json")
@@ -67,20 +73,27 @@ class _Reader:
         self.settings = settings
         self.config = config
         self.where = where
+        self._on_characters = bool(tokenizer["model"].get("byte_fallback"))
 
     def vocabulary(self, template: str | None, context_length: int) -> Vocabulary:
         model = self.tokenizer["model"]
-        if model.get("type", "BPE") != "BPE" or model.get("byte_fallback"):
+        if model.get("type", "BPE") != "BPE":
             raise self._unsupported(f"model {model.get('type')!r}")
-        patterns, byte_level = self._split_patterns()
-        if not byte_level:
-            raise self._unsupported("BPE that is not on bytes")
+        on_characters = bool(model.get("byte_fallback"))
+        if on_characters:
+            details = self._spaces()
+        else:
+            details = {
+                "split_patterns": self._split_patterns(),
+                "nfc": self._is_nfc(),
+                "whole_pieces": bool(model.get("ignore_merges")),
+            }
         tokens, types = self._tokens(model["vocab"])
         eos_id = self._id("eos", tokens)
         pad_id = self._id("pad", tokens)
         merges = [each if isinstance(each, str) else " ".join(each) for each in model["merges"]]
         return Vocabulary(
-            model="gpt2",
+            model="llama" if on_characters else "gpt2",
             pre_tokenizer="tokenizer.json",
             tokens=tokens,
             types=types,
@@ -88,15 +101,13 @@ class _Reader:
             bos_id=self._id("bos", tokens),
             eos_id=eos_id,
             pad_id=eos_id if pad_id is None else pad_id,
-            unk_id=None,
+            unk_id=self._unknown(model, tokens),
             add_bos=self._adds("bos", tokens),
             add_eos=False,
             end_ids=self._end_ids(len(tokens)),
             chat_template=template,
             context_length=context_length,
-            split_patterns=patterns,
-            nfc=self._is_nfc(),
-            whole_pieces=bool(model.get("ignore_merges")),
+            **details,
         )
 
     def _unsupported(self, what: str) -> UnsupportedTokenizerError:
@@ -112,7 +123,9 @@ class _Reader:
         tokens = [f"<|unused {index}|>" for index in range(size)]
         types = [int(TokenType.UNUSED)] * size
         for text, index in vocab.items():
-            tokens[index], types[index] = text, int(TokenType.NORMAL)
+            is_byte = self._on_characters and _BYTE_TOKEN.fullmatch(text)
+            tokens[index] = text
+            types[index] = int(TokenType.BYTE if is_byte else TokenType.NORMAL)
         for each in added:
             if each.get("lstrip") or each.get("rstrip") or each.get("single_word"):
                 raise self._unsupported(f"the added token {each['content']!r}, with conditions,")
@@ -131,8 +144,26 @@ class _Reader:
             raise self._unsupported(f"the normalizer {normalizer.get('type')!r}")
         return False
 
-    def _split_patterns(self) -> tuple[tuple[str, ...], bool]:
-        """Patterns in turn, and whether the pieces are spelled in bytes afterwards."""
+    def _spaces(self) -> dict[str, Any]:
+        """Of a vocabulary that writes a space as U+2581: whether a text starts with one."""
+        normalizer = self.tokenizer.get("normalizer") or {}
+        steps = normalizer.get("normalizers", [normalizer] if normalizer else [])
+        pre = self.tokenizer.get("pre_tokenizer") or {}
+        replaced = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+        prefix = {"type": "Prepend", "prepend": "\u2581"}
+        if steps in ([replaced], [prefix, replaced]) and pre.get("type") in (None, "Split"):
+            # A split at spaces finds none: they are replaced before.
+            return {"add_space_prefix": len(steps) == 2}
+        scheme = pre.get("prepend_scheme")
+        if not steps and pre.get("type") == "Metaspace" and scheme in ("always", "never"):
+            return {"add_space_prefix": scheme == "always"}
+        raise self._unsupported("this way of writing spaces")
+
+    def _unknown(self, model: Mapping[str, Any], tokens: list[str]) -> int | None:
+        return tokens.index(model["unk_token"]) if model.get("unk_token") in tokens else None
+
+    def _split_patterns(self) -> tuple[str, ...]:
+        """Patterns in turn; the pieces are spelled in bytes afterwards."""
         pre = self.tokenizer.get("pre_tokenizer") or {}
         steps = pre.get("pretokenizers", [pre]) if pre else []
         patterns: list[str] = []
@@ -144,16 +175,18 @@ class _Reader:
                     raise self._unsupported("add_prefix_space")
                 byte_level = True
                 if step.get("use_regex", True):
-                    # Digits first: one pattern does both, see _SMOLLM.
+                    # Digits first: one pattern does both, see SMOLLM.
                     digits = patterns == [r"\p{N}"]
-                    patterns = [_SMOLLM] if digits else [*patterns, _GPT2]
+                    patterns = [SMOLLM] if digits else [*patterns, GPT2]
             elif kind == "Digits" and step.get("individual_digits"):
                 patterns.append(r"\p{N}")
             elif kind == "Split" and _is_plain_split(step):
                 patterns.append(pcre_pattern(step["pattern"]["Regex"]))
             else:
                 raise self._unsupported(f"the pre-tokenizer step {kind!r}")
-        return tuple(patterns), byte_level
+        if not byte_level:
+            raise self._unsupported("BPE on characters, without bytes for what it lacks,")
+        return tuple(patterns)
 
     def _adds(self, name: str, tokens: list[str]) -> bool:
         """Whether the template of a single text begins with the token."""
@@ -209,9 +242,9 @@ def pcre_pattern(pattern: str) -> str:
             escaped = pattern[index : index + 2]
             index += 2
             if escaped == r"\s":
-                result.append(_SPACE if inside else _S)
+                result.append(SPACE if inside else S)
             elif escaped == r"\S" and not inside:
-                result.append(_NOT_S)
+                result.append(NOT_S)
             else:
                 result.append(escaped)
             continue

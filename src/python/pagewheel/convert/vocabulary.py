@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from .errors import ConversionError
-from .gguf_source import Metadata
+from .gguf_metadata import Metadata
+from .pre_tokenizers import ADDING_BOS
 
 
 class TokenType(IntEnum):
@@ -37,10 +38,11 @@ END_OF_GENERATION_TEXTS = frozenset(
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A byte-level BPE vocabulary.
+    """A BPE vocabulary: byte-level (`model` gpt2) or SentencePiece's (llama).
 
-    `tokens[id]` is the token's text as stored: byte-level encoded for normal tokens,
-    plain for control and user-defined ones. `merges` are "left right", best first.
+    `tokens[id]` is the token's text as stored: byte-level encoded or with U+2581 for spaces
+    for normal tokens, plain for control and user-defined ones. `merges` are "left right",
+    best first; a SentencePiece vocabulary has `scores` instead.
     """
 
     model: str
@@ -63,6 +65,9 @@ class Vocabulary:
     split_patterns: tuple[str, ...] = ()
     nfc: bool = False
     whole_pieces: bool = False
+    # SentencePiece's: what merges are made of, and whether a text starts with a space.
+    scores: tuple[float, ...] = ()
+    add_space_prefix: bool = False
 
     def text(self, token_id: int | None) -> str | None:
         return None if token_id is None else self.tokens[token_id]
@@ -120,12 +125,21 @@ def read_vocabulary(metadata: Metadata, context_length: int) -> Vocabulary:
         end_ids=tuple(dict.fromkeys(ends)),
         chat_template=metadata.get("tokenizer.chat_template", str),
         context_length=context_length,
+        scores=_scores(metadata, key("scores"), len(tokens)) if model == "llama" else (),
+        add_space_prefix=model == "llama" and metadata.get(key("add_space_prefix"), bool, True),
     )
+
+
+def _scores(metadata: Metadata, key: str, count: int) -> tuple[float, ...]:
+    scores = metadata.require(key, list)
+    if len(scores) != count or not all(isinstance(each, float) for each in scores):
+        raise ConversionError(f"{metadata.path}: {key} must be {count} numbers")
+    return tuple(scores)
 
 
 def _adds_bos(metadata: Metadata, model: str) -> bool:
     # llama.cpp's defaults for files that do not say.
-    return model == "llama" or metadata.get("tokenizer.ggml.pre", str) in ("llama-bpe", "llama3")
+    return model == "llama" or metadata.get("tokenizer.ggml.pre", str) in ADDING_BOS
 
 
 def _strings(metadata: Metadata, key: str) -> list[str]:

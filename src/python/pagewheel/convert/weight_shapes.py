@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from .architecture import Architecture, Attention, Experts, Mlp, QueryKeyNorm, Routing
+from .architecture import (
+    AltUp,
+    Architecture,
+    Attention,
+    Experts,
+    LatentKeys,
+    Mlp,
+    QueryKeyNorm,
+    Routing,
+)
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -21,12 +30,42 @@ def weight_shapes(arch: Architecture) -> Shapes:
             _add_mlp(shapes, layer.mlp, f"{prefix}.mlp", hidden)
         else:
             _add_experts(shapes, layer.mlp, f"{prefix}.mlp", hidden)
+        if layer.scaled:
+            shapes[f"{prefix}.layer_scalar"] = (1,)
+        if arch.per_layer_inputs is not None:
+            size = arch.per_layer_inputs.size
+            shapes[f"{prefix}.per_layer_input_gate"] = (size, hidden)
+            shapes[f"{prefix}.per_layer_projection"] = (hidden, size)
+            shapes[f"{prefix}.post_per_layer_input_norm"] = (hidden,)
+        if arch.altup is not None:
+            _add_altup(shapes, arch.altup, prefix, hidden)
+    if arch.per_layer_inputs is not None:
+        size, table = arch.per_layer_inputs.size, arch.per_layer_inputs.vocab_size
+        shapes["embed_tokens_per_layer"] = (table, len(arch.layers) * size)
+        shapes["per_layer_model_projection"] = (len(arch.layers) * size, hidden)
+        shapes["per_layer_projection_norm"] = (size,)
+    if arch.altup is not None:
+        for stream in range(arch.altup.streams - 1):
+            shapes[f"altup_projections.{stream}"] = (hidden, hidden)
+            shapes[f"altup_unembed_projections.{stream}"] = (hidden, hidden)
     shapes["norm"] = (hidden,)
     if not arch.tied_embeddings:
         shapes["lm_head"] = (arch.vocab_size, hidden)
     if arch.lm_head_bias:
         shapes["lm_head.bias"] = (arch.vocab_size,)
     return shapes
+
+
+def _add_altup(shapes: Shapes, altup: AltUp, prefix: str, hidden: int) -> None:
+    streams, rank = altup.streams, altup.laurel_rank
+    shapes[f"{prefix}.altup.modality_router"] = (streams, hidden)
+    shapes[f"{prefix}.altup.router_norm"] = (hidden,)
+    shapes[f"{prefix}.altup.prediction_coefs"] = (streams * streams, streams)
+    shapes[f"{prefix}.altup.correction_coefs"] = (streams, streams)
+    shapes[f"{prefix}.altup.correct_output_scale"] = (hidden,)
+    shapes[f"{prefix}.laurel.linear_left"] = (rank, hidden)
+    shapes[f"{prefix}.laurel.linear_right"] = (hidden, rank)
+    shapes[f"{prefix}.laurel.post_laurel_norm"] = (hidden,)
 
 
 def _add_linear(shapes: Shapes, name: str, rows: int, columns: int, bias: bool) -> None:
@@ -39,6 +78,9 @@ def _add_attention(shapes: Shapes, attention: Attention, prefix: str, hidden: in
     query = attention.heads * attention.head_size
     kv = attention.kv_heads * attention.head_size
     own_cache = attention.cache_of is None
+    if attention.latent is not None:
+        _add_latent(shapes, attention, attention.latent, prefix, hidden)
+        return
     _add_linear(shapes, f"{prefix}.q_proj", query, hidden, attention.bias)
     if own_cache:
         _add_linear(shapes, f"{prefix}.k_proj", kv, hidden, attention.bias)
@@ -52,6 +94,26 @@ def _add_attention(shapes: Shapes, attention: Attention, prefix: str, hidden: in
             shapes[f"{prefix}.k_norm"] = (kv if whole else attention.head_size,)
     if attention.sinks:
         shapes[f"{prefix}.sinks"] = (attention.heads,)
+
+
+def _add_latent(
+    shapes: Shapes, attention: Attention, latent: LatentKeys, prefix: str, hidden: int
+) -> None:
+    query = attention.heads * attention.head_size
+    values = attention.heads * attention.value_size
+    columns, name = hidden, "q_proj"
+    if latent.query_rank:
+        columns, name = latent.query_rank, "q_b_proj"
+        _add_linear(shapes, f"{prefix}.q_a_proj", columns, hidden, attention.bias)
+        shapes[f"{prefix}.q_a_layernorm"] = (columns,)
+    _add_linear(shapes, f"{prefix}.{name}", query, columns, False)
+    _add_linear(shapes, f"{prefix}.k_rope_proj", latent.rotated, hidden, attention.bias)
+    _add_linear(shapes, f"{prefix}.kv_a_proj", latent.rank, hidden, attention.bias)
+    shapes[f"{prefix}.kv_a_layernorm"] = (latent.rank,)
+    kept = attention.heads * (attention.head_size - latent.rotated)
+    _add_linear(shapes, f"{prefix}.k_b_proj", kept, latent.rank, False)
+    _add_linear(shapes, f"{prefix}.v_b_proj", values, latent.rank, False)
+    _add_linear(shapes, f"{prefix}.o_proj", hidden, values, attention.output_bias)
 
 
 def _add_mlp(shapes: Shapes, mlp: Mlp, prefix: str, hidden: int) -> None:
