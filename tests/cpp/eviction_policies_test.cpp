@@ -47,7 +47,7 @@ using Units = std::vector<size_t>;
 TEST(EvictionPolicies, SumDropsTheBlocksOfLeastAttention) {
     const auto sum = policy("sum");
     //                       start    block 1  block 2  block 3  block 4  recent
-    const Scenario scenario{{0, 0,    3, 1,    1, 1,    9, 0,    0, 2.5f, 0, 0}};
+    const Scenario scenario{{0, 0, 3, 1, 1, 1, 9, 0, 0, 2.5f, 0, 0}};
     EXPECT_EQ(scenario.dropped(*sum, 1), Units({2}));
     EXPECT_EQ(scenario.dropped(*sum, 2), Units({2, 4}));
     EXPECT_EQ(scenario.dropped(*sum, 4), Units({1, 2, 3, 4}));
@@ -89,7 +89,7 @@ TEST(EvictionPolicies, StreamingDropsTheOldest) {
 
 TEST(EvictionPolicies, KeyNormDropsTheLongestKeys) {
     Scenario scenario{std::vector<float>(12, 0)};
-    scenario.keys = {{99, 0}, {99, 0}, {3, 4}, {0, 1}, {1, 0}, {0, 1},
+    scenario.keys = {{99, 0}, {99, 0}, {3, 4}, {0, 1}, {1, 0},  {0, 1},
                      {0, 7},  {0, 0},  {2, 0}, {2, 0}, {99, 0}, {99, 0}};
     // Norms per block: 6, 2, 7, 4.
     EXPECT_EQ(scenario.dropped(*policy("key_norm"), 1), Units({3}));
@@ -98,9 +98,9 @@ TEST(EvictionPolicies, KeyNormDropsTheLongestKeys) {
 
 TEST(EvictionPolicies, KeyDiffDropsTheKeysNearestToTheMean) {
     Scenario scenario{std::vector<float>(12, 0)};
-    scenario.keys.assign(12, {5, 0});               // the mean points along x
-    scenario.keys[4] = scenario.keys[5] = {0, 1};   // block 2 does not
-    scenario.keys[8] = scenario.keys[9] = {1, 1};   // block 4 a little
+    scenario.keys.assign(12, {5, 0});              // the mean points along x
+    scenario.keys[4] = scenario.keys[5] = {0, 1};  // block 2 does not
+    scenario.keys[8] = scenario.keys[9] = {1, 1};  // block 4 a little
     EXPECT_EQ(scenario.dropped(*policy("key_diff"), 2), Units({1, 3}));
     EXPECT_EQ(scenario.dropped(*policy("key_diff"), 3), Units({1, 3, 4}));
 }

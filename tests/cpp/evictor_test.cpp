@@ -123,11 +123,10 @@ public:
                 evictor->layers()[l].read_keys(table, s, s + 1, key.data());
                 std::vector<float> value(kv_heads * head_size);
                 for (size_t h = 0; h < kv_heads; ++h)
-                    kernels::read_value(
-                        m_layout,
-                        m_values[l].data() +
-                            size_t(table[s / block_size]) * m_layout.value_block_bytes(),
-                        s % block_size, h, value.data() + h * head_size);
+                    kernels::read_value(m_layout,
+                                        m_values[l].data() + size_t(table[s / block_size]) *
+                                                                 m_layout.value_block_bytes(),
+                                        s % block_size, h, value.data() + h * head_size);
                 const auto k = content(l, token, 1), v = content(l, token, 2);
                 const float error = m_layout.format == CacheFormat::f32  ? 0
                                     : m_layout.format == CacheFormat::u4 ? 0.6f
@@ -136,9 +135,8 @@ public:
                     ASSERT_NEAR(key[d], k[d], error) << "layer " << l << " slot " << s;
                     ASSERT_NEAR(value[d], v[d], error) << "layer " << l << " slot " << s;
                 }
-                const int64_t turned = evictor->config().apply_rotation
-                                           ? written_at[token] - int64_t(s)
-                                           : 0;
+                const int64_t turned =
+                    evictor->config().apply_rotation ? written_at[token] - int64_t(s) : 0;
                 ASSERT_EQ(ledger.delta[s], turned) << "layer " << l << " slot " << s;
                 ASSERT_EQ(described(ledger, s), turned) << "layer " << l << " slot " << s;
             }
@@ -147,8 +145,8 @@ public:
 
     /// The delta of a slot as the attention op is told.
     static int64_t described(const LayerLedger& ledger, size_t slot) {
-        const auto at = std::find(ledger.rotated.begin(), ledger.rotated.end(),
-                                  int32_t(slot / block_size));
+        const auto at =
+            std::find(ledger.rotated.begin(), ledger.rotated.end(), int32_t(slot / block_size));
         if (at == ledger.rotated.end()) return 0;
         const auto row = size_t(at - ledger.rotated.begin());
         return ledger.per_token ? ledger.deltas[row * block_size + slot % block_size]
@@ -251,17 +249,17 @@ TEST(Evictor, ObservesTheQueriesThatThePolicyWants) {
         return world.evictor->window(world.state, progress);
     };
     CacheEvictionConfig norm_sum(16, 16, 96, AggregationMode::NORM_SUM);
-    EXPECT_EQ(window(norm_sum, {0, 50, 60, false, false}), 0u);    // a chunk, not the last
-    EXPECT_EQ(window(norm_sum, {0, 55, 60, false, false}), 3u);    // part of the last 8
-    EXPECT_EQ(window(norm_sum, {50, 10, 10, false, false}), 8u);   // all of them
-    EXPECT_EQ(window(norm_sum, {60, 1, 1, true, false}), 1u);      // every decode
+    EXPECT_EQ(window(norm_sum, {0, 50, 60, false, false}), 0u);   // a chunk, not the last
+    EXPECT_EQ(window(norm_sum, {0, 55, 60, false, false}), 3u);   // part of the last 8
+    EXPECT_EQ(window(norm_sum, {50, 10, 10, false, false}), 8u);  // all of them
+    EXPECT_EQ(window(norm_sum, {60, 1, 1, true, false}), 1u);     // every decode
     CacheEvictionConfig snapkv = norm_sum;
     snapkv.policy = "snapkv";
-    EXPECT_EQ(window(snapkv, {0, 60, 60, false, false}), 0u);      // nothing goes after the prompt
-    EXPECT_EQ(window(snapkv, {0, 90, 90, false, false}), 2u);      // what is near the budget
+    EXPECT_EQ(window(snapkv, {0, 60, 60, false, false}), 0u);  // nothing goes after the prompt
+    EXPECT_EQ(window(snapkv, {0, 90, 90, false, false}), 2u);  // what is near the budget
     EXPECT_EQ(window(snapkv, {0, 120, 120, false, false}), 8u);
     EXPECT_EQ(window(snapkv, {87, 1, 1, true, false}), 0u);
-    EXPECT_EQ(window(snapkv, {88, 1, 1, true, false}), 1u);        // 8 steps before the decision
+    EXPECT_EQ(window(snapkv, {88, 1, 1, true, false}), 1u);  // 8 steps before the decision
     CacheEvictionConfig tova = norm_sum;
     tova.policy = "tova";
     EXPECT_EQ(window(tova, {94, 1, 1, true, false}), 0u);

@@ -7,8 +7,11 @@ namespace {
 
 using nlohmann::json;
 
-const json base = {{"model_type", "llama"},      {"hidden_size", 32},  {"num_attention_heads", 4},
-                   {"rope_theta", 10000.0},      {"max_position_embeddings", 4096}};
+const json base = {{"model_type", "llama"},
+                   {"hidden_size", 32},
+                   {"num_attention_heads", 4},
+                   {"rope_theta", 10000.0},
+                   {"max_position_embeddings", 4096}};
 
 RotaryDescription derive(const json& changes) {
     json config = base;
@@ -39,16 +42,17 @@ TEST(Rotary, IsDerivedFromConfigJson) {
                           {"high_freq_factor", 4.0},
                           {"original_max_position_embeddings", 1024}}}},
                        {1.0, 0.100000001, 0.00308676064, 0.000125});
-    expect_frequencies({{"rope_scaling",
-                         {{"rope_type", "yarn"},
-                          {"factor", 4.0},
-                          {"original_max_position_embeddings", 1024}}}},
-                       {1.0, 0.075, 0.005, 0.00025});
+    expect_frequencies(
+        {{"rope_scaling",
+          {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 1024}}}},
+        {1.0, 0.075, 0.005, 0.00025});
 }
 
 TEST(Rotary, RefusesWhatItCannotTurnAndSaysWhy) {
-    EXPECT_NE(derive(json::parse(R"({"model_type": "novel"})")).unsupported.find("'novel'"), std::string::npos);
-    EXPECT_NE(derive(json::parse(R"({"rope_scaling": {"rope_type": "longrope"}})")).unsupported.find("longrope"),
+    EXPECT_NE(derive(json::parse(R"({"model_type": "novel"})")).unsupported.find("'novel'"),
+              std::string::npos);
+    EXPECT_NE(derive(json::parse(R"({"rope_scaling": {"rope_type": "longrope"}})"))
+                  .unsupported.find("longrope"),
               std::string::npos);
     EXPECT_NE(derive(json::parse(R"({"rope_scaling": {"rope_type": "linear"}})")).unsupported, "");
     EXPECT_NE(read_rotary(json::object()).unsupported, "");

@@ -70,7 +70,8 @@ public:
 
 void bind_policy(py::module_& module) {
     py::class_<ObservedQueries> observed(
-        module, "ObservedQueries", "Which attention a policy wants to see: queries before a decision.");
+        module, "ObservedQueries",
+        "Which attention a policy wants to see: queries before a decision.");
     observed
         .def(py::init([](size_t prompt, size_t decode, bool accumulate) {
                  return ObservedQueries{prompt, decode, accumulate};
@@ -116,7 +117,8 @@ which may be kept; the view itself is valid during the call only.)")
             },
             "int64 [num_tokens]: the tokens' numbers in the sequence, ascending.")
         .def("keys", &read_keys, py::arg("first"), py::arg("last"),
-             "float32 [last - first, kv heads, head size]: keys of tokens [first, last), as cached.");
+             "float32 [last - first, kv heads, head size]: keys of tokens [first, last), as "
+             "cached.");
 
     py::class_<EvictionPolicy, PythonPolicy, py::smart_holder>(
         module, "EvictionPolicy",
@@ -174,9 +176,10 @@ void bind_parts(py::module_& module) {
         .value("ONES", KVCrushAnchorPointMode::ONES)
         .value("MEAN", KVCrushAnchorPointMode::MEAN)
         .value("ALTERNATING", KVCrushAnchorPointMode::ALTERNATING);
-    py::class_<KVCrushConfig>(module, "KVCrushConfig",
-                              "KVCrush: of the blocks that scores would evict, `budget` are kept as "
-                              "representatives of the others (arXiv:2503.00022).")
+    py::class_<KVCrushConfig>(
+        module, "KVCrushConfig",
+        "KVCrush: of the blocks that scores would evict, `budget` are kept as "
+        "representatives of the others (arXiv:2503.00022).")
         .def(py::init<>())
         .def(py::init<size_t, KVCrushAnchorPointMode, size_t>(), py::arg("budget"),
              py::arg_v("anchor_point_mode", KVCrushAnchorPointMode::RANDOM,
@@ -205,7 +208,7 @@ void bind_cache_eviction_config(py::module_& module) {
     using C = CacheEvictionConfig;
     bind_parts(module);
     py::class_<C> config(module, "CacheEvictionConfig",
-                  R"(How a sequence's KV cache is kept within a budget. Sizes are tokens.
+                         R"(How a sequence's KV cache is kept within a budget. Sizes are tokens.
 
 start_size: tokens at the beginning (attention sinks) that stay.
 recent_size: tokens at the end that stay.

@@ -8,9 +8,8 @@
 namespace pagewheel {
 namespace {
 
-constexpr const char* policies[] = {"sum",          "norm_sum", "snapkv",
-                                    "streaming",    "tova",     "kvcrush",
-                                    "adaptive_rkv", "key_norm", "key_diff"};
+constexpr const char* policies[] = {"sum",     "norm_sum",     "snapkv",   "streaming", "tova",
+                                    "kvcrush", "adaptive_rkv", "key_norm", "key_diff"};
 
 const char* name_of(AggregationMode mode) {
     switch (mode) {
@@ -64,27 +63,26 @@ std::string CacheEvictionConfig::policy_name() const {
 }
 
 void CacheEvictionConfig::validate() const {
-    check_argument(m_start_size <= m_max_cache_size &&
-                       m_recent_size < m_max_cache_size - m_start_size,
-                   "max_cache_size is ", m_max_cache_size, "; allowed: more than start_size ",
-                   m_start_size, " plus recent_size ", m_recent_size);
+    check_argument(
+        m_start_size <= m_max_cache_size && m_recent_size < m_max_cache_size - m_start_size,
+        "max_cache_size is ", m_max_cache_size, "; allowed: more than start_size ", m_start_size,
+        " plus recent_size ", m_recent_size);
     check_argument(score_pooling % 2 == 1, "score_pooling is ", score_pooling,
                    "; allowed: odd numbers");
     check_argument(policy.empty() || !custom_policy, "policy is '", policy,
                    "' and custom_policy is set; allowed: one of them");
-    if (!policy.empty() && std::find(std::begin(policies), std::end(policies), policy) ==
-                               std::end(policies)) {
+    if (!policy.empty() &&
+        std::find(std::begin(policies), std::end(policies), policy) == std::end(policies)) {
         std::string allowed;
         for (const char* name : policies)
             allowed += (allowed.empty() ? "" : ", ") + std::string(name);
         throw std::invalid_argument(concat("policy is '", policy, "'; allowed: ", allowed));
     }
     const std::string name = policy_name();
-    check_argument(
-        !(name == "adaptive_rkv") || (adaptive_rkv_config.attention_mass >= 0 &&
-                                      adaptive_rkv_config.attention_mass <= 1),
-        "adaptive_rkv_config.attention_mass is ", adaptive_rkv_config.attention_mass,
-        "; allowed: 0 to 1");
+    check_argument(!(name == "adaptive_rkv") || (adaptive_rkv_config.attention_mass >= 0 &&
+                                                 adaptive_rkv_config.attention_mass <= 1),
+                   "adaptive_rkv_config.attention_mass is ", adaptive_rkv_config.attention_mass,
+                   "; allowed: 0 to 1");
     check_argument(!(name == "adaptive_rkv") || adaptive_rkv_config.window_size > 0,
                    "adaptive_rkv_config.window_size is 0; allowed: 1 or more");
     check_argument(name != "kvcrush" || granularity == EvictionGranularity::BLOCK,
@@ -110,10 +108,10 @@ void CacheEvictionConfig::validate(size_t block_size) const {
                    ", which leaves ", get_evictable_size(),
                    " tokens besides start_size and recent_size; allowed: a block of ", block_size,
                    " at least");
-    check_argument(policy_name() != "kvcrush" ||
-                       kvcrush_config.budget <= get_evictable_size() / block_size,
-                   "kvcrush_config.budget is ", kvcrush_config.budget, "; allowed: at most the ",
-                   get_evictable_size() / block_size, " evictable blocks");
+    check_argument(
+        policy_name() != "kvcrush" || kvcrush_config.budget <= get_evictable_size() / block_size,
+        "kvcrush_config.budget is ", kvcrush_config.budget, "; allowed: at most the ",
+        get_evictable_size() / block_size, " evictable blocks");
 }
 
 std::string CacheEvictionConfig::to_string() const {

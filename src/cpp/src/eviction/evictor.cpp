@@ -19,8 +19,8 @@ std::vector<float> max_pooled(const std::vector<float>& scores, size_t size) {
     for (size_t i = 0; i < scores.size(); ++i) {
         const size_t first = i < size / 2 ? 0 : i - size / 2;
         const size_t last = std::min(scores.size(), i + size / 2 + 1);
-        pooled[i] = *std::max_element(scores.begin() + ptrdiff_t(first),
-                                      scores.begin() + ptrdiff_t(last));
+        pooled[i] =
+            *std::max_element(scores.begin() + ptrdiff_t(first), scores.begin() + ptrdiff_t(last));
     }
     return pooled;
 }
@@ -90,7 +90,8 @@ Evictor::Evictor(const CacheEvictionConfig& config, std::vector<LayerCache> laye
 
 size_t Evictor::window(const EvictionState& state, const EvictionProgress& progress) const {
     if (!state.may_evict) return 0;
-    const size_t budget = m_config.get_max_cache_size(), after = progress.held + progress.new_tokens;
+    const size_t budget = m_config.get_max_cache_size(),
+                 after = progress.held + progress.new_tokens;
     size_t wanted = m_observed.decode, decision = budget;
     if (!progress.decoding) {
         size_t end = progress.held + progress.to_prompt_end;
@@ -103,9 +104,8 @@ size_t Evictor::window(const EvictionState& state, const EvictionProgress& progr
         return m_observed.decode == 0 ? 0 : progress.new_tokens;
     }
     if (wanted == ObservedQueries::all) return progress.new_tokens;
-    return after + wanted <= decision
-               ? 0
-               : std::min(after + wanted - decision, progress.new_tokens);
+    return after + wanted <= decision ? 0
+                                      : std::min(after + wanted - decision, progress.new_tokens);
 }
 
 void Evictor::prepare(EvictionState& state, size_t held) const {
@@ -116,8 +116,7 @@ void Evictor::prepare(EvictionState& state, size_t held) const {
 void Evictor::observe(EvictionState& state, size_t held, size_t window,
                       const std::vector<const float*>& scores) const {
     prepare(state, held);
-    for (size_t l = 0; l < m_layers.size(); ++l)
-        state.layers[l].observe(scores[l], held, window);
+    for (size_t l = 0; l < m_layers.size(); ++l) state.layers[l].observe(scores[l], held, window);
 }
 
 size_t Evictor::due(size_t held) const {

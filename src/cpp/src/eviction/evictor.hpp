@@ -15,8 +15,8 @@ namespace pagewheel {
 
 /// Where a sequence stands before a step.
 struct EvictionProgress {
-    size_t held = 0;        ///< tokens in the cache
-    size_t new_tokens = 0;  ///< of the step
+    size_t held = 0;           ///< tokens in the cache
+    size_t new_tokens = 0;     ///< of the step
     size_t to_prompt_end = 0;  ///< tokens still to be computed before the first is generated; 1
                                ///< while generating
     bool decoding = false;

@@ -46,7 +46,8 @@ public:
 class KeyNorm final : public EvictionPolicy {
 public:
     void drop(const EvictionView& view, size_t count, std::vector<size_t>& dropped) override {
-        const size_t begin = view.first_unit * view.unit_size, end = view.last_unit * view.unit_size;
+        const size_t begin = view.first_unit * view.unit_size,
+                     end = view.last_unit * view.unit_size;
         std::vector<float> keys((end - begin) * view.kv_heads * view.head_size);
         view.read_keys(begin, end, keys.data());
         std::vector<double> value(view.num_tokens, 0);
@@ -129,10 +130,9 @@ void drop_least(const EvictionView& view, const std::vector<double>& value, size
     check_invariant(count <= value.size(), "drop ", count, " of ", value.size(), " units");
     std::vector<size_t> order(value.size());
     std::iota(order.begin(), order.end(), size_t(0));
-    std::partial_sort(order.begin(), order.begin() + ptrdiff_t(count), order.end(),
-                      [&](size_t a, size_t b) {
-                          return value[a] < value[b] || (value[a] == value[b] && a < b);
-                      });
+    std::partial_sort(
+        order.begin(), order.begin() + ptrdiff_t(count), order.end(),
+        [&](size_t a, size_t b) { return value[a] < value[b] || (value[a] == value[b] && a < b); });
     for (size_t i = 0; i < count; ++i) dropped.push_back(view.first_unit + order[i]);
 }
 
@@ -165,7 +165,8 @@ std::vector<double> likeness_to_mean_key(const EvictionView& view, size_t first,
     std::vector<double> likeness(view.num_tokens, 0);
     for (size_t i = std::max(begin, first); i < std::min(end, last); ++i) {
         const float* key = keys.data() + (i - first) * width;
-        likeness[i] = std::inner_product(key, key + width, mean.data(), 0.0) / double(view.kv_heads);
+        likeness[i] =
+            std::inner_product(key, key + width, mean.data(), 0.0) / double(view.kv_heads);
     }
     return likeness;
 }
@@ -183,8 +184,7 @@ std::shared_ptr<EvictionPolicy> make_policy(const CacheEvictionConfig& config) {
         const ObservedQueries last{accumulated.prompt, window ? window : 1, false};
         return std::make_shared<HeavyHitters>(last, true);
     }
-    if (name == "tova")
-        return std::make_shared<HeavyHitters>(ObservedQueries{1, 1, false}, false);
+    if (name == "tova") return std::make_shared<HeavyHitters>(ObservedQueries{1, 1, false}, false);
     if (name == "streaming") return std::make_shared<Streaming>();
     if (name == "kvcrush")
         return std::make_shared<KVCrush>(accumulated, by_lifetime, config.kvcrush_config);

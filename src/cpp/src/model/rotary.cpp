@@ -20,7 +20,7 @@ const std::set<std::string> known_models = {"llama", "mistral", "qwen2",  "qwen3
 RotaryKind read_kind(const json& entry, bool interleaved) {
     RotaryKind kind;
     kind.dims = entry.value("dims", size_t(0));
-    kind.interleaved = interleaved;
+    kind.interleaved = entry.value("interleaved", interleaved);
     kind.inverse_frequencies = entry.value("inverse_frequencies", std::vector<double>());
     check_argument(kind.dims % 2 == 0, "pagewheel.json: rotary dims are ", kind.dims,
                    "; allowed: even numbers");
@@ -38,8 +38,7 @@ void scale_llama3(const json& scaling, std::vector<double>& frequencies) {
                  original = scaling.at("original_max_position_embeddings");
     for (double& f : frequencies) {
         const double wavelength = 2 * pi / f;
-        const double smooth =
-            std::clamp((original / wavelength - low) / (high - low), 0.0, 1.0);
+        const double smooth = std::clamp((original / wavelength - low) / (high - low), 0.0, 1.0);
         f = (1 - smooth) * f / factor + smooth * f;
     }
 }
@@ -119,7 +118,7 @@ RotaryDescription derive_rotary(const json& config) try {
     const json none = json::object();
     const auto found = config.find("rope_scaling");
     const auto renamed = config.find("rope_parameters");  // transformers 5
-    const json& scaling = found != config.end() && found->is_object()         ? *found
+    const json& scaling = found != config.end() && found->is_object()       ? *found
                           : renamed != config.end() && renamed->is_object() ? *renamed
                                                                             : none;
     const double theta = scaling.value("rope_theta", config.value("rope_theta", 10000.0));

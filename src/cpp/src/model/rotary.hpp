@@ -11,7 +11,7 @@ namespace pagewheel {
 /// One rotary embedding: at position p channel pair i turns by p * inverse_frequencies[i] radians.
 struct RotaryKind {
     size_t dims = 0;  ///< the first dimensions of a head that turn; 0: the layer does not rotate
-    bool interleaved = false;  ///< pairs (2i, 2i + 1) instead of (i, i + dims / 2)
+    bool interleaved = false;                 ///< pairs (2i, 2i + 1) instead of (i, i + dims / 2)
     std::vector<double> inverse_frequencies;  ///< [dims / 2]; empty: not known
 };
 

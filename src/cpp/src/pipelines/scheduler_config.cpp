@@ -21,10 +21,9 @@ std::string SchedulerConfig::to_string() const {
                   ", dynamic_split_fuse: ", dynamic_split_fuse ? "true" : "false",
                   ", max_num_seqs: ", max_num_seqs,
                   ", enable_prefix_caching: ", enable_prefix_caching ? "true" : "false",
-                  use_cache_eviction
-                      ? ", use_cache_eviction: true, cache_eviction_config: " +
-                            cache_eviction_config.to_string()
-                      : "",
+                  use_cache_eviction ? ", use_cache_eviction: true, cache_eviction_config: " +
+                                           cache_eviction_config.to_string()
+                                     : "",
                   " }");
 }
 

@@ -35,8 +35,8 @@ void CacheKeeper::limit_prefix(Sequence& sequence) const {
 
 EvictionProgress CacheKeeper::progress(const BatchEntry& entry) const {
     const Sequence& sequence = *entry.sequence;
-    return {sequence.num_slots(), entry.num_tokens, sequence.num_uncached(),
-            sequence.is_decoding(), sequence.max_chunk_slots != no_limit};
+    return {sequence.num_slots(), entry.num_tokens, sequence.num_uncached(), sequence.is_decoding(),
+            sequence.max_chunk_slots != no_limit};
 }
 
 const std::vector<size_t>& CacheKeeper::windows(const Batch& batch) {
@@ -62,6 +62,7 @@ void CacheKeeper::fork(const Sequence& parent, Sequence& child) const {
     *child.eviction = *parent.eviction;
     child.eviction->start = child.num_starts;
     child.max_chunk_slots = parent.max_chunk_slots;
+    child.max_prefix_hits = parent.max_prefix_hits;
 }
 
 size_t CacheKeeper::due(const Sequence& sequence) const {

@@ -39,9 +39,8 @@ Engine::Engine(std::unique_ptr<ModelRunner> runner, const SchedulerConfig& confi
     if (config.use_cache_eviction) {
         m_keeper =
             std::make_unique<CacheKeeper>(config.cache_eviction_config, *m_runner, m_scheduler);
-        check_argument(m_scheduler.pool().size() >= m_keeper->most_blocks(),
-                       "the KV cache has ", m_scheduler.pool().size(),
-                       " blocks; eviction with max_cache_size ",
+        check_argument(m_scheduler.pool().size() >= m_keeper->most_blocks(), "the KV cache has ",
+                       m_scheduler.pool().size(), " blocks; eviction with max_cache_size ",
                        config.cache_eviction_config.get_max_cache_size(), " needs at least ",
                        m_keeper->most_blocks());
     }
@@ -86,7 +85,9 @@ void Engine::check_prompt(const std::vector<int64_t>& prompt,
     const bool in_chunks = m_keeper && m_keeper->config().evict_during_prefill;
     if (m_limits.context_length != 0 && !in_chunks)
         check_fits(m_limits.context_length, "the model's context holds");
-    if (!in_chunks) check_fits(m_scheduler.max_tokens(), "the KV cache holds");
+    // With eviction a block is spare, for copies of shared ones.
+    const size_t spare = m_keeper ? m_runner->geometry().block_size : 0;
+    if (!in_chunks) check_fits(m_scheduler.max_tokens() - spare, "the KV cache holds");
     if (config.max_new_tokens == GenerationConfig::unlimited)
         check_fits(config.max_length, "max_length is");
 }

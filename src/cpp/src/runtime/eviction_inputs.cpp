@@ -43,8 +43,8 @@ EvictionInputs::EvictionInputs(const ov::CompiledModel& model, std::vector<Cache
             return layer.rotary.kind == k && layer.rotary.dims > 0;
         });
         if (table.exists)
-            table.input = index_of(
-                model, "rotation_trig_lut" + (k == 0 ? "" : "." + std::to_string(k)));
+            table.input =
+                index_of(model, "rotation_trig_lut" + (k == 0 ? "" : "." + std::to_string(k)));
     }
 }
 
@@ -89,8 +89,7 @@ void EvictionInputs::fill_tables(ov::InferRequest& request, LayerInputs& inputs,
     for (const BatchEntry& entry : batch.entries) {
         const std::vector<BlockId>& blocks = entry.sequence->blocks;
         const LayerLedger* ledger = ledger_of(*entry.sequence, layer);
-        for (size_t i = 0; i < blocks.size(); ++i)
-            *table++ = blocks[ledger ? ledger->entry(i) : i];
+        for (size_t i = 0; i < blocks.size(); ++i) *table++ = blocks[ledger ? ledger->entry(i) : i];
         if (ledger && rotates) {
             for (int32_t block : ledger->rotated) *rotated++ = first + block;
             const size_t repeat = ledger->per_token ? 1 : width;
@@ -109,8 +108,8 @@ void EvictionInputs::fill_windows(ov::InferRequest& request, const Batch& batch,
         contexts += entry.sequence->num_slots() + entry.num_tokens;
     }
     const bool any = std::any_of(windows.begin(), windows.end(), [](size_t w) { return w > 0; });
-    auto* values = resized<int32_t>(request, m_windows.index, m_windows.tensor,
-                                    {any ? windows.size() : 0});
+    auto* values =
+        resized<int32_t>(request, m_windows.index, m_windows.tensor, {any ? windows.size() : 0});
     if (any) std::copy(windows.begin(), windows.end(), values);
     for (LayerInputs& inputs : m_inputs) {
         const size_t size = inputs.scores.tensor ? inputs.scores.tensor.get_size() : 0;
@@ -130,8 +129,7 @@ void EvictionInputs::grow_rotation(ov::InferRequest& request, const Batch& batch
         if (rotation.exists && rotation.table.grow(largest))
             request.set_input_tensor(
                 rotation.input,
-                ov::Tensor(ov::element::f32,
-                           {rotation.table.num_rows(), rotation.table.dims()},
+                ov::Tensor(ov::element::f32, {rotation.table.num_rows(), rotation.table.dims()},
                            rotation.table.data()));
 }
 

@@ -53,7 +53,7 @@ private:
     std::vector<Table> m_rotation;      // by rotary kind
     Input m_windows;
     size_t m_block_size;
-    std::vector<size_t> m_score_begins;   // by batch entry
+    std::vector<size_t> m_score_begins;    // by batch entry
     std::vector<const float*> m_pointers;  // what scores() returns
 };
 

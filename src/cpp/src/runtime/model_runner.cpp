@@ -65,9 +65,10 @@ std::vector<CacheLayer> choose_attention(const std::shared_ptr<ov::Model>& model
     const std::string backend = take(properties, "attention_backend", "auto");
     check_argument(backend == "auto" || backend == "native" || backend == "openvino",
                    "attention_backend is '", backend, "'; allowed: auto, native, openvino");
-    check_argument(!eviction || backend != "openvino",
-                   "attention_backend is 'openvino' and use_cache_eviction is true; allowed: native "
-                   "or auto");
+    check_argument(
+        !eviction || backend != "openvino",
+        "attention_backend is 'openvino' and use_cache_eviction is true; allowed: native "
+        "or auto");
     if (backend != "native" && !eviction) return {};
     check_argument(device == "CPU", eviction ? "cache eviction" : "attention_backend 'native'",
                    " runs on CPU, not ", device);
@@ -81,7 +82,8 @@ std::vector<CacheLayer> choose_attention(const std::shared_ptr<ov::Model>& model
     const NativeAttentionReport report = use_native_attention(model, options);
     std::string left;
     for (const std::string& sentence : report.left) left += "\n  " + sentence;
-    check_argument(left.empty(), eviction ? "use_cache_eviction is true" : "attention_backend is 'native'",
+    check_argument(left.empty(),
+                   eviction ? "use_cache_eviction is true" : "attention_backend is 'native'",
                    ", but:", left);
     return report.layers;
 }
@@ -155,8 +157,7 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
     bind_idle_inputs();
     if (eviction)
         m_eviction = std::make_unique<EvictionInputs>(
-            m_model, layers,
-            m_compact_positions ? config.rotary.kinds : std::vector<RotaryKind>(),
+            m_model, layers, m_compact_positions ? config.rotary.kinds : std::vector<RotaryKind>(),
             m_geometry.block_size);
 }
 
@@ -227,8 +228,7 @@ void ModelRunner::fill(const Batch& batch) {
         *block_indices_begins++ = block;
         for (size_t i = sequence.num_cached; i < sequence.num_cached + entry.num_tokens; ++i) {
             input_ids[token] = sequence.tokens[i];
-            position_ids[token++] =
-                int64_t(m_compact_positions ? i - sequence.num_evicted : i);
+            position_ids[token++] = int64_t(m_compact_positions ? i - sequence.num_evicted : i);
         }
         block_indices = std::copy(sequence.blocks.begin(), sequence.blocks.end(), block_indices);
         block += int32_t(sequence.blocks.size());
@@ -250,7 +250,8 @@ std::vector<LayerCache> ModelRunner::layer_caches() const {
     // The geometry's ports are key and value of each cache, in the order of the caches.
     std::vector<LayerCache> caches;
     for (size_t l = 0; l < m_eviction->layers().size(); ++l)
-        caches.emplace_back(m_eviction->layers()[l], m_cache->data(2 * l), m_cache->data(2 * l + 1));
+        caches.emplace_back(m_eviction->layers()[l], m_cache->data(2 * l),
+                            m_cache->data(2 * l + 1));
     return caches;
 }
 

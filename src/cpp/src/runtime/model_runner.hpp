@@ -35,8 +35,8 @@ public:
     /// `properties` are as ContinuousBatchingPipeline takes them. Throws std::invalid_argument for
     /// a device that is not there (the message lists those that are) or a property that is refused.
     /// With `eviction` the model can run on caches that were evicted from: the native attention, on
-    /// CPU, and with rotation a model whose rotary frequencies are known; else std::invalid_argument
-    /// says what is missing.
+    /// CPU, and with rotation a model whose rotary frequencies are known; else
+    /// std::invalid_argument says what is missing.
     ModelRunner(const ModelFolder& folder, const std::string& device, ov::AnyMap properties,
                 const CacheEvictionConfig* eviction = nullptr);
 

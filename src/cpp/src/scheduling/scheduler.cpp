@@ -114,8 +114,7 @@ void Scheduler::schedule_chunks() {
 void Scheduler::admit() {
     // Running prompts are to find the blocks they still need.
     size_t promised = 0;
-    for (const Sequence* sequence : m_prefilling)
-        promised += blocks_to_prompt_end(*sequence);
+    for (const Sequence* sequence : m_prefilling) promised += blocks_to_prompt_end(*sequence);
 
     while (!m_waiting.empty() && m_budget > 0 && m_running.size() < m_config.max_num_seqs) {
         Sequence& sequence = **m_waiting.begin();
@@ -128,8 +127,8 @@ void Scheduler::admit() {
         const size_t needed =
             blocks_for(std::min(sequence.tokens.size(), sequence.max_chunk_slots)) -
             m_match.blocks.size();
-        const size_t length = chunk_length(sequence, m_match.num_tokens,
-                                           sequence.tokens.size() - m_match.num_tokens);
+        const size_t length =
+            chunk_length(sequence, m_match.num_tokens, sequence.tokens.size() - m_match.num_tokens);
         if (length == 0 || needed + revived + promised > m_store.num_available()) return;
         m_waiting.erase(m_waiting.begin());
         take_prefix(sequence);
