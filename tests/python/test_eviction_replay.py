@@ -2,82 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import numpy as np
+import openvino as ov
 import pytest
-import torch
-from conftest import F32, greedy
+from eviction_replay import Replay, replayed, run_with_recorded_evictions
 from references import dequantised_llama
-from transformers import DynamicCache, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 import pagewheel
+from pagewheel.convert import convert
+from pagewheel.convert.attention_description import describe_rotary
+from pagewheel.convert.graph import build_model
+from pagewheel.convert.huggingface_source import HuggingFaceSource
+from pagewheel.convert.source_folder import SourceFolder
 
-START, RECENT, BUDGET = 32, 32, 128
+sys.path.insert(0, str(Path(__file__).parent / "convert"))
+import tiny_llama
+import tiny_models
+
+SIZES = (32, 32, 128)  # start, recent, budget
 PROMPT = Path(__file__).read_text()
-
-
-class Recorded(pagewheel.EvictionPolicy):
-    """Random choices, written down: (layer, tokens held, slots that go)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.random = np.random.default_rng(5)
-        self.decisions: list[tuple[int, int, np.ndarray]] = []
-
-    def drop(self, view: pagewheel.EvictionView, count: int) -> list[int]:
-        units = self.random.choice(np.arange(view.first_unit, view.last_unit), count, replace=False)
-        slots = (units[:, None] * view.unit_size + np.arange(view.unit_size)).reshape(-1)
-        self.decisions.append((view.layer, view.num_tokens, np.sort(slots)))
-        return [int(unit) for unit in units]
-
-
-def turned_back(keys: torch.Tensor, inv_freq: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
-    """keys [1, kv heads, tokens, d] moved to positions lower by `by` [tokens], in double."""
-    angles = by.double()[:, None] * inv_freq.double()
-    cos, sin = angles.cos(), angles.sin()
-    a, b = keys.double().chunk(2, -1)
-    return torch.cat([a * cos + b * sin, b * cos - a * sin], -1).float()
-
-
-class Replay:
-    """transformers' cache, evicted from as recorded."""
-
-    def __init__(self, model: LlamaForCausalLM, rotation: bool) -> None:
-        self.model = model
-        self.rotation = rotation
-        self.cache = DynamicCache()
-        self.processed = 0
-
-    @property
-    def held(self) -> int:
-        return self.cache.get_seq_length()
-
-    def run(self, tokens: list[int]) -> torch.Tensor:
-        """Logits [tokens, vocabulary]."""
-        first = self.held if self.rotation else self.processed
-        positions = torch.arange(first, first + len(tokens))[None]
-        held = self.held
-        with torch.no_grad():
-            mask = torch.full((len(tokens), held + len(tokens)), -torch.inf).triu(held + 1)
-            logits = self.model(
-                torch.tensor([tokens]),
-                past_key_values=self.cache,
-                position_ids=positions,
-                attention_mask=mask[None, None],
-                cache_position=torch.arange(held, held + len(tokens)),
-            ).logits[0]
-        self.processed += len(tokens)
-        return logits
-
-    def evict(self, layer: int, slots: np.ndarray) -> None:
-        entry = self.cache.layers[layer]
-        kept = np.setdiff1d(np.arange(entry.keys.shape[2]), slots)
-        keys = entry.keys[:, :, kept]
-        if self.rotation:
-            by = torch.from_numpy(kept - np.arange(len(kept)))
-            keys = turned_back(keys, self.model.model.rotary_emb.inv_freq, by)
-        entry.keys, entry.values = keys.contiguous(), entry.values[:, :, kept].contiguous()
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +34,8 @@ def llama(smollm2_gguf: Path) -> LlamaForCausalLM:
 
 
 @pytest.mark.parametrize(
-    ("granularity", "rotation", "during_prefill"),
-    [("block", True, False), ("token", True, True), ("token", False, False)],
+    ("granularity", "rotation", "during_prefill", "new_tokens"),
+    [("block", True, False, 300), ("token", True, True, 120), ("token", False, False, 120)],
 )
 def test_evictions_equal_a_replay_in_transformers(
     smollm2_folder: Path,
@@ -95,50 +43,69 @@ def test_evictions_equal_a_replay_in_transformers(
     granularity: str,
     rotation: bool,
     during_prefill: bool,
+    new_tokens: int,
 ) -> None:
-    """300 greedy tokens; every logit that chose one within 1e-3 of the reference's best."""
-    policy = Recorded()
-    scheduler = pagewheel.SchedulerConfig()
-    scheduler.num_kv_blocks = 40
-    scheduler.use_cache_eviction = True
-    scheduler.cache_eviction_config = pagewheel.CacheEvictionConfig(
-        START,
-        RECENT,
-        BUDGET,
+    """Greedy tokens are those of the reference, and their log-probabilities within 1e-3."""
+    tokenizer = pagewheel.Tokenizer(smollm2_folder)
+    prompt = tokenizer.encode(PROMPT).input_ids.data[0, :300].tolist()
+    policy, generated, log_probs = run_with_recorded_evictions(
+        smollm2_folder,
+        prompt,
+        new_tokens,
+        SIZES,
         apply_rotation=rotation,
-        policy=policy,
         granularity=granularity,
         evict_during_prefill=during_prefill,
     )
-    pipeline = pagewheel.ContinuousBatchingPipeline(smollm2_folder, scheduler, "CPU", F32)
-    prompt = pipeline.get_tokenizer().encode(PROMPT).input_ids.data[0, :300].tolist()
-    handle = pipeline.add_request(0, prompt, greedy(300, logprobs=1))
-    while pipeline.has_non_finished_requests():
-        pipeline.step()
-    output = handle.read_all()[0]
-    generated = output.generated_ids
-    assert len(generated) == 300
+    assert len(policy.decisions) > 3 * llama.config.num_hidden_layers
+    assert (policy.decisions[0][1] == 300) is not during_prefill
+    expected = replayed(Replay(llama, rotation), prompt, generated, policy.decisions)
+    assert expected.argmax(-1).tolist() == generated
+    chosen = expected[np.arange(len(generated)), generated]
+    np.testing.assert_allclose(log_probs, chosen, atol=1e-3)
 
-    replay = Replay(llama, rotation)
-    tokens = [*prompt, *generated[:-1]]
-    decisions = iter(policy.decisions)
-    logits = []
-    pending = next(decisions, None)
-    while replay.processed < len(tokens):
-        # Up to the next decision, which falls when so many tokens are held.
-        length = len(tokens) - replay.processed
-        if pending is not None:
-            length = min(length, pending[1] - replay.held)
-        logits.append(replay.run(tokens[replay.processed : replay.processed + length]))
-        if pending is None or replay.held != pending[1]:
-            continue
-        for layer in range(llama.config.num_hidden_layers):
-            assert pending is not None and pending[0] == layer
-            replay.evict(layer, pending[2])
-            pending = next(decisions, None)
-    assert pending is None and len(policy.decisions) > 8 * llama.config.num_hidden_layers
 
-    log_probs = torch.cat(logits)[len(prompt) - 1 :].double().log_softmax(-1).numpy()
-    assert log_probs.argmax(-1).tolist() == generated
-    chosen = log_probs[np.arange(len(generated)), generated]
-    np.testing.assert_allclose(output.generated_log_probs, chosen, atol=1e-3)
+@pytest.fixture(scope="module")
+def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny")
+    return convert(tiny_llama.write(folder / "tiny.gguf"), folder / "ir", progress=False)
+
+
+def convert_tiny(name: str, folder: Path, tokenizer_folder: Path) -> object:
+    """transformers' model, and its graph in `folder`."""
+    model = tiny_models.make(name)
+    source = HuggingFaceSource(SourceFolder(tiny_models.save(model, folder / "checkpoint")))
+    graph = build_model(source.architecture, source.weight)
+    ov.save_model(graph, folder / "openvino_model.xml", compress_to_fp16=False)
+    description = {
+        "rotary": describe_rotary(source.architecture),
+        "sliding_windows": list(source.architecture.windows),
+    }
+    (folder / "pagewheel.json").write_text(json.dumps(description))
+    (folder / "config.json").symlink_to(folder / "checkpoint" / "config.json")
+    for file in tokenizer_folder.glob("openvino_*tokenizer.*"):
+        (folder / file.name).symlink_to(file)
+    return model
+
+
+@pytest.mark.parametrize("granularity", ["block", "token"])
+@pytest.mark.parametrize(
+    "name", ["llama3", "llama-yarn", "smollm3", "phi3", "gemma2", "gemma3", "gpt_oss", "mistral"]
+)
+def test_architectures_evict_and_rotate_by_their_own_rules(
+    tmp_path: Path, tokenizer_folder: Path, name: str, granularity: str
+) -> None:
+    """Frequencies scaled and per layer, layers without positions, partial rotation, sinks, and
+    windows: layers that slide lose their oldest tokens only."""
+    model = convert_tiny(name, tmp_path, tokenizer_folder)
+    prompt = tiny_models.random_ids(200)
+    policy, generated, log_probs = run_with_recorded_evictions(
+        tmp_path, prompt, 80, SIZES, apply_rotation=True, granularity=granularity
+    )
+    replay = Replay(model, rotation=True)
+    decisions = policy.decisions
+    if name == "mistral":  # no layer is asked, as all slide; nothing is lost
+        assert not decisions
+    expected = replayed(replay, prompt, generated, decisions, replay.slides)
+    chosen = expected[np.arange(len(generated)), generated]
+    np.testing.assert_allclose(log_probs, chosen, atol=2e-3)

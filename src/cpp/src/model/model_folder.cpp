@@ -47,6 +47,8 @@ ModelConfig ModelFolder::read_config() const {
         const nlohmann::json json = read_json_object(file);
         const RotaryDescription own = read_rotary(json.value("rotary", nlohmann::json::object()));
         if (!own.kinds.empty()) config.rotary = own;
+        if (const auto windows = json.find("sliding_windows"); windows != json.end())
+            config.sliding_windows = windows->get<std::vector<size_t>>();
     }
     return config;
 }
