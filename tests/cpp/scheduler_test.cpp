@@ -166,5 +166,70 @@ TEST(Scheduler, DropsBlocksOfASequenceAndGoesOnBehindThem) {
     EXPECT_EQ(scheduler.pool().num_free(), 10u);
 }
 
+TEST(Scheduler, ChunksEndWhereTheCacheIsEvicted) {
+    Scheduler scheduler(config(100), 4, block_size);  // the pool holds 16 tokens
+    Sequence sequence = make_sequence(30);
+    sequence.max_chunk_slots = 12;
+    scheduler.add(sequence);
+    for (const size_t tokens : {12, 8, 8, 2}) {
+        const Batch& batch = scheduler.schedule();
+        ASSERT_EQ(batch.entries.size(), 1u);
+        EXPECT_EQ(batch.entries[0].num_tokens, tokens);
+        compute(scheduler, batch);
+        if (sequence.num_slots() == 12) scheduler.drop_blocks(sequence, {0, 1});
+    }
+    EXPECT_EQ(sequence.num_cached, 30u);
+    EXPECT_EQ(sequence.num_slots(), 6u);
+}
+
+TEST(Scheduler, GivesABlockThatIsToBeOverwrittenToItsSequenceAlone) {
+    SchedulerConfig sharing = config(100);
+    sharing.enable_prefix_caching = true;
+    Scheduler scheduler(sharing, 6, block_size);
+    Sequence parent = make_sequence(9), child = make_sequence(9);
+    scheduler.add(parent);
+    compute(scheduler, scheduler.schedule());
+    scheduler.fork(parent, child);
+    child.tokens = parent.tokens;
+    const BlockId shared = parent.blocks[1];
+    std::optional<BlockCopy> copy;
+    EXPECT_TRUE(scheduler.own_block(child, 1, copy));
+    ASSERT_TRUE(copy);
+    EXPECT_EQ(copy->from, shared);
+    EXPECT_EQ(copy->to, child.blocks[1]);
+    EXPECT_EQ(parent.blocks[1], shared);
+    EXPECT_TRUE(scheduler.own_block(child, 1, copy));
+    EXPECT_FALSE(copy);  // it is its own now
+    // The parent's is in the prefix tree, so it is copied as well, and stays there as it was.
+    EXPECT_TRUE(scheduler.own_block(parent, 1, copy));
+    ASSERT_TRUE(copy);
+    EXPECT_NE(parent.blocks[1], shared);
+    EXPECT_EQ(scheduler.store().tree().size(), 3u);
+    scheduler.store().check_integrity();
+
+    // What follows the overwritten block enters the tree no more.
+    for (int step = 0; step < 4; ++step) compute(scheduler, scheduler.schedule());
+    scheduler.remove(parent);
+    scheduler.remove(child);
+    EXPECT_EQ(scheduler.store().tree().size(), 3u);
+    scheduler.store().check_integrity();
+}
+
+TEST(Scheduler, PreemptsToCopyASharedBlockAndSaysIfItHadToGoItself) {
+    Scheduler scheduler(config(100), 3, block_size);
+    Sequence parent = make_sequence(8), child = make_sequence(8);
+    scheduler.add(parent);
+    compute(scheduler, scheduler.schedule());
+    scheduler.fork(parent, child);
+    child.tokens = parent.tokens;
+    std::optional<BlockCopy> copy;
+    EXPECT_TRUE(scheduler.own_block(child, 0, copy));   // the third block
+    EXPECT_FALSE(scheduler.own_block(child, 1, copy));  // none is left, and it ranks last
+    EXPECT_TRUE(child.blocks.empty());
+    EXPECT_EQ(scheduler.totals().num_preemptions, 1u);
+    EXPECT_TRUE(scheduler.own_block(parent, 1, copy));
+    EXPECT_FALSE(copy);
+}
+
 }  // namespace
 }  // namespace pagewheel

@@ -6,6 +6,7 @@
 namespace pagewheel::python {
 
 void bind_generation_config(pybind11::module_& module);
+void bind_cache_eviction_config(pybind11::module_& module);
 void bind_scheduler_config(pybind11::module_& module);
 void bind_chat_history(pybind11::module_& module);
 void bind_tokenizer(pybind11::module_& module);

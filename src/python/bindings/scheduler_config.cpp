@@ -19,7 +19,7 @@ dynamic_split_fuse: split prompts that exceed what is left of a step's tokens.
 max_num_seqs: most sequences in one step.
 enable_prefix_caching: keep the blocks of requests that ended, as long as nothing else needs them, for
   later ones that begin with the same tokens; requests that arrive together share their beginning.
-use_cache_eviction: not available yet; True is refused.)")
+use_cache_eviction: keep every sequence's cache within cache_eviction_config's budget. On CPU.)")
         .def(py::init<>())
         .def_readwrite("max_num_batched_tokens", &C::max_num_batched_tokens)
         .def_readwrite("num_kv_blocks", &C::num_kv_blocks)
@@ -28,6 +28,7 @@ use_cache_eviction: not available yet; True is refused.)")
         .def_readwrite("max_num_seqs", &C::max_num_seqs)
         .def_readwrite("enable_prefix_caching", &C::enable_prefix_caching)
         .def_readwrite("use_cache_eviction", &C::use_cache_eviction)
+        .def_readwrite("cache_eviction_config", &C::cache_eviction_config)
         .def("validate", &C::validate, "Raises ValueError if a parameter is out of range.")
         .def("to_string", &C::to_string)
         .def("__repr__", &C::to_string);

@@ -8,19 +8,28 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pagewheel._pagewheel import (
+    AdaptiveRKVConfig,
+    AggregationMode,
+    CacheEvictionConfig,
     ChatHistory,
     ContinuousBatchingPipeline,
     DecodedResults,
     EncodedGenerationResult,
     EncodedResults,
+    EvictionGranularity,
+    EvictionPolicy,
+    EvictionView,
     GenerationConfig,
     GenerationFinishReason,
     GenerationHandle,
     GenerationOutput,
     GenerationResult,
     GenerationStatus,
+    KVCrushAnchorPointMode,
+    KVCrushConfig,
     LLMPipeline,
     MeanStdPair,
+    ObservedQueries,
     PerfMetrics,
     PipelineMetrics,
     RawPerfMetrics,
@@ -30,6 +39,7 @@ from pagewheel._pagewheel import (
     TextStreamer,
     TokenizedInputs,
     Tokenizer,
+    make_policy,
 )
 
 try:
@@ -38,19 +48,28 @@ except PackageNotFoundError:  # used from a source tree
     __version__ = "0+unknown"
 
 __all__ = [
+    "AdaptiveRKVConfig",
+    "AggregationMode",
+    "CacheEvictionConfig",
     "ChatHistory",
     "ContinuousBatchingPipeline",
     "DecodedResults",
     "EncodedGenerationResult",
     "EncodedResults",
+    "EvictionGranularity",
+    "EvictionPolicy",
+    "EvictionView",
     "GenerationConfig",
     "GenerationFinishReason",
     "GenerationHandle",
     "GenerationOutput",
     "GenerationResult",
     "GenerationStatus",
+    "KVCrushAnchorPointMode",
+    "KVCrushConfig",
     "LLMPipeline",
     "MeanStdPair",
+    "ObservedQueries",
     "PerfMetrics",
     "PipelineMetrics",
     "RawPerfMetrics",
@@ -63,6 +82,7 @@ __all__ = [
     "__version__",
     "cmake_dir",
     "get_version",
+    "make_policy",
 ]
 
 

@@ -44,7 +44,9 @@ public:
     GenerationStatus get_status() const;
     /// New tokens wait to be read.
     bool can_read() const;
-    /// Tokens generated since the last read; empty if none.
+    /// Tokens generated since the last read; empty if none. Throws std::runtime_error, as
+    /// read_all() does, if the request was cancelled because an eviction policy of the caller's
+    /// failed.
     GenerationOutputs read();
     /// Everything generated so far, in the order of the sequences.
     std::vector<GenerationOutput> read_all() const;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 
+#include "pagewheel/cache_eviction_config.hpp"
 #include "pagewheel/visibility.hpp"
 
 namespace pagewheel {
@@ -26,8 +27,9 @@ struct PAGEWHEEL_API SchedulerConfig {
     /// Keep the blocks of requests that ended, as long as nothing else needs them, for later ones
     /// that begin with the same tokens. Requests that arrive together share what they begin with.
     bool enable_prefix_caching = false;
-    /// Not available yet: true is refused.
+    /// Keeps every sequence's cache within cache_eviction_config's budget. On CPU.
     bool use_cache_eviction = false;
+    CacheEvictionConfig cache_eviction_config;
 
     /// Throws std::invalid_argument that names the parameter, its value and what is allowed.
     void validate() const;

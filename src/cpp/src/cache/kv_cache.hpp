@@ -1,6 +1,7 @@
 // The memory behind the blocks.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "cache/block_pool.hpp"
@@ -21,6 +22,8 @@ public:
     void bind(ov::InferRequest& request) const;
     /// Copies all layers of one block.
     void copy_block(BlockId from, BlockId to);
+    /// The bytes of cache input `port` (an index of the geometry's ports); on CPU only.
+    uint8_t* data(size_t port) const { return static_cast<uint8_t*>(m_memory.at(port).data()); }
 
 private:
     CacheGeometry m_geometry;

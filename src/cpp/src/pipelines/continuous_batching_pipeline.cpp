@@ -105,12 +105,14 @@ std::string cut_at_stop_string(const std::string& text, const GenerationConfig& 
 /// What the constructor waits for.
 struct ContinuousBatchingPipeline::Impl::Loaded {
     Loaded(const std::filesystem::path& path, const Tokenizer* given, const std::string& device,
-           const ov::AnyMap& properties)
+           const ov::AnyMap& properties, const SchedulerConfig& scheduler)
         : folder(path) {
         // Reading the tokenizer overlaps with compiling the model.
         auto reading = given ? std::future<Tokenizer>()
                              : std::async(std::launch::async, [&] { return Tokenizer(path); });
-        runner = std::make_unique<ModelRunner>(folder, device, properties);
+        runner = std::make_unique<ModelRunner>(
+            folder, device, properties,
+            scheduler.use_cache_eviction ? &scheduler.cache_eviction_config : nullptr);
         tokenizer.emplace(given ? *given : reading.get());
     }
 
@@ -124,7 +126,8 @@ ContinuousBatchingPipeline::Impl::Impl(const std::filesystem::path& model_folder
                                        const Tokenizer* given_tokenizer,
                                        const SchedulerConfig& scheduler_config,
                                        const std::string& device, const ov::AnyMap& properties)
-    : Impl(Loaded(model_folder, given_tokenizer, device, properties), scheduler_config) {}
+    : Impl(Loaded(model_folder, given_tokenizer, device, properties, scheduler_config),
+           scheduler_config) {}
 
 ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& scheduler_config)
     : tokenizer(*loaded.tokenizer), default_config(loaded.folder.read_generation_config()) {
@@ -203,6 +206,8 @@ std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
     statistics.finish();
     if (streamer) streamer->end();
     guard.dismiss();
+    for (const GeneratedPrompt& result : results)
+        if (!result.state->error.empty()) throw std::runtime_error(result.state->error);
 
     for (const GeneratedPrompt& result : results) {
         const PerfMetrics& own = result.state->metrics;

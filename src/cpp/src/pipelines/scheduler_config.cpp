@@ -8,8 +8,7 @@ void SchedulerConfig::validate() const {
     constexpr size_t max_gigabytes = size_t(1) << 20;
     check_argument(max_num_batched_tokens > 0, "max_num_batched_tokens is 0; allowed: 1 or more");
     check_argument(max_num_seqs > 0, "max_num_seqs is 0; allowed: 1 or more");
-    check_argument(!use_cache_eviction,
-                   "use_cache_eviction is true; cache eviction is not available yet");
+    if (use_cache_eviction) cache_eviction_config.validate();
     check_argument(cache_size <= max_gigabytes, "cache_size is ", cache_size,
                    " GB; allowed: at most ", max_gigabytes);
     check_argument(num_kv_blocks <= size_t(1) << 30, "num_kv_blocks is ", num_kv_blocks,
@@ -21,7 +20,11 @@ std::string SchedulerConfig::to_string() const {
                   ", num_kv_blocks: ", num_kv_blocks, ", cache_size: ", cache_size,
                   ", dynamic_split_fuse: ", dynamic_split_fuse ? "true" : "false",
                   ", max_num_seqs: ", max_num_seqs,
-                  ", enable_prefix_caching: ", enable_prefix_caching ? "true" : "false", " }");
+                  ", enable_prefix_caching: ", enable_prefix_caching ? "true" : "false",
+                  use_cache_eviction ? ", use_cache_eviction: true, cache_eviction_config: " +
+                                           cache_eviction_config.to_string()
+                                     : "",
+                  " }");
 }
 
 }  // namespace pagewheel

@@ -36,6 +36,14 @@ Engine::Engine(std::unique_ptr<ModelRunner> runner, const SchedulerConfig& confi
                   m_runner->geometry().block_size),
       m_decode(std::move(decode)) {
     m_runner->allocate_cache(m_scheduler.pool().size());
+    if (config.use_cache_eviction) {
+        m_keeper =
+            std::make_unique<CacheKeeper>(config.cache_eviction_config, *m_runner, m_scheduler);
+        check_argument(m_scheduler.pool().size() >= m_keeper->most_blocks(), "the KV cache has ",
+                       m_scheduler.pool().size(), " blocks; eviction with max_cache_size ",
+                       config.cache_eviction_config.get_max_cache_size(), " needs at least ",
+                       m_keeper->most_blocks());
+    }
     m_metrics.cache_size_in_bytes = m_metrics.kv_cache_size_in_bytes =
         m_scheduler.pool().size() * m_runner->geometry().block_bytes;
 }
@@ -74,16 +82,22 @@ void Engine::check_prompt(const std::vector<int64_t>& prompt,
         check_argument(prompt.size() < limit, "the prompt has ", prompt.size(), " tokens; ", what,
                        " ", limit, ", of which at least one is to be generated");
     };
-    if (m_limits.context_length != 0)
+    const bool in_chunks = m_keeper && m_keeper->config().evict_during_prefill;
+    if (m_limits.context_length != 0 && !in_chunks)
         check_fits(m_limits.context_length, "the model's context holds");
-    check_fits(m_scheduler.max_tokens(), "the KV cache holds");
+    // With eviction a block is spare, for copies of shared ones.
+    const size_t spare = m_keeper ? m_runner->geometry().block_size : 0;
+    if (!in_chunks) check_fits(m_scheduler.max_tokens() - spare, "the KV cache holds");
     if (config.max_new_tokens == GenerationConfig::unlimited)
         check_fits(config.max_length, "max_length is");
 }
 
 size_t Engine::max_tokens(size_t prompt_length, const GenerationConfig& config) const {
-    size_t limit = m_scheduler.max_tokens();
-    if (m_limits.context_length != 0) limit = std::min(limit, m_limits.context_length);
+    // With eviction a sequence that is told where to end may outgrow the cache and the context.
+    const bool endless = m_keeper && (config.max_new_tokens != GenerationConfig::unlimited ||
+                                      config.max_length != GenerationConfig::unlimited);
+    size_t limit = m_keeper ? GenerationConfig::unlimited : m_scheduler.max_tokens();
+    if (!endless && m_limits.context_length != 0) limit = std::min(limit, m_limits.context_length);
     if (config.max_new_tokens == GenerationConfig::unlimited)
         return std::min(limit, config.max_length);
     return config.max_new_tokens < limit - prompt_length ? prompt_length + config.max_new_tokens
@@ -102,6 +116,8 @@ std::unique_ptr<SequenceRecord> Engine::make_record(Request& request, size_t ind
     record->sequence.wants_prompt_logits = config.echo && config.logprobs > 0 && index == 0;
     record->sequence.prefix_key.salt = config.cache_salt;
     record->sequence.owner = record.get();
+    record->sequence.eviction = &record->eviction;
+    if (m_keeper) m_keeper->admit(record->sequence, request.max_tokens);
     return record;
 }
 
@@ -133,12 +149,31 @@ void Engine::step() {
 
 void Engine::compute(const Batch& batch) {
     const auto begin = Clock::now();
-    const Logits logits = m_runner->run(batch);
+    const Logits logits =
+        m_keeper ? m_runner->run(batch, m_keeper->windows(batch)) : m_runner->run(batch);
     m_latest_step.infer_time = microseconds_since(begin);
     m_scheduler.advance();
+    if (m_keeper) m_keeper->observe(batch);
     const auto sampling = Clock::now();
     sample(batch, logits);
+    if (m_keeper) evict(batch);
     m_latest_step.sampling_time = microseconds_since(sampling);
+}
+
+void Engine::evict(const Batch& batch) {
+    for (const BatchEntry& entry : batch.entries) {
+        Request& request = *record_of(entry).request;
+        try {
+            for (size_t i = 0; i < request.records.size() && !request.ended; ++i)
+                m_keeper->evict(request.records[i]->sequence);
+        } catch (const std::exception& error) {
+            {
+                const std::lock_guard lock(request.state->mutex);
+                request.state->error = concat("the eviction policy failed: ", error.what());
+            }
+            end(request, GenerationStatus::CANCEL);
+        }
+    }
 }
 
 void Engine::accept_submitted() {
@@ -210,6 +245,7 @@ void Engine::fork_siblings(SequenceRecord& first, const std::vector<float>& logi
             m_scheduler.add(sibling.sequence);
         else
             m_scheduler.fork(first.sequence, sibling.sequence);
+        if (m_keeper && !first.finished) m_keeper->fork(first.sequence, sibling.sequence);
         std::vector<float> row = logits;
         append_token(sibling, row.data());
     }

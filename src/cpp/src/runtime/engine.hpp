@@ -9,6 +9,7 @@
 #include "pagewheel/continuous_batching_pipeline.hpp"
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/generation_handle.hpp"
+#include "runtime/cache_keeper.hpp"
 #include "runtime/model_runner.hpp"
 #include "runtime/request.hpp"
 #include "scheduling/scheduler.hpp"
@@ -55,6 +56,8 @@ private:
     void accept_submitted();
     void honour_wishes();
     void compute(const Batch& batch);
+    /// What is due of the batch's requests; a policy's failure ends its request alone.
+    void evict(const Batch& batch);
     void sample(const Batch& batch, const Logits& logits);
     /// Log-probabilities of the prompt's tokens, from rows [first_row, first_row + num_rows).
     void record_prompt(SequenceRecord& record, const Logits& logits, size_t first_row,
@@ -71,6 +74,7 @@ private:
     void update_metrics();
 
     std::unique_ptr<ModelRunner> m_runner;
+    std::unique_ptr<CacheKeeper> m_keeper;  // null: nothing is evicted
     ModelLimits m_limits;
     Scheduler m_scheduler;
     IncrementalDetokenizer::Decode m_decode;

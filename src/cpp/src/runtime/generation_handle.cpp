@@ -1,5 +1,6 @@
 #include "pagewheel/generation_handle.hpp"
 
+#include <stdexcept>
 #include <utility>
 
 #include "runtime/request.hpp"
@@ -22,6 +23,7 @@ bool GenerationHandle::can_read() const {
 
 GenerationOutputs GenerationHandle::read() {
     const std::lock_guard lock(m_state->mutex);
+    if (!m_state->error.empty()) throw std::runtime_error(m_state->error);
     GenerationOutputs fresh;
     for (size_t i = 0; i < m_state->outputs.size(); ++i) {
         const GenerationOutput& all = m_state->outputs[i];
@@ -39,6 +41,7 @@ GenerationOutputs GenerationHandle::read() {
 
 std::vector<GenerationOutput> GenerationHandle::read_all() const {
     const std::lock_guard lock(m_state->mutex);
+    if (!m_state->error.empty()) throw std::runtime_error(m_state->error);
     return m_state->outputs;
 }
 

@@ -4,12 +4,16 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cache/kv_cache.hpp"
+#include "eviction/layer_cache.hpp"
 #include "model/cache_geometry.hpp"
 #include "model/model_folder.hpp"
 #include "openvino/runtime/core.hpp"
 #include "openvino/runtime/infer_request.hpp"
+#include "pagewheel/cache_eviction_config.hpp"
+#include "runtime/eviction_inputs.hpp"
 #include "scheduling/batch.hpp"
 
 namespace pagewheel {
@@ -30,7 +34,11 @@ class ModelRunner {
 public:
     /// `properties` are as ContinuousBatchingPipeline takes them. Throws std::invalid_argument for
     /// a device that is not there (the message lists those that are) or a property that is refused.
-    ModelRunner(const ModelFolder& folder, const std::string& device, ov::AnyMap properties);
+    /// With `eviction` the model can run on caches that were evicted from: the native attention, on
+    /// CPU, and with rotation a model whose rotary frequencies are known; else
+    /// std::invalid_argument says what is missing.
+    ModelRunner(const ModelFolder& folder, const std::string& device, ov::AnyMap properties,
+                const CacheEvictionConfig* eviction = nullptr);
 
     const CacheGeometry& geometry() const { return m_geometry; }
     size_t vocabulary() const { return m_vocabulary; }
@@ -39,6 +47,14 @@ public:
 
     /// Computes the batch's tokens, whose keys and values are in the cache afterwards.
     Logits run(const Batch& batch);
+    /// The same, with the attention of the last windows[i] new tokens of entry i to be had from
+    /// scores(i) afterwards. For runners with eviction.
+    Logits run(const Batch& batch, const std::vector<size_t>& windows);
+    /// By layer that has a cache: f32 [tokens held after the step]. Valid until the next run.
+    const std::vector<const float*>& scores(size_t entry) { return m_eviction->scores(entry); }
+    /// The cache by layer, for eviction; after allocate_cache().
+    std::vector<LayerCache> layer_caches() const;
+    void copy_block(BlockId from, BlockId to) { m_cache->copy_block(from, to); }
 
 private:
     struct Input {
@@ -59,6 +75,8 @@ private:
     ov::InferRequest m_request;
     CacheGeometry m_geometry;
     std::unique_ptr<KvCache> m_cache;
+    std::unique_ptr<EvictionInputs> m_eviction;
+    bool m_compact_positions = false;  // a new token's position counts what is in the cache alone
     bool m_on_cpu;
     size_t m_vocabulary = 0;
 

@@ -5,8 +5,10 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
+#include "eviction/ledger.hpp"
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/generation_handle.hpp"
 #include "sampling/sampler.hpp"
@@ -29,6 +31,7 @@ struct GenerationHandle::State {
     std::vector<GenerationOutput> outputs;  // by sequence, complete
     std::vector<size_t> num_read;           // by sequence, tokens that read() has handed out
     PerfMetrics metrics;
+    std::string error;  // not empty: why the request was cancelled
 
     std::atomic<bool> stop_wanted{false};
     std::atomic<bool> cancel_wanted{false};
@@ -44,6 +47,7 @@ struct SequenceRecord {
     Sampler sampler;
     IncrementalDetokenizer detokenizer;  // used only to match stop strings
     StopStrings stop_strings;
+    EvictionState eviction = {};
     Clock::time_point latest_token = {};
     bool finished = false;
 };

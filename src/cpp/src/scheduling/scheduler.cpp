@@ -13,7 +13,8 @@ Scheduler::Scheduler(const SchedulerConfig& config, size_t num_blocks, size_t bl
     : m_config(config), m_block_size(block_size), m_store(num_blocks, block_size) {}
 
 void Scheduler::add(Sequence& sequence) {
-    check_invariant(sequence.tokens.size() <= max_tokens() && !sequence.tokens.empty(),
+    check_invariant(std::min(sequence.tokens.size(), sequence.max_chunk_slots) <= max_tokens() &&
+                        !sequence.tokens.empty(),
                     "a sequence of ", sequence.tokens.size(), " tokens was added; the pool holds ",
                     max_tokens());
     sequence.rank = int64_t(m_step);
@@ -51,6 +52,7 @@ void Scheduler::wait(Sequence& sequence) {
 }
 
 void Scheduler::start(Sequence& sequence) {
+    ++sequence.num_starts;
     sequence.stage = sequence.num_uncached() > 1 ? Stage::PREFILLING : Stage::DECODING;
     m_running.insert(&sequence);
     if (sequence.stage == Stage::PREFILLING) m_prefilling.insert(&sequence);
@@ -102,7 +104,8 @@ void Scheduler::schedule_chunks() {
     for (Sequence* sequence : m_prefilling) {
         if (m_budget == 0 || m_batch.entries.size() == m_config.max_num_seqs) return;
         if (sequence->latest_step == m_step) continue;
-        const size_t length = chunk_length(sequence->num_uncached());
+        const size_t length =
+            chunk_length(*sequence, sequence->num_slots(), sequence->num_uncached());
         if (length > 0 && missing_blocks(*sequence, length) <= m_store.num_available())
             append_entry(*sequence, length);
     }
@@ -111,8 +114,7 @@ void Scheduler::schedule_chunks() {
 void Scheduler::admit() {
     // Running prompts are to find the blocks they still need.
     size_t promised = 0;
-    for (const Sequence* sequence : m_prefilling)
-        promised += missing_blocks(*sequence, sequence->num_uncached());
+    for (const Sequence* sequence : m_prefilling) promised += blocks_to_prompt_end(*sequence);
 
     while (!m_waiting.empty() && m_budget > 0 && m_running.size() < m_config.max_num_seqs) {
         Sequence& sequence = **m_waiting.begin();
@@ -122,18 +124,27 @@ void Scheduler::admit() {
         const size_t revived =
             size_t(std::count_if(m_match.blocks.begin(), m_match.blocks.end(),
                                  [&](BlockId block) { return pool().references(block) == 0; }));
-        const size_t needed = blocks_for(sequence.tokens.size()) - m_match.blocks.size();
-        const size_t length = chunk_length(sequence.tokens.size() - m_match.num_tokens);
+        const size_t needed =
+            blocks_for(std::min(sequence.tokens.size(), sequence.max_chunk_slots)) -
+            m_match.blocks.size();
+        const size_t length =
+            chunk_length(sequence, m_match.num_tokens, sequence.tokens.size() - m_match.num_tokens);
         if (length == 0 || needed + revived + promised > m_store.num_available()) return;
         m_waiting.erase(m_waiting.begin());
         take_prefix(sequence);
         start(sequence);
         append_entry(sequence, length);
-        promised += missing_blocks(sequence, sequence.num_uncached());
+        promised += blocks_to_prompt_end(sequence);
     }
 }
 
-size_t Scheduler::chunk_length(size_t uncached) const {
+size_t Scheduler::blocks_to_prompt_end(const Sequence& sequence) const {
+    const size_t room = sequence.max_chunk_slots - sequence.num_slots();
+    return missing_blocks(sequence, std::min(sequence.num_uncached(), room));
+}
+
+size_t Scheduler::chunk_length(const Sequence& sequence, size_t slots, size_t uncached) const {
+    uncached = std::min(uncached, sequence.max_chunk_slots - slots);
     const bool may_split =
         m_config.dynamic_split_fuse || uncached > m_config.max_num_batched_tokens;
     return uncached <= m_budget ? uncached : may_split ? m_budget : 0;
@@ -208,6 +219,24 @@ void Scheduler::preempt_last() {
     remove(sequence);
     wait(sequence);
     ++m_totals.num_preemptions;
+}
+
+bool Scheduler::own_block(Sequence& sequence, size_t entry, std::optional<BlockCopy>& copy) {
+    copy.reset();
+    // What is overwritten leaves the part of the table that the tree may have.
+    sequence.num_shareable = std::min(sequence.num_shareable, entry * m_block_size);
+    sequence.num_tree_blocks = std::min(sequence.num_tree_blocks, entry);
+    const BlockId block = sequence.blocks[entry];
+    if (pool().references(block) == 1 && !pool().is_kept(block)) return true;
+    while (m_store.num_available() == 0) {
+        const bool is_last = *m_running.rbegin() == &sequence;
+        preempt_last();
+        if (is_last) return false;
+    }
+    sequence.blocks[entry] = m_store.take();
+    copy = BlockCopy{block, sequence.blocks[entry]};
+    m_store.release(block);
+    return true;
 }
 
 void Scheduler::drop_blocks(Sequence& sequence, const std::vector<size_t>& indices) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -54,6 +55,12 @@ public:
     /// Forgets all prefixes; running sequences keep their blocks.
     void clear_prefixes() { m_store.tree().clear(); }
 
+    /// Makes sure that nobody but the running sequence reads an entry of its block table, which is
+    /// about to be overwritten: if it is shared or in the prefix tree, another block takes its
+    /// place, and the caller copies. Where no block is available others are preempted, those that
+    /// rank last first; if the sequence is the last itself, it is preempted and the answer false.
+    bool own_block(Sequence& sequence, size_t entry, std::optional<BlockCopy>& copy);
+
     size_t max_tokens() const { return m_store.pool().size() * m_block_size; }
     size_t num_running() const { return m_running.size(); }
     size_t num_waiting() const { return m_waiting.size() + m_num_following; }
@@ -76,8 +83,13 @@ private:
     void wait(Sequence& sequence);
     void start(Sequence& sequence);
     void append_entry(Sequence& sequence, size_t num_tokens);
-    /// Prompt tokens to compute now of `uncached`, given what is left of the budget; 0: to wait.
-    size_t chunk_length(size_t uncached) const;
+    /// Prompt tokens to compute now of `uncached` beside `slots` in the cache, given what is left
+    /// of the budget; 0: to wait.
+    size_t chunk_length(const Sequence& sequence, size_t slots, size_t uncached) const;
+    /// Blocks that are still missing until the sequence's prompt is computed.
+    size_t blocks_to_prompt_end(const Sequence& sequence) const;
+    /// Tokens at its beginning that the tree may provide.
+    size_t max_prefix(const Sequence& sequence) const;
     size_t blocks_for(size_t num_slots) const {
         return (num_slots + m_block_size - 1) / m_block_size;
     }
