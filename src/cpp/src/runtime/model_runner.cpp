@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "check.hpp"
+#include "graph/fuse_linear.hpp"
 #include "graph/gather_logits.hpp"
 #include "graph/native_attention.hpp"
 #include "graph/paged_attention.hpp"
@@ -114,6 +115,12 @@ void choose_linear(const std::shared_ptr<ov::Model>& model, const std::string& d
                    "linear_backend is 'native', which quantises activations to int8, but the "
                    "properties ask for f32 inference or no dynamic quantisation");
     const QuantizedLinearReport report = use_quantized_linear(model);
+    fuse_norms(model);
+    fuse_gated_mlps(model);
+    fuse_residuals(model);
+    // With no MatMul left, nothing gains by bf16, and everything between our ops would convert.
+    if (report.left.empty() && !getenv("PW_BF16"))
+        properties.emplace(ov::hint::inference_precision.name(), "f32");
     check_argument(
         backend == "auto" || report.num_matrices > 0,
         "linear_backend is 'native', but no MatMul has compressed weights that it takes");
