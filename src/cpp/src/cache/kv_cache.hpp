@@ -21,6 +21,8 @@ public:
     void bind(ov::InferRequest& request) const;
     /// Copies all layers of one block.
     void copy_block(BlockId from, BlockId to);
+    /// Their memory goes back to the system where it is this process's, until they are written.
+    void give_back(const BlockRange& blocks);
 
 private:
     CacheGeometry m_geometry;
@@ -29,8 +31,8 @@ private:
 };
 
 /// Blocks to reserve. `wanted_blocks` if not 0; else as many as fit `wanted_bytes` if not 0; else
-/// as many as fit half of the free memory, and no more than `useful_blocks`.
+/// as many as fit `fraction` of the free memory, and no more than `useful_blocks`.
 size_t choose_num_blocks(const CacheGeometry& geometry, size_t wanted_blocks, size_t wanted_bytes,
-                         size_t useful_blocks);
+                         double fraction, size_t useful_blocks);
 
 }  // namespace pagewheel

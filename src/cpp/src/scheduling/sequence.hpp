@@ -50,6 +50,7 @@ struct Sequence {
     uint64_t number = 0;       ///< unique, in the order of add() and fork()
     uint64_t latest_step = 0;  ///< in which it was scheduled
     bool was_admitted = false;
+    bool was_preempted = false;  ///< and waits again
     Sequence* leader = nullptr;  ///< whom it follows,
     size_t follow_until = 0;     ///< until that one has computed so many tokens,
     size_t follower_index = 0;   ///< as this one of leader->followers
