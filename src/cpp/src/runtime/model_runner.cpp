@@ -1,6 +1,7 @@
 #include "runtime/model_runner.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 #include "check.hpp"
 #include "graph/fuse_linear.hpp"
@@ -154,6 +155,9 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
     m_geometry = read_cache_geometry(m_model);
     m_vocabulary = size_t(m_model.output("logits").get_partial_shape()[1].get_length());
 
+    for (size_t i = 0; i < m_model.outputs().size(); ++i)
+        if (m_model.outputs()[i].get_names().count("logits") != 0) m_logits_output = i;
+
     m_input_ids = input("input_ids");
     m_position_ids = input("position_ids");
     m_past_lens = input("past_lens");
@@ -190,7 +194,7 @@ void ModelRunner::bind_idle_inputs() {
 
 ModelRunner::Input ModelRunner::input(const char* name) const {
     for (size_t i = 0; i < m_model.inputs().size(); ++i)
-        if (m_model.inputs()[i].get_names().count(name) != 0) return {i, {}, true};
+        if (m_model.inputs()[i].get_names().count(name) != 0) return {i, {}, true, 0};
     return {};  // e.g. position_ids of a model without positions
 }
 
@@ -203,11 +207,14 @@ template <class T>
 T* ModelRunner::resize(Input& input, size_t size) {
     if (!input.tensor || input.tensor.get_size() != size) {
         // A tensor keeps its memory when it shrinks and grows back.
-        if (input.tensor) {
-            input.tensor.set_shape({size});
-        } else {
-            input.tensor = ov::Tensor(ov::element::from<T>(), {size});
+        m_shape[0] = size;
+        if (!input.tensor) input.tensor = ov::Tensor(ov::element::from<T>(), m_shape);
+        if (size > input.capacity) {  // room for more than that: it will grow again
+            input.capacity = m_shape[0] = 2 * size;
+            input.tensor.set_shape(m_shape);
+            m_shape[0] = size;
         }
+        input.tensor.set_shape(m_shape);
         if (input.exists) m_request.set_input_tensor(input.index, input.tensor);
     }
     return input.tensor.data<T>();
@@ -268,12 +275,17 @@ Logits ModelRunner::run(const Batch& batch) {
 }
 
 Logits ModelRunner::run(const Batch& batch, const std::vector<size_t>& windows) {
+    const auto begin = std::chrono::steady_clock::now();
     for (const BlockCopy& copy : batch.copies) m_cache->copy_block(copy.from, copy.to);
     fill(batch);
     if (m_eviction) m_eviction->fill(m_request, batch, windows);
+    const auto filled = std::chrono::steady_clock::now();
     m_request.start_async();  // infer() with one thread can swallow a node's exception
     m_request.wait();
-    ov::Tensor logits = m_request.get_tensor("logits");
+    const auto done = std::chrono::steady_clock::now();
+    m_times.fill = std::chrono::duration<double, std::micro>(filled - begin).count();
+    m_times.infer = std::chrono::duration<double, std::micro>(done - filled).count();
+    const ov::Tensor logits = m_request.get_output_tensor(m_logits_output);
     return {logits.data<float>(), logits.get_shape()[0], m_vocabulary};
 }
 

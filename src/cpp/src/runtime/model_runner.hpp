@@ -45,6 +45,15 @@ public:
     /// Before the first run.
     void allocate_cache(size_t num_blocks);
 
+    /// Microseconds of the latest run().
+    struct Times {
+        double fill = 0;  ///< batch to tensors, blocks copied
+        double infer = 0;
+    };
+    const Times& times() const { return m_times; }
+    /// The system may have the memory of these blocks, which hold nothing.
+    void give_back(const BlockRange& blocks) { m_cache->give_back(blocks); }
+
     /// Computes the batch's tokens, whose keys and values are in the cache afterwards.
     Logits run(const Batch& batch);
     /// The same, with the attention of the last windows[i] new tokens of entry i to be had from
@@ -61,6 +70,7 @@ private:
         size_t index = 0;
         ov::Tensor tensor;
         bool exists = false;
+        size_t capacity = 0;
     };
 
     Input input(const char* name) const;
@@ -79,6 +89,9 @@ private:
     bool m_compact_positions = false;  // a new token's position counts what is in the cache alone
     bool m_on_cpu;
     size_t m_vocabulary = 0;
+    size_t m_logits_output = 0;
+    ov::Shape m_shape{0};  // so that resizing a tensor allocates none
+    Times m_times;
 
     Input m_input_ids, m_position_ids, m_past_lens, m_subsequence_begins, m_block_indices,
         m_block_indices_begins, m_max_context_len, m_logits_rows;

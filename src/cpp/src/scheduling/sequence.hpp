@@ -59,6 +59,7 @@ struct Sequence {
     uint64_t latest_step = 0;  ///< in which it was scheduled
     bool was_admitted = false;
     size_t num_starts = 0;       ///< times it was admitted; its cache began anew with each
+    bool was_preempted = false;  ///< and waits again
     Sequence* leader = nullptr;  ///< whom it follows,
     size_t follow_until = 0;     ///< until that one has computed so many tokens,
     size_t follower_index = 0;   ///< as this one of leader->followers
