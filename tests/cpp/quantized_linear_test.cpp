@@ -194,7 +194,7 @@ void expect_product(const Format& format, size_t n, size_t k, size_t rows, std::
         std::vector<float> output(rows * n + 16, NAN);
         const LinearOutput one{&packed, output.data(),
                                residual.empty() ? nullptr : residual.data()};
-        quantized_linear(&one, 1, x.data(), rows, isa);
+        quantized_linear({x.data(), rows}, &one, 1, isa);
         EXPECT_LT(error_of(m, x, output, residual), 3e-7)
             << name_of(format) << ", n " << n << ", k " << k << ", rows " << rows << ", "
             << isa_name(isa);
@@ -251,7 +251,7 @@ TEST(QuantizedLinear, InputOfZerosGivesTheResidual) {
         for (const Isa isa : isas()) {
             std::vector<float> output(20, 2.5f);
             const LinearOutput one{&packed, output.data(), output.data()};
-            quantized_linear(&one, 1, x.data(), 1, isa);
+            quantized_linear({x.data(), 1}, &one, 1, isa);
             EXPECT_EQ(output, std::vector<float>(20, 2.5f)) << isa_name(isa);
         }
     }
@@ -275,7 +275,7 @@ TEST(QuantizedLinear, MatricesThatShareAnInputAreComputedTogether) {
         }
         for (size_t i = 0; i < packed.size(); ++i)
             calls.push_back({&packed[i], outputs[i].data(), nullptr});
-        quantized_linear(calls.data(), calls.size(), x.data(), rows, isa);
+        quantized_linear({x.data(), rows}, calls.data(), calls.size(), isa);
         for (size_t i = 0; i < packed.size(); ++i)
             EXPECT_LT(error_of(matrices[i], x, outputs[i], {}), 3e-7) << isa_name(isa);
     }
@@ -292,15 +292,95 @@ TEST(QuantizedLinear, ARowThatIsNotFiniteSpoilsNoOther) {
         for (const Isa isa : isas()) {
             std::vector<float> output(60), expected(60);
             LinearOutput one{&packed, expected.data(), nullptr};
-            quantized_linear(&one, 1, good.data(), 3, isa);
+            quantized_linear({good.data(), 3}, &one, 1, isa);
             one.output = output.data();
-            quantized_linear(&one, 1, x.data(), 3, isa);
+            quantized_linear({x.data(), 3}, &one, 1, isa);
             for (size_t i = 0; i < 60; ++i)
                 if (i / 20 != 1) {
                     EXPECT_EQ(output[i], expected[i]) << isa_name(isa);
                 }
         }
     }
+}
+
+/// The root mean square norm, in float as the layers get it.
+std::vector<float> normed(const std::vector<float>& x, const std::vector<float>& gamma,
+                          double epsilon) {
+    const size_t k = gamma.size();
+    std::vector<float> result(x.size());
+    for (size_t row = 0; row < x.size(); row += k) {
+        double squares = 0;
+        for (size_t i = 0; i < k; ++i) squares += double(x[row + i]) * double(x[row + i]);
+        for (size_t i = 0; i < k; ++i)
+            result[row + i] =
+                float(gamma[i] * x[row + i] / std::sqrt(squares / double(k) + epsilon));
+    }
+    return result;
+}
+
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+    double worst = 0;
+    for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, double(std::abs(a[i] - b[i])));
+    return worst;
+}
+
+// In the next two the two sides quantise activations that differ in the last bits, so that now and
+// then one of 127 steps differs: the bounds are a few such steps, far below what a wrong sum gives.
+
+TEST(QuantizedLinear, MultipliesTheNormOfItsInput) {
+    std::mt19937 random(10);
+    const size_t n = 40;
+    for (const size_t k : {33, 64, 200})
+        for (const size_t rows : {1, 7, 40}) {
+            const Matrix m = make_matrix({WeightType::u4, 32, Zero::any}, n, k, 0.01f, random);
+            const PackedLinear packed(m.view);
+            const std::vector<float> x = normal(rows * k, random, 3), gamma = normal(k, random);
+            const std::vector<float> expected_x = normed(x, gamma, 1e-3);
+            for (const Isa isa : isas()) {
+                std::vector<float> output(rows * n), expected(rows * n);
+                LinearOutput one{&packed, expected.data(), nullptr};
+                quantized_linear({expected_x.data(), rows}, &one, 1, isa);
+                one.output = output.data();
+                quantized_linear({x.data(), rows, gamma.data(), 1e-3f}, &one, 1, isa);
+                EXPECT_LT(largest_difference(output, expected), 0.02)
+                    << "k " << k << ", rows " << rows << ", " << isa_name(isa);
+            }
+        }
+}
+
+TEST(QuantizedLinear, AGatedMlpIsItsPartsOneAfterTheOther) {
+    std::mt19937 random(11);
+    for (const size_t inner : {16, 48, 75, 320})
+        for (const size_t rows : {1, 5, 16, 43}) {
+            const size_t k = 96, n = 50;
+            const Format q4_1{WeightType::u4, 32, Zero::fractional};
+            const Matrix gate = make_matrix(q4_1, inner, k, 0.01f, random);
+            const Matrix up = make_matrix({WeightType::i8, 0}, inner, k, 0.001f, random);
+            const Matrix down = make_matrix(q4_1, n, inner, 0.01f, random);
+            const PackedLinear gate_packed(gate.view), up_packed(up.view), down_packed(down.view);
+            const std::vector<float> x = normal(rows * k, random), gamma = normal(k, random);
+            const std::vector<float> residual = normal(rows * n, random);
+            for (const Isa isa : isas()) {
+                std::vector<float> g(rows * inner), u(rows * inner), expected(rows * n);
+                const LinearInput input{x.data(), rows, gamma.data(), 1e-5f};
+                const LinearOutput both[] = {{&gate_packed, g.data()}, {&up_packed, u.data()}};
+                quantized_linear(input, both, 2, isa);
+                for (size_t i = 0; i < g.size(); ++i) g[i] *= u[i] / (1 + std::exp(-g[i]));
+                const LinearOutput last{&down_packed, expected.data(), residual.data()};
+                quantized_linear({g.data(), rows}, &last, 1, isa);
+
+                std::vector<float> output = residual;  // in place
+                GatedMlp mlp;
+                mlp.gate = &gate_packed;
+                mlp.up = &up_packed;
+                mlp.down = &down_packed;
+                mlp.output = output.data();
+                mlp.residual = output.data();
+                gated_mlp(input, mlp, isa);
+                EXPECT_LT(largest_difference(output, expected), 0.02)
+                    << "inner " << inner << ", rows " << rows << ", " << isa_name(isa);
+            }
+        }
 }
 
 TEST(PackedLinear, TakesTheSmallestFormThatIsExact) {

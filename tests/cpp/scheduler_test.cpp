@@ -166,5 +166,163 @@ TEST(Scheduler, DropsBlocksOfASequenceAndGoesOnBehindThem) {
     EXPECT_EQ(scheduler.pool().num_free(), 10u);
 }
 
+TEST(Scheduler, ChunksEndWhereTheCacheIsEvicted) {
+    Scheduler scheduler(config(100), 4, block_size);  // the pool holds 16 tokens
+    Sequence sequence = make_sequence(30);
+    sequence.max_chunk_slots = 12;
+    scheduler.add(sequence);
+    for (const size_t tokens : {12, 8, 8, 2}) {
+        const Batch& batch = scheduler.schedule();
+        ASSERT_EQ(batch.entries.size(), 1u);
+        EXPECT_EQ(batch.entries[0].num_tokens, tokens);
+        compute(scheduler, batch);
+        if (sequence.num_slots() == 12) scheduler.drop_blocks(sequence, {0, 1});
+    }
+    EXPECT_EQ(sequence.num_cached, 30u);
+    EXPECT_EQ(sequence.num_slots(), 6u);
+}
+
+TEST(Scheduler, GivesABlockThatIsToBeOverwrittenToItsSequenceAlone) {
+    SchedulerConfig sharing = config(100);
+    sharing.enable_prefix_caching = true;
+    Scheduler scheduler(sharing, 6, block_size);
+    Sequence parent = make_sequence(9), child = make_sequence(9);
+    scheduler.add(parent);
+    compute(scheduler, scheduler.schedule());
+    scheduler.fork(parent, child);
+    child.tokens = parent.tokens;
+    const BlockId shared = parent.blocks[1];
+    std::optional<BlockCopy> copy;
+    EXPECT_TRUE(scheduler.own_block(child, 1, copy));
+    ASSERT_TRUE(copy);
+    EXPECT_EQ(copy->from, shared);
+    EXPECT_EQ(copy->to, child.blocks[1]);
+    EXPECT_EQ(parent.blocks[1], shared);
+    EXPECT_TRUE(scheduler.own_block(child, 1, copy));
+    EXPECT_FALSE(copy);  // it is its own now
+    // The parent's is in the prefix tree, so it is copied as well, and stays there as it was.
+    EXPECT_TRUE(scheduler.own_block(parent, 1, copy));
+    ASSERT_TRUE(copy);
+    EXPECT_NE(parent.blocks[1], shared);
+    EXPECT_EQ(scheduler.store().tree().size(), 3u);
+    scheduler.store().check_integrity();
+
+    // What follows the overwritten block enters the tree no more.
+    for (int step = 0; step < 4; ++step) compute(scheduler, scheduler.schedule());
+    scheduler.remove(parent);
+    scheduler.remove(child);
+    EXPECT_EQ(scheduler.store().tree().size(), 3u);
+    scheduler.store().check_integrity();
+}
+
+TEST(Scheduler, PreemptsToCopyASharedBlockAndSaysIfItHadToGoItself) {
+    Scheduler scheduler(config(100), 3, block_size);
+    Sequence parent = make_sequence(8), child = make_sequence(8);
+    scheduler.add(parent);
+    compute(scheduler, scheduler.schedule());
+    scheduler.fork(parent, child);
+    child.tokens = parent.tokens;
+    std::optional<BlockCopy> copy;
+    EXPECT_TRUE(scheduler.own_block(child, 0, copy));   // the third block
+    EXPECT_FALSE(scheduler.own_block(child, 1, copy));  // none is left, and it ranks last
+    EXPECT_TRUE(child.blocks.empty());
+    EXPECT_EQ(scheduler.totals().num_preemptions, 1u);
+    EXPECT_TRUE(scheduler.own_block(parent, 1, copy));
+    EXPECT_FALSE(copy);
+}
+
+TEST(Scheduler, ServesHigherPrioritiesFirstAndEqualOnesInTheirOrder) {
+    Scheduler scheduler(config(100, 1), 100, block_size);
+    std::vector<Sequence> sequences(4, make_sequence(3));
+    const std::vector<int> priorities{0, 1, 0, 1};
+    for (size_t i = 0; i < 4; ++i) {
+        sequences[i].priority = priorities[i];
+        scheduler.add(sequences[i]);
+    }
+    for (size_t i : {1, 3, 0, 2}) {
+        ASSERT_EQ(scheduler.schedule().entries.front().sequence, &sequences[i]);
+        scheduler.remove(sequences[i]);
+    }
+}
+
+TEST(Scheduler, WhoWaitsLongEnoughGoesBeforeAHigherPriority) {
+    SchedulerConfig aging = config(100, 1);
+    aging.aging_steps = 10;
+    Scheduler scheduler(aging, 100, block_size);
+    Sequence running = make_sequence(3), old = make_sequence(3);
+    scheduler.add(running);
+    compute(scheduler, scheduler.schedule());
+    scheduler.add(old);
+    for (int step = 0; step < 11; ++step) compute(scheduler, scheduler.schedule());
+    running.priority = 9;  // is not preempted
+    Sequence newer = make_sequence(3), newest = make_sequence(3);
+    newer.priority = 1;
+    newest.priority = 2;
+    scheduler.add(newer);
+    scheduler.add(newest);
+    scheduler.remove(running);
+    for (Sequence* sequence : {&newest, &old, &newer}) {
+        ASSERT_EQ(scheduler.schedule().entries.front().sequence, sequence);
+        scheduler.remove(*sequence);
+    }
+}
+
+TEST(Scheduler, AHigherPriorityTakesTheBlocksOfALowerOne) {
+    Scheduler scheduler(config(100), 6, block_size);
+    Sequence low = make_sequence(12), equal = make_sequence(20), high = make_sequence(20);
+    high.priority = 1;
+    scheduler.add(low);
+    compute(scheduler, scheduler.schedule());
+    scheduler.add(equal);
+    compute(scheduler, scheduler.schedule());
+    EXPECT_EQ(scheduler.totals().num_preemptions, 0u);
+    scheduler.add(high);
+    const Batch& batch = scheduler.schedule();
+    ASSERT_EQ(batch.entries.size(), 1u);
+    EXPECT_EQ(batch.entries[0].sequence, &high);
+    EXPECT_EQ(scheduler.num_preempted(), 1u);
+    compute(scheduler, batch);
+    scheduler.remove(high);
+    EXPECT_EQ(scheduler.schedule().entries[0].sequence, &low);
+    EXPECT_EQ(scheduler.num_preempted(), 0u);
+}
+
+TEST(Scheduler, ALongPromptLeavesHalfOfAStepToShortOnes) {
+    Scheduler scheduler(config(64), 1000, block_size);
+    Sequence prompt = make_sequence(600), decoding = make_sequence(2), brief = make_sequence(20);
+    scheduler.add(decoding);
+    compute(scheduler, scheduler.schedule());
+    scheduler.add(prompt);
+    EXPECT_EQ(scheduler.schedule().entries[1].num_tokens, 63u);  // alone it gets all
+    compute(scheduler, scheduler.schedule());
+    scheduler.add(brief);
+    const Batch& batch = scheduler.schedule();
+    ASSERT_EQ(batch.entries.size(), 3u);
+    EXPECT_EQ(batch.entries[0].sequence, &decoding);
+    EXPECT_EQ(batch.entries[2].sequence, &brief);
+    EXPECT_TRUE(batch.entries[2].samples);
+    EXPECT_EQ(batch.entries[1].num_tokens, 64u - 1 - 20);  // and what others leave
+}
+
+TEST(Scheduler, GivesMemoryBackWhenMostOfMuchIsFree) {
+    Scheduler scheduler(config(10000), 1000, block_size);
+    constexpr size_t block_bytes = 1 << 20;
+    Sequence large = make_sequence(4 * 400), small = make_sequence(4 * 10);
+    scheduler.add(small);
+    scheduler.add(large);
+    compute(scheduler, scheduler.schedule());
+    EXPECT_TRUE(scheduler.unused_memory(block_bytes).empty());
+    scheduler.remove(large);
+    EXPECT_TRUE(scheduler.unused_memory(1000).empty());  // too little to care
+    size_t total = 0;
+    for (const BlockRange& range : scheduler.unused_memory(block_bytes)) {
+        total += size_t(range.end - range.begin);
+        for (BlockId block : small.blocks) EXPECT_FALSE(block >= range.begin && block < range.end);
+    }
+    EXPECT_EQ(total, 400u);
+    EXPECT_TRUE(scheduler.unused_memory(block_bytes).empty());
+    scheduler.remove(small);
+}
+
 }  // namespace
 }  // namespace pagewheel

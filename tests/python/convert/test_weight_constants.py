@@ -41,7 +41,7 @@ ROUNDED = (*ROUNDED, Kind.IQ3_XXS, Kind.IQ3_S)
 
 
 def deviation(kind: Kind, expected: np.ndarray[Any, Any], weight: Weight) -> np.ndarray[Any, Any]:
-    """docs/models.md's bound for each weight."""
+    """docs/gguf.md's bound for each weight."""
     bound = np.abs(expected) * 2.0**-23
     if kind in WITH_MINIMUM:
         assert isinstance(weight, QuantizedWeight)

@@ -42,6 +42,10 @@ struct PAGEWHEEL_API GenerationConfig {
     bool apply_chat_template = true;  ///< Of a plain string given to generate().
 
     // ---- How it is served.
+    int priority = 0;  ///< Higher is served first, -1000 to 1000; see SchedulerConfig::aging_steps.
+    /// Seconds from its submission after which the request ends with what there is
+    /// (GenerationStatus::TIMEOUT). Unset: never.
+    std::optional<float> timeout;
     /// Only requests with the same salt share cached prefixes: one per tenant keeps them apart.
     std::string cache_salt;
 

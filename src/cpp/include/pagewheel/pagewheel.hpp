@@ -1,8 +1,10 @@
 // Everything a program needs.
 #pragma once
 
+#include "pagewheel/cache_eviction_config.hpp"
 #include "pagewheel/chat_history.hpp"
 #include "pagewheel/continuous_batching_pipeline.hpp"
+#include "pagewheel/eviction_policy.hpp"
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/llm_pipeline.hpp"
 #include "pagewheel/results.hpp"

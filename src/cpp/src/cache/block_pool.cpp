@@ -4,7 +4,8 @@
 
 namespace pagewheel {
 
-BlockPool::BlockPool(size_t num_blocks) : m_references(num_blocks, 0), m_kept(num_blocks, false) {
+BlockPool::BlockPool(size_t num_blocks)
+    : m_references(num_blocks, 0), m_kept(num_blocks, false), m_touched(num_blocks, false) {
     m_free.reserve(num_blocks);
     for (size_t i = num_blocks; i > 0; --i) m_free.push_back(BlockId(i - 1));
 }
@@ -14,6 +15,8 @@ BlockId BlockPool::take() {
     const BlockId block = m_free.back();
     m_free.pop_back();
     m_references[block] = 1;
+    if (!m_touched[block]) ++m_num_touched;
+    m_touched[block] = true;
     return block;
 }
 
@@ -45,6 +48,20 @@ void BlockPool::drop(BlockId block) {
     if (m_references[block] > 0) return;
     --m_num_idle;
     m_free.push_back(block);
+}
+
+std::vector<BlockRange> BlockPool::forget_free() {
+    std::vector<BlockRange> ranges;
+    for (size_t i = 0; i < size(); ++i) {
+        if (!m_touched[i] || m_references[i] > 0 || m_kept[i]) continue;
+        m_touched[i] = false;
+        --m_num_touched;
+        if (!ranges.empty() && ranges.back().end == BlockId(i))
+            ++ranges.back().end;
+        else
+            ranges.push_back({BlockId(i), BlockId(i + 1)});
+    }
+    return ranges;
 }
 
 void BlockPool::check_integrity() const {

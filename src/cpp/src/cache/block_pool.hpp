@@ -9,6 +9,11 @@ namespace pagewheel {
 
 using BlockId = int32_t;
 
+/// Blocks [begin, end).
+struct BlockRange {
+    BlockId begin, end;
+};
+
 /// Hands out block ids in [0, size). A block is *free*; or *held* by the sequences that count as
 /// its references; or *idle*: no sequence holds it, but the prefix tree keeps it for later ones.
 /// What is held may be kept as well. Every operation is O(1), and free + idle + held = size.
@@ -36,6 +41,11 @@ public:
     void drop(BlockId block);
     bool is_kept(BlockId block) const { return m_kept[block]; }
 
+    /// Blocks that were taken since their memory was given back, and may cost some.
+    size_t num_touched() const { return m_num_touched; }
+    /// The free ones among them, which count as untouched from now on.
+    std::vector<BlockRange> forget_free();
+
     /// Throws std::logic_error unless free, idle and held blocks add up, each id once.
     void check_integrity() const;
 
@@ -44,6 +54,8 @@ private:
     std::vector<bool> m_kept;            // by block
     std::vector<BlockId> m_free;         // a stack
     size_t m_num_idle = 0;
+    std::vector<bool> m_touched;  // by block
+    size_t m_num_touched = 0;
 };
 
 }  // namespace pagewheel

@@ -21,6 +21,7 @@ public:
     BlockId take();
     void share(BlockId block);
     void release(BlockId block);
+    std::vector<BlockRange> forget_free() { return m_pool.forget_free(); }
 
     /// Throws std::logic_error unless pool and tree agree and each adds up.
     void check_integrity() const;

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "openvino/op/convert.hpp"
+#include "graph/node_queries.hpp"
 #include "openvino/op/multiply.hpp"
 #include "openvino/op/reshape.hpp"
 #include "openvino/op/subtract.hpp"
@@ -14,15 +14,6 @@ namespace {
 
 using ov::op::v0::Constant;
 using ov::op::v0::Convert;
-
-std::shared_ptr<ov::Node> without_converts(std::shared_ptr<ov::Node> node) {
-    while (ov::is_type<Convert>(node)) node = node->get_input_node_shared_ptr(0);
-    return node;
-}
-
-std::shared_ptr<Constant> constant_under(const std::shared_ptr<ov::Node>& node) {
-    return ov::as_type_ptr<Constant>(without_converts(node));
-}
 
 bool weight_type(const ov::element::Type& type, kernels::WeightType& out) {
     using kernels::WeightType;
@@ -74,14 +65,14 @@ std::unique_ptr<CompressedWeights> find_compressed_weights(const ov::Output<ov::
     if (!multiply) return refuse("its weights are not compressed");
 
     auto found = std::make_unique<CompressedWeights>();
-    found->scales = constant_under(multiply->get_input_node_shared_ptr(1));
+    found->scales = constant_under(multiply->input_value(1));
     node = multiply->get_input_node_shared_ptr(0);
     if (const auto subtract = ov::as_type_ptr<ov::op::v1::Subtract>(node)) {
-        found->zero_points = constant_under(subtract->get_input_node_shared_ptr(1));
+        found->zero_points = constant_under(subtract->input_value(1));
         if (!found->zero_points) return refuse("its zero point is not a constant");
         node = subtract->get_input_node_shared_ptr(0);
     }
-    found->values = constant_under(node);
+    found->values = ov::as_type_ptr<Constant>(without_converts(node));
     if (!found->values || !found->scales || !ov::is_type<Convert>(node))
         return refuse("its weights are not compressed");
     if (!weight_type(found->values->get_element_type(), found->type))

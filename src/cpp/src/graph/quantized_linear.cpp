@@ -14,11 +14,8 @@ namespace {
 
 using ov::op::v0::MatMul;
 
-/// MatMuls of one input that can be replaced together.
-struct Group {
-    ov::Output<ov::Node> input;
-    std::vector<std::shared_ptr<MatMul>> matmuls;
-};
+/// MatMuls of one input, which are replaced together.
+using Group = std::vector<std::shared_ptr<MatMul>>;
 
 /// Why the kernels cannot take the node; empty if they can.
 std::string obstacle(const MatMul& matmul) {
@@ -56,8 +53,8 @@ std::vector<Group> find_groups(const ov::Model& model, QuantizedLinearReport& re
         const ov::Output<ov::Node> input = matmul->input_value(0);
         const auto [at, fresh] =
             known.emplace(std::make_pair(input.get_node(), input.get_index()), groups.size());
-        if (fresh) groups.push_back({input, {}});
-        groups[at->second].matmuls.push_back(matmul);
+        if (fresh) groups.emplace_back();
+        groups[at->second].push_back(matmul);
     }
     return groups;
 }
@@ -65,17 +62,17 @@ std::vector<Group> find_groups(const ov::Model& model, QuantizedLinearReport& re
 void replace(const Group& group) {
     QuantizedLinear::Attributes attributes;
     std::string name;
-    for (const auto& matmul : group.matmuls) {
+    for (const auto& matmul : group) {
         std::string reason;
         attributes.weights.push_back(
             find_compressed_weights(matmul->input_value(1), reason)->pack());
         name += (name.empty() ? "" : "+") + matmul->get_friendly_name();
     }
-    const auto linear =
-        std::make_shared<QuantizedLinear>(ov::OutputVector{group.input}, std::move(attributes));
+    // Asked for now: it may have been a MatMul that has been replaced meanwhile.
+    const auto linear = std::make_shared<QuantizedLinear>(
+        ov::OutputVector{group[0]->input_value(0)}, std::move(attributes));
     linear->set_friendly_name(name);
-    for (size_t i = 0; i < group.matmuls.size(); ++i)
-        group.matmuls[i]->output(0).replace(linear->output(i));
+    for (size_t i = 0; i < group.size(); ++i) group[i]->output(0).replace(linear->output(i));
 }
 
 }  // namespace
@@ -84,9 +81,9 @@ QuantizedLinearReport use_quantized_linear(const std::shared_ptr<ov::Model>& mod
     QuantizedLinearReport report;
     for (Group& group : find_groups(*model, report)) {
         replace(group);
-        report.num_matrices += group.matmuls.size();
+        report.num_matrices += group.size();
         ++report.num_nodes;
-        group = {};  // its constants go
+        group.clear();  // its constants go
     }
     if (report.num_nodes > 0) model->validate_nodes_and_infer_types();
     return report;

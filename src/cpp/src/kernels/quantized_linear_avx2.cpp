@@ -1,9 +1,11 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "kernels/quantized_linear_tile.hpp"
+#include "kernels/simd_avx2.hpp"
 
 namespace pagewheel::kernels {
 namespace {
@@ -47,10 +49,11 @@ void quantize_chunk(const float* in, const QuantizedBlock& block, size_t at) {
     block.sums[at] = scale * float(horizontal_sum(sum));
 }
 
-void quantize(const float* x, size_t k, const QuantizedBlock& block) {
-    for (size_t c = 0; c * chunk < k; ++c)
+void quantize(const float* x, size_t stride, size_t chunk_begin, size_t k,
+              const QuantizedBlock& block) {
+    for (size_t c = chunk_begin; c * chunk < k; ++c)
         for (size_t r = 0; r < block.rows; ++r) {
-            const float* in = x + r * k + c * chunk;
+            const float* in = x + r * stride + (c - chunk_begin) * chunk;
             float padded[chunk] = {};
             if (k - c * chunk < chunk) {
                 std::memcpy(padded, in, (k - c * chunk) * sizeof(float));
@@ -191,10 +194,41 @@ void multiply_any(const PackedLinear& weights, const uint8_t* in, const Quantize
         multiply_rows<8>(weights, in, block, output);
 }
 
+void rms_norm(const float* x, const float* gamma, float epsilon, size_t k, float* out) {
+    __m256 squares = _mm256_setzero_ps();
+    size_t i = 0;
+    for (; i + 8 <= k; i += 8) {
+        const __m256 v = _mm256_loadu_ps(x + i);
+        squares = _mm256_fmadd_ps(v, v, squares);
+    }
+    float sum = horizontal_sum_avx2(squares);
+    for (; i < k; ++i) sum += x[i] * x[i];
+    const float factor = 1.0f / std::sqrt(sum / float(k) + epsilon);
+    const __m256 factors = _mm256_set1_ps(factor);
+    for (i = 0; i + 8 <= k; i += 8)
+        _mm256_storeu_ps(out + i, _mm256_mul_ps(_mm256_loadu_ps(gamma + i),
+                                                _mm256_mul_ps(_mm256_loadu_ps(x + i), factors)));
+    for (; i < k; ++i) out[i] = gamma[i] * (x[i] * factor);
+}
+
+void swiglu(float* gate, const float* up, size_t n) {
+    const __m256 one = _mm256_set1_ps(1), zero = _mm256_setzero_ps();
+    const __m256 lowest = _mm256_set1_ps(-87), highest = _mm256_set1_ps(87);
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const __m256 g = _mm256_loadu_ps(gate + i);
+        const __m256 bounded =
+            _mm256_min_ps(_mm256_max_ps(_mm256_sub_ps(zero, g), lowest), highest);
+        const __m256 silu = _mm256_div_ps(g, _mm256_add_ps(one, exp_avx2(bounded)));
+        _mm256_storeu_ps(gate + i, _mm256_mul_ps(silu, _mm256_loadu_ps(up + i)));
+    }
+    for (; i < n; ++i) gate[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
+}
+
 }  // namespace
 
 const LinearVariant& linear_avx2() {
-    static const LinearVariant variant{quantize, multiply_any};
+    static const LinearVariant variant{quantize, multiply_any, rms_norm, swiglu};
     return variant;
 }
 

@@ -1,9 +1,11 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "kernels/quantized_linear_tile.hpp"
+#include "kernels/simd_avx512.hpp"
 
 namespace pagewheel::kernels {
 namespace {
@@ -16,11 +18,12 @@ __m512 load_half(const float* x, size_t left) {
     return _mm512_maskz_loadu_ps(__mmask16((1u << left) - 1), x);
 }
 
-void quantize(const float* x, size_t k, const QuantizedBlock& block) {
+void quantize(const float* x, size_t stride, size_t chunk_begin, size_t k,
+              const QuantizedBlock& block) {
     const __m512 zero = _mm512_setzero_ps();
-    for (size_t c = 0; c * chunk < k; ++c)
+    for (size_t c = chunk_begin; c * chunk < k; ++c)
         for (size_t r = 0; r < block.rows; ++r) {
-            const float* in = x + r * k + c * chunk;
+            const float* in = x + r * stride + (c - chunk_begin) * chunk;
             const size_t left = k - c * chunk;
             const __m512 low = load_half(in, left);
             const __m512 high = left > 16 ? load_half(in + 16, left - 16) : zero;
@@ -158,10 +161,46 @@ void multiply_any(const PackedLinear& weights, const uint8_t* in, const Quantize
         multiply_rows<8>(weights, in, block, output);
 }
 
+/// 16 floats from `i`; zeros past n.
+__m512 load_some(const float* x, size_t i, size_t n) {
+    return load_half(x + i, n - i);
+}
+
+void store_some(float* x, size_t i, size_t n, __m512 values) {
+    const __mmask16 mask = n - i >= 16 ? __mmask16(0xffff) : __mmask16((1u << (n - i)) - 1);
+    _mm512_mask_storeu_ps(x + i, mask, values);
+}
+
+void rms_norm(const float* x, const float* gamma, float epsilon, size_t k, float* out) {
+    __m512 squares[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    for (size_t i = 0; i < k; i += 16) {
+        const __m512 v = load_some(x, i, k);
+        squares[i / 16 % 2] = _mm512_fmadd_ps(v, v, squares[i / 16 % 2]);
+    }
+    const float sum = _mm512_reduce_add_ps(_mm512_add_ps(squares[0], squares[1]));
+    const __m512 factor = _mm512_set1_ps(1.0f / std::sqrt(sum / float(k) + epsilon));
+    for (size_t i = 0; i < k; i += 16) {
+        const __m512 v = _mm512_mul_ps(load_some(x, i, k), factor);
+        store_some(out, i, k, _mm512_mul_ps(load_some(gamma, i, k), v));
+    }
+}
+
+void swiglu(float* gate, const float* up, size_t n) {
+    const __m512 one = _mm512_set1_ps(1), zero = _mm512_setzero_ps();
+    const __m512 lowest = _mm512_set1_ps(-87), highest = _mm512_set1_ps(87);
+    for (size_t i = 0; i < n; i += 16) {
+        const __m512 g = load_some(gate, i, n);
+        const __m512 bounded =
+            _mm512_min_ps(_mm512_max_ps(_mm512_sub_ps(zero, g), lowest), highest);
+        const __m512 silu = _mm512_div_ps(g, _mm512_add_ps(one, exp_avx512(bounded)));
+        store_some(gate, i, n, _mm512_mul_ps(silu, load_some(up, i, n)));
+    }
+}
+
 }  // namespace
 
 const LinearVariant& linear_avx512() {
-    static const LinearVariant variant{quantize, multiply_any};
+    static const LinearVariant variant{quantize, multiply_any, rms_norm, swiglu};
     return variant;
 }
 

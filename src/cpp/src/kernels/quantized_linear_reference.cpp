@@ -11,10 +11,11 @@ namespace {
 constexpr size_t chunk = PackedLinear::chunk;
 constexpr size_t tile_rows = PackedLinear::tile_rows;
 
-void quantize(const float* x, size_t k, const QuantizedBlock& block) {
-    for (size_t c = 0; c * chunk < k; ++c)
+void quantize(const float* x, size_t stride, size_t chunk_begin, size_t k,
+              const QuantizedBlock& block) {
+    for (size_t c = chunk_begin; c * chunk < k; ++c)
         for (size_t r = 0; r < block.rows; ++r) {
-            const float* in = x + r * k + c * chunk;
+            const float* in = x + r * stride + (c - chunk_begin) * chunk;
             const size_t size = std::min(chunk, k - c * chunk);
             int8_t* out = block.values + (c * block.rows + r) * chunk;
             float maximum = 0;
@@ -92,10 +93,21 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
         }
 }
 
+void rms_norm(const float* x, const float* gamma, float epsilon, size_t k, float* out) {
+    double squares = 0;
+    for (size_t i = 0; i < k; ++i) squares += double(x[i]) * double(x[i]);
+    const float factor = 1.0f / std::sqrt(float(squares / double(k)) + epsilon);
+    for (size_t i = 0; i < k; ++i) out[i] = gamma[i] * (x[i] * factor);
+}
+
+void swiglu(float* gate, const float* up, size_t n) {
+    for (size_t i = 0; i < n; ++i) gate[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
+}
+
 }  // namespace
 
 const LinearVariant& linear_reference() {
-    static const LinearVariant variant{quantize, multiply};
+    static const LinearVariant variant{quantize, multiply, rms_norm, swiglu};
     return variant;
 }
 

@@ -39,10 +39,16 @@ struct TileOutput {
 
 /// The calls of one ISA.
 struct LinearVariant {
-    /// x [block.rows, k].
-    void (*quantize)(const float* x, size_t k, const QuantizedBlock& block);
+    /// Quantises columns [32 * chunk_begin, k) of x [block.rows, stride], of which `x` is the first
+    /// row's column 32 * chunk_begin.
+    void (*quantize)(const float* x, size_t stride, size_t chunk_begin, size_t k,
+                     const QuantizedBlock& block);
     void (*multiply)(const PackedLinear& weights, const uint8_t* tile, const QuantizedBlock& block,
                      const TileOutput& output);
+    /// out[i] = gamma[i] * x[i] / sqrt(mean(x^2) + epsilon), i < k.
+    void (*rms_norm)(const float* x, const float* gamma, float epsilon, size_t k, float* out);
+    /// gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i], i < n.
+    void (*swiglu)(float* gate, const float* up, size_t n);
 };
 
 const LinearVariant& linear_reference();

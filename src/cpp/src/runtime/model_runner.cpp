@@ -1,8 +1,10 @@
 #include "runtime/model_runner.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 #include "check.hpp"
+#include "graph/fuse_linear.hpp"
 #include "graph/gather_logits.hpp"
 #include "graph/native_attention.hpp"
 #include "graph/paged_attention.hpp"
@@ -45,27 +47,47 @@ std::string take(ov::AnyMap& properties, const std::string& key, const std::stri
     return value;
 }
 
-/// Puts pagewheel's attention into the graph where it is asked for, and takes the properties that
-/// concern it alone. "auto" is the plugin's until ours is the faster one everywhere
-/// (docs/attention.md).
-void choose_attention(const std::shared_ptr<ov::Model>& model, const ModelConfig& config,
-                      const std::string& device, ov::AnyMap& properties) {
+/// What the graph is told about rotation, by layer.
+std::vector<LayerRotary> layer_rotary(const RotaryDescription& rotary) {
+    std::vector<LayerRotary> layers;
+    if (rotary.kinds.empty()) return layers;
+    for (size_t i = 0; i < std::max<size_t>(1, rotary.layer_kinds.size()); ++i) {
+        const size_t kind = rotary.kind_of(i);
+        layers.push_back({rotary.kinds[kind].dims, rotary.kinds[kind].interleaved, kind});
+    }
+    return layers;
+}
+
+/// Puts pagewheel's attention into the graph where it is asked for or needed, and takes the
+/// properties that concern it alone; the layers that have a cache, if it was. "auto" is the
+/// plugin's until ours is the faster one everywhere (docs/attention.md), but ours for eviction.
+std::vector<CacheLayer> choose_attention(const std::shared_ptr<ov::Model>& model,
+                                         const ModelConfig& config, const std::string& device,
+                                         ov::AnyMap& properties, bool eviction) {
     const std::string backend = take(properties, "attention_backend", "auto");
     check_argument(backend == "auto" || backend == "native" || backend == "openvino",
                    "attention_backend is '", backend, "'; allowed: auto, native, openvino");
-    if (backend != "native") return;
-    check_argument(device == "CPU", "attention_backend 'native' runs on CPU, not ", device);
+    check_argument(
+        !eviction || backend != "openvino",
+        "attention_backend is 'openvino' and use_cache_eviction is true; allowed: native "
+        "or auto");
+    if (backend != "native" && !eviction) return {};
+    check_argument(device == "CPU", eviction ? "cache eviction" : "attention_backend 'native'",
+                   " runs on CPU, not ", device);
 
     NativeAttentionOptions options;
     options.format =
         kernels::parse_cache_format(take(properties, ov::hint::kv_cache_precision.name(), "u8"));
-    options.rotary_dims = config.rotary_dims;
-    options.interleaved = config.rotary_interleaved;
+    options.rotary = layer_rotary(config.rotary);
     options.sliding_windows = config.sliding_windows;
+    options.per_layer_tables = eviction;
+    const NativeAttentionReport report = use_native_attention(model, options);
     std::string left;
-    for (const std::string& sentence : use_native_attention(model, options).left)
-        left += "\n  " + sentence;
-    check_argument(left.empty(), "attention_backend is 'native', but:", left);
+    for (const std::string& sentence : report.left) left += "\n  " + sentence;
+    check_argument(left.empty(),
+                   eviction ? "use_cache_eviction is true" : "attention_backend is 'native'",
+                   ", but:", left);
+    return report.layers;
 }
 
 /// Whether the caller wants activations as they are: f32 inference, or no dynamic quantisation.
@@ -94,6 +116,12 @@ void choose_linear(const std::shared_ptr<ov::Model>& model, const std::string& d
                    "linear_backend is 'native', which quantises activations to int8, but the "
                    "properties ask for f32 inference or no dynamic quantisation");
     const QuantizedLinearReport report = use_quantized_linear(model);
+    fuse_norms(model);
+    fuse_gated_mlps(model);
+    fuse_residuals(model);
+    // With no MatMul left, nothing gains by bf16, and everything between our ops would convert.
+    if (report.left.empty() && !getenv("PW_BF16"))
+        properties.emplace(ov::hint::inference_precision.name(), "f32");
     check_argument(
         backend == "auto" || report.num_matrices > 0,
         "linear_backend is 'native', but no MatMul has compressed weights that it takes");
@@ -102,7 +130,7 @@ void choose_linear(const std::shared_ptr<ov::Model>& model, const std::string& d
 }  // namespace
 
 ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
-                         ov::AnyMap properties)
+                         ov::AnyMap properties, const CacheEvictionConfig* eviction)
     : m_on_cpu(device == "CPU") {
     ov::Core core;
     check_device(core, device);
@@ -110,7 +138,12 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
     check_decoder_inputs(*model);
     apply_paged_attention(model);
     gather_logits(model);
-    choose_attention(model, folder.read_config(), device, properties);
+    const ModelConfig config = folder.read_config();
+    m_compact_positions = eviction && eviction->apply_rotation;
+    check_argument(!m_compact_positions || config.rotary.unsupported.empty(),
+                   "apply_rotation is true, but ", config.rotary.unsupported);
+    const std::vector<CacheLayer> layers =
+        choose_attention(model, config, device, properties, eviction != nullptr);
     choose_linear(model, device, properties);
     try {
         m_model = core.compile_model(model, device, completed(properties));
@@ -122,6 +155,9 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
     m_geometry = read_cache_geometry(m_model);
     m_vocabulary = size_t(m_model.output("logits").get_partial_shape()[1].get_length());
 
+    for (size_t i = 0; i < m_model.outputs().size(); ++i)
+        if (m_model.outputs()[i].get_names().count("logits") != 0) m_logits_output = i;
+
     m_input_ids = input("input_ids");
     m_position_ids = input("position_ids");
     m_past_lens = input("past_lens");
@@ -131,6 +167,10 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
     m_max_context_len = input("max_context_len");
     m_logits_rows = input("logits_rows");
     bind_idle_inputs();
+    if (eviction)
+        m_eviction = std::make_unique<EvictionInputs>(
+            m_model, layers, m_compact_positions ? config.rotary.kinds : std::vector<RotaryKind>(),
+            m_geometry.block_size);
 }
 
 void ModelRunner::bind_idle_inputs() {
@@ -139,20 +179,22 @@ void ModelRunner::bind_idle_inputs() {
     };
     for (size_t i = 0; i < m_model.inputs().size(); ++i) {
         const std::string name = m_model.inputs()[i].get_any_name();
-        if (name == "score_aggregation_window" || name == "rotated_block_indices")
+        const auto begins_with = [&](const char* prefix) { return name.rfind(prefix, 0) == 0; };
+        if (begins_with("score_aggregation_window") || begins_with("no_score_aggregation_window") ||
+            begins_with("rotated_block_indices"))
             bind(i, ov::element::i32, {0});
-        else if (name == "rotation_deltas")
+        else if (begins_with("rotation_deltas"))
             bind(i, ov::element::i32, {0, 1});
-        else if (name == "rotation_trig_lut")
+        else if (begins_with("rotation_trig_lut"))
             bind(i, ov::element::f32, {0, 0});
-        else if (name.rfind("scores.", 0) == 0)
+        else if (begins_with("scores.") || begins_with("no_scores"))
             bind(i, ov::element::f32, {0});
     }
 }
 
 ModelRunner::Input ModelRunner::input(const char* name) const {
     for (size_t i = 0; i < m_model.inputs().size(); ++i)
-        if (m_model.inputs()[i].get_names().count(name) != 0) return {i, {}, true};
+        if (m_model.inputs()[i].get_names().count(name) != 0) return {i, {}, true, 0};
     return {};  // e.g. position_ids of a model without positions
 }
 
@@ -165,11 +207,14 @@ template <class T>
 T* ModelRunner::resize(Input& input, size_t size) {
     if (!input.tensor || input.tensor.get_size() != size) {
         // A tensor keeps its memory when it shrinks and grows back.
-        if (input.tensor) {
-            input.tensor.set_shape({size});
-        } else {
-            input.tensor = ov::Tensor(ov::element::from<T>(), {size});
+        m_shape[0] = size;
+        if (!input.tensor) input.tensor = ov::Tensor(ov::element::from<T>(), m_shape);
+        if (size > input.capacity) {  // room for more than that: it will grow again
+            input.capacity = m_shape[0] = 2 * size;
+            input.tensor.set_shape(m_shape);
+            m_shape[0] = size;
         }
+        input.tensor.set_shape(m_shape);
         if (input.exists) m_request.set_input_tensor(input.index, input.tensor);
     }
     return input.tensor.data<T>();
@@ -198,7 +243,7 @@ void ModelRunner::fill(const Batch& batch) {
         *block_indices_begins++ = block;
         for (size_t i = sequence.num_cached; i < sequence.num_cached + entry.num_tokens; ++i) {
             input_ids[token] = sequence.tokens[i];
-            position_ids[token++] = int64_t(i);
+            position_ids[token++] = int64_t(m_compact_positions ? i - sequence.num_evicted : i);
         }
         block_indices = std::copy(sequence.blocks.begin(), sequence.blocks.end(), block_indices);
         block += int32_t(sequence.blocks.size());
@@ -216,12 +261,31 @@ void ModelRunner::fill(const Batch& batch) {
     m_max_context_len.tensor.data<int32_t>()[0] = max_context;
 }
 
+std::vector<LayerCache> ModelRunner::layer_caches() const {
+    // The geometry's ports are key and value of each cache, in the order of the caches.
+    std::vector<LayerCache> caches;
+    for (size_t l = 0; l < m_eviction->layers().size(); ++l)
+        caches.emplace_back(m_eviction->layers()[l], m_cache->data(2 * l),
+                            m_cache->data(2 * l + 1));
+    return caches;
+}
+
 Logits ModelRunner::run(const Batch& batch) {
+    return run(batch, std::vector<size_t>(batch.entries.size(), 0));
+}
+
+Logits ModelRunner::run(const Batch& batch, const std::vector<size_t>& windows) {
+    const auto begin = std::chrono::steady_clock::now();
     for (const BlockCopy& copy : batch.copies) m_cache->copy_block(copy.from, copy.to);
     fill(batch);
+    if (m_eviction) m_eviction->fill(m_request, batch, windows);
+    const auto filled = std::chrono::steady_clock::now();
     m_request.start_async();  // infer() with one thread can swallow a node's exception
     m_request.wait();
-    ov::Tensor logits = m_request.get_tensor("logits");
+    const auto done = std::chrono::steady_clock::now();
+    m_times.fill = std::chrono::duration<double, std::micro>(filled - begin).count();
+    m_times.infer = std::chrono::duration<double, std::micro>(done - filled).count();
+    const ov::Tensor logits = m_request.get_output_tensor(m_logits_output);
     return {logits.data<float>(), logits.get_shape()[0], m_vocabulary};
 }
 

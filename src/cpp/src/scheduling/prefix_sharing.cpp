@@ -14,16 +14,20 @@ size_t common_prefix(const std::vector<int64_t>& a, const std::vector<int64_t>& 
 
 }  // namespace
 
-void Scheduler::find_prefix(const Sequence& sequence) {
+size_t Scheduler::max_prefix(const Sequence& sequence) const {
+    if (!m_config.enable_prefix_caching || sequence.wants_prompt_logits) return 0;
     // The last token is always computed: its logits are wanted.
-    const bool may_match = m_config.enable_prefix_caching && !sequence.wants_prompt_logits;
-    m_store.tree().match(sequence.prefix_key, sequence.tokens.data(),
-                         may_match ? sequence.tokens.size() - 1 : 0, m_match);
+    return std::min(sequence.tokens.size() - 1, sequence.max_prefix_hits);
+}
+
+void Scheduler::find_prefix(const Sequence& sequence) {
+    m_store.tree().match(sequence.prefix_key, sequence.tokens.data(), max_prefix(sequence),
+                         m_match);
 }
 
 bool Scheduler::follow_another(Sequence& sequence) {
-    if (!m_config.enable_prefix_caching || sequence.wants_prompt_logits) return false;
-    const size_t most = sequence.tokens.size() - 1;
+    const size_t most = max_prefix(sequence);
+    if (most == 0) return false;
     for (Sequence* leader : m_prefilling) {
         if (leader->priority < sequence.priority || leader->num_evicted > 0) continue;
         if (!(leader->prefix_key == sequence.prefix_key)) continue;

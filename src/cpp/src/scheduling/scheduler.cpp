@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "check.hpp"
 
@@ -9,14 +10,23 @@ namespace pagewheel {
 
 using Stage = Sequence::Stage;
 
+namespace {
+
+// A prompt that exceeds what is left of a step's tokens takes half of it if others wait, down to
+// this part of all tokens of a step.
+constexpr size_t max_prompt_shares = 4;
+
+}  // namespace
+
 Scheduler::Scheduler(const SchedulerConfig& config, size_t num_blocks, size_t block_size)
     : m_config(config), m_block_size(block_size), m_store(num_blocks, block_size) {}
 
 void Scheduler::add(Sequence& sequence) {
-    check_invariant(sequence.tokens.size() <= max_tokens() && !sequence.tokens.empty(),
+    check_invariant(std::min(sequence.tokens.size(), sequence.max_chunk_slots) <= max_tokens() &&
+                        !sequence.tokens.empty(),
                     "a sequence of ", sequence.tokens.size(), " tokens was added; the pool holds ",
                     max_tokens());
-    sequence.rank = int64_t(m_step);
+    sequence.rank = int64_t(m_step) - int64_t(sequence.priority) * int64_t(m_config.aging_steps);
     sequence.number = m_next_number++;
     wait(sequence);
 }
@@ -51,6 +61,8 @@ void Scheduler::wait(Sequence& sequence) {
 }
 
 void Scheduler::start(Sequence& sequence) {
+    ++sequence.num_starts;
+    if (std::exchange(sequence.was_preempted, false)) --m_num_preempted;
     sequence.stage = sequence.num_uncached() > 1 ? Stage::PREFILLING : Stage::DECODING;
     m_running.insert(&sequence);
     if (sequence.stage == Stage::PREFILLING) m_prefilling.insert(&sequence);
@@ -61,6 +73,7 @@ void Scheduler::leave(Sequence& sequence) {
     if (sequence.stage == Stage::FOLLOWING) stop_following(sequence);
     if (sequence.is_running()) m_running.erase(&sequence);
     if (sequence.stage == Stage::PREFILLING) m_prefilling.erase(&sequence);
+    if (std::exchange(sequence.was_preempted, false)) --m_num_preempted;
     sequence.stage = Stage::NONE;
     dismiss_followers(sequence);
 }
@@ -72,9 +85,11 @@ const Batch& Scheduler::schedule() {
     do {
         m_batch.clear();
         m_budget = m_config.max_num_batched_tokens;
+        make_room_for_priority();
         schedule_decodes();
         schedule_chunks();
         admit();
+        lengthen_chunks();
         if (!m_batch.empty() || m_running.empty()) break;
         preempt_last();
     } while (true);
@@ -102,7 +117,9 @@ void Scheduler::schedule_chunks() {
     for (Sequence* sequence : m_prefilling) {
         if (m_budget == 0 || m_batch.entries.size() == m_config.max_num_seqs) return;
         if (sequence->latest_step == m_step) continue;
-        const size_t length = chunk_length(sequence->num_uncached());
+        const bool others = sequence != *m_prefilling.rbegin() || !m_waiting.empty();
+        const size_t length =
+            chunk_length(*sequence, sequence->num_slots(), sequence->num_uncached(), others);
         if (length > 0 && missing_blocks(*sequence, length) <= m_store.num_available())
             append_entry(*sequence, length);
     }
@@ -111,8 +128,7 @@ void Scheduler::schedule_chunks() {
 void Scheduler::admit() {
     // Running prompts are to find the blocks they still need.
     size_t promised = 0;
-    for (const Sequence* sequence : m_prefilling)
-        promised += missing_blocks(*sequence, sequence->num_uncached());
+    for (const Sequence* sequence : m_prefilling) promised += blocks_to_prompt_end(*sequence);
 
     while (!m_waiting.empty() && m_budget > 0 && m_running.size() < m_config.max_num_seqs) {
         Sequence& sequence = **m_waiting.begin();
@@ -122,35 +138,84 @@ void Scheduler::admit() {
         const size_t revived =
             size_t(std::count_if(m_match.blocks.begin(), m_match.blocks.end(),
                                  [&](BlockId block) { return pool().references(block) == 0; }));
-        const size_t needed = blocks_for(sequence.tokens.size()) - m_match.blocks.size();
-        const size_t length = chunk_length(sequence.tokens.size() - m_match.num_tokens);
+        const size_t needed =
+            blocks_for(std::min(sequence.tokens.size(), sequence.max_chunk_slots)) -
+            m_match.blocks.size();
+        const size_t length =
+            chunk_length(sequence, m_match.num_tokens, sequence.tokens.size() - m_match.num_tokens,
+                         m_waiting.size() > 1);
         if (length == 0 || needed + revived + promised > m_store.num_available()) return;
         m_waiting.erase(m_waiting.begin());
         take_prefix(sequence);
         start(sequence);
         append_entry(sequence, length);
-        promised += missing_blocks(sequence, sequence.num_uncached());
+        promised += blocks_to_prompt_end(sequence);
     }
 }
 
-size_t Scheduler::chunk_length(size_t uncached) const {
-    const bool may_split =
-        m_config.dynamic_split_fuse || uncached > m_config.max_num_batched_tokens;
-    return uncached <= m_budget ? uncached : may_split ? m_budget : 0;
+size_t Scheduler::blocks_to_prompt_end(const Sequence& sequence) const {
+    const size_t room = sequence.max_chunk_slots - sequence.num_slots();
+    return missing_blocks(sequence, std::min(sequence.num_uncached(), room));
+}
+
+size_t Scheduler::chunk_length(const Sequence& sequence, size_t slots, size_t uncached,
+                               bool others) const {
+    uncached = std::min(uncached, sequence.max_chunk_slots - slots);
+    if (uncached <= m_budget) return uncached;
+    if (!m_config.dynamic_split_fuse && uncached <= m_config.max_num_batched_tokens) return 0;
+    const bool shares = others && m_budget > m_config.max_num_batched_tokens / max_prompt_shares;
+    return shares ? (m_budget + 1) / 2 : m_budget;
+}
+
+void Scheduler::lengthen_chunks() {
+    for (BatchEntry& entry : m_batch.entries) {
+        if (m_budget == 0) return;
+        if (entry.samples) continue;
+        Sequence& sequence = *entry.sequence;
+        const size_t most =
+            std::min(sequence.num_uncached(), sequence.max_chunk_slots - sequence.num_slots());
+        const size_t more = std::min(m_budget, most - entry.num_tokens);
+        const size_t length = entry.num_tokens + more;
+        if (missing_blocks(sequence, length) > m_store.num_available()) continue;
+        take_blocks(sequence, length);
+        m_budget -= more;
+        m_batch.num_tokens += more;
+        set_length(entry, length);
+    }
+}
+
+void Scheduler::make_room_for_priority() {
+    if (m_waiting.empty() || m_running.empty()) return;
+    const Sequence& head = **m_waiting.begin();
+    const auto yields = [&](const Sequence& running) {
+        return running.priority < head.priority && ByRank()(&head, &running);
+    };
+    const size_t needed = blocks_for(std::min(head.tokens.size(), head.max_chunk_slots));
+    // Only if it helps.
+    size_t reachable = m_store.num_available(), num_yielding = 0;
+    for (auto at = m_running.rbegin(); at != m_running.rend() && yields(**at); ++at, ++num_yielding)
+        reachable += (*at)->blocks.size();
+    if (num_yielding == 0 || reachable < needed) return;
+    while (needed > m_store.num_available() || m_running.size() >= m_config.max_num_seqs) {
+        if (m_running.empty() || !yields(**m_running.rbegin())) return;
+        preempt_last();
+    }
 }
 
 void Scheduler::append_entry(Sequence& sequence, size_t num_tokens) {
     take_blocks(sequence, num_tokens);
     sequence.latest_step = m_step;
-    const bool samples = num_tokens == sequence.num_uncached();
-    const bool all = sequence.wants_prompt_logits && sequence.num_cached < sequence.prompt_length;
-    m_batch.entries.push_back({&sequence, num_tokens,
-                               all       ? num_tokens
-                               : samples ? 1u
-                                         : 0u,
-                               samples});
+    set_length(m_batch.entries.emplace_back(BatchEntry{&sequence, 0, 0, false}), num_tokens);
     m_batch.num_tokens += num_tokens;
     m_budget -= num_tokens;
+}
+
+void Scheduler::set_length(BatchEntry& entry, size_t num_tokens) {
+    const Sequence& sequence = *entry.sequence;
+    const bool all = sequence.wants_prompt_logits && sequence.num_cached < sequence.prompt_length;
+    entry.num_tokens = num_tokens;
+    entry.samples = num_tokens == sequence.num_uncached();
+    entry.num_logits = all ? num_tokens : entry.samples ? 1 : 0;
 }
 
 void Scheduler::advance() {
@@ -207,7 +272,34 @@ void Scheduler::preempt_last() {
                     "a sequence outgrew the pool");
     remove(sequence);
     wait(sequence);
+    sequence.was_preempted = true;
+    ++m_num_preempted;
     ++m_totals.num_preemptions;
+}
+
+bool Scheduler::own_block(Sequence& sequence, size_t entry, std::optional<BlockCopy>& copy) {
+    copy.reset();
+    // What is overwritten leaves the part of the table that the tree may have.
+    sequence.num_shareable = std::min(sequence.num_shareable, entry * m_block_size);
+    sequence.num_tree_blocks = std::min(sequence.num_tree_blocks, entry);
+    const BlockId block = sequence.blocks[entry];
+    if (pool().references(block) == 1 && !pool().is_kept(block)) return true;
+    while (m_store.num_available() == 0) {
+        const bool is_last = *m_running.rbegin() == &sequence;
+        preempt_last();
+        if (is_last) return false;
+    }
+    sequence.blocks[entry] = m_store.take();
+    copy = BlockCopy{block, sequence.blocks[entry]};
+    m_store.release(block);
+    return true;
+}
+
+std::vector<BlockRange> Scheduler::unused_memory(size_t block_bytes) {
+    constexpr size_t worth_while = size_t(64) << 20;
+    const size_t touched = pool().num_touched(), used = pool().size() - pool().num_free();
+    if (touched < 4 * used || (touched - used) * block_bytes < worth_while) return {};
+    return m_store.forget_free();
 }
 
 void Scheduler::drop_blocks(Sequence& sequence, const std::vector<size_t>& indices) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -20,8 +21,10 @@ struct SchedulerTotals {
 
 /// Continuous batching: every step takes the decodes of all running sequences, then chunks of
 /// prompts with what is left of the token budget, then admits waiting sequences; each in the order
-/// of their ranks. What they begin with is looked up in the prefix tree; where another sequence is
-/// about to compute it, they wait for that one.
+/// of their ranks: the step in which they came, a level of priority counting as aging_steps
+/// steps. A prompt longer than what is left of the budget leaves half of it to the next one; one of
+/// higher priority takes the place of running sequences of lower. What they begin with is looked up
+/// in the prefix tree; where another sequence is about to compute it, they wait for that one.
 ///
 /// Where a decode needs a block and none is available, the running sequence that ranks last is
 /// preempted: its blocks go to the tree or back, it waits, and what the tree has lost of it is
@@ -54,9 +57,19 @@ public:
     /// Forgets all prefixes; running sequences keep their blocks.
     void clear_prefixes() { m_store.tree().clear(); }
 
+    /// Makes sure that nobody but the running sequence reads an entry of its block table, which is
+    /// about to be overwritten: if it is shared or in the prefix tree, another block takes its
+    /// place, and the caller copies. Where no block is available others are preempted, those that
+    /// rank last first; if the sequence is the last itself, it is preempted and the answer false.
+    bool own_block(Sequence& sequence, size_t entry, std::optional<BlockCopy>& copy);
+    /// Free blocks of `block_bytes` whose memory is worth giving back: most of what was taken
+    /// before is free, and it is much. They count as given back.
+    std::vector<BlockRange> unused_memory(size_t block_bytes);
+
     size_t max_tokens() const { return m_store.pool().size() * m_block_size; }
     size_t num_running() const { return m_running.size(); }
     size_t num_waiting() const { return m_waiting.size() + m_num_following; }
+    size_t num_preempted() const { return m_num_preempted; }
     size_t num_sequences() const { return num_running() + num_waiting(); }
     const SchedulerTotals& totals() const { return m_totals; }
     const BlockStore& store() const { return m_store; }
@@ -70,14 +83,23 @@ private:
     };
     using Queue = std::set<Sequence*, ByRank>;
 
+    void make_room_for_priority();
     void schedule_decodes();
     void schedule_chunks();
     void admit();
+    /// Hands out tokens that were left for others, and not wanted.
+    void lengthen_chunks();
     void wait(Sequence& sequence);
     void start(Sequence& sequence);
     void append_entry(Sequence& sequence, size_t num_tokens);
-    /// Prompt tokens to compute now of `uncached`, given what is left of the budget; 0: to wait.
-    size_t chunk_length(size_t uncached) const;
+    static void set_length(BatchEntry& entry, size_t num_tokens);
+    /// Prompt tokens to compute now of `uncached` beside `slots` in the cache, given what is left
+    /// of the budget, and whether `others` want of it; 0: to wait.
+    size_t chunk_length(const Sequence& sequence, size_t slots, size_t uncached, bool others) const;
+    /// Blocks that are still missing until the sequence's prompt is computed.
+    size_t blocks_to_prompt_end(const Sequence& sequence) const;
+    /// Tokens at its beginning that the tree may provide.
+    size_t max_prefix(const Sequence& sequence) const;
     size_t blocks_for(size_t num_slots) const {
         return (num_slots + m_block_size - 1) / m_block_size;
     }
@@ -107,6 +129,7 @@ private:
     Queue m_prefilling;  // of the running
     Queue m_waiting;     // without those that follow another
     size_t m_num_following = 0;
+    size_t m_num_preempted = 0;  // waiting again
     Batch m_batch;
     PrefixMatch m_match;  // of the sequence that is being admitted
     uint64_t m_step = 0;

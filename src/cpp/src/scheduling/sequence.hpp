@@ -11,6 +11,8 @@
 
 namespace pagewheel {
 
+struct EvictionState;
+
 /// Tokens of a sequence and where their keys and values lie.
 ///
 /// Tokens [0, num_cached) were computed. Of their keys and values num_evicted were dropped again
@@ -24,6 +26,12 @@ struct Sequence {
     bool wants_prompt_logits = false;  ///< of every prompt token, not of the last alone
     int priority = 0;                  ///< higher is served first
     PrefixKey prefix_key;
+    /// A prompt's chunk ends where the cache holds so many tokens, because it is evicted then.
+    size_t max_chunk_slots = std::numeric_limits<size_t>::max();
+    /// Tokens from this one on are computed, though the prefix tree may have them: their attention
+    /// is to be observed.
+    size_t max_prefix_hits = std::numeric_limits<size_t>::max();
+    EvictionState* eviction = nullptr;  ///< opaque to the scheduler
     void* owner = nullptr;  ///< the request's record of this sequence; opaque to the scheduler
 
     // ---- What is in the cache.
@@ -50,6 +58,8 @@ struct Sequence {
     uint64_t number = 0;       ///< unique, in the order of add() and fork()
     uint64_t latest_step = 0;  ///< in which it was scheduled
     bool was_admitted = false;
+    size_t num_starts = 0;       ///< times it was admitted; its cache began anew with each
+    bool was_preempted = false;  ///< and waits again
     Sequence* leader = nullptr;  ///< whom it follows,
     size_t follow_until = 0;     ///< until that one has computed so many tokens,
     size_t follower_index = 0;   ///< as this one of leader->followers

@@ -250,6 +250,67 @@ def info(
         print_info(resolve_model(model_path(model)), as_json=json)
 
 
+@app.command()
+def trace(
+    context: typer.Context,
+    prompt: Annotated[str, typer.Argument(help="The prompt; '-' reads standard input.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", help="Folder for trace.json.gz, trace.html and layer-N.png."
+        ),
+    ],
+    model: Model = None,
+    max_new_tokens: MaxNewTokens = 256,
+    policy: Annotated[str, typer.Option(help="Eviction policy.")] = "norm_sum",
+    granularity: Annotated[
+        str, typer.Option(help="What goes at a time: block or token.")
+    ] = "block",
+    start_size: Annotated[int, typer.Option(help="First tokens that stay.")] = 32,
+    recent_size: Annotated[int, typer.Option(help="Last tokens that stay.")] = 64,
+    max_cache_size: Annotated[int, typer.Option(help="Tokens in the cache at most.")] = 192,
+    rotation: Annotated[
+        bool, typer.Option("--rotation/--no-rotation", help="Keep positions contiguous.")
+    ] = True,
+    properties: Properties = None,
+) -> None:
+    """Generate with cache eviction and draw what was kept.
+
+    [bold]Examples[/bold]
+
+    pagewheel trace -o kept/ "Tell me a long story about a lighthouse."
+
+    pagewheel trace -o kept/ --policy streaming --granularity token -n 500 - < text.txt
+    """
+    settings = parse_properties(properties or [])
+    with failures(debug=context.obj):
+        import pagewheel
+        from pagewheel.cli.pipeline import model_path
+        from pagewheel.convert import resolve_model
+        from pagewheel.trace import draw_picture, record, write_page
+
+        config = pagewheel.CacheEvictionConfig(
+            start_size,
+            recent_size,
+            max_cache_size,
+            apply_rotation=rotation,
+            policy=policy,
+            granularity=granularity,
+        )
+        text = sys.stdin.read() if prompt == "-" else prompt
+        folder = resolve_model(model_path(model))
+        recorded = record(folder, text, config, max_new_tokens, settings)
+        output.mkdir(parents=True, exist_ok=True)
+        recorded.write(output / "trace.json.gz")
+        write_page(recorded, output / "trace.html")
+        for layer in recorded.layers:
+            draw_picture(recorded, layer, output / f"layer-{layer}.png")
+        typer.echo(
+            f"{len(recorded.layers)} layers, {len(recorded.decisions)} decisions: "
+            f"{output / 'trace.html'}"
+        )
+
+
 def main() -> None:
     """Entry point of the `pagewheel` command."""
     app(prog_name="pagewheel")

@@ -2,7 +2,7 @@
 
 Each decoder takes the bytes of whole rows, u8 [rows, bytes per row], and gives what
 `QuantizedWeight` holds: integers, one scale per group and, where the type has minimums, one
-zero point per group. docs/models.md lists every type's constant, size and error bound. The
+zero point per group. docs/gguf.md lists every type's constant, size and error bound. The
 block layouts are those of ggml-common.h and are tested against the `gguf` package.
 """
 

@@ -130,7 +130,7 @@ def _byte_level_steps(vocabulary: Vocabulary) -> list[object]:
     steps.append(
         BPETokenizationStep(
             vocab=tokens,
-            merges=_merges(vocabulary),
+            merges=_merges(vocabulary, set(tokens)),
             added_tokens=whole_pieces,
             cache_capacity=max(20_000, len(tokens) // 5),
         )
@@ -161,7 +161,7 @@ def _decoding_steps(vocabulary: Vocabulary) -> list[object]:
     return steps
 
 
-def _merges(vocabulary: Vocabulary) -> list[tuple[bytes, bytes]]:
+def _merges(vocabulary: Vocabulary, tokens: set[bytes]) -> list[tuple[bytes, bytes]]:
     merges = []
     for rank, merge in enumerate(vocabulary.merges):
         left, space, right = merge.partition(" ")
@@ -169,7 +169,12 @@ def _merges(vocabulary: Vocabulary) -> list[tuple[bytes, bytes]]:
             raise ConversionError(
                 f"tokenizer.ggml.merges[{rank}] must be two tokens and a space, got {merge!r}"
             )
-        merges.append((_token_bytes(left), _token_bytes(right)))
+        pair = (_token_bytes(left), _token_bytes(right))
+        if pair[0] not in tokens or pair[1] not in tokens or pair[0] + pair[1] not in tokens:
+            raise ConversionError(
+                f"tokenizer.ggml.merges[{rank}] = {merge!r} does not make a token of two tokens"
+            )
+        merges.append(pair)
     return merges
 
 

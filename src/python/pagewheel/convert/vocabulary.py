@@ -32,8 +32,16 @@ END_OF_GENERATION_TEXTS = frozenset(
         "<end_of_turn>",
         "<|endoftext|>",
         "<|end_of_text|>",
+        "<|return|>",
+        "<|call|>",
+        "<end_of_utterance>",
+        "<EOT>",
+        "[EOT]",
+        "<\uff5cend\u2581of\u2581sentence\uff5c>",
     }
 )
+# gpt-oss ends single messages with <|end|>; its turns end with one of these.
+_ENDS_OF_HARMONY = frozenset({"<|return|>", "<|call|>"})
 
 
 @dataclass(frozen=True)
@@ -104,10 +112,16 @@ def read_vocabulary(metadata: Metadata, context_length: int) -> Vocabulary:
 
     eos_id = token_id("eos")
     ends = [each for each in (eos_id, token_id("eot"), token_id("eom")) if each is not None]
+    control = {
+        text: index
+        for index, (text, kind) in enumerate(zip(tokens, types, strict=True))
+        if kind == TokenType.CONTROL
+    }
+    messages_end = control.keys() >= _ENDS_OF_HARMONY
     ends += [
         index
-        for index, (text, kind) in enumerate(zip(tokens, types, strict=True))
-        if kind == TokenType.CONTROL and text in END_OF_GENERATION_TEXTS
+        for text, index in control.items()
+        if text in END_OF_GENERATION_TEXTS and not (messages_end and text == "<|end|>")
     ]
     pad_id = token_id("padding")
     return Vocabulary(
