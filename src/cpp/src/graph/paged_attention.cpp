@@ -25,8 +25,13 @@ void check_decoder_inputs(const ov::Model& model) {
     static const std::set<std::string> known{"input_ids", "attention_mask", "position_ids",
                                              "beam_idx"};
     std::set<std::string> names;
-    for (const auto& input : model.inputs())
-        names.insert(input.get_names().empty() ? "(no name)" : input.get_any_name());
+    for (const auto& input : model.inputs()) {
+        // An input may have several names.
+        std::string name = input.get_names().empty() ? "(no name)" : input.get_any_name();
+        for (const std::string& each : input.get_names())
+            if (known.count(each) != 0) name = each;
+        names.insert(name);
+    }
     for (const char* needed : {"input_ids", "attention_mask"})
         check_argument(names.count(needed) != 0, "the model has no input ", needed,
                        "; a text decoder with stateful keys and values is needed");
