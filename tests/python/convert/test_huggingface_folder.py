@@ -20,8 +20,10 @@ from safetensors.torch import load_file, save_file
 from test_decoder_graph import Decoder, relative
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoModelForCausalLM
+from typer.testing import CliRunner
 
 import pagewheel
+from pagewheel.cli.app import app
 from pagewheel.convert import ConversionError, convert, resolve_model
 from pagewheel.convert.huggingface_source import HuggingFaceSource
 from pagewheel.convert.safetensors_file import read_safetensors
@@ -345,3 +347,16 @@ def test_split_patterns_of_a_tokenizer_are_followed(
     tokenizer = pagewheel.Tokenizer(convert(folder, tmp_path / "converted", progress=False))
     for text in ("then the a\u180ethe 12345", "a  a\n\n a\u00a0the", "<s>the a</s>"):
         assert tokenizer.encode(text).input_ids.data[0].tolist() == reference.encode(text).ids
+
+
+def test_the_command_line_converts_with_options(whole: Path, tmp_path: Path) -> None:
+    arguments = ["convert", str(whole), str(tmp_path / "out"), "--weight-format", "int8", "-q"]
+    result = CliRunner().invoke(app, [*arguments, "--symmetric"])
+    assert result.exit_code == 0, result.output
+    description = json.loads((tmp_path / "out" / "pagewheel.json").read_text())
+    assert description["source"]["weight_format"] == "int8 symmetric"
+    shown = CliRunner().invoke(app, ["info", str(tmp_path / "out")]).stdout
+    assert "int8 symmetric" in shown
+    refused = CliRunner().invoke(app, ["convert", str(whole), "--weight-format", "int3"])
+    assert refused.exit_code == 1
+    assert "allowed: auto, f16, int8, int4" in refused.stderr

@@ -80,11 +80,12 @@ def concat_rows(first: Weight, second: Weight) -> Weight:
             return DenseWeight(values, first.element_type)
     elif isinstance(first, QuantizedWeight) and isinstance(second, QuantizedWeight):
         alike = (first.element_type, first.group_size) == (second.element_type, second.group_size)
-        points = (first.zero_point, second.zero_point)
+        points = [first.zero_point, second.zero_point]
+        arrays = [each for each in points if isinstance(each, np.ndarray)]
         zero_point: npt.NDArray[Any] | int | None = first.zero_point
-        if all(isinstance(each, np.ndarray) for each in points):
-            zero_point = np.concatenate(points, -2)
-        elif any(isinstance(each, np.ndarray) for each in points) or points[0] != points[1]:
+        if len(arrays) == 2:
+            zero_point = np.concatenate(arrays, -2)
+        elif arrays or points[0] != points[1]:
             alike = False
         if alike:
             return QuantizedWeight(
