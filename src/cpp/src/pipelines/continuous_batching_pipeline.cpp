@@ -55,9 +55,9 @@ void stream(GenerationHandle& handle, StreamerBase& streamer) {
 }
 
 /// Time and tokens per step, as seen by a generate() call.
-class GenerateTimes {
+class CallStatistics {
 public:
-    explicit GenerateTimes(PerfMetrics& metrics) : m_raw(metrics.raw_metrics) {}
+    explicit CallStatistics(PerfMetrics& metrics) : m_raw(metrics.raw_metrics) {}
 
     void add(const StepStatistics& step) {
         m_inference += float(step.infer_time);
@@ -202,7 +202,7 @@ std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
         metrics.num_input_tokens += prompts[i].size();
     }
 
-    GenerateTimes times(metrics);
+    CallStatistics statistics(metrics);
     const auto any_running = [&] {
         return std::any_of(results.begin(), results.end(),
                            [](const GeneratedPrompt& result) { return is_running(*result.state); });
@@ -211,13 +211,13 @@ std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
         if (m_stepper->is_running())
             wait_for_any(results);
         else
-            times.add(m_engine->step());
+            statistics.add(m_engine->step());
         if (step_hook) step_hook();
         if (!streamer) continue;
         GenerationHandle handle(results.front().state);
         stream(handle, *streamer);
     }
-    times.finish();
+    statistics.finish();
     if (streamer) streamer->end();
     guard.dismiss();
     for (const GeneratedPrompt& result : results)

@@ -285,7 +285,7 @@ Logits ModelRunner::run(const Batch& batch, const std::vector<size_t>& windows) 
     const auto done = std::chrono::steady_clock::now();
     m_times.fill = std::chrono::duration<double, std::micro>(filled - begin).count();
     m_times.infer = std::chrono::duration<double, std::micro>(done - filled).count();
-    const ov::Tensor logits = m_request.get_output_tensor(m_logits_output);
+    ov::Tensor logits = m_request.get_output_tensor(m_logits_output);
     return {logits.data<float>(), logits.get_shape()[0], m_vocabulary};
 }
 
