@@ -9,7 +9,7 @@ import openvino as ov
 import openvino.opset13 as ops
 
 from .architecture import Experts, Mlp, Routing
-from .nodes import Weighted, activated, f32, i64, named, scaled, slice_last
+from .nodes import Weighted, activated, f32, i64, named, scaled
 from .weights import dense_f32
 
 
@@ -80,10 +80,9 @@ class RoutedExperts:
             return named(product, f"model.{name}")
         return named(ops.add(product, self._bias(name)), f"model.{name}")
 
-    def _bias(self, *names: str) -> ov.Node:
-        """f32 [experts, 1, out], of several weights one after the other."""
-        values = [dense_f32(self.weighted.weight(f"{name}.bias")) for name in names]
-        return ops.constant(np.concatenate(values, -1)[:, None])
+    def _bias(self, name: str) -> ov.Node:
+        """f32 [experts, 1, out]."""
+        return ops.constant(dense_f32(self.weighted.weight(f"{name}.bias"))[:, None])
 
     def _activated(self, x: ov.Node) -> ov.Node:
         if self.experts.clamp == 0.0:
@@ -92,14 +91,24 @@ class RoutedExperts:
         return self._clamped(x)
 
     def _clamped(self, x: ov.Node) -> ov.Node:
-        """gpt-oss': gate and up in one MatMul, which its form has."""
+        """gpt-oss': gate and up in turns in one MatMul, which its form has.
+
+        One after the other they would become a VariadicSplit, which the form lacks.
+        """
         names = [f"{self.prefix}.experts.{each}" for each in ("gate_proj", "up_proj")]
-        both = ops.matmul(x, self.weighted.joined_constant(*names), False, True)
-        both = named(ops.add(both, self._bias(*names)), f"model.{self.prefix}.experts.gate_up_proj")
-        size, limit = self.experts.mlp.intermediate_size, self.experts.clamp
-        up = ops.clamp(slice_last(both, 3, size, 2 * size), -limit, limit)
-        gate = ops.minimum(slice_last(both, 3, 0, size), f32(limit))
-        return ops.multiply(ops.add(up, f32(1.0)), ops.swish(gate, f32(self.experts.alpha)))
+        both = ops.matmul(x, self.weighted.interleaved_constant(*names), False, True)
+        biases = [dense_f32(self.weighted.weight(f"{name}.bias")) for name in names]
+        bias = np.stack(biases, -1).reshape(self.experts.count, 1, -1)
+        both = named(ops.add(both, ops.constant(bias)), f"model.{self.prefix}.experts.gate_up_proj")
+
+        def every_other(first: int) -> ov.Node:
+            end = 2 * self.experts.mlp.intermediate_size
+            return ops.slice(both, i64([first]), i64([end]), i64([2]), i64([2]))
+
+        limit = self.experts.clamp
+        up = ops.add(ops.clamp(every_other(1), -limit, limit), f32(1.0))
+        gate = ops.swish(ops.minimum(every_other(0), f32(limit)), f32(self.experts.alpha))
+        return ops.multiply(up, gate)
 
     def _weights(self, tokens: ov.Node) -> ov.Node:
         """f32 [tokens, experts]: what each expert's output is multiplied with, mostly 0."""

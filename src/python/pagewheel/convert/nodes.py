@@ -11,7 +11,7 @@ from openvino.op import Parameter
 from openvino.utils.node_factory import NodeFactory
 
 from .architecture import Activation, Architecture
-from .weights import Weight, concat_rows, dense_f32, emit
+from .weights import Weight, dense_f32, emit, interleave_rows
 
 WeightReader = Callable[[str], Weight]
 
@@ -82,9 +82,9 @@ class Weighted:
         """A small weight as one f32 constant."""
         return named(ops.constant(dense_f32(self.weight(name))), f"model.{name}")
 
-    def joined_constant(self, first: str, second: str) -> ov.Node:
-        """The rows of two weights, one weight's after the other's."""
-        joined = concat_rows(self.weight(first), self.weight(second))
+    def interleaved_constant(self, first: str, second: str) -> ov.Node:
+        """The rows of two weights in turns."""
+        joined = interleave_rows(self.weight(first), self.weight(second))
         return emit(joined, f"model.{first}+{second.rpartition('.')[2]}.weight")
 
     def linear(self, x: ov.Node, name: str, bias: bool = False) -> ov.Node:

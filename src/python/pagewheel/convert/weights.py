@@ -72,30 +72,34 @@ def take_rows(weight: Weight, rows: npt.NDArray[np.intp]) -> Weight:
     )
 
 
-def concat_rows(first: Weight, second: Weight) -> Weight:
-    """Both weights' rows, along the second to last dimension. They must be stored alike."""
+def interleave_rows(first: Weight, second: Weight) -> Weight:
+    """Both weights' rows in turns. They must be stored alike and have as many rows."""
     if isinstance(first, DenseWeight) and isinstance(second, DenseWeight):
         if first.element_type == second.element_type:
-            values = np.concatenate([first.values, second.values], -2)
-            return DenseWeight(values, first.element_type)
+            return DenseWeight(_in_turns(first.values, second.values), first.element_type)
     elif isinstance(first, QuantizedWeight) and isinstance(second, QuantizedWeight):
         alike = (first.element_type, first.group_size) == (second.element_type, second.group_size)
         points = [first.zero_point, second.zero_point]
         arrays = [each for each in points if isinstance(each, np.ndarray)]
         zero_point: npt.NDArray[Any] | int | None = first.zero_point
         if len(arrays) == 2:
-            zero_point = np.concatenate(arrays, -2)
+            zero_point = _in_turns(*arrays)
         elif arrays or points[0] != points[1]:
             alike = False
         if alike:
             return QuantizedWeight(
-                np.concatenate([first.values, second.values], -2),
+                _in_turns(first.values, second.values),
                 first.element_type,
-                np.concatenate([first.scale, second.scale], -2),
+                _in_turns(first.scale, second.scale),
                 zero_point,
                 first.group_size,
             )
     raise ConversionError("two weights of one matrix must be stored in the same type")
+
+
+def _in_turns(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    *leading, rows, columns = first.shape
+    return np.stack([first, second], -2).reshape(*leading, 2 * rows, columns)
 
 
 def dense_f32(weight: Weight) -> npt.NDArray[np.float32]:
