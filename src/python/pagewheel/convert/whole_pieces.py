@@ -61,5 +61,6 @@ class WholePiecesBPEStep(BPETokenizationStep):
             [begins, ends, ids, longest, _i32(0)],
             {"pad_right": True, "pad_max_length": False},
         )
-        places = ops.transpose(ops.non_zero(dense.output(1), "i32"), _i32([1, 0]))
+        filled = ops.convert(dense.output(1), "u8")  # NonZero takes no booleans on CPU
+        places = ops.transpose(ops.non_zero(filled, "i32"), _i32([1, 0]))
         return ops.gather_nd(dense.output(0), places).output(0)
