@@ -116,7 +116,7 @@ public:
         key_size_ = layout.key_size;
         stride_ = padded(key_size_);
         width_ = padded(layout.value_size);
-        values_in_place_ = Format == CacheFormat::f32 && layout.value_size % L == 0;
+        values_in_place_ = Format == CacheFormat::f32 && layout.value_size == width_;
         queries_ = scratch.take(tile.groups * R * stride_);
         keys_ = scratch.take(max_span * key_size_);
         values_ = with_values ? scratch.take(max_span * width_) : nullptr;
