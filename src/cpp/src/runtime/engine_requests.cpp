@@ -59,7 +59,7 @@ size_t Engine::max_tokens(size_t prompt_length, const GenerationConfig& config) 
     // With eviction a sequence that is told where to end may outgrow the cache and the context.
     const bool endless = m_keeper && (config.max_new_tokens != GenerationConfig::unlimited ||
                                       config.max_length != GenerationConfig::unlimited);
-    size_t limit = m_keeper ? GenerationConfig::unlimited : m_max_tokens;
+    size_t limit = m_keeper ? GenerationConfig::unlimited : m_max_tokens.load();
     if (!endless && m_limits.context_length != 0) limit = std::min(limit, m_limits.context_length);
     if (config.max_new_tokens == GenerationConfig::unlimited)
         return std::min(limit, config.max_length);
