@@ -3,6 +3,7 @@ start a process of their own for every sample."""
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -146,6 +147,28 @@ class Throughput(WarmScenario):
         return {"throughput": self.REQUESTS * self.NEW_TOKENS / results[0].last_token}
 
 
+class SharedPrefix(WarmScenario):
+    """Many requests at once that begin with the same tokens: seconds until all are answered.
+
+    Prefix caching is off in the engines' adapters: `--set PEER.enable_prefix_caching=true`. Every
+    sample has a prefix of its own, so that none is cached from the sample before.
+    """
+
+    REQUESTS = 64
+    SHARED_TOKENS, OWN_TOKENS, NEW_TOKENS = 1024, 64, 64
+    _samples = itertools.count()
+
+    def tasks(self, source: PromptSource) -> list[Task]:
+        skipped = next(self._samples) % 1000
+        _, shared, *own = source.cut(
+            [skipped, self.SHARED_TOKENS, *[self.OWN_TOKENS] * self.REQUESTS]
+        )
+        return [Task([shared + one for one in own], self.NEW_TOKENS)]
+
+    def sample(self, tasks: Sequence[Task], results: Sequence[Generated]) -> Sample:
+        return {"shared_prefix": results[0].last_token}
+
+
 class Prefill(WarmScenario):
     """Prompt tokens over time to first token, for a few prompt lengths."""
 
@@ -206,6 +229,12 @@ PREFILL = Prefill(
         for length in Prefill.LENGTHS
     ),
 )
+SHARED_PREFIX = SharedPrefix(
+    "shared_prefix",
+    f"Shared prefix: {SharedPrefix.REQUESTS} requests at once, {SharedPrefix.SHARED_TOKENS} tokens "
+    f"shared, {SharedPrefix.OWN_TOKENS} own, {SharedPrefix.NEW_TOKENS} new",
+    (Metric("shared_prefix", "all answered", "s", Better.LOWER),),
+)
 LOAD = ColdScenario(
     "load",
     "Load: start of a cold process to its first token",
@@ -226,5 +255,6 @@ MEMORY = ColdScenario(
 )
 
 SCENARIOS: dict[str, Scenario] = {
-    scenario.name: scenario for scenario in (DECODE, LONG, BATCH, PREFILL, THROUGHPUT, LOAD, MEMORY)
+    scenario.name: scenario
+    for scenario in (DECODE, LONG, BATCH, PREFILL, THROUGHPUT, SHARED_PREFIX, LOAD, MEMORY)
 }

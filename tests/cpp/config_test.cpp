@@ -96,8 +96,9 @@ TEST(SchedulerConfig, RefusesZeroLimits) {
               std::string::npos);
     config.max_num_batched_tokens = 1;
     config.use_cache_eviction = true;
-    EXPECT_NE(refusal([&] { config.validate(); }).find("use_cache_eviction is true"),
-              std::string::npos);
+    EXPECT_NO_THROW(config.validate());
+    config.cache_eviction_config.score_pooling = 2;
+    EXPECT_NE(refusal([&] { config.validate(); }).find("score_pooling is 2"), std::string::npos);
     config.use_cache_eviction = false;
     config.max_num_seqs = 0;
     EXPECT_NE(refusal([&] { config.validate(); }).find("max_num_seqs is 0"), std::string::npos);

@@ -1,6 +1,7 @@
 // A million random operations on scheduler, pool and tree, against a model of the cache.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 #include <random>
 
@@ -71,6 +72,8 @@ public:
                     break;
                 case 3:
                     if (below(200) == 0) m_scheduler->clear_prefixes();
+                    if (below(50) == 0) pin();
+                    if (below(50) == 0) unpin();
                     break;
                 default:
                     step();
@@ -230,6 +233,22 @@ private:
         if (!m_tracked.empty()) end(*m_tracked[below(m_tracked.size())]);
     }
 
+    void pin() {
+        const auto& stem = m_stems[below(m_stems.size())];
+        PrefixPins& pins = m_scheduler->pins();
+        const size_t num_pinned = pins.num_blocks() + stem.size() / block_size + 1;
+        const size_t room = m_scheduler->pool().size() - num_pinned;
+        if (2 * num_pinned > m_scheduler->pool().size()) return;
+        for (const auto& tracked : m_tracked)
+            if (tracked->sequence.tokens.size() + tracked->num_left > room * block_size) return;
+        const size_t count = pins.pin({}, stem);
+        m_pinned.emplace_back(stem.begin(), stem.begin() + long(count));
+    }
+    void unpin() {
+        for (const auto& pinned : m_pinned) m_scheduler->pins().unpin({}, pinned);
+        m_pinned.clear();
+    }
+
     /// The model fails: nothing of the step was computed, or something wrong.
     void fail() {
         const Batch& batch = schedule();
@@ -248,6 +267,7 @@ private:
 
     void drain() {
         while (!m_tracked.empty() && !testing::Test::HasFailure()) step();
+        unpin();
         const BlockPool& pool = m_scheduler->pool();
         m_scheduler->store().check_integrity();
         ASSERT_EQ(m_scheduler->num_sequences(), 0u);
@@ -262,6 +282,7 @@ private:
     std::unique_ptr<FakeCache> m_cache;
     std::vector<std::unique_ptr<Tracked>> m_tracked;
     std::array<std::vector<int64_t>, 4> m_stems;
+    std::vector<std::vector<int64_t>> m_pinned;
     size_t m_operations = 0;
 };
 

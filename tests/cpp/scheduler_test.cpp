@@ -185,7 +185,7 @@ TEST(Scheduler, ChunksEndWhereTheCacheIsEvicted) {
 TEST(Scheduler, GivesABlockThatIsToBeOverwrittenToItsSequenceAlone) {
     SchedulerConfig sharing = config(100);
     sharing.enable_prefix_caching = true;
-    Scheduler scheduler(sharing, 6, block_size);
+    Scheduler scheduler(sharing, 16, block_size);
     Sequence parent = make_sequence(9), child = make_sequence(9);
     scheduler.add(parent);
     compute(scheduler, scheduler.schedule());

@@ -33,7 +33,7 @@ def invoke(*arguments: str):  # type: ignore[no-untyped-def]
     return CliRunner().invoke(app, list(arguments))
 
 
-@pytest.mark.parametrize("command", ["generate", "chat", "convert", "info"])
+@pytest.mark.parametrize("command", ["generate", "chat", "convert", "info", "trace"])
 def test_every_command_has_help_with_examples(command: str) -> None:
     result = invoke(command, "--help")
     assert result.exit_code == 0

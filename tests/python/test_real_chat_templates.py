@@ -107,6 +107,16 @@ def test_renders_as_transformers(path: Path) -> None:
     assert rendered >= len(VARIANTS)
 
 
+def test_formats_that_only_look_wide_are_formatted() -> None:
+    template = (
+        "{{ '**%s** 1234567 %d%%' % ('a', 5) }}|{{ '100% *{}* {{x: {:>4}}} 1234567'.format(1, 2) }}"
+        "|{{ '%5.2f %(a)s' | replace('%(a)s', 'x') | format(2.5) }}"
+        "|{{ '{a}:{b}'.format(a=1, b=2) }}"
+    )
+    expected = "**a** 1234567 5%|100% *1* {x:    2} 1234567| 2.50 x|1:2"
+    assert ours(template, [ASK], add_generation_prompt=False) == expected
+
+
 ENDLESS = {
     "loops": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
     "calls": "{% macro f(n) %}{% if n %}{{ f(n-1) }}{{ f(n-1) }}{% endif %}{% endmacro %}"

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import pagewheel
+from pagewheel.cli.app import app
 from pagewheel.trace import Trace, draw_picture, record, write_page
 from pagewheel.trace.draw import presence
 
@@ -68,3 +70,15 @@ def test_the_page_holds_the_trace_and_nothing_from_elsewhere(trace: Trace, tmp_p
     assert "http" not in page.replace("https://", "").split("const data")[0]
     assert page.count("</script>") == 1
     assert '"layers"' in page
+
+
+def test_the_command_writes_trace_page_and_pictures(smollm2_folder: Path, tmp_path: Path) -> None:
+    sizes = ["--start-size", "32", "--recent-size", "32", "--max-cache-size", "128"]
+    options = ["-o", str(tmp_path), "--model", str(smollm2_folder), "-n", "128", *sizes]
+    result = CliRunner().invoke(app, ["trace", *options, "Count: one, two, three"])
+    assert result.exit_code == 0, result.output
+    assert "30 layers, 30 decisions" in result.output
+    assert len(list(tmp_path.glob("layer-*.png"))) == 30
+    assert Trace.read(tmp_path / "trace.json.gz").layers == list(range(30))
+    wrong = CliRunner().invoke(app, ["trace", *options, "--policy", "best", "x"])
+    assert wrong.exit_code == 1 and "policy is 'best'" in wrong.output

@@ -14,6 +14,7 @@ void bind_streamer(pybind11::module_& module);
 void bind_perf_metrics(pybind11::module_& module);
 void bind_generation_handle(pybind11::module_& module);
 void bind_results(pybind11::module_& module);
+void bind_prefix_cache(pybind11::module_& module);
 void bind_statistics(pybind11::module_& module);
 void bind_continuous_batching_pipeline(pybind11::module_& module);
 void bind_llm_pipeline(pybind11::module_& module);

@@ -4,6 +4,7 @@
 
 #include "bindings.hpp"
 #include "conversions.hpp"
+#include "pagewheel/prefix_cache.hpp"
 
 namespace pagewheel::python {
 namespace {
@@ -158,7 +159,8 @@ A streamer takes a single prompt. If anything raises, the call's requests are ca
         .def("get_tokenizer", &Pipeline::get_tokenizer)
         .def("get_config", &Pipeline::get_config)
         .def("get_metrics", &Pipeline::get_metrics)
-        .def("get_statistics", &Pipeline::get_statistics);
+        .def("get_statistics", &Pipeline::get_statistics)
+        .def("get_prefix_cache", &Pipeline::get_prefix_cache, py::keep_alive<0, 1>());
 }
 
 }  // namespace pagewheel::python

@@ -100,8 +100,10 @@ void bind_generation_handle(py::module_& module) {
              [](const py::object& handle) {
                  return py::module_::import("pagewheel.async_outputs").attr("AsyncOutputs")(handle);
              })
-        .def("stop", &H::stop, py::arg("finish_reason") = GenerationFinishReason::NONE, Unlocked(),
-             "End at the next step and keep what there is.")
+        .def(
+            "stop", &H::stop,
+            py::arg_v("finish_reason", GenerationFinishReason::NONE, "GenerationFinishReason.NONE"),
+            Unlocked(), "End at the next step and keep what there is.")
         .def("cancel", &H::cancel, Unlocked(), "End at the next step.")
         .def("drop", &H::drop, Unlocked(), "cancel(), and what is there counts as read.")
         .def("get_perf_metrics", &H::get_perf_metrics, Unlocked());

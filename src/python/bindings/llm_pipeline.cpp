@@ -4,6 +4,7 @@
 
 #include "bindings.hpp"
 #include "conversions.hpp"
+#include "pagewheel/prefix_cache.hpp"
 
 namespace pagewheel::python {
 namespace {
@@ -94,7 +95,9 @@ SchedulerConfig has it).)")
         .def("get_tokenizer", &LLMPipeline::get_tokenizer)
         .def("get_generation_config", &LLMPipeline::get_generation_config)
         .def("set_generation_config", &LLMPipeline::set_generation_config, py::arg("config"))
-        .def("get_metrics", &LLMPipeline::get_metrics);
+        .def("get_metrics", &LLMPipeline::get_metrics)
+        .def("get_statistics", &LLMPipeline::get_statistics)
+        .def("get_prefix_cache", &LLMPipeline::get_prefix_cache, py::keep_alive<0, 1>());
 }
 
 }  // namespace pagewheel::python

@@ -13,6 +13,7 @@ PYBIND11_MODULE(_pagewheel, module) {
     bind_generation_handle(module);
     bind_results(module);
     bind_statistics(module);
+    bind_prefix_cache(module);
     bind_continuous_batching_pipeline(module);
     bind_llm_pipeline(module);
 }

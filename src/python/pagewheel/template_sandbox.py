@@ -24,10 +24,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 MAX_SIZE = 16 << 20
 # Bits of any number.
 _MAX_BITS = 4096
-# Widths in format strings: more digits than any sensible one.
-_WIDE = re.compile(r"\d{6,}|\*")
-# A width that is an argument itself.
-_NESTED = re.compile(r"\{[^{}]*\{")
+# Widths of more digits than any sensible one, or that are arguments themselves.
+_WIDE_PERCENT = re.compile(r"%(?:\([^)]*\))?[^a-zA-Z%]*(?:\d{6,}|\*)")
+_WIDE_BRACES = re.compile(r"\{[^{}]*(?::[^{}]*\d{6,}|\{)")
 
 _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 
@@ -75,42 +74,44 @@ def _size(value: Any) -> int:
     return len(value) if isinstance(value, (str, bytes, list, tuple)) else 0
 
 
-def _check_arguments(name: str, subject: Any, arguments: tuple[Any, ...]) -> None:
-    """`subject` is what a method or a filter called `name` works on."""
-    _tick()
-    for argument in arguments:
-        if isinstance(argument, int) and abs(argument) > MAX_SIZE and name in _WITH_WIDTH:
-            _refuse_above(abs(argument))
-    if name == "replace" and isinstance(subject, str) and len(arguments) >= 2:
-        old, new = str(arguments[0]), str(arguments[1])
-        _refuse_above(len(subject) + subject.count(old) * len(new))
-    elif name == "join":
-        # As a method, `subject` stands between the items; as a filter, it is the items.
-        between, items = (
-            (subject, arguments[0])
-            if isinstance(subject, str) and arguments
-            else (arguments[0] if arguments else "", subject)
-        )
-        if isinstance(items, (list, tuple)):
-            _refuse_above(sum(map(_size, items)) + len(items) * _size(between))
-    elif name in ("format", "format_map"):
-        _check_format(subject)
-        _refuse_above(_size(subject) + sum(_size(each) for each in arguments))
-
-
 # Methods and filters with an argument that is a width or a count.
 _WITH_WIDTH = frozenset(
     {"center", "ljust", "rjust", "zfill", "expandtabs", "to_bytes", "indent", "wordwrap"}
-    | {"batch", "slice", "tojson", "lipsum"}
+    | {"batch", "slice", "tojson"}
 )
 
 
-def _check_format(text: Any) -> None:
-    if not isinstance(text, str):
-        return
-    fields = text.replace("{{", "").replace("}}", "")
-    if _WIDE.search(text) or _NESTED.search(fields):
+def _check_arguments(name: str, subject: Any, arguments: tuple[Any, ...]) -> None:
+    """`subject` is what a method or a filter called `name` works on."""
+    _tick()
+    if name in _WITH_WIDTH:
+        for argument in arguments:
+            if isinstance(argument, int):
+                _refuse_above(abs(argument))
+    elif name == "replace" and isinstance(subject, str) and len(arguments) >= 2:
+        old, new = str(arguments[0]), str(arguments[1])
+        _refuse_above(len(subject) + subject.count(old) * len(new))
+    elif name == "join":
+        _check_join(subject, arguments)
+    elif name in ("format", "format_map"):
+        _check_format(_WIDE_BRACES, str(subject).replace("{{", "").replace("}}", ""), arguments)
+
+
+def _check_join(subject: Any, arguments: tuple[Any, ...]) -> None:
+    """As a method, `subject` stands between the items; as a filter, it is the items."""
+    between, items = "", subject
+    if arguments:
+        between, items = arguments[0], subject
+        if isinstance(subject, str):
+            between, items = subject, arguments[0]
+    if isinstance(items, (list, tuple)):
+        _refuse_above(sum(map(_size, items)) + len(items) * _size(between))
+
+
+def _check_format(wide: re.Pattern[str], text: str, arguments: tuple[Any, ...]) -> None:
+    if wide.search(text):
         raise TemplateError("a format string asks for a width that is too large")
+    _refuse_above(len(text) + sum(map(_size, arguments)))
 
 
 def _checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -121,7 +122,11 @@ def _checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         if len(args) > first:
-            _check_arguments(name, args[first], (*args[first + 1 :], *kwargs.values()))
+            arguments = (*args[first + 1 :], *kwargs.values())
+            if name == "format":  # the filter is the operator %, not str.format
+                _check_format(_WIDE_PERCENT, str(args[first]), arguments)
+            else:
+                _check_arguments(name, args[first], arguments)
         return function(*args, **kwargs)
 
     return checked
@@ -168,8 +173,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         elif operator == "**" and isinstance(left, int) and isinstance(right, int):
             _refuse_bits(left.bit_length() * abs(right))
         elif operator == "%" and isinstance(left, str):
-            _check_format(left)
-            _refuse_above(len(left) + _size(right) + sum(map(_size, _items(right))))
+            arguments = right if isinstance(right, tuple) else (right,)
+            _check_format(_WIDE_PERCENT, left, arguments)
         return super().call_binop(context, operator, left, right)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
@@ -180,10 +185,6 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         else:
             _tick()
         return super().call(__context, __obj, *args, **kwargs)
-
-
-def _items(value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else ()
 
 
 def _refuse_bits(bits: int) -> None:

@@ -6,6 +6,7 @@ The models are trained here, small, on the text of the byte-level tests.
 from __future__ import annotations
 
 import io
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import openvino as ov
 import pytest
 import sentencepiece
 from sentencepiece_reference import reference
-from test_text_tokenizer import OpenVINOTokenizer, corpus, differences, every_character
+from test_text_tokenizer import PIECES, OpenVINOTokenizer, corpus, differences, every_character
 
 import pagewheel
 from pagewheel.convert import ConversionError
@@ -21,6 +22,14 @@ from pagewheel.convert.tokenizer import build_tokenizer
 from pagewheel.convert.vocabulary import TokenType, Vocabulary
 
 USER_DEFINED = ["<tool é>", "  ", "    ", "\n", "\n\n", "<b>", "<bb>"]
+
+
+WORDS = (
+    "the of and to in was that his he it with is for as had you not be her on at by which have or "
+    "from this him but all she they were my are me one their so an said them we who would been "
+    "will no when there if more out up into do any your what has man could other than our some "
+    "very time upon about may its only now like little then can should made did us such great"
+)
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["prefix", "no-prefix"])
@@ -33,13 +42,19 @@ def tokenizer(vocabulary: Vocabulary) -> OpenVINOTokenizer:
     return OpenVINOTokenizer(vocabulary)
 
 
+def sentences(count: int) -> list[str]:
+    generator = random.Random(21)
+    words = [*PIECES, *(" " + word for word in WORDS.split())]
+    return ["".join(generator.choices(words, k=30)) for _ in range(count)]
+
+
 def trained(prefix: bool) -> Vocabulary:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(corpus(21, 3000)),
+        sentence_iterator=iter(sentences(2000)),
         model_writer=model,
         model_type="bpe",
-        vocab_size=1500,
+        vocab_size=1200,
         byte_fallback=True,
         character_coverage=0.99,
         normalization_rule_name="identity",

@@ -99,7 +99,7 @@ PRE_TOKENIZERS = {
     ),
 }
 WHOLE_PIECES = ("llama-bpe", "tekken")
-NFC = ("qwen2", "qwen35", "command-r")
+NFC = ("qwen2", "command-r")
 
 
 def reference_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
@@ -214,6 +214,32 @@ def test_other_pre_tokenizers_split_as_their_references(vocabulary: Vocabulary, 
         lines = [line for line in lines if not set(line) & set("\u0344\u0f73\u0f75\u0f81")]
     want = [each.ids for each in reference_tokenizer(other).encode_batch(lines)]
     assert differences(lines, OpenVINOTokenizer(other).encode(lines), want) == []
+
+
+def test_whole_pieces_need_no_merges(vocabulary: Vocabulary) -> None:
+    """As in Llama 3's vocabulary, where merges do not lead to every token."""
+    cut = replace(vocabulary, pre_tokenizer="llama-bpe", merges=vocabulary.merges[:9000])
+    kept = {merge.replace(" ", "") for merge in cut.merges}
+    merged = {merge.replace(" ", "") for merge in vocabulary.merges}
+    unreachable = [i for i, token in enumerate(cut.tokens) if token in merged - kept]
+    lines = [bytes_of(cut.tokens[i]).decode(errors="ignore") for i in unreachable[::17]]
+    lines = ["", *lines, *("".join(lines[i : i + 9]) for i in range(0, 900, 9)), ""]
+    want = [each.ids for each in reference_tokenizer(cut).encode_batch(lines)]
+    assert differences(lines, OpenVINOTokenizer(cut).encode(lines), want) == []
+    assert any(each and each[0] in unreachable for each in want)
+
+
+def test_tokens_that_no_bytes_spell_are_decoded_only(vocabulary: Vocabulary) -> None:
+    tokens = [*vocabulary.tokens, "🚀"]
+    other = replace(vocabulary, tokens=tokens, types=[*vocabulary.types, int(TokenType.NORMAL)])
+    tokenizer = OpenVINOTokenizer(other)
+    assert tokenizer.encode(["go 🚀"]) == OpenVINOTokenizer(vocabulary).encode(["go 🚀"])
+    assert tokenizer.decode([len(tokens) - 1]) == "🚀"
+
+
+def bytes_of(token: str) -> bytes:
+    alphabet = {c: i for i, c in enumerate(_alphabet())}
+    return bytes(alphabet[c] for c in token)
 
 
 def test_very_long_lines_encode_as_the_reference(

@@ -41,6 +41,8 @@ struct PAGEWHEEL_API QueueFull : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+class PrefixCache;
+
 /// Continuous batching over a paged KV cache.
 ///
 /// Everything may be called from any thread. Steps are made one at a time: by whoever calls step()
@@ -66,6 +68,7 @@ public:
     GenerationConfig get_config() const;  ///< The model's defaults.
     PipelineMetrics get_metrics() const;
     PipelineStatistics get_statistics() const;
+    PrefixCache get_prefix_cache() const;
 
     /// Queues a request. Throws std::invalid_argument for an empty prompt, one that does not fit
     /// the context or the cache, ids outside the vocabulary, a request_id in use, or a bad config;
@@ -103,6 +106,7 @@ public:
 
     class Impl;  // internal: pipelines/continuous_batching_impl.hpp
 private:
+    friend class PrefixCache;
     std::shared_ptr<Impl> m_impl;
 };
 

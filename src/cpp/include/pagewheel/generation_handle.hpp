@@ -47,8 +47,8 @@ public:
     GenerationStatus get_status() const;
     /// New tokens wait to be read.
     bool can_read() const;
-    /// Tokens generated since the last read; empty if none. Where the request was cancelled because a
-    /// step or an eviction policy of the caller's failed, and all was read, throws
+    /// Tokens generated since the last read; empty if none. Where the request was cancelled because
+    /// a step or an eviction policy of the caller's failed, and all was read, throws
     /// std::runtime_error with the reason.
     GenerationOutputs read();
     /// Everything generated so far, in the order of the sequences. Throws where the request was

@@ -52,6 +52,8 @@ public:
     GenerationConfig get_generation_config() const;
     void set_generation_config(const GenerationConfig& config);
     PipelineMetrics get_metrics() const;
+    PipelineStatistics get_statistics() const;
+    PrefixCache get_prefix_cache() const;
     void set_step_hook(std::function<void()> hook);  ///< As ContinuousBatchingPipeline's.
 
 private:

@@ -13,7 +13,7 @@ struct StepStatistics {
     size_t num_sequences = 0;  ///< that computed something
     size_t num_tokens = 0;     ///< computed, of prompts and of sequences being continued
     size_t num_generated_tokens = 0;
-    double schedule_time = 0;  ///< choosing the batch
+    double schedule_time = 0;  ///< choosing the batch, and its accounts afterwards
     double fill_time = 0;      ///< batch to tensors
     double infer_time = 0;     ///< the model
     double sampling_time = 0;  ///< logits to tokens, and their delivery

@@ -44,7 +44,7 @@ struct PrefixMatch {
 /// hash. A node with fewer tokens than a block holds is a leaf, and no node's tokens begin with
 /// all of a sibling's.
 ///
-/// The tree keeps its blocks in the pool. One that no sequence holds and no pin protects is *idle*
+/// The tree keeps its blocks in the pool. One that nobody holds is *idle*
 /// and may be evicted, the least recently used first, children before parents. Whoever holds a node
 /// holds its ancestors, unless it has evicted them from its own cache; then the ancestor's eviction
 /// takes the subtree along, whose held blocks stay with their holders. Operations are O(log nodes)
@@ -73,8 +73,13 @@ public:
 
     /// Frees the least recently used idle block, and what lies below it. False if none is idle.
     bool evict();
-    /// Forgets all that is not pinned.
+    /// Forgets all; held blocks stay with their holders.
     void clear();
+
+    size_t block_size() const { return m_block_size; }
+    /// Calls visitor(key, parent, block, tokens) for every node, parents before children.
+    template <class Visitor>
+    void visit(Visitor&& visitor) const;
 
     /// Blocks in the tree, and how many of them evict() can free.
     size_t size() const { return m_children.size(); }
@@ -136,5 +141,21 @@ private:
     size_t m_num_evictable = 0;
     uint64_t m_clock = 0;
 };
+
+template <class Visitor>
+void PrefixTree::visit(Visitor&& visitor) const {
+    for (const auto& [id, root] : m_roots) {
+        std::vector<NodeId> open{id};
+        while (!open.empty()) {
+            const NodeId parent = open.back();
+            open.pop_back();
+            for (auto child = first_child(parent);
+                 child != m_children.end() && m_nodes[size_t(*child)].parent == parent; ++child) {
+                visitor(root.key, parent, *child, m_nodes[size_t(*child)].tokens);
+                open.push_back(*child);
+            }
+        }
+    }
+}
 
 }  // namespace pagewheel

@@ -116,7 +116,7 @@ public:
         key_size_ = layout.key_size;
         stride_ = padded(key_size_);
         width_ = padded(layout.value_size);
-        values_in_place_ = Format == CacheFormat::f32 && layout.value_size % L == 0;
+        values_in_place_ = Format == CacheFormat::f32 && layout.value_size == width_;
         queries_ = scratch.take(tile.groups * R * stride_);
         keys_ = scratch.take(max_span * key_size_);
         values_ = with_values ? scratch.take(max_span * width_) : nullptr;
@@ -142,18 +142,20 @@ public:
     void load_keys(size_t block, size_t end) {
         const float** lanes = key_lanes_;
         for (size_t b = block; b < end; ++b) {
-            const int32_t* deltas = tile_.deltas_of(b);
             const auto* keys = reinterpret_cast<const float*>(tile_.keys_of(b));
-            if (Format != CacheFormat::f32 || deltas) {
-                float* own = keys_ + (b - block) * block_ * key_size_;
-                unpacker_.keys(tile_.keys_of(b), own);
-                if (deltas)
-                    unpacker_.turn(own, tile_.config, tile_.batch->rotation_trig_lut, deltas,
-                                   tile_.batch->delta_width);
-                keys = own;
-            }
+            if (Format != CacheFormat::f32 || tile_.deltas_of(b)) keys = unpack_keys(b, b - block);
             for (size_t lane = 0; lane < block_; lane += L) *lanes++ = keys + lane;
         }
+    }
+
+    /// Keys [key_size][block_size] of a block, turned; in the span's place `place`.
+    const float* unpack_keys(size_t block, size_t place) {
+        float* keys = keys_ + place * block_ * key_size_;
+        unpacker_.keys(tile_.keys_of(block), keys);
+        if (const int32_t* deltas = tile_.deltas_of(block))
+            unpacker_.turn(keys, tile_.config, tile_.batch->rotation_trig_lut, deltas,
+                           tile_.batch->delta_width);
+        return keys;
     }
 
     void load_values(size_t block, size_t end) {
@@ -180,6 +182,8 @@ public:
         for (; (v + V::columns) * L <= end; v += V::columns) dot<V::columns>(queries, v, out);
         for (; v * L < end; ++v) dot<1>(queries, v, out);
     }
+
+    static Vec exp2(Vec x) { return V::exp2(x); }
 
     /// Keeps the probabilities of a group's row `r`, vector by vector.
     class Row {
@@ -373,25 +377,33 @@ private:
     /// Gives the products the probabilities under each row's largest logit in [begin, end), and
     /// brings the rows' maxima and sums up to date.
     void softmax(size_t first_row, size_t begin, size_t end) {
+        // Row after row in each loop: reductions of several rows are under way at once.
+        float maximum[R];
         for (size_t r = 0; r < R; ++r) {
             const float* logits = logits_ + r * max_span;
             Vec largest = V::set(lowest);
             for (size_t c = begin; c < end; c += L) largest = V::max(largest, V::load(logits + c));
-            const float span_maximum = V::largest(largest), before = maximum_[first_row + r];
-            const float now = span_maximum > before ? span_maximum : before;
-            maximum_[first_row + r] = now;
-            correction_[r] = before - now;
-            factor_[r] = span_maximum - now;
+            maximum[r] = V::largest(largest);
+        }
+        for (size_t r = 0; r < R; ++r) {
+            const float* logits = logits_ + r * max_span;
             typename Products::Row row(products_, r);
-            const Vec maximum = V::set(span_maximum);
+            const Vec subtracted = V::set(maximum[r]);
             Vec sum = V::zero();
             for (size_t c = begin; c < end; c += L) {
-                const Vec p = V::exp2(V::sub(V::load(logits + c), maximum));
+                const Vec p = Products::exp2(V::sub(V::load(logits + c), subtracted));
                 row.put(c, p);
                 sum = V::add(sum, p);
             }
             row.end();
             sums_[r] = V::sum(sum);
+        }
+        for (size_t r = 0; r < R; ++r) {
+            const float before = maximum_[first_row + r];
+            const float now = maximum[r] > before ? maximum[r] : before;
+            maximum_[first_row + r] = now;
+            correction_[r] = before - now;
+            factor_[r] = maximum[r] - now;
         }
         for (size_t r = 0; r < padded(R); r += L) {
             V::store(correction_ + r, V::exp2(V::load(correction_ + r)));

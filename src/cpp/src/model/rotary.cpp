@@ -76,7 +76,8 @@ RotaryDescription refused(const std::string& reason) {
 
 size_t number(const json& config, const char* key) {
     const auto value = config.find(key);
-    return value != config.end() && value->is_number_unsigned() ? value->get<size_t>() : 0;
+    const bool counts = value != config.end() && value->is_number_integer() && *value > 0;
+    return counts ? value->get<size_t>() : 0;
 }
 
 }  // namespace

@@ -35,9 +35,11 @@ Engine::Engine(std::unique_ptr<ModelRunner> runner, const SchedulerConfig& confi
       m_runner(std::move(runner)),
       m_limits(limits),
       m_statistics_interval(config.statistics_interval),
+      m_has_prefixes(config.enable_prefix_caching),
       m_decode(std::move(decode)),
       m_scheduler(config, num_blocks(m_runner->geometry(), config, limits),
                   m_runner->geometry().block_size) {
+    m_max_tokens = m_scheduler.max_tokens();
     m_runner->allocate_cache(m_scheduler.pool().size());
     if (config.use_cache_eviction) {
         m_keeper =
@@ -81,7 +83,12 @@ StepStatistics Engine::step() {
         cancel_batch(batch, "an unknown error");
     }
     forget_ended();
-    update_metrics();
+#ifndef NDEBUG
+    m_scheduler.store().check_integrity();
+#endif
+    count_blocks();
+    record_step();
+    if (m_requests.empty() || m_statistics.num_steps % memory_interval == 0) give_back_memory();
     wake_readers();
     if (failure) std::rethrow_exception(failure);
     return m_step;
@@ -92,7 +99,9 @@ void Engine::compute(const Batch& batch) {
         m_keeper ? m_runner->run(batch, m_keeper->windows(batch)) : m_runner->run(batch);
     m_step.fill_time = m_runner->times().fill;
     m_step.infer_time = m_runner->times().infer;
+    const auto advancing = Clock::now();
     m_scheduler.advance();
+    m_step.schedule_time += microseconds_since(advancing);
     if (m_keeper) m_keeper->observe(batch);
     const auto sampling = Clock::now();
     sample(batch, logits);
@@ -122,47 +131,45 @@ void Engine::cancel_batch(const Batch& batch, const std::string& error) {
     }
 }
 
-void Engine::update_metrics() {
+void Engine::count_blocks() {
     const BlockPool& pool = m_scheduler.pool();
-#ifndef NDEBUG
-    m_scheduler.store().check_integrity();
-#endif
-    const size_t num_queued = m_inbox->num_queued();
-    const float usage = 100.0f * float(pool.num_held()) / float(pool.size());
+    const size_t num_pinned = m_scheduler.pins().num_held_by_pins_alone();
+    const std::lock_guard lock(m_statistics_mutex);
+    m_statistics.num_used_blocks = pool.num_held() - num_pinned;
+    m_statistics.num_cached_blocks = pool.num_idle() + num_pinned;
+    m_statistics.num_free_blocks = pool.num_free();
+    m_metrics.cache_usage = 100.0f * float(m_statistics.num_used_blocks) / float(pool.size());
+    m_metrics.prefix_cache_usage =
+        100.0f * float(m_scheduler.store().tree().size()) / float(pool.size());
+}
+
+void Engine::record_step() {
+    const SchedulerTotals& totals = m_scheduler.totals();
     const std::lock_guard lock(m_statistics_mutex);
     PipelineStatistics& all = m_statistics;
+    const float usage = m_metrics.cache_usage;
     const size_t at = all.num_steps % usage_window;
     if (m_usage.size() == at) m_usage.push_back(0);
     m_usage_sum += double(usage) - double(std::exchange(m_usage[at], usage));
     ++all.num_steps;
-    all.num_used_blocks = pool.num_held();
-    all.num_cached_blocks = pool.num_idle();
-    all.num_free_blocks = pool.num_free();
-    all.num_queued = num_queued;
+    all.num_queued = m_inbox->num_queued();
     all.num_running = m_scheduler.num_running();
     all.num_preempted = m_scheduler.num_preempted();
     all.latest_step = m_step;
     all.all_steps += m_step;
-    const SchedulerTotals& totals = m_scheduler.totals();
-    all.num_preemptions = totals.num_preemptions;
-    all.num_prompt_tokens = totals.num_prompt_tokens;
-    all.num_prefix_cache_hit_tokens = totals.num_prefix_hits;
-
+    all.num_preemptions = m_metrics.preemptions = totals.num_preemptions;
+    all.num_prompt_tokens = m_metrics.prompt_tokens = totals.num_prompt_tokens;
+    all.num_prefix_cache_hit_tokens = m_metrics.prefix_cache_hit_tokens = totals.num_prefix_hits;
     m_metrics.scheduled_requests = m_step.num_sequences;
-    m_metrics.cache_usage = usage;
     m_metrics.max_cache_usage = std::max(m_metrics.max_cache_usage, usage);
     m_metrics.avg_cache_usage = float(m_usage_sum / double(m_usage.size()));
-    m_metrics.preemptions = totals.num_preemptions;
-    m_metrics.prompt_tokens = totals.num_prompt_tokens;
-    m_metrics.prefix_cache_hit_tokens = totals.num_prefix_hits;
-    m_metrics.prefix_cache_usage =
-        100.0f * float(m_scheduler.store().tree().size()) / float(pool.size());
-    if (m_requests.empty() || all.num_steps % memory_interval == 0) {
-        const auto unused = m_scheduler.unused_memory(m_runner->geometry().block_bytes);
-        for (const BlockRange& range : unused) m_runner->give_back(range);
-    }
     if (m_statistics_interval != 0 && all.num_steps % m_statistics_interval == 0)
         std::cerr << "pagewheel " + all.to_string() + "\n";
+}
+
+void Engine::give_back_memory() {
+    const auto unused = m_scheduler.unused_memory(m_runner->geometry().block_bytes);
+    for (const BlockRange& range : unused) m_runner->give_back(range);
 }
 
 PipelineMetrics Engine::metrics() const {

@@ -1,6 +1,8 @@
 // The step loop: requests in, tokens out.
 #pragma once
 
+#include <atomic>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -47,6 +49,16 @@ public:
     PipelineMetrics metrics() const;
     PipelineStatistics statistics() const;
 
+    // ---- The prefix cache, as PrefixCache has it (engine_prefixes.cpp)
+    size_t num_prefix_tokens();
+    bool has_prefix(const PrefixKey& key, const std::vector<int64_t>& tokens);
+    /// Pins what is cached of the tokens; how many of them.
+    size_t pin_prefix(const PrefixKey& key, const std::vector<int64_t>& tokens);
+    bool unpin_prefix(const PrefixKey& key, const std::vector<int64_t>& tokens);
+    void clear_prefixes();
+    void save_prefixes(const std::filesystem::path& path);
+    size_t load_prefixes(const std::filesystem::path& path);
+
 private:
     using Deadlines = std::set<std::pair<Clock::time_point, Request*>>;
 
@@ -56,6 +68,9 @@ private:
     std::unique_ptr<SequenceRecord> make_record(Request& request, size_t index,
                                                 const std::vector<int64_t>& prompt) const;
     void accept_submitted();
+    /// Where pins took blocks since it was submitted.
+    void limit_again(Request& request);
+    std::unique_lock<std::mutex> lock_prefixes();
     void honour_wishes();
     void honour_deadlines();
     void begin(Request& request);
@@ -72,7 +87,9 @@ private:
     /// What is due of the batch's requests; a policy's failure ends its request alone.
     void evict(const Batch& batch);
     void cancel_batch(const Batch& batch, const std::string& error);
-    void update_metrics();
+    void count_blocks();
+    void record_step();
+    void give_back_memory();
 
     // ---- Tokens (engine_tokens.cpp)
     void sample(const Batch& batch, const Logits& logits);
@@ -91,7 +108,9 @@ private:
     std::unique_ptr<CacheKeeper> m_keeper;  // null: nothing is evicted
     const ModelLimits m_limits;
     const size_t m_statistics_interval;
+    const bool m_has_prefixes;
     IncrementalDetokenizer::Decode m_decode;
+    std::atomic<size_t> m_max_tokens{0};  // of a sequence, by the blocks there are
 
     std::mutex m_step_mutex;  // guards what follows, but the statistics
     Scheduler m_scheduler;

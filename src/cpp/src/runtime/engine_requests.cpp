@@ -50,7 +50,7 @@ void Engine::check_prompt(const std::vector<int64_t>& prompt,
         check_fits(m_limits.context_length, "the model's context holds");
     // With eviction a block is spare, for copies of shared ones.
     const size_t spare = m_keeper ? m_runner->geometry().block_size : 0;
-    if (!in_chunks) check_fits(m_scheduler.max_tokens() - spare, "the KV cache holds");
+    if (!in_chunks) check_fits(m_max_tokens - spare, "the KV cache holds");
     if (config.max_new_tokens == GenerationConfig::unlimited)
         check_fits(config.max_length, "max_length is");
 }
@@ -59,7 +59,7 @@ size_t Engine::max_tokens(size_t prompt_length, const GenerationConfig& config) 
     // With eviction a sequence that is told where to end may outgrow the cache and the context.
     const bool endless = m_keeper && (config.max_new_tokens != GenerationConfig::unlimited ||
                                       config.max_length != GenerationConfig::unlimited);
-    size_t limit = m_keeper ? GenerationConfig::unlimited : m_scheduler.max_tokens();
+    size_t limit = m_keeper ? GenerationConfig::unlimited : m_max_tokens.load();
     if (!endless && m_limits.context_length != 0) limit = std::min(limit, m_limits.context_length);
     if (config.max_new_tokens == GenerationConfig::unlimited)
         return std::min(limit, config.max_length);
@@ -88,11 +88,25 @@ std::unique_ptr<SequenceRecord> Engine::make_record(Request& request, size_t ind
 void Engine::accept_submitted() {
     m_inbox->take(m_submitted, m_wishes);
     for (auto& request : m_submitted) {
-        m_scheduler.add(request->records.front()->sequence);
+        Request& accepted = *request;
         if (request->deadline) m_deadlines.emplace(*request->deadline, request.get());
         request->place = m_requests.size();
         m_requests.push_back(std::move(request));
+        limit_again(accepted);
+        if (!accepted.ended) m_scheduler.add(accepted.records.front()->sequence);
     }
+    m_submitted.clear();
+}
+
+void Engine::limit_again(Request& request) {
+    const size_t limit = m_scheduler.max_tokens(),
+                 prompt_length = request.records.front()->sequence.prompt_length;
+    // With eviction a sequence may outgrow the cache.
+    if (!m_keeper) request.max_tokens = std::min(request.max_tokens, limit);
+    if (prompt_length < limit || (m_keeper && m_keeper->config().evict_during_prefill)) return;
+    end(request, GenerationStatus::CANCEL, GenerationFinishReason::NONE,
+        concat("the request was cancelled: its prompt has ", prompt_length,
+               " tokens, and since it was submitted pinned prefixes have left room for ", limit));
 }
 
 void Engine::honour_wishes() {

@@ -25,11 +25,11 @@ void Inbox::wish(Wish wish) {
 }
 
 void Inbox::take(std::vector<std::unique_ptr<Request>>& requests, std::vector<Wish>& wishes) {
-    requests.clear();
-    wishes.clear();
     const std::lock_guard lock(m_mutex);
-    requests.swap(m_requests);
-    wishes.swap(m_wishes);
+    for (auto& request : m_requests) requests.push_back(std::move(request));
+    for (Wish& wish : m_wishes) wishes.push_back(std::move(wish));
+    m_requests.clear();
+    m_wishes.clear();
 }
 
 void Inbox::left_queue() {

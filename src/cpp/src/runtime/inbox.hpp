@@ -29,7 +29,7 @@ public:
     /// Throws std::invalid_argument if the id is in use, QueueFull if the queue is.
     void submit(std::unique_ptr<Request> request);
     void wish(Wish wish);
-    /// Swaps in what has come since the last time.
+    /// Appends what has come since the last time.
     void take(std::vector<std::unique_ptr<Request>>& requests, std::vector<Wish>& wishes);
 
     /// A request left the queue: it was begun, or ended before.

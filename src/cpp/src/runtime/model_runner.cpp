@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
+#include <sstream>
 
+#include "cache/checksum.hpp"
 #include "check.hpp"
 #include "graph/fuse_linear.hpp"
 #include "graph/gather_logits.hpp"
@@ -10,6 +13,7 @@
 #include "graph/paged_attention.hpp"
 #include "graph/quantized_linear.hpp"
 #include "kernels/isa.hpp"
+#include "openvino/core/version.hpp"
 #include "openvino/runtime/properties.hpp"
 #include "openvino_error.hpp"
 
@@ -131,7 +135,10 @@ void choose_linear(const std::shared_ptr<ov::Model>& model, const std::string& d
 
 ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
                          ov::AnyMap properties, const CacheEvictionConfig* eviction)
-    : m_on_cpu(device == "CPU") {
+    : m_model_xml(folder.model_xml()),
+      m_device(device),
+      m_properties(describe(properties)),
+      m_on_cpu(device == "CPU") {
     ov::Core core;
     check_device(core, device);
     const auto model = core.read_model(folder.model_xml().string());
@@ -171,6 +178,43 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
         m_eviction = std::make_unique<EvictionInputs>(
             m_model, layers, m_compact_positions ? config.rotary.kinds : std::vector<RotaryKind>(),
             m_geometry.block_size);
+}
+
+std::string ModelRunner::describe(const ov::AnyMap& properties) {
+    std::string text;
+    for (const char* key : {"attention_backend", "linear_backend", "INFERENCE_PRECISION_HINT",
+                            "EXECUTION_MODE_HINT", "KV_CACHE_PRECISION", "KEY_CACHE_PRECISION",
+                            "VALUE_CACHE_PRECISION", "DYNAMIC_QUANTIZATION_GROUP_SIZE"}) {
+        const auto property = properties.find(key);
+        if (property != properties.end())
+            text += concat("\n", key, " ", property->second.as<std::string>());
+    }
+    return text;
+}
+
+std::string ModelRunner::cache_description() const {
+    Checksum checksum;
+    std::vector<char> piece(size_t(1) << 20);
+    for (const char* extension : {".xml", ".bin"}) {
+        std::ifstream file(std::filesystem::path(m_model_xml).replace_extension(extension),
+                           std::ios::binary);
+        while (file.read(piece.data(), std::streamsize(piece.size())), file.gcount() > 0)
+            checksum.add(piece.data(), size_t(file.gcount()));
+    }
+    std::ostringstream text;
+    text << "model " << std::hex << checksum.value() << std::dec << "\ndevice " << m_device
+         << ", OpenVINO " << ov::get_openvino_version().buildNumber << m_properties
+         << "\nblocks of " << m_geometry.block_size << " tokens in " << m_geometry.ports.size()
+         << " caches";
+    // Layers are alike for the most part: say a shape where it changes.
+    const CachePort* previous = nullptr;
+    for (const CachePort& port : m_geometry.ports) {
+        const bool same =
+            previous && previous->type == port.type && previous->block_shape == port.block_shape;
+        if (!same) text << ", " << port.type << " " << port.block_shape;
+        previous = &port;
+    }
+    return text.str();
 }
 
 void ModelRunner::bind_idle_inputs() {

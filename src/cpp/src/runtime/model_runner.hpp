@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,6 +46,9 @@ public:
     /// Before the first run.
     void allocate_cache(size_t num_blocks);
 
+    KvCache& cache() { return *m_cache; }
+    /// What the contents of blocks depend on: model, device, precision, layout. Reads the weights.
+    std::string cache_description() const;
     /// Microseconds of the latest run().
     struct Times {
         double fill = 0;  ///< batch to tensors, blocks copied
@@ -73,6 +77,8 @@ private:
         size_t capacity = 0;
     };
 
+    /// The properties that change what is in the cache, one per line.
+    static std::string describe(const ov::AnyMap& properties);
     Input input(const char* name) const;
     /// Inputs of the native op that stay as they are while nothing is rotated or scored.
     void bind_idle_inputs();
@@ -81,6 +87,8 @@ private:
     T* resize(Input& input, size_t size);
     void fill(const Batch& batch);
 
+    std::filesystem::path m_model_xml;
+    std::string m_device, m_properties;  // as cache_description() has them
     ov::CompiledModel m_model;
     ov::InferRequest m_request;
     CacheGeometry m_geometry;

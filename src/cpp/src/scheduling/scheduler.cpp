@@ -19,7 +19,10 @@ constexpr size_t max_prompt_shares = 4;
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config, size_t num_blocks, size_t block_size)
-    : m_config(config), m_block_size(block_size), m_store(num_blocks, block_size) {}
+    : m_config(config),
+      m_block_size(block_size),
+      m_store(num_blocks, block_size),
+      m_pins(m_store) {}
 
 void Scheduler::add(Sequence& sequence) {
     check_invariant(std::min(sequence.tokens.size(), sequence.max_chunk_slots) <= max_tokens() &&
@@ -91,7 +94,7 @@ const Batch& Scheduler::schedule() {
         admit();
         lengthen_chunks();
         if (!m_batch.empty() || m_running.empty()) break;
-        preempt_last();
+        preempt_for_blocks();
     } while (true);
     return m_batch;
 }
@@ -106,7 +109,7 @@ void Scheduler::schedule_decodes() {
             continue;
         }
         while (missing_blocks(sequence, 1) > m_store.num_available() && sequence.is_running())
-            preempt_last();
+            preempt_for_blocks();
         if (!sequence.is_running()) return;
         append_entry(sequence, 1);
         ++at;
@@ -266,10 +269,13 @@ void Scheduler::release_blocks(Sequence& sequence) {
     sequence.num_shareable = std::numeric_limits<size_t>::max();
 }
 
+void Scheduler::preempt_for_blocks() {
+    check_invariant(m_running.size() > 1, "a sequence outgrew the pool");
+    preempt_last();
+}
+
 void Scheduler::preempt_last() {
     Sequence& sequence = **m_running.rbegin();
-    check_invariant(m_running.size() > 1 || sequence.blocks.size() < pool().size(),
-                    "a sequence outgrew the pool");
     remove(sequence);
     wait(sequence);
     sequence.was_preempted = true;
@@ -293,6 +299,11 @@ bool Scheduler::own_block(Sequence& sequence, size_t entry, std::optional<BlockC
     copy = BlockCopy{block, sequence.blocks[entry]};
     m_store.release(block);
     return true;
+}
+
+void Scheduler::clear_prefixes() {
+    m_store.tree().clear();
+    m_pins.restore();
 }
 
 std::vector<BlockRange> Scheduler::unused_memory(size_t block_bytes) {

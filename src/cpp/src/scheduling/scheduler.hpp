@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cache/block_store.hpp"
+#include "cache/prefix_pins.hpp"
 #include "pagewheel/scheduler_config.hpp"
 #include "scheduling/batch.hpp"
 
@@ -54,8 +55,10 @@ public:
     /// `indices` ascend. What it computes from now on depends on that and enters the tree no more.
     void drop_blocks(Sequence& sequence, const std::vector<size_t>& indices);
 
-    /// Forgets all prefixes; running sequences keep their blocks.
-    void clear_prefixes() { m_store.tree().clear(); }
+    PrefixPins& pins() { return m_pins; }
+    const PrefixPins& pins() const { return m_pins; }
+    /// Forgets all prefixes but pinned ones; running sequences keep their blocks.
+    void clear_prefixes();
 
     /// Makes sure that nobody but the running sequence reads an entry of its block table, which is
     /// about to be overwritten: if it is shared or in the prefix tree, another block takes its
@@ -66,13 +69,17 @@ public:
     /// before is free, and it is much. They count as given back.
     std::vector<BlockRange> unused_memory(size_t block_bytes);
 
-    size_t max_tokens() const { return m_store.pool().size() * m_block_size; }
+    /// Of a sequence.
+    size_t max_tokens() const {
+        return (m_store.pool().size() - m_pins.num_blocks()) * m_block_size;
+    }
     size_t num_running() const { return m_running.size(); }
     size_t num_waiting() const { return m_waiting.size() + m_num_following; }
     size_t num_preempted() const { return m_num_preempted; }
     size_t num_sequences() const { return num_running() + num_waiting(); }
     const SchedulerTotals& totals() const { return m_totals; }
     const BlockStore& store() const { return m_store; }
+    BlockStore& store() { return m_store; }
     const BlockPool& pool() const { return m_store.pool(); }
 
 private:
@@ -110,6 +117,8 @@ private:
     void release_blocks(Sequence& sequence);
     void leave(Sequence& sequence);
     void preempt_last();
+    /// Of several: one alone has all it needs.
+    void preempt_for_blocks();
 
     // ---- Prefixes (prefix_sharing.cpp)
     void find_prefix(const Sequence& sequence);
@@ -125,6 +134,7 @@ private:
     SchedulerConfig m_config;
     size_t m_block_size;
     BlockStore m_store;
+    PrefixPins m_pins;
     Queue m_running;
     Queue m_prefilling;  // of the running
     Queue m_waiting;     // without those that follow another

@@ -111,7 +111,7 @@ _KINDS: Mapping[PreTokenizer, tuple[str, ...]] = {
     PreTokenizer((_LLAMA3,)): ("dbrx", "smaug-bpe", "chatglm-bpe"),
     PreTokenizer((_QWEN2,), nfc=True): ("qwen2", "deepseek-r1-qwen"),
     PreTokenizer((_QWEN2,)): ("stablelm2", "hunyuan", "megrez", "solar-open", "grok-2"),
-    PreTokenizer((_QWEN35,), nfc=True): ("qwen35",),
+    PreTokenizer((_QWEN35,)): ("qwen35",),
     PreTokenizer((_TEKKEN,), whole_pieces=True): ("tekken",),
     PreTokenizer((_GPT4O,)): ("gpt-4o", "llama4", "kanana2", "minimax-m2"),
     PreTokenizer(_DEEPSEEK_V3): ("deepseek-v3", "hunyuan-dense", "joyai-llm"),

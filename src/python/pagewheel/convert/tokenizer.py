@@ -39,6 +39,7 @@ from .errors import ConversionError
 from .pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 from .special_tokens import split_special_tokens
 from .vocabulary import TokenType, Vocabulary
+from .whole_pieces import WholePiecesBPEStep
 
 # `tokenizer.ggml.model`: byte-level BPE, SentencePiece BPE.
 _MODELS = ("gpt2", "llama")
@@ -54,12 +55,17 @@ def _byte_of_character() -> Mapping[str, int]:
     }
 
 
+def _is_byte_level(text: str) -> bool:
+    alphabet = _byte_of_character()
+    return all(character in alphabet for character in text)
+
+
 def _token_bytes(text: str) -> bytes:
     """A byte-level token's bytes; text outside the alphabet stands for itself."""
+    if not _is_byte_level(text):
+        return text.encode()
     alphabet = _byte_of_character()
-    if all(character in alphabet for character in text):
-        return bytes(alphabet[character] for character in text)
-    return text.encode()
+    return bytes(alphabet[character] for character in text)
 
 
 def build_tokenizer(vocabulary: Vocabulary) -> tuple[ov.Model, ov.Model]:
@@ -108,15 +114,10 @@ def _encoding_steps(vocabulary: Vocabulary) -> list[object]:
 def _byte_level_steps(vocabulary: Vocabulary) -> list[object]:
     """Text to token ids, without those added around a text."""
     pre_tokenizer = _pre_tokenizer(vocabulary)
-    special_ids = vocabulary.ids_of_type(
-        TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN
-    )
-    special_texts = {text: each for each in special_ids if (text := vocabulary.tokens[each])}
-    specials = set(special_ids)
-    tokens = [
-        text.encode() if index in specials else _token_bytes(text)
-        for index, text in enumerate(vocabulary.tokens)
-    ]
+    special_texts = {
+        text: each for each in _special_ids(vocabulary) if (text := vocabulary.tokens[each])
+    }
+    tokens = _encoded_tokens(vocabulary)
     steps: list[object] = []
     if special_texts:
         steps.append(split_special_tokens(special_texts))
@@ -124,18 +125,48 @@ def _byte_level_steps(vocabulary: Vocabulary) -> list[object]:
         steps.append(NormalizeUnicode("NFC"))
     for pattern in pre_tokenizer.patterns:
         steps.append(RegexSplitStep(pattern, behaviour="isolate", mergeable=False))
-    whole_pieces = {text.encode(): each for text, each in special_texts.items()}
-    if pre_tokenizer.whole_pieces:
-        whole_pieces = {token: index for index, token in enumerate(tokens)} | whole_pieces
+    step = WholePiecesBPEStep if pre_tokenizer.whole_pieces else BPETokenizationStep
     steps.append(
-        BPETokenizationStep(
+        step(
             vocab=tokens,
             merges=_merges(vocabulary, set(tokens)),
-            added_tokens=whole_pieces,
+            added_tokens={text.encode(): each for text, each in special_texts.items()},
             cache_capacity=max(20_000, len(tokens) // 5),
         )
     )
     return steps
+
+
+def _special_ids(vocabulary: Vocabulary) -> list[int]:
+    return vocabulary.ids_of_type(TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
+
+
+def _encoded_tokens(vocabulary: Vocabulary) -> list[bytes]:
+    """The bytes that become each token.
+
+    Some files have tokens that are no byte-level spelling (command-r: the rocket emoji as it
+    is); no text becomes them. A byte that no UTF-8 has keeps it so.
+    """
+    specials = set(_special_ids(vocabulary))
+    return [
+        text.encode()
+        if index in specials
+        else _token_bytes(text)
+        if _is_byte_level(text)
+        else b"\xff" + text.encode()
+        for index, text in enumerate(vocabulary.tokens)
+    ]
+
+
+def _decoded_tokens(vocabulary: Vocabulary) -> list[bytes] | None:
+    """The bytes that each token becomes; None where they are the encoded ones."""
+    specials = set(_special_ids(vocabulary))
+    if all(each in specials or _is_byte_level(t) for each, t in enumerate(vocabulary.tokens)):
+        return None
+    return [
+        text.encode() if index in specials else _token_bytes(text)
+        for index, text in enumerate(vocabulary.tokens)
+    ]
 
 
 def _pre_tokenizer(vocabulary: Vocabulary) -> PreTokenizer:
@@ -154,7 +185,7 @@ def _decoding_steps(vocabulary: Vocabulary) -> list[object]:
         steps = sentencepiece.decoding_steps(vocabulary)
     else:
         skipped = vocabulary.ids_of_type(TokenType.CONTROL, TokenType.UNKNOWN)
-        steps = [VocabDecoderStep(skip_tokens=skipped)]
+        steps = [VocabDecoderStep(vocab=_decoded_tokens(vocabulary), skip_tokens=skipped)]
     steps += [FuseStep(), UTF8ValidateStep(mode=UTF8ReplaceMode.REPLACE)]
     if vocabulary.model == "llama":
         steps += sentencepiece.final_steps(vocabulary)
