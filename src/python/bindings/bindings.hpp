@@ -15,5 +15,6 @@ void bind_generation_handle(pybind11::module_& module);
 void bind_results(pybind11::module_& module);
 void bind_continuous_batching_pipeline(pybind11::module_& module);
 void bind_llm_pipeline(pybind11::module_& module);
+void bind_operations(pybind11::module_& module);
 
 }  // namespace pagewheel::python

@@ -13,4 +13,5 @@ PYBIND11_MODULE(_pagewheel, module) {
     bind_results(module);
     bind_continuous_batching_pipeline(module);
     bind_llm_pipeline(module);
+    bind_operations(module);
 }

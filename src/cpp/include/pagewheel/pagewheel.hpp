@@ -5,6 +5,7 @@
 #include "pagewheel/continuous_batching_pipeline.hpp"
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/llm_pipeline.hpp"
+#include "pagewheel/operations.hpp"
 #include "pagewheel/results.hpp"
 #include "pagewheel/scheduler_config.hpp"
 #include "pagewheel/streamer.hpp"

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cache/kv_cache.hpp"
 #include "model/cache_geometry.hpp"
@@ -23,6 +24,19 @@ struct Logits {
 
     float* row(size_t i) const { return data + i * vocabulary; }
 };
+
+/// A model as it is compiled.
+struct PreparedGraph {
+    std::shared_ptr<ov::Model> model;
+    /// Why MatMuls were left to the plugin, one sentence each.
+    std::vector<std::string> left;
+};
+
+/// Reads the folder's model, pages its attention, gathers its logits and puts pagewheel's own ops
+/// where the properties ask for them; takes the properties that are not OpenVINO's. Throws
+/// std::invalid_argument for a device that is not there or a property that is refused.
+PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std::string& device,
+                            ov::AnyMap& properties);
 
 /// The compiled model, its request, and tensors that are allocated once and bound by ports that are
 /// resolved once.
