@@ -56,7 +56,12 @@ def logits(source: GGUFSource, ids: list[int]) -> Any:
     return np.concatenate(rows)
 
 
-@pytest.mark.parametrize("name", tiny_models.ARCHITECTURES)
+# Not read from GGUF files yet.
+_NOT_READ = ("gemma3n", "gemma4", "deepseek")
+NAMES = [name for name in tiny_models.ARCHITECTURES if not name.startswith(_NOT_READ)]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_logits_are_transformers(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
