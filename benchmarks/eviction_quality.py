@@ -33,7 +33,7 @@ import numpy as np
 import pagewheel
 from benchmarks.prompts import real_text
 
-START, RECENT, BLOCK = 32, 64, 32
+START, RECENT, BLOCK = 32, 32, 32
 POLICIES = (
     "streaming",
     "sum",
@@ -65,7 +65,8 @@ class Setting:
         return f"{self.engine} {self.policy} {self.granularity} {rotation} {self.share:g}"
 
     def budget(self, prompt: int) -> int:
-        return max(START + RECENT + BLOCK, round(prompt * self.share / BLOCK) * BLOCK)
+        # A decision leaves a block less than the budget: below this nothing would be chosen.
+        return max(START + RECENT + 2 * BLOCK, round(prompt * self.share / BLOCK) * BLOCK)
 
 
 def eviction(setting: Setting, budget: int, **options: Any) -> pagewheel.CacheEvictionConfig:
