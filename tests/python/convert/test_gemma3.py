@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import torch
 from conftest import F32, greedy
-from convert.sentencepiece_reference import reference
-from convert.test_decoder_graph import Decoder, relative
-from convert.test_text_tokenizer import corpus
+from sentencepiece_reference import reference
+from test_decoder_graph import Decoder, relative
+from test_text_tokenizer import corpus
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
 import pagewheel
