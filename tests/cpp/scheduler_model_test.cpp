@@ -177,8 +177,9 @@ private:
         Sequence& sequence = tracked.sequence;
         if (below(10) == 0) evict(tracked);
         sequence.tokens.push_back(int64_t(below(3)));
-        if (below(30) == 0 && m_tracked.size() < 25) fork(tracked);
-        if (--tracked.num_left == 0 || sequence.tokens.size() >= m_scheduler->max_tokens()) {
+        const bool is_full = sequence.tokens.size() >= m_scheduler->max_tokens();
+        if (below(30) == 0 && m_tracked.size() < 25 && !is_full) fork(tracked);
+        if (--tracked.num_left == 0 || is_full) {
             ++num_finished;
             end(tracked);
         }

@@ -98,7 +98,7 @@ def test_500_random_requests_give_the_same_tokens_whatever_happens_to_them(
         metrics = pipeline.get_metrics()
         assert metrics.cache_usage == 0
         assert (metrics.prefix_cache_hit_tokens > 5000) == limits.get("enable_prefix_caching", True)
-        assert (metrics.preemptions > 0) == ("num_kv_blocks" in limits)
+        assert metrics.preemptions > 0 or "num_kv_blocks" not in limits
         return {i: handle.read_all()[0].generated_ids for i, handle in handles.items()}
 
     order = list(range(len(prompts)))
