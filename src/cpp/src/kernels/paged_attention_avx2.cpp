@@ -74,6 +74,13 @@ struct Avx2 {
     }
     static F half_to_float(I x) { return _mm256_cvtph_ps(low_halves(x)); }
 
+    /// (x0, x0, x1, x1, ...), (x1, x0, x3, x2, ...), a b - c in even and a b + c in odd lanes.
+    static F twice(F x) {
+        return _mm256_permutevar8x32_ps(x, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
+    }
+    static F swapped(F x) { return _mm256_permute_ps(x, 0xb1); }
+    static F fmaddsub(F a, F b, F c) { return _mm256_fmaddsub_ps(a, b, c); }
+
     template <size_t R, size_t Nibbles>
     static constexpr size_t value_vectors = Nibbles == 2 ? 1 : 2;
 
@@ -118,6 +125,13 @@ struct Avx2 {
         alignas(16) uint16_t all[8];
         _mm_store_si128(reinterpret_cast<__m128i*>(all), halves);
         std::memcpy(out, all, 2 * (n < 8 ? n : 8));
+    }
+    static uint16_t half(float x) {
+        return static_cast<uint16_t>(_mm_cvtsi128_si32(
+            _mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT)));
+    }
+    static float float_of(uint16_t half) {
+        return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half)));
     }
     static void to_bf16(const float* x, size_t n, uint16_t* out) {
         for (size_t i = 0; i < n; i += 8) {
