@@ -81,6 +81,23 @@ struct Avx2 {
     static F swapped(F x) { return _mm256_permute_ps(x, 0xb1); }
     static F fmaddsub(F a, F b, F c) { return _mm256_fmaddsub_ps(a, b, c); }
 
+    /// out[i * stride + j] = rows[j][at + i] for i, j in [0, lanes).
+    static void transpose(const float* const* rows, size_t at, float* out, size_t stride) {
+        F y[8];
+        for (size_t j = 0; j < 8; j += 4) {
+            const F x0 = load(rows[j] + at), x1 = load(rows[j + 1] + at);
+            const F x2 = load(rows[j + 2] + at), x3 = load(rows[j + 3] + at);
+            const F a = _mm256_unpacklo_ps(x0, x1), b = _mm256_unpackhi_ps(x0, x1);
+            const F c = _mm256_unpacklo_ps(x2, x3), d = _mm256_unpackhi_ps(x2, x3);
+            y[j] = _mm256_shuffle_ps(a, c, 0x44), y[j + 1] = _mm256_shuffle_ps(a, c, 0xee);
+            y[j + 2] = _mm256_shuffle_ps(b, d, 0x44), y[j + 3] = _mm256_shuffle_ps(b, d, 0xee);
+        }
+        for (size_t i = 0; i < 4; ++i) {
+            store(out + i * stride, _mm256_permute2f128_ps(y[i], y[4 + i], 0x20));
+            store(out + (4 + i) * stride, _mm256_permute2f128_ps(y[i], y[4 + i], 0x31));
+        }
+    }
+
     template <size_t R, size_t Nibbles>
     static constexpr size_t value_vectors = Nibbles == 2 ? 1 : 2;
 

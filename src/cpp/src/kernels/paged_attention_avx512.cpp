@@ -67,6 +67,30 @@ struct Avx512 {
     static F swapped(F x) { return _mm512_permute_ps(x, 0xb1); }
     static F fmaddsub(F a, F b, F c) { return _mm512_fmaddsub_ps(a, b, c); }
 
+    /// out[i * stride + j] = rows[j][at + i] for i, j in [0, lanes).
+    static void transpose(const float* const* rows, size_t at, float* out, size_t stride) {
+        F x[16], y[16];
+        for (size_t j = 0; j < 16; ++j) x[j] = load(rows[j] + at);
+        for (size_t j = 0; j < 16; j += 4) {
+            const F a = _mm512_unpacklo_ps(x[j], x[j + 1]), b = _mm512_unpackhi_ps(x[j], x[j + 1]);
+            const F c = _mm512_unpacklo_ps(x[j + 2], x[j + 3]);
+            const F d = _mm512_unpackhi_ps(x[j + 2], x[j + 3]);
+            y[j] = _mm512_shuffle_ps(a, c, 0x44), y[j + 1] = _mm512_shuffle_ps(a, c, 0xee);
+            y[j + 2] = _mm512_shuffle_ps(b, d, 0x44), y[j + 3] = _mm512_shuffle_ps(b, d, 0xee);
+        }
+        // Column i of 4 rows now is 128-bit lane i / 4 of y[4 (row / 4) + i % 4].
+        for (size_t i = 0; i < 4; ++i) {
+            const F a = _mm512_shuffle_f32x4(y[i], y[4 + i], 0x88);
+            const F b = _mm512_shuffle_f32x4(y[i], y[4 + i], 0xdd);
+            const F c = _mm512_shuffle_f32x4(y[8 + i], y[12 + i], 0x88);
+            const F d = _mm512_shuffle_f32x4(y[8 + i], y[12 + i], 0xdd);
+            store(out + i * stride, _mm512_shuffle_f32x4(a, c, 0x88));
+            store(out + (4 + i) * stride, _mm512_shuffle_f32x4(b, d, 0x88));
+            store(out + (8 + i) * stride, _mm512_shuffle_f32x4(a, c, 0xdd));
+            store(out + (12 + i) * stride, _mm512_shuffle_f32x4(b, d, 0xdd));
+        }
+    }
+
     template <size_t R, size_t Nibbles>
     static constexpr size_t value_vectors = Nibbles == 2 ? 1
                                             : R <= 3     ? 4

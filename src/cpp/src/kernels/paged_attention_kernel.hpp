@@ -6,6 +6,7 @@
 
 #include "kernels/paged_attention_arithmetic.hpp"
 #include "kernels/paged_attention_queries.hpp"
+#include "kernels/paged_attention_turned_keys.hpp"
 #include "kernels/paged_attention_write.hpp"
 
 namespace pagewheel::kernels {
@@ -45,7 +46,8 @@ private:
         : config_(config),
           layout_(config.layout),
           rows_(rows),
-          queries_(config, rows, kv_heads, scratch) {
+          queries_(config, rows, kv_heads, scratch),
+          turned_keys_(config, scratch) {
         block_ = layout_.block_size;
         span_blocks_ = span_blocks(block_);
         span_ = (span_blocks_ * block_ + 63) / 64 * 64;
@@ -77,6 +79,7 @@ private:
         visible_end_ = first_position_ + tile.token_end - tile.token_begin;
         first_entry_ = static_cast<size_t>(batch.block_indices_begins[s]);
         queries_.load(batch, tile);
+        turned_keys_.read(batch);
     }
 
     // ---- the span
@@ -85,6 +88,7 @@ private:
         const uint8_t *keys, *values;          // of the tile's first kv head
         ptrdiff_t keys_ahead, values_ahead;    // bytes to the block that is fetched meanwhile
         const int32_t* deltas;                 // null, one or one per token
+        const float* angles;                   // null, or what turned_keys_logits() turns by
     };
 
     const uint8_t* keys_of(size_t block) const {
@@ -106,13 +110,23 @@ private:
         for (size_t i = 0; i < blocks_; ++i) {
             const size_t b = first + i, later = b + span_blocks_;
             SpanBlock& block = span_block_[i];
-            block = {keys_of(b), values_of(b), 0, 0, nullptr};
+            block = {keys_of(b), values_of(b), 0, 0, nullptr, nullptr};
             if (later < tile_->block_end) {
                 block.keys_ahead = keys_of(later) - block.keys;
                 block.values_ahead = values_of(later) - block.values;
             }
             if (batch_->num_rotated > 0) block.deltas = deltas_of_block(*batch_, first_entry_ + b);
+            if (block.deltas && batch_->delta_width > 1 && turns_keys(block.deltas, tokens_of(i)))
+                block.angles = turned_keys_.load(i, block.deltas, tokens_of(i));
         }
+    }
+
+    /// Whether a block's deltas differ so often that turning its keys costs less than turning the
+    /// queries for each run of equal ones.
+    static bool turns_keys(const int32_t* deltas, size_t tokens) {
+        size_t runs = 1;
+        for (size_t t = 1; t < tokens; ++t) runs += deltas[t] != deltas[t - 1];
+        return runs * 6 > tokens;
     }
 
     /// Tokens of block i of the span that some row sees.
@@ -132,6 +146,8 @@ private:
                 block_logits(queries_.plain(head), head, i, 0, tokens);
             } else if (batch_->delta_width == 1) {
                 block_logits(queries_.turned(head, *deltas), head, i, 0, tokens);
+            } else if (span_block_[i].angles) {
+                turned_keys_logits(head, i, tokens);
             } else {
                 for (size_t begin = 0, end; begin < tokens; begin = end) {
                     for (end = begin + 1; end < tokens && deltas[end] == deltas[begin]; ++end) {
@@ -155,17 +171,22 @@ private:
             });
     }
 
-    template <size_t R, size_t N>
-    [[gnu::noinline]] void row_logits(const PreparedQueries& q, size_t head, size_t i, size_t row,
-                                      size_t lane, size_t begin, size_t end) {
-        const SpanBlock& block = span_block_[i];
+    KeyLanes key_lanes(size_t head, size_t i, size_t lane) const {
         KeyLanes keys;
-        keys.words = reinterpret_cast<const uint32_t*>(block.keys + head * key_bytes_) + lane;
+        keys.words =
+            reinterpret_cast<const uint32_t*>(span_block_[i].keys + head * key_bytes_) + lane;
         keys.key_words = layout_.key_words();
         keys.block_size = block_;
         keys.groups = layout_.key_groups();
         keys.scales = keys.words + keys.key_words * block_;
-        keys.ahead = block.keys_ahead;
+        keys.ahead = span_block_[i].keys_ahead;
+        return keys;
+    }
+
+    template <size_t R, size_t N>
+    [[gnu::noinline]] void row_logits(const PreparedQueries& q, size_t head, size_t i, size_t row,
+                                      size_t lane, size_t begin, size_t end) {
+        const KeyLanes keys = key_lanes(head, i, lane);
         Vec x[R][N];
         A::template logits<R, N>(keys, q, row, x);
         unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
@@ -175,6 +196,22 @@ private:
                 V::store(logits_ + (row + r) * span_ + i * block_ + at, x[r][n], mask);
             });
         });
+    }
+
+    /// Of a block whose tokens are all turned differently: by keys turned down, L at a time.
+    void turned_keys_logits(size_t head, size_t i, size_t tokens) {
+        const PreparedQueries q = queries_.plain(head);
+        for (size_t lane = 0; lane < tokens; lane += L) {
+            const KeyLanes turned = turned_keys_.turn(key_lanes(head, i, lane), i, lane);
+            V::for_rows(rows_, [&](auto R, size_t row) {
+                Vec x[R][1];
+                FloatArithmetic<V, CacheFormat::f32>::template logits<R, 1>(turned, q, row, x);
+                unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
+                    V::store(logits_ + (row + r) * span_ + i * block_ + lane,
+                             V::mul(x[r][0], V::set(q.unit[row + r])));
+                });
+            });
+        }
     }
 
     /// Keys [low, high) of the span are what the row sees.
@@ -392,6 +429,7 @@ private:
     size_t visible_end_ = 0;          // one past the last row's position
     size_t first_entry_ = 0;          // of the sequence in block_indices
     TileQueries<V, A> queries_;
+    TurnedKeys<V, Format> turned_keys_;
 
     SpanBlock span_block_[span_tokens / 16];
     size_t blocks_ = 0, first_key_ = 0, keys_in_span_ = 0;
