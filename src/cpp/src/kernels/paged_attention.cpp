@@ -72,6 +72,8 @@ public:
     void run() {
         plan_scores();
         plan_tiles();
+        for (size_t i = 0; i + 1 < plan_.parts.size(); ++i)
+            plan_.parts[i].next = &plan_.parts[i + 1];
         for_each(plan_.parts.size(), [this](size_t i) { run_part(i); });
         if (plan_.parts.size() > plan_.tiles.size()) {
             for_each(plan_.tiles.size(), [this](size_t i) { merge_parts(i); });
@@ -341,8 +343,7 @@ private:
     void keep_statistics(size_t s, size_t kv_head, size_t token, size_t row_of_token,
                          RowStatistics row) {
         const size_t first = begin(s + 1) - window(s);
-        if (token >= first)
-            statistics(s, kv_head)[(token - first) * ratio_ + row_of_token] = row;
+        if (token >= first) statistics(s, kv_head)[(token - first) * ratio_ + row_of_token] = row;
     }
 
     /// All heads' and rows' probabilities of the keys in score tile i, which no other tile touches.
@@ -356,7 +357,8 @@ private:
                 tile.block_begin = keys.block_begin;
                 tile.block_end = std::min(keys.block_end, tile.block_end);
                 if (tile.block_begin >= tile.block_end) continue;
-                float* scratch = arena.floats(variant_.scratch_floats(config_, tile.rows(ratio_), 1));
+                float* scratch =
+                    arena.floats(variant_.scratch_floats(config_, tile.rows(ratio_), 1));
                 variant_.score(
                     config_, batch_, tile, statistics(s, h) + (t - keys.token_begin) * ratio_,
                     batch_.scores + plan_.score_begins[s] + tile.block_begin * layout_.block_size,
@@ -370,7 +372,7 @@ private:
     const AttentionVariant& variant_;
     Plan& plan_;
     size_t ratio_, threads_;
-    size_t bytes_ = 0;     // of the cache that the tiles read
+    size_t bytes_ = 0;    // of the cache that the tiles read
     bool keeps_ = false;  // whether some part keeps its probabilities
 };
 

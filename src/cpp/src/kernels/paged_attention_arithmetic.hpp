@@ -14,20 +14,20 @@ namespace pagewheel::kernels {
 /// of a head, a multiple of 64 that is zero past the head size.
 struct PreparedQueries {
     size_t stride;
-    float* floats;  // [rows, stride]: query * config.scale / unit
-    float* sums;    // [rows, stride / 16]: sum of query * config.scale over a group's dimensions
+    float* floats;  // [rows, stride]: query * config.scale * log2(e) / unit
+    float* sums;    // [rows, stride / 16]: floats * unit, summed over a group's dimensions
     float* unit;    // [rows]: value of 1 in the integers; 1 for float arithmetic
-    int8_t* high;   // [rows, stride]: query * config.scale / unit = 128 high + low
+    int8_t* high;   // [rows, stride]: floats = 128 high + low
     int8_t* low;    // [rows, stride]
 
     const float* sums_of(size_t row) const { return sums + row * (stride / 16); }
 };
 
-/// Probabilities as the arithmetic of the values wants them.
+/// Probabilities of a span as the arithmetic of the values wants them.
 struct PreparedWeights {
+    float unit;      // value of 1 in the weights
     float* floats;   // [rows, span]: probability * scale of the value, in u8 and u4
-    float* offsets;  // [rows]: sum of probability * minimum of the value
-    float* unit;     // [rows]: value of 1 in the integers; 1 for float arithmetic
+    float* offsets;  // [rows]: to be added to the sum of weight * unit * code
     int8_t* high;    // [rows, span]: probability * scale / unit = 128 high + low
     int8_t* low;     // [rows, span]
 };
@@ -40,11 +40,13 @@ struct KeyLanes {
     ptrdiff_t ahead;  // bytes to where keys of a later block begin, which is prefetched
 };
 
-/// Rows of words of the values of one head in a block, from some word on.
+/// Values of one head in a span: words of tokens_per_word tokens after another, from some dimension
+/// on. A row of words lies `offset` words from rows[i]; the one that is prefetched, ahead[i] bytes
+/// from there.
 struct ValueRows {
-    const uint32_t* words;  // [value_rows, row_words]
-    size_t row_words, tokens;
-    ptrdiff_t ahead;
+    const uint32_t* const* rows;  // [(tokens + tokens_per_word - 1) / tokens_per_word]
+    const ptrdiff_t* ahead;       // [the same]
+    size_t offset, tokens;
 };
 
 template <CacheFormat F>
@@ -143,8 +145,7 @@ struct FloatArithmetic {
     /// The same in codes, over words [begin, end).
     template <size_t R, size_t N>
     [[gnu::always_inline]] static void dot(const KeyLanes& keys, size_t begin, size_t end,
-                                           const PreparedQueries& q, size_t row,
-                                           Vec (&out)[R][N]) {
+                                           const PreparedQueries& q, size_t row, Vec (&out)[R][N]) {
         unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE { out[i / N][i % N] = V::zero(); });
         const size_t stride = q.stride;
         const float* query = q.floats + row * stride;
@@ -167,8 +168,11 @@ struct FloatArithmetic {
         }
     }
 
-    /// Weights of n tokens from their probabilities [rows, span], scales and minimums [span], which
-    /// are 0 past the end. Without scales the probabilities are the weights.
+    /// Makes a span's scales and minimums [n] ready for prepare_weights(), whose unit it returns.
+    static float prepare_scales(float*, float*, size_t) { return 1; }
+
+    /// Weights of n tokens from their probabilities [rows, span]; scales and minimums are 0 past
+    /// the end. Without scales the probabilities are the weights.
     static void prepare_weights(const PreparedWeights& p, const float* probabilities, size_t rows,
                                 size_t n, size_t span, const float* scales, const float* minimums) {
         if constexpr (T::quantized) {
@@ -180,7 +184,6 @@ struct FloatArithmetic {
                     offset = V::fma(x, V::load(minimums + t), offset);
                 }
                 p.offsets[r] = V::sum(offset);
-                p.unit[r] = 1;
             }
         } else {
             (void)p, (void)probabilities, (void)rows, (void)n, (void)span, (void)scales,
@@ -188,48 +191,40 @@ struct FloatArithmetic {
         }
     }
 
+    /// out[r][n][nibble] = weights of row + r times the span's codes or values. `p` has one element
+    /// for each nibble of a word.
     template <size_t R, size_t N>
-    struct Sums {
-        Vec value[R][N][T::nibbles];
-        [[gnu::always_inline]] Sums() {
-            unrolled<R * N * T::nibbles>([&](auto i) PAGEWHEEL_INLINE {
-                value[i / T::nibbles / N][i / T::nibbles % N][i % T::nibbles] = V::zero();
-            });
-        }
-        [[gnu::always_inline]] Vec get(size_t r, size_t n, size_t nibble) const {
-            return value[r][n][nibble];
-        }
-    };
-
-    /// sums += weights of tokens from `first` of the span times a block's values. `p` has one
-    /// element for each nibble of a word.
-    template <size_t R, size_t N>
-    [[gnu::always_inline]] static void accumulate(const ValueRows& values,
-                                                  const typename V::Mask (&mask)[N],
-                                                  const PreparedWeights* p,
-                                                  const float* probabilities, size_t row,
-                                                  size_t span, size_t first, Sums<R, N>& sums) {
-        const uint32_t* words = values.words;
-        for (size_t t = 0; t < values.tokens; t += T::tokens_per_word, words += values.row_words) {
+    [[gnu::always_inline]] static void weigh(const ValueRows& values,
+                                             const typename V::Mask (&mask)[N],
+                                             const PreparedWeights* p, const float* probabilities,
+                                             size_t row, size_t span,
+                                             Vec (&out)[R][N][T::nibbles]) {
+        unrolled<R * N * T::nibbles>([&](auto i) PAGEWHEEL_INLINE {
+            out[i / T::nibbles / N][i / T::nibbles % N][i % T::nibbles] = V::zero();
+        });
+        const float* weights[T::nibbles];
+        unrolled<T::nibbles>([&](auto i) PAGEWHEEL_INLINE {
+            weights[i] = (T::quantized ? p[i].floats : probabilities) + row * span;
+        });
+        for (size_t t = 0, i = 0; t < values.tokens; t += T::tokens_per_word, ++i) {
+            const uint32_t* words = values.rows[i] + values.offset;
             // A word may hold tokens that were never written: 0 times their NaN would be NaN.
-            const uint32_t valid = T::bits == 16 && t + 1 == values.tokens ? 0xffffu : ~0u;
+            const uint32_t valid = t + 1 == values.tokens ? 0xffffu : ~0u;
             typename V::I word[N];
             unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
                 word[n] = V::load_words(words + n * V::lanes, mask[n]);
                 if constexpr (T::bits == 16) word[n] = V::keep(word[n], valid);
-                prefetch_line<n * V::lanes>(words, values.ahead);
+                prefetch_line<n * V::lanes>(words, values.ahead[i]);
             });
             unrolled<T::dims_per_word>([&](auto g) PAGEWHEEL_INLINE {
                 constexpr size_t token = T::nibbles == 2 ? g % 4 : g;
                 constexpr size_t nibble = T::nibbles == 2 ? g / 4 : 0;
-                const float* weights =
-                    (T::quantized ? p[nibble].floats : probabilities) + row * span + first;
                 Vec v[N];
                 unrolled<N>([&](auto n) PAGEWHEEL_INLINE { v[n] = unpack<g>(word[n]); });
                 unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-                    const Vec weight = V::set(weights[r * span + t + token]);
+                    const Vec weight = V::set(weights[nibble][r * span + t + token]);
                     unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
-                        sums.value[r][n][nibble] = V::fma(v[n], weight, sums.value[r][n][nibble]);
+                        out[r][n][nibble] = V::fma(v[n], weight, out[r][n][nibble]);
                     });
                 });
             });

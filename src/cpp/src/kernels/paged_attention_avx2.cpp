@@ -34,9 +34,6 @@ struct Avx2 {
     }
     static Mask mask(size_t low, size_t high) { return _mm256_andnot_si256(mask(low), mask(high)); }
     static F select(Mask m, F a, F b) { return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(m)); }
-    static F zero_below(F x, F limit, F y) {
-        return _mm256_and_ps(_mm256_cmp_ps(x, limit, _CMP_NLT_UQ), y);
-    }
 
     static F add(F a, F b) { return _mm256_add_ps(a, b); }
     static F sub(F a, F b) { return _mm256_sub_ps(a, b); }
@@ -46,7 +43,7 @@ struct Avx2 {
     static F max(F a, F b) { return _mm256_max_ps(a, b); }
     static F min(F a, F b) { return _mm256_min_ps(a, b); }
     static F abs(F a) { return _mm256_andnot_ps(set(-0.0f), a); }
-    static F exp(F x) { return exp_avx2(x); }
+    static F exp2(F x) { return exp2_avx2(x); }
     static float sum(F x) { return horizontal_sum_avx2(x); }
     static float largest(F x) {
         __m128 m = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
@@ -144,8 +141,8 @@ struct Avx2 {
         std::memcpy(out, all, 2 * (n < 8 ? n : 8));
     }
     static uint16_t half(float x) {
-        return static_cast<uint16_t>(_mm_cvtsi128_si32(
-            _mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT)));
+        return static_cast<uint16_t>(
+            _mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT)));
     }
     static float float_of(uint16_t half) {
         return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half)));

@@ -28,9 +28,6 @@ struct Avx512 {
     static Mask mask(size_t n) { return n < 16 ? static_cast<Mask>((1u << n) - 1) : Mask(0xffff); }
     static Mask mask(size_t low, size_t high) { return static_cast<Mask>(mask(high) & ~mask(low)); }
     static F select(Mask m, F a, F b) { return _mm512_mask_blend_ps(m, b, a); }
-    static F zero_below(F x, F limit, F y) {
-        return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), y);
-    }
 
     static F add(F a, F b) { return _mm512_add_ps(a, b); }
     static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
@@ -39,7 +36,7 @@ struct Avx512 {
     static F fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
     static F max(F a, F b) { return _mm512_max_ps(a, b); }
     static F abs(F a) { return _mm512_abs_ps(a); }
-    static F exp(F x) { return exp_avx512(x); }
+    static F exp2(F x) { return exp2_avx512(x); }
     static float sum(F x) { return _mm512_reduce_add_ps(x); }
     static float largest(F x) { return _mm512_reduce_max_ps(x); }
     static float first(F x) { return _mm512_cvtss_f32(x); }
@@ -143,8 +140,8 @@ struct Avx512 {
         return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
     }
     static uint16_t half(float x) {
-        return static_cast<uint16_t>(_mm_cvtsi128_si32(
-            _mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT)));
+        return static_cast<uint16_t>(
+            _mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT)));
     }
     static float float_of(uint16_t half) {
         return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half)));
@@ -162,10 +159,10 @@ struct Avx512 {
 };
 
 template <CacheFormat Format>
-using Kernel =
-    TileKernel<Avx512, Format,
-               std::conditional_t<Format == CacheFormat::u8 || Format == CacheFormat::u4,
-                                  IntegerArithmetic<Avx512, Format>, FloatArithmetic<Avx512, Format>>>;
+using Kernel = TileKernel<
+    Avx512, Format,
+    std::conditional_t<Format == CacheFormat::u8 || Format == CacheFormat::u4,
+                       IntegerArithmetic<Avx512, Format>, FloatArithmetic<Avx512, Format>>>;
 
 }  // namespace
 

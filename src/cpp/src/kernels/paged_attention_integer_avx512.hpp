@@ -55,8 +55,7 @@ struct IntegerArithmetic {
             h[i] = _mm512_srai_epi16(_mm512_add_epi16(pair, half), 7);
             l[i] = _mm512_sub_epi16(pair, _mm512_slli_epi16(h[i], 7));
         });
-        _mm512_storeu_si512(high,
-                            _mm512_permutexvar_epi32(order, _mm512_packs_epi16(h[0], h[1])));
+        _mm512_storeu_si512(high, _mm512_permutexvar_epi32(order, _mm512_packs_epi16(h[0], h[1])));
         _mm512_storeu_si512(low, _mm512_permutexvar_epi32(order, _mm512_packs_epi16(l[0], l[1])));
     }
 
@@ -76,9 +75,8 @@ struct IntegerArithmetic {
                     _mm_storeu_ps(q.sums + at / 16, _mm_mul_ps(_mm_cvtepi32_ps(four_sums(x)),
                                                                _mm_set1_ps(q.unit[r])));
                 else
-                    sum = _mm512_add_epi32(
-                        sum, _mm512_add_epi32(_mm512_add_epi32(x[0], x[1]),
-                                              _mm512_add_epi32(x[2], x[3])));
+                    sum = _mm512_add_epi32(sum, _mm512_add_epi32(_mm512_add_epi32(x[0], x[1]),
+                                                                 _mm512_add_epi32(x[2], x[3])));
             }
             if constexpr (Format == CacheFormat::u8)
                 q.sums[r * (q.stride / 16)] =
@@ -88,10 +86,10 @@ struct IntegerArithmetic {
 
     /// The sum of each of the four vectors.
     static __m128i four_sums(const __m512i (&x)[4]) {
-        const __m512i a = _mm512_add_epi32(_mm512_unpacklo_epi32(x[0], x[1]),
-                                           _mm512_unpackhi_epi32(x[0], x[1]));
-        const __m512i b = _mm512_add_epi32(_mm512_unpacklo_epi32(x[2], x[3]),
-                                           _mm512_unpackhi_epi32(x[2], x[3]));
+        const __m512i a =
+            _mm512_add_epi32(_mm512_unpacklo_epi32(x[0], x[1]), _mm512_unpackhi_epi32(x[0], x[1]));
+        const __m512i b =
+            _mm512_add_epi32(_mm512_unpacklo_epi32(x[2], x[3]), _mm512_unpackhi_epi32(x[2], x[3]));
         const __m512i c =
             _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
         const __m256i d =
@@ -102,139 +100,164 @@ struct IntegerArithmetic {
     template <size_t R, size_t N>
     [[gnu::always_inline]] static void logits(const KeyLanes& keys, const PreparedQueries& q,
                                               size_t row, Vec (&out)[R][N]) {
-        unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE { out[i / N][i % N] = _mm512_setzero_ps(); });
-        for (size_t g = 0; g < keys.groups; ++g) {
-            const size_t begin = g * T::group_words, left = keys.key_words - begin;
-            const size_t end = begin + (left < T::group_words ? left : T::group_words);
-            __m512 dots[R][N];
-            dot<R, N>(keys, begin, end, q, row, dots);
-            unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
-                const __m512i word =
-                    _mm512_loadu_si512(keys.scales + g * keys.block_size + n * 16);
-                const __m512 scale = scale_of<V>(word), minimum = minimum_of<V>(word);
-                unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-                    const __m512 unit = _mm512_set1_ps(q.unit[row + r]);
-                    const __m512 x =
-                        _mm512_fmadd_ps(_mm512_mul_ps(scale, unit), dots[r][n], out[r][n]);
-                    out[r][n] =
-                        _mm512_fmadd_ps(minimum, _mm512_set1_ps(q.sums_of(row + r)[g]), x);
-                });
-            });
+        if constexpr (Format == CacheFormat::u8) {
+            dot<R, N>(keys, 0, keys.key_words, q, row, out);
+            dequantize<R, N, false>(keys, 0, q, row, out, out);
+        } else {
+            for (size_t g = 0; g < keys.groups; ++g) {
+                const size_t begin = g * T::group_words, left = keys.key_words - begin;
+                const size_t end = begin + (left < T::group_words ? left : T::group_words);
+                __m512 dots[R][N];
+                dot<R, N>(keys, begin, end, q, row, dots);
+                if (g == 0)
+                    dequantize<R, N, false>(keys, g, q, row, dots, out);
+                else
+                    dequantize<R, N, true>(keys, g, q, row, dots, out);
+            }
         }
     }
 
-    /// Products in integers of queries and codes, over words [begin, end).
+    /// out = (or +=) dots of group g in codes as numbers.
+    template <size_t R, size_t N, bool Add>
+    [[gnu::always_inline]] static void dequantize(const KeyLanes& keys, size_t g,
+                                                  const PreparedQueries& q, size_t row,
+                                                  const Vec (&dots)[R][N], Vec (&out)[R][N]) {
+        unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
+            const __m512i word = _mm512_loadu_si512(keys.scales + g * keys.block_size + n * 16);
+            const __m512 scale = scale_of<V>(word), minimum = minimum_of<V>(word);
+            unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
+                const __m512 factor = _mm512_mul_ps(scale, _mm512_set1_ps(q.unit[row + r]));
+                const __m512 sum = _mm512_set1_ps(q.sums_of(row + r)[g]);
+                const __m512 x =
+                    Add ? _mm512_fmadd_ps(minimum, sum, out[r][n]) : _mm512_mul_ps(minimum, sum);
+                out[r][n] = _mm512_fmadd_ps(factor, dots[r][n], x);
+            });
+        });
+    }
+
+    /// Products in integers of queries and codes, over words [begin, end). Not inlined: the
+    /// compiler keeps accumulators in memory where it has much else to keep.
     template <size_t R, size_t N>
-    [[gnu::always_inline]] static void dot(const KeyLanes& keys, size_t begin, size_t end,
-                                           const PreparedQueries& q, size_t row,
-                                           Vec (&out)[R][N]) {
+    [[gnu::noinline]] static void dot(const KeyLanes& keys, size_t begin, size_t end,
+                                      const PreparedQueries& q, size_t row, Vec (&out)[R][N]) {
         __m512i high[R][N], low[R][N];
         unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE {
             high[i / N][i % N] = low[i / N][i % N] = _mm512_setzero_si512();
         });
-        const size_t stride = q.stride;
-        const int8_t *query_high = q.high + row * stride, *query_low = q.low + row * stride;
-        for (size_t w = begin; w < end; ++w) {
-            const uint32_t* words = keys.words + w * keys.block_size;
-            unrolled<N>([&](auto n)
-                            PAGEWHEEL_INLINE { prefetch_line<n * 16>(words, keys.ahead); });
+        const size_t stride = q.stride, block_size = keys.block_size;
+        const ptrdiff_t ahead = keys.ahead;
+        const uint32_t* words = keys.words + begin * block_size;
+        const uint32_t* last = keys.words + end * block_size;
+        const int8_t* query_high = q.high + row * stride + begin * T::dims_per_word;
+        const int8_t* query_low = q.low + row * stride + begin * T::dims_per_word;
+        for (; words != last; words += block_size) {
+            unrolled<N>([&](auto n) PAGEWHEEL_INLINE { prefetch_line<n * 16>(words, ahead); });
             unrolled<T::nibbles>([&](auto nibble) PAGEWHEEL_INLINE {
                 __m512i codes[N];
                 unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
                     codes[n] = codes_of(_mm512_loadu_si512(words + n * 16), nibble);
                 });
-                const size_t d = w * T::dims_per_word + 4 * nibble;
                 unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-                    const __m512i h = broadcast4(query_high + r * stride + d);
-                    const __m512i l = broadcast4(query_low + r * stride + d);
+                    const __m512i h = broadcast4(query_high + r * stride + 4 * nibble);
+                    const __m512i l = broadcast4(query_low + r * stride + 4 * nibble);
                     unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
                         add_products(high[r][n], codes[n], h);
                         add_products(low[r][n], codes[n], l);
                     });
                 });
             });
+            query_high += T::dims_per_word;
+            query_low += T::dims_per_word;
         }
         unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE {
             out[i / N][i % N] = joined(high[i / N][i % N], low[i / N][i % N]);
         });
     }
 
-    /// Codes count from their middle, 8 or 128, so that the rounding of weights meets small numbers.
+    // Weights are whole multiples of the unit, and codes count from their middle, so that the
+    // rounding of weights meets small numbers.
+    static constexpr float middle = Format == CacheFormat::u4 ? 8 : 128;
+
+    static float prepare_scales(float* scales, float* minimums, size_t n) {
+        __m512 largest = _mm512_setzero_ps();
+        for (size_t t = 0; t < n; t += 16)
+            largest = _mm512_max_ps(largest, _mm512_loadu_ps(scales + t));
+        const float maximum = _mm512_reduce_max_ps(largest);
+        if (!(maximum > 0)) return 0;
+        const __m512 inverse = _mm512_set1_ps(steps / maximum);
+        for (size_t t = 0; t < n; t += 16) {
+            const __m512 scale = _mm512_loadu_ps(scales + t);
+            _mm512_storeu_ps(minimums + t, _mm512_fmadd_ps(scale, _mm512_set1_ps(middle),
+                                                           _mm512_loadu_ps(minimums + t)));
+            _mm512_storeu_ps(scales + t, _mm512_mul_ps(scale, inverse));
+        }
+        return maximum / steps;
+    }
+
     static void prepare_weights(const PreparedWeights& p, const float* probabilities, size_t rows,
                                 size_t n, size_t span, const float* scales, const float* minimums) {
-        const __m512 middle = _mm512_set1_ps(Format == CacheFormat::u4 ? 8 : 128);
         for (size_t r = 0; r < rows; ++r) {
-            const float* from = probabilities + r * span;
-            float* weights = p.floats + r * span;
-            __m512 largest = _mm512_setzero_ps(), offset = _mm512_setzero_ps();
-            for (size_t t = 0; t < n; t += 16) {
-                const __m512 x = _mm512_loadu_ps(from + t);
-                const __m512 w = _mm512_mul_ps(x, _mm512_loadu_ps(scales + t));
-                _mm512_storeu_ps(weights + t, w);
-                largest = _mm512_max_ps(largest, w);
-                offset = _mm512_fmadd_ps(x, _mm512_loadu_ps(minimums + t), offset);
-                offset = _mm512_fmadd_ps(w, middle, offset);
-            }
-            const float maximum = _mm512_reduce_max_ps(largest);
-            p.unit[r] = maximum > 1e-30f ? maximum / steps : 1;
-            const __m512 inverse = _mm512_set1_ps(1 / p.unit[r]);
+            __m512 offset = _mm512_setzero_ps();
             __m512i sum = _mm512_setzero_si512();
             for (size_t t = 0; t < n; t += 64) {
                 __m512i x[4];
                 unrolled<4>([&](auto i) PAGEWHEEL_INLINE {
-                    const __mmask16 mask = V::mask(n > t + 16 * i ? n - t - 16 * i : 0);
-                    x[i] = _mm512_cvtps_epi32(
-                        _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, weights + t + 16 * i), inverse));
+                    const size_t at = t + 16 * i;
+                    const __mmask16 mask = V::mask(n > at ? n - at : 0);
+                    const __m512 e = _mm512_maskz_loadu_ps(mask, probabilities + r * span + at);
+                    const __m512 scale = _mm512_maskz_loadu_ps(mask, scales + at);
+                    x[i] = _mm512_cvtps_epi32(_mm512_mul_ps(e, scale));
+                    offset = _mm512_fmadd_ps(e, _mm512_maskz_loadu_ps(mask, minimums + at), offset);
                     sum = _mm512_add_epi32(sum, x[i]);
                 });
                 split(x, p.high + r * span + t, p.low + r * span + t);
             }
-            const __m512 step = _mm512_mul_ps(middle, _mm512_set1_ps(p.unit[r]));
+            const __m512 step = _mm512_set1_ps(middle * p.unit);
             p.offsets[r] =
                 _mm512_reduce_add_ps(_mm512_fnmadd_ps(step, _mm512_cvtepi32_ps(sum), offset));
         }
     }
 
     template <size_t R, size_t N>
-    struct Sums {
+    [[gnu::noinline]] static void weigh(const ValueRows& values, const __mmask16 (&mask)[N],
+                                        const PreparedWeights* p, const float*, size_t row,
+                                        size_t span, Vec (&out)[R][N][T::nibbles]) {
         __m512i high[R][N][T::nibbles], low[R][N][T::nibbles];
-        [[gnu::always_inline]] Sums() {
-            unrolled<R * N * T::nibbles>([&](auto i) PAGEWHEEL_INLINE {
-                constexpr size_t r = i / T::nibbles / N, n = i / T::nibbles % N;
-                high[r][n][i % T::nibbles] = low[r][n][i % T::nibbles] = _mm512_setzero_si512();
-            });
-        }
-        [[gnu::always_inline]] Vec get(size_t r, size_t n, size_t i) const {
-            return joined(high[r][n][i], low[r][n][i]);
-        }
-    };
-
-    template <size_t R, size_t N>
-    [[gnu::always_inline]] static void accumulate(const ValueRows& values,
-                                                  const __mmask16 (&mask)[N],
-                                                  const PreparedWeights* p, const float*,
-                                                  size_t row, size_t span, size_t first,
-                                                  Sums<R, N>& sums) {
-        const uint32_t* words = values.words;
-        const size_t at = row * span + first;
-        for (size_t t = 0; t < values.tokens; t += 4, words += values.row_words) {
-            unrolled<N>([&](auto n)
-                            PAGEWHEEL_INLINE { prefetch_line<n * 16>(words, values.ahead); });
-            unrolled<T::nibbles>([&](auto i) PAGEWHEEL_INLINE {
+        unrolled<R * N * T::nibbles>([&](auto i) PAGEWHEEL_INLINE {
+            constexpr size_t r = i / T::nibbles / N, n = i / T::nibbles % N;
+            high[r][n][i % T::nibbles] = low[r][n][i % T::nibbles] = _mm512_setzero_si512();
+        });
+        const uint32_t* const* rows = values.rows;
+        const ptrdiff_t* ahead = values.ahead;
+        const size_t offset = values.offset;
+        const int8_t *weights_high[T::nibbles], *weights_low[T::nibbles];
+        unrolled<T::nibbles>([&](auto i) PAGEWHEEL_INLINE {
+            weights_high[i] = p[i].high + row * span;
+            weights_low[i] = p[i].low + row * span;
+        });
+        const size_t end = (values.tokens + 3) / 4;
+        for (size_t i = 0; i < end; ++i) {
+            const uint32_t* words = rows[i] + offset;
+            unrolled<N>([&](auto n) PAGEWHEEL_INLINE { prefetch_line<n * 16>(words, ahead[i]); });
+            unrolled<T::nibbles>([&](auto nibble) PAGEWHEEL_INLINE {
                 __m512i codes[N];
                 unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
-                    codes[n] = codes_of(_mm512_maskz_loadu_epi32(mask[n], words + n * 16), i);
+                    codes[n] = codes_of(_mm512_maskz_loadu_epi32(mask[n], words + n * 16), nibble);
                 });
                 unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-                    const __m512i h = broadcast4(p[i].high + at + r * span + t);
-                    const __m512i l = broadcast4(p[i].low + at + r * span + t);
+                    const __m512i h = broadcast4(weights_high[nibble] + r * span + 4 * i);
+                    const __m512i l = broadcast4(weights_low[nibble] + r * span + 4 * i);
                     unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
-                        add_products(sums.high[r][n][i], codes[n], h);
-                        add_products(sums.low[r][n][i], codes[n], l);
+                        add_products(high[r][n][nibble], codes[n], h);
+                        add_products(low[r][n][nibble], codes[n], l);
                     });
                 });
             });
         }
+        unrolled<R * N * T::nibbles>([&](auto i) PAGEWHEEL_INLINE {
+            constexpr size_t r = i / T::nibbles / N, n = i / T::nibbles % N, h = i % T::nibbles;
+            out[r][n][h] = joined(high[r][n][h], low[r][n][h]);
+        });
     }
 };
 

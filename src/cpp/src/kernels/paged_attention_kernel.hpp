@@ -54,14 +54,19 @@ private:
         ratio_ = config.heads / layout_.kv_heads;
         key_bytes_ = layout_.key_head_bytes();
         value_bytes_ = layout_.value_head_bytes();
+        key_words_ = layout_.key_words();
+        key_groups_ = layout_.key_groups();
+        row_words_ = layout_.value_row_words();
+        value_words_ = layout_.value_rows() * row_words_;
         logits_ = scratch.take(rows_ * span_);
         correction_ = scratch.take(rows_);
+        factor_ = scratch.take(rows_);
+        span_maximum_ = scratch.take(rows_);
         for (size_t i = 0; i < T::nibbles; ++i) {
             scales_[i] = scratch.take(span_);
             minimums_[i] = scratch.take(span_);
             weights_[i].floats = scratch.take(rows_ * span_);
             weights_[i].offsets = scratch.take(rows_);
-            weights_[i].unit = scratch.take(rows_);
             weights_[i].high = scratch.take<int8_t>(rows_ * span_);
             weights_[i].low = scratch.take<int8_t>(rows_ * span_);
         }
@@ -85,19 +90,26 @@ private:
     // ---- the span
 
     struct SpanBlock {
-        const uint8_t *keys, *values;          // of the tile's first kv head
-        ptrdiff_t keys_ahead, values_ahead;    // bytes to the block that is fetched meanwhile
-        const int32_t* deltas;                 // null, one or one per token
-        const float* angles;                   // null, or what turned_keys_logits() turns by
+        const uint8_t *keys, *values;        // of the tile's first kv head
+        ptrdiff_t keys_ahead, values_ahead;  // bytes to the block that is fetched meanwhile
+        const int32_t* deltas;               // null, one or one per token
+        const float* angles;                 // null, or what turned_keys_logits() turns by
     };
 
-    const uint8_t* keys_of(size_t block) const {
-        const auto b = static_cast<size_t>(batch_->block_indices[first_entry_ + block]);
-        return batch_->key_blocks + (b * layout_.kv_heads + tile_->kv_head) * key_bytes_;
+    /// A tile's keys and values in a block of its sequence begin at this head of the pool.
+    size_t first_head(const AttentionTile& tile, size_t block) const {
+        const auto entry = static_cast<size_t>(batch_->block_indices_begins[tile.sequence]) + block;
+        const auto b = static_cast<size_t>(batch_->block_indices[entry]);
+        return b * layout_.kv_heads + tile.kv_head;
     }
-    const uint8_t* values_of(size_t block) const {
-        const auto b = static_cast<size_t>(batch_->block_indices[first_entry_ + block]);
-        return batch_->value_blocks + (b * layout_.kv_heads + tile_->kv_head) * value_bytes_;
+
+    /// first_head() of what is read a span after block `b`, block i of its span; b's own if
+    /// nothing.
+    size_t head_ahead(size_t b, size_t i, size_t own) const {
+        if (b + span_blocks_ < tile_->block_end) return first_head(*tile_, b + span_blocks_);
+        const AttentionTile* next = tile_->next;
+        if (!next || next->block_begin + i >= next->block_end) return own;
+        return first_head(*next, next->block_begin + i);
     }
 
     /// Makes [first, first + span_blocks_) or what is left of it the span.
@@ -108,16 +120,27 @@ private:
         keys_in_span_ = blocks_ * block_;
         if (visible_end_ - first_key_ < keys_in_span_) keys_in_span_ = visible_end_ - first_key_;
         for (size_t i = 0; i < blocks_; ++i) {
-            const size_t b = first + i, later = b + span_blocks_;
+            const size_t b = first + i, head = first_head(*tile_, b);
             SpanBlock& block = span_block_[i];
-            block = {keys_of(b), values_of(b), 0, 0, nullptr, nullptr};
-            if (later < tile_->block_end) {
-                block.keys_ahead = keys_of(later) - block.keys;
-                block.values_ahead = values_of(later) - block.values;
-            }
+            block = {batch_->key_blocks + head * key_bytes_,
+                     batch_->value_blocks + head * value_bytes_,
+                     0,
+                     0,
+                     nullptr,
+                     nullptr};
+            const size_t ahead = head_ahead(b, i, head);
+            block.keys_ahead = static_cast<ptrdiff_t>((ahead - head) * key_bytes_);
+            block.values_ahead = static_cast<ptrdiff_t>((ahead - head) * value_bytes_);
             if (batch_->num_rotated > 0) block.deltas = deltas_of_block(*batch_, first_entry_ + b);
             if (block.deltas && batch_->delta_width > 1 && turns_keys(block.deltas, tokens_of(i)))
                 block.angles = turned_keys_.load(i, block.deltas, tokens_of(i));
+            constexpr size_t per_word = T::tokens_per_word;
+            for (size_t t = 0; t < tokens_of(i); t += per_word) {
+                const size_t row = (i * block_ + t) / per_word;
+                value_rows_[row] =
+                    reinterpret_cast<const uint32_t*>(block.values) + t / per_word * row_words_;
+                value_ahead_[row] = block.values_ahead;
+            }
         }
     }
 
@@ -126,7 +149,7 @@ private:
     static bool turns_keys(const int32_t* deltas, size_t tokens) {
         size_t runs = 1;
         for (size_t t = 1; t < tokens; ++t) runs += deltas[t] != deltas[t - 1];
-        return runs * 6 > tokens;
+        return runs > 1 && runs * 6 > tokens;
     }
 
     /// Tokens of block i of the span that some row sees.
@@ -175,9 +198,9 @@ private:
         KeyLanes keys;
         keys.words =
             reinterpret_cast<const uint32_t*>(span_block_[i].keys + head * key_bytes_) + lane;
-        keys.key_words = layout_.key_words();
+        keys.key_words = key_words_;
         keys.block_size = block_;
-        keys.groups = layout_.key_groups();
+        keys.groups = key_groups_;
         keys.scales = keys.words + keys.key_words * block_;
         keys.ahead = span_block_[i].keys_ahead;
         return keys;
@@ -234,9 +257,9 @@ private:
         float* logits = logits_ + row * span_;
         float slope = 0, start = 0;
         if (batch_->alibi_slopes) {
-            slope = batch_->alibi_slopes[(tile_->kv_head + head) * ratio_ + row % ratio_];
-            start = static_cast<float>(first_key_) -
-                    static_cast<float>(first_position_ + row / ratio_);
+            slope = batch_->alibi_slopes[(tile_->kv_head + head) * ratio_ + row % ratio_] * log2_e;
+            start =
+                static_cast<float>(first_key_) - static_cast<float>(first_position_ + row / ratio_);
         }
         Vec largest = V::set(hidden);
         for (size_t c = 0; c < keys_in_span_; c += L) {
@@ -254,32 +277,33 @@ private:
         return largest;
     }
 
-    /// exp(x - maximum), 0 for what is hidden or vanishes.
-    static Vec probability(Vec x, Vec maximum) {
-        const Vec e = V::sub(x, maximum);
-        return V::zero_below(e, V::set(-87.0f), V::exp(V::max(V::set(-87.0f), e)));
-    }
-
-    /// logits_ become probabilities under the new maximum, zeros up to a multiple of 16 keys.
+    /// logits_ become probabilities under the span's maximum, zeros up to a multiple of 16 keys;
+    /// correction_ and factor_ what the maximum of all spans makes of those before and of these.
     void softmax(size_t head, float* maximum, float* sum) {
         for (size_t r = 0; r < rows_; ++r) {
+            const float largest = V::largest(mask_row(head, r));
+            span_maximum_[r] = largest > lowest ? largest : lowest;
+            const float now = span_maximum_[r] > maximum[r] ? span_maximum_[r] : maximum[r];
+            correction_[r] = maximum[r] - now;
+            factor_[r] = span_maximum_[r] - now;
+            maximum[r] = now;
+        }
+        for (size_t r = 0; r < rows_; r += L) {
+            V::store(correction_ + r, V::exp2(V::load(correction_ + r)));
+            V::store(factor_ + r, V::exp2(V::load(factor_ + r)));
+        }
+        for (size_t r = 0; r < rows_; ++r) {
             float* logits = logits_ + r * span_;
-            const float span_largest = V::largest(mask_row(head, r));
-            const float before = maximum[r];
-            const float now = span_largest > before ? span_largest : before;
+            const Vec largest = V::set(span_maximum_[r]);
             Vec total = V::zero();
-            const Vec largest = V::set(now);
             size_t c = 0;
             for (; c < keys_in_span_; c += L) {
-                const Vec p = probability(V::load(logits + c), largest);
+                const Vec p = V::exp2(V::sub(V::load(logits + c), largest));
                 V::store(logits + c, p);
                 total = V::add(total, p);
             }
             for (; c < padded(keys_in_span_); c += L) V::store(logits + c, V::zero());
-            correction_[r] =
-                now == before ? 1 : V::first(probability(V::set(before), largest));
-            maximum[r] = now;
-            sum[r] = sum[r] * correction_[r] + V::sum(total);
+            sum[r] = sum[r] * correction_[r] + V::sum(total) * factor_[r];
         }
     }
 
@@ -287,7 +311,7 @@ private:
 
     /// scales_[nibble] and minimums_[nibble] [span] of the values' group, 0 past the span's end.
     void load_scales(size_t head, size_t group, size_t nibble) {
-        const size_t data = layout_.value_rows() * layout_.value_row_words() + group * block_;
+        const size_t data = value_words_ + group * block_;
         float *scales = scales_[nibble], *minimums = minimums_[nibble];
         size_t column = 0;
         for (size_t i = 0; i < blocks_; ++i) {
@@ -307,17 +331,18 @@ private:
         }
     }
 
-    /// acc = acc * correction + probabilities x values of the span.
+    /// acc = acc * correction + factor * (probabilities x values of the span).
     void span_values(size_t head, float* acc) {
-        const size_t row_words = layout_.value_row_words();
+        const size_t row_words = row_words_, columns = padded(keys_in_span_);
         const size_t group_words = T::nibbles == 2 ? u4_group : row_words;
         for (size_t first = 0, group = 0; first < row_words;
              first += group_words, group += T::nibbles) {
             if constexpr (T::quantized)
                 for (size_t i = 0; i < T::nibbles; ++i) {
                     load_scales(head, group + i, i);
-                    A::prepare_weights(weights_[i], logits_, rows_, padded(keys_in_span_), span_,
-                                       scales_[i], minimums_[i]);
+                    weights_[i].unit = A::prepare_scales(scales_[i], minimums_[i], columns);
+                    A::prepare_weights(weights_[i], logits_, rows_, columns, span_, scales_[i],
+                                       minimums_[i]);
                 }
             const size_t last = first + group_words < row_words ? first + group_words : row_words;
             V::for_rows(rows_, [&](auto R, size_t row) {
@@ -336,28 +361,20 @@ private:
         unrolled<N>([&](auto v) PAGEWHEEL_INLINE {
             mask[v] = V::mask(last > word + v * L ? last - word - v * L : 0);
         });
-        typename A::template Sums<R, N> sums;
-        for (size_t i = 0; i < blocks_; ++i) {
-            const SpanBlock& block = span_block_[i];
-            ValueRows values;
-            values.words =
-                reinterpret_cast<const uint32_t*>(block.values + head * value_bytes_) + word;
-            values.row_words = layout_.value_row_words();
-            values.tokens = tokens_of(i);
-            values.ahead = block.values_ahead;
-            A::template accumulate<R, N>(values, mask, weights_, logits_, row, span_, i * block_,
-                                         sums);
-        }
+        const ValueRows values{value_rows_, value_ahead_, head * value_bytes_ / 4 + word,
+                               keys_in_span_};
+        Vec sums[R][N][T::nibbles];
+        A::template weigh<R, N>(values, mask, weights_, logits_, row, span_, sums);
         // A word of u4 holds a dimension of the first and one of the second half.
         const size_t dimension = T::nibbles * first + (word - first);
         unrolled<R * N * T::nibbles>([&](auto i) PAGEWHEEL_INLINE {
             constexpr size_t r = i / T::nibbles / N, v = i / T::nibbles % N, h = i % T::nibbles;
             float* out = acc + (row + r) * padded(layout_.value_size) + dimension + v * L +
                          h * (last - first);
-            Vec x = sums.get(r, v, h);
+            Vec x = sums[r][v][h];
             if constexpr (T::quantized)
-                x = V::fma(x, V::set(weights_[h].unit[row + r]),
-                           V::set(weights_[h].offsets[row + r]));
+                x = V::fma(x, V::set(weights_[h].unit), V::set(weights_[h].offsets[row + r]));
+            x = V::mul(x, V::set(factor_[row + r]));
             V::store(out, V::fma(V::load(out, mask[v]), V::set(correction_[row + r]), x), mask[v]);
         });
     }
@@ -375,17 +392,18 @@ private:
                 const size_t at = h * rows_;
                 span_logits(h);
                 softmax(h, result.maximum + at, result.sum + at);
-                if (kept) kept = keep(kept, result.maximum + at);
+                if (kept) kept = keep(kept);
                 span_values(h, result.acc + at * width);
             }
         }
+        for (size_t r = 0; r < all; ++r) result.maximum[r] *= ln_2;
     }
 
     /// Appends the head's probabilities in the span and the maximum they are under.
-    float* keep(float* to, const float* maximum) const {
+    float* keep(float* to) const {
         const size_t columns = padded(keys_in_span_);
         for (size_t r = 0; r < rows_; ++r) {
-            *to = maximum[r];
+            *to = span_maximum_[r] * ln_2;
             to += 16;
             for (size_t c = 0; c < columns; c += L)
                 V::store(to + c, V::load(logits_ + r * span_ + c));
@@ -401,11 +419,11 @@ private:
                 span_logits(h);
                 for (size_t r = 0; r < rows_; ++r) {
                     const RowStatistics& row = statistics[h * rows_ + r];
+                    const Vec maximum = V::set(row.maximum * log2_e);
                     mask_row(h, r);
                     for (size_t c = 0; c < keys_in_span_; c += L) {
                         const auto mask = V::mask(keys_in_span_ - c);
-                        const Vec p =
-                            probability(V::load(logits_ + r * span_ + c), V::set(row.maximum));
+                        const Vec p = V::exp2(V::sub(V::load(logits_ + r * span_ + c), maximum));
                         V::store(scores + c,
                                  V::fma(p, V::set(row.inverse_sum), V::load(scores + c, mask)),
                                  mask);
@@ -425,16 +443,20 @@ private:
     const AttentionTile* tile_ = nullptr;
     size_t rows_, block_, span_blocks_, span_, ratio_;
     size_t key_bytes_, value_bytes_;  // of one head in a block
-    size_t first_position_ = 0;       // of the first row
-    size_t visible_end_ = 0;          // one past the last row's position
-    size_t first_entry_ = 0;          // of the sequence in block_indices
+    size_t key_words_, key_groups_, row_words_;
+    size_t value_words_;         // of one head in a block, without the scales
+    size_t first_position_ = 0;  // of the first row
+    size_t visible_end_ = 0;     // one past the last row's position
+    size_t first_entry_ = 0;     // of the sequence in block_indices
     TileQueries<V, A> queries_;
     TurnedKeys<V, Format> turned_keys_;
 
     SpanBlock span_block_[span_tokens / 16];
+    const uint32_t* value_rows_[256 / T::tokens_per_word];  // of the tile's first kv head
+    ptrdiff_t value_ahead_[256 / T::tokens_per_word];
     size_t blocks_ = 0, first_key_ = 0, keys_in_span_ = 0;
-    float* logits_;      // [rows, span]; after softmax(), probabilities
-    float* correction_;  // [rows]: what the span's maximum makes of the sums before it
+    float* logits_;                                // [rows, span]; after softmax(), probabilities
+    float *correction_, *factor_, *span_maximum_;  // [rows], see softmax()
     float *scales_[T::nibbles], *minimums_[T::nibbles];
     PreparedWeights weights_[T::nibbles];
 };
@@ -449,9 +471,8 @@ void sum_kept(const AttentionConfig& config, const AttentionTile& tile, size_t k
         const size_t n = keys - first < span ? keys - first : span, columns = padded(n);
         for (size_t c = 0; c < n; c += V::lanes) V::store(scores + c, V::zero(), V::mask(n - c));
         for (size_t r = 0; r < rows; ++r, kept += 16 + columns) {
-            const auto difference = V::set(*kept - statistics[r].maximum);
-            const auto factor = V::mul(V::exp(V::max(V::set(-87.0f), difference)),
-                                       V::set(statistics[r].inverse_sum));
+            const auto difference = V::set((*kept - statistics[r].maximum) * log2_e);
+            const auto factor = V::mul(V::exp2(difference), V::set(statistics[r].inverse_sum));
             for (size_t c = 0; c < n; c += V::lanes) {
                 const auto mask = V::mask(n - c);
                 V::store(scores + c,

@@ -24,6 +24,9 @@ private:
     size_t used_ = 0;
 };
 
+/// Logits are in powers of two inside the kernels.
+constexpr float log2_e = 1.44269504089f, ln_2 = 0.69314718056f;
+
 /// Queries of the tile's kv heads, `rows` each. `A` is the arithmetic they are prepared for.
 template <class V, class A>
 class TileQueries {
@@ -79,7 +82,7 @@ private:
 
     PreparedQueries of_head(PreparedQueries q, size_t head) const {
         const size_t at = head * rows_ * stride_;
-        return {q.stride,  q.floats + at, q.sums + at / 16, q.unit + head * rows_,
+        return {q.stride,    q.floats + at, q.sums + at / 16, q.unit + head * rows_,
                 q.high + at, q.low + at};
     }
 
@@ -92,15 +95,16 @@ private:
         };
         // Rotation lengthens no pair, so no element grows by more than the square root of 2.
         const float growth = batch_->num_rotated > 0 ? 1.41422f : 1.0f;
-        const float scale = config_.scale < 0 ? -config_.scale : config_.scale;
+        const float scale = config_.scale * log2_e, size_of_scale = scale < 0 ? -scale : scale;
         const PreparedQueries to_be_turned = of_head(turned_, h);
         for (size_t r = 0; r < rows_; ++r) {
             const float* from = row(r);
             Vec largest = V::zero();
             for (size_t d = 0; d < size; d += L)
                 largest = V::max(largest, V::abs(V::load(from + d, V::mask(size - d))));
-            q.unit[r] = to_be_turned.unit[r] = A::unit(V::largest(largest) * scale * growth);
-            const Vec factor = V::set(config_.scale / q.unit[r]);
+            q.unit[r] = to_be_turned.unit[r] =
+                A::unit(V::largest(largest) * size_of_scale * growth);
+            const Vec factor = V::set(scale / q.unit[r]);
             for (size_t d = 0; d < stride_; d += L) {
                 const Vec x =
                     d < size ? V::mul(V::load(from + d, V::mask(size - d)), factor) : V::zero();

@@ -18,6 +18,10 @@ struct AttentionTile {
     size_t block_begin, block_end;  // of the sequence
     size_t kv_heads = 1;
 
+    // Null, or what the same thread reads next: its first blocks are fetched while the last ones of
+    // this tile are computed.
+    const AttentionTile* next = nullptr;
+
     /// Of each kv head.
     size_t rows(size_t ratio) const { return (token_end - token_begin) * ratio; }
 };

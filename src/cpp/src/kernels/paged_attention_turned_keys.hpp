@@ -55,8 +55,8 @@ public:
             V::store(a, V::fma(x, c, V::mul(y, s)));
             V::store(b, V::fnma(x, s, V::mul(y, c)));
         }
-        return {reinterpret_cast<const uint32_t*>(keys_), nullptr, L, config_.layout.key_size, 0,
-                0};
+        return {
+            reinterpret_cast<const uint32_t*>(keys_), nullptr, L, config_.layout.key_size, 0, 0};
     }
 
 private:
