@@ -6,6 +6,7 @@
 
 #include "kernels/paged_attention_arithmetic.hpp"
 #include "kernels/paged_attention_queries.hpp"
+#include "kernels/paged_attention_span.hpp"
 #include "kernels/paged_attention_turned_keys.hpp"
 #include "kernels/paged_attention_write.hpp"
 
@@ -46,11 +47,12 @@ private:
         : config_(config),
           layout_(config.layout),
           rows_(rows),
+          span_(config),
           queries_(config, rows, kv_heads, scratch),
           turned_keys_(config, scratch) {
         block_ = layout_.block_size;
         span_blocks_ = span_blocks(block_);
-        span_ = (span_blocks_ * block_ + 63) / 64 * 64;
+        width_ = (span_blocks_ * block_ + 63) / 64 * 64;
         ratio_ = config.heads / layout_.kv_heads;
         key_bytes_ = layout_.key_head_bytes();
         value_bytes_ = layout_.value_head_bytes();
@@ -58,17 +60,17 @@ private:
         key_groups_ = layout_.key_groups();
         row_words_ = layout_.value_row_words();
         value_words_ = layout_.value_rows() * row_words_;
-        logits_ = scratch.take(rows_ * span_);
+        logits_ = scratch.take(rows_ * width_);
         correction_ = scratch.take(rows_);
         factor_ = scratch.take(rows_);
         span_maximum_ = scratch.take(rows_);
         for (size_t i = 0; i < T::nibbles; ++i) {
-            scales_[i] = scratch.take(span_);
-            minimums_[i] = scratch.take(span_);
-            weights_[i].floats = scratch.take(rows_ * span_);
+            scales_[i] = scratch.take(width_);
+            minimums_[i] = scratch.take(width_);
+            weights_[i].floats = scratch.take(rows_ * width_);
             weights_[i].offsets = scratch.take(rows_);
-            weights_[i].high = scratch.take<int8_t>(rows_ * span_);
-            weights_[i].low = scratch.take<int8_t>(rows_ * span_);
+            weights_[i].high = scratch.take<int8_t>(rows_ * width_);
+            weights_[i].low = scratch.take<int8_t>(rows_ * width_);
         }
     }
 
@@ -81,66 +83,18 @@ private:
         const size_t s = tile.sequence;
         first_position_ = static_cast<size_t>(batch.past_lens[s]) + tile.token_begin -
                           static_cast<size_t>(batch.subsequence_begins[s]);
-        visible_end_ = first_position_ + tile.token_end - tile.token_begin;
-        first_entry_ = static_cast<size_t>(batch.block_indices_begins[s]);
+        span_.read(batch, tile);
         queries_.load(batch, tile);
         turned_keys_.read(batch);
     }
 
-    // ---- the span
-
-    struct SpanBlock {
-        const uint8_t *keys, *values;        // of the tile's first kv head
-        ptrdiff_t keys_ahead, values_ahead;  // bytes to the block that is fetched meanwhile
-        const int32_t* deltas;               // null, one or one per token
-        const float* angles;                 // null, or what turned_keys_logits() turns by
-    };
-
-    /// A tile's keys and values in a block of its sequence begin at this head of the pool.
-    size_t first_head(const AttentionTile& tile, size_t block) const {
-        const auto entry = static_cast<size_t>(batch_->block_indices_begins[tile.sequence]) + block;
-        const auto b = static_cast<size_t>(batch_->block_indices[entry]);
-        return b * layout_.kv_heads + tile.kv_head;
-    }
-
-    /// first_head() of what is read a span after block `b`, block i of its span; b's own if
-    /// nothing.
-    size_t head_ahead(size_t b, size_t i, size_t own) const {
-        if (b + span_blocks_ < tile_->block_end) return first_head(*tile_, b + span_blocks_);
-        const AttentionTile* next = tile_->next;
-        if (!next || next->block_begin + i >= next->block_end) return own;
-        return first_head(*next, next->block_begin + i);
-    }
-
-    /// Makes [first, first + span_blocks_) or what is left of it the span.
+    /// Makes the blocks from `first` the span.
     void enter_span(size_t first) {
-        blocks_ = tile_->block_end - first;
-        if (blocks_ > span_blocks_) blocks_ = span_blocks_;
-        first_key_ = first * block_;
-        keys_in_span_ = blocks_ * block_;
-        if (visible_end_ - first_key_ < keys_in_span_) keys_in_span_ = visible_end_ - first_key_;
-        for (size_t i = 0; i < blocks_; ++i) {
-            const size_t b = first + i, head = first_head(*tile_, b);
-            SpanBlock& block = span_block_[i];
-            block = {batch_->key_blocks + head * key_bytes_,
-                     batch_->value_blocks + head * value_bytes_,
-                     0,
-                     0,
-                     nullptr,
-                     nullptr};
-            const size_t ahead = head_ahead(b, i, head);
-            block.keys_ahead = static_cast<ptrdiff_t>((ahead - head) * key_bytes_);
-            block.values_ahead = static_cast<ptrdiff_t>((ahead - head) * value_bytes_);
-            if (batch_->num_rotated > 0) block.deltas = deltas_of_block(*batch_, first_entry_ + b);
-            if (block.deltas && batch_->delta_width > 1 && turns_keys(block.deltas, tokens_of(i)))
-                block.angles = turned_keys_.load(i, block.deltas, tokens_of(i));
-            constexpr size_t per_word = T::tokens_per_word;
-            for (size_t t = 0; t < tokens_of(i); t += per_word) {
-                const size_t row = (i * block_ + t) / per_word;
-                value_rows_[row] =
-                    reinterpret_cast<const uint32_t*>(block.values) + t / per_word * row_words_;
-                value_ahead_[row] = block.values_ahead;
-            }
+        span_.enter(first);
+        for (size_t i = 0; i < span_.blocks; ++i) {
+            const int32_t* deltas = span_.block[i].deltas;
+            by_keys_[i] = deltas && batch_->delta_width > 1 && turns_keys(deltas, span_.tokens(i));
+            if (by_keys_[i]) turned_keys_.load(i, deltas, span_.tokens(i));
         }
     }
 
@@ -152,24 +106,18 @@ private:
         return runs > 1 && runs * 6 > tokens;
     }
 
-    /// Tokens of block i of the span that some row sees.
-    size_t tokens_of(size_t i) const {
-        const size_t left = keys_in_span_ - i * block_;
-        return left < block_ ? left : block_;
-    }
-
     // ---- logits
 
     /// logits_ [rows][span] of the tile's kv head `head`.
     void span_logits(size_t head) {
-        for (size_t i = 0; i < blocks_; ++i) {
-            const int32_t* deltas = span_block_[i].deltas;
-            const size_t tokens = tokens_of(i);
+        for (size_t i = 0; i < span_.blocks; ++i) {
+            const int32_t* deltas = span_.block[i].deltas;
+            const size_t tokens = span_.tokens(i);
             if (!deltas) {
                 block_logits(queries_.plain(head), head, i, 0, tokens);
             } else if (batch_->delta_width == 1) {
                 block_logits(queries_.turned(head, *deltas), head, i, 0, tokens);
-            } else if (span_block_[i].angles) {
+            } else if (by_keys_[i]) {
                 turned_keys_logits(head, i, tokens);
             } else {
                 for (size_t begin = 0, end; begin < tokens; begin = end) {
@@ -197,12 +145,12 @@ private:
     KeyLanes key_lanes(size_t head, size_t i, size_t lane) const {
         KeyLanes keys;
         keys.words =
-            reinterpret_cast<const uint32_t*>(span_block_[i].keys + head * key_bytes_) + lane;
+            reinterpret_cast<const uint32_t*>(span_.block[i].keys + head * key_bytes_) + lane;
         keys.key_words = key_words_;
         keys.block_size = block_;
         keys.groups = key_groups_;
         keys.scales = keys.words + keys.key_words * block_;
-        keys.ahead = span_block_[i].keys_ahead;
+        keys.ahead = span_.block[i].keys_ahead;
         return keys;
     }
 
@@ -216,7 +164,7 @@ private:
             const size_t at = lane + n * L;
             const auto mask = V::mask(begin > at ? begin - at : 0, end - at);
             unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-                V::store(logits_ + (row + r) * span_ + i * block_ + at, x[r][n], mask);
+                V::store(logits_ + (row + r) * width_ + i * block_ + at, x[r][n], mask);
             });
         });
     }
@@ -230,7 +178,7 @@ private:
                 Vec x[R][1];
                 FloatArithmetic<V, CacheFormat::f32>::template logits<R, 1>(turned, q, row, x);
                 unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-                    V::store(logits_ + (row + r) * span_ + i * block_ + lane,
+                    V::store(logits_ + (row + r) * width_ + i * block_ + lane,
                              V::mul(x[r][0], V::set(q.unit[row + r])));
                 });
             });
@@ -243,10 +191,10 @@ private:
     };
     Visible visible(size_t row) const {
         const size_t next = first_position_ + row / ratio_ + 1;
-        Visible v{0, next < first_key_ ? 0 : next - first_key_};
-        if (v.high > keys_in_span_) v.high = keys_in_span_;
-        if (config_.sliding_window && next > config_.sliding_window + first_key_)
-            v.low = next - config_.sliding_window - first_key_;
+        Visible v{0, next < span_.first_key ? 0 : next - span_.first_key};
+        if (v.high > span_.keys) v.high = span_.keys;
+        if (config_.sliding_window && next > config_.sliding_window + span_.first_key)
+            v.low = next - config_.sliding_window - span_.first_key;
         if (v.low > v.high) v.low = v.high;
         return v;
     }
@@ -254,15 +202,15 @@ private:
     /// Adds the position's bias, hides what the row does not see; returns the largest logit.
     Vec mask_row(size_t head, size_t row) {
         const Visible v = visible(row);
-        float* logits = logits_ + row * span_;
+        float* logits = logits_ + row * width_;
         float slope = 0, start = 0;
         if (batch_->alibi_slopes) {
             slope = batch_->alibi_slopes[(tile_->kv_head + head) * ratio_ + row % ratio_] * log2_e;
-            start =
-                static_cast<float>(first_key_) - static_cast<float>(first_position_ + row / ratio_);
+            start = static_cast<float>(span_.first_key) -
+                    static_cast<float>(first_position_ + row / ratio_);
         }
         Vec largest = V::set(hidden);
-        for (size_t c = 0; c < keys_in_span_; c += L) {
+        for (size_t c = 0; c < span_.keys; c += L) {
             Vec x = V::load(logits + c);
             const bool partly = c < v.low || c + L > v.high;
             if (slope != 0)
@@ -293,16 +241,16 @@ private:
             V::store(factor_ + r, V::exp2(V::load(factor_ + r)));
         }
         for (size_t r = 0; r < rows_; ++r) {
-            float* logits = logits_ + r * span_;
+            float* logits = logits_ + r * width_;
             const Vec largest = V::set(span_maximum_[r]);
             Vec total = V::zero();
             size_t c = 0;
-            for (; c < keys_in_span_; c += L) {
+            for (; c < span_.keys; c += L) {
                 const Vec p = V::exp2(V::sub(V::load(logits + c), largest));
                 V::store(logits + c, p);
                 total = V::add(total, p);
             }
-            for (; c < padded(keys_in_span_); c += L) V::store(logits + c, V::zero());
+            for (; c < padded(span_.keys); c += L) V::store(logits + c, V::zero());
             sum[r] = sum[r] * correction_[r] + V::sum(total) * factor_[r];
         }
     }
@@ -314,18 +262,18 @@ private:
         const size_t data = value_words_ + group * block_;
         float *scales = scales_[nibble], *minimums = minimums_[nibble];
         size_t column = 0;
-        for (size_t i = 0; i < blocks_; ++i) {
+        for (size_t i = 0; i < span_.blocks; ++i) {
             const auto* words =
-                reinterpret_cast<const uint32_t*>(span_block_[i].values + head * value_bytes_) +
+                reinterpret_cast<const uint32_t*>(span_.block[i].values + head * value_bytes_) +
                 data;
-            const size_t end = i * block_ + tokens_of(i);
+            const size_t end = i * block_ + span_.tokens(i);
             for (; column < end; column += L, words += L) {
                 const auto word = V::load_words(words, V::mask(end - column));
                 V::store(scales + column, scale_of<V>(word));
                 V::store(minimums + column, minimum_of<V>(word));
             }
         }
-        for (; column < padded(keys_in_span_); column += L) {
+        for (; column < padded(span_.keys); column += L) {
             V::store(scales + column, V::zero());
             V::store(minimums + column, V::zero());
         }
@@ -333,7 +281,7 @@ private:
 
     /// acc = acc * correction + factor * (probabilities x values of the span).
     void span_values(size_t head, float* acc) {
-        const size_t row_words = row_words_, columns = padded(keys_in_span_);
+        const size_t row_words = row_words_, columns = padded(span_.keys);
         const size_t group_words = T::nibbles == 2 ? u4_group : row_words;
         for (size_t first = 0, group = 0; first < row_words;
              first += group_words, group += T::nibbles) {
@@ -341,7 +289,7 @@ private:
                 for (size_t i = 0; i < T::nibbles; ++i) {
                     load_scales(head, group + i, i);
                     weights_[i].unit = A::prepare_scales(scales_[i], minimums_[i], columns);
-                    A::prepare_weights(weights_[i], logits_, rows_, columns, span_, scales_[i],
+                    A::prepare_weights(weights_[i], logits_, rows_, columns, width_, scales_[i],
                                        minimums_[i]);
                 }
             const size_t last = first + group_words < row_words ? first + group_words : row_words;
@@ -361,10 +309,10 @@ private:
         unrolled<N>([&](auto v) PAGEWHEEL_INLINE {
             mask[v] = V::mask(last > word + v * L ? last - word - v * L : 0);
         });
-        const ValueRows values{value_rows_, value_ahead_, head * value_bytes_ / 4 + word,
-                               keys_in_span_};
+        const ValueRows values{span_.value_rows, span_.value_ahead, head * value_bytes_ / 4 + word,
+                               span_.keys};
         Vec sums[R][N][T::nibbles];
-        A::template weigh<R, N>(values, mask, weights_, logits_, row, span_, sums);
+        A::template weigh<R, N>(values, mask, weights_, logits_, row, width_, sums);
         // A word of u4 holds a dimension of the first and one of the second half.
         const size_t dimension = T::nibbles * first + (word - first);
         unrolled<R * N * T::nibbles>([&](auto i) PAGEWHEEL_INLINE {
@@ -401,12 +349,12 @@ private:
 
     /// Appends the head's probabilities in the span and the maximum they are under.
     float* keep(float* to) const {
-        const size_t columns = padded(keys_in_span_);
+        const size_t columns = padded(span_.keys);
         for (size_t r = 0; r < rows_; ++r) {
             *to = span_maximum_[r] * ln_2;
             to += 16;
             for (size_t c = 0; c < columns; c += L)
-                V::store(to + c, V::load(logits_ + r * span_ + c));
+                V::store(to + c, V::load(logits_ + r * width_ + c));
             to += columns;
         }
         return to;
@@ -421,16 +369,16 @@ private:
                     const RowStatistics& row = statistics[h * rows_ + r];
                     const Vec maximum = V::set(row.maximum * log2_e);
                     mask_row(h, r);
-                    for (size_t c = 0; c < keys_in_span_; c += L) {
-                        const auto mask = V::mask(keys_in_span_ - c);
-                        const Vec p = V::exp2(V::sub(V::load(logits_ + r * span_ + c), maximum));
+                    for (size_t c = 0; c < span_.keys; c += L) {
+                        const auto mask = V::mask(span_.keys - c);
+                        const Vec p = V::exp2(V::sub(V::load(logits_ + r * width_ + c), maximum));
                         V::store(scores + c,
                                  V::fma(p, V::set(row.inverse_sum), V::load(scores + c, mask)),
                                  mask);
                     }
                 }
             }
-            scores += keys_in_span_;
+            scores += span_.keys;
         }
     }
 
@@ -441,20 +389,16 @@ private:
     const CacheLayout& layout_;
     const AttentionBatch* batch_ = nullptr;
     const AttentionTile* tile_ = nullptr;
-    size_t rows_, block_, span_blocks_, span_, ratio_;
+    size_t rows_, block_, span_blocks_, width_, ratio_;
     size_t key_bytes_, value_bytes_;  // of one head in a block
     size_t key_words_, key_groups_, row_words_;
     size_t value_words_;         // of one head in a block, without the scales
     size_t first_position_ = 0;  // of the first row
-    size_t visible_end_ = 0;     // one past the last row's position
-    size_t first_entry_ = 0;     // of the sequence in block_indices
+    TileSpan<V, Format> span_;
+    bool by_keys_[span_tokens / 16];  // of the span's blocks, see turns_keys()
     TileQueries<V, A> queries_;
     TurnedKeys<V, Format> turned_keys_;
 
-    SpanBlock span_block_[span_tokens / 16];
-    const uint32_t* value_rows_[256 / T::tokens_per_word];  // of the tile's first kv head
-    ptrdiff_t value_ahead_[256 / T::tokens_per_word];
-    size_t blocks_ = 0, first_key_ = 0, keys_in_span_ = 0;
     float* logits_;                                // [rows, span]; after softmax(), probabilities
     float *correction_, *factor_, *span_maximum_;  // [rows], see softmax()
     float *scales_[T::nibbles], *minimums_[T::nibbles];

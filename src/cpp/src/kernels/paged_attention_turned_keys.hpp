@@ -24,8 +24,8 @@ public:
 
     void read(const AttentionBatch& batch) { lut_ = batch.rotation_trig_lut; }
 
-    /// The cosines and sines [rotary_dims][block_size] of the tokens of block i of the span.
-    const float* load(size_t i, const int32_t* deltas, size_t tokens) {
+    /// Takes over the angles of the tokens of block i of the span.
+    void load(size_t i, const int32_t* deltas, size_t tokens) {
         const size_t dims = config_.rotary_dims;
         float* table = table_of(i);
         for (size_t t = 0; t < tokens; t += L) {
@@ -37,7 +37,6 @@ public:
             for (; d < dims; ++d)
                 for (size_t j = 0; j < L; ++j) table[d * block_ + t + j] = rows[j][d];
         }
-        return table;
     }
 
     /// Keys as floats, L tokens from `lane` of block i of the span, turned down by load()'s angles;
