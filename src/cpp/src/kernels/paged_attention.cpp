@@ -19,7 +19,7 @@ constexpr size_t max_tile_rows = 48;  // a tile's queries and logits stay in the
 
 // A task reads at least this much of the cache, a call that reads less is one: starting threads
 // takes as long as reading it does.
-constexpr size_t min_task_bytes = 64 * 1024;
+constexpr size_t min_task_bytes = 32 * 1024;
 
 struct alignas(64) CacheLine {
     float floats[16];
@@ -74,7 +74,10 @@ public:
         plan_tiles();
         for (size_t i = 0; i + 1 < plan_.parts.size(); ++i)
             plan_.parts[i].next = &plan_.parts[i + 1];
-        for_each(plan_.parts.size(), [this](size_t i) { run_part(i); });
+        for_ranges(plan_.parts.size(), [this](size_t first, size_t last) {
+            fetch_first_span(plan_.parts[first]);
+            for (size_t i = first; i < last; ++i) run_part(i);
+        });
         if (plan_.parts.size() > plan_.tiles.size()) {
             for_each(plan_.tiles.size(), [this](size_t i) { merge_parts(i); });
             if (keeps_)
@@ -95,14 +98,18 @@ private:
     /// body(i) for i in [0, n), n pieces of what the call reads.
     template <class Body>
     void for_each(size_t n, const Body& body) const {
-        if (threads_ == 1 || bytes_ < 2 * min_task_bytes) {
-            for (size_t i = 0; i < n; ++i) body(i);
-            return;
-        }
-        const size_t grain = std::max<size_t>(1, n * min_task_bytes / bytes_);
-        tbb::parallel_for(tbb::blocked_range<size_t>(0, n, grain), [&](const auto& range) {
-            for (size_t i = range.begin(); i < range.end(); ++i) body(i);
+        for_ranges(n, [&](size_t first, size_t last) {
+            for (size_t i = first; i < last; ++i) body(i);
         });
+    }
+
+    /// body(first, last) for ranges of them, each of one thread.
+    template <class Body>
+    void for_ranges(size_t n, const Body& body) const {
+        if (threads_ == 1 || bytes_ < 2 * min_task_bytes) return body(0, n);
+        const size_t grain = std::max<size_t>(1, n * min_task_bytes / bytes_);
+        tbb::parallel_for(tbb::blocked_range<size_t>(0, n, grain),
+                          [&](const auto& range) { body(range.begin(), range.end()); });
     }
 
     /// New tokens at the sequence's end whose probabilities are asked for.
@@ -144,6 +151,12 @@ private:
         return (tile.block_end - tile.block_begin) * tile.kv_heads * (4 + tile.rows(ratio_));
     }
 
+    /// Of the cache, that the tile reads.
+    size_t bytes_of(const AttentionTile& tile) const {
+        return (tile.block_end - tile.block_begin) * tile.kv_heads *
+               (layout_.key_head_bytes() + layout_.value_head_bytes());
+    }
+
     void plan_tiles() {
         plan_.tiles.clear();
         plan_.parts.clear();
@@ -172,8 +185,7 @@ private:
                     tile_of(s, h, std::min(heads, layout_.kv_heads - h), t, end);
                 plan_.tiles.push_back({tile, 0, 0});
                 total += cost(tile);
-                bytes_ += (tile.block_end - tile.block_begin) * tile.kv_heads *
-                          (layout_.key_head_bytes() + layout_.value_head_bytes());
+                bytes_ += bytes_of(tile);
             }
         }
         return total;
@@ -185,9 +197,10 @@ private:
         const AttentionTile& tile = planned.tile;
         const size_t blocks = tile.block_end - tile.block_begin;
         const size_t share = std::max<size_t>(1, total / (4 * threads_));
-        const size_t longest_use = std::max<size_t>(1, blocks * layout_.block_size / 512);
+        const size_t tasks = std::max<size_t>(1, bytes_of(tile) / min_task_bytes);
         const bool whole = threads_ == 1 || bytes_ < 2 * min_task_bytes;
-        size_t parts = whole ? 1 : std::min((cost(tile) + share - 1) / share, longest_use);
+        size_t parts =
+            whole ? 1 : std::min((cost(tile) + share - 1) / share, std::min(tasks, blocks));
         const size_t length = (blocks + parts - 1) / parts;
         parts = (blocks + length - 1) / length;
         planned.part_begin = plan_.parts.size();
@@ -256,6 +269,23 @@ private:
     bool is_whole(size_t i) const {
         const PlannedTile& planned = plan_.tiles[plan_.part_tile[i]];
         return planned.part_end - planned.part_begin == 1;
+    }
+
+    /// What a kernel reads first, which no tile before it fetches.
+    void fetch_first_span(const AttentionTile& part) const {
+        const auto fetch = [](const uint8_t* p, size_t bytes) {
+            for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
+        };
+        const size_t key_bytes = layout_.key_head_bytes(), value_bytes = layout_.value_head_bytes();
+        const auto first = static_cast<size_t>(batch_.block_indices_begins[part.sequence]);
+        for (size_t b = part.block_begin;
+             b < std::min(part.block_end, part.block_begin + span_blocks(layout_.block_size));
+             ++b) {
+            const auto block = static_cast<size_t>(batch_.block_indices[first + b]);
+            const size_t head = block * layout_.kv_heads + part.kv_head;
+            fetch(batch_.key_blocks + head * key_bytes, part.kv_heads * key_bytes);
+            fetch(batch_.value_blocks + head * value_bytes, part.kv_heads * value_bytes);
+        }
     }
 
     void run_part(size_t i) {
