@@ -42,6 +42,13 @@ def main() -> None:
     parser.add_argument("--formats", nargs="+", default=["f32", "bf16", "f16", "u8", "u4"])
     parser.add_argument("--backend", default="native", help="attention_backend")
     parser.add_argument("--precision", default="f32", help="INFERENCE_PRECISION_HINT")
+    parser.add_argument(
+        "--linear",
+        nargs="+",
+        default=["auto"],
+        help="linear_backend, one or several; with native --precision is left out, as its int8\n"
+        "activations are not f32 inference (all else is)",
+    )
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
 
@@ -54,15 +61,20 @@ def main() -> None:
     ids = ids[: arguments.tokens]
     windows = [ids[i : i + arguments.window] for i in range(0, len(ids) - 1, arguments.window)]
     results: dict[str, float] = {}
-    for cache in arguments.formats:
-        properties = {
-            "INFERENCE_PRECISION_HINT": arguments.precision,
-            "KV_CACHE_PRECISION": cache,
-            "attention_backend": arguments.backend,
-        }
-        results[cache] = perplexity(folder, windows, properties)
-        change = 100 * (results[cache] / results[arguments.formats[0]] - 1)
-        print(f"{cache:>5}  {results[cache]:9.4f}  {change:+.3f}%  ({len(ids)} tokens)", flush=True)
+    for linear in arguments.linear:
+        for cache in arguments.formats:
+            properties = {
+                "KV_CACHE_PRECISION": cache,
+                "attention_backend": arguments.backend,
+                "linear_backend": linear,
+            }
+            if linear != "native":
+                properties["INFERENCE_PRECISION_HINT"] = arguments.precision
+            name = cache if len(arguments.linear) == 1 else f"{linear} {cache}"
+            results[name] = perplexity(folder, windows, properties)
+            change = 100 * (results[name] / next(iter(results.values())) - 1)
+            line = f"{name:>12}  {results[name]:9.4f}  {change:+.3f}%  ({len(ids)} tokens)"
+            print(line, flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps({"tokens": len(ids), "perplexity": results}, indent=2))
 

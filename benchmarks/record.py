@@ -81,6 +81,7 @@ def run_record(
     prompts_sha256: str,
     peers: Sequence[Peer],
     settings: Mapping[str, Mapping[str, str]],
+    weight_bytes: Mapping[str, int],
     allow_busy: bool,
     scenarios: Sequence[ScenarioResult],
 ) -> dict[str, Any]:
@@ -97,6 +98,13 @@ def run_record(
         "model": describe_model(model),
         "prompts_sha256": prompts_sha256,
         "allow_busy": allow_busy,
-        "peers": [{**asdict(peer), "settings": dict(settings[peer.name])} for peer in peers],
+        "peers": [
+            {
+                **asdict(peer),
+                "settings": dict(settings[peer.name]),
+                "weight_bytes": weight_bytes[peer.name],
+            }
+            for peer in peers
+        ],
         "scenarios": [scenario_record(one, names, allow_busy) for one in scenarios],
     }

@@ -29,16 +29,37 @@ def _note(scenario: Mapping[str, Any]) -> str:
     return f"{note}; {disturbed} disturbed" if disturbed else note
 
 
-def scenario_table(scenario: Mapping[str, Any]) -> Table:
+def bandwidth_share(
+    record: Mapping[str, Any], metric: Mapping[str, Any], peer: str
+) -> float | None:
+    """Bytes of weights that one unit reads, over what the machine could read in its time.
+
+    Relative to one unit a second: multiply by the figure. The KV cache is not counted. None
+    for a metric whose units do not read the weights once, or where the bandwidth is unknown.
+    """
+    bandwidth = record["machine"]["read_bandwidth_gb_s"]
+    if not metric["reads_weights"] or bandwidth is None:
+        return None
+    weights = next(one["weight_bytes"] for one in record["peers"] if one["name"] == peer)
+    return float(weights) / (bandwidth * 1e9)
+
+
+def scenario_table(record: Mapping[str, Any], scenario: Mapping[str, Any]) -> Table:
     """Metrics down, peers down within a metric; ratios are to the first peer."""
     table = Table(title=scenario["title"], caption=_note(scenario), box=SIMPLE_HEAD)
     table.add_column("metric")
     table.add_column("peer", no_wrap=True)
-    for heading in ("median", "lowest..highest", "IQR", "ratio (lowest..highest)"):
+    headings = ["median", "lowest..highest", "IQR", "ratio (lowest..highest)"]
+    roofline = any(metric["reads_weights"] for metric in scenario["metrics"])
+    if roofline:
+        headings.append("of bandwidth")
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for metric in scenario["metrics"]:
         label = f"{metric['title']}, {metric['unit']} ({_ARROWS[metric['better']]})"
         for peer, one in scenario["summary"][metric["key"]].items():
+            share = bandwidth_share(record, metric, peer)
+            roof = [f"{one['median'] * share:.0%}" if share else ""] if roofline else []
             table.add_row(
                 label,
                 peer,
@@ -46,6 +67,7 @@ def scenario_table(scenario: Mapping[str, Any]) -> Table:
                 f"{number(one['low'])}..{number(one['high'])}",
                 number(one["quartile_high"] - one["quartile_low"]),
                 f"{one['ratio']:.2f} ({one['ratio_low']:.2f}..{one['ratio_high']:.2f})",
+                *roof,
             )
             label = ""
         table.add_section()
@@ -65,4 +87,4 @@ def print_report(record: Mapping[str, Any], console: Console) -> None:
         if not scenario["counted_rounds"]:
             console.print(f"{scenario['title']}: no undisturbed round, so no figure")
             continue
-        console.print(scenario_table(scenario), highlight=False)
+        console.print(scenario_table(record, scenario), highlight=False)

@@ -54,6 +54,7 @@ def _measure(
             prompts_sha256=source.digest(),
             peers=peers,
             settings=session.settings,
+            weight_bytes=session.weight_bytes,
             allow_busy=allow_busy,
             scenarios=results,
         )

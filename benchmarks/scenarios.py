@@ -3,6 +3,7 @@ start a process of their own for every sample."""
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ class Metric:
     title: str
     unit: str
     better: Better
+    #: One unit reads the weights once: a share of the memory bandwidth is shown beside it.
+    reads_weights: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,18 +83,90 @@ class Decode(WarmScenario):
         }
 
 
-class Batch(WarmScenario):
-    """Many requests at once: output tokens/s over all of them, prefill included."""
+class Long(WarmScenario):
+    """One request that goes on: decode tokens/s over all, and of each thousand tokens."""
 
-    REQUESTS = 32
+    PROMPT_TOKENS = 512
+    NEW_TOKENS = 6000
+    PART = 1000
+
+    def tasks(self, source: PromptSource) -> list[Task]:
+        return [Task(source.cut([self.PROMPT_TOKENS]), self.NEW_TOKENS)]
+
+    def sample(self, tasks: Sequence[Task], results: Sequence[Generated]) -> Sample:
+        times = results[0].steps
+        if len(times) != self.NEW_TOKENS:
+            raise ValueError(
+                f"{len(times)} steps made {self.NEW_TOKENS} tokens: their times are not known"
+            )
+        sample = {"long": (self.NEW_TOKENS - 1) / (times[-1] - times[0])}
+        for first in range(0, self.NEW_TOKENS, self.PART):
+            last = first + self.PART - 1
+            begin = max(first - 1, 0)  # the first token of all is prefill's
+            sample[f"long_{last + 1}"] = (last - begin) / (times[last] - times[begin])
+        return sample
+
+
+class Batch(WarmScenario):
+    """So many requests at once: output tokens/s over all of them, prefill included."""
+
+    SIZES = (1, 2, 4, 8, 16, 32, 64)
     PROMPT_TOKENS = 35
     NEW_TOKENS = 128
 
     def tasks(self, source: PromptSource) -> list[Task]:
-        return [Task(source.cut([self.PROMPT_TOKENS] * self.REQUESTS), self.NEW_TOKENS)]
+        return [self.task(source, size) for size in self.SIZES]
+
+    def task(self, source: PromptSource, size: int) -> Task:
+        """The task of one size."""
+        return Task(source.cut([self.PROMPT_TOKENS] * size), self.NEW_TOKENS)
 
     def sample(self, tasks: Sequence[Task], results: Sequence[Generated]) -> Sample:
-        return {"batch": self.REQUESTS * self.NEW_TOKENS / results[0].last_token}
+        return {
+            f"batch_{size}": size * self.NEW_TOKENS / result.last_token
+            for size, result in zip(self.SIZES, results, strict=True)
+        }
+
+
+class Throughput(WarmScenario):
+    """Offline work: many requests with prompts of all lengths, output tokens/s over the whole."""
+
+    REQUESTS = 64
+    SHORTEST, LONGEST = 32, 512
+    NEW_TOKENS = 128
+
+    def tasks(self, source: PromptSource) -> list[Task]:
+        step = (self.LONGEST - self.SHORTEST) / (self.REQUESTS - 1)
+        # Lengths in an order that mixes short and long: 23 and 64 have no common divisor.
+        lengths = [
+            round(self.SHORTEST + step * (23 * i % self.REQUESTS)) for i in range(self.REQUESTS)
+        ]
+        return [Task(source.cut(lengths), self.NEW_TOKENS)]
+
+    def sample(self, tasks: Sequence[Task], results: Sequence[Generated]) -> Sample:
+        return {"throughput": self.REQUESTS * self.NEW_TOKENS / results[0].last_token}
+
+
+class SharedPrefix(WarmScenario):
+    """Many requests at once that begin with the same tokens: seconds until all are answered.
+
+    Prefix caching is off in the engines' adapters: `--set PEER.enable_prefix_caching=true`. Every
+    sample has a prefix of its own, so that none is cached from the sample before.
+    """
+
+    REQUESTS = 64
+    SHARED_TOKENS, OWN_TOKENS, NEW_TOKENS = 1024, 64, 64
+    _samples = itertools.count()
+
+    def tasks(self, source: PromptSource) -> list[Task]:
+        skipped = next(self._samples) % 1000
+        _, shared, *own = source.cut(
+            [skipped, self.SHARED_TOKENS, *[self.OWN_TOKENS] * self.REQUESTS]
+        )
+        return [Task([shared + one for one in own], self.NEW_TOKENS)]
+
+    def sample(self, tasks: Sequence[Task], results: Sequence[Generated]) -> Sample:
+        return {"shared_prefix": results[0].last_token}
 
 
 class Prefill(WarmScenario):
@@ -117,14 +192,34 @@ DECODE = Decode(
     "decode",
     f"Decode: 1 request, {Decode.PROMPT_TOKENS} + {Decode.NEW_TOKENS} tokens",
     (
-        Metric("decode", "decode", "tokens/s", Better.HIGHER),
+        Metric("decode", "decode", "tokens/s", Better.HIGHER, reads_weights=True),
         Metric("first_token", "first token", "ms", Better.LOWER),
+    ),
+)
+LONG = Long(
+    "long",
+    f"Long: 1 request, {Long.PROMPT_TOKENS} + {Long.NEW_TOKENS} tokens",
+    (
+        Metric("long", "decode", "tokens/s", Better.HIGHER),
+        *(
+            Metric(f"long_{end}", f"tokens up to {end}", "tokens/s", Better.HIGHER)
+            for end in range(Long.PART, Long.NEW_TOKENS + 1, Long.PART)
+        ),
     ),
 )
 BATCH = Batch(
     "batch",
-    f"Batch: {Batch.REQUESTS} requests, {Batch.PROMPT_TOKENS} + {Batch.NEW_TOKENS} tokens each",
-    (Metric("batch", f"{Batch.REQUESTS} at once", "tokens/s", Better.HIGHER),),
+    f"Batch: so many requests at once, {Batch.PROMPT_TOKENS} + {Batch.NEW_TOKENS} tokens each",
+    tuple(
+        Metric(f"batch_{size}", f"{size} at once", "tokens/s", Better.HIGHER)
+        for size in Batch.SIZES
+    ),
+)
+THROUGHPUT = Throughput(
+    "throughput",
+    f"Throughput: {Throughput.REQUESTS} requests, prompts of {Throughput.SHORTEST} to "
+    f"{Throughput.LONGEST} tokens, {Throughput.NEW_TOKENS} new each",
+    (Metric("throughput", "output", "tokens/s", Better.HIGHER),),
 )
 PREFILL = Prefill(
     "prefill",
@@ -134,6 +229,12 @@ PREFILL = Prefill(
         for length in Prefill.LENGTHS
     ),
 )
+SHARED_PREFIX = SharedPrefix(
+    "shared_prefix",
+    f"Shared prefix: {SharedPrefix.REQUESTS} requests at once, {SharedPrefix.SHARED_TOKENS} tokens "
+    f"shared, {SharedPrefix.OWN_TOKENS} own, {SharedPrefix.NEW_TOKENS} new",
+    (Metric("shared_prefix", "all answered", "s", Better.LOWER),),
+)
 LOAD = ColdScenario(
     "load",
     "Load: start of a cold process to its first token",
@@ -142,9 +243,10 @@ LOAD = ColdScenario(
         Metric("cached", "cached", "s", Better.LOWER),
     ),
 )
+MEMORY_REQUESTS = 32
 MEMORY = ColdScenario(
     "memory",
-    f"Memory: resident set, {Batch.REQUESTS} requests in the batch",
+    f"Memory: resident set, {MEMORY_REQUESTS} requests in the batch",
     (
         Metric("after_load", "after load", "MiB", Better.LOWER),
         Metric("peak_load", "peak of load", "MiB", Better.LOWER),
@@ -153,5 +255,6 @@ MEMORY = ColdScenario(
 )
 
 SCENARIOS: dict[str, Scenario] = {
-    scenario.name: scenario for scenario in (DECODE, BATCH, PREFILL, LOAD, MEMORY)
+    scenario.name: scenario
+    for scenario in (DECODE, LONG, BATCH, PREFILL, THROUGHPUT, SHARED_PREFIX, LOAD, MEMORY)
 }

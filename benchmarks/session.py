@@ -17,7 +17,7 @@ from benchmarks.peers import Peer
 from benchmarks.peers.engine import Generated
 from benchmarks.prompts import PromptSource
 from benchmarks.rounds import Round, Sample, ScenarioResult, order_of
-from benchmarks.scenarios import BATCH, LOAD, Scenario, Task, WarmScenario
+from benchmarks.scenarios import BATCH, LOAD, MEMORY_REQUESTS, Scenario, Task, WarmScenario
 from benchmarks.worker_process import WorkerProcess
 
 _FIRST_TOKEN = Task([[1, 2, 3, 4]], 1)
@@ -52,6 +52,7 @@ class Session:
         self._workers: dict[str, WorkerProcess] = {}
         self._stack = ExitStack()
         self.settings: dict[str, dict[str, str]] = {}
+        self.weight_bytes: dict[str, int] = {}
 
     def start(self, text: str) -> PromptSource:
         """Load every peer's model; the first peer's tokenizer turns `text` into the prompts."""
@@ -61,6 +62,7 @@ class Session:
             self._workers[name] = worker
             answer = self._load(worker, self._plan.model)
             self.settings[name] = answer["settings"]
+            self.weight_bytes[name] = answer["weight_bytes"]
         first = next(iter(self._workers.values()))
         self._source = PromptSource(first.request("encode", text=text)["ids"])
         return self._source
@@ -145,7 +147,7 @@ class Session:
             self._load(worker, self._plan.model)
             self._generate(worker, [_FIRST_TOKEN])
             loaded = worker.request("memory")
-            self._generate(worker, BATCH.tasks(self._source))
+            self._generate(worker, [BATCH.task(self._source, MEMORY_REQUESTS)])
             after = worker.request("memory")
         return {
             "after_load": loaded["now"],

@@ -50,7 +50,11 @@ class Worker:
     def do_load(self, model: str, device: str) -> dict[str, Any]:
         started = time.monotonic()
         self._engine.load(Path(model), device)
-        return {"seconds": time.monotonic() - started, "settings": self._engine.settings()}
+        return {
+            "seconds": time.monotonic() - started,
+            "settings": self._engine.settings(),
+            "weight_bytes": self._engine.weights(Path(model)).stat().st_size,
+        }
 
     def do_encode(self, text: str) -> dict[str, Any]:
         return {"ids": self._engine.encode(text)}

@@ -15,6 +15,7 @@ from benchmarks.peers.engine import Engine
 ENGINES = {
     "pagewheel": "benchmarks.peers.pagewheel_engine:PagewheelEngine",
     "openvino-genai": "benchmarks.peers.genai_engine:GenaiEngine",
+    "llama.cpp": "benchmarks.peers.llama_engine:LlamaEngine",
 }
 
 Option = bool | int | float | str
@@ -60,8 +61,10 @@ def parse_peers(peers: list[str], settings: list[str]) -> list[Peer]:
     engines: dict[str, str] = {}
     for text in peers:
         name, equals, engine = text.partition("=")
-        if not re.fullmatch(r"[A-Za-z0-9_+-]+", name) or name in engines:
-            raise ValueError(f"peer {text!r}: names are unique and of letters, digits, _, + and -")
+        if not re.fullmatch(r"[A-Za-z0-9_+-]+(\.[A-Za-z0-9_+-]+)*", name) or name in engines:
+            raise ValueError(
+                f"peer {text!r}: names are unique and of letters, digits, _, +, - and ."
+            )
         engines[name] = engine if equals else name
         if ":" not in engines[name] and engines[name] not in ENGINES:
             raise ValueError(
@@ -70,8 +73,10 @@ def parse_peers(peers: list[str], settings: list[str]) -> list[Peer]:
     options: dict[str, dict[str, Option]] = {name: {} for name in engines}
     for text in settings:
         key, equals, value = text.partition("=")
-        name, dot, option = key.partition(".")
-        if not (equals and dot and option) or name not in engines:
+        # Names and options may both hold dots; the longest name that fits is meant.
+        name = max((one for one in engines if key.startswith(f"{one}.")), key=len, default="")
+        option = key[len(name) + 1 :]
+        if not (equals and name and option):
             raise ValueError(
                 f"setting {text!r}: expected PEER.KEY=VALUE with PEER one of {', '.join(engines)}"
             )

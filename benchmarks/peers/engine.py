@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,14 @@ class Generated:
     """Times of one call in seconds since its submission.
 
     first_token: until the first token of any request existed; last_token: until
-    every request had all of its tokens.
+    every request had all of its tokens. steps: ends of the steps from the first token
+    on; of a single request, when each of its tokens existed. Empty where an engine
+    does not say.
     """
 
     first_token: float
     last_token: float
+    steps: list[float] = field(default_factory=list)
 
 
 class Engine(ABC):
@@ -40,6 +43,10 @@ class Engine(ABC):
     @abstractmethod
     def load(self, model: Path, device: str) -> None:
         """Make the engine ready to generate."""
+
+    def weights(self, model: Path) -> Path:
+        """The file whose bytes a decode step reads once."""
+        return model / "openvino_model.bin" if model.is_dir() else model
 
     @abstractmethod
     def settings(self) -> dict[str, str]:

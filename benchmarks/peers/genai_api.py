@@ -63,14 +63,14 @@ class GenaiApiEngine(Engine):
         pipeline = self._pipeline
         started = time.perf_counter()
         handles = [pipeline.add_request(i, ids, config) for i, ids in enumerate(tensors)]
-        first_token = None
+        steps: list[float] = []
         while pipeline.has_non_finished_requests():
             pipeline.step()
-            if first_token is None and any(handle.can_read() for handle in handles):
-                first_token = time.perf_counter() - started
+            if steps or any(handle.can_read() for handle in handles):
+                steps.append(time.perf_counter() - started)
         last_token = time.perf_counter() - started
         self._check_counts(handles, new_tokens)
-        return Generated(last_token if first_token is None else first_token, last_token)
+        return Generated(steps[0] if steps else last_token, last_token, steps)
 
     @staticmethod
     def _check_counts(handles: Sequence[Any], new_tokens: int) -> None:

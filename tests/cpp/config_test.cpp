@@ -95,10 +95,11 @@ TEST(SchedulerConfig, RefusesZeroLimits) {
     EXPECT_NE(refusal([&] { config.validate(); }).find("max_num_batched_tokens is 0"),
               std::string::npos);
     config.max_num_batched_tokens = 1;
-    config.enable_prefix_caching = true;
-    EXPECT_NE(refusal([&] { config.validate(); }).find("enable_prefix_caching is true"),
-              std::string::npos);
-    config.enable_prefix_caching = false;
+    config.use_cache_eviction = true;
+    EXPECT_NO_THROW(config.validate());
+    config.cache_eviction_config.score_pooling = 2;
+    EXPECT_NE(refusal([&] { config.validate(); }).find("score_pooling is 2"), std::string::npos);
+    config.use_cache_eviction = false;
     config.max_num_seqs = 0;
     EXPECT_NE(refusal([&] { config.validate(); }).find("max_num_seqs is 0"), std::string::npos);
 }

@@ -121,6 +121,27 @@ TEST(PagedAttentionOp, NamesBothValuesOfWhatItRefuses) {
               "rotated_block_indices[0] is 3, expected less than 3");
 }
 
+TEST(PagedAttentionOp, NoRotatedBlocksEqualRotationByNothing) {
+    Fixture turned;
+    auto* lut = turned.inputs[Input::rotation_trig_lut].data<float>();
+    std::fill_n(lut, 4, 1.0f);  // row 0: cosines, then sines of no angle
+    std::fill_n(lut + 4, 4, 0.0f);
+    turned.integers(Input::rotated_block_indices, {0, 1, 2});
+    turned.integers(Input::rotation_deltas, {0, 0, 0});
+    turned.inputs[Input::rotation_deltas].set_shape({3, 1});
+    turned.evaluate();
+    for (const ov::Shape& deltas : {ov::Shape{0, 1}, ov::Shape{0, 16}}) {
+        Fixture still;
+        still.integers(Input::rotated_block_indices, {});
+        still.inputs[Input::rotation_deltas] = ov::Tensor(ov::element::i32, deltas);
+        still.inputs[Input::rotation_trig_lut] = ov::Tensor(ov::element::f32, {0, 0});
+        still.evaluate();
+        for (size_t i = 0; i < still.outputs[0].get_size(); ++i)
+            EXPECT_NEAR(still.outputs[0].data<float>()[i], turned.outputs[0].data<float>()[i], 1e-6)
+                << i;
+    }
+}
+
 TEST(PagedAttentionOp, RefusesDeltasThatDoNotBroadcastOrLeaveTheTable) {
     const auto deltas = [](const ov::Shape& shape, int32_t value) {
         Fixture fixture;

@@ -2,6 +2,7 @@
 // model folder (scripts/run_tests converts the default model and sets it).
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <thread>
 
@@ -83,8 +84,66 @@ TEST_F(Pipeline, TakesRequestsAndCancelsFromOtherThreads) {
     EXPECT_EQ(pipeline.get_metrics().cache_usage, 0.0f);
 }
 
+TEST_F(Pipeline, ServesManyThreadsWhileAThreadOfItsOwnSteps) {
+    SchedulerConfig scheduler;
+    scheduler.num_kv_blocks = 24;
+    scheduler.enable_prefix_caching = true;
+    scheduler.max_queue = 30;
+    ContinuousBatchingPipeline pipeline(model(), scheduler);
+    pipeline.start();
+    std::atomic<uint64_t> next_id{0};
+    std::atomic<size_t> num_notified{0}, num_finished{0}, num_refused{0};
+    const auto work = [&](size_t thread) {
+        for (size_t i = 0; i < 8; ++i) {
+            std::vector<int64_t> prompt(20 + thread * 10, 100);
+            GenerationConfig config = tokens(6);
+            config.priority = int(i % 3);
+            if (i == 5) config.timeout = 0.01f;
+            std::shared_ptr<GenerationHandle> handle;
+            try {
+                handle = pipeline.add_request(next_id++, prompt, config);
+            } catch (const QueueFull&) {
+                ++num_refused;
+                continue;
+            }
+            handle->notify_once([&] { ++num_notified; });
+            if (i % 4 == 3) handle->cancel();
+            while (handle->get_status() == GenerationStatus::RUNNING) {
+                handle->wait(std::chrono::seconds(1));
+                handle->read();
+            }
+            if (handle->get_status() != GenerationStatus::FINISHED) continue;
+            ++num_finished;
+            EXPECT_EQ(handle->read_all().at(0).generated_ids.size(), 6u);
+        }
+    };
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < 6; ++t) threads.emplace_back(work, t);
+    threads.emplace_back([&] {
+        PrefixCache cache = pipeline.get_prefix_cache();
+        for (int i = 0; i < 10; ++i) {
+            cache.num_tokens();
+            pipeline.get_statistics();
+            pipeline.get_metrics();
+            if (i % 3 == 0) cache.clear();
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        }
+    });
+    for (std::thread& thread : threads) thread.join();
+    while (pipeline.has_non_finished_requests()) std::this_thread::yield();
+    pipeline.stop();
+    pipeline.step();
+    EXPECT_GT(num_finished, 20u);
+    EXPECT_EQ(num_notified + num_refused, 48u);
+    const PipelineStatistics statistics = pipeline.get_statistics();
+    EXPECT_EQ(statistics.num_used_blocks, 0u);
+    EXPECT_EQ(statistics.num_free_blocks + statistics.num_cached_blocks, 24u);
+}
+
 TEST_F(Pipeline, SamplesShareThePromptAndDiffer) {
-    LLMPipeline pipeline(model());
+    // In f32, where it is the same whether the prompt comes from the prefix cache or not.
+    LLMPipeline pipeline(model(), "CPU",
+                         {{"INFERENCE_PRECISION_HINT", "f32"}, {"KV_CACHE_PRECISION", "f32"}});
     GenerationConfig config = tokens(12);
     config.do_sample = true;
     config.num_return_sequences = 4;

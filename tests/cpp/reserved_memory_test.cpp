@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 
 namespace pagewheel {
@@ -24,6 +25,19 @@ TEST(ReservedMemory, CostsMemoryOnlyWhereItIsWritten) {
     const size_t grown = resident_bytes() - before;
     EXPECT_GE(grown, touched);
     EXPECT_LT(grown, touched + (size_t(8) << 20));
+}
+
+TEST(ReservedMemory, GivesBackWhatIsWithinARange) {
+    constexpr size_t reserved = size_t(1) << 30, touched = size_t(16) << 20;
+    ReservedMemory memory(reserved);
+    auto* bytes = static_cast<char*>(memory.data());
+    std::fill(bytes, bytes + touched, 1);
+    const size_t before = resident_bytes();
+    memory.give_back(100, touched - 100);
+    EXPECT_LT(resident_bytes() + touched - (size_t(1) << 20), before);
+    EXPECT_EQ(bytes[99], 1);  // shares a page with what is kept
+    EXPECT_EQ(bytes[touched - 100], 1);
+    EXPECT_EQ(bytes[touched / 2], 0);
 }
 
 TEST(ReservedMemory, MovesItsRange) {

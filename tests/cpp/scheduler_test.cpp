@@ -27,11 +27,10 @@ SchedulerConfig config(size_t max_num_batched_tokens, size_t max_num_seqs = 256)
 
 /// What the model would do: the step is computed, and sequences whose logits were wanted get a
 /// token.
-void compute(const Batch& batch) {
-    for (const BatchEntry& entry : batch.entries) {
-        entry.sequence->num_cached += entry.num_tokens;
+void compute(Scheduler& scheduler, const Batch& batch) {
+    scheduler.advance();
+    for (const BatchEntry& entry : batch.entries)
         if (entry.samples) entry.sequence->tokens.push_back(1000);
-    }
 }
 
 TEST(Scheduler, SplitsAPromptByTheTokenBudget) {
@@ -43,7 +42,7 @@ TEST(Scheduler, SplitsAPromptByTheTokenBudget) {
         ASSERT_EQ(batch.entries.size(), 1u);
         EXPECT_EQ(batch.entries[0].num_tokens, size_t(tokens));
         EXPECT_EQ(batch.entries[0].samples, samples);
-        compute(batch);
+        compute(scheduler, batch);
     }
 }
 
@@ -51,7 +50,7 @@ TEST(Scheduler, TakesDecodesBeforeChunksOfPrompts) {
     Scheduler scheduler(config(8), 100, block_size);
     Sequence decoding = make_sequence(2), prompt = make_sequence(20);
     scheduler.add(decoding);
-    compute(scheduler.schedule());
+    compute(scheduler, scheduler.schedule());
     scheduler.add(prompt);
     const Batch& batch = scheduler.schedule();
     ASSERT_EQ(batch.entries.size(), 2u);
@@ -68,7 +67,7 @@ TEST(Scheduler, WithoutSplittingAPromptWaitsForAStepThatHoldsIt) {
     Sequence first = make_sequence(5), second = make_sequence(6), longer = make_sequence(11);
     for (Sequence* sequence : {&first, &second, &longer}) scheduler.add(*sequence);
     EXPECT_EQ(scheduler.schedule().num_tokens, 5u);
-    compute(scheduler.schedule());
+    compute(scheduler, scheduler.schedule());
     const Batch& batch = scheduler.schedule();
     ASSERT_EQ(batch.entries.size(), 3u);
     EXPECT_EQ(batch.entries[1].num_tokens, 6u);  // all of the second prompt
@@ -90,14 +89,14 @@ TEST(Scheduler, PreemptsTheYoungestWhenADecodeNeedsABlock) {
     Sequence older = make_sequence(8), younger = make_sequence(7, 50);
     scheduler.add(older);
     scheduler.add(younger);
-    compute(scheduler.schedule());  // 2 + 2 blocks: the pool is full
+    compute(scheduler, scheduler.schedule());  // 2 + 2 blocks: the pool is full
     const Batch& batch = scheduler.schedule();
     ASSERT_EQ(batch.entries.size(), 1u);
     EXPECT_EQ(batch.entries[0].sequence, &older);
     EXPECT_TRUE(younger.blocks.empty());
     EXPECT_EQ(younger.num_cached, 0u);
-    EXPECT_EQ(scheduler.num_preemptions(), 1u);
-    compute(batch);
+    EXPECT_EQ(scheduler.totals().num_preemptions, 1u);
+    compute(scheduler, batch);
 
     scheduler.remove(older);
     const Batch& resumed = scheduler.schedule();
@@ -110,13 +109,13 @@ TEST(Scheduler, BreaksADeadlockOfHalfComputedPrompts) {
     Scheduler scheduler(config(8), 4, block_size);
     Sequence first = make_sequence(10), second = make_sequence(4);
     scheduler.add(first);
-    compute(scheduler.schedule());
+    compute(scheduler, scheduler.schedule());
     // `second` is taken in for it fits beside what `first` still needs; both then outgrow the pool.
     scheduler.add(second);
     for (int step = 0; step < 12; ++step) {
         const Batch& batch = scheduler.schedule();
         ASSERT_FALSE(batch.empty());
-        compute(batch);
+        compute(scheduler, batch);
         if (first.tokens.size() == 16) scheduler.remove(first);
         if (second.tokens.size() == 10) return;
     }
@@ -127,7 +126,7 @@ TEST(Scheduler, CopiesASharedBlockBeforeTheFirstWrite) {
     Scheduler scheduler(config(100), 10, block_size);
     Sequence parent = make_sequence(6);
     scheduler.add(parent);
-    compute(scheduler.schedule());
+    compute(scheduler, scheduler.schedule());
     Sequence child = make_sequence(6);
     scheduler.fork(parent, child);
     child.tokens.push_back(7);
@@ -139,87 +138,190 @@ TEST(Scheduler, CopiesASharedBlockBeforeTheFirstWrite) {
     EXPECT_EQ(batch.copies[0].from, before[1]);
     EXPECT_EQ(parent.blocks[0], child.blocks[0]);
     EXPECT_NE(parent.blocks[1], child.blocks[1]);
-    compute(batch);
+    compute(scheduler, batch);
     scheduler.remove(parent);
     scheduler.remove(child);
     EXPECT_EQ(scheduler.pool().num_free(), 10u);
 }
 
-/// The cache as the model sees it: the token whose keys and values a slot holds.
-class FakeCache {
-public:
-    void step(const Batch& batch) {
-        for (const BlockCopy& copy : batch.copies)
-            for (size_t i = 0; i < block_size; ++i) m_slots[{copy.to, i}] = m_slots[{copy.from, i}];
-        for (const BatchEntry& entry : batch.entries)
-            for (size_t i = 0; i < entry.num_tokens; ++i) {
-                const size_t position = entry.sequence->num_cached + i;
-                m_slots[slot(*entry.sequence, position)] = entry.sequence->tokens[position];
-            }
-    }
-    bool holds(const Sequence& sequence) {
-        for (size_t i = 0; i < sequence.num_cached; ++i)
-            if (m_slots[slot(sequence, i)] != sequence.tokens[i]) return false;
-        return true;
-    }
+TEST(Scheduler, DropsBlocksOfASequenceAndGoesOnBehindThem) {
+    Scheduler scheduler(config(100), 10, block_size);
+    Sequence sequence = make_sequence(14);
+    scheduler.add(sequence);
+    compute(scheduler, scheduler.schedule());
+    const std::vector<BlockId> before = sequence.blocks;
+    scheduler.drop_blocks(sequence, {1, 2});
+    EXPECT_EQ(sequence.blocks, (std::vector<BlockId>{before[0], before[3]}));
+    EXPECT_EQ(sequence.num_cached, 14u);
+    EXPECT_EQ(sequence.num_evicted, 8u);
+    EXPECT_EQ(sequence.num_slots(), 6u);
+    EXPECT_EQ(scheduler.pool().num_free(), 8u);
+    EXPECT_THROW(scheduler.drop_blocks(sequence, {1}), std::logic_error);  // not full
+    EXPECT_THROW(scheduler.drop_blocks(sequence, {0, 0}), std::logic_error);
 
-private:
-    std::pair<BlockId, size_t> slot(const Sequence& sequence, size_t position) const {
-        return {sequence.blocks.at(position / block_size), position % block_size};
-    }
-    std::map<std::pair<BlockId, size_t>, int64_t> m_slots;
-};
+    for (int step = 0; step < 3; ++step) compute(scheduler, scheduler.schedule());
+    EXPECT_EQ(sequence.num_slots(), 9u);
+    EXPECT_EQ(sequence.blocks.size(), 3u);  // it went on in the block that was not full
+    scheduler.remove(sequence);
+    EXPECT_EQ(scheduler.pool().num_free(), 10u);
+}
 
-TEST(Scheduler, KeepsEveryCachedTokenThroughRandomWork) {
-    for (unsigned seed = 0; seed < 20; ++seed) {
-        std::mt19937 random(seed);
-        const auto below = [&](size_t n) { return random() % n; };
-        SchedulerConfig settings = config(1 + below(40), 1 + below(12));
-        settings.dynamic_split_fuse = below(2) == 0;
-        Scheduler scheduler(settings, 6 + below(20), block_size);
-        FakeCache cache;
-        std::vector<std::unique_ptr<Sequence>> sequences;
-        size_t finished = 0;
-        for (int step = 0; step < 2000; ++step) {
-            if (below(4) == 0 && sequences.size() < 30) {
-                const size_t longest = scheduler.max_tokens() - 1;
-                sequences.push_back(std::make_unique<Sequence>(
-                    make_sequence(1 + below(longest), int64_t(step) * 1000)));
-                scheduler.add(*sequences.back());
-            }
-            const Batch& batch = scheduler.schedule();
-            ASSERT_EQ(batch.empty(), sequences.empty());
-            ASSERT_LE(batch.num_tokens, settings.max_num_batched_tokens);
-            ASSERT_LE(batch.entries.size(), settings.max_num_seqs);
-            cache.step(batch);
-            for (const BatchEntry& entry : batch.entries) {
-                entry.sequence->num_cached += entry.num_tokens;
-                if (entry.samples) entry.sequence->tokens.push_back(int64_t(random()));
-            }
-            for (auto& sequence : sequences) ASSERT_TRUE(cache.holds(*sequence)) << "seed " << seed;
-
-            if (!batch.empty() && below(20) == 0) {  // a request with several samples
-                const Sequence& parent = *batch.entries[below(batch.entries.size())].sequence;
-                if (parent.num_uncached() == 1) {
-                    sequences.push_back(std::make_unique<Sequence>(parent));
-                    sequences.back()->blocks.clear();
-                    sequences.back()->tokens.back() = int64_t(random());
-                    scheduler.fork(parent, *sequences.back());
-                }
-            }
-            for (size_t i = sequences.size(); i-- > 0;) {
-                const bool full = sequences[i]->tokens.size() >= scheduler.max_tokens();
-                if (!full && below(40) != 0) continue;
-                scheduler.remove(*sequences[i]);
-                sequences.erase(sequences.begin() + long(i));
-                ++finished;
-            }
-            scheduler.pool().check_integrity();
-        }
-        for (auto& sequence : sequences) scheduler.remove(*sequence);
-        EXPECT_GT(finished, 20u);
-        EXPECT_EQ(scheduler.pool().num_free(), scheduler.pool().size());
+TEST(Scheduler, ChunksEndWhereTheCacheIsEvicted) {
+    Scheduler scheduler(config(100), 4, block_size);  // the pool holds 16 tokens
+    Sequence sequence = make_sequence(30);
+    sequence.max_chunk_slots = 12;
+    scheduler.add(sequence);
+    for (const size_t tokens : {12, 8, 8, 2}) {
+        const Batch& batch = scheduler.schedule();
+        ASSERT_EQ(batch.entries.size(), 1u);
+        EXPECT_EQ(batch.entries[0].num_tokens, tokens);
+        compute(scheduler, batch);
+        if (sequence.num_slots() == 12) scheduler.drop_blocks(sequence, {0, 1});
     }
+    EXPECT_EQ(sequence.num_cached, 30u);
+    EXPECT_EQ(sequence.num_slots(), 6u);
+}
+
+TEST(Scheduler, GivesABlockThatIsToBeOverwrittenToItsSequenceAlone) {
+    SchedulerConfig sharing = config(100);
+    sharing.enable_prefix_caching = true;
+    Scheduler scheduler(sharing, 16, block_size);
+    Sequence parent = make_sequence(9), child = make_sequence(9);
+    scheduler.add(parent);
+    compute(scheduler, scheduler.schedule());
+    scheduler.fork(parent, child);
+    child.tokens = parent.tokens;
+    const BlockId shared = parent.blocks[1];
+    std::optional<BlockCopy> copy;
+    EXPECT_TRUE(scheduler.own_block(child, 1, copy));
+    ASSERT_TRUE(copy);
+    EXPECT_EQ(copy->from, shared);
+    EXPECT_EQ(copy->to, child.blocks[1]);
+    EXPECT_EQ(parent.blocks[1], shared);
+    EXPECT_TRUE(scheduler.own_block(child, 1, copy));
+    EXPECT_FALSE(copy);  // it is its own now
+    // The parent's is in the prefix tree, so it is copied as well, and stays there as it was.
+    EXPECT_TRUE(scheduler.own_block(parent, 1, copy));
+    ASSERT_TRUE(copy);
+    EXPECT_NE(parent.blocks[1], shared);
+    EXPECT_EQ(scheduler.store().tree().size(), 3u);
+    scheduler.store().check_integrity();
+
+    // What follows the overwritten block enters the tree no more.
+    for (int step = 0; step < 4; ++step) compute(scheduler, scheduler.schedule());
+    scheduler.remove(parent);
+    scheduler.remove(child);
+    EXPECT_EQ(scheduler.store().tree().size(), 3u);
+    scheduler.store().check_integrity();
+}
+
+TEST(Scheduler, PreemptsToCopyASharedBlockAndSaysIfItHadToGoItself) {
+    Scheduler scheduler(config(100), 3, block_size);
+    Sequence parent = make_sequence(8), child = make_sequence(8);
+    scheduler.add(parent);
+    compute(scheduler, scheduler.schedule());
+    scheduler.fork(parent, child);
+    child.tokens = parent.tokens;
+    std::optional<BlockCopy> copy;
+    EXPECT_TRUE(scheduler.own_block(child, 0, copy));   // the third block
+    EXPECT_FALSE(scheduler.own_block(child, 1, copy));  // none is left, and it ranks last
+    EXPECT_TRUE(child.blocks.empty());
+    EXPECT_EQ(scheduler.totals().num_preemptions, 1u);
+    EXPECT_TRUE(scheduler.own_block(parent, 1, copy));
+    EXPECT_FALSE(copy);
+}
+
+TEST(Scheduler, ServesHigherPrioritiesFirstAndEqualOnesInTheirOrder) {
+    Scheduler scheduler(config(100, 1), 100, block_size);
+    std::vector<Sequence> sequences(4, make_sequence(3));
+    const std::vector<int> priorities{0, 1, 0, 1};
+    for (size_t i = 0; i < 4; ++i) {
+        sequences[i].priority = priorities[i];
+        scheduler.add(sequences[i]);
+    }
+    for (size_t i : {1, 3, 0, 2}) {
+        ASSERT_EQ(scheduler.schedule().entries.front().sequence, &sequences[i]);
+        scheduler.remove(sequences[i]);
+    }
+}
+
+TEST(Scheduler, WhoWaitsLongEnoughGoesBeforeAHigherPriority) {
+    SchedulerConfig aging = config(100, 1);
+    aging.aging_steps = 10;
+    Scheduler scheduler(aging, 100, block_size);
+    Sequence running = make_sequence(3), old = make_sequence(3);
+    scheduler.add(running);
+    compute(scheduler, scheduler.schedule());
+    scheduler.add(old);
+    for (int step = 0; step < 11; ++step) compute(scheduler, scheduler.schedule());
+    running.priority = 9;  // is not preempted
+    Sequence newer = make_sequence(3), newest = make_sequence(3);
+    newer.priority = 1;
+    newest.priority = 2;
+    scheduler.add(newer);
+    scheduler.add(newest);
+    scheduler.remove(running);
+    for (Sequence* sequence : {&newest, &old, &newer}) {
+        ASSERT_EQ(scheduler.schedule().entries.front().sequence, sequence);
+        scheduler.remove(*sequence);
+    }
+}
+
+TEST(Scheduler, AHigherPriorityTakesTheBlocksOfALowerOne) {
+    Scheduler scheduler(config(100), 6, block_size);
+    Sequence low = make_sequence(12), equal = make_sequence(20), high = make_sequence(20);
+    high.priority = 1;
+    scheduler.add(low);
+    compute(scheduler, scheduler.schedule());
+    scheduler.add(equal);
+    compute(scheduler, scheduler.schedule());
+    EXPECT_EQ(scheduler.totals().num_preemptions, 0u);
+    scheduler.add(high);
+    const Batch& batch = scheduler.schedule();
+    ASSERT_EQ(batch.entries.size(), 1u);
+    EXPECT_EQ(batch.entries[0].sequence, &high);
+    EXPECT_EQ(scheduler.num_preempted(), 1u);
+    compute(scheduler, batch);
+    scheduler.remove(high);
+    EXPECT_EQ(scheduler.schedule().entries[0].sequence, &low);
+    EXPECT_EQ(scheduler.num_preempted(), 0u);
+}
+
+TEST(Scheduler, ALongPromptLeavesHalfOfAStepToShortOnes) {
+    Scheduler scheduler(config(64), 1000, block_size);
+    Sequence prompt = make_sequence(600), decoding = make_sequence(2), brief = make_sequence(20);
+    scheduler.add(decoding);
+    compute(scheduler, scheduler.schedule());
+    scheduler.add(prompt);
+    EXPECT_EQ(scheduler.schedule().entries[1].num_tokens, 63u);  // alone it gets all
+    compute(scheduler, scheduler.schedule());
+    scheduler.add(brief);
+    const Batch& batch = scheduler.schedule();
+    ASSERT_EQ(batch.entries.size(), 3u);
+    EXPECT_EQ(batch.entries[0].sequence, &decoding);
+    EXPECT_EQ(batch.entries[2].sequence, &brief);
+    EXPECT_TRUE(batch.entries[2].samples);
+    EXPECT_EQ(batch.entries[1].num_tokens, 64u - 1 - 20);  // and what others leave
+}
+
+TEST(Scheduler, GivesMemoryBackWhenMostOfMuchIsFree) {
+    Scheduler scheduler(config(10000), 1000, block_size);
+    constexpr size_t block_bytes = 1 << 20;
+    Sequence large = make_sequence(4 * 400), small = make_sequence(4 * 10);
+    scheduler.add(small);
+    scheduler.add(large);
+    compute(scheduler, scheduler.schedule());
+    EXPECT_TRUE(scheduler.unused_memory(block_bytes).empty());
+    scheduler.remove(large);
+    EXPECT_TRUE(scheduler.unused_memory(1000).empty());  // too little to care
+    size_t total = 0;
+    for (const BlockRange& range : scheduler.unused_memory(block_bytes)) {
+        total += size_t(range.end - range.begin);
+        for (BlockId block : small.blocks) EXPECT_FALSE(block >= range.begin && block < range.end);
+    }
+    EXPECT_EQ(total, 400u);
+    EXPECT_TRUE(scheduler.unused_memory(block_bytes).empty());
+    scheduler.remove(small);
 }
 
 }  // namespace

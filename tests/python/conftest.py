@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from convert import tiny_llama
 
 import pagewheel
-from pagewheel.convert import convert
+from pagewheel.convert import convert as convert_model
 from pagewheel.default_model import default_model
 
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
@@ -21,7 +22,18 @@ def smollm2_gguf() -> Path:
 
 @pytest.fixture(scope="session")
 def smollm2_folder(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return convert(smollm2_gguf, tmp_path_factory.mktemp("converted") / "smollm2", progress=False)
+    return convert_model(
+        smollm2_gguf, tmp_path_factory.mktemp("converted") / "smollm2", progress=False
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two layers of random weights: for what asks for many steps. Token ids 4 to 266 are plain."""
+    folder = tmp_path_factory.mktemp("tiny")
+    context = {"llama.context_length": 4096}
+    path = tiny_llama.write(folder / "tiny.gguf", metadata=context)
+    return convert_model(path, folder / "converted", progress=False)
 
 
 @pytest.fixture(autouse=True)

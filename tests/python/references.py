@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from pagewheel.convert.architecture import Mlp
 from pagewheel.convert.gguf_file import GGUFFile
 from pagewheel.convert.gguf_source import GGUFSource
 
@@ -18,16 +19,18 @@ def dequantised_llama(path: Path) -> LlamaForCausalLM:
     reader = gguf.GGUFReader(path)
     with GGUFFile(path) as file:
         arch = GGUFSource(file).architecture
+    attention, mlp, frequencies = arch.layers[0].attention, arch.layers[0].mlp, arch.rotary[0]
+    assert isinstance(mlp, Mlp)
     config = LlamaConfig(
         vocab_size=arch.vocab_size,
         hidden_size=arch.hidden_size,
-        intermediate_size=arch.intermediate_size,
-        num_hidden_layers=arch.layers,
-        num_attention_heads=arch.heads,
-        num_key_value_heads=arch.kv_heads,
-        head_dim=arch.head_size,
-        rms_norm_eps=arch.rms_norm_eps,
-        rope_theta=arch.rotary.theta,
+        intermediate_size=mlp.intermediate_size,
+        num_hidden_layers=len(arch.layers),
+        num_attention_heads=attention.heads,
+        num_key_value_heads=attention.kv_heads,
+        head_dim=attention.head_size,
+        rms_norm_eps=arch.norm_eps,
+        rope_theta=frequencies.theta,
         max_position_embeddings=arch.context_length,
         tie_word_embeddings=arch.tied_embeddings,
     )
@@ -56,10 +59,10 @@ def dequantised_llama(path: Path) -> LlamaForCausalLM:
         values = np.array(gguf.dequantize(tensor.data, tensor.tensor_type), np.float32)
         parts = tensor.name.split(".")
         if parts[0] == "blk" and parts[2] in ("attn_q", "attn_k"):
-            heads = arch.heads if parts[2] == "attn_q" else arch.kv_heads
+            heads = attention.heads if parts[2] == "attn_q" else attention.kv_heads
             # The inverse of llama.cpp's permutation for interleaved rotation.
             values = (
-                values.reshape(heads, arch.head_size // 2, 2, -1)
+                values.reshape(heads, attention.head_size // 2, 2, -1)
                 .swapaxes(1, 2)
                 .reshape(values.shape)
             )
@@ -69,7 +72,8 @@ def dequantised_llama(path: Path) -> LlamaForCausalLM:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
     model.load_state_dict(state, strict=True, assign=True)
     rotary = model.model.rotary_emb
-    plain = arch.rotary.theta ** (-torch.arange(0, arch.rotary.dims, 2).double() / arch.rotary.dims)
+    dims = frequencies.dims
+    plain = frequencies.theta ** (-torch.arange(0, dims, 2).double() / dims)
     divisors = _frequency_divisors(reader)
     rotary.inv_freq = (plain / divisors).float()
     rotary.original_inv_freq = rotary.inv_freq

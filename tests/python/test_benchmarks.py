@@ -34,6 +34,7 @@ from benchmarks.rounds import Round, ScenarioResult, counted, order_of, summaris
 from benchmarks.scenarios import (
     BATCH,
     DECODE,
+    LONG,
     PREFILL,
     SCENARIOS,
     WarmScenario,
@@ -44,6 +45,12 @@ from benchmarks.worker_process import WorkerError, WorkerProcess
 THIS = "test_benchmarks"
 QUIET = Load(seconds=1.0, others=0.0, own=1.0, steal=0.0)
 ANYTHING = Limits(others=1e9, steal=1e9, waiting_workers=1e9)
+
+
+def even_steps(count: int, first: float, last: float) -> Generated:
+    """A token per step, evenly spaced."""
+    between = (last - first) / max(count - 1, 1)
+    return Generated(first, last, [first + i * between for i in range(count)])
 
 
 class FakeEngine(Engine):
@@ -68,7 +75,7 @@ class FakeEngine(Engine):
         if self.options.get("hang"):
             time.sleep(60)
         speed = float(self.options.get("speed", 1.0))
-        return Generated(first_token=1.0 / speed, last_token=2.0 / speed)
+        return even_steps(new_tokens, 1.0 / speed, 2.0 / speed)
 
 
 def fake(name: str, **options: Any) -> Peer:
@@ -207,7 +214,7 @@ def test_a_quiet_machine_has_no_problem() -> None:
 
 def test_the_text_is_long_enough_for_every_scenario() -> None:
     words = real_text(None).split()
-    assert len(words) > 12_000
+    assert len(words) > 20_000
 
 
 def test_prompts_have_their_lengths_and_do_not_overlap() -> None:
@@ -226,9 +233,23 @@ def test_the_digest_tells_prompts_apart() -> None:
 def test_metrics_follow_from_times() -> None:
     decode = DECODE.sample([], [Generated(0.5, 1.5)])
     assert decode == {"decode": 255.0, "first_token": 500.0}
-    assert BATCH.sample([], [Generated(0.5, 4.0)]) == {"batch": 32 * 128 / 4.0}
+    sample = BATCH.sample([], [Generated(0.5, 4.0)] * len(BATCH.SIZES))
+    assert sample["batch_32"] == 32 * 128 / 4.0
     prefill = PREFILL.sample([], [Generated(2.0, 2.0)] * 3)
     assert prefill == {"prefill_512": 256.0, "prefill_2048": 1024.0, "prefill_6144": 3072.0}
+
+
+def test_a_long_generation_is_measured_by_the_thousand() -> None:
+    # The first thousand take 1 s, the second 2 s, and so on.
+    times = [5.0]
+    while len(times) < LONG.NEW_TOKENS:
+        times.append(times[-1] + (len(times) // 1000 + 1) / 1000)
+    sample = LONG.sample([], [Generated(times[0], times[-1], times)])
+    for part in range(6):
+        assert sample[f"long_{part + 1}000"] == pytest.approx(1000 / (part + 1))
+    assert sample["long"] == pytest.approx(5999 / 20.999)
+    with pytest.raises(ValueError, match="5999 steps made 6000 tokens"):
+        LONG.sample([], [Generated(times[0], times[-1], times[1:])])
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -236,13 +257,13 @@ def test_a_scenario_names_metrics_that_its_samples_hold(name: str) -> None:
     scenario = SCENARIOS[name]
     assert scenario.metrics
     if isinstance(scenario, WarmScenario):
-        tasks = scenario.tasks(PromptSource(range(10_000)))
-        sample = scenario.sample(tasks, [Generated(1.0, 2.0)] * len(tasks))
+        tasks = scenario.tasks(PromptSource(range(40_000)))
+        sample = scenario.sample(tasks, [even_steps(task.new_tokens, 1.0, 2.0) for task in tasks])
         assert list(sample) == [metric.key for metric in scenario.metrics]
 
 
 def test_warming_up_has_the_shapes_of_the_measurement() -> None:
-    source = PromptSource(range(10_000))
+    source = PromptSource(range(40_000))
     warm, measured = BATCH.warm_up(source), BATCH.tasks(source)
     assert [task.prompts for task in warm] == [task.prompts for task in measured]
     assert warm[0].new_tokens < measured[0].new_tokens
@@ -267,6 +288,7 @@ def test_peers_and_settings_are_parsed() -> None:
         (["no-such-engine"], []),
         (["pagewheel", "pagewheel"], []),
         (["bad name=pagewheel"], []),
+        (["a.=pagewheel"], []),
         (["pagewheel"], ["pagewheel.key"]),
         (["pagewheel"], ["key=value"]),
         (["pagewheel"], ["other.key=value"]),
@@ -287,7 +309,8 @@ def test_what_is_no_engine_is_refused() -> None:
 
 def test_a_worker_answers_whatever_its_engine_prints() -> None:
     with WorkerProcess(fake("a"), timeout=60) as worker:
-        assert worker.request("load", model="x", device="CPU")["settings"] == {"device": "none"}
+        answer = worker.request("load", model=__file__, device="CPU")
+        assert answer["settings"] == {"device": "none"}
         assert worker.request("encode", text="AB") == {"ids": [65, 66]}
         memory = worker.request("memory")
         assert 0 < memory["now"] <= memory["peak"]
@@ -339,16 +362,17 @@ def measure(model: Path, names: Sequence[str]) -> dict[str, Any]:
     peers = [fake("slow"), fake("fast", speed=2.0)]
     plan = Plan(model, "CPU", rounds=2, patience=0.0, timeout=60, limits=ANYTHING)
     with Session(plan, peers, lambda line: None) as session:
-        source = session.start("x" * 10_000)
+        source = session.start("x" * 40_000)
         session.require_quiet()
         results = [session.run(SCENARIOS[name]) for name in names]
         return run_record(
             command=["--rounds", "2"],
-            machine=Machine("a cpu", 2, [], None, "Linux", None, None),
+            machine=Machine("a cpu", 2, [], None, "Linux", None, 7e-6),
             model=model,
             prompts_sha256=source.digest(),
             peers=peers,
             settings=session.settings,
+            weight_bytes=session.weight_bytes,
             allow_busy=False,
             scenarios=results,
         )
@@ -365,7 +389,10 @@ def test_a_session_gives_a_complete_record_and_a_chart(model: Path, tmp_path: Pa
     assert [one["order"] for one in decode["rounds"]] == [["slow", "fast"], ["fast", "slow"]]
     assert decode["rounds"][0]["samples"]["fast"] == {"decode": 510.0, "first_token": 500.0}
     assert decode["summary"]["decode"]["fast"]["ratio"] == 2.0
-    assert set(record["scenarios"][3]["summary"]) == {"first_time", "cached"}
+    assert set(record["scenarios"][list(SCENARIOS).index("load")]["summary"]) == {
+        "first_time",
+        "cached",
+    }
     check_chart(record, tmp_path / "chart.png")
     check_report(record)
 
@@ -385,6 +412,7 @@ def check_report(record: dict[str, Any]) -> None:
     print_report(record, console)
     text = console.export_text()
     assert "a cpu" in text and "2.00 (2.00..2.00)" in text
+    assert "51%" in text  # 7 bytes of weights x 510 tokens/s of 7,000 bytes/s
 
 
 def test_a_busy_machine_is_refused(model: Path) -> None:

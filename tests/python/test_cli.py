@@ -33,7 +33,7 @@ def invoke(*arguments: str):  # type: ignore[no-untyped-def]
     return CliRunner().invoke(app, list(arguments))
 
 
-@pytest.mark.parametrize("command", ["generate", "chat", "convert", "info"])
+@pytest.mark.parametrize("command", ["generate", "chat", "convert", "info", "trace"])
 def test_every_command_has_help_with_examples(command: str) -> None:
     result = invoke(command, "--help")
     assert result.exit_code == 0
@@ -149,7 +149,31 @@ def test_info_reads_shape_weights_and_cache_size(tmp_path: Path) -> None:
     assert (info.layers, info.heads, info.kv_heads, info.head_size) == (2, 4, 2, 8)
     assert info.rotary == {"theta": 5000.0}
     assert info.weights["f32"].bytes == 24
-    assert info.kv_cache_bytes_per_token == {"f32": 256, "f16": 128, "u8": 64}
+    assert info.kv_cache_bytes_per_token == {"f32": 256, "f16": 128, "u8": 64, "u4": 32}
+
+
+def test_info_counts_each_layer_of_a_model_whose_layers_differ(tmp_path: Path) -> None:
+    """Four layers of two kinds, of which two read the caches of the others."""
+    config = {
+        "model_type": "gemma4_text",
+        "num_hidden_layers": 4,
+        "num_kv_shared_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "global_head_dim": 16,
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "vocab_size": 100,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "sliding_window": 24,
+    }
+    (tiny_model(tmp_path) / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    info = read_info(tmp_path)
+    assert info.kv_cache_bytes_per_token["f16"] == 2 * (2 * 2 * 8 + 2 * 2 * 16)
+    assert info.windows == {0: 2, 24: 2}
+    text = invoke("info", str(tmp_path)).stdout
+    assert "24 in 2 layers" in text
 
 
 def test_info_prints_json(tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def test_what_cannot_be_served_is_refused_at_once(
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("max_num_batched_tokens", 0), ("max_num_seqs", 0), ("enable_prefix_caching", True)],
+    [("max_num_batched_tokens", 0), ("max_num_seqs", 0)],
 )
 def test_a_bad_scheduler_config_is_refused_by_name(
     smollm2_folder: Path, name: str, value: object

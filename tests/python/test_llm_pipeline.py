@@ -26,18 +26,18 @@ def test_a_gguf_file_loads_directly(smollm2_gguf: Path) -> None:
     assert "Paris" in pipeline(PROMPT, max_new_tokens=20)
 
 
-def test_inputs_of_every_kind_agree(pipeline: pagewheel.LLMPipeline) -> None:
-    tokenizer = pipeline.get_tokenizer()
+def test_inputs_of_every_kind_agree(f32_pipeline: pagewheel.LLMPipeline) -> None:
+    tokenizer = f32_pipeline.get_tokenizer()
     history = pagewheel.ChatHistory([{"role": "user", "content": PROMPT}])
     rendered = tokenizer.apply_chat_template(history, add_generation_prompt=True)
     encoded = tokenizer.encode(rendered, add_special_tokens=False)
     ids = np.array(encoded.input_ids.data)
-    text = pipeline.generate(PROMPT, greedy(8))
-    assert pipeline.generate([PROMPT, PROMPT], greedy(8)).texts == [text, text]
-    assert pipeline.generate(history, greedy(8)).texts == [text]
+    text = f32_pipeline.generate(PROMPT, greedy(8))
+    assert f32_pipeline.generate([PROMPT, PROMPT], greedy(8)).texts == [text, text]
+    assert f32_pipeline.generate(history, greedy(8)).texts == [text]
     plain = greedy(8, apply_chat_template=False)
     for tokens in (encoded, encoded.input_ids, ids, ids[0], ids.tolist()):
-        result = pipeline.generate(tokens, plain)
+        result = f32_pipeline.generate(tokens, plain)
         assert tokenizer.decode(result.tokens[0]) == text
 
 
@@ -156,9 +156,9 @@ def test_echo_puts_the_prompt_first(pipeline: pagewheel.LLMPipeline) -> None:
     assert len(text) > len("One, two,")
 
 
-def test_seeds_repeat_and_their_absence_does_not(pipeline: pagewheel.LLMPipeline) -> None:
+def test_seeds_repeat_and_their_absence_does_not(f32_pipeline: pagewheel.LLMPipeline) -> None:
     def sample(**kwargs: object) -> str:
-        return pipeline.generate(
+        return f32_pipeline.generate(
             "Tell me a story.", greedy(20, do_sample=True, temperature=1.5, **kwargs)
         )
 

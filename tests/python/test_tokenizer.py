@@ -10,7 +10,7 @@ from convert.test_text_tokenizer import corpus, reference_tokenizer, representab
 
 import pagewheel
 from pagewheel.convert.gguf_file import GGUFFile
-from pagewheel.convert.gguf_source import Metadata
+from pagewheel.convert.gguf_metadata import Metadata
 from pagewheel.convert.vocabulary import Vocabulary, read_vocabulary
 
 

@@ -4,27 +4,44 @@
 
 #include "bindings.hpp"
 #include "conversions.hpp"
+#include "pagewheel/prefix_cache.hpp"
 
 namespace pagewheel::python {
 namespace {
 
 using Pipeline = ContinuousBatchingPipeline;
 
-std::unique_ptr<Pipeline> make_pipeline(const py::object& path,
-                                        const std::optional<Tokenizer>& tokenizer,
-                                        const SchedulerConfig& scheduler_config,
-                                        const std::string& device, py::dict properties,
-                                        const py::kwargs& kwargs) {
+/// Its thread may be waiting for the interpreter, which the destructor would hold.
+struct DeleteUnlocked {
+    void operator()(Pipeline* pipeline) const {
+        const py::gil_scoped_release release;
+        delete pipeline;
+    }
+};
+using PipelineHolder = std::unique_ptr<Pipeline, DeleteUnlocked>;
+
+/// A thread that steps must be gone before the interpreter is.
+void start(const py::object& self) {
+    const py::object stop = py::cpp_function([weak = py::weakref(self)] {
+        const py::object pipeline = weak();
+        if (!pipeline.is_none()) pipeline.attr("stop")();
+    });
+    py::module_::import("atexit").attr("register")(stop);
+    self.cast<Pipeline&>().start();
+}
+
+PipelineHolder make_pipeline(const py::object& path, const std::optional<Tokenizer>& tokenizer,
+                             const SchedulerConfig& scheduler_config, const std::string& device,
+                             py::dict properties, const py::kwargs& kwargs) {
     const auto folder = resolve_model(path);
     py::dict merged = properties.attr("copy")();
     merged.attr("update")(kwargs);
     const auto [map, unused] = to_properties(merged);
-    std::unique_ptr<Pipeline> pipeline;
+    PipelineHolder pipeline;
     {
         const py::gil_scoped_release release;
-        pipeline = tokenizer ? std::make_unique<Pipeline>(folder, *tokenizer, scheduler_config,
-                                                          device, map)
-                             : std::make_unique<Pipeline>(folder, scheduler_config, device, map);
+        pipeline.reset(tokenizer ? new Pipeline(folder, *tokenizer, scheduler_config, device, map)
+                                 : new Pipeline(folder, scheduler_config, device, map));
     }
     if (!tokenizer) use_jinja(pipeline->get_tokenizer());
     pipeline->set_step_hook(raise_pending_signals);
@@ -87,17 +104,22 @@ void bind_continuous_batching_pipeline(py::module_& module) {
         .def_readonly("avg_cache_usage", &M::avg_cache_usage)
         .def_readonly("cache_size_in_bytes", &M::cache_size_in_bytes)
         .def_readonly("kv_cache_size_in_bytes", &M::kv_cache_size_in_bytes)
-        .def_readonly("preemptions", &M::preemptions);
+        .def_readonly("preemptions", &M::preemptions)
+        .def_readonly("prompt_tokens", &M::prompt_tokens)
+        .def_readonly("prefix_cache_hit_tokens", &M::prefix_cache_hit_tokens)
+        .def_readonly("prefix_cache_usage", &M::prefix_cache_usage);
 
-    py::class_<Pipeline>(module, "ContinuousBatchingPipeline",
-                         R"(Many requests in one batch, token by token.
+    py::register_exception<QueueFull>(module, "QueueFullError", PyExc_RuntimeError);
+    py::class_<Pipeline, PipelineHolder>(module, "ContinuousBatchingPipeline",
+                                         R"(Many requests in one batch, token by token.
 
 models_path: a model folder or a .gguf file. device: "CPU", "GPU", ... properties: OpenVINO's for the
 device, e.g. {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}, and
 attention_backend: "native" (pagewheel's own op, CPU only), "openvino" or "auto" (openvino for now).
 
-add_request(), has_non_finished_requests() and the handles may be used from any thread; step() and
-generate() from one thread at a time.)")
+Everything may be called from any thread. Steps are made one at a time: by whoever calls step() or
+generate(), or, after start(), by a thread of the pipeline's own; `async for outputs in handle` then
+gives tokens as they come.)")
         .def(py::init([](const py::object& path, const SchedulerConfig& scheduler_config,
                          const std::string& device, const py::dict& properties,
                          const py::dict& tokenizer_properties, const py::kwargs& kwargs) {
@@ -120,10 +142,15 @@ generate() from one thread at a time.)")
             "add_request", &add_request, py::arg("request_id"), py::arg("prompt"),
             py::arg("generation_config") = py::none(),
             R"(Queues a request: a str, encoded as it is, or token ids (openvino.Tensor, numpy array, list).
-Raises ValueError for an empty prompt, one that does not fit, a request_id in use or a bad config.)")
+Raises ValueError for an empty prompt, one that does not fit, a request_id in use or a bad config,
+QueueFullError if max_queue requests wait.)")
         .def("step", &Pipeline::step, py::call_guard<py::gil_scoped_release>(),
              "Computes one batch: every running sequence's next token, and chunks of prompts.")
         .def("has_non_finished_requests", &Pipeline::has_non_finished_requests)
+        .def("start", &start,
+             "A thread of the pipeline's own steps from now on, whenever there are requests.")
+        .def("stop", &Pipeline::stop, py::call_guard<py::gil_scoped_release>(),
+             "That thread ends, after the step under way; requests stay as they are.")
         .def(
             "generate", &generate, py::arg("prompts"), py::arg("generation_config") = py::none(),
             py::arg("streamer") = py::none(),
@@ -131,7 +158,9 @@ Raises ValueError for an empty prompt, one that does not fit, a request_id in us
 A streamer takes a single prompt. If anything raises, the call's requests are cancelled.)")
         .def("get_tokenizer", &Pipeline::get_tokenizer)
         .def("get_config", &Pipeline::get_config)
-        .def("get_metrics", &Pipeline::get_metrics);
+        .def("get_metrics", &Pipeline::get_metrics)
+        .def("get_statistics", &Pipeline::get_statistics)
+        .def("get_prefix_cache", &Pipeline::get_prefix_cache, py::keep_alive<0, 1>());
 }
 
 }  // namespace pagewheel::python

@@ -83,8 +83,9 @@ std::filesystem::path resolve_model(const py::object& path) {
     return py::str(resolve(path)).cast<std::string>();
 }
 
-std::pair<ov::AnyMap, SchedulerConfig> to_properties(const py::dict& properties) {
-    std::pair<ov::AnyMap, SchedulerConfig> result;
+std::pair<ov::AnyMap, SchedulerConfig> to_properties(const py::dict& properties,
+                                                     const SchedulerConfig& default_config) {
+    std::pair<ov::AnyMap, SchedulerConfig> result{{}, default_config};
     for (const auto& [key_object, value] : properties) {
         const auto key = key_object.cast<std::string>();
         if (key == "scheduler_config")

@@ -29,7 +29,8 @@ std::vector<std::string> to_texts(const py::handle& texts);
 std::filesystem::path resolve_model(const py::object& path);
 
 /// OpenVINO's properties, and the "scheduler_config" taken out from among them.
-std::pair<ov::AnyMap, SchedulerConfig> to_properties(const py::dict& properties);
+std::pair<ov::AnyMap, SchedulerConfig> to_properties(const py::dict& properties,
+                                                     const SchedulerConfig& default_config = {});
 
 /// Token ids from openvino.Tensor, numpy array or nested lists: one row per sequence.
 std::vector<std::vector<int64_t>> to_token_rows(const py::handle& ids);

@@ -23,6 +23,10 @@ What comes back:
   num_return_sequences: independent samples, needs do_sample.
   num_beams: 1; beam search is not available yet.
   apply_chat_template: of a plain string given to generate().
+How it is served:
+  priority: higher is served first, -1000 to 1000; requests that wait gain on it.
+  timeout: seconds from its submission after which the request ends with what there is.
+  cache_salt: only requests with the same salt share cached prefixes.
 Penalties on logits:
   repetition_penalty (CTRL), presence_penalty and frequency_penalty (OpenAI).
 Sampling, in this order: temperature, top_k, top_p, min_p.
@@ -48,6 +52,9 @@ void bind_generation_config(py::module_& module) {
         .def_readwrite("echo", &C::echo)
         .def_readwrite("logprobs", &C::logprobs)
         .def_readwrite("num_return_sequences", &C::num_return_sequences)
+        .def_readwrite("priority", &C::priority)
+        .def_readwrite("timeout", &C::timeout)
+        .def_readwrite("cache_salt", &C::cache_salt)
         .def_readwrite("num_beams", &C::num_beams)
         .def_readwrite("apply_chat_template", &C::apply_chat_template)
         .def_readwrite("repetition_penalty", &C::repetition_penalty)

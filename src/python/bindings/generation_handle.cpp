@@ -2,11 +2,58 @@
 
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <utility>
+
 #include "bindings.hpp"
+#include "conversions.hpp"
 
 namespace pagewheel::python {
 
 namespace py = pybind11;
+namespace {
+
+// The thread that steps may hold the handle's lock and want the interpreter's.
+using Unlocked = py::call_guard<py::gil_scoped_release>;
+
+bool wait(const GenerationHandle& handle, std::optional<double> timeout) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto left = [&] {
+        const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+        return timeout ? std::min(*timeout - passed.count(), 0.1) : 0.1;
+    };
+    for (double seconds = left(); seconds >= 0; seconds = left()) {
+        {
+            const py::gil_scoped_release release;
+            if (handle.wait(std::chrono::microseconds(int64_t(seconds * 1e6)))) return true;
+        }
+        raise_pending_signals();
+    }
+    return handle.wait(std::chrono::microseconds(0));
+}
+
+/// Called, and destroyed, by threads that do not hold the interpreter's lock.
+void notify_once(GenerationHandle& handle, py::function callback) {
+    const std::shared_ptr<py::function> shared(new py::function(std::move(callback)),
+                                               [](py::function* function) {
+                                                   const py::gil_scoped_acquire gil;
+                                                   delete function;
+                                               });
+    const py::gil_scoped_release release;
+    handle.notify_once([shared] {
+        const py::gil_scoped_acquire gil;
+        try {
+            (*shared)();
+        } catch (py::error_already_set& error) {
+            error.discard_as_unraisable("GenerationHandle.notify_once");
+        }
+    });
+}
+
+}  // namespace
 
 void bind_generation_handle(py::module_& module) {
     py::enum_<GenerationStatus>(module, "GenerationStatus")
@@ -14,7 +61,8 @@ void bind_generation_handle(py::module_& module) {
         .value("FINISHED", GenerationStatus::FINISHED)
         .value("IGNORED", GenerationStatus::IGNORED)
         .value("CANCEL", GenerationStatus::CANCEL)
-        .value("STOP", GenerationStatus::STOP);
+        .value("STOP", GenerationStatus::STOP)
+        .value("TIMEOUT", GenerationStatus::TIMEOUT);
     py::enum_<GenerationFinishReason>(module, "GenerationFinishReason")
         .value("NONE", GenerationFinishReason::NONE)
         .value("STOP", GenerationFinishReason::STOP)
@@ -34,14 +82,31 @@ void bind_generation_handle(py::module_& module) {
     py::class_<H, std::shared_ptr<H>>(
         module, "GenerationHandle",
         "Reads what one request generates, from any thread. The request goes on if it is dropped.")
-        .def("get_status", &H::get_status)
-        .def("can_read", &H::can_read)
-        .def("read", &H::read, "Tokens generated since the last read, by index of the sequence.")
-        .def("read_all", &H::read_all,
+        .def("get_status", &H::get_status, Unlocked())
+        .def("can_read", &H::can_read, Unlocked())
+        .def(
+            "read", &H::read, Unlocked(),
+            "Tokens generated since the last read, by index of the sequence. RuntimeError with the "
+            "reason if a step failed and the request was cancelled for it.")
+        .def("read_all", &H::read_all, Unlocked(),
              "Everything generated so far, in the order of the sequences.")
-        .def("stop", &H::stop, "End at the next step and keep what there is.")
-        .def("cancel", &H::cancel, "End at the next step.")
-        .def("get_perf_metrics", &H::get_perf_metrics);
+        .def("wait", &wait, py::arg("timeout") = py::none(),
+             "Until there is something to read or the request is over, at most timeout seconds; "
+             "whether so.")
+        .def("notify_once", &notify_once, py::arg("callback"),
+             "Calls back once, when there is something to read or the request is over: from the "
+             "thread that steps, or at once. Replaces one that is waiting.")
+        .def("__aiter__",
+             [](const py::object& handle) {
+                 return py::module_::import("pagewheel.async_outputs").attr("AsyncOutputs")(handle);
+             })
+        .def(
+            "stop", &H::stop,
+            py::arg_v("finish_reason", GenerationFinishReason::NONE, "GenerationFinishReason.NONE"),
+            Unlocked(), "End at the next step and keep what there is.")
+        .def("cancel", &H::cancel, Unlocked(), "End at the next step.")
+        .def("drop", &H::drop, Unlocked(), "cancel(), and what is there counts as read.")
+        .def("get_perf_metrics", &H::get_perf_metrics, Unlocked());
 }
 
 }  // namespace pagewheel::python

@@ -4,6 +4,7 @@
 
 #include "bindings.hpp"
 #include "conversions.hpp"
+#include "pagewheel/prefix_cache.hpp"
 
 namespace pagewheel::python {
 namespace {
@@ -15,7 +16,8 @@ std::unique_ptr<LLMPipeline> make_pipeline(const py::object& path,
     const auto folder = resolve_model(path);
     py::dict merged = config.attr("copy")();
     merged.attr("update")(kwargs);
-    const auto [properties, scheduler_config] = to_properties(merged);
+    const auto [properties, scheduler_config] =
+        to_properties(merged, LLMPipeline::default_scheduler_config());
     std::unique_ptr<LLMPipeline> pipeline;
     {
         const py::gil_scoped_release release;
@@ -69,7 +71,8 @@ void bind_llm_pipeline(py::module_& module) {
     py::class_<LLMPipeline>(module, "LLMPipeline", R"(One call from text to text.
 
 models_path: a model folder or a .gguf file. device: "CPU", "GPU", ... config and kwargs: OpenVINO's
-properties for the device, and scheduler_config.)")
+properties for the device, and scheduler_config (without it: prefix caching is on, the rest as
+SchedulerConfig has it).)")
         .def(py::init([](const py::object& path, const Tokenizer& tokenizer,
                          const std::string& device, const py::dict& config,
                          const py::kwargs& kwargs) {
@@ -92,7 +95,9 @@ properties for the device, and scheduler_config.)")
         .def("get_tokenizer", &LLMPipeline::get_tokenizer)
         .def("get_generation_config", &LLMPipeline::get_generation_config)
         .def("set_generation_config", &LLMPipeline::set_generation_config, py::arg("config"))
-        .def("get_metrics", &LLMPipeline::get_metrics);
+        .def("get_metrics", &LLMPipeline::get_metrics)
+        .def("get_statistics", &LLMPipeline::get_statistics)
+        .def("get_prefix_cache", &LLMPipeline::get_prefix_cache, py::keep_alive<0, 1>());
 }
 
 }  // namespace pagewheel::python

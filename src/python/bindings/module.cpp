@@ -4,6 +4,7 @@ PYBIND11_MODULE(_pagewheel, module) {
     using namespace pagewheel::python;
     module.doc() = "pagewheel's C++ core. Use it through the package pagewheel.";
     bind_generation_config(module);
+    bind_cache_eviction_config(module);
     bind_scheduler_config(module);
     bind_chat_history(module);
     bind_tokenizer(module);
@@ -11,6 +12,8 @@ PYBIND11_MODULE(_pagewheel, module) {
     bind_perf_metrics(module);
     bind_generation_handle(module);
     bind_results(module);
+    bind_statistics(module);
+    bind_prefix_cache(module);
     bind_continuous_batching_pipeline(module);
     bind_llm_pipeline(module);
 }

@@ -40,6 +40,8 @@ void bind_perf_metrics(py::module_& module) {
         .def("get_load_time", &P::get_load_time)
         .def("get_num_generated_tokens", &P::get_num_generated_tokens)
         .def("get_num_input_tokens", &P::get_num_input_tokens)
+        .def("get_num_prefix_cache_hit_tokens", &P::get_num_prefix_cache_hit_tokens,
+             "Of the input tokens, those that were found in the prefix cache.")
         .def("get_ttft", &P::get_ttft, "Time to first token.")
         .def("get_tpot", &P::get_tpot, "Time per output token after the first.")
         .def("get_ipot", &P::get_ipot, "Inference time per step that gave tokens.")

@@ -12,7 +12,11 @@ import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from .template_sandbox import BoundedEnvironment, time_limit
+
+# No real conversation takes a hundredth of it.
+_MAX_SECONDS = 10.0
 
 
 class _GenerationTag(Extension):
@@ -56,12 +60,12 @@ def _to_json(
 
 @lru_cache(maxsize=32)
 def _compile(template: str) -> jinja2.Template:
-    environment = ImmutableSandboxedEnvironment(
+    environment = BoundedEnvironment(
+        {"tojson": _to_json},
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=[_GenerationTag, "jinja2.ext.loopcontrols"],
     )
-    environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
     return environment.from_string(template)
@@ -82,7 +86,8 @@ def render(
 
     `extra_context` adds names to the template's context and overrides those above.
     Raises ValueError, with the template's own message, for a template that does not
-    compile, refuses the conversation, or fails on it.
+    compile, refuses the conversation, fails on it, or does not end within ten seconds and
+    16 million characters.
     """
     context: dict[str, Any] = {
         "messages": messages,
@@ -94,10 +99,13 @@ def render(
         **(extra_context or {}),
     }
     try:
-        return _compile(template).render(context)
+        with time_limit(_MAX_SECONDS):
+            return _compile(template).render(context)
     except jinja2.TemplateSyntaxError as error:
         raise ValueError(f"chat template, line {error.lineno}: {error.message}") from error
     except jinja2.TemplateError as error:
         raise ValueError(f"chat template: {error}") from error
+    except RecursionError:
+        raise ValueError("chat template: it calls itself without an end") from None
     except (TypeError, KeyError, AttributeError, IndexError, ArithmeticError) as error:
         raise ValueError(f"chat template: {type(error).__name__}: {error}") from error

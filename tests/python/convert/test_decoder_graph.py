@@ -27,8 +27,10 @@ EXACT = {
 class Decoder:
     """Runs the stateful model on one sequence."""
 
-    def __init__(self, folder: Path) -> None:
-        model = ov.Core().read_model(folder / "openvino_model.xml")
+    def __init__(self, model: ov.Model | Path) -> None:
+        """`model` is a converted folder or a graph."""
+        if isinstance(model, Path):
+            model = ov.Core().read_model(model / "openvino_model.xml")
         self.request = ov.Core().compile_model(model, "CPU", EXACT).create_infer_request()
         self.past = 0
 

@@ -53,8 +53,9 @@ def test_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ("llama.block_count", 1, r"blk\.1"),
         ("llama.block_count", "two", "block_count"),
         ("llama.rope.dimension_count", 31, "dimension_count"),
-        ("llama.rope.scaling.type", "yarn", "'yarn'"),
-        ("llama.expert_count", 8, "expert_count"),
+        ("llama.rope.scaling.type", "yarn", "original_context_length"),
+        ("llama.rope.scaling.type", "spiral", "'spiral'"),
+        ("llama.expert_count", 8, "expert_used_count"),
         ("llama.attention.sliding_window", 64, "sliding_window"),
         ("tokenizer.ggml.eos_token_id", 99999, "eos_token_id"),
         ("tokenizer.ggml.model", "rwkv", "'rwkv'"),
@@ -88,11 +89,10 @@ def test_unknown_tensor_is_not_ignored(tmp_path: Path) -> None:
 
 
 def test_unsupported_tensor_type_is_named(tmp_path: Path) -> None:
-    rows, blocks = tiny_llama.HIDDEN, tiny_llama.HIDDEN // 32
-    raw = np.zeros((rows, blocks * 22), np.uint8)
+    raw = np.zeros((tiny_llama.HIDDEN, tiny_llama.HIDDEN), np.int16)
     name = "blk.1.attn_output.weight"
-    path = tiny_llama.write(tmp_path / "a.gguf", raw_kinds={name: (raw, Kind.Q5_0)})
-    with pytest.raises(ConversionError, match=r"blk\.1\.attn_output\.weight.*Q5_0.*supported"):
+    path = tiny_llama.write(tmp_path / "a.gguf", raw_kinds={name: (raw, Kind.I16)})
+    with pytest.raises(ConversionError, match=r"blk\.1\.attn_output\.weight.*I16.*supported"):
         convert(path)
 
 
@@ -115,12 +115,12 @@ def test_more_tokens_than_embeddings_is_refused(tmp_path: Path) -> None:
 
 
 def test_linear_scaling_divides_the_frequencies(tmp_path: Path) -> None:
-    plain = source(tiny_llama.write(tmp_path / "a.gguf")).architecture.rotary
+    plain = source(tiny_llama.write(tmp_path / "a.gguf")).architecture.rotary[0]
     metadata = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
-    scaled = source(tiny_llama.write(tmp_path / "b.gguf", metadata=metadata)).architecture.rotary
+    scaled = source(tiny_llama.write(tmp_path / "b.gguf", metadata=metadata)).architecture.rotary[0]
     assert scaled.inverse_frequencies == tuple(f / 4.0 for f in plain.inverse_frequencies)
 
 
 def test_frequencies_are_double_precision(tmp_path: Path) -> None:
-    rotary = source(tiny_llama.write(tmp_path / "a.gguf")).architecture.rotary
+    rotary = source(tiny_llama.write(tmp_path / "a.gguf")).architecture.rotary[0]
     assert rotary.inverse_frequencies[3] == 10000.0 ** (-6 / tiny_llama.HEAD_SIZE)

@@ -20,7 +20,7 @@ import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from pagewheel.convert.gguf_file import GGUFFile
-from pagewheel.convert.gguf_source import Metadata
+from pagewheel.convert.gguf_metadata import Metadata
 from pagewheel.convert.tokenizer import build_tokenizer
 from pagewheel.convert.vocabulary import TokenType, Vocabulary, read_vocabulary
 
@@ -32,14 +32,34 @@ LLAMA3 = (
 )
 
 
+GPT4O = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+"
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+DEEPSEEK_V3 = (
+    r"\p{N}{1,3}",
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+)
+DEEPSEEK_CODER = (
+    r"[\r\n]",
+    r"\s?\p{L}+",
+    r"\s?\p{P}+",
+    "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+",
+    r"\p{N}",
+)
+
+
 def byte_level(use_regex: bool) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
 
 
-def split(pattern: str) -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(pattern), "isolated"), byte_level(False)]
-    )
+def split(*patterns: str) -> pre_tokenizers.PreTokenizer:
+    splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
+    return pre_tokenizers.Sequence([*splits, byte_level(False)])
 
 
 PRE_TOKENIZERS = {
@@ -48,7 +68,38 @@ PRE_TOKENIZERS = {
     "default": byte_level(True),
     "llama-bpe": split(LLAMA3),
     "qwen2": split(LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")),
+    "qwen35": split(
+        LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+        .replace(r"?\p{L}+", r"?[\p{L}\p{M}]+")
+        .replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
+    ),
+    "dbrx": split(LLAMA3),
+    "gpt-4o": split(GPT4O),
+    "tekken": split(
+        GPT4O.replace(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "").replace(r"\p{N}{1,3}", r"\p{N}")
+    ),
+    "deepseek-v3": split(*DEEPSEEK_V3),
+    "deepseek-coder": split(*DEEPSEEK_CODER),
+    "command-r": pre_tokenizers.Sequence([pre_tokenizers.Digits(True), byte_level(True)]),
+    "falcon": pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(r"[\p{P}$+<=>^~|`]+"), "isolated"),
+            byte_level(True),
+            pre_tokenizers.Split(Regex(r"[0-9][0-9][0-9]"), "isolated"),
+        ]
+    ),
+    "seed-coder": split(
+        LLAMA3.replace("{1,3}", "{1}")
+        .replace(r"+[\r\n]*|", r"+|")
+        .replace(r" ?[^\s\p{L}\p{N}]", r" ?[^\s\p{L}\p{N}\r\n]")
+    ),
+    "bailingmoe": split(
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+        r"|\s*[\r\n]|\s+(?!\S)|\s+"
+    ),
 }
+WHOLE_PIECES = ("llama-bpe", "tekken")
+NFC = ("qwen2", "command-r")
 
 
 def reference_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
@@ -57,12 +108,12 @@ def reference_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
         models.BPE(
             vocab={token: index for index, token in enumerate(vocabulary.tokens)},
             merges=[tuple(merge.split(" ")) for merge in vocabulary.merges],
-            ignore_merges=kind == "llama-bpe",
+            ignore_merges=kind in WHOLE_PIECES,
         )
     )
     tokenizer.pre_tokenizer = PRE_TOKENIZERS[kind]
     tokenizer.decoder = decoders.ByteLevel()
-    if kind == "qwen2":
+    if kind in NFC:
         tokenizer.normalizer = normalizers.NFC()
     for index in vocabulary.ids_of_type(TokenType.CONTROL):
         added = AddedToken(vocabulary.tokens[index], special=True, normalized=False)
@@ -155,14 +206,40 @@ def test_every_character_encodes_as_the_reference(
     assert differences(lines, tokenizer.encode(lines), want) == []
 
 
-@pytest.mark.parametrize("kind", ["gpt-2", "default", "llama-bpe", "qwen2"])
+@pytest.mark.parametrize("kind", [kind for kind in PRE_TOKENIZERS if kind != "smollm"])
 def test_other_pre_tokenizers_split_as_their_references(vocabulary: Vocabulary, kind: str) -> None:
     other = replace(vocabulary, pre_tokenizer=kind)
-    lines = corpus(2, 2500) + every_character()[::7]
-    if kind == "qwen2":  # marks that OpenVINO's NFC leaves in the order they came
+    lines = corpus(2, 1500) + every_character()[::11]
+    if kind in NFC:  # marks that OpenVINO's NFC leaves in the order they came
         lines = [line for line in lines if not set(line) & set("\u0344\u0f73\u0f75\u0f81")]
     want = [each.ids for each in reference_tokenizer(other).encode_batch(lines)]
     assert differences(lines, OpenVINOTokenizer(other).encode(lines), want) == []
+
+
+def test_whole_pieces_need_no_merges(vocabulary: Vocabulary) -> None:
+    """As in Llama 3's vocabulary, where merges do not lead to every token."""
+    cut = replace(vocabulary, pre_tokenizer="llama-bpe", merges=vocabulary.merges[:9000])
+    kept = {merge.replace(" ", "") for merge in cut.merges}
+    merged = {merge.replace(" ", "") for merge in vocabulary.merges}
+    unreachable = [i for i, token in enumerate(cut.tokens) if token in merged - kept]
+    lines = [bytes_of(cut.tokens[i]).decode(errors="ignore") for i in unreachable[::17]]
+    lines = ["", *lines, *("".join(lines[i : i + 9]) for i in range(0, 900, 9)), ""]
+    want = [each.ids for each in reference_tokenizer(cut).encode_batch(lines)]
+    assert differences(lines, OpenVINOTokenizer(cut).encode(lines), want) == []
+    assert any(each and each[0] in unreachable for each in want)
+
+
+def test_tokens_that_no_bytes_spell_are_decoded_only(vocabulary: Vocabulary) -> None:
+    tokens = [*vocabulary.tokens, "🚀"]
+    other = replace(vocabulary, tokens=tokens, types=[*vocabulary.types, int(TokenType.NORMAL)])
+    tokenizer = OpenVINOTokenizer(other)
+    assert tokenizer.encode(["go 🚀"]) == OpenVINOTokenizer(vocabulary).encode(["go 🚀"])
+    assert tokenizer.decode([len(tokens) - 1]) == "🚀"
+
+
+def bytes_of(token: str) -> bytes:
+    alphabet = {c: i for i, c in enumerate(_alphabet())}
+    return bytes(alphabet[c] for c in token)
 
 
 def test_very_long_lines_encode_as_the_reference(

@@ -10,9 +10,12 @@ import openvino as ov
 import openvino.opset13 as ops
 import pytest
 from gguf.constants import GGMLQuantizationType as Kind
+from gguf_tensors import random_tensor
 from openvino.op import Parameter
 
-from pagewheel.convert.weights import decode, emit
+from pagewheel.convert import ConversionError
+from pagewheel.convert.gguf_blocks import decode
+from pagewheel.convert.weights import QuantizedWeight, Weight, emit
 
 COMPUTE_F32 = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 
@@ -30,14 +33,92 @@ def compiled_weight(kind: Kind, shape: tuple[int, int], data: np.ndarray[Any, An
     return compiled(np.eye(shape[1], dtype=np.float32))[0].T
 
 
-@pytest.mark.parametrize("kind", [Kind.Q4_0, Kind.Q4_1, Kind.Q8_0, Kind.F16, Kind.F32, Kind.BF16])
+EXACT = (Kind.F32, Kind.F16, Kind.BF16, Kind.Q4_0, Kind.Q5_0, Kind.Q8_0, Kind.Q3_K, Kind.Q6_K)
+EXACT = (*EXACT, Kind.IQ4_NL, Kind.IQ4_XS, Kind.MXFP4)
+WITH_MINIMUM = (Kind.Q4_1, Kind.Q5_1, Kind.Q2_K, Kind.Q4_K, Kind.Q5_K)
+ROUNDED = (Kind.TQ1_0, Kind.TQ2_0, Kind.IQ1_S, Kind.IQ2_XXS, Kind.IQ2_XS, Kind.IQ2_S)
+ROUNDED = (*ROUNDED, Kind.IQ3_XXS, Kind.IQ3_S)
+
+
+def deviation(kind: Kind, expected: np.ndarray[Any, Any], weight: Weight) -> np.ndarray[Any, Any]:
+    """docs/gguf.md's bound for each weight."""
+    bound = np.abs(expected) * 2.0**-23
+    if kind in WITH_MINIMUM:
+        assert isinstance(weight, QuantizedWeight)
+        minimum = np.abs(weight.zero_point * weight.scale.astype(np.float64))
+        bound += np.repeat(minimum, weight.group_size, axis=-1) * 2.0**-22
+    if kind in ROUNDED:
+        largest = np.abs(expected).reshape(len(expected), -1, 32).max(axis=-1)
+        bound += np.repeat(largest, 32, axis=-1) / 254 * (1 + 1e-5)
+    return bound
+
+
+@pytest.mark.parametrize("kind", [*EXACT, *WITH_MINIMUM, *ROUNDED], ids=lambda kind: kind.name)
 def test_constants_equal_the_gguf_packages(kind: Kind) -> None:
-    rng = np.random.default_rng(3)
-    weights = (rng.standard_normal((96, 128)) * rng.uniform(0.01, 3, (96, 1))).astype(np.float32)
-    data = gguf.quantize(weights, kind)
-    expected = gguf.dequantize(data, kind)
-    got = compiled_weight(kind, weights.shape, data.view(np.uint8).reshape(96, -1))
-    np.testing.assert_allclose(got, expected, rtol=0, atol=np.abs(expected).max() * 2e-7)
+    data = random_tensor(kind, 70, 512, np.random.default_rng(3))
+    expected = gguf.dequantize(data, kind).astype(np.float64)
+    got = compiled_weight(kind, (70, 512), data)
+    excess = np.abs(got - expected) - deviation(kind, expected, decode("w", kind, (70, 512), data))
+    assert excess.max() <= 0
+
+
+BYTES_PER_WEIGHT = {
+    Kind.F32: 4,
+    Kind.F16: 2,
+    Kind.BF16: 2,
+    Kind.Q4_0: 0.5625,
+    Kind.Q4_1: 0.6875,
+    Kind.Q5_0: 1.0625,
+    Kind.Q5_1: 1.1875,
+    Kind.Q8_0: 1.0625,
+    Kind.Q2_K: 1.0,
+    Kind.Q3_K: 0.75,
+    Kind.Q4_K: 0.75,
+    Kind.Q5_K: 1.25,
+    Kind.Q6_K: 1.25,
+    Kind.IQ4_NL: 1.0625,
+    Kind.IQ4_XS: 1.125,
+    Kind.MXFP4: 0.625,
+    Kind.IQ3_S: 1.125,
+}
+
+
+@pytest.mark.parametrize("kind", BYTES_PER_WEIGHT, ids=lambda kind: kind.name)
+def test_constants_take_the_documented_bytes(kind: Kind) -> None:
+    weight = decode("w", kind, (8, 512), random_tensor(kind, 8, 512, np.random.default_rng(1)))
+    parts = [weight.values]
+    if isinstance(weight, QuantizedWeight):
+        parts += [part for part in (weight.scale, weight.zero_point) if not np.isscalar(part)]
+    assert (
+        sum(part.nbytes for part in parts if part is not None) / (8 * 512)
+        == (BYTES_PER_WEIGHT[kind])
+    )
+
+
+def test_stacked_experts_keep_their_shape() -> None:
+    data = random_tensor(Kind.Q4_K, 3 * 5, 256, np.random.default_rng(2))
+    node = emit(decode("w", Kind.Q4_K, (3, 5, 256), data), "w")
+    compiled = ov.Core().compile_model(ov.Model([node], [], "w"), "CPU", COMPUTE_F32)
+    expected = gguf.dequantize(data, Kind.Q4_K).reshape(3, 5, 256)
+    np.testing.assert_allclose(compiled([])[0], expected, rtol=0, atol=1e-5)
+
+
+def test_chunks_of_a_large_tensor_join() -> None:
+    data = random_tensor(Kind.Q4_1, 4000, 2048, np.random.default_rng(5))
+    whole = decode("w", Kind.Q4_1, (4000, 2048), data)
+    for row in (0, 1637, 1638, 3999):  # a chunk of 2 MB has 1638 rows
+        one = decode("w", Kind.Q4_1, (1, 2048), data[row : row + 1])
+        assert isinstance(whole, QuantizedWeight) and isinstance(one, QuantizedWeight)
+        assert (whole.values[row] == one.values[0]).all()
+        assert (whole.scale[row] == one.scale[0]).all()
+        assert (whole.zero_point[row] == one.zero_point[0]).all()
+
+
+@pytest.mark.parametrize("kind", [Kind.Q4_0, Kind.Q5_1, Kind.Q6_K, Kind.MXFP4, Kind.IQ3_S])
+def test_scales_that_are_not_finite_are_refused(kind: Kind) -> None:
+    data = np.full_like(random_tensor(kind, 1, 256, np.random.default_rng(1)), 0xFF)
+    with pytest.raises(ConversionError, match=r"'blk\.3\.w'.*not finite"):
+        decode("blk.3.w", kind, (1, 256), data)
 
 
 def q4_1_block(scale: float, minimum: float) -> np.ndarray[Any, Any]:
@@ -62,11 +143,3 @@ def test_extreme_groups_of_q4_1_stay_exact(scale: float, minimum: float) -> None
     expected = gguf.dequantize(data, Kind.Q4_1)
     got = compiled_weight(Kind.Q4_1, (1, 32), data)
     np.testing.assert_allclose(got, expected, rtol=0, atol=np.abs(expected).max() * 3e-7)
-
-
-def test_four_bit_weights_stay_four_bits() -> None:
-    weights = np.random.default_rng(1).standard_normal((64, 64)).astype(np.float32)
-    for kind in (Kind.Q4_0, Kind.Q4_1):
-        weight = decode("w", kind, (64, 64), gguf.quantize(weights, kind))
-        assert weight.element_type == ov.Type.u4
-        assert weight.values.nbytes == 64 * 64 // 2

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "pagewheel/generation_handle.hpp"
 #include "pagewheel/results.hpp"
 #include "pagewheel/scheduler_config.hpp"
+#include "pagewheel/statistics.hpp"
 #include "pagewheel/streamer.hpp"
 #include "pagewheel/tokenizer.hpp"
 #include "pagewheel/visibility.hpp"
@@ -23,18 +25,28 @@ namespace pagewheel {
 struct PipelineMetrics {
     size_t requests = 0;            ///< running and waiting
     size_t scheduled_requests = 0;  ///< sequences of the latest step
-    float cache_usage = 0.0f;       ///< percent of the blocks in use
+    float cache_usage = 0.0f;       ///< percent of the blocks that running requests hold
     float max_cache_usage = 0.0f;
     float avg_cache_usage = 0.0f;  ///< over the last 1000 steps
     size_t kv_cache_size_in_bytes = 0;
     size_t cache_size_in_bytes = 0;  ///< the same: there is no other cache
     size_t preemptions = 0;          ///< sequences dropped from the cache to be recomputed, so far
+    size_t prompt_tokens = 0;        ///< of all prompts that were begun, so far
+    size_t prefix_cache_hit_tokens = 0;  ///< of them, those found in the prefix cache
+    float prefix_cache_usage = 0.0f;     ///< percent of the blocks that are in the prefix cache
 };
+
+/// A request is refused because SchedulerConfig::max_queue others wait.
+struct PAGEWHEEL_API QueueFull : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+class PrefixCache;
 
 /// Continuous batching over a paged KV cache.
 ///
-/// add_request(), has_non_finished_requests() and the handles may be used from any thread; step()
-/// and generate() are called from one thread at a time.
+/// Everything may be called from any thread. Steps are made one at a time: by whoever calls step()
+/// or generate(), or, after start(), by a thread of the pipeline's own.
 class PAGEWHEEL_API ContinuousBatchingPipeline {
 public:
     /// `model_folder` holds openvino_model.xml and the tokenizer; `properties` are OpenVINO's for
@@ -55,9 +67,12 @@ public:
     Tokenizer get_tokenizer() const;
     GenerationConfig get_config() const;  ///< The model's defaults.
     PipelineMetrics get_metrics() const;
+    PipelineStatistics get_statistics() const;
+    PrefixCache get_prefix_cache() const;
 
     /// Queues a request. Throws std::invalid_argument for an empty prompt, one that does not fit
-    /// the context or the cache, ids outside the vocabulary, a request_id in use, or a bad config.
+    /// the context or the cache, ids outside the vocabulary, a request_id in use, or a bad config;
+    /// QueueFull if max_queue requests wait.
     std::shared_ptr<GenerationHandle> add_request(uint64_t request_id,
                                                   const std::vector<int64_t>& prompt,
                                                   const GenerationConfig& config);
@@ -67,6 +82,11 @@ public:
     /// Computes one batch: every running sequence's next token, and chunks of prompts.
     void step();
     bool has_non_finished_requests() const;
+
+    /// A thread of the pipeline's own steps from now on, whenever there are requests, until stop()
+    /// or the pipeline's end. step() and generate() can be called meanwhile.
+    void start();
+    void stop();
 
     /// One config for all prompts or one each. A streamer takes a single prompt and sequence. If
     /// anything throws, the call's requests are cancelled and the exception passes.
@@ -86,6 +106,7 @@ public:
 
     class Impl;  // internal: pipelines/continuous_batching_impl.hpp
 private:
+    friend class PrefixCache;
     std::shared_ptr<Impl> m_impl;
 };
 

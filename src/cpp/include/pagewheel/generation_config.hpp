@@ -41,6 +41,14 @@ struct PAGEWHEEL_API GenerationConfig {
     size_t num_return_sequences = 1;  ///< Independent samples of one prompt; needs do_sample.
     bool apply_chat_template = true;  ///< Of a plain string given to generate().
 
+    // ---- How it is served.
+    int priority = 0;  ///< Higher is served first, -1000 to 1000; see SchedulerConfig::aging_steps.
+    /// Seconds from its submission after which the request ends with what there is
+    /// (GenerationStatus::TIMEOUT). Unset: never.
+    std::optional<float> timeout;
+    /// Only requests with the same salt share cached prefixes: one per tenant keeps them apart.
+    std::string cache_salt;
+
     size_t num_beams = 1;  ///< Beam search is not available yet: more than 1 is refused.
 
     // ---- Penalties, on logits, before anything else.

@@ -1,8 +1,10 @@
 // The caller's end of one request.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -18,6 +20,7 @@ enum class GenerationStatus {
     IGNORED = 2,   ///< kept for compatibility: pagewheel refuses what cannot fit with an exception
     CANCEL = 3,    ///< by cancel()
     STOP = 4,      ///< by stop()
+    TIMEOUT = 5,   ///< by GenerationConfig::timeout
 };
 
 enum class GenerationFinishReason { NONE = 0, STOP = 1, LENGTH = 2 };
@@ -44,14 +47,24 @@ public:
     GenerationStatus get_status() const;
     /// New tokens wait to be read.
     bool can_read() const;
-    /// Tokens generated since the last read; empty if none.
+    /// Tokens generated since the last read; empty if none. Where the request was cancelled because
+    /// a step or an eviction policy of the caller's failed, and all was read, throws
+    /// std::runtime_error with the reason.
     GenerationOutputs read();
-    /// Everything generated so far, in the order of the sequences.
+    /// Everything generated so far, in the order of the sequences. Throws where the request was
+    /// cancelled because something failed, as read() does.
     std::vector<GenerationOutput> read_all() const;
-    /// End at the next step and keep what there is.
-    void stop();
+    /// Until there is something to read or the request is over, at most `timeout`; whether so.
+    bool wait(std::chrono::microseconds timeout) const;
+    /// Calls back once, when there is something to read or the request is over: from the thread
+    /// that steps, or at once from here. It must not throw, and replaces one that is waiting.
+    void notify_once(std::function<void()> callback);
+    /// End at the next step and keep what there is; `reason` is that of the sequences it ends.
+    void stop(GenerationFinishReason reason = GenerationFinishReason::NONE);
     /// End at the next step; the cache's blocks are freed then.
     void cancel();
+    /// cancel(), and what was generated up to now counts as read.
+    void drop();
     PerfMetrics get_perf_metrics() const;
 
 private:

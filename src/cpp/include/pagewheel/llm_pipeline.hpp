@@ -22,13 +22,16 @@ using EncodedInputs = std::variant<ov::Tensor, TokenizedInputs>;
 /// Generation for one caller; the same engine as ContinuousBatchingPipeline.
 class PAGEWHEEL_API LLMPipeline {
 public:
+    /// One caller comes again with the same chat: prefix caching is on.
+    static SchedulerConfig default_scheduler_config();
+
     /// As ContinuousBatchingPipeline's.
     explicit LLMPipeline(const std::filesystem::path& model_folder,
                          const std::string& device = "CPU", const ov::AnyMap& properties = {},
-                         const SchedulerConfig& scheduler_config = {});
+                         const SchedulerConfig& scheduler_config = default_scheduler_config());
     LLMPipeline(const std::filesystem::path& model_folder, const Tokenizer& tokenizer,
                 const std::string& device = "CPU", const ov::AnyMap& properties = {},
-                const SchedulerConfig& scheduler_config = {});
+                const SchedulerConfig& scheduler_config = default_scheduler_config());
 
     /// Without a config, the model's own (get_generation_config()). A string is put into the
     /// model's chat template as a user message, if there is one and apply_chat_template is not
@@ -49,6 +52,8 @@ public:
     GenerationConfig get_generation_config() const;
     void set_generation_config(const GenerationConfig& config);
     PipelineMetrics get_metrics() const;
+    PipelineStatistics get_statistics() const;
+    PrefixCache get_prefix_cache() const;
     void set_step_hook(std::function<void()> hook);  ///< As ContinuousBatchingPipeline's.
 
 private:

@@ -35,10 +35,12 @@ public:
     float load_time = 0.0f;  ///< of the pipeline, milliseconds
     size_t num_generated_tokens = 0;
     size_t num_input_tokens = 0;
+    size_t num_prefix_cache_hit_tokens = 0;  ///< of the input tokens, not computed again
 
     float get_load_time() const { return load_time; }
     size_t get_num_generated_tokens() const { return num_generated_tokens; }
     size_t get_num_input_tokens() const { return num_input_tokens; }
+    size_t get_num_prefix_cache_hit_tokens() const { return num_prefix_cache_hit_tokens; }
     MeanStdPair get_ttft() const;  ///< time to first token
     MeanStdPair get_tpot() const;  ///< time per output token after the first
     MeanStdPair get_ipot() const;  ///< inference time per output token

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 
+#include "pagewheel/cache_eviction_config.hpp"
 #include "pagewheel/visibility.hpp"
 
 namespace pagewheel {
@@ -14,18 +15,30 @@ struct PAGEWHEEL_API SchedulerConfig {
     size_t max_num_batched_tokens = 512;
     /// Blocks of the KV cache. 0: derived from cache_size.
     size_t num_kv_blocks = 0;
-    /// Size of the KV cache in GB (2^30 bytes). 0, with num_kv_blocks 0 too: half of the free
-    /// memory, and no more than max_num_seqs sequences of the model's context can use. On CPU it is
-    /// address space: memory is taken as blocks are first used.
+    /// Size of the KV cache in GB (2^30 bytes). 0, with num_kv_blocks 0 too: memory_fraction of the
+    /// free memory. On CPU it is address space: memory is taken as blocks are first used, and given
+    /// back when most of them are free again.
     size_t cache_size = 0;
+    /// Of the free memory, for the KV cache if nothing else sizes it; no more than max_num_seqs
+    /// sequences of the model's context can use.
+    float memory_fraction = 0.5f;
     /// Split prompts that exceed what is left of a step's tokens. If false, a prompt is computed in
     /// one step, and one longer than max_num_batched_tokens is refused.
     bool dynamic_split_fuse = true;
     /// Most sequences in one step.
     size_t max_num_seqs = 256;
-    /// Not available yet: true is refused.
+    /// Most requests that wait to be begun; one more is refused (QueueFull). 0: no limit.
+    size_t max_queue = 0;
+    /// A request that waits gains one priority level per so many steps, so that none starves.
+    size_t aging_steps = 256;
+    /// One line of statistics to stderr per so many steps. 0: none.
+    size_t statistics_interval = 0;
+    /// Keep the blocks of requests that ended, as long as nothing else needs them, for later ones
+    /// that begin with the same tokens. Requests that arrive together share what they begin with.
     bool enable_prefix_caching = false;
+    /// Keeps every sequence's cache within cache_eviction_config's budget. On CPU.
     bool use_cache_eviction = false;
+    CacheEvictionConfig cache_eviction_config;
 
     /// Throws std::invalid_argument that names the parameter, its value and what is allowed.
     void validate() const;

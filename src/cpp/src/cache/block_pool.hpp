@@ -1,4 +1,4 @@
-// Which blocks of the KV cache are free, and how many hold each of the others.
+// Which blocks of the KV cache are free, and who holds the others.
 #pragma once
 
 #include <cstddef>
@@ -9,29 +9,53 @@ namespace pagewheel {
 
 using BlockId = int32_t;
 
-/// Hands out block ids in [0, size). A block is free, or referenced by the sequences that hold it;
-/// only a sequence that holds a block alone writes to it. Every operation is O(1).
+/// Blocks [begin, end).
+struct BlockRange {
+    BlockId begin, end;
+};
+
+/// Hands out block ids in [0, size). A block is *free*; or *held* by the sequences that count as
+/// its references; or *idle*: no sequence holds it, but the prefix tree keeps it for later ones.
+/// What is held may be kept as well. Every operation is O(1), and free + idle + held = size.
 class BlockPool {
 public:
     explicit BlockPool(size_t num_blocks);
 
     size_t size() const { return m_references.size(); }
     size_t num_free() const { return m_free.size(); }
+    size_t num_idle() const { return m_num_idle; }
+    size_t num_held() const { return size() - num_free() - num_idle(); }
 
     /// A block with one reference. Needs num_free() > 0. The block freed last comes first: its
     /// memory is committed already and perhaps still in a cache.
     BlockId take();
+    /// One more reference to a block that is held or idle.
     void share(BlockId block);
-    /// Drops a reference; the block is free with the last.
+    /// Drops a reference. With the last the block is idle if it is kept, else free.
     void release(BlockId block);
     uint32_t references(BlockId block) const { return m_references[block]; }
 
-    /// Throws std::logic_error unless free and referenced blocks add up, each id once.
+    /// The prefix tree keeps a held block from now on.
+    void keep(BlockId block);
+    /// It does no longer: an idle block is free now.
+    void drop(BlockId block);
+    bool is_kept(BlockId block) const { return m_kept[block]; }
+
+    /// Blocks that were taken since their memory was given back, and may cost some.
+    size_t num_touched() const { return m_num_touched; }
+    /// The free ones among them, which count as untouched from now on.
+    std::vector<BlockRange> forget_free();
+
+    /// Throws std::logic_error unless free, idle and held blocks add up, each id once.
     void check_integrity() const;
 
 private:
-    std::vector<uint32_t> m_references;  // by block; 0 means free
+    std::vector<uint32_t> m_references;  // by block: sequences that hold it
+    std::vector<bool> m_kept;            // by block
     std::vector<BlockId> m_free;         // a stack
+    size_t m_num_idle = 0;
+    std::vector<bool> m_touched;  // by block
+    size_t m_num_touched = 0;
 };
 
 }  // namespace pagewheel

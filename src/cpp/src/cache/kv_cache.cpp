@@ -45,10 +45,41 @@ void KvCache::copy_block(BlockId from, BlockId to) {
     }
 }
 
+void KvCache::check_own_memory() const {
+    check_argument(!m_memory.empty(), "blocks of the KV cache can be saved and loaded on CPU only");
+}
+
+void KvCache::read_block(BlockId block, char* bytes) const {
+    check_own_memory();
+    for (size_t i = 0; i < m_memory.size(); ++i) {
+        const size_t size = m_geometry.ports[i].block_bytes();
+        std::memcpy(bytes, static_cast<const char*>(m_memory[i].data()) + size_t(block) * size,
+                    size);
+        bytes += size;
+    }
+}
+
+void KvCache::write_block(BlockId block, const char* bytes) {
+    check_own_memory();
+    for (size_t i = 0; i < m_memory.size(); ++i) {
+        const size_t size = m_geometry.ports[i].block_bytes();
+        std::memcpy(static_cast<char*>(m_memory[i].data()) + size_t(block) * size, bytes, size);
+        bytes += size;
+    }
+}
+
+void KvCache::give_back(const BlockRange& blocks) {
+    for (size_t i = 0; i < m_memory.size(); ++i) {
+        const size_t bytes = m_geometry.ports[i].block_bytes();
+        m_memory[i].give_back(size_t(blocks.begin) * bytes, size_t(blocks.end) * bytes);
+    }
+}
+
 size_t choose_num_blocks(const CacheGeometry& geometry, size_t wanted_blocks, size_t wanted_bytes,
-                         size_t useful_blocks) {
+                         double fraction, size_t useful_blocks) {
     if (wanted_blocks != 0) return wanted_blocks;
-    const size_t bytes = wanted_bytes != 0 ? wanted_bytes : available_memory() / 2;
+    const size_t bytes =
+        wanted_bytes != 0 ? wanted_bytes : size_t(double(available_memory()) * fraction);
     const size_t fitting = bytes / geometry.block_bytes;
     check_argument(fitting > 0, "the KV cache gets ", bytes, " bytes; one block of ",
                    geometry.block_size, " tokens needs ", geometry.block_bytes);

@@ -1,6 +1,7 @@
 // The memory behind the blocks.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "cache/block_pool.hpp"
@@ -21,16 +22,27 @@ public:
     void bind(ov::InferRequest& request) const;
     /// Copies all layers of one block.
     void copy_block(BlockId from, BlockId to);
+    /// The bytes of cache input `port` (an index of the geometry's ports); on CPU only.
+    uint8_t* data(size_t port) const { return static_cast<uint8_t*>(m_memory.at(port).data()); }
+    /// One block of all layers as bytes, block_bytes() of them. Only on CPU: elsewhere they throw
+    /// std::invalid_argument.
+    void read_block(BlockId block, char* bytes) const;
+    void write_block(BlockId block, const char* bytes);
+    size_t block_bytes() const { return m_geometry.block_bytes; }
+    /// Their memory goes back to the system where it is this process's, until they are written.
+    void give_back(const BlockRange& blocks);
 
 private:
+    void check_own_memory() const;
+
     CacheGeometry m_geometry;
     std::vector<ReservedMemory> m_memory;  // by port; empty where the plugin allocates
     std::vector<ov::Tensor> m_tensors;     // by port
 };
 
 /// Blocks to reserve. `wanted_blocks` if not 0; else as many as fit `wanted_bytes` if not 0; else
-/// as many as fit half of the free memory, and no more than `useful_blocks`.
+/// as many as fit `fraction` of the free memory, and no more than `useful_blocks`.
 size_t choose_num_blocks(const CacheGeometry& geometry, size_t wanted_blocks, size_t wanted_bytes,
-                         size_t useful_blocks);
+                         double fraction, size_t useful_blocks);
 
 }  // namespace pagewheel

@@ -38,6 +38,13 @@ ReservedMemory::~ReservedMemory() {
     if (m_data) munmap(m_data, m_bytes);
 }
 
+void ReservedMemory::give_back(size_t begin, size_t end) {
+    const auto page = size_t(sysconf(_SC_PAGE_SIZE));
+    begin = (begin + page - 1) / page * page;
+    end = end / page * page;
+    if (begin < end) madvise(static_cast<char*>(m_data) + begin, end - begin, MADV_DONTNEED);
+}
+
 size_t available_memory() {
     size_t available = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE));
     std::ifstream meminfo("/proc/meminfo");

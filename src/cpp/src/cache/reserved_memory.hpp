@@ -17,6 +17,9 @@ public:
 
     void* data() const { return m_data; }
     size_t size() const { return m_bytes; }
+    /// Bytes [begin, end) are zero again and cost no memory until they are written, but for parts
+    /// of pages at both ends, which stay as they are.
+    void give_back(size_t begin, size_t end);
 
 private:
     void* m_data = nullptr;

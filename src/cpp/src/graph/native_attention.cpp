@@ -1,5 +1,6 @@
 #include "graph/native_attention.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -88,6 +89,11 @@ size_t sliding_window(const ov::Node& node, size_t layer, const NativeAttentionO
     return window.empty() || window[0] < 0 ? 0 : size_t(window[0]);
 }
 
+LayerRotary rotary_of(size_t layer, const NativeAttentionOptions& options) {
+    if (options.rotary.empty()) return {};
+    return options.rotary[std::min(layer, options.rotary.size() - 1)];
+}
+
 PagedAttention::Attributes attributes_of(const std::shared_ptr<ov::Node>& node, size_t layer,
                                          const NativeAttentionOptions& options) {
     expect_empty(*node, stock_rotated, "rotation in place");
@@ -104,8 +110,8 @@ PagedAttention::Attributes attributes_of(const std::shared_ptr<ov::Node>& node, 
     const auto scale = constant_at(*node, stock_scale)->cast_vector<float>();
     config.scale = scale.empty() ? 1.0f / std::sqrt(float(config.layout.key_size)) : scale[0];
     config.sliding_window = sliding_window(*node, layer, options);
-    config.rotary_dims = options.rotary_dims;
-    config.interleaved = options.interleaved;
+    config.rotary_dims = rotary_of(layer, options).dims;
+    config.interleaved = rotary_of(layer, options).interleaved;
     WriteKvCache write;
     node->visit_attributes(write);
     config.write_kv_cache = write.value;
@@ -134,7 +140,8 @@ public:
         const std::string key_name = node->get_input_node_ptr(stock_key_cache)->get_friendly_name();
         const std::string value_name =
             node->get_input_node_ptr(stock_value_cache)->get_friendly_name();
-        const auto attributes = attributes_of(node, m_num_layers++, m_options);
+        const size_t layer = m_num_layers++;
+        const auto attributes = attributes_of(node, layer, m_options);
         const kernels::CacheLayout& layout = attributes.config.layout;
         const auto cache = [&](size_t block_bytes) {
             const size_t slots = layout.kv_heads * layout.block_size;
@@ -154,19 +161,39 @@ public:
             parameter(value_name, ov::element::u8, cache(layout.value_block_bytes()));
         for (size_t i = Input::past_lens; i <= Input::block_indices_begins; ++i)
             inputs[i] = node->input_value(i);
+        const std::string number = key_name.substr(key_name.find('.'));
+        const std::string own = m_options.per_layer_tables ? number : "";
+        if (m_options.per_layer_tables)
+            inputs[Input::block_indices] =
+                parameter("block_indices" + number, ov::element::i32, {-1});
+        const bool owner = attributes.config.write_kv_cache;
         inputs[Input::score_windows] =
-            parameter("score_aggregation_window", ov::element::i32, {-1});
+            parameter(owner ? "score_aggregation_window" : "no_score_aggregation_window",
+                      ov::element::i32, {-1});
         inputs[Input::scores] =
-            parameter("scores" + key_name.substr(key_name.find('.')), ov::element::f32, {-1});
+            parameter(owner ? "scores" + number : "no_scores", ov::element::f32, {-1});
         inputs[Input::rotated_block_indices] =
-            parameter("rotated_block_indices", ov::element::i32, {-1});
-        inputs[Input::rotation_deltas] = parameter("rotation_deltas", ov::element::i32, {-1, -1});
-        inputs[Input::rotation_trig_lut] =
-            parameter("rotation_trig_lut", ov::element::f32, {-1, -1});
+            parameter("rotated_block_indices" + own, ov::element::i32, {-1});
+        inputs[Input::rotation_deltas] =
+            parameter("rotation_deltas" + own, ov::element::i32, {-1, -1});
+        const LayerRotary rotary = rotary_of(layer, m_options);
+        inputs[Input::rotation_trig_lut] = parameter(
+            "rotation_trig_lut" + (rotary.kind == 0 ? "" : "." + std::to_string(rotary.kind)),
+            ov::element::f32, {-1, -1});
+        if (owner)
+            m_layers.push_back({layout, layer, size_t(std::stoul(number.substr(1))),
+                                attributes.config.sliding_window, rotary});
         const auto native = std::make_shared<PagedAttention>(inputs, attributes);
         native->set_friendly_name(node->get_friendly_name());
         // The stock op has more outputs; they are unused without its score results.
         node->output(0).replace(native->output(0));
+    }
+
+    std::vector<CacheLayer> layers() const {
+        std::vector<CacheLayer> layers = m_layers;
+        std::sort(layers.begin(), layers.end(),
+                  [](const CacheLayer& a, const CacheLayer& b) { return a.cache < b.cache; });
+        return layers;
     }
 
     /// Takes out the parameters that no one reads any more: the stock caches, max_context_len.
@@ -197,6 +224,7 @@ private:
     std::shared_ptr<ov::Model> m_model;
     NativeAttentionOptions m_options;
     std::map<std::string, std::shared_ptr<Parameter>> m_added;
+    std::vector<CacheLayer> m_layers;
     size_t m_num_layers = 0;
 };
 
@@ -217,6 +245,7 @@ NativeAttentionReport use_native_attention(const std::shared_ptr<ov::Model>& mod
         }
     }
     if (report.num_replaced > 0) rewriter.finish();
+    report.layers = rewriter.layers();
     return report;
 }
 

@@ -11,17 +11,38 @@
 
 namespace pagewheel {
 
+/// How a layer's keys turn.
+struct LayerRotary {
+    size_t dims = 0;  ///< 0: not at all, or it is not known: no rotation can be asked for
+    bool interleaved = false;
+    size_t kind = 0;  ///< of the model's rotary embeddings, each with a trigonometric table
+};
+
 struct NativeAttentionOptions {
     kernels::CacheFormat format = kernels::CacheFormat::u8;
     size_t block_size = 32;
-    size_t rotary_dims = 0;  ///< 0: the model's rotation is not known, and none can be asked for
-    bool interleaved = false;
+    /// Of each layer; the last serves all further ones. Empty: no layer is rotated.
+    std::vector<LayerRotary> rotary;
+    /// Block tables, rotation and scores of every layer are inputs of their own, as cache eviction
+    /// needs them: block_indices.N, rotated_block_indices.N, rotation_deltas.N, scores.N, with the
+    /// N of its key_cache.N.
+    bool per_layer_tables = false;
     /// Sliding window of each layer by the model's config, 0 for none; empty where it does not say.
     std::vector<size_t> sliding_windows;
 };
 
+/// A layer that has a cache of its own.
+struct CacheLayer {
+    kernels::CacheLayout layout;
+    size_t layer = 0;           ///< its number among the model's layers
+    size_t cache = 0;           ///< N of its inputs key_cache.N and value_cache.N
+    size_t sliding_window = 0;  ///< 0: none
+    LayerRotary rotary;
+};
+
 struct NativeAttentionReport {
     size_t num_replaced = 0;
+    std::vector<CacheLayer> layers;  ///< in the order of their caches
     /// Why nodes were left to the plugin, one sentence each.
     std::vector<std::string> left;
 };
@@ -29,7 +50,8 @@ struct NativeAttentionReport {
 /// Replaces each PagedAttentionExtension of a model after apply_paged_attention() by
 /// pagewheel::PagedAttention over u8 cache inputs of the same names, and adds that op's inputs:
 /// score_aggregation_window, scores.N, rotated_block_indices, rotation_deltas and
-/// rotation_trig_lut. A node it cannot serve stays.
+/// rotation_trig_lut (rotation_trig_lut.K for the rotary kinds K from 1 on). A layer that reads
+/// another's cache rotates as that one does and gives no scores. A node it cannot serve stays.
 ///
 /// The stock pass finds sliding windows by matching masks and can miss them: where the config's
 /// window differs from the node's, the config's is used.

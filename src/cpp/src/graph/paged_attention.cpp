@@ -1,5 +1,8 @@
 #include "graph/paged_attention.hpp"
 
+#include <set>
+#include <string>
+
 #include "check.hpp"
 #include "openvino/pass/manager.hpp"
 #include "openvino/pass/sdpa_to_paged_attention.hpp"
@@ -16,6 +19,27 @@ bool has_cache_inputs(const ov::Model& model) {
 }
 
 }  // namespace
+
+void check_decoder_inputs(const ov::Model& model) {
+    if (has_cache_inputs(model)) return;
+    static const std::set<std::string> known{"input_ids", "attention_mask", "position_ids",
+                                             "beam_idx"};
+    std::set<std::string> names;
+    for (const auto& input : model.inputs()) {
+        // An input may have several names.
+        std::string name = input.get_names().empty() ? "(no name)" : input.get_any_name();
+        for (const std::string& each : input.get_names())
+            if (known.count(each) != 0) name = each;
+        names.insert(name);
+    }
+    for (const char* needed : {"input_ids", "attention_mask"})
+        check_argument(names.count(needed) != 0, "the model has no input ", needed,
+                       "; a text decoder with stateful keys and values is needed");
+    for (const std::string& name : names)
+        check_argument(known.count(name) != 0, "the model has an input '", name,
+                       "' that nothing fills; a text decoder has input_ids, attention_mask, "
+                       "position_ids and beam_idx, and keeps keys and values as states");
+}
 
 void apply_paged_attention(const std::shared_ptr<ov::Model>& model) {
     if (has_cache_inputs(*model)) return;

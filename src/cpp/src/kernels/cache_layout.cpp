@@ -38,6 +38,24 @@ uint32_t word_at(const uint8_t* p, size_t i) {
     return word;
 }
 
+/// Moves words [from, from + count) of each of `rows` rows of `width` words to [to, to + count).
+void copy_lanes(const uint8_t* from_rows, size_t from, uint8_t* to_rows, size_t to, size_t count,
+                size_t rows, size_t width) {
+    for (size_t row = 0; row < rows; ++row)
+        std::memmove(to_rows + 4 * (row * width + to), from_rows + 4 * (row * width + from),
+                     4 * count);
+}
+
+/// One token's elements of `Bytes` bytes, out of words that hold several tokens.
+template <size_t Bytes>
+void copy_interleaved(const uint8_t* from_rows, size_t from, uint8_t* to_rows, size_t to,
+                      size_t row_words) {
+    constexpr size_t per_word = 4 / Bytes;
+    from_rows += 4 * (from / per_word) * row_words + from % per_word * Bytes;
+    to_rows += 4 * (to / per_word) * row_words + to % per_word * Bytes;
+    for (size_t i = 0; i < row_words; ++i) std::memcpy(to_rows + 4 * i, from_rows + 4 * i, Bytes);
+}
+
 /// A code's value by its group's word of scale and minimum.
 float dequantized(float code, uint32_t scale_and_minimum) {
     return code * float_of_half(static_cast<uint16_t>(scale_and_minimum)) +
@@ -148,6 +166,32 @@ void read_value(const CacheLayout& layout, const uint8_t* value_block, size_t to
         out[d] = float_of_code(layout.format, (word >> shift) & mask);
         if (layout.value_groups() > 0)
             out[d] = dequantized(out[d], word_at(scales, group * layout.block_size + token));
+    }
+}
+
+void copy_keys(const CacheLayout& layout, const uint8_t* from_block, size_t from, uint8_t* to_block,
+               size_t to, size_t count) {
+    // A head's keys and scales are all rows with a word per token.
+    const size_t rows = layout.key_head_bytes() / 4 / layout.block_size * layout.kv_heads;
+    copy_lanes(from_block, from, to_block, to, count, rows, layout.block_size);
+}
+
+void copy_values(const CacheLayout& layout, const uint8_t* from_block, size_t from,
+                 uint8_t* to_block, size_t to, size_t count) {
+    const size_t words = layout.value_row_words(), data = 4 * layout.value_rows() * words;
+    for (size_t head = 0; head < layout.kv_heads; ++head) {
+        const uint8_t* from_head = from_block + head * layout.value_head_bytes();
+        uint8_t* to_head = to_block + head * layout.value_head_bytes();
+        for (size_t i = 0; i < count; ++i) {
+            if (layout.tokens_per_value_word() == 1)
+                copy_interleaved<4>(from_head, from + i, to_head, to + i, words);
+            else if (layout.tokens_per_value_word() == 2)
+                copy_interleaved<2>(from_head, from + i, to_head, to + i, words);
+            else
+                copy_interleaved<1>(from_head, from + i, to_head, to + i, words);
+        }
+        copy_lanes(from_head + data, from, to_head + data, to, count, layout.value_groups(),
+                   layout.block_size);
     }
 }
 

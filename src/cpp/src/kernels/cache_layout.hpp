@@ -81,4 +81,12 @@ void read_key(const CacheLayout& layout, const uint8_t* key_block, size_t token,
 void read_value(const CacheLayout& layout, const uint8_t* value_block, size_t token, size_t kv_head,
                 float* out);
 
+/// Copies the bytes of `count` tokens' keys, from slot `from` of one block to slot `to` of another
+/// or, towards its beginning, of the same.
+void copy_keys(const CacheLayout& layout, const uint8_t* from_block, size_t from, uint8_t* to_block,
+               size_t to, size_t count);
+/// The same of values.
+void copy_values(const CacheLayout& layout, const uint8_t* from_block, size_t from,
+                 uint8_t* to_block, size_t to, size_t count);
+
 }  // namespace pagewheel::kernels

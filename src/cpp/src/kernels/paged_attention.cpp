@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "kernels/paged_attention_prefill.hpp"
 #include "kernels/paged_attention_tile.hpp"
 
 namespace pagewheel::kernels {
@@ -63,8 +64,13 @@ struct Plan {
 class Call {
 public:
     Call(const AttentionConfig& config, const AttentionBatch& batch,
-         const AttentionVariant& variant, Plan& plan)
-        : config_(config), layout_(config.layout), batch_(batch), variant_(variant), plan_(plan) {
+         const AttentionVariant& variant, const PrefillVariant& prefill, Plan& plan)
+        : config_(config),
+          layout_(config.layout),
+          batch_(batch),
+          variant_(variant),
+          prefill_(prefill),
+          plan_(plan) {
         ratio_ = config.heads / layout_.kv_heads;
         threads_ = static_cast<size_t>(tbb::this_task_arena::max_concurrency());
     }
@@ -122,6 +128,7 @@ private:
     /// Kv heads in a tile of that many new tokens. All heads of a block lie one after another, so
     /// they are read together where they are few rows.
     size_t heads_together(size_t tokens) const {
+        if (tokens > 1 && tokens * ratio_ >= prefill_min_rows) return 1;
         return std::max<size_t>(1, std::min(layout_.kv_heads, 64 / (tokens * ratio_)));
     }
 
@@ -157,6 +164,16 @@ private:
                (layout_.key_head_bytes() + layout_.value_head_bytes());
     }
 
+    /// Prompt chunks are cut into tiles of equal sizes.
+    size_t tile_tokens(size_t s) const {
+        const size_t fresh = begin(s + 1) - begin(s);
+        const bool many = fresh * ratio_ >= prefill_min_rows;
+        const size_t most =
+            std::max<size_t>(1, (many ? prefill_tile_rows : max_tile_rows) / ratio_);
+        const size_t tiles = (fresh + most - 1) / most;
+        return tiles ? (fresh + tiles - 1) / tiles : 1;
+    }
+
     void plan_tiles() {
         plan_.tiles.clear();
         plan_.parts.clear();
@@ -174,7 +191,7 @@ private:
 
     /// Those of sequence s, the longest first; returns their cost.
     size_t add_tiles(size_t s) {
-        const size_t tokens = std::max<size_t>(1, max_tile_rows / ratio_);
+        const size_t tokens = tile_tokens(s);
         size_t total = 0;
         for (size_t t = begin(s + 1); t > begin(s);) {
             const size_t end = t;
@@ -294,13 +311,17 @@ private:
         const AttentionTile& part = plan_.parts[i];
         const bool whole = is_whole(i);
         const size_t floats = padded(result_floats(part));
-        float* scratch = arena.floats(
-            floats + variant_.scratch_floats(config_, part.rows(ratio_), part.kv_heads));
+        const size_t tokens = part.token_end - part.token_begin;
+        const bool many = tokens > 1 && part.rows(ratio_) >= prefill_min_rows;
+        const size_t scratch_floats =
+            many ? prefill_.scratch_floats(config_, part.rows(ratio_))
+                 : variant_.scratch_floats(config_, part.rows(ratio_), part.kv_heads);
+        float* scratch = arena.floats(floats + scratch_floats);
         TileResult result =
             result_at(whole ? scratch : plan_.partials.floats(0) + plan_.part_floats[i], part);
         if (plan_.part_kept[i] != Plan::not_kept)
             result.kept = plan_.kept.floats(0) + plan_.part_kept[i];
-        variant_.attend(config_, batch_, part, result, scratch + floats);
+        (many ? prefill_.attend : variant_.attend)(config_, batch_, part, result, scratch + floats);
         if (whole) {
             finish(planned.tile, result);
             score_part(i);
@@ -400,6 +421,7 @@ private:
     const CacheLayout& layout_;
     const AttentionBatch& batch_;
     const AttentionVariant& variant_;
+    const PrefillVariant& prefill_;
     Plan& plan_;
     size_t ratio_, threads_;
     size_t bytes_ = 0;    // of the cache that the tiles read
@@ -410,6 +432,15 @@ const AttentionVariant* variant_of(Isa isa) {
 #if defined(__x86_64__)
     if (isa == Isa::avx512) return &attention_avx512();
     if (isa == Isa::avx2) return &attention_avx2();
+#endif
+    (void)isa;
+    return nullptr;
+}
+
+const PrefillVariant* prefill_of(Isa isa) {
+#if defined(__x86_64__)
+    if (isa == Isa::avx512) return &prefill_avx512();
+    if (isa == Isa::avx2) return &prefill_avx2();
 #endif
     (void)isa;
     return nullptr;
@@ -457,7 +488,7 @@ void paged_attention(const AttentionConfig& config, const AttentionBatch& batch,
     tbb::this_task_arena::isolate([&] {
         static thread_local Plan plan;
         if (variant)
-            Call(config, batch, *variant, plan).run();
+            Call(config, batch, *variant, *prefill_of(isa), plan).run();
         else
             paged_attention_reference(config, batch);
     });

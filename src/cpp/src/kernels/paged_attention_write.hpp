@@ -42,10 +42,11 @@ private:
                   uint8_t* scale_word) const {
         float low, high;
         V::range(x, n, low, high);
-        const uint16_t halves[2] = {V::half(within_half((high - low) / levels)),
-                                    V::half(within_half(low))};
-        const float scale = V::float_of(halves[0]);
-        V::quantize(x, n, V::float_of(halves[1]), scale > 0 ? 1 / scale : 0, levels, codes);
+        uint16_t halves[2] = {V::half(within_half((high - low) / levels)),
+                              V::half(within_half(low))};
+        if (halves[0] == 0) halves[0] = 0x3c00;  // equal numbers: a scale of 1, all codes 0
+        const float inverse = 1 / V::float_of(halves[0]);
+        V::quantize(x, n, V::float_of(halves[1]), inverse, levels, codes);
         std::memcpy(scale_word, halves, 4);
     }
 

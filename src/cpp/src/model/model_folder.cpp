@@ -41,12 +41,15 @@ ModelConfig ModelFolder::read_config() const {
         const nlohmann::json json = read_json_object(file);
         config.max_position_embeddings = size_or_zero(json, "max_position_embeddings");
         config.sliding_windows = read_sliding_windows(json);
+        config.rotary = derive_rotary(json);
     }
     if (const fs::path file = m_path / "pagewheel.json"; fs::exists(file)) {
-        const nlohmann::json rotary =
-            read_json_object(file).value("rotary", nlohmann::json::object());
-        config.rotary_dims = size_or_zero(rotary, "dims");
-        config.rotary_interleaved = rotary.value("pairing", std::string("half")) == "interleaved";
+        const nlohmann::json own = read_json_object(file);
+        const size_t context = size_or_zero(own, "context_length");
+        if (context > 0) config.max_position_embeddings = context;
+        config.sliding_windows = own.value("sliding_windows", config.sliding_windows);
+        RotaryDescription rotary = read_rotary(own.value("rotary", nlohmann::json::object()));
+        if (!rotary.kinds.empty()) config.rotary = std::move(rotary);
     }
     return config;
 }

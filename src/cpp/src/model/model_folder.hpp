@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "model/rotary.hpp"
 #include "pagewheel/generation_config.hpp"
 
 namespace pagewheel {
@@ -15,9 +16,8 @@ struct ModelConfig {
     size_t max_position_embeddings = 0;
     /// Window of each layer, 0 for none; empty where the config does not say.
     std::vector<size_t> sliding_windows;
-    /// The first dimensions of a head that rotary embedding turns, as pagewheel.json says.
-    size_t rotary_dims = 0;
-    bool rotary_interleaved = false;
+    /// From pagewheel.json, or else derived from config.json.
+    RotaryDescription rotary;
 };
 
 class ModelFolder {

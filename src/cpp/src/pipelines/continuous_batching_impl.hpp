@@ -1,6 +1,7 @@
 // The implementation behind ContinuousBatchingPipeline's handle.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "pagewheel/continuous_batching_pipeline.hpp"
 #include "runtime/engine.hpp"
+#include "runtime/stepper.hpp"
 
 namespace pagewheel {
 
@@ -37,6 +39,7 @@ public:
                                                 PerfMetrics metrics);
 
     Engine& engine() { return *m_engine; }
+    Stepper& stepper() { return *m_stepper; }
     Tokenizer tokenizer;
     GenerationConfig default_config;
     std::function<void()> step_hook;
@@ -54,8 +57,10 @@ private:
                                                 const GenerationConfig& config) const;
 
     std::unique_ptr<Engine> m_engine;
+    std::unique_ptr<Stepper> m_stepper;  // of the engine, so it ends first
     float m_load_time = 0;
-    uint64_t m_next_id = uint64_t(1) << 63;  // of generate(): out of the way of callers' ids
+    std::atomic<uint64_t> m_next_id{uint64_t(1)
+                                    << 63};  // of generate(): out of the way of callers' ids
 };
 
 /// Runs `function` and appends its duration in microseconds to `durations`.

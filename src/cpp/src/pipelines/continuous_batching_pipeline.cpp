@@ -17,7 +17,7 @@ public:
     explicit CancelOnError(Engine& engine) : m_engine(engine) {}
     ~CancelOnError() {
         if (m_states.empty()) return;
-        for (const auto& state : m_states) state->cancel_wanted = true;
+        for (const auto& state : m_states) GenerationHandle(state).cancel();
         try {
             m_engine.step();  // frees their blocks now
         } catch (...) {       // the exception on its way matters more; the next step will do
@@ -55,12 +55,12 @@ void stream(GenerationHandle& handle, StreamerBase& streamer) {
 }
 
 /// Time and tokens per step, as seen by a generate() call.
-class StepStatistics {
+class CallStatistics {
 public:
-    explicit StepStatistics(PerfMetrics& metrics) : m_raw(metrics.raw_metrics) {}
+    explicit CallStatistics(PerfMetrics& metrics) : m_raw(metrics.raw_metrics) {}
 
-    void add(const StepRecord& step) {
-        m_inference += step.infer_time;
+    void add(const StepStatistics& step) {
+        m_inference += float(step.infer_time);
         if (step.num_generated_tokens == 0) return;
         const auto now = Clock::now();
         if (m_has_first)
@@ -72,8 +72,8 @@ public:
         m_raw.m_new_token_times.push_back(
             std::chrono::duration<double, std::micro>(now.time_since_epoch()).count());
         m_raw.m_batch_sizes.push_back(step.num_generated_tokens);
-        m_raw.token_infer_durations.push_back(step.infer_time);
-        m_raw.sampling_durations.push_back(step.sampling_time);
+        m_raw.token_infer_durations.push_back(float(step.infer_time));
+        m_raw.sampling_durations.push_back(float(step.sampling_time));
     }
     void finish() { m_raw.inference_durations.push_back(m_inference); }
 
@@ -83,6 +83,17 @@ private:
     bool m_has_first = false;
     Clock::time_point m_latest;
 };
+
+/// Until one of them gets on, or for a moment.
+void wait_for_any(const std::vector<GeneratedPrompt>& results) {
+    constexpr std::chrono::milliseconds moment(20);
+    for (const GeneratedPrompt& result : results) {
+        std::unique_lock lock(result.state->mutex);
+        if (result.state->status != GenerationStatus::RUNNING) continue;
+        result.state->changed.wait_for(lock, moment);
+        return;
+    }
+}
 
 /// One config per prompt; a single one serves all.
 std::vector<GenerationConfig> spread(const std::vector<GenerationConfig>& configs,
@@ -105,12 +116,14 @@ std::string cut_at_stop_string(const std::string& text, const GenerationConfig& 
 /// What the constructor waits for.
 struct ContinuousBatchingPipeline::Impl::Loaded {
     Loaded(const std::filesystem::path& path, const Tokenizer* given, const std::string& device,
-           const ov::AnyMap& properties)
+           const ov::AnyMap& properties, const SchedulerConfig& scheduler)
         : folder(path) {
         // Reading the tokenizer overlaps with compiling the model.
         auto reading = given ? std::future<Tokenizer>()
                              : std::async(std::launch::async, [&] { return Tokenizer(path); });
-        runner = std::make_unique<ModelRunner>(folder, device, properties);
+        runner = std::make_unique<ModelRunner>(
+            folder, device, properties,
+            scheduler.use_cache_eviction ? &scheduler.cache_eviction_config : nullptr);
         tokenizer.emplace(given ? *given : reading.get());
     }
 
@@ -124,7 +137,8 @@ ContinuousBatchingPipeline::Impl::Impl(const std::filesystem::path& model_folder
                                        const Tokenizer* given_tokenizer,
                                        const SchedulerConfig& scheduler_config,
                                        const std::string& device, const ov::AnyMap& properties)
-    : Impl(Loaded(model_folder, given_tokenizer, device, properties), scheduler_config) {}
+    : Impl(Loaded(model_folder, given_tokenizer, device, properties, scheduler_config),
+           scheduler_config) {}
 
 ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& scheduler_config)
     : tokenizer(*loaded.tokenizer), default_config(loaded.folder.read_generation_config()) {
@@ -137,6 +151,7 @@ ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& s
                                  [tokenizer = tokenizer](const std::vector<int64_t>& tokens) {
                                      return tokenizer.decode(tokens, /*skip_special_tokens=*/false);
                                  });
+    m_stepper = std::make_unique<Stepper>(*m_engine);
     m_load_time = microseconds_since(loaded.begin) / 1000;
 }
 
@@ -187,14 +202,16 @@ std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
         metrics.num_input_tokens += prompts[i].size();
     }
 
-    StepStatistics statistics(metrics);
+    CallStatistics statistics(metrics);
     const auto any_running = [&] {
         return std::any_of(results.begin(), results.end(),
                            [](const GeneratedPrompt& result) { return is_running(*result.state); });
     };
     while (any_running()) {
-        m_engine->step();
-        statistics.add(m_engine->latest_step());
+        if (m_stepper->is_running())
+            wait_for_any(results);
+        else
+            statistics.add(m_engine->step());
         if (step_hook) step_hook();
         if (!streamer) continue;
         GenerationHandle handle(results.front().state);
@@ -203,10 +220,13 @@ std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
     statistics.finish();
     if (streamer) streamer->end();
     guard.dismiss();
+    for (const GeneratedPrompt& result : results)
+        if (!result.state->error.empty()) throw std::runtime_error(result.state->error);
 
     for (const GeneratedPrompt& result : results) {
         const PerfMetrics& own = result.state->metrics;
         metrics.num_generated_tokens += own.num_generated_tokens;
+        metrics.num_prefix_cache_hit_tokens += own.num_prefix_cache_hit_tokens;
         auto& first = metrics.raw_metrics.m_times_to_first_token;
         const auto& own_first = own.raw_metrics.m_times_to_first_token;
         first.insert(first.end(), own_first.begin(), own_first.end());
@@ -300,6 +320,10 @@ PipelineMetrics ContinuousBatchingPipeline::get_metrics() const {
     return m_impl->engine().metrics();
 }
 
+PipelineStatistics ContinuousBatchingPipeline::get_statistics() const {
+    return m_impl->engine().statistics();
+}
+
 std::shared_ptr<GenerationHandle> ContinuousBatchingPipeline::add_request(
     uint64_t request_id, const std::vector<int64_t>& prompt, const GenerationConfig& config) {
     return m_impl->add_request(request_id, prompt, config);
@@ -315,6 +339,13 @@ void ContinuousBatchingPipeline::step() {
 }
 bool ContinuousBatchingPipeline::has_non_finished_requests() const {
     return m_impl->engine().has_work();
+}
+
+void ContinuousBatchingPipeline::start() {
+    m_impl->stepper().start();
+}
+void ContinuousBatchingPipeline::stop() {
+    m_impl->stepper().stop();
 }
 
 std::vector<EncodedGenerationResult> ContinuousBatchingPipeline::generate(

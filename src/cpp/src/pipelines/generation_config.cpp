@@ -57,6 +57,12 @@ const std::map<std::string, Setter>& setters() {
         {"stop_strings", [](C& c, const json& v) { c.stop_strings = to_set<std::string>(v); }},
         {"include_stop_str_in_output",
          [](C& c, const json& v) { c.include_stop_str_in_output = to_bool(v); }},
+        {"priority", [](C& c, const json& v) { c.priority = v.get<int>(); }},
+        {"timeout",
+         [](C& c, const json& v) {
+             c.timeout = v.is_null() ? std::optional<float>() : std::optional<float>(to_float(v));
+         }},
+        {"cache_salt", [](C& c, const json& v) { c.cache_salt = v.get<std::string>(); }},
         {"echo", [](C& c, const json& v) { c.echo = to_bool(v); }},
         {"logprobs", [](C& c, const json& v) { c.logprobs = to_size(v); }},
         {"num_return_sequences", [](C& c, const json& v) { c.num_return_sequences = to_size(v); }},
@@ -140,6 +146,8 @@ void GenerationConfig::validate() const {
     check_argument(num_beams == 1, "num_beams is ", num_beams,
                    "; beam search is not available yet, allowed: 1");
     check_argument(stop_strings.count("") == 0, "stop_strings holds an empty string");
+    in_range("priority", priority, std::abs(priority) <= 1000, "-1000 to 1000");
+    if (timeout) in_range("timeout", *timeout, *timeout > 0, "greater than 0 seconds, or unset");
     in_range("temperature", temperature, temperature > 0 && std::isfinite(temperature),
              "greater than 0 (do_sample=False is greedy)");
     in_range("top_p", top_p, top_p > 0 && top_p <= 1, "greater than 0, at most 1");

@@ -1,6 +1,7 @@
 #include "pagewheel/llm_pipeline.hpp"
 
 #include "check.hpp"
+#include "pagewheel/prefix_cache.hpp"
 
 namespace pagewheel {
 namespace {
@@ -59,6 +60,12 @@ std::vector<std::vector<int64_t>> unpadded(const TokenizedInputs& inputs) {
 }
 
 }  // namespace
+
+SchedulerConfig LLMPipeline::default_scheduler_config() {
+    SchedulerConfig config;
+    config.enable_prefix_caching = true;
+    return config;
+}
 
 LLMPipeline::LLMPipeline(const std::filesystem::path& model_folder, const std::string& device,
                          const ov::AnyMap& properties, const SchedulerConfig& scheduler_config)
@@ -129,6 +136,12 @@ void LLMPipeline::set_generation_config(const GenerationConfig& config) {
 }
 PipelineMetrics LLMPipeline::get_metrics() const {
     return m_pipeline.get_metrics();
+}
+PipelineStatistics LLMPipeline::get_statistics() const {
+    return m_pipeline.get_statistics();
+}
+PrefixCache LLMPipeline::get_prefix_cache() const {
+    return m_pipeline.get_prefix_cache();
 }
 void LLMPipeline::set_step_hook(std::function<void()> hook) {
     m_pipeline.set_step_hook(std::move(hook));

@@ -72,6 +72,7 @@ PerfMetrics& PerfMetrics::operator+=(const PerfMetrics& other) {
     load_time = load_time == 0 ? other.load_time : load_time;
     num_generated_tokens += other.num_generated_tokens;
     num_input_tokens += other.num_input_tokens;
+    num_prefix_cache_hit_tokens += other.num_prefix_cache_hit_tokens;
     return *this;
 }
 

@@ -1,14 +1,22 @@
 // The step loop: requests in, tokens out.
 #pragma once
 
+#include <atomic>
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "pagewheel/continuous_batching_pipeline.hpp"
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/generation_handle.hpp"
+#include "pagewheel/statistics.hpp"
+#include "runtime/cache_keeper.hpp"
+#include "runtime/inbox.hpp"
 #include "runtime/model_runner.hpp"
 #include "runtime/request.hpp"
 #include "scheduling/scheduler.hpp"
@@ -21,40 +29,69 @@ struct ModelLimits {
     size_t vocabulary = 0;
 };
 
-/// What the latest step did, times in microseconds.
-struct StepRecord {
-    size_t num_sequences = 0;  ///< that computed something
-    size_t num_generated_tokens = 0;
-    float infer_time = 0;
-    float sampling_time = 0;
-};
-
-/// Owns all requests. submit(), has_work() and metrics() are safe from any thread; step() is called
-/// from one thread at a time.
+/// Owns all requests. Its methods may be called from any thread; steps are made one at a time.
 class Engine {
 public:
     /// `decode` turns tokens into text, special tokens included; stop strings are matched on it.
     Engine(std::unique_ptr<ModelRunner> runner, const SchedulerConfig& config,
            const ModelLimits& limits, IncrementalDetokenizer::Decode decode);
+    /// Cancels what is left.
+    ~Engine();
 
-    /// Throws std::invalid_argument as ContinuousBatchingPipeline::add_request does.
+    /// Throws as ContinuousBatchingPipeline::add_request does.
     std::shared_ptr<GenerationHandle::State> submit(uint64_t id, const std::vector<int64_t>& prompt,
                                                     const GenerationConfig& config);
-    bool has_work() const;
+    bool has_work() const { return m_inbox->num_requests() > 0; }
+    Inbox& inbox() { return *m_inbox; }
     /// If the model fails, the requests of that batch are cancelled, their blocks freed, and the
     /// exception passes.
-    void step();
-    const StepRecord& latest_step() const { return m_latest_step; }
+    StepStatistics step();
     PipelineMetrics metrics() const;
+    PipelineStatistics statistics() const;
+
+    // ---- The prefix cache, as PrefixCache has it (engine_prefixes.cpp)
+    size_t num_prefix_tokens();
+    bool has_prefix(const PrefixKey& key, const std::vector<int64_t>& tokens);
+    /// Pins what is cached of the tokens; how many of them.
+    size_t pin_prefix(const PrefixKey& key, const std::vector<int64_t>& tokens);
+    bool unpin_prefix(const PrefixKey& key, const std::vector<int64_t>& tokens);
+    void clear_prefixes();
+    void save_prefixes(const std::filesystem::path& path);
+    size_t load_prefixes(const std::filesystem::path& path);
 
 private:
+    using Deadlines = std::set<std::pair<Clock::time_point, Request*>>;
+
+    // ---- Requests (engine_requests.cpp)
     void check_prompt(const std::vector<int64_t>& prompt, const GenerationConfig& config) const;
     size_t max_tokens(size_t prompt_length, const GenerationConfig& config) const;
     std::unique_ptr<SequenceRecord> make_record(Request& request, size_t index,
                                                 const std::vector<int64_t>& prompt) const;
     void accept_submitted();
+    /// Where pins took blocks since it was submitted.
+    void limit_again(Request& request);
+    std::unique_lock<std::mutex> lock_prefixes();
     void honour_wishes();
+    void honour_deadlines();
+    void begin(Request& request);
+    void finish(SequenceRecord& record);
+    void end(Request& request, GenerationStatus status,
+             GenerationFinishReason reason = GenerationFinishReason::NONE,
+             const std::string& error = {});
+    void forget_ended();
+    void announce(Request& request);
+    void wake_readers();
+
+    // ---- Steps (engine.cpp)
     void compute(const Batch& batch);
+    /// What is due of the batch's requests; a policy's failure ends its request alone.
+    void evict(const Batch& batch);
+    void cancel_batch(const Batch& batch, const std::string& error);
+    void count_blocks();
+    void record_step();
+    void give_back_memory();
+
+    // ---- Tokens (engine_tokens.cpp)
     void sample(const Batch& batch, const Logits& logits);
     /// Log-probabilities of the prompt's tokens, from rows [first_row, first_row + num_rows).
     void record_prompt(SequenceRecord& record, const Logits& logits, size_t first_row,
@@ -63,25 +100,32 @@ private:
     /// logits.
     void fork_siblings(SequenceRecord& first, const std::vector<float>& logits);
     void append_token(SequenceRecord& record, float* logits);
-    GenerationFinishReason finish_reason(SequenceRecord& record, int64_t token) const;
+    GenerationFinishReason finish_reason(SequenceRecord& record, int64_t token);
     void publish(SequenceRecord& record, const SampledToken& token, GenerationFinishReason reason);
-    void finish(SequenceRecord& record);
-    void end(Request& request, GenerationStatus status);
-    void forget_ended();
-    void update_metrics();
 
+    const std::shared_ptr<Inbox> m_inbox;
     std::unique_ptr<ModelRunner> m_runner;
-    ModelLimits m_limits;
-    Scheduler m_scheduler;
+    std::unique_ptr<CacheKeeper> m_keeper;  // null: nothing is evicted
+    const ModelLimits m_limits;
+    const size_t m_statistics_interval;
+    const bool m_has_prefixes;
     IncrementalDetokenizer::Decode m_decode;
-    std::vector<std::unique_ptr<Request>> m_requests;  // being worked on
-    StepRecord m_latest_step;
-    std::vector<float> m_usage;  // percent of the blocks, of the last steps; a ring
-    size_t m_num_steps = 0;
+    std::atomic<size_t> m_max_tokens{0};  // of a sequence, by the blocks there are
 
-    mutable std::mutex m_mutex;  // guards what follows
-    std::vector<std::unique_ptr<Request>> m_submitted;
-    std::set<uint64_t> m_ids;  // of all requests that are not finished
+    std::mutex m_step_mutex;  // guards what follows, but the statistics
+    Scheduler m_scheduler;
+    std::vector<std::unique_ptr<Request>> m_requests;  // being worked on
+    std::vector<Request*> m_ended;                     // of them, to be forgotten
+    Deadlines m_deadlines;
+    std::vector<std::shared_ptr<GenerationHandle::State>> m_news;  // to be woken
+    std::vector<std::unique_ptr<Request>> m_submitted;             // taken out of the inbox
+    std::vector<Wish> m_wishes;                                    // the same
+    StepStatistics m_step;                                         // the one being made
+    std::vector<float> m_usage;  // percent of the blocks, of the last steps; a ring
+    double m_usage_sum = 0;
+
+    mutable std::mutex m_statistics_mutex;  // guards what follows
+    PipelineStatistics m_statistics;
     PipelineMetrics m_metrics;
 };
 

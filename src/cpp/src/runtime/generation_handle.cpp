@@ -1,10 +1,34 @@
 #include "pagewheel/generation_handle.hpp"
 
+#include <stdexcept>
 #include <utility>
 
-#include "runtime/request.hpp"
+#include "runtime/inbox.hpp"
 
 namespace pagewheel {
+namespace {
+
+bool is_over(const GenerationHandle::State& state) {
+    return state.status != GenerationStatus::RUNNING;
+}
+
+}  // namespace
+
+bool GenerationHandle::State::can_read() const {
+    for (size_t i = 0; i < outputs.size(); ++i)
+        if (num_read[i] < outputs[i].generated_ids.size()) return true;
+    return false;
+}
+
+void GenerationHandle::State::wake() {
+    std::function<void()> callback;
+    {
+        const std::lock_guard lock(mutex);
+        callback.swap(on_change);
+    }
+    changed.notify_all();
+    if (callback) callback();
+}
 
 GenerationHandle::GenerationHandle(std::shared_ptr<State> state) : m_state(std::move(state)) {}
 
@@ -15,9 +39,7 @@ GenerationStatus GenerationHandle::get_status() const {
 
 bool GenerationHandle::can_read() const {
     const std::lock_guard lock(m_state->mutex);
-    for (size_t i = 0; i < m_state->outputs.size(); ++i)
-        if (m_state->num_read[i] < m_state->outputs[i].generated_ids.size()) return true;
-    return false;
+    return m_state->can_read();
 }
 
 GenerationOutputs GenerationHandle::read() {
@@ -34,19 +56,45 @@ GenerationOutputs GenerationHandle::read() {
         output.score = all.score;
         output.finish_reason = all.finish_reason;
     }
+    if (fresh.empty() && !m_state->error.empty()) throw std::runtime_error(m_state->error);
     return fresh;
 }
 
 std::vector<GenerationOutput> GenerationHandle::read_all() const {
     const std::lock_guard lock(m_state->mutex);
+    if (!m_state->error.empty()) throw std::runtime_error(m_state->error);
     return m_state->outputs;
 }
 
-void GenerationHandle::stop() {
-    m_state->stop_wanted = true;
+bool GenerationHandle::wait(std::chrono::microseconds timeout) const {
+    std::unique_lock lock(m_state->mutex);
+    return m_state->changed.wait_for(lock, timeout,
+                                     [&] { return m_state->can_read() || is_over(*m_state); });
+}
+
+void GenerationHandle::notify_once(std::function<void()> callback) {
+    {
+        const std::lock_guard lock(m_state->mutex);
+        if (!m_state->can_read() && !is_over(*m_state)) {
+            callback.swap(m_state->on_change);  // the old one is destroyed without the lock
+            return;
+        }
+    }
+    callback();
+}
+
+void GenerationHandle::stop(GenerationFinishReason reason) {
+    m_state->inbox->wish({m_state, GenerationStatus::STOP, reason});
 }
 void GenerationHandle::cancel() {
-    m_state->cancel_wanted = true;
+    m_state->inbox->wish({m_state, GenerationStatus::CANCEL, GenerationFinishReason::NONE});
+}
+
+void GenerationHandle::drop() {
+    cancel();
+    const std::lock_guard lock(m_state->mutex);
+    for (size_t i = 0; i < m_state->outputs.size(); ++i)
+        m_state->num_read[i] = m_state->outputs[i].generated_ids.size();
 }
 
 PerfMetrics GenerationHandle::get_perf_metrics() const {

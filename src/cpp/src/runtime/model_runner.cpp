@@ -1,11 +1,19 @@
 #include "runtime/model_runner.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <sstream>
 
+#include "cache/checksum.hpp"
 #include "check.hpp"
+#include "graph/fuse_linear.hpp"
 #include "graph/gather_logits.hpp"
 #include "graph/native_attention.hpp"
 #include "graph/paged_attention.hpp"
+#include "graph/quantized_linear.hpp"
+#include "kernels/isa.hpp"
+#include "openvino/core/version.hpp"
 #include "openvino/runtime/properties.hpp"
 #include "openvino_error.hpp"
 
@@ -43,40 +51,107 @@ std::string take(ov::AnyMap& properties, const std::string& key, const std::stri
     return value;
 }
 
-/// Puts pagewheel's attention into the graph where it is asked for, and takes the properties that
-/// concern it alone. "auto" is the plugin's until ours is the faster one everywhere
-/// (docs/attention.md).
-void choose_attention(const std::shared_ptr<ov::Model>& model, const ModelConfig& config,
-                      const std::string& device, ov::AnyMap& properties) {
+/// What the graph is told about rotation, by layer.
+std::vector<LayerRotary> layer_rotary(const RotaryDescription& rotary) {
+    std::vector<LayerRotary> layers;
+    if (rotary.kinds.empty()) return layers;
+    for (size_t i = 0; i < std::max<size_t>(1, rotary.layer_kinds.size()); ++i) {
+        const size_t kind = rotary.kind_of(i);
+        layers.push_back({rotary.kinds[kind].dims, rotary.kinds[kind].interleaved, kind});
+    }
+    return layers;
+}
+
+/// Puts pagewheel's attention into the graph where it is asked for or needed, and takes the
+/// properties that concern it alone; the layers that have a cache, if it was. "auto" is the
+/// plugin's until ours is the faster one everywhere (docs/attention.md), but ours for eviction.
+std::vector<CacheLayer> choose_attention(const std::shared_ptr<ov::Model>& model,
+                                         const ModelConfig& config, const std::string& device,
+                                         ov::AnyMap& properties, bool eviction) {
     const std::string backend = take(properties, "attention_backend", "auto");
     check_argument(backend == "auto" || backend == "native" || backend == "openvino",
                    "attention_backend is '", backend, "'; allowed: auto, native, openvino");
-    if (backend != "native") return;
-    check_argument(device == "CPU", "attention_backend 'native' runs on CPU, not ", device);
+    check_argument(
+        !eviction || backend != "openvino",
+        "attention_backend is 'openvino' and use_cache_eviction is true; allowed: native "
+        "or auto");
+    if (backend != "native" && !eviction) return {};
+    check_argument(device == "CPU", eviction ? "cache eviction" : "attention_backend 'native'",
+                   " runs on CPU, not ", device);
 
     NativeAttentionOptions options;
     options.format =
         kernels::parse_cache_format(take(properties, ov::hint::kv_cache_precision.name(), "u8"));
-    options.rotary_dims = config.rotary_dims;
-    options.interleaved = config.rotary_interleaved;
+    options.rotary = layer_rotary(config.rotary);
     options.sliding_windows = config.sliding_windows;
+    options.per_layer_tables = eviction;
+    const NativeAttentionReport report = use_native_attention(model, options);
     std::string left;
-    for (const std::string& sentence : use_native_attention(model, options).left)
-        left += "\n  " + sentence;
-    check_argument(left.empty(), "attention_backend is 'native', but:", left);
+    for (const std::string& sentence : report.left) left += "\n  " + sentence;
+    check_argument(left.empty(),
+                   eviction ? "use_cache_eviction is true" : "attention_backend is 'native'",
+                   ", but:", left);
+    return report.layers;
+}
+
+/// Whether the caller wants activations as they are: f32 inference, or no dynamic quantisation.
+bool wants_exact_activations(const ov::AnyMap& properties) {
+    const auto is = [&](const std::string& key, const char* value) {
+        const auto found = properties.find(key);
+        return found != properties.end() && found->second.as<std::string>() == value;
+    };
+    return is(ov::hint::inference_precision.name(), "f32") ||
+           is(ov::hint::execution_mode.name(), "ACCURACY") ||
+           is(ov::hint::dynamic_quantization_group_size.name(), "0");
+}
+
+/// Puts pagewheel's linear layers into the graph: by "auto" on a CPU with vector instructions,
+/// unless activations must not be quantised.
+void choose_linear(const std::shared_ptr<ov::Model>& model, const std::string& device,
+                   ov::AnyMap& properties) {
+    const std::string backend = take(properties, "linear_backend", "auto");
+    check_argument(backend == "auto" || backend == "native" || backend == "openvino",
+                   "linear_backend is '", backend, "'; allowed: auto, native, openvino");
+    const bool exact = wants_exact_activations(properties);
+    if (backend == "openvino") return;
+    if (backend == "auto" && (device != "CPU" || exact || detected_isa() == Isa::scalar)) return;
+    check_argument(device == "CPU", "linear_backend 'native' runs on CPU, not ", device);
+    check_argument(!exact,
+                   "linear_backend is 'native', which quantises activations to int8, but the "
+                   "properties ask for f32 inference or no dynamic quantisation");
+    const QuantizedLinearReport report = use_quantized_linear(model);
+    fuse_norms(model);
+    fuse_gated_mlps(model);
+    fuse_residuals(model);
+    // With no MatMul left, nothing gains by bf16, and everything between our ops would convert.
+    if (report.left.empty() && !getenv("PW_BF16"))
+        properties.emplace(ov::hint::inference_precision.name(), "f32");
+    check_argument(
+        backend == "auto" || report.num_matrices > 0,
+        "linear_backend is 'native', but no MatMul has compressed weights that it takes");
 }
 
 }  // namespace
 
 ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
-                         ov::AnyMap properties)
-    : m_on_cpu(device == "CPU") {
+                         ov::AnyMap properties, const CacheEvictionConfig* eviction)
+    : m_model_xml(folder.model_xml()),
+      m_device(device),
+      m_properties(describe(properties)),
+      m_on_cpu(device == "CPU") {
     ov::Core core;
     check_device(core, device);
     const auto model = core.read_model(folder.model_xml().string());
+    check_decoder_inputs(*model);
     apply_paged_attention(model);
     gather_logits(model);
-    choose_attention(model, folder.read_config(), device, properties);
+    const ModelConfig config = folder.read_config();
+    m_compact_positions = eviction && eviction->apply_rotation;
+    check_argument(!m_compact_positions || config.rotary.unsupported.empty(),
+                   "apply_rotation is true, but ", config.rotary.unsupported);
+    const std::vector<CacheLayer> layers =
+        choose_attention(model, config, device, properties, eviction != nullptr);
+    choose_linear(model, device, properties);
     try {
         m_model = core.compile_model(model, device, completed(properties));
     } catch (const ov::Exception& error) {
@@ -87,6 +162,9 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
     m_geometry = read_cache_geometry(m_model);
     m_vocabulary = size_t(m_model.output("logits").get_partial_shape()[1].get_length());
 
+    for (size_t i = 0; i < m_model.outputs().size(); ++i)
+        if (m_model.outputs()[i].get_names().count("logits") != 0) m_logits_output = i;
+
     m_input_ids = input("input_ids");
     m_position_ids = input("position_ids");
     m_past_lens = input("past_lens");
@@ -96,6 +174,47 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
     m_max_context_len = input("max_context_len");
     m_logits_rows = input("logits_rows");
     bind_idle_inputs();
+    if (eviction)
+        m_eviction = std::make_unique<EvictionInputs>(
+            m_model, layers, m_compact_positions ? config.rotary.kinds : std::vector<RotaryKind>(),
+            m_geometry.block_size);
+}
+
+std::string ModelRunner::describe(const ov::AnyMap& properties) {
+    std::string text;
+    for (const char* key : {"attention_backend", "linear_backend", "INFERENCE_PRECISION_HINT",
+                            "EXECUTION_MODE_HINT", "KV_CACHE_PRECISION", "KEY_CACHE_PRECISION",
+                            "VALUE_CACHE_PRECISION", "DYNAMIC_QUANTIZATION_GROUP_SIZE"}) {
+        const auto property = properties.find(key);
+        if (property != properties.end())
+            text += concat("\n", key, " ", property->second.as<std::string>());
+    }
+    return text;
+}
+
+std::string ModelRunner::cache_description() const {
+    Checksum checksum;
+    std::vector<char> piece(size_t(1) << 20);
+    for (const char* extension : {".xml", ".bin"}) {
+        std::ifstream file(std::filesystem::path(m_model_xml).replace_extension(extension),
+                           std::ios::binary);
+        while (file.read(piece.data(), std::streamsize(piece.size())), file.gcount() > 0)
+            checksum.add(piece.data(), size_t(file.gcount()));
+    }
+    std::ostringstream text;
+    text << "model " << std::hex << checksum.value() << std::dec << "\ndevice " << m_device
+         << ", OpenVINO " << ov::get_openvino_version().buildNumber << m_properties
+         << "\nblocks of " << m_geometry.block_size << " tokens in " << m_geometry.ports.size()
+         << " caches";
+    // Layers are alike for the most part: say a shape where it changes.
+    const CachePort* previous = nullptr;
+    for (const CachePort& port : m_geometry.ports) {
+        const bool same =
+            previous && previous->type == port.type && previous->block_shape == port.block_shape;
+        if (!same) text << ", " << port.type << " " << port.block_shape;
+        previous = &port;
+    }
+    return text.str();
 }
 
 void ModelRunner::bind_idle_inputs() {
@@ -104,20 +223,22 @@ void ModelRunner::bind_idle_inputs() {
     };
     for (size_t i = 0; i < m_model.inputs().size(); ++i) {
         const std::string name = m_model.inputs()[i].get_any_name();
-        if (name == "score_aggregation_window" || name == "rotated_block_indices")
+        const auto begins_with = [&](const char* prefix) { return name.rfind(prefix, 0) == 0; };
+        if (begins_with("score_aggregation_window") || begins_with("no_score_aggregation_window") ||
+            begins_with("rotated_block_indices"))
             bind(i, ov::element::i32, {0});
-        else if (name == "rotation_deltas")
+        else if (begins_with("rotation_deltas"))
             bind(i, ov::element::i32, {0, 1});
-        else if (name == "rotation_trig_lut")
+        else if (begins_with("rotation_trig_lut"))
             bind(i, ov::element::f32, {0, 0});
-        else if (name.rfind("scores.", 0) == 0)
+        else if (begins_with("scores.") || begins_with("no_scores"))
             bind(i, ov::element::f32, {0});
     }
 }
 
 ModelRunner::Input ModelRunner::input(const char* name) const {
     for (size_t i = 0; i < m_model.inputs().size(); ++i)
-        if (m_model.inputs()[i].get_names().count(name) != 0) return {i, {}, true};
+        if (m_model.inputs()[i].get_names().count(name) != 0) return {i, {}, true, 0};
     return {};  // e.g. position_ids of a model without positions
 }
 
@@ -130,11 +251,14 @@ template <class T>
 T* ModelRunner::resize(Input& input, size_t size) {
     if (!input.tensor || input.tensor.get_size() != size) {
         // A tensor keeps its memory when it shrinks and grows back.
-        if (input.tensor) {
-            input.tensor.set_shape({size});
-        } else {
-            input.tensor = ov::Tensor(ov::element::from<T>(), {size});
+        m_shape[0] = size;
+        if (!input.tensor) input.tensor = ov::Tensor(ov::element::from<T>(), m_shape);
+        if (size > input.capacity) {  // room for more than that: it will grow again
+            input.capacity = m_shape[0] = 2 * size;
+            input.tensor.set_shape(m_shape);
+            m_shape[0] = size;
         }
+        input.tensor.set_shape(m_shape);
         if (input.exists) m_request.set_input_tensor(input.index, input.tensor);
     }
     return input.tensor.data<T>();
@@ -158,16 +282,16 @@ void ModelRunner::fill(const Batch& batch) {
     int32_t token = 0, block = 0, max_context = 0;
     for (const BatchEntry& entry : batch.entries) {
         const Sequence& sequence = *entry.sequence;
-        *past_lens++ = int32_t(sequence.num_cached);
+        *past_lens++ = int32_t(sequence.num_slots());
         *subsequence_begins++ = token;
         *block_indices_begins++ = block;
         for (size_t i = sequence.num_cached; i < sequence.num_cached + entry.num_tokens; ++i) {
             input_ids[token] = sequence.tokens[i];
-            position_ids[token++] = int64_t(i);
+            position_ids[token++] = int64_t(m_compact_positions ? i - sequence.num_evicted : i);
         }
         block_indices = std::copy(sequence.blocks.begin(), sequence.blocks.end(), block_indices);
         block += int32_t(sequence.blocks.size());
-        max_context = std::max(max_context, int32_t(sequence.num_cached + entry.num_tokens));
+        max_context = std::max(max_context, int32_t(sequence.num_slots() + entry.num_tokens));
         for (size_t i = entry.num_logits; i > 0; --i) *logits_rows++ = token - int64_t(i);
     }
     *subsequence_begins = token;
@@ -181,12 +305,31 @@ void ModelRunner::fill(const Batch& batch) {
     m_max_context_len.tensor.data<int32_t>()[0] = max_context;
 }
 
+std::vector<LayerCache> ModelRunner::layer_caches() const {
+    // The geometry's ports are key and value of each cache, in the order of the caches.
+    std::vector<LayerCache> caches;
+    for (size_t l = 0; l < m_eviction->layers().size(); ++l)
+        caches.emplace_back(m_eviction->layers()[l], m_cache->data(2 * l),
+                            m_cache->data(2 * l + 1));
+    return caches;
+}
+
 Logits ModelRunner::run(const Batch& batch) {
+    return run(batch, std::vector<size_t>(batch.entries.size(), 0));
+}
+
+Logits ModelRunner::run(const Batch& batch, const std::vector<size_t>& windows) {
+    const auto begin = std::chrono::steady_clock::now();
     for (const BlockCopy& copy : batch.copies) m_cache->copy_block(copy.from, copy.to);
     fill(batch);
+    if (m_eviction) m_eviction->fill(m_request, batch, windows);
+    const auto filled = std::chrono::steady_clock::now();
     m_request.start_async();  // infer() with one thread can swallow a node's exception
     m_request.wait();
-    ov::Tensor logits = m_request.get_tensor("logits");
+    const auto done = std::chrono::steady_clock::now();
+    m_times.fill = std::chrono::duration<double, std::micro>(filled - begin).count();
+    m_times.infer = std::chrono::duration<double, std::micro>(done - filled).count();
+    ov::Tensor logits = m_request.get_output_tensor(m_logits_output);
     return {logits.data<float>(), logits.get_shape()[0], m_vocabulary};
 }
 

@@ -2,14 +2,19 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cache/kv_cache.hpp"
+#include "eviction/layer_cache.hpp"
 #include "model/cache_geometry.hpp"
 #include "model/model_folder.hpp"
 #include "openvino/runtime/core.hpp"
 #include "openvino/runtime/infer_request.hpp"
+#include "pagewheel/cache_eviction_config.hpp"
+#include "runtime/eviction_inputs.hpp"
 #include "scheduling/batch.hpp"
 
 namespace pagewheel {
@@ -30,23 +35,50 @@ class ModelRunner {
 public:
     /// `properties` are as ContinuousBatchingPipeline takes them. Throws std::invalid_argument for
     /// a device that is not there (the message lists those that are) or a property that is refused.
-    ModelRunner(const ModelFolder& folder, const std::string& device, ov::AnyMap properties);
+    /// With `eviction` the model can run on caches that were evicted from: the native attention, on
+    /// CPU, and with rotation a model whose rotary frequencies are known; else
+    /// std::invalid_argument says what is missing.
+    ModelRunner(const ModelFolder& folder, const std::string& device, ov::AnyMap properties,
+                const CacheEvictionConfig* eviction = nullptr);
 
     const CacheGeometry& geometry() const { return m_geometry; }
     size_t vocabulary() const { return m_vocabulary; }
     /// Before the first run.
     void allocate_cache(size_t num_blocks);
 
+    KvCache& cache() { return *m_cache; }
+    /// What the contents of blocks depend on: model, device, precision, layout. Reads the weights.
+    std::string cache_description() const;
+    /// Microseconds of the latest run().
+    struct Times {
+        double fill = 0;  ///< batch to tensors, blocks copied
+        double infer = 0;
+    };
+    const Times& times() const { return m_times; }
+    /// The system may have the memory of these blocks, which hold nothing.
+    void give_back(const BlockRange& blocks) { m_cache->give_back(blocks); }
+
     /// Computes the batch's tokens, whose keys and values are in the cache afterwards.
     Logits run(const Batch& batch);
+    /// The same, with the attention of the last windows[i] new tokens of entry i to be had from
+    /// scores(i) afterwards. For runners with eviction.
+    Logits run(const Batch& batch, const std::vector<size_t>& windows);
+    /// By layer that has a cache: f32 [tokens held after the step]. Valid until the next run.
+    const std::vector<const float*>& scores(size_t entry) { return m_eviction->scores(entry); }
+    /// The cache by layer, for eviction; after allocate_cache().
+    std::vector<LayerCache> layer_caches() const;
+    void copy_block(BlockId from, BlockId to) { m_cache->copy_block(from, to); }
 
 private:
     struct Input {
         size_t index = 0;
         ov::Tensor tensor;
         bool exists = false;
+        size_t capacity = 0;
     };
 
+    /// The properties that change what is in the cache, one per line.
+    static std::string describe(const ov::AnyMap& properties);
     Input input(const char* name) const;
     /// Inputs of the native op that stay as they are while nothing is rotated or scored.
     void bind_idle_inputs();
@@ -55,12 +87,19 @@ private:
     T* resize(Input& input, size_t size);
     void fill(const Batch& batch);
 
+    std::filesystem::path m_model_xml;
+    std::string m_device, m_properties;  // as cache_description() has them
     ov::CompiledModel m_model;
     ov::InferRequest m_request;
     CacheGeometry m_geometry;
     std::unique_ptr<KvCache> m_cache;
+    std::unique_ptr<EvictionInputs> m_eviction;
+    bool m_compact_positions = false;  // a new token's position counts what is in the cache alone
     bool m_on_cpu;
     size_t m_vocabulary = 0;
+    size_t m_logits_output = 0;
+    ov::Shape m_shape{0};  // so that resizing a tensor allocates none
+    Times m_times;
 
     Input m_input_ids, m_position_ids, m_past_lens, m_subsequence_begins, m_block_indices,
         m_block_indices_begins, m_max_context_len, m_logits_rows;

@@ -1,12 +1,16 @@
 // What a user submitted, and what became of it.
 #pragma once
 
-#include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "eviction/ledger.hpp"
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/generation_handle.hpp"
 #include "sampling/sampler.hpp"
@@ -22,19 +26,28 @@ inline float microseconds_since(Clock::time_point begin) {
     return std::chrono::duration<float, std::micro>(Clock::now() - begin).count();
 }
 
-/// What the step loop and the caller's handle share. `mutex` guards all but the two wishes.
+class Inbox;
+struct Request;
+
+/// What the step loop and the caller's handle share. `mutex` guards what is not said otherwise.
 struct GenerationHandle::State {
     mutable std::mutex mutex;
+    std::condition_variable changed;
     GenerationStatus status = GenerationStatus::RUNNING;
     std::vector<GenerationOutput> outputs;  // by sequence, complete
     std::vector<size_t> num_read;           // by sequence, tokens that read() has handed out
     PerfMetrics metrics;
+    std::string error;                // why the engine cancelled it, if it did
+    std::function<void()> on_change;  // called once, without the lock
 
-    std::atomic<bool> stop_wanted{false};
-    std::atomic<bool> cancel_wanted{false};
+    std::shared_ptr<Inbox> inbox;  // constant
+    Request* request = nullptr;    // the step loop's; null when it is over
+    bool has_news = false;         // the step loop's: wake() is due
+
+    bool can_read() const;
+    /// For those that wait for tokens or the end.
+    void wake();
 };
-
-struct Request;
 
 /// One of a request's sequences with what it takes to continue it.
 struct SequenceRecord {
@@ -44,6 +57,7 @@ struct SequenceRecord {
     Sampler sampler;
     IncrementalDetokenizer detokenizer;  // used only to match stop strings
     StopStrings stop_strings;
+    EvictionState eviction = {};
     Clock::time_point latest_token = {};
     bool finished = false;
 };
@@ -55,8 +69,11 @@ struct Request {
     GenerationConfig config;
     size_t max_tokens;  // prompt and generated, the least of all limits
     Clock::time_point arrival;
+    std::optional<Clock::time_point> deadline;
     std::shared_ptr<GenerationHandle::State> state;
     std::vector<std::unique_ptr<SequenceRecord>> records;
+    size_t place = 0;  // in the engine's list
+    bool begun = false;
     bool ended = false;
 };
 

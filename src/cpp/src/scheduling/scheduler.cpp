@@ -1,73 +1,129 @@
 #include "scheduling/scheduler.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "check.hpp"
 
 namespace pagewheel {
 
+using Stage = Sequence::Stage;
+
+namespace {
+
+// A prompt that exceeds what is left of a step's tokens takes half of it if others wait, down to
+// this part of all tokens of a step.
+constexpr size_t max_prompt_shares = 4;
+
+}  // namespace
+
 Scheduler::Scheduler(const SchedulerConfig& config, size_t num_blocks, size_t block_size)
-    : m_config(config), m_block_size(block_size), m_pool(num_blocks) {}
+    : m_config(config),
+      m_block_size(block_size),
+      m_store(num_blocks, block_size),
+      m_pins(m_store) {}
 
 void Scheduler::add(Sequence& sequence) {
-    check_invariant(sequence.tokens.size() <= max_tokens() && !sequence.tokens.empty(),
+    check_invariant(std::min(sequence.tokens.size(), sequence.max_chunk_slots) <= max_tokens() &&
+                        !sequence.tokens.empty(),
                     "a sequence of ", sequence.tokens.size(), " tokens was added; the pool holds ",
                     max_tokens());
-    m_waiting.push_back(&sequence);
+    sequence.rank = int64_t(m_step) - int64_t(sequence.priority) * int64_t(m_config.aging_steps);
+    sequence.number = m_next_number++;
+    wait(sequence);
 }
 
 void Scheduler::fork(const Sequence& parent, Sequence& child) {
-    const auto at = std::find(m_running.begin(), m_running.end(), &parent);
-    check_invariant(at != m_running.end(), "a sequence was forked that does not run");
-    for (BlockId block : parent.blocks) m_pool.share(block);
+    check_invariant(parent.is_running(), "a sequence was forked that does not run");
+    for (BlockId block : parent.blocks) m_store.share(block);
     child.blocks = parent.blocks;
     child.num_cached = parent.num_cached;
-    m_running.insert(at + 1, &child);
+    child.num_evicted = parent.num_evicted;
+    child.num_shareable = parent.num_shareable;
+    child.num_tree_blocks = parent.num_tree_blocks;
+    child.rank = parent.rank;
+    child.number = m_next_number++;
+    child.was_admitted = true;
+    start(child);
 }
 
 void Scheduler::remove(Sequence& sequence) {
+    share_all(sequence);
+    discard(sequence);
+}
+
+void Scheduler::discard(Sequence& sequence) {
     release_blocks(sequence);
-    const auto erase_from = [&](auto& sequences) {
-        sequences.erase(std::remove(sequences.begin(), sequences.end(), &sequence),
-                        sequences.end());
-    };
-    erase_from(m_running);
-    erase_from(m_waiting);
+    leave(sequence);
+}
+
+void Scheduler::wait(Sequence& sequence) {
+    sequence.stage = Stage::WAITING;
+    m_waiting.insert(&sequence);
+}
+
+void Scheduler::start(Sequence& sequence) {
+    ++sequence.num_starts;
+    if (std::exchange(sequence.was_preempted, false)) --m_num_preempted;
+    sequence.stage = sequence.num_uncached() > 1 ? Stage::PREFILLING : Stage::DECODING;
+    m_running.insert(&sequence);
+    if (sequence.stage == Stage::PREFILLING) m_prefilling.insert(&sequence);
+}
+
+void Scheduler::leave(Sequence& sequence) {
+    if (sequence.stage == Stage::WAITING) m_waiting.erase(&sequence);
+    if (sequence.stage == Stage::FOLLOWING) stop_following(sequence);
+    if (sequence.is_running()) m_running.erase(&sequence);
+    if (sequence.stage == Stage::PREFILLING) m_prefilling.erase(&sequence);
+    if (std::exchange(sequence.was_preempted, false)) --m_num_preempted;
+    sequence.stage = Stage::NONE;
+    dismiss_followers(sequence);
 }
 
 const Batch& Scheduler::schedule() {
     // An empty batch with sequences running means that chunks of prompts hold all blocks and none
-    // can go on: the youngest makes room.
+    // can go on: the last makes room.
+    ++m_step;
     do {
         m_batch.clear();
         m_budget = m_config.max_num_batched_tokens;
+        make_room_for_priority();
         schedule_decodes();
         schedule_chunks();
         admit();
+        lengthen_chunks();
         if (!m_batch.empty() || m_running.empty()) break;
-        preempt_youngest();
+        preempt_for_blocks();
     } while (true);
     return m_batch;
 }
 
 void Scheduler::schedule_decodes() {
-    // The youngest is the last, so what is preempted here was not scheduled before.
-    for (size_t i = 0; i < m_running.size(); ++i) {
-        Sequence& sequence = *m_running[i];
-        if (!sequence.is_decoding()) continue;
+    // In the order of ranks: what is preempted here was not scheduled before.
+    for (auto at = m_running.begin(); at != m_running.end();) {
+        Sequence& sequence = **at;
         if (m_budget == 0 || m_batch.entries.size() == m_config.max_num_seqs) return;
-        while (missing_blocks(sequence, 1) > m_pool.num_free() && m_running.size() > i)
-            preempt_youngest();
-        if (m_running.size() > i) append_entry(sequence, 1);
+        if (!sequence.is_decoding()) {
+            ++at;
+            continue;
+        }
+        while (missing_blocks(sequence, 1) > m_store.num_available() && sequence.is_running())
+            preempt_for_blocks();
+        if (!sequence.is_running()) return;
+        append_entry(sequence, 1);
+        ++at;
     }
 }
 
 void Scheduler::schedule_chunks() {
-    for (Sequence* sequence : m_running) {
+    for (Sequence* sequence : m_prefilling) {
         if (m_budget == 0 || m_batch.entries.size() == m_config.max_num_seqs) return;
-        if (sequence->is_decoding()) continue;
-        const size_t length = chunk_length(*sequence);
-        if (length > 0 && missing_blocks(*sequence, length) <= m_pool.num_free())
+        if (sequence->latest_step == m_step) continue;
+        const bool others = sequence != *m_prefilling.rbegin() || !m_waiting.empty();
+        const size_t length =
+            chunk_length(*sequence, sequence->num_slots(), sequence->num_uncached(), others);
+        if (length > 0 && missing_blocks(*sequence, length) <= m_store.num_available())
             append_entry(*sequence, length);
     }
 }
@@ -75,48 +131,118 @@ void Scheduler::schedule_chunks() {
 void Scheduler::admit() {
     // Running prompts are to find the blocks they still need.
     size_t promised = 0;
-    for (const Sequence* sequence : m_running)
-        if (!sequence->is_decoding())
-            promised += missing_blocks(*sequence, sequence->num_uncached());
+    for (const Sequence* sequence : m_prefilling) promised += blocks_to_prompt_end(*sequence);
 
     while (!m_waiting.empty() && m_budget > 0 && m_running.size() < m_config.max_num_seqs) {
-        Sequence& sequence = *m_waiting.front();
-        const size_t needed = missing_blocks(sequence, sequence.num_uncached());
-        const size_t length = chunk_length(sequence);
-        if (length == 0 || needed + promised > m_pool.num_free()) return;
-        m_waiting.pop_front();
-        m_running.push_back(&sequence);
+        Sequence& sequence = **m_waiting.begin();
+        find_prefix(sequence);
+        if (follow_another(sequence)) continue;
+        // Idle blocks that it shares are not available any more.
+        const size_t revived =
+            size_t(std::count_if(m_match.blocks.begin(), m_match.blocks.end(),
+                                 [&](BlockId block) { return pool().references(block) == 0; }));
+        const size_t needed =
+            blocks_for(std::min(sequence.tokens.size(), sequence.max_chunk_slots)) -
+            m_match.blocks.size();
+        const size_t length =
+            chunk_length(sequence, m_match.num_tokens, sequence.tokens.size() - m_match.num_tokens,
+                         m_waiting.size() > 1);
+        if (length == 0 || needed + revived + promised > m_store.num_available()) return;
+        m_waiting.erase(m_waiting.begin());
+        take_prefix(sequence);
+        start(sequence);
         append_entry(sequence, length);
-        promised += missing_blocks(sequence, sequence.num_uncached());
+        promised += blocks_to_prompt_end(sequence);
     }
 }
 
-size_t Scheduler::chunk_length(const Sequence& sequence) const {
-    const size_t length = sequence.num_uncached();
-    const bool may_split = m_config.dynamic_split_fuse || length > m_config.max_num_batched_tokens;
-    return length <= m_budget ? length : may_split ? m_budget : 0;
+size_t Scheduler::blocks_to_prompt_end(const Sequence& sequence) const {
+    const size_t room = sequence.max_chunk_slots - sequence.num_slots();
+    return missing_blocks(sequence, std::min(sequence.num_uncached(), room));
+}
+
+size_t Scheduler::chunk_length(const Sequence& sequence, size_t slots, size_t uncached,
+                               bool others) const {
+    uncached = std::min(uncached, sequence.max_chunk_slots - slots);
+    if (uncached <= m_budget) return uncached;
+    if (!m_config.dynamic_split_fuse && uncached <= m_config.max_num_batched_tokens) return 0;
+    const bool shares = others && m_budget > m_config.max_num_batched_tokens / max_prompt_shares;
+    return shares ? (m_budget + 1) / 2 : m_budget;
+}
+
+void Scheduler::lengthen_chunks() {
+    for (BatchEntry& entry : m_batch.entries) {
+        if (m_budget == 0) return;
+        if (entry.samples) continue;
+        Sequence& sequence = *entry.sequence;
+        const size_t most =
+            std::min(sequence.num_uncached(), sequence.max_chunk_slots - sequence.num_slots());
+        const size_t more = std::min(m_budget, most - entry.num_tokens);
+        const size_t length = entry.num_tokens + more;
+        if (missing_blocks(sequence, length) > m_store.num_available()) continue;
+        take_blocks(sequence, length);
+        m_budget -= more;
+        m_batch.num_tokens += more;
+        set_length(entry, length);
+    }
+}
+
+void Scheduler::make_room_for_priority() {
+    if (m_waiting.empty() || m_running.empty()) return;
+    const Sequence& head = **m_waiting.begin();
+    const auto yields = [&](const Sequence& running) {
+        return running.priority < head.priority && ByRank()(&head, &running);
+    };
+    const size_t needed = blocks_for(std::min(head.tokens.size(), head.max_chunk_slots));
+    // Only if it helps.
+    size_t reachable = m_store.num_available(), num_yielding = 0;
+    for (auto at = m_running.rbegin(); at != m_running.rend() && yields(**at); ++at, ++num_yielding)
+        reachable += (*at)->blocks.size();
+    if (num_yielding == 0 || reachable < needed) return;
+    while (needed > m_store.num_available() || m_running.size() >= m_config.max_num_seqs) {
+        if (m_running.empty() || !yields(**m_running.rbegin())) return;
+        preempt_last();
+    }
 }
 
 void Scheduler::append_entry(Sequence& sequence, size_t num_tokens) {
     take_blocks(sequence, num_tokens);
-    const bool samples = num_tokens == sequence.num_uncached();
-    const bool all = sequence.wants_prompt_logits && sequence.num_cached < sequence.prompt_length;
-    m_batch.entries.push_back({&sequence, num_tokens,
-                               all       ? num_tokens
-                               : samples ? 1u
-                                         : 0u,
-                               samples});
+    sequence.latest_step = m_step;
+    set_length(m_batch.entries.emplace_back(BatchEntry{&sequence, 0, 0, false}), num_tokens);
     m_batch.num_tokens += num_tokens;
     m_budget -= num_tokens;
 }
 
+void Scheduler::set_length(BatchEntry& entry, size_t num_tokens) {
+    const Sequence& sequence = *entry.sequence;
+    const bool all = sequence.wants_prompt_logits && sequence.num_cached < sequence.prompt_length;
+    entry.num_tokens = num_tokens;
+    entry.samples = num_tokens == sequence.num_uncached();
+    entry.num_logits = all ? num_tokens : entry.samples ? 1 : 0;
+}
+
+void Scheduler::advance() {
+    for (const BatchEntry& entry : m_batch.entries) {
+        Sequence& sequence = *entry.sequence;
+        sequence.num_cached += entry.num_tokens;
+        share_blocks(sequence);
+        if (sequence.stage != Stage::PREFILLING) continue;
+        if (entry.samples) {
+            share_all(sequence);
+            m_prefilling.erase(&sequence);
+            sequence.stage = Stage::DECODING;
+        }
+        dismiss_followers(sequence);
+    }
+}
+
 bool Scheduler::writes_shared_block(const Sequence& sequence) const {
-    return sequence.num_cached % m_block_size != 0 &&
-           m_pool.references(sequence.blocks[sequence.num_cached / m_block_size]) > 1;
+    const size_t slot = sequence.num_slots();
+    return slot % m_block_size != 0 && pool().references(sequence.blocks[slot / m_block_size]) > 1;
 }
 
 size_t Scheduler::missing_blocks(const Sequence& sequence, size_t num_tokens) const {
-    const size_t needed = (sequence.num_cached + num_tokens + m_block_size - 1) / m_block_size;
+    const size_t needed = blocks_for(sequence.num_slots() + num_tokens);
     const size_t held = sequence.blocks.size();
     return (needed > held ? needed - held : 0) + (writes_shared_block(sequence) ? 1 : 0);
 }
@@ -124,30 +250,91 @@ size_t Scheduler::missing_blocks(const Sequence& sequence, size_t num_tokens) co
 void Scheduler::take_blocks(Sequence& sequence, size_t num_tokens) {
     size_t missing = missing_blocks(sequence, num_tokens);
     if (writes_shared_block(sequence)) {
-        BlockId& block = sequence.blocks[sequence.num_cached / m_block_size];
-        const BlockId copy = m_pool.take();
+        BlockId& block = sequence.blocks[sequence.num_slots() / m_block_size];
+        const BlockId copy = m_store.take();
         m_batch.copies.push_back({block, copy});
-        m_pool.release(block);
+        m_store.release(block);
         block = copy;
         --missing;
     }
-    for (; missing > 0; --missing) sequence.blocks.push_back(m_pool.take());
+    for (; missing > 0; --missing) sequence.blocks.push_back(m_store.take());
 }
 
 void Scheduler::release_blocks(Sequence& sequence) {
-    for (BlockId block : sequence.blocks) m_pool.release(block);
+    // The last first: of idle blocks in the tree, it is to go before those it depends on.
+    for (auto block = sequence.blocks.rbegin(); block != sequence.blocks.rend(); ++block)
+        m_store.release(*block);
     sequence.blocks.clear();
-    sequence.num_cached = 0;
+    sequence.num_cached = sequence.num_evicted = sequence.num_tree_blocks = 0;
+    sequence.num_shareable = std::numeric_limits<size_t>::max();
 }
 
-void Scheduler::preempt_youngest() {
-    check_invariant(m_running.size() > 1 || m_running.front()->blocks.size() < m_pool.size(),
-                    "a sequence outgrew the pool");
-    Sequence& sequence = *m_running.back();
-    m_running.pop_back();
-    release_blocks(sequence);
-    m_waiting.push_front(&sequence);
-    ++m_num_preemptions;
+void Scheduler::preempt_for_blocks() {
+    check_invariant(m_running.size() > 1, "a sequence outgrew the pool");
+    preempt_last();
+}
+
+void Scheduler::preempt_last() {
+    Sequence& sequence = **m_running.rbegin();
+    remove(sequence);
+    wait(sequence);
+    sequence.was_preempted = true;
+    ++m_num_preempted;
+    ++m_totals.num_preemptions;
+}
+
+bool Scheduler::own_block(Sequence& sequence, size_t entry, std::optional<BlockCopy>& copy) {
+    copy.reset();
+    // What is overwritten leaves the part of the table that the tree may have.
+    sequence.num_shareable = std::min(sequence.num_shareable, entry * m_block_size);
+    sequence.num_tree_blocks = std::min(sequence.num_tree_blocks, entry);
+    const BlockId block = sequence.blocks[entry];
+    if (pool().references(block) == 1 && !pool().is_kept(block)) return true;
+    while (m_store.num_available() == 0) {
+        const bool is_last = *m_running.rbegin() == &sequence;
+        preempt_last();
+        if (is_last) return false;
+    }
+    sequence.blocks[entry] = m_store.take();
+    copy = BlockCopy{block, sequence.blocks[entry]};
+    m_store.release(block);
+    return true;
+}
+
+void Scheduler::clear_prefixes() {
+    m_store.tree().clear();
+    m_pins.restore();
+}
+
+std::vector<BlockRange> Scheduler::unused_memory(size_t block_bytes) {
+    constexpr size_t worth_while = size_t(64) << 20;
+    const size_t touched = pool().num_touched(), used = pool().size() - pool().num_free();
+    if (touched < 4 * used || (touched - used) * block_bytes < worth_while) return {};
+    return m_store.forget_free();
+}
+
+void Scheduler::drop_blocks(Sequence& sequence, const std::vector<size_t>& indices) {
+    if (indices.empty()) return;
+    std::vector<BlockId>& blocks = sequence.blocks;
+    const bool ascend = std::adjacent_find(indices.begin(), indices.end(),
+                                           std::greater_equal<size_t>()) == indices.end();
+    check_invariant(ascend && (indices.back() + 1) * m_block_size <= sequence.num_slots(),
+                    "block table entries up to ", indices.back(), " are to be dropped of ",
+                    sequence.num_slots(), " slots; allowed are full ones, ascending");
+    sequence.num_shareable = std::min(sequence.num_shareable, indices.front() * m_block_size);
+    sequence.num_tree_blocks = std::min(sequence.num_tree_blocks, indices.front());
+    for (auto index = indices.rbegin(); index != indices.rend(); ++index)
+        m_store.release(blocks[*index]);
+    auto next = indices.begin();
+    size_t kept = *next;
+    for (size_t i = *next; i < blocks.size(); ++i) {
+        if (next != indices.end() && i == *next)
+            ++next;
+        else
+            blocks[kept++] = blocks[i];
+    }
+    blocks.resize(kept);
+    sequence.num_evicted += indices.size() * m_block_size;
 }
 
 }  // namespace pagewheel

@@ -2,22 +2,35 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
+#include <optional>
+#include <set>
 #include <vector>
 
-#include "cache/block_pool.hpp"
+#include "cache/block_store.hpp"
+#include "cache/prefix_pins.hpp"
 #include "pagewheel/scheduler_config.hpp"
 #include "scheduling/batch.hpp"
 
 namespace pagewheel {
 
-/// Continuous batching: every step takes the decodes of all running sequences, oldest first, then
-/// chunks of prompts with what is left of the token budget, then admits waiting sequences in the
-/// order they came.
+/// Of all sequences since the beginning.
+struct SchedulerTotals {
+    size_t num_preemptions = 0;
+    size_t num_prompt_tokens = 0;  ///< of admitted prompts
+    size_t num_prefix_hits = 0;    ///< of them, those found in the prefix tree
+};
+
+/// Continuous batching: every step takes the decodes of all running sequences, then chunks of
+/// prompts with what is left of the token budget, then admits waiting sequences; each in the order
+/// of their ranks: the step in which they came, a level of priority counting as aging_steps
+/// steps. A prompt longer than what is left of the budget leaves half of it to the next one; one of
+/// higher priority takes the place of running sequences of lower. What they begin with is looked up
+/// in the prefix tree; where another sequence is about to compute it, they wait for that one.
 ///
-/// Where a decode needs a block and none is free, the youngest running sequence is preempted: its
-/// blocks go back, it waits at the front, and its tokens are computed again later. The caller sees
-/// to it that a sequence alone always fits the pool (max_tokens()), so the oldest always proceeds.
+/// Where a decode needs a block and none is available, the running sequence that ranks last is
+/// preempted: its blocks go to the tree or back, it waits, and what the tree has lost of it is
+/// computed again later. The caller sees to it that a sequence alone always fits the pool
+/// (max_tokens()), so the one that ranks first always proceeds.
 class Scheduler {
 public:
     Scheduler(const SchedulerConfig& config, size_t num_blocks, size_t block_size);
@@ -27,40 +40,112 @@ public:
     /// `child` runs with the blocks of `parent`, which is running; it must have the same tokens
     /// cached.
     void fork(const Sequence& parent, Sequence& child);
-    /// Gives back the sequence's blocks and forgets it.
+    /// Forgets the sequence; its blocks go to the prefix tree or back.
     void remove(Sequence& sequence);
+    /// The same where what the latest batch was to write cannot be trusted: nothing of it enters
+    /// the tree.
+    void discard(Sequence& sequence);
 
-    /// Valid until the next call. Empty only if there are no sequences. The caller adds num_tokens
-    /// to each num_cached when the step is done.
+    /// Valid until the next call. Empty only if there are no sequences.
     const Batch& schedule();
+    /// The batch's keys and values are in the cache.
+    void advance();
 
-    size_t max_tokens() const { return m_pool.size() * m_block_size; }
-    size_t num_sequences() const { return m_running.size() + m_waiting.size(); }
-    size_t num_preemptions() const { return m_num_preemptions; }
-    const BlockPool& pool() const { return m_pool; }
+    /// Evicts entries of a running sequence's block table, of which it has filled all slots;
+    /// `indices` ascend. What it computes from now on depends on that and enters the tree no more.
+    void drop_blocks(Sequence& sequence, const std::vector<size_t>& indices);
+
+    PrefixPins& pins() { return m_pins; }
+    const PrefixPins& pins() const { return m_pins; }
+    /// Forgets all prefixes but pinned ones; running sequences keep their blocks.
+    void clear_prefixes();
+
+    /// Makes sure that nobody but the running sequence reads an entry of its block table, which is
+    /// about to be overwritten: if it is shared or in the prefix tree, another block takes its
+    /// place, and the caller copies. Where no block is available others are preempted, those that
+    /// rank last first; if the sequence is the last itself, it is preempted and the answer false.
+    bool own_block(Sequence& sequence, size_t entry, std::optional<BlockCopy>& copy);
+    /// Free blocks of `block_bytes` whose memory is worth giving back: most of what was taken
+    /// before is free, and it is much. They count as given back.
+    std::vector<BlockRange> unused_memory(size_t block_bytes);
+
+    /// Of a sequence.
+    size_t max_tokens() const {
+        return (m_store.pool().size() - m_pins.num_blocks()) * m_block_size;
+    }
+    size_t num_running() const { return m_running.size(); }
+    size_t num_waiting() const { return m_waiting.size() + m_num_following; }
+    size_t num_preempted() const { return m_num_preempted; }
+    size_t num_sequences() const { return num_running() + num_waiting(); }
+    const SchedulerTotals& totals() const { return m_totals; }
+    const BlockStore& store() const { return m_store; }
+    BlockStore& store() { return m_store; }
+    const BlockPool& pool() const { return m_store.pool(); }
 
 private:
+    struct ByRank {
+        bool operator()(const Sequence* a, const Sequence* b) const {
+            return a->rank != b->rank ? a->rank < b->rank : a->number < b->number;
+        }
+    };
+    using Queue = std::set<Sequence*, ByRank>;
+
+    void make_room_for_priority();
     void schedule_decodes();
     void schedule_chunks();
     void admit();
+    /// Hands out tokens that were left for others, and not wanted.
+    void lengthen_chunks();
+    void wait(Sequence& sequence);
+    void start(Sequence& sequence);
     void append_entry(Sequence& sequence, size_t num_tokens);
-    /// Prompt tokens to compute now, given what is left of the budget; 0 if it is to wait.
-    size_t chunk_length(const Sequence& sequence) const;
+    static void set_length(BatchEntry& entry, size_t num_tokens);
+    /// Prompt tokens to compute now of `uncached` beside `slots` in the cache, given what is left
+    /// of the budget, and whether `others` want of it; 0: to wait.
+    size_t chunk_length(const Sequence& sequence, size_t slots, size_t uncached, bool others) const;
+    /// Blocks that are still missing until the sequence's prompt is computed.
+    size_t blocks_to_prompt_end(const Sequence& sequence) const;
+    /// Tokens at its beginning that the tree may provide.
+    size_t max_prefix(const Sequence& sequence) const;
+    size_t blocks_for(size_t num_slots) const {
+        return (num_slots + m_block_size - 1) / m_block_size;
+    }
     /// Blocks that are missing to hold `num_tokens` more tokens, one to copy a shared one included.
     size_t missing_blocks(const Sequence& sequence, size_t num_tokens) const;
     bool writes_shared_block(const Sequence& sequence) const;
     void take_blocks(Sequence& sequence, size_t num_tokens);
     void release_blocks(Sequence& sequence);
-    void preempt_youngest();
+    void leave(Sequence& sequence);
+    void preempt_last();
+    /// Of several: one alone has all it needs.
+    void preempt_for_blocks();
+
+    // ---- Prefixes (prefix_sharing.cpp)
+    void find_prefix(const Sequence& sequence);
+    bool follow_another(Sequence& sequence);
+    void dismiss_followers(Sequence& leader);
+    void stop_following(Sequence& sequence);
+    void take_prefix(Sequence& sequence);
+    /// Puts the sequence's full blocks into the tree.
+    void share_blocks(Sequence& sequence);
+    /// And the one that is not full.
+    void share_all(Sequence& sequence);
 
     SchedulerConfig m_config;
     size_t m_block_size;
-    BlockPool m_pool;
-    std::vector<Sequence*> m_running;  // oldest first
-    std::deque<Sequence*> m_waiting;   // next first
+    BlockStore m_store;
+    PrefixPins m_pins;
+    Queue m_running;
+    Queue m_prefilling;  // of the running
+    Queue m_waiting;     // without those that follow another
+    size_t m_num_following = 0;
+    size_t m_num_preempted = 0;  // waiting again
     Batch m_batch;
+    PrefixMatch m_match;  // of the sequence that is being admitted
+    uint64_t m_step = 0;
+    uint64_t m_next_number = 0;
     size_t m_budget = 0;  // tokens left in the step being scheduled
-    size_t m_num_preemptions = 0;
+    SchedulerTotals m_totals;
 };
 
 }  // namespace pagewheel

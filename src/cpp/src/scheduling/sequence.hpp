@@ -3,26 +3,71 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "cache/block_pool.hpp"
+#include "cache/prefix_tree.hpp"
 
 namespace pagewheel {
 
+struct EvictionState;
+
 /// Tokens of a sequence and where their keys and values lie.
 ///
-/// Tokens [0, num_cached) are in the cache: token i in slot i % block_size of blocks[i /
-/// block_size]. A sequence that waits holds no blocks. Owned by its request; the scheduler changes
-/// blocks and num_cached, the step loop appends tokens.
+/// Tokens [0, num_cached) were computed. Of their keys and values num_evicted were dropped again
+/// (Scheduler::drop_blocks), so that num_slots() are in the cache, in their order: slot i is slot
+/// i % block_size of blocks[i / block_size]. A sequence that waits holds no blocks. Owned by its
+/// request, which sets what it was submitted with and appends tokens; all else is the scheduler's.
 struct Sequence {
+    // ---- As submitted.
     std::vector<int64_t> tokens;  ///< prompt, then what was generated
     size_t prompt_length = 0;
-    size_t num_cached = 0;
-    std::vector<BlockId> blocks;
     bool wants_prompt_logits = false;  ///< of every prompt token, not of the last alone
+    int priority = 0;                  ///< higher is served first
+    PrefixKey prefix_key;
+    /// A prompt's chunk ends where the cache holds so many tokens, because it is evicted then.
+    size_t max_chunk_slots = std::numeric_limits<size_t>::max();
+    /// Tokens from this one on are computed, though the prefix tree may have them: their attention
+    /// is to be observed.
+    size_t max_prefix_hits = std::numeric_limits<size_t>::max();
+    EvictionState* eviction = nullptr;  ///< opaque to the scheduler
     void* owner = nullptr;  ///< the request's record of this sequence; opaque to the scheduler
 
+    // ---- What is in the cache.
+    size_t num_cached = 0;   ///< computed, in the cache or evicted from it
+    size_t num_evicted = 0;  ///< of them, those dropped again
+    std::vector<BlockId> blocks;
+
+    // ---- Its part in the prefix tree.
+    /// Tokens from this one on depend on what was evicted before, and enter the tree no more.
+    size_t num_shareable = std::numeric_limits<size_t>::max();
+    size_t num_tree_blocks = 0;  ///< full blocks, from the first on, that are the tree's
+    size_t num_prefix_hits = 0;  ///< prompt tokens found in the tree when it was first admitted
+
+    // ---- Its place in the scheduler.
+    enum class Stage {
+        NONE,
+        WAITING,     ///< to be admitted
+        FOLLOWING,   ///< for another to compute what this one begins with
+        PREFILLING,  ///< running, prompt not computed yet
+        DECODING,    ///< running
+    };
+    Stage stage = Stage::NONE;
+    int64_t rank = 0;          ///< less goes first; of equals the lower number
+    uint64_t number = 0;       ///< unique, in the order of add() and fork()
+    uint64_t latest_step = 0;  ///< in which it was scheduled
+    bool was_admitted = false;
+    size_t num_starts = 0;       ///< times it was admitted; its cache began anew with each
+    bool was_preempted = false;  ///< and waits again
+    Sequence* leader = nullptr;  ///< whom it follows,
+    size_t follow_until = 0;     ///< until that one has computed so many tokens,
+    size_t follower_index = 0;   ///< as this one of leader->followers
+    std::vector<Sequence*> followers;
+
+    size_t num_slots() const { return num_cached - num_evicted; }
     size_t num_uncached() const { return tokens.size() - num_cached; }
+    bool is_running() const { return stage == Stage::PREFILLING || stage == Stage::DECODING; }
     /// Only the newest token is to be computed: it gives the next.
     bool is_decoding() const { return num_cached > 0 && num_uncached() == 1; }
 };

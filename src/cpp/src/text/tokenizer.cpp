@@ -200,6 +200,7 @@ std::string Tokenizer::Impl::join_bytes(const std::vector<int64_t>& tokens,
     for (int64_t token : tokens)
         if (!skip_special_tokens || !m_is_special[size_t(token)])
             bytes += tables.vocabulary[size_t(token)];
+    if (tables.strips_first_space && !bytes.empty() && bytes.front() == ' ') bytes.erase(0, 1);
     return bytes;
 }
 

@@ -104,6 +104,22 @@ std::vector<int32_t> read_special_tokens(const ov::Node& decoder) {
     return ids ? ids->cast_vector<int32_t>() : std::vector<int32_t>();
 }
 
+/// A scalar string of openvino-tokenizers: a u8 constant.
+std::string read_string(const ov::Node& node, size_t input) {
+    const auto text = constant_input(node, input);
+    if (!text || text->get_element_type() != ov::element::u8) return {};
+    return {static_cast<const char*>(text->get_data_ptr()), text->get_byte_size()};
+}
+
+/// RegexNormalization's last two inputs: what to search and what to put there.
+bool strips_first_space(const ov::Node& node) {
+    const size_t inputs = node.get_input_size();
+    if (std::string(node.get_type_name()) != "RegexNormalization" || inputs < 5) return false;
+    const auto replacement = constant_input(node, inputs - 1);
+    return read_string(node, inputs - 2) == "^ " && replacement &&
+           replacement->get_byte_size() == 0;
+}
+
 }  // namespace
 
 DetokenizerTables read_detokenizer_tables(const std::shared_ptr<ov::Model>& detokenizer) {
@@ -116,9 +132,11 @@ DetokenizerTables read_detokenizer_tables(const std::shared_ptr<ov::Model>& deto
     tables.vocabulary = read_vocabulary(*decoder);
     tables.special_tokens = read_special_tokens(*decoder);
     const auto nodes = detokenizer->get_ordered_ops();
+    tables.strips_first_space = std::any_of(
+        nodes.begin(), nodes.end(), [](const auto& node) { return strips_first_space(*node); });
     tables.joins_bytes =
         !tables.vocabulary.empty() && std::all_of(nodes.begin(), nodes.end(), [](const auto& node) {
-            return joining.count(node->get_type_name()) != 0;
+            return joining.count(node->get_type_name()) != 0 || strips_first_space(*node);
         });
     return tables;
 }

@@ -24,8 +24,10 @@ void set_skip_special_tokens(const std::shared_ptr<ov::Model>& detokenizer, bool
 struct DetokenizerTables {
     std::vector<std::string> vocabulary;  ///< bytes by id; empty if the graph has another form
     std::vector<int32_t> special_tokens;  ///< ids that are left out on request
-    /// The graph only joins the tokens' bytes, as byte-level vocabularies are decoded.
+    /// The graph only joins the tokens' bytes, as byte-level vocabularies are decoded...
     bool joins_bytes = false;
+    /// ...and then drops a space at the start, as SentencePiece does that put one there.
+    bool strips_first_space = false;
 };
 DetokenizerTables read_detokenizer_tables(const std::shared_ptr<ov::Model>& detokenizer);
 

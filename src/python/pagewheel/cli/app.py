@@ -181,9 +181,18 @@ def chat(
 @app.command()
 def convert(
     context: typer.Context,
-    source: Annotated[Path, typer.Argument(help="A .gguf file.")],
+    source: Annotated[Path, typer.Argument(help="A .gguf file or a Hugging Face folder.")],
     output: Annotated[
         Path | None, typer.Argument(help="A new folder; by default an entry of the cache.")
+    ] = None,
+    weight_format: Annotated[
+        str,
+        typer.Option(help="Of a Hugging Face folder's weights: auto, f16, int8 or int4."),
+    ] = "auto",
+    symmetric: Annotated[bool, typer.Option(help="int8 and int4 without zero points.")] = False,
+    group_size: Annotated[int, typer.Option(help="Of int4: 32, 64 or 128.")] = 64,
+    context_length: Annotated[
+        int | None, typer.Option(help="For models whose rotation depends on it (longrope).")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
@@ -196,11 +205,22 @@ def convert(
     pagewheel convert model.gguf
 
     pagewheel convert model.gguf converted/
+
+    pagewheel convert hf-folder/ converted/ --weight-format int4
     """
     with failures(debug=context.obj):
         from pagewheel.convert import convert as convert_model
 
-        typer.echo(convert_model(source, output, progress=not quiet))
+        folder = convert_model(
+            source,
+            output,
+            weight_format=weight_format,
+            symmetric=symmetric,
+            group_size=group_size,
+            context_length=context_length,
+            progress=not quiet,
+        )
+        typer.echo(folder)
 
 
 @app.command()
@@ -208,7 +228,9 @@ def info(
     context: typer.Context,
     model: Annotated[
         Path | None,
-        typer.Argument(help="A .gguf file (converted first) or a model folder."),
+        typer.Argument(
+            help="A .gguf file or Hugging Face folder (converted first), or a model folder."
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -226,6 +248,67 @@ def info(
         from pagewheel.convert import resolve_model
 
         print_info(resolve_model(model_path(model)), as_json=json)
+
+
+@app.command()
+def trace(
+    context: typer.Context,
+    prompt: Annotated[str, typer.Argument(help="The prompt; '-' reads standard input.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", help="Folder for trace.json.gz, trace.html and layer-N.png."
+        ),
+    ],
+    model: Model = None,
+    max_new_tokens: MaxNewTokens = 256,
+    policy: Annotated[str, typer.Option(help="Eviction policy.")] = "norm_sum",
+    granularity: Annotated[
+        str, typer.Option(help="What goes at a time: block or token.")
+    ] = "block",
+    start_size: Annotated[int, typer.Option(help="First tokens that stay.")] = 32,
+    recent_size: Annotated[int, typer.Option(help="Last tokens that stay.")] = 64,
+    max_cache_size: Annotated[int, typer.Option(help="Tokens in the cache at most.")] = 192,
+    rotation: Annotated[
+        bool, typer.Option("--rotation/--no-rotation", help="Keep positions contiguous.")
+    ] = True,
+    properties: Properties = None,
+) -> None:
+    """Generate with cache eviction and draw what was kept.
+
+    [bold]Examples[/bold]
+
+    pagewheel trace -o kept/ "Tell me a long story about a lighthouse."
+
+    pagewheel trace -o kept/ --policy streaming --granularity token -n 500 - < text.txt
+    """
+    settings = parse_properties(properties or [])
+    with failures(debug=context.obj):
+        import pagewheel
+        from pagewheel.cli.pipeline import model_path
+        from pagewheel.convert import resolve_model
+        from pagewheel.trace import draw_picture, record, write_page
+
+        config = pagewheel.CacheEvictionConfig(
+            start_size,
+            recent_size,
+            max_cache_size,
+            apply_rotation=rotation,
+            policy=policy,
+            granularity=granularity,
+        )
+        text = sys.stdin.read() if prompt == "-" else prompt
+        folder = resolve_model(model_path(model))
+        recorded = record(folder, text, config, max_new_tokens, settings)
+        output.mkdir(parents=True, exist_ok=True)
+        recorded.write(output / "trace.json.gz")
+        write_page(recorded, output / "trace.html")
+        for layer in recorded.layers:
+            draw_picture(recorded, layer, output / f"layer-{layer}.png")
+        typer.echo(
+            f"{len(recorded.layers)} layers, {len(recorded.decisions)} decisions: "
+            f"{output / 'trace.html'}"
+        )
 
 
 def main() -> None:

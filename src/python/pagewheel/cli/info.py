@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,7 +11,11 @@ from typing import Any
 
 import typer
 
-_CACHE_BITS = {"f32": 32, "f16": 16, "u8": 8}
+from pagewheel.convert.architecture import Architecture
+from pagewheel.convert.config_reader import read_architecture
+from pagewheel.convert.errors import ConversionError
+
+_CACHE_BITS = {"f32": 32, "f16": 16, "u8": 8, "u4": 4}
 
 
 @dataclass(frozen=True)
@@ -26,11 +31,13 @@ class ModelInfo:
     """A description of a model folder. Sizes in bytes; None is what its config does not say.
 
     `kv_cache_bytes_per_token` covers keys and values of all layers, per format and
-    without the scales of u8.
+    without the scales of u8 and u4. `windows` are the sliding windows and how many layers have
+    each, 0 for none. `left_out` is what the converted graph does not compute.
     """
 
     folder: str
     source: str | None
+    weight_format: str | None
     architecture: str | None
     layers: int | None
     heads: int | None
@@ -40,6 +47,8 @@ class ModelInfo:
     vocabulary: int | None
     context: int | None
     rotary: dict[str, Any]
+    windows: dict[int, int]
+    left_out: list[str]
     weights: dict[str, Weights]
     bytes_on_disk: int
     kv_cache_bytes_per_token: dict[str, int]
@@ -68,50 +77,91 @@ def _weights(model: Path) -> dict[str, Weights]:
     return dict(sorted(found.items(), key=lambda item: -item[1].bytes))
 
 
+def _architecture(config: Mapping[str, Any], path: Path) -> Architecture | None:
+    """None where the config is of a model type that is not known here, or says too little."""
+    try:
+        return read_architecture(config, str(path))
+    except ConversionError:
+        return None
+
+
 def _rotary(config: Mapping[str, Any], description: Mapping[str, Any]) -> dict[str, Any]:
-    """Base, dims and scaling, out of pagewheel.json where it is there."""
+    """Base, dims and scaling, out of pagewheel.json where it is there.
+
+    `kinds` where the model has several, with the number of layers of each.
+    """
     own = description.get("rotary", {})
     parameters = config.get("rope_parameters") or {}
+    scaling = config.get("rope_scaling") or parameters.get("rope_type")
     rotary = {
         "theta": own.get("theta", config.get("rope_theta", parameters.get("rope_theta"))),
         "dims": own.get("dims"),
         "pairing": own.get("pairing"),
-        "scaling": config.get("rope_scaling"),
+        "scaling": None if scaling == "default" else scaling,
     }
+    layers = own.get("layers", [])
+    if -1 in layers:
+        rotary["layers without"] = layers.count(-1)
+    kinds = own.get("kinds", [])
+    if len(kinds) > 1:
+        rotary = {
+            "kinds": [
+                {"theta": kind["theta"], "dims": kind["dims"], "layers": layers.count(index)}
+                for index, kind in enumerate(kinds)
+            ]
+        }
     return {key: value for key, value in rotary.items() if value is not None}
 
 
-def _cache_bytes(layers: int | None, kv_heads: int | None, head: int | None) -> dict[str, int]:
+def _cache_values(arch: Architecture | None, config: Mapping[str, Any]) -> int | None:
+    """Numbers that a token adds to the cache; layers that share another's add none."""
+    if arch is not None:
+        return sum(
+            layer.attention.kv_heads * (layer.attention.head_size + layer.attention.value_size)
+            for layer in arch.layers
+            if layer.attention.cache_of is None
+        )
+    layers, heads = config.get("num_hidden_layers"), config.get("num_attention_heads")
+    kv_heads, head = config.get("num_key_value_heads", heads), _head_size(config)
     if layers is None or kv_heads is None or head is None:
-        return {}
-    values = 2 * layers * kv_heads * head
-    return {name: values * bits // 8 for name, bits in _CACHE_BITS.items()}
+        return None
+    return int(2 * layers * kv_heads * head)
+
+
+def _head_size(config: Mapping[str, Any]) -> int | None:
+    hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
+    return config.get("head_dim") or (hidden // heads if hidden and heads else None)
 
 
 def read_info(folder: Path) -> ModelInfo:
     """Read a folder with openvino_model.xml. Raises what OpenVINO and json raise."""
     config = _read_json(folder / "config.json")
     description = _read_json(folder / "pagewheel.json")
-    layers, heads = config.get("num_hidden_layers"), config.get("num_attention_heads")
-    kv_heads = config.get("num_key_value_heads", heads)
-    hidden = config.get("hidden_size")
-    head_size = config.get("head_dim") or (hidden // heads if hidden and heads else None)
+    arch = _architecture(config, folder / "config.json")
+    values = _cache_values(arch, config)
+    source = description.get("source", {})
     names = config.get("architectures") or [None]
+    windows = description.get("sliding_windows", () if arch is None else arch.windows)
     return ModelInfo(
         folder=str(folder),
-        source=description.get("source", {}).get("file"),
+        source=source.get("file"),
+        weight_format=source.get("weight_format"),
         architecture=names[0] or config.get("model_type"),
-        layers=layers,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_size=head_size,
-        hidden_size=hidden,
+        layers=config.get("num_hidden_layers"),
+        heads=config.get("num_attention_heads"),
+        kv_heads=config.get("num_key_value_heads", config.get("num_attention_heads")),
+        head_size=_head_size(config),
+        hidden_size=config.get("hidden_size"),
         vocabulary=config.get("vocab_size"),
-        context=config.get("max_position_embeddings"),
+        context=description.get("context_length", config.get("max_position_embeddings")),
         rotary=_rotary(config, description),
+        windows=dict(sorted(Counter(windows).items())),
+        left_out=description.get("left_out", []),
         weights=_weights(folder / "openvino_model.xml"),
         bytes_on_disk=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
-        kv_cache_bytes_per_token=_cache_bytes(layers, kv_heads, head_size),
+        kv_cache_bytes_per_token={}
+        if values is None
+        else {name: values * bits // 8 for name, bits in _CACHE_BITS.items()},
     )
 
 
@@ -133,13 +183,19 @@ def _rows(info: ModelInfo) -> list[tuple[str, str]]:
         f"{name}: {_size(one.bytes)} in {one.tensors} tensors" for name, one in info.weights.items()
     ]
     cache = [
-        f"{name}: {_size(count)}" + (" + scales" if name == "u8" else "")
+        f"{name}: {_size(count)}" + (" + scales" if name in ("u8", "u4") else "")
         for name, count in info.kv_cache_bytes_per_token.items()
     ]
-    rotary = [f"{key} {value}" for key, value in info.rotary.items()]
+    rotary = [f"{key} {value}" for key, value in info.rotary.items() if key != "kinds"]
+    rotary += [
+        ", ".join(f"{key} {value}" for key, value in kind.items())
+        for kind in info.rotary.get("kinds", [])
+    ]
+    windows = [f"{size} in {count} layers" for size, count in info.windows.items() if size]
     return [
         ("folder", info.folder),
         ("converted from", shown(info.source)),
+        *([("weight format", info.weight_format)] if info.weight_format else []),
         ("architecture", shown(info.architecture)),
         ("layers", shown(info.layers)),
         ("heads", f"{shown(info.heads)} ({shown(info.kv_heads)} kv heads)"),
@@ -147,7 +203,9 @@ def _rows(info: ModelInfo) -> list[tuple[str, str]]:
         ("hidden size", shown(info.hidden_size)),
         ("vocabulary", f"{shown(info.vocabulary)} tokens"),
         ("context", f"{shown(info.context)} tokens"),
-        ("rotary", ", ".join(rotary) or "not stated"),
+        ("rotary", ("\n" if "kinds" in info.rotary else ", ").join(rotary) or "not stated"),
+        ("sliding windows", ", ".join(windows) or "none"),
+        *([("left out", "\n".join(info.left_out))] if info.left_out else []),
         ("weights", "\n".join(weights)),
         ("on disk", _size(info.bytes_on_disk)),
         ("KV cache per token", "\n".join(cache) or "not stated"),

@@ -1,13 +1,15 @@
-"""From a model's file to an OpenVINO IR folder: `convert` and `resolve_model`."""
+"""From a model's file or folder to an OpenVINO IR folder: `convert` and `resolve_model`."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
-from .cache import cached_entry, entry_key, file_sha256, publish
+from .cache import cached_entry, entry_key, files_sha256, publish
 from .errors import ConversionError
 from .folder_format import MODEL_FILE
+from .gguf_split import shard_paths
 from .progress import stages
 
 __all__ = ["ConversionError", "convert", "resolve_model"]
@@ -19,37 +21,91 @@ def convert(
     source: str | os.PathLike[str],
     output: str | os.PathLike[str] | None = None,
     *,
+    weight_format: str = "auto",
+    symmetric: bool = False,
+    group_size: int = 64,
+    context_length: int | None = None,
     progress: bool = True,
 ) -> Path:
-    """Converts a GGUF file and returns the folder with the OpenVINO model.
+    """Converts a GGUF file or a Hugging Face folder and returns the OpenVINO model's folder.
 
-    Without `output` the folder is an entry of the cache, made once per content. With it,
-    the folder is made there; it must not exist yet or be empty.
+    Without `output` the folder is an entry of the cache, made once per content and options.
+    With it, the folder is made there; it must not exist yet or be empty.
+
+    For Hugging Face folders: `weight_format` "auto" (as the checkpoint has them, int8 from a
+    billion parameters on), "f16", "int8" (a scale for each row) or "int4" (a scale for each
+    `group_size` of 32, 64 or 128 neighbours; embeddings and head int8); `symmetric` leaves zero
+    points out. `context_length` asks a model whose rotary frequencies depend on it (longrope)
+    for more than its original context. A GGUF file keeps its own weights.
 
     Raises FileNotFoundError where `source` is missing, FileExistsError where `output` is
-    not empty, ConversionError where the file is damaged or not supported.
+    not empty, ValueError for an option that is not allowed, ConversionError where the source
+    is damaged or not supported.
     """
     path = Path(source)
-    if not path.is_file():
-        raise FileNotFoundError(f"no such model file: {path}")
+    if not path.exists():
+        raise FileNotFoundError(f"no such model file or folder: {path}")
     target = None if output is None else Path(output)
     if target is not None and target.exists() and not _is_empty_folder(target):
         raise FileExistsError(f"the output folder is not empty: {target}")
     with stages(f"converting {path.name}", _STAGES, progress) as report:
-        report("reading the file")
-        sha256 = file_sha256(path)
-
-        def build(folder: Path) -> None:
-            from .folder import write_folder  # what converts is loaded only where it is needed
-
-            write_folder(path, sha256, folder, report)
-            if file_sha256(path) != sha256:
-                raise ConversionError(f"{path} changed while it was being converted")
-
+        report("reading the files")
+        if path.is_dir():
+            options = (weight_format, symmetric, group_size, context_length)
+            key, build = _huggingface_conversion(path, options, report)
+        else:
+            if weight_format != "auto" or context_length is not None:
+                raise ValueError(
+                    f"{path} is a GGUF file, which keeps its weights and its context: "
+                    "weight_format must be 'auto' and context_length None"
+                )
+            key, build = _gguf_conversion(path, report)
         if target is None:
-            return cached_entry(entry_key(sha256), build)
+            return cached_entry(key, build)
         publish(target, build)
         return target
+
+
+# The key of a conversion's result in the cache, and what fills an empty folder with it.
+_Conversion = tuple[str, Callable[[Path], None]]
+
+
+def _gguf_conversion(path: Path, report: Callable[[str], None]) -> _Conversion:
+    sha256 = files_sha256(shard_paths(path))
+
+    def build(folder: Path) -> None:
+        from .folder import write_gguf_folder  # what converts is loaded only where it is needed
+
+        write_gguf_folder(path, sha256, folder, report)
+        _check_unchanged(path, sha256, files_sha256(shard_paths(path)))
+
+    return entry_key(sha256), build
+
+
+def _huggingface_conversion(
+    path: Path, values: tuple[str, bool, int, int | None], report: Callable[[str], None]
+) -> _Conversion:
+    from .compression import Compression
+    from .source_folder import folder_sha256
+
+    weight_format, symmetric, group_size, context_length = values
+    compression = Compression(weight_format, symmetric, group_size)
+    if context_length is not None and context_length <= 0:
+        raise ValueError(f"context_length is {context_length}; it must be positive")
+    sha256 = folder_sha256(path)
+
+    def build(folder: Path) -> None:
+        from .huggingface_folder import write_huggingface_folder
+
+        write_huggingface_folder(path, sha256, compression, context_length, folder, report)
+        _check_unchanged(path, sha256, folder_sha256(path))
+
+    return entry_key(f"{sha256} {compression} {context_length}"), build
+
+
+def _check_unchanged(path: Path, before: str, after: str) -> None:
+    if before != after:
+        raise ConversionError(f"{path} changed while it was being converted")
 
 
 def _is_empty_folder(path: Path) -> bool:
@@ -59,9 +115,9 @@ def _is_empty_folder(path: Path) -> bool:
 def resolve_model(source: str | os.PathLike[str]) -> Path:
     """The OpenVINO model folder for whatever the user names.
 
-    A folder with openvino_model.xml is returned as it is; a GGUF file is converted, once,
-    into the cache. Raises FileNotFoundError for a path that does not exist, ConversionError
-    for one that is nothing pagewheel reads.
+    A folder with openvino_model.xml is returned as it is; a GGUF file or a Hugging Face
+    folder is converted, once, into the cache. Raises FileNotFoundError for a path that does
+    not exist, ConversionError for one that is nothing pagewheel reads.
     """
     path = Path(source)
     if path.is_file():
@@ -70,11 +126,9 @@ def resolve_model(source: str | os.PathLike[str]) -> Path:
         raise FileNotFoundError(f"no such model: {path}")
     if (path / MODEL_FILE).is_file():
         return path
-    if (path / "config.json").is_file() and any(path.glob("*.safetensors")):
-        raise ConversionError(
-            f"{path}: Hugging Face folders (config.json and safetensors) are not supported yet; "
-            "give a .gguf file or an OpenVINO IR folder"
-        )
+    if (path / "config.json").is_file() and any(path.glob("*.safetensors*")):
+        return convert(path)
     raise ConversionError(
-        f"{path} holds no {MODEL_FILE}; give a .gguf file or an OpenVINO IR folder"
+        f"{path} holds no {MODEL_FILE} and no config.json with safetensors; give a .gguf file, "
+        "a Hugging Face folder or an OpenVINO IR folder"
     )

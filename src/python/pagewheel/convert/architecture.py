@@ -1,84 +1,257 @@
-"""What a decoder is made of: the numbers a graph is built from, whoever wrote the file."""
+"""What a decoder is made of: the numbers a graph is built from, whoever wrote the file.
+
+`config_reader` makes it of a config.json, `graph` builds an ov::Model of it. Weights are asked
+for by name: Hugging Face's without "model." and ".weight" ("layers.0.self_attn.q_proj");
+biases end with ".bias".
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
 
 from .errors import ConversionError
+from .rotary import RotaryEmbedding
 
 
-@dataclass(frozen=True)
-class RotaryEmbedding:
-    """Rotary position embedding of the first `dims` channels of every head.
+class NormPlacement(Enum):
+    """Where the norms of a layer sit; the values are the norms' names, or None.
 
-    Channel i turns together with channel i + dims/2 ("half" pairing, as in Hugging
-    Face's models), by position * inverse_frequencies[i] radians. Cosine and sine are
-    multiplied by `attention_scaling`.
+    (before attention, after attention, before the MLP, after the MLP); norms "after" act on
+    the block's output before it is added.
     """
 
-    dims: int
-    theta: float
-    inverse_frequencies: tuple[float, ...]
-    attention_scaling: float = 1.0
-    # Hugging Face's `rope_scaling` entry of config.json; None for plain frequencies.
-    scaling: dict[str, Any] | None = None
-
-    def __post_init__(self) -> None:
-        if self.dims <= 0 or self.dims % 2:
-            raise ConversionError(f"rotary dimensions must be even and positive, got {self.dims}")
-        if len(self.inverse_frequencies) != self.dims // 2:
-            raise ConversionError(
-                f"{self.dims} rotary dimensions need {self.dims // 2} inverse frequencies, "
-                f"got {len(self.inverse_frequencies)}"
-            )
+    PRE = ("input_layernorm", None, "post_attention_layernorm", None)
+    POST = (None, "post_attention_layernorm", None, "post_feedforward_layernorm")
+    SANDWICH = (
+        "input_layernorm",
+        "post_attention_layernorm",
+        "pre_feedforward_layernorm",
+        "post_feedforward_layernorm",
+    )
 
 
-def inverse_frequencies(dims: int, theta: float) -> tuple[float, ...]:
-    """theta ** (-2i / dims) for i in [0, dims / 2), in double precision."""
-    return tuple(theta ** (-2.0 * i / dims) for i in range(dims // 2))
+class QueryKeyNorm(Enum):
+    """RMS norm of queries and keys before rotation."""
+
+    NONE = "none"
+    HEAD = "head"  # each head by itself, one weight of head_size
+    WHOLE = "whole"  # all heads together
+
+
+class Activation(Enum):
+    SILU = "silu"
+    GELU = "gelu"
+    GELU_TANH = "gelu_tanh"
 
 
 @dataclass(frozen=True)
-class Architecture:
-    """A decoder-only transformer with RMSNorm, grouped queries and a gated SiLU MLP."""
+class LatentKeys:
+    """DeepSeek's latent attention (arXiv 2405.04434), written out: the cache holds whole heads.
 
-    model_type: str
-    layers: int
-    hidden_size: int
+    Keys and values come from a projection to `rank` channels (kv_a_proj, kv_a_layernorm; then
+    k_b_proj and v_b_proj), but for the first `rotated` channels of a key, which all heads share
+    (k_rope_proj). Queries pass `query_rank` channels (q_a_proj, q_a_layernorm, q_b_proj); 0: none.
+    """
+
+    rank: int
+    rotated: int
+    query_rank: int = 0
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One layer's attention.
+
+    Logits are `scale` * q.k, then soft_cap * tanh(logits / soft_cap) where soft_cap is not
+    0. A query sees the last `window` keys, its own included; 0: all.
+    """
+
     heads: int
     kv_heads: int
     head_size: int
-    intermediate_size: int
-    vocab_size: int
-    context_length: int
-    rms_norm_eps: float
-    rotary: RotaryEmbedding
-    tied_embeddings: bool
+    scale: float
+    rotary: int | None = 0  # index into Architecture.rotary; None: no positions
+    window: int = 0
+    bias: bool = False  # of the query, key and value projections
+    output_bias: bool = False
+    query_key_norm: QueryKeyNorm = QueryKeyNorm.NONE
+    value_norm: bool = False  # RMS norm of each value head, without weights
+    soft_cap: float = 0.0
+    sinks: bool = False  # one more logit per head in the softmax, weight "self_attn.sinks"
+    cache_of: int | None = None  # the earlier layer whose keys and values it reads
+    values_are_keys: bool = False  # no v_proj: values are the keys before norm and rotation
+    latent: LatentKeys | None = None
+    separate_value_size: int | None = None  # where it is not the head size
 
     def __post_init__(self) -> None:
-        sizes = (
-            "layers",
-            "hidden_size",
-            "heads",
-            "kv_heads",
-            "head_size",
-            "intermediate_size",
-            "vocab_size",
-            "context_length",
-        )
-        for name in sizes:
+        for name in ("heads", "kv_heads", "head_size"):
             if getattr(self, name) <= 0:
                 raise ConversionError(f"{name} must be positive, got {getattr(self, name)}")
         if self.heads % self.kv_heads:
             raise ConversionError(
                 f"{self.heads} attention heads are no multiple of {self.kv_heads} kv heads"
             )
-        if self.rotary.dims > self.head_size:
-            raise ConversionError(
-                f"{self.rotary.dims} rotary dimensions exceed the head size {self.head_size}"
-            )
+        if self.window < 0:
+            raise ConversionError(f"the sliding window must not be negative, got {self.window}")
+
+    @property
+    def value_size(self) -> int:
+        return self.separate_value_size or self.head_size
 
     @property
     def queries_per_kv_head(self) -> int:
         return self.heads // self.kv_heads
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """down(activation(gate(x)) * up(x)); weights gate_proj, up_proj and down_proj."""
+
+    intermediate_size: int
+    activation: Activation = Activation.SILU
+    bias: bool = False
+    # Gemma 3n: only about this part of the gate's channels, the largest, pass the activation.
+    sparsity: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.intermediate_size <= 0:
+            raise ConversionError(
+                f"intermediate_size must be positive, got {self.intermediate_size}"
+            )
+
+
+class Routing(Enum):
+    """How a token's expert weights come from its router logits."""
+
+    SOFTMAX = "softmax"  # of all experts, then the best
+    SOFTMAX_OF_BEST = "softmax of best"  # the best, renormalised to sum 1
+    SIGMOID = "sigmoid"  # of all; chosen by sigmoid + bias "mlp.gate.e_score_correction_bias"
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A routed MLP: `active` of `count` experts per token, weighted and added.
+
+    Weights: mlp.gate [count, hidden], mlp.experts.gate_proj, .up_proj and .down_proj, each
+    [count, out, in], and those of `shared`, an MLP every token passes, under
+    mlp.shared_experts.
+    """
+
+    count: int
+    active: int
+    mlp: Mlp
+    routing: Routing
+    router_bias: bool = False
+    weights_scale: float = 1.0
+    normalise: bool = False  # SIGMOID: divide the chosen weights by their sum
+    groups: int = 1  # experts are chosen from the best `active_groups` of so many groups
+    active_groups: int = 1
+    shared: Mlp | None = None
+    # gpt-oss: gate <= limit, |up| <= limit, gate * sigmoid(alpha * gate) * (up + 1).
+    clamp: float = 0.0
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.active <= self.count:
+            raise ConversionError(f"{self.active} active of {self.count} experts is not possible")
+
+
+@dataclass(frozen=True)
+class Layer:
+    attention: Attention
+    mlp: Mlp | Experts
+    scaled: bool = False  # the layer's output is multiplied by a number, "layer_scalar"
+
+
+@dataclass(frozen=True)
+class PerLayerInputs:
+    """Gemma 3n's and 4's second embedding: each token has `size` numbers for every layer."""
+
+    size: int
+    vocab_size: int  # later tokens read row 0
+    activation: Activation = Activation.GELU_TANH
+
+
+@dataclass(frozen=True)
+class AltUp:
+    """Gemma 3n's alternating updates (Baykal et al., 2023, arXiv 2301.13310).
+
+    The model carries `streams` hidden states, of which layers compute one and predict the
+    others. Beside attention runs LAuReL, a product of two matrices of `laurel_rank`.
+    """
+
+    streams: int
+    active: int
+    laurel_rank: int
+    scale_corrected: bool
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A decoder-only transformer with RMS norms."""
+
+    model_type: str
+    hidden_size: int
+    vocab_size: int
+    context_length: int
+    layers: tuple[Layer, ...]
+    rotary: tuple[RotaryEmbedding, ...]
+    norm_eps: float
+    tied_embeddings: bool
+    norms: NormPlacement = NormPlacement.PRE
+    # Added to every norm's weight: Gemma's checkpoints hold weight - 1 (its GGUF files do not).
+    norm_offset: float = 0.0
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logits_scale: float = 1.0
+    logits_soft_cap: float = 0.0
+    lm_head_bias: bool = False
+    per_layer_inputs: PerLayerInputs | None = None
+    # The checkpoint pairs channels (2i, 2i + 1); the graph always pairs (i, i + dims / 2).
+    rotary_interleaved: bool = False
+    altup: AltUp | None = None  # with per_layer_inputs only
+
+    def __post_init__(self) -> None:
+        for name in ("hidden_size", "vocab_size", "context_length"):
+            if getattr(self, name) <= 0:
+                raise ConversionError(f"{name} must be positive, got {getattr(self, name)}")
+        if not self.layers:
+            raise ConversionError("layers must be positive, got 0")
+        if self.altup is not None and self.per_layer_inputs is None:
+            raise ConversionError("a model with alternating updates needs per-layer inputs")
+        for index, layer in enumerate(self.layers):
+            self._check_layer(index, layer.attention)
+
+    def _check_layer(self, index: int, attention: Attention) -> None:
+        if attention.rotary is not None:
+            if not 0 <= attention.rotary < len(self.rotary):
+                raise ConversionError(
+                    f"layer {index} uses rotary embedding {attention.rotary} of {len(self.rotary)}"
+                )
+            dims = self.rotary[attention.rotary].dims
+            if dims > attention.head_size:
+                raise ConversionError(
+                    f"{dims} rotary dimensions exceed the head size {attention.head_size}"
+                )
+        if attention.cache_of is not None:
+            owner = self.layers[attention.cache_of].attention
+            if not 0 <= attention.cache_of < index or owner.cache_of is not None:
+                raise ConversionError(
+                    f"layer {index} cannot read the cache of layer {attention.cache_of}"
+                )
+            if (owner.kv_heads, owner.head_size) != (attention.kv_heads, attention.head_size):
+                raise ConversionError(
+                    f"layer {index} reads the cache of layer {attention.cache_of}, "
+                    "but their kv heads differ"
+                )
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What the graph does not compute: OpenVINO's attention has no soft cap."""
+        caps = {layer.attention.soft_cap for layer in self.layers} - {0.0}
+        return tuple(f"the soft cap of attention logits at {cap:g}" for cap in sorted(caps))
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        return tuple(layer.attention.window for layer in self.layers)

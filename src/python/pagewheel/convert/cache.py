@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -52,6 +52,14 @@ def file_sha256(path: Path) -> str:
         value = {"path": str(path), "identity": identity, "sha256": digest}
         write_atomically(note, json.dumps(value).encode())
     return digest
+
+
+def files_sha256(paths: Sequence[Path]) -> str:
+    """The SHA-256 of a model in one file, or one over those of its parts."""
+    digests = [file_sha256(path) for path in paths]
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
 def _hash(path: Path) -> str:

@@ -3,26 +3,47 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import openvino as ov
 
 from .architecture import Architecture
+from .attention_description import describe_attention
 from .chat_format import derive_chat_format
 from .errors import ConversionError
 from .folder_format import DESCRIPTION_FILE, FORMAT_VERSION, MODEL_FILE
 from .gguf_file import GGUFFile
 from .gguf_source import GGUFSource
 from .graph import build_model
+from .nodes import WeightReader
 from .tokenizer import build_tokenizer
 from .vocabulary import Vocabulary, read_vocabulary
 
 Report = Callable[[str], None]
 
 
-def write_folder(source: Path, sha256: str, output: Path, report: Report) -> None:
+@dataclass(frozen=True)
+class Sources:
+    """What a folder is written from.
+
+    `tokenizer` are the graphs of tokenizer and detokenizer; `source` goes to pagewheel.json.
+    """
+
+    architecture: Architecture
+    weight: WeightReader
+    tokenizer: Callable[[], tuple[ov.Model, ov.Model]]
+    config: dict[str, Any]
+    generation_config: dict[str, Any]
+    tokenizer_config: dict[str, Any]
+    chat_template: str | None
+    source: dict[str, Any]
+
+
+def write_gguf_folder(source: Path, sha256: str, output: Path, report: Report) -> None:
     """Converts the GGUF file `source` into the existing, empty folder `output`.
 
     `report` is called with the name of each stage as it starts. Raises ConversionError.
@@ -31,31 +52,54 @@ def write_folder(source: Path, sha256: str, output: Path, report: Report) -> Non
         report("reading the model")
         gguf = GGUFSource(file)
         vocabulary = read_vocabulary(gguf.metadata, gguf.architecture.context_length)
-        if len(vocabulary.tokens) > gguf.architecture.vocab_size:
-            raise ConversionError(
-                f"{source}: {len(vocabulary.tokens)} tokens, but embeddings for only "
-                f"{gguf.architecture.vocab_size}"
-            )
-        report("converting the tokenizer")
-        tokenizer, detokenizer = build_tokenizer(vocabulary)
-        ov.save_model(tokenizer, output / "openvino_tokenizer.xml", compress_to_fp16=False)
-        ov.save_model(detokenizer, output / "openvino_detokenizer.xml", compress_to_fp16=False)
-        report("converting the weights")
-        model = build_model(gguf.architecture, gguf.weight)
-        report("writing the model")
-        ov.save_model(model, output / MODEL_FILE, compress_to_fp16=False)
+        check_vocabulary_size(str(source), vocabulary, gguf.architecture)
+        ids = {
+            "bos_token_id": vocabulary.bos_id,
+            "eos_token_id": vocabulary.eos_id,
+            "pad_token_id": vocabulary.pad_id,
+        }
+        sources = Sources(
+            architecture=gguf.architecture,
+            weight=gguf.weight,
+            tokenizer=lambda: build_tokenizer(vocabulary),
+            config={**gguf.config, **ids},
+            generation_config=generation_config(vocabulary),
+            tokenizer_config=tokenizer_config(vocabulary),
+            chat_template=vocabulary.chat_template,
+            source={"file": source.name, "sha256": sha256, "kind": "gguf"},
+        )
+        write_folder(sources, output, report)
+
+
+def check_vocabulary_size(where: str, vocabulary: Vocabulary, arch: Architecture) -> None:
+    if len(vocabulary.tokens) > arch.vocab_size:
+        raise ConversionError(
+            f"{where}: {len(vocabulary.tokens)} tokens, but embeddings for only {arch.vocab_size}"
+        )
+
+
+def write_folder(sources: Sources, output: Path, report: Report) -> None:
+    """Fills the existing, empty folder `output`; the description, written last, ends it."""
+    for feature in sources.architecture.left_out:
+        warnings.warn(f"the converted model leaves out {feature}", stacklevel=2)
+    report("converting the tokenizer")
+    tokenizer, detokenizer = sources.tokenizer()
+    ov.save_model(tokenizer, output / "openvino_tokenizer.xml", compress_to_fp16=False)
+    ov.save_model(detokenizer, output / "openvino_detokenizer.xml", compress_to_fp16=False)
+    report("converting the weights")
+    model = build_model(sources.architecture, sources.weight)
+    report("writing the model")
+    ov.save_model(model, output / MODEL_FILE, compress_to_fp16=False)
     report("writing the configuration")
-    _write_json(output / "config.json", _config(gguf.architecture, vocabulary))
-    _write_json(output / "generation_config.json", _generation_config(vocabulary))
-    _write_json(output / "tokenizer_config.json", _tokenizer_config(vocabulary))
-    if vocabulary.chat_template is not None:
-        template = output / "chat_template.jinja"
-        template.write_bytes(vocabulary.chat_template.encode())
-    description = _description(source, sha256, gguf.architecture, vocabulary)
-    _write_json(output / DESCRIPTION_FILE, description)
+    write_json(output / "config.json", sources.config)
+    write_json(output / "generation_config.json", sources.generation_config)
+    write_json(output / "tokenizer_config.json", sources.tokenizer_config)
+    if sources.chat_template is not None:
+        (output / "chat_template.jinja").write_bytes(sources.chat_template.encode())
+    write_json(output / DESCRIPTION_FILE, _description(sources))
 
 
-def _write_json(path: Path, value: dict[str, Any]) -> None:
+def write_json(path: Path, value: dict[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -65,34 +109,8 @@ def _eos_ids(vocabulary: Vocabulary) -> int | list[int] | None:
     return list(vocabulary.end_ids)
 
 
-def _config(arch: Architecture, vocabulary: Vocabulary) -> dict[str, Any]:
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": arch.model_type,
-        "hidden_size": arch.hidden_size,
-        "intermediate_size": arch.intermediate_size,
-        "num_hidden_layers": arch.layers,
-        "num_attention_heads": arch.heads,
-        "num_key_value_heads": arch.kv_heads,
-        "head_dim": arch.head_size,
-        "hidden_act": "silu",
-        "rms_norm_eps": arch.rms_norm_eps,
-        "rope_theta": arch.rotary.theta,
-        "rope_scaling": arch.rotary.scaling,
-        "partial_rotary_factor": arch.rotary.dims / arch.head_size,
-        "max_position_embeddings": arch.context_length,
-        "vocab_size": arch.vocab_size,
-        "tie_word_embeddings": arch.tied_embeddings,
-        "attention_bias": False,
-        "mlp_bias": False,
-        "bos_token_id": vocabulary.bos_id,
-        "eos_token_id": vocabulary.eos_id,
-        "pad_token_id": vocabulary.pad_id,
-    }
-
-
-def _generation_config(vocabulary: Vocabulary) -> dict[str, Any]:
-    # No sampling defaults: a GGUF file holds none, and invented ones would surprise.
+def generation_config(vocabulary: Vocabulary) -> dict[str, Any]:
+    """No sampling defaults: a GGUF file holds none, and invented ones would surprise."""
     values = {
         "bos_token_id": vocabulary.bos_id,
         "eos_token_id": _eos_ids(vocabulary),
@@ -101,7 +119,7 @@ def _generation_config(vocabulary: Vocabulary) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _tokenizer_config(vocabulary: Vocabulary) -> dict[str, Any]:
+def tokenizer_config(vocabulary: Vocabulary) -> dict[str, Any]:
     values = {
         "add_bos_token": vocabulary.add_bos,
         "add_eos_token": vocabulary.add_eos,
@@ -117,25 +135,20 @@ def _tokenizer_config(vocabulary: Vocabulary) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _description(
-    source: Path, sha256: str, arch: Architecture, vocabulary: Vocabulary
-) -> dict[str, Any]:
+def _description(sources: Sources) -> dict[str, Any]:
     chat_format = None
-    if vocabulary.chat_template is not None:
+    if sources.chat_template is not None:
+
+        def text(name: str) -> str:
+            value = sources.tokenizer_config.get(name)
+            return str((value.get("content") if isinstance(value, dict) else value) or "")
+
         chat_format = derive_chat_format(
-            vocabulary.chat_template,
-            bos_token=vocabulary.text(vocabulary.bos_id) or "",
-            eos_token=vocabulary.text(vocabulary.eos_id) or "",
+            sources.chat_template, bos_token=text("bos_token"), eos_token=text("eos_token")
         )
     return {
         "format": FORMAT_VERSION,
-        "source": {"file": source.name, "sha256": sha256, "kind": "gguf"},
-        "rotary": {
-            "pairing": "half",
-            "dims": arch.rotary.dims,
-            "theta": arch.rotary.theta,
-            "inverse_frequencies": list(arch.rotary.inverse_frequencies),
-            "attention_scaling": arch.rotary.attention_scaling,
-        },
+        "source": sources.source,
+        **describe_attention(sources.architecture),
         "chat_format": None if chat_format is None else chat_format.to_json(),
     }

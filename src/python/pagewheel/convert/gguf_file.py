@@ -1,5 +1,7 @@
 """The GGUF container: metadata and tensor directory, with every length checked.
 
+A model split by llama.cpp's gguf-split (`-00001-of-00003.gguf`) is read as one file.
+
 `gguf.GGUFReader` trusts the lengths in the file: a damaged count makes it loop for
 hours. So the header is walked here, against the size of the file, and only the type
 numbers and block sizes come from the `gguf` package.
@@ -8,6 +10,7 @@ numbers and block sizes come from the `gguf` package.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import mmap
 import struct
@@ -27,6 +30,7 @@ from gguf.constants import (
 )
 
 from .errors import ConversionError
+from .gguf_split import shard_paths
 
 MAGIC = b"GGUF"
 SUPPORTED_VERSIONS = (2, 3)
@@ -111,11 +115,32 @@ class _Cursor:
             raise ConversionError(f"{self.path}: {what} is an array of arrays, not supported")
         count = self.u64(f"the length of {what}")
         if item_type is GGUFValueType.STRING:
-            # However large the count, each string takes eight bytes of what is left.
-            return [self.text(f"{what}[{i}]") for i in range(count)]
+            return self._texts(count, what)
         dtype = _SCALARS[item_type]
         start = self.take(count * dtype.itemsize, what)
         return np.frombuffer(self.buffer, dtype, count, start).tolist()
+
+    def _texts(self, count: int, what: str) -> list[str]:
+        # A vocabulary has a quarter of a million of these: no call for each. However large the
+        # count, each string takes eight bytes of what is left.
+        buffer, offset, end = self.buffer, self.offset, self.size
+        texts = []
+        for index in range(count):
+            stop = offset + 8
+            if stop <= end:
+                stop += int.from_bytes(buffer[offset:stop], "little")
+            if stop > end:
+                self.offset = offset
+                self.text(f"{what}[{index}]")  # says what is wrong
+            try:
+                texts.append(buffer[offset + 8 : stop].decode())
+            except UnicodeDecodeError as error:
+                raise ConversionError(
+                    f"{self.path}: {what}[{index}] is not UTF-8: {error}"
+                ) from None
+            offset = stop
+        self.offset = offset
+        return texts
 
     def _value_type(self, what: str) -> GGUFValueType:
         number = self.u32(f"the type of {what}")
@@ -136,9 +161,56 @@ class _Cursor:
 class GGUFFile:
     """A GGUF file, mapped; tensors are views that live as long as they are referenced.
 
-    Raises FileNotFoundError, or ConversionError for anything that is no whole GGUF file.
-    Takes time and memory bounded by the size of the header.
+    A split model is opened by any of its files: the metadata is the first one's, the tensors
+    are all. Raises FileNotFoundError, or ConversionError for anything that is no whole GGUF
+    file. Takes time and memory bounded by the size of the header.
     """
+
+    def __init__(self, path: Path) -> None:
+        paths = shard_paths(path)
+        self._shards = [_Shard(each) for each in paths]
+        self.path = paths[0]
+        self.metadata = self._shards[0].metadata
+        self.tensors: dict[str, GGUFTensor] = {}
+        count = self.metadata.get("split.count", 0)
+        if count not in (0, len(paths)):
+            raise ConversionError(
+                f"{self.path} is one of {count} parts (split.count), found by name: {len(paths)}; "
+                "keep the names that gguf-split gave"
+            )
+        for number, shard in enumerate(self._shards):
+            if len(paths) > 1 and shard.metadata.get("split.no") != number:
+                raise ConversionError(
+                    f"{shard.path} must be part {number} (split.no), it says "
+                    f"{shard.metadata.get('split.no')!r:.80}"
+                )
+            twice = self.tensors.keys() & shard.tensors.keys()
+            if twice:
+                raise ConversionError(f"{shard.path}: tensor {min(twice)!r} is in another part too")
+            self.tensors |= shard.tensors
+        total = self.metadata.get("split.tensors.count", len(self.tensors))
+        if total != len(self.tensors):
+            raise ConversionError(
+                f"{self.path}: the parts hold {len(self.tensors)} tensors, split.tensors.count "
+                f"says {total!r:.80}"
+            )
+
+    def __enter__(self) -> GGUFFile:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.tensors = {}
+        for shard in self._shards:
+            shard.close()
+
+
+class _Shard:
+    """One mapped file."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
@@ -166,15 +238,7 @@ class GGUFFile:
         self.metadata = self._read_metadata(cursor, metadata_count)
         self.tensors = self._read_directory(cursor, tensor_count)
 
-    def __enter__(self) -> GGUFFile:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self.tensors = {}
         # Where someone still holds a view, the map goes when the view does.
         with contextlib.suppress(BufferError):
@@ -209,10 +273,26 @@ class GGUFFile:
                 f"{self.path}: general.alignment must be a power of two, got {alignment!r}"
             )
         data_start = -(-cursor.offset // alignment) * alignment
-        return {
-            name: self._tensor(name, kind, shape, data_start + offset)
-            for name, (kind, shape, offset) in entries.items()
-        }
+        tensors = {}
+        spans = []
+        for name, (kind, shape, offset) in entries.items():
+            if offset % alignment:
+                raise ConversionError(
+                    f"{self.path} is damaged: tensor {name!r} starts at byte {offset} of the data, "
+                    f"no multiple of the alignment {alignment}"
+                )
+            tensors[name] = self._tensor(name, kind, shape, data_start + offset)
+            spans.append((offset, offset + tensors[name].data.nbytes, name))
+        self._check_apart(sorted(spans))
+        return tensors
+
+    def _check_apart(self, spans: list[tuple[int, int, str]]) -> None:
+        # Tensors that share bytes would let a small file become any amount of weights.
+        for (_, stop, name), (start, _, following) in itertools.pairwise(spans):
+            if start < stop:
+                raise ConversionError(
+                    f"{self.path} is damaged: tensors {name!r} and {following!r} overlap"
+                )
 
     def _tensor_type(self, cursor: _Cursor, name: str) -> GGMLQuantizationType:
         number = cursor.u32(f"the type of tensor {name!r}")

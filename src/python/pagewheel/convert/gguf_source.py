@@ -1,70 +1,83 @@
-"""A GGUF file of the llama architecture as an Architecture and its weights."""
+"""A GGUF file as an Architecture and its weights."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from .architecture import Architecture, RotaryEmbedding, inverse_frequencies
+from .architecture import Architecture, NormPlacement
+from .config_reader import read_architecture
 from .errors import ConversionError
-from .gguf_file import GGUFFile, GGUFTensor
-from .weights import Weight, decode, dense_f32, take_rows
+from .gguf_blocks import decode
+from .gguf_config import GGUFConfig, read_config
+from .gguf_file import GGUFFile
+from .gguf_metadata import Metadata
+from .rotary import RotaryEmbedding
+from .weight_shapes import weight_shapes
+from .weights import Weight, take_rows
 
-SUPPORTED_ARCHITECTURES = ("llama",)
+# Architectures whose query and key rows llama.cpp reorders, see `_half_split_rows`.
+_INTERLEAVED = frozenset({"llama", "granite", "smollm3"})
+# Their checkpoints hold norm weights - 1; llama.cpp adds the 1 when it writes a file.
+_NORMS_WITH_OFFSET = frozenset({"gemma", "gemma2", "gemma3"})
 
-# Keys that change what the model computes and that this graph does not know. A value
-# in the tuple means "as if the key was not there".
-_REFUSED_KEYS: Mapping[str, tuple[Any, ...]] = {
-    "expert_count": (0,),
-    "attention.sliding_window": (0,),
-    "attention.scale": (0.0,),
-    "attention.max_alibi_bias": (0.0,),
-    "attention.clamp_kqv": (0.0,),
-    "logit_scale": (0.0, 1.0),
-    "embedding_scale": (0.0, 1.0),
-    "residual_scale": (0.0, 1.0),
+_OUTSIDE_LAYERS = {
+    "embed_tokens": "token_embd.weight",
+    "norm": "output_norm.weight",
+    "lm_head": "output.weight",
 }
+_IN_LAYERS = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "self_attn.sinks": "attn_sinks",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.experts.gate_proj": "ffn_gate_exps",
+    "mlp.experts.up_proj": "ffn_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps",
+}
+_NORMS: Mapping[NormPlacement, Mapping[str, str]] = {
+    NormPlacement.PRE: {
+        "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "ffn_norm",
+    },
+    NormPlacement.POST: {
+        "post_attention_layernorm": "post_attention_norm",
+        "post_feedforward_layernorm": "post_ffw_norm",
+    },
+    NormPlacement.SANDWICH: {
+        "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "post_attention_norm",
+        "pre_feedforward_layernorm": "ffn_norm",
+        "post_feedforward_layernorm": "post_ffw_norm",
+    },
+}
+# What one architecture calls differently.
+_OWN_NAMES: Mapping[str, Mapping[str, str]] = {
+    "gpt-oss": {"post_attention_layernorm": "post_attention_norm"}
+}
+# Read into the rotary embedding, no weights of the graph.
+_ROTARY_TENSORS = frozenset(
+    {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
+)
 
 
-class Metadata:
-    """Typed access to a GGUF file's keys; every error names the file and the key."""
+@dataclass(frozen=True)
+class _Place:
+    """Where a weight is: a tensor of `shape`, of which `rows` are the weight's."""
 
-    def __init__(self, file: GGUFFile) -> None:
-        self.values = file.metadata
-        self.path = file.path
-
-    def get(self, key: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
-        """The key's value, or `default` where the key is missing."""
-        value = self.values.get(key)
-        if value is None:
-            return default
-        kinds = kind if isinstance(kind, tuple) else (kind,)
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            names = " or ".join(each.__name__ for each in kinds)
-            raise ConversionError(f"{self.path}: {key} must be {names}, got {value!r:.80}")
-        return value
-
-    def require(self, key: str, kind: type | tuple[type, ...]) -> Any:
-        value = self.get(key, kind)
-        if value is None:
-            raise ConversionError(f"{self.path}: the key {key} is missing")
-        return value
-
-    def uniform(self, key: str, layers: int, default: int | None = None) -> int:
-        """An integer that some files give once and others once per layer."""
-        value = self.get(key, (int, list), default)
-        if value is None:
-            raise ConversionError(f"{self.path}: the key {key} is missing")
-        if isinstance(value, list):
-            if len(value) != layers or len(set(value)) != 1 or not isinstance(value[0], int):
-                raise ConversionError(
-                    f"{self.path}: {key} differs between layers, not supported: {value!r:.80}"
-                )
-            return int(value[0])
-        return int(value)
+    tensor: str
+    shape: tuple[int, ...]
+    rows: slice | None = None
 
 
 class GGUFSource:
@@ -77,14 +90,11 @@ class GGUFSource:
     def __init__(self, file: GGUFFile) -> None:
         self.file = file
         self.metadata = Metadata(file)
-        name = self.metadata.require("general.architecture", str)
-        if name not in SUPPORTED_ARCHITECTURES:
-            raise ConversionError(
-                f"{file.path}: the architecture {name!r} is not supported; "
-                f"supported: {', '.join(SUPPORTED_ARCHITECTURES)}"
-            )
-        self.architecture = _read_architecture(self.metadata, file.tensors)
-        self._shapes = _expected_shapes(self.architecture)
+        self.config = read_config(self.metadata, file.tensors)
+        self.name: str = self.metadata.values["general.architecture"]
+        self.architecture = self._read_architecture()
+        self._shapes = weight_shapes(self.architecture)
+        self._places = self._find_weights()
         self._check_tensors()
 
     def weight(self, name: str) -> Weight:
@@ -92,165 +102,104 @@ class GGUFSource:
 
         Raises ConversionError for a type that is not supported.
         """
-        gguf_name, shape = self._shapes[name]
-        tensor = self.file.tensors[gguf_name]
+        place, shape = self._places[name], self._shapes[name]
+        tensor = self.file.tensors[place.tensor]
+        data = tensor.data if place.rows is None else tensor.data[place.rows]
         try:
-            weight = decode(gguf_name, tensor.type, shape, tensor.data)
+            weight = decode(place.tensor, tensor.type, shape, data)
         except ConversionError as error:
             raise ConversionError(f"{self.file.path}: {error}") from None
-        if name.endswith(("q_proj", "k_proj")):
-            heads = shape[0] // self.architecture.head_size
-            return take_rows(weight, _half_split_rows(heads, self.architecture))
+        if self.name in _INTERLEAVED and name.endswith(("q_proj", "k_proj")):
+            return take_rows(weight, self._half_split_rows(name, shape[0]))
         return weight
 
+    def _read_architecture(self) -> Architecture:
+        arch = read_architecture(self.config, str(self.file.path))
+        if self.name in _NORMS_WITH_OFFSET:
+            arch = replace(arch, norm_offset=0.0)
+        if "rope_freqs.weight" in self.file.tensors:
+            # Llama 3's file holds quotients, not the four numbers config.json would.
+            self.config["rope_scaling"] = {"rope_type": "llama3"}
+            arch = replace(arch, rotary=(self._divided(arch.rotary[0]), *arch.rotary[1:]))
+        return arch
+
+    def _divided(self, rotary: RotaryEmbedding) -> RotaryEmbedding:
+        name = "rope_freqs.weight"
+        divisors = GGUFConfig(self.metadata, self.file.tensors).vector(name)
+        if divisors.shape != (len(rotary.inverse_frequencies),):
+            raise ConversionError(
+                f"{self.file.path}: tensor {name!r} has shape {list(divisors.shape)}, the rotary "
+                f"dimensions ask for [{len(rotary.inverse_frequencies)}]"
+            )
+        pairs = zip(rotary.inverse_frequencies, divisors.tolist(), strict=True)
+        return replace(rotary, inverse_frequencies=tuple(f / d for f, d in pairs))
+
+    def _find_weights(self) -> dict[str, _Place]:
+        arch = self.architecture
+        in_layers = {**_IN_LAYERS, **_NORMS[arch.norms], **_OWN_NAMES.get(self.name, {})}
+        places = {}
+        for name, shape in self._shapes.items():
+            if not name.startswith("layers."):
+                places[name] = _Place(_OUTSIDE_LAYERS[name], shape)
+                continue
+            _, layer, part = name.split(".", 2)
+            stem = part.removesuffix(".bias")
+            ending = "bias" if stem != part else "weight"
+            places[name] = _Place(f"blk.{layer}.{in_layers[stem]}.{ending}", shape)
+        if self.name == "phi3":
+            places.update(self._fused_places())
+        return places
+
+    def _fused_places(self) -> dict[str, _Place]:
+        """Phi-3 keeps query, key and value in one matrix, and gate and up in another."""
+        places = {}
+        for layer in range(len(self.architecture.layers)):
+            for tensor, names in (
+                ("attn_qkv", [f"self_attn.{each}_proj" for each in "qkv"]),
+                ("ffn_up", ["mlp.gate_proj", "mlp.up_proj"]),
+            ):
+                full = [f"layers.{layer}.{name}" for name in names]
+                total = sum(self._shapes[name][0] for name in full)
+                start = 0
+                for name in full:
+                    rows, columns = self._shapes[name]
+                    place = _Place(
+                        f"blk.{layer}.{tensor}.weight", (total, columns), slice(start, start + rows)
+                    )
+                    places[name] = place
+                    start += rows
+        return places
+
     def _check_tensors(self) -> None:
-        for name, shape in self._shapes.values():
-            tensor = self.file.tensors.get(name)
+        for place in self._places.values():
+            tensor = self.file.tensors.get(place.tensor)
             if tensor is None:
-                raise ConversionError(f"{self.file.path}: the tensor {name!r} is missing")
-            if tensor.shape != shape:
+                raise ConversionError(f"{self.file.path}: the tensor {place.tensor!r} is missing")
+            if tensor.shape != place.shape:
                 raise ConversionError(
-                    f"{self.file.path}: tensor {name!r} has shape {list(tensor.shape)}, "
-                    f"the metadata asks for {list(shape)}"
+                    f"{self.file.path}: tensor {place.tensor!r} has shape {list(tensor.shape)}, "
+                    f"the metadata asks for {list(place.shape)}"
                 )
-        known = {name for name, _ in self._shapes.values()} | {"rope_freqs.weight"}
         # Leaving a weight out would give a model that runs and is wrong.
+        known = {place.tensor for place in self._places.values()} | _ROTARY_TENSORS
         unknown = sorted(self.file.tensors.keys() - known)
         if unknown:
             raise ConversionError(
-                f"{self.file.path}: {len(unknown)} tensor(s) that a "
-                f"{self.architecture.model_type} model does not have, first {unknown[0]!r}"
+                f"{self.file.path}: {len(unknown)} tensor(s) that a {self.name} model does not "
+                f"have, first {unknown[0]!r}"
             )
 
+    def _half_split_rows(self, name: str, rows: int) -> npt.NDArray[np.intp]:
+        """Row order that undoes llama.cpp's.
 
-def _read_architecture(metadata: Metadata, tensors: Mapping[str, GGUFTensor]) -> Architecture:
-    def key(name: str) -> str:
-        return f"llama.{name}"
-
-    for name, neutral in _REFUSED_KEYS.items():
-        value = metadata.values.get(key(name))
-        if value is not None and value not in neutral:
-            raise ConversionError(
-                f"{metadata.path}: {key(name)} = {value!r:.80} is not supported yet"
-            )
-    layers = metadata.require(key("block_count"), int)
-    hidden_size = metadata.require(key("embedding_length"), int)
-    heads = metadata.uniform(key("attention.head_count"), layers)
-    if heads <= 0 or hidden_size <= 0:
-        raise ConversionError(
-            f"{metadata.path}: {heads} heads and hidden size {hidden_size} must be positive"
-        )
-    head_size = metadata.get(key("attention.key_length"), int, hidden_size // heads)
-    value_size = metadata.get(key("attention.value_length"), int, head_size)
-    if value_size != head_size:
-        raise ConversionError(
-            f"{metadata.path}: value heads of {value_size} beside key heads of {head_size} "
-            "are not supported"
-        )
-    embedding = tensors.get("token_embd.weight")
-    if embedding is None:
-        raise ConversionError(f"{metadata.path}: the tensor 'token_embd.weight' is missing")
-    try:
-        return Architecture(
-            model_type="llama",
-            layers=layers,
-            hidden_size=hidden_size,
-            heads=heads,
-            kv_heads=metadata.uniform(key("attention.head_count_kv"), layers, heads),
-            head_size=head_size,
-            intermediate_size=metadata.uniform(key("feed_forward_length"), layers),
-            vocab_size=metadata.get(key("vocab_size"), int, embedding.shape[0]),
-            context_length=metadata.require(key("context_length"), int),
-            rms_norm_eps=metadata.require(key("attention.layer_norm_rms_epsilon"), float),
-            rotary=_read_rotary(metadata, head_size, tensors.get("rope_freqs.weight")),
-            tied_embeddings="output.weight" not in tensors,
-        )
-    except ConversionError as error:
-        raise ConversionError(f"{metadata.path}: {error}") from None
-
-
-def _read_rotary(
-    metadata: Metadata, head_size: int, divisors: GGUFTensor | None
-) -> RotaryEmbedding:
-    dims = metadata.get("llama.rope.dimension_count", int, head_size)
-    theta = metadata.get("llama.rope.freq_base", float, 10000.0)
-    if not 0 < dims <= head_size or dims % 2 or not 0 < theta < float("inf"):
-        raise ConversionError(
-            f"llama.rope.dimension_count = {dims} and llama.rope.freq_base = {theta} "
-            f"do not fit heads of {head_size}"
-        )
-    frequencies = inverse_frequencies(dims, theta)
-    kind = metadata.get("llama.rope.scaling.type", str, "none")
-    factor = metadata.get("llama.rope.scaling.factor", float, 0.0)
-    old_factor = metadata.get("llama.rope.scale_linear", float, 0.0)
-    if old_factor and kind == "none":
-        kind, factor = "linear", old_factor
-    if kind not in ("none", "linear"):
-        raise ConversionError(
-            f"llama.rope.scaling.type = {kind!r} is not supported; supported: none, linear"
-        )
-    scaling: dict[str, Any] | None = None
-    if kind == "linear" and factor not in (0.0, 1.0):
-        if not 0 < factor < float("inf"):
-            raise ConversionError(f"llama.rope.scaling.factor must be positive, got {factor}")
-        frequencies = tuple(frequency / factor for frequency in frequencies)
-        scaling = {"rope_type": "linear", "factor": factor}
-    if divisors is not None:
-        frequencies = _divide(frequencies, divisors)
-        # Llama 3 stores the quotients, not the four numbers config.json would hold.
-        scaling = {"rope_type": "llama3"}
-    return RotaryEmbedding(dims, theta, frequencies, scaling=scaling)
-
-
-def _divide(frequencies: tuple[float, ...], divisors: GGUFTensor) -> tuple[float, ...]:
-    if divisors.shape != (len(frequencies),):
-        raise ConversionError(
-            f"tensor 'rope_freqs.weight' has shape {list(divisors.shape)}, "
-            f"the rotary dimensions ask for [{len(frequencies)}]"
-        )
-    values = dense_f32(decode(divisors.name, divisors.type, divisors.shape, divisors.data))
-    if not (np.isfinite(values) & (values > 0)).all():
-        raise ConversionError("tensor 'rope_freqs.weight' must hold positive numbers")
-    return tuple(f / float(d) for f, d in zip(frequencies, values, strict=True))
-
-
-def _expected_shapes(arch: Architecture) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Weight name -> (name in the file, shape)."""
-    hidden = arch.hidden_size
-    query, kv = arch.heads * arch.head_size, arch.kv_heads * arch.head_size
-    per_layer: dict[str, tuple[str, tuple[int, ...]]] = {
-        "input_layernorm": ("attn_norm", (hidden,)),
-        "self_attn.q_proj": ("attn_q", (query, hidden)),
-        "self_attn.k_proj": ("attn_k", (kv, hidden)),
-        "self_attn.v_proj": ("attn_v", (kv, hidden)),
-        "self_attn.o_proj": ("attn_output", (hidden, query)),
-        "post_attention_layernorm": ("ffn_norm", (hidden,)),
-        "mlp.gate_proj": ("ffn_gate", (arch.intermediate_size, hidden)),
-        "mlp.up_proj": ("ffn_up", (arch.intermediate_size, hidden)),
-        "mlp.down_proj": ("ffn_down", (hidden, arch.intermediate_size)),
-    }
-    shapes: dict[str, tuple[str, tuple[int, ...]]] = {
-        "embed_tokens": ("token_embd.weight", (arch.vocab_size, hidden)),
-        "norm": ("output_norm.weight", (hidden,)),
-    }
-    for layer in range(arch.layers):
-        for name, (gguf_name, shape) in per_layer.items():
-            shapes[f"layers.{layer}.{name}"] = (f"blk.{layer}.{gguf_name}.weight", shape)
-    if not arch.tied_embeddings:
-        shapes["lm_head"] = ("output.weight", (arch.vocab_size, hidden))
-    return shapes
-
-
-def _half_split_rows(heads: int, arch: Architecture) -> npt.NDArray[np.intp]:
-    """Row order that undoes llama.cpp's.
-
-    llama.cpp stores query and key rows so that channels 2i and 2i + 1 turn together;
-    the graph pairs i with i + dims/2, as the model was trained. Channels past the
-    rotary dimensions stay where they are.
-    """
-    dims = arch.rotary.dims
-    head = np.concatenate(
-        [np.arange(0, dims, 2), np.arange(1, dims, 2), np.arange(dims, arch.head_size)]
-    )
-    rows: npt.NDArray[np.intp] = np.arange(heads)[:, None] * arch.head_size + head
-    return rows.reshape(-1)
+        llama.cpp stores query and key rows so that channels 2i and 2i + 1 turn together;
+        the graph pairs i with i + dims/2, as the model was trained. Channels past the
+        rotary dimensions stay where they are.
+        """
+        arch = self.architecture
+        layer = arch.layers[int(name.split(".")[1])]
+        size = layer.attention.head_size
+        dims = arch.rotary[layer.attention.rotary or 0].dims
+        head = np.concatenate([np.arange(0, dims, 2), np.arange(1, dims, 2), np.arange(dims, size)])
+        order: npt.NDArray[np.intp] = np.arange(rows // size)[:, None] * size + head
+        return order.reshape(-1)

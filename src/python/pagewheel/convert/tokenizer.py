@@ -27,8 +27,6 @@ from openvino_tokenizers.tokenizer_pipeline import (
     PaddingStep,
     RegexSplitStep,
     Sequence,
-    SpecialToken,
-    SpecialTokensSplit,
     TokenizerPipeline,
     TruncationStep,
     UTF8ValidateStep,
@@ -36,45 +34,15 @@ from openvino_tokenizers.tokenizer_pipeline import (
 )
 from openvino_tokenizers.utils import change_inputs_type, change_outputs_type
 
+from . import sentencepiece
 from .errors import ConversionError
+from .pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
+from .special_tokens import split_special_tokens
 from .vocabulary import TokenType, Vocabulary
+from .whole_pieces import WholePiecesBPEStep
 
-# Unicode's White_Space. PCRE2's \s has U+180E too, Oniguruma's (the reference) has not.
-_SPACE = r"\t-\r \x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}"
-_S = f"[{_SPACE}]"
-_NOT_S = f"[^{_SPACE}]"
-_OTHER = rf"[^{_SPACE}\p{{L}}\p{{N}}]"
-
-_GPT2 = rf"'s|'t|'re|'ve|'m|'ll|'d| ?\p{{L}}+| ?\p{{N}}+| ?{_OTHER}+|{_S}+(?!{_NOT_S})|{_S}+"
-# The reference first cuts out every digit and then splits what is between them, so a run
-# of spaces before a digit ends its piece: the lookahead must let a digit pass.
-_SMOLLM = (
-    rf"'s|'t|'re|'ve|'m|'ll|'d| ?\p{{L}}+|\p{{N}}| ?{_OTHER}+"
-    rf"|{_S}+(?![^{_SPACE}\p{{N}}])|{_S}+"
-)
-_LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    rf"| ?{_OTHER}+[\r\n]*|{_S}*[\r\n]+|{_S}+(?!{_NOT_S})|{_S}+"
-)
-_QWEN2 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
-    rf"| ?{_OTHER}+[\r\n]*|{_S}*[\r\n]+|{_S}+(?!{_NOT_S})|{_S}+"
-)
-
-# `tokenizer.ggml.pre` -> how text is split before merging.
-_SPLIT_PATTERNS: Mapping[str, str] = {
-    "default": _GPT2,
-    "gpt-2": _GPT2,
-    "smollm": _SMOLLM,
-    "llama-bpe": _LLAMA3,
-    "llama3": _LLAMA3,
-    "qwen2": _QWEN2,
-}
-# Kinds whose reference normalises text to NFC first. openvino_tokenizers' NFC is a table of
-# strings: it composes, but does not put several marks on one letter into canonical order.
-_NFC_KINDS = frozenset({"qwen2"})
-# Kinds that take a piece as it is where the vocabulary has it, whatever its merges give.
-_WHOLE_PIECE_KINDS = frozenset({"llama-bpe", "llama3"})
+# `tokenizer.ggml.model`: byte-level BPE, SentencePiece BPE.
+_MODELS = ("gpt2", "llama")
 
 
 @lru_cache(maxsize=1)
@@ -87,12 +55,17 @@ def _byte_of_character() -> Mapping[str, int]:
     }
 
 
+def _is_byte_level(text: str) -> bool:
+    alphabet = _byte_of_character()
+    return all(character in alphabet for character in text)
+
+
 def _token_bytes(text: str) -> bytes:
     """A byte-level token's bytes; text outside the alphabet stands for itself."""
+    if not _is_byte_level(text):
+        return text.encode()
     alphabet = _byte_of_character()
-    if all(character in alphabet for character in text):
-        return bytes(alphabet[character] for character in text)
-    return text.encode()
+    return bytes(alphabet[character] for character in text)
 
 
 def build_tokenizer(vocabulary: Vocabulary) -> tuple[ov.Model, ov.Model]:
@@ -103,14 +76,10 @@ def build_tokenizer(vocabulary: Vocabulary) -> tuple[ov.Model, ov.Model]:
     tokens are recognised and kept. Raises ConversionError for a tokenizer model or
     pre-tokenizer that is not supported.
     """
-    if vocabulary.model != "gpt2":
+    if vocabulary.model not in _MODELS:
         raise ConversionError(
-            f"tokenizer.ggml.model {vocabulary.model!r} is not supported yet; supported: gpt2"
-        )
-    if vocabulary.pre_tokenizer not in _SPLIT_PATTERNS:
-        raise ConversionError(
-            f"tokenizer.ggml.pre {vocabulary.pre_tokenizer!r} is not supported; "
-            f"supported: {', '.join(_SPLIT_PATTERNS)}"
+            f"tokenizer.ggml.model {vocabulary.model!r} is not supported; "
+            f"supported: {', '.join(_MODELS)}"
         )
     pipeline = TokenizerPipeline()
     pipeline.add_steps(_encoding_steps(vocabulary))
@@ -124,33 +93,10 @@ def build_tokenizer(vocabulary: Vocabulary) -> tuple[ov.Model, ov.Model]:
 
 
 def _encoding_steps(vocabulary: Vocabulary) -> list[object]:
-    kind = vocabulary.pre_tokenizer
-    special_ids = vocabulary.ids_of_type(
-        TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN
-    )
-    special_texts = {text: each for each in special_ids if (text := vocabulary.tokens[each])}
-    specials = set(special_ids)
-    tokens = [
-        text.encode() if index in specials else _token_bytes(text)
-        for index, text in enumerate(vocabulary.tokens)
-    ]
-    steps: list[object] = []
-    if special_texts:
-        steps.append(SpecialTokensSplit([SpecialToken(text) for text in special_texts]))
-    if kind in _NFC_KINDS:
-        steps.append(NormalizeUnicode("NFC"))
-    steps.append(RegexSplitStep(_SPLIT_PATTERNS[kind], behaviour="isolate", mergeable=False))
-    whole_pieces = {text.encode(): each for text, each in special_texts.items()}
-    if kind in _WHOLE_PIECE_KINDS:
-        whole_pieces = {token: index for index, token in enumerate(tokens)} | whole_pieces
-    steps.append(
-        BPETokenizationStep(
-            vocab=tokens,
-            merges=_merges(vocabulary),
-            added_tokens=whole_pieces,
-            cache_capacity=max(20_000, len(tokens) // 5),
-        )
-    )
+    if vocabulary.model == "llama":
+        steps = sentencepiece.encoding_steps(vocabulary)
+    else:
+        steps = _byte_level_steps(vocabulary)
     # Off unless a program switches its state on; openvino_genai's edits of the graph need
     # it (without it, encoding without special tokens gives nothing there).
     steps.append(TruncationStep(max_length=vocabulary.context_length))
@@ -165,16 +111,88 @@ def _encoding_steps(vocabulary: Vocabulary) -> list[object]:
     return steps
 
 
-def _decoding_steps(vocabulary: Vocabulary) -> list[object]:
-    skipped = vocabulary.ids_of_type(TokenType.CONTROL, TokenType.UNKNOWN)
+def _byte_level_steps(vocabulary: Vocabulary) -> list[object]:
+    """Text to token ids, without those added around a text."""
+    pre_tokenizer = _pre_tokenizer(vocabulary)
+    special_texts = {
+        text: each for each in _special_ids(vocabulary) if (text := vocabulary.tokens[each])
+    }
+    tokens = _encoded_tokens(vocabulary)
+    steps: list[object] = []
+    if special_texts:
+        steps.append(split_special_tokens(special_texts))
+    if pre_tokenizer.nfc:
+        steps.append(NormalizeUnicode("NFC"))
+    for pattern in pre_tokenizer.patterns:
+        steps.append(RegexSplitStep(pattern, behaviour="isolate", mergeable=False))
+    step = WholePiecesBPEStep if pre_tokenizer.whole_pieces else BPETokenizationStep
+    steps.append(
+        step(
+            vocab=tokens,
+            merges=_merges(vocabulary, set(tokens)),
+            added_tokens={text.encode(): each for text, each in special_texts.items()},
+            cache_capacity=max(20_000, len(tokens) // 5),
+        )
+    )
+    return steps
+
+
+def _special_ids(vocabulary: Vocabulary) -> list[int]:
+    return vocabulary.ids_of_type(TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
+
+
+def _encoded_tokens(vocabulary: Vocabulary) -> list[bytes]:
+    """The bytes that become each token.
+
+    Some files have tokens that are no byte-level spelling (command-r: the rocket emoji as it
+    is); no text becomes them. A byte that no UTF-8 has keeps it so.
+    """
+    specials = set(_special_ids(vocabulary))
     return [
-        VocabDecoderStep(skip_tokens=skipped),
-        FuseStep(),
-        UTF8ValidateStep(mode=UTF8ReplaceMode.REPLACE),
+        text.encode()
+        if index in specials
+        else _token_bytes(text)
+        if _is_byte_level(text)
+        else b"\xff" + text.encode()
+        for index, text in enumerate(vocabulary.tokens)
     ]
 
 
-def _merges(vocabulary: Vocabulary) -> list[tuple[bytes, bytes]]:
+def _decoded_tokens(vocabulary: Vocabulary) -> list[bytes] | None:
+    """The bytes that each token becomes; None where they are the encoded ones."""
+    specials = set(_special_ids(vocabulary))
+    if all(each in specials or _is_byte_level(t) for each, t in enumerate(vocabulary.tokens)):
+        return None
+    return [
+        text.encode() if index in specials else _token_bytes(text)
+        for index, text in enumerate(vocabulary.tokens)
+    ]
+
+
+def _pre_tokenizer(vocabulary: Vocabulary) -> PreTokenizer:
+    if vocabulary.split_patterns:
+        return PreTokenizer(vocabulary.split_patterns, vocabulary.nfc, vocabulary.whole_pieces)
+    if vocabulary.pre_tokenizer not in PRE_TOKENIZERS:
+        raise ConversionError(
+            f"tokenizer.ggml.pre {vocabulary.pre_tokenizer!r} is not supported; "
+            f"supported: {', '.join(PRE_TOKENIZERS)}"
+        )
+    return PRE_TOKENIZERS[vocabulary.pre_tokenizer]
+
+
+def _decoding_steps(vocabulary: Vocabulary) -> list[object]:
+    if vocabulary.model == "llama":
+        steps = sentencepiece.decoding_steps(vocabulary)
+    else:
+        skipped = vocabulary.ids_of_type(TokenType.CONTROL, TokenType.UNKNOWN)
+        steps = [VocabDecoderStep(vocab=_decoded_tokens(vocabulary), skip_tokens=skipped)]
+    steps += [FuseStep(), UTF8ValidateStep(mode=UTF8ReplaceMode.REPLACE)]
+    if vocabulary.model == "llama":
+        steps += sentencepiece.final_steps(vocabulary)
+    return steps
+
+
+def _merges(vocabulary: Vocabulary, tokens: set[bytes]) -> list[tuple[bytes, bytes]]:
     merges = []
     for rank, merge in enumerate(vocabulary.merges):
         left, space, right = merge.partition(" ")
@@ -182,7 +200,12 @@ def _merges(vocabulary: Vocabulary) -> list[tuple[bytes, bytes]]:
             raise ConversionError(
                 f"tokenizer.ggml.merges[{rank}] must be two tokens and a space, got {merge!r}"
             )
-        merges.append((_token_bytes(left), _token_bytes(right)))
+        pair = (_token_bytes(left), _token_bytes(right))
+        if pair[0] not in tokens or pair[1] not in tokens or pair[0] + pair[1] not in tokens:
+            raise ConversionError(
+                f"tokenizer.ggml.merges[{rank}] = {merge!r} does not make a token of two tokens"
+            )
+        merges.append(pair)
     return merges
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from .errors import ConversionError
-from .gguf_source import Metadata
+from .gguf_metadata import Metadata
+from .pre_tokenizers import ADDING_BOS
 
 
 class TokenType(IntEnum):
@@ -31,16 +32,25 @@ END_OF_GENERATION_TEXTS = frozenset(
         "<end_of_turn>",
         "<|endoftext|>",
         "<|end_of_text|>",
+        "<|return|>",
+        "<|call|>",
+        "<end_of_utterance>",
+        "<EOT>",
+        "[EOT]",
+        "<\uff5cend\u2581of\u2581sentence\uff5c>",
     }
 )
+# gpt-oss ends single messages with <|end|>; its turns end with one of these.
+_ENDS_OF_HARMONY = frozenset({"<|return|>", "<|call|>"})
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A byte-level BPE vocabulary.
+    """A BPE vocabulary: byte-level (`model` gpt2) or SentencePiece's (llama).
 
-    `tokens[id]` is the token's text as stored: byte-level encoded for normal tokens,
-    plain for control and user-defined ones. `merges` are "left right", best first.
+    `tokens[id]` is the token's text as stored: byte-level encoded or with U+2581 for spaces
+    for normal tokens, plain for control and user-defined ones. `merges` are "left right",
+    best first; a SentencePiece vocabulary has `scores` instead.
     """
 
     model: str
@@ -57,6 +67,15 @@ class Vocabulary:
     end_ids: tuple[int, ...]
     chat_template: str | None
     context_length: int
+    # Beyond what `pre_tokenizer` names, where a tokenizer.json says it in full: how text is
+    # split before merging (PCRE2), whether it is normalised to NFC first, whether a piece that
+    # is a token is taken as it is.
+    split_patterns: tuple[str, ...] = ()
+    nfc: bool = False
+    whole_pieces: bool = False
+    # SentencePiece's: what merges are made of, and whether a text starts with a space.
+    scores: tuple[float, ...] = ()
+    add_space_prefix: bool = False
 
     def text(self, token_id: int | None) -> str | None:
         return None if token_id is None else self.tokens[token_id]
@@ -93,10 +112,16 @@ def read_vocabulary(metadata: Metadata, context_length: int) -> Vocabulary:
 
     eos_id = token_id("eos")
     ends = [each for each in (eos_id, token_id("eot"), token_id("eom")) if each is not None]
+    control = {
+        text: index
+        for index, (text, kind) in enumerate(zip(tokens, types, strict=True))
+        if kind == TokenType.CONTROL
+    }
+    messages_end = control.keys() >= _ENDS_OF_HARMONY
     ends += [
         index
-        for index, (text, kind) in enumerate(zip(tokens, types, strict=True))
-        if kind == TokenType.CONTROL and text in END_OF_GENERATION_TEXTS
+        for text, index in control.items()
+        if text in END_OF_GENERATION_TEXTS and not (messages_end and text == "<|end|>")
     ]
     pad_id = token_id("padding")
     return Vocabulary(
@@ -114,12 +139,21 @@ def read_vocabulary(metadata: Metadata, context_length: int) -> Vocabulary:
         end_ids=tuple(dict.fromkeys(ends)),
         chat_template=metadata.get("tokenizer.chat_template", str),
         context_length=context_length,
+        scores=_scores(metadata, key("scores"), len(tokens)) if model == "llama" else (),
+        add_space_prefix=model == "llama" and metadata.get(key("add_space_prefix"), bool, True),
     )
+
+
+def _scores(metadata: Metadata, key: str, count: int) -> tuple[float, ...]:
+    scores = metadata.require(key, list)
+    if len(scores) != count or not all(isinstance(each, float) for each in scores):
+        raise ConversionError(f"{metadata.path}: {key} must be {count} numbers")
+    return tuple(scores)
 
 
 def _adds_bos(metadata: Metadata, model: str) -> bool:
     # llama.cpp's defaults for files that do not say.
-    return model == "llama" or metadata.get("tokenizer.ggml.pre", str) in ("llama-bpe", "llama3")
+    return model == "llama" or metadata.get("tokenizer.ggml.pre", str) in ADDING_BOS
 
 
 def _strings(metadata: Metadata, key: str) -> list[str]:

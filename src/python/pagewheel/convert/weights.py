@@ -1,18 +1,17 @@
 """Tensors as OpenVINO constants: quantised ones keep their bits and are dressed.
 
-A quantised matrix [out, in] in groups of 32 along `in` becomes the subgraph that
+A quantised matrix [out, in] in groups of g along `in` becomes the subgraph that
 NNCF and optimum-intel write and OpenVINO's plugins fuse into their MatMul and Gather:
 
-    Constant u4 or i8 [out, in/32, 32] -> Convert f16 -> (Subtract zero point)
-        -> Multiply scale f16 [out, in/32, 1] -> Reshape [out, in] -> Convert f32
+    Constant u4, i8... [out, in/g, g] -> Convert f16 -> (Subtract zero point)
+        -> Multiply scale f16 [out, in/g, 1] -> Reshape [out, in] -> Convert f32
 
-A fractional zero point needs more than f16's precision; its subgraph is f32 from the first
-Convert on.
+A fractional zero point or an f32 scale needs more than f16's precision; its subgraph is f32
+from the first Convert on. More dimensions than two (the experts of a layer) go in front.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,15 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import openvino as ov
 import openvino.opset13 as ops
-from gguf.constants import GGMLQuantizationType
 from openvino.op import Constant
 
 from .errors import ConversionError
-
-GROUP_SIZE = 32
-
-# Rows handled at a time: bounds temporary memory without slowing numpy down.
-_CHUNK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -38,138 +31,33 @@ class DenseWeight:
     values: npt.NDArray[Any]
     element_type: ov.Type
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.values.shape)
+
 
 @dataclass(frozen=True)
 class QuantizedWeight:
     """w = (values - zero_point) * scale, group by group.
 
-    values: u8, bytes of `element_type`. u4 packs two a byte, low nibble first:
-    [out, in/2]; i8: [out, in]. scale: f16 [out, in/32]. zero_point: f32 [out, in/32], or
-    one number for the whole matrix, or None for zero.
+    values: u8, bytes of `element_type`, [..., bytes of a row]. u4, i4 and f4e2m1 pack two a
+    byte, low nibble first; u8, i8 one. scale: f16 or f32 [..., in/group_size]. zero_point:
+    f32 or u8 [..., in/group_size], or one number for the whole matrix, or None for zero.
     """
 
     values: npt.NDArray[np.uint8]
     element_type: ov.Type
-    scale: npt.NDArray[np.float16]
-    zero_point: npt.NDArray[np.float32] | int | None
+    scale: npt.NDArray[Any]
+    zero_point: npt.NDArray[Any] | int | None
+    group_size: int = 32
 
     @property
-    def shape(self) -> tuple[int, int]:
-        rows, groups = self.scale.shape
-        return rows, groups * GROUP_SIZE
+    def shape(self) -> tuple[int, ...]:
+        *leading, groups = self.scale.shape
+        return (*leading, groups * self.group_size)
 
 
 Weight = DenseWeight | QuantizedWeight
-
-
-def _fields(data: npt.NDArray[np.uint8], *names_and_types: tuple[str, str]) -> npt.NDArray[Any]:
-    """Views rows of quantisation blocks as records. u8 [rows, bytes] -> [rows, blocks]."""
-    return np.ascontiguousarray(data).view(np.dtype(list(names_and_types)))
-
-
-def _pack_nibbles(quants: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """GGUF keeps values 0..15 of a group in low nibbles and 16..31 in high ones;
-    OpenVINO keeps neighbours together. u8 [rows, groups, 16] -> u8 [rows, groups * 16].
-    """
-    rows, groups, _ = quants.shape
-    low = quants & 0x0F
-    high = quants >> 4
-    packed = np.empty_like(quants)
-    packed[..., :8] = low[..., 0::2] | (low[..., 1::2] << 4)
-    packed[..., 8:] = high[..., 0::2] | (high[..., 1::2] << 4)
-    return packed.reshape(rows, groups * 16)
-
-
-def _decode_q4_0(data: npt.NDArray[np.uint8]) -> QuantizedWeight:
-    blocks = _fields(data, ("scale", "<f2"), ("quants", "16u1"))
-    return QuantizedWeight(_pack_nibbles(blocks["quants"]), ov.Type.u4, blocks["scale"].copy(), 8)
-
-
-def _decode_q4_1(data: npt.NDArray[np.uint8]) -> QuantizedWeight:
-    """w = q * d + m becomes (q - zero_point) * d with zero_point = -m/d in f32.
-
-    That equals q * d + m to |m| / 2**23. In f16 the zero point would move a weight by up to
-    |m| / 2048, which costs SmolLM2's logits 6e-3 at the worst position instead of 7e-6; the
-    CPU plugin holds zero points in f32 whatever the file has. A group whose d is 0 is
-    constant: (0 - -1) * m.
-    """
-    blocks = _fields(data, ("scale", "<f2"), ("minimum", "<f2"), ("quants", "16u1"))
-    scale = blocks["scale"].copy()
-    minimum = blocks["minimum"]
-    quants = blocks["quants"]
-    constant = scale == 0
-    if constant.any():
-        quants = quants.copy()
-        quants[constant] = 0
-        scale[constant] = minimum[constant]
-    divisor = np.where(constant, np.float32(1), scale.astype(np.float32))
-    zero_point = np.where(constant, np.float32(-1), -minimum.astype(np.float32) / divisor)
-    return QuantizedWeight(_pack_nibbles(quants), ov.Type.u4, scale, zero_point)
-
-
-def _decode_q8_0(data: npt.NDArray[np.uint8]) -> QuantizedWeight:
-    blocks = _fields(data, ("scale", "<f2"), ("quants", "32u1"))
-    rows, groups = blocks.shape
-    values = blocks["quants"].reshape(rows, groups * GROUP_SIZE)
-    return QuantizedWeight(values, ov.Type.i8, blocks["scale"].copy(), None)
-
-
-_QUANTIZED: Mapping[GGMLQuantizationType, Callable[[npt.NDArray[np.uint8]], QuantizedWeight]] = {
-    GGMLQuantizationType.Q4_0: _decode_q4_0,
-    GGMLQuantizationType.Q4_1: _decode_q4_1,
-    GGMLQuantizationType.Q8_0: _decode_q8_0,
-}
-_DENSE: Mapping[GGMLQuantizationType, tuple[str, ov.Type]] = {
-    GGMLQuantizationType.F32: ("<f4", ov.Type.f32),
-    GGMLQuantizationType.F16: ("<f2", ov.Type.f16),
-    GGMLQuantizationType.BF16: ("<u2", ov.Type.bf16),
-}
-SUPPORTED_TYPES = tuple(kind.name for kind in (*_QUANTIZED, *_DENSE))
-
-
-def decode(
-    name: str,
-    kind: GGMLQuantizationType,
-    shape: tuple[int, ...],
-    data: npt.NDArray[np.uint8],
-) -> Weight:
-    """Turns a tensor's bytes, u8 [rows, bytes per row], into a weight.
-
-    Raises ConversionError, naming the tensor, for another type or for scales that are
-    not finite.
-    """
-    if kind in _DENSE:
-        dtype, element_type = _DENSE[kind]
-        return DenseWeight(np.ascontiguousarray(data).view(dtype).reshape(shape), element_type)
-    if kind not in _QUANTIZED:
-        raise ConversionError(
-            f"tensor {name!r} has type {kind.name}; supported are {', '.join(SUPPORTED_TYPES)}"
-        )
-    if len(shape) != 2:
-        raise ConversionError(f"tensor {name!r} of type {kind.name} must be a matrix, not {shape}")
-    step = max(1, _CHUNK_BYTES // data.shape[1])
-    chunks = [_QUANTIZED[kind](data[i : i + step]) for i in range(0, len(data), step)]
-    weight = _join(chunks)
-    zero_point = weight.zero_point
-    if not np.isfinite(weight.scale).all() or (
-        isinstance(zero_point, np.ndarray) and not np.isfinite(zero_point).all()
-    ):
-        raise ConversionError(f"tensor {name!r} holds a scale or minimum that is not finite")
-    return weight
-
-
-def _join(chunks: list[QuantizedWeight]) -> QuantizedWeight:
-    if len(chunks) == 1:
-        return chunks[0]
-    zero_point = chunks[0].zero_point
-    if isinstance(zero_point, np.ndarray):
-        zero_point = np.concatenate([chunk.zero_point for chunk in chunks])
-    return QuantizedWeight(
-        np.concatenate([chunk.values for chunk in chunks]),
-        chunks[0].element_type,
-        np.concatenate([chunk.scale for chunk in chunks]),
-        zero_point,
-    )
 
 
 def take_rows(weight: Weight, rows: npt.NDArray[np.intp]) -> Weight:
@@ -179,16 +67,60 @@ def take_rows(weight: Weight, rows: npt.NDArray[np.intp]) -> Weight:
     zero_point = weight.zero_point
     if isinstance(zero_point, np.ndarray):
         zero_point = zero_point[rows]
-    return QuantizedWeight(weight.values[rows], weight.element_type, weight.scale[rows], zero_point)
+    return QuantizedWeight(
+        weight.values[rows], weight.element_type, weight.scale[rows], zero_point, weight.group_size
+    )
+
+
+def interleave_rows(first: Weight, second: Weight) -> Weight:
+    """Both weights' rows in turns. They must be stored alike and have as many rows."""
+    if isinstance(first, DenseWeight) and isinstance(second, DenseWeight):
+        if first.element_type == second.element_type:
+            return DenseWeight(_in_turns(first.values, second.values), first.element_type)
+    elif isinstance(first, QuantizedWeight) and isinstance(second, QuantizedWeight):
+        alike = (first.element_type, first.group_size) == (second.element_type, second.group_size)
+        points = [first.zero_point, second.zero_point]
+        arrays = [each for each in points if isinstance(each, np.ndarray)]
+        zero_point: npt.NDArray[Any] | int | None = first.zero_point
+        if len(arrays) == 2:
+            zero_point = _in_turns(*arrays)
+        elif arrays or points[0] != points[1]:
+            alike = False
+        if alike:
+            return QuantizedWeight(
+                _in_turns(first.values, second.values),
+                first.element_type,
+                _in_turns(first.scale, second.scale),
+                zero_point,
+                first.group_size,
+            )
+    raise ConversionError("two weights of one matrix must be stored in the same type")
+
+
+def _in_turns(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    *leading, rows, columns = first.shape
+    return np.stack([first, second], -2).reshape(*leading, 2 * rows, columns)
 
 
 def dense_f32(weight: Weight) -> npt.NDArray[np.float32]:
-    """The weight's values in f32; for small tensors (norms, frequencies)."""
-    if isinstance(weight, QuantizedWeight):
-        raise ConversionError("a vector must not be quantised")
-    if weight.element_type == ov.Type.bf16:
-        return (weight.values.astype(np.uint32) << 16).view(np.float32)
-    return weight.values.astype(np.float32)
+    """The weight's values in f32; for small tensors (norms, frequencies).
+
+    Raises ConversionError for a type narrower than eight bits: nobody packs vectors so.
+    """
+    if isinstance(weight, DenseWeight):
+        if weight.element_type == ov.Type.bf16:
+            return (weight.values.astype(np.uint32) << 16).view(np.float32)
+        return weight.values.astype(np.float32)
+    if weight.element_type not in (ov.Type.u8, ov.Type.i8):
+        raise ConversionError(f"a vector must not be quantised to {weight.element_type}")
+    dtype = np.uint8 if weight.element_type == ov.Type.u8 else np.int8
+    values = weight.values.view(dtype).astype(np.float32)
+    groups = values.reshape(*weight.scale.shape, weight.group_size)
+    if isinstance(weight.zero_point, np.ndarray):
+        groups = groups - weight.zero_point[..., None]
+    elif weight.zero_point is not None:
+        groups = groups - np.float32(weight.zero_point)
+    return (groups * weight.scale.astype(np.float32)[..., None]).reshape(weight.shape)
 
 
 def _constant(
@@ -215,28 +147,45 @@ def emit(weight: Weight, name: str) -> ov.Node:
         if weight.element_type == ov.Type.f32:
             return values
         return _named(ops.convert(values, "f32"), f"{name}/convert")
-    rows, columns = weight.shape
-    groups = columns // GROUP_SIZE
-    precision = "f32" if isinstance(weight.zero_point, np.ndarray) else "f16"
-    values = _constant(weight.values, (rows, groups, GROUP_SIZE), weight.element_type, name)
+    # A group as long as the row needs no dimension of its own.
+    whole_rows = weight.scale.shape[-1] == 1
+    grouped = weight.shape if whole_rows else (*weight.scale.shape, weight.group_size)
+    ones = (*grouped[:-1], 1)
+    exact = weight.scale.dtype == np.float32 or (
+        isinstance(weight.zero_point, np.ndarray) and weight.zero_point.dtype == np.float32
+    )
+    precision = "f32" if exact else "f16"
+    values = _constant(weight.values, grouped, weight.element_type, name)
     result = _named(ops.convert(values, precision), f"{name}/convert")
     if weight.zero_point is not None:
-        result = ops.subtract(result, _zero_point(weight.zero_point, name))
+        result = ops.subtract(result, _zero_point(weight.zero_point, ones, precision, name))
         result = _named(result, f"{name}/subtract")
-    scale = _constant(weight.scale, (rows, groups, 1), ov.Type.f16, f"{name}/scale")
-    if precision == "f32":
-        scale = _named(ops.convert(scale, "f32"), f"{name}/scale/convert")
-    result = _named(ops.multiply(result, scale), f"{name}/fq_weights_1")
-    shape = ops.constant(np.array([rows, columns], np.int64))
-    result = _named(ops.reshape(result, shape, False), f"{name}/fq_weights_1/reshape")
-    if precision == "f32":
+    result = ops.multiply(result, _scale(weight.scale, ones, precision, name))
+    result = _named(result, f"{name}/fq_weights_1")
+    if not whole_rows:
+        shape = ops.constant(np.array(weight.shape, np.int64))
+        result = _named(ops.reshape(result, shape, False), f"{name}/fq_weights_1/reshape")
+    if exact:
         return result
     return _named(ops.convert(result, "f32"), f"{name}/fq_weights_1/convert")
 
 
-def _zero_point(zero_point: npt.NDArray[np.float32] | int, name: str) -> ov.Node:
+def _scale(scale: npt.NDArray[Any], shape: tuple[int, ...], precision: str, name: str) -> ov.Node:
+    element_type = ov.Type.f32 if scale.dtype == np.float32 else ov.Type.f16
+    constant = _constant(scale, shape, element_type, f"{name}/scale")
+    if precision == "f32" and element_type == ov.Type.f16:
+        return _named(ops.convert(constant, "f32"), f"{name}/scale/convert")
+    return constant
+
+
+def _zero_point(
+    zero_point: npt.NDArray[Any] | int, shape: tuple[int, ...], precision: str, name: str
+) -> ov.Node:
     if isinstance(zero_point, int):
         value = np.array([zero_point], np.uint8)
-        constant = _constant(value, (1, 1, 1), ov.Type.u8, f"{name}/zero_point")
-        return _named(ops.convert(constant, "f16"), f"{name}/zero_point/convert")
-    return _constant(zero_point, (*zero_point.shape, 1), ov.Type.f32, f"{name}/zero_point")
+        constant = _constant(value, (1,) * len(shape), ov.Type.u8, f"{name}/zero_point")
+        return _named(ops.convert(constant, precision), f"{name}/zero_point/convert")
+    if zero_point.dtype == np.float32:
+        return _constant(zero_point, shape, ov.Type.f32, f"{name}/zero_point")
+    constant = _constant(zero_point, shape, ov.Type.u8, f"{name}/zero_point")
+    return _named(ops.convert(constant, precision), f"{name}/zero_point/convert")

@@ -1,0 +1,133 @@
+"""Generation past the model's context in a fixed cache: tokens/s of each thousand, and memory.
+
+    python -m benchmarks.eviction_endless --tokens 100000
+    python -m benchmarks.eviction_endless --tokens 6000 --policy none norm_sum streaming
+
+A row per thousand tokens: tokens/s and resident memory. "none" is generation without eviction,
+which ends at the model's context. --steps measures instead what a step costs with and without
+eviction, both pipelines in one process, alternating.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import pagewheel
+from benchmarks.prompts import real_text
+
+
+def make_pipeline(
+    folder: Path, arguments: argparse.Namespace, policy: str, granularity: str
+) -> pagewheel.ContinuousBatchingPipeline:
+    scheduler = pagewheel.SchedulerConfig()
+    if policy != "none":
+        scheduler.use_cache_eviction = True
+        scheduler.cache_eviction_config = pagewheel.CacheEvictionConfig(
+            32,
+            128,
+            arguments.budget,
+            apply_rotation=arguments.rotation,
+            policy=policy,
+            granularity=granularity,
+        )
+        scheduler.num_kv_blocks = 2 * arguments.budget // 32 + 20
+    properties = {"attention_backend": "native"}
+    return pagewheel.ContinuousBatchingPipeline(folder, scheduler, "CPU", properties)
+
+
+def resident_mb() -> float:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return float("nan")
+
+
+def step_ends(
+    pipeline: pagewheel.ContinuousBatchingPipeline, prompt: list[int], count: int
+) -> Iterator[float]:
+    config = pagewheel.GenerationConfig(max_new_tokens=count, ignore_eos=True)
+    handle = pipeline.add_request(0, prompt, config)
+    while pipeline.has_non_finished_requests():
+        pipeline.step()
+        handle.read()
+        yield time.perf_counter()
+
+
+def endless(
+    folder: Path, arguments: argparse.Namespace, policy: str, granularity: str, prompt: list[int]
+) -> None:
+    pipeline = make_pipeline(folder, arguments, policy, granularity)
+    thousand, begin = 0, time.perf_counter()
+    print(f"{policy} {granularity}, budget {arguments.budget}", flush=True)
+    for i, end in enumerate(step_ends(pipeline, prompt, arguments.tokens)):
+        if i % 1000:
+            continue
+        if i:
+            thousand += 1
+            print(
+                f"  thousand {thousand}: {1000 / (end - begin):6.1f} tokens/s, "
+                f"{resident_mb():6.0f} MB",
+                flush=True,
+            )
+        begin = end
+
+
+def step_costs(folder: Path, arguments: argparse.Namespace, prompt: list[int]) -> None:
+    """Medians and means of a step at the budget, rounds of 96 tokens, alternating."""
+    rows = [("none", "block"), *((p, g) for p in arguments.policy for g in arguments.granularity)]
+    pipelines = {row: make_pipeline(folder, arguments, *row) for row in rows if row[0] != "none"}
+    pipelines[rows[0]] = make_pipeline(folder, arguments, *rows[0])
+    times: dict[tuple[str, str], list[list[float]]] = {row: [] for row in rows}
+    # Just below the budget on both sides: without eviction the context hardly grows.
+    prompt = prompt[: arguments.budget - 16]
+    for round_number in range(arguments.rounds + 1):
+        for row in rows:
+            ends = list(step_ends(pipelines[row], prompt, 97))[1:]
+            if round_number:
+                times[row].append([b - a for a, b in pairwise(ends)])
+    base = median(sum(steps) / len(steps) for steps in times[rows[0]])
+    for row in rows:
+        means = [sum(steps) / len(steps) for steps in times[row]]
+        print(
+            f"{row[0]:>12} {row[1]:5}: mean step {1e3 * median(means):6.3f} ms "
+            f"({100 * (median(means) / base - 1):+.1f}%), median step "
+            f"{1e3 * median([step for steps in times[row] for step in steps]):6.3f} ms"
+        )
+
+
+def main() -> None:
+    """Print tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--model", type=Path, help="default: the default model")
+    parser.add_argument("--tokens", type=int, default=6000)
+    parser.add_argument("--budget", type=int, default=672)
+    parser.add_argument("--policy", nargs="+", default=["norm_sum"])
+    parser.add_argument("--granularity", nargs="+", default=["block"])
+    parser.add_argument("--rotation", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--steps", action="store_true")
+    parser.add_argument("--rounds", type=int, default=4)
+    arguments = parser.parse_args()
+
+    from pagewheel.convert import resolve_model
+    from pagewheel.default_model import default_model
+
+    folder = resolve_model(arguments.model or default_model())
+    tokenizer = pagewheel.Tokenizer(folder)
+    prompt = tokenizer.encode(real_text(None)).input_ids.data[0].tolist()
+    if arguments.steps:
+        step_costs(folder, arguments, prompt)
+        return
+    for policy in arguments.policy:
+        for granularity in arguments.granularity:
+            endless(folder, arguments, policy, granularity, prompt[:512])
+
+
+if __name__ == "__main__":
+    main()

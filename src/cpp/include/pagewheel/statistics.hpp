@@ -1,0 +1,58 @@
+// What a pipeline is doing, in numbers.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "pagewheel/visibility.hpp"
+
+namespace pagewheel {
+
+/// Of one step, or summed over many; times in microseconds.
+struct StepStatistics {
+    size_t num_sequences = 0;  ///< that computed something
+    size_t num_tokens = 0;     ///< computed, of prompts and of sequences being continued
+    size_t num_generated_tokens = 0;
+    double schedule_time = 0;  ///< choosing the batch, and its accounts afterwards
+    double fill_time = 0;      ///< batch to tensors
+    double infer_time = 0;     ///< the model
+    double sampling_time = 0;  ///< logits to tokens, and their delivery
+    double text_time = 0;      ///< of it, tokens to text, for stop strings
+
+    StepStatistics& operator+=(const StepStatistics& other) {
+        num_sequences += other.num_sequences;
+        num_tokens += other.num_tokens;
+        num_generated_tokens += other.num_generated_tokens;
+        schedule_time += other.schedule_time;
+        fill_time += other.fill_time;
+        infer_time += other.infer_time;
+        sampling_time += other.sampling_time;
+        text_time += other.text_time;
+        return *this;
+    }
+};
+
+/// State after the latest step, and sums since the pipeline was made.
+struct PAGEWHEEL_API PipelineStatistics {
+    // Blocks of the KV cache: used + cached + free = all.
+    size_t num_blocks = 0;
+    size_t num_used_blocks = 0;    ///< held by running sequences
+    size_t num_cached_blocks = 0;  ///< held by none, kept for prefixes
+    size_t num_free_blocks = 0;
+
+    size_t num_queued = 0;     ///< requests that were not begun
+    size_t num_running = 0;    ///< sequences in the cache
+    size_t num_preempted = 0;  ///< sequences that were, and are to be again
+
+    StepStatistics latest_step;
+    StepStatistics all_steps;
+    size_t num_steps = 0;
+    size_t num_preemptions = 0;
+    size_t num_prompt_tokens = 0;            ///< of all prompts that were begun
+    size_t num_prefix_cache_hit_tokens = 0;  ///< of them, found in the prefix cache
+
+    /// One line, as SchedulerConfig::statistics_interval prints it.
+    std::string to_string() const;
+};
+
+}  // namespace pagewheel

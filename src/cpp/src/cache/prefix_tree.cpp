@@ -1,0 +1,228 @@
+#include "cache/prefix_tree.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+#include "check.hpp"
+
+namespace pagewheel {
+
+PrefixTree::Edge PrefixTree::EdgeOrder::edge(BlockId block) const {
+    const Node& node = (*nodes)[size_t(block)];
+    return {node.parent, node.tokens.data(), node.tokens.size()};
+}
+
+bool PrefixTree::EdgeOrder::less(const Edge& a, const Edge& b) {
+    if (a.parent != b.parent) return a.parent < b.parent;
+    return std::lexicographical_compare(a.tokens, a.tokens + a.count, b.tokens, b.tokens + b.count);
+}
+
+PrefixTree::PrefixTree(BlockPool& pool, size_t block_size)
+    : m_pool(pool),
+      m_block_size(block_size),
+      m_nodes(pool.size()),
+      m_children(EdgeOrder{&m_nodes}) {}
+
+size_t PrefixTree::common_tokens(BlockId block, const Edge& edge) const {
+    const Node& node = m_nodes[size_t(block)];
+    if (node.parent != edge.parent) return 0;
+    const size_t most = std::min(node.tokens.size(), edge.count);
+    return size_t(std::mismatch(edge.tokens, edge.tokens + most, node.tokens.begin()).first -
+                  edge.tokens);
+}
+
+void PrefixTree::match(const PrefixKey& key, const int64_t* tokens, size_t count,
+                       PrefixMatch& match) const {
+    match.blocks.clear();
+    match.partial = -1;
+    match.num_partial = match.num_tokens = 0;
+    const auto root = m_root_ids.find(key);
+    if (root == m_root_ids.end()) return;
+    Edge edge{root->second, tokens, m_block_size};
+    for (; match.num_tokens + m_block_size <= count; match.num_tokens += m_block_size) {
+        edge.tokens = tokens + match.num_tokens;
+        const auto child = m_children.find(edge);
+        if (child == m_children.end()) break;
+        match.blocks.push_back(*child);
+        edge.parent = *child;
+    }
+    // In their order, the child with the most common tokens is next to where these would be.
+    edge.tokens = tokens + match.num_tokens;
+    edge.count = std::min(count - match.num_tokens, m_block_size);
+    const auto next = m_children.lower_bound(edge);
+    const auto consider = [&](BlockId block) {
+        const size_t common = common_tokens(block, edge);
+        if (common > match.num_partial) match.partial = block, match.num_partial = common;
+    };
+    if (next != m_children.end()) consider(*next);
+    if (next != m_children.begin()) consider(*std::prev(next));
+    match.num_tokens += match.num_partial;
+}
+
+NodeId PrefixTree::root(const PrefixKey& key) {
+    const auto [at, is_new] = m_root_ids.emplace(key, m_next_root);
+    if (is_new) m_roots[m_next_root--].key = key;
+    return at->second;
+}
+
+BlockId PrefixTree::insert(NodeId parent, const int64_t* tokens, size_t count, BlockId block) {
+    const Edge edge{parent, tokens, count};
+    const auto next = m_children.lower_bound(edge);
+    if (next != m_children.end() && common_tokens(*next, edge) == count) return *next;
+    BlockId superseded = -1;
+    if (next != m_children.begin()) {
+        const BlockId previous = *std::prev(next);
+        Node& node = m_nodes[size_t(previous)];
+        if (node.parent == parent && common_tokens(previous, edge) == node.tokens.size()) {
+            if (previous == block) {  // it goes on, and keeps its place among its siblings
+                node.tokens.assign(tokens, tokens + count);
+                return block;
+            }
+            superseded = previous;
+        }
+    }
+    check_invariant(contains(parent) && !m_pool.is_kept(block), "block ", block,
+                    " was inserted twice, or below a block that is not in the tree");
+    m_pool.keep(block);
+    Node& node = m_nodes[size_t(block)];
+    node.parent = parent;
+    node.tokens.assign(tokens, tokens + count);
+    node.num_idle_children = 0;
+    m_children.insert(block);
+    if (parent < 0) ++m_roots.at(parent).num_children;
+    if (superseded >= 0) remove_leaf(superseded);
+    return block;
+}
+
+bool PrefixTree::is_idle(NodeId node) const {
+    return node >= 0 && m_pool.references(node) == 0;
+}
+
+bool PrefixTree::is_exposed(NodeId node) const {
+    return is_idle(node) && m_nodes[size_t(node)].num_idle_children == 0;
+}
+
+void PrefixTree::expose(NodeId node) {
+    if (is_exposed(node)) m_exposed.emplace(m_nodes[size_t(node)].last_use, node);
+}
+
+void PrefixTree::cover(NodeId node) {
+    if (is_exposed(node)) m_exposed.erase({m_nodes[size_t(node)].last_use, node});
+}
+
+void PrefixTree::became_idle(BlockId block) {
+    const NodeId parent = m_nodes[size_t(block)].parent;
+    ++m_num_evictable;
+    cover(parent);
+    if (parent >= 0) ++m_nodes[size_t(parent)].num_idle_children;
+    expose(block);
+}
+
+void PrefixTree::became_busy(BlockId block) {
+    const Node& node = m_nodes[size_t(block)];
+    --m_num_evictable;
+    m_exposed.erase({node.last_use, block});
+    if (node.parent < 0) return;
+    --m_nodes[size_t(node.parent)].num_idle_children;
+    expose(node.parent);
+}
+
+void PrefixTree::on_held(BlockId block) {
+    became_busy(block);
+}
+
+void PrefixTree::on_released(BlockId block) {
+    m_nodes[size_t(block)].last_use = ++m_clock;
+    became_idle(block);
+}
+
+void PrefixTree::touch(BlockId block) {
+    if (!contains(block) || !is_idle(block)) return;
+    cover(block);
+    m_nodes[size_t(block)].last_use = ++m_clock;
+    expose(block);
+}
+
+PrefixTree::Children::const_iterator PrefixTree::first_child(NodeId node) const {
+    const auto child = m_children.lower_bound(Edge{node, nullptr, 0});
+    return child != m_children.end() && m_nodes[size_t(*child)].parent == node ? child
+                                                                               : m_children.end();
+}
+
+void PrefixTree::remove_leaf(BlockId block) {
+    if (is_idle(block)) became_busy(block);
+    Node& node = m_nodes[size_t(block)];
+    m_children.erase(block);
+    node.tokens.clear();
+    m_pool.drop(block);
+    const auto root = m_roots.find(node.parent);
+    if (root == m_roots.end() || --root->second.num_children > 0) return;
+    m_root_ids.erase(root->second.key);
+    m_roots.erase(root);
+}
+
+void PrefixTree::remove_subtree(BlockId block) {
+    // Down to a leaf, which goes, and up again: no recursion, however deep the tree.
+    for (BlockId at = block;;) {
+        const auto child = first_child(at);
+        if (child != m_children.end()) {
+            at = *child;
+            continue;
+        }
+        const NodeId parent = m_nodes[size_t(at)].parent;
+        remove_leaf(at);
+        if (at == block) return;
+        at = parent;
+    }
+}
+
+bool PrefixTree::evict() {
+    if (m_exposed.empty()) return false;
+    remove_subtree(m_exposed.begin()->second);
+    return true;
+}
+
+void PrefixTree::clear() {
+    while (!m_children.empty()) {
+        BlockId top = *m_children.begin();  // of a root: they sort first
+        remove_subtree(top);
+    }
+}
+
+void PrefixTree::check_integrity() const {
+    size_t num_evictable = 0;
+    std::vector<uint32_t> num_idle_children(m_nodes.size(), 0);
+    for (size_t i = 0; i < m_nodes.size(); ++i) {
+        const bool is_in = !m_nodes[i].tokens.empty();
+        check_invariant(is_in == m_pool.is_kept(BlockId(i)), "block ", i,
+                        is_in ? " is in the tree, and not kept" : " is kept, and not in the tree");
+        check_invariant(is_in == (m_children.count(BlockId(i)) != 0), "block ", i,
+                        " is not among its parent's children");
+        if (!is_in || !is_idle(BlockId(i))) continue;
+        ++num_evictable;
+        if (m_nodes[i].parent >= 0) ++num_idle_children[size_t(m_nodes[i].parent)];
+    }
+    check_invariant(num_evictable == m_num_evictable, num_evictable, " blocks can be evicted, and ",
+                    m_num_evictable, " counted as such");
+    const Node* previous = nullptr;
+    for (BlockId block : m_children) {
+        const Node& node = m_nodes[size_t(block)];
+        check_invariant(contains(node.parent), "the parent of block ", block,
+                        " is not in the tree");
+        check_invariant(
+            node.parent < 0 || m_nodes[size_t(node.parent)].tokens.size() == m_block_size, "block ",
+            block, " lies below a block that is not full");
+        check_invariant(node.num_idle_children == num_idle_children[size_t(block)],
+                        "idle children of block ", block);
+        check_invariant(is_exposed(block) == (m_exposed.count({node.last_use, block}) != 0),
+                        "block ", block, " is to be evicted, and cannot be found, or the reverse");
+        check_invariant(
+            !previous || previous->parent != node.parent ||
+                common_tokens(block, {node.parent, previous->tokens.data(),
+                                      previous->tokens.size()}) < previous->tokens.size(),
+            "block ", block, " makes a sibling superfluous");
+        previous = &node;
+    }
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,130 @@
+#include "pagewheel/cache_eviction_config.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+#include "check.hpp"
+
+namespace pagewheel {
+namespace {
+
+constexpr const char* policies[] = {"sum",     "norm_sum",     "snapkv",   "streaming", "tova",
+                                    "kvcrush", "adaptive_rkv", "key_norm", "key_diff"};
+
+const char* name_of(AggregationMode mode) {
+    switch (mode) {
+        case AggregationMode::SUM:
+            return "SUM";
+        case AggregationMode::NORM_SUM:
+            return "NORM_SUM";
+        default:
+            return "ADAPTIVE_RKV";
+    }
+}
+
+const char* name_of(KVCrushAnchorPointMode mode) {
+    constexpr const char* names[] = {"RANDOM", "ZEROS", "ONES", "MEAN", "ALTERNATING"};
+    return names[size_t(mode)];
+}
+
+}  // namespace
+
+std::string KVCrushConfig::to_string() const {
+    return concat("KVCrushConfig { budget: ", budget,
+                  ", anchor_point_mode: ", name_of(anchor_point_mode), ", rng_seed: ", rng_seed,
+                  " }");
+}
+
+std::string AdaptiveRKVConfig::to_string() const {
+    return concat("AdaptiveRKVConfig { attention_mass: ", attention_mass,
+                  ", window_size: ", window_size, " }");
+}
+
+CacheEvictionConfig::CacheEvictionConfig(size_t start_size, size_t recent_size,
+                                         size_t max_cache_size, AggregationMode aggregation_mode,
+                                         bool apply_rotation, size_t snapkv_window_size,
+                                         const KVCrushConfig& kvcrush_config)
+    : aggregation_mode(aggregation_mode),
+      apply_rotation(apply_rotation),
+      snapkv_window_size(snapkv_window_size),
+      kvcrush_config(kvcrush_config),
+      m_start_size(start_size),
+      m_recent_size(recent_size),
+      m_max_cache_size(max_cache_size) {
+    validate();
+}
+
+std::string CacheEvictionConfig::policy_name() const {
+    if (custom_policy) return "custom";
+    if (!policy.empty()) return policy;
+    if (aggregation_mode == AggregationMode::ADAPTIVE_RKV) return "adaptive_rkv";
+    if (kvcrush_config.budget > 0) return "kvcrush";
+    return aggregation_mode == AggregationMode::SUM ? "sum" : "norm_sum";
+}
+
+void CacheEvictionConfig::validate() const {
+    check_argument(
+        m_start_size <= m_max_cache_size && m_recent_size < m_max_cache_size - m_start_size,
+        "max_cache_size is ", m_max_cache_size, "; allowed: more than start_size ", m_start_size,
+        " plus recent_size ", m_recent_size);
+    check_argument(score_pooling % 2 == 1, "score_pooling is ", score_pooling,
+                   "; allowed: odd numbers");
+    check_argument(policy.empty() || !custom_policy, "policy is '", policy,
+                   "' and custom_policy is set; allowed: one of them");
+    if (!policy.empty() &&
+        std::find(std::begin(policies), std::end(policies), policy) == std::end(policies)) {
+        std::string allowed;
+        for (const char* name : policies)
+            allowed += (allowed.empty() ? "" : ", ") + std::string(name);
+        throw std::invalid_argument(concat("policy is '", policy, "'; allowed: ", allowed));
+    }
+    const std::string name = policy_name();
+    check_argument(!(name == "adaptive_rkv") || (adaptive_rkv_config.attention_mass >= 0 &&
+                                                 adaptive_rkv_config.attention_mass <= 1),
+                   "adaptive_rkv_config.attention_mass is ", adaptive_rkv_config.attention_mass,
+                   "; allowed: 0 to 1");
+    check_argument(!(name == "adaptive_rkv") || adaptive_rkv_config.window_size > 0,
+                   "adaptive_rkv_config.window_size is 0; allowed: 1 or more");
+    check_argument(name != "kvcrush" || granularity == EvictionGranularity::BLOCK,
+                   "policy is 'kvcrush' and granularity is TOKEN; allowed: BLOCK, as it compares "
+                   "blocks");
+    check_argument(name != "kvcrush" || kvcrush_config.budget > 0,
+                   "policy is 'kvcrush' and kvcrush_config.budget is 0; allowed: 1 or more blocks");
+}
+
+void CacheEvictionConfig::validate(size_t block_size) const {
+    validate();
+    const auto check_multiple = [&](const char* name, size_t value) {
+        check_argument(value % block_size == 0, name, " is ", value,
+                       "; allowed: multiples of the block size, ", block_size,
+                       ", unless granularity is TOKEN");
+    };
+    if (granularity == EvictionGranularity::BLOCK) {
+        check_multiple("start_size", m_start_size);
+        check_multiple("recent_size", m_recent_size);
+        check_multiple("max_cache_size", m_max_cache_size);
+    }
+    check_argument(get_evictable_size() >= block_size, "max_cache_size is ", m_max_cache_size,
+                   ", which leaves ", get_evictable_size(),
+                   " tokens besides start_size and recent_size; allowed: a block of ", block_size,
+                   " at least");
+    check_argument(
+        policy_name() != "kvcrush" || kvcrush_config.budget <= get_evictable_size() / block_size,
+        "kvcrush_config.budget is ", kvcrush_config.budget, "; allowed: at most the ",
+        get_evictable_size() / block_size, " evictable blocks");
+}
+
+std::string CacheEvictionConfig::to_string() const {
+    return concat("CacheEvictionConfig { start_size: ", m_start_size,
+                  ", recent_size: ", m_recent_size, ", max_cache_size: ", m_max_cache_size,
+                  ", aggregation_mode: ", name_of(aggregation_mode),
+                  ", apply_rotation: ", apply_rotation ? "true" : "false",
+                  ", snapkv_window_size: ", snapkv_window_size, ", policy: ", policy_name(),
+                  ", granularity: ", granularity == EvictionGranularity::BLOCK ? "BLOCK" : "TOKEN",
+                  ", score_pooling: ", score_pooling,
+                  ", evict_during_prefill: ", evict_during_prefill ? "true" : "false",
+                  ", kvcrush_config: ", kvcrush_config.to_string(),
+                  ", adaptive_rkv_config: ", adaptive_rkv_config.to_string(), " }");
+}
+
+}  // namespace pagewheel

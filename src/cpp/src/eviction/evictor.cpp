@@ -1,0 +1,255 @@
+#include "eviction/evictor.hpp"
+
+#include <tbb/parallel_for.h>
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "check.hpp"
+#include "eviction/policies.hpp"
+
+namespace pagewheel {
+namespace {
+
+/// Greatest score of the `size` slots around each.
+std::vector<float> max_pooled(const std::vector<float>& scores, size_t size) {
+    std::vector<float> pooled(scores.size());
+    for (size_t i = 0; i < scores.size(); ++i) {
+        const size_t first = i < size / 2 ? 0 : i - size / 2;
+        const size_t last = std::min(scores.size(), i + size / 2 + 1);
+        pooled[i] =
+            *std::max_element(scores.begin() + ptrdiff_t(first), scores.begin() + ptrdiff_t(last));
+    }
+    return pooled;
+}
+
+/// Entries of a layer's table that are free once its survivors have closed up within the blocks
+/// that lose tokens; blocks after those keep their bytes.
+struct ClosedUp {
+    std::vector<size_t> packed;  ///< that survivors are moved within or to
+    std::vector<size_t> free;    ///< as many as blocks' worth of tokens were dropped
+};
+
+ClosedUp close_up(const std::vector<size_t>& dropped, size_t block_size) {
+    ClosedUp result;
+    const size_t num_free = dropped.size() / block_size;
+    bool whole = true;  // blocks go whole: nothing moves
+    for (size_t i = 0; i < dropped.size(); i += block_size)
+        whole = whole && dropped[i] % block_size == 0 &&
+                dropped[i + block_size - 1] == dropped[i] + block_size - 1;
+    if (whole) {
+        for (size_t i = 0; i < dropped.size(); i += block_size)
+            result.free.push_back(dropped[i] / block_size);
+        return result;
+    }
+    const size_t first = dropped.front() / block_size, last = dropped.back() / block_size;
+    for (size_t b = first; b + num_free <= last; ++b) result.packed.push_back(b);
+    for (size_t b = last + 1 - num_free; b <= last; ++b) result.free.push_back(b);
+    return result;
+}
+
+/// a without what is in b; both ascending.
+std::vector<size_t> without(const std::vector<size_t>& a, const std::vector<size_t>& b) {
+    std::vector<size_t> result;
+    std::set_difference(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(result));
+    return result;
+}
+
+/// The entries of Sequence::blocks behind entries of a layer's table, ascending.
+std::vector<size_t> entries_of(const LayerLedger& ledger, const std::vector<size_t>& table) {
+    std::vector<size_t> entries;
+    for (size_t i : table) entries.push_back(ledger.entry(i));
+    std::sort(entries.begin(), entries.end());
+    return entries;
+}
+
+void move_survivors(const LayerCache& cache, const std::vector<BlockId>& table,
+                    const std::vector<size_t>& dropped, size_t block_size) {
+    const size_t end = (dropped.back() / block_size + 1) * block_size;
+    size_t to = dropped.front();
+    for (size_t i = 0; i < dropped.size(); ++i) {
+        const size_t from = dropped[i] + 1;
+        const size_t next = i + 1 < dropped.size() ? dropped[i + 1] : end;
+        cache.move_tokens(table, from, to, next - from);
+        to += next - from;
+    }
+}
+
+}  // namespace
+
+Evictor::Evictor(const CacheEvictionConfig& config, std::vector<LayerCache> layers,
+                 size_t block_size)
+    : m_config(config), m_layers(std::move(layers)), m_block_size(block_size) {
+    config.validate(block_size);
+    m_chunk = config.get_evictable_size() / block_size * block_size;
+    m_policy = make_policy(config);
+    m_observed = m_policy->observed();
+}
+
+size_t Evictor::window(const EvictionState& state, const EvictionProgress& progress) const {
+    if (!state.may_evict) return 0;
+    const size_t budget = m_config.get_max_cache_size(),
+                 after = progress.held + progress.new_tokens;
+    size_t wanted = m_observed.decode, decision = budget;
+    if (!progress.decoding) {
+        size_t end = progress.held + progress.to_prompt_end;
+        if (progress.in_chunks) end = std::min(end, chunk_end());
+        if (end >= budget || m_observed.accumulate) {
+            wanted = m_observed.prompt;
+            decision = end;
+        }
+    } else if (m_observed.accumulate) {
+        return m_observed.decode == 0 ? 0 : progress.new_tokens;
+    }
+    if (wanted == ObservedQueries::all) return progress.new_tokens;
+    return after + wanted <= decision ? 0
+                                      : std::min(after + wanted - decision, progress.new_tokens);
+}
+
+void Evictor::prepare(EvictionState& state, size_t held) const {
+    state.layers.resize(m_layers.size());
+    for (LayerLedger& layer : state.layers) layer.extend(held, state.num_evicted);
+}
+
+void Evictor::observe(EvictionState& state, size_t held, size_t window,
+                      const std::vector<const float*>& scores) const {
+    prepare(state, held);
+    for (size_t l = 0; l < m_layers.size(); ++l) state.layers[l].observe(scores[l], held, window);
+}
+
+size_t Evictor::due(size_t held) const {
+    const size_t budget = m_config.get_max_cache_size();
+    return held < budget ? 0 : (held - budget) / m_block_size + 1;
+}
+
+bool Evictor::drops_oldest(const CacheLayer& layer) const {
+    return layer.sliding_window > 0 &&
+           layer.sliding_window + m_block_size <= m_config.get_max_cache_size();
+}
+
+std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
+                                    const std::vector<BlockId>& blocks, size_t held,
+                                    size_t num_blocks) const {
+    const LayerCache& cache = m_layers[layer];
+    std::vector<size_t> slots(num_blocks * m_block_size);
+    if (drops_oldest(cache.description())) {
+        std::iota(slots.begin(), slots.end(), size_t(0));
+        return slots;
+    }
+    const LayerLedger& ledger = state.layers[layer];
+    const bool whole = m_config.granularity == EvictionGranularity::BLOCK;
+    // Tokens of a block that is not full stay: new ones are about to be written beside them.
+    const size_t full = held / m_block_size * m_block_size;
+    const size_t last = std::min(held - m_config.get_recent_size(), full);
+    EvictionView view;
+    view.layer = cache.description().layer;
+    view.num_tokens = held;
+    view.unit_size = whole ? m_block_size : 1;
+    view.first_unit = (m_config.get_start_size() + view.unit_size - 1) / view.unit_size;
+    view.last_unit = last / view.unit_size;
+    std::vector<float> pooled;
+    if (m_config.score_pooling > 1) pooled = max_pooled(ledger.score, m_config.score_pooling);
+    view.scores = pooled.empty() ? ledger.score.data() : pooled.data();
+    view.lifetimes = ledger.lifetime.data();
+    view.positions = ledger.position.data();
+    view.kv_heads = cache.layout().kv_heads;
+    view.head_size = cache.layout().key_size;
+    const std::vector<BlockId> table = ledger.table(blocks);
+    view.read_keys = [&](size_t first, size_t end, float* out) {
+        check_argument(first <= end && end <= held, "read_keys(", first, ", ", end,
+                       "): allowed are tokens 0 to ", held);
+        cache.read_keys(table, first, end, out);
+    };
+
+    std::vector<size_t> units;
+    const size_t count = slots.size() / view.unit_size;
+    m_policy->drop(view, count, units);
+    std::sort(units.begin(), units.end());
+    check_argument(units.size() == count, "the eviction policy named ", units.size(),
+                   " units; expected ", count);
+    for (size_t i = 0; i < count; ++i) {
+        check_argument(units[i] >= view.first_unit && units[i] < view.last_unit,
+                       "the eviction policy named unit ", units[i], "; allowed: ", view.first_unit,
+                       " to ", view.last_unit - 1);
+        check_argument(i == 0 || units[i] != units[i - 1], "the eviction policy named unit ",
+                       units[i], " twice");
+        for (size_t s = 0; s < view.unit_size; ++s)
+            slots[i * view.unit_size + s] = units[i] * view.unit_size + s;
+    }
+    return slots;
+}
+
+EvictionDecision Evictor::decide(EvictionState& state, const std::vector<BlockId>& blocks,
+                                 size_t held, size_t num_blocks,
+                                 const std::function<size_t(size_t)>& references) const {
+    prepare(state, held);
+    EvictionDecision decision;
+    std::vector<std::vector<size_t>> packed, unused;  // by layer: entries of `blocks`
+    std::vector<size_t> votes(blocks.size(), 0);
+    for (size_t l = 0; l < m_layers.size(); ++l) {
+        decision.dropped.push_back(choose(l, state, blocks, held, num_blocks));
+        const ClosedUp closed = close_up(decision.dropped.back(), m_block_size);
+        packed.push_back(entries_of(state.layers[l], closed.packed));
+        unused.push_back(entries_of(state.layers[l], closed.free));
+        for (size_t entry : unused.back()) ++votes[entry];
+    }
+    // What most layers have no use for goes; survivors of the other layers move. Shared blocks go
+    // before others, as they must be copied before they are written.
+    std::vector<size_t> order;
+    for (size_t e = 0; e < votes.size(); ++e)
+        if (votes[e] > 0) order.push_back(e);
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+        return votes[a] != votes[b] ? votes[a] > votes[b] : references(a) > references(b);
+    });
+    decision.released.assign(order.begin(), order.begin() + ptrdiff_t(num_blocks));
+    std::sort(decision.released.begin(), decision.released.end());
+
+    std::vector<bool> written(blocks.size(), false);
+    for (size_t l = 0; l < m_layers.size(); ++l) {
+        for (size_t entry : packed[l]) written[entry] = true;
+        for (size_t entry : without(unused[l], decision.released)) written[entry] = true;
+    }
+    for (size_t e = 0; e < written.size(); ++e)
+        if (written[e]) decision.written.push_back(e);
+    return decision;
+}
+
+void Evictor::apply(const EvictionDecision& decision, EvictionState& state,
+                    const std::vector<BlockId>& blocks) const {
+    const std::vector<size_t>& released = decision.released;
+    tbb::parallel_for(size_t(0), m_layers.size(), [&](size_t l) {
+        LayerLedger& ledger = state.layers[l];
+        const std::vector<size_t>& dropped = decision.dropped[l];
+        const ClosedUp closed = close_up(dropped, m_block_size);
+        if (!closed.packed.empty())
+            move_survivors(m_layers[l], ledger.table(blocks), dropped, m_block_size);
+
+        // Where a released entry has survivors they go to one that this layer has no more use for.
+        const std::vector<size_t> unused = entries_of(ledger, closed.free);
+        const std::vector<size_t> from = without(released, unused), to = without(unused, released);
+        std::vector<size_t> moved_to(blocks.size());
+        std::iota(moved_to.begin(), moved_to.end(), size_t(0));
+        for (size_t i = 0; i < from.size(); ++i) {
+            m_layers[l].copy_block(blocks[from[i]], blocks[to[i]]);
+            moved_to[from[i]] = to[i];
+        }
+        std::vector<uint32_t> order;
+        for (size_t i = 0; i < blocks.size(); ++i) {
+            if (std::binary_search(closed.free.begin(), closed.free.end(), i)) continue;
+            const size_t entry = moved_to[ledger.entry(i)];
+            const auto gone = std::lower_bound(released.begin(), released.end(), entry);
+            order.push_back(uint32_t(entry - size_t(gone - released.begin())));
+        }
+        ledger.order = std::move(order);
+        ledger.compact(dropped, m_config.apply_rotation);
+        if (!m_observed.accumulate) ledger.forget_scores();
+        if (m_config.apply_rotation) ledger.describe_rotation(m_block_size);
+    });
+    state.num_evicted += released.size() * m_block_size;
+    for (const LayerLedger& ledger : state.layers)
+        state.largest_delta = std::max(state.largest_delta, size_t(ledger.largest_delta()));
+}
+
+}  // namespace pagewheel

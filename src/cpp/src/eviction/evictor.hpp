@@ -1,0 +1,85 @@
+// Keeps sequences' caches within their budget.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "eviction/layer_cache.hpp"
+#include "eviction/ledger.hpp"
+#include "pagewheel/cache_eviction_config.hpp"
+#include "pagewheel/eviction_policy.hpp"
+
+namespace pagewheel {
+
+/// Where a sequence stands before a step.
+struct EvictionProgress {
+    size_t held = 0;           ///< tokens in the cache
+    size_t new_tokens = 0;     ///< of the step
+    size_t to_prompt_end = 0;  ///< tokens still to be computed before the first is generated; 1
+                               ///< while generating
+    bool decoding = false;
+    bool in_chunks = false;  ///< it is evicted while its prompt is computed
+};
+
+/// What leaves one sequence's cache.
+struct EvictionDecision {
+    std::vector<std::vector<size_t>> dropped;  ///< by layer: slots, ascending
+    std::vector<size_t> released;  ///< entries of Sequence::blocks that no layer needs, ascending
+    std::vector<size_t> written;   ///< entries that survivors move to, ascending
+};
+
+/// A decision falls when a sequence holds its budget and another token is to come: so much goes
+/// that the token fits. Whole blocks' worth of tokens go at a time, which leaves the last block as
+/// full as it was, mostly full, and new tokens start a fresh one.
+class Evictor {
+public:
+    /// `layers` in the order of the cache's inputs. Throws std::invalid_argument for a config that
+    /// does not fit the block size.
+    Evictor(const CacheEvictionConfig& config, std::vector<LayerCache> layers, size_t block_size);
+
+    const CacheEvictionConfig& config() const { return m_config; }
+    const std::vector<LayerCache>& layers() const { return m_layers; }
+
+    /// Tokens in the cache at which a prompt is evicted while it is computed.
+    size_t chunk_end() const { return m_config.get_max_cache_size() - m_block_size + m_chunk; }
+    /// Blocks a sequence needs at most at any time if it is evicted in chunks.
+    size_t most_blocks() const { return (chunk_end() + m_block_size - 1) / m_block_size + 1; }
+
+    /// Last queries of a prompt that are observed; ObservedQueries::all for all.
+    size_t prompt_window() const { return m_observed.prompt; }
+
+    /// Of the step's new tokens the last so many are observed.
+    size_t window(const EvictionState& state, const EvictionProgress& progress) const;
+    /// After a step: scores [held] by layer of the last `window` queries.
+    void observe(EvictionState& state, size_t held, size_t window,
+                 const std::vector<const float*>& scores) const;
+    /// Blocks that must go before another token is computed; 0 if it fits.
+    size_t due(size_t held) const;
+    /// What goes. `references` tells how many hold an entry. Throws what the policy throws and
+    /// std::invalid_argument for a wrong answer; nothing has changed then.
+    EvictionDecision decide(EvictionState& state, const std::vector<BlockId>& blocks, size_t held,
+                            size_t num_blocks,
+                            const std::function<size_t(size_t entry)>& references) const;
+    /// Moves survivors, and updates the ledger as if the released entries were gone from `blocks`,
+    /// which the caller does next. No entry of decision.written may be shared.
+    void apply(const EvictionDecision& decision, EvictionState& state,
+               const std::vector<BlockId>& blocks) const;
+
+private:
+    void prepare(EvictionState& state, size_t held) const;
+    std::vector<size_t> choose(size_t layer, const EvictionState& state,
+                               const std::vector<BlockId>& blocks, size_t held,
+                               size_t num_blocks) const;
+    /// All held tokens' worth of blocks that lie within the layer's window: the oldest can go.
+    bool drops_oldest(const CacheLayer& layer) const;
+
+    CacheEvictionConfig m_config;
+    std::vector<LayerCache> m_layers;
+    size_t m_block_size, m_chunk;
+    std::shared_ptr<EvictionPolicy> m_policy;
+    ObservedQueries m_observed;
+};
+
+}  // namespace pagewheel

@@ -1,0 +1,81 @@
+#include "eviction/ledger.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace pagewheel {
+
+std::vector<BlockId> LayerLedger::table(const std::vector<BlockId>& blocks) const {
+    std::vector<BlockId> table(blocks.size());
+    for (size_t i = 0; i < table.size(); ++i) table[i] = blocks[entry(i)];
+    return table;
+}
+
+void LayerLedger::extend(size_t held, size_t num_evicted) {
+    const size_t known = position.size();
+    if (held <= known) return;
+    position.resize(held);
+    std::iota(position.begin() + ptrdiff_t(known), position.end(), int64_t(known + num_evicted));
+    delta.resize(held, 0);
+    score.resize(held, 0);
+    lifetime.resize(held, 0);
+}
+
+void LayerLedger::observe(const float* scores, size_t held, size_t window) {
+    for (size_t i = 0; i < held; ++i) score[i] += scores[i];
+    const size_t seen_by_all = held - window;
+    for (size_t i = 0; i < seen_by_all; ++i) lifetime[i] += int32_t(window);
+    for (size_t i = seen_by_all; i < held; ++i) lifetime[i] += int32_t(held - i);
+}
+
+void LayerLedger::forget_scores() {
+    std::fill(score.begin(), score.end(), 0.0f);
+    std::fill(lifetime.begin(), lifetime.end(), 0);
+}
+
+void LayerLedger::compact(const std::vector<size_t>& dropped, bool rotates) {
+    size_t to = 0;
+    auto next = dropped.begin();
+    for (size_t from = 0; from < position.size(); ++from) {
+        if (next != dropped.end() && *next == from) {
+            ++next;
+            continue;
+        }
+        position[to] = position[from];
+        delta[to] = delta[from] + (rotates ? int32_t(from - to) : 0);
+        score[to] = score[from];
+        lifetime[to] = lifetime[from];
+        ++to;
+    }
+    position.resize(to);
+    delta.resize(to);
+    score.resize(to);
+    lifetime.resize(to);
+}
+
+void LayerLedger::describe_rotation(size_t block_size) {
+    rotated.clear();
+    deltas.clear();
+    per_token = false;
+    const size_t held = delta.size(), blocks = (held + block_size - 1) / block_size;
+    for (size_t b = 0; b < blocks; ++b) {
+        const auto first = delta.begin() + ptrdiff_t(b * block_size);
+        const auto last = delta.begin() + ptrdiff_t(std::min(held, (b + 1) * block_size));
+        if (std::all_of(first, last, [](int32_t d) { return d == 0; })) continue;
+        rotated.push_back(int32_t(b));
+        // Tokens to come have delta 0, so a block that is not full is mixed as well.
+        const bool full = size_t(last - first) == block_size;
+        per_token |= !full || std::any_of(first, last, [&](int32_t d) { return d != *first; });
+    }
+    for (int32_t b : rotated)
+        for (size_t i = 0; i < (per_token ? block_size : 1); ++i) {
+            const size_t slot = size_t(b) * block_size + i;
+            deltas.push_back(slot < held ? delta[slot] : 0);
+        }
+}
+
+int32_t LayerLedger::largest_delta() const {
+    return delta.empty() ? 0 : *std::max_element(delta.begin(), delta.end());
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,64 @@
+// What a sequence's cache holds after evictions, and by how much its keys must turn.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cache/block_pool.hpp"
+
+namespace pagewheel {
+
+/// One layer of one sequence. Slot s is the s-th token that this layer still holds: slots are in
+/// the order of positions and without gaps, so with rotation slot s stands at position s.
+///
+/// All layers hold the same blocks, but each in an order of its own: layers drop different tokens,
+/// and where a layer's survivors lie in a block that goes, they move to one that this layer alone
+/// has no more use for.
+struct LayerLedger {
+    /// Entry i of this layer's block table is Sequence::blocks[order[i]]; past its end, blocks[i].
+    std::vector<uint32_t> order;
+    // By slot:
+    std::vector<int64_t> position;  ///< number of the token in the sequence
+    std::vector<int32_t> delta;     ///< position when its key was written - position now
+    std::vector<float> score;       ///< attention received from the observed queries
+    std::vector<int32_t> lifetime;  ///< observed queries that could see it
+
+    // What the attention op is told; changes with evictions only:
+    std::vector<int32_t> rotated;  ///< entries of this layer's table with a delta, ascending
+    std::vector<int32_t> deltas;   ///< [rotated] or, if per_token, [rotated, block size]
+    bool per_token = false;
+
+    uint32_t entry(size_t i) const { return i < order.size() ? order[i] : uint32_t(i); }
+    std::vector<BlockId> table(const std::vector<BlockId>& blocks) const;
+
+    /// New tokens up to `held` slots; slot s holds token s + num_evicted.
+    void extend(size_t held, size_t num_evicted);
+    /// Adds scores [held] of the last `window` queries.
+    void observe(const float* scores, size_t held, size_t window);
+    void forget_scores();
+    /// Slots that are not in `dropped` (ascending) close up. With `rotates`, survivors turn by as
+    /// much as they move.
+    void compact(const std::vector<size_t>& dropped, bool rotates);
+    /// Rewrites rotated and deltas. A block whose tokens have one delta, or that is in part still
+    /// to be filled by tokens that need none, tells which width is needed.
+    void describe_rotation(size_t block_size);
+    int32_t largest_delta() const;
+};
+
+/// A sequence's ledger: copied where the sequence forks, empty again when it is preempted.
+struct EvictionState {
+    std::vector<LayerLedger> layers;
+    size_t num_evicted = 0;
+    size_t largest_delta = 0;
+    /// The sequence may grow to its budget; else nothing is observed.
+    bool may_evict = false;
+    size_t start = 0;  ///< Sequence::num_starts that this belongs to
+
+    void clear() {
+        layers.clear();
+        num_evicted = largest_delta = 0;
+    }
+};
+
+}  // namespace pagewheel

@@ -1,0 +1,92 @@
+#include "graph/quantized_linear.hpp"
+
+#include <map>
+#include <utility>
+
+#include "check.hpp"
+#include "graph/compressed_weights.hpp"
+#include "openvino/op/constant.hpp"
+#include "openvino/op/matmul.hpp"
+#include "ops/quantized_linear.hpp"
+
+namespace pagewheel {
+namespace {
+
+using ov::op::v0::MatMul;
+
+/// MatMuls of one input, which are replaced together.
+using Group = std::vector<std::shared_ptr<MatMul>>;
+
+/// Why the kernels cannot take the node; empty if they can.
+std::string obstacle(const MatMul& matmul) {
+    if (matmul.get_transpose_a() || !matmul.get_transpose_b())
+        return "its weights are not [outputs, inputs]";
+    if (matmul.get_input_element_type(0) != ov::element::f32 ||
+        matmul.get_output_element_type(0) != ov::element::f32)
+        return concat("its input is ", matmul.get_input_element_type(0));
+    std::string reason;
+    find_compressed_weights(matmul.input_value(1), reason);
+    return reason;
+}
+
+/// Whether the node multiplies by a matrix that does not depend on the model's inputs.
+bool has_constant_weights(const ov::Node* node) {
+    if (ov::is_type<ov::op::v0::Constant>(node)) return true;
+    if (node->get_input_size() == 0) return false;
+    for (size_t i = 0; i < node->get_input_size(); ++i)
+        if (!has_constant_weights(node->get_input_node_ptr(i))) return false;
+    return true;
+}
+
+std::vector<Group> find_groups(const ov::Model& model, QuantizedLinearReport& report) {
+    std::vector<Group> groups;
+    std::map<std::pair<ov::Node*, size_t>, size_t> known;
+    for (const auto& node : model.get_ordered_ops()) {
+        const auto matmul = ov::as_type_ptr<MatMul>(node);
+        if (!matmul || !has_constant_weights(matmul->get_input_node_ptr(1))) continue;
+        const std::string reason = obstacle(*matmul);
+        if (!reason.empty()) {
+            report.left.push_back(matmul->get_friendly_name() +
+                                  " stays with the plugin: " + reason);
+            continue;
+        }
+        const ov::Output<ov::Node> input = matmul->input_value(0);
+        const auto [at, fresh] =
+            known.emplace(std::make_pair(input.get_node(), input.get_index()), groups.size());
+        if (fresh) groups.emplace_back();
+        groups[at->second].push_back(matmul);
+    }
+    return groups;
+}
+
+void replace(const Group& group) {
+    QuantizedLinear::Attributes attributes;
+    std::string name;
+    for (const auto& matmul : group) {
+        std::string reason;
+        attributes.weights.push_back(
+            find_compressed_weights(matmul->input_value(1), reason)->pack());
+        name += (name.empty() ? "" : "+") + matmul->get_friendly_name();
+    }
+    // Asked for now: it may have been a MatMul that has been replaced meanwhile.
+    const auto linear = std::make_shared<QuantizedLinear>(
+        ov::OutputVector{group[0]->input_value(0)}, std::move(attributes));
+    linear->set_friendly_name(name);
+    for (size_t i = 0; i < group.size(); ++i) group[i]->output(0).replace(linear->output(i));
+}
+
+}  // namespace
+
+QuantizedLinearReport use_quantized_linear(const std::shared_ptr<ov::Model>& model) {
+    QuantizedLinearReport report;
+    for (Group& group : find_groups(*model, report)) {
+        replace(group);
+        report.num_matrices += group.size();
+        ++report.num_nodes;
+        group.clear();  // its constants go
+    }
+    if (report.num_nodes > 0) model->validate_nodes_and_infer_types();
+    return report;
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,25 @@
+// pagewheel's own linear layers in place of the plugin's.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "openvino/core/model.hpp"
+
+namespace pagewheel {
+
+struct QuantizedLinearReport {
+    size_t num_matrices = 0;  ///< MatMuls that were replaced
+    size_t num_nodes = 0;     ///< by so many nodes
+    /// Why MatMuls with constant weights were left to the plugin, one sentence each.
+    std::vector<std::string> left;
+};
+
+/// Replaces MatMuls of compressed weights (graph/compressed_weights.hpp) by
+/// pagewheel::QuantizedLinear, one for all that share an input. Weights are packed matrix by matrix
+/// and the constants let go of, unless something else reads them.
+QuantizedLinearReport use_quantized_linear(const std::shared_ptr<ov::Model>& model);
+
+}  // namespace pagewheel

@@ -1,0 +1,36 @@
+// f16 without instructions for it.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace pagewheel::kernels {
+
+inline float float_of_half(uint16_t half) {
+    const uint32_t sign = uint32_t(half & 0x8000u) << 16, exponent = (half >> 10) & 31u,
+                   digits = half & 1023u;
+    if (exponent == 0) {  // zero or subnormal: digits * 2^-24
+        const float magnitude = float(digits) * 0x1p-24f;
+        return sign ? -magnitude : magnitude;
+    }
+    const uint32_t bits = sign | ((exponent == 31 ? 255u : exponent + 112u) << 23) | (digits << 13);
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/// The nearest f16 towards zero or away from it (halves away); +-65504 for what is larger. Not for
+/// NaN.
+inline uint16_t half_of_float(float value) {
+    const uint16_t sign = value < 0 ? 0x8000u : 0u;
+    const float magnitude = value < 0 ? -value : value;
+    if (magnitude >= 65504.0f) return uint16_t(sign | 0x7bffu);
+    if (magnitude < 0x1p-14f) return uint16_t(sign | uint16_t(magnitude * 0x1p24f + 0.5f));
+    uint32_t bits;
+    std::memcpy(&bits, &magnitude, sizeof bits);
+    bits += 0x1000u;  // half of the last digit kept; may carry into the exponent
+    const uint32_t half = (bits >> 13) - (112u << 10);
+    return uint16_t(sign | (half > 0x7bffu ? 0x7bffu : half));
+}
+
+}  // namespace pagewheel::kernels

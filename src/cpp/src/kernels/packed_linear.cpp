@@ -1,0 +1,168 @@
+#include "kernels/packed_linear.hpp"
+
+#include <tbb/parallel_for.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <vector>
+
+#include "check.hpp"
+#include "kernels/half.hpp"
+
+namespace pagewheel::kernels {
+namespace {
+
+bool is_4_bit(WeightType type) {
+    return type == WeightType::u4 || type == WeightType::i4;
+}
+
+/// What is added to make a value unsigned.
+int shift(WeightType type) {
+    return type == WeightType::i4 ? 8 : type == WeightType::i8 ? 128 : 0;
+}
+
+/// Row `row` of the values, unsigned, one a byte.
+void read_row(const LinearWeights& weights, size_t row, uint8_t* out) {
+    const auto* bytes = static_cast<const uint8_t*>(weights.values);
+    const size_t k = weights.k, first = row * k;
+    const auto flip = uint8_t(shift(weights.type));
+    if (!is_4_bit(weights.type)) {
+        for (size_t i = 0; i < k; ++i) out[i] = bytes[first + i] ^ flip;
+        return;
+    }
+    size_t i = 0;
+    if (first % 2 == 1 && k > 0) out[i++] = uint8_t(bytes[first / 2] >> 4) ^ flip;
+    for (; i + 2 <= k; i += 2) {
+        const uint8_t pair = bytes[(first + i) / 2];
+        out[i] = uint8_t(pair & 15) ^ flip;
+        out[i + 1] = uint8_t(pair >> 4) ^ flip;
+    }
+    if (i < k) out[i] = uint8_t(bytes[(first + i) / 2] & 15) ^ flip;
+}
+
+/// Of the unsigned value.
+float zero_point(const LinearWeights& weights, size_t group) {
+    const float own = weights.zero_points ? weights.zero_points[group] : 0.0f;
+    return own + float(shift(weights.type));
+}
+
+float minimum(const LinearWeights& weights, size_t group) {
+    return float(-double(zero_point(weights, group)) * double(weights.scales[group]));
+}
+
+bool is_half(float value) {
+    return float_of_half(half_of_float(value)) == value;
+}
+
+bool is_nearly_half(float value) {
+    return std::abs(float_of_half(half_of_float(value)) - value) <= std::abs(value) * 0x1p-22f;
+}
+
+bool is_byte(float value) {
+    return value >= 0 && value <= 255 && value == std::floor(value);
+}
+
+void append(uint8_t*& out, const float (&values)[PackedLinear::tile_rows], bool as_half) {
+    for (const float value : values) {
+        if (as_half) {
+            const uint16_t half = half_of_float(value);
+            std::memcpy(out, &half, sizeof half);
+            out += sizeof half;
+        } else {
+            std::memcpy(out, &value, sizeof value);
+            out += sizeof value;
+        }
+    }
+}
+
+}  // namespace
+
+size_t PackedLinear::offset_bytes() const {
+    switch (m_offset) {
+        case Offset::common:
+            return 0;
+        case Offset::u8_zero_point:
+            return tile_rows;
+        case Offset::f16_minimum:
+            return 2 * tile_rows;
+        default:
+            return 4 * tile_rows;
+    }
+}
+
+size_t PackedLinear::tile_bytes() const {
+    const size_t groups = (chunks() + m_chunks_per_group - 1) / m_chunks_per_group;
+    return groups * (scale_bytes() + offset_bytes()) + chunks() * chunk_bytes();
+}
+
+PackedLinear::PackedLinear(const LinearWeights& weights)
+    : m_n(weights.n), m_k(weights.k), m_bits(is_4_bit(weights.type) ? 4 : 8) {
+    check_argument(m_n > 0 && m_k > 0, "a linear layer of ", m_n, " outputs and ", m_k,
+                   " inputs: both must be positive");
+    check_argument(weights.group > 0 && (weights.group % chunk == 0 || weights.group >= m_k),
+                   "weights in groups of ", weights.group, ": must be a multiple of ", chunk);
+    m_chunks_per_group = std::min((weights.group + chunk - 1) / chunk, chunks());
+    choose_format(weights);
+    void* memory = std::aligned_alloc(64, (bytes() + 63) / 64 * 64);
+    if (!memory) throw std::bad_alloc();
+    const std::shared_ptr<uint8_t> data(static_cast<uint8_t*>(memory),
+                                        [](uint8_t* p) { std::free(p); });
+    tbb::parallel_for(size_t(0), tiles(),
+                      [&](size_t i) { pack_tile(weights, i, data.get() + i * tile_bytes()); });
+    m_data = data;
+}
+
+void PackedLinear::choose_format(const LinearWeights& weights) {
+    const size_t count = weights.n * weights.groups();
+    bool common = true, bytes = true, halves = true;
+    const float first = zero_point(weights, 0);
+    for (size_t i = 0; i < count; ++i) {
+        m_f16_scales = m_f16_scales && is_half(weights.scales[i]);
+        const float zero = zero_point(weights, i);
+        common = common && zero == first;
+        bytes = bytes && is_byte(zero);
+        halves = halves && is_nearly_half(minimum(weights, i));
+    }
+    m_offset = common   ? Offset::common
+               : bytes  ? Offset::u8_zero_point
+               : halves ? Offset::f16_minimum
+                        : Offset::f32_minimum;
+    m_common_zero_point = common ? first : 0.0f;
+}
+
+void PackedLinear::pack_tile(const LinearWeights& weights, size_t tile, uint8_t* out) const {
+    const size_t first = tile * tile_rows, rows = std::min(tile_rows, m_n - first);
+    const size_t width = chunks() * chunk, groups = weights.groups();
+    static thread_local std::vector<uint8_t> values;
+    values.assign(tile_rows * width, 0);
+    for (size_t r = 0; r < rows; ++r) read_row(weights, first + r, values.data() + r * width);
+
+    for (size_t c = 0; c < chunks(); ++c) {
+        if (c % m_chunks_per_group == 0) {
+            float scales[tile_rows] = {}, offsets[tile_rows] = {};
+            for (size_t r = 0; r < rows; ++r) {
+                const size_t group = (first + r) * groups + c / m_chunks_per_group;
+                scales[r] = weights.scales[group];
+                offsets[r] = m_offset == Offset::u8_zero_point ? zero_point(weights, group)
+                                                               : minimum(weights, group);
+            }
+            append(out, scales, m_f16_scales);
+            if (m_offset == Offset::u8_zero_point)
+                for (const float zero : offsets) *out++ = uint8_t(zero);
+            else if (m_offset != Offset::common)
+                append(out, offsets, m_offset == Offset::f16_minimum);
+        }
+        const uint8_t* in = values.data() + c * chunk;
+        for (size_t j = 0; j < (m_bits == 4 ? 4u : 8u); ++j)
+            for (size_t r = 0; r < tile_rows; ++r)
+                for (size_t i = 0; i < 4; ++i) {
+                    const uint8_t* four = in + r * width + 4 * j + i;
+                    *out++ = m_bits == 4 ? uint8_t(four[0] | (four[16] << 4)) : four[0];
+                }
+    }
+}
+
+}  // namespace pagewheel::kernels

@@ -1,0 +1,79 @@
+// Quantised weights of a linear layer, packed for the kernels that stream them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace pagewheel::kernels {
+
+/// How the source holds a weight. Two of u4 and i4 share a byte, the first in the low nibble.
+enum class WeightType { u4, i4, u8, i8 };
+
+/// A matrix as models hold it, w[n][k] = (values[n][k] - zero_point) * scale with one scale and
+/// zero point per row and group along k. A view.
+struct LinearWeights {
+    size_t n = 0, k = 0;  // outputs, inputs
+    size_t group = 0;     // a multiple of 32; at least k for one group per row
+    WeightType type = WeightType::u4;
+    const void* values = nullptr;        // [n, k], without gaps
+    const float* scales = nullptr;       // [n, groups()]; finite
+    const float* zero_points = nullptr;  // [n, groups()], finite; null: zero everywhere
+
+    size_t groups() const { return (k + group - 1) / group; }
+};
+
+/// The same weights in tiles of 16 rows, so that one pass over memory serves 16 outputs. Values
+/// are unsigned (i4 and i8 are shifted by 8 and 128) and w = value * scale + minimum.
+///
+/// A tile is its groups one after the other; a group is
+///     scales    16 f16 or f32, row by row
+///     offsets   nothing, 16 u8 zero points, or 16 f16 or f32 minima: see Offset
+///     chunks    of 32 along k, 16 rows each; the last group's end with zeros up to 32:
+///         4 bits  [4][16][4] bytes: byte (j, row, i) holds k = 4j + i low and k = 16 + 4j + i high
+///         8 bits  [8][16][4] bytes: byte (j, row, i) holds k = 4j + i
+/// Rows after the last have scale and minimum 0.
+class PackedLinear {
+public:
+    static constexpr size_t tile_rows = 16;
+    static constexpr size_t chunk = 32;
+
+    /// What the minimum is computed from. `common`: minimum = -zero point * scale with one zero
+    /// point for the matrix. The smallest that is exact (to 2^-22 for the minima) is taken.
+    enum class Offset { common, u8_zero_point, f16_minimum, f32_minimum };
+
+    PackedLinear() = default;
+    /// Packs. Throws std::invalid_argument for a group that is no multiple of 32, or no size.
+    explicit PackedLinear(const LinearWeights& weights);
+
+    size_t n() const { return m_n; }
+    size_t k() const { return m_k; }
+    int bits() const { return m_bits; }
+    bool f16_scales() const { return m_f16_scales; }
+    Offset offset() const { return m_offset; }
+    float common_zero_point() const { return m_common_zero_point; }
+
+    size_t chunks() const { return (m_k + chunk - 1) / chunk; }
+    size_t chunks_per_group() const { return m_chunks_per_group; }
+    size_t tiles() const { return (m_n + tile_rows - 1) / tile_rows; }
+    size_t chunk_bytes() const { return chunk * tile_rows * size_t(m_bits) / 8; }
+    size_t scale_bytes() const { return tile_rows * (m_f16_scales ? 2 : 4); }
+    size_t offset_bytes() const;
+    size_t tile_bytes() const;
+    size_t bytes() const { return tiles() * tile_bytes(); }
+    const uint8_t* tile(size_t i) const { return m_data.get() + i * tile_bytes(); }
+
+private:
+    void choose_format(const LinearWeights& weights);
+    void pack_tile(const LinearWeights& weights, size_t tile, uint8_t* out) const;
+
+    size_t m_n = 0, m_k = 0;
+    size_t m_chunks_per_group = 1;
+    int m_bits = 4;
+    bool m_f16_scales = true;
+    Offset m_offset = Offset::common;
+    float m_common_zero_point = 0;
+    std::shared_ptr<const uint8_t> m_data;  // 64-byte aligned
+};
+
+}  // namespace pagewheel::kernels

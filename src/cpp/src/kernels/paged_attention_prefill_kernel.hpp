@@ -1,0 +1,463 @@
+// Attention over a tile of many rows, written once for every vector ISA. Include only from
+// *_avx2.cpp and *_avx512.cpp: everything is a template over the ISA (see
+// paged_attention_write.hpp).
+//
+// Rows go in groups of six. For a span of keys and a group, logits, softmax and the product with
+// the values follow each other while everything lies in the L1 cache (FlashAttention-2, Dao 2023).
+// Logits are in powers of two: log2(e) is multiplied into the queries.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/paged_attention_prefill.hpp"
+#include "kernels/paged_attention_unpack.hpp"
+#include "kernels/unrolled.hpp"
+
+namespace pagewheel::kernels {
+
+constexpr size_t group_rows = 6;
+constexpr size_t max_span = 256;  // keys; at least the largest block, so that a span holds one
+
+/// 2^r for |r| <= 1/2, relative error below 3e-7: the sum of coefficient[i] r^i.
+static constexpr float exp2_coefficients[6] = {1.0000001f,  0.69314694f,  0.2402212f,
+                                               0.05550713f, 0.009675541f, 0.0013276471f};
+
+/// Hands out pieces of one thread's memory; with a null base it only counts.
+template <class V>
+class Scratch {
+public:
+    explicit Scratch(float* base) : base_(base) {}
+
+    template <class E = float>
+    E* take(size_t count) {
+        E* p = base_ ? reinterpret_cast<E*>(base_ + used_) : nullptr;
+        used_ += padded((count * sizeof(E) + 3) / 4);
+        return p;
+    }
+    size_t used() const { return used_; }
+
+private:
+    float* base_;
+    size_t used_ = 0;
+};
+
+/// The tile and where its data is.
+template <class V>
+struct PrefillTile {
+    PrefillTile(const AttentionConfig& c, size_t tile_rows)
+        : config(c), layout(c.layout), rows(tile_rows) {
+        groups = (rows + group_rows - 1) / group_rows;
+        ratio = config.heads / layout.kv_heads;
+    }
+
+    PrefillTile(const AttentionConfig& c, const AttentionBatch& b, const AttentionTile& t)
+        : PrefillTile(c, t.rows(c.heads / c.layout.kv_heads)) {
+        batch = &b;
+        tile = &t;
+        first_position = static_cast<size_t>(b.past_lens[t.sequence]) + t.token_begin -
+                         static_cast<size_t>(b.subsequence_begins[t.sequence]);
+        visible_end = first_position + t.token_end - t.token_begin;
+        first_entry = static_cast<size_t>(b.block_indices_begins[t.sequence]);
+    }
+
+    const float* query(size_t row) const {
+        const size_t head = tile->kv_head * ratio + row % ratio;
+        return batch->query +
+               ((tile->token_begin + row / ratio) * config.heads + head) * layout.key_size;
+    }
+    /// Rows past the tile's, which fill its last group, stand where the last row does.
+    size_t position(size_t row) const {
+        return first_position + (row < rows ? row : rows - 1) / ratio;
+    }
+
+    size_t block_id(size_t block) const {
+        return static_cast<size_t>(batch->block_indices[first_entry + block]);
+    }
+    const uint8_t* keys_of(size_t block) const {
+        return batch->key_blocks +
+               (block_id(block) * layout.kv_heads + tile->kv_head) * layout.key_head_bytes();
+    }
+    const uint8_t* values_of(size_t block) const {
+        return batch->value_blocks +
+               (block_id(block) * layout.kv_heads + tile->kv_head) * layout.value_head_bytes();
+    }
+    const int32_t* deltas_of(size_t block) const {
+        return batch->num_rotated ? deltas_of_block(*batch, first_entry + block) : nullptr;
+    }
+    /// Tokens of the block that some row sees.
+    size_t tokens_of(size_t block) const {
+        const size_t left = visible_end - block * layout.block_size;
+        return left < layout.block_size ? left : layout.block_size;
+    }
+
+    const AttentionConfig& config;
+    const CacheLayout& layout;
+    const AttentionBatch* batch = nullptr;
+    const AttentionTile* tile = nullptr;
+    size_t rows, groups, ratio;
+    size_t first_position = 0;  // of the first row
+    size_t visible_end = 0;     // one past the last row's position
+    size_t first_entry = 0;     // of the sequence in block_indices
+};
+
+/// The two matrix products in f32, of blocks unpacked to f32 (or read in place, where they are).
+template <class V, CacheFormat Format>
+class FloatProducts {
+    using Vec = typename V::F;
+    static constexpr size_t L = V::lanes, R = group_rows;
+
+public:
+    static constexpr size_t span_tokens = 128;
+
+    FloatProducts(const PrefillTile<V>& tile, Scratch<V>& scratch, bool with_values = true)
+        : tile_(tile), unpacker_(tile.layout) {
+        const CacheLayout& layout = tile.layout;
+        block_ = layout.block_size;
+        key_size_ = layout.key_size;
+        stride_ = padded(key_size_);
+        width_ = padded(layout.value_size);
+        values_in_place_ = Format == CacheFormat::f32 && layout.value_size == width_;
+        queries_ = scratch.take(tile.groups * R * stride_);
+        keys_ = scratch.take(max_span * key_size_);
+        values_ = with_values ? scratch.take(max_span * width_) : nullptr;
+        weights_ = with_values ? scratch.take(R * max_span) : nullptr;
+    }
+
+    /// [groups * group_rows, stride()], zeros past the head size and past the rows.
+    const float* queries() const { return queries_; }
+    size_t stride() const { return stride_; }
+
+    void load_queries() {
+        const Vec scale = V::set(tile_.config.scale * 1.44269504089f);
+        for (size_t r = 0; r < tile_.groups * R; ++r) {
+            float* to = queries_ + r * stride_;
+            const float* from = r < tile_.rows ? tile_.query(r) : to;
+            for (size_t d = 0; d < stride_; d += L) {
+                const size_t left = r < tile_.rows && d < key_size_ ? key_size_ - d : 0;
+                V::store(to + d, V::mul(V::load(from + d, V::mask(left)), scale));
+            }
+        }
+    }
+
+    void load_keys(size_t block, size_t end) {
+        const float** lanes = key_lanes_;
+        for (size_t b = block; b < end; ++b) {
+            const auto* keys = reinterpret_cast<const float*>(tile_.keys_of(b));
+            if (Format != CacheFormat::f32 || tile_.deltas_of(b)) keys = unpack_keys(b, b - block);
+            for (size_t lane = 0; lane < block_; lane += L) *lanes++ = keys + lane;
+        }
+    }
+
+    /// Keys [key_size][block_size] of a block, turned; in the span's place `place`.
+    const float* unpack_keys(size_t block, size_t place) {
+        float* keys = keys_ + place * block_ * key_size_;
+        unpacker_.keys(tile_.keys_of(block), keys);
+        if (const int32_t* deltas = tile_.deltas_of(block))
+            unpacker_.turn(keys, tile_.config, tile_.batch->rotation_trig_lut, deltas,
+                           tile_.batch->delta_width);
+        return keys;
+    }
+
+    void load_values(size_t block, size_t end) {
+        for (size_t b = block; b < end; ++b) {
+            const auto* values = reinterpret_cast<const float*>(tile_.values_of(b));
+            if (!values_in_place_) {
+                float* own = values_ + (b - block) * block_ * width_;
+                unpacker_.values(tile_.values_of(b), tile_.tokens_of(b), width_, own);
+                values = own;
+            }
+            value_blocks_[b - block] = values;
+        }
+    }
+
+    void load_span(size_t block, size_t end) {
+        load_keys(block, end);
+        load_values(block, end);
+    }
+
+    /// out [group_rows, max_span] of the span's keys [begin, end), whole vectors.
+    void logits(size_t group, size_t begin, size_t end, float* out) const {
+        const float* queries = queries_ + group * R * stride_;
+        size_t v = begin / L;
+        for (; (v + V::columns) * L <= end; v += V::columns) dot<V::columns>(queries, v, out);
+        for (; v * L < end; ++v) dot<1>(queries, v, out);
+    }
+
+    static Vec exp2(Vec x) { return V::exp2(x); }
+
+    /// Keeps the probabilities of a group's row `r`, vector by vector.
+    class Row {
+    public:
+        Row(FloatProducts& products, size_t r) : to_(products.weights_ + r * max_span) {}
+        void put(size_t column, Vec p) { V::store(to_ + column, p); }
+        void end() {}
+
+    private:
+        float* to_;
+    };
+
+    /// acc [rows, padded(value_size)] = acc * correction + factor * (what was put x values of the
+    /// span's tokens [begin, end)), for the group's first `live` rows.
+    void weigh(size_t begin, size_t end, const float* correction, const float* factor, float* acc,
+               size_t live) const {
+        size_t d = 0;
+        for (; d + V::columns * L <= width_; d += V::columns * L)
+            sum<V::columns>(begin, end, correction, factor, acc + d, d, live);
+        for (; d < width_; d += L) sum<1>(begin, end, correction, factor, acc + d, d, live);
+    }
+
+private:
+    template <size_t N>
+    [[gnu::noinline]] void dot(const float* queries, size_t vector, float* out) const {
+        const float* keys[N];
+        unrolled<N>([&](auto n) PAGEWHEEL_INLINE { keys[n] = key_lanes_[vector + n]; });
+        Vec acc[R][N];
+        unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE { acc[i / N][i % N] = V::zero(); });
+        const size_t stride = stride_, block = block_;
+        for (size_t d = 0, at = 0; d < key_size_; ++d, at += block) {
+            Vec key[N];
+            unrolled<N>([&](auto n) PAGEWHEEL_INLINE { key[n] = V::load(keys[n] + at); });
+            unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
+                const Vec x = V::set(queries[r * stride + d]);
+                unrolled<N>([&](auto n)
+                                PAGEWHEEL_INLINE { acc[r][n] = V::fma(x, key[n], acc[r][n]); });
+            });
+        }
+        unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE {
+            V::store(out + i / N * max_span + (vector + i % N) * L, acc[i / N][i % N]);
+        });
+    }
+
+    template <size_t N>
+    [[gnu::noinline]] void sum(size_t begin, size_t end, const float* correction,
+                               const float* factor, float* out, size_t dimension,
+                               size_t live) const {
+        Vec acc[R][N];
+        unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE { acc[i / N][i % N] = V::zero(); });
+        const size_t stride = values_in_place_ ? tile_.layout.value_size : width_;
+        for (size_t t = begin; t < end;) {
+            const size_t b = t / block_;
+            const float* values = value_blocks_[b] + (t - b * block_) * stride + dimension;
+            const size_t stop = (b + 1) * block_ < end ? (b + 1) * block_ : end;
+            for (; t < stop; ++t, values += stride) {
+                Vec value[N];
+                unrolled<N>([&](auto n) PAGEWHEEL_INLINE { value[n] = V::load(values + n * L); });
+                unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
+                    const Vec p = V::set(weights_[r * max_span + t]);
+                    unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
+                        acc[r][n] = V::fma(p, value[n], acc[r][n]);
+                    });
+                });
+            }
+        }
+        unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
+            if (r >= live) return;
+            const Vec c = V::set(correction[r]), f = V::set(factor[r]);
+            float* row = out + r * width_;
+            unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
+                const Vec before = V::mul(c, V::load(row + n * L));
+                V::store(row + n * L, V::fma(f, acc[r][n], before));
+            });
+        });
+    }
+
+    const PrefillTile<V>& tile_;
+    BlockUnpacker<V, Format> unpacker_;
+    size_t block_, key_size_, stride_, width_;
+    bool values_in_place_;
+    float *queries_, *keys_, *values_;
+    float* weights_;                            // [group_rows, max_span]
+    const float* key_lanes_[max_span / L];      // [key_size][block_size], of each vector of keys
+    const float* value_blocks_[max_span / 16];  // [block_size][width_ or value_size]
+};
+
+/// Softmax between `Products`, over all spans.
+template <class V, class Products>
+class PrefillKernel {
+    using Vec = typename V::F;
+    static constexpr size_t L = V::lanes, R = group_rows;
+
+public:
+    static size_t scratch_floats(const AttentionConfig& config, size_t rows) {
+        Scratch<V> scratch(nullptr);
+        const PrefillTile<V> tile(config, rows);
+        PrefillKernel kernel(tile, scratch);
+        return scratch.used();
+    }
+
+    static void attend(const AttentionConfig& config, const AttentionBatch& batch,
+                       const AttentionTile& tile, const TileResult& result, float* memory) {
+        Scratch<V> scratch(memory);
+        const PrefillTile<V> view(config, batch, tile);
+        PrefillKernel(view, scratch).attend(result);
+    }
+
+private:
+    PrefillKernel(const PrefillTile<V>& tile, Scratch<V>& scratch)
+        : tile_(tile), products_(tile, scratch) {
+        const size_t block = tile.layout.block_size;
+        span_blocks_ = Products::span_tokens > block ? Products::span_tokens / block : 1;
+        logits_ = scratch.take(R * max_span);
+        maximum_ = scratch.take(tile.groups * R);
+        sum_ = scratch.take(tile.groups * R);
+    }
+
+    void attend(const TileResult& result) {
+        const size_t width = padded(tile_.layout.value_size), block = tile_.layout.block_size;
+        for (size_t i = 0; i < tile_.rows * width; i += L) V::store(result.acc + i, V::zero());
+        for (size_t r = 0; r < tile_.groups * R; ++r) maximum_[r] = lowest, sum_[r] = 0;
+        products_.load_queries();
+        const size_t last = tile_.tile->block_end;
+        for (size_t b = tile_.tile->block_begin; b < last; b += span_blocks_) {
+            const size_t end = b + span_blocks_ < last ? b + span_blocks_ : last;
+            products_.load_span(b, end);
+            for (size_t group = 0; group < tile_.groups; ++group)
+                attend_group(group, b * block, end * block, result.acc + group * R * width);
+        }
+        for (size_t r = 0; r < tile_.rows; ++r) {
+            result.maximum[r] = maximum_[r] * 0.69314718056f;
+            result.sum[r] = sum_[r];
+        }
+    }
+
+    /// The first key at or after first_key that the row's window holds.
+    size_t window_begin(size_t row, size_t first_key) const {
+        const size_t next = tile_.position(row) + 1, window = tile_.config.sliding_window;
+        return window && next > window + first_key ? next - window : first_key;
+    }
+
+    void attend_group(size_t group, size_t first_key, size_t end_key, float* acc) {
+        const size_t first_row = group * R, last_row = first_row + R - 1;
+        const size_t next = tile_.position(last_row) + 1;
+        const size_t stop = next < end_key ? next : end_key;
+        const size_t start = window_begin(first_row, first_key);
+        if (stop <= start) return;
+        const size_t begin = (start - first_key) / L * L, high = stop - first_key;
+        const size_t end = (high + L - 1) / L * L;
+        products_.logits(group, begin, end, logits_);
+        if (tile_.batch->alibi_slopes) add_bias(first_row, first_key, begin, end);
+        if (tile_.position(first_row) + 1 < first_key + end ||
+            window_begin(last_row, first_key) > first_key + begin)
+            hide(first_row, first_key, begin, end);
+        softmax(first_row, begin, end);
+        const size_t live = tile_.rows - first_row < R ? tile_.rows - first_row : R;
+        products_.weigh(begin, high, correction_, factor_, acc, live);
+    }
+
+    void add_bias(size_t first_row, size_t first_key, size_t begin, size_t end) {
+        for (size_t r = 0; r < R; ++r) {
+            const size_t row = first_row + r < tile_.rows ? first_row + r : tile_.rows - 1;
+            const size_t head = tile_.tile->kv_head * tile_.ratio + row % tile_.ratio;
+            const Vec slope = V::set(tile_.batch->alibi_slopes[head] * 1.44269504089f);
+            const float start =
+                static_cast<float>(first_key) - static_cast<float>(tile_.position(row));
+            float* logits = logits_ + r * max_span;
+            for (size_t c = begin; c < end; c += L) {
+                const Vec distance = V::add(V::iota(), V::set(start + static_cast<float>(c)));
+                V::store(logits + c, V::fma(slope, distance, V::load(logits + c)));
+            }
+        }
+    }
+
+    /// Hides what the rows do not see among columns [begin, end).
+    void hide(size_t first_row, size_t first_key, size_t begin, size_t end) {
+        for (size_t r = 0; r < R; ++r) {
+            const size_t next = tile_.position(first_row + r) + 1;
+            const size_t high = next > first_key ? next - first_key : 0;
+            const size_t low = window_begin(first_row + r, first_key) - first_key;
+            float* logits = logits_ + r * max_span;
+            for (size_t c = begin; c < end; c += L) {
+                if (c >= low && c + L <= high) continue;
+                const auto mask = V::mask(low > c ? low - c : 0, high > c ? high - c : 0);
+                V::store(logits + c, V::select(mask, V::load(logits + c), V::set(hidden)));
+            }
+        }
+    }
+
+    /// Gives the products the probabilities under each row's largest logit in [begin, end), and
+    /// brings the rows' maxima and sums up to date.
+    void softmax(size_t first_row, size_t begin, size_t end) {
+        // Row after row in each loop: reductions of several rows are under way at once.
+        float maximum[R];
+        for (size_t r = 0; r < R; ++r) {
+            const float* logits = logits_ + r * max_span;
+            Vec largest = V::set(lowest);
+            for (size_t c = begin; c < end; c += L) largest = V::max(largest, V::load(logits + c));
+            maximum[r] = V::largest(largest);
+        }
+        for (size_t r = 0; r < R; ++r) {
+            const float* logits = logits_ + r * max_span;
+            typename Products::Row row(products_, r);
+            const Vec subtracted = V::set(maximum[r]);
+            Vec sum = V::zero();
+            for (size_t c = begin; c < end; c += L) {
+                const Vec p = Products::exp2(V::sub(V::load(logits + c), subtracted));
+                row.put(c, p);
+                sum = V::add(sum, p);
+            }
+            row.end();
+            sums_[r] = V::sum(sum);
+        }
+        for (size_t r = 0; r < R; ++r) {
+            const float before = maximum_[first_row + r];
+            const float now = maximum[r] > before ? maximum[r] : before;
+            maximum_[first_row + r] = now;
+            correction_[r] = before - now;
+            factor_[r] = maximum[r] - now;
+        }
+        for (size_t r = 0; r < padded(R); r += L) {
+            V::store(correction_ + r, V::exp2(V::load(correction_ + r)));
+            V::store(factor_ + r, V::exp2(V::load(factor_ + r)));
+        }
+        for (size_t r = 0; r < R; ++r)
+            sum_[first_row + r] = sum_[first_row + r] * correction_[r] + sums_[r] * factor_[r];
+    }
+
+    static constexpr float hidden = -3e38f;  // below every logit
+    static constexpr float lowest = -1e30f;  // the maximum of no keys; far above `hidden`
+
+    const PrefillTile<V>& tile_;
+    Products products_;
+    size_t span_blocks_;
+    float* logits_;          // [group_rows, max_span]; after softmax(), probabilities
+    float *maximum_, *sum_;  // [groups * group_rows]
+    // Of a group's rows: what the new maximum makes of the sums before, and of the span's.
+    float correction_[padded(R)] = {}, factor_[padded(R)] = {};
+    float sums_[R];
+};
+
+/// Calls body(std::integral_constant<CacheFormat, format>()).
+template <class V, class Body>
+auto with_format(CacheFormat format, const Body& body) {
+    switch (format) {
+        case CacheFormat::f32:
+            return body(std::integral_constant<CacheFormat, CacheFormat::f32>());
+        case CacheFormat::bf16:
+            return body(std::integral_constant<CacheFormat, CacheFormat::bf16>());
+        case CacheFormat::f16:
+            return body(std::integral_constant<CacheFormat, CacheFormat::f16>());
+        case CacheFormat::u8:
+            return body(std::integral_constant<CacheFormat, CacheFormat::u8>());
+        default:
+            return body(std::integral_constant<CacheFormat, CacheFormat::u4>());
+    }
+}
+
+/// The calls of ISA V; `Products` are its products of a format.
+template <class V, template <CacheFormat> class Products>
+constexpr PrefillVariant prefill_variant() {
+    return {[](const AttentionConfig& config, size_t rows) {
+                return with_format<V>(config.layout.format, [&](auto format) {
+                    return PrefillKernel<V, Products<format>>::scratch_floats(config, rows);
+                });
+            },
+            [](const AttentionConfig& config, const AttentionBatch& batch,
+               const AttentionTile& tile, const TileResult& result, float* scratch) {
+                with_format<V>(config.layout.format, [&](auto format) {
+                    PrefillKernel<V, Products<format>>::attend(config, batch, tile, result,
+                                                               scratch);
+                });
+            }};
+}
+
+}  // namespace pagewheel::kernels

@@ -1,0 +1,48 @@
+// Linear layers of packed weights: activations in int8, integer dot products.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/isa.hpp"
+#include "kernels/packed_linear.hpp"
+
+namespace pagewheel::kernels {
+
+/// The rows of a call, x [rows, k]. With gamma [k], what counts is their root mean square norm:
+/// gamma[i] * x[i] / sqrt(mean of the row's squares + epsilon).
+struct LinearInput {
+    const float* x = nullptr;
+    size_t rows = 0;
+    const float* gamma = nullptr;  // null: x as it is
+    float epsilon = 0;
+};
+
+/// One matrix that multiplies the rows of a call.
+struct LinearOutput {
+    const PackedLinear* weights = nullptr;
+    float* output = nullptr;          // [rows, n]
+    const float* residual = nullptr;  // [rows, n] or null: added; may be `output`
+};
+
+/// output[m][n] = residual[m][n] + sum over k of w[n][k] * x'[m][k] for each of the matrices, whose
+/// k are equal. x' is x (or its norm) in int8, symmetric, one scale per row and 32 along k:
+/// x' = round(x * (127 / maximum)) * (maximum / 127) with the maximum of |x|, halves to even; a
+/// maximum below 1e-30 counts as 0. Sums of 32 are exact; the rest is f32.
+///
+/// Runs in the calling thread's TBB arena. Values that are not finite spoil their row only.
+void quantized_linear(const LinearInput& input, const LinearOutput* outputs, size_t count, Isa isa);
+
+/// The multilayer perceptron of a gated model:
+/// output = residual + down(silu(gate(x)) * up(x)), with x and down's input quantised as above.
+struct GatedMlp {
+    const PackedLinear* gate = nullptr;  // [inner, k]
+    const PackedLinear* up = nullptr;    // [inner, k]
+    const PackedLinear* down = nullptr;  // [n, inner]
+    float* output = nullptr;             // [rows, n]
+    const float* residual = nullptr;     // [rows, n] or null; may be `output`
+};
+
+void gated_mlp(const LinearInput& input, const GatedMlp& mlp, Isa isa);
+
+}  // namespace pagewheel::kernels

@@ -1,0 +1,114 @@
+// The scalar variant: what the others must equal.
+#include <cmath>
+#include <cstring>
+
+#include "kernels/half.hpp"
+#include "kernels/quantized_linear_tile.hpp"
+
+namespace pagewheel::kernels {
+namespace {
+
+constexpr size_t chunk = PackedLinear::chunk;
+constexpr size_t tile_rows = PackedLinear::tile_rows;
+
+void quantize(const float* x, size_t stride, size_t chunk_begin, size_t k,
+              const QuantizedBlock& block) {
+    for (size_t c = chunk_begin; c * chunk < k; ++c)
+        for (size_t r = 0; r < block.rows; ++r) {
+            const float* in = x + r * stride + (c - chunk_begin) * chunk;
+            const size_t size = std::min(chunk, k - c * chunk);
+            int8_t* out = block.values + (c * block.rows + r) * chunk;
+            float maximum = 0;
+            for (size_t i = 0; i < size; ++i) maximum = std::max(maximum, std::abs(in[i]));
+            const float inverse = maximum < smallest_maximum ? 0.0f : 127.0f / maximum;
+            const float scale = maximum < smallest_maximum ? 0.0f : maximum / 127.0f;
+            int sum = 0;
+            for (size_t i = 0; i < chunk; ++i) {
+                const float value = i < size ? std::nearbyint(in[i] * inverse) : 0.0f;
+                out[i] = std::abs(value) <= 127.0f ? int8_t(value) : int8_t(0);  // 0 for NaN
+                sum += out[i];
+            }
+            block.scales[c * block.rows + r] = scale;
+            block.sums[c * block.rows + r] = scale * float(sum);
+        }
+}
+
+float read(const uint8_t* values, size_t i, bool half) {
+    if (half) {
+        uint16_t bits;
+        std::memcpy(&bits, values + i * sizeof bits, sizeof bits);
+        return float_of_half(bits);
+    }
+    float value;
+    std::memcpy(&value, values + i * sizeof value, sizeof value);
+    return value;
+}
+
+/// Reads a group's scales and minima; returns where its chunks begin.
+const uint8_t* read_group(const PackedLinear& weights, const uint8_t* in, float* scales,
+                          float* minima) {
+    using Offset = PackedLinear::Offset;
+    const uint8_t* offsets = in + weights.scale_bytes();
+    for (size_t n = 0; n < tile_rows; ++n) {
+        scales[n] = read(in, n, weights.f16_scales());
+        if (weights.offset() == Offset::common)
+            minima[n] = -weights.common_zero_point() * scales[n];
+        else if (weights.offset() == Offset::u8_zero_point)
+            minima[n] = -float(offsets[n]) * scales[n];
+        else
+            minima[n] = read(offsets, n, weights.offset() == Offset::f16_minimum);
+    }
+    return offsets + weights.offset_bytes();
+}
+
+/// Value of row n and place k of a chunk.
+int value_at(const PackedLinear& weights, const uint8_t* in, size_t n, size_t k) {
+    const size_t high = weights.bits() == 4 ? k / 16 : 0, at = k - 16 * high;
+    const int byte = in[(at / 4 * tile_rows + n) * 4 + at % 4];
+    return weights.bits() == 8 ? byte : high == 1 ? byte >> 4 : byte & 15;
+}
+
+void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
+              const TileOutput& output) {
+    float sums[max_block_rows][tile_rows] = {};
+    float scales[tile_rows], minima[tile_rows];
+    for (size_t c = 0; c < weights.chunks(); ++c) {
+        if (c % weights.chunks_per_group() == 0) in = read_group(weights, in, scales, minima);
+        for (size_t r = 0; r < block.rows; ++r) {
+            const size_t at = c * block.rows + r;
+            for (size_t n = 0; n < output.columns; ++n) {
+                int dot = 0;
+                for (size_t k = 0; k < chunk; ++k)
+                    dot += value_at(weights, in, n, k) * block.values[at * chunk + k];
+                sums[r][n] +=
+                    scales[n] * block.scales[at] * float(dot) + minima[n] * block.sums[at];
+            }
+        }
+        in += weights.chunk_bytes();
+    }
+    for (size_t r = 0; r < block.rows; ++r)
+        for (size_t n = 0; n < output.columns; ++n) {
+            const size_t at = r * output.stride + n;
+            output.output[at] = sums[r][n] + (output.initial ? output.initial[at] : 0.0f);
+        }
+}
+
+void rms_norm(const float* x, const float* gamma, float epsilon, size_t k, float* out) {
+    double squares = 0;
+    for (size_t i = 0; i < k; ++i) squares += double(x[i]) * double(x[i]);
+    const float factor = 1.0f / std::sqrt(float(squares / double(k)) + epsilon);
+    for (size_t i = 0; i < k; ++i) out[i] = gamma[i] * (x[i] * factor);
+}
+
+void swiglu(float* gate, const float* up, size_t n) {
+    for (size_t i = 0; i < n; ++i) gate[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
+}
+
+}  // namespace
+
+const LinearVariant& linear_reference() {
+    static const LinearVariant variant{quantize, multiply, rms_norm, swiglu};
+    return variant;
+}
+
+}  // namespace pagewheel::kernels

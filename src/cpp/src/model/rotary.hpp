@@ -1,0 +1,42 @@
+// How a model's rotary embedding turns keys.
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace pagewheel {
+
+/// One rotary embedding: at position p channel pair i turns by p * inverse_frequencies[i] radians.
+struct RotaryKind {
+    size_t dims = 0;  ///< the first dimensions of a head that turn; 0: the layer does not rotate
+    bool interleaved = false;                 ///< pairs (2i, 2i + 1) instead of (i, i + dims / 2)
+    std::vector<double> inverse_frequencies;  ///< [dims / 2]; empty: not known
+};
+
+/// The rotary embeddings of a model, which may differ between layers.
+struct RotaryDescription {
+    std::vector<RotaryKind> kinds;  ///< empty: nothing is known
+    /// Kind of each layer; empty: all layers have kind 0.
+    std::vector<size_t> layer_kinds;
+    /// Why keys cannot be turned; empty if they can.
+    std::string unsupported = "the model folder does not describe its rotary embedding";
+
+    /// Kind of a layer; 0 for layers the description does not reach.
+    size_t kind_of(size_t layer) const {
+        return layer < layer_kinds.size() ? layer_kinds[layer] : 0;
+    }
+};
+
+/// From "rotary" of pagewheel.json: {"pairing": "half" | "interleaved", "kinds", "layers"}, where
+/// `kinds` are {"dims", "inverse_frequencies"} and `layers` has each layer's index into them, or -1
+/// where it does not rotate. Without kinds, "dims" and "inverse_frequencies" beside "pairing" are
+/// the only kind. Throws std::invalid_argument where the numbers contradict each other.
+RotaryDescription read_rotary(const nlohmann::json& rotary);
+
+/// From another tool's config.json: plain, linear, llama3 and yarn frequencies, partial rotary.
+/// Anything else is unsupported, with the reason.
+RotaryDescription derive_rotary(const nlohmann::json& config_json);
+
+}  // namespace pagewheel

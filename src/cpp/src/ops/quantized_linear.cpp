@@ -1,0 +1,154 @@
+#include "ops/quantized_linear.hpp"
+
+#include <string>
+
+#include "check.hpp"
+#include "kernels/quantized_linear.hpp"
+
+namespace pagewheel {
+namespace {
+
+// The runtime merges nodes that look alike: weights are told apart by where they are.
+
+void visit(ov::AttributeVisitor& visitor, const std::string& name, const void* identity) {
+    std::string text = concat(identity);
+    visitor.on_attribute(name, text);
+}
+
+void visit(ov::AttributeVisitor& visitor, RmsNorm& norm) {
+    visit(visitor, "gamma", norm.gamma.get());
+    visitor.on_attribute("epsilon", norm.epsilon);
+}
+
+/// The shape of an output of n for an input of that shape.
+ov::PartialShape with_last(ov::PartialShape shape, size_t n) {
+    shape[shape.size() - 1] = int64_t(n);
+    return shape;
+}
+
+/// Checks the first input against k.
+void check_input(const ov::Node* node, size_t k) {
+    const ov::PartialShape shape = node->get_input_partial_shape(0);
+    NODE_VALIDATION_CHECK(node, shape.rank().is_static() && shape.size() > 0, "got an input ",
+                          shape, ", expected at least one dimension");
+    NODE_VALIDATION_CHECK(node, shape[shape.size() - 1].compatible(int64_t(k)), "got an input ",
+                          shape, ", expected ", k, " in the last dimension");
+}
+
+const float* residual_of(const ov::Tensor& residual, const ov::Tensor& output) {
+    check_argument(residual.get_size() == output.get_size(), "got a residual ",
+                   residual.get_shape(), " for an output ", output.get_shape());
+    return residual.data<const float>();
+}
+
+}  // namespace
+
+kernels::LinearInput RmsNorm::applied_to(const ov::Tensor& x, size_t k) const {
+    check_argument(x.get_shape().back() == k, "got an input ", x.get_shape(), ", expected ", k,
+                   " in the last dimension");
+    kernels::LinearInput input;
+    input.x = x.data<const float>();
+    input.rows = x.get_size() / k;
+    input.gamma = gamma ? gamma->data() : nullptr;
+    input.epsilon = epsilon;
+    return input;
+}
+
+QuantizedLinear::QuantizedLinear(const ov::OutputVector& inputs, Attributes attributes)
+    : Op(inputs), m_attributes(std::move(attributes)) {
+    constructor_validate_and_infer_types();
+}
+
+void QuantizedLinear::validate_and_infer_types() {
+    const auto& weights = m_attributes.weights;
+    const size_t inputs = 1 + (m_attributes.residual ? weights.size() : 0);
+    NODE_VALIDATION_CHECK(this, !weights.empty(), "got no weights");
+    NODE_VALIDATION_CHECK(this, get_input_size() == inputs, "got ", get_input_size(),
+                          " inputs, expected ", inputs);
+    check_input(this, weights[0]->k());
+    NODE_VALIDATION_CHECK(
+        this, !m_attributes.norm.gamma || m_attributes.norm.gamma->size() == weights[0]->k(),
+        "got a norm of ", m_attributes.norm.gamma->size(), ", expected ", weights[0]->k());
+    set_output_size(weights.size());
+    for (size_t i = 0; i < weights.size(); ++i) {
+        NODE_VALIDATION_CHECK(this, weights[i]->k() == weights[0]->k(), "got weights of ",
+                              weights[i]->k(), " inputs beside weights of ", weights[0]->k());
+        set_output_type(i, ov::element::f32,
+                        with_last(get_input_partial_shape(0), weights[i]->n()));
+    }
+}
+
+std::shared_ptr<ov::Node> QuantizedLinear::clone_with_new_inputs(
+    const ov::OutputVector& inputs) const {
+    return std::make_shared<QuantizedLinear>(inputs, m_attributes);
+}
+
+bool QuantizedLinear::visit_attributes(ov::AttributeVisitor& visitor) {
+    for (size_t i = 0; i < m_attributes.weights.size(); ++i)
+        visit(visitor, concat("weights.", i), m_attributes.weights[i].get());
+    visit(visitor, m_attributes.norm);
+    visitor.on_attribute("residual", m_attributes.residual);
+    return true;
+}
+
+bool QuantizedLinear::evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const {
+    const auto& weights = m_attributes.weights;
+    const kernels::LinearInput input = m_attributes.norm.applied_to(inputs[0], weights[0]->k());
+    ov::Shape shape = inputs[0].get_shape();
+    std::vector<kernels::LinearOutput> calls(weights.size());
+    for (size_t i = 0; i < weights.size(); ++i) {
+        shape.back() = weights[i]->n();
+        outputs[i].set_shape(shape);
+        calls[i].weights = weights[i].get();
+        calls[i].output = outputs[i].data<float>();
+        if (m_attributes.residual) calls[i].residual = residual_of(inputs[1 + i], outputs[i]);
+    }
+    kernels::quantized_linear(input, calls.data(), calls.size(), m_isa);
+    return true;
+}
+
+GatedMlp::GatedMlp(const ov::OutputVector& inputs, Attributes attributes)
+    : Op(inputs), m_attributes(std::move(attributes)) {
+    constructor_validate_and_infer_types();
+}
+
+void GatedMlp::validate_and_infer_types() {
+    const size_t inputs = m_attributes.residual ? 2 : 1;
+    NODE_VALIDATION_CHECK(this, get_input_size() == inputs, "got ", get_input_size(),
+                          " inputs, expected ", inputs);
+    const auto &gate = *m_attributes.gate, &up = *m_attributes.up, &down = *m_attributes.down;
+    check_input(this, gate.k());
+    NODE_VALIDATION_CHECK(this, gate.k() == up.k() && gate.n() == up.n() && down.k() == gate.n(),
+                          "got gate [", gate.n(), ", ", gate.k(), "], up [", up.n(), ", ", up.k(),
+                          "] and down [", down.n(), ", ", down.k(), "]");
+    set_output_type(0, ov::element::f32, with_last(get_input_partial_shape(0), down.n()));
+}
+
+std::shared_ptr<ov::Node> GatedMlp::clone_with_new_inputs(const ov::OutputVector& inputs) const {
+    return std::make_shared<GatedMlp>(inputs, m_attributes);
+}
+
+bool GatedMlp::visit_attributes(ov::AttributeVisitor& visitor) {
+    visit(visitor, "gate", m_attributes.gate.get());
+    visit(visitor, "up", m_attributes.up.get());
+    visit(visitor, "down", m_attributes.down.get());
+    visit(visitor, m_attributes.norm);
+    visitor.on_attribute("residual", m_attributes.residual);
+    return true;
+}
+
+bool GatedMlp::evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const {
+    ov::Shape shape = inputs[0].get_shape();
+    shape.back() = m_attributes.down->n();
+    outputs[0].set_shape(shape);
+    kernels::GatedMlp mlp;
+    mlp.gate = m_attributes.gate.get();
+    mlp.up = m_attributes.up.get();
+    mlp.down = m_attributes.down.get();
+    mlp.output = outputs[0].data<float>();
+    if (m_attributes.residual) mlp.residual = residual_of(inputs[1], outputs[0]);
+    kernels::gated_mlp(m_attributes.norm.applied_to(inputs[0], m_attributes.gate->k()), mlp, m_isa);
+    return true;
+}
+
+}  // namespace pagewheel

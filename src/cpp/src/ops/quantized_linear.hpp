@@ -1,0 +1,88 @@
+// Linear layers of compressed weights, as an OpenVINO operation on the CPU.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "kernels/isa.hpp"
+#include "kernels/quantized_linear.hpp"
+#include "openvino/op/op.hpp"
+
+namespace pagewheel {
+
+/// Shared with the copies of a node that the plugin makes; never changed.
+using SharedWeights = std::shared_ptr<const kernels::PackedLinear>;
+
+/// A root mean square norm over the last dimension; none if gamma is null.
+struct RmsNorm {
+    std::shared_ptr<const std::vector<float>> gamma;
+    float epsilon = 0;
+
+    /// Of rows of size k; throws ov::Exception if gamma has another.
+    kernels::LinearInput applied_to(const ov::Tensor& x, size_t k) const;
+};
+
+/// Multiplies one input by one or several matrices: q, k and v, or gate and up, at once.
+///
+/// Inputs: x f32 [..., k]; with `residual`, one more for each output, f32 [..., n], that is added.
+/// Outputs: f32 [..., n], one per matrix. With a norm, it is x's that is multiplied. Activations
+/// are quantised to int8, symmetric, per row and 32 along k (kernels/quantized_linear.hpp).
+class QuantizedLinear : public ov::op::Op {
+public:
+    OPENVINO_OP("QuantizedLinear", "pagewheel")
+
+    struct Attributes {
+        std::vector<SharedWeights> weights;  ///< at least one; equal k
+        RmsNorm norm;
+        bool residual = false;
+    };
+
+    QuantizedLinear() = default;
+    QuantizedLinear(const ov::OutputVector& inputs, Attributes attributes);
+
+    void validate_and_infer_types() override;
+    std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
+    bool visit_attributes(ov::AttributeVisitor& visitor) override;
+    bool has_evaluate() const override { return true; }
+    bool evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const override;
+
+    const Attributes& attributes() const { return m_attributes; }
+
+private:
+    Attributes m_attributes;
+    Isa m_isa = detected_isa();
+};
+
+/// The gated multilayer perceptron of a transformer's layer in one:
+/// residual + down(silu(gate(x)) * up(x)), with a norm on x where there is one.
+///
+/// Inputs: x f32 [..., k]; with `residual`, f32 [..., n]. Output: f32 [..., n].
+class GatedMlp : public ov::op::Op {
+public:
+    OPENVINO_OP("GatedMlp", "pagewheel")
+
+    struct Attributes {
+        SharedWeights gate, up;  ///< [inner, k]
+        SharedWeights down;      ///< [n, inner]
+        RmsNorm norm;
+        bool residual = false;
+    };
+
+    GatedMlp() = default;
+    GatedMlp(const ov::OutputVector& inputs, Attributes attributes);
+
+    void validate_and_infer_types() override;
+    std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
+    bool visit_attributes(ov::AttributeVisitor& visitor) override;
+    bool has_evaluate() const override { return true; }
+    bool evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const override;
+
+    const Attributes& attributes() const { return m_attributes; }
+
+private:
+    Attributes m_attributes;
+    Isa m_isa = detected_isa();
+};
+
+}  // namespace pagewheel

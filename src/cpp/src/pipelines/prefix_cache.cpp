@@ -1,0 +1,56 @@
+#include "pagewheel/prefix_cache.hpp"
+
+#include "check.hpp"
+#include "pipelines/continuous_batching_impl.hpp"
+
+namespace pagewheel {
+namespace {
+
+// Other requests may evict the prompt between its computation and the pin.
+constexpr int max_attempts = 3;
+
+}  // namespace
+
+PrefixCache ContinuousBatchingPipeline::get_prefix_cache() const {
+    return PrefixCache(*this);
+}
+
+size_t PrefixCache::num_tokens() const {
+    return m_pipeline.m_impl->engine().num_prefix_tokens();
+}
+
+size_t PrefixCache::pin(const std::vector<int64_t>& prompt, const std::string& salt) {
+    Engine& engine = m_pipeline.m_impl->engine();
+    check_argument(!prompt.empty(), "the prompt to be pinned is empty");
+    GenerationConfig config;
+    config.max_new_tokens = 1;
+    config.ignore_eos = true;
+    config.cache_salt = salt;
+    for (int attempt = 0; attempt < max_attempts; ++attempt) {
+        if (engine.has_prefix({salt, 0}, prompt) &&
+            engine.pin_prefix({salt, 0}, prompt) == prompt.size())
+            return prompt.size();
+        m_pipeline.generate(std::vector<std::vector<int64_t>>{prompt},
+                            std::vector<GenerationConfig>{config});
+    }
+    throw std::runtime_error(
+        concat("a prompt of ", prompt.size(), " tokens cannot be pinned: other requests evict it"));
+}
+
+bool PrefixCache::unpin(const std::vector<int64_t>& prompt, const std::string& salt) {
+    return m_pipeline.m_impl->engine().unpin_prefix({salt, 0}, prompt);
+}
+
+void PrefixCache::clear() {
+    m_pipeline.m_impl->engine().clear_prefixes();
+}
+
+void PrefixCache::save(const std::filesystem::path& path) const {
+    m_pipeline.m_impl->engine().save_prefixes(path);
+}
+
+size_t PrefixCache::load(const std::filesystem::path& path) {
+    return m_pipeline.m_impl->engine().load_prefixes(path);
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,94 @@
+#include "runtime/cache_keeper.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+namespace pagewheel {
+namespace {
+
+constexpr size_t no_limit = std::numeric_limits<size_t>::max();
+
+}  // namespace
+
+CacheKeeper::CacheKeeper(const CacheEvictionConfig& config, ModelRunner& runner,
+                         Scheduler& scheduler)
+    : m_runner(runner),
+      m_scheduler(scheduler),
+      m_evictor(config, runner.layer_caches(), runner.geometry().block_size) {}
+
+void CacheKeeper::admit(Sequence& sequence, size_t max_tokens) const {
+    EvictionState& state = *sequence.eviction;
+    state.may_evict = max_tokens > config().get_max_cache_size();
+    if (!state.may_evict) return;
+    if (config().evict_during_prefill) sequence.max_chunk_slots = m_evictor.chunk_end();
+    limit_prefix(sequence);
+}
+
+void CacheKeeper::limit_prefix(Sequence& sequence) const {
+    // Queries whose attention counts are computed even if the tree has them, so that what is
+    // evicted does not depend on what was cached before.
+    const size_t end = std::min(sequence.tokens.size(), sequence.max_chunk_slots);
+    const size_t computed = std::max<size_t>(1, m_evictor.prompt_window());
+    sequence.max_prefix_hits = end - std::min(end, computed);
+}
+
+EvictionProgress CacheKeeper::progress(const BatchEntry& entry) const {
+    const Sequence& sequence = *entry.sequence;
+    return {sequence.num_slots(), entry.num_tokens, sequence.num_uncached(), sequence.is_decoding(),
+            sequence.max_chunk_slots != no_limit};
+}
+
+const std::vector<size_t>& CacheKeeper::windows(const Batch& batch) {
+    m_windows.clear();
+    for (const BatchEntry& entry : batch.entries) {
+        EvictionState& state = *entry.sequence->eviction;
+        if (state.start != entry.sequence->num_starts) state.clear();  // first, or was preempted
+        state.start = entry.sequence->num_starts;
+        m_windows.push_back(m_evictor.window(state, progress(entry)));
+    }
+    return m_windows;
+}
+
+void CacheKeeper::observe(const Batch& batch) {
+    for (size_t i = 0; i < batch.entries.size(); ++i)
+        if (m_windows[i] > 0)
+            m_evictor.observe(*batch.entries[i].sequence->eviction,
+                              batch.entries[i].sequence->num_slots(), m_windows[i],
+                              m_runner.scores(i));
+}
+
+void CacheKeeper::fork(const Sequence& parent, Sequence& child) const {
+    *child.eviction = *parent.eviction;
+    child.eviction->start = child.num_starts;
+    child.max_chunk_slots = parent.max_chunk_slots;
+    child.max_prefix_hits = parent.max_prefix_hits;
+}
+
+size_t CacheKeeper::due(const Sequence& sequence) const {
+    const size_t held = sequence.num_slots();
+    if (!sequence.is_running() || !sequence.eviction->may_evict) return 0;
+    if (!sequence.is_decoding() && held < sequence.max_chunk_slots) return 0;  // in its prompt
+    return m_evictor.due(held);
+}
+
+void CacheKeeper::evict(Sequence& sequence) {
+    const size_t num_blocks = due(sequence);
+    if (num_blocks == 0) return;
+    EvictionState& state = *sequence.eviction;
+    const EvictionDecision decision = m_evictor.decide(
+        state, sequence.blocks, sequence.num_slots(), num_blocks,
+        [&](size_t e) { return size_t(m_scheduler.pool().references(sequence.blocks[e])); });
+    // Computed again after a preemption, it would not fit otherwise.
+    sequence.max_chunk_slots = m_evictor.chunk_end();
+    limit_prefix(sequence);
+    for (size_t entry : decision.written) {
+        std::optional<BlockCopy> copy;
+        if (!m_scheduler.own_block(sequence, entry, copy)) return;
+        if (copy) m_runner.copy_block(copy->from, copy->to);
+    }
+    m_evictor.apply(decision, state, sequence.blocks);
+    m_scheduler.drop_blocks(sequence, decision.released);
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,46 @@
+// Eviction as the step loop drives it.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "eviction/evictor.hpp"
+#include "runtime/model_runner.hpp"
+#include "scheduling/scheduler.hpp"
+
+namespace pagewheel {
+
+/// Between scheduler, runner and evictor: says before a step whose attention is to be observed,
+/// takes down afterwards what was seen, and evicts what is due.
+class CacheKeeper {
+public:
+    CacheKeeper(const CacheEvictionConfig& config, ModelRunner& runner, Scheduler& scheduler);
+
+    const CacheEvictionConfig& config() const { return m_evictor.config(); }
+    /// Blocks that one sequence holds at most while its prompt is evicted in chunks.
+    size_t most_blocks() const { return m_evictor.most_blocks(); }
+    /// Before the sequence is added. It will have `max_tokens` at most.
+    void admit(Sequence& sequence, size_t max_tokens) const;
+    /// By batch entry: the last new tokens to be observed.
+    const std::vector<size_t>& windows(const Batch& batch);
+    /// After the step, whose tokens count as computed.
+    void observe(const Batch& batch);
+    /// `child` forks from `parent`.
+    void fork(const Sequence& parent, Sequence& child) const;
+    /// Evicts what is due of a running sequence, and may preempt it or others to have blocks to
+    /// copy shared ones to. Throws what the policy throws; nothing has changed then.
+    void evict(Sequence& sequence);
+
+private:
+    EvictionProgress progress(const BatchEntry& entry) const;
+    /// Blocks that must go now.
+    size_t due(const Sequence& sequence) const;
+    void limit_prefix(Sequence& sequence) const;
+
+    ModelRunner& m_runner;
+    Scheduler& m_scheduler;
+    Evictor m_evictor;
+    std::vector<size_t> m_windows;
+};
+
+}  // namespace pagewheel

@@ -1,0 +1,119 @@
+// The scheduler's dealings with the prefix tree.
+#include <algorithm>
+
+#include "check.hpp"
+#include "scheduling/scheduler.hpp"
+
+namespace pagewheel {
+namespace {
+
+size_t common_prefix(const std::vector<int64_t>& a, const std::vector<int64_t>& b, size_t most) {
+    most = std::min({most, a.size(), b.size()});
+    return size_t(std::mismatch(a.begin(), a.begin() + long(most), b.begin()).first - a.begin());
+}
+
+}  // namespace
+
+size_t Scheduler::max_prefix(const Sequence& sequence) const {
+    if (!m_config.enable_prefix_caching || sequence.wants_prompt_logits) return 0;
+    // The last token is always computed: its logits are wanted.
+    return std::min(sequence.tokens.size() - 1, sequence.max_prefix_hits);
+}
+
+void Scheduler::find_prefix(const Sequence& sequence) {
+    m_store.tree().match(sequence.prefix_key, sequence.tokens.data(), max_prefix(sequence),
+                         m_match);
+}
+
+bool Scheduler::follow_another(Sequence& sequence) {
+    const size_t most = max_prefix(sequence);
+    if (most == 0) return false;
+    for (Sequence* leader : m_prefilling) {
+        if (leader->priority < sequence.priority || leader->num_evicted > 0) continue;
+        if (!(leader->prefix_key == sequence.prefix_key)) continue;
+        const size_t common = common_prefix(sequence.tokens, leader->tokens, most);
+        // For less than a block it is not worth to wait.
+        if (common < m_match.num_tokens + m_block_size) continue;
+        m_waiting.erase(&sequence);
+        sequence.stage = Sequence::Stage::FOLLOWING;
+        sequence.leader = leader;
+        // The tree gets full blocks as they are computed, the last one with the prompt's end.
+        sequence.follow_until = std::min(blocks_for(common) * m_block_size, leader->tokens.size());
+        sequence.follower_index = leader->followers.size();
+        leader->followers.push_back(&sequence);
+        ++m_num_following;
+        return true;
+    }
+    return false;
+}
+
+void Scheduler::stop_following(Sequence& sequence) {
+    std::vector<Sequence*>& followers = sequence.leader->followers;
+    followers[sequence.follower_index] = followers.back();
+    followers[sequence.follower_index]->follower_index = sequence.follower_index;
+    followers.pop_back();
+    sequence.leader = nullptr;
+    --m_num_following;
+}
+
+void Scheduler::dismiss_followers(Sequence& leader) {
+    const bool goes_on = leader.stage == Sequence::Stage::PREFILLING && leader.num_evicted == 0;
+    for (size_t i = leader.followers.size(); i-- > 0;) {
+        Sequence& follower = *leader.followers[i];
+        if (goes_on && leader.num_cached < follower.follow_until) continue;
+        stop_following(follower);
+        wait(follower);
+    }
+}
+
+void Scheduler::take_prefix(Sequence& sequence) {
+    for (BlockId block : m_match.blocks) m_store.share(block);
+    sequence.blocks.assign(m_match.blocks.begin(), m_match.blocks.end());
+    sequence.num_tree_blocks = m_match.blocks.size();
+    sequence.num_cached = m_match.num_tokens;
+    if (m_match.num_partial > 0) {
+        // Even if the source is evicted for it: copies come before all writes, in their order.
+        const BlockId copy = m_store.take();
+        if (copy != m_match.partial) m_batch.copies.push_back({m_match.partial, copy});
+        sequence.blocks.push_back(copy);
+        m_store.tree().touch(m_match.partial);
+    }
+    if (sequence.was_admitted) return;
+    sequence.was_admitted = true;
+    sequence.num_prefix_hits = m_match.num_tokens;
+    m_totals.num_prefix_hits += m_match.num_tokens;
+    m_totals.num_prompt_tokens += sequence.tokens.size();
+}
+
+void Scheduler::share_blocks(Sequence& sequence) {
+    const size_t end = std::min(sequence.num_cached, sequence.num_shareable);
+    size_t& count = sequence.num_tree_blocks;
+    if (!m_config.enable_prefix_caching || (count + 1) * m_block_size > end) return;
+    PrefixTree& tree = m_store.tree();
+    // The tree may have been cleared meanwhile.
+    if (count > 0 && !tree.contains(sequence.blocks[count - 1])) count = 0;
+    NodeId parent = count > 0 ? sequence.blocks[count - 1] : tree.root(sequence.prefix_key);
+    for (; (count + 1) * m_block_size <= end; ++count) {
+        BlockId& block = sequence.blocks[count];
+        parent = tree.insert(parent, &sequence.tokens[count * m_block_size], m_block_size, block);
+        if (parent == block) continue;
+        // Another sequence was first: one of the two copies is enough.
+        m_store.share(parent);
+        m_store.release(block);
+        block = parent;
+    }
+}
+
+void Scheduler::share_all(Sequence& sequence) {
+    share_blocks(sequence);
+    const size_t end = std::min(sequence.num_cached, sequence.num_shareable);
+    const size_t count = sequence.num_tree_blocks;
+    const size_t rest = end - std::min(end, count * m_block_size);
+    if (!m_config.enable_prefix_caching || rest == 0) return;
+    PrefixTree& tree = m_store.tree();
+    if (count > 0 && !tree.contains(sequence.blocks[count - 1])) return;
+    const NodeId parent = count > 0 ? sequence.blocks[count - 1] : tree.root(sequence.prefix_key);
+    tree.insert(parent, &sequence.tokens[count * m_block_size], rest, sequence.blocks[count]);
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,271 @@
+#include "pagewheel/cache_eviction_config.hpp"
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <optional>
+
+#include "bindings.hpp"
+#include "pagewheel/eviction_policy.hpp"
+
+namespace pagewheel::python {
+
+namespace py = pybind11;
+
+namespace {
+
+/// What a Python policy sees of a view; it ends with the call.
+class View {
+public:
+    explicit View(const EvictionView& view) : m_view(&view) {}
+    void end() { m_view = nullptr; }
+    const EvictionView& get() const {
+        if (!m_view) throw std::runtime_error("the view is valid during drop() only");
+        return *m_view;
+    }
+
+private:
+    const EvictionView* m_view;
+};
+
+/// However a call ends, its view is over.
+struct Ending {
+    View& view;
+    ~Ending() { view.end(); }
+};
+
+py::array_t<float> read_keys(const View& self, size_t first, size_t last) {
+    const EvictionView& view = self.get();
+    if (first > last || last > view.num_tokens)
+        throw py::value_error("keys(" + std::to_string(first) + ", " + std::to_string(last) +
+                              "): allowed are tokens 0 to " + std::to_string(view.num_tokens));
+    py::array_t<float> keys({last - first, view.kv_heads, view.head_size});
+    view.read_keys(first, last, keys.mutable_data());
+    return keys;
+}
+
+/// Calls the methods of a Python subclass, whatever thread steps.
+class PythonPolicy : public EvictionPolicy, public py::trampoline_self_life_support {
+public:
+    ObservedQueries observed() const override {
+        PYBIND11_OVERRIDE(ObservedQueries, EvictionPolicy, observed);
+    }
+    void drop(const EvictionView& view, size_t count, std::vector<size_t>& dropped) override {
+        const py::gil_scoped_acquire gil;
+        try {
+            const py::function method =
+                py::get_override(static_cast<const EvictionPolicy*>(this), "drop");
+            if (!method) throw std::runtime_error("the policy has no method drop(view, count)");
+            const py::object view_object = py::cast(View(view));
+            const Ending ending{view_object.cast<View&>()};
+            const py::object answer = method(view_object, count);
+            for (const auto& unit : py::iter(answer)) dropped.push_back(unit.cast<size_t>());
+        } catch (const py::error_already_set& error) {  // not to outlive the lock
+            throw std::runtime_error(error.what());
+        } catch (const py::cast_error& error) {
+            throw std::runtime_error(std::string("drop() is to return indices: ") + error.what());
+        }
+    }
+};
+
+void bind_policy(py::module_& module) {
+    py::class_<ObservedQueries> observed(
+        module, "ObservedQueries",
+        "Which attention a policy wants to see: queries before a decision.");
+    observed
+        .def(py::init([](size_t prompt, size_t decode, bool accumulate) {
+                 return ObservedQueries{prompt, decode, accumulate};
+             }),
+             py::arg("prompt") = 0, py::arg("decode") = 0, py::arg("accumulate") = false)
+        .def_readwrite("prompt", &ObservedQueries::prompt, "Last queries of the prompt.")
+        .def_readwrite("decode", &ObservedQueries::decode,
+                       "Last queries before a decision, while generating.")
+        .def_readwrite("accumulate", &ObservedQueries::accumulate,
+                       "Scores are kept over decisions; else they start from zero after each.");
+    observed.attr("ALL") = ObservedQueries::all;
+
+    py::class_<View>(module, "EvictionView",
+                     R"(One layer of one sequence's cache at the moment of a decision.
+
+Tokens are in the order of their positions. Units [first_unit, last_unit) may go; unit u is tokens
+[u * unit_size, (u + 1) * unit_size): a block or, with unit_size 1, a token. Arrays are copies,
+which may be kept; the view itself is valid during the call only.)")
+        .def_property_readonly("layer", [](const View& v) { return v.get().layer; })
+        .def_property_readonly("num_tokens", [](const View& v) { return v.get().num_tokens; })
+        .def_property_readonly("unit_size", [](const View& v) { return v.get().unit_size; })
+        .def_property_readonly("first_unit", [](const View& v) { return v.get().first_unit; })
+        .def_property_readonly("last_unit", [](const View& v) { return v.get().last_unit; })
+        .def_property_readonly(
+            "scores",
+            [](const View& view) {
+                const EvictionView& v = view.get();
+                return py::array_t<float>(py::ssize_t(v.num_tokens), v.scores);
+            },
+            "float32 [num_tokens]: attention received from the observed queries, over all heads.")
+        .def_property_readonly(
+            "lifetimes",
+            [](const View& view) {
+                const EvictionView& v = view.get();
+                return py::array_t<int32_t>(py::ssize_t(v.num_tokens), v.lifetimes);
+            },
+            "int32 [num_tokens]: observed queries that could see the token.")
+        .def_property_readonly(
+            "positions",
+            [](const View& view) {
+                const EvictionView& v = view.get();
+                return py::array_t<int64_t>(py::ssize_t(v.num_tokens), v.positions);
+            },
+            "int64 [num_tokens]: the tokens' numbers in the sequence, ascending.")
+        .def("keys", &read_keys, py::arg("first"), py::arg("last"),
+             "float32 [last - first, kv heads, head size]: keys of tokens [first, last), as "
+             "cached.");
+
+    py::class_<EvictionPolicy, PythonPolicy, py::smart_holder>(
+        module, "EvictionPolicy",
+        R"(What chooses the tokens that leave a sequence's cache. Subclass it and give an instance as
+CacheEvictionConfig's policy: observed() says which attention is wanted (none by default), and
+drop(view, count) returns `count` distinct units of [view.first_unit, view.last_unit). An exception
+or a wrong answer ends the request that is concerned, and no other.)")
+        .def(py::init<>())
+        .def("observed", &EvictionPolicy::observed)
+        .def(
+            "drop",
+            [](EvictionPolicy& policy, const View& view, size_t count) {
+                std::vector<size_t> dropped;
+                policy.drop(view.get(), count, dropped);
+                return dropped;
+            },
+            py::arg("view"), py::arg("count"));
+    module.def("make_policy", &make_policy, py::arg("config"),
+               "The policy that a CacheEvictionConfig asks for, to call it from one of your own.");
+}
+
+py::object policy_of(const CacheEvictionConfig& config) {
+    return config.custom_policy ? py::cast(config.custom_policy) : py::cast(config.policy);
+}
+
+void set_policy(CacheEvictionConfig& config, const py::object& policy) {
+    if (py::isinstance<py::str>(policy)) {
+        config.policy = policy.cast<std::string>();
+        config.custom_policy = nullptr;
+    } else {
+        config.custom_policy = policy.cast<std::shared_ptr<EvictionPolicy>>();
+        config.policy.clear();
+    }
+}
+
+EvictionGranularity granularity_of(const py::object& value) {
+    if (!py::isinstance<py::str>(value)) return value.cast<EvictionGranularity>();
+    const auto name = value.cast<std::string>();
+    if (name == "block") return EvictionGranularity::BLOCK;
+    if (name == "token") return EvictionGranularity::TOKEN;
+    throw py::value_error("granularity is '" + name + "'; allowed: block, token");
+}
+
+void bind_parts(py::module_& module) {
+    py::enum_<AggregationMode>(module, "AggregationMode")
+        .value("SUM", AggregationMode::SUM)
+        .value("NORM_SUM", AggregationMode::NORM_SUM)
+        .value("ADAPTIVE_RKV", AggregationMode::ADAPTIVE_RKV);
+    py::enum_<EvictionGranularity>(module, "EvictionGranularity")
+        .value("BLOCK", EvictionGranularity::BLOCK)
+        .value("TOKEN", EvictionGranularity::TOKEN);
+    py::enum_<KVCrushAnchorPointMode>(module, "KVCrushAnchorPointMode")
+        .value("RANDOM", KVCrushAnchorPointMode::RANDOM)
+        .value("ZEROS", KVCrushAnchorPointMode::ZEROS)
+        .value("ONES", KVCrushAnchorPointMode::ONES)
+        .value("MEAN", KVCrushAnchorPointMode::MEAN)
+        .value("ALTERNATING", KVCrushAnchorPointMode::ALTERNATING);
+    py::class_<KVCrushConfig>(
+        module, "KVCrushConfig",
+        "KVCrush: of the blocks that scores would evict, `budget` are kept as "
+        "representatives of the others (arXiv:2503.00022).")
+        .def(py::init<>())
+        .def(py::init<size_t, KVCrushAnchorPointMode, size_t>(), py::arg("budget"),
+             py::arg_v("anchor_point_mode", KVCrushAnchorPointMode::RANDOM,
+                       "KVCrushAnchorPointMode.RANDOM"),
+             py::arg("rng_seed") = 0)
+        .def_readwrite("budget", &KVCrushConfig::budget)
+        .def_readwrite("anchor_point_mode", &KVCrushConfig::anchor_point_mode)
+        .def_readwrite("rng_seed", &KVCrushConfig::rng_seed)
+        .def("to_string", &KVCrushConfig::to_string)
+        .def("__repr__", &KVCrushConfig::to_string);
+    py::class_<AdaptiveRKVConfig>(
+        module, "AdaptiveRKVConfig",
+        "What carries attention_mass of the last window_size queries' attention stays; of the rest "
+        "the keys least like the others (after arXiv:2505.24133).")
+        .def(py::init<double, size_t>(), py::arg("attention_mass") = 0.9,
+             py::arg("window_size") = 8)
+        .def_readwrite("attention_mass", &AdaptiveRKVConfig::attention_mass)
+        .def_readwrite("window_size", &AdaptiveRKVConfig::window_size)
+        .def("to_string", &AdaptiveRKVConfig::to_string)
+        .def("__repr__", &AdaptiveRKVConfig::to_string);
+}
+
+}  // namespace
+
+void bind_cache_eviction_config(py::module_& module) {
+    using C = CacheEvictionConfig;
+    bind_parts(module);
+    py::class_<C> config(module, "CacheEvictionConfig",
+                         R"(How a sequence's KV cache is kept within a budget. Sizes are tokens.
+
+start_size: tokens at the beginning (attention sinks) that stay.
+recent_size: tokens at the end that stay.
+max_cache_size: the budget. As soon as it is reached, tokens between the two areas go.
+aggregation_mode: how scores of several steps become one; ADAPTIVE_RKV chooses that policy.
+apply_rotation: positions stay contiguous: what is left turns down by what was evicted before it,
+  and new tokens get the position processed - evicted.
+snapkv_window_size: last queries of the prompt whose attention is counted; 0: all.
+kvcrush_config, adaptive_rkv_config: of those policies.
+policy: "" (by aggregation_mode and kvcrush_config), "sum", "norm_sum", "snapkv", "streaming", "tova",
+  "kvcrush", "adaptive_rkv", "key_norm", "key_diff", or an EvictionPolicy of your own.
+granularity: "block" or "token": what goes at a time. Tokens that stay are packed densely.
+score_pooling: a score becomes the greatest of that many around it; odd.
+evict_during_prefill: prompts are evicted while they are computed, not only after.)");
+    bind_policy(module);
+    config
+        .def(py::init([](size_t start_size, size_t recent_size, size_t max_cache_size,
+                         AggregationMode aggregation_mode, bool apply_rotation,
+                         size_t snapkv_window_size, const std::optional<KVCrushConfig>& kvcrush,
+                         const py::object& policy, const py::object& granularity,
+                         size_t score_pooling, bool evict_during_prefill,
+                         const std::optional<AdaptiveRKVConfig>& adaptive_rkv) {
+                 C config(start_size, recent_size, max_cache_size, aggregation_mode, apply_rotation,
+                          snapkv_window_size, kvcrush.value_or(KVCrushConfig()));
+                 set_policy(config, policy);
+                 config.granularity = granularity_of(granularity);
+                 config.score_pooling = score_pooling;
+                 config.evict_during_prefill = evict_during_prefill;
+                 config.adaptive_rkv_config = adaptive_rkv.value_or(AdaptiveRKVConfig());
+                 config.validate();
+                 return config;
+             }),
+             py::arg("start_size"), py::arg("recent_size"), py::arg("max_cache_size"),
+             py::arg_v("aggregation_mode", AggregationMode::NORM_SUM, "AggregationMode.NORM_SUM"),
+             py::arg("apply_rotation") = false, py::arg("snapkv_window_size") = 8,
+             py::arg("kvcrush_config") = py::none(), py::kw_only(), py::arg("policy") = "",
+             py::arg("granularity") = "block", py::arg("score_pooling") = 1,
+             py::arg("evict_during_prefill") = false, py::arg("adaptive_rkv_config") = py::none())
+        .def_readwrite("aggregation_mode", &C::aggregation_mode)
+        .def_readwrite("apply_rotation", &C::apply_rotation)
+        .def_readwrite("snapkv_window_size", &C::snapkv_window_size)
+        .def_readwrite("kvcrush_config", &C::kvcrush_config)
+        .def_readwrite("adaptive_rkv_config", &C::adaptive_rkv_config)
+        .def_property("policy", &policy_of, &set_policy)
+        .def_property(
+            "granularity", [](const C& c) { return c.granularity; },
+            [](C& c, const py::object& value) { c.granularity = granularity_of(value); })
+        .def_readwrite("score_pooling", &C::score_pooling)
+        .def_readwrite("evict_during_prefill", &C::evict_during_prefill)
+        .def("get_start_size", &C::get_start_size)
+        .def("get_recent_size", &C::get_recent_size)
+        .def("get_max_cache_size", &C::get_max_cache_size)
+        .def("get_evictable_size", &C::get_evictable_size)
+        .def("validate", py::overload_cast<>(&C::validate, py::const_),
+             "Raises ValueError if a parameter is out of range.")
+        .def("to_string", &C::to_string)
+        .def("__repr__", &C::to_string);
+}
+
+}  // namespace pagewheel::python

@@ -1,0 +1,45 @@
+#include "pagewheel/prefix_cache.hpp"
+
+#include <pybind11/stl.h>
+#include <pybind11/stl/filesystem.h>
+
+#include "bindings.hpp"
+#include "conversions.hpp"
+
+namespace pagewheel::python {
+
+void bind_prefix_cache(py::module_& module) {
+    using C = PrefixCache;
+    using Unlocked = py::call_guard<py::gil_scoped_release>;
+    py::class_<C>(module, "PrefixCache", R"(What a pipeline keeps of the prompts it has seen.
+
+Of a pipeline with enable_prefix_caching; else every method raises ValueError. From any thread.)")
+        .def("num_tokens", &C::num_tokens, Unlocked(), "Tokens that are cached.")
+        .def(
+            "pin",
+            [](C& cache, const py::object& prompt, const std::string& salt) {
+                const auto tokens = to_tokens(prompt);
+                const py::gil_scoped_release release;
+                return cache.pin(tokens, salt);
+            },
+            py::arg("prompt"), py::arg("salt") = "",
+            R"(Computes a prompt (token ids) if it is not cached, and keeps it until unpin(); its length.
+ValueError if more than half of the blocks would be pinned, or an accepted request could not be served.)")
+        .def(
+            "unpin",
+            [](C& cache, const py::object& prompt, const std::string& salt) {
+                const auto tokens = to_tokens(prompt);
+                const py::gil_scoped_release release;
+                return cache.unpin(tokens, salt);
+            },
+            py::arg("prompt"), py::arg("salt") = "", "False if exactly this was not pinned.")
+        .def("clear", &C::clear, Unlocked(), "Forgets all that is not pinned.")
+        .def("save", &C::save, py::arg("path"), Unlocked(),
+             "Writes all of it to a file; RuntimeError if that is not possible.")
+        .def(
+            "load", &C::load, py::arg("path"), Unlocked(),
+            R"(Adds what a file has, while there are free blocks; how many tokens. ValueError if it was saved
+with another model, device, cache format or version of OpenVINO, RuntimeError if it is damaged.)");
+}
+
+}  // namespace pagewheel::python

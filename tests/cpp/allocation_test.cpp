@@ -1,0 +1,143 @@
+// Steady decode allocates nothing: counts calls of operator new in the whole program.
+#include <gtest/gtest.h>
+#include <tbb/task_arena.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "kernels/paged_attention.hpp"
+
+// The sanitizers bring an operator new of their own.
+#if !defined(__SANITIZE_ADDRESS__)
+
+namespace {
+std::atomic<size_t> num_allocations = 0;
+
+void* allocate(size_t size, size_t alignment) {
+    ++num_allocations;
+    void* p = alignment <= alignof(std::max_align_t)
+                  ? std::malloc(size ? size : 1)
+                  : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+    if (!p) throw std::bad_alloc();
+    return p;
+}
+}  // namespace
+
+// The array and nothrow forms of the standard library call these.
+void* operator new(size_t size) {
+    return allocate(size, 1);
+}
+void* operator new(size_t size, std::align_val_t alignment) {
+    return allocate(size, size_t(alignment));
+}
+void operator delete(void* p) noexcept {
+    std::free(p);
+}
+void operator delete(void* p, size_t) noexcept {
+    std::free(p);
+}
+void operator delete(void* p, std::align_val_t) noexcept {
+    std::free(p);
+}
+void operator delete(void* p, size_t, std::align_val_t) noexcept {
+    std::free(p);
+}
+
+namespace pagewheel::kernels {
+namespace {
+
+/// Sequences that decode a token per call, with scores and rotated blocks.
+class Decode {
+public:
+    Decode(CacheFormat format, size_t num_sequences, size_t max_context) {
+        m_config.layout = {format, 32, 2, 64, 64};
+        m_config.heads = 6;
+        m_config.scale = 0.125f;
+        m_config.rotary_dims = 64;
+        const size_t blocks_each = (max_context + 31) / 32, blocks = blocks_each * num_sequences;
+        m_keys.resize(blocks * m_config.layout.key_block_bytes());
+        m_values.resize(blocks * m_config.layout.value_block_bytes());
+        m_blocks.resize(blocks);
+        std::iota(m_blocks.begin(), m_blocks.end(), 0);
+        m_begins.resize(num_sequences + 1);
+        std::iota(m_begins.begin(), m_begins.end(), 0);
+        for (size_t s = 0; s <= num_sequences; ++s) m_block_begins.push_back(int(s * blocks_each));
+        m_past.assign(num_sequences, 0);
+        m_windows.assign(num_sequences, 1);
+        m_scores.resize(num_sequences * max_context);
+        for (size_t i = 0; i < blocks; i += 3) m_rotated.push_back(int(i));
+        m_deltas.assign(m_rotated.size(), 1);
+        m_lut.assign(2 * 64, 0.5f);
+        std::mt19937 random(1);
+        std::normal_distribution<float> normal;
+        for (auto [x, width] :
+             {std::pair(&m_query, 6), std::pair(&m_key, 2), std::pair(&m_value, 2)}) {
+            x->resize(num_sequences * size_t(width) * 64);
+            for (float& v : *x) v = normal(random);
+        }
+        m_output.resize(m_query.size());
+    }
+
+    void step(size_t past) {
+        std::fill(m_past.begin(), m_past.end(), int32_t(past));
+        AttentionBatch batch;
+        batch.query = m_query.data();
+        batch.key = m_key.data();
+        batch.value = m_value.data();
+        batch.output = m_output.data();
+        batch.key_blocks = m_keys.data();
+        batch.value_blocks = m_values.data();
+        batch.num_sequences = m_past.size();
+        batch.past_lens = m_past.data();
+        batch.subsequence_begins = m_begins.data();
+        batch.block_indices = m_blocks.data();
+        batch.block_indices_begins = m_block_begins.data();
+        batch.num_rotated = m_rotated.size();
+        batch.rotated_block_indices = m_rotated.data();
+        batch.rotation_deltas = m_deltas.data();
+        batch.rotation_trig_lut = m_lut.data();
+        batch.score_windows = m_windows.data();
+        batch.scores = m_scores.data();
+        paged_attention(m_config, batch, detected_isa());
+    }
+
+private:
+    AttentionConfig m_config;
+    std::vector<uint8_t> m_keys, m_values;
+    std::vector<int32_t> m_past, m_begins, m_blocks, m_block_begins, m_rotated, m_deltas, m_windows;
+    std::vector<float> m_query, m_key, m_value, m_output, m_lut, m_scores;
+};
+
+TEST(Allocations, OneThreadAllocatesNothingAfterTheFirstCallOfASize) {
+    if (detected_isa() == Isa::scalar) GTEST_SKIP() << "the scalar reference allocates";
+    for (CacheFormat format :
+         {CacheFormat::f32, CacheFormat::bf16, CacheFormat::u8, CacheFormat::u4}) {
+        Decode decode(format, 5, 600);
+        tbb::task_arena arena(1);
+        arena.execute([&] {
+            decode.step(599);
+            const size_t before = num_allocations;
+            EXPECT_GT(before, 0u);
+            for (size_t past = 0; past < 600; past += 7) decode.step(past);
+            EXPECT_EQ(num_allocations, before) << cache_format_name(format);
+        });
+    }
+}
+
+// Which thread takes part when is not ours to say, so that a late one may still grow its memory.
+TEST(Allocations, ManyThreadsAllocateNoMoreInTenTimesTheCalls) {
+    if (detected_isa() == Isa::scalar) GTEST_SKIP() << "the scalar reference allocates";
+    Decode decode(CacheFormat::u8, 3, 3000);
+    const size_t before = num_allocations;
+    for (int i = 0; i < 3000; ++i) decode.step(size_t(2000 + i % 1000));
+    EXPECT_LT(num_allocations - before, 300u);
+}
+
+}  // namespace
+}  // namespace pagewheel::kernels
+
+#endif

@@ -1,0 +1,123 @@
+// The pass that puts pagewheel's attention in the place of the plugin's.
+#include "graph/native_attention.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "attention_graph.hpp"
+#include "cache/kv_cache.hpp"
+#include "openvino/op/constant.hpp"
+#include "openvino/runtime/core.hpp"
+#include "openvino/runtime/properties.hpp"
+#include "ops/paged_attention.hpp"
+
+namespace pagewheel {
+namespace {
+
+constexpr size_t stock_sliding_window_input = 10;
+
+std::vector<size_t> windows_after(const std::shared_ptr<ov::Model>& model,
+                                  const NativeAttentionOptions& options) {
+    use_native_attention(model, options);
+    std::vector<size_t> windows;
+    for (const auto& node : model->get_ordered_ops())
+        if (const auto attention = ov::as_type_ptr<PagedAttention>(node))
+            windows.push_back(attention->attributes().config.sliding_window);
+    return windows;
+}
+
+/// Two layers whose nodes say `window`, as the plugin's pass writes it where it knows the mask.
+std::shared_ptr<ov::Model> graph_with_window(int32_t window) {
+    auto model = stock_paged_attention({}, 2, ov::element::f32);
+    for (const auto& node : model->get_ordered_ops())
+        if (std::string(node->get_type_name()) == "PagedAttentionExtension")
+            node->input(stock_sliding_window_input)
+                .replace_source_output(
+                    ov::op::v0::Constant::create(ov::element::i32, {}, {window}));
+    return model;
+}
+
+TEST(NativeAttention, TheConfigsSlidingWindowBeatsTheNodes) {
+    NativeAttentionOptions options;
+    EXPECT_EQ(windows_after(graph_with_window(0), options), (std::vector<size_t>{0, 0}));
+    EXPECT_EQ(windows_after(graph_with_window(17), options), (std::vector<size_t>{17, 17}));
+    options.sliding_windows = {5, 0};
+    // Where the plugin's pass missed the mask, and where it found another one.
+    EXPECT_EQ(windows_after(graph_with_window(0), options), (std::vector<size_t>{5, 0}));
+    EXPECT_EQ(windows_after(graph_with_window(17), options), (std::vector<size_t>{5, 0}));
+}
+
+/// Runs a graph of attention over a prompt chunk and decodes; returns its output.
+std::vector<float> run(const std::shared_ptr<ov::Model>& model, const AttentionShape& shape,
+                       const ov::AnyMap& properties) {
+    ov::Core core;
+    auto compiled = core.compile_model(model, "CPU", properties);
+    auto request = compiled.create_infer_request();
+    const CacheGeometry geometry = read_cache_geometry(compiled);
+    KvCache cache(geometry, 8, compiled, true);
+    cache.bind(request);
+    const auto set = [&](const std::string& name, const ov::Tensor& tensor) {
+        for (const auto& input : compiled.inputs())
+            if (input.get_names().count(name)) request.set_tensor(name, tensor);
+    };
+    const auto integers = [&](const std::string& name, const std::vector<int32_t>& values,
+                              const ov::Shape& dimensions) {
+        ov::Tensor tensor(ov::element::i32, dimensions);
+        std::copy(values.begin(), values.end(), tensor.data<int32_t>());
+        set(name, tensor);
+    };
+    for (const char* idle : {"score_aggregation_window", "rotated_block_indices"})
+        integers(idle, {}, {0});
+    integers("rotation_deltas", {}, {0, 1});
+    set("rotation_trig_lut", ov::Tensor(ov::element::f32, {0, shape.head_size}));
+    for (const char* scores : {"scores.0", "scores.1"}) set(scores, {ov::element::f32, {0}});
+    integers("block_indices", {5, 2, 7, 0}, {4});
+    integers("block_indices_begins", {0, 2, 4}, {3});
+
+    std::mt19937 random(3);
+    std::normal_distribution<float> normal;
+    std::vector<float> output;
+    // Prompts of 40 and 33 tokens, then one token each.
+    for (const auto& [past, begins] :
+         {std::pair(std::vector<int32_t>{0, 0}, std::vector<int32_t>{0, 40, 73}),
+          std::pair(std::vector<int32_t>{40, 33}, std::vector<int32_t>{0, 1, 2})}) {
+        const auto tokens = size_t(begins.back());
+        for (const auto& [name, heads] : {std::pair("query", shape.heads),
+                                          {"key", shape.kv_heads},
+                                          {"value", shape.kv_heads}}) {
+            ov::Tensor tensor(ov::element::f32, {tokens, heads * shape.head_size});
+            for (size_t i = 0; i < tensor.get_size(); ++i) tensor.data<float>()[i] = normal(random);
+            set(name, tensor);
+        }
+        integers("past_lens", past, {2});
+        integers("subsequence_begins", begins, {3});
+        integers("max_context_len", {past[0] + begins[1]}, {});
+        request.start_async();
+        request.wait();
+        const ov::Tensor result = request.get_output_tensor();
+        output.insert(output.end(), result.data<float>(), result.data<float>() + result.get_size());
+    }
+    return output;
+}
+
+TEST(NativeAttention, ComputesWhatThePluginsDoes) {
+    for (const AttentionShape& shape :
+         {AttentionShape{9, 3, 64}, AttentionShape{4, 1, 80}, AttentionShape{5, 5, 48}}) {
+        const ov::AnyMap exact{ov::hint::inference_precision(ov::element::f32),
+                               ov::hint::kv_cache_precision(ov::element::f32)};
+        const auto stock = run(stock_paged_attention(shape, 2, ov::element::f32), shape, exact);
+        const auto model = stock_paged_attention(shape, 2, ov::element::f32);
+        NativeAttentionOptions options;
+        options.format = kernels::CacheFormat::f32;
+        const auto report = use_native_attention(model, options);
+        ASSERT_EQ(report.num_replaced, 2u);
+        const auto native = run(model, shape, {ov::hint::inference_precision(ov::element::f32)});
+        ASSERT_EQ(native.size(), stock.size());
+        for (size_t i = 0; i < native.size(); ++i) ASSERT_NEAR(native[i], stock[i], 2e-5) << i;
+    }
+}
+
+}  // namespace
+}  // namespace pagewheel

@@ -1,0 +1,310 @@
+// A million random operations on scheduler, pool and tree, against a model of the cache.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+#include <random>
+
+#include "scheduling/scheduler.hpp"
+
+namespace pagewheel {
+namespace {
+
+constexpr size_t block_size = 4;
+
+/// What a slot holds, as the model would compute it: it depends on the token and on all that was in
+/// the cache before it.
+using Content = uint64_t;
+Content compute(Content before, int64_t token) {
+    return (before ^ uint64_t(token)) * 0x9E3779B97F4A7C15u + 0x7F4A7C15u;
+}
+
+/// The cache's memory.
+class FakeCache {
+public:
+    explicit FakeCache(size_t num_blocks) : m_slots(num_blocks * block_size, 0) {}
+    void copy(BlockCopy copy) {
+        std::copy_n(&m_slots[size_t(copy.from) * block_size], block_size,
+                    &m_slots[size_t(copy.to) * block_size]);
+    }
+    Content& slot(const Sequence& sequence, size_t i) {
+        return m_slots.at(size_t(sequence.blocks.at(i / block_size)) * block_size + i % block_size);
+    }
+
+private:
+    std::vector<Content> m_slots;
+};
+
+/// A sequence and what its slots must hold.
+struct Tracked {
+    Sequence sequence;
+    std::vector<Content> expected;  // by slot
+    Content state = 0;              // of all it has computed, evicted or not
+    size_t num_evicted = 0;
+    size_t num_left = 0;  // tokens to generate
+};
+
+class Machine {
+public:
+    explicit Machine(unsigned seed) : m_random(seed) {
+        m_config.max_num_batched_tokens = 1 + below(40);
+        m_config.max_num_seqs = 1 + below(12);
+        m_config.dynamic_split_fuse = below(4) != 0;
+        m_config.enable_prefix_caching = below(5) != 0;
+        const size_t num_blocks = 6 + below(30);
+        m_scheduler = std::make_unique<Scheduler>(m_config, num_blocks, block_size);
+        m_cache = std::make_unique<FakeCache>(num_blocks);
+        for (auto& stem : m_stems)
+            for (size_t i = below(30); i > 0; --i) stem.push_back(int64_t(below(3)));
+    }
+
+    void run(size_t num_operations) {
+        for (m_operations = 0; m_operations < num_operations && !testing::Test::HasFailure();) {
+            switch (below(8)) {
+                case 0:
+                    if (m_tracked.size() < 25) submit();
+                    break;
+                case 1:
+                    if (below(4) == 0) cancel();
+                    break;
+                case 2:
+                    if (below(30) == 0) fail();
+                    break;
+                case 3:
+                    if (below(200) == 0) m_scheduler->clear_prefixes();
+                    if (below(50) == 0) pin();
+                    if (below(50) == 0) unpin();
+                    break;
+                default:
+                    step();
+            }
+            ++m_operations;
+            if (below(16) == 0) m_scheduler->store().check_integrity();
+        }
+        drain();
+    }
+
+    size_t num_submitted = 0, num_finished = 0, num_dropped = 0, num_forked = 0;
+    const Scheduler& scheduler() const { return *m_scheduler; }
+
+private:
+    size_t below(size_t n) { return m_random() % n; }
+
+    void submit() {
+        auto tracked = std::make_unique<Tracked>();
+        Sequence& sequence = tracked->sequence;
+        const auto& stem = m_stems[below(m_stems.size())];
+        sequence.tokens.assign(stem.begin(), stem.begin() + long(below(stem.size() + 1)));
+        for (size_t i = 1 + below(6); i > 0; --i) sequence.tokens.push_back(int64_t(below(3)));
+        const size_t longest = m_scheduler->max_tokens() - 1;
+        if (sequence.tokens.size() > longest) sequence.tokens.resize(longest);
+        sequence.prompt_length = sequence.tokens.size();
+        sequence.prefix_key.salt = below(5) == 0 ? "salt" : "";
+        sequence.priority = int(below(3));
+        sequence.wants_prompt_logits = below(20) == 0;
+        tracked->state = std::hash<std::string>()(sequence.prefix_key.salt);
+        tracked->num_left = 1 + below(20);
+        m_scheduler->add(sequence);
+        m_tracked.push_back(std::move(tracked));
+        ++num_submitted;
+    }
+
+    Tracked& of(const Sequence& sequence) {
+        for (auto& tracked : m_tracked)
+            if (&tracked->sequence == &sequence) return *tracked;
+        throw std::logic_error("a sequence was scheduled that is not there");
+    }
+
+    /// What the sequence begins with was taken from the tree, or it begins again.
+    void admit(Tracked& tracked, const Sequence& sequence) {
+        if (tracked.expected.size() == sequence.num_slots() &&
+            tracked.num_evicted == sequence.num_evicted)
+            return;
+        tracked.expected.clear();
+        tracked.num_evicted = 0;
+        // Nothing was evicted: what it has is what it would have computed.
+        Content state = std::hash<std::string>()(sequence.prefix_key.salt);
+        for (size_t i = 0; i < sequence.num_slots(); ++i)
+            tracked.expected.push_back(state = compute(state, sequence.tokens[i]));
+        tracked.state = state;
+    }
+
+    const Batch& schedule() {
+        const Batch& batch = m_scheduler->schedule();
+        EXPECT_EQ(batch.empty(), m_tracked.empty());
+        EXPECT_LE(batch.num_tokens, m_config.max_num_batched_tokens);
+        EXPECT_LE(batch.entries.size(), m_config.max_num_seqs);
+        return batch;
+    }
+
+    void step() {
+        const Batch& batch = schedule();
+        for (BlockCopy copy : batch.copies) m_cache->copy(copy);
+        size_t num_tokens = 0;
+        for (const BatchEntry& entry : batch.entries) {
+            const Sequence& sequence = *entry.sequence;
+            Tracked& tracked = of(sequence);
+            admit(tracked, sequence);
+            num_tokens += entry.num_tokens;
+            for (size_t i = 0; i < entry.num_tokens; ++i) {
+                const size_t slot = sequence.num_slots() + i;
+                ASSERT_EQ(m_scheduler->pool().references(sequence.blocks.at(slot / block_size)), 1u)
+                    << "a shared block is written";
+                tracked.state = compute(tracked.state, sequence.tokens[sequence.num_cached + i]);
+                m_cache->slot(sequence, slot) = tracked.state;
+                tracked.expected.push_back(tracked.state);
+            }
+        }
+        ASSERT_EQ(num_tokens, batch.num_tokens);
+        m_scheduler->advance();
+        for (const auto& tracked : m_tracked) verify(*tracked);
+        const std::vector<BatchEntry> entries = batch.entries;
+        for (const BatchEntry& entry : entries) {
+            Tracked& tracked = of(*entry.sequence);
+            if (entry.samples) sample(tracked);
+        }
+    }
+
+    void verify(const Tracked& tracked) {
+        const Sequence& sequence = tracked.sequence;
+        if (sequence.blocks.empty()) return;  // it waits
+        ASSERT_EQ(tracked.expected.size(), sequence.num_slots());
+        for (size_t i = 0; i < sequence.num_slots(); ++i)
+            ASSERT_EQ(m_cache->slot(sequence, i), tracked.expected[i]);
+    }
+
+    void sample(Tracked& tracked) {
+        Sequence& sequence = tracked.sequence;
+        if (below(10) == 0) evict(tracked);
+        sequence.tokens.push_back(int64_t(below(3)));
+        if (below(30) == 0 && m_tracked.size() < 25) fork(tracked);
+        if (--tracked.num_left == 0 || sequence.tokens.size() >= m_scheduler->max_tokens()) {
+            ++num_finished;
+            end(tracked);
+        }
+    }
+
+    void fork(Tracked& parent) {
+        auto child = std::make_unique<Tracked>();
+        child->sequence.tokens = parent.sequence.tokens;
+        child->sequence.tokens.back() = int64_t(below(3));
+        child->sequence.prompt_length = parent.sequence.prompt_length;
+        child->sequence.prefix_key = parent.sequence.prefix_key;
+        child->sequence.priority = parent.sequence.priority;
+        child->expected = parent.expected;
+        child->state = parent.state;
+        child->num_evicted = parent.num_evicted;
+        child->num_left = 1 + below(10);
+        m_scheduler->fork(parent.sequence, child->sequence);
+        m_tracked.push_back(std::move(child));
+        ++num_forked;
+    }
+
+    void evict(Tracked& tracked) {
+        const size_t num_full = tracked.sequence.num_slots() / block_size;
+        std::vector<size_t> indices;
+        for (size_t i = 0; i < num_full; ++i)
+            if (below(4) == 0) indices.push_back(i);
+        m_scheduler->drop_blocks(tracked.sequence, indices);
+        for (size_t i = indices.size(); i-- > 0;) {
+            const auto begin = tracked.expected.begin() + long(indices[i] * block_size);
+            tracked.expected.erase(begin, begin + block_size);
+        }
+        // What it computes from now on is like nothing another sequence computes.
+        if (!indices.empty()) tracked.state = m_random();
+        tracked.num_evicted = tracked.sequence.num_evicted;
+        num_dropped += indices.size();
+    }
+
+    void end(Tracked& tracked) {
+        m_scheduler->remove(tracked.sequence);
+        forget(tracked);
+    }
+    void forget(const Tracked& tracked) {
+        for (auto& place : m_tracked)
+            if (place.get() == &tracked) {
+                std::swap(place, m_tracked.back());
+                m_tracked.pop_back();
+                return;
+            }
+    }
+
+    void cancel() {
+        if (!m_tracked.empty()) end(*m_tracked[below(m_tracked.size())]);
+    }
+
+    void pin() {
+        const auto& stem = m_stems[below(m_stems.size())];
+        PrefixPins& pins = m_scheduler->pins();
+        const size_t num_pinned = pins.num_blocks() + stem.size() / block_size + 1;
+        const size_t room = m_scheduler->pool().size() - num_pinned;
+        if (2 * num_pinned > m_scheduler->pool().size()) return;
+        for (const auto& tracked : m_tracked)
+            if (tracked->sequence.tokens.size() + tracked->num_left > room * block_size) return;
+        const size_t count = pins.pin({}, stem);
+        m_pinned.emplace_back(stem.begin(), stem.begin() + long(count));
+    }
+    void unpin() {
+        for (const auto& pinned : m_pinned) m_scheduler->pins().unpin({}, pinned);
+        m_pinned.clear();
+    }
+
+    /// The model fails: nothing of the step was computed, or something wrong.
+    void fail() {
+        const Batch& batch = schedule();
+        std::vector<Tracked*> failed;
+        for (const BatchEntry& entry : batch.entries) {
+            Tracked& tracked = of(*entry.sequence);
+            for (size_t i = 0; i < entry.num_tokens; ++i)
+                m_cache->slot(*entry.sequence, entry.sequence->num_slots() + i) = m_random();
+            failed.push_back(&tracked);
+        }
+        for (Tracked* tracked : failed) {
+            m_scheduler->discard(tracked->sequence);
+            forget(*tracked);
+        }
+    }
+
+    void drain() {
+        while (!m_tracked.empty() && !testing::Test::HasFailure()) step();
+        unpin();
+        const BlockPool& pool = m_scheduler->pool();
+        m_scheduler->store().check_integrity();
+        ASSERT_EQ(m_scheduler->num_sequences(), 0u);
+        ASSERT_EQ(pool.num_free() + pool.num_idle(), pool.size());
+        m_scheduler->clear_prefixes();
+        ASSERT_EQ(pool.num_free(), pool.size());
+    }
+
+    std::mt19937 m_random;
+    SchedulerConfig m_config;
+    std::unique_ptr<Scheduler> m_scheduler;
+    std::unique_ptr<FakeCache> m_cache;
+    std::vector<std::unique_ptr<Tracked>> m_tracked;
+    std::array<std::vector<int64_t>, 4> m_stems;
+    std::vector<std::vector<int64_t>> m_pinned;
+    size_t m_operations = 0;
+};
+
+TEST(SchedulerModel, KeepsEveryCachedTokenThroughAMillionOperations) {
+    size_t finished = 0, forked = 0, dropped = 0, preempted = 0, hits = 0;
+    for (unsigned seed = 0; seed < 200 && !HasFailure(); ++seed) {
+        SCOPED_TRACE(seed);
+        Machine machine(seed);
+        machine.run(5000);
+        finished += machine.num_finished;
+        forked += machine.num_forked;
+        dropped += machine.num_dropped;
+        preempted += machine.scheduler().totals().num_preemptions;
+        hits += machine.scheduler().totals().num_prefix_hits;
+    }
+    // It did not pass for want of work.
+    EXPECT_GT(finished, 50000u);
+    EXPECT_GT(forked, 10000u);
+    EXPECT_GT(dropped, 10000u);
+    EXPECT_GT(preempted, 10000u);
+    EXPECT_GT(hits, 100000u);
+}
+
+}  // namespace
+}  // namespace pagewheel

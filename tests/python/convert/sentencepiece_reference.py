@@ -1,0 +1,51 @@
+"""A vocabulary as a model of the sentencepiece package, the reference for its kind."""
+
+from __future__ import annotations
+
+import struct
+
+import sentencepiece
+
+from pagewheel.convert.vocabulary import TokenType, Vocabulary
+
+_BPE = 2
+
+
+def reference(vocabulary: Vocabulary) -> sentencepiece.SentencePieceProcessor:
+    """Built from the pieces, scores and types; the file's own model is not at hand."""
+    model = b"".join(
+        _field(1, _piece(vocabulary, index)) for index in range(len(vocabulary.tokens))
+    )
+    trainer = _number(3, _BPE) + _number(4, len(vocabulary.tokens)) + _number(35, 1)
+    trainer += _number(40, vocabulary.unk_id or 0)
+    trainer += _number(41, vocabulary.bos_id or 0) + _number(42, vocabulary.eos_id or 0)
+    normalizer = _field(1, b"identity") + _number(3, int(vocabulary.add_space_prefix))
+    normalizer += _number(4, 0) + _number(5, 1)
+    model += _field(2, trainer) + _field(3, normalizer)
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
+def _piece(vocabulary: Vocabulary, index: int) -> bytes:
+    text, kind = vocabulary.tokens[index], vocabulary.types[index]
+    if index == vocabulary.unk_id:
+        kind = TokenType.UNKNOWN  # some files call it a control token
+    if kind == TokenType.USER_DEFINED:
+        text = text.replace(" ", "\u2581")
+    score = struct.pack("<f", vocabulary.scores[index])
+    return _field(1, text.encode()) + b"\x15" + score + _number(3, int(kind))
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 127:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*encoded, value])
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _field(field: int, content: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(content)) + content

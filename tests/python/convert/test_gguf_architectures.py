@@ -1,0 +1,82 @@
+"""Each architecture as a GGUF file gives transformers' logits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+import tiny_models
+from gguf.constants import GGMLQuantizationType as Kind
+from gguf_models import write
+
+from pagewheel.convert.gguf_file import GGUFFile
+from pagewheel.convert.gguf_source import GGUFSource
+from pagewheel.convert.graph import build_model
+
+COMPUTE_F32 = {
+    "INFERENCE_PRECISION_HINT": "f32",
+    "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
+    "KV_CACHE_PRECISION": "f32",
+}
+# What llama.cpp's files have no key for is left at the value that llama.cpp takes.
+CHANGES: dict[str, dict[str, Any]] = {
+    "llama3": {"attention_bias": False, "mlp_bias": False},
+    "mistral": {"sliding_window": None},
+    "mixtral": {"sliding_window": None},
+    "smollm3": {"no_rope_layer_interval": 4, "num_hidden_layers": 4},
+    "qwen2": {"use_sliding_window": False, "sliding_window": None},
+    "gemma2": {"query_pre_attn_scalar": 32},
+    "gemma3": {
+        "query_pre_attn_scalar": 32,
+        "num_hidden_layers": 6,
+        "layer_types": ["sliding_attention"] * 5 + ["full_attention"],
+    },
+}
+
+
+def logits(source: GGUFSource, ids: list[int]) -> Any:
+    """All positions: half as a prompt, then the rest with a cache."""
+    model = build_model(source.architecture, source.weight)
+    request = ov.Core().compile_model(model, "CPU", COMPUTE_F32).create_infer_request()
+    rows, start = [], 0
+    for stop in (len(ids) // 2, len(ids) // 2 + 1, len(ids)):
+        result = request.infer(
+            {
+                "input_ids": np.array([ids[start:stop]]),
+                "attention_mask": np.ones((1, stop), np.int64),
+                "position_ids": np.arange(start, stop)[None],
+                "beam_idx": np.zeros(1, np.int32),
+            }
+        )
+        rows.append(result["logits"][0].copy())
+        start = stop
+    return np.concatenate(rows)
+
+
+@pytest.mark.parametrize("name", tiny_models.ARCHITECTURES)
+def test_logits_are_transformers(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, options = tiny_models.ARCHITECTURES[name]
+    changed = (kind, {**options, **CHANGES.get(name, {})})
+    monkeypatch.setitem(tiny_models.ARCHITECTURES, name, changed)
+    model = tiny_models.make(name)
+    for layer in model.model.layers:  # OpenVINO's attention has no soft cap
+        if getattr(layer.self_attn, "attn_logit_softcapping", None):
+            layer.self_attn.attn_logit_softcapping = None
+    ids = tiny_models.random_ids(300)
+    expected = tiny_models.logits(model, ids)
+    with GGUFFile(write(model, tmp_path / "model.gguf")) as file:
+        got = logits(GGUFSource(file), ids)
+    assert np.abs(got - expected).max() < 1e-4 * np.abs(expected).max()
+
+
+def test_stacked_experts_stay_in_the_files_type(tmp_path: Path) -> None:
+    model = tiny_models.make("gpt_oss")
+    with GGUFFile(write(model, tmp_path / "model.gguf", Kind.F16)) as file:
+        weight = GGUFSource(file).weight("layers.1.mlp.experts.up_proj")
+    assert weight.shape == (5, 52, 60)
+    assert weight.element_type == ov.Type.f16

@@ -1,0 +1,115 @@
+"""Any damage to a header gives a ConversionError or a file that can be read, never more."""
+
+from __future__ import annotations
+
+import random
+import struct
+import tracemalloc
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import tiny_llama
+
+from pagewheel.convert import ConversionError
+from pagewheel.convert.gguf_file import GGUFFile
+from pagewheel.convert.gguf_source import GGUFSource
+
+HEADER_CASES = 10_000
+MODEL_CASES = 1_500
+# Numbers that lengths, counts, types and offsets may be damaged to.
+ODD_NUMBERS = (0, 1, 7, 31, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1)
+
+
+def small_file(path: Path) -> Path:
+    """One key of each kind and a few tensors."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_uint32("llama.block_count", 2)
+    writer.add_float32("llama.rope.freq_base", 10000.0)
+    writer.add_bool("tokenizer.ggml.add_bos_token", True)
+    writer.add_array("tokenizer.ggml.tokens", ["a", "bc", "déf", ""])
+    writer.add_array("tokenizer.ggml.scores", [0.5, -1.0])
+    writer.add_array("tokenizer.ggml.token_type", [1, 2, 3])
+    writer.add_tensor("token_embd.weight", np.zeros((4, 32), np.float32))
+    writer.add_tensor("norm.weight", np.ones(8, np.float32))
+    quantised = gguf.quantize(np.ones((2, 64), np.float32), gguf.GGMLQuantizationType.Q8_0)
+    writer.add_tensor("q.weight", quantised, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def damaged(whole: bytes, end: int, generator: random.Random) -> bytes:
+    """One to four damages before byte `end`."""
+    content = bytearray(whole)
+    for _ in range(generator.randint(1, 4)):
+        at = generator.randrange(4, end)
+        kind = generator.randrange(5)
+        if kind == 0:
+            content[at] ^= 1 << generator.randrange(8)
+        elif kind == 1:
+            content[at] = generator.randrange(256)
+        elif kind == 2:
+            width, form = generator.choice([(4, "<I"), (8, "<Q")])
+            number = generator.choice(ODD_NUMBERS) & (2 ** (8 * width) - 1)
+            content[at : at + width] = struct.pack(form, number)
+        elif kind == 3:
+            del content[at : at + generator.randint(1, 40)]
+        else:
+            other = generator.randrange(4, end)
+            content[at:at] = content[other : other + generator.randint(1, 40)]
+    return bytes(content)
+
+
+def test_damaged_headers_and_directories(tmp_path: Path) -> None:
+    whole = small_file(tmp_path / "whole.gguf").read_bytes()
+    path = tmp_path / "damaged.gguf"
+    generator = random.Random(11)
+    refused = 0
+    tracemalloc.start()
+    for _ in range(HEADER_CASES):
+        path.write_bytes(damaged(whole, len(whole) - 800, generator))
+        try:
+            with GGUFFile(path) as file:
+                assert all(tensor.data.size for tensor in file.tensors.values())
+        except ConversionError as error:
+            assert str(path) in str(error)
+            refused += 1
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert refused > HEADER_CASES // 2
+    assert peak < 2 << 20  # a file of 2 KB never makes this much
+
+
+def test_damaged_metadata_of_a_model(tmp_path: Path) -> None:
+    whole = tiny_llama.write(tmp_path / "whole.gguf").read_bytes()
+    numbers_end = whole.index(b"tokenizer.ggml.model")
+    path = tmp_path / "damaged.gguf"
+    generator = random.Random(12)
+    refused = 0
+    for _ in range(MODEL_CASES):
+        content = bytearray(whole)
+        at = generator.randrange(24, numbers_end - 4)
+        content[at : at + 4] = struct.pack("<I", generator.choice(ODD_NUMBERS) & 0xFFFFFFFF)
+        path.write_bytes(content)
+        try:
+            with GGUFFile(path) as file:
+                GGUFSource(file)
+        except ConversionError as error:
+            assert str(path) in str(error)
+            refused += 1
+    assert refused > MODEL_CASES // 2
+
+
+@pytest.mark.parametrize("offset", [1, 32, 2**40])
+def test_tensors_that_overlap_or_are_misplaced_are_refused(tmp_path: Path, offset: int) -> None:
+    content = bytearray(small_file(tmp_path / "whole.gguf").read_bytes())
+    at = content.index(b"norm.weight") + len("norm.weight") + 4 + 8 + 4
+    content[at : at + 8] = struct.pack("<Q", offset)
+    path = tmp_path / "damaged.gguf"
+    path.write_bytes(content)
+    with pytest.raises(ConversionError, match=r"norm\.weight"):
+        GGUFFile(path)

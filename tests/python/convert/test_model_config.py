@@ -1,0 +1,68 @@
+"""A config leaves out what equals its class' default: ours are transformers'."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from transformers import AutoConfig
+
+from pagewheel.convert import ConversionError
+from pagewheel.convert.config_reader import SUPPORTED_MODEL_TYPES, read_architecture
+from pagewheel.convert.model_config import DEFAULTS
+
+
+def value_of(config: Any, key: str) -> Any:
+    if key == "rope_theta":
+        parameters = config.rope_parameters
+        return parameters.get("full_attention", parameters)["rope_theta"]
+    if key == "rope_parameters":
+        parameters = dict(config.rope_parameters)
+        if not isinstance(next(iter(parameters.values())), dict):
+            parameters.pop("rope_theta")
+        return parameters
+    if key == "attention_bias" and config.model_type == "qwen2":
+        return True  # built in
+    config.allow_global_per_layer_attribute_access = True
+    return getattr(config, key)
+
+
+@pytest.mark.parametrize("model_type", SUPPORTED_MODEL_TYPES)
+def test_defaults_are_those_of_transformers(model_type: str) -> None:
+    config = AutoConfig.for_model(model_type)
+    for key, value in DEFAULTS[model_type].items():
+        if key == "sliding_window" and "use_sliding_window" in DEFAULTS[model_type]:
+            continue  # transformers forgets the window where it is not used
+        assert value_of(config, key) == value, key
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"head_dim": 0}, "'head_dim' must be positive, got 0"),
+        ({"num_attention_heads": True}, "'num_attention_heads' must be an integer, got True"),
+        ({"rope_theta": -1.0}, "'rope_theta' must be a positive number, got -1.0"),
+        ({"rope_scaling": 4}, "'rope_parameters' must be an object, got 4"),
+        ({"partial_rotary_factor": 0.1}, "rotary dimensions must be even and positive, got 3"),
+        ({"partial_rotary_factor": 2.0}, "64 rotary dimensions exceed the head size 32"),
+        ({"hidden_size": None}, "'hidden_size' is missing"),
+        ({"sliding_window": 0, "model_type": "mistral"}, "'sliding_window' must be positive"),
+        ({"layer_types": ["chunked_attention"] * 2, "model_type": "mistral"}, "chunked_attention"),
+        ({"layer_types": ["full_attention"], "model_type": "mistral"}, "must be 2 values"),
+        ({"model_type": "gemma4_text", "enable_moe_block": True}, "enable_moe_block"),
+    ],
+)
+def test_values_that_make_no_sense_are_named(changes: dict[str, Any], words: str) -> None:
+    config = {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "vocab_size": 100,
+        **changes,
+    }
+    with pytest.raises(ConversionError, match=f"where: .*{words}"):
+        read_architecture(config, "where")

@@ -1,0 +1,157 @@
+"""SentencePiece vocabularies encode and decode as the sentencepiece package does.
+
+The models are trained here, small, on the text of the byte-level tests.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import openvino as ov
+import pytest
+import sentencepiece
+from sentencepiece_reference import reference
+from test_text_tokenizer import PIECES, OpenVINOTokenizer, corpus, differences, every_character
+
+import pagewheel
+from pagewheel.convert import ConversionError
+from pagewheel.convert.tokenizer import build_tokenizer
+from pagewheel.convert.vocabulary import TokenType, Vocabulary
+
+USER_DEFINED = ["<tool é>", "  ", "    ", "\n", "\n\n", "<b>", "<bb>"]
+
+
+WORDS = (
+    "the of and to in was that his he it with is for as had you not be her on at by which have or "
+    "from this him but all she they were my are me one their so an said them we who would been "
+    "will no when there if more out up into do any your what has man could other than our some "
+    "very time upon about may its only now like little then can should made did us such great"
+)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["prefix", "no-prefix"])
+def vocabulary(request: pytest.FixtureRequest) -> Vocabulary:
+    return trained(prefix=request.param)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocabulary: Vocabulary) -> OpenVINOTokenizer:
+    return OpenVINOTokenizer(vocabulary)
+
+
+def sentences(count: int) -> list[str]:
+    generator = random.Random(21)
+    words = [*PIECES, *(" " + word for word in WORDS.split())]
+    return ["".join(generator.choices(words, k=30)) for _ in range(count)]
+
+
+def trained(prefix: bool) -> Vocabulary:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences(2000)),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=1200,
+        byte_fallback=True,
+        character_coverage=0.99,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        add_dummy_prefix=prefix,
+        user_defined_symbols=[text.replace(" ", "\u2581") for text in USER_DEFINED],
+        minloglevel=2,
+    )
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    size = processor.get_piece_size()
+    tokens = [processor.id_to_piece(index) for index in range(size)]
+    types = [int(TokenType.NORMAL)] * size
+    for index, text in enumerate(tokens):
+        if processor.is_control(index):
+            types[index] = TokenType.CONTROL
+        elif processor.is_unknown(index):
+            types[index] = TokenType.UNKNOWN
+        elif processor.is_byte(index):
+            types[index] = TokenType.BYTE
+        elif text.replace("\u2581", " ") in USER_DEFINED:
+            types[index] = TokenType.USER_DEFINED
+            tokens[index] = text.replace("\u2581", " ")
+    return Vocabulary(
+        model="llama",
+        pre_tokenizer="default",
+        tokens=tokens,
+        types=types,
+        merges=[],
+        bos_id=processor.bos_id(),
+        eos_id=processor.eos_id(),
+        pad_id=0,
+        unk_id=processor.unk_id(),
+        add_bos=False,
+        add_eos=False,
+        end_ids=(processor.eos_id(),),
+        chat_template=None,
+        context_length=1024,
+        scores=tuple(processor.get_score(index) for index in range(size)),
+        add_space_prefix=prefix,
+    )
+
+
+def plain(lines: list[str], vocabulary: Vocabulary) -> list[str]:
+    """Lines without what the package does not look for (control tokens), or looks for in one
+    text where pagewheel begins a new one (user-defined tokens, after which a space is put)."""
+    special = [vocabulary.tokens[i] for i in vocabulary.ids_of_type(TokenType.CONTROL)]
+    special.append(vocabulary.tokens[vocabulary.unk_id or 0])
+    if vocabulary.add_space_prefix:
+        special += USER_DEFINED
+    return [line for line in lines if not any(text in line for text in special)]
+
+
+def test_text_encodes_as_the_package_does(
+    tokenizer: OpenVINOTokenizer, vocabulary: Vocabulary
+) -> None:
+    processor = reference(vocabulary)
+    lines = corpus(22, 4000) + [f"x{text}  y{text}" for text in USER_DEFINED]
+    lines = plain(lines + every_character()[::30], vocabulary)
+    assert len(lines) > 2000
+    want = [processor.encode(line) for line in lines]
+    assert differences(lines, tokenizer.encode(lines), want) == []
+
+
+def test_tokens_decode_as_the_package_does(
+    tokenizer: OpenVINOTokenizer, vocabulary: Vocabulary
+) -> None:
+    processor = reference(vocabulary)
+    for line in plain(corpus(23, 600), vocabulary):
+        ids = tokenizer.encode([line])[0]
+        if ids:
+            assert tokenizer.decode(ids) == processor.decode(ids).rstrip("\0")
+
+
+def test_control_tokens_are_found_and_what_follows_is_a_text_of_its_own(
+    tokenizer: OpenVINOTokenizer, vocabulary: Vocabulary
+) -> None:
+    left, right, whole = tokenizer.encode(["Hello", "world", "Hello</s>world"])
+    assert whole == [*left, vocabulary.eos_id, *right]
+    assert tokenizer.decode(whole).startswith("Hello")
+
+
+def test_cpp_decodes_as_the_graph_does(
+    tokenizer: OpenVINOTokenizer, vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    for name, graph in zip(("tokenizer", "detokenizer"), build_tokenizer(vocabulary), strict=True):
+        ov.save_model(graph, tmp_path / f"openvino_{name}.xml", compress_to_fp16=False)
+    ours = pagewheel.Tokenizer(tmp_path)
+    for line in plain(corpus(24, 300), vocabulary):
+        ids = tokenizer.encode([line])[0]
+        for part in (ids, ids[1:], ids[:1]):
+            if part:
+                assert ours.decode(part).rstrip("\0") == tokenizer.decode(part)
+
+
+def test_damaged_vocabularies_are_refused(vocabulary: Vocabulary) -> None:
+    byte = vocabulary.types.index(TokenType.BYTE)
+    tokens = [*vocabulary.tokens]
+    tokens[byte] = "<0xZZ>"
+    with pytest.raises(ConversionError, match="<0xZZ>"):
+        build_tokenizer(replace(vocabulary, tokens=tokens))

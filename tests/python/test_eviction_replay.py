@@ -1,0 +1,111 @@
+"""What eviction computes, against transformers with the same entries deleted from its cache."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+from eviction_replay import Replay, replayed, run_with_recorded_evictions
+from references import dequantised_llama
+from transformers import LlamaForCausalLM
+
+import pagewheel
+from pagewheel.convert import convert
+from pagewheel.convert.attention_description import describe_rotary
+from pagewheel.convert.graph import build_model
+from pagewheel.convert.huggingface_source import HuggingFaceSource
+from pagewheel.convert.source_folder import SourceFolder
+
+sys.path.insert(0, str(Path(__file__).parent / "convert"))
+import tiny_llama
+import tiny_models
+
+SIZES = (32, 32, 128)  # start, recent, budget
+PROMPT = Path(__file__).read_text()
+
+
+@pytest.fixture(scope="module")
+def llama(smollm2_gguf: Path) -> LlamaForCausalLM:
+    return dequantised_llama(smollm2_gguf)
+
+
+@pytest.mark.parametrize(
+    ("granularity", "rotation", "during_prefill", "new_tokens"),
+    [("block", True, False, 300), ("token", True, True, 120), ("token", False, False, 120)],
+)
+def test_evictions_equal_a_replay_in_transformers(
+    smollm2_folder: Path,
+    llama: LlamaForCausalLM,
+    granularity: str,
+    rotation: bool,
+    during_prefill: bool,
+    new_tokens: int,
+) -> None:
+    """Greedy tokens are those of the reference, and their log-probabilities within 1e-3."""
+    tokenizer = pagewheel.Tokenizer(smollm2_folder)
+    prompt = tokenizer.encode(PROMPT).input_ids.data[0, :300].tolist()
+    policy, generated, log_probs = run_with_recorded_evictions(
+        smollm2_folder,
+        prompt,
+        new_tokens,
+        SIZES,
+        apply_rotation=rotation,
+        granularity=granularity,
+        evict_during_prefill=during_prefill,
+    )
+    assert len(policy.decisions) > 3 * llama.config.num_hidden_layers
+    assert (policy.decisions[0][1] == 300) is not during_prefill
+    expected = replayed(Replay(llama, rotation), prompt, generated, policy.decisions)
+    assert expected.argmax(-1).tolist() == generated
+    chosen = expected[np.arange(len(generated)), generated]
+    np.testing.assert_allclose(log_probs, chosen, atol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny")
+    return convert(tiny_llama.write(folder / "tiny.gguf"), folder / "ir", progress=False)
+
+
+def convert_tiny(name: str, folder: Path, tokenizer_folder: Path) -> object:
+    """transformers' model, and its graph in `folder`."""
+    model = tiny_models.make(name)
+    source = HuggingFaceSource(SourceFolder(tiny_models.save(model, folder / "checkpoint")))
+    graph = build_model(source.architecture, source.weight)
+    ov.save_model(graph, folder / "openvino_model.xml", compress_to_fp16=False)
+    description = {
+        "rotary": describe_rotary(source.architecture),
+        "sliding_windows": list(source.architecture.windows),
+    }
+    (folder / "pagewheel.json").write_text(json.dumps(description))
+    (folder / "config.json").symlink_to(folder / "checkpoint" / "config.json")
+    for file in tokenizer_folder.glob("openvino_*tokenizer.*"):
+        (folder / file.name).symlink_to(file)
+    return model
+
+
+@pytest.mark.parametrize("granularity", ["block", "token"])
+@pytest.mark.parametrize(
+    "name", ["llama3", "llama-yarn", "smollm3", "phi3", "gemma2", "gemma3", "gpt_oss", "mistral"]
+)
+def test_architectures_evict_and_rotate_by_their_own_rules(
+    tmp_path: Path, tokenizer_folder: Path, name: str, granularity: str
+) -> None:
+    """Frequencies scaled and per layer, layers without positions, partial rotation, sinks, and
+    windows: layers that slide lose their oldest tokens only."""
+    model = convert_tiny(name, tmp_path, tokenizer_folder)
+    prompt = tiny_models.random_ids(200)
+    policy, generated, log_probs = run_with_recorded_evictions(
+        tmp_path, prompt, 80, SIZES, apply_rotation=True, granularity=granularity
+    )
+    replay = Replay(model, rotation=True)
+    decisions = policy.decisions
+    if name == "mistral":  # no layer is asked, as all slide; nothing is lost
+        assert not decisions
+    expected = replayed(replay, prompt, generated, decisions, replay.slides)
+    chosen = expected[np.arange(len(generated)), generated]
+    np.testing.assert_allclose(log_probs, chosen, atol=2e-3)

