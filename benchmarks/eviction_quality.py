@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -292,6 +293,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=["stream", "passkey", "agreement"])
     parser.add_argument("--engines", nargs="+", default=list(GENERATORS), choices=GENERATORS)
     parser.add_argument("--policies", nargs="+", default=list(POLICIES), choices=POLICIES)
+    parser.add_argument("--match", default="", help="regular expression for settings' names")
     parser.add_argument("--prompt", type=int, default=1024, help="tokens of a prompt")
     parser.add_argument("--new-tokens", type=int, default=48)
     parser.add_argument("--context", type=int, default=8192, help="the model's")
@@ -307,7 +309,11 @@ def main() -> None:
     tokenizer = pagewheel.Tokenizer(folder)
     ids = tokenizer.encode(real_text(None)).input_ids.data[0].tolist()
     record = Record(arguments.out)
-    chosen = settings(arguments.engines, arguments.policies)
+    chosen = [
+        setting
+        for setting in settings(arguments.engines, arguments.policies)
+        if re.search(arguments.match, setting.key())
+    ]
     if "stream" in arguments.only:
         for setting in chosen:
             if setting.engine == "pagewheel" and setting.share in (0.5, 1):

@@ -211,7 +211,7 @@ def test_a_policy_that_fails_harms_no_other_request(tiny_folder: Path) -> None:
     assert len(fine.read_all()[0].generated_ids) == 150
     assert fails.get_status() == pagewheel.GenerationStatus.CANCEL
     with pytest.raises(RuntimeError, match="too long"):
-        fails.read()
+        fails.read_all()
 
 
 def test_a_python_policy_sees_what_it_asks_for(tiny_folder: Path) -> None:

@@ -18,5 +18,6 @@ void bind_prefix_cache(pybind11::module_& module);
 void bind_statistics(pybind11::module_& module);
 void bind_continuous_batching_pipeline(pybind11::module_& module);
 void bind_llm_pipeline(pybind11::module_& module);
+void bind_operations(pybind11::module_& module);
 
 }  // namespace pagewheel::python

@@ -16,4 +16,5 @@ PYBIND11_MODULE(_pagewheel, module) {
     bind_prefix_cache(module);
     bind_continuous_batching_pipeline(module);
     bind_llm_pipeline(module);
+    bind_operations(module);
 }

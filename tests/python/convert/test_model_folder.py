@@ -102,13 +102,6 @@ def test_gguf_file_resolves_to_its_conversion(tmp_path: Path) -> None:
     assert (resolve_model(path) / "openvino_model.xml").is_file()
 
 
-def test_hugging_face_folder_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(ConversionError, match="not supported yet"):
-        resolve_model(tmp_path)
-
-
 def test_missing_and_foreign_paths_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no-such\.gguf"):
         resolve_model(tmp_path / "no-such.gguf")

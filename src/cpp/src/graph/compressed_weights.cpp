@@ -93,7 +93,8 @@ std::unique_ptr<CompressedWeights> find_compressed_weights(const ov::Output<ov::
     return found;
 }
 
-std::shared_ptr<const kernels::PackedLinear> CompressedWeights::pack() const {
+std::shared_ptr<const kernels::PackedLinear> CompressedWeights::pack(
+    kernels::WeightMemory& memory) const {
     const std::vector<float> scale = per_group(*scales, n, groups);
     const std::vector<float> zero =
         zero_points ? per_group(*zero_points, n, groups) : std::vector<float>();
@@ -105,7 +106,7 @@ std::shared_ptr<const kernels::PackedLinear> CompressedWeights::pack() const {
     weights.values = values->get_data_ptr();
     weights.scales = scale.data();
     weights.zero_points = zero.empty() ? nullptr : zero.data();
-    return std::make_shared<const kernels::PackedLinear>(weights);
+    return std::make_shared<const kernels::PackedLinear>(weights, memory);
 }
 
 }  // namespace pagewheel

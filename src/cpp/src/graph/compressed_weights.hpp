@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "kernels/packed_linear.hpp"
 #include "openvino/core/node_output.hpp"
@@ -22,8 +23,8 @@ struct CompressedWeights {
     size_t n = 0, k = 0, groups = 1;
     kernels::WeightType type = kernels::WeightType::u4;
 
-    /// Packs them; what is needed besides lives only meanwhile.
-    std::shared_ptr<const kernels::PackedLinear> pack() const;
+    /// Packs them into `memory`; what is needed besides lives only meanwhile.
+    std::shared_ptr<const kernels::PackedLinear> pack(kernels::WeightMemory& memory) const;
 };
 
 /// What `output` is, if it is such a matrix and the kernels can take its groups; else null and

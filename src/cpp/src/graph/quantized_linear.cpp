@@ -59,13 +59,13 @@ std::vector<Group> find_groups(const ov::Model& model, QuantizedLinearReport& re
     return groups;
 }
 
-void replace(const Group& group) {
+void replace(const Group& group, kernels::WeightMemory& memory) {
     QuantizedLinear::Attributes attributes;
     std::string name;
     for (const auto& matmul : group) {
         std::string reason;
         attributes.weights.push_back(
-            find_compressed_weights(matmul->input_value(1), reason)->pack());
+            find_compressed_weights(matmul->input_value(1), reason)->pack(memory));
         name += (name.empty() ? "" : "+") + matmul->get_friendly_name();
     }
     // Asked for now: it may have been a MatMul that has been replaced meanwhile.
@@ -79,8 +79,9 @@ void replace(const Group& group) {
 
 QuantizedLinearReport use_quantized_linear(const std::shared_ptr<ov::Model>& model) {
     QuantizedLinearReport report;
+    kernels::WeightMemory memory;
     for (Group& group : find_groups(*model, report)) {
-        replace(group);
+        replace(group, memory);
         report.num_matrices += group.size();
         ++report.num_nodes;
         group.clear();  // its constants go

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <vector>
 
 #include "check.hpp"
@@ -98,7 +96,7 @@ size_t PackedLinear::tile_bytes() const {
     return groups * (scale_bytes() + offset_bytes()) + chunks() * chunk_bytes();
 }
 
-PackedLinear::PackedLinear(const LinearWeights& weights)
+PackedLinear::PackedLinear(const LinearWeights& weights, WeightMemory& memory)
     : m_n(weights.n), m_k(weights.k), m_bits(is_4_bit(weights.type) ? 4 : 8) {
     check_argument(m_n > 0 && m_k > 0, "a linear layer of ", m_n, " outputs and ", m_k,
                    " inputs: both must be positive");
@@ -106,10 +104,7 @@ PackedLinear::PackedLinear(const LinearWeights& weights)
                    "weights in groups of ", weights.group, ": must be a multiple of ", chunk);
     m_chunks_per_group = std::min((weights.group + chunk - 1) / chunk, chunks());
     choose_format(weights);
-    void* memory = std::aligned_alloc(64, (bytes() + 63) / 64 * 64);
-    if (!memory) throw std::bad_alloc();
-    const std::shared_ptr<uint8_t> data(static_cast<uint8_t*>(memory),
-                                        [](uint8_t* p) { std::free(p); });
+    const std::shared_ptr<uint8_t> data = memory.allocate(bytes());
     tbb::parallel_for(size_t(0), tiles(),
                       [&](size_t i) { pack_tile(weights, i, data.get() + i * tile_bytes()); });
     m_data = data;

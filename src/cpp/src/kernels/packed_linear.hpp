@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/weight_memory.hpp"
+
 namespace pagewheel::kernels {
 
 /// How the source holds a weight. Two of u4 and i4 share a byte, the first in the low nibble.
@@ -43,8 +45,11 @@ public:
     enum class Offset { common, u8_zero_point, f16_minimum, f32_minimum };
 
     PackedLinear() = default;
-    /// Packs. Throws std::invalid_argument for a group that is no multiple of 32, or no size.
-    explicit PackedLinear(const LinearWeights& weights);
+    /// Packs into memory of its own, or into some that matrices share. Throws std::invalid_argument
+    /// for a group that is no multiple of 32, or no size.
+    explicit PackedLinear(const LinearWeights& weights, WeightMemory&& memory = {})
+        : PackedLinear(weights, memory) {}
+    PackedLinear(const LinearWeights& weights, WeightMemory& memory);
 
     size_t n() const { return m_n; }
     size_t k() const { return m_k; }

@@ -41,21 +41,16 @@ public:
         if (lines_.size() < lines) lines_.resize(lines);
     }
 
-    size_t blocks() const {
-        const size_t rest = rows_ % max_block_rows;
-        return rows_ / max_block_rows + (rest > 0) + (rest > 8);
-    }
+    size_t blocks() const { return (rows_ + max_block_rows - 1) / max_block_rows; }
     /// First row of block i.
-    size_t first(size_t i) const {
-        const size_t full = rows_ / max_block_rows;
-        return i <= full ? i * max_block_rows : full * max_block_rows + 8;
-    }
+    size_t first(size_t i) const { return i * max_block_rows; }
     QuantizedBlock block(size_t i) {
         auto* values = reinterpret_cast<int8_t*>(lines_.data());
         auto* scales = reinterpret_cast<float*>(values + rows_ * chunks_ * chunk);
         float* sums = scales + rows_ * chunks_;
         const size_t at = first(i) * chunks_;
-        return {block_rows(rows_ - first(i)), values + at * chunk, scales + at, sums + at};
+        return {std::min(rows_ - first(i), max_block_rows), values + at * chunk, scales + at,
+                sums + at};
     }
 
 private:

@@ -71,6 +71,10 @@ __m512i broadcast(const int8_t* values, size_t j) {
     return _mm512_set1_epi32(four);
 }
 
+/// Bytes ahead of the reader that are asked for: the processor's own prefetching stops at the end
+/// of each page and starts anew with each item.
+constexpr size_t prefetch_distance = 4096;
+
 /// One tile times `rows` rows. A chunk's values lie in 8 registers (4 bits) while the rows pass by,
 /// the rows' sums in `rows` more.
 template <int bits, size_t rows>
@@ -78,7 +82,7 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
               const TileOutput& output) {
     const auto columns = __mmask16((1u << output.columns) - 1);
     __m512 sums[rows];
-#pragma GCC unroll 16
+#pragma GCC unroll 8
     for (size_t r = 0; r < rows; ++r)
         sums[r] = output.initial
                       ? _mm512_maskz_loadu_ps(columns, output.initial + r * output.stride)
@@ -107,8 +111,13 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
                     values[j] = loaded;
                 }
             }
+            if (rows < max_block_rows)  // a full block is bound by arithmetic
+#pragma GCC unroll 8
+                for (size_t j = 0; j < (bits == 4 ? 5 : 9); ++j)
+                    _mm_prefetch(reinterpret_cast<const char*>(in + prefetch_distance + 64 * j),
+                                 _MM_HINT_T0);
             in += bits == 4 ? 256 : 512;
-#pragma GCC unroll 16
+#pragma GCC unroll 8
             for (size_t r = 0; r < rows; ++r) {
                 __m512i dot = _mm512_setzero_si512();
 #pragma GCC unroll 8
@@ -123,7 +132,7 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
             x_sums += rows;
         }
     }
-#pragma GCC unroll 16
+#pragma GCC unroll 8
     for (size_t r = 0; r < rows; ++r)
         _mm512_mask_storeu_ps(output.output + r * output.stride, columns, sums[r]);
 }
@@ -146,10 +155,8 @@ void multiply_rows(const PackedLinear& weights, const uint8_t* in, const Quantiz
             return multiply<bits, 6>(weights, in, block, output);
         case 7:
             return multiply<bits, 7>(weights, in, block, output);
-        case 8:
-            return multiply<bits, 8>(weights, in, block, output);
         default:
-            return multiply<bits, 16>(weights, in, block, output);
+            return multiply<bits, 8>(weights, in, block, output);
     }
 }
 

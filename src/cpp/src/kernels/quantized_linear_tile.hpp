@@ -13,17 +13,13 @@ namespace pagewheel::kernels {
 /// A group of activations whose largest magnitude is below this counts as zero.
 constexpr float smallest_maximum = 1e-30f;
 
-/// Rows of activations that a tile of weights is multiplied with at once.
-constexpr size_t max_block_rows = 16;
-
-/// How many of the `rows` that are left go together: 16, else at most 8.
-inline size_t block_rows(size_t rows) {
-    return rows >= max_block_rows ? max_block_rows : std::min<size_t>(rows, 8);
-}
+/// Rows of activations that a tile of weights is multiplied with at once: the last block has fewer.
+/// Their sums and a chunk's weights fit the registers; more gained nothing.
+constexpr size_t max_block_rows = 8;
 
 /// Activations of a block of rows in int8, chunk after chunk.
 struct QuantizedBlock {
-    size_t rows = 0;           // 1..8 or 16
+    size_t rows = 0;           // 1..8
     int8_t* values = nullptr;  // [chunks][rows][32], -127..127; zeros past k
     float* scales = nullptr;   // [chunks][rows]: x' = value * scale
     float* sums = nullptr;     // [chunks][rows]: of x'

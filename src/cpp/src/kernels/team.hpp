@@ -1,25 +1,53 @@
-// Phases of independent items, shared by whoever comes.
+// Phases of independent items, shared by whoever is there.
 #pragma once
 
-#include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
 #include <atomic>
 #include <cstddef>
-#include <thread>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include <memory>
 
 namespace pagewheel::kernels {
 
-/// Items of one phase. The caller of run_phases() starts at once; other threads of its arena join
-/// when they wake, so that none is waited for that has not come.
+/// Waits a moment: a short pause at first, later a yield.
+class Backoff {
+public:
+    void wait();
+
+private:
+    unsigned m_waits = 0;
+};
+
+/// The threads that help one calling thread, out of its TBB arena. A helper stays for some 20
+/// microseconds after its last work, because waking a thread takes as long as a small layer does;
+/// then it is the arena's again. The caller starts at once and waits for no helper that has not
+/// come.
+class Team : public std::enable_shared_from_this<Team> {
+public:
+    using Member = void (*)(void* job);
+
+    /// The calling thread's own.
+    static Team& mine();
+
+    /// Calls member(job) here and, while that lasts, on each helper that is there. What helpers
+    /// read and write through `job` they are done with when this returns.
+    void run(Member member, void* job, size_t helpers);
+
+private:
+    void help();
+
+    std::atomic<size_t> m_helpers{0};  // asked for or there
+    alignas(64) std::atomic<size_t> m_epoch{0};
+    std::atomic<void*> m_job{nullptr};
+    Member m_member = nullptr;
+    alignas(64) std::atomic<size_t> m_visitors{0};  // helpers that may hold m_job
+};
+
+/// `items` calls body(item) that may run at once and must not throw.
 template <class Body>
 struct Phase {
     size_t items;
-    Body body;  // body(item), not throwing
+    Body body;
 };
 
 template <class Body>
@@ -32,14 +60,6 @@ struct alignas(64) Progress {
     alignas(64) std::atomic<size_t> done{0};
 };
 
-inline void pause() {
-#if defined(__x86_64__)
-    _mm_pause();
-#else
-    std::this_thread::yield();
-#endif
-}
-
 /// A thread's part of a phase: takes items while there are some, then waits for those that others
 /// took.
 template <class Body>
@@ -48,25 +68,29 @@ void work(Progress& progress, const Phase<Body>& phase) {
         phase.body(i);
         progress.done.fetch_add(1, std::memory_order_release);
     }
-    while (progress.done.load(std::memory_order_acquire) < phase.items) pause();
+    for (Backoff backoff; progress.done.load(std::memory_order_acquire) < phase.items;)
+        backoff.wait();
+}
+
+template <class Function>
+void call(void* function) {
+    (*static_cast<Function*>(function))();
 }
 
 }  // namespace detail
 
-/// Runs the phases one after the other, each one's items on all threads of the calling thread's
-/// TBB arena; what a phase wrote is seen by the next.
+/// Runs the phases one after the other, each one's items on the calling thread and its team; what a
+/// phase wrote is seen by the next.
 template <class... Bodies>
 void run_phases(const Phase<Bodies>&... phases) {
     detail::Progress progress[sizeof...(phases)];
-    const auto member = [&] {
+    auto member = [&] {
         size_t i = 0;
         (detail::work(progress[i++], phases), ...);
     };
-    const int threads = tbb::this_task_arena::max_concurrency();
+    const auto threads = size_t(tbb::this_task_arena::max_concurrency());
     if (threads == 1) return member();
-    // Isolated: a thread that waits here must not start another call and take over its memory.
-    tbb::this_task_arena::isolate(
-        [&] { tbb::parallel_for(0, threads, [&](int) { member(); }, tbb::simple_partitioner()); });
+    Team::mine().run(detail::call<decltype(member)>, &member, threads - 1);
 }
 
 }  // namespace pagewheel::kernels

@@ -106,32 +106,46 @@ bool wants_exact_activations(const ov::AnyMap& properties) {
 }
 
 /// Puts pagewheel's linear layers into the graph: by "auto" on a CPU with vector instructions,
-/// unless activations must not be quantised.
-void choose_linear(const std::shared_ptr<ov::Model>& model, const std::string& device,
-                   ov::AnyMap& properties) {
+/// unless activations must not be quantised. Returns why nodes were left to the plugin.
+std::vector<std::string> choose_linear(const std::shared_ptr<ov::Model>& model,
+                                       const std::string& device, ov::AnyMap& properties) {
     const std::string backend = take(properties, "linear_backend", "auto");
     check_argument(backend == "auto" || backend == "native" || backend == "openvino",
                    "linear_backend is '", backend, "'; allowed: auto, native, openvino");
     const bool exact = wants_exact_activations(properties);
-    if (backend == "openvino") return;
-    if (backend == "auto" && (device != "CPU" || exact || detected_isa() == Isa::scalar)) return;
+    if (backend == "openvino") return {};
+    if (backend == "auto" && (device != "CPU" || exact || detected_isa() == Isa::scalar)) return {};
     check_argument(device == "CPU", "linear_backend 'native' runs on CPU, not ", device);
     check_argument(!exact,
                    "linear_backend is 'native', which quantises activations to int8, but the "
                    "properties ask for f32 inference or no dynamic quantisation");
     const QuantizedLinearReport report = use_quantized_linear(model);
-    fuse_norms(model);
-    fuse_gated_mlps(model);
-    fuse_residuals(model);
-    // With no MatMul left, nothing gains by bf16, and everything between our ops would convert.
-    if (report.left.empty() && !getenv("PW_BF16"))
-        properties.emplace(ov::hint::inference_precision.name(), "f32");
     check_argument(
         backend == "auto" || report.num_matrices > 0,
         "linear_backend is 'native', but no MatMul has compressed weights that it takes");
+    fuse_norms(model);
+    fuse_gated_mlps(model);
+    fuse_residuals(model);
+    // With no MatMul left, nothing gains by bf16, and all between our ops would be converted.
+    if (report.left.empty()) properties.emplace(ov::hint::inference_precision.name(), "f32");
+    return report.left;
 }
 
 }  // namespace
+
+PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std::string& device,
+                            ov::AnyMap& properties, bool eviction) {
+    check_device(core, device);
+    PreparedGraph graph;
+    graph.model = core.read_model(folder.model_xml().string());
+    check_decoder_inputs(*graph.model);
+    apply_paged_attention(graph.model);
+    gather_logits(graph.model);
+    graph.layers =
+        choose_attention(graph.model, folder.read_config(), device, properties, eviction);
+    graph.left = choose_linear(graph.model, device, properties);
+    return graph;
+}
 
 ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
                          ov::AnyMap properties, const CacheEvictionConfig* eviction)
@@ -140,24 +154,18 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
       m_properties(describe(properties)),
       m_on_cpu(device == "CPU") {
     ov::Core core;
-    check_device(core, device);
-    const auto model = core.read_model(folder.model_xml().string());
-    check_decoder_inputs(*model);
-    apply_paged_attention(model);
-    gather_logits(model);
     const ModelConfig config = folder.read_config();
     m_compact_positions = eviction && eviction->apply_rotation;
     check_argument(!m_compact_positions || config.rotary.unsupported.empty(),
                    "apply_rotation is true, but ", config.rotary.unsupported);
-    const std::vector<CacheLayer> layers =
-        choose_attention(model, config, device, properties, eviction != nullptr);
-    choose_linear(model, device, properties);
+    PreparedGraph graph = prepare_graph(core, folder, device, properties, eviction != nullptr);
     try {
-        m_model = core.compile_model(model, device, completed(properties));
+        m_model = core.compile_model(graph.model, device, completed(properties));
     } catch (const ov::Exception& error) {
         throw std::invalid_argument(concat("device ", device, " cannot run ", folder.model_xml(),
                                            " with these properties: ", reason(error)));
     }
+    graph.model.reset();  // the weights that the compiled model has in a form of its own
     m_request = m_model.create_infer_request();
     m_geometry = read_cache_geometry(m_model);
     m_vocabulary = size_t(m_model.output("logits").get_partial_shape()[1].get_length());
@@ -176,7 +184,8 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
     bind_idle_inputs();
     if (eviction)
         m_eviction = std::make_unique<EvictionInputs>(
-            m_model, layers, m_compact_positions ? config.rotary.kinds : std::vector<RotaryKind>(),
+            m_model, graph.layers,
+            m_compact_positions ? config.rotary.kinds : std::vector<RotaryKind>(),
             m_geometry.block_size);
 }
 

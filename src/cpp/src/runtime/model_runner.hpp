@@ -29,6 +29,22 @@ struct Logits {
     float* row(size_t i) const { return data + i * vocabulary; }
 };
 
+/// A model as it is compiled.
+struct PreparedGraph {
+    std::shared_ptr<ov::Model> model;
+    /// Why MatMuls were left to the plugin, one sentence each.
+    std::vector<std::string> left;
+    /// What has a cache of pagewheel's attention; empty where attention is the plugin's.
+    std::vector<CacheLayer> layers;
+};
+
+/// Reads the folder's model, pages its attention, gathers its logits and puts pagewheel's own ops
+/// where the properties ask for them (attention also for `eviction`); takes the properties that are
+/// not OpenVINO's. Throws std::invalid_argument for a device that is not there or a property that
+/// is refused.
+PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std::string& device,
+                            ov::AnyMap& properties, bool eviction = false);
+
 /// The compiled model, its request, and tensors that are allocated once and bound by ports that are
 /// resolved once.
 class ModelRunner {

@@ -135,6 +135,9 @@ void Scheduler::admit() {
 
     while (!m_waiting.empty() && m_budget > 0 && m_running.size() < m_config.max_num_seqs) {
         Sequence& sequence = **m_waiting.begin();
+        // One that did not fit is looked at again when there is more room.
+        const size_t room = m_store.num_available() - std::min(promised, m_store.num_available());
+        if (m_blocked == sequence.number && room <= m_blocked_room && !m_running.empty()) return;
         find_prefix(sequence);
         if (follow_another(sequence)) continue;
         // Idle blocks that it shares are not available any more.
@@ -147,7 +150,12 @@ void Scheduler::admit() {
         const size_t length =
             chunk_length(sequence, m_match.num_tokens, sequence.tokens.size() - m_match.num_tokens,
                          m_waiting.size() > 1);
-        if (length == 0 || needed + revived + promised > m_store.num_available()) return;
+        if (length == 0) return;
+        if (needed + revived > room) {
+            m_blocked = sequence.number;
+            m_blocked_room = room;
+            return;
+        }
         m_waiting.erase(m_waiting.begin());
         take_prefix(sequence);
         start(sequence);

@@ -141,9 +141,11 @@ private:
     size_t m_num_following = 0;
     size_t m_num_preempted = 0;  // waiting again
     Batch m_batch;
-    PrefixMatch m_match;  // of the sequence that is being admitted
+    PrefixMatch m_match;        // of the sequence that is being admitted
+    uint64_t m_blocked = 0;     // number of the one that was not, because
+    size_t m_blocked_room = 0;  // the blocks that were available did not do
     uint64_t m_step = 0;
-    uint64_t m_next_number = 0;
+    uint64_t m_next_number = 1;
     size_t m_budget = 0;  // tokens left in the step being scheduled
     SchedulerTotals m_totals;
 };

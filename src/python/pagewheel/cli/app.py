@@ -233,6 +233,9 @@ def info(
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    ops: Annotated[
+        bool, typer.Option("--ops", help="Say what runs in pagewheel's own operations (on CPU).")
+    ] = False,
 ) -> None:
     """Describe a model: its shape, weights, size on disk and KV cache per token.
 
@@ -247,7 +250,7 @@ def info(
         from pagewheel.cli.pipeline import model_path
         from pagewheel.convert import resolve_model
 
-        print_info(resolve_model(model_path(model)), as_json=json)
+        print_info(resolve_model(model_path(model)), as_json=json, with_ops=ops)
 
 
 @app.command()

@@ -212,13 +212,31 @@ def _rows(info: ModelInfo) -> list[tuple[str, str]]:
     ]
 
 
-def print_info(folder: Path, *, as_json: bool) -> None:
+def _operations(folder: Path) -> dict[str, Any]:
+    """What a pipeline on CPU with default properties runs where."""
+    from pagewheel._pagewheel import describe_operations
+
+    found = describe_operations(str(folder))
+    counts: dict[str, dict[str, int]] = {}
+    for one in found.counts:
+        counts.setdefault(one.runs_on, {})[one.operation] = one.count
+    return {"operations": counts, "left_to_openvino": found.left}
+
+
+def print_info(folder: Path, *, as_json: bool, with_ops: bool = False) -> None:
     """To standard output, as a table or as JSON."""
     info = read_info(folder)
+    operations = _operations(folder) if with_ops else {}
     if as_json:
-        typer.echo(json.dumps(asdict(info), indent=2))
+        typer.echo(json.dumps(asdict(info) | operations, indent=2))
         return
-    for label, text in _rows(info):
+    rows = _rows(info)
+    for place, counts in operations.get("operations", {}).items():
+        text = "\n".join(f"{count} {name}" for name, count in counts.items())
+        rows.append((f"runs in {place}", text))
+    if operations.get("left_to_openvino"):
+        rows.append(("why", "\n".join(operations["left_to_openvino"])))
+    for label, text in rows:
         for line in text.splitlines() or [""]:
             typer.echo(f"{label:<20}{line}")
             label = ""

@@ -52,7 +52,8 @@ def write_huggingface_folder(
         architecture=arch,
         weight=compressing(source.weight, compression),
         tokenizer=lambda: _tokenizer(folder, vocabulary),
-        config=source.config,
+        # What the weights were quantised by is no longer true of them.
+        config={k: v for k, v in source.config.items() if k != "quantization_config"},
         generation_config=generation or _generation_config(source.config),
         tokenizer_config=text_config,
         chat_template=chat_template(folder, settings),

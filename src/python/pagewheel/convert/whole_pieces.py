@@ -58,9 +58,9 @@ class WholePiecesBPEStep(BPETokenizationStep):
         longest = ops.reduce_max(ops.concat([_i32([0]), lengths], 0), _i32(0)).output(0)
         dense = _get_factory().create(
             "RaggedToDense",
-            [begins, ends, ids, longest, _i32(0)],
+            [begins, ends, ids, longest, _i32(-1)],
             {"pad_right": True, "pad_max_length": False},
         )
-        filled = ops.convert(dense.output(1), "u8")  # NonZero takes no booleans on CPU
-        places = ops.transpose(ops.non_zero(filled, "i32"), _i32([1, 0]))
-        return ops.gather_nd(dense.output(0), places).output(0)
+        # The CPU plugin's NonZero takes no booleans, so not the mask: ids plus one.
+        filled = ops.non_zero(ops.add(dense.output(0), _i32(1)), "i32")
+        return ops.gather_nd(dense.output(0), ops.transpose(filled, _i32([1, 0]))).output(0)

@@ -1,0 +1,63 @@
+#include "kernels/team.hpp"
+
+#include <chrono>
+#include <thread>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace pagewheel::kernels {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::microseconds linger{20};
+
+}  // namespace
+
+void Backoff::wait() {
+    // Longer than any item takes on a core of its own: the other thread may be without one.
+    if (++m_waits > 20000) return std::this_thread::yield();
+#if defined(__x86_64__)
+    _mm_pause();
+#endif
+}
+
+Team& Team::mine() {
+    static thread_local const std::shared_ptr<Team> team = std::make_shared<Team>();
+    return *team;
+}
+
+void Team::run(Member member, void* job, size_t helpers) {
+    m_member = member;
+    m_job.store(job);
+    m_epoch.fetch_add(1);
+    while (m_helpers.load(std::memory_order_relaxed) < helpers) {
+        m_helpers.fetch_add(1, std::memory_order_relaxed);
+        tbb::this_task_arena::enqueue([team = shared_from_this()] { team->help(); });
+    }
+    member(job);
+    m_job.store(nullptr);
+    // A helper that comes later finds no job; one that found it counted itself before.
+    for (Backoff backoff; m_visitors.load() > 0;) backoff.wait();
+}
+
+void Team::help() {
+    size_t seen = 0;
+    Clock::time_point last = Clock::now();
+    for (unsigned turns = 0; turns % 16 != 0 || Clock::now() - last < linger; ++turns) {
+        const size_t epoch = m_epoch.load(std::memory_order_acquire);
+        if (epoch == seen) {
+            Backoff().wait();
+            continue;
+        }
+        seen = epoch;
+        m_visitors.fetch_add(1);
+        if (void* job = m_job.load()) m_member(job);
+        m_visitors.fetch_sub(1);
+        last = Clock::now();
+    }
+    m_helpers.fetch_sub(1, std::memory_order_relaxed);
+}
+
+}  // namespace pagewheel::kernels

@@ -1,0 +1,31 @@
+#include "pagewheel/operations.hpp"
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "runtime/model_runner.hpp"
+
+namespace pagewheel {
+
+Operations describe_operations(const std::filesystem::path& model_folder, const std::string& device,
+                               const ov::AnyMap& properties) {
+    static const std::set<std::string> heavy{"MatMul", "PagedAttentionExtension"};
+    ov::Core core;
+    ov::AnyMap rest = properties;
+    const PreparedGraph graph = prepare_graph(core, ModelFolder(model_folder), device, rest);
+    std::map<std::pair<std::string, std::string>, size_t> counts;
+    for (const auto& node : graph.model->get_ordered_ops()) {
+        const auto& type = node->get_type_info();
+        const bool own = type.version_id && std::string(type.version_id) == "pagewheel";
+        if (own || heavy.count(type.name) != 0)
+            ++counts[{own ? "pagewheel" : "openvino", type.name}];
+    }
+    Operations operations;
+    for (const auto& [key, count] : counts)
+        operations.counts.push_back({key.second, key.first, count});
+    operations.left = graph.left;
+    return operations;
+}
+
+}  // namespace pagewheel
