@@ -636,11 +636,13 @@ INSTANTIATE_TEST_SUITE_P(Formats, PagedAttention, testing::ValuesIn(formats),
 
 TEST(CacheLayout, SizesAreWordsPlusScales) {
     CacheLayout layout{CacheFormat::u8, 32, 3, 64, 64};
-    EXPECT_EQ(layout.key_block_bytes(), 3u * 32 * (64 + 8));
-    EXPECT_EQ(layout.value_block_bytes(), 3u * 32 * (64 + 8));
+    EXPECT_EQ(layout.key_block_bytes(), 3u * 32 * (64 + 4));
+    EXPECT_EQ(layout.value_block_bytes(), 3u * 32 * (64 + 4));
     layout = {CacheFormat::u4, 32, 1, 64, 48};
-    EXPECT_EQ(layout.key_block_bytes(), 32u * (32 + 16));
-    EXPECT_EQ(layout.value_block_bytes(), 32u * (24 + 16));
+    EXPECT_EQ(layout.key_block_bytes(), 32u * (32 + 4 * 4));
+    EXPECT_EQ(layout.value_block_bytes(), 32u * (24 + 4 * 4));
+    layout = {CacheFormat::u4, 32, 1, 72, 64};
+    EXPECT_EQ(layout.key_block_bytes(), 32u * (36 + 5 * 4));
     layout = {CacheFormat::bf16, 16, 2, 80, 96};
     EXPECT_EQ(layout.key_block_bytes(), 2u * 16 * 160);
     EXPECT_EQ(layout.value_block_bytes(), 2u * 16 * 192);

@@ -18,15 +18,6 @@ float float_of_bits(uint32_t bits) {
     return value;
 }
 
-float float_of_half(uint32_t half) {
-    const uint32_t sign = (half & 0x8000u) << 16, exponent = (half >> 10) & 31,
-                   digits = half & 1023;
-    if (exponent == 31) return float_of_bits(sign | 0x7f800000u | digits << 13);
-    if (exponent) return float_of_bits(sign | (exponent + 112) << 23 | digits << 13);
-    const float magnitude = std::ldexp(static_cast<float>(digits), -24);
-    return sign ? -magnitude : magnitude;
-}
-
 float float_of_code(CacheFormat format, uint32_t code) {
     switch (format) {
         case CacheFormat::f32:
@@ -34,7 +25,7 @@ float float_of_code(CacheFormat format, uint32_t code) {
         case CacheFormat::bf16:
             return float_of_bits(code << 16);
         case CacheFormat::f16:
-            return float_of_half(code);
+            return float_of_half(static_cast<uint16_t>(code));
         default:
             return static_cast<float>(code);
     }
@@ -45,10 +36,6 @@ uint32_t word_at(const uint8_t* p, size_t i) {
     uint32_t word;
     std::memcpy(&word, p + 4 * i, 4);
     return word;
-}
-
-float float_at(const uint8_t* p, size_t i) {
-    return float_of_bits(word_at(p, i));
 }
 
 /// Moves words [from, from + count) of each of `rows` rows of `width` words to [to, to + count).
@@ -69,15 +56,22 @@ void copy_interleaved(const uint8_t* from_rows, size_t from, uint8_t* to_rows, s
     for (size_t i = 0; i < row_words; ++i) std::memcpy(to_rows + 4 * i, from_rows + 4 * i, Bytes);
 }
 
-/// (code - zero point) * scale for the token and group; scales: f32 [groups][block_size], then the
-/// zero points.
-float dequantized(const CacheLayout& layout, const uint8_t* scales, size_t groups, size_t group,
-                  size_t token, float code) {
-    const size_t at = group * layout.block_size + token;
-    return (code - float_at(scales, groups * layout.block_size + at)) * float_at(scales, at);
+/// A code's value by its group's word of scale and minimum.
+float dequantized(float code, uint32_t scale_and_minimum) {
+    return code * float_of_half(static_cast<uint16_t>(scale_and_minimum)) +
+           float_of_half(static_cast<uint16_t>(scale_and_minimum >> 16));
 }
 
 }  // namespace
+
+float float_of_half(uint16_t half) {
+    const uint32_t sign = (half & 0x8000u) << 16, exponent = (half >> 10) & 31u,
+                   digits = half & 1023u;
+    if (exponent == 31) return float_of_bits(sign | 0x7f800000u | digits << 13);
+    if (exponent) return float_of_bits(sign | (exponent + 112) << 23 | digits << 13);
+    const float magnitude = std::ldexp(static_cast<float>(digits), -24);
+    return sign ? -magnitude : magnitude;
+}
 
 const char* cache_format_name(CacheFormat format) {
     switch (format) {
@@ -115,10 +109,14 @@ size_t CacheLayout::bits() const {
     }
 }
 
-size_t CacheLayout::groups(size_t head_size) const {
+size_t CacheLayout::key_groups() const {
     if (format == CacheFormat::u8) return 1;
-    if (format == CacheFormat::u4) return (head_size + u4_group - 1) / u4_group;
-    return 0;
+    return format == CacheFormat::u4 ? (key_size + u4_group - 1) / u4_group : 0;
+}
+
+size_t CacheLayout::value_groups() const {
+    if (format == CacheFormat::u8) return 1;
+    return format == CacheFormat::u4 ? (value_size + 2 * u4_group - 1) / (2 * u4_group) * 2 : 0;
 }
 
 void CacheLayout::check() const {
@@ -134,17 +132,16 @@ void read_key(const CacheLayout& layout, const uint8_t* key_block, size_t token,
               float* out) {
     const uint8_t* words = key_block + kv_head * layout.key_head_bytes();
     const uint8_t* scales = words + 4 * layout.key_words() * layout.block_size;
-    const size_t bits = layout.bits(), per_word = 32 / bits,
-                 groups = layout.groups(layout.key_size);
+    const size_t bits = layout.bits(), per_word = 32 / bits;
     const uint32_t mask = bits == 32 ? ~0u : (1u << bits) - 1;
     for (size_t d = 0; d < layout.key_size; ++d) {
         const size_t in_word = d % per_word;
         const size_t shift = bits == 4 ? in_word % 4 * 8 + in_word / 4 * 4 : in_word * bits;
         const uint32_t word = word_at(words, d / per_word * layout.block_size + token);
         out[d] = float_of_code(layout.format, (word >> shift) & mask);
-        if (groups > 0)
-            out[d] =
-                dequantized(layout, scales, groups, bits == 4 ? d / u4_group : 0, token, out[d]);
+        const size_t group = bits == 4 ? d / u4_group : 0;
+        if (layout.key_groups() > 0)
+            out[d] = dequantized(out[d], word_at(scales, group * layout.block_size + token));
     }
 }
 
@@ -153,28 +150,28 @@ void read_value(const CacheLayout& layout, const uint8_t* value_block, size_t to
     const uint8_t* words = value_block + kv_head * layout.value_head_bytes();
     const uint8_t* scales = words + 4 * layout.value_rows() * layout.value_row_words();
     const size_t bits = layout.bits(), per_word = layout.tokens_per_value_word();
-    const size_t groups = layout.groups(layout.value_size);
     const uint32_t mask = bits == 32 ? ~0u : (1u << bits) - 1;
     for (size_t d = 0; d < layout.value_size; ++d) {
         size_t column = d, shift = token % per_word * std::max<size_t>(bits, 32 / per_word);
+        size_t group = 0;
         if (bits == 4) {
-            const size_t group = d / u4_group * u4_group;
-            const size_t half = std::min(u4_group, layout.value_size - group) / 2;
-            const bool high = d - group >= half;
-            column = group / 2 + (d - group) - (high ? half : 0);
+            const size_t chunk = d / (2 * u4_group) * (2 * u4_group);
+            const size_t half = std::min(2 * u4_group, layout.value_size - chunk) / 2;
+            const bool high = d - chunk >= half;
+            column = chunk / 2 + (d - chunk) - (high ? half : 0);
             shift += high ? 4 : 0;
+            group = chunk / u4_group + (high ? 1 : 0);
         }
         const uint32_t word = word_at(words, token / per_word * layout.value_row_words() + column);
         out[d] = float_of_code(layout.format, (word >> shift) & mask);
-        if (groups > 0)
-            out[d] =
-                dequantized(layout, scales, groups, bits == 4 ? d / u4_group : 0, token, out[d]);
+        if (layout.value_groups() > 0)
+            out[d] = dequantized(out[d], word_at(scales, group * layout.block_size + token));
     }
 }
 
 void copy_keys(const CacheLayout& layout, const uint8_t* from_block, size_t from, uint8_t* to_block,
                size_t to, size_t count) {
-    // A head's keys, scales and zero points are all rows with a word per token.
+    // A head's keys and scales are all rows with a word per token.
     const size_t rows = layout.key_head_bytes() / 4 / layout.block_size * layout.kv_heads;
     copy_lanes(from_block, from, to_block, to, count, rows, layout.block_size);
 }
@@ -193,8 +190,8 @@ void copy_values(const CacheLayout& layout, const uint8_t* from_block, size_t fr
             else
                 copy_interleaved<1>(from_head, from + i, to_head, to + i, words);
         }
-        copy_lanes(from_head + data, from, to_head + data, to, count,
-                   2 * layout.groups(layout.value_size), layout.block_size);
+        copy_lanes(from_head + data, from, to_head + data, to, count, layout.value_groups(),
+                   layout.block_size);
     }
 }
 

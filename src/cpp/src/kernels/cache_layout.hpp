@@ -13,9 +13,8 @@ const char* cache_format_name(CacheFormat format);
 /// The format of that name; any other name throws std::invalid_argument.
 CacheFormat parse_cache_format(const std::string& name);
 
-/// Dimensions that share one scale and one zero point in u4; the last group of a head is smaller
-/// where the head size is no multiple of it.
-constexpr size_t u4_group = 32;
+/// Dimensions that share one scale and one minimum in u4, at most.
+constexpr size_t u4_group = 16;
 
 /// Larger heads are refused.
 constexpr size_t max_head_size = 1024;
@@ -32,11 +31,14 @@ constexpr size_t max_head_size = 1024;
 ///   f32         word [block_size][value_size]
 ///   bf16, f16   word [block_size / 2][value_size], two tokens in a word
 ///   u8          word [block_size / 4][value_size], four tokens in a word
-///   u4          word [block_size / 4][value_size / 2], byte b is token b of four; of a group of n
-///               dimensions starting at g, word g/2 + i holds g + i (low) and g + n/2 + i (high)
+///   u4          word [block_size / 4][value_size / 2], byte b is token b of four; of the n (32, or
+///               what is left) dimensions from g, word g/2 + i holds g + i (low) and g + n/2 + i
+///               (high)
 /// then, for u8 and u4 keys and values:
-///   f32 scale [groups][block_size], f32 zero_point [groups][block_size] (one group for u8)
-///   with x = (code - zero_point) * scale.
+///   word [groups][block_size], f16 scale (low half) and f16 minimum (high half) of a group of
+///   dimensions of a token, with x = code * scale + minimum. In u8 one group is the whole head; in
+///   u4 it is 16 dimensions of a key (the last group may have fewer), and the low or the high
+///   nibbles of 16 words of a value (of fewer at the end).
 ///
 /// No byte belongs to two tokens: appending one changes only its own bytes.
 struct CacheLayout {
@@ -49,9 +51,9 @@ struct CacheLayout {
     size_t key_block_bytes() const { return kv_heads * key_head_bytes(); }
     size_t value_block_bytes() const { return kv_heads * value_head_bytes(); }
 
-    size_t key_head_bytes() const { return 4 * block_size * (key_words() + 2 * groups(key_size)); }
+    size_t key_head_bytes() const { return 4 * block_size * (key_words() + key_groups()); }
     size_t value_head_bytes() const {
-        return 4 * (value_rows() * value_row_words() + 2 * groups(value_size) * block_size);
+        return 4 * (value_rows() * value_row_words() + value_groups() * block_size);
     }
 
     size_t bits() const;
@@ -61,12 +63,16 @@ struct CacheLayout {
     size_t key_words() const { return (key_size + dims_per_key_word() - 1) / dims_per_key_word(); }
     size_t value_rows() const { return block_size / tokens_per_value_word(); }
     size_t value_row_words() const { return bits() == 4 ? value_size / 2 : value_size; }
-    /// Groups with a scale and a zero point along a head of that size.
-    size_t groups(size_t head_size) const;
+    /// Groups with a scale and a minimum along a head; 0 for the formats that have none.
+    size_t key_groups() const;
+    size_t value_groups() const;
 
     /// Throws std::invalid_argument for a size this layout cannot hold.
     void check() const;
 };
+
+/// The value of an IEEE half.
+float float_of_half(uint16_t half);
 
 /// The key of token `token` (in the block) and a kv head as floats; out [key_size].
 void read_key(const CacheLayout& layout, const uint8_t* key_block, size_t token, size_t kv_head,

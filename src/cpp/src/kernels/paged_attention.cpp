@@ -1,6 +1,7 @@
 // Divides attention into tiles for all threads and merges what they return.
 #include "kernels/paged_attention.hpp"
 
+#include <tbb/blocked_range.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
@@ -16,6 +17,10 @@ namespace pagewheel::kernels {
 namespace {
 
 constexpr size_t max_tile_rows = 48;  // a tile's queries and logits stay in the L2 cache
+
+// A task reads at least this much of the cache, a call that reads less is one: starting threads
+// takes as long as reading it does.
+constexpr size_t min_task_bytes = 32 * 1024;
 
 struct alignas(64) CacheLine {
     float floats[16];
@@ -46,11 +51,14 @@ struct Plan {
     std::vector<AttentionTile> parts;
     std::vector<size_t> part_tile;     // of a part, its tile
     std::vector<size_t> part_floats;   // where a part's result starts; only of tiles with several
+    std::vector<size_t> part_kept;     // where its probabilities start, or not_kept
     std::vector<size_t> score_begins;  // [B]: first score of a sequence
     std::vector<size_t> statistics_begins;  // [B]: its first row in statistics
     std::vector<AttentionTile> score_tiles;
     std::vector<RowStatistics> statistics;  // [kv_heads, window, ratio] per sequence with scores
-    Arena partials;
+    Arena partials, kept;
+
+    static constexpr size_t not_kept = SIZE_MAX;
 };
 
 class Call {
@@ -68,14 +76,23 @@ public:
     }
 
     void run() {
-        plan_tiles();
         plan_scores();
-        tbb::parallel_for(size_t{0}, plan_.parts.size(), [this](size_t i) { run_part(i); });
-        if (plan_.parts.size() > plan_.tiles.size())
-            tbb::parallel_for(size_t{0}, plan_.tiles.size(), [this](size_t i) { merge_parts(i); });
+        plan_tiles();
+        for (size_t i = 0; i + 1 < plan_.parts.size(); ++i)
+            plan_.parts[i].next = &plan_.parts[i + 1];
+        for_ranges(plan_.parts.size(), [this](size_t first, size_t last) {
+            fetch_first_span(plan_.parts[first]);
+            for (size_t i = first; i < last; ++i) run_part(i);
+        });
+        if (plan_.parts.size() > plan_.tiles.size()) {
+            for_each(plan_.tiles.size(), [this](size_t i) { merge_parts(i); });
+            if (keeps_)
+                for_each(plan_.parts.size(), [this](size_t i) {
+                    if (!is_whole(i)) score_part(i);
+                });
+        }
         if (!plan_.score_tiles.empty())
-            tbb::parallel_for(size_t{0}, plan_.score_tiles.size(),
-                              [this](size_t i) { run_scores(i); });
+            for_each(plan_.score_tiles.size(), [this](size_t i) { run_scores(i); });
     }
 
 private:
@@ -84,6 +101,23 @@ private:
     size_t context(size_t s) const { return past(s) + begin(s + 1) - begin(s); }
     size_t position(size_t s, size_t token) const { return past(s) + token - begin(s); }
 
+    /// body(i) for i in [0, n), n pieces of what the call reads.
+    template <class Body>
+    void for_each(size_t n, const Body& body) const {
+        for_ranges(n, [&](size_t first, size_t last) {
+            for (size_t i = first; i < last; ++i) body(i);
+        });
+    }
+
+    /// body(first, last) for ranges of them, each of one thread.
+    template <class Body>
+    void for_ranges(size_t n, const Body& body) const {
+        if (threads_ == 1 || bytes_ < 2 * min_task_bytes) return body(0, n);
+        const size_t grain = std::max<size_t>(1, n * min_task_bytes / bytes_);
+        tbb::parallel_for(tbb::blocked_range<size_t>(0, n, grain),
+                          [&](const auto& range) { body(range.begin(), range.end()); });
+    }
+
     /// New tokens at the sequence's end whose probabilities are asked for.
     size_t window(size_t s) const {
         if (!batch_.scores || !batch_.score_windows) return 0;
@@ -91,8 +125,23 @@ private:
         return std::min(wanted, begin(s + 1) - begin(s));
     }
 
+    /// Kv heads in a tile of that many new tokens. All heads of a block lie one after another, so
+    /// they are read together where they are few rows.
+    size_t heads_together(size_t tokens) const {
+        if (tokens > 1 && tokens * ratio_ >= prefill_min_rows) return 1;
+        return std::max<size_t>(1, std::min(layout_.kv_heads, 64 / (tokens * ratio_)));
+    }
+
+    /// Whether the sequence's scores come from the probabilities of its only new token, which are
+    /// kept, instead of a second pass over the keys.
+    bool keeps(size_t s) const {
+        return window(s) > 0 && begin(s + 1) - begin(s) == 1 &&
+               heads_together(1) == layout_.kv_heads;
+    }
+
     /// The blocks that tokens [token_begin, token_end) see.
-    AttentionTile tile_of(size_t s, size_t kv_head, size_t token_begin, size_t token_end) const {
+    AttentionTile tile_of(size_t s, size_t kv_head, size_t kv_heads, size_t token_begin,
+                          size_t token_end) const {
         const size_t first = position(s, token_begin), window = config_.sliding_window;
         const size_t lowest = window && first + 1 > window ? first + 1 - window : 0;
         return {s,
@@ -100,12 +149,19 @@ private:
                 token_begin,
                 token_end,
                 lowest / layout_.block_size,
-                position(s, token_end - 1) / layout_.block_size + 1};
+                position(s, token_end - 1) / layout_.block_size + 1,
+                kv_heads};
     }
 
     // A row costs about as much per block as reading a quarter of the block does.
     size_t cost(const AttentionTile& tile) const {
-        return (tile.block_end - tile.block_begin) * (4 + tile.rows(ratio_));
+        return (tile.block_end - tile.block_begin) * tile.kv_heads * (4 + tile.rows(ratio_));
+    }
+
+    /// Of the cache, that the tile reads.
+    size_t bytes_of(const AttentionTile& tile) const {
+        return (tile.block_end - tile.block_begin) * tile.kv_heads *
+               (layout_.key_head_bytes() + layout_.value_head_bytes());
     }
 
     /// Prompt chunks are cut into tiles of equal sizes.
@@ -123,31 +179,45 @@ private:
         plan_.parts.clear();
         plan_.part_tile.clear();
         plan_.part_floats.clear();
+        plan_.part_kept.clear();
         size_t total = 0;
-        for (size_t s = 0; s < batch_.num_sequences; ++s) {
-            const size_t tokens = tile_tokens(s);
-            for (size_t t = begin(s + 1); t > begin(s);) {  // the longest first
-                const size_t end = t;
-                t -= std::min(tokens, t - begin(s));
-                for (size_t h = 0; h < layout_.kv_heads; ++h) {
-                    plan_.tiles.push_back({tile_of(s, h, t, end), 0, 0});
-                    total += cost(plan_.tiles.back().tile);
-                }
+        for (size_t s = 0; s < batch_.num_sequences; ++s) total += add_tiles(s);
+        size_t floats = 0, kept = 0;
+        for (size_t i = 0; i < plan_.tiles.size(); ++i) cut(i, total, floats, kept);
+        plan_.partials.floats(floats);
+        plan_.kept.floats(kept);
+        keeps_ = kept > 0;
+    }
+
+    /// Those of sequence s, the longest first; returns their cost.
+    size_t add_tiles(size_t s) {
+        const size_t tokens = tile_tokens(s);
+        size_t total = 0;
+        for (size_t t = begin(s + 1); t > begin(s);) {
+            const size_t end = t;
+            t -= std::min(tokens, t - begin(s));
+            const size_t heads = heads_together(end - t);
+            for (size_t h = 0; h < layout_.kv_heads; h += heads) {
+                const AttentionTile tile =
+                    tile_of(s, h, std::min(heads, layout_.kv_heads - h), t, end);
+                plan_.tiles.push_back({tile, 0, 0});
+                total += cost(tile);
+                bytes_ += bytes_of(tile);
             }
         }
-        size_t floats = 0;
-        for (size_t i = 0; i < plan_.tiles.size(); ++i) cut(i, total, floats);
-        plan_.partials.floats(floats);
+        return total;
     }
 
     /// Cuts tile i along its keys where it is more than its share of `total`.
-    void cut(size_t i, size_t total, size_t& floats) {
+    void cut(size_t i, size_t total, size_t& floats, size_t& kept) {
         PlannedTile& planned = plan_.tiles[i];
         const AttentionTile& tile = planned.tile;
         const size_t blocks = tile.block_end - tile.block_begin;
         const size_t share = std::max<size_t>(1, total / (4 * threads_));
-        const size_t longest_use = std::max<size_t>(1, blocks * layout_.block_size / 512);
-        size_t parts = threads_ == 1 ? 1 : std::min((cost(tile) + share - 1) / share, longest_use);
+        const size_t tasks = std::max<size_t>(1, bytes_of(tile) / min_task_bytes);
+        const bool whole = threads_ == 1 || bytes_ < 2 * min_task_bytes;
+        size_t parts =
+            whole ? 1 : std::min((cost(tile) + share - 1) / share, std::min(tasks, blocks));
         const size_t length = (blocks + parts - 1) / parts;
         parts = (blocks + length - 1) / length;
         planned.part_begin = plan_.parts.size();
@@ -159,7 +229,10 @@ private:
             plan_.parts.push_back(part);
             plan_.part_tile.push_back(i);
             plan_.part_floats.push_back(floats);
-            if (parts > 1) floats += result_floats(tile.rows(ratio_));
+            if (parts > 1) floats += result_floats(tile);
+            const bool keep = keeps(tile.sequence);
+            plan_.part_kept.push_back(keep ? kept : Plan::not_kept);
+            if (keep) kept += kept_floats(part);
         }
     }
 
@@ -175,8 +248,9 @@ private:
             plan_.statistics_begins.push_back(rows);
             scores += context(s);
             rows += window(s) * config_.heads;
-            if (window(s) == 0) continue;
-            const AttentionTile all = tile_of(s, 0, begin(s + 1) - window(s), begin(s + 1));
+            if (window(s) == 0 || keeps(s)) continue;
+            const AttentionTile all =
+                tile_of(s, 0, layout_.kv_heads, begin(s + 1) - window(s), begin(s + 1));
             for (size_t b = all.block_begin; b < all.block_end; b += blocks) {
                 AttentionTile tile = all;
                 tile.block_begin = b;
@@ -190,36 +264,88 @@ private:
 
     // ---- results
 
-    size_t result_floats(size_t rows) const {
+    size_t all_rows(const AttentionTile& tile) const { return tile.kv_heads * tile.rows(ratio_); }
+
+    size_t result_floats(const AttentionTile& tile) const {
+        const size_t rows = all_rows(tile);
         return rows * padded(layout_.value_size) + 2 * padded(rows);
     }
-    TileResult result_at(float* p, size_t rows) const {
+    TileResult result_at(float* p, const AttentionTile& tile) const {
+        const size_t rows = all_rows(tile);
         float* maximum = p + rows * padded(layout_.value_size);
         return {p, maximum, maximum + padded(rows)};
+    }
+
+    size_t kept_floats(const AttentionTile& part) const {
+        const size_t blocks = part.block_end - part.block_begin;
+        const size_t spans = blocks / span_blocks(layout_.block_size) + 1;
+        return all_rows(part) * (blocks * layout_.block_size + spans * 16);
+    }
+
+    /// Whether part i is all of its tile.
+    bool is_whole(size_t i) const {
+        const PlannedTile& planned = plan_.tiles[plan_.part_tile[i]];
+        return planned.part_end - planned.part_begin == 1;
+    }
+
+    /// What a kernel reads first, which no tile before it fetches.
+    void fetch_first_span(const AttentionTile& part) const {
+        const auto fetch = [](const uint8_t* p, size_t bytes) {
+            for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
+        };
+        const size_t key_bytes = layout_.key_head_bytes(), value_bytes = layout_.value_head_bytes();
+        const auto first = static_cast<size_t>(batch_.block_indices_begins[part.sequence]);
+        for (size_t b = part.block_begin;
+             b < std::min(part.block_end, part.block_begin + span_blocks(layout_.block_size));
+             ++b) {
+            const auto block = static_cast<size_t>(batch_.block_indices[first + b]);
+            const size_t head = block * layout_.kv_heads + part.kv_head;
+            fetch(batch_.key_blocks + head * key_bytes, part.kv_heads * key_bytes);
+            fetch(batch_.value_blocks + head * value_bytes, part.kv_heads * value_bytes);
+        }
     }
 
     void run_part(size_t i) {
         static thread_local Arena arena;
         const PlannedTile& planned = plan_.tiles[plan_.part_tile[i]];
-        const size_t rows = planned.tile.rows(ratio_);
-        const bool whole = planned.part_end - planned.part_begin == 1;
-        const bool many = rows >= prefill_min_rows;
-        const auto attend = many ? prefill_.attend : variant_.attend;
-        const auto scratch_floats = many ? prefill_.scratch_floats : variant_.scratch_floats;
-        float* scratch = arena.floats(padded(result_floats(rows)) + scratch_floats(config_, rows));
-        const TileResult result =
-            result_at(whole ? scratch : plan_.partials.floats(0) + plan_.part_floats[i], rows);
-        attend(config_, batch_, plan_.parts[i], result, scratch + padded(result_floats(rows)));
-        if (whole) finish(planned.tile, result);
+        const AttentionTile& part = plan_.parts[i];
+        const bool whole = is_whole(i);
+        const size_t floats = padded(result_floats(part));
+        const size_t tokens = part.token_end - part.token_begin;
+        const bool many = tokens > 1 && part.rows(ratio_) >= prefill_min_rows;
+        const size_t scratch_floats =
+            many ? prefill_.scratch_floats(config_, part.rows(ratio_))
+                 : variant_.scratch_floats(config_, part.rows(ratio_), part.kv_heads);
+        float* scratch = arena.floats(floats + scratch_floats);
+        TileResult result =
+            result_at(whole ? scratch : plan_.partials.floats(0) + plan_.part_floats[i], part);
+        if (plan_.part_kept[i] != Plan::not_kept)
+            result.kept = plan_.kept.floats(0) + plan_.part_kept[i];
+        (many ? prefill_.attend : variant_.attend)(config_, batch_, part, result, scratch + floats);
+        if (whole) {
+            finish(planned.tile, result);
+            score_part(i);
+        }
+    }
+
+    /// Adds up a part's kept probabilities once its rows' statistics are known.
+    void score_part(size_t i) {
+        if (plan_.part_kept[i] == Plan::not_kept) return;
+        const AttentionTile& part = plan_.parts[i];
+        const size_t s = part.sequence, first = part.block_begin * layout_.block_size;
+        const size_t keys = std::min(part.block_end * layout_.block_size, context(s)) - first;
+        variant_.sum_kept(config_, part, keys, plan_.kept.floats(0) + plan_.part_kept[i],
+                          statistics(s, part.kv_head),
+                          batch_.scores + plan_.score_begins[s] + first);
     }
 
     /// Brings the parts of a tile to one maximum and adds them up.
     void merge_parts(size_t i) {
         const PlannedTile& planned = plan_.tiles[i];
         if (planned.part_end - planned.part_begin == 1) return;
-        const size_t rows = planned.tile.rows(ratio_), width = padded(layout_.value_size);
+        const size_t rows = all_rows(planned.tile), width = padded(layout_.value_size);
         const auto part = [&](size_t p) {
-            return result_at(plan_.partials.floats(0) + plan_.part_floats[p], rows);
+            return result_at(plan_.partials.floats(0) + plan_.part_floats[p], planned.tile);
         };
         const TileResult into = part(planned.part_begin);
         for (size_t p = planned.part_begin + 1; p < planned.part_end; ++p) {
@@ -241,9 +367,11 @@ private:
     /// Divides, with the sinks, into the output; keeps the statistics of rows with scores.
     void finish(const AttentionTile& tile, const TileResult& result) {
         const size_t size = layout_.value_size, width = padded(size);
-        for (size_t r = 0; r < tile.rows(ratio_); ++r) {
-            const size_t token = tile.token_begin + r / ratio_;
-            const size_t head = tile.kv_head * ratio_ + r % ratio_;
+        const size_t rows = tile.rows(ratio_);
+        for (size_t r = 0; r < tile.kv_heads * rows; ++r) {
+            const size_t kv_head = tile.kv_head + r / rows;
+            const size_t token = tile.token_begin + r % rows / ratio_;
+            const size_t head = kv_head * ratio_ + r % ratio_;
             float maximum = result.maximum[r], factor = 1, sum = result.sum[r];
             if (batch_.sinks) {
                 maximum = std::max(maximum, batch_.sinks[head]);
@@ -252,7 +380,7 @@ private:
             }
             float* out = batch_.output + (token * config_.heads + head) * size;
             for (size_t d = 0; d < size; ++d) out[d] = result.acc[r * width + d] * (factor / sum);
-            keep_statistics(tile, token, r % ratio_, {maximum, 1 / sum});
+            keep_statistics(tile.sequence, kv_head, token, r % ratio_, {maximum, 1 / sum});
         }
     }
 
@@ -263,11 +391,10 @@ private:
         return plan_.statistics.data() + plan_.statistics_begins[s] + kv_head * window(s) * ratio_;
     }
 
-    void keep_statistics(const AttentionTile& tile, size_t token, size_t row_of_token,
+    void keep_statistics(size_t s, size_t kv_head, size_t token, size_t row_of_token,
                          RowStatistics row) {
-        const size_t s = tile.sequence, first = begin(s + 1) - window(s);
-        if (token >= first)
-            statistics(s, tile.kv_head)[(token - first) * ratio_ + row_of_token] = row;
+        const size_t first = begin(s + 1) - window(s);
+        if (token >= first) statistics(s, kv_head)[(token - first) * ratio_ + row_of_token] = row;
     }
 
     /// All heads' and rows' probabilities of the keys in score tile i, which no other tile touches.
@@ -277,11 +404,12 @@ private:
         const size_t s = keys.sequence, tokens = std::max<size_t>(1, max_tile_rows / ratio_);
         for (size_t h = 0; h < layout_.kv_heads; ++h)
             for (size_t t = keys.token_begin; t < keys.token_end; t += tokens) {
-                AttentionTile tile = tile_of(s, h, t, std::min(t + tokens, keys.token_end));
+                AttentionTile tile = tile_of(s, h, 1, t, std::min(t + tokens, keys.token_end));
                 tile.block_begin = keys.block_begin;
                 tile.block_end = std::min(keys.block_end, tile.block_end);
                 if (tile.block_begin >= tile.block_end) continue;
-                float* scratch = arena.floats(variant_.scratch_floats(config_, tile.rows(ratio_)));
+                float* scratch =
+                    arena.floats(variant_.scratch_floats(config_, tile.rows(ratio_), 1));
                 variant_.score(
                     config_, batch_, tile, statistics(s, h) + (t - keys.token_begin) * ratio_,
                     batch_.scores + plan_.score_begins[s] + tile.block_begin * layout_.block_size,
@@ -296,6 +424,8 @@ private:
     const PrefillVariant& prefill_;
     Plan& plan_;
     size_t ratio_, threads_;
+    size_t bytes_ = 0;    // of the cache that the tiles read
+    bool keeps_ = false;  // whether some part keeps its probabilities
 };
 
 const AttentionVariant* variant_of(Isa isa) {

@@ -34,9 +34,6 @@ struct Avx2 {
     }
     static Mask mask(size_t low, size_t high) { return _mm256_andnot_si256(mask(low), mask(high)); }
     static F select(Mask m, F a, F b) { return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(m)); }
-    static F zero_below(F x, F limit, F y) {
-        return _mm256_and_ps(_mm256_cmp_ps(x, limit, _CMP_NLT_UQ), y);
-    }
 
     static F add(F a, F b) { return _mm256_add_ps(a, b); }
     static F sub(F a, F b) { return _mm256_sub_ps(a, b); }
@@ -46,7 +43,7 @@ struct Avx2 {
     static F max(F a, F b) { return _mm256_max_ps(a, b); }
     static F min(F a, F b) { return _mm256_min_ps(a, b); }
     static F abs(F a) { return _mm256_andnot_ps(set(-0.0f), a); }
-    static F exp(F x) { return exp_avx2(x); }
+    static F exp2(F x) { return exp2_avx2(x); }
     static float sum(F x) { return horizontal_sum_avx2(x); }
     static float largest(F x) {
         __m128 m = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
@@ -73,6 +70,30 @@ struct Avx2 {
         return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 8));
     }
     static F half_to_float(I x) { return _mm256_cvtph_ps(low_halves(x)); }
+
+    /// (x0, x0, x1, x1, ...), (x1, x0, x3, x2, ...), a b - c in even and a b + c in odd lanes.
+    static F twice(F x) {
+        return _mm256_permutevar8x32_ps(x, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
+    }
+    static F swapped(F x) { return _mm256_permute_ps(x, 0xb1); }
+    static F fmaddsub(F a, F b, F c) { return _mm256_fmaddsub_ps(a, b, c); }
+
+    /// out[i * stride + j] = rows[j][at + i] for i, j in [0, lanes).
+    static void transpose(const float* const* rows, size_t at, float* out, size_t stride) {
+        F y[8];
+        for (size_t j = 0; j < 8; j += 4) {
+            const F x0 = load(rows[j] + at), x1 = load(rows[j + 1] + at);
+            const F x2 = load(rows[j + 2] + at), x3 = load(rows[j + 3] + at);
+            const F a = _mm256_unpacklo_ps(x0, x1), b = _mm256_unpackhi_ps(x0, x1);
+            const F c = _mm256_unpacklo_ps(x2, x3), d = _mm256_unpackhi_ps(x2, x3);
+            y[j] = _mm256_shuffle_ps(a, c, 0x44), y[j + 1] = _mm256_shuffle_ps(a, c, 0xee);
+            y[j + 2] = _mm256_shuffle_ps(b, d, 0x44), y[j + 3] = _mm256_shuffle_ps(b, d, 0xee);
+        }
+        for (size_t i = 0; i < 4; ++i) {
+            store(out + i * stride, _mm256_permute2f128_ps(y[i], y[4 + i], 0x20));
+            store(out + (4 + i) * stride, _mm256_permute2f128_ps(y[i], y[4 + i], 0x31));
+        }
+    }
 
     template <size_t R, size_t Nibbles>
     static constexpr size_t value_vectors = Nibbles == 2 ? 1 : 2;
@@ -118,6 +139,13 @@ struct Avx2 {
         alignas(16) uint16_t all[8];
         _mm_store_si128(reinterpret_cast<__m128i*>(all), halves);
         std::memcpy(out, all, 2 * (n < 8 ? n : 8));
+    }
+    static uint16_t half(float x) {
+        return static_cast<uint16_t>(
+            _mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT)));
+    }
+    static float float_of(uint16_t half) {
+        return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half)));
     }
     static void to_bf16(const float* x, size_t n, uint16_t* out) {
         for (size_t i = 0; i < n; i += 8) {

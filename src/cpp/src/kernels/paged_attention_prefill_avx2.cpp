@@ -14,6 +14,9 @@ struct Avx2 {
     using I = __m256i;
     using Mask = __m256i;
 
+    static float float_of(uint16_t half) {
+        return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half)));
+    }
     static F zero() { return _mm256_setzero_ps(); }
     static F set(float x) { return _mm256_set1_ps(x); }
     static F iota() { return _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7); }

@@ -16,6 +16,9 @@ struct Avx512 {
     using I = __m512i;
     using Mask = __mmask16;
 
+    static float float_of(uint16_t half) {
+        return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half)));
+    }
     static F zero() { return _mm512_setzero_ps(); }
     static F set(float x) { return _mm512_set1_ps(x); }
     static F iota() { return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
@@ -223,10 +226,20 @@ private:
         sums_[row] = static_cast<float>(_mm512_reduce_add_epi32(sum));
     }
 
+    /// Of 16 tokens, value = (code - zero) * scale; 0 where not in the mask.
+    struct ScaleAndZero {
+        ScaleAndZero(__m512i words, __mmask16 mask) {
+            scale = Avx512::half_to_float(words);
+            const __m512 minimum = Avx512::half_to_float(_mm512_srli_epi32(words, 16));
+            zero = _mm512_maskz_div_ps(mask, _mm512_sub_ps(_mm512_setzero_ps(), minimum), scale);
+        }
+        __m512 scale, zero;
+    };
+
     /// keys_ [vectors of keys][pairs of dimensions][16]; the scales times the queries' unit.
     void load_keys(size_t block, size_t column) {
         const auto* words = reinterpret_cast<const uint32_t*>(tile_.keys_of(block));
-        const auto* scales = reinterpret_cast<const float*>(words + words_ * block_);
+        const uint32_t* scales = words + words_ * block_;
         for (size_t lane = 0; lane < block_; lane += L) {
             int32_t* to = keys_ + (column + lane) * 2 * words_;
             for (size_t w = 0; w < words_; ++w, to += 2 * L) {
@@ -234,9 +247,10 @@ private:
                 _mm512_storeu_si512(to, low_bytes(word));
                 _mm512_storeu_si512(to + L, high_bytes(word));
             }
+            const ScaleAndZero x(_mm512_loadu_si512(scales + lane), 0xffff);
             _mm512_storeu_ps(key_scales_ + column + lane,
-                             _mm512_mul_ps(_mm512_loadu_ps(scales + lane), _mm512_set1_ps(unit_)));
-            _mm512_storeu_ps(key_zeros_ + column + lane, _mm512_loadu_ps(scales + block_ + lane));
+                             _mm512_mul_ps(x.scale, _mm512_set1_ps(unit_)));
+            _mm512_storeu_ps(key_zeros_ + column + lane, x.zero);
         }
     }
 
@@ -275,8 +289,7 @@ private:
     void load_values(size_t block, size_t column) {
         const auto* words = reinterpret_cast<const uint32_t*>(tile_.values_of(block));
         const size_t size = tile_.layout.value_size, tokens = tile_.tokens_of(block);
-        const auto* scales =
-            reinterpret_cast<const float*>(words + tile_.layout.value_rows() * size);
+        const uint32_t* scales = words + tile_.layout.value_rows() * size;
         int32_t* to = values_ + column / 2 * width_;
         for (size_t t = 0; t < tokens; t += 4, words += size, to += 2 * width_)
             for (size_t d = 0; d < width_; d += L) {
@@ -286,8 +299,9 @@ private:
             }
         for (size_t t = 0; t < block_; t += L) {
             const __mmask16 mask = Avx512::mask(tokens > t ? tokens - t : 0);
-            _mm512_storeu_ps(scales_ + column + t, _mm512_maskz_loadu_ps(mask, scales + t));
-            _mm512_storeu_ps(zeros_ + column + t, _mm512_maskz_loadu_ps(mask, scales + block_ + t));
+            const ScaleAndZero x(_mm512_maskz_loadu_epi32(mask, scales + t), mask);
+            _mm512_storeu_ps(scales_ + column + t, x.scale);
+            _mm512_storeu_ps(zeros_ + column + t, x.zero);
         }
     }
 

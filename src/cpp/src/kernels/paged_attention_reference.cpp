@@ -48,6 +48,8 @@ struct Scalar {
             codes[i] = code > 0 ? static_cast<uint8_t>(std::nearbyint(std::min(code, levels))) : 0;
         }
     }
+    static uint16_t half(float x) { return half_of(x); }
+    static float float_of(uint16_t half) { return float_of_half(half); }
     static void to_bf16(const float* x, size_t n, uint16_t* out) {
         for (size_t i = 0; i < n; ++i) {
             const uint32_t bits = bits_of(x[i]);

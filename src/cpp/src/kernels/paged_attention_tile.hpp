@@ -9,22 +9,33 @@
 
 namespace pagewheel::kernels {
 
-/// Some new tokens of one sequence, the query heads of one kv head, and a range of the sequence's
-/// blocks. Row r is token token_begin + r / ratio and head kv_head * ratio + r % ratio.
+/// Some new tokens of one sequence, the query heads of some kv heads, and a range of the sequence's
+/// blocks. Of kv head kv_head + h, row r is token token_begin + r / ratio and head
+/// (kv_head + h) * ratio + r % ratio.
 struct AttentionTile {
     size_t sequence, kv_head;
     size_t token_begin, token_end;  // rows of batch.query
     size_t block_begin, block_end;  // of the sequence
+    size_t kv_heads = 1;
 
+    // Null, or what the same thread reads next: its first blocks are fetched while the last ones of
+    // this tile are computed.
+    const AttentionTile* next = nullptr;
+
+    /// Of each kv head.
     size_t rows(size_t ratio) const { return (token_end - token_begin) * ratio; }
 };
 
 /// Softmax over the tile's keys, not yet divided: acc = sum p v and sum = sum p with
 /// p = exp(logit - maximum). A row that sees none of the keys has sum 0.
 struct TileResult {
-    float* acc;      // [rows, padded(value_size)]
-    float* maximum;  // [rows]
-    float* sum;      // [rows]
+    float* acc;      // [kv_heads, rows, padded(value_size)]
+    float* maximum;  // [kv_heads, rows]
+    float* sum;      // [kv_heads, rows]
+
+    // Null, or where the probabilities stay, span after span, then [kv_heads, rows] of a float, the
+    // maximum they are under, 15 floats that are unused and [padded(keys of the span)].
+    float* kept = nullptr;
 };
 
 /// What turns logits into probabilities: p = exp(logit - maximum) * inverse_sum.
@@ -34,14 +45,18 @@ struct RowStatistics {
 
 /// The calls of one ISA.
 struct AttentionVariant {
-    /// Floats of scratch that the other two need for tiles of that many rows.
-    size_t (*scratch_floats)(const AttentionConfig&, size_t rows);
+    /// Floats of scratch that the other two need for tiles of that many rows of that many kv heads.
+    size_t (*scratch_floats)(const AttentionConfig&, size_t rows, size_t kv_heads);
     void (*attend)(const AttentionConfig&, const AttentionBatch&, const AttentionTile&,
                    const TileResult&, float* scratch);
     /// scores[j - block_begin * block_size] += sum of the rows' probabilities of key j;
-    /// statistics [rows].
+    /// statistics [kv_heads, rows].
     void (*score)(const AttentionConfig&, const AttentionBatch&, const AttentionTile&,
                   const RowStatistics* statistics, float* scores, float* scratch);
+    /// scores[j] = sum of the rows' probabilities of key j of the tile's `keys`, as attend() kept
+    /// them; statistics [kv_heads, rows].
+    void (*sum_kept)(const AttentionConfig&, const AttentionTile&, size_t keys, const float* kept,
+                     const RowStatistics* statistics, float* scores);
     /// Writes the keys and values of one new token (row of batch.key) to its place.
     void (*write)(const CacheLayout&, const AttentionBatch&, size_t sequence, size_t token);
 };
@@ -60,6 +75,11 @@ static constexpr size_t padded(size_t n) {
 
 /// Logits are computed, and softmax is updated, for about this many keys at once.
 constexpr size_t span_tokens = 128;
+
+/// The same in whole blocks, and in keys.
+static constexpr size_t span_blocks(size_t block_size) {
+    return span_tokens > block_size ? span_tokens / block_size : 1;
+}
 
 /// How the keys of one block are turned: null, one delta or one per token.
 static inline const int32_t* deltas_of_block(const AttentionBatch& batch, size_t block_index) {

@@ -26,22 +26,22 @@ public:
     void keys(const uint8_t* head, float* out) const {
         const size_t size = layout_.key_size, block = layout_.block_size;
         const auto* words = reinterpret_cast<const uint32_t*>(head);
-        const size_t groups = layout_.groups(size);
-        const float* scales =
-            reinterpret_cast<const float*>(head) + layout_.key_words() * layout_.block_size;
+        const uint32_t* scales =
+            reinterpret_cast<const uint32_t*>(head) + layout_.key_words() * layout_.block_size;
         for (size_t first = 0; first < size; first += per_word, words += block)
             for (size_t lane = 0; lane < block; lane += L) {
                 const Words word = V::load_words(words + lane);
-                Vec scale = V::set(1), zero = V::zero();
+                Vec scale = V::set(1), minimum = V::zero();
                 if constexpr (quantized) {
                     const size_t group = Format == CacheFormat::u4 ? first / u4_group : 0;
-                    scale = V::load(scales + group * block + lane);
-                    zero = V::load(scales + (groups + group) * block + lane);
+                    const Words pair = V::load_words(scales + group * block + lane);
+                    scale = V::half_to_float(pair);
+                    minimum = V::half_to_float(V::template shift_right<16>(pair));
                 }
                 unrolled<per_word>([&](auto i) PAGEWHEEL_INLINE {
                     if (first + i < size)
                         V::store(out + (first + i) * block + lane,
-                                 dequantized(element<i>(word), scale, zero));
+                                 dequantized(element<i>(word), scale, minimum));
                 });
             }
     }
@@ -93,55 +93,61 @@ private:
             return V::to_float(V::keep(V::template shift_right<G % 4 * 8 + G / 4 * 4>(word), 0xf));
     }
 
-    static Vec dequantized(Vec x, Vec scale, Vec zero) {
-        if constexpr (quantized) return V::mul(V::sub(x, zero), scale);
-        (void)scale, (void)zero;
+    static float half_of_word(uint32_t word, size_t half) {
+        return V::float_of(static_cast<uint16_t>(word >> 16 * half));
+    }
+
+    static Vec dequantized(Vec x, Vec scale, Vec minimum) {
+        if constexpr (quantized) return V::fma(x, scale, minimum);
+        (void)scale, (void)minimum;
         return x;
     }
 
-    const float* value_scales(const uint8_t* head) const {
-        return reinterpret_cast<const float*>(head) +
+    const uint32_t* value_scales(const uint8_t* head) const {
+        return reinterpret_cast<const uint32_t*>(head) +
                layout_.value_rows() * layout_.value_row_words();
     }
 
     void whole_values(const uint8_t* head, size_t tokens, size_t width, float* out) const {
         const size_t size = layout_.value_size;
         const auto* words = reinterpret_cast<const uint32_t*>(head);
-        const float *scales = value_scales(head), *zeros = scales + layout_.block_size;
+        const uint32_t* scales = value_scales(head);
         for (size_t t = 0; t < tokens; t += per_word, words += size)
             for (size_t d = 0; d < size; d += L) {
                 const Words word = V::load_words(words + d, V::mask(size - d));
                 unrolled<per_word>([&](auto i) PAGEWHEEL_INLINE {
-                    Vec scale = V::set(1), zero = V::zero();
-                    if constexpr (quantized)
-                        scale = V::set(scales[t + i]), zero = V::set(zeros[t + i]);
+                    Vec scale = V::set(1), minimum = V::zero();
+                    if constexpr (quantized) {
+                        scale = V::set(half_of_word(scales[t + i], 0));
+                        minimum = V::set(half_of_word(scales[t + i], 1));
+                    }
                     if (t + i < tokens)
                         V::store(out + (t + i) * width + d,
-                                 dequantized(element<i>(word), scale, zero));
+                                 dequantized(element<i>(word), scale, minimum));
                 });
             }
     }
 
-    /// u4: a word holds four tokens of a dimension in its group's first half and of one in the
-    /// second.
+    /// u4: a word holds four tokens of a dimension in a group and of one in the next.
     void nibble_values(const uint8_t* head, size_t tokens, size_t width, float* out) const {
         const size_t size = layout_.value_size, block = layout_.block_size;
-        const size_t groups = layout_.groups(size);
+        constexpr size_t chunk = 2 * u4_group;
         const auto* words = reinterpret_cast<const uint32_t*>(head);
-        const float* scales = value_scales(head);
+        const uint32_t* scales = value_scales(head);
         for (size_t t = 0; t < tokens; t += 4, words += layout_.value_row_words())
-            for (size_t begin = 0, group = 0; begin < size; begin += u4_group, ++group) {
-                const size_t half = (size - begin < u4_group ? size - begin : u4_group) / 2;
+            for (size_t begin = 0, group = 0; begin < size; begin += chunk, group += 2) {
+                const size_t half = (size - begin < chunk ? size - begin : chunk) / 2;
                 for (size_t i = 0; i < half; i += L) {
                     const auto mask = V::mask(half - i);
                     const Words word = V::load_words(words + begin / 2 + i, mask);
                     unrolled<8>([&](auto n) PAGEWHEEL_INLINE {
                         constexpr size_t token = n % 4;
                         if (t + token >= tokens) return;
-                        const Vec scale = V::set(scales[group * block + t + token]);
-                        const Vec zero = V::set(scales[(groups + group) * block + t + token]);
+                        const uint32_t pair = scales[(group + n / 4) * block + t + token];
+                        const Vec scale = V::set(half_of_word(pair, 0));
+                        const Vec minimum = V::set(half_of_word(pair, 1));
                         V::store(out + (t + token) * width + begin + i + n / 4 * half,
-                                 dequantized(element<n>(word), scale, zero), mask);
+                                 dequantized(element<n>(word), scale, minimum), mask);
                     });
                 }
             }

@@ -8,8 +8,8 @@
 
 namespace pagewheel::kernels {
 
-/// `V` gives range(x, n, low, high), quantize(x, n, low, inverse, levels, codes), to_bf16 and
-/// to_f16 (x, n, out).
+/// `V` gives range(x, n, low, high), quantize(x, n, low, inverse, levels, codes), half(x) and
+/// float_of(half), to_bf16 and to_f16 (x, n, out).
 template <class V>
 class TokenWriter {
 public:
@@ -34,25 +34,32 @@ public:
     }
 
 private:
-    static constexpr size_t chunk = 32;  // dimensions encoded at once: whole words, one u4 group
+    static constexpr size_t chunk = 32;  // dimensions encoded at once: whole words
 
-    /// Codes [n] of x [n] in one group; its scale and zero point to scales [token].
-    void quantize(const float* x, size_t n, float levels, uint8_t* codes, uint8_t* scales,
-                  size_t scale_at, size_t zero_at) const {
+    /// Codes [n] of x [n] in one group; its scale and minimum to `scale_word`. Codes count from the
+    /// minimum and in the scale that are stored, so that only the codes' rounding is an error.
+    void quantize(const float* x, size_t n, float levels, uint8_t* codes,
+                  uint8_t* scale_word) const {
         float low, high;
         V::range(x, n, low, high);
-        float scale = (high - low) / levels, zero = -low / scale, inverse = levels / (high - low);
-        if (!(high - low > 1e-30f)) scale = 1, zero = -low, inverse = 0;
-        V::quantize(x, n, low, inverse, levels, codes);
-        std::memcpy(scales + 4 * scale_at, &scale, 4);
-        std::memcpy(scales + 4 * zero_at, &zero, 4);
+        uint16_t halves[2] = {V::half(within_half((high - low) / levels)),
+                              V::half(within_half(low))};
+        if (halves[0] == 0) halves[0] = 0x3c00;  // equal numbers: a scale of 1, all codes 0
+        const float inverse = 1 / V::float_of(halves[0]);
+        V::quantize(x, n, V::float_of(halves[1]), inverse, levels, codes);
+        std::memcpy(scale_word, halves, 4);
+    }
+
+    /// x, or the half that is nearest to it where halves end.
+    static float within_half(float x) {
+        constexpr float largest = 65504;
+        return x > largest ? largest : x < -largest ? -largest : x;
     }
 
     /// x [key_size] to lane `slot` of keys (one kv head).
     void write_key(const float* x, uint8_t* keys, size_t slot) const {
         const size_t size = layout_.key_size, block = layout_.block_size;
         uint8_t* scales = keys + 4 * layout_.key_words() * block;
-        const size_t groups = layout_.groups(size);
         const auto put = [&](size_t word, const void* p) {
             std::memcpy(keys + 4 * (word * block + slot), p, 4);
         };
@@ -62,17 +69,18 @@ private:
         }
         if (layout_.format == CacheFormat::u8) {
             uint8_t codes[max_head_size];
-            quantize(x, size, 255, codes, scales, slot, block + slot);
+            quantize(x, size, 255, codes, scales + 4 * slot);
             for (size_t d = size; d % 4; ++d) codes[d] = 0;
             for (size_t d = 0; d < size; d += 4) put(d / 4, codes + d);
             return;
         }
-        for (size_t begin = 0, group = 0; begin < size; begin += chunk, ++group) {
+        for (size_t begin = 0; begin < size; begin += chunk) {
             const size_t n = size - begin < chunk ? size - begin : chunk;
             if (layout_.format == CacheFormat::u4) {
                 uint8_t codes[chunk] = {};
-                quantize(x + begin, n, 15, codes, scales, group * block + slot,
-                         (groups + group) * block + slot);
+                for (size_t d = 0; d < n; d += u4_group)
+                    quantize(x + begin + d, n - d < u4_group ? n - d : u4_group, 15, codes + d,
+                             scales + 4 * ((begin + d) / u4_group * block + slot));
                 for (size_t d = 0; d < n; d += 8) {
                     uint8_t word[4];
                     for (size_t b = 0; b < 4; ++b)
@@ -94,23 +102,24 @@ private:
                      row_words = layout_.value_row_words();
         uint8_t* row = values + 4 * (slot / per_word * row_words);
         uint8_t* scales = values + 4 * layout_.value_rows() * row_words;
-        const size_t groups = layout_.groups(size), in_word = slot % per_word;
+        const size_t in_word = slot % per_word;
         if (layout_.format == CacheFormat::f32) {
             std::memcpy(row, x, 4 * size);
             return;
         }
         if (layout_.format == CacheFormat::u8) {
             uint8_t codes[max_head_size];
-            quantize(x, size, 255, codes, scales, slot, block + slot);
+            quantize(x, size, 255, codes, scales + 4 * slot);
             for (size_t d = 0; d < size; ++d) row[4 * d + in_word] = codes[d];
             return;
         }
-        for (size_t begin = 0, group = 0; begin < size; begin += chunk, ++group) {
+        for (size_t begin = 0; begin < size; begin += chunk) {
             const size_t n = size - begin < chunk ? size - begin : chunk;
             if (layout_.format == CacheFormat::u4) {
                 uint8_t codes[chunk];
-                quantize(x + begin, n, 15, codes, scales, group * block + slot,
-                         (groups + group) * block + slot);
+                for (size_t half = 0; half < 2; ++half)
+                    quantize(x + begin + half * n / 2, n / 2, 15, codes + half * n / 2,
+                             scales + 4 * ((begin / u4_group + half) * block + slot));
                 for (size_t i = 0; i < n / 2; ++i)
                     row[4 * (begin / 2 + i) + in_word] =
                         static_cast<uint8_t>(codes[i] | codes[n / 2 + i] << 4);

@@ -1,0 +1,252 @@
+// What the attention kernels of every vector ISA share: cache formats at compile time, operands
+// made ready for an arithmetic, and the float arithmetic itself. Include only from *_avx2.cpp and
+// *_avx512.cpp: everything is a template over the ISA (see paged_attention_write.hpp).
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/paged_attention_tile.hpp"
+#include "kernels/unrolled.hpp"
+
+namespace pagewheel::kernels {
+
+/// Queries of one kv head as the arithmetic of the keys wants them. `stride` is the scratch width
+/// of a head, a multiple of 64 that is zero past the head size.
+struct PreparedQueries {
+    size_t stride;
+    float* floats;  // [rows, stride]: query * config.scale * log2(e) / unit
+    float* sums;    // [rows, stride / 16]: floats * unit, summed over a group's dimensions
+    float* unit;    // [rows]: value of 1 in the integers; 1 for float arithmetic
+    int8_t* high;   // [rows, stride]: floats = 128 high + low
+    int8_t* low;    // [rows, stride]
+
+    const float* sums_of(size_t row) const { return sums + row * (stride / 16); }
+};
+
+/// Probabilities of a span as the arithmetic of the values wants them.
+struct PreparedWeights {
+    float unit;      // value of 1 in the weights
+    float* floats;   // [rows, span]: probability * scale of the value, in u8 and u4
+    float* offsets;  // [rows]: to be added to the sum of weight * unit * code
+    int8_t* high;    // [rows, span]: probability * scale / unit = 128 high + low
+    int8_t* low;     // [rows, span]
+};
+
+/// Keys of one head in a block, from some lane (token) on.
+struct KeyLanes {
+    const uint32_t* words;   // [key_words, block_size]
+    const uint32_t* scales;  // [groups, block_size]; unused without groups
+    size_t block_size, key_words, groups;
+    ptrdiff_t ahead;  // bytes to where keys of a later block begin, which is prefetched
+};
+
+/// Values of one head in a span: words of tokens_per_word tokens after another, from some dimension
+/// on. A row of words lies `offset` words from rows[i]; the one that is prefetched, ahead[i] bytes
+/// from there.
+struct ValueRows {
+    const uint32_t* const* rows;  // [(tokens + tokens_per_word - 1) / tokens_per_word]
+    const ptrdiff_t* ahead;       // [the same]
+    size_t offset, tokens;
+};
+
+template <CacheFormat F>
+struct FormatTraits {
+    static constexpr bool quantized = F == CacheFormat::u8 || F == CacheFormat::u4;
+    static constexpr size_t bits = F == CacheFormat::f32  ? 32
+                                   : F == CacheFormat::u8 ? 8
+                                   : F == CacheFormat::u4 ? 4
+                                                          : 16;
+    static constexpr size_t dims_per_word = 32 / bits;
+    static constexpr size_t tokens_per_word = F == CacheFormat::u4 ? 4 : 32 / bits;
+    static constexpr size_t nibbles = F == CacheFormat::u4 ? 2 : 1;  // dimensions in a value word
+    static constexpr size_t group_words = F == CacheFormat::u4 ? u4_group / dims_per_word : 1024;
+};
+
+/// Fetches the cache line of lane 0, 16.. of a vector of `lanes` words into the second level cache.
+template <size_t Lane>
+[[gnu::always_inline]] inline void prefetch_line(const uint32_t* words, ptrdiff_t ahead) {
+    if constexpr (Lane % 16 == 0)
+        __builtin_prefetch(reinterpret_cast<const uint8_t*>(words + Lane) + ahead, 0, 2);
+}
+
+template <class V>
+[[gnu::always_inline]] inline typename V::F scale_of(typename V::I word) {
+    return V::half_to_float(word);
+}
+template <class V>
+[[gnu::always_inline]] inline typename V::F minimum_of(typename V::I word) {
+    return V::half_to_float(V::template shift_right<16>(word));
+}
+
+/// Float arithmetic: exact but for f32 rounding. `V` gives vectors F of floats, I of words.
+template <class V, CacheFormat Format>
+struct FloatArithmetic {
+    using T = FormatTraits<Format>;
+    using Vec = typename V::F;
+
+    template <size_t G>
+    static Vec unpack(typename V::I word) {
+        if constexpr (Format == CacheFormat::f32)
+            return V::as_float(word);
+        else if constexpr (Format == CacheFormat::bf16)
+            return V::as_float(G ? V::keep(word, 0xffff0000u) : V::template shift_left<16>(word));
+        else if constexpr (Format == CacheFormat::f16)
+            return V::half_to_float(V::template shift_right<16 * G>(word));
+        else if constexpr (Format == CacheFormat::u8)
+            return V::to_float(V::keep(V::template shift_right<8 * G>(word), 0xff));
+        else
+            return V::to_float(V::keep(V::template shift_right<G % 4 * 8 + G / 4 * 4>(word), 0xf));
+    }
+
+    /// The unit for queries whose elements are at most `amplitude`.
+    static float unit(float) { return 1; }
+
+    static void prepare_queries(const PreparedQueries& q, size_t rows) {
+        if constexpr (T::quantized) {
+            const size_t group = Format == CacheFormat::u4 ? u4_group : q.stride;
+            for (size_t r = 0; r < rows; ++r)
+                for (size_t begin = 0; begin < q.stride; begin += group) {
+                    Vec sum = V::zero();
+                    for (size_t d = begin; d < begin + group; d += V::lanes)
+                        sum = V::add(sum, V::load(q.floats + r * q.stride + d));
+                    q.sums[r * (q.stride / 16) + begin / group] = V::sum(sum);
+                }
+        } else {
+            (void)q, (void)rows;
+        }
+    }
+
+    /// out[r][n] = query row + r times the keys of lanes n * V::lanes and up.
+    template <size_t R, size_t N>
+    [[gnu::always_inline]] static void logits(const KeyLanes& keys, const PreparedQueries& q,
+                                              size_t row, Vec (&out)[R][N]) {
+        if constexpr (!T::quantized) {
+            dot<R, N>(keys, 0, keys.key_words, q, row, out);
+        } else {
+            unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE { out[i / N][i % N] = V::zero(); });
+            for (size_t g = 0; g < keys.groups; ++g) {
+                const size_t begin = g * T::group_words, left = keys.key_words - begin;
+                const size_t end = begin + (left < T::group_words ? left : T::group_words);
+                Vec dots[R][N];
+                dot<R, N>(keys, begin, end, q, row, dots);
+                unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
+                    const auto word =
+                        V::load_words(keys.scales + g * keys.block_size + n * V::lanes);
+                    const Vec scale = scale_of<V>(word), minimum = minimum_of<V>(word);
+                    unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
+                        const Vec x = V::fma(scale, dots[r][n], out[r][n]);
+                        out[r][n] = V::fma(minimum, V::set(q.sums_of(row + r)[g]), x);
+                    });
+                });
+            }
+        }
+    }
+
+    /// The same in codes, over words [begin, end).
+    template <size_t R, size_t N>
+    [[gnu::always_inline]] static void dot(const KeyLanes& keys, size_t begin, size_t end,
+                                           const PreparedQueries& q, size_t row, Vec (&out)[R][N]) {
+        unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE { out[i / N][i % N] = V::zero(); });
+        const size_t stride = q.stride;
+        const float* query = q.floats + row * stride;
+        for (size_t w = begin; w < end; ++w) {
+            const uint32_t* words = keys.words + w * keys.block_size;
+            typename V::I word[N];
+            unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
+                word[n] = V::load_words(words + n * V::lanes);
+                prefetch_line<n * V::lanes>(words, keys.ahead);
+            });
+            unrolled<T::dims_per_word>([&](auto g) PAGEWHEEL_INLINE {
+                Vec key[N];
+                unrolled<N>([&](auto n) PAGEWHEEL_INLINE { key[n] = unpack<g>(word[n]); });
+                unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
+                    const Vec x = V::set(query[r * stride + w * T::dims_per_word + g]);
+                    unrolled<N>([&](auto n)
+                                    PAGEWHEEL_INLINE { out[r][n] = V::fma(key[n], x, out[r][n]); });
+                });
+            });
+        }
+    }
+
+    /// Makes a span's scales and minimums [n] ready for prepare_weights(), whose unit it returns.
+    static float prepare_scales(float*, float*, size_t) { return 1; }
+
+    /// Weights of n tokens from their probabilities [rows, span]; scales and minimums are 0 past
+    /// the end. Without scales the probabilities are the weights.
+    static void prepare_weights(const PreparedWeights& p, const float* probabilities, size_t rows,
+                                size_t n, size_t span, const float* scales, const float* minimums) {
+        if constexpr (T::quantized) {
+            for (size_t r = 0; r < rows; ++r) {
+                Vec offset = V::zero();
+                for (size_t t = 0; t < n; t += V::lanes) {
+                    const Vec x = V::load(probabilities + r * span + t);
+                    V::store(p.floats + r * span + t, V::mul(x, V::load(scales + t)));
+                    offset = V::fma(x, V::load(minimums + t), offset);
+                }
+                p.offsets[r] = V::sum(offset);
+            }
+        } else {
+            (void)p, (void)probabilities, (void)rows, (void)n, (void)span, (void)scales,
+                (void)minimums;
+        }
+    }
+
+    /// out[r][n][nibble] = weights of row + r times the span's codes or values. `p` has one element
+    /// for each nibble of a word.
+    template <size_t R, size_t N>
+    [[gnu::always_inline]] static void weigh(const ValueRows& values,
+                                             const typename V::Mask (&mask)[N],
+                                             const PreparedWeights* p, const float* probabilities,
+                                             size_t row, size_t span,
+                                             Vec (&out)[R][N][T::nibbles]) {
+        unrolled<R * N * T::nibbles>([&](auto i) PAGEWHEEL_INLINE {
+            out[i / T::nibbles / N][i / T::nibbles % N][i % T::nibbles] = V::zero();
+        });
+        const float* weights[T::nibbles];
+        unrolled<T::nibbles>([&](auto i) PAGEWHEEL_INLINE {
+            weights[i] = (T::quantized ? p[i].floats : probabilities) + row * span;
+        });
+        for (size_t t = 0, i = 0; t < values.tokens; t += T::tokens_per_word, ++i) {
+            const uint32_t* words = values.rows[i] + values.offset;
+            // A word may hold tokens that were never written: 0 times their NaN would be NaN.
+            const uint32_t valid = t + 1 == values.tokens ? 0xffffu : ~0u;
+            typename V::I word[N];
+            unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
+                word[n] = V::load_words(words + n * V::lanes, mask[n]);
+                if constexpr (T::bits == 16) word[n] = V::keep(word[n], valid);
+                prefetch_line<n * V::lanes>(words, values.ahead[i]);
+            });
+            unrolled<T::dims_per_word>([&](auto g) PAGEWHEEL_INLINE {
+                constexpr size_t token = T::nibbles == 2 ? g % 4 : g;
+                constexpr size_t nibble = T::nibbles == 2 ? g / 4 : 0;
+                Vec v[N];
+                unrolled<N>([&](auto n) PAGEWHEEL_INLINE { v[n] = unpack<g>(word[n]); });
+                unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
+                    const Vec weight = V::set(weights[nibble][r * span + t + token]);
+                    unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
+                        out[r][n][nibble] = V::fma(v[n], weight, out[r][n][nibble]);
+                    });
+                });
+            });
+        }
+    }
+};
+
+/// Calls body(std::integral_constant<CacheFormat, format>()).
+template <class V, class Body>
+auto for_format(CacheFormat format, const Body& body) {
+    switch (format) {
+        case CacheFormat::f32:
+            return body(std::integral_constant<CacheFormat, CacheFormat::f32>());
+        case CacheFormat::bf16:
+            return body(std::integral_constant<CacheFormat, CacheFormat::bf16>());
+        case CacheFormat::f16:
+            return body(std::integral_constant<CacheFormat, CacheFormat::f16>());
+        case CacheFormat::u8:
+            return body(std::integral_constant<CacheFormat, CacheFormat::u8>());
+        default:
+            return body(std::integral_constant<CacheFormat, CacheFormat::u4>());
+    }
+}
+
+}  // namespace pagewheel::kernels

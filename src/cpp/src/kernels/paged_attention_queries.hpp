@@ -1,0 +1,154 @@
+// The queries of one tile, as they are and turned by rotation deltas. Include only from *_avx2.cpp
+// and *_avx512.cpp: everything is a template over the ISA (see paged_attention_write.hpp).
+#pragma once
+
+#include "kernels/paged_attention_arithmetic.hpp"
+
+namespace pagewheel::kernels {
+
+/// Hands out pieces of one thread's memory; with a null base it only counts.
+class Scratch {
+public:
+    explicit Scratch(float* base) : base_(base) {}
+
+    template <class E = float>
+    E* take(size_t count) {
+        E* p = base_ ? reinterpret_cast<E*>(base_ + used_) : nullptr;
+        used_ += padded((count * sizeof(E) + 3) / 4);
+        return p;
+    }
+    size_t used() const { return used_; }
+
+private:
+    float* base_;
+    size_t used_ = 0;
+};
+
+/// Logits are in powers of two inside the kernels.
+constexpr float log2_e = 1.44269504089f, ln_2 = 0.69314718056f;
+
+/// Queries of the tile's kv heads, `rows` each. `A` is the arithmetic they are prepared for.
+template <class V, class A>
+class TileQueries {
+    using Vec = typename V::F;
+    static constexpr size_t L = V::lanes;
+
+public:
+    TileQueries(const AttentionConfig& config, size_t rows, size_t kv_heads, Scratch& scratch)
+        : config_(config), rows_(rows), ratio_(config.heads / config.layout.kv_heads) {
+        stride_ = (config.layout.key_size + 63) / 64 * 64;
+        plain_ = take(kv_heads, scratch);
+        turned_ = take(kv_heads, scratch);
+        turned_by_ = scratch.take<int32_t>(kv_heads);
+    }
+
+    void load(const AttentionBatch& batch, const AttentionTile& tile) {
+        batch_ = &batch;
+        for (size_t h = 0; h < tile.kv_heads; ++h) {
+            load_head(tile, h);
+            A::prepare_queries(plain(h), rows_);
+            turned_by_[h] = -1;
+        }
+    }
+
+    /// Of kv head `head` of the tile.
+    PreparedQueries plain(size_t head) const { return of_head(plain_, head); }
+
+    /// The same, turned up by row `delta` of the LUT; good until the head's next delta.
+    PreparedQueries turned(size_t head, int32_t delta) {
+        const PreparedQueries from = plain(head), to = of_head(turned_, head);
+        if (turned_by_[head] == delta) return to;
+        turned_by_[head] = delta;
+        const float* row =
+            batch_->rotation_trig_lut + static_cast<size_t>(delta) * config_.rotary_dims;
+        if (config_.interleaved)
+            turn_pairs(from.floats, row, to.floats);
+        else
+            turn_halves(from.floats, row, to.floats);
+        A::prepare_queries(to, rows_);
+        return to;
+    }
+
+private:
+    PreparedQueries take(size_t kv_heads, Scratch& scratch) const {
+        const size_t floats = kv_heads * rows_ * stride_;
+        return {stride_,
+                scratch.take(floats),
+                scratch.take(floats / 16),
+                scratch.take(kv_heads * rows_),
+                scratch.take<int8_t>(floats),
+                scratch.take<int8_t>(floats)};
+    }
+
+    PreparedQueries of_head(PreparedQueries q, size_t head) const {
+        const size_t at = head * rows_ * stride_;
+        return {q.stride,    q.floats + at, q.sums + at / 16, q.unit + head * rows_,
+                q.high + at, q.low + at};
+    }
+
+    void load_head(const AttentionTile& tile, size_t h) {
+        const PreparedQueries q = plain(h);
+        const size_t size = config_.layout.key_size;
+        const auto row = [&](size_t r) {
+            const size_t head = (tile.kv_head + h) * ratio_ + r % ratio_;
+            return batch_->query + ((tile.token_begin + r / ratio_) * config_.heads + head) * size;
+        };
+        // Rotation lengthens no pair, so no element grows by more than the square root of 2.
+        const float growth = batch_->num_rotated > 0 ? 1.41422f : 1.0f;
+        const float scale = config_.scale * log2_e, size_of_scale = scale < 0 ? -scale : scale;
+        const PreparedQueries to_be_turned = of_head(turned_, h);
+        for (size_t r = 0; r < rows_; ++r) {
+            const float* from = row(r);
+            Vec largest = V::zero();
+            for (size_t d = 0; d < size; d += L)
+                largest = V::max(largest, V::abs(V::load(from + d, V::mask(size - d))));
+            q.unit[r] = to_be_turned.unit[r] =
+                A::unit(V::largest(largest) * size_of_scale * growth);
+            const Vec factor = V::set(scale / q.unit[r]);
+            for (size_t d = 0; d < stride_; d += L) {
+                const Vec x =
+                    d < size ? V::mul(V::load(from + d, V::mask(size - d)), factor) : V::zero();
+                V::store(q.floats + r * stride_ + d, x);
+                // For the dimensions that do not turn.
+                V::store(to_be_turned.floats + r * stride_ + d, x);
+            }
+        }
+    }
+
+    /// Pairs (i, i + half) of all rows.
+    void turn_halves(const float* from, const float* cosines, float* __restrict to) const {
+        const size_t half = config_.rotary_dims / 2;
+        for (size_t i = 0; i < half; i += L) {
+            const auto mask = V::mask(half - i);
+            const Vec c = V::load(cosines + i, mask), s = V::load(cosines + half + i, mask);
+            for (size_t at = i; at < rows_ * stride_; at += stride_) {
+                const Vec a = V::load(from + at, mask), b = V::load(from + at + half, mask);
+                V::store(to + at, V::fnma(b, s, V::mul(a, c)), mask);
+                V::store(to + at + half, V::fma(a, s, V::mul(b, c)), mask);
+            }
+        }
+    }
+
+    /// Pairs (2i, 2i + 1).
+    void turn_pairs(const float* from, const float* cosines, float* __restrict to) const {
+        const size_t half = config_.rotary_dims / 2;
+        for (size_t i = 0; i < half; i += L / 2) {
+            const auto mask = V::mask(half - i < L / 2 ? 2 * (half - i) : L);
+            const auto in_row = V::mask(half - i);
+            const Vec c = V::twice(V::load(cosines + i, in_row));
+            const Vec s = V::twice(V::load(cosines + half + i, in_row));
+            for (size_t at = 2 * i; at < rows_ * stride_; at += stride_) {
+                const Vec x = V::load(from + at, mask);
+                V::store(to + at, V::fmaddsub(x, c, V::mul(V::swapped(x), s)), mask);
+            }
+        }
+    }
+
+    const AttentionConfig& config_;
+    const AttentionBatch* batch_ = nullptr;
+    size_t rows_, ratio_, stride_;
+    PreparedQueries plain_, turned_;
+    int32_t* turned_by_;  // [kv_heads]: the delta turned_ is at, or -1
+};
+
+}  // namespace pagewheel::kernels
