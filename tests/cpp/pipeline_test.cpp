@@ -29,7 +29,7 @@ TEST_F(Pipeline, ChatsWithoutPython) {
     for (const char* backend : {"openvino", "native"}) {
         LLMPipeline pipeline(model(), "CPU", {{"attention_backend", backend}});
         ChatHistory history;
-        history.append("user", "What is the capital of France?");
+        history.append("user", "Name the capital city of France.");
         const auto results = pipeline.generate(history, tokens(8));
         EXPECT_NE(results.texts.at(0).find("Paris"), std::string::npos) << results.texts[0];
         EXPECT_EQ(results.finish_reasons.at(0), GenerationFinishReason::LENGTH);

@@ -261,7 +261,7 @@ def test_info_of_the_default_model() -> None:
 
 
 def test_generate_streams_text_and_keeps_statistics_apart() -> None:
-    result = run("generate", "--greedy", "-n", "8", "--stats", "What is the capital of France?")
+    result = run("generate", "--greedy", "-n", "8", "--stats", "Name the capital city of France.")
     assert result.returncode == 0, result.stderr
     assert "Paris" in result.stdout
     assert "tokens out" in result.stderr and "tokens out" not in result.stdout

@@ -12,13 +12,13 @@ from conftest import greedy
 
 import pagewheel
 
-PROMPT = "What is the capital of France?"
+PROMPT = "Name the capital city of France."
 
 
 def test_a_string_gives_text_through_the_chat_template(pipeline: pagewheel.LLMPipeline) -> None:
     text = pipeline.generate(PROMPT, max_new_tokens=20)
     assert isinstance(text, str)
-    assert text == "The capital of France is Paris."
+    assert text == "The capital city of France is Paris."
 
 
 def test_a_gguf_file_loads_directly(smollm2_gguf: Path) -> None:
