@@ -95,8 +95,8 @@ StepStatistics Engine::step() {
 }
 
 void Engine::compute(const Batch& batch) {
-    const Logits logits =
-        m_keeper ? m_runner->run(batch, m_keeper->windows(batch)) : m_runner->run(batch);
+    const std::vector<size_t> none;
+    const Logits logits = m_runner->run(batch, m_keeper ? m_keeper->windows(batch) : none);
     m_step.fill_time = m_runner->times().fill;
     m_step.infer_time = m_runner->times().infer;
     const auto advancing = Clock::now();

@@ -323,10 +323,6 @@ std::vector<LayerCache> ModelRunner::layer_caches() const {
     return caches;
 }
 
-Logits ModelRunner::run(const Batch& batch) {
-    return run(batch, std::vector<size_t>(batch.entries.size(), 0));
-}
-
 Logits ModelRunner::run(const Batch& batch, const std::vector<size_t>& windows) {
     const auto begin = std::chrono::steady_clock::now();
     for (const BlockCopy& copy : batch.copies) m_cache->copy_block(copy.from, copy.to);

@@ -74,11 +74,10 @@ public:
     /// The system may have the memory of these blocks, which hold nothing.
     void give_back(const BlockRange& blocks) { m_cache->give_back(blocks); }
 
-    /// Computes the batch's tokens, whose keys and values are in the cache afterwards.
-    Logits run(const Batch& batch);
-    /// The same, with the attention of the last windows[i] new tokens of entry i to be had from
-    /// scores(i) afterwards. For runners with eviction.
-    Logits run(const Batch& batch, const std::vector<size_t>& windows);
+    /// Computes the batch's tokens, whose keys and values are in the cache afterwards. With
+    /// eviction the attention of the last windows[i] new tokens of entry i may be had from
+    /// scores(i) then.
+    Logits run(const Batch& batch, const std::vector<size_t>& windows = {});
     /// By layer that has a cache: f32 [tokens held after the step]. Valid until the next run.
     const std::vector<const float*>& scores(size_t entry) { return m_eviction->scores(entry); }
     /// The cache by layer, for eviction; after allocate_cache().
