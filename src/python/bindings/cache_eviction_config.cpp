@@ -135,7 +135,7 @@ or a wrong answer ends the request that is concerned, and no other.)")
                 policy.drop(view.get(), count, dropped);
                 return dropped;
             },
-            py::arg("view"), py::arg("count"));
+            py::arg("view"), py::arg("count").noconvert());
     module.def("make_policy", &make_policy, py::arg("config"),
                "The policy that a CacheEvictionConfig asks for, to call it from one of your own.");
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,7 +75,7 @@ class _Recorder(pagewheel.EvictionPolicy):
     def observed(self) -> pagewheel.ObservedQueries:
         return self._policy.observed()
 
-    def drop(self, view: pagewheel.EvictionView, count: int) -> Sequence[int]:
+    def drop(self, view: pagewheel.EvictionView, count: int) -> list[int]:
         units = sorted(self._policy.drop(view, count))
         positions = view.positions.tolist()
         gone = {unit * view.unit_size + i for unit in units for i in range(view.unit_size)}
