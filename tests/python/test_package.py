@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,7 @@ def test_the_stub_lists_what_the_module_has() -> None:
     stub = (installed() / "_pagewheel.pyi").read_text()
     for name in pagewheel.__all__:
         if hasattr(pagewheel._pagewheel, name):
-            assert f"class {name}" in stub
+            assert re.search(rf"^(class|def) {name}\b", stub, re.MULTILINE), name
     assert (installed() / "py.typed").exists()
 
 
