@@ -80,7 +80,7 @@ struct IntegerArithmetic {
             }
             if constexpr (Format == CacheFormat::u8)
                 q.sums[r * (q.stride / 16)] =
-                    q.unit[r] * static_cast<float>(_mm512_reduce_add_epi32(sum));
+                    q.unit[r] * _mm512_reduce_add_ps(_mm512_cvtepi32_ps(sum));
         }
     }
 

@@ -223,7 +223,7 @@ private:
             _mm256_store_si256(reinterpret_cast<__m256i*>(pairs), _mm512_cvtepi32_epi16(x));
             for (size_t i = 0; i < 8; ++i, to += R) *to = pairs[i];
         }
-        sums_[row] = static_cast<float>(_mm512_reduce_add_epi32(sum));
+        sums_[row] = _mm512_reduce_add_ps(_mm512_cvtepi32_ps(sum));
     }
 
     /// Of 16 tokens, value = (code - zero) * scale; 0 where not in the mask.

@@ -38,9 +38,11 @@ void quantize(const float* x, size_t stride, size_t chunk_begin, size_t k,
             auto* out = reinterpret_cast<__m128i*>(block.values + at * chunk);
             _mm_storeu_si128(out, _mm512_cvtepi32_epi8(a));
             _mm_storeu_si128(out + 1, _mm512_cvtepi32_epi8(b));
-            const int sum = _mm512_reduce_add_epi32(_mm512_add_epi32(a, b));
+            // In floats, which hold it exactly: integers of a row that is not finite would
+            // overflow.
+            const float sum = _mm512_reduce_add_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(a, b)));
             block.scales[at] = scale;
-            block.sums[at] = scale * float(sum);
+            block.sums[at] = scale * sum;
         }
 }
 
