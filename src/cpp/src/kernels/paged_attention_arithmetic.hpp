@@ -5,6 +5,7 @@
 
 #include <type_traits>
 
+#include "kernels/paged_attention_scratch.hpp"
 #include "kernels/paged_attention_tile.hpp"
 #include "kernels/unrolled.hpp"
 
@@ -231,22 +232,5 @@ struct FloatArithmetic {
         }
     }
 };
-
-/// Calls body(std::integral_constant<CacheFormat, format>()).
-template <class V, class Body>
-auto for_format(CacheFormat format, const Body& body) {
-    switch (format) {
-        case CacheFormat::f32:
-            return body(std::integral_constant<CacheFormat, CacheFormat::f32>());
-        case CacheFormat::bf16:
-            return body(std::integral_constant<CacheFormat, CacheFormat::bf16>());
-        case CacheFormat::f16:
-            return body(std::integral_constant<CacheFormat, CacheFormat::f16>());
-        case CacheFormat::u8:
-            return body(std::integral_constant<CacheFormat, CacheFormat::u8>());
-        default:
-            return body(std::integral_constant<CacheFormat, CacheFormat::u4>());
-    }
-}
 
 }  // namespace pagewheel::kernels

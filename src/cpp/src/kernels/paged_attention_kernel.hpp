@@ -22,14 +22,14 @@ class TileKernel {
 
 public:
     static size_t scratch_floats(const AttentionConfig& config, size_t rows, size_t kv_heads) {
-        Scratch scratch(nullptr);
+        Scratch<V> scratch(nullptr);
         TileKernel kernel(config, rows, kv_heads, scratch);
         return scratch.used();
     }
 
     static void attend(const AttentionConfig& config, const AttentionBatch& batch,
                        const AttentionTile& tile, const TileResult& result, float* memory) {
-        Scratch scratch(memory);
+        Scratch<V> scratch(memory);
         TileKernel kernel(config, batch, tile, scratch);
         kernel.attend(result);
     }
@@ -37,13 +37,13 @@ public:
     static void score(const AttentionConfig& config, const AttentionBatch& batch,
                       const AttentionTile& tile, const RowStatistics* statistics, float* scores,
                       float* memory) {
-        Scratch scratch(memory);
+        Scratch<V> scratch(memory);
         TileKernel kernel(config, batch, tile, scratch);
         kernel.score(statistics, scores);
     }
 
 private:
-    TileKernel(const AttentionConfig& config, size_t rows, size_t kv_heads, Scratch& scratch)
+    TileKernel(const AttentionConfig& config, size_t rows, size_t kv_heads, Scratch<V>& scratch)
         : config_(config),
           layout_(config.layout),
           rows_(rows),
@@ -69,13 +69,13 @@ private:
             minimums_[i] = scratch.take(width_);
             weights_[i].floats = scratch.take(rows_ * width_);
             weights_[i].offsets = scratch.take(rows_);
-            weights_[i].high = scratch.take<int8_t>(rows_ * width_);
-            weights_[i].low = scratch.take<int8_t>(rows_ * width_);
+            weights_[i].high = scratch.template take<int8_t>(rows_ * width_);
+            weights_[i].low = scratch.template take<int8_t>(rows_ * width_);
         }
     }
 
     TileKernel(const AttentionConfig& config, const AttentionBatch& batch,
-               const AttentionTile& tile, Scratch& scratch)
+               const AttentionTile& tile, Scratch<V>& scratch)
         : TileKernel(config, tile.rows(config.heads / config.layout.kv_heads), tile.kv_heads,
                      scratch) {
         batch_ = &batch;

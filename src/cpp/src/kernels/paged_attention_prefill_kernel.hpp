@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "kernels/paged_attention_prefill.hpp"
+#include "kernels/paged_attention_scratch.hpp"
 #include "kernels/paged_attention_unpack.hpp"
 #include "kernels/unrolled.hpp"
 
@@ -21,25 +22,6 @@ constexpr size_t max_span = 256;  // keys; at least the largest block, so that a
 /// 2^r for |r| <= 1/2, relative error below 3e-7: the sum of coefficient[i] r^i.
 static constexpr float exp2_coefficients[6] = {1.0000001f,  0.69314694f,  0.2402212f,
                                                0.05550713f, 0.009675541f, 0.0013276471f};
-
-/// Hands out pieces of one thread's memory; with a null base it only counts.
-template <class V>
-class Scratch {
-public:
-    explicit Scratch(float* base) : base_(base) {}
-
-    template <class E = float>
-    E* take(size_t count) {
-        E* p = base_ ? reinterpret_cast<E*>(base_ + used_) : nullptr;
-        used_ += padded((count * sizeof(E) + 3) / 4);
-        return p;
-    }
-    size_t used() const { return used_; }
-
-private:
-    float* base_;
-    size_t used_ = 0;
-};
 
 /// The tile and where its data is.
 template <class V>
@@ -426,34 +408,17 @@ private:
     float sums_[R];
 };
 
-/// Calls body(std::integral_constant<CacheFormat, format>()).
-template <class V, class Body>
-auto with_format(CacheFormat format, const Body& body) {
-    switch (format) {
-        case CacheFormat::f32:
-            return body(std::integral_constant<CacheFormat, CacheFormat::f32>());
-        case CacheFormat::bf16:
-            return body(std::integral_constant<CacheFormat, CacheFormat::bf16>());
-        case CacheFormat::f16:
-            return body(std::integral_constant<CacheFormat, CacheFormat::f16>());
-        case CacheFormat::u8:
-            return body(std::integral_constant<CacheFormat, CacheFormat::u8>());
-        default:
-            return body(std::integral_constant<CacheFormat, CacheFormat::u4>());
-    }
-}
-
 /// The calls of ISA V; `Products` are its products of a format.
 template <class V, template <CacheFormat> class Products>
 constexpr PrefillVariant prefill_variant() {
     return {[](const AttentionConfig& config, size_t rows) {
-                return with_format<V>(config.layout.format, [&](auto format) {
+                return for_format<V>(config.layout.format, [&](auto format) {
                     return PrefillKernel<V, Products<format>>::scratch_floats(config, rows);
                 });
             },
             [](const AttentionConfig& config, const AttentionBatch& batch,
                const AttentionTile& tile, const TileResult& result, float* scratch) {
-                with_format<V>(config.layout.format, [&](auto format) {
+                for_format<V>(config.layout.format, [&](auto format) {
                     PrefillKernel<V, Products<format>>::attend(config, batch, tile, result,
                                                                scratch);
                 });

@@ -6,24 +6,6 @@
 
 namespace pagewheel::kernels {
 
-/// Hands out pieces of one thread's memory; with a null base it only counts.
-class Scratch {
-public:
-    explicit Scratch(float* base) : base_(base) {}
-
-    template <class E = float>
-    E* take(size_t count) {
-        E* p = base_ ? reinterpret_cast<E*>(base_ + used_) : nullptr;
-        used_ += padded((count * sizeof(E) + 3) / 4);
-        return p;
-    }
-    size_t used() const { return used_; }
-
-private:
-    float* base_;
-    size_t used_ = 0;
-};
-
 /// Logits are in powers of two inside the kernels.
 constexpr float log2_e = 1.44269504089f, ln_2 = 0.69314718056f;
 
@@ -34,12 +16,12 @@ class TileQueries {
     static constexpr size_t L = V::lanes;
 
 public:
-    TileQueries(const AttentionConfig& config, size_t rows, size_t kv_heads, Scratch& scratch)
+    TileQueries(const AttentionConfig& config, size_t rows, size_t kv_heads, Scratch<V>& scratch)
         : config_(config), rows_(rows), ratio_(config.heads / config.layout.kv_heads) {
         stride_ = (config.layout.key_size + 63) / 64 * 64;
         plain_ = take(kv_heads, scratch);
         turned_ = take(kv_heads, scratch);
-        turned_by_ = scratch.take<int32_t>(kv_heads);
+        turned_by_ = scratch.template take<int32_t>(kv_heads);
     }
 
     void load(const AttentionBatch& batch, const AttentionTile& tile) {
@@ -70,14 +52,14 @@ public:
     }
 
 private:
-    PreparedQueries take(size_t kv_heads, Scratch& scratch) const {
+    PreparedQueries take(size_t kv_heads, Scratch<V>& scratch) const {
         const size_t floats = kv_heads * rows_ * stride_;
         return {stride_,
                 scratch.take(floats),
                 scratch.take(floats / 16),
                 scratch.take(kv_heads * rows_),
-                scratch.take<int8_t>(floats),
-                scratch.take<int8_t>(floats)};
+                scratch.template take<int8_t>(floats),
+                scratch.template take<int8_t>(floats)};
     }
 
     PreparedQueries of_head(PreparedQueries q, size_t head) const {

@@ -16,7 +16,7 @@ class TurnedKeys {
     static constexpr size_t L = V::lanes;
 
 public:
-    TurnedKeys(const AttentionConfig& config, Scratch& scratch) : config_(config) {
+    TurnedKeys(const AttentionConfig& config, Scratch<V>& scratch) : config_(config) {
         block_ = config.layout.block_size;
         angles_ = scratch.take(span_blocks(block_) * config.rotary_dims * block_);
         keys_ = scratch.take((config.layout.key_words() * T::dims_per_word + 1) * L);
