@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import median
 
@@ -63,6 +63,23 @@ SCENARIOS: dict[str, Measure] = {
 }
 
 
+def print_table(
+    pipelines: Mapping[str, pagewheel.ContinuousBatchingPipeline],
+    scenarios: Iterable[str],
+    num_rounds: int,
+) -> None:
+    """Medians of tokens/s by backend and of native over openvino within a round."""
+    print(f"{'tokens/s':<22}" + "".join(f"{name:>10}" for name in BACKENDS) + "     ratio")
+    for scenario in scenarios:
+        measure = SCENARIOS[scenario]
+        rounds = [[measure(pipelines[name]) for name in BACKENDS] for _ in range(num_rounds + 1)][
+            1:
+        ]
+        speeds = "".join(f"{median(column):10.1f}" for column in zip(*rounds, strict=True))
+        ratio = median(native / stock for stock, native in rounds)
+        print(f"{scenario:<22}{speeds}{ratio:10.2f}", flush=True)
+
+
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(
@@ -82,14 +99,7 @@ def main() -> None:
         )
         for name in BACKENDS
     }
-    print(f"{'tokens/s':<22}" + "".join(f"{name:>10}" for name in BACKENDS) + "     ratio")
-    for scenario, measure in SCENARIOS.items():
-        rounds = [
-            [measure(pipelines[name]) for name in BACKENDS] for _ in range(arguments.rounds + 1)
-        ][1:]
-        speeds = "".join(f"{median(column):10.1f}" for column in zip(*rounds, strict=True))
-        ratio = median(native / stock for stock, native in rounds)
-        print(f"{scenario:<22}{speeds}{ratio:10.2f}", flush=True)
+    print_table(pipelines, SCENARIOS, arguments.rounds)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from statistics import median
 
 import pagewheel
-from benchmarks.attention_backends import BACKENDS, SCENARIOS
+from benchmarks.attention_backends import BACKENDS, SCENARIOS, print_table
 
 
 def main() -> None:
@@ -39,15 +38,7 @@ def main() -> None:
         )
         for name in BACKENDS
     }
-    print(f"{'tokens/s':<22}" + "".join(f"{name:>10}" for name in BACKENDS) + "     ratio")
-    for scenario in arguments.scenario or SCENARIOS:
-        measure = SCENARIOS[scenario]
-        rounds = [
-            [measure(pipelines[name]) for name in BACKENDS] for _ in range(arguments.rounds + 1)
-        ][1:]
-        speeds = "".join(f"{median(column):10.1f}" for column in zip(*rounds, strict=True))
-        ratio = median(native / stock for stock, native in rounds)
-        print(f"{scenario:<22}{speeds}{ratio:10.2f}", flush=True)
+    print_table(pipelines, arguments.scenario or SCENARIOS, arguments.rounds)
 
 
 if __name__ == "__main__":
