@@ -10,6 +10,12 @@
 #include <vector>
 
 #include "kernels/paged_attention.hpp"
+#include "openvino/op/add.hpp"
+#include "openvino/op/constant.hpp"
+#include "openvino/op/parameter.hpp"
+#include "openvino/runtime/core.hpp"
+#include "runtime/batch_inputs.hpp"
+#include "scheduling/scheduler.hpp"
 
 // The sanitizers bring an operator new of their own.
 #if !defined(__SANITIZE_ADDRESS__)
@@ -139,5 +145,101 @@ TEST(Allocations, ManyThreadsAllocateNoMoreInTenTimesTheCalls) {
 
 }  // namespace
 }  // namespace pagewheel::kernels
+
+namespace pagewheel {
+namespace {
+
+/// A model with the inputs that describe a batch, which passes them through.
+ov::CompiledModel batch_model() {
+    ov::ParameterVector parameters;
+    ov::OutputVector results;
+    const auto add = [&](const char* name, const ov::element::Type& type, size_t rank) {
+        auto parameter = std::make_shared<ov::op::v0::Parameter>(
+            type, ov::PartialShape(std::vector<ov::Dimension>(rank)));
+        parameter->output(0).set_names({name});
+        const auto one = ov::op::v0::Constant::create(type, {}, {1});
+        results.push_back(std::make_shared<ov::op::v1::Add>(parameter, one)->output(0));
+        parameters.push_back(parameter);
+    };
+    for (const char* name : {"input_ids", "position_ids", "logits_rows"})
+        add(name, ov::element::i64, 1);
+    for (const char* name :
+         {"past_lens", "subsequence_begins", "block_indices", "block_indices_begins"})
+        add(name, ov::element::i32, 1);
+    add("max_context_len", ov::element::i32, 0);
+    return ov::Core().compile_model(std::make_shared<ov::Model>(results, parameters), "CPU");
+}
+
+/// So many sequences that decode, some of which begin a block in every step.
+class DecodingSequences {
+public:
+    static constexpr size_t block_size = 32, prompt_length = 300, max_tokens = 600;
+
+    DecodingSequences(size_t count, bool enable_prefix_caching)
+        : m_scheduler(config(enable_prefix_caching), count * max_tokens / block_size + count,
+                      block_size),
+          m_sequences(count) {
+        for (size_t i = 0; i < count; ++i) {
+            Sequence& sequence = m_sequences[i];
+            sequence.tokens.reserve(max_tokens);
+            sequence.tokens.assign(prompt_length + i % block_size, int64_t(i));
+            sequence.prompt_length = sequence.tokens.size();
+            m_scheduler.add(sequence);
+        }
+    }
+    ~DecodingSequences() {
+        for (Sequence& sequence : m_sequences) m_scheduler.remove(sequence);
+    }
+    Scheduler& scheduler() { return m_scheduler; }
+    void append(const Batch& batch) {
+        for (const BatchEntry& entry : batch.entries)
+            if (entry.samples) entry.sequence->tokens.push_back(7);
+    }
+
+private:
+    static SchedulerConfig config(bool enable_prefix_caching) {
+        SchedulerConfig config;
+        config.max_num_batched_tokens = 1 << 20;
+        config.enable_prefix_caching = enable_prefix_caching;
+        return config;
+    }
+
+    Scheduler m_scheduler;
+    std::vector<Sequence> m_sequences;
+};
+
+TEST(Allocations, FillingABatchOfSteadyDecodeTakesNoneOfOurs) {
+    ov::CompiledModel model = batch_model();
+    for (size_t count : {1, 32, 256}) {
+        ov::InferRequest request = model.create_infer_request();
+        BatchInputs inputs(model, false);
+        DecodingSequences sequences(count, false);
+        size_t in_fill = 0, in_scheduler = 0, num_blocks = 0;
+        for (size_t step = 0; step < 200; ++step) {
+            const size_t before = num_allocations, held = sequences.scheduler().pool().num_held();
+            const Batch& batch = sequences.scheduler().schedule();
+            const size_t scheduled = num_allocations;
+            inputs.fill(request, batch);
+            const size_t filled = num_allocations;
+            sequences.scheduler().advance();
+            const size_t advanced = num_allocations;
+            if (step > 1) {
+                in_fill += filled - scheduled;
+                in_scheduler += scheduled - before + advanced - filled;
+                num_blocks += sequences.scheduler().pool().num_held() - held;
+            }
+            request.infer();
+            sequences.append(batch);
+        }
+        // One per step whose block tables have grown: ov::ITensor::set_shape() takes a copy.
+        EXPECT_LE(in_fill, std::min<size_t>(num_blocks, 198)) << count << " sequences";
+        EXPECT_GE(num_blocks, 6 * count);
+        // A block table that grows.
+        EXPECT_LE(in_scheduler, count) << count << " sequences";
+    }
+}
+
+}  // namespace
+}  // namespace pagewheel
 
 #endif

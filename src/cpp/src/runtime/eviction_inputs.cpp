@@ -8,11 +8,10 @@
 namespace pagewheel {
 namespace {
 
-size_t index_of(const ov::CompiledModel& model, const std::string& name) {
-    for (size_t i = 0; i < model.inputs().size(); ++i)
-        if (model.inputs()[i].get_names().count(name) != 0) return i;
-    check_invariant(false, "the model has no input ", name);
-    return 0;
+InputTensor input(const ov::CompiledModel& model, const std::string& name) {
+    InputTensor input(model, name);
+    check_invariant(input.exists(), "the model has no input ", name);
+    return input;
 }
 
 /// The layer's ledger of a sequence that has evicted, else null.
@@ -30,12 +29,12 @@ EvictionInputs::EvictionInputs(const ov::CompiledModel& model, std::vector<Cache
     for (const CacheLayer& layer : m_layers) {
         const std::string number = "." + std::to_string(layer.cache);
         LayerInputs& inputs = m_inputs.emplace_back();
-        inputs.block_indices.index = index_of(model, "block_indices" + number);
-        inputs.rotated.index = index_of(model, "rotated_block_indices" + number);
-        inputs.deltas.index = index_of(model, "rotation_deltas" + number);
-        inputs.scores.index = index_of(model, "scores" + number);
+        inputs.block_indices = input(model, "block_indices" + number);
+        inputs.rotated = input(model, "rotated_block_indices" + number);
+        inputs.deltas = input(model, "rotation_deltas" + number);
+        inputs.scores = input(model, "scores" + number);
     }
-    m_windows.index = index_of(model, "score_aggregation_window");
+    m_windows = input(model, "score_aggregation_window");
     for (size_t k = 0; k < rotary.size(); ++k) {
         Table& table = m_rotation.emplace_back();
         table.table = RotationTable(rotary[k]);
@@ -44,21 +43,8 @@ EvictionInputs::EvictionInputs(const ov::CompiledModel& model, std::vector<Cache
         });
         if (table.exists)
             table.input =
-                index_of(model, "rotation_trig_lut" + (k == 0 ? "" : "." + std::to_string(k)));
+                input(model, "rotation_trig_lut" + (k == 0 ? "" : "." + std::to_string(k)));
     }
-}
-
-template <class T>
-static T* resized(ov::InferRequest& request, size_t index, ov::Tensor& tensor,
-                  const ov::Shape& shape) {
-    if (!tensor || tensor.get_shape() != shape) {
-        if (tensor)
-            tensor.set_shape(shape);
-        else
-            tensor = ov::Tensor(ov::element::from<T>(), shape);
-        request.set_input_tensor(index, tensor);
-    }
-    return tensor.data<T>();
 }
 
 void EvictionInputs::fill(ov::InferRequest& request, const Batch& batch,
@@ -79,12 +65,9 @@ void EvictionInputs::fill_tables(ov::InferRequest& request, LayerInputs& inputs,
         num_rotated += ledger->rotated.size();
         if (ledger->per_token) width = m_block_size;
     }
-    auto* table = resized<int32_t>(request, inputs.block_indices.index, inputs.block_indices.tensor,
-                                   {num_blocks});
-    auto* rotated =
-        resized<int32_t>(request, inputs.rotated.index, inputs.rotated.tensor, {num_rotated});
-    auto* deltas =
-        resized<int32_t>(request, inputs.deltas.index, inputs.deltas.tensor, {num_rotated, width});
+    auto* table = inputs.block_indices.resize<int32_t>(request, num_blocks);
+    auto* rotated = inputs.rotated.resize<int32_t>(request, num_rotated);
+    auto* deltas = inputs.deltas.resize<int32_t>(request, num_rotated, width);
     int32_t first = 0;
     for (const BatchEntry& entry : batch.entries) {
         const std::vector<BlockId>& blocks = entry.sequence->blocks;
@@ -108,16 +91,13 @@ void EvictionInputs::fill_windows(ov::InferRequest& request, const Batch& batch,
         contexts += entry.sequence->num_slots() + entry.num_tokens;
     }
     const bool any = std::any_of(windows.begin(), windows.end(), [](size_t w) { return w > 0; });
-    auto* values =
-        resized<int32_t>(request, m_windows.index, m_windows.tensor, {any ? windows.size() : 0});
+    auto* values = m_windows.resize<int32_t>(request, any ? windows.size() : 0);
     if (any) std::copy(windows.begin(), windows.end(), values);
-    for (LayerInputs& inputs : m_inputs) {
-        const size_t size = inputs.scores.tensor ? inputs.scores.tensor.get_size() : 0;
-        const size_t needed = any ? contexts : 0;
-        if (!inputs.scores.tensor || size < needed)
-            resized<float>(request, inputs.scores.index, inputs.scores.tensor,
-                           {std::max(needed + needed / 2, size_t(1))});
-    }
+    // The operation writes here as much as it needs: it may be larger.
+    const size_t needed = any ? contexts : 0;
+    for (LayerInputs& inputs : m_inputs)
+        if (inputs.scores.size() < std::max(needed, size_t(1)))
+            inputs.scores.resize<float>(request, std::max(needed + needed / 2, size_t(1)));
 }
 
 void EvictionInputs::grow_rotation(ov::InferRequest& request, const Batch& batch) {
@@ -127,8 +107,8 @@ void EvictionInputs::grow_rotation(ov::InferRequest& request, const Batch& batch
             largest = std::max(largest, entry.sequence->eviction->largest_delta);
     for (Table& rotation : m_rotation)
         if (rotation.exists && rotation.table.grow(largest))
-            request.set_input_tensor(
-                rotation.input,
+            rotation.input.bind(
+                request,
                 ov::Tensor(ov::element::f32, {rotation.table.num_rows(), rotation.table.dims()},
                            rotation.table.data()));
 }
@@ -136,7 +116,7 @@ void EvictionInputs::grow_rotation(ov::InferRequest& request, const Batch& batch
 const std::vector<const float*>& EvictionInputs::scores(size_t entry) {
     m_pointers.clear();
     for (LayerInputs& inputs : m_inputs)
-        m_pointers.push_back(inputs.scores.tensor.data<float>() + m_score_begins[entry]);
+        m_pointers.push_back(inputs.scores.data<float>() + m_score_begins[entry]);
     return m_pointers;
 }
 

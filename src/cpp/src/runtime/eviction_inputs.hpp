@@ -7,8 +7,7 @@
 
 #include "eviction/rotation_table.hpp"
 #include "graph/native_attention.hpp"
-#include "openvino/runtime/compiled_model.hpp"
-#include "openvino/runtime/infer_request.hpp"
+#include "runtime/input_tensor.hpp"
 #include "scheduling/batch.hpp"
 
 namespace pagewheel {
@@ -29,16 +28,12 @@ public:
     const std::vector<const float*>& scores(size_t entry);
 
 private:
-    struct Input {
-        size_t index = 0;
-        ov::Tensor tensor;
-    };
     struct LayerInputs {
-        Input block_indices, rotated, deltas, scores;
+        InputTensor block_indices, rotated, deltas, scores;
     };
     struct Table {
         RotationTable table;
-        size_t input = 0;
+        InputTensor input;
         bool exists = false;
     };
 
@@ -51,7 +46,7 @@ private:
     std::vector<CacheLayer> m_layers;
     std::vector<LayerInputs> m_inputs;  // by layer
     std::vector<Table> m_rotation;      // by rotary kind
-    Input m_windows;
+    InputTensor m_windows;
     size_t m_block_size;
     std::vector<size_t> m_score_begins;    // by batch entry
     std::vector<const float*> m_pointers;  // what scores() returns

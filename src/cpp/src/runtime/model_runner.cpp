@@ -155,8 +155,8 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
       m_on_cpu(device == "CPU") {
     ov::Core core;
     const ModelConfig config = folder.read_config();
-    m_compact_positions = eviction && eviction->apply_rotation;
-    check_argument(!m_compact_positions || config.rotary.unsupported.empty(),
+    const bool compact_positions = eviction && eviction->apply_rotation;
+    check_argument(!compact_positions || config.rotary.unsupported.empty(),
                    "apply_rotation is true, but ", config.rotary.unsupported);
     PreparedGraph graph = prepare_graph(core, folder, device, properties, eviction != nullptr);
     try {
@@ -173,19 +173,12 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
     for (size_t i = 0; i < m_model.outputs().size(); ++i)
         if (m_model.outputs()[i].get_names().count("logits") != 0) m_logits_output = i;
 
-    m_input_ids = input("input_ids");
-    m_position_ids = input("position_ids");
-    m_past_lens = input("past_lens");
-    m_subsequence_begins = input("subsequence_begins");
-    m_block_indices = input("block_indices");
-    m_block_indices_begins = input("block_indices_begins");
-    m_max_context_len = input("max_context_len");
-    m_logits_rows = input("logits_rows");
+    m_inputs = BatchInputs(m_model, compact_positions);
     bind_idle_inputs();
     if (eviction)
         m_eviction = std::make_unique<EvictionInputs>(
             m_model, graph.layers,
-            m_compact_positions ? config.rotary.kinds : std::vector<RotaryKind>(),
+            compact_positions ? config.rotary.kinds : std::vector<RotaryKind>(),
             m_geometry.block_size);
 }
 
@@ -245,73 +238,9 @@ void ModelRunner::bind_idle_inputs() {
     }
 }
 
-ModelRunner::Input ModelRunner::input(const char* name) const {
-    for (size_t i = 0; i < m_model.inputs().size(); ++i)
-        if (m_model.inputs()[i].get_names().count(name) != 0) return {i, {}, true, 0};
-    return {};  // e.g. position_ids of a model without positions
-}
-
 void ModelRunner::allocate_cache(size_t num_blocks) {
     m_cache = std::make_unique<KvCache>(m_geometry, num_blocks, m_model, m_on_cpu);
     m_cache->bind(m_request);
-}
-
-template <class T>
-T* ModelRunner::resize(Input& input, size_t size) {
-    if (!input.tensor || input.tensor.get_size() != size) {
-        // A tensor keeps its memory when it shrinks and grows back.
-        m_shape[0] = size;
-        if (!input.tensor) input.tensor = ov::Tensor(ov::element::from<T>(), m_shape);
-        if (size > input.capacity) {  // room for more than that: it will grow again
-            input.capacity = m_shape[0] = 2 * size;
-            input.tensor.set_shape(m_shape);
-            m_shape[0] = size;
-        }
-        input.tensor.set_shape(m_shape);
-        if (input.exists) m_request.set_input_tensor(input.index, input.tensor);
-    }
-    return input.tensor.data<T>();
-}
-
-void ModelRunner::fill(const Batch& batch) {
-    size_t num_blocks = 0, num_rows = 0;
-    for (const BatchEntry& entry : batch.entries) {
-        num_blocks += entry.sequence->blocks.size();
-        num_rows += entry.num_logits;
-    }
-    const size_t num_sequences = batch.entries.size();
-    auto* input_ids = resize<int64_t>(m_input_ids, batch.num_tokens);
-    auto* position_ids = resize<int64_t>(m_position_ids, batch.num_tokens);
-    auto* past_lens = resize<int32_t>(m_past_lens, num_sequences);
-    auto* subsequence_begins = resize<int32_t>(m_subsequence_begins, num_sequences + 1);
-    auto* block_indices = resize<int32_t>(m_block_indices, num_blocks);
-    auto* block_indices_begins = resize<int32_t>(m_block_indices_begins, num_sequences + 1);
-    auto* logits_rows = resize<int64_t>(m_logits_rows, num_rows);
-
-    int32_t token = 0, block = 0, max_context = 0;
-    for (const BatchEntry& entry : batch.entries) {
-        const Sequence& sequence = *entry.sequence;
-        *past_lens++ = int32_t(sequence.num_slots());
-        *subsequence_begins++ = token;
-        *block_indices_begins++ = block;
-        for (size_t i = sequence.num_cached; i < sequence.num_cached + entry.num_tokens; ++i) {
-            input_ids[token] = sequence.tokens[i];
-            position_ids[token++] = int64_t(m_compact_positions ? i - sequence.num_evicted : i);
-        }
-        block_indices = std::copy(sequence.blocks.begin(), sequence.blocks.end(), block_indices);
-        block += int32_t(sequence.blocks.size());
-        max_context = std::max(max_context, int32_t(sequence.num_slots() + entry.num_tokens));
-        for (size_t i = entry.num_logits; i > 0; --i) *logits_rows++ = token - int64_t(i);
-    }
-    *subsequence_begins = token;
-    *block_indices_begins = block;
-
-    if (!m_max_context_len.tensor) {
-        m_max_context_len.tensor = ov::Tensor(ov::element::i32, ov::Shape{});
-        if (m_max_context_len.exists)
-            m_request.set_input_tensor(m_max_context_len.index, m_max_context_len.tensor);
-    }
-    m_max_context_len.tensor.data<int32_t>()[0] = max_context;
 }
 
 std::vector<LayerCache> ModelRunner::layer_caches() const {
@@ -326,7 +255,7 @@ std::vector<LayerCache> ModelRunner::layer_caches() const {
 Logits ModelRunner::run(const Batch& batch, const std::vector<size_t>& windows) {
     const auto begin = std::chrono::steady_clock::now();
     for (const BlockCopy& copy : batch.copies) m_cache->copy_block(copy.from, copy.to);
-    fill(batch);
+    m_inputs.fill(m_request, batch);
     if (m_eviction) m_eviction->fill(m_request, batch, windows);
     const auto filled = std::chrono::steady_clock::now();
     m_request.start_async();  // infer() with one thread can swallow a node's exception

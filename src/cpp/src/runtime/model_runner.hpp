@@ -14,6 +14,7 @@
 #include "openvino/runtime/core.hpp"
 #include "openvino/runtime/infer_request.hpp"
 #include "pagewheel/cache_eviction_config.hpp"
+#include "runtime/batch_inputs.hpp"
 #include "runtime/eviction_inputs.hpp"
 #include "scheduling/batch.hpp"
 
@@ -45,8 +46,7 @@ struct PreparedGraph {
 PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std::string& device,
                             ov::AnyMap& properties, bool eviction = false);
 
-/// The compiled model, its request, and tensors that are allocated once and bound by ports that are
-/// resolved once.
+/// The compiled model, its request, its inputs and its cache.
 class ModelRunner {
 public:
     /// `properties` are as ContinuousBatchingPipeline takes them. Throws std::invalid_argument for
@@ -85,22 +85,10 @@ public:
     void copy_block(BlockId from, BlockId to) { m_cache->copy_block(from, to); }
 
 private:
-    struct Input {
-        size_t index = 0;
-        ov::Tensor tensor;
-        bool exists = false;
-        size_t capacity = 0;
-    };
-
     /// The properties that change what is in the cache, one per line.
     static std::string describe(const ov::AnyMap& properties);
-    Input input(const char* name) const;
     /// Inputs of the native op that stay as they are while nothing is rotated or scored.
     void bind_idle_inputs();
-    /// Memory for `size` elements of a one-dimensional input, kept from step to step.
-    template <class T>
-    T* resize(Input& input, size_t size);
-    void fill(const Batch& batch);
 
     std::filesystem::path m_model_xml;
     std::string m_device, m_properties;  // as cache_description() has them
@@ -109,15 +97,11 @@ private:
     CacheGeometry m_geometry;
     std::unique_ptr<KvCache> m_cache;
     std::unique_ptr<EvictionInputs> m_eviction;
-    bool m_compact_positions = false;  // a new token's position counts what is in the cache alone
     bool m_on_cpu;
     size_t m_vocabulary = 0;
     size_t m_logits_output = 0;
-    ov::Shape m_shape{0};  // so that resizing a tensor allocates none
     Times m_times;
-
-    Input m_input_ids, m_position_ids, m_past_lens, m_subsequence_begins, m_block_indices,
-        m_block_indices_begins, m_max_context_len, m_logits_rows;
+    BatchInputs m_inputs;
 };
 
 }  // namespace pagewheel

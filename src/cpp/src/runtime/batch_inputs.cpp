@@ -1,0 +1,54 @@
+#include "runtime/batch_inputs.hpp"
+
+#include <algorithm>
+
+namespace pagewheel {
+
+BatchInputs::BatchInputs(const ov::CompiledModel& model, bool compact_positions)
+    : m_compact_positions(compact_positions),
+      m_input_ids(model, "input_ids"),
+      m_position_ids(model, "position_ids"),
+      m_past_lens(model, "past_lens"),
+      m_subsequence_begins(model, "subsequence_begins"),
+      m_block_indices(model, "block_indices"),
+      m_block_indices_begins(model, "block_indices_begins"),
+      m_max_context_len(model, "max_context_len"),
+      m_logits_rows(model, "logits_rows") {}
+
+void BatchInputs::fill(ov::InferRequest& request, const Batch& batch) {
+    size_t num_blocks = 0, num_rows = 0;
+    for (const BatchEntry& entry : batch.entries) {
+        num_blocks += entry.sequence->blocks.size();
+        num_rows += entry.num_logits;
+    }
+    const size_t num_sequences = batch.entries.size();
+    auto* input_ids = m_input_ids.resize<int64_t>(request, batch.num_tokens);
+    auto* position_ids = m_position_ids.resize<int64_t>(request, batch.num_tokens);
+    auto* past_lens = m_past_lens.resize<int32_t>(request, num_sequences);
+    auto* subsequence_begins = m_subsequence_begins.resize<int32_t>(request, num_sequences + 1);
+    auto* block_indices = m_block_indices.resize<int32_t>(request, num_blocks);
+    auto* block_indices_begins = m_block_indices_begins.resize<int32_t>(request, num_sequences + 1);
+    auto* logits_rows = m_logits_rows.resize<int64_t>(request, num_rows);
+
+    int32_t token = 0, block = 0;
+    size_t max_context = 0;
+    for (const BatchEntry& entry : batch.entries) {
+        const Sequence& sequence = *entry.sequence;
+        *past_lens++ = int32_t(sequence.num_slots());
+        *subsequence_begins++ = token;
+        *block_indices_begins++ = block;
+        for (size_t i = sequence.num_cached; i < sequence.num_cached + entry.num_tokens; ++i) {
+            input_ids[token] = sequence.tokens[i];
+            position_ids[token++] = int64_t(m_compact_positions ? i - sequence.num_evicted : i);
+        }
+        block_indices = std::copy(sequence.blocks.begin(), sequence.blocks.end(), block_indices);
+        block += int32_t(sequence.blocks.size());
+        max_context = std::max(max_context, sequence.num_slots() + entry.num_tokens);
+        for (size_t i = entry.num_logits; i > 0; --i) *logits_rows++ = token - int64_t(i);
+    }
+    *subsequence_begins = token;
+    *block_indices_begins = block;
+    m_max_context_len.scalar<int32_t>(request) = int32_t(max_context);
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,24 @@
+// The model's inputs that describe a batch.
+#pragma once
+
+#include "runtime/input_tensor.hpp"
+#include "scheduling/batch.hpp"
+
+namespace pagewheel {
+
+/// Filling them allocates nothing unless a batch is more than twice as large as any before.
+class BatchInputs {
+public:
+    BatchInputs() = default;
+    /// With `compact_positions` a new token's position counts what is in the cache alone.
+    BatchInputs(const ov::CompiledModel& model, bool compact_positions);
+
+    void fill(ov::InferRequest& request, const Batch& batch);
+
+private:
+    bool m_compact_positions = false;
+    InputTensor m_input_ids, m_position_ids, m_past_lens, m_subsequence_begins, m_block_indices,
+        m_block_indices_begins, m_max_context_len, m_logits_rows;
+};
+
+}  // namespace pagewheel

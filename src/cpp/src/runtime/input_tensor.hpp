@@ -1,0 +1,61 @@
+// One input of the model, filled anew with every step.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "openvino/runtime/compiled_model.hpp"
+#include "openvino/runtime/infer_request.hpp"
+
+namespace pagewheel {
+
+/// A tensor of one or two dimensions, or a scalar, bound by a port that is resolved once. It keeps
+/// its memory from step to step: resizing it allocates only beyond twice the largest size so far.
+class InputTensor {
+public:
+    InputTensor() = default;
+    /// If the model has no input of that name, the tensor is filled for nobody.
+    InputTensor(const ov::CompiledModel& model, const std::string& name);
+
+    bool exists() const { return m_exists; }
+    size_t size() const { return m_tensor ? m_tensor.get_size() : 0; }
+
+    template <class T>
+    T* resize(ov::InferRequest& request, size_t size) {
+        return data<T>(request, 1, size, 0);
+    }
+    template <class T>
+    T* resize(ov::InferRequest& request, size_t rows, size_t columns) {
+        return data<T>(request, 2, rows, columns);
+    }
+    template <class T>
+    T& scalar(ov::InferRequest& request) {
+        return *data<T>(request, 0, 0, 0);
+    }
+    /// Another tensor takes its place, whose memory is the caller's.
+    void bind(ov::InferRequest& request, const ov::Tensor& tensor) const {
+        request.set_input_tensor(m_index, tensor);
+    }
+    /// What was filled.
+    template <class T>
+    const T* data() const {
+        return m_tensor.data<T>();
+    }
+
+private:
+    template <class T>
+    T* data(ov::InferRequest& request, size_t rank, size_t rows, size_t columns) {
+        reshape(request, ov::element::from<T>(), rank, rows, columns);
+        return m_tensor.data<T>();
+    }
+    void reshape(ov::InferRequest& request, const ov::element::Type& type, size_t rank, size_t rows,
+                 size_t columns);
+
+    size_t m_index = 0;
+    bool m_exists = false;
+    size_t m_capacity = 0;  // elements
+    ov::Tensor m_tensor;
+    ov::Shape m_shape;  // the tensor's, kept here so that comparing and setting it allocates none
+};
+
+}  // namespace pagewheel

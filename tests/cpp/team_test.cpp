@@ -1,0 +1,80 @@
+// The thread team of the linear layers. Under ThreadSanitizer this says that a phase sees all that
+// the one before it wrote.
+#include "kernels/team.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <thread>
+#include <vector>
+
+namespace pagewheel::kernels {
+namespace {
+
+constexpr size_t num_items = 37;
+
+/// Three phases, each of which needs all items of the one before; plain memory alone.
+class Layer {
+public:
+    /// Every item is x + 1, then 37 times that sum, then that less x.
+    void run(int64_t x) {
+        run_phases(
+            Phase{num_items, [&](size_t i) { m_first[i] = x + 1; }},
+            Phase{num_items,
+                  [&](size_t i) {
+                      m_second[i] = std::accumulate(m_first.begin(), m_first.end(), int64_t(0));
+                  }},
+            Phase{num_items, [&](size_t i) { m_third[i] = m_second[num_items - 1 - i] - x; }});
+        const int64_t expected = int64_t(num_items) * (x + 1) - x;
+        for (const int64_t value : m_third) ASSERT_EQ(value, expected) << "in run " << x;
+    }
+
+private:
+    std::vector<int64_t> m_first = std::vector<int64_t>(num_items),
+                         m_second = std::vector<int64_t>(num_items),
+                         m_third = std::vector<int64_t>(num_items);
+};
+
+TEST(Team, PhasesSeeWhatThePhaseBeforeWrote) {
+    tbb::task_arena arena(4);
+    arena.execute([] {
+        Layer layer;
+        for (int64_t x = 0; x < 2000; ++x) layer.run(x);
+    });
+}
+
+TEST(Team, CallersOfOneArenaHaveTeamsOfTheirOwn) {
+    tbb::task_arena arena(4);
+    std::vector<std::thread> callers;
+    for (int64_t caller = 0; caller < 3; ++caller)
+        callers.emplace_back([&arena, caller] {
+            arena.execute([&] {
+                Layer layer;
+                for (int64_t x = 0; x < 500; ++x) {
+                    layer.run(1000 * caller + x);
+                    // Helpers leave after 20 microseconds without work, and are asked for anew.
+                    if (x % 50 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+                }
+            });
+        });
+    for (std::thread& caller : callers) caller.join();
+}
+
+TEST(Team, OneThreadRunsThePhasesAlone) {
+    tbb::task_arena arena(1);
+    arena.execute([] { Layer().run(3); });
+}
+
+TEST(Team, PhasesWithoutItemsEnd) {
+    tbb::task_arena arena(4);
+    int64_t sum = 0;
+    arena.execute([&] {
+        for (int i = 0; i < 100; ++i)
+            run_phases(Phase{0, [](size_t) { FAIL(); }}, Phase{1, [&](size_t) { ++sum; }},
+                       Phase{0, [](size_t) { FAIL(); }});
+    });
+    EXPECT_EQ(sum, 100);
+}
+
+}  // namespace
+}  // namespace pagewheel::kernels
