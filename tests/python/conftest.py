@@ -31,8 +31,7 @@ def smollm2_folder(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory)
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two layers of random weights: for what asks for many steps. Token ids 4 to 266 are plain."""
     folder = tmp_path_factory.mktemp("tiny")
-    context = {"llama.context_length": 4096}
-    path = tiny_llama.write(folder / "tiny.gguf", metadata=context)
+    path = tiny_llama.write_for_many_steps(folder / "tiny.gguf")
     return convert_model(path, folder / "converted", progress=False)
 
 

@@ -1,7 +1,11 @@
-"""Small GGUF files of the llama architecture with random weights."""
+"""Small GGUF files of the llama architecture with random weights.
+
+python -m convert.tiny_llama FILE   # the one that C++ tests and the soak run
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -119,3 +123,12 @@ def write(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def write_for_many_steps(path: Path) -> Path:
+    """With a context of 4,096 tokens."""
+    return write(path, metadata={"llama.context_length": 4096})
+
+
+if __name__ == "__main__":
+    write_for_many_steps(Path(sys.argv[1]))
