@@ -150,11 +150,11 @@ class Throughput(WarmScenario):
 class SharedPrefix(WarmScenario):
     """Many requests at once that begin with the same tokens: seconds until all are answered.
 
-    Prefix caching is off in the engines' adapters: `--set PEER.enable_prefix_caching=true`. Every
-    sample has a prefix of its own, so that none is cached from the sample before.
+    Sharing is off in the engines' adapters; README.md has the settings. Every sample has a prefix
+    of its own, so that none is cached from the sample before.
     """
 
-    REQUESTS = 64
+    REQUESTS, WARM_UP_REQUESTS = 64, 8
     SHARED_TOKENS, OWN_TOKENS, NEW_TOKENS = 1024, 64, 64
     _samples = itertools.count()
 
@@ -164,6 +164,12 @@ class SharedPrefix(WarmScenario):
             [skipped, self.SHARED_TOKENS, *[self.OWN_TOKENS] * self.REQUESTS]
         )
         return [Task([shared + one for one in own], self.NEW_TOKENS)]
+
+    def warm_up(self, source: PromptSource) -> list[Task]:
+        return [
+            Task(task.prompts[: self.WARM_UP_REQUESTS], task.new_tokens)
+            for task in super().warm_up(source)
+        ]
 
     def sample(self, tasks: Sequence[Task], results: Sequence[Generated]) -> Sample:
         return {"shared_prefix": results[0].last_token}

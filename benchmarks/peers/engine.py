@@ -24,6 +24,15 @@ class Generated:
     steps: list[float] = field(default_factory=list)
 
 
+def common_prefix(prompts: Sequence[Sequence[int]]) -> int:
+    """Tokens that all of several prompts begin with, one less than the shortest has at most."""
+    if len(prompts) < 2:
+        return 0
+    most = min(map(len, prompts)) - 1
+    columns = zip(*(prompt[:most] for prompt in prompts), strict=True)
+    return next((i for i, column in enumerate(columns) if len(set(column)) > 1), most)
+
+
 class Engine(ABC):
     """An inference engine with one model loaded."""
 

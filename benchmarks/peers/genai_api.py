@@ -11,11 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.engine import Engine, Generated
+from benchmarks.peers.engine import Engine, Generated, common_prefix
 
 
 class GenaiApiEngine(Engine):
-    """Drives a ContinuousBatchingPipeline step by step."""
+    """Drives a ContinuousBatchingPipeline step by step.
+
+    Options are SchedulerConfig fields, else device properties; and `prime_prefix`: what all
+    prompts begin with is first, on the clock, sent as a request of its own, so that an engine
+    with prefix caching that shares nothing among requests of one batch has it cached.
+    """
 
     module_name: str
     _api: Any
@@ -25,12 +30,16 @@ class GenaiApiEngine(Engine):
         self._api = importlib.import_module(self.module_name)
         config = self.scheduler_config()
         properties = {}
+        self._primes = bool(self.options.get("prime_prefix", False))
         for key, value in self.options.items():
+            if key == "prime_prefix":
+                continue
             if hasattr(config, key):
                 setattr(config, key, value)
             else:
                 properties[key] = value
         self._settings = {"device": device, "scheduler_config": config.to_string()}
+        self._settings["prime_prefix"] = str(self._primes)
         self._settings |= {key: str(value) for key, value in properties.items()}
         self._pipeline = self.open_pipeline(model, config, device, properties)
 
@@ -61,7 +70,14 @@ class GenaiApiEngine(Engine):
         tensor = importlib.import_module("openvino").Tensor
         tensors = [tensor(np.array([prompt], dtype=np.int64)) for prompt in prompts]
         pipeline = self._pipeline
+        shared = common_prefix(prompts) if self._primes else 0
         started = time.perf_counter()
+        if shared:
+            prefix = tensor(np.array([prompts[0][:shared]], dtype=np.int64))
+            primer = pipeline.add_request(len(prompts), prefix, self._greedy(1))
+            while pipeline.has_non_finished_requests():
+                pipeline.step()
+            self._check_counts([primer], 1)
         handles = [pipeline.add_request(i, ids, config) for i, ids in enumerate(tensors)]
         steps: list[float] = []
         while pipeline.has_non_finished_requests():

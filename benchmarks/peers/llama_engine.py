@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import usable_cores
-from benchmarks.peers.engine import Engine, Generated
+from benchmarks.peers.engine import Engine, Generated, common_prefix
 
 _BATCH = 2048
-_OPTIONS = {"weights", "flash_attn", "cache_type", "ubatch"}
+_OPTIONS = {"weights", "flash_attn", "cache_type", "ubatch", "share_prefix", "kv_unified"}
 
 
 class LlamaEngine(Engine):
@@ -23,7 +23,10 @@ class LlamaEngine(Engine):
 
     Options: `weights`, a format such as Q4_0 to requantise the file to before loading
     (uncounted; by default the file as it is); `flash_attn`, true, false or "auto"
-    (default); `cache_type`, f16 (default) or q8_0; `ubatch`, tokens per graph (512).
+    (default); `cache_type`, f16 (default) or q8_0; `ubatch`, tokens per graph (512);
+    `share_prefix`: what all prompts begin with is computed once, on the clock, and
+    given to the other sequences (llama_memory_seq_cp); `kv_unified`: one buffer for
+    all sequences, in which a shared prefix lies once.
     """
 
     def load(self, model: Path, device: str) -> None:
@@ -88,8 +91,8 @@ class LlamaEngine(Engine):
             raise RuntimeError(f"llama.cpp cannot tokenise {len(data)} bytes")
         return list(tokens[:count])
 
-    def _prepare(self, sequences: int, length: int) -> None:
-        """A context for that many sequences of that many tokens, empty."""
+    def _prepare(self, sequences: int, length: int, shared: int) -> None:
+        """A context for that many sequences of that many tokens, empty; they share `shared`."""
         length = -(-length // 256) * 256
         if (sequences, length) != self._shape:
             if self._context:
@@ -97,6 +100,9 @@ class LlamaEngine(Engine):
             parameters = self._api.llama_context_default_params()
             parameters.n_seq_max = sequences
             parameters.n_ctx = sequences * length
+            if self.options.get("kv_unified", False):
+                parameters.kv_unified = True
+                parameters.n_ctx -= (sequences - 1) * (shared // 256 * 256)
             parameters.n_batch = _BATCH
             parameters.n_ubatch = int(self.options.get("ubatch", 512))
             parameters.n_threads = parameters.n_threads_batch = usable_cores()
@@ -111,17 +117,17 @@ class LlamaEngine(Engine):
         self._api.llama_memory_clear(self._api.llama_get_memory(self._context), True)
 
     def generate(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> Generated:
-        self._prepare(len(prompts), max(map(len, prompts)) + new_tokens)
+        shared = common_prefix(prompts) if self.options.get("share_prefix", False) else 0
+        self._prepare(len(prompts), max(map(len, prompts)) + new_tokens, shared)
         started = time.perf_counter()
         steps: list[float] = []
         tokens = [list(prompt) for prompt in prompts]
         ends = [len(prompt) + new_tokens for prompt in prompts]
-        cached = [0] * len(prompts)
+        cached = [shared] * len(prompts)
+        self._compute_for_all(prompts[0][:shared], len(prompts))
         while any(len(known) < end for known, end in zip(tokens, ends, strict=True)):
             sampled = self._fill(tokens, ends, cached)
-            status = self._api.llama_decode(self._context, self._batch)
-            if status != 0:
-                raise RuntimeError(f"llama_decode failed with {status}")
+            self._decode()
             for sequence, row in sampled:
                 tokens[sequence].append(
                     self._api.llama_sampler_sample(self._greedy, self._context, row)
@@ -130,6 +136,31 @@ class LlamaEngine(Engine):
                 steps.append(time.perf_counter() - started)
         last_token = time.perf_counter() - started
         return Generated(steps[0] if steps else last_token, last_token, steps)
+
+    def _decode(self) -> None:
+        status = self._api.llama_decode(self._context, self._batch)
+        if status != 0:
+            raise RuntimeError(f"llama_decode failed with {status}")
+
+    def _compute_for_all(self, prefix: Sequence[int], sequences: int) -> None:
+        """The first sequence computes the prefix; the others get it."""
+        batch = self._batch
+        for first in range(0, len(prefix), _BATCH):
+            batch.n_tokens = len(prefix[first : first + _BATCH])
+            for row in range(batch.n_tokens):
+                self._set_row(row, prefix[first + row], first + row, 0)
+                batch.logits[row] = False
+            self._decode()
+        memory = self._api.llama_get_memory(self._context)
+        for sequence in range(1, sequences if prefix else 0):
+            self._api.llama_memory_seq_cp(memory, 0, sequence, -1, -1)
+
+    def _set_row(self, row: int, token: int, position: int, sequence: int) -> None:
+        batch = self._batch
+        batch.token[row] = token
+        batch.pos[row] = position
+        batch.n_seq_id[row] = 1
+        batch.seq_id[row][0] = sequence
 
     def _fill(
         self, tokens: list[list[int]], ends: list[int], cached: list[int]
@@ -142,10 +173,7 @@ class LlamaEngine(Engine):
             known = tokens[sequence]
             count = min(len(known) - cached[sequence], _BATCH - row)
             for position in range(cached[sequence], cached[sequence] + count):
-                batch.token[row] = known[position]
-                batch.pos[row] = position
-                batch.n_seq_id[row] = 1
-                batch.seq_id[row][0] = sequence
+                self._set_row(row, known[position], position, sequence)
                 batch.logits[row] = position == len(known) - 1
                 row += 1
             cached[sequence] += count
