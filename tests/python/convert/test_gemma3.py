@@ -117,17 +117,18 @@ def test_logits_and_text_are_transformers(
 def test_evictions_with_rotation_equal_a_replay_in_transformers(
     model_file: Path, folder: Path, tokenizer: pagewheel.Tokenizer
 ) -> None:
-    """Both rotary bases turn, and the layers that slide lose their oldest tokens."""
+    """Keys of both rotary bases are turned. A policy chooses in every layer while the budget is
+    less than the windows of 512; beyond them, layers that slide lose their oldest tokens."""
     model = dequantised(model_file)
-    prompt = tokens(tokenizer, real_text(None), 300)
-    for granularity in ("block", "token"):
+    ids = tokens(tokenizer, real_text(None), 640)
+    for granularity, budget, length in (("block", 128, 200), ("token", 576, 640)):
         policy, generated, log_probs = run_with_recorded_evictions(
-            folder, prompt, 60, (32, 32, 128), apply_rotation=True, granularity=granularity
+            folder, ids[:length], 60, (32, 32, budget), apply_rotation=True, granularity=granularity
         )
         replay = Replay(model, rotation=True)
-        full = sum(not replay.slides(layer) for layer in range(18))
-        assert len(policy.decisions) > full == 3
-        expected = replayed(replay, prompt, generated, policy.decisions, replay.slides)
+        oldest = replay.slides if budget > 512 else lambda _layer: False
+        expected = replayed(replay, ids[:length], generated, policy.decisions, oldest)
+        assert len({held for _, held, _ in policy.decisions}) > 1  # at the prompt's end and later
         assert expected.argmax(-1).tolist() == generated
         chosen = expected[np.arange(len(generated)), generated]
         np.testing.assert_allclose(log_probs, chosen, atol=1e-3)
