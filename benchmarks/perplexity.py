@@ -3,6 +3,7 @@
     python -m benchmarks.perplexity --tokens 20000 --formats f32 u8 u4
 
 Windows of --window tokens are prompts of their own; every token but a window's first counts.
+Where the tokenizer begins a text with a token (Gemma's bos), every window begins with it.
 Computed in chunks of 512, so most keys and values that a token sees come out of the cache.
 """
 
@@ -29,6 +30,14 @@ def perplexity(folder: Path, windows: list[list[int]], properties: dict[str, str
             pipeline.step()
         log_probs += handle.read_all()[0].prompt_log_probs
     return math.exp(-sum(log_probs) / len(log_probs))
+
+
+def windows_of(ids: list[int], bos: int, count: int, size: int) -> list[list[int]]:
+    """The first `count` of the tokens in windows of `size`, each after their bos, if any."""
+    begin = ids[:1] if ids[0] == bos else []
+    text = ids[len(begin) : count]
+    step = size - len(begin)
+    return [begin + text[i : i + step] for i in range(0, len(text) - 1, step)]
 
 
 def main() -> None:
@@ -58,8 +67,8 @@ def main() -> None:
     folder = resolve_model(arguments.model or default_model())
     tokenizer = pagewheel.Tokenizer(folder)
     ids = tokenizer.encode(real_text(None)).input_ids.data[0].tolist()
-    ids = ids[: arguments.tokens]
-    windows = [ids[i : i + arguments.window] for i in range(0, len(ids) - 1, arguments.window)]
+    windows = windows_of(ids, tokenizer.get_bos_token_id(), arguments.tokens, arguments.window)
+    count = sum(map(len, windows))
     results: dict[str, float] = {}
     for linear in arguments.linear:
         for cache in arguments.formats:
@@ -73,10 +82,10 @@ def main() -> None:
             name = cache if len(arguments.linear) == 1 else f"{linear} {cache}"
             results[name] = perplexity(folder, windows, properties)
             change = 100 * (results[name] / next(iter(results.values())) - 1)
-            line = f"{name:>12}  {results[name]:9.4f}  {change:+.3f}%  ({len(ids)} tokens)"
+            line = f"{name:>12}  {results[name]:9.4f}  {change:+.3f}%  ({count} tokens)"
             print(line, flush=True)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"tokens": len(ids), "perplexity": results}, indent=2))
+        arguments.json.write_text(json.dumps({"tokens": count, "perplexity": results}, indent=2))
 
 
 if __name__ == "__main__":

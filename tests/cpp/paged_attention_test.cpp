@@ -218,7 +218,9 @@ struct Expected {
             for (size_t i = 0; i < d; ++i) dot += q[i] * keys[j * d + i];
             const double bias =
                 w.slopes.empty() ? 0 : -double{w.slopes[h]} * static_cast<double>(position - j);
-            sum += p[j] = std::exp(dot * double{w.config.scale} + bias);
+            double logit = dot * double{w.config.scale};
+            if (const double cap = w.config.soft_cap; cap > 0) logit = cap * std::tanh(logit / cap);
+            sum += p[j] = std::exp(logit + bias);
         }
         for (size_t j = 0; j <= position; ++j) {
             for (size_t i = 0; i < dv; ++i)
@@ -240,6 +242,7 @@ double largest_difference(const std::vector<float>& a, const std::vector<double>
 std::string describe(const World& w, Isa isa) {
     const CacheLayout& l = w.config.layout;
     std::string text = std::string(isa_name(isa)) + " " + cache_format_name(l.format);
+    if (w.config.soft_cap > 0) text += " capped at " + std::to_string(w.config.soft_cap);
     for (size_t n :
          {l.block_size, l.kv_heads, w.config.heads, l.key_size, l.value_size,
           w.config.sliding_window, w.config.rotary_dims, w.rotated.size(), w.delta_width})
@@ -281,6 +284,7 @@ AttentionConfig random_config(CacheFormat format, std::mt19937& random) {
     c.sliding_window = pick(random, 0, 2) ? 0 : pick(random, 1, 200);
     c.rotary_dims = pick(random, 0, 1) ? c.layout.key_size : c.layout.key_size / 4 * 2;
     c.interleaved = pick(random, 0, 1);
+    if (pick(random, 0, 2) == 0) c.soft_cap = std::exp2(static_cast<float>(pick(random, 0, 7)) - 1);
     return c;
 }
 

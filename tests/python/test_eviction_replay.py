@@ -90,13 +90,13 @@ def convert_tiny(name: str, folder: Path, tokenizer_folder: Path) -> object:
 
 @pytest.mark.parametrize("granularity", ["block", "token"])
 @pytest.mark.parametrize(
-    "name", ["llama3", "llama-yarn", "smollm3", "phi3", "gemma3", "gpt_oss", "mistral"]
+    "name", ["llama3", "llama-yarn", "smollm3", "phi3", "gemma2", "gemma3", "gpt_oss", "mistral"]
 )
 def test_architectures_evict_and_rotate_by_their_own_rules(
     tmp_path: Path, tokenizer_folder: Path, name: str, granularity: str
 ) -> None:
-    """Frequencies scaled and per layer, layers without positions, partial rotation, sinks, and
-    windows: layers that slide lose their oldest tokens only."""
+    """Frequencies scaled and per layer, layers without positions, partial rotation, sinks, soft
+    caps, and windows: layers that slide lose their oldest tokens only."""
     model = convert_tiny(name, tmp_path, tokenizer_folder)
     prompt = tiny_models.random_ids(200)
     policy, generated, log_probs = run_with_recorded_evictions(

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import F32, greedy
+from eviction_replay import Replay, replayed, run_with_recorded_evictions
 from sentencepiece_reference import reference
 from test_decoder_graph import Decoder, relative
 from test_text_tokenizer import corpus
@@ -111,6 +112,26 @@ def test_logits_and_text_are_transformers(
         pipeline = pagewheel.LLMPipeline(folder, "CPU", {**F32, "attention_backend": backend})
         encoded = pagewheel.TokenizedInputs(np.array([ids[:100]]), np.ones((1, 100), np.int64))
         assert pipeline.generate(encoded, greedy(32)).tokens[0] == continued
+
+
+def test_evictions_with_rotation_equal_a_replay_in_transformers(
+    model_file: Path, folder: Path, tokenizer: pagewheel.Tokenizer
+) -> None:
+    """Keys of both rotary bases are turned. A policy chooses in every layer while the budget is
+    less than the windows of 512; beyond them, layers that slide lose their oldest tokens."""
+    model = dequantised(model_file)
+    ids = tokens(tokenizer, real_text(None), 640)
+    for granularity, budget, length in (("block", 128, 200), ("token", 576, 640)):
+        policy, generated, log_probs = run_with_recorded_evictions(
+            folder, ids[:length], 60, (32, 32, budget), apply_rotation=True, granularity=granularity
+        )
+        replay = Replay(model, rotation=True)
+        oldest = replay.slides if budget > 512 else lambda _layer: False
+        expected = replayed(replay, ids[:length], generated, policy.decisions, oldest)
+        assert len({held for _, held, _ in policy.decisions}) > 1  # at the prompt's end and later
+        assert expected.argmax(-1).tolist() == generated
+        chosen = expected[np.arange(len(generated)), generated]
+        np.testing.assert_allclose(log_probs, chosen, atol=1e-3)
 
 
 def test_text_becomes_the_tokens_of_sentencepiece_and_returns(

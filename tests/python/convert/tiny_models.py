@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +100,8 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
                             "residual_multiplier": 0.4, "logits_scaling": 2.5}),
     "olmo2": ("olmo2", {"num_key_value_heads": 1}),
     "gemma": ("gemma", {"num_key_value_heads": 1}),
-    "gemma2": ("gemma2", {"query_pre_attn_scalar": 20, **_WINDOW}),
+    "gemma2": ("gemma2", {"query_pre_attn_scalar": 20, "attn_logit_softcapping": 4.0,
+                          **_WINDOW}),
     "gemma3": ("gemma3_text", {"num_key_value_heads": 1, "query_pre_attn_scalar": 20,
                                "layer_types": ["sliding_attention", "full_attention"],
                                **_WINDOW}),
@@ -173,6 +176,23 @@ def byte_tokenizer() -> Tokenizer:
 def random_ids(count: int, seed: int = 3) -> list[int]:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(3, VOCABULARY, (count,), generator=generator).tolist()
+
+
+@contextmanager
+def without_attention_caps(model: PreTrainedModel) -> Iterator[bool]:
+    """The model without soft caps of attention logits meanwhile; whether it had any."""
+    capped = [
+        layer.self_attn
+        for layer in model.model.layers
+        if getattr(layer.self_attn, "attn_logit_softcapping", None)
+    ]
+    for attention in capped:
+        attention.attn_logit_softcapping = None
+    try:
+        yield bool(capped)
+    finally:
+        for attention in capped:
+            attention.attn_logit_softcapping = model.config.attn_logit_softcapping
 
 
 @torch.no_grad()

@@ -109,6 +109,7 @@ PagedAttention::Attributes attributes_of(const std::shared_ptr<ov::Node>& node, 
     config.heads = width(*node, 0) / config.layout.key_size;
     const auto scale = constant_at(*node, stock_scale)->cast_vector<float>();
     config.scale = scale.empty() ? 1.0f / std::sqrt(float(config.layout.key_size)) : scale[0];
+    config.soft_cap = options.soft_cap;
     config.sliding_window = sliding_window(*node, layer, options);
     config.rotary_dims = rotary_of(layer, options).dims;
     config.interleaved = rotary_of(layer, options).interleaved;

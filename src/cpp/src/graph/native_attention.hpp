@@ -29,6 +29,8 @@ struct NativeAttentionOptions {
     bool per_layer_tables = false;
     /// Sliding window of each layer by the model's config, 0 for none; empty where it does not say.
     std::vector<size_t> sliding_windows;
+    /// Of every layer's logits; 0 for none. The stock node has no such input.
+    float soft_cap = 0;
 };
 
 /// A layer that has a cache of its own.

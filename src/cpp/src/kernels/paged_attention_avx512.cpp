@@ -34,7 +34,9 @@ struct Avx512 {
     static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
     static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
     static F fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
+    static F div(F a, F b) { return _mm512_div_ps(a, b); }
     static F max(F a, F b) { return _mm512_max_ps(a, b); }
+    static F min(F a, F b) { return _mm512_min_ps(a, b); }
     static F abs(F a) { return _mm512_abs_ps(a); }
     static F exp2(F x) { return exp2_avx512(x); }
     static float sum(F x) { return _mm512_reduce_add_ps(x); }

@@ -6,6 +6,7 @@
 
 #include "kernels/paged_attention_arithmetic.hpp"
 #include "kernels/paged_attention_queries.hpp"
+#include "kernels/paged_attention_soft_cap.hpp"
 #include "kernels/paged_attention_span.hpp"
 #include "kernels/paged_attention_turned_keys.hpp"
 #include "kernels/paged_attention_write.hpp"
@@ -127,6 +128,8 @@ private:
                 }
             }
         }
+        if (config_.soft_cap > 0)
+            soft_cap<V>(logits_, rows_, width_, 0, span_.keys, config_.soft_cap);
     }
 
     /// Of tokens [begin, end) of block i of the span.

@@ -11,6 +11,7 @@
 
 #include "kernels/paged_attention_prefill.hpp"
 #include "kernels/paged_attention_scratch.hpp"
+#include "kernels/paged_attention_soft_cap.hpp"
 #include "kernels/paged_attention_unpack.hpp"
 #include "kernels/unrolled.hpp"
 
@@ -317,6 +318,8 @@ private:
         const size_t begin = (start - first_key) / L * L, high = stop - first_key;
         const size_t end = (high + L - 1) / L * L;
         products_.logits(group, begin, end, logits_);
+        if (tile_.config.soft_cap > 0)
+            soft_cap<V>(logits_, R, max_span, begin, end, tile_.config.soft_cap);
         if (tile_.batch->alibi_slopes) add_bias(first_row, first_key, begin, end);
         if (tile_.position(first_row) + 1 < first_key + end ||
             window_begin(last_row, first_key) > first_key + begin)

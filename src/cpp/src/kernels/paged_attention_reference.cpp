@@ -105,6 +105,11 @@ private:
             batch_.block_indices[first_entry_ + position / layout_.block_size]);
     }
 
+    float capped(float logit) const {
+        const float cap = config_.soft_cap;
+        return cap > 0 ? cap * std::tanh(logit / cap) : logit;
+    }
+
     float logit(const float* query, size_t head, size_t position, size_t key_position) {
         const size_t slot = key_position % layout_.block_size;
         const size_t kv_head = head / (config_.heads / layout_.kv_heads);
@@ -119,7 +124,7 @@ private:
         float dot = 0;
         for (size_t d = 0; d < layout_.key_size; ++d) dot += query_[d] * key_[d];
         const float distance = static_cast<float>(position - key_position);
-        return dot * config_.scale -
+        return capped(dot * config_.scale) -
                (batch_.alibi_slopes ? batch_.alibi_slopes[head] * distance : 0);
     }
 

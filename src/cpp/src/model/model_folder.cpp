@@ -1,5 +1,7 @@
 #include "model/model_folder.hpp"
 
+#include <cmath>
+
 #include "check.hpp"
 #include "model/json_file.hpp"
 
@@ -11,6 +13,12 @@ namespace {
 size_t size_or_zero(const nlohmann::json& json, const char* key) {
     const auto value = json.find(key);
     return value != json.end() && value->is_number_unsigned() ? value->get<size_t>() : 0;
+}
+
+float positive_or_zero(const nlohmann::json& json, const char* key) {
+    const auto value = json.find(key);
+    const float number = value != json.end() && value->is_number() ? value->get<float>() : 0;
+    return number > 0 && std::isfinite(number) ? number : 0;
 }
 
 std::vector<size_t> read_sliding_windows(const nlohmann::json& json) {
@@ -41,6 +49,7 @@ ModelConfig ModelFolder::read_config() const {
         const nlohmann::json json = read_json_object(file);
         config.max_position_embeddings = size_or_zero(json, "max_position_embeddings");
         config.sliding_windows = read_sliding_windows(json);
+        config.attention_soft_cap = positive_or_zero(json, "attn_logit_softcapping");
         config.rotary = derive_rotary(json);
     }
     if (const fs::path file = m_path / "pagewheel.json"; fs::exists(file)) {
@@ -48,6 +57,8 @@ ModelConfig ModelFolder::read_config() const {
         const size_t context = size_or_zero(own, "context_length");
         if (context > 0) config.max_position_embeddings = context;
         config.sliding_windows = own.value("sliding_windows", config.sliding_windows);
+        if (own.contains("attention_soft_cap"))
+            config.attention_soft_cap = positive_or_zero(own, "attention_soft_cap");
         RotaryDescription rotary = read_rotary(own.value("rotary", nlohmann::json::object()));
         if (!rotary.kinds.empty()) config.rotary = std::move(rotary);
     }

@@ -16,6 +16,8 @@ struct ModelConfig {
     size_t max_position_embeddings = 0;
     /// Window of each layer, 0 for none; empty where the config does not say.
     std::vector<size_t> sliding_windows;
+    /// Attention logits become soft_cap * tanh(logits / soft_cap); 0 for none.
+    float attention_soft_cap = 0;
     /// From pagewheel.json, or else derived from config.json.
     RotaryDescription rotary;
 };

@@ -1,5 +1,7 @@
 #include "ops/paged_attention.hpp"
 
+#include <cmath>
+
 #include "check.hpp"
 #include "ops/paged_attention_checks.hpp"
 
@@ -24,6 +26,8 @@ void PagedAttention::validate_and_infer_types() {
                           " inputs, expected ", size_t(num_inputs));
     NODE_VALIDATION_CHECK(this, config.heads % config.layout.kv_heads == 0, "got ", config.heads,
                           " heads, expected a multiple of ", config.layout.kv_heads);
+    NODE_VALIDATION_CHECK(this, config.soft_cap >= 0 && std::isfinite(config.soft_cap),
+                          "soft_cap is ", config.soft_cap, ", expected 0 for none or more");
     const auto tokens = get_input_partial_shape(query)[0];
     set_output_type(0, ov::element::f32,
                     {tokens, ov::Dimension(int64_t(config.heads * config.layout.value_size))});
@@ -47,6 +51,7 @@ bool PagedAttention::visit_attributes(ov::AttributeVisitor& visitor) {
     visitor.on_attribute("lut_row_offset", offset);
     visitor.on_attribute("cache_format", format);
     visitor.on_attribute("scale", config.scale);
+    visitor.on_attribute("soft_cap", config.soft_cap);
     visitor.on_attribute("interleaved", config.interleaved);
     visitor.on_attribute("write_kv_cache", config.write_kv_cache);
     visitor.on_attribute("sinks", m_attributes.sinks);

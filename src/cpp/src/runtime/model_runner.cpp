@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <iostream>
 #include <sstream>
 
 #include "cache/checksum.hpp"
@@ -64,7 +65,8 @@ std::vector<LayerRotary> layer_rotary(const RotaryDescription& rotary) {
 
 /// Puts pagewheel's attention into the graph where it is asked for or needed, and takes the
 /// properties that concern it alone; the layers that have a cache, if it was. "auto" is the
-/// plugin's until ours is the faster one everywhere (docs/attention.md), but ours for eviction.
+/// plugin's until ours is the faster one everywhere (docs/attention.md), but ours on CPU for
+/// eviction and for logits with a soft cap, which the plugin's has not.
 std::vector<CacheLayer> choose_attention(const std::shared_ptr<ov::Model>& model,
                                          const ModelConfig& config, const std::string& device,
                                          ov::AnyMap& properties, bool eviction) {
@@ -75,7 +77,8 @@ std::vector<CacheLayer> choose_attention(const std::shared_ptr<ov::Model>& model
         !eviction || backend != "openvino",
         "attention_backend is 'openvino' and use_cache_eviction is true; allowed: native "
         "or auto");
-    if (backend != "native" && !eviction) return {};
+    const bool capped = backend == "auto" && device == "CPU" && config.attention_soft_cap > 0;
+    if (backend != "native" && !eviction && !capped) return {};
     check_argument(device == "CPU", eviction ? "cache eviction" : "attention_backend 'native'",
                    " runs on CPU, not ", device);
 
@@ -84,12 +87,15 @@ std::vector<CacheLayer> choose_attention(const std::shared_ptr<ov::Model>& model
         kernels::parse_cache_format(take(properties, ov::hint::kv_cache_precision.name(), "u8"));
     options.rotary = layer_rotary(config.rotary);
     options.sliding_windows = config.sliding_windows;
+    options.soft_cap = config.attention_soft_cap;
     options.per_layer_tables = eviction;
     const NativeAttentionReport report = use_native_attention(model, options);
     std::string left;
     for (const std::string& sentence : report.left) left += "\n  " + sentence;
     check_argument(left.empty(),
-                   eviction ? "use_cache_eviction is true" : "attention_backend is 'native'",
+                   eviction ? "use_cache_eviction is true"
+                   : capped ? "the model caps attention logits"
+                            : "attention_backend is 'native'",
                    ", but:", left);
     return report.layers;
 }
@@ -141,9 +147,13 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std
     check_decoder_inputs(*graph.model);
     apply_paged_attention(graph.model);
     gather_logits(graph.model);
-    graph.layers =
-        choose_attention(graph.model, folder.read_config(), device, properties, eviction);
+    const ModelConfig config = folder.read_config();
+    graph.layers = choose_attention(graph.model, config, device, properties, eviction);
     graph.left = choose_linear(graph.model, device, properties);
+    if (graph.layers.empty() && config.attention_soft_cap > 0)
+        graph.left_out.push_back(
+            concat("OpenVINO's attention leaves out the soft cap of attention logits, ",
+                   config.attention_soft_cap));
     return graph;
 }
 
@@ -159,6 +169,8 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
     check_argument(!compact_positions || config.rotary.unsupported.empty(),
                    "apply_rotation is true, but ", config.rotary.unsupported);
     PreparedGraph graph = prepare_graph(core, folder, device, properties, eviction != nullptr);
+    for (const std::string& sentence : graph.left_out)
+        std::cerr << "pagewheel warning: " + sentence + "\n";
     try {
         m_model = core.compile_model(graph.model, device, completed(properties));
     } catch (const ov::Exception& error) {

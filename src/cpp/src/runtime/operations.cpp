@@ -25,6 +25,7 @@ Operations describe_operations(const std::filesystem::path& model_folder, const 
     for (const auto& [key, count] : counts)
         operations.counts.push_back({key.second, key.first, count});
     operations.left = graph.left;
+    operations.left.insert(operations.left.end(), graph.left_out.begin(), graph.left_out.end());
     return operations;
 }
 

@@ -32,7 +32,7 @@ class ModelInfo:
 
     `kv_cache_bytes_per_token` covers keys and values of all layers, per format and
     without the scales of u8 and u4. `windows` are the sliding windows and how many layers have
-    each, 0 for none. `left_out` is what the converted graph does not compute.
+    each, 0 for none. `attention_soft_cap` bounds attention logits; 0: nothing does.
     """
 
     folder: str
@@ -48,7 +48,7 @@ class ModelInfo:
     context: int | None
     rotary: dict[str, Any]
     windows: dict[int, int]
-    left_out: list[str]
+    attention_soft_cap: float
     weights: dict[str, Weights]
     bytes_on_disk: int
     kv_cache_bytes_per_token: dict[str, int]
@@ -142,6 +142,7 @@ def read_info(folder: Path) -> ModelInfo:
     source = description.get("source", {})
     names = config.get("architectures") or [None]
     windows = description.get("sliding_windows", () if arch is None else arch.windows)
+    cap = description.get("attention_soft_cap", config.get("attn_logit_softcapping"))
     return ModelInfo(
         folder=str(folder),
         source=source.get("file"),
@@ -156,7 +157,7 @@ def read_info(folder: Path) -> ModelInfo:
         context=description.get("context_length", config.get("max_position_embeddings")),
         rotary=_rotary(config, description),
         windows=dict(sorted(Counter(windows).items())),
-        left_out=description.get("left_out", []),
+        attention_soft_cap=cap or 0.0,
         weights=_weights(folder / "openvino_model.xml"),
         bytes_on_disk=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
         kv_cache_bytes_per_token={}
@@ -205,7 +206,7 @@ def _rows(info: ModelInfo) -> list[tuple[str, str]]:
         ("context", f"{shown(info.context)} tokens"),
         ("rotary", ("\n" if "kinds" in info.rotary else ", ").join(rotary) or "not stated"),
         ("sliding windows", ", ".join(windows) or "none"),
-        *([("left out", "\n".join(info.left_out))] if info.left_out else []),
+        *([("soft cap", f"{info.attention_soft_cap:g}")] if info.attention_soft_cap else []),
         ("weights", "\n".join(weights)),
         ("on disk", _size(info.bytes_on_disk)),
         ("KV cache per token", "\n".join(cache) or "not stated"),

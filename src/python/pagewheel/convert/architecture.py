@@ -7,6 +7,7 @@ biases end with ".bias".
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
@@ -94,6 +95,10 @@ class Attention:
             )
         if self.window < 0:
             raise ConversionError(f"the sliding window must not be negative, got {self.window}")
+        if not 0 <= self.soft_cap < math.inf:
+            raise ConversionError(
+                f"the soft cap of attention logits must be 0 (none) or more, got {self.soft_cap}"
+            )
 
     @property
     def value_size(self) -> int:
@@ -222,6 +227,11 @@ class Architecture:
             raise ConversionError("a model with alternating updates needs per-layer inputs")
         for index, layer in enumerate(self.layers):
             self._check_layer(index, layer.attention)
+            if layer.attention.soft_cap != self.attention_soft_cap:
+                raise ConversionError(
+                    f"layer {index} caps attention logits at {layer.attention.soft_cap:g}, "
+                    f"layer 0 at {self.attention_soft_cap:g}"
+                )
 
     def _check_layer(self, index: int, attention: Attention) -> None:
         if attention.rotary is not None:
@@ -247,10 +257,9 @@ class Architecture:
                 )
 
     @property
-    def left_out(self) -> tuple[str, ...]:
-        """What the graph does not compute: OpenVINO's attention has no soft cap."""
-        caps = {layer.attention.soft_cap for layer in self.layers} - {0.0}
-        return tuple(f"the soft cap of attention logits at {cap:g}" for cap in sorted(caps))
+    def attention_soft_cap(self) -> float:
+        """Of every layer; 0 for none. It is not in the graph: OpenVINO's attention has none."""
+        return self.layers[0].attention.soft_cap
 
     @property
     def windows(self) -> tuple[int, ...]:

@@ -9,12 +9,12 @@ from .rotary import RotaryEmbedding
 
 
 def describe_attention(arch: Architecture) -> dict[str, Any]:
-    """`sliding_windows` are each layer's, 0 for none; `left_out` is what the graph lacks."""
+    """`sliding_windows` are each layer's; 0 for none, as for `attention_soft_cap`."""
     return {
         "context_length": arch.context_length,
         "rotary": describe_rotary(arch),
         "sliding_windows": list(arch.windows),
-        "left_out": list(arch.left_out),
+        "attention_soft_cap": arch.attention_soft_cap,
     }
 
 

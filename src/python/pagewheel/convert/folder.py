@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,8 +79,6 @@ def check_vocabulary_size(where: str, vocabulary: Vocabulary, arch: Architecture
 
 def write_folder(sources: Sources, output: Path, report: Report) -> None:
     """Fills the existing, empty folder `output`; the description, written last, ends it."""
-    for feature in sources.architecture.left_out:
-        warnings.warn(f"the converted model leaves out {feature}", stacklevel=2)
     report("converting the tokenizer")
     tokenizer, detokenizer = sources.tokenizer()
     ov.save_model(tokenizer, output / "openvino_tokenizer.xml", compress_to_fp16=False)
