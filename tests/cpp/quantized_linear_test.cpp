@@ -376,6 +376,34 @@ TEST(QuantizedLinear, MultipliesTheNormOfItsInput) {
         }
 }
 
+TEST(QuantizedLinear, TurnsTheHeadsOfAnOutput) {
+    std::mt19937 random(13);
+    const size_t k = 64, heads = 3;
+    for (const size_t size : {2, 16, 44, 64})
+        for (const size_t rows : {1, 9, 70}) {
+            const size_t n = heads * size;
+            const Matrix m = make_matrix({WeightType::u4, 32, Zero::any}, n, k, 0.01f, random);
+            const PackedLinear packed(m.view);
+            const std::vector<float> x = normal(rows * k, random);
+            const std::vector<float> cos = normal(rows * size, random);
+            const std::vector<float> sin = normal(rows * size, random);
+            for (const Isa isa : isas()) {
+                std::vector<float> plain(rows * n), turned(rows * n);
+                const LinearOutput outputs[] = {{&packed, plain.data(), nullptr, false},
+                                                {&packed, turned.data(), nullptr, true}};
+                quantized_linear({x.data(), rows}, outputs, 2, isa, {size, cos.data(), sin.data()});
+                for (size_t i = 0; i < rows * n; ++i) {
+                    const size_t row = i / n, at = i % size, half = size / 2;
+                    const double other = at < half ? -plain[i + half] : plain[i - half];
+                    const double expected =
+                        double(plain[i]) * cos[row * size + at] + other * sin[row * size + at];
+                    ASSERT_NEAR(turned[i], expected, 1e-5)
+                        << "size " << size << ", row " << row << ", " << isa_name(isa);
+                }
+            }
+        }
+}
+
 TEST(QuantizedLinear, AGatedMlpIsItsPartsOneAfterTheOther) {
     std::mt19937 random(11);
     for (const size_t inner : {16, 48, 75, 320})

@@ -147,6 +147,18 @@ void run_item(const LinearVariant& variant, QuantizedRows& rows, const TileRange
     }
 }
 
+/// Turns rows [first, first + rows) of the outputs that are to be.
+void turn_block(const LinearVariant& variant, const LinearOutput* outputs, size_t count,
+                size_t first, size_t rows, const RotaryAngles& angles) {
+    const size_t size = angles.size;
+    for (size_t i = 0; i < count; ++i) {
+        const size_t n = outputs[i].weights->n();
+        for (size_t row = first; outputs[i].turned && row < first + rows; ++row)
+            variant.turn(outputs[i].output + row * n, n / size, size, angles.cos + row * size,
+                         angles.sin + row * size);
+    }
+}
+
 /// Tiles [begin, end) of gate and up, of whole chunks of what they give, times block b of the rows,
 /// to the rows that `down` takes. A chunk's products stay in the L1 cache until they are quantised.
 void run_gated_item(const LinearVariant& variant, const GatedMlp& mlp, QuantizedRows& rows,
@@ -171,13 +183,18 @@ void run_gated_item(const LinearVariant& variant, const GatedMlp& mlp, Quantized
 
 }  // namespace
 
-void quantized_linear(const LinearInput& input, const LinearOutput* outputs, size_t count,
-                      Isa isa) {
+void quantized_linear(const LinearInput& input, const LinearOutput* outputs, size_t count, Isa isa,
+                      const RotaryAngles& angles) {
     if (input.rows == 0 || count == 0) return;
     const size_t k = outputs[0].weights->k();
     for (size_t i = 1; i < count; ++i)
         check_argument(outputs[i].weights->k() == k, "matrices of ", k, " and ",
                        outputs[i].weights->k(), " inputs share their input: must be equal");
+    for (size_t i = 0; i < count; ++i)
+        check_argument(!outputs[i].turned || (angles.size > 0 && angles.size % 2 == 0 &&
+                                              outputs[i].weights->n() % angles.size == 0),
+                       "heads of ", angles.size, " are to be turned in an output of ",
+                       outputs[i].weights->n(), ": must be even and a divisor of it");
     const LinearVariant& variant = variant_of(isa);
     // Named here, because in the phases below a thread_local would be the running thread's own.
     static thread_local QuantizedRows own_rows;
@@ -190,7 +207,11 @@ void quantized_linear(const LinearInput& input, const LinearOutput* outputs, siz
     // Range by range, so that its weights stay in the caches while the blocks of rows pass by.
     run_phases(Phase{blocks, [&](size_t b) { quantize_block(variant, input, k, rows, b); }},
                Phase{ranges.size() * blocks,
-                     [&](size_t i) { run_item(variant, rows, ranges[i / blocks], i % blocks); }});
+                     [&](size_t i) { run_item(variant, rows, ranges[i / blocks], i % blocks); }},
+               Phase{angles.size ? blocks : 0, [&](size_t b) {
+                         turn_block(variant, outputs, count, rows.first(b), rows.block(b).rows,
+                                    angles);
+                     }});
 }
 
 void gated_mlp(const LinearInput& input, const GatedMlp& mlp, Isa isa) {

@@ -23,6 +23,15 @@ struct LinearOutput {
     const PackedLinear* weights = nullptr;
     float* output = nullptr;          // [rows, n]
     const float* residual = nullptr;  // [rows, n] or null: added; may be `output`
+    bool turned = false;              // its heads are turned by the call's RotaryAngles
+};
+
+/// What a row's heads of `size` are turned by: with x = (a, b), halves of a head, cos = (c, d) and
+/// sin = (s, t), it becomes (a c - b s, b d + a t).
+struct RotaryAngles {
+    size_t size = 0;             // even; outputs that are turned have a multiple of it
+    const float* cos = nullptr;  // [rows, size]
+    const float* sin = nullptr;  // [rows, size]
 };
 
 /// output[m][n] = residual[m][n] + sum over k of w[n][k] * x'[m][k] for each of the matrices, whose
@@ -31,7 +40,8 @@ struct LinearOutput {
 /// maximum below 1e-30 counts as 0. Sums of 32 are exact; the rest is f32.
 ///
 /// Runs in the calling thread's TBB arena. Values that are not finite spoil their row only.
-void quantized_linear(const LinearInput& input, const LinearOutput* outputs, size_t count, Isa isa);
+void quantized_linear(const LinearInput& input, const LinearOutput* outputs, size_t count, Isa isa,
+                      const RotaryAngles& angles = {});
 
 /// The multilayer perceptron of a gated model:
 /// output = residual + down(silu(gate(x)) * up(x)), with x and down's input quantised as above.

@@ -225,10 +225,30 @@ void swiglu(float* gate, const float* up, size_t n) {
     for (; i < n; ++i) gate[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
 }
 
+void turn(float* x, size_t heads, size_t size, const float* cos, const float* sin) {
+    const size_t half = size / 2;
+    for (float* head = x; head != x + heads * size; head += size) {
+        size_t i = 0;
+        for (; i + 8 <= half; i += 8) {
+            const __m256 a = _mm256_loadu_ps(head + i), b = _mm256_loadu_ps(head + half + i);
+            const __m256 first = _mm256_mul_ps(b, _mm256_loadu_ps(sin + i));
+            const __m256 second = _mm256_mul_ps(a, _mm256_loadu_ps(sin + half + i));
+            _mm256_storeu_ps(head + i, _mm256_fmsub_ps(a, _mm256_loadu_ps(cos + i), first));
+            _mm256_storeu_ps(head + half + i,
+                             _mm256_fmadd_ps(b, _mm256_loadu_ps(cos + half + i), second));
+        }
+        for (; i < half; ++i) {
+            const float a = head[i], b = head[half + i];
+            head[i] = a * cos[i] - b * sin[i];
+            head[half + i] = b * cos[half + i] + a * sin[half + i];
+        }
+    }
+}
+
 }  // namespace
 
 const LinearVariant& linear_avx2() {
-    static const LinearVariant variant{quantize, multiply_any, nullptr, rms_norm, swiglu};
+    static const LinearVariant variant{quantize, multiply_any, nullptr, rms_norm, swiglu, turn};
     return variant;
 }
 

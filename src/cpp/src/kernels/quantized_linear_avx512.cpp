@@ -326,11 +326,24 @@ void swiglu(float* gate, const float* up, size_t n) {
     }
 }
 
+void turn(float* x, size_t heads, size_t size, const float* cos, const float* sin) {
+    const size_t half = size / 2;
+    for (float* head = x; head != x + heads * size; head += size)
+        for (size_t i = 0; i < half; i += 16) {
+            const __m512 a = load_some(head, i, half), b = load_some(head + half, i, half);
+            const __m512 first = _mm512_mul_ps(b, load_some(sin, i, half));
+            const __m512 second = _mm512_mul_ps(a, load_some(sin + half, i, half));
+            store_some(head, i, half, _mm512_fmsub_ps(a, load_some(cos, i, half), first));
+            store_some(head + half, i, half,
+                       _mm512_fmadd_ps(b, load_some(cos + half, i, half), second));
+        }
+}
+
 }  // namespace
 
 const LinearVariant& linear_avx512() {
-    static const LinearVariant variant{quantize_any, multiply_any, multiply_pairs, rms_norm,
-                                       swiglu};
+    static const LinearVariant variant{quantize_any, multiply_any, multiply_pairs,
+                                       rms_norm,     swiglu,       turn};
     return variant;
 }
 

@@ -105,10 +105,20 @@ void swiglu(float* gate, const float* up, size_t n) {
     for (size_t i = 0; i < n; ++i) gate[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
 }
 
+void turn(float* x, size_t heads, size_t size, const float* cos, const float* sin) {
+    const size_t half = size / 2;
+    for (float* head = x; head != x + heads * size; head += size)
+        for (size_t i = 0; i < half; ++i) {
+            const float a = head[i], b = head[half + i];
+            head[i] = a * cos[i] - b * sin[i];
+            head[half + i] = b * cos[half + i] + a * sin[half + i];
+        }
+}
+
 }  // namespace
 
 const LinearVariant& linear_reference() {
-    static const LinearVariant variant{quantize, multiply, nullptr, rms_norm, swiglu};
+    static const LinearVariant variant{quantize, multiply, nullptr, rms_norm, swiglu, turn};
     return variant;
 }
 

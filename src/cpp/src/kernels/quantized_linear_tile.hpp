@@ -80,6 +80,8 @@ struct LinearVariant {
     void (*rms_norm)(const float* x, const float* gamma, float epsilon, size_t k, float* out);
     /// gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i], i < n.
     void (*swiglu)(float* gate, const float* up, size_t n);
+    /// Turns `heads` heads of `size`, one after the other (RotaryAngles); cos and sin [size].
+    void (*turn)(float* x, size_t heads, size_t size, const float* cos, const float* sin);
 };
 
 const LinearVariant& linear_reference();
