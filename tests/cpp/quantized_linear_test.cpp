@@ -131,9 +131,9 @@ std::vector<double> quantized(const std::vector<float>& x, size_t k) {
             float maximum = 0;
             for (size_t i = begin; i < end; ++i) maximum = std::max(maximum, std::abs(x[i]));
             if (maximum < 1e-30f) continue;
-            const float inverse = 127.0f / maximum;
+            const float inverse = 120.0f / maximum;
             for (size_t i = begin; i < end; ++i)
-                result[i] = double(std::nearbyint(x[i] * inverse)) * double(maximum / 127.0f);
+                result[i] = double(std::nearbyint(x[i] * inverse)) * double(maximum / 120.0f);
         }
     return result;
 }
@@ -218,6 +218,34 @@ TEST(QuantizedLinear, TakesAnyNumberOfRows) {
         for (const Format& format : {Format{WeightType::u4, 32, Zero::fractional},
                                      Format{WeightType::i8, 32}, Format{WeightType::i4, 128}})
             expect_product(format, 35, 161, rows, random);
+}
+
+// Else what a request is answered would depend on which others share its step.
+TEST(QuantizedLinear, ARowIsTheSameToTheBitAmongAnyNumberOfOthers) {
+    std::mt19937 random(12);
+    const size_t n = 35, k = 161, most = 130;
+    for (const Format& format :
+         {Format{WeightType::u4, 32, Zero::fractional}, Format{WeightType::i4, 64, Zero::common},
+          Format{WeightType::i8, 32}}) {
+        const Matrix m = make_matrix(format, n, k, 0.01f, random);
+        const PackedLinear packed(m.view);
+        const std::vector<float> x = normal(most * k, random), gamma = normal(k, random);
+        for (const Isa isa : isas()) {
+            std::vector<float> expected(most * n);
+            for (size_t r = 0; r < most; ++r) {
+                const LinearOutput one{&packed, expected.data() + r * n};
+                quantized_linear({x.data() + r * k, 1, gamma.data(), 1e-5f}, &one, 1, isa);
+            }
+            for (const size_t rows : {8, 9, 64, 65, 130}) {
+                std::vector<float> output(rows * n);
+                const LinearOutput one{&packed, output.data()};
+                quantized_linear({x.data(), rows, gamma.data(), 1e-5f}, &one, 1, isa);
+                for (size_t i = 0; i < output.size(); ++i)
+                    ASSERT_EQ(output[i], expected[i]) << name_of(format) << ", row " << i / n
+                                                      << " of " << rows << ", " << isa_name(isa);
+            }
+        }
+    }
 }
 
 TEST(QuantizedLinear, TakesSizesThatFillNoTile) {
@@ -325,7 +353,7 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
 }
 
 // In the next two the two sides quantise activations that differ in the last bits, so that now and
-// then one of 127 steps differs: the bounds are a few such steps, far below what a wrong sum gives.
+// then one of 120 steps differs: the bounds are a few such steps, far below what a wrong sum gives.
 
 TEST(QuantizedLinear, MultipliesTheNormOfItsInput) {
     std::mt19937 random(10);
@@ -348,14 +376,43 @@ TEST(QuantizedLinear, MultipliesTheNormOfItsInput) {
         }
 }
 
+TEST(QuantizedLinear, TurnsTheHeadsOfAnOutput) {
+    std::mt19937 random(13);
+    const size_t k = 64, heads = 3;
+    for (const size_t size : {2, 16, 44, 64})
+        for (const size_t rows : {1, 9, 70}) {
+            const size_t n = heads * size;
+            const Matrix m = make_matrix({WeightType::u4, 32, Zero::any}, n, k, 0.01f, random);
+            const PackedLinear packed(m.view);
+            const std::vector<float> x = normal(rows * k, random);
+            const std::vector<float> cos = normal(rows * size, random);
+            const std::vector<float> sin = normal(rows * size, random);
+            for (const Isa isa : isas()) {
+                std::vector<float> plain(rows * n), turned(rows * n);
+                const LinearOutput outputs[] = {{&packed, plain.data(), nullptr, false},
+                                                {&packed, turned.data(), nullptr, true}};
+                quantized_linear({x.data(), rows}, outputs, 2, isa, {size, cos.data(), sin.data()});
+                for (size_t i = 0; i < rows * n; ++i) {
+                    const size_t row = i / n, at = i % size, half = size / 2;
+                    const double other = at < half ? -plain[i + half] : plain[i - half];
+                    const double expected =
+                        double(plain[i]) * cos[row * size + at] + other * sin[row * size + at];
+                    ASSERT_NEAR(turned[i], expected, 1e-5)
+                        << "size " << size << ", row " << row << ", " << isa_name(isa);
+                }
+            }
+        }
+}
+
 TEST(QuantizedLinear, AGatedMlpIsItsPartsOneAfterTheOther) {
     std::mt19937 random(11);
     for (const size_t inner : {16, 48, 75, 320})
-        for (const size_t rows : {1, 5, 16, 43}) {
+        for (const size_t rows : {1, 5, 16, 70}) {
             const size_t k = 96, n = 50;
             const Format q4_1{WeightType::u4, 32, Zero::fractional};
             const Matrix gate = make_matrix(q4_1, inner, k, 0.01f, random);
-            const Matrix up = make_matrix({WeightType::i8, 0}, inner, k, 0.001f, random);
+            const Matrix up = make_matrix(rows % 2 ? Format{WeightType::i8, 0} : q4_1, inner, k,
+                                          rows % 2 ? 0.001f : 0.01f, random);
             const Matrix down = make_matrix(q4_1, n, inner, 0.01f, random);
             const PackedLinear gate_packed(gate.view), up_packed(up.view), down_packed(down.view);
             const std::vector<float> x = normal(rows * k, random), gamma = normal(k, random);

@@ -17,6 +17,10 @@ size_t fuse_norms(const std::shared_ptr<ov::Model>& model);
 /// GatedMlp, with the norm of the first. Returns how many.
 size_t fuse_gated_mlps(const std::shared_ptr<ov::Model>& model);
 
+/// Where all of each head that a QuantizedLinear gives is turned by rotary angles, halves paired,
+/// the node does it itself. Returns how many nodes do.
+size_t fuse_rotary(const std::shared_ptr<ov::Model>& model);
+
 /// The sum of a residual stream and the only output of a QuantizedLinear or a GatedMlp becomes the
 /// node's own. Returns how many.
 size_t fuse_residuals(const std::shared_ptr<ov::Model>& model);

@@ -23,15 +23,25 @@ struct LinearOutput {
     const PackedLinear* weights = nullptr;
     float* output = nullptr;          // [rows, n]
     const float* residual = nullptr;  // [rows, n] or null: added; may be `output`
+    bool turned = false;              // its heads are turned by the call's RotaryAngles
+};
+
+/// What a row's heads of `size` are turned by: with x = (a, b), halves of a head, cos = (c, d) and
+/// sin = (s, t), it becomes (a c - b s, b d + a t).
+struct RotaryAngles {
+    size_t size = 0;             // even; outputs that are turned have a multiple of it
+    const float* cos = nullptr;  // [rows, size]
+    const float* sin = nullptr;  // [rows, size]
 };
 
 /// output[m][n] = residual[m][n] + sum over k of w[n][k] * x'[m][k] for each of the matrices, whose
 /// k are equal. x' is x (or its norm) in int8, symmetric, one scale per row and 32 along k:
-/// x' = round(x * (127 / maximum)) * (maximum / 127) with the maximum of |x|, halves to even; a
+/// x' = round(x * (120 / maximum)) * (maximum / 120) with the maximum of |x|, halves to even; a
 /// maximum below 1e-30 counts as 0. Sums of 32 are exact; the rest is f32.
 ///
 /// Runs in the calling thread's TBB arena. Values that are not finite spoil their row only.
-void quantized_linear(const LinearInput& input, const LinearOutput* outputs, size_t count, Isa isa);
+void quantized_linear(const LinearInput& input, const LinearOutput* outputs, size_t count, Isa isa,
+                      const RotaryAngles& angles = {});
 
 /// The multilayer perceptron of a gated model:
 /// output = residual + down(silu(gate(x)) * up(x)), with x and down's input quantised as above.

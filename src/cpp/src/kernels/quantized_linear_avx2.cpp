@@ -32,8 +32,8 @@ void quantize_chunk(const float* in, const QuantizedBlock& block, size_t at) {
         largest = _mm256_max_ps(largest, _mm256_andnot_ps(sign, _mm256_loadu_ps(in + 8 * i)));
     const float maximum = horizontal_max(largest);
     const bool nothing = maximum < smallest_maximum;
-    const __m256 inverse = _mm256_set1_ps(nothing ? 0.0f : 127.0f / maximum);
-    const float scale = nothing ? 0.0f : maximum / 127.0f;
+    const __m256 inverse = _mm256_set1_ps(nothing ? 0.0f : activation_steps / maximum);
+    const float scale = nothing ? 0.0f : maximum / activation_steps;
     __m256i q[4];
     for (size_t i = 0; i < 4; ++i)
         q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(in + 8 * i), inverse));
@@ -59,7 +59,7 @@ void quantize(const float* x, size_t stride, size_t chunk_begin, size_t k,
                 std::memcpy(padded, in, (k - c * chunk) * sizeof(float));
                 in = padded;
             }
-            quantize_chunk(in, block, c * block.rows + r);
+            quantize_chunk(in, block, c * block.stride + r);
         }
 }
 
@@ -160,7 +160,7 @@ void multiply(const PackedLinear& weights, const uint8_t* in, size_t half,
             if (bits == 4) unpack(in, half, values);
 #pragma GCC unroll 4
             for (size_t r = 0; r < rows; ++r) {
-                const size_t at = c * block.rows + first + r;
+                const size_t at = c * block.stride + first + r;
                 const int8_t* x = block.values + at * chunk;
                 const __m256i dot = bits == 4 ? dot_4_bits(values, x) : dot_8_bits(in, half, x);
                 const __m256 scale = _mm256_mul_ps(scales, _mm256_set1_ps(block.scales[at]));
@@ -225,10 +225,30 @@ void swiglu(float* gate, const float* up, size_t n) {
     for (; i < n; ++i) gate[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
 }
 
+void turn(float* x, size_t heads, size_t size, const float* cos, const float* sin) {
+    const size_t half = size / 2;
+    for (float* head = x; head != x + heads * size; head += size) {
+        size_t i = 0;
+        for (; i + 8 <= half; i += 8) {
+            const __m256 a = _mm256_loadu_ps(head + i), b = _mm256_loadu_ps(head + half + i);
+            const __m256 first = _mm256_mul_ps(b, _mm256_loadu_ps(sin + i));
+            const __m256 second = _mm256_mul_ps(a, _mm256_loadu_ps(sin + half + i));
+            _mm256_storeu_ps(head + i, _mm256_fmsub_ps(a, _mm256_loadu_ps(cos + i), first));
+            _mm256_storeu_ps(head + half + i,
+                             _mm256_fmadd_ps(b, _mm256_loadu_ps(cos + half + i), second));
+        }
+        for (; i < half; ++i) {
+            const float a = head[i], b = head[half + i];
+            head[i] = a * cos[i] - b * sin[i];
+            head[half + i] = b * cos[half + i] + a * sin[half + i];
+        }
+    }
+}
+
 }  // namespace
 
 const LinearVariant& linear_avx2() {
-    static const LinearVariant variant{quantize, multiply_any, rms_norm, swiglu};
+    static const LinearVariant variant{quantize, multiply_any, nullptr, rms_norm, swiglu, turn};
     return variant;
 }
 

@@ -18,6 +18,42 @@ __m512 load_half(const float* x, size_t left) {
     return _mm512_maskz_loadu_ps(__mmask16((1u << left) - 1), x);
 }
 
+/// The sum of a's four lanes and that of b's.
+struct Sums {
+    int a, b;
+};
+
+Sums sums_of(__m128i a, __m128i b) {
+    const __m128i twos = _mm_hadd_epi32(a, b);
+    const __m128i both = _mm_hadd_epi32(twos, twos);
+    return {_mm_cvtsi128_si32(both), _mm_extract_epi32(both, 1)};
+}
+
+/// A chunk's 32 values, whose halves are `low` and `high`, to the place `at` of the block.
+template <bool paired>
+void store_chunk(__m128i low, __m128i high, float scale, const QuantizedBlock& block, size_t at) {
+    // Bytes have finite sums, whatever is in the row.
+    const __m128i zero = _mm_setzero_si128(), one = _mm_set1_epi8(1);
+    const __m128i sum = _mm_dpbusd_epi32(_mm_dpbusd_epi32(zero, one, low), one, high);
+    auto* out = reinterpret_cast<__m128i*>(block.values + at * chunk);
+    __m128i correction = zero;
+    if (paired) {
+        constexpr auto paired_fours = __mmask8((1u << (paired_places / 4)) - 1);
+        const __m128i shifted = _mm_add_epi8(high, _mm_set1_epi8(char(activation_steps)));
+        correction =
+            _mm_maskz_sub_epi32(paired_fours, _mm_dpbusd_epi32(zero, _mm_set1_epi8(8), high),
+                                _mm_dpbusd_epi32(zero, shifted, low));
+        high = _mm_mask_blend_epi32(paired_fours, high, shifted);
+    }
+    _mm_storeu_si128(out, low);
+    _mm_storeu_si128(out + 1, high);
+    const Sums sums = sums_of(sum, correction);
+    block.scales[at] = scale;
+    block.sums[at] = scale * float(sums.a);
+    if (paired) block.corrections[at] = sums.b;
+}
+
+template <bool paired>
 void quantize(const float* x, size_t stride, size_t chunk_begin, size_t k,
               const QuantizedBlock& block) {
     const __m512 zero = _mm512_setzero_ps();
@@ -30,20 +66,21 @@ void quantize(const float* x, size_t stride, size_t chunk_begin, size_t k,
             const float maximum =
                 _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(low), _mm512_abs_ps(high)));
             const bool nothing = maximum < smallest_maximum;
-            const __m512 inverse = _mm512_set1_ps(nothing ? 0.0f : 127.0f / maximum);
-            const float scale = nothing ? 0.0f : maximum / 127.0f;
-            const __m512i a = _mm512_cvtps_epi32(_mm512_mul_ps(low, inverse));
-            const __m512i b = _mm512_cvtps_epi32(_mm512_mul_ps(high, inverse));
-            const size_t at = c * block.rows + r;
-            auto* out = reinterpret_cast<__m128i*>(block.values + at * chunk);
-            _mm_storeu_si128(out, _mm512_cvtepi32_epi8(a));
-            _mm_storeu_si128(out + 1, _mm512_cvtepi32_epi8(b));
-            // In floats, which hold it exactly: integers of a row that is not finite would
-            // overflow.
-            const float sum = _mm512_reduce_add_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(a, b)));
-            block.scales[at] = scale;
-            block.sums[at] = scale * sum;
+            const __m512 inverse = _mm512_set1_ps(nothing ? 0.0f : activation_steps / maximum);
+            const float scale = nothing ? 0.0f : maximum / activation_steps;
+            const auto bytes = [&](__m512 half) {
+                return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(half, inverse)));
+            };
+            store_chunk<paired>(bytes(low), bytes(high), scale, block, c * block.stride + r);
         }
+}
+
+void quantize_any(const float* x, size_t stride, size_t chunk_begin, size_t k,
+                  const QuantizedBlock& block) {
+    if (block.corrections)
+        quantize<true>(x, stride, chunk_begin, k, block);
+    else
+        quantize<false>(x, stride, chunk_begin, k, block);
 }
 
 __m512 load_f16(const uint8_t* in) {
@@ -170,6 +207,84 @@ void multiply_any(const PackedLinear& weights, const uint8_t* in, const Quantize
         multiply_rows<8>(weights, in, block, output);
 }
 
+/// A chunk's weights for the paired product (QuantizedBlock).
+struct PairedChunk {
+    __m512i low[4], high[4];  // of the first three, the first and the second factors
+    __m512i constant;         // minus the sum of what is the weights' alone
+
+    explicit PairedChunk(const uint8_t* in) {
+        const __m512i low_nibble = _mm512_set1_epi8(15),
+                      shift = _mm512_set1_epi8(char(activation_steps));
+        __m512i alone = _mm512_setzero_si512();
+#pragma GCC unroll 4
+        for (size_t j = 0; j < 4; ++j) {
+            const __m512i loaded = _mm512_loadu_si512(in + 64 * j);
+            low[j] = _mm512_and_si512(loaded, low_nibble);
+            high[j] = _mm512_and_si512(_mm512_srli_epi16(loaded, 4), low_nibble);
+            if (4 * j >= paired_places) continue;
+            high[j] = _mm512_sub_epi8(high[j], _mm512_set1_epi8(8));
+            alone = _mm512_dpbusd_epi32(alone, _mm512_add_epi8(low[j], shift), high[j]);
+        }
+        constant = _mm512_sub_epi32(_mm512_setzero_si512(), alone);
+    }
+
+    /// The inner products with one row's 32 values.
+    __m512i dot(const int8_t* x, int32_t correction) const {
+        __m512i sum = _mm512_add_epi32(constant, _mm512_set1_epi32(correction));
+#pragma GCC unroll 4
+        for (size_t j = 0; j < 4; ++j) {
+            const __m512i first = broadcast(x, j), second = broadcast(x, j + 4);
+            if (4 * j < paired_places) {
+                // Sums of bytes up to 255 carry nothing, so those of fours take their place.
+                sum = _mm512_dpbusd_epi32(sum, _mm512_add_epi32(low[j], second),
+                                          _mm512_add_epi8(high[j], first));
+            } else {
+                sum = _mm512_dpbusd_epi32(sum, low[j], first);
+                sum = _mm512_dpbusd_epi32(sum, high[j], second);
+            }
+        }
+        return sum;
+    }
+};
+
+/// The rows' sums lie in the L1 cache: a chunk that is unpacked once serves them all.
+void multiply_pairs(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
+                    const TileOutput& output) {
+    constexpr size_t lanes = PackedLinear::tile_rows;
+    const auto columns = __mmask16((1u << output.columns) - 1);
+    alignas(64) float sums[max_paired_rows * lanes];
+    for (size_t r = 0; r < block.rows; ++r)
+        _mm512_store_ps(sums + r * lanes,
+                        output.initial
+                            ? _mm512_maskz_loadu_ps(columns, output.initial + r * output.stride)
+                            : _mm512_setzero_ps());
+
+    const size_t chunks = weights.chunks(), per_group = weights.chunks_per_group();
+    for (size_t c = 0; c < chunks;) {
+        const __m512 scales = weights.f16_scales() ? load_f16(in) : _mm512_loadu_ps(in);
+        const __m512 minima = load_offsets(weights, in + weights.scale_bytes(), scales);
+        in += weights.scale_bytes() + weights.offset_bytes();
+        const size_t end = std::min(c + per_group, chunks);
+        for (; c < end; ++c, in += weights.chunk_bytes()) {
+            const PairedChunk values(in);
+            const int8_t* x = block.values + c * block.stride * chunk;
+            const float* x_scales = block.scales + c * block.stride;
+            const float* x_sums = block.sums + c * block.stride;
+            const int32_t* corrections = block.corrections + c * block.stride;
+            for (size_t r = 0; r < block.rows; ++r) {
+                const __m512 dot = _mm512_cvtepi32_ps(values.dot(x + r * chunk, corrections[r]));
+                const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(x_scales[r]));
+                __m512 sum = _mm512_fmadd_ps(dot, scale, _mm512_load_ps(sums + r * lanes));
+                sum = _mm512_fmadd_ps(minima, _mm512_set1_ps(x_sums[r]), sum);
+                _mm512_store_ps(sums + r * lanes, sum);
+            }
+        }
+    }
+    for (size_t r = 0; r < block.rows; ++r)
+        _mm512_mask_storeu_ps(output.output + r * output.stride, columns,
+                              _mm512_load_ps(sums + r * lanes));
+}
+
 /// 16 floats from `i`; zeros past n.
 __m512 load_some(const float* x, size_t i, size_t n) {
     return load_half(x + i, n - i);
@@ -201,15 +316,34 @@ void swiglu(float* gate, const float* up, size_t n) {
         const __m512 g = load_some(gate, i, n);
         const __m512 bounded =
             _mm512_min_ps(_mm512_max_ps(_mm512_sub_ps(zero, g), lowest), highest);
-        const __m512 silu = _mm512_div_ps(g, _mm512_add_ps(one, exp_avx512(bounded)));
+        // A division takes as long as eight of these: an estimate and one Newton step.
+        const __m512 divisor = _mm512_add_ps(one, exp_avx512(bounded));
+        const __m512 estimate = _mm512_rcp14_ps(divisor);
+        const __m512 inverse =
+            _mm512_mul_ps(estimate, _mm512_fnmadd_ps(divisor, estimate, _mm512_set1_ps(2)));
+        const __m512 silu = _mm512_mul_ps(g, inverse);
         store_some(gate, i, n, _mm512_mul_ps(silu, load_some(up, i, n)));
     }
+}
+
+void turn(float* x, size_t heads, size_t size, const float* cos, const float* sin) {
+    const size_t half = size / 2;
+    for (float* head = x; head != x + heads * size; head += size)
+        for (size_t i = 0; i < half; i += 16) {
+            const __m512 a = load_some(head, i, half), b = load_some(head + half, i, half);
+            const __m512 first = _mm512_mul_ps(b, load_some(sin, i, half));
+            const __m512 second = _mm512_mul_ps(a, load_some(sin + half, i, half));
+            store_some(head, i, half, _mm512_fmsub_ps(a, load_some(cos, i, half), first));
+            store_some(head + half, i, half,
+                       _mm512_fmadd_ps(b, load_some(cos + half, i, half), second));
+        }
 }
 
 }  // namespace
 
 const LinearVariant& linear_avx512() {
-    static const LinearVariant variant{quantize, multiply_any, rms_norm, swiglu};
+    static const LinearVariant variant{quantize_any, multiply_any, multiply_pairs,
+                                       rms_norm,     swiglu,       turn};
     return variant;
 }
 

@@ -17,19 +17,20 @@ void quantize(const float* x, size_t stride, size_t chunk_begin, size_t k,
         for (size_t r = 0; r < block.rows; ++r) {
             const float* in = x + r * stride + (c - chunk_begin) * chunk;
             const size_t size = std::min(chunk, k - c * chunk);
-            int8_t* out = block.values + (c * block.rows + r) * chunk;
+            int8_t* out = block.values + (c * block.stride + r) * chunk;
             float maximum = 0;
             for (size_t i = 0; i < size; ++i) maximum = std::max(maximum, std::abs(in[i]));
-            const float inverse = maximum < smallest_maximum ? 0.0f : 127.0f / maximum;
-            const float scale = maximum < smallest_maximum ? 0.0f : maximum / 127.0f;
+            const float inverse = maximum < smallest_maximum ? 0.0f : activation_steps / maximum;
+            const float scale = maximum < smallest_maximum ? 0.0f : maximum / activation_steps;
             int sum = 0;
             for (size_t i = 0; i < chunk; ++i) {
                 const float value = i < size ? std::nearbyint(in[i] * inverse) : 0.0f;
-                out[i] = std::abs(value) <= 127.0f ? int8_t(value) : int8_t(0);  // 0 for NaN
+                out[i] =
+                    std::abs(value) <= activation_steps ? int8_t(value) : int8_t(0);  // 0 for NaN
                 sum += out[i];
             }
-            block.scales[c * block.rows + r] = scale;
-            block.sums[c * block.rows + r] = scale * float(sum);
+            block.scales[c * block.stride + r] = scale;
+            block.sums[c * block.stride + r] = scale * float(sum);
         }
 }
 
@@ -75,7 +76,7 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
     for (size_t c = 0; c < weights.chunks(); ++c) {
         if (c % weights.chunks_per_group() == 0) in = read_group(weights, in, scales, minima);
         for (size_t r = 0; r < block.rows; ++r) {
-            const size_t at = c * block.rows + r;
+            const size_t at = c * block.stride + r;
             for (size_t n = 0; n < output.columns; ++n) {
                 int dot = 0;
                 for (size_t k = 0; k < chunk; ++k)
@@ -104,10 +105,20 @@ void swiglu(float* gate, const float* up, size_t n) {
     for (size_t i = 0; i < n; ++i) gate[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
 }
 
+void turn(float* x, size_t heads, size_t size, const float* cos, const float* sin) {
+    const size_t half = size / 2;
+    for (float* head = x; head != x + heads * size; head += size)
+        for (size_t i = 0; i < half; ++i) {
+            const float a = head[i], b = head[half + i];
+            head[i] = a * cos[i] - b * sin[i];
+            head[half + i] = b * cos[half + i] + a * sin[half + i];
+        }
+}
+
 }  // namespace
 
 const LinearVariant& linear_reference() {
-    static const LinearVariant variant{quantize, multiply, rms_norm, swiglu};
+    static const LinearVariant variant{quantize, multiply, nullptr, rms_norm, swiglu, turn};
     return variant;
 }
 

@@ -13,17 +13,49 @@ namespace pagewheel::kernels {
 /// A group of activations whose largest magnitude is below this counts as zero.
 constexpr float smallest_maximum = 1e-30f;
 
+/// Activations are -120..120 times their scale: the paired product below needs what is left of
+/// int8.
+constexpr float activation_steps = 120;
+
 /// Rows of activations that a tile of weights is multiplied with at once: the last block has fewer.
 /// Their sums and a chunk's weights fit the registers; more gained nothing.
 constexpr size_t max_block_rows = 8;
 
+/// The same of the paired product, whose sums lie in memory.
+constexpr size_t max_paired_rows = 64;
+
 /// Activations of a block of rows in int8, chunk after chunk.
+///
+/// `corrections` makes it a block for the paired product: Winograd's way to an inner product with
+/// half the multiplications. For weights w (0..15) and values x of two places,
+///     w1 x1 + w2 x2 = (w1 + x2 + 120) (w2 - 8 + x1) - (w1 + 120) (w2 - 8)
+///                     - ((x2 + 120) x1 - 8 x2)
+/// where the first product's factors are u8 and s8 to the last value, the second is the weights'
+/// alone and the third the activations' alone. Places i and 16 + i of a chunk are such a pair for
+/// i < 12; the rest is multiplied as it is, which balances additions against multiplications.
 struct QuantizedBlock {
-    size_t rows = 0;           // 1..8
-    int8_t* values = nullptr;  // [chunks][rows][32], -127..127; zeros past k
-    float* scales = nullptr;   // [chunks][rows]: x' = value * scale
-    float* sums = nullptr;     // [chunks][rows]: of x'
+    size_t rows = 0;    // 1..8, paired 1..64
+    size_t stride = 0;  // from chunk to chunk, in rows
+    /// [chunks][stride][32], -120..120; zeros past k. Paired: places 16..27 are u8, 120 more.
+    int8_t* values = nullptr;
+    float* scales = nullptr;         // [chunks][stride]: x' = value * scale
+    float* sums = nullptr;           // [chunks][stride]: of x'
+    int32_t* corrections = nullptr;  // [chunks][stride] or null: minus the third products' sum
+
+    /// Rows [first, first + count) of it.
+    QuantizedBlock part(size_t first, size_t count) const {
+        QuantizedBlock block = *this;
+        block.rows = count;
+        block.values += first * PackedLinear::chunk;
+        block.scales += first;
+        block.sums += first;
+        if (corrections) block.corrections += first;
+        return block;
+    }
 };
+
+/// Places i < 12 are paired with 16 + i.
+constexpr size_t paired_places = 12;
 
 /// Where the products of a tile and a block go.
 struct TileOutput {
@@ -36,15 +68,20 @@ struct TileOutput {
 /// The calls of one ISA.
 struct LinearVariant {
     /// Quantises columns [32 * chunk_begin, k) of x [block.rows, stride], of which `x` is the first
-    /// row's column 32 * chunk_begin.
+    /// row's column 32 * chunk_begin. Only a variant with multiply_pairs takes a paired block.
     void (*quantize)(const float* x, size_t stride, size_t chunk_begin, size_t k,
                      const QuantizedBlock& block);
     void (*multiply)(const PackedLinear& weights, const uint8_t* tile, const QuantizedBlock& block,
                      const TileOutput& output);
+    /// The same to the bit for a paired block and weights of 4 bits; null where there is none.
+    void (*multiply_pairs)(const PackedLinear& weights, const uint8_t* tile,
+                           const QuantizedBlock& block, const TileOutput& output);
     /// out[i] = gamma[i] * x[i] / sqrt(mean(x^2) + epsilon), i < k.
     void (*rms_norm)(const float* x, const float* gamma, float epsilon, size_t k, float* out);
     /// gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i], i < n.
     void (*swiglu)(float* gate, const float* up, size_t n);
+    /// Turns `heads` heads of `size`, one after the other (RotaryAngles); cos and sin [size].
+    void (*turn)(float* x, size_t heads, size_t size, const float* cos, const float* sin);
 };
 
 const LinearVariant& linear_reference();

@@ -1,5 +1,6 @@
 #include "ops/quantized_linear.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "check.hpp"
@@ -41,6 +42,12 @@ const float* residual_of(const ov::Tensor& residual, const ov::Tensor& output) {
     return residual.data<const float>();
 }
 
+const float* angles_of(const ov::Tensor& angles, size_t rows, size_t size) {
+    check_argument(angles.get_size() == rows * size, "got rotary angles ", angles.get_shape(),
+                   " for ", rows, " rows and heads of ", size);
+    return angles.data<const float>();
+}
+
 }  // namespace
 
 kernels::LinearInput RmsNorm::applied_to(const ov::Tensor& x, size_t k) const {
@@ -54,6 +61,10 @@ kernels::LinearInput RmsNorm::applied_to(const ov::Tensor& x, size_t k) const {
     return input;
 }
 
+size_t QuantizedLinear::Attributes::rotary_size() const {
+    return rotary_sizes.empty() ? 0 : *std::max_element(rotary_sizes.begin(), rotary_sizes.end());
+}
+
 QuantizedLinear::QuantizedLinear(const ov::OutputVector& inputs, Attributes attributes)
     : Op(inputs), m_attributes(std::move(attributes)) {
     constructor_validate_and_infer_types();
@@ -61,8 +72,22 @@ QuantizedLinear::QuantizedLinear(const ov::OutputVector& inputs, Attributes attr
 
 void QuantizedLinear::validate_and_infer_types() {
     const auto& weights = m_attributes.weights;
-    const size_t inputs = 1 + (m_attributes.residual ? weights.size() : 0);
+    const auto& rotary_sizes = m_attributes.rotary_sizes;
+    const size_t rotary_size = m_attributes.rotary_size();
+    const size_t inputs =
+        1 + (m_attributes.residual ? weights.size() : 0) + (rotary_size > 0 ? 2 : 0);
     NODE_VALIDATION_CHECK(this, !weights.empty(), "got no weights");
+    NODE_VALIDATION_CHECK(this, !m_attributes.residual || rotary_size == 0,
+                          "got both residuals and heads to turn");
+    NODE_VALIDATION_CHECK(this, rotary_sizes.empty() || rotary_sizes.size() == weights.size(),
+                          "got ", rotary_sizes.size(), " rotary sizes, expected ", weights.size());
+    for (size_t i = 0; i < rotary_sizes.size(); ++i)
+        NODE_VALIDATION_CHECK(
+            this,
+            rotary_sizes[i] == 0 || (rotary_sizes[i] == rotary_size && rotary_size % 2 == 0 &&
+                                     weights[i]->n() % rotary_size == 0),
+            "got heads of ", rotary_sizes[i], " in an output of ", weights[i]->n(),
+            " beside heads of ", rotary_size);
     NODE_VALIDATION_CHECK(this, get_input_size() == inputs, "got ", get_input_size(),
                           " inputs, expected ", inputs);
     check_input(this, weights[0]->k());
@@ -88,6 +113,9 @@ bool QuantizedLinear::visit_attributes(ov::AttributeVisitor& visitor) {
         visit(visitor, concat("weights.", i), m_attributes.weights[i].get());
     visit(visitor, m_attributes.norm);
     visitor.on_attribute("residual", m_attributes.residual);
+    std::string sizes;
+    for (const size_t size : m_attributes.rotary_sizes) sizes += concat(size, " ");
+    visitor.on_attribute("rotary_sizes", sizes);
     return true;
 }
 
@@ -102,8 +130,15 @@ bool QuantizedLinear::evaluate(ov::TensorVector& outputs, const ov::TensorVector
         calls[i].weights = weights[i].get();
         calls[i].output = outputs[i].data<float>();
         if (m_attributes.residual) calls[i].residual = residual_of(inputs[1 + i], outputs[i]);
+        calls[i].turned = !m_attributes.rotary_sizes.empty() && m_attributes.rotary_sizes[i] > 0;
     }
-    kernels::quantized_linear(input, calls.data(), calls.size(), m_isa);
+    kernels::RotaryAngles angles;
+    angles.size = m_attributes.rotary_size();
+    if (angles.size > 0) {
+        angles.cos = angles_of(inputs[1], input.rows, angles.size);
+        angles.sin = angles_of(inputs[2], input.rows, angles.size);
+    }
+    kernels::quantized_linear(input, calls.data(), calls.size(), m_isa, angles);
     return true;
 }
 

@@ -25,7 +25,8 @@ struct RmsNorm {
 
 /// Multiplies one input by one or several matrices: q, k and v, or gate and up, at once.
 ///
-/// Inputs: x f32 [..., k]; with `residual`, one more for each output, f32 [..., n], that is added.
+/// Inputs: x f32 [..., k]; with `residual`, one more for each output, f32 [..., n], that is added;
+/// else with `rotary_sizes` cosines and sines, f32 [..., size], of as many rows as x has.
 /// Outputs: f32 [..., n], one per matrix. With a norm, it is x's that is multiplied. Activations
 /// are quantised to int8, symmetric, per row and 32 along k (kernels/quantized_linear.hpp).
 class QuantizedLinear : public ov::op::Op {
@@ -36,6 +37,12 @@ public:
         std::vector<SharedWeights> weights;  ///< at least one; equal k
         RmsNorm norm;
         bool residual = false;
+        /// Of each output: the size of its heads, which are turned; 0: it is not. Sizes that are
+        /// not 0 are equal. Empty: none is.
+        std::vector<size_t> rotary_sizes;
+
+        /// Of the heads that are turned; 0: there are none.
+        size_t rotary_size() const;
     };
 
     QuantizedLinear() = default;

@@ -132,6 +132,7 @@ std::vector<std::string> choose_linear(const std::shared_ptr<ov::Model>& model,
     fuse_norms(model);
     fuse_gated_mlps(model);
     fuse_residuals(model);
+    fuse_rotary(model);
     // With no MatMul left, nothing gains by bf16, and all between our ops would be converted.
     if (report.left.empty()) properties.emplace(ov::hint::inference_precision.name(), "f32");
     return report.left;

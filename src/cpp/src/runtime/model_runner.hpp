@@ -73,6 +73,8 @@ public:
         double infer = 0;
     };
     const Times& times() const { return m_times; }
+    /// The latest run() by node, if the properties had PERF_COUNT.
+    std::vector<ov::ProfilingInfo> profile() const { return m_request.get_profiling_info(); }
     /// The system may have the memory of these blocks, which hold nothing.
     void give_back(const BlockRange& blocks) { m_cache->give_back(blocks); }
 
