@@ -9,6 +9,7 @@
 #include "openvino/op/constant.hpp"
 #include "openvino/op/convert.hpp"
 #include "openvino/op/parameter.hpp"
+#include "ops/attention_tables.hpp"
 #include "ops/paged_attention.hpp"
 
 namespace pagewheel {
@@ -137,12 +138,12 @@ public:
     Rewriter(const std::shared_ptr<ov::Model>& model, const NativeAttentionOptions& options)
         : m_model(model), m_options(options) {}
 
-    void replace(const std::shared_ptr<ov::Node>& node) {
+    /// `layer` counts all attention nodes.
+    void replace(const std::shared_ptr<ov::Node>& node, size_t layer,
+                 const PagedAttention::Attributes& attributes) {
         const std::string key_name = node->get_input_node_ptr(stock_key_cache)->get_friendly_name();
         const std::string value_name =
             node->get_input_node_ptr(stock_value_cache)->get_friendly_name();
-        const size_t layer = m_num_layers++;
-        const auto attributes = attributes_of(node, layer, m_options);
         const kernels::CacheLayout& layout = attributes.config.layout;
         const auto cache = [&](size_t block_bytes) {
             const size_t slots = layout.kv_heads * layout.block_size;
@@ -151,8 +152,8 @@ public:
             return ov::PartialShape{-1, int64_t(layout.kv_heads), int64_t(layout.block_size),
                                     int64_t(block_bytes / slots)};
         };
-        using Input = PagedAttention::Input;
-        ov::OutputVector inputs(Input::num_inputs);
+        ov::OutputVector inputs(m_options.rotation_and_scores ? size_t(Input::num_inputs)
+                                                              : PagedAttention::num_packed_inputs);
         for (size_t i : {Input::query, Input::key, Input::value})
             inputs[i] = as_f32(node->input_value(i));
         // A layer that shares another's cache finds its parameters there already.
@@ -160,28 +161,13 @@ public:
             parameter(key_name, ov::element::u8, cache(layout.key_block_bytes()));
         inputs[Input::value_blocks] =
             parameter(value_name, ov::element::u8, cache(layout.value_block_bytes()));
-        for (size_t i = Input::past_lens; i <= Input::block_indices_begins; ++i)
-            inputs[i] = node->input_value(i);
         const std::string number = key_name.substr(key_name.find('.'));
-        const std::string own = m_options.per_layer_tables ? number : "";
-        if (m_options.per_layer_tables)
-            inputs[Input::block_indices] =
-                parameter("block_indices" + number, ov::element::i32, {-1});
-        const bool owner = attributes.config.write_kv_cache;
-        inputs[Input::score_windows] =
-            parameter(owner ? "score_aggregation_window" : "no_score_aggregation_window",
-                      ov::element::i32, {-1});
-        inputs[Input::scores] =
-            parameter(owner ? "scores" + number : "no_scores", ov::element::f32, {-1});
-        inputs[Input::rotated_block_indices] =
-            parameter("rotated_block_indices" + own, ov::element::i32, {-1});
-        inputs[Input::rotation_deltas] =
-            parameter("rotation_deltas" + own, ov::element::i32, {-1, -1});
         const LayerRotary rotary = rotary_of(layer, m_options);
-        inputs[Input::rotation_trig_lut] = parameter(
-            "rotation_trig_lut" + (rotary.kind == 0 ? "" : "." + std::to_string(rotary.kind)),
-            ov::element::f32, {-1, -1});
-        if (owner)
+        if (m_options.rotation_and_scores)
+            add_separate_inputs(inputs, *node, number, rotary, attributes.config.write_kv_cache);
+        else
+            inputs[Input::tables] = packed_tables(*node);
+        if (attributes.config.write_kv_cache)
             m_layers.push_back({layout, layer, size_t(std::stoul(number.substr(1))),
                                 attributes.config.sliding_window, rotary});
         const auto native = std::make_shared<PagedAttention>(inputs, attributes);
@@ -207,6 +193,41 @@ public:
     }
 
 private:
+    using Input = PagedAttention::Input;
+
+    /// The tables of the stock node, packed, for all layers that have the same ones.
+    ov::Output<ov::Node> packed_tables(const ov::Node& stock) {
+        ov::OutputVector tables;
+        for (size_t i = Input::past_lens; i <= Input::block_indices_begins; ++i)
+            tables.push_back(stock.input_value(i));
+        ov::Output<ov::Node>& packed = m_packed[tables];
+        if (!packed.get_node()) packed = std::make_shared<AttentionTables>(tables);
+        return packed;
+    }
+
+    /// The tables, and what rotation and scores take.
+    void add_separate_inputs(ov::OutputVector& inputs, const ov::Node& stock,
+                             const std::string& number, const LayerRotary& rotary, bool owner) {
+        for (size_t i = Input::past_lens; i <= Input::block_indices_begins; ++i)
+            inputs[i] = stock.input_value(i);
+        const std::string own = m_options.per_layer_tables ? number : "";
+        if (m_options.per_layer_tables)
+            inputs[Input::block_indices] =
+                parameter("block_indices" + number, ov::element::i32, {-1});
+        inputs[Input::score_windows] =
+            parameter(owner ? "score_aggregation_window" : "no_score_aggregation_window",
+                      ov::element::i32, {-1});
+        inputs[Input::scores] =
+            parameter(owner ? "scores" + number : "no_scores", ov::element::f32, {-1});
+        inputs[Input::rotated_block_indices] =
+            parameter("rotated_block_indices" + own, ov::element::i32, {-1});
+        inputs[Input::rotation_deltas] =
+            parameter("rotation_deltas" + own, ov::element::i32, {-1, -1});
+        inputs[Input::rotation_trig_lut] = parameter(
+            "rotation_trig_lut" + (rotary.kind == 0 ? "" : "." + std::to_string(rotary.kind)),
+            ov::element::f32, {-1, -1});
+    }
+
     ov::Output<ov::Node> parameter(const std::string& name, const ov::element::Type& type,
                                    const ov::PartialShape& shape) {
         auto& known = m_added[name];
@@ -226,25 +247,38 @@ private:
     NativeAttentionOptions m_options;
     std::map<std::string, std::shared_ptr<Parameter>> m_added;
     std::vector<CacheLayer> m_layers;
-    size_t m_num_layers = 0;
+    std::map<ov::OutputVector, ov::Output<ov::Node>> m_packed;
 };
 
 }  // namespace
 
 NativeAttentionReport use_native_attention(const std::shared_ptr<ov::Model>& model,
                                            const NativeAttentionOptions& options) {
+    check_argument(options.rotation_and_scores || !options.per_layer_tables,
+                   "per_layer_tables is true and rotation_and_scores false: they go together");
     NativeAttentionReport report;
-    Rewriter rewriter(model, options);
+    struct Layer {
+        std::shared_ptr<ov::Node> node;
+        size_t number;
+        PagedAttention::Attributes attributes;
+    };
+    std::vector<Layer> served;
+    size_t num_layers = 0;
     for (const auto& node : model->get_ordered_ops()) {
         if (std::string(node->get_type_name()) != "PagedAttentionExtension") continue;
+        const size_t number = num_layers++;
         try {
-            rewriter.replace(node);
-            ++report.num_replaced;
+            served.push_back({node, number, attributes_of(node, number, options)});
         } catch (const NotServed& reason) {
             report.left.push_back(node->get_friendly_name() +
                                   " stays with the plugin: " + reason.what());
         }
     }
+    if (options.all_or_none && !report.left.empty()) return report;
+    Rewriter rewriter(model, options);
+    for (const Layer& layer : served) rewriter.replace(layer.node, layer.number, layer.attributes);
+    report.num_replaced = served.size();
+    served.clear();  // what only the stock nodes read can go when they are gone
     if (report.num_replaced > 0) rewriter.finish();
     report.layers = rewriter.layers();
     return report;

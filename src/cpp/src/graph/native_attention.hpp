@@ -27,6 +27,11 @@ struct NativeAttentionOptions {
     /// needs them: block_indices.N, rotated_block_indices.N, rotation_deltas.N, scores.N, with the
     /// N of its key_cache.N.
     bool per_layer_tables = false;
+    /// Whether rotation and scores can be asked for; without, the op has fewer inputs, which is
+    /// faster. Not with per_layer_tables.
+    bool rotation_and_scores = true;
+    /// Leave the model as it is if some node cannot be served.
+    bool all_or_none = false;
     /// Sliding window of each layer by the model's config, 0 for none; empty where it does not say.
     std::vector<size_t> sliding_windows;
     /// Of every layer's logits; 0 for none. The stock node has no such input.
@@ -54,6 +59,7 @@ struct NativeAttentionReport {
 /// score_aggregation_window, scores.N, rotated_block_indices, rotation_deltas and
 /// rotation_trig_lut (rotation_trig_lut.K for the rotary kinds K from 1 on). A layer that reads
 /// another's cache rotates as that one does and gives no scores. A node it cannot serve stays.
+/// Without rotation_and_scores none of those inputs is added.
 ///
 /// The stock pass finds sliding windows by matching masks and can miss them: where the config's
 /// window differs from the node's, the config's is used.

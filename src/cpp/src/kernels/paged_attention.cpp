@@ -1,26 +1,29 @@
 // Divides attention into tiles for all threads and merges what they return.
 #include "kernels/paged_attention.hpp"
 
-#include <tbb/blocked_range.h>
-#include <tbb/parallel_for.h>
-#include <tbb/task_arena.h>
-
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <exception>
 #include <vector>
 
 #include "check.hpp"
 #include "kernels/paged_attention_prefill.hpp"
 #include "kernels/paged_attention_tile.hpp"
+#include "kernels/team.hpp"
 
 namespace pagewheel::kernels {
 namespace {
 
 constexpr size_t max_tile_rows = 48;  // a tile's queries and logits stay in the L2 cache
 
-// A task reads at least this much of the cache, a call that reads less is one: starting threads
-// takes as long as reading it does.
-constexpr size_t min_task_bytes = 32 * 1024;
+// A part of a tile reads at least this much of the cache: its queries are made ready anew.
+constexpr size_t min_part_bytes = 20 * 1024;
+
+// A call that reads less does not wake threads, which takes as long: those that are there help.
+constexpr size_t min_call_bytes = 64 * 1024;
+
+constexpr size_t write_tokens = 8;  // written by one item
 
 struct alignas(64) CacheLine {
     float floats[16];
@@ -49,6 +52,7 @@ struct PlannedTile {
 struct Plan {
     std::vector<PlannedTile> tiles;
     std::vector<AttentionTile> parts;
+    std::vector<size_t> item_begins;   // parts [i, i + 1) are one thread's
     std::vector<size_t> part_tile;     // of a part, its tile
     std::vector<size_t> part_floats;   // where a part's result starts; only of tiles with several
     std::vector<size_t> part_kept;     // where its probabilities start, or not_kept
@@ -75,24 +79,41 @@ public:
         threads_ = static_cast<size_t>(tbb::this_task_arena::max_concurrency());
     }
 
-    void run() {
+    /// `write` is called with every new token's sequence and row before anything is read.
+    template <class Write>
+    void run(const Write& write) {
         plan_scores();
         plan_tiles();
-        for (size_t i = 0; i + 1 < plan_.parts.size(); ++i)
-            plan_.parts[i].next = &plan_.parts[i + 1];
-        for_ranges(plan_.parts.size(), [this](size_t first, size_t last) {
-            fetch_first_span(plan_.parts[first]);
-            for (size_t i = first; i < last; ++i) run_part(i);
-        });
-        if (plan_.parts.size() > plan_.tiles.size()) {
-            for_each(plan_.tiles.size(), [this](size_t i) { merge_parts(i); });
-            if (keeps_)
-                for_each(plan_.parts.size(), [this](size_t i) {
-                    if (!is_whole(i)) score_part(i);
-                });
+        const size_t parts = plan_.parts.size(), items = plan_.item_begins.size() - 1;
+        for (size_t i = 0; i + 1 < parts; ++i) plan_.parts[i].next = &plan_.parts[i + 1];
+        const bool cut = parts > plan_.tiles.size();
+        const size_t fresh = config_.write_kv_cache ? begin(batch_.num_sequences) : 0;
+        const size_t writes = (fresh + write_tokens - 1) / write_tokens;
+        const size_t scores = plan_.score_tiles.size();
+        const auto run_item = [&](size_t i) {
+            fetch_first_span(plan_.parts[plan_.item_begins[i]]);
+            for (size_t p = plan_.item_begins[i]; p < plan_.item_begins[i + 1]; ++p) run_part(p);
+        };
+        const auto write_item = [&](size_t i) {
+            write_range(write, i * write_tokens, std::min(fresh, (i + 1) * write_tokens));
+        };
+        const auto score_cut_part = [&](size_t i) {
+            if (!is_whole(i)) score_part(i);
+        };
+        if (!cut && (threads_ == 1 || std::max({items, writes, scores}) <= 1)) {
+            for (size_t i = 0; i < writes; ++i) write_item(i);
+            for (size_t i = 0; i < items; ++i) run_item(i);
+            for (size_t i = 0; i < scores; ++i) run_scores(i);
+            return;
         }
-        if (!plan_.score_tiles.empty())
-            for_each(plan_.score_tiles.size(), [this](size_t i) { run_scores(i); });
+        const bool large = bytes_ >= min_call_bytes || writes > 1;
+        run_phases_with(
+            large ? threads_ - 1 : 0, Phase{writes, guarded(write_item)},
+            Phase{items, guarded(run_item)},
+            Phase{cut ? plan_.tiles.size() : 0, guarded([&](size_t i) { merge_parts(i); })},
+            Phase{cut && keeps_ ? parts : 0, guarded(score_cut_part)},
+            Phase{scores, guarded([&](size_t i) { run_scores(i); })});
+        if (error_) std::rethrow_exception(error_);
     }
 
 private:
@@ -101,21 +122,27 @@ private:
     size_t context(size_t s) const { return past(s) + begin(s + 1) - begin(s); }
     size_t position(size_t s, size_t token) const { return past(s) + token - begin(s); }
 
-    /// body(i) for i in [0, n), n pieces of what the call reads.
+    /// The body with its first exception kept: memory can run out, and a Phase must not throw.
     template <class Body>
-    void for_each(size_t n, const Body& body) const {
-        for_ranges(n, [&](size_t first, size_t last) {
-            for (size_t i = first; i < last; ++i) body(i);
-        });
+    auto guarded(const Body& body) {
+        return [this, body](size_t i) {
+            try {
+                body(i);
+            } catch (...) {
+                if (!failed_.exchange(true)) error_ = std::current_exception();
+            }
+        };
     }
 
-    /// body(first, last) for ranges of them, each of one thread.
-    template <class Body>
-    void for_ranges(size_t n, const Body& body) const {
-        if (threads_ == 1 || bytes_ < 2 * min_task_bytes) return body(0, n);
-        const size_t grain = std::max<size_t>(1, n * min_task_bytes / bytes_);
-        tbb::parallel_for(tbb::blocked_range<size_t>(0, n, grain),
-                          [&](const auto& range) { body(range.begin(), range.end()); });
+    /// Writes rows [first, last) of the new tokens.
+    template <class Write>
+    void write_range(const Write& write, size_t first, size_t last) const {
+        const int32_t *begins = batch_.subsequence_begins, *end = begins + batch_.num_sequences;
+        auto s = size_t(std::upper_bound(begins, end, int32_t(first)) - begins) - 1;
+        for (size_t t = first; t < last; ++t) {
+            while (begin(s + 1) <= t) ++s;
+            write(layout_, batch_, s, t);
+        }
     }
 
     /// New tokens at the sequence's end whose probabilities are asked for.
@@ -187,6 +214,20 @@ private:
         plan_.partials.floats(floats);
         plan_.kept.floats(kept);
         keeps_ = kept > 0;
+        plan_items(total);
+    }
+
+    /// Puts parts together that one thread takes: it fetches the next while it computes one.
+    void plan_items(size_t total) {
+        const size_t share = total / (4 * threads_);
+        plan_.item_begins.assign(1, 0);
+        size_t sum = 0;
+        for (size_t i = 0; i < plan_.parts.size(); ++i) {
+            sum += cost(plan_.parts[i]);
+            if (sum < share && i + 1 < plan_.parts.size()) continue;
+            plan_.item_begins.push_back(i + 1);
+            sum = 0;
+        }
     }
 
     /// Those of sequence s, the longest first; returns their cost.
@@ -214,10 +255,10 @@ private:
         const AttentionTile& tile = planned.tile;
         const size_t blocks = tile.block_end - tile.block_begin;
         const size_t share = std::max<size_t>(1, total / (4 * threads_));
-        const size_t tasks = std::max<size_t>(1, bytes_of(tile) / min_task_bytes);
-        const bool whole = threads_ == 1 || bytes_ < 2 * min_task_bytes;
-        size_t parts =
-            whole ? 1 : std::min((cost(tile) + share - 1) / share, std::min(tasks, blocks));
+        const size_t most = std::max<size_t>(1, bytes_of(tile) / min_part_bytes);
+        size_t parts = threads_ == 1
+                           ? 1
+                           : std::min((cost(tile) + share - 1) / share, std::min(most, blocks));
         const size_t length = (blocks + parts - 1) / parts;
         parts = (blocks + length - 1) / length;
         planned.part_begin = plan_.parts.size();
@@ -426,6 +467,8 @@ private:
     size_t ratio_, threads_;
     size_t bytes_ = 0;    // of the cache that the tiles read
     bool keeps_ = false;  // whether some part keeps its probabilities
+    std::atomic<bool> failed_{false};
+    std::exception_ptr error_;
 };
 
 const AttentionVariant* variant_of(Isa isa) {
@@ -465,33 +508,21 @@ void check(const AttentionConfig& config, const AttentionBatch& batch) {
 void write_keys_values(const CacheLayout& layout, const AttentionBatch& batch, Isa isa) {
     const AttentionVariant* variant = variant_of(isa);
     const auto write = variant ? variant->write : write_token_reference;
-    const auto write_tokens = [&](size_t first, size_t last) {
-        size_t s = 0;
-        for (size_t t = first; t < last; ++t) {
-            while (static_cast<size_t>(batch.subsequence_begins[s + 1]) <= t) ++s;
+    for (size_t s = 0, t = 0; s < batch.num_sequences; ++s)
+        for (; t < static_cast<size_t>(batch.subsequence_begins[s + 1]); ++t)
             write(layout, batch, s, t);
-        }
-    };
-    const auto tokens = static_cast<size_t>(batch.subsequence_begins[batch.num_sequences]);
-    if (tokens <= 8) return write_tokens(0, tokens);  // not worth waking a thread
-    tbb::this_task_arena::isolate([&] {
-        tbb::parallel_for(tbb::blocked_range<size_t>(0, tokens, 8),
-                          [&](const auto& range) { write_tokens(range.begin(), range.end()); });
-    });
 }
 
 void paged_attention(const AttentionConfig& config, const AttentionBatch& batch, Isa isa) {
     check(config, batch);
-    if (config.write_kv_cache) write_keys_values(config.layout, batch, isa);
     const AttentionVariant* variant = variant_of(isa);
-    // Isolated: a thread that waits here must not start another call and take over its plan.
-    tbb::this_task_arena::isolate([&] {
-        static thread_local Plan plan;
-        if (variant)
-            Call(config, batch, *variant, *prefill_of(isa), plan).run();
-        else
-            paged_attention_reference(config, batch);
-    });
+    if (!variant) {
+        if (config.write_kv_cache) write_keys_values(config.layout, batch, isa);
+        return paged_attention_reference(config, batch);
+    }
+    // This thread's, which waits for its team and starts no other call meanwhile.
+    static thread_local Plan plan;
+    Call(config, batch, *variant, *prefill_of(isa), plan).run(variant->write);
 }
 
 }  // namespace pagewheel::kernels

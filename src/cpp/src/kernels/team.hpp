@@ -80,17 +80,23 @@ void call(void* function) {
 }  // namespace detail
 
 /// Runs the phases one after the other, each one's items on the calling thread and its team; what a
-/// phase wrote is seen by the next.
+/// phase wrote is seen by the next. `helpers` are asked for; with 0, those that are there from an
+/// earlier call help all the same.
 template <class... Bodies>
-void run_phases(const Phase<Bodies>&... phases) {
+void run_phases_with(size_t helpers, const Phase<Bodies>&... phases) {
     detail::Progress progress[sizeof...(phases)];
     auto member = [&] {
         size_t i = 0;
         (detail::work(progress[i++], phases), ...);
     };
+    Team::mine().run(detail::call<decltype(member)>, &member, helpers);
+}
+
+/// The same on as many threads as the caller's arena has.
+template <class... Bodies>
+void run_phases(const Phase<Bodies>&... phases) {
     const auto threads = size_t(tbb::this_task_arena::max_concurrency());
-    if (threads == 1) return member();
-    Team::mine().run(detail::call<decltype(member)>, &member, threads - 1);
+    run_phases_with(threads - 1, phases...);
 }
 
 }  // namespace pagewheel::kernels

@@ -22,8 +22,9 @@ PagedAttention::PagedAttention(const ov::OutputVector& inputs, Attributes attrib
 
 void PagedAttention::validate_and_infer_types() {
     const kernels::AttentionConfig& config = m_attributes.config;
-    NODE_VALIDATION_CHECK(this, get_input_size() == num_inputs, "got ", get_input_size(),
-                          " inputs, expected ", size_t(num_inputs));
+    NODE_VALIDATION_CHECK(
+        this, get_input_size() == num_inputs || get_input_size() == num_packed_inputs, "got ",
+        get_input_size(), " inputs, expected ", size_t(num_inputs), " or ", num_packed_inputs);
     NODE_VALIDATION_CHECK(this, config.heads % config.layout.kv_heads == 0, "got ", config.heads,
                           " heads, expected a multiple of ", config.layout.kv_heads);
     NODE_VALIDATION_CHECK(this, config.soft_cap >= 0 && std::isfinite(config.soft_cap),
@@ -64,7 +65,8 @@ bool PagedAttention::evaluate(ov::TensorVector& outputs, const ov::TensorVector&
     const size_t tokens = inputs[query].get_shape().at(0);
     outputs[0].set_shape({tokens, config.heads * config.layout.value_size});
     if (tokens == 0) return true;
-    check_paged_attention(m_attributes, inputs);
+    const BatchTables tables(inputs);
+    check_paged_attention(m_attributes, inputs, tables);
 
     kernels::AttentionBatch batch{};
     batch.query = inputs[query].data<const float>();
@@ -74,27 +76,33 @@ bool PagedAttention::evaluate(ov::TensorVector& outputs, const ov::TensorVector&
     // The caches are the caller's memory, handed in as inputs and written through.
     batch.key_blocks = const_cast<uint8_t*>(inputs[key_blocks].data<const uint8_t>());
     batch.value_blocks = const_cast<uint8_t*>(inputs[value_blocks].data<const uint8_t>());
-    batch.num_sequences = inputs[past_lens].get_size();
-    batch.past_lens = inputs[past_lens].data<const int32_t>();
-    batch.subsequence_begins = inputs[subsequence_begins].data<const int32_t>();
-    batch.block_indices = inputs[block_indices].data<const int32_t>();
-    batch.block_indices_begins = inputs[block_indices_begins].data<const int32_t>();
+    batch.num_sequences = tables.past_lens.size;
+    batch.past_lens = tables.past_lens.values;
+    batch.subsequence_begins = tables.subsequence_begins.values;
+    batch.block_indices = tables.block_indices.values;
+    batch.block_indices_begins = tables.block_indices_begins.values;
+    if (inputs.size() == num_inputs) add_rotation_and_scores(batch, inputs);
+    batch.sinks = optional_data(m_attributes.sinks);
+    batch.alibi_slopes = optional_data(m_attributes.alibi_slopes);
+    kernels::paged_attention(config, batch, m_isa);
+    return true;
+}
+
+/// What only the form with all inputs has.
+void PagedAttention::add_rotation_and_scores(kernels::AttentionBatch& batch,
+                                             const ov::TensorVector& inputs) const {
     batch.num_rotated = inputs[rotated_block_indices].get_size();
     if (batch.num_rotated > 0) {
         batch.rotated_block_indices = inputs[rotated_block_indices].data<const int32_t>();
         batch.rotation_deltas = inputs[rotation_deltas].data<const int32_t>();
         batch.delta_width = inputs[rotation_deltas].get_shape()[1];
         batch.rotation_trig_lut = inputs[rotation_trig_lut].data<const float>() +
-                                  m_attributes.lut_row_offset * config.rotary_dims;
+                                  m_attributes.lut_row_offset * m_attributes.config.rotary_dims;
     }
     if (wants_scores(inputs[score_windows])) {
         batch.score_windows = inputs[score_windows].data<const int32_t>();
         batch.scores = const_cast<float*>(inputs[scores].data<const float>());
     }
-    batch.sinks = optional_data(m_attributes.sinks);
-    batch.alibi_slopes = optional_data(m_attributes.alibi_slopes);
-    kernels::paged_attention(config, batch, m_isa);
-    return true;
 }
 
 }  // namespace pagewheel

@@ -22,6 +22,8 @@ namespace pagewheel {
 /// Output: f32 [tokens, heads * value size]. `scores` is an input that is written through: an
 /// output whose shape depends on data would cost a copy. Everything is checked at every call, and a
 /// violation is an error that names both values.
+///
+/// Without rotation and scores there is a packed form with fewer inputs (see AttentionTables).
 class PagedAttention : public ov::op::Op {
 public:
     OPENVINO_OP("PagedAttention", "pagewheel")
@@ -41,8 +43,13 @@ public:
         rotated_block_indices,  ///< i32 [n] entries of block_indices, ascending
         rotation_deltas,        ///< i32 [n, 1] or [n, block size] rows of the table
         rotation_trig_lut,      ///< f32 [rows, rotary dims] cos | sin
-        num_inputs
+        num_inputs,
+
+        /// In the packed form, which has neither scores nor rotation: an AttentionTables. The last
+        /// input then.
+        tables = past_lens,
     };
+    static constexpr size_t num_packed_inputs = tables + 1;
 
     struct Attributes {
         kernels::AttentionConfig config;
@@ -65,6 +72,9 @@ public:
     void set_attributes(Attributes attributes) { m_attributes = std::move(attributes); }
 
 private:
+    void add_rotation_and_scores(kernels::AttentionBatch& batch,
+                                 const ov::TensorVector& inputs) const;
+
     Attributes m_attributes;
     Isa m_isa = detected_isa();
 };

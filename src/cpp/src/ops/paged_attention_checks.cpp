@@ -10,23 +10,6 @@ namespace {
 
 using Input = PagedAttention::Input;
 
-/// A one-dimensional i32 input.
-struct Integers {
-    const char* name;
-    const int32_t* values = nullptr;
-    size_t size = 0;
-
-    Integers(const char* name, const ov::Tensor& tensor) : name(name), size(tensor.get_size()) {
-        check_argument(tensor.get_element_type() == ov::element::i32, name, " has type ",
-                       tensor.get_element_type(), ", expected i32");
-        if (size > 0) values = tensor.data<const int32_t>();
-    }
-    int64_t operator[](size_t i) const { return values[i]; }
-    void check_size(size_t expected) const {
-        check_argument(size == expected, name, " has ", size, " entries, expected ", expected);
-    }
-};
-
 void check_matrix(const char* name, const ov::Tensor& tensor, size_t rows, size_t columns) {
     check_argument(tensor.get_element_type() == ov::element::f32 &&
                        tensor.get_shape() == ov::Shape{rows, columns},
@@ -46,7 +29,7 @@ size_t check_blocks(const char* name, const ov::Tensor& tensor, size_t block_byt
 }
 
 /// [0, a, b, ..., last] that grows by at least `least` each.
-void check_begins(const Integers& begins, size_t num_sequences, int64_t last, int64_t least) {
+void check_begins(const IntegerTable& begins, size_t num_sequences, int64_t last, int64_t least) {
     begins.check_size(num_sequences + 1);
     check_argument(begins[0] == 0, begins.name, " begins with ", begins[0], ", expected 0");
     for (size_t i = 0; i < num_sequences; ++i)
@@ -57,7 +40,7 @@ void check_begins(const Integers& begins, size_t num_sequences, int64_t last, in
 }
 
 void check_scores(const ov::TensorVector& inputs, size_t num_sequences, int64_t contexts) {
-    const Integers windows("score_aggregation_window", inputs[Input::score_windows]);
+    const IntegerTable windows("score_aggregation_window", inputs[Input::score_windows]);
     if (windows.size == 0) return;
     windows.check_size(num_sequences);
     for (size_t i = 0; i < num_sequences; ++i)
@@ -74,7 +57,7 @@ void check_scores(const ov::TensorVector& inputs, size_t num_sequences, int64_t 
 void check_rotation(const PagedAttention::Attributes& attributes, const ov::TensorVector& inputs,
                     size_t num_block_indices) {
     const kernels::AttentionConfig& config = attributes.config;
-    const Integers rotated("rotated_block_indices", inputs[Input::rotated_block_indices]);
+    const IntegerTable rotated("rotated_block_indices", inputs[Input::rotated_block_indices]);
     if (rotated.size == 0) return;
     const ov::Tensor& deltas = inputs[Input::rotation_deltas];
     const ov::Tensor& lut = inputs[Input::rotation_trig_lut];
@@ -94,14 +77,49 @@ void check_rotation(const PagedAttention::Attributes& attributes, const ov::Tens
         check_argument(i == 0 || rotated[i] > rotated[i - 1], rotated.name, "[", i, "] is ",
                        rotated[i], ", expected more than ", i == 0 ? -1 : rotated[i - 1]);
     }
-    const Integers values("rotation_deltas", deltas);
+    const IntegerTable values("rotation_deltas", deltas);
     const int64_t rows = int64_t(lut_shape[0]) - int64_t(attributes.lut_row_offset);
     for (size_t i = 0; i < values.size; ++i)
         check_argument(values[i] >= 0 && values[i] < rows, "rotation_deltas has ", values[i],
                        ", expected a row of the layer's table, less than ", rows);
 }
 
+/// The packed form, or null.
+std::optional<UnpackedTables> unpacked(const ov::TensorVector& inputs) {
+    if (inputs.size() == PagedAttention::num_packed_inputs)
+        return UnpackedTables(inputs[Input::tables]);
+    check_argument(inputs.size() == Input::num_inputs, "got ", inputs.size(), " inputs, expected ",
+                   size_t(Input::num_inputs), " or ", PagedAttention::num_packed_inputs);
+    return {};
+}
+
+IntegerTable table(const char* name, size_t i, const ov::TensorVector& inputs,
+                   const std::optional<UnpackedTables>& packed) {
+    if (packed) return {name, packed->table[i], packed->size[i]};
+    return {name, inputs[Input::past_lens + i]};
+}
+
 }  // namespace
+
+IntegerTable::IntegerTable(const char* name, const ov::Tensor& tensor)
+    : name(name), size(tensor.get_size()) {
+    check_argument(tensor.get_element_type() == ov::element::i32, name, " has type ",
+                   tensor.get_element_type(), ", expected i32");
+    if (size > 0) values = tensor.data<const int32_t>();
+}
+
+void IntegerTable::check_size(size_t expected) const {
+    check_argument(size == expected, name, " has ", size, " entries, expected ", expected);
+}
+
+BatchTables::BatchTables(const ov::TensorVector& inputs) : BatchTables(inputs, unpacked(inputs)) {}
+
+BatchTables::BatchTables(const ov::TensorVector& inputs,
+                         const std::optional<UnpackedTables>& packed)
+    : past_lens(table("past_lens", 0, inputs, packed)),
+      subsequence_begins(table("subsequence_begins", 1, inputs, packed)),
+      block_indices(table("block_indices", 2, inputs, packed)),
+      block_indices_begins(table("block_indices_begins", 3, inputs, packed)) {}
 
 bool wants_scores(const ov::Tensor& score_windows) {
     if (score_windows.get_size() == 0) return false;
@@ -111,11 +129,9 @@ bool wants_scores(const ov::Tensor& score_windows) {
 }
 
 void check_paged_attention(const PagedAttention::Attributes& attributes,
-                           const ov::TensorVector& inputs) {
+                           const ov::TensorVector& inputs, const BatchTables& batch) {
     const kernels::AttentionConfig& config = attributes.config;
     const kernels::CacheLayout& layout = config.layout;
-    check_argument(inputs.size() == Input::num_inputs, "got ", inputs.size(), " inputs, expected ",
-                   size_t(Input::num_inputs));
     const ov::Shape& query_shape = inputs[Input::query].get_shape();
     const size_t tokens = query_shape.empty() ? 0 : query_shape[0];
     check_matrix("query", inputs[Input::query], tokens, config.heads * layout.key_size);
@@ -128,10 +144,8 @@ void check_paged_attention(const PagedAttention::Attributes& attributes,
     check_argument(num_blocks == num_value_blocks, "there are ", num_blocks, " key blocks and ",
                    num_value_blocks, " value blocks, expected as many");
 
-    const Integers past("past_lens", inputs[Input::past_lens]);
-    const Integers subsequences("subsequence_begins", inputs[Input::subsequence_begins]);
-    const Integers blocks("block_indices", inputs[Input::block_indices]);
-    const Integers block_begins("block_indices_begins", inputs[Input::block_indices_begins]);
+    const IntegerTable &past = batch.past_lens, &subsequences = batch.subsequence_begins;
+    const IntegerTable &blocks = batch.block_indices, &block_begins = batch.block_indices_begins;
     const size_t num_sequences = past.size;
     check_begins(subsequences, num_sequences, int64_t(tokens), 1);
     check_begins(block_begins, num_sequences, int64_t(blocks.size), 0);
@@ -148,6 +162,7 @@ void check_paged_attention(const PagedAttention::Attributes& attributes,
         check_argument(blocks[i] >= 0 && blocks[i] < int64_t(num_blocks), blocks.name, "[", i,
                        "] is ", blocks[i], ", expected a block of the pool, less than ",
                        num_blocks);
+    if (inputs.size() != Input::num_inputs) return;  // no scores, no rotation
     check_scores(inputs, num_sequences, contexts);
     check_rotation(attributes, inputs, blocks.size);
 }

@@ -63,10 +63,35 @@ std::vector<LayerRotary> layer_rotary(const RotaryDescription& rotary) {
     return layers;
 }
 
-/// Puts pagewheel's attention into the graph where it is asked for or needed, and takes the
-/// properties that concern it alone; the layers that have a cache, if it was. "auto" is the
-/// plugin's until ours is the faster one everywhere (docs/attention.md), but ours on CPU for
-/// eviction and for logits with a soft cap, which the plugin's has not.
+/// Format of pagewheel's cache by the caller's properties, as the plugin would choose it.
+kernels::CacheFormat cache_format(const ov::AnyMap& properties) {
+    const auto text = [&](const std::string& key) {
+        const auto found = properties.find(key);
+        return found == properties.end() ? "" : found->second.as<std::string>();
+    };
+    const std::string asked = text(ov::hint::kv_cache_precision.name());
+    if (!asked.empty()) return kernels::parse_cache_format(asked);
+    const bool accurate = text(ov::hint::execution_mode.name()) == "ACCURACY";
+    return accurate ? kernels::CacheFormat::f32 : kernels::CacheFormat::u8;
+}
+
+/// Whether the properties ask for a cache that only the plugin's attention has.
+bool wants_stock_cache(const ov::AnyMap& properties) {
+    for (const char* key : {"KEY_CACHE_PRECISION", "VALUE_CACHE_PRECISION", "KEY_CACHE_GROUP_SIZE",
+                            "VALUE_CACHE_GROUP_SIZE"})
+        if (properties.count(key) != 0) return true;
+    try {
+        cache_format(properties);
+    } catch (const std::invalid_argument&) {
+        return true;
+    }
+    return false;
+}
+
+/// Puts pagewheel's attention into the graph and takes the properties that concern it alone; the
+/// layers that have a cache, if it was. "auto" takes it on a CPU with vector instructions where it
+/// serves every layer, and on any CPU for what the plugin's has not: eviction, logits with a soft
+/// cap.
 std::vector<CacheLayer> choose_attention(const std::shared_ptr<ov::Model>& model,
                                          const ModelConfig& config, const std::string& device,
                                          ov::AnyMap& properties, bool eviction) {
@@ -78,25 +103,30 @@ std::vector<CacheLayer> choose_attention(const std::shared_ptr<ov::Model>& model
         "attention_backend is 'openvino' and use_cache_eviction is true; allowed: native "
         "or auto");
     const bool capped = backend == "auto" && device == "CPU" && config.attention_soft_cap > 0;
-    if (backend != "native" && !eviction && !capped) return {};
+    const bool needed = backend == "native" || eviction || capped;
+    if (backend == "openvino") return {};
+    if (!needed &&
+        (device != "CPU" || detected_isa() == Isa::scalar || wants_stock_cache(properties)))
+        return {};
     check_argument(device == "CPU", eviction ? "cache eviction" : "attention_backend 'native'",
                    " runs on CPU, not ", device);
 
     NativeAttentionOptions options;
-    options.format =
-        kernels::parse_cache_format(take(properties, ov::hint::kv_cache_precision.name(), "u8"));
+    options.format = cache_format(properties);
     options.rotary = layer_rotary(config.rotary);
     options.sliding_windows = config.sliding_windows;
     options.soft_cap = config.attention_soft_cap;
-    options.per_layer_tables = eviction;
+    options.per_layer_tables = options.rotation_and_scores = eviction;
+    options.all_or_none = true;
     const NativeAttentionReport report = use_native_attention(model, options);
     std::string left;
     for (const std::string& sentence : report.left) left += "\n  " + sentence;
-    check_argument(left.empty(),
+    check_argument(!needed || left.empty(),
                    eviction ? "use_cache_eviction is true"
                    : capped ? "the model caps attention logits"
                             : "attention_backend is 'native'",
                    ", but:", left);
+    if (report.num_replaced > 0) properties.erase(ov::hint::kv_cache_precision.name());
     return report.layers;
 }
 
