@@ -66,10 +66,11 @@ public:
     }
 
 private:
-    RunnerOptions runner_options(const std::string& format, size_t layers) const {
+    RunnerOptions runner_options(const std::string& format, size_t layers,
+                                 bool rotation = false) const {
         std::string precision = m_options.stock_precision;
         if (precision.empty()) precision = format == "f32" ? "f32" : "bf16";
-        return {m_options.shape, format, ov::element::Type(precision), layers, m_threads};
+        return {m_options.shape, format, ov::element::Type(precision), layers, m_threads, rotation};
     }
 
     void decode(const std::string& format, size_t context, size_t batch_size) {
@@ -109,7 +110,7 @@ private:
     }
 
     void measure(const Case& one, const Batch& batch, bool rotate) {
-        const RunnerOptions options = runner_options(one.format, one.layers);
+        const RunnerOptions options = runner_options(one.format, one.layers, rotate);
         AttentionRunner stock(m_core, Backend::stock, options);
         AttentionRunner native(m_core, Backend::native, options);
         EmptyRunner empty(m_core, options, one.tokens);

@@ -71,6 +71,7 @@ AttentionRunner::AttentionRunner(ov::Core& core, Backend backend, const RunnerOp
         NativeAttentionOptions native;
         native.format = kernels::parse_cache_format(options.format);
         native.rotary = {{m_options.shape.head_size, false, 0}};
+        native.rotation_and_scores = m_options.rotation;
         const auto report = use_native_attention(model, native);
         check_argument(report.left.empty(), report.left.empty() ? "" : report.left.front());
     } else {

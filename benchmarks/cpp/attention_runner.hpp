@@ -32,6 +32,7 @@ struct RunnerOptions {
     ov::element::Type precision;  ///< what the plugin's op computes in
     size_t layers = 1;
     int threads = 1;
+    bool rotation = false;  ///< whether the native op has inputs for it
 };
 
 class AttentionRunner {

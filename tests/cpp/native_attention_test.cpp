@@ -108,14 +108,42 @@ TEST(NativeAttention, ComputesWhatThePluginsDoes) {
         const ov::AnyMap exact{ov::hint::inference_precision(ov::element::f32),
                                ov::hint::kv_cache_precision(ov::element::f32)};
         const auto stock = run(stock_paged_attention(shape, 2, ov::element::f32), shape, exact);
-        const auto model = stock_paged_attention(shape, 2, ov::element::f32);
+        for (const bool rotation_and_scores : {true, false}) {
+            const auto model = stock_paged_attention(shape, 2, ov::element::f32);
+            NativeAttentionOptions options;
+            options.format = kernels::CacheFormat::f32;
+            options.rotation_and_scores = rotation_and_scores;
+            const auto report = use_native_attention(model, options);
+            ASSERT_EQ(report.num_replaced, 2u);
+            const auto native =
+                run(model, shape, {ov::hint::inference_precision(ov::element::f32)});
+            ASSERT_EQ(native.size(), stock.size());
+            for (size_t i = 0; i < native.size(); ++i) ASSERT_NEAR(native[i], stock[i], 2e-5) << i;
+        }
+    }
+}
+
+TEST(NativeAttention, AModelThatItCannotServeWhollyStaysIfThatIsAskedFor) {
+    constexpr size_t token_types_input = 25;
+    for (const bool all_or_none : {true, false}) {
+        auto model = stock_paged_attention({}, 2, ov::element::f32);
+        const size_t parameters = model->get_parameters().size();
+        std::string odd;
+        for (const auto& node : model->get_ordered_ops())
+            if (std::string(node->get_type_name()) == "PagedAttentionExtension") {
+                odd = node->get_friendly_name();
+                node->input(token_types_input)
+                    .replace_source_output(
+                        ov::op::v0::Constant::create(ov::element::i32, {1}, {1}));
+                break;
+            }
         NativeAttentionOptions options;
-        options.format = kernels::CacheFormat::f32;
+        options.all_or_none = all_or_none;
         const auto report = use_native_attention(model, options);
-        ASSERT_EQ(report.num_replaced, 2u);
-        const auto native = run(model, shape, {ov::hint::inference_precision(ov::element::f32)});
-        ASSERT_EQ(native.size(), stock.size());
-        for (size_t i = 0; i < native.size(); ++i) ASSERT_NEAR(native[i], stock[i], 2e-5) << i;
+        ASSERT_EQ(report.left.size(), 1u);
+        EXPECT_EQ(report.left[0], odd + " stays with the plugin: it uses token types");
+        EXPECT_EQ(report.num_replaced, all_or_none ? 0u : 1u);
+        EXPECT_EQ(model->get_parameters().size() == parameters, all_or_none);
     }
 }
 

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <random>
 
+#include "ops/attention_tables.hpp"
+
 namespace pagewheel {
 namespace {
 
@@ -88,6 +90,59 @@ TEST(PagedAttentionOp, ServesAValidBatch) {
     float mass = 0;
     for (size_t i = 5; i < 26; ++i) mass += fixture.inputs[Input::scores].data<float>()[i];
     EXPECT_NEAR(mass, 2.0f, 1e-5f);
+}
+
+/// The fixture's batch in the packed form, without its scores and rotation.
+ov::TensorVector packed(const Fixture& fixture) {
+    ov::TensorVector inputs(fixture.inputs.begin(), fixture.inputs.begin() + Input::past_lens);
+    ov::TensorVector tables{ov::Tensor(ov::element::i32, {0})};
+    AttentionTables().evaluate(
+        tables, {fixture.inputs.begin() + Input::past_lens,
+                 fixture.inputs.begin() + Input::past_lens + AttentionTables::num_tables});
+    inputs.push_back(tables[0]);
+    return inputs;
+}
+
+TEST(PagedAttentionOp, ThePackedFormGivesTheSame) {
+    Fixture fixture;
+    fixture.integers(Input::score_windows, {});
+    fixture.integers(Input::rotated_block_indices, {});
+    fixture.evaluate();
+    const std::vector<float> expected(fixture.outputs[0].data<float>(),
+                                      fixture.outputs[0].data<float>() + 6 * 16);
+    fixture.inputs = packed(Fixture());
+    fixture.evaluate();
+    for (size_t i = 0; i < expected.size(); ++i)
+        ASSERT_EQ(fixture.outputs[0].data<float>()[i], expected[i]) << i;
+}
+
+TEST(PagedAttentionOp, ThePackedFormIsCheckedToo) {
+    const auto refused = [](size_t input, const std::vector<int32_t>& values) {
+        Fixture fixture;
+        fixture.integers(input, values);
+        fixture.inputs = packed(fixture);
+        return fixture.refusal();
+    };
+    EXPECT_EQ(refused(Input::past_lens, {0, -1}), "past_lens[1] is -1, expected at least 0");
+    EXPECT_EQ(refused(Input::past_lens, {}), "subsequence_begins has 3 entries, expected 1");
+    EXPECT_EQ(refused(Input::block_indices, {3, 8, 4}),
+              "block_indices[1] is 8, expected a block of the pool, less than 8");
+    // Sizes that lead out of the tensor.
+    for (const auto& [sizes, what] : {std::pair(std::vector<int32_t>{2, 3, 3},
+                                                "the tables are i32 of 3 entries, expected i32 "
+                                                "of at least 4"),
+                                      std::pair(std::vector<int32_t>{0, -1, 0, 0},
+                                                "table 1 has -1 entries, expected at most 0"),
+                                      std::pair(std::vector<int32_t>{1, 1, 1, 0, 7, 7},
+                                                "table 2 has 1 entries, expected at most 0")}) {
+        Fixture fixture;
+        fixture.inputs = packed(fixture);
+        fixture.integers(Input::tables, sizes);
+        EXPECT_EQ(fixture.refusal(), what);
+    }
+    Fixture fixture;
+    fixture.inputs.pop_back();
+    EXPECT_EQ(fixture.refusal(), "got 13 inputs, expected 14 or 6");
 }
 
 TEST(PagedAttentionOp, NamesBothValuesOfWhatItRefuses) {

@@ -53,6 +53,23 @@ def test_a_smaller_cache_costs_little(smollm2_folder: Path, cache: str, bound: f
     assert 0 < np.sqrt(np.mean((rounded - exact) ** 2)) < bound
 
 
+def test_auto_is_native(smollm2_folder: Path) -> None:
+    """Each backend rounds its u8 cache in a way of its own."""
+    properties = {**F32, "KV_CACHE_PRECISION": "u8"}
+    by_default = log_probs(smollm2_folder, TEXT, **properties)
+    native = log_probs(smollm2_folder, TEXT, attention_backend="native", **properties)
+    stock = log_probs(smollm2_folder, TEXT, attention_backend="openvino", **properties)
+    assert np.array_equal(by_default, native)
+    assert not np.array_equal(by_default, stock)
+
+
+def test_auto_leaves_what_only_the_plugin_has_to_it(smollm2_folder: Path) -> None:
+    precisions = {"KEY_CACHE_PRECISION": "u8", "VALUE_CACHE_PRECISION": "u4"}
+    mixed = log_probs(smollm2_folder, TEXT, **precisions)
+    stock = log_probs(smollm2_folder, TEXT, attention_backend="openvino", **precisions)
+    assert np.array_equal(mixed, stock)
+
+
 def test_unknown_choices_are_refused_by_name(smollm2_folder: Path) -> None:
     with pytest.raises(ValueError, match="attention_backend is 'fast'; allowed: auto, native"):
         make_pipeline(smollm2_folder, attention_backend="fast")

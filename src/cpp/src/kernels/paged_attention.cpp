@@ -256,9 +256,8 @@ private:
         const size_t blocks = tile.block_end - tile.block_begin;
         const size_t share = std::max<size_t>(1, total / (4 * threads_));
         const size_t most = std::max<size_t>(1, bytes_of(tile) / min_part_bytes);
-        size_t parts = threads_ == 1
-                           ? 1
-                           : std::min((cost(tile) + share - 1) / share, std::min(most, blocks));
+        size_t parts =
+            threads_ == 1 ? 1 : std::min((cost(tile) + share - 1) / share, std::min(most, blocks));
         const size_t length = (blocks + parts - 1) / parts;
         parts = (blocks + length - 1) / length;
         planned.part_begin = plan_.parts.size();
