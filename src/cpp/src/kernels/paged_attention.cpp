@@ -20,6 +20,10 @@ constexpr size_t max_tile_rows = 48;  // a tile's queries and logits stay in the
 // A part of a tile reads at least this much of the cache: its queries are made ready anew.
 constexpr size_t min_part_bytes = 20 * 1024;
 
+// Threads take about four parts each, so that none waits long for another's last one, but only two
+// where these would be smaller than this: what a thread reads first, it waits for.
+constexpr size_t min_quarter_bytes = 192 * 1024;
+
 // A call that reads less does not wake threads, which takes as long: those that are there help.
 constexpr size_t min_call_bytes = 64 * 1024;
 
@@ -201,6 +205,11 @@ private:
         return tiles ? (fresh + tiles - 1) / tiles : 1;
     }
 
+    /// Into how many about equal parts the call is divided.
+    size_t num_shares() const {
+        return std::min(4 * threads_, std::max(2 * threads_, bytes_ / min_quarter_bytes));
+    }
+
     void plan_tiles() {
         plan_.tiles.clear();
         plan_.parts.clear();
@@ -219,7 +228,7 @@ private:
 
     /// Puts parts together that one thread takes: it fetches the next while it computes one.
     void plan_items(size_t total) {
-        const size_t share = total / (4 * threads_);
+        const size_t share = total / num_shares();
         plan_.item_begins.assign(1, 0);
         size_t sum = 0;
         for (size_t i = 0; i < plan_.parts.size(); ++i) {
@@ -254,7 +263,7 @@ private:
         PlannedTile& planned = plan_.tiles[i];
         const AttentionTile& tile = planned.tile;
         const size_t blocks = tile.block_end - tile.block_begin;
-        const size_t share = std::max<size_t>(1, total / (4 * threads_));
+        const size_t share = std::max<size_t>(1, total / num_shares());
         const size_t most = std::max<size_t>(1, bytes_of(tile) / min_part_bytes);
         size_t parts =
             threads_ == 1 ? 1 : std::min((cost(tile) + share - 1) / share, std::min(most, blocks));
