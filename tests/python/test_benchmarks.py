@@ -26,7 +26,7 @@ from benchmarks.load import (
 )
 from benchmarks.machine import Machine
 from benchmarks.peers import Peer, load_engine, parse_peers
-from benchmarks.peers.engine import Engine, Generated
+from benchmarks.peers.engine import Engine, Generated, common_prefix
 from benchmarks.prompts import PromptSource, real_text
 from benchmarks.record import run_record, scenario_record
 from benchmarks.report import number, print_report
@@ -37,6 +37,7 @@ from benchmarks.scenarios import (
     LONG,
     PREFILL,
     SCENARIOS,
+    SHARED_PREFIX,
     WarmScenario,
 )
 from benchmarks.session import BusyError, Plan, Session
@@ -269,6 +270,27 @@ def test_warming_up_has_the_shapes_of_the_measurement() -> None:
     assert warm[0].new_tokens < measured[0].new_tokens
 
 
+@pytest.mark.parametrize(
+    ("prompts", "shared"),
+    [
+        ([[1, 2, 3, 4], [1, 2, 9], [1, 2, 3]], 2),
+        ([[1, 2, 3], [1, 2, 3]], 2),  # the last token is everybody's own to compute
+        ([[1], [1]], 0),
+        ([[1, 2, 3]], 0),
+        ([[5, 1], [6, 1]], 0),
+    ],
+)
+def test_a_shared_prefix_leaves_each_prompt_a_token(prompts: list[list[int]], shared: int) -> None:
+    assert common_prefix(prompts) == shared
+
+
+def test_samples_of_a_shared_prefix_share_it_and_nothing_with_others() -> None:
+    source = PromptSource(range(40_000))
+    (first,), (second,) = SHARED_PREFIX.tasks(source), SHARED_PREFIX.tasks(source)
+    assert common_prefix(first.prompts) == SHARED_PREFIX.SHARED_TOKENS
+    assert common_prefix([first.prompts[0], second.prompts[0]]) == 0
+
+
 # Peers
 
 
@@ -378,7 +400,10 @@ def measure(model: Path, names: Sequence[str]) -> dict[str, Any]:
         )
 
 
-def test_a_session_gives_a_complete_record_and_a_chart(model: Path, tmp_path: Path) -> None:
+def test_a_session_gives_a_complete_record_and_a_chart(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.session._QUIET_WINDOW_S", 0.01)
     record = json.loads(json.dumps(measure(model, list(SCENARIOS))))
     assert record["schema"] == 1
     assert {"date", "command", "checkout", "packages", "python", "prompts_sha256"} <= set(record)

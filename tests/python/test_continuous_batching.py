@@ -30,50 +30,68 @@ def drain(pipeline: pagewheel.ContinuousBatchingPipeline) -> None:
 
 @pytest.fixture(scope="module")
 def small_pool(smollm2_folder: Path) -> pagewheel.ContinuousBatchingPipeline:
-    """Blocks for about 20 of the requests below, which are 2 to 136 tokens long."""
     return make_pipeline(smollm2_folder, num_kv_blocks=40, max_num_batched_tokens=128)
 
 
-def test_200_random_requests_each_end_as_alone(
-    small_pool: pagewheel.ContinuousBatchingPipeline,
+def check_requests_end_as_alone(
+    pipeline: pagewheel.ContinuousBatchingPipeline,
+    prompts: list[list[int]],
+    lengths: list[int],
+    alone: int,
+    rng: random.Random,
 ) -> None:
-    rng = random.Random(3)
-    prompts = [[rng.randrange(1000, 40000) for _ in range(rng.randint(1, 100))] for _ in range(200)]
-    lengths = [rng.randint(1, 36) for _ in prompts]
-    alone = [
-        small_pool.generate([ids], greedy(n))[0].m_generation_ids[0]
-        for ids, n in zip(prompts[:25], lengths[:25], strict=True)
+    """Submits them while steps are made; the first `alone` are compared."""
+    expected = [
+        pipeline.generate([ids], greedy(n))[0].m_generation_ids[0]
+        for ids, n in zip(prompts[:alone], lengths[:alone], strict=True)
     ]
     handles = []
     for i, (ids, n) in enumerate(zip(prompts, lengths, strict=True)):
-        handles.append(small_pool.add_request(i, ids, greedy(n)))
+        handles.append(pipeline.add_request(i, ids, greedy(n)))
         if rng.random() < 0.2:
-            small_pool.step()
-    drain(small_pool)
+            pipeline.step()
+    drain(pipeline)
     for i, handle in enumerate(handles):
         assert handle.get_status() == pagewheel.GenerationStatus.FINISHED
         (output,) = handle.read_all()
         assert output.finish_reason == pagewheel.GenerationFinishReason.LENGTH
         assert len(output.generated_ids) == lengths[i]
-        if i < len(alone):
-            assert output.generated_ids == alone[i], i
-    metrics = small_pool.get_metrics()
+        if i < alone:
+            assert output.generated_ids == expected[i], i
+    metrics = pipeline.get_metrics()
     assert metrics.preemptions > 0  # the pool was really too small
     assert metrics.max_cache_usage > 90
     assert metrics.cache_usage == 0
 
 
+def test_200_random_requests_each_end_as_alone(tiny_folder: Path) -> None:
+    """In a pool for about 20 of them."""
+    rng = random.Random(3)
+    prompts = [[rng.randrange(4, 267) for _ in range(rng.randint(1, 100))] for _ in range(200)]
+    lengths = [rng.randint(1, 36) for _ in prompts]
+    pipeline = make_pipeline(tiny_folder, num_kv_blocks=40, max_num_batched_tokens=128)
+    check_requests_end_as_alone(pipeline, prompts, lengths, 200, rng)
+
+
+def test_random_requests_to_a_real_model_each_end_as_alone(smollm2_folder: Path) -> None:
+    rng = random.Random(4)
+    prompts = [[rng.randrange(1000, 40000) for _ in range(rng.randint(1, 60))] for _ in range(50)]
+    lengths = [rng.randint(1, 24) for _ in prompts]
+    pipeline = make_pipeline(smollm2_folder, num_kv_blocks=16, max_num_batched_tokens=64)
+    check_requests_end_as_alone(pipeline, prompts, lengths, 25, rng)
+
+
 def test_the_token_budget_changes_no_token(smollm2_folder: Path) -> None:
-    ids = list(range(2000, 2300))
+    ids = list(range(2000, 2100))
     texts = []
-    for budget, split in ((7, True), (300, True), (4096, False)):
+    for budget, split in ((7, True), (100, True), (4096, False)):
         pipeline = make_pipeline(
             smollm2_folder,
             max_num_batched_tokens=budget,
             dynamic_split_fuse=split,
             num_kv_blocks=20,
         )
-        texts.append(pipeline.generate([ids], greedy(20))[0].m_generation_ids[0])
+        texts.append(pipeline.generate([ids], greedy(12))[0].m_generation_ids[0])
     assert texts[0] == texts[1] == texts[2]
 
 
