@@ -128,12 +128,17 @@ std::vector<double> quantized(const std::vector<float>& x, size_t k) {
     for (size_t row = 0; row < x.size(); row += k)
         for (size_t c = 0; c < k; c += 32) {
             const size_t begin = row + c, end = row + std::min(c + 32, k);
-            float maximum = 0;
-            for (size_t i = begin; i < end; ++i) maximum = std::max(maximum, std::abs(x[i]));
+            float highest = 0, lowest = 0;
+            for (size_t i = begin; i < end; ++i) {
+                highest = std::max(highest, x[i]);
+                lowest = std::min(lowest, x[i]);
+            }
+            const float maximum =
+                std::max(std::max(highest, -lowest), (highest - lowest) * (127.0f / 239.9f));
             if (maximum < 1e-30f) continue;
-            const float inverse = 120.0f / maximum;
+            const float inverse = 127.0f / maximum;
             for (size_t i = begin; i < end; ++i)
-                result[i] = double(std::nearbyint(x[i] * inverse)) * double(maximum / 120.0f);
+                result[i] = double(std::nearbyint(x[i] * inverse)) * double(maximum / 127.0f);
         }
     return result;
 }
@@ -270,6 +275,28 @@ TEST(QuantizedLinear, HoldsAtTheEndsOfTheRange) {
         expect_product({WeightType::i8, 64, Zero::integer, false}, 20, 96, 5, random, scale);
 }
 
+// Rows for which the paired product has no room to spare: its factors reach 0, 255, -128 and 127.
+TEST(QuantizedLinear, HoldsForActivationsAtTheirLimitsOnOneSideOrBoth) {
+    std::mt19937 random(14);
+    const size_t n = 20, k = 96, rows = 12;
+    for (const Fill fill : {Fill::random, Fill::lowest, Fill::highest}) {
+        const Matrix m =
+            make_matrix({WeightType::u4, 32, Zero::fractional, true, fill}, n, k, 1, random);
+        const PackedLinear packed(m.view);
+        std::vector<float> x(rows * k);
+        for (size_t i = 0; i < x.size(); ++i) {
+            const bool up = i / k % 3 == 0 || (i / k % 3 == 2 && random() % 2 == 0);
+            x[i] = up ? 1.0f : -1.0f;  // rows of 1, of -1, of both
+        }
+        for (const Isa isa : isas()) {
+            std::vector<float> output(rows * n);
+            const LinearOutput one{&packed, output.data()};
+            quantized_linear({x.data(), rows}, &one, 1, isa);
+            EXPECT_LT(error_of(m, x, output, {}), 3e-7) << isa_name(isa);
+        }
+    }
+}
+
 TEST(QuantizedLinear, InputOfZerosGivesTheResidual) {
     std::mt19937 random(5);
     const Matrix m = make_matrix({WeightType::u4, 32, Zero::fractional}, 20, 64, 1, random);
@@ -353,7 +380,7 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
 }
 
 // In the next two the two sides quantise activations that differ in the last bits, so that now and
-// then one of 120 steps differs: the bounds are a few such steps, far below what a wrong sum gives.
+// then one of 127 steps differs: the bounds are a few such steps, far below what a wrong sum gives.
 
 TEST(QuantizedLinear, MultipliesTheNormOfItsInput) {
     std::mt19937 random(10);

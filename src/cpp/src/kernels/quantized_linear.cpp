@@ -44,7 +44,7 @@ public:
             const size_t count = (rows + max_paired_rows - 1) / max_paired_rows;
             m_block_rows = (rows + count - 1) / count;
         }
-        const size_t lines = (rows * m_chunks * (chunk + 3 * sizeof(float)) + 63) / 64;
+        const size_t lines = (rows * m_chunks * (chunk + 4 * sizeof(float)) + 63) / 64;
         if (m_lines.size() < lines) m_lines.resize(lines);
     }
 
@@ -58,12 +58,12 @@ public:
         auto* scales = reinterpret_cast<float*>(bytes + values * chunk);
         auto* corrections = reinterpret_cast<int32_t*>(scales + 2 * values);
         const size_t rows = std::min(m_rows - first(i), m_block_rows);
-        return {rows,
-                rows,
-                bytes + at * chunk,
-                scales + at,
-                scales + values + at,
-                m_paired ? corrections + at : nullptr};
+        QuantizedBlock block{rows, rows, bytes + at * chunk, scales + at, scales + values + at};
+        if (m_paired) {
+            block.corrections = corrections + at;
+            block.moves = corrections + values + at;
+        }
+        return block;
     }
 
 private:

@@ -36,7 +36,8 @@ struct RotaryAngles {
 
 /// output[m][n] = residual[m][n] + sum over k of w[n][k] * x'[m][k] for each of the matrices, whose
 /// k are equal. x' is x (or its norm) in int8, symmetric, one scale per row and 32 along k:
-/// x' = round(x * (120 / maximum)) * (maximum / 120) with the maximum of |x|, halves to even; a
+/// x' = round(x * (127 / maximum)) * (maximum / 127), halves to even, where maximum is that of |x|,
+/// or 127/239.9 of the distance from the highest (or 0) to the lowest (or 0), if that is more. A
 /// maximum below 1e-30 counts as 0. Sums of 32 are exact; the rest is f32.
 ///
 /// Runs in the calling thread's TBB arena. Values that are not finite spoil their row only.

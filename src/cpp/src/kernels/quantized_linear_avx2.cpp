@@ -26,11 +26,14 @@ int horizontal_sum(__m256i v) {
 
 /// 32 floats to the place `at` of the block.
 void quantize_chunk(const float* in, const QuantizedBlock& block, size_t at) {
-    const __m256 sign = _mm256_set1_ps(-0.0f);
-    __m256 largest = _mm256_setzero_ps();
-    for (size_t i = 0; i < 4; ++i)
-        largest = _mm256_max_ps(largest, _mm256_andnot_ps(sign, _mm256_loadu_ps(in + 8 * i)));
-    const float maximum = horizontal_max(largest);
+    const __m256 zero = _mm256_setzero_ps();
+    __m256 highest = zero, below = zero;  // and minus the lowest
+    for (size_t i = 0; i < 4; ++i) {
+        const __m256 v = _mm256_loadu_ps(in + 8 * i);
+        highest = _mm256_max_ps(highest, v);
+        below = _mm256_max_ps(below, _mm256_sub_ps(zero, v));
+    }
+    const float maximum = scaling_maximum(horizontal_max(highest), -horizontal_max(below));
     const bool nothing = maximum < smallest_maximum;
     const __m256 inverse = _mm256_set1_ps(nothing ? 0.0f : activation_steps / maximum);
     const float scale = nothing ? 0.0f : maximum / activation_steps;

@@ -29,31 +29,44 @@ Sums sums_of(__m128i a, __m128i b) {
     return {_mm_cvtsi128_si32(both), _mm_extract_epi32(both, 1)};
 }
 
+/// What brings values from -lowest to highest, of 240 steps in all, to -120..120.
+int move_of(float highest, float lowest) {
+    // Conversions that give INT_MIN for what is not finite.
+    const int up = _mm_cvtss_si32(_mm_set_ss(highest)), down = _mm_cvtss_si32(_mm_set_ss(-lowest));
+    if (up > 120) return std::max(120 - up, -7);
+    return down > 120 ? std::min(down - 120, 7) : 0;
+}
+
 /// A chunk's 32 values, whose halves are `low` and `high`, to the place `at` of the block.
-template <bool paired>
-void store_chunk(__m128i low, __m128i high, float scale, const QuantizedBlock& block, size_t at) {
+void store_chunk(__m128i low, __m128i high, float scale, const QuantizedBlock& block, size_t at,
+                 int move) {
     // Bytes have finite sums, whatever is in the row.
     const __m128i zero = _mm_setzero_si128(), one = _mm_set1_epi8(1);
     const __m128i sum = _mm_dpbusd_epi32(_mm_dpbusd_epi32(zero, one, low), one, high);
     auto* out = reinterpret_cast<__m128i*>(block.values + at * chunk);
     __m128i correction = zero;
-    if (paired) {
+    if (block.corrections) {
         constexpr auto paired_fours = __mmask8((1u << (paired_places / 4)) - 1);
-        const __m128i shifted = _mm_add_epi8(high, _mm_set1_epi8(char(activation_steps)));
+        const __m128i moves = _mm_set1_epi8(char(move));
+        low = _mm_mask_blend_epi32(paired_fours, low, _mm_add_epi8(low, moves));
+        const __m128i moved = _mm_add_epi8(high, moves);
+        const __m128i raised = _mm_add_epi8(moved, _mm_set1_epi8(120));
         correction =
-            _mm_maskz_sub_epi32(paired_fours, _mm_dpbusd_epi32(zero, _mm_set1_epi8(8), high),
-                                _mm_dpbusd_epi32(zero, shifted, low));
-        high = _mm_mask_blend_epi32(paired_fours, high, shifted);
+            _mm_maskz_sub_epi32(paired_fours, _mm_dpbusd_epi32(zero, _mm_set1_epi8(8), moved),
+                                _mm_dpbusd_epi32(zero, raised, low));
+        high = _mm_mask_blend_epi32(paired_fours, high, raised);
     }
     _mm_storeu_si128(out, low);
     _mm_storeu_si128(out + 1, high);
     const Sums sums = sums_of(sum, correction);
     block.scales[at] = scale;
     block.sums[at] = scale * float(sums.a);
-    if (paired) block.corrections[at] = sums.b;
+    if (block.corrections) {
+        block.corrections[at] = sums.b;
+        block.moves[at] = _mm_cvtsi128_si32(_mm_set1_epi8(char(-move)));
+    }
 }
 
-template <bool paired>
 void quantize(const float* x, size_t stride, size_t chunk_begin, size_t k,
               const QuantizedBlock& block) {
     const __m512 zero = _mm512_setzero_ps();
@@ -63,24 +76,19 @@ void quantize(const float* x, size_t stride, size_t chunk_begin, size_t k,
             const size_t left = k - c * chunk;
             const __m512 low = load_half(in, left);
             const __m512 high = left > 16 ? load_half(in + 16, left - 16) : zero;
-            const float maximum =
-                _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(low), _mm512_abs_ps(high)));
+            const float highest = _mm512_reduce_max_ps(_mm512_max_ps(low, high));
+            const float lowest = _mm512_reduce_min_ps(_mm512_min_ps(low, high));
+            const float maximum = scaling_maximum(highest, lowest);
             const bool nothing = maximum < smallest_maximum;
-            const __m512 inverse = _mm512_set1_ps(nothing ? 0.0f : activation_steps / maximum);
+            const float factor = nothing ? 0.0f : activation_steps / maximum;
+            const __m512 inverse = _mm512_set1_ps(factor);
             const float scale = nothing ? 0.0f : maximum / activation_steps;
             const auto bytes = [&](__m512 half) {
                 return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(half, inverse)));
             };
-            store_chunk<paired>(bytes(low), bytes(high), scale, block, c * block.stride + r);
+            store_chunk(bytes(low), bytes(high), scale, block, c * block.stride + r,
+                        move_of(highest * factor, lowest * factor));
         }
-}
-
-void quantize_any(const float* x, size_t stride, size_t chunk_begin, size_t k,
-                  const QuantizedBlock& block) {
-    if (block.corrections)
-        quantize<true>(x, stride, chunk_begin, k, block);
-    else
-        quantize<false>(x, stride, chunk_begin, k, block);
 }
 
 __m512 load_f16(const uint8_t* in) {
@@ -211,17 +219,19 @@ void multiply_any(const PackedLinear& weights, const uint8_t* in, const Quantize
 struct PairedChunk {
     __m512i low[4], high[4];  // of the first three, the first and the second factors
     __m512i constant;         // minus the sum of what is the weights' alone
+    __m512i sums;             // of the weights in pairs, by byte: 6 of up to 15
 
     explicit PairedChunk(const uint8_t* in) {
-        const __m512i low_nibble = _mm512_set1_epi8(15),
-                      shift = _mm512_set1_epi8(char(activation_steps));
+        const __m512i low_nibble = _mm512_set1_epi8(15), shift = _mm512_set1_epi8(120);
         __m512i alone = _mm512_setzero_si512();
+        sums = _mm512_setzero_si512();
 #pragma GCC unroll 4
         for (size_t j = 0; j < 4; ++j) {
             const __m512i loaded = _mm512_loadu_si512(in + 64 * j);
             low[j] = _mm512_and_si512(loaded, low_nibble);
             high[j] = _mm512_and_si512(_mm512_srli_epi16(loaded, 4), low_nibble);
             if (4 * j >= paired_places) continue;
+            sums = _mm512_add_epi8(sums, _mm512_add_epi8(low[j], high[j]));
             high[j] = _mm512_sub_epi8(high[j], _mm512_set1_epi8(8));
             alone = _mm512_dpbusd_epi32(alone, _mm512_add_epi8(low[j], shift), high[j]);
         }
@@ -229,8 +239,9 @@ struct PairedChunk {
     }
 
     /// The inner products with one row's 32 values.
-    __m512i dot(const int8_t* x, int32_t correction) const {
+    __m512i dot(const int8_t* x, int32_t correction, int32_t move) const {
         __m512i sum = _mm512_add_epi32(constant, _mm512_set1_epi32(correction));
+        sum = _mm512_dpbusd_epi32(sum, sums, _mm512_set1_epi32(move));
 #pragma GCC unroll 4
         for (size_t j = 0; j < 4; ++j) {
             const __m512i first = broadcast(x, j), second = broadcast(x, j + 4);
@@ -271,8 +282,10 @@ void multiply_pairs(const PackedLinear& weights, const uint8_t* in, const Quanti
             const float* x_scales = block.scales + c * block.stride;
             const float* x_sums = block.sums + c * block.stride;
             const int32_t* corrections = block.corrections + c * block.stride;
+            const int32_t* moves = block.moves + c * block.stride;
             for (size_t r = 0; r < block.rows; ++r) {
-                const __m512 dot = _mm512_cvtepi32_ps(values.dot(x + r * chunk, corrections[r]));
+                const __m512 dot =
+                    _mm512_cvtepi32_ps(values.dot(x + r * chunk, corrections[r], moves[r]));
                 const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(x_scales[r]));
                 __m512 sum = _mm512_fmadd_ps(dot, scale, _mm512_load_ps(sums + r * lanes));
                 sum = _mm512_fmadd_ps(minima, _mm512_set1_ps(x_sums[r]), sum);
@@ -342,8 +355,8 @@ void turn(float* x, size_t heads, size_t size, const float* cos, const float* si
 }  // namespace
 
 const LinearVariant& linear_avx512() {
-    static const LinearVariant variant{quantize_any, multiply_any, multiply_pairs,
-                                       rms_norm,     swiglu,       turn};
+    static const LinearVariant variant{quantize, multiply_any, multiply_pairs,
+                                       rms_norm, swiglu,       turn};
     return variant;
 }
 

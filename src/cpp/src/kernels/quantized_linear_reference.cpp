@@ -18,8 +18,12 @@ void quantize(const float* x, size_t stride, size_t chunk_begin, size_t k,
             const float* in = x + r * stride + (c - chunk_begin) * chunk;
             const size_t size = std::min(chunk, k - c * chunk);
             int8_t* out = block.values + (c * block.stride + r) * chunk;
-            float maximum = 0;
-            for (size_t i = 0; i < size; ++i) maximum = std::max(maximum, std::abs(in[i]));
+            float highest = 0, lowest = 0;
+            for (size_t i = 0; i < size; ++i) {
+                highest = std::max(highest, in[i]);
+                lowest = std::min(lowest, in[i]);
+            }
+            const float maximum = scaling_maximum(highest, lowest);
             const float inverse = maximum < smallest_maximum ? 0.0f : activation_steps / maximum;
             const float scale = maximum < smallest_maximum ? 0.0f : maximum / activation_steps;
             int sum = 0;

@@ -13,9 +13,17 @@ namespace pagewheel::kernels {
 /// A group of activations whose largest magnitude is below this counts as zero.
 constexpr float smallest_maximum = 1e-30f;
 
-/// Activations are -120..120 times their scale: the paired product below needs what is left of
-/// int8.
-constexpr float activation_steps = 120;
+/// Activations are -127..127 times their scale.
+constexpr float activation_steps = 127;
+
+/// What a group of activations is scaled by, from its highest and its lowest or 0: their largest
+/// magnitude, but so that all values lie within 240 steps, as the paired product needs. (With a
+/// margin for what rounding adds.)
+inline float scaling_maximum(float highest, float lowest) {
+    highest = std::max(highest, 0.0f);
+    lowest = std::min(lowest, 0.0f);
+    return std::max(std::max(highest, -lowest), (highest - lowest) * (activation_steps / 239.9f));
+}
 
 /// Rows of activations that a tile of weights is multiplied with at once: the last block has fewer.
 /// Their sums and a chunk's weights fit the registers; more gained nothing.
@@ -31,16 +39,20 @@ constexpr size_t max_paired_rows = 64;
 ///     w1 x1 + w2 x2 = (w1 + x2 + 120) (w2 - 8 + x1) - (w1 + 120) (w2 - 8)
 ///                     - ((x2 + 120) x1 - 8 x2)
 /// where the first product's factors are u8 and s8 to the last value, the second is the weights'
-/// alone and the third the activations' alone. Places i and 16 + i of a chunk are such a pair for
-/// i < 12; the rest is multiplied as it is, which balances additions against multiplications.
+/// alone and the third the activations' alone. For that x must be -120..120: a chunk's values are
+/// moved there together, by up to 7, and the weights' sum times that is taken off. Places i and
+/// 16 + i of a chunk are such a pair for i < 12; the rest is multiplied as it is, which balances
+/// additions against multiplications.
 struct QuantizedBlock {
     size_t rows = 0;    // 1..8, paired 1..64
     size_t stride = 0;  // from chunk to chunk, in rows
-    /// [chunks][stride][32], -120..120; zeros past k. Paired: places 16..27 are u8, 120 more.
+    /// [chunks][stride][32], -127..127; zeros past k. Paired: places 0..11 and 16..27 moved, and of
+    /// these the latter u8, 120 more.
     int8_t* values = nullptr;
     float* scales = nullptr;         // [chunks][stride]: x' = value * scale
     float* sums = nullptr;           // [chunks][stride]: of x'
     int32_t* corrections = nullptr;  // [chunks][stride] or null: minus the third products' sum
+    int32_t* moves = nullptr;        // [chunks][stride] or null: minus the move, four times as s8
 
     /// Rows [first, first + count) of it.
     QuantizedBlock part(size_t first, size_t count) const {
@@ -49,7 +61,10 @@ struct QuantizedBlock {
         block.values += first * PackedLinear::chunk;
         block.scales += first;
         block.sums += first;
-        if (corrections) block.corrections += first;
+        if (corrections) {
+            block.corrections += first;
+            block.moves += first;
+        }
         return block;
     }
 };
