@@ -160,7 +160,8 @@ TEST(EvictionPolicies, ConfigsSayWhatIsWrongWithBothValues) {
     EXPECT_NE(message([&] { config.validate(); }).find("budget is 0"), std::string::npos);
     config.policy = "";
     config.score_pooling = 4;
-    EXPECT_EQ(message([&] { config.validate(); }), "score_pooling is 4; allowed: odd numbers");
+    EXPECT_EQ(message([&] { config.validate(); }),
+              "score_pooling is 4; allowed: odd numbers, or 0 for the granularity's own");
 }
 
 }  // namespace

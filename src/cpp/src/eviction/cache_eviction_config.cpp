@@ -62,13 +62,18 @@ std::string CacheEvictionConfig::policy_name() const {
     return aggregation_mode == AggregationMode::SUM ? "sum" : "norm_sum";
 }
 
+size_t CacheEvictionConfig::pooling_size() const {
+    if (score_pooling > 0) return score_pooling;
+    return granularity == EvictionGranularity::TOKEN && !custom_policy ? 17 : 1;
+}
+
 void CacheEvictionConfig::validate() const {
     check_argument(
         m_start_size <= m_max_cache_size && m_recent_size < m_max_cache_size - m_start_size,
         "max_cache_size is ", m_max_cache_size, "; allowed: more than start_size ", m_start_size,
         " plus recent_size ", m_recent_size);
-    check_argument(score_pooling % 2 == 1, "score_pooling is ", score_pooling,
-                   "; allowed: odd numbers");
+    check_argument(score_pooling == 0 || score_pooling % 2 == 1, "score_pooling is ", score_pooling,
+                   "; allowed: odd numbers, or 0 for the granularity's own");
     check_argument(policy.empty() || !custom_policy, "policy is '", policy,
                    "' and custom_policy is set; allowed: one of them");
     if (!policy.empty() &&
@@ -115,16 +120,17 @@ void CacheEvictionConfig::validate(size_t block_size) const {
 }
 
 std::string CacheEvictionConfig::to_string() const {
-    return concat("CacheEvictionConfig { start_size: ", m_start_size,
-                  ", recent_size: ", m_recent_size, ", max_cache_size: ", m_max_cache_size,
-                  ", aggregation_mode: ", name_of(aggregation_mode),
-                  ", apply_rotation: ", apply_rotation ? "true" : "false",
-                  ", snapkv_window_size: ", snapkv_window_size, ", policy: ", policy_name(),
-                  ", granularity: ", granularity == EvictionGranularity::BLOCK ? "BLOCK" : "TOKEN",
-                  ", score_pooling: ", score_pooling,
-                  ", evict_during_prefill: ", evict_during_prefill ? "true" : "false",
-                  ", kvcrush_config: ", kvcrush_config.to_string(),
-                  ", adaptive_rkv_config: ", adaptive_rkv_config.to_string(), " }");
+    return concat(
+        "CacheEvictionConfig { start_size: ", m_start_size, ", recent_size: ", m_recent_size,
+        ", max_cache_size: ", m_max_cache_size, ", aggregation_mode: ", name_of(aggregation_mode),
+        ", apply_rotation: ", apply_rotation ? "true" : "false",
+        ", snapkv_window_size: ", snapkv_window_size, ", policy: ", policy_name(),
+        ", granularity: ", granularity == EvictionGranularity::BLOCK ? "BLOCK" : "TOKEN",
+        ", score_pooling: ", pooling_size(),
+        ", score_pooling_mode: ", score_pooling_mode == ScorePooling::MAX ? "MAX" : "ROOT_MEAN",
+        ", evict_during_prefill: ", evict_during_prefill ? "true" : "false",
+        ", kvcrush_config: ", kvcrush_config.to_string(),
+        ", adaptive_rkv_config: ", adaptive_rkv_config.to_string(), " }");
 }
 
 }  // namespace pagewheel

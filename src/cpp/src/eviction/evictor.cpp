@@ -3,6 +3,7 @@
 #include <tbb/parallel_for.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <numeric>
 #include <utility>
@@ -21,6 +22,21 @@ std::vector<float> max_pooled(const std::vector<float>& scores, size_t size) {
         const size_t last = std::min(scores.size(), i + size / 2 + 1);
         pooled[i] =
             *std::max_element(scores.begin() + ptrdiff_t(first), scores.begin() + ptrdiff_t(last));
+    }
+    return pooled;
+}
+
+/// Square of the mean root of the scores of the `size` slots around each; past the ends are zeros.
+std::vector<float> root_mean_pooled(const std::vector<float>& scores, size_t size) {
+    std::vector<double> sums(scores.size() + 1, 0);  // of all roots before
+    for (size_t i = 0; i < scores.size(); ++i)
+        sums[i + 1] = sums[i] + std::sqrt(std::max(double(scores[i]), 0.0));
+    std::vector<float> pooled(scores.size());
+    for (size_t i = 0; i < scores.size(); ++i) {
+        const size_t first = i < size / 2 ? 0 : i - size / 2;
+        const double mean =
+            (sums[std::min(scores.size(), i + size / 2 + 1)] - sums[first]) / double(size);
+        pooled[i] = float(mean * mean);
     }
     return pooled;
 }
@@ -150,7 +166,10 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
     view.first_unit = (m_config.get_start_size() + view.unit_size - 1) / view.unit_size;
     view.last_unit = last / view.unit_size;
     std::vector<float> pooled;
-    if (m_config.score_pooling > 1) pooled = max_pooled(ledger.score, m_config.score_pooling);
+    if (const size_t size = m_config.pooling_size(); size > 1)
+        pooled = m_config.score_pooling_mode == ScorePooling::MAX
+                     ? max_pooled(ledger.score, size)
+                     : root_mean_pooled(ledger.score, size);
     view.scores = pooled.empty() ? ledger.score.data() : pooled.data();
     view.lifetimes = ledger.lifetime.data();
     view.positions = ledger.position.data();
