@@ -207,9 +207,16 @@ EvictionDecision Evictor::decide(EvictionState& state, const std::vector<BlockId
     EvictionDecision decision;
     std::vector<std::vector<size_t>> packed, unused;  // by layer: entries of `blocks`
     std::vector<size_t> votes(blocks.size(), 0);
+    decision.dropped.resize(m_layers.size());
+    const auto choose_of = [&](size_t l) {
+        decision.dropped[l] = choose(l, state, blocks, held, num_blocks);
+    };
+    if (m_config.custom_policy)  // one that may need a lock, or remember the layer before
+        for (size_t l = 0; l < m_layers.size(); ++l) choose_of(l);
+    else
+        tbb::parallel_for(size_t(0), m_layers.size(), choose_of);
     for (size_t l = 0; l < m_layers.size(); ++l) {
-        decision.dropped.push_back(choose(l, state, blocks, held, num_blocks));
-        const ClosedUp closed = close_up(decision.dropped.back(), m_block_size);
+        const ClosedUp closed = close_up(decision.dropped[l], m_block_size);
         packed.push_back(entries_of(state.layers[l], closed.packed));
         unused.push_back(entries_of(state.layers[l], closed.free));
         for (size_t entry : unused.back()) ++votes[entry];
