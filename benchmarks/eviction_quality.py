@@ -326,8 +326,14 @@ def measure(folder: Path, chosen: list[Setting], arguments: argparse.Namespace) 
     for setting in chosen:
         for name in arguments.only:
             streams = setting.engine == "pagewheel" and setting.share in (0.5, 1)
-            if name != "stream" or streams:
+            if name == "stream" and not streams:
+                continue
+            try:
                 record.measure(name, setting, lambda s=setting, n=name: functions[n](s))
+            except RuntimeError as error:
+                if setting.engine == "pagewheel":
+                    raise
+                print(name, setting.key(), "fails:", str(error).splitlines()[-1], flush=True)
     return record
 
 

@@ -148,7 +148,8 @@ TEST(EvictionPolicies, ConfigsSayWhatIsWrongWithBothValues) {
     };
     EXPECT_EQ(message([] { CacheEvictionConfig(64, 64, 128, AggregationMode::SUM); }),
               "max_cache_size is 128; allowed: more than start_size 64 plus recent_size 64");
-    const CacheEvictionConfig odd(32, 33, 128, AggregationMode::SUM);
+    CacheEvictionConfig odd(32, 33, 128, AggregationMode::SUM);
+    odd.granularity = EvictionGranularity::BLOCK;
     EXPECT_EQ(message([&] { odd.validate(32); }),
               "recent_size is 33; allowed: multiples of the block size, 32, unless granularity is "
               "TOKEN");

@@ -279,13 +279,24 @@ TEST(Evictor, ScoresArePooledOverNeighboursIfSoConfigured) {
     for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], root_mean[i], 1e-6) << i;
 }
 
-TEST(EvictionConfig, OnlyTokensAreScoredWithTheirNeighboursByDefault) {
-    CacheEvictionConfig plain;
-    EXPECT_EQ(plain.pooling_size(), 1u);
-    plain.granularity = EvictionGranularity::TOKEN;
-    EXPECT_EQ(plain.pooling_size(), 17u);
-    plain.score_pooling = 5;
-    EXPECT_EQ(plain.pooling_size(), 5u);
+TEST(EvictionConfig, ByDefaultAttentionChoosesTokensThatAreScoredWithTheirNeighbours) {
+    CacheEvictionConfig config;  // norm_sum
+    EXPECT_EQ(config.resolved_granularity(), EvictionGranularity::TOKEN);
+    EXPECT_EQ(config.pooling_size(), 17u);
+    config.score_pooling = 5;
+    EXPECT_EQ(config.pooling_size(), 5u);
+    config.score_pooling = 0;
+    config.granularity = EvictionGranularity::BLOCK;
+    EXPECT_EQ(config.pooling_size(), 1u);
+    config.granularity = EvictionGranularity::AUTO;
+    for (const char* name : {"streaming", "key_norm", "key_diff"}) {
+        config.policy = name;
+        EXPECT_EQ(config.resolved_granularity(), EvictionGranularity::BLOCK) << name;
+    }
+    config.policy = "";
+    config.kvcrush_config = KVCrushConfig(1);  // a program written for openvino_genai
+    EXPECT_EQ(config.resolved_granularity(), EvictionGranularity::BLOCK);
+    config.validate(32);
 }
 
 TEST(Evictor, ObservesTheQueriesThatThePolicyWants) {

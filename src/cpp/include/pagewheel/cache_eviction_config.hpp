@@ -53,6 +53,8 @@ struct PAGEWHEEL_API AdaptiveRKVConfig {
 enum class EvictionGranularity {
     BLOCK = 0,  ///< whole blocks of the cache go
     TOKEN = 1,  ///< single tokens go; the others are packed into dense blocks
+    AUTO = 2,   ///< TOKEN for policies that go by attention (sum, norm_sum, snapkv, tova,
+                ///< adaptive_rkv): more of what matters stays; else BLOCK
 };
 
 /// What a token's score becomes of its neighbours' and its own.
@@ -83,7 +85,7 @@ struct PAGEWHEEL_API CacheEvictionConfig {
     std::string policy;
     /// A policy of the caller's; `policy` must be empty then.
     std::shared_ptr<EvictionPolicy> custom_policy;
-    EvictionGranularity granularity = EvictionGranularity::BLOCK;
+    EvictionGranularity granularity = EvictionGranularity::AUTO;
     /// A score is pooled over that many tokens around it; odd. 1: it stays as it is. 0: as the
     /// granularity needs, see pooling_size().
     size_t score_pooling = 0;
@@ -105,6 +107,8 @@ struct PAGEWHEEL_API CacheEvictionConfig {
     /// The policy's name with "" resolved; "custom" for the caller's.
     std::string policy_name() const;
 
+    /// granularity with AUTO resolved.
+    EvictionGranularity resolved_granularity() const;
     /// score_pooling with 0 resolved: 1 for blocks, whose tokens stay together anyway; 17 for
     /// tokens: of a number or a name some would go otherwise (docs/eviction.md has the figures). A
     /// policy of the caller's sees scores as they are.

@@ -62,9 +62,17 @@ std::string CacheEvictionConfig::policy_name() const {
     return aggregation_mode == AggregationMode::SUM ? "sum" : "norm_sum";
 }
 
+EvictionGranularity CacheEvictionConfig::resolved_granularity() const {
+    if (granularity != EvictionGranularity::AUTO) return granularity;
+    const std::string name = policy_name();
+    for (const char* by_attention : {"sum", "norm_sum", "snapkv", "tova", "adaptive_rkv"})
+        if (name == by_attention) return EvictionGranularity::TOKEN;
+    return EvictionGranularity::BLOCK;
+}
+
 size_t CacheEvictionConfig::pooling_size() const {
     if (score_pooling > 0) return score_pooling;
-    return granularity == EvictionGranularity::TOKEN && !custom_policy ? 17 : 1;
+    return resolved_granularity() == EvictionGranularity::TOKEN && !custom_policy ? 17 : 1;
 }
 
 void CacheEvictionConfig::validate() const {
@@ -90,7 +98,7 @@ void CacheEvictionConfig::validate() const {
                    "; allowed: 0 to 1");
     check_argument(!(name == "adaptive_rkv") || adaptive_rkv_config.window_size > 0,
                    "adaptive_rkv_config.window_size is 0; allowed: 1 or more");
-    check_argument(name != "kvcrush" || granularity == EvictionGranularity::BLOCK,
+    check_argument(name != "kvcrush" || resolved_granularity() == EvictionGranularity::BLOCK,
                    "policy is 'kvcrush' and granularity is TOKEN; allowed: BLOCK, as it compares "
                    "blocks");
     check_argument(name != "kvcrush" || kvcrush_config.budget > 0,
@@ -104,7 +112,7 @@ void CacheEvictionConfig::validate(size_t block_size) const {
                        "; allowed: multiples of the block size, ", block_size,
                        ", unless granularity is TOKEN");
     };
-    if (granularity == EvictionGranularity::BLOCK) {
+    if (resolved_granularity() == EvictionGranularity::BLOCK) {
         check_multiple("start_size", m_start_size);
         check_multiple("recent_size", m_recent_size);
         check_multiple("max_cache_size", m_max_cache_size);
@@ -125,7 +133,7 @@ std::string CacheEvictionConfig::to_string() const {
         ", max_cache_size: ", m_max_cache_size, ", aggregation_mode: ", name_of(aggregation_mode),
         ", apply_rotation: ", apply_rotation ? "true" : "false",
         ", snapkv_window_size: ", snapkv_window_size, ", policy: ", policy_name(),
-        ", granularity: ", granularity == EvictionGranularity::BLOCK ? "BLOCK" : "TOKEN",
+        ", granularity: ", resolved_granularity() == EvictionGranularity::BLOCK ? "BLOCK" : "TOKEN",
         ", score_pooling: ", pooling_size(),
         ", score_pooling_mode: ", score_pooling_mode == ScorePooling::MAX ? "MAX" : "ROOT_MEAN",
         ", evict_during_prefill: ", evict_during_prefill ? "true" : "false",

@@ -155,7 +155,7 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
         return slots;
     }
     const LayerLedger& ledger = state.layers[layer];
-    const bool whole = m_config.granularity == EvictionGranularity::BLOCK;
+    const bool whole = m_config.resolved_granularity() == EvictionGranularity::BLOCK;
     // Tokens of a block that is not full stay: new ones are about to be written beside them.
     const size_t full = held / m_block_size * m_block_size;
     const size_t last = std::min(held - m_config.get_recent_size(), full);
