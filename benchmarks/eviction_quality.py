@@ -30,6 +30,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -329,7 +330,7 @@ def measure(folder: Path, chosen: list[Setting], arguments: argparse.Namespace) 
             if name == "stream" and not streams:
                 continue
             try:
-                record.measure(name, setting, lambda s=setting, n=name: functions[n](s))
+                record.measure(name, setting, partial(functions[name], setting))
             except RuntimeError as error:
                 if setting.engine == "pagewheel":
                     raise
