@@ -266,7 +266,8 @@ def test_what_cannot_be_is_refused_with_the_reason(tiny_folder: Path) -> None:
     with pytest.raises(ValueError, match="max_cache_size is 64; allowed: more than start_size 32"):
         CacheEvictionConfig(32, 32, 64, AggregationMode.SUM)
     with pytest.raises(ValueError, match="recent_size is 40; allowed: multiples of the block size"):
-        make_pipeline(tiny_folder, CacheEvictionConfig(32, 40, 128, AggregationMode.SUM))
+        blocks = CacheEvictionConfig(32, 40, 128, AggregationMode.SUM, granularity="block")
+        make_pipeline(tiny_folder, blocks)
     with pytest.raises(ValueError, match=r"the KV cache has 4 blocks; eviction .* needs at least"):
         make_pipeline(tiny_folder, eviction(), num_kv_blocks=4)
     with pytest.raises(ValueError, match="policy is 'best'; allowed: sum"):
