@@ -3,18 +3,23 @@
     python -m benchmarks.eviction_quality --out quality.json
     python -m benchmarks.eviction_quality --out quality.json --report quality.md --chart quality.png
 
-Three measurements, each on the same texts for every setting:
+Four measurements, each on the same texts for every setting:
 
-- stream: perplexity of prose that runs through a cache of --stream-budget tokens and is evicted as
-  it is read, inside the model's context and beyond it.
 - passkey: share of five-digit numbers, hidden at several depths of a prompt, that are told when
-  asked for after the prompt was evicted down to a share of its length.
+  asked for after the prompt was evicted down to a share of its length. The question is part of
+  the prompt, so what goes is chosen in its light.
+- recall: share of facts from the first turn of a conversation that are told turns later. Here the
+  cache is kept within the budget while the conversation is read, before the question is known;
+  openvino-genai evicts after the prompt.
 - agreement: share of the --new-tokens greedy tokens before the first that differs from the full
   cache's.
+- stream: perplexity of prose that runs through a cache of --stream-budget tokens and is evicted as
+  it is read, inside the model's context and beyond it.
 
 A setting that the file has already is not measured again, so a long run can be made in parts
-(--only). openvino-genai takes part in passkey and agreement with f32 inference and an f16 cache,
-where its rotation runs. It reads pagewheel's converted folder, so its weights are exact too.
+(--only, --match). pagewheel runs in its default precision with a u8 cache; openvino-genai takes
+part in all but stream with f32 inference and an f16 cache, where its rotation runs. It reads
+pagewheel's converted folder, so its weights are exact too.
 """
 
 from __future__ import annotations
@@ -25,12 +30,14 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import pagewheel
+from benchmarks.eviction_prompts import Question, conversations, passkeys
 from benchmarks.prompts import real_text
 
 START, RECENT, BLOCK = 32, 32, 32
@@ -46,7 +53,6 @@ POLICIES = (
     "key_diff",
 )
 SHARES = (0.25, 0.5, 0.75)
-F32 = {"INFERENCE_PRECISION_HINT": "f32"}
 Generate = Callable[[list[list[int]], int], list[list[int]]]
 
 
@@ -83,21 +89,26 @@ def eviction(setting: Setting, budget: int, **options: Any) -> pagewheel.CacheEv
 
 
 def pagewheel_pipeline(
-    folder: Path, config: pagewheel.CacheEvictionConfig | None
+    folder: Path, config: pagewheel.CacheEvictionConfig | None, threads: int
 ) -> pagewheel.ContinuousBatchingPipeline:
     scheduler = pagewheel.SchedulerConfig()
     if config is not None:
         scheduler.use_cache_eviction = True
         scheduler.cache_eviction_config = config
-    properties = {**F32, "KV_CACHE_PRECISION": "u8", "attention_backend": "native"}
-    return pagewheel.ContinuousBatchingPipeline(folder, scheduler, "CPU", properties)
+    properties = {"KV_CACHE_PRECISION": "u8", "attention_backend": "native"}
+    return pagewheel.ContinuousBatchingPipeline(
+        folder, scheduler, "CPU", {**properties, "INFERENCE_NUM_THREADS": threads}
+    )
 
 
-def pagewheel_generator(folder: Path, setting: Setting, prompt_length: int) -> Generate:
+def pagewheel_generator(
+    folder: Path, setting: Setting, prompt_length: int, threads: int, while_reading: bool
+) -> Generate:
     config = None
     if setting.share < 1:
-        config = eviction(setting, setting.budget(prompt_length))
-    pipeline = pagewheel_pipeline(folder, config)
+        budget = setting.budget(prompt_length)
+        config = eviction(setting, budget, evict_during_prefill=while_reading)
+    pipeline = pagewheel_pipeline(folder, config, threads)
 
     def generate(prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
         options = pagewheel.GenerationConfig(max_new_tokens=new_tokens, ignore_eos=True)
@@ -107,7 +118,10 @@ def pagewheel_generator(folder: Path, setting: Setting, prompt_length: int) -> G
     return generate
 
 
-def genai_generator(folder: Path, setting: Setting, prompt_length: int) -> Generate:
+def genai_generator(
+    folder: Path, setting: Setting, prompt_length: int, threads: int, while_reading: bool
+) -> Generate:
+    del while_reading  # it always reads a prompt first
     import openvino as ov
     import openvino_genai as genai
 
@@ -122,7 +136,11 @@ def genai_generator(folder: Path, setting: Setting, prompt_length: int) -> Gener
             getattr(genai.AggregationMode, setting.policy.upper()),
             apply_rotation=setting.rotation,
         )
-    properties = {**F32, "KV_CACHE_PRECISION": "f16"}
+    properties = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "KV_CACHE_PRECISION": "f16",
+        "INFERENCE_NUM_THREADS": threads,
+    }
     pipeline = genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU", properties)
 
     def generate(prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
@@ -137,18 +155,19 @@ def genai_generator(folder: Path, setting: Setting, prompt_length: int) -> Gener
 GENERATORS = {"pagewheel": pagewheel_generator, "openvino-genai": genai_generator}
 
 
-# ---- The three measurements
+# ---- The four measurements
 
 
-def stream(folder: Path, setting: Setting, ids: list[int], context: int, budget: int) -> Any:
+def stream(folder: Path, setting: Setting, ids: list[int], arguments: argparse.Namespace) -> Any:
     """Perplexity by the position that a token has in the text."""
+    context = arguments.context
     config = None
     if setting.share < 1:
-        config = eviction(setting, budget, evict_during_prefill=True)
-        ids = ids[: 2 * context]
+        config = eviction(setting, arguments.stream_budget, evict_during_prefill=True)
+        ids = ids[: context + arguments.beyond]
     else:
         ids = ids[: context - 1]
-    pipeline = pagewheel_pipeline(folder, config)
+    pipeline = pagewheel_pipeline(folder, config, arguments.threads)
     options = pagewheel.GenerationConfig(max_new_tokens=1, logprobs=1, echo=True)
     handle = pipeline.add_request(0, ids, options)
     while pipeline.has_non_finished_requests():
@@ -164,30 +183,10 @@ def stream(folder: Path, setting: Setting, ids: list[int], context: int, budget:
     }
 
 
-def passkey_prompts(
-    tokenizer: pagewheel.Tokenizer, ids: list[int], length: int
-) -> tuple[list[list[int]], list[str]]:
-    rng = np.random.default_rng(11)
-    encode = lambda text: tokenizer.encode(text).input_ids.data[0].tolist()  # noqa: E731
-    prompts, keys = [], []
-    for depth in (0.15, 0.3, 0.45, 0.6, 0.75):
-        for _ in range(2):
-            key = str(rng.integers(10000, 99999))
-            begin = int(rng.integers(0, len(ids) - length))
-            filler = ids[begin : begin + length]
-            cut = int(length * depth)
-            needle = encode(f"\nThe pass key is {key}. Remember it. {key} is the pass key.\n")
-            question = encode("\nWhat is the pass key? The pass key is")
-            prompts.append([*filler[:cut], *needle, *filler[cut:], *question])
-            keys.append(key)
-    return prompts, keys
-
-
-def passkey(
-    generate: Generate, tokenizer: pagewheel.Tokenizer, prompts: list[list[int]], keys: list[str]
-) -> float:
-    answers = [tokenizer.decode(tokens) for tokens in generate(prompts, 8)]
-    return sum(key in answer for key, answer in zip(keys, answers, strict=True)) / len(keys)
+def told(generate: Generate, tokenizer: pagewheel.Tokenizer, questions: list[Question]) -> float:
+    answers = [tokenizer.decode(ids) for ids in generate([q.prompt for q in questions], 8)]
+    pairs = zip(questions, answers, strict=True)
+    return sum(q.answer.lower() in answer.lower() for q, answer in pairs) / len(questions)
 
 
 def common_share(a: Sequence[int], b: Sequence[int]) -> float:
@@ -201,20 +200,20 @@ def common_share(a: Sequence[int], b: Sequence[int]) -> float:
 
 
 def settings(engines: Iterable[str], policies: Sequence[str]) -> list[Setting]:
-    result = []
-    for engine in engines:
-        result.append(Setting(engine, "full", 1))
-        for share in SHARES:
-            if engine == "openvino-genai":
-                for policy in ("sum", "norm_sum"):
-                    for rotation in (True, False):
-                        result.append(Setting(engine, policy, share, "block", rotation))
-                continue
+    """What tells most first."""
+    result = [Setting(engine, "full", 1) for engine in engines]
+    for rotation, share in ((True, 0.5), (True, 0.25), (True, 0.75), (False, 0.5)):
+        if "pagewheel" in engines:
             for policy in policies:
-                granularities = ("block",) if policy == "kvcrush" else ("block", "token")
-                for granularity in granularities:
-                    for rotation in (True, False):
-                        result.append(Setting(engine, policy, share, granularity, rotation))
+                for granularity in ("block",) if policy == "kvcrush" else ("block", "token"):
+                    result.append(Setting("pagewheel", policy, share, granularity, rotation))
+        if "openvino-genai" in engines:
+            if rotation:
+                result.append(Setting("openvino-genai", "norm_sum", share))
+            else:
+                for policy in ("sum", "norm_sum"):
+                    for any_share in SHARES:
+                        result.append(Setting("openvino-genai", policy, any_share, rotation=False))
     return result
 
 
@@ -239,12 +238,11 @@ class Record:
 def table(results: dict[str, dict[str, Any]]) -> str:
     """Markdown; a row per engine, policy, granularity and rotation."""
     rows = sorted({key.rsplit(" ", 1)[0] for part in results.values() for key in part})
+    names = ("passkey", "recall", "agreement")
+    heads = "".join(f"| {name} {share:.0%} " for name in names for share in SHARES)
     lines = [
-        "| engine, policy, granularity, positions | stream inside | beyond "
-        + "".join(f"| passkey {share:.0%} " for share in SHARES)
-        + "".join(f"| agreement {share:.0%} " for share in SHARES)
-        + "|",
-        "|---|" + "---|" * (2 + 2 * len(SHARES)),
+        f"| engine, policy, granularity, positions {heads}| stream inside | beyond |",
+        "|---|" + "---|" * (2 + len(names) * len(SHARES)),
     ]
 
     def text(value: float | None, form: str) -> str:
@@ -252,36 +250,92 @@ def table(results: dict[str, dict[str, Any]]) -> str:
 
     for row in rows:
         full = " full " in row
+        cells = [
+            text(results.get(name, {}).get(f"{row} {1 if full else share:g}"), ".0%")
+            for name in names
+            for share in SHARES
+        ]
         streamed = results.get("stream", {}).get(f"{row} {'1' if full else '0.5'}", {})
-        cells = [text(streamed.get("inside"), ".2f"), text(streamed.get("beyond"), ".2f")]
-        for name in ("passkey", "agreement"):
-            for share in SHARES:
-                key = f"{row} {1 if full else share:g}"
-                cells.append(text(results.get(name, {}).get(key), ".0%"))
+        cells += [text(streamed.get("inside"), ".2f"), text(streamed.get("beyond"), ".2f")]
         lines.append(f"| {row} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
 def draw(results: dict[str, dict[str, Any]], path: Path) -> None:
-    """Agreement and passkey by budget, a line per setting with rotation."""
+    """Passkey, recall and agreement by budget, a line per setting with rotation."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 5.5), layout="constrained")
+    figure = Figure(figsize=(14, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
-    for axes, name in zip(figure.subplots(1, 2), ("passkey", "agreement"), strict=True):
-        rows = sorted({key.rsplit(" ", 1)[0] for key in results.get(name, {})})
-        for row in rows:
-            if " full " in row or " absolute" in row:
+    names = ("passkey", "recall", "agreement")
+    policies = sorted({key.split(" ")[1] for name in names for key in results.get(name, {})})
+    for axes, name in zip(figure.subplots(1, 3), names, strict=True):
+        for row in sorted({key.rsplit(" ", 1)[0] for key in results.get(name, {})}):
+            engine, policy, granularity, positions = row.split(" ")
+            if policy == "full" or (engine == "pagewheel" and positions == "absolute"):
                 continue
             values = [results[name].get(f"{row} {share:g}") for share in SHARES]
-            style = ":" if row.startswith("openvino") else "-" if " token " in row else "--"
-            axes.plot(SHARES, values, style, marker="o", label=row.replace(" rotation", ""))
+            style = ":" if engine != "pagewheel" else "-" if granularity == "token" else "--"
+            colour = "black" if engine != "pagewheel" else f"C{policies.index(policy)}"
+            marker = "x" if positions == "absolute" else "o"
+            label = row.replace(" rotation", "").replace("pagewheel ", "")
+            axes.plot(SHARES, values, style, marker=marker, color=colour, label=label)
         axes.set_title(f"{name}, by share of the prompt kept")
-        axes.set_ylim(0, 1.02)
+        axes.set_ylim(-0.02, 1.02)
         axes.set_xticks(SHARES)
-    axes.legend(fontsize=7, ncols=1, bbox_to_anchor=(1.02, 1), loc="upper left")
-    figure.savefig(path, dpi=110)
+    axes.legend(fontsize=7, bbox_to_anchor=(1.02, 1), loc="upper left")
+    figure.savefig(path, dpi=70)
+
+
+def measure(folder: Path, chosen: list[Setting], arguments: argparse.Namespace) -> Record:
+    """What the record lacks, setting by setting."""
+    tokenizer = pagewheel.Tokenizer(folder)
+
+    def encode(text: str) -> list[int]:
+        return tokenizer.encode(text).input_ids.data[0].tolist()
+
+    ids = encode(real_text(None))
+    length = arguments.prompt
+    questions = {
+        "passkey": passkeys(encode, ids, length, arguments.passkeys),
+        "recall": conversations(encode, ids, length, arguments.conversations),
+    }
+    begins = np.random.default_rng(3).integers(0, len(ids) - length, arguments.prose)
+    prose = [ids[begin : begin + length] for begin in begins]
+    record = Record(arguments.out)
+    references: dict[str, list[list[int]]] = {}
+
+    def generator(setting: Setting, while_reading: bool = False) -> Generate:
+        make = GENERATORS[setting.engine]
+        return make(folder, setting, length, arguments.threads, while_reading)
+
+    def agreement(setting: Setting) -> float:
+        if setting.engine not in references:
+            full = generator(Setting(setting.engine, "full", 1))
+            references[setting.engine] = full(prose, arguments.new_tokens)
+        got = generator(setting)(prose, arguments.new_tokens)
+        pairs = zip(references[setting.engine], got, strict=True)
+        return float(np.mean([common_share(a, b) for a, b in pairs]))
+
+    functions: dict[str, Callable[[Setting], Any]] = {
+        "passkey": lambda s: told(generator(s), tokenizer, questions["passkey"]),
+        "recall": lambda s: told(generator(s, True), tokenizer, questions["recall"]),
+        "agreement": agreement,
+        "stream": lambda s: stream(folder, s, ids, arguments),
+    }
+    for setting in chosen:
+        for name in arguments.only:
+            streams = setting.engine == "pagewheel" and setting.share in (0.5, 1)
+            if name == "stream" and not streams:
+                continue
+            try:
+                record.measure(name, setting, partial(functions[name], setting))
+            except RuntimeError as error:
+                if setting.engine == "pagewheel":
+                    raise
+                print(name, setting.key(), "fails:", str(error).splitlines()[-1], flush=True)
+    return record
 
 
 def main() -> None:
@@ -289,15 +343,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
+    names = ["passkey", "recall", "agreement", "stream"]
     parser.add_argument("--model", type=Path, help="default: the default model")
     parser.add_argument("--out", type=Path, required=True, help="JSON; continued if it exists")
-    parser.add_argument("--only", nargs="+", default=["stream", "passkey", "agreement"])
+    parser.add_argument("--only", nargs="*", default=names, choices=names)
     parser.add_argument("--engines", nargs="+", default=list(GENERATORS), choices=GENERATORS)
     parser.add_argument("--policies", nargs="+", default=list(POLICIES), choices=POLICIES)
     parser.add_argument("--match", default="", help="regular expression for settings' names")
-    parser.add_argument("--prompt", type=int, default=1024, help="tokens of a prompt")
-    parser.add_argument("--new-tokens", type=int, default=48)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--prompt", type=int, default=512, help="tokens of a prompt")
+    parser.add_argument("--passkeys", type=int, default=20)
+    parser.add_argument("--conversations", type=int, default=12)
+    parser.add_argument("--prose", type=int, default=6, help="prompts of agreement")
+    parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--context", type=int, default=8192, help="the model's")
+    parser.add_argument("--beyond", type=int, default=2048, help="tokens after the context")
     parser.add_argument("--stream-budget", type=int, default=672)
     parser.add_argument("--report", type=Path, help="Markdown table")
     parser.add_argument("--chart", type=Path, help="PNG")
@@ -307,60 +367,12 @@ def main() -> None:
     from pagewheel.default_model import default_model
 
     folder = resolve_model(arguments.model or default_model())
-    tokenizer = pagewheel.Tokenizer(folder)
-    ids = tokenizer.encode(real_text(None)).input_ids.data[0].tolist()
-    record = Record(arguments.out)
     chosen = [
         setting
         for setting in settings(arguments.engines, arguments.policies)
         if re.search(arguments.match, setting.key())
     ]
-    if "stream" in arguments.only:
-        for setting in chosen:
-            if setting.engine == "pagewheel" and setting.share in (0.5, 1):
-                record.measure(
-                    "stream",
-                    setting,
-                    lambda s=setting: stream(
-                        folder, s, ids, arguments.context, arguments.stream_budget
-                    ),
-                )
-    prompts, keys = passkey_prompts(tokenizer, ids, arguments.prompt)
-    begins = np.random.default_rng(3).integers(0, len(ids) - arguments.prompt, 8)
-    prose = [ids[begin : begin + arguments.prompt] for begin in begins]
-    references: dict[str, list[list[int]]] = {}
-    for setting in chosen:
-        names = [
-            name
-            for name in ("passkey", "agreement")
-            if name in arguments.only and setting.key() not in record.results.get(name, {})
-        ]
-        if not names:
-            continue
-        generate = GENERATORS[setting.engine](folder, setting, arguments.prompt)
-        if "passkey" in names:
-            record.measure(
-                "passkey", setting, lambda g=generate: passkey(g, tokenizer, prompts, keys)
-            )
-        if "agreement" in names:
-            if setting.engine not in references:
-                full = GENERATORS[setting.engine](
-                    folder, Setting(setting.engine, "full", 1), arguments.prompt
-                )
-                references[setting.engine] = full(prose, arguments.new_tokens)
-            expected = references[setting.engine]
-            record.measure(
-                "agreement",
-                setting,
-                lambda g=generate, e=expected: float(
-                    np.mean(
-                        [
-                            common_share(a, b)
-                            for a, b in zip(e, g(prose, arguments.new_tokens), strict=True)
-                        ]
-                    )
-                ),
-            )
+    record = measure(folder, chosen, arguments)
     if arguments.report:
         arguments.report.write_text(table(record.results))
     if arguments.chart:

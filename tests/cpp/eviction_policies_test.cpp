@@ -148,7 +148,8 @@ TEST(EvictionPolicies, ConfigsSayWhatIsWrongWithBothValues) {
     };
     EXPECT_EQ(message([] { CacheEvictionConfig(64, 64, 128, AggregationMode::SUM); }),
               "max_cache_size is 128; allowed: more than start_size 64 plus recent_size 64");
-    const CacheEvictionConfig odd(32, 33, 128, AggregationMode::SUM);
+    CacheEvictionConfig odd(32, 33, 128, AggregationMode::SUM);
+    odd.granularity = EvictionGranularity::BLOCK;
     EXPECT_EQ(message([&] { odd.validate(32); }),
               "recent_size is 33; allowed: multiples of the block size, 32, unless granularity is "
               "TOKEN");
@@ -160,7 +161,8 @@ TEST(EvictionPolicies, ConfigsSayWhatIsWrongWithBothValues) {
     EXPECT_NE(message([&] { config.validate(); }).find("budget is 0"), std::string::npos);
     config.policy = "";
     config.score_pooling = 4;
-    EXPECT_EQ(message([&] { config.validate(); }), "score_pooling is 4; allowed: odd numbers");
+    EXPECT_EQ(message([&] { config.validate(); }),
+              "score_pooling is 4; allowed: odd numbers, or 0 for the granularity's own");
 }
 
 }  // namespace

@@ -243,6 +243,62 @@ TEST(Evictor, ScoresAddUpWithTheirLifetimes) {
     EXPECT_EQ(world.state.layers[0].score.size(), world.held());
 }
 
+TEST(Evictor, ScoresArePooledOverNeighboursIfSoConfigured) {
+    class Watching final : public EvictionPolicy {
+    public:
+        ObservedQueries observed() const override { return {1, 1, true}; }
+        void drop(const EvictionView& view, size_t count, std::vector<size_t>& dropped) override {
+            seen.assign(view.scores, view.scores + view.num_tokens);
+            for (size_t i = 0; i < count; ++i) dropped.push_back(view.first_unit + i);
+        }
+        std::vector<float> seen;
+    };
+    std::vector<float> scores(96, 0);
+    scores[0] = scores[1] = scores[50] = 9, scores[51] = 4;
+    const auto seen = [&](size_t size, ScorePooling mode) {
+        auto pooled = config(true, EvictionGranularity::TOKEN);
+        const auto policy = std::make_shared<Watching>();
+        pooled.custom_policy = policy;
+        pooled.score_pooling = size;
+        pooled.score_pooling_mode = mode;
+        World world(CacheFormat::f32, 1, pooled);
+        world.append(96);
+        world.evictor->observe(world.state, 96, 1, {scores.data()});
+        world.evict(world.evictor->due(96));
+        return policy->seen;
+    };
+    EXPECT_EQ(seen(1, ScorePooling::ROOT_MEAN), scores);
+    EXPECT_EQ(seen(0, ScorePooling::ROOT_MEAN), scores);  // the caller's policy: as they are
+    std::vector<float> greatest = scores, root_mean(96, 0);
+    greatest[2] = greatest[49] = greatest[51] = 9, greatest[52] = 4;
+    EXPECT_EQ(seen(3, ScorePooling::MAX), greatest);
+    // ((3 + 3) / 3)^2 at the beginning, where one neighbour is missing.
+    root_mean[0] = root_mean[1] = 4, root_mean[2] = root_mean[49] = 1;
+    root_mean[50] = root_mean[51] = 25.0f / 9, root_mean[52] = 4.0f / 9;
+    const std::vector<float> got = seen(3, ScorePooling::ROOT_MEAN);
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], root_mean[i], 1e-6) << i;
+}
+
+TEST(EvictionConfig, ByDefaultAttentionChoosesTokensThatAreScoredWithTheirNeighbours) {
+    CacheEvictionConfig config;  // norm_sum
+    EXPECT_EQ(config.resolved_granularity(), EvictionGranularity::TOKEN);
+    EXPECT_EQ(config.pooling_size(), 17u);
+    config.score_pooling = 5;
+    EXPECT_EQ(config.pooling_size(), 5u);
+    config.score_pooling = 0;
+    config.granularity = EvictionGranularity::BLOCK;
+    EXPECT_EQ(config.pooling_size(), 1u);
+    config.granularity = EvictionGranularity::AUTO;
+    for (const char* name : {"streaming", "key_norm", "key_diff"}) {
+        config.policy = name;
+        EXPECT_EQ(config.resolved_granularity(), EvictionGranularity::BLOCK) << name;
+    }
+    config.policy = "";
+    config.kvcrush_config = KVCrushConfig(1);  // a program written for openvino_genai
+    EXPECT_EQ(config.resolved_granularity(), EvictionGranularity::BLOCK);
+    config.validate(32);
+}
+
 TEST(Evictor, ObservesTheQueriesThatThePolicyWants) {
     const auto window = [](const CacheEvictionConfig& config, EvictionProgress progress) {
         World world(CacheFormat::f32, 1, config);

@@ -109,7 +109,10 @@ def test_prefixes_are_shared_and_change_nothing(tiny_folder: Path) -> None:
     prompt = tokens(200)
     other = prompt[:170] + tokens(60, seed=2)
     for policy, options in POLICIES.items():
-        for more in ({}, {"evict_during_prefill": True, "granularity": "token"}):
+        for more in (
+            {"granularity": "block"},
+            {"evict_during_prefill": True, "granularity": "token"},
+        ):
             if policy == "kvcrush":
                 more.pop("granularity", None)
             config = eviction(policy, **options, **more)
@@ -253,7 +256,8 @@ def test_a_builtin_policy_in_python_chooses_the_same(tiny_folder: Path) -> None:
             return view.first_unit + np.argsort(units, kind="stable")[:count]
 
     for granularity in ("block", "token"):
-        built_in = make_pipeline(tiny_folder, eviction("norm_sum", granularity=granularity))
+        config = eviction("norm_sum", granularity=granularity, score_pooling=1)
+        built_in = make_pipeline(tiny_folder, config)
         own = make_pipeline(tiny_folder, eviction(NormSum(), granularity=granularity))
         assert generate(own, tokens(150), 150) == generate(built_in, tokens(150), 150)
 
@@ -262,12 +266,13 @@ def test_what_cannot_be_is_refused_with_the_reason(tiny_folder: Path) -> None:
     with pytest.raises(ValueError, match="max_cache_size is 64; allowed: more than start_size 32"):
         CacheEvictionConfig(32, 32, 64, AggregationMode.SUM)
     with pytest.raises(ValueError, match="recent_size is 40; allowed: multiples of the block size"):
-        make_pipeline(tiny_folder, CacheEvictionConfig(32, 40, 128, AggregationMode.SUM))
+        blocks = CacheEvictionConfig(32, 40, 128, AggregationMode.SUM, granularity="block")
+        make_pipeline(tiny_folder, blocks)
     with pytest.raises(ValueError, match=r"the KV cache has 4 blocks; eviction .* needs at least"):
         make_pipeline(tiny_folder, eviction(), num_kv_blocks=4)
     with pytest.raises(ValueError, match="policy is 'best'; allowed: sum"):
         eviction("best")
-    with pytest.raises(ValueError, match="granularity is 'row'; allowed: block, token"):
+    with pytest.raises(ValueError, match="granularity is 'row'; allowed: auto, block, token"):
         eviction(granularity="row")
     scheduler = pagewheel.SchedulerConfig()
     scheduler.use_cache_eviction = True

@@ -159,7 +159,8 @@ EvictionGranularity granularity_of(const py::object& value) {
     const auto name = value.cast<std::string>();
     if (name == "block") return EvictionGranularity::BLOCK;
     if (name == "token") return EvictionGranularity::TOKEN;
-    throw py::value_error("granularity is '" + name + "'; allowed: block, token");
+    if (name == "auto") return EvictionGranularity::AUTO;
+    throw py::value_error("granularity is '" + name + "'; allowed: auto, block, token");
 }
 
 void bind_parts(py::module_& module) {
@@ -169,7 +170,11 @@ void bind_parts(py::module_& module) {
         .value("ADAPTIVE_RKV", AggregationMode::ADAPTIVE_RKV);
     py::enum_<EvictionGranularity>(module, "EvictionGranularity")
         .value("BLOCK", EvictionGranularity::BLOCK)
-        .value("TOKEN", EvictionGranularity::TOKEN);
+        .value("TOKEN", EvictionGranularity::TOKEN)
+        .value("AUTO", EvictionGranularity::AUTO);
+    py::enum_<ScorePooling>(module, "ScorePooling")
+        .value("ROOT_MEAN", ScorePooling::ROOT_MEAN)
+        .value("MAX", ScorePooling::MAX);
     py::enum_<KVCrushAnchorPointMode>(module, "KVCrushAnchorPointMode")
         .value("RANDOM", KVCrushAnchorPointMode::RANDOM)
         .value("ZEROS", KVCrushAnchorPointMode::ZEROS)
@@ -220,8 +225,11 @@ snapkv_window_size: last queries of the prompt whose attention is counted; 0: al
 kvcrush_config, adaptive_rkv_config: of those policies.
 policy: "" (by aggregation_mode and kvcrush_config), "sum", "norm_sum", "snapkv", "streaming", "tova",
   "kvcrush", "adaptive_rkv", "key_norm", "key_diff", or an EvictionPolicy of your own.
-granularity: "block" or "token": what goes at a time. Tokens that stay are packed densely.
-score_pooling: a score becomes the greatest of that many around it; odd.
+granularity: "block" or "token": what goes at a time. Tokens that stay are packed densely. "auto":
+  "token" for policies that go by attention, else "block".
+score_pooling: a score is pooled over that many tokens around it; odd. 1: it stays as it is; 0: 17
+  with granularity "token", else 1.
+score_pooling_mode: ROOT_MEAN, the square of the mean root, or MAX.
 evict_during_prefill: prompts are evicted while they are computed, not only after.)");
     bind_policy(module);
     config
@@ -229,13 +237,15 @@ evict_during_prefill: prompts are evicted while they are computed, not only afte
                          AggregationMode aggregation_mode, bool apply_rotation,
                          size_t snapkv_window_size, const std::optional<KVCrushConfig>& kvcrush,
                          const py::object& policy, const py::object& granularity,
-                         size_t score_pooling, bool evict_during_prefill,
+                         size_t score_pooling, ScorePooling score_pooling_mode,
+                         bool evict_during_prefill,
                          const std::optional<AdaptiveRKVConfig>& adaptive_rkv) {
                  C config(start_size, recent_size, max_cache_size, aggregation_mode, apply_rotation,
                           snapkv_window_size, kvcrush.value_or(KVCrushConfig()));
                  set_policy(config, policy);
                  config.granularity = granularity_of(granularity);
                  config.score_pooling = score_pooling;
+                 config.score_pooling_mode = score_pooling_mode;
                  config.evict_during_prefill = evict_during_prefill;
                  config.adaptive_rkv_config = adaptive_rkv.value_or(AdaptiveRKVConfig());
                  config.validate();
@@ -245,7 +255,8 @@ evict_during_prefill: prompts are evicted while they are computed, not only afte
              py::arg_v("aggregation_mode", AggregationMode::NORM_SUM, "AggregationMode.NORM_SUM"),
              py::arg("apply_rotation") = false, py::arg("snapkv_window_size") = 8,
              py::arg("kvcrush_config") = py::none(), py::kw_only(), py::arg("policy") = "",
-             py::arg("granularity") = "block", py::arg("score_pooling") = 1,
+             py::arg("granularity") = "auto", py::arg("score_pooling") = 0,
+             py::arg_v("score_pooling_mode", ScorePooling::ROOT_MEAN, "ScorePooling.ROOT_MEAN"),
              py::arg("evict_during_prefill") = false, py::arg("adaptive_rkv_config") = py::none())
         .def_readwrite("aggregation_mode", &C::aggregation_mode)
         .def_readwrite("apply_rotation", &C::apply_rotation)
@@ -257,6 +268,7 @@ evict_during_prefill: prompts are evicted while they are computed, not only afte
             "granularity", [](const C& c) { return c.granularity; },
             [](C& c, const py::object& value) { c.granularity = granularity_of(value); })
         .def_readwrite("score_pooling", &C::score_pooling)
+        .def_readwrite("score_pooling_mode", &C::score_pooling_mode)
         .def_readwrite("evict_during_prefill", &C::evict_during_prefill)
         .def("get_start_size", &C::get_start_size)
         .def("get_recent_size", &C::get_recent_size)

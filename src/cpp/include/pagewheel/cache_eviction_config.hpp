@@ -53,6 +53,14 @@ struct PAGEWHEEL_API AdaptiveRKVConfig {
 enum class EvictionGranularity {
     BLOCK = 0,  ///< whole blocks of the cache go
     TOKEN = 1,  ///< single tokens go; the others are packed into dense blocks
+    AUTO = 2,   ///< TOKEN for policies that go by attention (sum, norm_sum, snapkv, tova,
+                ///< adaptive_rkv): more of what matters stays; else BLOCK
+};
+
+/// What a token's score becomes of its neighbours' and its own.
+enum class ScorePooling {
+    ROOT_MEAN = 0,  ///< the square of the mean of their roots: one that stands out counts little
+    MAX = 1,        ///< the greatest, as in SnapKV
 };
 
 /// Sizes are tokens. A cache has three areas: the start (attention sinks), which stays, the recent
@@ -77,9 +85,11 @@ struct PAGEWHEEL_API CacheEvictionConfig {
     std::string policy;
     /// A policy of the caller's; `policy` must be empty then.
     std::shared_ptr<EvictionPolicy> custom_policy;
-    EvictionGranularity granularity = EvictionGranularity::BLOCK;
-    /// A score becomes the greatest of that many around it (SnapKV's pooling); odd. 1: as it is.
-    size_t score_pooling = 1;
+    EvictionGranularity granularity = EvictionGranularity::AUTO;
+    /// A score is pooled over that many tokens around it; odd. 1: it stays as it is. 0: as the
+    /// granularity needs, see pooling_size().
+    size_t score_pooling = 0;
+    ScorePooling score_pooling_mode = ScorePooling::ROOT_MEAN;
     /// Prompts are evicted while they are computed, so that one longer than the cache needs no more
     /// than the budget and a chunk. False: after the prompt.
     bool evict_during_prefill = false;
@@ -96,6 +106,13 @@ struct PAGEWHEEL_API CacheEvictionConfig {
     size_t get_evictable_size() const { return m_max_cache_size - m_start_size - m_recent_size; }
     /// The policy's name with "" resolved; "custom" for the caller's.
     std::string policy_name() const;
+
+    /// granularity with AUTO resolved.
+    EvictionGranularity resolved_granularity() const;
+    /// score_pooling with 0 resolved: 1 for blocks, whose tokens stay together anyway; 17 for
+    /// tokens: of a number or a name some would go otherwise (docs/eviction.md has the figures). A
+    /// policy of the caller's sees scores as they are.
+    size_t pooling_size() const;
 
     /// Throws std::invalid_argument that names the parameter, its value and what is allowed.
     void validate() const;

@@ -35,7 +35,8 @@ struct EvictionView {
     std::function<void(size_t first, size_t last, float* out)> read_keys;
 };
 
-/// Which attention a policy wants to see. Counting it costs a second reading of the keys.
+/// Which attention a policy wants to see. Counting a prompt's costs a second reading of the keys; a
+/// generated token's is computed anyway.
 struct ObservedQueries {
     static constexpr size_t all = size_t(-1);
     size_t prompt = 0;  ///< of the prompt's last queries

@@ -62,13 +62,26 @@ std::string CacheEvictionConfig::policy_name() const {
     return aggregation_mode == AggregationMode::SUM ? "sum" : "norm_sum";
 }
 
+EvictionGranularity CacheEvictionConfig::resolved_granularity() const {
+    if (granularity != EvictionGranularity::AUTO) return granularity;
+    const std::string name = policy_name();
+    for (const char* by_attention : {"sum", "norm_sum", "snapkv", "tova", "adaptive_rkv"})
+        if (name == by_attention) return EvictionGranularity::TOKEN;
+    return EvictionGranularity::BLOCK;
+}
+
+size_t CacheEvictionConfig::pooling_size() const {
+    if (score_pooling > 0) return score_pooling;
+    return resolved_granularity() == EvictionGranularity::TOKEN && !custom_policy ? 17 : 1;
+}
+
 void CacheEvictionConfig::validate() const {
     check_argument(
         m_start_size <= m_max_cache_size && m_recent_size < m_max_cache_size - m_start_size,
         "max_cache_size is ", m_max_cache_size, "; allowed: more than start_size ", m_start_size,
         " plus recent_size ", m_recent_size);
-    check_argument(score_pooling % 2 == 1, "score_pooling is ", score_pooling,
-                   "; allowed: odd numbers");
+    check_argument(score_pooling == 0 || score_pooling % 2 == 1, "score_pooling is ", score_pooling,
+                   "; allowed: odd numbers, or 0 for the granularity's own");
     check_argument(policy.empty() || !custom_policy, "policy is '", policy,
                    "' and custom_policy is set; allowed: one of them");
     if (!policy.empty() &&
@@ -85,7 +98,7 @@ void CacheEvictionConfig::validate() const {
                    "; allowed: 0 to 1");
     check_argument(!(name == "adaptive_rkv") || adaptive_rkv_config.window_size > 0,
                    "adaptive_rkv_config.window_size is 0; allowed: 1 or more");
-    check_argument(name != "kvcrush" || granularity == EvictionGranularity::BLOCK,
+    check_argument(name != "kvcrush" || resolved_granularity() == EvictionGranularity::BLOCK,
                    "policy is 'kvcrush' and granularity is TOKEN; allowed: BLOCK, as it compares "
                    "blocks");
     check_argument(name != "kvcrush" || kvcrush_config.budget > 0,
@@ -99,7 +112,7 @@ void CacheEvictionConfig::validate(size_t block_size) const {
                        "; allowed: multiples of the block size, ", block_size,
                        ", unless granularity is TOKEN");
     };
-    if (granularity == EvictionGranularity::BLOCK) {
+    if (resolved_granularity() == EvictionGranularity::BLOCK) {
         check_multiple("start_size", m_start_size);
         check_multiple("recent_size", m_recent_size);
         check_multiple("max_cache_size", m_max_cache_size);
@@ -115,16 +128,17 @@ void CacheEvictionConfig::validate(size_t block_size) const {
 }
 
 std::string CacheEvictionConfig::to_string() const {
-    return concat("CacheEvictionConfig { start_size: ", m_start_size,
-                  ", recent_size: ", m_recent_size, ", max_cache_size: ", m_max_cache_size,
-                  ", aggregation_mode: ", name_of(aggregation_mode),
-                  ", apply_rotation: ", apply_rotation ? "true" : "false",
-                  ", snapkv_window_size: ", snapkv_window_size, ", policy: ", policy_name(),
-                  ", granularity: ", granularity == EvictionGranularity::BLOCK ? "BLOCK" : "TOKEN",
-                  ", score_pooling: ", score_pooling,
-                  ", evict_during_prefill: ", evict_during_prefill ? "true" : "false",
-                  ", kvcrush_config: ", kvcrush_config.to_string(),
-                  ", adaptive_rkv_config: ", adaptive_rkv_config.to_string(), " }");
+    return concat(
+        "CacheEvictionConfig { start_size: ", m_start_size, ", recent_size: ", m_recent_size,
+        ", max_cache_size: ", m_max_cache_size, ", aggregation_mode: ", name_of(aggregation_mode),
+        ", apply_rotation: ", apply_rotation ? "true" : "false",
+        ", snapkv_window_size: ", snapkv_window_size, ", policy: ", policy_name(),
+        ", granularity: ", resolved_granularity() == EvictionGranularity::BLOCK ? "BLOCK" : "TOKEN",
+        ", score_pooling: ", pooling_size(),
+        ", score_pooling_mode: ", score_pooling_mode == ScorePooling::MAX ? "MAX" : "ROOT_MEAN",
+        ", evict_during_prefill: ", evict_during_prefill ? "true" : "false",
+        ", kvcrush_config: ", kvcrush_config.to_string(),
+        ", adaptive_rkv_config: ", adaptive_rkv_config.to_string(), " }");
 }
 
 }  // namespace pagewheel

@@ -3,6 +3,7 @@
 #include <tbb/parallel_for.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <numeric>
 #include <utility>
@@ -21,6 +22,21 @@ std::vector<float> max_pooled(const std::vector<float>& scores, size_t size) {
         const size_t last = std::min(scores.size(), i + size / 2 + 1);
         pooled[i] =
             *std::max_element(scores.begin() + ptrdiff_t(first), scores.begin() + ptrdiff_t(last));
+    }
+    return pooled;
+}
+
+/// Square of the mean root of the scores of the `size` slots around each; past the ends are zeros.
+std::vector<float> root_mean_pooled(const std::vector<float>& scores, size_t size) {
+    std::vector<double> sums(scores.size() + 1, 0);  // of all roots before
+    for (size_t i = 0; i < scores.size(); ++i)
+        sums[i + 1] = sums[i] + std::sqrt(std::max(double(scores[i]), 0.0));
+    std::vector<float> pooled(scores.size());
+    for (size_t i = 0; i < scores.size(); ++i) {
+        const size_t first = i < size / 2 ? 0 : i - size / 2;
+        const double mean =
+            (sums[std::min(scores.size(), i + size / 2 + 1)] - sums[first]) / double(size);
+        pooled[i] = float(mean * mean);
     }
     return pooled;
 }
@@ -139,7 +155,7 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
         return slots;
     }
     const LayerLedger& ledger = state.layers[layer];
-    const bool whole = m_config.granularity == EvictionGranularity::BLOCK;
+    const bool whole = m_config.resolved_granularity() == EvictionGranularity::BLOCK;
     // Tokens of a block that is not full stay: new ones are about to be written beside them.
     const size_t full = held / m_block_size * m_block_size;
     const size_t last = std::min(held - m_config.get_recent_size(), full);
@@ -150,7 +166,10 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
     view.first_unit = (m_config.get_start_size() + view.unit_size - 1) / view.unit_size;
     view.last_unit = last / view.unit_size;
     std::vector<float> pooled;
-    if (m_config.score_pooling > 1) pooled = max_pooled(ledger.score, m_config.score_pooling);
+    if (const size_t size = m_config.pooling_size(); size > 1)
+        pooled = m_config.score_pooling_mode == ScorePooling::MAX
+                     ? max_pooled(ledger.score, size)
+                     : root_mean_pooled(ledger.score, size);
     view.scores = pooled.empty() ? ledger.score.data() : pooled.data();
     view.lifetimes = ledger.lifetime.data();
     view.positions = ledger.position.data();
@@ -188,9 +207,16 @@ EvictionDecision Evictor::decide(EvictionState& state, const std::vector<BlockId
     EvictionDecision decision;
     std::vector<std::vector<size_t>> packed, unused;  // by layer: entries of `blocks`
     std::vector<size_t> votes(blocks.size(), 0);
+    decision.dropped.resize(m_layers.size());
+    const auto choose_of = [&](size_t l) {
+        decision.dropped[l] = choose(l, state, blocks, held, num_blocks);
+    };
+    if (m_config.custom_policy)  // one that may need a lock, or remember the layer before
+        for (size_t l = 0; l < m_layers.size(); ++l) choose_of(l);
+    else
+        tbb::parallel_for(size_t(0), m_layers.size(), choose_of);
     for (size_t l = 0; l < m_layers.size(); ++l) {
-        decision.dropped.push_back(choose(l, state, blocks, held, num_blocks));
-        const ClosedUp closed = close_up(decision.dropped.back(), m_block_size);
+        const ClosedUp closed = close_up(decision.dropped[l], m_block_size);
         packed.push_back(entries_of(state.layers[l], closed.packed));
         unused.push_back(entries_of(state.layers[l], closed.free));
         for (size_t entry : unused.back()) ++votes[entry];

@@ -267,8 +267,8 @@ def trace(
     max_new_tokens: MaxNewTokens = 256,
     policy: Annotated[str, typer.Option(help="Eviction policy.")] = "norm_sum",
     granularity: Annotated[
-        str, typer.Option(help="What goes at a time: block or token.")
-    ] = "block",
+        str, typer.Option(help="What goes at a time: auto, block or token.")
+    ] = "auto",
     start_size: Annotated[int, typer.Option(help="First tokens that stay.")] = 32,
     recent_size: Annotated[int, typer.Option(help="Last tokens that stay.")] = 64,
     max_cache_size: Annotated[int, typer.Option(help="Tokens in the cache at most.")] = 192,
