@@ -115,7 +115,8 @@ void bind_continuous_batching_pipeline(py::module_& module) {
 
 models_path: a model folder or a .gguf file. device: "CPU", "GPU", ... properties: OpenVINO's for the
 device, e.g. {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}, and
-attention_backend: "native" (pagewheel's own op, CPU only), "openvino" or "auto" (openvino for now).
+attention_backend: "native" (pagewheel's own op, CPU only), "openvino" or "auto" (native on CPU where it serves
+every layer).
 linear_backend: "native" (pagewheel's own int4 and int8 MatMuls, CPU only), "openvino" or "auto" (native on CPU
 unless f32 inference is asked for).
 

@@ -48,6 +48,7 @@ struct ValueRows {
     const uint32_t* const* rows;  // [(tokens + tokens_per_word - 1) / tokens_per_word]
     const ptrdiff_t* ahead;       // [the same]
     size_t offset, tokens;
+    size_t fetched;  // rows whose lines ahead were fetched before
 };
 
 template <CacheFormat F>
@@ -215,7 +216,7 @@ struct FloatArithmetic {
             unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
                 word[n] = V::load_words(words + n * V::lanes, mask[n]);
                 if constexpr (T::bits == 16) word[n] = V::keep(word[n], valid);
-                prefetch_line<n * V::lanes>(words, values.ahead[i]);
+                if (i >= values.fetched) prefetch_line<n * V::lanes>(words, values.ahead[i]);
             });
             unrolled<T::dims_per_word>([&](auto g) PAGEWHEEL_INLINE {
                 constexpr size_t token = T::nibbles == 2 ? g % 4 : g;

@@ -125,6 +125,7 @@ struct IntegerArithmetic {
         unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
             const __m512i word = _mm512_loadu_si512(keys.scales + g * keys.block_size + n * 16);
             const __m512 scale = scale_of<V>(word), minimum = minimum_of<V>(word);
+            if (row == 0) prefetch_line<n * 16>(keys.scales + g * keys.block_size, keys.ahead);
             unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
                 const __m512 factor = _mm512_mul_ps(scale, _mm512_set1_ps(q.unit[row + r]));
                 const __m512 sum = _mm512_set1_ps(q.sums_of(row + r)[g]);
@@ -238,7 +239,9 @@ struct IntegerArithmetic {
         const size_t end = (values.tokens + 3) / 4;
         for (size_t i = 0; i < end; ++i) {
             const uint32_t* words = rows[i] + offset;
-            unrolled<N>([&](auto n) PAGEWHEEL_INLINE { prefetch_line<n * 16>(words, ahead[i]); });
+            if (i >= values.fetched)
+                unrolled<N>([&](auto n)
+                                PAGEWHEEL_INLINE { prefetch_line<n * 16>(words, ahead[i]); });
             unrolled<T::nibbles>([&](auto nibble) PAGEWHEEL_INLINE {
                 __m512i codes[N];
                 unrolled<N>([&](auto n) PAGEWHEEL_INLINE {

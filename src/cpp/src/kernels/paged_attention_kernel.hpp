@@ -231,8 +231,10 @@ private:
     /// logits_ become probabilities under the span's maximum, zeros up to a multiple of 16 keys;
     /// correction_ and factor_ what the maximum of all spans makes of those before and of these.
     void softmax(size_t head, float* maximum, float* sum) {
+        fetched_rows_ = 0;
         for (size_t r = 0; r < rows_; ++r) {
             const float largest = V::largest(mask_row(head, r));
+            fetch_values(head, 4);
             span_maximum_[r] = largest > lowest ? largest : lowest;
             const float now = span_maximum_[r] > maximum[r] ? span_maximum_[r] : maximum[r];
             correction_[r] = maximum[r] - now;
@@ -252,9 +254,23 @@ private:
                 const Vec p = V::exp2(V::sub(V::load(logits + c), largest));
                 V::store(logits + c, p);
                 total = V::add(total, p);
+                if (c % (2 * L) == 0) fetch_values(head, 1);
             }
             for (; c < padded(span_.keys); c += L) V::store(logits + c, V::zero());
             sum[r] = sum[r] * correction_[r] + V::sum(total) * factor_[r];
+        }
+    }
+
+    /// Fetches `count` more rows of the values ahead: softmax reads nothing itself, and what is
+    /// left for the product with the values would come in a burst that the memory cannot follow.
+    [[gnu::always_inline]] void fetch_values(size_t head, size_t count) {
+        if constexpr (T::quantized) {
+            const size_t rows = (span_.keys + T::tokens_per_word - 1) / T::tokens_per_word;
+            for (; count > 0 && fetched_rows_ < rows; --count, ++fetched_rows_) {
+                const uint32_t* words = span_.value_rows[fetched_rows_] + head * value_bytes_ / 4;
+                for (size_t w = 0; w < row_words_; w += 16)
+                    prefetch_line<0>(words + w, span_.value_ahead[fetched_rows_]);
+            }
         }
     }
 
@@ -272,6 +288,7 @@ private:
             const size_t end = i * block_ + span_.tokens(i);
             for (; column < end; column += L, words += L) {
                 const auto word = V::load_words(words, V::mask(end - column));
+                prefetch_line<0>(words, span_.block[i].values_ahead);
                 V::store(scales + column, scale_of<V>(word));
                 V::store(minimums + column, minimum_of<V>(word));
             }
@@ -313,7 +330,7 @@ private:
             mask[v] = V::mask(last > word + v * L ? last - word - v * L : 0);
         });
         const ValueRows values{span_.value_rows, span_.value_ahead, head * value_bytes_ / 4 + word,
-                               span_.keys};
+                               span_.keys, fetched_rows_};
         Vec sums[R][N][T::nibbles];
         A::template weigh<R, N>(values, mask, weights_, logits_, row, width_, sums);
         // A word of u4 holds a dimension of the first and one of the second half.
@@ -397,6 +414,7 @@ private:
     size_t key_words_, key_groups_, row_words_;
     size_t value_words_;         // of one head in a block, without the scales
     size_t first_position_ = 0;  // of the first row
+    size_t fetched_rows_ = 0;    // of the values ahead of the head, see fetch_values()
     TileSpan<V, Format> span_;
     bool by_keys_[span_tokens / 16];  // of the span's blocks, see turns_keys()
     TileQueries<V, A> queries_;
