@@ -13,6 +13,7 @@
 #include "graph/native_attention.hpp"
 #include "graph/paged_attention.hpp"
 #include "graph/quantized_linear.hpp"
+#include "graph/share_constants.hpp"
 #include "kernels/isa.hpp"
 #include "openvino/core/version.hpp"
 #include "openvino/runtime/properties.hpp"
@@ -176,6 +177,7 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std
     PreparedGraph graph;
     graph.model = core.read_model(folder.model_xml().string());
     check_decoder_inputs(*graph.model);
+    share_constants(graph.model);
     apply_paged_attention(graph.model);
     gather_logits(graph.model);
     const ModelConfig config = folder.read_config();
