@@ -11,8 +11,10 @@ import pytest
 import torch
 from conftest import F32, greedy
 from references import dequantised_llama
+from transformers import AutoTokenizer, LlamaForCausalLM
 
 import pagewheel
+from pagewheel.convert import convert
 
 LONG_TEXT = "\n".join(
     f"Item {i}: the {word} lies {i * 7 % 31} steps from the door."
@@ -34,7 +36,7 @@ NEW_TOKENS = 64
 
 
 @pytest.fixture(scope="module")
-def reference(smollm2_gguf: Path) -> torch.nn.Module:
+def reference(smollm2_gguf: Path) -> LlamaForCausalLM:
     """transformers' Llama with the file's weights, dequantised by the gguf package."""
     return dequantised_llama(smollm2_gguf)
 
@@ -122,3 +124,21 @@ def test_log_probabilities_equal_those_of_transformers(
         np.testing.assert_allclose(
             output.generated_log_probs[0], log_probs[-1, output.generated_ids[0]], atol=1e-3
         )
+
+
+def test_a_hugging_face_folder_of_the_weights_gives_the_files_text(
+    reference: LlamaForCausalLM, smollm2_gguf: Path, smollm2_folder: Path, tmp_path: Path
+) -> None:
+    """Trained weights through safetensors and tokenizer.json, both written by transformers."""
+    reference.save_pretrained(tmp_path / "checkpoint")
+    AutoTokenizer.from_pretrained(
+        str(smollm2_gguf.parent), gguf_file=smollm2_gguf.name
+    ).save_pretrained(tmp_path / "checkpoint")
+    converted = convert(tmp_path / "checkpoint", tmp_path / "converted", progress=False)
+    texts = [PROMPTS[name] for name in ("question", "code", "french", "emoji", "digits")]
+    config = greedy(24, apply_chat_template=False)
+    of_file, of_checkpoint = (
+        pagewheel.LLMPipeline(folder, "CPU", F32).generate(texts, config).texts
+        for folder in (smollm2_folder, converted)
+    )
+    assert of_checkpoint == of_file

@@ -14,7 +14,7 @@ struct AttentionConfig {
     CacheLayout layout;
     size_t heads = 1;  // a multiple of layout.kv_heads; head h reads kv head h / (heads / kv_heads)
     float scale = 1;
-    float soft_cap = 0;  // 0: none; else a logit x becomes soft_cap * tanh(x / soft_cap)
+    float soft_cap = 0;         // 0: none; else a logit x becomes soft_cap * tanh(x / soft_cap)
     size_t sliding_window = 0;  // 0: none; else a query at i sees the keys j with i - j < window
     size_t rotary_dims = 0;     // the first dimensions of a head that rotation turns; even
     bool interleaved = false;   // pairs (2i, 2i + 1) instead of (i, i + rotary_dims / 2)
