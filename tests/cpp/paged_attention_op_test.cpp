@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <random>
 
 #include "ops/attention_tables.hpp"
+#include "ops/layer_tables.hpp"
 
 namespace pagewheel {
 namespace {
@@ -145,6 +147,126 @@ TEST(PagedAttentionOp, ThePackedFormIsCheckedToo) {
     EXPECT_EQ(fixture.refusal(), "got 13 inputs, expected 14 or 6");
 }
 
+/// The fixture's batch with its tables as layer 1 of 3; layer 0 has other blocks and no rotation,
+/// and nothing says anything about layer 2.
+Fixture of_layer(const Fixture& separate) {
+    using Tables = LayerTables;
+    ov::Tensor packed(ov::element::i32, {400});
+    std::fill_n(packed.data<int32_t>(), packed.get_size(), 0);
+    LayerTablesWriter writer(packed.data<int32_t>(), 3);
+    const auto add = [&](size_t section, Input input) {
+        const ov::Tensor& tensor = separate.inputs[input];
+        std::memcpy(writer.add(section, tensor.get_size()), tensor.data(), tensor.get_byte_size());
+    };
+    add(Tables::past_lens, Input::past_lens);
+    add(Tables::subsequence_begins, Input::subsequence_begins);
+    add(Tables::block_indices_begins, Input::block_indices_begins);
+    add(Tables::score_windows, Input::score_windows);
+    std::fill_n(writer.add(Tables::index_of(0, Tables::block_indices), 3), 3, 7);
+    add(Tables::index_of(1, Tables::block_indices), Input::block_indices);
+    add(Tables::index_of(1, Tables::rotated_block_indices), Input::rotated_block_indices);
+    add(Tables::index_of(1, Tables::rotation_deltas), Input::rotation_deltas);
+    add(Tables::index_of(1, Tables::rotation_trig_lut), Input::rotation_trig_lut);
+    writer.begin_scores();
+    writer.add(Tables::index_of(0, Tables::scores), 26);
+    writer.add(Tables::index_of(1, Tables::scores), separate.inputs[Input::scores].get_size());
+    Fixture fixture = separate;
+    fixture.inputs.resize(PagedAttention::num_packed_inputs);
+    fixture.inputs[Input::tables] = packed;
+    fixture.attributes.layer = 1;
+    return fixture;
+}
+
+std::vector<float> values_of(const ov::Tensor& tensor) {
+    const auto* values = tensor.data<const float>();
+    return {values, values + tensor.get_size()};
+}
+
+/// The scores of layer 1.
+std::vector<float> scores_of(const Fixture& fixture) {
+    const auto* words = fixture.inputs[Input::tables].data<const int32_t>();
+    const size_t section = LayerTables::index_of(1, LayerTables::scores);
+    const auto size = size_t(words[3 + 2 * section]);
+    std::vector<float> scores(size);
+    std::memcpy(scores.data(), words + words[2 + 2 * section], 4 * size);
+    return scores;
+}
+
+TEST(PagedAttentionOp, ALayerOfTablesForAllLayersIsItsOwn) {
+    for (const size_t width : {1, 16}) {
+        Fixture separate;
+        separate.integers(Input::rotation_deltas, std::vector<int32_t>(width, 2));
+        if (width > 1) separate.inputs[Input::rotation_deltas].data<int32_t>()[3] = 1;
+        separate.inputs[Input::rotation_deltas].set_shape({1, width});
+        Fixture packed = of_layer(separate);
+        for (const size_t cache : {Input::key_blocks, Input::value_blocks}) {
+            packed.inputs[cache] = ov::Tensor(ov::element::u8, separate.inputs[cache].get_shape());
+            separate.inputs[cache].copy_to(packed.inputs[cache]);
+        }
+        packed.outputs[0] = ov::Tensor(ov::element::f32, {0});
+        separate.evaluate();
+        packed.evaluate();
+        EXPECT_EQ(values_of(packed.outputs[0]), values_of(separate.outputs[0]));
+        const std::vector<float> scores = scores_of(packed),
+                                 expected = values_of(separate.inputs[Input::scores]);
+        // The first sequence asked for none.
+        EXPECT_TRUE(std::equal(scores.begin() + 5, scores.end(), expected.begin() + 5));
+    }
+}
+
+TEST(PagedAttentionOp, ALayerThatReadsAnothersCacheGivesNoScores) {
+    Fixture fixture = of_layer(Fixture());
+    fixture.attributes.config.write_kv_cache = false;
+    const std::vector<float> before = scores_of(fixture);
+    fixture.evaluate();
+    EXPECT_EQ(scores_of(fixture), before);
+}
+
+TEST(PagedAttentionOp, TablesForAllLayersAreChecked) {
+    const auto refused = [](Input input, const std::vector<int32_t>& values) {
+        Fixture fixture;
+        fixture.integers(input, values);
+        return of_layer(fixture).refusal();
+    };
+    EXPECT_EQ(of_layer(Fixture()).refusal(), "nothing was refused");
+    EXPECT_EQ(refused(Input::past_lens, {0, -1}), "past_lens[1] is -1, expected at least 0");
+    EXPECT_EQ(refused(Input::block_indices, {3, 8, 4}),
+              "block_indices[1] is 8, expected a block of the pool, less than 8");
+    EXPECT_EQ(refused(Input::score_windows, {0, -2}),
+              "score_aggregation_window[1] is -2, expected at least 0");
+    EXPECT_EQ(refused(Input::rotated_block_indices, {3}),
+              "rotated_block_indices[0] is 3, expected less than 3");
+    EXPECT_EQ(refused(Input::rotation_deltas, {4}),
+              "rotation_deltas has 4, expected a row of the layer's table, less than 4");
+    EXPECT_EQ(refused(Input::rotation_deltas, {0, 0, 0, 0}),
+              "rotation_deltas is i32 [1,4], expected i32 [1, 1] or [1, 16]");
+    Fixture few;
+    few.floats(Input::scores, {25});
+    EXPECT_EQ(of_layer(few).refusal(), "scores is f32 of 25 entries, expected f32 of at least 26");
+    Fixture lut;
+    lut.floats(Input::rotation_trig_lut, {1, 31});
+    EXPECT_EQ(of_layer(lut).refusal(), "rotation_trig_lut is f32 [31], expected f32 [rows, 8]");
+}
+
+TEST(PagedAttentionOp, SectionsThatLeadOutOfTheTablesAreRefused) {
+    const auto refused = [](size_t word, int32_t value) {
+        Fixture fixture = of_layer(Fixture());
+        fixture.inputs[Input::tables].data<int32_t>()[word] = value;
+        return fixture.refusal();
+    };
+    EXPECT_EQ(refused(0, 1), "the tables have 1 layers, expected more than 1");
+    EXPECT_EQ(refused(0, 1000), "the tables are 400 entries, expected at least 10010");
+    EXPECT_EQ(refused(1, 401), "scores begin at 401, expected 40 to 400");
+    EXPECT_EQ(refused(2, 39), "section 0 has 2 entries from 39 on, expected them in 40 to 90");
+    EXPECT_EQ(refused(3, -1), "section 0 has -1 entries from 40 on, expected them in 40 to 90");
+    EXPECT_EQ(refused(3, 2147483647),
+              "section 0 has 2147483647 entries from 40 on, expected them in 40 to 90");
+    // Scores over the tables would change what was checked.
+    const size_t scores = 2 + 2 * LayerTables::index_of(1, LayerTables::scores);
+    EXPECT_EQ(refused(scores, 60),
+              "section 13 has 26 entries from 60 on, expected them in 90 to 400");
+}
+
 TEST(PagedAttentionOp, NamesBothValuesOfWhatItRefuses) {
     const auto refused = [](size_t input, const std::vector<int32_t>& values) {
         Fixture fixture;
@@ -207,8 +329,8 @@ TEST(PagedAttentionOp, RefusesDeltasThatDoNotBroadcastOrLeaveTheTable) {
     };
     EXPECT_EQ(deltas({1, 1}, 3), "nothing was refused");
     EXPECT_EQ(deltas({1, 16}, 3), "nothing was refused");
-    EXPECT_EQ(deltas({1, 4}, 0), "rotation_deltas has shape [1,4], expected [1, 1] or [1, 16]");
-    EXPECT_EQ(deltas({2, 1}, 0), "rotation_deltas has shape [2,1], expected [1, 1] or [1, 16]");
+    EXPECT_EQ(deltas({1, 4}, 0), "rotation_deltas is i32 [1,4], expected i32 [1, 1] or [1, 16]");
+    EXPECT_EQ(deltas({2, 1}, 0), "rotation_deltas is i32 [2,1], expected i32 [1, 1] or [1, 16]");
     EXPECT_EQ(deltas({1, 1}, 4),
               "rotation_deltas has 4, expected a row of the layer's table, less than 4");
     EXPECT_EQ(deltas({1, 1}, -1),
@@ -272,6 +394,32 @@ TEST(PagedAttentionOp, FuzzedMetadataIsServedOrRefusedAndNeverFollowedOutOfBound
     }
     EXPECT_GT(served, 5000u);
     EXPECT_GT(refused, 50000u);
+}
+
+TEST(PagedAttentionOp, FuzzedTablesForAllLayersAreServedOrRefused) {
+    const int32_t odd[] = {-2147483647 - 1, -1, 0, 1, 2, 3, 7, 8, 26, 40, 90, 116, 400, 2147483647};
+    std::mt19937 random(2);
+    size_t served = 0, refused = 0;
+    const Fixture fixtures[] = {of_layer(Fixture(CacheFormat::f32)),
+                                of_layer(Fixture(CacheFormat::u8))};
+    for (int i = 0; i < 50000; ++i) {
+        Fixture fixture = fixtures[random() % 2];
+        // A vector's worth of words exactly, so that sanitizers see what is beyond.
+        const ov::Tensor& whole = fixture.inputs[Input::tables];
+        ov::Tensor tables(ov::element::i32, {142});
+        std::memcpy(tables.data(), whole.data(), tables.get_byte_size());
+        for (unsigned changes = 1 + random() % 3; changes > 0; --changes)
+            tables.data<int32_t>()[random() % 90] = odd[random() % 14];
+        fixture.inputs[Input::tables] = tables;
+        try {
+            fixture.evaluate();
+            ++served;
+        } catch (const std::invalid_argument&) {
+            ++refused;
+        }
+    }
+    EXPECT_GT(served, 5000u);
+    EXPECT_GT(refused, 10000u);
 }
 
 }  // namespace

@@ -17,10 +17,12 @@ public:
 
     size_t dims() const { return m_kind.dims; }
     size_t num_rows() const { return m_num_rows; }
+    /// Of all rows together.
+    size_t size() const { return m_values.size(); }
     /// At least rows [0, largest]. True if the table changed, and data() with it.
     bool grow(size_t largest);
     /// f32 [num_rows, dims].
-    float* data() { return m_values.data(); }
+    const float* data() const { return m_values.data(); }
 
 private:
     RotaryKind m_kind;

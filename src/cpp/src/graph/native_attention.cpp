@@ -140,7 +140,7 @@ public:
 
     /// `layer` counts all attention nodes.
     void replace(const std::shared_ptr<ov::Node>& node, size_t layer,
-                 const PagedAttention::Attributes& attributes) {
+                 PagedAttention::Attributes attributes) {
         const std::string key_name = node->get_input_node_ptr(stock_key_cache)->get_friendly_name();
         const std::string value_name =
             node->get_input_node_ptr(stock_value_cache)->get_friendly_name();
@@ -152,8 +152,9 @@ public:
             return ov::PartialShape{-1, int64_t(layout.kv_heads), int64_t(layout.block_size),
                                     int64_t(block_bytes / slots)};
         };
-        ov::OutputVector inputs(m_options.rotation_and_scores ? size_t(Input::num_inputs)
-                                                              : PagedAttention::num_packed_inputs);
+        const bool separate = m_options.rotation_and_scores && !m_options.per_layer_tables;
+        ov::OutputVector inputs(separate ? size_t(Input::num_inputs)
+                                         : PagedAttention::num_packed_inputs);
         for (size_t i : {Input::query, Input::key, Input::value})
             inputs[i] = as_f32(node->input_value(i));
         // A layer that shares another's cache finds its parameters there already.
@@ -163,13 +164,18 @@ public:
             parameter(value_name, ov::element::u8, cache(layout.value_block_bytes()));
         const std::string number = key_name.substr(key_name.find('.'));
         const LayerRotary rotary = rotary_of(layer, m_options);
-        if (m_options.rotation_and_scores)
+        const auto cache_number = size_t(std::stoul(number.substr(1)));
+        if (m_options.per_layer_tables) {
+            attributes.layer = cache_number;
+            inputs[Input::tables] = parameter("attention_tables", ov::element::i32, {-1});
+        } else if (separate) {
             add_separate_inputs(inputs, *node, number, rotary, attributes.config.write_kv_cache);
-        else
+        } else {
             inputs[Input::tables] = packed_tables(*node);
+        }
         if (attributes.config.write_kv_cache)
-            m_layers.push_back({layout, layer, size_t(std::stoul(number.substr(1))),
-                                attributes.config.sliding_window, rotary});
+            m_layers.push_back(
+                {layout, layer, cache_number, attributes.config.sliding_window, rotary});
         const auto native = std::make_shared<PagedAttention>(inputs, attributes);
         native->set_friendly_name(node->get_friendly_name());
         // The stock op has more outputs; they are unused without its score results.
@@ -210,19 +216,14 @@ private:
                              const std::string& number, const LayerRotary& rotary, bool owner) {
         for (size_t i = Input::past_lens; i <= Input::block_indices_begins; ++i)
             inputs[i] = stock.input_value(i);
-        const std::string own = m_options.per_layer_tables ? number : "";
-        if (m_options.per_layer_tables)
-            inputs[Input::block_indices] =
-                parameter("block_indices" + number, ov::element::i32, {-1});
         inputs[Input::score_windows] =
             parameter(owner ? "score_aggregation_window" : "no_score_aggregation_window",
                       ov::element::i32, {-1});
         inputs[Input::scores] =
             parameter(owner ? "scores" + number : "no_scores", ov::element::f32, {-1});
         inputs[Input::rotated_block_indices] =
-            parameter("rotated_block_indices" + own, ov::element::i32, {-1});
-        inputs[Input::rotation_deltas] =
-            parameter("rotation_deltas" + own, ov::element::i32, {-1, -1});
+            parameter("rotated_block_indices", ov::element::i32, {-1});
+        inputs[Input::rotation_deltas] = parameter("rotation_deltas", ov::element::i32, {-1, -1});
         inputs[Input::rotation_trig_lut] = parameter(
             "rotation_trig_lut" + (rotary.kind == 0 ? "" : "." + std::to_string(rotary.kind)),
             ov::element::f32, {-1, -1});

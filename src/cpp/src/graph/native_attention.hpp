@@ -23,12 +23,12 @@ struct NativeAttentionOptions {
     size_t block_size = 32;
     /// Of each layer; the last serves all further ones. Empty: no layer is rotated.
     std::vector<LayerRotary> rotary;
-    /// Block tables, rotation and scores of every layer are inputs of their own, as cache eviction
-    /// needs them: block_indices.N, rotated_block_indices.N, rotation_deltas.N, scores.N, with the
-    /// N of its key_cache.N.
+    /// Every layer has block tables, rotation and scores of its own, as cache eviction needs them.
+    /// They are one input for all layers, attention_tables: LayerTables, where the layer with
+    /// key_cache.N is number N.
     bool per_layer_tables = false;
-    /// Whether rotation and scores can be asked for; without, the op has fewer inputs, which is
-    /// faster. Not with per_layer_tables.
+    /// Whether rotation and scores can be asked for; without, and with per_layer_tables, the op
+    /// has fewer inputs, which is faster. per_layer_tables needs it.
     bool rotation_and_scores = true;
     /// Leave the model as it is if some node cannot be served.
     bool all_or_none = false;
@@ -59,7 +59,9 @@ struct NativeAttentionReport {
 /// score_aggregation_window, scores.N, rotated_block_indices, rotation_deltas and
 /// rotation_trig_lut (rotation_trig_lut.K for the rotary kinds K from 1 on). A layer that reads
 /// another's cache rotates as that one does and gives no scores. A node it cannot serve stays.
-/// Without rotation_and_scores none of those inputs is added.
+/// Without rotation_and_scores none of those inputs is added, and with per_layer_tables
+/// attention_tables takes their place and that of past_lens, subsequence_begins, block_indices and
+/// block_indices_begins.
 ///
 /// The stock pass finds sliding windows by matching masks and can miss them: where the config's
 /// window differs from the node's, the config's is used.

@@ -13,6 +13,23 @@ const T* optional_data(const std::vector<T>& values) {
     return values.empty() ? nullptr : values.data();
 }
 
+void add_rotation_and_scores(kernels::AttentionBatch& batch, const BatchTables& tables,
+                             const PagedAttention::Attributes& attributes) {
+    batch.num_rotated = tables.rotated.size;
+    if (batch.num_rotated > 0) {
+        batch.rotated_block_indices = tables.rotated.values;
+        batch.rotation_deltas = static_cast<const int32_t*>(tables.deltas.values);
+        batch.delta_width = tables.deltas.columns;
+        batch.rotation_trig_lut = static_cast<const float*>(tables.trig_lut.values) +
+                                  attributes.lut_row_offset * attributes.config.rotary_dims;
+    }
+    if (tables.wants_scores()) {
+        batch.score_windows = tables.score_windows.values;
+        // The caller's memory as well.
+        batch.scores = static_cast<float*>(const_cast<void*>(tables.scores.values));
+    }
+}
+
 }  // namespace
 
 PagedAttention::PagedAttention(const ov::OutputVector& inputs, Attributes attributes)
@@ -25,6 +42,9 @@ void PagedAttention::validate_and_infer_types() {
     NODE_VALIDATION_CHECK(
         this, get_input_size() == num_inputs || get_input_size() == num_packed_inputs, "got ",
         get_input_size(), " inputs, expected ", size_t(num_inputs), " or ", num_packed_inputs);
+    NODE_VALIDATION_CHECK(this, !m_attributes.layer || get_input_size() == num_packed_inputs,
+                          "got ", get_input_size(), " inputs, expected ", num_packed_inputs,
+                          " with a layer");
     NODE_VALIDATION_CHECK(this, config.heads % config.layout.kv_heads == 0, "got ", config.heads,
                           " heads, expected a multiple of ", config.layout.kv_heads);
     NODE_VALIDATION_CHECK(this, config.soft_cap >= 0 && std::isfinite(config.soft_cap),
@@ -44,12 +64,14 @@ bool PagedAttention::visit_attributes(ov::AttributeVisitor& visitor) {
     kernels::AttentionConfig& config = m_attributes.config;
     int64_t heads = int64_t(config.heads), window = int64_t(config.sliding_window),
             rotary_dims = int64_t(config.rotary_dims),
-            offset = int64_t(m_attributes.lut_row_offset);
+            offset = int64_t(m_attributes.lut_row_offset),
+            layer = m_attributes.layer ? int64_t(*m_attributes.layer) : -1;
     std::string format = kernels::cache_format_name(config.layout.format);
     visitor.on_attribute("heads", heads);
     visitor.on_attribute("sliding_window", window);
     visitor.on_attribute("rotary_dims", rotary_dims);
     visitor.on_attribute("lut_row_offset", offset);
+    visitor.on_attribute("layer", layer);
     visitor.on_attribute("cache_format", format);
     visitor.on_attribute("scale", config.scale);
     visitor.on_attribute("soft_cap", config.soft_cap);
@@ -65,7 +87,7 @@ bool PagedAttention::evaluate(ov::TensorVector& outputs, const ov::TensorVector&
     const size_t tokens = inputs[query].get_shape().at(0);
     outputs[0].set_shape({tokens, config.heads * config.layout.value_size});
     if (tokens == 0) return true;
-    const BatchTables tables(inputs);
+    const BatchTables tables(m_attributes, inputs);
     check_paged_attention(m_attributes, inputs, tables);
 
     kernels::AttentionBatch batch{};
@@ -81,28 +103,11 @@ bool PagedAttention::evaluate(ov::TensorVector& outputs, const ov::TensorVector&
     batch.subsequence_begins = tables.subsequence_begins.values;
     batch.block_indices = tables.block_indices.values;
     batch.block_indices_begins = tables.block_indices_begins.values;
-    if (inputs.size() == num_inputs) add_rotation_and_scores(batch, inputs);
+    add_rotation_and_scores(batch, tables, m_attributes);
     batch.sinks = optional_data(m_attributes.sinks);
     batch.alibi_slopes = optional_data(m_attributes.alibi_slopes);
     kernels::paged_attention(config, batch, m_isa);
     return true;
-}
-
-/// What only the form with all inputs has.
-void PagedAttention::add_rotation_and_scores(kernels::AttentionBatch& batch,
-                                             const ov::TensorVector& inputs) const {
-    batch.num_rotated = inputs[rotated_block_indices].get_size();
-    if (batch.num_rotated > 0) {
-        batch.rotated_block_indices = inputs[rotated_block_indices].data<const int32_t>();
-        batch.rotation_deltas = inputs[rotation_deltas].data<const int32_t>();
-        batch.delta_width = inputs[rotation_deltas].get_shape()[1];
-        batch.rotation_trig_lut = inputs[rotation_trig_lut].data<const float>() +
-                                  m_attributes.lut_row_offset * m_attributes.config.rotary_dims;
-    }
-    if (wants_scores(inputs[score_windows])) {
-        batch.score_windows = inputs[score_windows].data<const int32_t>();
-        batch.scores = const_cast<float*>(inputs[scores].data<const float>());
-    }
 }
 
 }  // namespace pagewheel

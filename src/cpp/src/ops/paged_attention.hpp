@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -23,7 +24,8 @@ namespace pagewheel {
 /// output whose shape depends on data would cost a copy. Everything is checked at every call, and a
 /// violation is an error that names both values.
 ///
-/// Without rotation and scores there is a packed form with fewer inputs (see AttentionTables).
+/// There are two packed forms with fewer inputs: without rotation and scores (see AttentionTables),
+/// and with all of it for all layers (see LayerTables).
 class PagedAttention : public ov::op::Op {
 public:
     OPENVINO_OP("PagedAttention", "pagewheel")
@@ -45,8 +47,8 @@ public:
         rotation_trig_lut,      ///< f32 [rows, rotary dims] cos | sin
         num_inputs,
 
-        /// In the packed form, which has neither scores nor rotation: an AttentionTables. The last
-        /// input then.
+        /// In the packed forms the last input: LayerTables where the attributes name a layer, else
+        /// an AttentionTables, which has neither scores nor rotation.
         tables = past_lens,
     };
     static constexpr size_t num_packed_inputs = tables + 1;
@@ -55,6 +57,8 @@ public:
         kernels::AttentionConfig config;
         /// First row of this layer's section: tables of several rotary bases are stacked.
         size_t lut_row_offset = 0;
+        /// Of LayerTables, whose sections this op reads; none: its inputs are of another form.
+        std::optional<size_t> layer;
         std::vector<float> sinks;         ///< [heads] or empty
         std::vector<float> alibi_slopes;  ///< [heads] or empty
     };
@@ -72,9 +76,6 @@ public:
     void set_attributes(Attributes attributes) { m_attributes = std::move(attributes); }
 
 private:
-    void add_rotation_and_scores(kernels::AttentionBatch& batch,
-                                 const ov::TensorVector& inputs) const;
-
     Attributes m_attributes;
     Isa m_isa = detected_isa();
 };

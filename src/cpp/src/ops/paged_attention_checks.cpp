@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <ostream>
 
 #include "check.hpp"
+#include "ops/attention_tables.hpp"
+#include "ops/layer_tables.hpp"
 
 namespace pagewheel {
 namespace {
@@ -39,64 +42,64 @@ void check_begins(const IntegerTable& begins, size_t num_sequences, int64_t last
                    ", expected ", last);
 }
 
-void check_scores(const ov::TensorVector& inputs, size_t num_sequences, int64_t contexts) {
-    const IntegerTable windows("score_aggregation_window", inputs[Input::score_windows]);
+void check_scores(const BatchTables& batch, size_t num_sequences, int64_t contexts) {
+    const IntegerTable& windows = batch.score_windows;
     if (windows.size == 0) return;
     windows.check_size(num_sequences);
     for (size_t i = 0; i < num_sequences; ++i)
         check_argument(windows[i] >= 0, windows.name, "[", i, "] is ", windows[i],
                        ", expected at least 0");
-    if (!wants_scores(inputs[Input::score_windows])) return;
-    const ov::Tensor& scores = inputs[Input::scores];
-    check_argument(
-        scores.get_element_type() == ov::element::f32 && int64_t(scores.get_size()) >= contexts,
-        "scores is ", scores.get_element_type(), " of ", scores.get_size(),
-        " entries, expected f32 of at least ", contexts);
+    if (!batch.wants_scores()) return;
+    const UncheckedMatrix& scores = batch.scores;
+    check_argument(scores.type == ov::element::f32 && int64_t(scores.size()) >= contexts,
+                   "scores is ", scores.type, " of ", scores.size(),
+                   " entries, expected f32 of at least ", contexts);
 }
 
-void check_rotation(const PagedAttention::Attributes& attributes, const ov::TensorVector& inputs,
-                    size_t num_block_indices) {
+void check_rotation(const PagedAttention::Attributes& attributes, const BatchTables& batch) {
     const kernels::AttentionConfig& config = attributes.config;
-    const IntegerTable rotated("rotated_block_indices", inputs[Input::rotated_block_indices]);
+    const IntegerTable& rotated = batch.rotated;
     if (rotated.size == 0) return;
-    const ov::Tensor& deltas = inputs[Input::rotation_deltas];
-    const ov::Tensor& lut = inputs[Input::rotation_trig_lut];
-    const ov::Shape &deltas_shape = deltas.get_shape(), &lut_shape = lut.get_shape();
+    const UncheckedMatrix &deltas = batch.deltas, &lut = batch.trig_lut;
     const size_t block_size = config.layout.block_size;
-    check_argument(deltas_shape.size() == 2 && deltas_shape[0] == rotated.size &&
-                       (deltas_shape[1] == 1 || deltas_shape[1] == block_size),
-                   "rotation_deltas has shape ", deltas_shape, ", expected [", rotated.size,
-                   ", 1] or [", rotated.size, ", ", block_size, "]");
-    check_argument(config.rotary_dims > 0 && lut.get_element_type() == ov::element::f32 &&
-                       lut_shape.size() == 2 && lut_shape[1] == config.rotary_dims,
-                   "rotation_trig_lut is ", lut.get_element_type(), " ", lut_shape,
-                   ", expected f32 [rows, ", config.rotary_dims, "]");
+    check_argument(deltas.type == ov::element::i32 && deltas.rank == 2 &&
+                       deltas.rows == rotated.size &&
+                       (deltas.columns == 1 || deltas.columns == block_size),
+                   deltas.name, " is ", deltas, ", expected i32 [", rotated.size, ", 1] or [",
+                   rotated.size, ", ", block_size, "]");
+    check_argument(config.rotary_dims > 0 && lut.type == ov::element::f32 && lut.rank == 2 &&
+                       lut.columns == config.rotary_dims,
+                   lut.name, " is ", lut, ", expected f32 [rows, ", config.rotary_dims, "]");
+    const size_t num_block_indices = batch.block_indices.size;
     for (size_t i = 0; i < rotated.size; ++i) {
         check_argument(rotated[i] >= 0 && rotated[i] < int64_t(num_block_indices), rotated.name,
                        "[", i, "] is ", rotated[i], ", expected less than ", num_block_indices);
         check_argument(i == 0 || rotated[i] > rotated[i - 1], rotated.name, "[", i, "] is ",
                        rotated[i], ", expected more than ", i == 0 ? -1 : rotated[i - 1]);
     }
-    const IntegerTable values("rotation_deltas", deltas);
-    const int64_t rows = int64_t(lut_shape[0]) - int64_t(attributes.lut_row_offset);
-    for (size_t i = 0; i < values.size; ++i)
-        check_argument(values[i] >= 0 && values[i] < rows, "rotation_deltas has ", values[i],
+    const auto* values = static_cast<const int32_t*>(deltas.values);
+    const int64_t rows = int64_t(lut.rows) - int64_t(attributes.lut_row_offset);
+    // They can be thousands: first whether any is wrong, then which.
+    uint32_t largest = 0;
+    for (size_t i = 0; i < deltas.size(); ++i) largest = std::max(largest, uint32_t(values[i]));
+    if (int64_t(largest) < rows) return;
+    for (size_t i = 0; i < deltas.size(); ++i)
+        check_argument(values[i] >= 0 && values[i] < rows, deltas.name, " has ", values[i],
                        ", expected a row of the layer's table, less than ", rows);
 }
 
-/// The packed form, or null.
-std::optional<UnpackedTables> unpacked(const ov::TensorVector& inputs) {
-    if (inputs.size() == PagedAttention::num_packed_inputs)
-        return UnpackedTables(inputs[Input::tables]);
-    check_argument(inputs.size() == Input::num_inputs, "got ", inputs.size(), " inputs, expected ",
-                   size_t(Input::num_inputs), " or ", PagedAttention::num_packed_inputs);
-    return {};
+UncheckedMatrix unchecked(const char* name, const ov::Tensor& tensor) {
+    const ov::Shape& shape = tensor.get_shape();
+    const size_t rows = shape.empty() ? 1 : shape[0], size = tensor.get_size();
+    return {name, tensor.get_element_type(), size > 0 ? tensor.data() : nullptr, shape.size(),
+            rows, rows > 0 ? size / rows : 0};
 }
 
-IntegerTable table(const char* name, size_t i, const ov::TensorVector& inputs,
-                   const std::optional<UnpackedTables>& packed) {
-    if (packed) return {name, packed->table[i], packed->size[i]};
-    return {name, inputs[Input::past_lens + i]};
+/// A section as a matrix of `rows`; where that cannot be, as a vector.
+UncheckedMatrix matrix(const char* name, const ov::element::Type& type,
+                       const LayerTables::Section& section, size_t rows) {
+    if (rows == 0 || section.size % rows != 0) return {name, type, section.values, 1, section.size};
+    return {name, type, section.values, 2, rows, section.size / rows};
 }
 
 }  // namespace
@@ -112,19 +115,81 @@ void IntegerTable::check_size(size_t expected) const {
     check_argument(size == expected, name, " has ", size, " entries, expected ", expected);
 }
 
-BatchTables::BatchTables(const ov::TensorVector& inputs) : BatchTables(inputs, unpacked(inputs)) {}
+std::ostream& operator<<(std::ostream& stream, const UncheckedMatrix& matrix) {
+    stream << matrix.type << " [" << matrix.rows;
+    if (matrix.rank > 1) stream << "," << matrix.columns;
+    return stream << "]";
+}
 
-BatchTables::BatchTables(const ov::TensorVector& inputs,
-                         const std::optional<UnpackedTables>& packed)
-    : past_lens(table("past_lens", 0, inputs, packed)),
-      subsequence_begins(table("subsequence_begins", 1, inputs, packed)),
-      block_indices(table("block_indices", 2, inputs, packed)),
-      block_indices_begins(table("block_indices_begins", 3, inputs, packed)) {}
+BatchTables::BatchTables(const PagedAttention::Attributes& attributes,
+                         const ov::TensorVector& inputs)
+    : past_lens("past_lens"),
+      subsequence_begins("subsequence_begins"),
+      block_indices("block_indices"),
+      block_indices_begins("block_indices_begins"),
+      score_windows("score_aggregation_window"),
+      rotated("rotated_block_indices"),
+      scores{"scores", ov::element::f32},
+      deltas{"rotation_deltas", ov::element::i32},
+      trig_lut{"rotation_trig_lut", ov::element::f32} {
+    if (inputs.size() == PagedAttention::num_packed_inputs) {
+        if (attributes.layer)
+            read_layer(attributes, inputs[Input::tables]);
+        else
+            read_packed(inputs[Input::tables]);
+        return;
+    }
+    check_argument(inputs.size() == Input::num_inputs, "got ", inputs.size(), " inputs, expected ",
+                   size_t(Input::num_inputs), " or ", PagedAttention::num_packed_inputs);
+    read_separate(inputs);
+}
 
-bool wants_scores(const ov::Tensor& score_windows) {
-    if (score_windows.get_size() == 0) return false;
-    const auto* windows = score_windows.data<const int32_t>();
-    return std::any_of(windows, windows + score_windows.get_size(),
+void BatchTables::read_separate(const ov::TensorVector& inputs) {
+    const auto read = [&](IntegerTable& table, Input input) {
+        table = IntegerTable(table.name, inputs[input]);
+    };
+    read(past_lens, Input::past_lens);
+    read(subsequence_begins, Input::subsequence_begins);
+    read(block_indices, Input::block_indices);
+    read(block_indices_begins, Input::block_indices_begins);
+    read(score_windows, Input::score_windows);
+    read(rotated, Input::rotated_block_indices);
+    scores = unchecked(scores.name, inputs[Input::scores]);
+    deltas = unchecked(deltas.name, inputs[Input::rotation_deltas]);
+    trig_lut = unchecked(trig_lut.name, inputs[Input::rotation_trig_lut]);
+}
+
+void BatchTables::read_packed(const ov::Tensor& packed) {
+    const UnpackedTables tables(packed);
+    IntegerTable* own[] = {&past_lens, &subsequence_begins, &block_indices, &block_indices_begins};
+    for (size_t i = 0; i < AttentionTables::num_tables; ++i)
+        *own[i] = IntegerTable(own[i]->name, tables.table[i], tables.size[i]);
+}
+
+void BatchTables::read_layer(const PagedAttention::Attributes& attributes,
+                             const ov::Tensor& packed) {
+    using Tables = LayerTables;
+    const Tables tables(packed, *attributes.layer);
+    const auto read = [](IntegerTable& table, const Tables::Section& section) {
+        table = IntegerTable(table.name, section.values, section.size);
+    };
+    read(past_lens, tables.shared[Tables::past_lens]);
+    read(subsequence_begins, tables.shared[Tables::subsequence_begins]);
+    read(block_indices, tables.own[Tables::block_indices]);
+    read(block_indices_begins, tables.shared[Tables::block_indices_begins]);
+    // A layer that reads another's cache gives no scores: they are the owner's.
+    if (attributes.config.write_kv_cache) read(score_windows, tables.shared[Tables::score_windows]);
+    read(rotated, tables.own[Tables::rotated_block_indices]);
+    scores = matrix(scores.name, scores.type, tables.own[Tables::scores], 1);
+    deltas = matrix(deltas.name, deltas.type, tables.own[Tables::rotation_deltas], rotated.size);
+    const Tables::Section& lut = tables.own[Tables::rotation_trig_lut];
+    const size_t dims = attributes.config.rotary_dims;
+    const size_t rows = dims > 0 && lut.size % dims == 0 ? lut.size / dims : 0;
+    trig_lut = matrix(trig_lut.name, trig_lut.type, lut, rows);
+}
+
+bool BatchTables::wants_scores() const {
+    return std::any_of(score_windows.values, score_windows.values + score_windows.size,
                        [](int32_t w) { return w > 0; });
 }
 
@@ -162,9 +227,8 @@ void check_paged_attention(const PagedAttention::Attributes& attributes,
         check_argument(blocks[i] >= 0 && blocks[i] < int64_t(num_blocks), blocks.name, "[", i,
                        "] is ", blocks[i], ", expected a block of the pool, less than ",
                        num_blocks);
-    if (inputs.size() != Input::num_inputs) return;  // no scores, no rotation
-    check_scores(inputs, num_sequences, contexts);
-    check_rotation(attributes, inputs, blocks.size);
+    check_scores(batch, num_sequences, contexts);
+    check_rotation(attributes, batch);
 }
 
 }  // namespace pagewheel

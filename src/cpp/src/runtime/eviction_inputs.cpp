@@ -1,18 +1,14 @@
 #include "runtime/eviction_inputs.hpp"
 
 #include <algorithm>
+#include <cstring>
+#include <limits>
 
 #include "check.hpp"
 #include "eviction/ledger.hpp"
 
 namespace pagewheel {
 namespace {
-
-InputTensor input(const ov::CompiledModel& model, const std::string& name) {
-    InputTensor input(model, name);
-    check_invariant(input.exists(), "the model has no input ", name);
-    return input;
-}
 
 /// The layer's ledger of a sequence that has evicted, else null.
 const LayerLedger* ledger_of(const Sequence& sequence, size_t layer) {
@@ -21,69 +17,76 @@ const LayerLedger* ledger_of(const Sequence& sequence, size_t layer) {
                : nullptr;
 }
 
+size_t num_blocks(const Batch& batch) {
+    size_t blocks = 0;
+    for (const BatchEntry& entry : batch.entries) blocks += entry.sequence->blocks.size();
+    return blocks;
+}
+
 }  // namespace
 
 EvictionInputs::EvictionInputs(const ov::CompiledModel& model, std::vector<CacheLayer> layers,
                                const std::vector<RotaryKind>& rotary, size_t block_size)
-    : m_layers(std::move(layers)), m_block_size(block_size) {
-    for (const CacheLayer& layer : m_layers) {
-        const std::string number = "." + std::to_string(layer.cache);
-        LayerInputs& inputs = m_inputs.emplace_back();
-        inputs.block_indices = input(model, "block_indices" + number);
-        inputs.rotated = input(model, "rotated_block_indices" + number);
-        inputs.deltas = input(model, "rotation_deltas" + number);
-        inputs.scores = input(model, "scores" + number);
-    }
-    m_windows = input(model, "score_aggregation_window");
-    for (size_t k = 0; k < rotary.size(); ++k) {
-        Table& table = m_rotation.emplace_back();
-        table.table = RotationTable(rotary[k]);
-        table.exists = std::any_of(m_layers.begin(), m_layers.end(), [&](const CacheLayer& layer) {
-            return layer.rotary.kind == k && layer.rotary.dims > 0;
-        });
-        if (table.exists)
-            table.input =
-                input(model, "rotation_trig_lut" + (k == 0 ? "" : "." + std::to_string(k)));
-    }
+    : m_input(model, "attention_tables"),
+      m_layers(std::move(layers)),
+      m_of_layers(m_layers.size()),
+      m_block_size(block_size) {
+    check_invariant(m_input.exists(), "the model has no input attention_tables");
+    for (const CacheLayer& layer : m_layers)
+        m_num_numbers = std::max(m_num_numbers, layer.cache + 1);
+    for (const RotaryKind& kind : rotary) m_rotation.push_back({RotationTable(kind)});
 }
 
 void EvictionInputs::fill(ov::InferRequest& request, const Batch& batch,
                           const std::vector<size_t>& windows) {
-    for (size_t l = 0; l < m_layers.size(); ++l) fill_tables(request, m_inputs[l], l, batch);
-    fill_windows(request, batch, windows);
-    grow_rotation(request, batch);
+    const bool turns_further = grow_rotation(batch);
+    const size_t words = count_words(batch), layer_scores = count_scores(batch, windows);
+    if (!m_tensor || turns_further || words > m_capacity || layer_scores > m_layer_scores)
+        allocate(request, words > m_capacity ? 2 * words : m_capacity,
+                 layer_scores > m_layer_scores ? layer_scores + layer_scores / 2 : m_layer_scores);
+    LayerTablesWriter writer(m_tensor.data<int32_t>(), m_num_numbers);
+    writer.go_on_at(m_begin);
+    fill_shared(writer, batch, windows, layer_scores > 0);
+    for (size_t l = 0; l < m_layers.size(); ++l) fill_layer(writer, l, batch);
+    writer.begin_scores();
+    m_step_scores = layer_scores;
+    m_scores_begin = writer.end();
+    for (const CacheLayer& layer : m_layers)
+        writer.add(LayerTables::index_of(layer.cache, LayerTables::scores), layer_scores);
 }
 
-void EvictionInputs::fill_tables(ov::InferRequest& request, LayerInputs& inputs, size_t layer,
-                                 const Batch& batch) {
-    const bool rotates = m_layers[layer].rotary.dims > 0 && !m_rotation.empty();
-    size_t num_blocks = 0, num_rotated = 0, width = 1;
-    for (const BatchEntry& entry : batch.entries) {
-        num_blocks += entry.sequence->blocks.size();
-        const LayerLedger* ledger = ledger_of(*entry.sequence, layer);
-        if (!ledger || !rotates) continue;
-        num_rotated += ledger->rotated.size();
-        if (ledger->per_token) width = m_block_size;
-    }
-    auto* table = inputs.block_indices.resize<int32_t>(request, num_blocks);
-    auto* rotated = inputs.rotated.resize<int32_t>(request, num_rotated);
-    auto* deltas = inputs.deltas.resize<int32_t>(request, num_rotated, width);
-    int32_t first = 0;
-    for (const BatchEntry& entry : batch.entries) {
-        const std::vector<BlockId>& blocks = entry.sequence->blocks;
-        const LayerLedger* ledger = ledger_of(*entry.sequence, layer);
-        for (size_t i = 0; i < blocks.size(); ++i) *table++ = blocks[ledger ? ledger->entry(i) : i];
-        if (ledger && rotates) {
-            for (int32_t block : ledger->rotated) *rotated++ = first + block;
-            const size_t repeat = ledger->per_token ? 1 : width;
-            for (int32_t delta : ledger->deltas) deltas = std::fill_n(deltas, repeat, delta);
+EvictionInputs::Rotation EvictionInputs::rotation_of(size_t layer, const Batch& batch) const {
+    Rotation rotation;
+    if (!rotates(layer)) return rotation;
+    for (const BatchEntry& entry : batch.entries)
+        if (const LayerLedger* ledger = ledger_of(*entry.sequence, layer)) {
+            rotation.num_rotated += ledger->rotated.size();
+            if (ledger->per_token) rotation.width = m_block_size;
         }
-        first += int32_t(blocks.size());
-    }
+    return rotation;
 }
 
-void EvictionInputs::fill_windows(ov::InferRequest& request, const Batch& batch,
-                                  const std::vector<size_t>& windows) {
+bool EvictionInputs::grow_rotation(const Batch& batch) {
+    size_t largest = 0;
+    for (const BatchEntry& entry : batch.entries)
+        if (entry.sequence->eviction)
+            largest = std::max(largest, entry.sequence->eviction->largest_delta);
+    bool grew = false;
+    for (Table& rotation : m_rotation) grew = rotation.table.grow(largest) || grew;
+    return grew;
+}
+
+size_t EvictionInputs::count_words(const Batch& batch) {
+    const size_t blocks = num_blocks(batch);
+    size_t words = LayerTables::num_shared * (batch.entries.size() + 1);
+    for (size_t l = 0; l < m_layers.size(); ++l) {
+        const Rotation rotation = m_of_layers[l] = rotation_of(l, batch);
+        words += blocks + rotation.num_rotated * (1 + rotation.width);
+    }
+    return words;
+}
+
+size_t EvictionInputs::count_scores(const Batch& batch, const std::vector<size_t>& windows) {
     size_t contexts = 0;
     m_score_begins.clear();
     for (const BatchEntry& entry : batch.entries) {
@@ -91,32 +94,86 @@ void EvictionInputs::fill_windows(ov::InferRequest& request, const Batch& batch,
         contexts += entry.sequence->num_slots() + entry.num_tokens;
     }
     const bool any = std::any_of(windows.begin(), windows.end(), [](size_t w) { return w > 0; });
-    auto* values = m_windows.resize<int32_t>(request, any ? windows.size() : 0);
-    if (any) std::copy(windows.begin(), windows.end(), values);
-    // The operation writes here as much as it needs: it may be larger.
-    const size_t needed = any ? contexts : 0;
-    for (LayerInputs& inputs : m_inputs)
-        if (inputs.scores.size() < std::max(needed, size_t(1)))
-            inputs.scores.resize<float>(request, std::max(needed + needed / 2, size_t(1)));
+    return any ? contexts : 0;
 }
 
-void EvictionInputs::grow_rotation(ov::InferRequest& request, const Batch& batch) {
-    size_t largest = 0;
-    for (const BatchEntry& entry : batch.entries)
-        if (entry.sequence->eviction)
-            largest = std::max(largest, entry.sequence->eviction->largest_delta);
+void EvictionInputs::allocate(ov::InferRequest& request, size_t words, size_t layer_scores) {
+    m_begin = LayerTables::num_directory_words(m_num_numbers);
+    for (Table& rotation : m_rotation) {
+        constexpr size_t cache_line = 16;  // words
+        rotation.begin = (m_begin + cache_line - 1) / cache_line * cache_line;
+        m_begin = rotation.begin + rotation.table.size();
+    }
+    m_capacity = words;
+    m_layer_scores = layer_scores;
+    const size_t size = m_begin + m_capacity + m_layers.size() * m_layer_scores;
+    check_argument(size <= size_t(std::numeric_limits<int32_t>::max()),
+                   "the batch's tables and scores of all layers are ", size,
+                   " entries, allowed: fewer than 2^31");
+    m_tensor = ov::Tensor(ov::element::i32, {size});
     for (Table& rotation : m_rotation)
-        if (rotation.exists && rotation.table.grow(largest))
-            rotation.input.bind(
-                request,
-                ov::Tensor(ov::element::f32, {rotation.table.num_rows(), rotation.table.dims()},
-                           rotation.table.data()));
+        if (rotation.table.size() > 0)
+            std::memcpy(m_tensor.data<int32_t>() + rotation.begin, rotation.table.data(),
+                        rotation.table.size() * sizeof(float));
+    m_input.bind(request, m_tensor);
+}
+
+void EvictionInputs::fill_shared(LayerTablesWriter& writer, const Batch& batch,
+                                 const std::vector<size_t>& windows, bool scored) const {
+    const size_t sequences = batch.entries.size();
+    int32_t* past_lens = writer.add(LayerTables::past_lens, sequences);
+    int32_t* tokens = writer.add(LayerTables::subsequence_begins, sequences + 1);
+    int32_t* blocks = writer.add(LayerTables::block_indices_begins, sequences + 1);
+    *tokens = *blocks = 0;
+    for (const BatchEntry& entry : batch.entries) {
+        *past_lens++ = int32_t(entry.sequence->num_slots());
+        tokens[1] = tokens[0] + int32_t(entry.num_tokens);
+        blocks[1] = blocks[0] + int32_t(entry.sequence->blocks.size());
+        ++tokens, ++blocks;
+    }
+    if (scored)
+        std::copy(windows.begin(), windows.end(),
+                  writer.add(LayerTables::score_windows, windows.size()));
+}
+
+void EvictionInputs::fill_layer(LayerTablesWriter& writer, size_t layer, const Batch& batch) const {
+    const auto section = [&](LayerTables::OfLayer which) {
+        return LayerTables::index_of(m_layers[layer].cache, which);
+    };
+    const auto [num_rotated, width] = m_of_layers[layer];
+    int32_t* table = writer.add(section(LayerTables::block_indices), num_blocks(batch));
+    int32_t* rotated = writer.add(section(LayerTables::rotated_block_indices), num_rotated);
+    int32_t* deltas = writer.add(section(LayerTables::rotation_deltas), num_rotated * width);
+    if (num_rotated > 0) {
+        const Table& angles = m_rotation[m_layers[layer].rotary.kind];
+        writer.place(section(LayerTables::rotation_trig_lut), angles.begin, angles.table.size());
+    }
+    int32_t first = 0;
+    for (const BatchEntry& entry : batch.entries) {
+        const std::vector<BlockId>& blocks = entry.sequence->blocks;
+        const LayerLedger* ledger = ledger_of(*entry.sequence, layer);
+        if (!ledger) {
+            table = std::copy(blocks.begin(), blocks.end(), table);
+        } else {
+            for (size_t i = 0; i < blocks.size(); ++i) *table++ = blocks[ledger->entry(i)];
+            if (rotates(layer)) {
+                for (int32_t block : ledger->rotated) *rotated++ = first + block;
+                if (ledger->per_token || width == 1)
+                    deltas = std::copy(ledger->deltas.begin(), ledger->deltas.end(), deltas);
+                else
+                    for (int32_t delta : ledger->deltas) deltas = std::fill_n(deltas, width, delta);
+            }
+        }
+        first += int32_t(blocks.size());
+    }
 }
 
 const std::vector<const float*>& EvictionInputs::scores(size_t entry) {
+    // Floats in a tensor of words, as the attention wrote them.
+    const auto* words = static_cast<const float*>(m_tensor.data()) + m_scores_begin;
     m_pointers.clear();
-    for (LayerInputs& inputs : m_inputs)
-        m_pointers.push_back(inputs.scores.data<float>() + m_score_begins[entry]);
+    for (size_t l = 0; l < m_layers.size(); ++l)
+        m_pointers.push_back(words + l * m_step_scores + m_score_begins[entry]);
     return m_pointers;
 }
 

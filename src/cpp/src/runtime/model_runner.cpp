@@ -219,7 +219,6 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
         if (m_model.outputs()[i].get_names().count("logits") != 0) m_logits_output = i;
 
     m_inputs = BatchInputs(m_model, compact_positions);
-    bind_idle_inputs();
     if (eviction)
         m_eviction = std::make_unique<EvictionInputs>(
             m_model, graph.layers,
@@ -262,25 +261,6 @@ std::string ModelRunner::cache_description() const {
         previous = &port;
     }
     return text.str();
-}
-
-void ModelRunner::bind_idle_inputs() {
-    const auto bind = [&](size_t index, const ov::element::Type& type, const ov::Shape& shape) {
-        m_request.set_input_tensor(index, ov::Tensor(type, shape));
-    };
-    for (size_t i = 0; i < m_model.inputs().size(); ++i) {
-        const std::string name = m_model.inputs()[i].get_any_name();
-        const auto begins_with = [&](const char* prefix) { return name.rfind(prefix, 0) == 0; };
-        if (begins_with("score_aggregation_window") || begins_with("no_score_aggregation_window") ||
-            begins_with("rotated_block_indices"))
-            bind(i, ov::element::i32, {0});
-        else if (begins_with("rotation_deltas"))
-            bind(i, ov::element::i32, {0, 1});
-        else if (begins_with("rotation_trig_lut"))
-            bind(i, ov::element::f32, {0, 0});
-        else if (begins_with("scores.") || begins_with("no_scores"))
-            bind(i, ov::element::f32, {0});
-    }
 }
 
 void ModelRunner::allocate_cache(size_t num_blocks) {

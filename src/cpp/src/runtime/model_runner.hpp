@@ -91,8 +91,6 @@ public:
 private:
     /// The properties that change what is in the cache, one per line.
     static std::string describe(const ov::AnyMap& properties);
-    /// Inputs of the native op that stay as they are while nothing is rotated or scored.
-    void bind_idle_inputs();
 
     std::filesystem::path m_model_xml;
     std::string m_device, m_properties;  // as cache_description() has them
