@@ -1,12 +1,14 @@
-// Where a step's time goes: microseconds by node type, by OpenVINO's counters, which count native
-// ops too. What is left of the whole lies outside the nodes.
+// Where a step's time goes: microseconds by node, layers together, by OpenVINO's counters, which
+// count native ops too. What is left of the whole lies outside the nodes.
 //
 //     step_profile MODEL_FOLDER TOKENS PAST [property=value]...
 //
-// TOKENS new tokens of one sequence behind PAST in the cache; medians of 9 runs.
+// TOKENS new tokens of one sequence behind PAST in the cache. The counters are averages over all
+// inferences so far, so each line is the mean of those after the first few, which pack the weights.
 #include <algorithm>
 #include <iostream>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -16,20 +18,22 @@ namespace {
 
 using namespace pagewheel;
 
-constexpr int rounds = 9;
+struct Line {
+    size_t nodes = 0;
+    double microseconds = 0;  // of one inference, all nodes together
+};
 
 double median(std::vector<double> values) {
     std::sort(values.begin(), values.end());
     return values[values.size() / 2];
 }
 
-struct Line {
-    size_t nodes = 0;
-    std::vector<double> microseconds;  // of each round, all nodes together
-};
-
+/// The node's name without the number of its layer, and what the plugin runs it with.
 std::string kind(const ov::ProfilingInfo& node) {
-    return node.node_type + " " + node.exec_type;
+    std::string name;
+    for (const char c : node.node_name)
+        if (c < '0' || c > '9') name += c;
+    return name + "\t" + node.exec_type;
 }
 
 void profile(ModelRunner& runner, size_t tokens, size_t past) {
@@ -39,39 +43,51 @@ void profile(ModelRunner& runner, size_t tokens, size_t past) {
     for (size_t i = 0; i * runner.geometry().block_size < past + tokens; ++i)
         sequence.blocks.push_back(BlockId(i));
     Batch batch;
+    size_t inferences = 0;
     const auto run = [&](size_t first, size_t count) {
         sequence.num_cached = first;
         batch.clear();
         batch.entries.push_back({&sequence, count, 1, true});
         batch.num_tokens = count;
         runner.run(batch);
+        ++inferences;
     };
     for (size_t first = 0; first < past; first += 512)
         run(first, std::min<size_t>(512, past - first));
     std::map<std::string, Line> lines;
-    Line whole;
-    for (int round = 0; round < rounds; ++round) {
-        run(past, tokens);
-        whole.microseconds.push_back(runner.times().infer);
+    // Averages times the number of inferences are sums; later sums less earlier ones are what
+    // counts.
+    const auto add = [&](double sign, size_t counted) {
         for (const ov::ProfilingInfo& node : runner.profile()) {
             if (node.status != ov::ProfilingInfo::Status::EXECUTED) continue;
             Line& line = lines[kind(node)];
-            line.microseconds.resize(size_t(round) + 1);
-            line.microseconds.back() += double(node.real_time.count());
-            if (round == 0) ++line.nodes;
+            line.microseconds +=
+                sign * double(node.real_time.count()) * double(inferences) / double(counted);
+            if (sign > 0) ++line.nodes;
         }
+    };
+    const size_t warm_up = tokens < 64 ? 20 : 2, counted = tokens < 64 ? 400 : 12;
+    for (size_t i = 0; i < warm_up; ++i) run(past, tokens);
+    add(-1, counted);
+    std::vector<double> whole;
+    for (size_t i = 0; i < counted; ++i) {
+        run(past, tokens);
+        whole.push_back(runner.times().infer);
     }
+    add(1, counted);
     std::vector<std::pair<double, std::string>> sorted;
     double known = 0;
     for (const auto& [name, line] : lines) {
-        sorted.emplace_back(median(line.microseconds), name);
-        known += sorted.back().first;
+        sorted.emplace_back(line.microseconds, name);
+        known += line.microseconds;
     }
     std::sort(sorted.rbegin(), sorted.rend());
     for (const auto& [time, name] : sorted)
-        if (time > 0) std::cout << time << "\t" << lines[name].nodes << "\t" << name << "\n";
-    const double all = median(whole.microseconds);
-    std::cout << all - known << "\t\toutside the nodes\n" << all << "\t\tinfer\n";
+        if (time > 1)
+            std::cout << size_t(time) << "\t" << lines[name].nodes << "\t" << name << "\n";
+    const double all = std::accumulate(whole.begin(), whole.end(), 0.0) / double(counted);
+    std::cout << long(all - known) << "\t\toutside the nodes\n";
+    std::cout << size_t(all) << "\t\tinfer, mean; median " << size_t(median(whole)) << "\n";
 }
 
 }  // namespace
