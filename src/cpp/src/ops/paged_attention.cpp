@@ -33,7 +33,7 @@ void add_rotation_and_scores(kernels::AttentionBatch& batch, const BatchTables& 
 }  // namespace
 
 PagedAttention::PagedAttention(const ov::OutputVector& inputs, Attributes attributes)
-    : Op(inputs), m_attributes(std::move(attributes)) {
+    : NativeOp(inputs), m_attributes(std::move(attributes)) {
     constructor_validate_and_infer_types();
 }
 
@@ -49,9 +49,11 @@ void PagedAttention::validate_and_infer_types() {
                           " heads, expected a multiple of ", config.layout.kv_heads);
     NODE_VALIDATION_CHECK(this, config.soft_cap >= 0 && std::isfinite(config.soft_cap),
                           "soft_cap is ", config.soft_cap, ", expected 0 for none or more");
-    const auto tokens = get_input_partial_shape(query)[0];
-    set_output_type(0, ov::element::f32,
-                    {tokens, ov::Dimension(int64_t(config.heads * config.layout.value_size))});
+    const ov::PartialShape& rows = get_input_partial_shape(query);
+    NODE_VALIDATION_CHECK(this, rows.rank().compatible(2), "got a query ", rows,
+                          ", expected two dimensions");
+    const ov::Dimension tokens = rows.rank().is_static() ? rows[0] : ov::Dimension::dynamic();
+    set_output_type(0, ov::element::f32, {tokens, ov::Dimension(int64_t(output_width(0)))});
 }
 
 std::shared_ptr<ov::Node> PagedAttention::clone_with_new_inputs(
@@ -82,22 +84,26 @@ bool PagedAttention::visit_attributes(ov::AttributeVisitor& visitor) {
     return true;
 }
 
-bool PagedAttention::evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const {
-    const kernels::AttentionConfig& config = m_attributes.config;
-    const size_t tokens = inputs[query].get_shape().at(0);
-    outputs[0].set_shape({tokens, config.heads * config.layout.value_size});
-    if (tokens == 0) return true;
+size_t PagedAttention::output_width(size_t) const {
+    return m_attributes.config.heads * m_attributes.config.layout.value_size;
+}
+
+void PagedAttention::run(const NativeInputs& inputs, float* const* outputs) const {
+    if (inputs.rows[query].count == 0) return;
     const BatchTables tables(m_attributes, inputs);
     check_paged_attention(m_attributes, inputs, tables);
 
     kernels::AttentionBatch batch{};
-    batch.query = inputs[query].data<const float>();
-    batch.key = inputs[key].data<const float>();
-    batch.value = inputs[value].data<const float>();
-    batch.output = outputs[0].data<float>();
+    batch.query = inputs.rows[query].values;
+    batch.key = inputs.rows[key].values;
+    batch.value = inputs.rows[value].values;
+    batch.output = outputs[0];
     // The caches are the caller's memory, handed in as inputs and written through.
-    batch.key_blocks = const_cast<uint8_t*>(inputs[key_blocks].data<const uint8_t>());
-    batch.value_blocks = const_cast<uint8_t*>(inputs[value_blocks].data<const uint8_t>());
+    const auto blocks = [&](Input input) {
+        return const_cast<uint8_t*>(tensor_of(inputs, input).data<const uint8_t>());
+    };
+    batch.key_blocks = blocks(key_blocks);
+    batch.value_blocks = blocks(value_blocks);
     batch.num_sequences = tables.past_lens.size;
     batch.past_lens = tables.past_lens.values;
     batch.subsequence_begins = tables.subsequence_begins.values;
@@ -106,8 +112,7 @@ bool PagedAttention::evaluate(ov::TensorVector& outputs, const ov::TensorVector&
     add_rotation_and_scores(batch, tables, m_attributes);
     batch.sinks = optional_data(m_attributes.sinks);
     batch.alibi_slopes = optional_data(m_attributes.alibi_slopes);
-    kernels::paged_attention(config, batch, m_isa);
-    return true;
+    kernels::paged_attention(m_attributes.config, batch, m_isa);
 }
 
 }  // namespace pagewheel

@@ -9,7 +9,7 @@
 
 #include "kernels/isa.hpp"
 #include "kernels/paged_attention.hpp"
-#include "openvino/op/op.hpp"
+#include "ops/native_op.hpp"
 
 namespace pagewheel {
 
@@ -26,7 +26,7 @@ namespace pagewheel {
 ///
 /// There are two packed forms with fewer inputs: without rotation and scores (see AttentionTables),
 /// and with all of it for all layers (see LayerTables).
-class PagedAttention : public ov::op::Op {
+class PagedAttention : public NativeOp {
 public:
     OPENVINO_OP("PagedAttention", "pagewheel")
 
@@ -52,6 +52,7 @@ public:
         tables = past_lens,
     };
     static constexpr size_t num_packed_inputs = tables + 1;
+    static constexpr size_t num_rows = key_blocks;  ///< inputs that are rows of activations
 
     struct Attributes {
         kernels::AttentionConfig config;
@@ -69,8 +70,9 @@ public:
     void validate_and_infer_types() override;
     std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
     bool visit_attributes(ov::AttributeVisitor& visitor) override;
-    bool has_evaluate() const override { return true; }
-    bool evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const override;
+    size_t num_row_inputs() const override { return num_rows; }
+    size_t output_width(size_t output) const override;
+    void run(const NativeInputs& inputs, float* const* outputs) const override;
 
     const Attributes& attributes() const { return m_attributes; }
     void set_attributes(Attributes attributes) { m_attributes = std::move(attributes); }

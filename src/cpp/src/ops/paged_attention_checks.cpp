@@ -13,11 +13,9 @@ namespace {
 
 using Input = PagedAttention::Input;
 
-void check_matrix(const char* name, const ov::Tensor& tensor, size_t rows, size_t columns) {
-    check_argument(tensor.get_element_type() == ov::element::f32 &&
-                       tensor.get_shape() == ov::Shape{rows, columns},
-                   name, " is ", tensor.get_element_type(), " ", tensor.get_shape(),
-                   ", expected f32 ", ov::Shape{rows, columns});
+void check_matrix(const char* name, const Rows& matrix, size_t rows, size_t columns) {
+    check_argument(matrix.count == rows && matrix.width == columns, name, " is f32 [", matrix.count,
+                   ",", matrix.width, "], expected f32 [", rows, ",", columns, "]");
 }
 
 /// Blocks of the pool; 0 if a block has no bytes.
@@ -121,8 +119,7 @@ std::ostream& operator<<(std::ostream& stream, const UncheckedMatrix& matrix) {
     return stream << "]";
 }
 
-BatchTables::BatchTables(const PagedAttention::Attributes& attributes,
-                         const ov::TensorVector& inputs)
+BatchTables::BatchTables(const PagedAttention::Attributes& attributes, const NativeInputs& inputs)
     : past_lens("past_lens"),
       subsequence_begins("subsequence_begins"),
       block_indices("block_indices"),
@@ -132,21 +129,22 @@ BatchTables::BatchTables(const PagedAttention::Attributes& attributes,
       scores{"scores", ov::element::f32},
       deltas{"rotation_deltas", ov::element::i32},
       trig_lut{"rotation_trig_lut", ov::element::f32} {
-    if (inputs.size() == PagedAttention::num_packed_inputs) {
+    const size_t num_inputs = inputs.rows.size() + inputs.tensors.size();
+    if (num_inputs == PagedAttention::num_packed_inputs) {
         if (attributes.layer)
-            read_layer(attributes, inputs[Input::tables]);
+            read_layer(attributes, tensor_of(inputs, Input::tables));
         else
-            read_packed(inputs[Input::tables]);
+            read_packed(tensor_of(inputs, Input::tables));
         return;
     }
-    check_argument(inputs.size() == Input::num_inputs, "got ", inputs.size(), " inputs, expected ",
+    check_argument(num_inputs == Input::num_inputs, "got ", num_inputs, " inputs, expected ",
                    size_t(Input::num_inputs), " or ", PagedAttention::num_packed_inputs);
     read_separate(inputs);
 }
 
-void BatchTables::read_separate(const ov::TensorVector& inputs) {
+void BatchTables::read_separate(const NativeInputs& inputs) {
     const auto read = [&](IntegerTable& table, Input input) {
-        table = IntegerTable(table.name, inputs[input]);
+        table = IntegerTable(table.name, tensor_of(inputs, input));
     };
     read(past_lens, Input::past_lens);
     read(subsequence_begins, Input::subsequence_begins);
@@ -154,9 +152,9 @@ void BatchTables::read_separate(const ov::TensorVector& inputs) {
     read(block_indices_begins, Input::block_indices_begins);
     read(score_windows, Input::score_windows);
     read(rotated, Input::rotated_block_indices);
-    scores = unchecked(scores.name, inputs[Input::scores]);
-    deltas = unchecked(deltas.name, inputs[Input::rotation_deltas]);
-    trig_lut = unchecked(trig_lut.name, inputs[Input::rotation_trig_lut]);
+    scores = unchecked(scores.name, tensor_of(inputs, Input::scores));
+    deltas = unchecked(deltas.name, tensor_of(inputs, Input::rotation_deltas));
+    trig_lut = unchecked(trig_lut.name, tensor_of(inputs, Input::rotation_trig_lut));
 }
 
 void BatchTables::read_packed(const ov::Tensor& packed) {
@@ -193,19 +191,18 @@ bool BatchTables::wants_scores() const {
                        [](int32_t w) { return w > 0; });
 }
 
-void check_paged_attention(const PagedAttention::Attributes& attributes,
-                           const ov::TensorVector& inputs, const BatchTables& batch) {
+void check_paged_attention(const PagedAttention::Attributes& attributes, const NativeInputs& inputs,
+                           const BatchTables& batch) {
     const kernels::AttentionConfig& config = attributes.config;
     const kernels::CacheLayout& layout = config.layout;
-    const ov::Shape& query_shape = inputs[Input::query].get_shape();
-    const size_t tokens = query_shape.empty() ? 0 : query_shape[0];
-    check_matrix("query", inputs[Input::query], tokens, config.heads * layout.key_size);
-    check_matrix("key", inputs[Input::key], tokens, layout.kv_heads * layout.key_size);
-    check_matrix("value", inputs[Input::value], tokens, layout.kv_heads * layout.value_size);
+    const size_t tokens = inputs.rows[Input::query].count;
+    check_matrix("query", inputs.rows[Input::query], tokens, config.heads * layout.key_size);
+    check_matrix("key", inputs.rows[Input::key], tokens, layout.kv_heads * layout.key_size);
+    check_matrix("value", inputs.rows[Input::value], tokens, layout.kv_heads * layout.value_size);
     const size_t num_blocks =
-        check_blocks("key_blocks", inputs[Input::key_blocks], layout.key_block_bytes());
-    const size_t num_value_blocks =
-        check_blocks("value_blocks", inputs[Input::value_blocks], layout.value_block_bytes());
+        check_blocks("key_blocks", tensor_of(inputs, Input::key_blocks), layout.key_block_bytes());
+    const size_t num_value_blocks = check_blocks(
+        "value_blocks", tensor_of(inputs, Input::value_blocks), layout.value_block_bytes());
     check_argument(num_blocks == num_value_blocks, "there are ", num_blocks, " key blocks and ",
                    num_value_blocks, " value blocks, expected as many");
 

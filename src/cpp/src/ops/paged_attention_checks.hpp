@@ -10,6 +10,11 @@
 
 namespace pagewheel {
 
+/// An input that is no rows.
+inline const ov::Tensor& tensor_of(const NativeInputs& inputs, PagedAttention::Input input) {
+    return *inputs.tensors[input - PagedAttention::num_rows];
+}
+
 /// An i32 input of one dimension.
 struct IntegerTable {
     const char* name;
@@ -45,13 +50,13 @@ struct BatchTables {
     UncheckedMatrix scores, deltas, trig_lut;
 
     /// Of PagedAttention's inputs. Throws std::invalid_argument if they are of no form.
-    BatchTables(const PagedAttention::Attributes& attributes, const ov::TensorVector& inputs);
+    BatchTables(const PagedAttention::Attributes& attributes, const NativeInputs& inputs);
 
     /// Any sequence asks for scores.
     bool wants_scores() const;
 
 private:
-    void read_separate(const ov::TensorVector& inputs);
+    void read_separate(const NativeInputs& inputs);
     void read_packed(const ov::Tensor& packed);
     void read_layer(const PagedAttention::Attributes& attributes, const ov::Tensor& packed);
 };
@@ -61,7 +66,7 @@ private:
 /// leads out of a tensor: shapes fit the attributes, every sequence has at least one new token and
 /// enough blocks for its context, block ids are in the pool, begins ascend, rotation entries ascend
 /// and their deltas are rows of the table.
-void check_paged_attention(const PagedAttention::Attributes& attributes,
-                           const ov::TensorVector& inputs, const BatchTables& batch);
+void check_paged_attention(const PagedAttention::Attributes& attributes, const NativeInputs& inputs,
+                           const BatchTables& batch);
 
 }  // namespace pagewheel

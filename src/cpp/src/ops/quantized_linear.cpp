@@ -36,26 +36,26 @@ void check_input(const ov::Node* node, size_t k) {
                           shape, ", expected ", k, " in the last dimension");
 }
 
-const float* residual_of(const ov::Tensor& residual, const ov::Tensor& output) {
-    check_argument(residual.get_size() == output.get_size(), "got a residual ",
-                   residual.get_shape(), " for an output ", output.get_shape());
-    return residual.data<const float>();
+const float* residual_of(const Rows& residual, size_t rows, size_t n) {
+    check_argument(residual.size() == rows * n, "got a residual [", residual.count, ",",
+                   residual.width, "] for an output [", rows, ",", n, "]");
+    return residual.values;
 }
 
-const float* angles_of(const ov::Tensor& angles, size_t rows, size_t size) {
-    check_argument(angles.get_size() == rows * size, "got rotary angles ", angles.get_shape(),
-                   " for ", rows, " rows and heads of ", size);
-    return angles.data<const float>();
+const float* angles_of(const Rows& angles, size_t rows, size_t size) {
+    check_argument(angles.size() == rows * size, "got rotary angles [", angles.count, ",",
+                   angles.width, "] for ", rows, " rows and heads of ", size);
+    return angles.values;
 }
 
 }  // namespace
 
-kernels::LinearInput RmsNorm::applied_to(const ov::Tensor& x, size_t k) const {
-    check_argument(x.get_shape().back() == k, "got an input ", x.get_shape(), ", expected ", k,
+kernels::LinearInput RmsNorm::applied_to(const Rows& x, size_t k) const {
+    check_argument(x.width == k, "got an input [", x.count, ",", x.width, "], expected ", k,
                    " in the last dimension");
     kernels::LinearInput input;
-    input.x = x.data<const float>();
-    input.rows = x.get_size() / k;
+    input.x = x.values;
+    input.rows = x.count;
     input.gamma = gamma ? gamma->data() : nullptr;
     input.epsilon = epsilon;
     return input;
@@ -66,7 +66,7 @@ size_t QuantizedLinear::Attributes::rotary_size() const {
 }
 
 QuantizedLinear::QuantizedLinear(const ov::OutputVector& inputs, Attributes attributes)
-    : Op(inputs), m_attributes(std::move(attributes)) {
+    : NativeOp(inputs), m_attributes(std::move(attributes)) {
     constructor_validate_and_infer_types();
 }
 
@@ -119,31 +119,34 @@ bool QuantizedLinear::visit_attributes(ov::AttributeVisitor& visitor) {
     return true;
 }
 
-bool QuantizedLinear::evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const {
+size_t QuantizedLinear::output_width(size_t output) const {
+    return m_attributes.weights[output]->n();
+}
+
+void QuantizedLinear::run(const NativeInputs& inputs, float* const* outputs) const {
     const auto& weights = m_attributes.weights;
-    const kernels::LinearInput input = m_attributes.norm.applied_to(inputs[0], weights[0]->k());
-    ov::Shape shape = inputs[0].get_shape();
-    std::vector<kernels::LinearOutput> calls(weights.size());
+    const kernels::LinearInput input =
+        m_attributes.norm.applied_to(inputs.rows[0], weights[0]->k());
+    static thread_local std::vector<kernels::LinearOutput> calls;
+    calls.assign(weights.size(), {});
     for (size_t i = 0; i < weights.size(); ++i) {
-        shape.back() = weights[i]->n();
-        outputs[i].set_shape(shape);
         calls[i].weights = weights[i].get();
-        calls[i].output = outputs[i].data<float>();
-        if (m_attributes.residual) calls[i].residual = residual_of(inputs[1 + i], outputs[i]);
+        calls[i].output = outputs[i];
+        if (m_attributes.residual)
+            calls[i].residual = residual_of(inputs.rows[1 + i], input.rows, weights[i]->n());
         calls[i].turned = !m_attributes.rotary_sizes.empty() && m_attributes.rotary_sizes[i] > 0;
     }
     kernels::RotaryAngles angles;
     angles.size = m_attributes.rotary_size();
     if (angles.size > 0) {
-        angles.cos = angles_of(inputs[1], input.rows, angles.size);
-        angles.sin = angles_of(inputs[2], input.rows, angles.size);
+        angles.cos = angles_of(inputs.rows[1], input.rows, angles.size);
+        angles.sin = angles_of(inputs.rows[2], input.rows, angles.size);
     }
     kernels::quantized_linear(input, calls.data(), calls.size(), m_isa, angles);
-    return true;
 }
 
 GatedMlp::GatedMlp(const ov::OutputVector& inputs, Attributes attributes)
-    : Op(inputs), m_attributes(std::move(attributes)) {
+    : NativeOp(inputs), m_attributes(std::move(attributes)) {
     constructor_validate_and_infer_types();
 }
 
@@ -172,18 +175,21 @@ bool GatedMlp::visit_attributes(ov::AttributeVisitor& visitor) {
     return true;
 }
 
-bool GatedMlp::evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const {
-    ov::Shape shape = inputs[0].get_shape();
-    shape.back() = m_attributes.down->n();
-    outputs[0].set_shape(shape);
+size_t GatedMlp::output_width(size_t) const {
+    return m_attributes.down->n();
+}
+
+void GatedMlp::run(const NativeInputs& inputs, float* const* outputs) const {
+    const kernels::LinearInput input =
+        m_attributes.norm.applied_to(inputs.rows[0], m_attributes.gate->k());
     kernels::GatedMlp mlp;
     mlp.gate = m_attributes.gate.get();
     mlp.up = m_attributes.up.get();
     mlp.down = m_attributes.down.get();
-    mlp.output = outputs[0].data<float>();
-    if (m_attributes.residual) mlp.residual = residual_of(inputs[1], outputs[0]);
-    kernels::gated_mlp(m_attributes.norm.applied_to(inputs[0], m_attributes.gate->k()), mlp, m_isa);
-    return true;
+    mlp.output = outputs[0];
+    if (m_attributes.residual)
+        mlp.residual = residual_of(inputs.rows[1], input.rows, m_attributes.down->n());
+    kernels::gated_mlp(input, mlp, m_isa);
 }
 
 }  // namespace pagewheel

@@ -7,7 +7,7 @@
 
 #include "kernels/isa.hpp"
 #include "kernels/quantized_linear.hpp"
-#include "openvino/op/op.hpp"
+#include "ops/native_op.hpp"
 
 namespace pagewheel {
 
@@ -19,8 +19,8 @@ struct RmsNorm {
     std::shared_ptr<const std::vector<float>> gamma;
     float epsilon = 0;
 
-    /// Of rows of size k; throws ov::Exception if gamma has another.
-    kernels::LinearInput applied_to(const ov::Tensor& x, size_t k) const;
+    /// The input of a call; throws std::invalid_argument if rows are not of size k.
+    kernels::LinearInput applied_to(const Rows& x, size_t k) const;
 };
 
 /// Multiplies one input by one or several matrices: q, k and v, or gate and up, at once.
@@ -29,7 +29,7 @@ struct RmsNorm {
 /// else with `rotary_sizes` cosines and sines, f32 [..., size], of as many rows as x has.
 /// Outputs: f32 [..., n], one per matrix. With a norm, it is x's that is multiplied. Activations
 /// are quantised to int8, symmetric, per row and 32 along k (kernels/quantized_linear.hpp).
-class QuantizedLinear : public ov::op::Op {
+class QuantizedLinear : public NativeOp {
 public:
     OPENVINO_OP("QuantizedLinear", "pagewheel")
 
@@ -51,8 +51,9 @@ public:
     void validate_and_infer_types() override;
     std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
     bool visit_attributes(ov::AttributeVisitor& visitor) override;
-    bool has_evaluate() const override { return true; }
-    bool evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const override;
+    size_t num_row_inputs() const override { return get_input_size(); }
+    size_t output_width(size_t output) const override;
+    void run(const NativeInputs& inputs, float* const* outputs) const override;
 
     const Attributes& attributes() const { return m_attributes; }
 
@@ -65,7 +66,7 @@ private:
 /// residual + down(silu(gate(x)) * up(x)), with a norm on x where there is one.
 ///
 /// Inputs: x f32 [..., k]; with `residual`, f32 [..., n]. Output: f32 [..., n].
-class GatedMlp : public ov::op::Op {
+class GatedMlp : public NativeOp {
 public:
     OPENVINO_OP("GatedMlp", "pagewheel")
 
@@ -82,8 +83,9 @@ public:
     void validate_and_infer_types() override;
     std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
     bool visit_attributes(ov::AttributeVisitor& visitor) override;
-    bool has_evaluate() const override { return true; }
-    bool evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const override;
+    size_t num_row_inputs() const override { return get_input_size(); }
+    size_t output_width(size_t output) const override;
+    void run(const NativeInputs& inputs, float* const* outputs) const override;
 
     const Attributes& attributes() const { return m_attributes; }
 

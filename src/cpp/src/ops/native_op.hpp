@@ -1,0 +1,54 @@
+// What pagewheel's operations on rows of activations have in common.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "openvino/op/op.hpp"
+
+namespace pagewheel {
+
+/// f32 rows one after the other; a view.
+struct Rows {
+    const float* values = nullptr;
+    size_t count = 0, width = 0;
+
+    Rows() = default;
+    Rows(const float* values, size_t count, size_t width)
+        : values(values), count(count), width(width) {}
+    /// Of a tensor whose last dimension is a row. Throws ov::Exception if it is not f32.
+    explicit Rows(const ov::Tensor& tensor);
+
+    size_t size() const { return count * width; }
+};
+
+/// What an operation reads; views.
+struct NativeInputs {
+    std::vector<Rows> rows;                  ///< of its first inputs
+    std::vector<const ov::Tensor*> tensors;  ///< its other inputs
+};
+
+/// An operation on the CPU that computes rows of activations from such rows, and from tensors of
+/// any kind beside them: caches, tables. Its outputs are f32, each in the shape of the first input
+/// but for the last dimension.
+///
+/// It has no ov::Tensor where rows are concerned, so that a NativeRegion can run it on memory of
+/// its own.
+class NativeOp : public ov::op::Op {
+public:
+    using Op::Op;
+
+    /// The first so many inputs are rows, at least one; the others are tensors.
+    virtual size_t num_row_inputs() const = 0;
+    /// Last dimension of an output.
+    virtual size_t output_width(size_t output) const = 0;
+    /// `outputs` are as many as the operation has, each with room for as many rows as the first
+    /// input has; they overlap no input. Throws std::invalid_argument for inputs that do not fit.
+    /// Several threads may run one operation at once.
+    virtual void run(const NativeInputs& inputs, float* const* outputs) const = 0;
+
+    bool has_evaluate() const final { return true; }
+    bool evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const final;
+};
+
+}  // namespace pagewheel
