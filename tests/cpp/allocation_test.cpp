@@ -9,11 +9,13 @@
 #include <random>
 #include <vector>
 
+#include "graph/native_regions.hpp"
 #include "kernels/paged_attention.hpp"
 #include "openvino/op/add.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/parameter.hpp"
 #include "openvino/runtime/core.hpp"
+#include "ops/quantized_linear.hpp"
 #include "runtime/batch_inputs.hpp"
 #include "scheduling/scheduler.hpp"
 
@@ -237,6 +239,35 @@ TEST(Allocations, FillingABatchOfSteadyDecodeTakesNoneOfOurs) {
         // A block table that grows.
         EXPECT_LE(in_scheduler, count) << count << " sequences";
     }
+}
+
+TEST(Allocations, ARegionTakesNoneInStepsLikeTheFirst) {
+    constexpr size_t width = 64;
+    const std::vector<uint8_t> values(width * width / 2, 0x5a);
+    const std::vector<float> scales(width * 2, 0.01f), zeros(width * 2, 8.0f);
+    const kernels::LinearWeights weights{
+        width, width, 32, kernels::WeightType::u4, values.data(), scales.data(), zeros.data()};
+    QuantizedLinear::Attributes attributes;
+    attributes.weights = {std::make_shared<kernels::PackedLinear>(weights)};
+    attributes.norm.gamma = std::make_shared<const std::vector<float>>(width, 1.0f);
+    const auto x = std::make_shared<ov::op::v0::Parameter>(ov::element::f32,
+                                                           ov::PartialShape{-1, 1, int64_t(width)});
+    std::shared_ptr<ov::Node> node = x;
+    for (int i = 0; i < 4; ++i)
+        node = std::make_shared<QuantizedLinear>(ov::OutputVector{node}, attributes);
+    const auto model = std::make_shared<ov::Model>(ov::OutputVector{node}, ov::ParameterVector{x});
+    const auto plans = form_native_regions(model).plans;
+    ASSERT_EQ(plans.size(), 1u);
+    ov::TensorVector inputs{ov::Tensor(ov::element::f32, {3, 1, width})};
+    std::fill_n(inputs[0].data<float>(), inputs[0].get_size(), 1.0f);
+    ov::TensorVector outputs{ov::Tensor(ov::element::f32, {3, 1, width})};
+    tbb::task_arena arena(1);
+    arena.execute([&] {
+        plans[0]->run(outputs, inputs);
+        const size_t before = num_allocations;
+        for (int i = 0; i < 100; ++i) plans[0]->run(outputs, inputs);
+        EXPECT_EQ(num_allocations, before);
+    });
 }
 
 }  // namespace

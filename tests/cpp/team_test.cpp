@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/team_session.hpp"
+
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -74,6 +76,27 @@ TEST(Team, PhasesWithoutItemsEnd) {
                        Phase{0, [](size_t) { FAIL(); }});
     });
     EXPECT_EQ(sum, 100);
+}
+
+TEST(Team, SessionsKeepHelpersAndLetThemGo) {
+    tbb::task_arena arena(4);
+    arena.execute([] {
+        Layer layer;
+        for (int round = 0; round < 20; ++round) {
+            EXPECT_FALSE(Team::mine().is_kept());
+            {
+                const TeamSession session;
+                for (int64_t x = 0; x < 20; ++x) {
+                    layer.run(x);
+                    const TeamSession nested;
+                    if (x % 5 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+                }
+                EXPECT_TRUE(Team::mine().is_kept());
+            }
+            std::this_thread::sleep_for(std::chrono::microseconds(100));
+            layer.run(round);
+        }
+    });
 }
 
 }  // namespace

@@ -23,8 +23,18 @@ KvCache::KvCache(const CacheGeometry& geometry, size_t num_blocks, const ov::Com
 }
 
 void KvCache::bind(ov::InferRequest& request) const {
-    for (size_t i = 0; i < m_tensors.size(); ++i)
-        request.set_input_tensor(m_geometry.ports[i].input_index, m_tensors[i]);
+    std::vector<ov::Tensor> directory;
+    for (size_t i = 0; i < m_tensors.size(); ++i) {
+        const CachePort& port = m_geometry.ports[i];
+        if (!port.in_directory) {
+            request.set_input_tensor(port.index, m_tensors[i]);
+            continue;
+        }
+        directory.resize(std::max(directory.size(), port.index + 1));
+        directory[port.index] = m_tensors[i];
+    }
+    if (!directory.empty())
+        request.set_input_tensor(m_geometry.directory_index, make_cache_directory(directory));
 }
 
 void KvCache::copy_block(BlockId from, BlockId to) {

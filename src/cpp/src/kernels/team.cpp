@@ -45,13 +45,16 @@ void Team::run(Member member, void* job, size_t helpers) {
 void Team::help() {
     size_t seen = 0;
     Clock::time_point last = Clock::now();
-    for (unsigned turns = 0; turns % 16 != 0 || Clock::now() - last < linger; ++turns) {
+    Backoff backoff;
+    for (unsigned turns = 0; turns % 16 != 0 || is_kept() || Clock::now() - last < linger;
+         ++turns) {
         const size_t epoch = m_epoch.load(std::memory_order_acquire);
         if (epoch == seen) {
-            Backoff().wait();
+            backoff.wait();
             continue;
         }
         seen = epoch;
+        backoff = {};
         m_visitors.fetch_add(1);
         if (void* job = m_job.load()) m_member(job);
         m_visitors.fetch_sub(1);

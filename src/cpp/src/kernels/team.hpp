@@ -29,6 +29,10 @@ public:
     /// The calling thread's own.
     static Team& mine();
 
+    /// Whether helpers stay, however long there is nothing to do: see team_session.hpp.
+    void keep(bool kept) { m_kept.store(kept, std::memory_order_relaxed); }
+    bool is_kept() const { return m_kept.load(std::memory_order_relaxed); }
+
     /// Calls member(job) here and, while that lasts, on each helper that is there. What helpers
     /// read and write through `job` they are done with when this returns.
     void run(Member member, void* job, size_t helpers);
@@ -37,6 +41,7 @@ private:
     void help();
 
     std::atomic<size_t> m_helpers{0};  // asked for or there
+    std::atomic<bool> m_kept{false};
     alignas(64) std::atomic<size_t> m_epoch{0};
     std::atomic<void*> m_job{nullptr};
     Member m_member = nullptr;

@@ -1,18 +1,23 @@
 #include "model/cache_geometry.hpp"
 
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "check.hpp"
 
 namespace pagewheel {
 namespace {
 
-/// The number behind `prefix` in one of the port's names, or -1.
-int layer_of(const ov::Output<const ov::Node>& port, const std::string& prefix) {
-    for (const std::string& name : port.get_names())
-        if (name.rfind(prefix, 0) == 0) return std::stoi(name.substr(prefix.size()));
-    return -1;
+/// Layer, and 0 for keys or 1 for values, of a cache of that name.
+std::optional<std::pair<int, int>> place_of(const std::string& name) {
+    const char* prefixes[] = {"key_cache.", "value_cache."};
+    for (int i = 0; i < 2; ++i) {
+        const std::string prefix = prefixes[i];
+        if (name.rfind(prefix, 0) == 0) return std::pair(std::stoi(name.substr(prefix.size())), i);
+    }
+    return {};
 }
 
 CachePort read_port(const ov::Output<const ov::Node>& port, size_t index) {
@@ -28,7 +33,7 @@ CachePort read_port(const ov::Output<const ov::Node>& port, size_t index) {
         if (shape[i].is_dynamic()) fail();
         block.push_back(size_t(shape[i].get_length()));
     }
-    return {index, port.get_element_type(), block};
+    return {false, index, port.get_element_type(), block};
 }
 
 }  // namespace
@@ -43,20 +48,23 @@ ov::Shape CachePort::shape(size_t num_blocks) const {
     return shape;
 }
 
-CacheGeometry read_cache_geometry(const ov::CompiledModel& model) {
-    std::map<std::pair<int, int>, CachePort> ports;  // by (layer, 0 for keys, 1 for values)
+CacheGeometry read_cache_geometry(const ov::CompiledModel& model,
+                                  const std::vector<CacheInput>& directory) {
+    std::map<std::pair<int, int>, CachePort> ports;
     CacheGeometry geometry;
     for (size_t i = 0; i < model.inputs().size(); ++i) {
-        const auto& input = model.inputs()[i];
-        if (const int layer = layer_of(input, "key_cache."); layer >= 0)
-            ports.emplace(std::pair(layer, 0), read_port(input, i));
-        if (const int layer = layer_of(input, "value_cache."); layer >= 0) {
-            const CachePort port = read_port(input, i);
-            // Values lie [kv_heads, block_size, ...] on every plugin; keys are transposed on GPU.
-            geometry.block_size = port.block_shape[1];
-            ports.emplace(std::pair(layer, 1), port);
+        for (const std::string& name : model.inputs()[i].get_names()) {
+            if (const auto place = place_of(name))
+                ports.emplace(*place, read_port(model.inputs()[i], i));
+            if (name == "cache_directory") geometry.directory_index = i;
         }
     }
+    for (size_t i = 0; i < directory.size(); ++i)
+        if (const auto place = place_of(directory[i].name))
+            ports.emplace(*place, CachePort{true, i, directory[i].type, directory[i].block_shape});
+    // Values lie [kv_heads, block_size, ...] on every plugin; keys are transposed on GPU.
+    for (const auto& [place, port] : ports)
+        if (place.second == 1) geometry.block_size = port.block_shape.at(1);
     if (ports.empty() || geometry.block_size == 0)
         throw std::runtime_error("the model has no paged KV cache");
     for (auto& [key, port] : ports) {

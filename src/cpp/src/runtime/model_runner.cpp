@@ -169,6 +169,11 @@ std::vector<std::string> choose_linear(const std::shared_ptr<ov::Model>& model,
     return report.left;
 }
 
+bool is_on(const ov::AnyMap& properties, const std::string& key) {
+    const auto found = properties.find(key);
+    return found != properties.end() && found->second.as<bool>();
+}
+
 }  // namespace
 
 PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std::string& device,
@@ -183,6 +188,7 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std
     const ModelConfig config = folder.read_config();
     graph.layers = choose_attention(graph.model, config, device, properties, eviction);
     graph.left = choose_linear(graph.model, device, properties);
+    graph.regions = form_native_regions(graph.model);
     if (graph.layers.empty() && config.attention_soft_cap > 0)
         graph.left_out.push_back(
             concat("OpenVINO's attention leaves out the soft cap of attention logits, ",
@@ -210,9 +216,12 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
         throw std::invalid_argument(concat("device ", device, " cannot run ", folder.model_xml(),
                                            " with these properties: ", reason(error)));
     }
+    m_regions = std::move(graph.regions.plans);
+    if (is_on(properties, ov::enable_profiling.name()))
+        for (const auto& region : m_regions) region->profile().switch_on();
     graph.model.reset();  // the weights that the compiled model has in a form of its own
     m_request = m_model.create_infer_request();
-    m_geometry = read_cache_geometry(m_model);
+    m_geometry = read_cache_geometry(m_model, graph.regions.caches);
     m_vocabulary = size_t(m_model.output("logits").get_partial_shape()[1].get_length());
 
     for (size_t i = 0; i < m_model.outputs().size(); ++i)
@@ -266,6 +275,34 @@ std::string ModelRunner::cache_description() const {
 void ModelRunner::allocate_cache(size_t num_blocks) {
     m_cache = std::make_unique<KvCache>(m_geometry, num_blocks, m_model, m_on_cpu);
     m_cache->bind(m_request);
+}
+
+std::vector<ov::ProfilingInfo> ModelRunner::profile() const {
+    using std::chrono::duration_cast;
+    using std::chrono::microseconds;
+    std::vector<ov::ProfilingInfo> nodes = m_request.get_profiling_info();
+    for (const auto& plan : m_regions) {
+        const auto means = plan->profile().means();
+        if (means.empty()) continue;
+        RegionProfile::Clock::duration inside{0};
+        for (size_t i = 0; i < means.size(); ++i) {
+            const RegionStep& step = plan->description().steps[i];
+            ov::ProfilingInfo info;
+            info.status = ov::ProfilingInfo::Status::EXECUTED;
+            info.real_time = info.cpu_time = std::chrono::round<microseconds>(means[i]);
+            info.node_name = step.name;
+            info.node_type = step.op->get_type_name();
+            info.exec_type = "pagewheel";
+            inside += means[i];
+            nodes.push_back(info);
+        }
+        for (ov::ProfilingInfo& node : nodes)
+            if (node.node_name == plan->description().name) {
+                node.real_time -= std::min(node.real_time, duration_cast<microseconds>(inside));
+                node.cpu_time = node.real_time;
+            }
+    }
+    return nodes;
 }
 
 std::vector<LayerCache> ModelRunner::layer_caches() const {

@@ -9,6 +9,7 @@
 
 #include "cache/kv_cache.hpp"
 #include "eviction/layer_cache.hpp"
+#include "graph/native_regions.hpp"
 #include "model/cache_geometry.hpp"
 #include "model/model_folder.hpp"
 #include "openvino/runtime/core.hpp"
@@ -39,6 +40,8 @@ struct PreparedGraph {
     std::vector<std::string> left_out;
     /// What has a cache of pagewheel's attention; empty where attention is the plugin's.
     std::vector<CacheLayer> layers;
+    /// pagewheel's operations that became one node.
+    NativeRegions regions;
 };
 
 /// Reads the folder's model, pages its attention, gathers its logits and puts pagewheel's own ops
@@ -73,8 +76,9 @@ public:
         double infer = 0;
     };
     const Times& times() const { return m_times; }
-    /// The latest run() by node, if the properties had PERF_COUNT.
-    std::vector<ov::ProfilingInfo> profile() const { return m_request.get_profiling_info(); }
+    /// Mean times by node and operation inside a region, if the properties had PERF_COUNT. A
+    /// region's node has what its operations leave.
+    std::vector<ov::ProfilingInfo> profile() const;
     /// The system may have the memory of these blocks, which hold nothing.
     void give_back(const BlockRange& blocks) { m_cache->give_back(blocks); }
 
@@ -99,6 +103,7 @@ private:
     CacheGeometry m_geometry;
     std::unique_ptr<KvCache> m_cache;
     std::unique_ptr<EvictionInputs> m_eviction;
+    std::vector<std::shared_ptr<const RegionPlan>> m_regions;
     bool m_on_cpu;
     size_t m_vocabulary = 0;
     size_t m_logits_output = 0;

@@ -15,11 +15,16 @@ Operations describe_operations(const std::filesystem::path& model_folder, const 
     ov::AnyMap rest = properties;
     const PreparedGraph graph = prepare_graph(core, ModelFolder(model_folder), device, rest);
     std::map<std::pair<std::string, std::string>, size_t> counts;
-    for (const auto& node : graph.model->get_ordered_ops()) {
-        const auto& type = node->get_type_info();
+    const auto count = [&](const ov::Node& node) {
+        const auto& type = node.get_type_info();
         const bool own = type.version_id && std::string(type.version_id) == "pagewheel";
         if (own || heavy.count(type.name) != 0)
             ++counts[{own ? "pagewheel" : "openvino", type.name}];
+    };
+    for (const auto& node : graph.model->get_ordered_ops()) {
+        count(*node);
+        if (const auto region = ov::as_type_ptr<NativeRegion>(node))
+            for (const RegionStep& step : region->plan()->description().steps) count(*step.op);
     }
     Operations operations;
     for (const auto& [key, count] : counts)
