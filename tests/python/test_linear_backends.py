@@ -40,7 +40,7 @@ def test_f32_inference_means_f32_activations(smollm2_folder: Path) -> None:
         make_pipeline(smollm2_folder, linear_backend="native", **F32)
     auto = pagewheel._pagewheel.describe_operations(str(smollm2_folder), "CPU", F32)
     ours = {one.operation for one in auto.counts if one.runs_on == "pagewheel"}
-    assert ours == {"PagedAttention", "AttentionTables"}
+    assert ours == {"PagedAttention"}
 
 
 def test_unknown_choices_are_refused_by_name(smollm2_folder: Path) -> None:
@@ -54,4 +54,6 @@ def test_every_matrix_of_the_real_model_is_taken(smollm2_folder: Path) -> None:
     # Per layer q+k+v and o; gate, up and down are one; the vocabulary head.
     assert counts[("pagewheel", "QuantizedLinear")] == 2 * 30 + 1
     assert counts[("pagewheel", "GatedMlp")] == 30
+    # All layers hang together and are one node; the head comes after the rows are picked.
+    assert counts[("pagewheel", "NativeRegion")] == 1
     assert found.left == []

@@ -1,6 +1,7 @@
 #include "ops/attention_tables.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "check.hpp"
 
@@ -33,15 +34,28 @@ std::shared_ptr<ov::Node> AttentionTables::clone_with_new_inputs(
 }
 
 bool AttentionTables::evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const {
-    size_t size = num_tables;
-    for (const ov::Tensor& table : inputs) size += table.get_size();
-    outputs[0].set_shape({size});
-    auto* packed = outputs[0].data<int32_t>();
-    for (const ov::Tensor& table : inputs) *packed++ = int32_t(table.get_size());
-    for (const ov::Tensor& table : inputs)
-        if (table.get_size() > 0)
-            packed = std::copy_n(table.data<const int32_t>(), table.get_size(), packed);
+    Sizes sizes;
+    for (size_t i = 0; i < num_tables; ++i) sizes[i] = inputs[i].get_size();
+    outputs[0].set_shape({packed_size(sizes)});
+    const Tables tables = lay_out(outputs[0].data<int32_t>(), sizes);
+    for (size_t i = 0; i < num_tables; ++i)
+        if (sizes[i] > 0) std::copy_n(inputs[i].data<const int32_t>(), sizes[i], tables[i]);
     return true;
+}
+
+size_t AttentionTables::packed_size(const Sizes& sizes) {
+    return std::accumulate(sizes.begin(), sizes.end(), num_tables);
+}
+
+AttentionTables::Tables AttentionTables::lay_out(int32_t* packed, const Sizes& sizes) {
+    Tables tables;
+    int32_t* table = packed + num_tables;
+    for (size_t i = 0; i < num_tables; ++i) {
+        packed[i] = int32_t(sizes[i]);
+        tables[i] = table;
+        table += sizes[i];
+    }
+    return tables;
 }
 
 UnpackedTables::UnpackedTables(const ov::Tensor& packed) {

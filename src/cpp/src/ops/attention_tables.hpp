@@ -1,6 +1,7 @@
 // The tables of a batch in one tensor, for all attention layers.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,6 +21,13 @@ public:
     OPENVINO_OP("AttentionTables", "pagewheel")
 
     static constexpr size_t num_tables = 4;
+    using Sizes = std::array<size_t, num_tables>;
+    using Tables = std::array<int32_t*, num_tables>;
+
+    /// Entries that tables of these sizes take when packed.
+    static size_t packed_size(const Sizes& sizes);
+    /// Begins packed tables of these sizes; where each has its place.
+    static Tables lay_out(int32_t* packed, const Sizes& sizes);
 
     AttentionTables() = default;
     /// The tables in the order of PagedAttention's inputs.

@@ -12,8 +12,21 @@ BatchInputs::BatchInputs(const ov::CompiledModel& model, bool compact_positions)
       m_subsequence_begins(model, "subsequence_begins"),
       m_block_indices(model, "block_indices"),
       m_block_indices_begins(model, "block_indices_begins"),
+      m_batch_tables(model, "batch_tables"),
       m_max_context_len(model, "max_context_len"),
       m_logits_rows(model, "logits_rows") {}
+
+AttentionTables::Tables BatchInputs::tables(ov::InferRequest& request,
+                                            const AttentionTables::Sizes& sizes) {
+    if (m_batch_tables.exists()) {
+        const size_t size = AttentionTables::packed_size(sizes);
+        return AttentionTables::lay_out(m_batch_tables.resize<int32_t>(request, size), sizes);
+    }
+    return {m_past_lens.resize<int32_t>(request, sizes[0]),
+            m_subsequence_begins.resize<int32_t>(request, sizes[1]),
+            m_block_indices.resize<int32_t>(request, sizes[2]),
+            m_block_indices_begins.resize<int32_t>(request, sizes[3])};
+}
 
 void BatchInputs::fill(ov::InferRequest& request, const Batch& batch) {
     size_t num_blocks = 0, num_rows = 0;
@@ -24,10 +37,8 @@ void BatchInputs::fill(ov::InferRequest& request, const Batch& batch) {
     const size_t num_sequences = batch.entries.size();
     auto* input_ids = m_input_ids.resize<int64_t>(request, batch.num_tokens);
     auto* position_ids = m_position_ids.resize<int64_t>(request, batch.num_tokens);
-    auto* past_lens = m_past_lens.resize<int32_t>(request, num_sequences);
-    auto* subsequence_begins = m_subsequence_begins.resize<int32_t>(request, num_sequences + 1);
-    auto* block_indices = m_block_indices.resize<int32_t>(request, num_blocks);
-    auto* block_indices_begins = m_block_indices_begins.resize<int32_t>(request, num_sequences + 1);
+    auto [past_lens, subsequence_begins, block_indices, block_indices_begins] =
+        tables(request, {num_sequences, num_sequences + 1, num_blocks, num_sequences + 1});
     auto* logits_rows = m_logits_rows.resize<int64_t>(request, num_rows);
 
     int32_t token = 0, block = 0;

@@ -1,6 +1,7 @@
 // The model's inputs that describe a batch.
 #pragma once
 
+#include "ops/attention_tables.hpp"
 #include "runtime/input_tensor.hpp"
 #include "scheduling/batch.hpp"
 
@@ -16,9 +17,13 @@ public:
     void fill(ov::InferRequest& request, const Batch& batch);
 
 private:
+    /// Where past_lens, subsequence_begins, block_indices and block_indices_begins go: one input
+    /// for all of them, or one each.
+    AttentionTables::Tables tables(ov::InferRequest& request, const AttentionTables::Sizes& sizes);
+
     bool m_compact_positions = false;
     InputTensor m_input_ids, m_position_ids, m_past_lens, m_subsequence_begins, m_block_indices,
-        m_block_indices_begins, m_max_context_len, m_logits_rows;
+        m_block_indices_begins, m_batch_tables, m_max_context_len, m_logits_rows;
 };
 
 }  // namespace pagewheel

@@ -8,6 +8,7 @@
 
 #include "cache/checksum.hpp"
 #include "check.hpp"
+#include "graph/batch_tables.hpp"
 #include "graph/fuse_linear.hpp"
 #include "graph/gather_logits.hpp"
 #include "graph/native_attention.hpp"
@@ -188,6 +189,7 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std
     const ModelConfig config = folder.read_config();
     graph.layers = choose_attention(graph.model, config, device, properties, eviction);
     graph.left = choose_linear(graph.model, device, properties);
+    take_packed_tables(graph.model);
     graph.regions = form_native_regions(graph.model);
     if (graph.layers.empty() && config.attention_soft_cap > 0)
         graph.left_out.push_back(
