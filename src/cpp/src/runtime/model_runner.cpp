@@ -12,6 +12,7 @@
 #include "graph/fuse_linear.hpp"
 #include "graph/gather_logits.hpp"
 #include "graph/native_attention.hpp"
+#include "graph/outer_products.hpp"
 #include "graph/paged_attention.hpp"
 #include "graph/quantized_linear.hpp"
 #include "graph/share_constants.hpp"
@@ -189,6 +190,7 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std
     const ModelConfig config = folder.read_config();
     graph.layers = choose_attention(graph.model, config, device, properties, eviction);
     graph.left = choose_linear(graph.model, device, properties);
+    if (device == "CPU") multiply_outer_products(graph.model);
     take_packed_tables(graph.model);
     graph.regions = form_native_regions(graph.model);
     if (graph.layers.empty() && config.attention_soft_cap > 0)
