@@ -1,5 +1,6 @@
-// Where a step's time goes: microseconds by node, layers together, by OpenVINO's counters, which
-// count native ops too. What is left of the whole lies outside the nodes.
+// Where a step's time goes: microseconds by node, layers together, by OpenVINO's counters, and by
+// operation inside pagewheel's regions, whose own lines have what is left of them. What is left of
+// the whole lies outside the nodes.
 //
 //     step_profile MODEL_FOLDER TOKENS PAST [property=value]...
 //
