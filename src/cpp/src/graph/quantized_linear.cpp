@@ -5,6 +5,7 @@
 
 #include "check.hpp"
 #include "graph/compressed_weights.hpp"
+#include "graph/mapped_files.hpp"
 #include "graph/node_queries.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/matmul.hpp"
@@ -105,7 +106,13 @@ private:
     std::vector<std::pair<std::shared_ptr<ov::Node>, const ov::Node*>> m_gathers;
 };
 
-size_t replace(const Group& group, Embeddings& embeddings, kernels::WeightMemory& memory) {
+void release(const MappedFiles& files, const CompressedWeights& weights) {
+    for (const auto& constant : {weights.values, weights.scales, weights.zero_points})
+        if (constant) files.release(constant->get_data_ptr(), constant->get_byte_size());
+}
+
+size_t replace(const Group& group, Embeddings& embeddings, const MappedFiles& files,
+               kernels::WeightMemory& memory) {
     QuantizedLinear::Attributes attributes;
     std::string name;
     size_t shared = 0;
@@ -114,6 +121,7 @@ size_t replace(const Group& group, Embeddings& embeddings, kernels::WeightMemory
         const auto weights = find_compressed_weights(matmul->input_value(1), reason);
         attributes.weights.push_back(weights->pack(memory));
         shared += embeddings.share(*weights, attributes.weights.back());
+        release(files, *weights);
         name += (name.empty() ? "" : "+") + matmul->get_friendly_name();
     }
     // Asked for now: it may have been a MatMul that has been replaced meanwhile.
@@ -130,8 +138,9 @@ QuantizedLinearReport use_quantized_linear(const std::shared_ptr<ov::Model>& mod
     QuantizedLinearReport report;
     kernels::WeightMemory memory;
     Embeddings embeddings(*model);
+    const MappedFiles files;
     for (Group& group : find_groups(*model, report)) {
-        report.num_shared_embeddings += replace(group, embeddings, memory);
+        report.num_shared_embeddings += replace(group, embeddings, files, memory);
         report.num_matrices += group.size();
         ++report.num_nodes;
         group.clear();  // its constants go
