@@ -1,4 +1,4 @@
-// Items that are divided among threads beforehand.
+// Items that are divided among threads beforehand, alone and in phases.
 #include "kernels/shares.hpp"
 
 #include <gtest/gtest.h>
@@ -8,6 +8,8 @@
 #include <random>
 #include <thread>
 #include <vector>
+
+#include "kernels/team.hpp"
 
 namespace pagewheel::kernels {
 namespace {
@@ -44,6 +46,24 @@ TEST(Shares, EachItemIsDoneOnceHoweverThreadsMeet) {
             for (std::thread& thread : threads) thread.join();
             EXPECT_TRUE(shares.all_done());
             for (const auto& one : times) ASSERT_EQ(one.load(), 1) << items << " items";
+        }
+    });
+}
+
+TEST(Team, PhasesOfAllKindsSeeWhatTheOneBeforeWrote) {
+    tbb::task_arena arena(4);
+    arena.execute([] {
+        for (size_t round = 0; round < 300; ++round) {
+            const size_t items = round % 50;
+            std::vector<size_t> first(items), second(items), third(items);
+            std::atomic<size_t> members{0};
+            run_phases(EachThread{[&] { ++members; }},
+                       StreamPhase{items, [&](size_t i) { first[i] = i + 1; }},
+                       Phase{items, [&](size_t i) { second[i] = first[items - 1 - i]; }},
+                       StreamPhase{items, [&](size_t i) { third[i] = second[items - 1 - i]; }});
+            EXPECT_GE(members, 1u);
+            EXPECT_LE(members, 4u);
+            for (size_t i = 0; i < items; ++i) ASSERT_EQ(third[i], i + 1);
         }
     });
 }

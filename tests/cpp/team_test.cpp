@@ -76,23 +76,5 @@ TEST(Team, PhasesWithoutItemsEnd) {
     EXPECT_EQ(sum, 100);
 }
 
-TEST(Team, PhasesOfAllKindsSeeWhatTheOneBeforeWrote) {
-    tbb::task_arena arena(4);
-    arena.execute([] {
-        for (size_t round = 0; round < 300; ++round) {
-            const size_t items = round % 50;
-            std::vector<size_t> first(items), second(items), third(items);
-            std::atomic<size_t> members{0};
-            run_phases(EachThread{[&] { ++members; }},
-                       StreamPhase{items, [&](size_t i) { first[i] = i + 1; }},
-                       Phase{items, [&](size_t i) { second[i] = first[items - 1 - i]; }},
-                       StreamPhase{items, [&](size_t i) { third[i] = second[items - 1 - i]; }});
-            EXPECT_GE(members, 1u);
-            EXPECT_LE(members, 4u);
-            for (size_t i = 0; i < items; ++i) ASSERT_EQ(third[i], i + 1);
-        }
-    });
-}
-
 }  // namespace
 }  // namespace pagewheel::kernels
