@@ -2,6 +2,7 @@
 #include "kernels/quantized_linear.hpp"
 
 #include <gtest/gtest.h>
+#include <tbb/task_arena.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,117 +10,34 @@
 #include <string>
 #include <vector>
 
-#include "kernels/half.hpp"
+#include "kernels/quantized_linear_tile.hpp"
+#include "linear_matrix.hpp"
 
 namespace pagewheel::kernels {
+
+/// AVX2 with VNNI, the instruction in AVX-512's encoding: for processors that lack the other.
+const LinearVariant& linear_avx2_vnni_by_avx512();
+
 namespace {
 
-std::vector<Isa> isas() {
-    std::vector<Isa> all;
-    for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512})
-        if (isa <= detected_isa()) all.push_back(isa);
+struct Variant {
+    const char* name;
+    const LinearVariant& calls;
+};
+
+/// Those that this processor runs.
+std::vector<Variant> variants() {
+    std::vector<Variant> all{{"scalar", linear_reference()}};
+#if defined(__x86_64__)
+    if (detected_isa() >= Isa::avx2) all.push_back({"avx2", linear_avx2()});
+    if (detected_isa() >= Isa::avx2 && has_avx_vnni())
+        all.push_back({"avx2 vnni", linear_avx2_vnni()});
+    if (detected_isa() >= Isa::avx512) {
+        all.push_back({"avx512", linear_avx512()});
+        all.push_back({"avx2 vnni by avx512", linear_avx2_vnni_by_avx512()});
+    }
+#endif
     return all;
-}
-
-enum class Zero { none, common, integer, fractional, any };
-enum class Fill { random, zeros, lowest, highest };
-
-struct Format {
-    WeightType type;
-    size_t group;  // 0: one per row
-    Zero zero = Zero::none;
-    bool f16_scales = true;
-    Fill fill = Fill::random;
-};
-
-std::string name_of(const Format& f) {
-    static const char* types[] = {"u4", "i4", "u8", "i8"};
-    static const char* zeros[] = {"none", "common", "integer", "fractional", "any"};
-    static const char* fills[] = {"random", "zeros", "lowest", "highest"};
-    return std::string(types[int(f.type)]) + " group " + std::to_string(f.group) + " zero " +
-           zeros[int(f.zero)] + (f.f16_scales ? " f16 " : " f32 ") + fills[int(f.fill)];
-}
-
-/// A matrix that owns its arrays, and its values in double.
-struct Matrix {
-    LinearWeights view;
-    std::vector<uint8_t> values;
-    std::vector<float> scales, zero_points;
-    std::vector<double> w;  // [n, k]
-};
-
-int lowest(WeightType type) {
-    return type == WeightType::i4 ? -8 : type == WeightType::i8 ? -128 : 0;
-}
-
-int draw(const Format& format, std::mt19937& random) {
-    const bool four = format.type == WeightType::u4 || format.type == WeightType::i4;
-    const int low = lowest(format.type), high = low + (four ? 15 : 255);
-    switch (format.fill) {
-        case Fill::zeros:
-            return 0;
-        case Fill::lowest:
-            return low;
-        case Fill::highest:
-            return high;
-        default:
-            return std::uniform_int_distribution<int>(low, high)(random);
-    }
-}
-
-float draw_zero_point(const Format& format, size_t i, float scale, std::mt19937& random) {
-    const float low = float(lowest(format.type));
-    const bool four = format.type == WeightType::u4 || format.type == WeightType::i4;
-    const float high = low + (four ? 15.0f : 255.0f);
-    const float inside = std::uniform_real_distribution<float>(low, high)(random);
-    switch (format.zero) {
-        case Zero::common:
-            return low + 3;
-        case Zero::integer:  // both ends among them
-            return i % 3 == 0 ? low : i % 3 == 1 ? high : std::round(inside);
-        case Zero::fractional: {  // Q4_1: what an f16 minimum comes to
-            const float shift = format.type == WeightType::i4   ? 8.0f
-                                : format.type == WeightType::i8 ? 128.0f
-                                                                : 0.0f;
-            const float minimum = float_of_half(half_of_float(-(inside + shift) * scale));
-            return -minimum / scale - shift;
-        }
-        default:
-            return inside;
-    }
-}
-
-Matrix make_matrix(const Format& format, size_t n, size_t k, float scale, std::mt19937& random) {
-    Matrix m;
-    LinearWeights& view = m.view;
-    view.n = n;
-    view.k = k;
-    view.group = format.group == 0 ? k : format.group;
-    view.type = format.type;
-    const bool four = format.type == WeightType::u4 || format.type == WeightType::i4;
-    m.values.assign(four ? (n * k + 1) / 2 : n * k, 0);
-    const size_t groups = view.groups();
-    std::uniform_real_distribution<float> around(0.5f, 2.0f);
-    for (size_t i = 0; i < n * groups; ++i) {
-        const float drawn = around(random) * scale * (i % 5 == 0 ? -1.0f : 1.0f);
-        m.scales.push_back(format.f16_scales ? float_of_half(half_of_float(drawn)) : drawn);
-        if (format.zero != Zero::none)
-            m.zero_points.push_back(draw_zero_point(format, i, m.scales.back(), random));
-    }
-    for (size_t i = 0; i < n * k; ++i) {
-        const int value = draw(format, random);
-        if (four)
-            m.values[i / 2] = uint8_t(m.values[i / 2] | ((value & 15) << (i % 2 * 4)));
-        else
-            m.values[i] = uint8_t(value);
-        const size_t group = i / k * groups + i % k / view.group;
-        const double zero = m.zero_points.empty() ? 0 : double(m.zero_points[group]);
-        m.w.push_back((value - zero) * double(m.scales[group]));
-    }
-    view.values = m.values.data();
-    view.scales = m.scales.data();
-    view.zero_points = m.zero_points.empty() ? nullptr : m.zero_points.data();
-    return m;
 }
 
 /// x as the layers see it.
@@ -195,16 +113,16 @@ void expect_product(const Format& format, size_t n, size_t k, size_t rows, std::
     const std::vector<float> x = normal(rows * k, random, x_scale);
     const std::vector<float> residual =
         rows % 2 == 0 ? normal(rows * n, random, x_scale * scale) : std::vector<float>();
-    for (const Isa isa : isas()) {
+    for (const Variant& variant : variants()) {
         std::vector<float> output(rows * n + 16, NAN);
         const LinearOutput one{&packed, output.data(),
                                residual.empty() ? nullptr : residual.data()};
-        quantized_linear({x.data(), rows}, &one, 1, isa);
+        quantized_linear_by(variant.calls, {x.data(), rows}, &one, 1);
         EXPECT_LT(error_of(m, x, output, residual), 3e-7)
             << name_of(format) << ", n " << n << ", k " << k << ", rows " << rows << ", "
-            << isa_name(isa);
+            << variant.name;
         for (size_t i = rows * n; i < output.size(); ++i)
-            ASSERT_TRUE(std::isnan(output[i])) << "written past the end, " << isa_name(isa);
+            ASSERT_TRUE(std::isnan(output[i])) << "written past the end, " << variant.name;
     }
 }
 
@@ -235,19 +153,20 @@ TEST(QuantizedLinear, ARowIsTheSameToTheBitAmongAnyNumberOfOthers) {
         const Matrix m = make_matrix(format, n, k, 0.01f, random);
         const PackedLinear packed(m.view);
         const std::vector<float> x = normal(most * k, random), gamma = normal(k, random);
-        for (const Isa isa : isas()) {
+        for (const Variant& variant : variants()) {
             std::vector<float> expected(most * n);
             for (size_t r = 0; r < most; ++r) {
                 const LinearOutput one{&packed, expected.data() + r * n};
-                quantized_linear({x.data() + r * k, 1, gamma.data(), 1e-5f}, &one, 1, isa);
+                quantized_linear_by(variant.calls, {x.data() + r * k, 1, gamma.data(), 1e-5f}, &one,
+                                    1);
             }
             for (const size_t rows : {8, 9, 64, 65, 130}) {
                 std::vector<float> output(rows * n);
                 const LinearOutput one{&packed, output.data()};
-                quantized_linear({x.data(), rows, gamma.data(), 1e-5f}, &one, 1, isa);
+                quantized_linear_by(variant.calls, {x.data(), rows, gamma.data(), 1e-5f}, &one, 1);
                 for (size_t i = 0; i < output.size(); ++i)
                     ASSERT_EQ(output[i], expected[i]) << name_of(format) << ", row " << i / n
-                                                      << " of " << rows << ", " << isa_name(isa);
+                                                      << " of " << rows << ", " << variant.name;
             }
         }
     }
@@ -288,11 +207,11 @@ TEST(QuantizedLinear, HoldsForActivationsAtTheirLimitsOnOneSideOrBoth) {
             const bool up = i / k % 3 == 0 || (i / k % 3 == 2 && random() % 2 == 0);
             x[i] = up ? 1.0f : -1.0f;  // rows of 1, of -1, of both
         }
-        for (const Isa isa : isas()) {
+        for (const Variant& variant : variants()) {
             std::vector<float> output(rows * n);
             const LinearOutput one{&packed, output.data()};
-            quantized_linear({x.data(), rows}, &one, 1, isa);
-            EXPECT_LT(error_of(m, x, output, {}), 3e-7) << isa_name(isa);
+            quantized_linear_by(variant.calls, {x.data(), rows}, &one, 1);
+            EXPECT_LT(error_of(m, x, output, {}), 3e-7) << variant.name;
         }
     }
 }
@@ -303,11 +222,11 @@ TEST(QuantizedLinear, InputOfZerosGivesTheResidual) {
     const PackedLinear packed(m.view);
     for (const float tiny : {0.0f, 1e-31f}) {
         const std::vector<float> x(64, tiny);
-        for (const Isa isa : isas()) {
+        for (const Variant& variant : variants()) {
             std::vector<float> output(20, 2.5f);
             const LinearOutput one{&packed, output.data(), output.data()};
-            quantized_linear({x.data(), 1}, &one, 1, isa);
-            EXPECT_EQ(output, std::vector<float>(20, 2.5f)) << isa_name(isa);
+            quantized_linear_by(variant.calls, {x.data(), 1}, &one, 1);
+            EXPECT_EQ(output, std::vector<float>(20, 2.5f)) << variant.name;
         }
     }
 }
@@ -320,7 +239,7 @@ TEST(QuantizedLinear, MatricesThatShareAnInputAreComputedTogether) {
     matrices.push_back(make_matrix({WeightType::u4, 32, Zero::fractional}, 48, k, 1, random));
     matrices.push_back(make_matrix({WeightType::i8, 32}, 7, k, 1, random));
     matrices.push_back(make_matrix({WeightType::i4, 0}, 33, k, 1, random));
-    for (const Isa isa : isas()) {
+    for (const Variant& variant : variants()) {
         std::vector<PackedLinear> packed;
         std::vector<std::vector<float>> outputs;
         std::vector<LinearOutput> calls;
@@ -330,9 +249,9 @@ TEST(QuantizedLinear, MatricesThatShareAnInputAreComputedTogether) {
         }
         for (size_t i = 0; i < packed.size(); ++i)
             calls.push_back({&packed[i], outputs[i].data(), nullptr});
-        quantized_linear({x.data(), rows}, calls.data(), calls.size(), isa);
+        quantized_linear_by(variant.calls, {x.data(), rows}, calls.data(), calls.size());
         for (size_t i = 0; i < packed.size(); ++i)
-            EXPECT_LT(error_of(matrices[i], x, outputs[i], {}), 3e-7) << isa_name(isa);
+            EXPECT_LT(error_of(matrices[i], x, outputs[i], {}), 3e-7) << variant.name;
     }
 }
 
@@ -344,15 +263,15 @@ TEST(QuantizedLinear, ARowThatIsNotFiniteSpoilsNoOther) {
     for (const float bad : {NAN, INFINITY}) {
         std::vector<float> x = good;
         x[64 + 5] = bad;
-        for (const Isa isa : isas()) {
+        for (const Variant& variant : variants()) {
             std::vector<float> output(60), expected(60);
             LinearOutput one{&packed, expected.data(), nullptr};
-            quantized_linear({good.data(), 3}, &one, 1, isa);
+            quantized_linear_by(variant.calls, {good.data(), 3}, &one, 1);
             one.output = output.data();
-            quantized_linear({x.data(), 3}, &one, 1, isa);
+            quantized_linear_by(variant.calls, {x.data(), 3}, &one, 1);
             for (size_t i = 0; i < 60; ++i)
                 if (i / 20 != 1) {
-                    EXPECT_EQ(output[i], expected[i]) << isa_name(isa);
+                    EXPECT_EQ(output[i], expected[i]) << variant.name;
                 }
         }
     }
@@ -391,14 +310,14 @@ TEST(QuantizedLinear, MultipliesTheNormOfItsInput) {
             const PackedLinear packed(m.view);
             const std::vector<float> x = normal(rows * k, random, 3), gamma = normal(k, random);
             const std::vector<float> expected_x = normed(x, gamma, 1e-3);
-            for (const Isa isa : isas()) {
+            for (const Variant& variant : variants()) {
                 std::vector<float> output(rows * n), expected(rows * n);
                 LinearOutput one{&packed, expected.data(), nullptr};
-                quantized_linear({expected_x.data(), rows}, &one, 1, isa);
+                quantized_linear_by(variant.calls, {expected_x.data(), rows}, &one, 1);
                 one.output = output.data();
-                quantized_linear({x.data(), rows, gamma.data(), 1e-3f}, &one, 1, isa);
+                quantized_linear_by(variant.calls, {x.data(), rows, gamma.data(), 1e-3f}, &one, 1);
                 EXPECT_LT(largest_difference(output, expected), 0.02)
-                    << "k " << k << ", rows " << rows << ", " << isa_name(isa);
+                    << "k " << k << ", rows " << rows << ", " << variant.name;
             }
         }
 }
@@ -414,18 +333,19 @@ TEST(QuantizedLinear, TurnsTheHeadsOfAnOutput) {
             const std::vector<float> x = normal(rows * k, random);
             const std::vector<float> cos = normal(rows * size, random);
             const std::vector<float> sin = normal(rows * size, random);
-            for (const Isa isa : isas()) {
+            for (const Variant& variant : variants()) {
                 std::vector<float> plain(rows * n), turned(rows * n);
                 const LinearOutput outputs[] = {{&packed, plain.data(), nullptr, false},
                                                 {&packed, turned.data(), nullptr, true}};
-                quantized_linear({x.data(), rows}, outputs, 2, isa, {size, cos.data(), sin.data()});
+                quantized_linear_by(variant.calls, {x.data(), rows}, outputs, 2,
+                                    {size, cos.data(), sin.data()});
                 for (size_t i = 0; i < rows * n; ++i) {
                     const size_t row = i / n, at = i % size, half = size / 2;
                     const double other = at < half ? -plain[i + half] : plain[i - half];
                     const double expected =
                         double(plain[i]) * cos[row * size + at] + other * sin[row * size + at];
                     ASSERT_NEAR(turned[i], expected, 1e-5)
-                        << "size " << size << ", row " << row << ", " << isa_name(isa);
+                        << "size " << size << ", row " << row << ", " << variant.name;
                 }
             }
         }
@@ -444,14 +364,14 @@ TEST(QuantizedLinear, AGatedMlpIsItsPartsOneAfterTheOther) {
             const PackedLinear gate_packed(gate.view), up_packed(up.view), down_packed(down.view);
             const std::vector<float> x = normal(rows * k, random), gamma = normal(k, random);
             const std::vector<float> residual = normal(rows * n, random);
-            for (const Isa isa : isas()) {
+            for (const Variant& variant : variants()) {
                 std::vector<float> g(rows * inner), u(rows * inner), expected(rows * n);
                 const LinearInput input{x.data(), rows, gamma.data(), 1e-5f};
                 const LinearOutput both[] = {{&gate_packed, g.data()}, {&up_packed, u.data()}};
-                quantized_linear(input, both, 2, isa);
+                quantized_linear_by(variant.calls, input, both, 2);
                 for (size_t i = 0; i < g.size(); ++i) g[i] *= u[i] / (1 + std::exp(-g[i]));
                 const LinearOutput last{&down_packed, expected.data(), residual.data()};
-                quantized_linear({g.data(), rows}, &last, 1, isa);
+                quantized_linear_by(variant.calls, {g.data(), rows}, &last, 1);
 
                 std::vector<float> output = residual;  // in place
                 GatedMlp mlp;
@@ -460,33 +380,69 @@ TEST(QuantizedLinear, AGatedMlpIsItsPartsOneAfterTheOther) {
                 mlp.down = &down_packed;
                 mlp.output = output.data();
                 mlp.residual = output.data();
-                gated_mlp(input, mlp, isa);
+                gated_mlp_by(variant.calls, input, mlp);
                 EXPECT_LT(largest_difference(output, expected), 0.02)
-                    << "inner " << inner << ", rows " << rows << ", " << isa_name(isa);
+                    << "inner " << inner << ", rows " << rows << ", " << variant.name;
             }
         }
 }
 
-TEST(PackedLinear, TakesTheSmallestFormThatIsExact) {
-    std::mt19937 random(8);
-    using Offset = PackedLinear::Offset;
-    const auto packed = [&](const Format& format) {
-        return PackedLinear(make_matrix(format, 32, 128, 0.01f, random).view);
-    };
-    EXPECT_EQ(packed({WeightType::i8, 32}).offset(), Offset::common);
-    EXPECT_EQ(packed({WeightType::u4, 32, Zero::integer}).offset(), Offset::u8_zero_point);
-    EXPECT_EQ(packed({WeightType::u4, 32, Zero::fractional}).offset(), Offset::f16_minimum);
-    EXPECT_EQ(packed({WeightType::u4, 32, Zero::any}).offset(), Offset::f32_minimum);
-    EXPECT_FALSE(packed({WeightType::u4, 32, Zero::none, false}).f16_scales());
-    const PackedLinear q4_1 = packed({WeightType::u4, 32, Zero::fractional});
-    EXPECT_EQ(q4_1.bytes(), 32 * 128 * 5 / 8);  // 4 bits and two f16 for 32
+TEST(QuantizedLinear, AnOutputMayBeTheInput) {
+    std::mt19937 random(15);
+    const size_t k = 96, inner = 160;
+    const Format q4_1{WeightType::u4, 32, Zero::fractional};
+    const PackedLinear square(make_matrix(q4_1, k, k, 0.01f, random).view);
+    const PackedLinear gate(make_matrix(q4_1, inner, k, 0.01f, random).view);
+    const PackedLinear down(make_matrix(q4_1, k, inner, 0.01f, random).view);
+    for (const size_t rows : {1, 2, 5, 20}) {
+        const std::vector<float> x = normal(rows * k, random), gamma = normal(k, random);
+        for (const Variant& variant : variants()) {
+            std::vector<float> expected(rows * k), both(rows * k);
+            LinearInput input{x.data(), rows, gamma.data(), 1e-5f};
+            const LinearOutput apart{&square, expected.data(), x.data()};
+            quantized_linear_by(variant.calls, input, &apart, 1);
+            GatedMlp mlp{&gate, &gate, &down, both.data(), expected.data()};
+            input.x = expected.data();
+            gated_mlp_by(variant.calls, input, mlp);
+            for (size_t round = 0; round < 20; ++round) {
+                std::vector<float> stream = x;
+                input.x = stream.data();
+                const LinearOutput same{&square, stream.data(), stream.data()};
+                quantized_linear_by(variant.calls, input, &same, 1);
+                ASSERT_EQ(stream, expected) << rows << " rows, " << variant.name;
+                mlp.output = stream.data();
+                mlp.residual = stream.data();
+                gated_mlp_by(variant.calls, input, mlp);
+                ASSERT_EQ(stream, both) << rows << " rows, " << variant.name;
+            }
+        }
+    }
 }
 
-TEST(PackedLinear, RefusesGroupsThatCutAChunk) {
-    std::mt19937 random(9);
-    Matrix m = make_matrix({WeightType::u4, 32}, 16, 128, 1, random);
-    m.view.group = 48;
-    EXPECT_THROW(PackedLinear{m.view}, std::invalid_argument);
+TEST(QuantizedLinear, IsTheSameToTheBitOnAnyNumberOfThreads) {
+    std::mt19937 random(16);
+    const size_t n = 200, k = 96, inner = 176;
+    const Format q4_1{WeightType::u4, 32, Zero::fractional};
+    const PackedLinear wide(make_matrix(q4_1, n, k, 0.01f, random).view);
+    const PackedLinear gate(make_matrix(q4_1, inner, k, 0.01f, random).view);
+    const PackedLinear down(make_matrix(q4_1, k, inner, 0.01f, random).view);
+    for (const size_t rows : {1, 3, 12}) {
+        const std::vector<float> x = normal(rows * k, random);
+        const auto run = [&](int threads) {
+            std::vector<float> all(rows * (n + k));
+            tbb::task_arena(threads).execute([&] {
+                const LinearOutput one{&wide, all.data()};
+                quantized_linear({x.data(), rows}, &one, 1, detected_isa());
+                const GatedMlp mlp{&gate, &gate, &down, all.data() + rows * n, nullptr};
+                gated_mlp({x.data(), rows}, mlp, detected_isa());
+            });
+            return all;
+        };
+        const std::vector<float> expected = run(1);
+        for (const int threads : {2, 3, 7, 70})
+            for (int round = 0; round < 10; ++round)
+                ASSERT_EQ(run(threads), expected) << rows << " rows, " << threads << " threads";
+    }
 }
 
 }  // namespace

@@ -5,8 +5,12 @@
 
 #include "check.hpp"
 #include "graph/compressed_weights.hpp"
+#include "graph/mapped_files.hpp"
+#include "graph/node_queries.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/matmul.hpp"
+#include "openvino/op/util/gather_base.hpp"
+#include "ops/quantized_embedding.hpp"
 #include "ops/quantized_linear.hpp"
 
 namespace pagewheel {
@@ -59,13 +63,65 @@ std::vector<Group> find_groups(const ov::Model& model, QuantizedLinearReport& re
     return groups;
 }
 
-void replace(const Group& group, kernels::WeightMemory& memory) {
+/// Look-ups in compressed matrices, which are the vocabulary head's too where that is tied.
+class Embeddings {
+public:
+    explicit Embeddings(const ov::Model& model) {
+        for (const auto& node : model.get_ordered_ops()) {
+            if (!ov::is_type<ov::op::util::GatherBase>(node)) continue;
+            std::string reason;
+            const auto table = find_compressed_weights(node->input_value(0), reason);
+            if (table && looks_up_rows(*node)) m_gathers.emplace_back(node, table->values.get());
+        }
+    }
+
+    /// Lets look-ups in what was packed as `packed` read that instead. Returns how many.
+    size_t share(const CompressedWeights& weights,
+                 const std::shared_ptr<const kernels::PackedLinear>& packed) {
+        size_t shared = 0;
+        if (!packed->has_integer_zero_points()) return 0;
+        for (auto& [gather, values] : m_gathers) {
+            if (!gather || values != weights.values.get()) continue;
+            std::string reason;
+            const auto table = find_compressed_weights(gather->input_value(0), reason);
+            if (!table || table->scales != weights.scales ||
+                table->zero_points != weights.zero_points)
+                continue;
+            replace_with(gather,
+                         std::make_shared<QuantizedEmbedding>(gather->input_value(1), packed));
+            gather = nullptr;  // lets go of the constants
+            ++shared;
+        }
+        return shared;
+    }
+
+private:
+    static bool looks_up_rows(const ov::Node& gather) {
+        const auto axis = scalar(gather.input_value(2));
+        const ov::element::Type ids = gather.get_input_element_type(1);
+        return axis && *axis == 0 && gather.get_output_element_type(0) == ov::element::f32 &&
+               (ids == ov::element::i32 || ids == ov::element::i64);
+    }
+
+    std::vector<std::pair<std::shared_ptr<ov::Node>, const ov::Node*>> m_gathers;
+};
+
+void release(const MappedFiles& files, const CompressedWeights& weights) {
+    for (const auto& constant : {weights.values, weights.scales, weights.zero_points})
+        if (constant) files.release(constant->get_data_ptr(), constant->get_byte_size());
+}
+
+size_t replace(const Group& group, Embeddings& embeddings, const MappedFiles& files,
+               kernels::WeightMemory& memory) {
     QuantizedLinear::Attributes attributes;
     std::string name;
+    size_t shared = 0;
     for (const auto& matmul : group) {
         std::string reason;
-        attributes.weights.push_back(
-            find_compressed_weights(matmul->input_value(1), reason)->pack(memory));
+        const auto weights = find_compressed_weights(matmul->input_value(1), reason);
+        attributes.weights.push_back(weights->pack(memory));
+        shared += embeddings.share(*weights, attributes.weights.back());
+        release(files, *weights);
         name += (name.empty() ? "" : "+") + matmul->get_friendly_name();
     }
     // Asked for now: it may have been a MatMul that has been replaced meanwhile.
@@ -73,6 +129,7 @@ void replace(const Group& group, kernels::WeightMemory& memory) {
         ov::OutputVector{group[0]->input_value(0)}, std::move(attributes));
     linear->set_friendly_name(name);
     for (size_t i = 0; i < group.size(); ++i) group[i]->output(0).replace(linear->output(i));
+    return shared;
 }
 
 }  // namespace
@@ -80,8 +137,10 @@ void replace(const Group& group, kernels::WeightMemory& memory) {
 QuantizedLinearReport use_quantized_linear(const std::shared_ptr<ov::Model>& model) {
     QuantizedLinearReport report;
     kernels::WeightMemory memory;
+    Embeddings embeddings(*model);
+    const MappedFiles files;
     for (Group& group : find_groups(*model, report)) {
-        replace(group, memory);
+        report.num_shared_embeddings += replace(group, embeddings, files, memory);
         report.num_matrices += group.size();
         ++report.num_nodes;
         group.clear();  // its constants go

@@ -11,15 +11,18 @@
 namespace pagewheel {
 
 struct QuantizedLinearReport {
-    size_t num_matrices = 0;  ///< MatMuls that were replaced
-    size_t num_nodes = 0;     ///< by so many nodes
+    size_t num_matrices = 0;           ///< MatMuls that were replaced
+    size_t num_nodes = 0;              ///< by so many nodes
+    size_t num_shared_embeddings = 0;  ///< look-ups that read a packed matrix
     /// Why MatMuls with constant weights were left to the plugin, one sentence each.
     std::vector<std::string> left;
 };
 
 /// Replaces MatMuls of compressed weights (graph/compressed_weights.hpp) by
 /// pagewheel::QuantizedLinear, one for all that share an input. Weights are packed matrix by matrix
-/// and the constants let go of, unless something else reads them.
+/// and the constants let go of, unless something else reads them. An embedding of the same matrix
+/// (the head's, in models that tie them) becomes a pagewheel::QuantizedEmbedding that reads the
+/// packed one, where that gives the same numbers: where zero points are integers.
 QuantizedLinearReport use_quantized_linear(const std::shared_ptr<ov::Model>& model);
 
 }  // namespace pagewheel

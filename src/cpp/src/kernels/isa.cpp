@@ -5,6 +5,10 @@
 
 #include "check.hpp"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace pagewheel {
 namespace {
 
@@ -50,6 +54,15 @@ const char* isa_name(Isa isa) {
 Isa detected_isa() {
     static const Isa isa = chosen_isa();
     return isa;
+}
+
+bool has_avx_vnni() {
+#if defined(__x86_64__)
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 4)) != 0;
+#else
+    return false;
+#endif
 }
 
 }  // namespace pagewheel

@@ -11,4 +11,7 @@ enum class Isa { scalar = 0, avx2 = 1, avx512 = 2 };
 Isa detected_isa();
 const char* isa_name(Isa isa);
 
+/// Whether this processor has AVX-VNNI: AVX-512's integer products for those that lack the rest.
+bool has_avx_vnni();
+
 }  // namespace pagewheel

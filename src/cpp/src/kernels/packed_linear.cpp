@@ -76,6 +76,14 @@ void append(uint8_t*& out, const float (&values)[PackedLinear::tile_rows], bool 
     }
 }
 
+/// Value i of an array that need not be aligned.
+template <class T>
+T read(const uint8_t* array, size_t i) {
+    T value;
+    std::memcpy(&value, array + i * sizeof value, sizeof value);
+    return value;
+}
+
 }  // namespace
 
 size_t PackedLinear::offset_bytes() const {
@@ -157,6 +165,33 @@ void PackedLinear::pack_tile(const LinearWeights& weights, size_t tile, uint8_t*
                     const uint8_t* four = in + r * width + 4 * j + i;
                     *out++ = m_bits == 4 ? uint8_t(four[0] | (four[16] << 4)) : four[0];
                 }
+    }
+}
+
+bool PackedLinear::has_integer_zero_points() const {
+    return m_offset == Offset::u8_zero_point ||
+           (m_offset == Offset::common && m_common_zero_point == std::floor(m_common_zero_point));
+}
+
+void PackedLinear::unpack_row(size_t i, float* out) const {
+    const size_t r = i % tile_rows;
+    const uint8_t* in = tile(i / tile_rows);
+    float scale = 0, zero = m_common_zero_point;
+    for (size_t c = 0; c < chunks(); ++c) {
+        if (c % m_chunks_per_group == 0) {
+            scale = m_f16_scales ? float_of_half(read<uint16_t>(in, r)) : read<float>(in, r);
+            in += scale_bytes();
+            if (m_offset == Offset::u8_zero_point) zero = float(in[r]);
+            in += offset_bytes();
+        }
+        const size_t size = std::min(chunk, m_k - c * chunk);
+        for (size_t k = 0; k < size; ++k) {
+            const size_t at = m_bits == 4 ? k % 16 : k;
+            const uint8_t byte = in[(at / 4 * tile_rows + r) * 4 + at % 4];
+            const int value = m_bits == 8 ? byte : k < 16 ? byte & 15 : byte >> 4;
+            out[c * chunk + k] = (float(value) - zero) * scale;
+        }
+        in += chunk_bytes();
     }
 }
 

@@ -68,6 +68,12 @@ public:
     size_t bytes() const { return tiles() * tile_bytes(); }
     const uint8_t* tile(size_t i) const { return m_data.get() + i * tile_bytes(); }
 
+    /// Whether zero points are integers, so that unpack_row() gives (value - zero point) * scale,
+    /// rounded once.
+    bool has_integer_zero_points() const;
+    /// Row i in f32, [k]; only with integer zero points.
+    void unpack_row(size_t i, float* out) const;
+
 private:
     void choose_format(const LinearWeights& weights);
     void pack_tile(const LinearWeights& weights, size_t tile, uint8_t* out) const;

@@ -40,7 +40,8 @@ struct RotaryAngles {
 /// or 127/239.9 of the distance from the highest (or 0) to the lowest (or 0), if that is more. A
 /// maximum below 1e-30 counts as 0. Sums of 32 are exact; the rest is f32.
 ///
-/// Runs in the calling thread's TBB arena. Values that are not finite spoil their row only.
+/// Runs in the calling thread's TBB arena; the numbers do not depend on how many threads it has.
+/// Values that are not finite spoil their row only. An output may be the input.
 void quantized_linear(const LinearInput& input, const LinearOutput* outputs, size_t count, Isa isa,
                       const RotaryAngles& angles = {});
 

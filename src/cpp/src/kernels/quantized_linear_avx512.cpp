@@ -118,12 +118,8 @@ __m512i broadcast(const int8_t* values, size_t j) {
     return _mm512_set1_epi32(four);
 }
 
-/// Bytes ahead of the reader that are asked for: the processor's own prefetching stops at the end
-/// of each page and starts anew with each item.
-constexpr size_t prefetch_distance = 4096;
-
 /// One tile times `rows` rows. A chunk's values lie in 8 registers (4 bits) while the rows pass by,
-/// the rows' sums in `rows` more.
+/// the rows' sums in `rows` more. Nothing is fetched ahead: the processor does, and better.
 template <int bits, size_t rows>
 void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
               const TileOutput& output) {
@@ -158,11 +154,6 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
                     values[j] = loaded;
                 }
             }
-            if (rows < max_block_rows)  // a full block is bound by arithmetic
-#pragma GCC unroll 8
-                for (size_t j = 0; j < (bits == 4 ? 5 : 9); ++j)
-                    _mm_prefetch(reinterpret_cast<const char*>(in + prefetch_distance + 64 * j),
-                                 _MM_HINT_T0);
             in += bits == 4 ? 256 : 512;
 #pragma GCC unroll 8
             for (size_t r = 0; r < rows; ++r) {

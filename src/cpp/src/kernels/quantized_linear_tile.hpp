@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/packed_linear.hpp"
+#include "kernels/quantized_linear.hpp"
 
 namespace pagewheel::kernels {
 
@@ -101,6 +101,13 @@ struct LinearVariant {
 
 const LinearVariant& linear_reference();
 const LinearVariant& linear_avx2();
+const LinearVariant& linear_avx2_vnni();  // where there is AVX-VNNI besides
 const LinearVariant& linear_avx512();
+
+/// quantized_linear() and gated_mlp() by a variant.
+void quantized_linear_by(const LinearVariant& variant, const LinearInput& input,
+                         const LinearOutput* outputs, size_t count,
+                         const RotaryAngles& angles = {});
+void gated_mlp_by(const LinearVariant& variant, const LinearInput& input, const GatedMlp& mlp);
 
 }  // namespace pagewheel::kernels

@@ -6,6 +6,9 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <tuple>
+
+#include "kernels/shares.hpp"
 
 namespace pagewheel::kernels {
 
@@ -48,9 +51,32 @@ private:
     alignas(64) std::atomic<size_t> m_visitors{0};  // helpers that may hold m_job
 };
 
-/// `items` calls body(item) that may run at once and must not throw.
+namespace detail {
+
+struct alignas(64) Progress {
+    template <class Phase>
+    explicit Progress(const Phase&) {}
+
+    std::atomic<size_t> next{0};
+    alignas(64) std::atomic<size_t> done{0};
+};
+
+struct StreamProgress : Shares {
+    template <class Phase>
+    explicit StreamProgress(const Phase& phase) : Shares(phase.items) {}
+};
+
+struct NoProgress {
+    template <class Phase>
+    explicit NoProgress(const Phase&) {}
+};
+
+}  // namespace detail
+
+/// `items` calls body(item) that may run at once and must not throw. Threads take them in turn.
 template <class Body>
 struct Phase {
+    using Progress = detail::Progress;
     size_t items;
     Body body;
 };
@@ -58,12 +84,29 @@ struct Phase {
 template <class Body>
 Phase(size_t, Body) -> Phase<Body>;
 
-namespace detail {
-
-struct alignas(64) Progress {
-    std::atomic<size_t> next{0};
-    alignas(64) std::atomic<size_t> done{0};
+/// The same where neighbouring items are neighbours in memory: each thread has a share of them, so
+/// that it reads one stream, and the same from call to call (Shares).
+template <class Body>
+struct StreamPhase {
+    using Progress = detail::StreamProgress;
+    size_t items;
+    Body body;
 };
+
+template <class Body>
+StreamPhase(size_t, Body) -> StreamPhase<Body>;
+
+/// A call of body() on each thread, for which no other waits.
+template <class Body>
+struct EachThread {
+    using Progress = detail::NoProgress;
+    Body body;
+};
+
+template <class Body>
+EachThread(Body) -> EachThread<Body>;
+
+namespace detail {
 
 /// A thread's part of a phase: takes items while there are some, then waits for those that others
 /// took.
@@ -77,6 +120,17 @@ void work(Progress& progress, const Phase<Body>& phase) {
         backoff.wait();
 }
 
+template <class Body>
+void work(StreamProgress& shares, const StreamPhase<Body>& phase) {
+    shares.work(phase.body);
+    for (Backoff backoff; !shares.all_done();) backoff.wait();
+}
+
+template <class Body>
+void work(NoProgress&, const EachThread<Body>& phase) {
+    phase.body();
+}
+
 template <class Function>
 void call(void* function) {
     (*static_cast<Function*>(function))();
@@ -87,19 +141,18 @@ void call(void* function) {
 /// Runs the phases one after the other, each one's items on the calling thread and its team; what a
 /// phase wrote is seen by the next. `helpers` are asked for; with 0, those that are there from an
 /// earlier call help all the same.
-template <class... Bodies>
-void run_phases_with(size_t helpers, const Phase<Bodies>&... phases) {
-    detail::Progress progress[sizeof...(phases)];
+template <class... Phases>
+void run_phases_with(size_t helpers, const Phases&... phases) {
+    std::tuple<typename Phases::Progress...> progress(phases...);
     auto member = [&] {
-        size_t i = 0;
-        (detail::work(progress[i++], phases), ...);
+        std::apply([&](auto&... each) { (detail::work(each, phases), ...); }, progress);
     };
     Team::mine().run(detail::call<decltype(member)>, &member, helpers);
 }
 
 /// The same on as many threads as the caller's arena has.
-template <class... Bodies>
-void run_phases(const Phase<Bodies>&... phases) {
+template <class... Phases>
+void run_phases(const Phases&... phases) {
     const auto threads = size_t(tbb::this_task_arena::max_concurrency());
     run_phases_with(threads - 1, phases...);
 }

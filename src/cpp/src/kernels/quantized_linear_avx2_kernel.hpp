@@ -1,0 +1,287 @@
+// The AVX2 variant of the linear layers. Includers are compiled with or without a VNNI extension,
+// which decides how integers are multiplied.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/quantized_linear_tile.hpp"
+#include "kernels/simd_avx2.hpp"
+
+namespace pagewheel::kernels {
+namespace {
+
+constexpr size_t chunk = PackedLinear::chunk;
+
+float horizontal_max(__m256 v) {
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
+}
+
+int horizontal_sum(__m256i v) {
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+/// 32 floats to the place `at` of the block.
+void quantize_chunk(const float* in, const QuantizedBlock& block, size_t at) {
+    const __m256 zero = _mm256_setzero_ps();
+    __m256 highest = zero, below = zero;  // and minus the lowest
+    for (size_t i = 0; i < 4; ++i) {
+        const __m256 v = _mm256_loadu_ps(in + 8 * i);
+        highest = _mm256_max_ps(highest, v);
+        below = _mm256_max_ps(below, _mm256_sub_ps(zero, v));
+    }
+    const float maximum = scaling_maximum(horizontal_max(highest), -horizontal_max(below));
+    const bool nothing = maximum < smallest_maximum;
+    const __m256 inverse = _mm256_set1_ps(nothing ? 0.0f : activation_steps / maximum);
+    const float scale = nothing ? 0.0f : maximum / activation_steps;
+    __m256i q[4];
+    for (size_t i = 0; i < 4; ++i)
+        q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(in + 8 * i), inverse));
+    const __m256i sum =
+        _mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
+    // Packing works within halves; the permutation puts the eight fours in order.
+    const __m256i bytes =
+        _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(block.values + at * chunk),
+                        _mm256_permutevar8x32_epi32(bytes, order));
+    block.scales[at] = scale;
+    block.sums[at] = scale * float(horizontal_sum(sum));
+}
+
+void quantize(const float* x, size_t stride, size_t chunk_begin, size_t k,
+              const QuantizedBlock& block) {
+    for (size_t c = chunk_begin; c * chunk < k; ++c)
+        for (size_t r = 0; r < block.rows; ++r) {
+            const float* in = x + r * stride + (c - chunk_begin) * chunk;
+            float padded[chunk] = {};
+            if (k - c * chunk < chunk) {
+                std::memcpy(padded, in, (k - c * chunk) * sizeof(float));
+                in = padded;
+            }
+            quantize_chunk(in, block, c * block.stride + r);
+        }
+}
+
+// Half a tile, 8 rows of weights, is worked on at a time: its rows fill a register.
+
+__m256 load_floats(const uint8_t* in, size_t half, bool f16) {
+    if (f16)
+        return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + half * 16)));
+    return _mm256_loadu_ps(reinterpret_cast<const float*>(in + half * 32));
+}
+
+__m256 load_minima(const PackedLinear& weights, const uint8_t* in, size_t half, __m256 scales) {
+    using Offset = PackedLinear::Offset;
+    const __m256 zero = _mm256_setzero_ps();
+    if (weights.offset() == Offset::common)
+        return _mm256_mul_ps(_mm256_set1_ps(-weights.common_zero_point()), scales);
+    if (weights.offset() == Offset::u8_zero_point) {
+        const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(in + half * 8));
+        const __m256 zero_points = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+        return _mm256_sub_ps(zero, _mm256_mul_ps(zero_points, scales));
+    }
+    return load_floats(in, half, weights.offset() == Offset::f16_minimum);
+}
+
+__m256i broadcast(const int8_t* values, size_t j) {
+    int four;
+    std::memcpy(&four, values + 4 * j, sizeof four);
+    return _mm256_set1_epi32(four);
+}
+
+__m256i load(const uint8_t* in) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in));
+}
+
+/// The nibbles of half a chunk, 8 registers of 8 rows and four of k.
+void unpack(const uint8_t* in, size_t half, __m256i* values) {
+    const __m256i low = _mm256_set1_epi8(15);
+#pragma GCC unroll 4
+    for (size_t j = 0; j < 4; ++j) {
+        const __m256i loaded = load(in + 64 * j + 32 * half);
+        values[j] = _mm256_and_si256(loaded, low);
+        values[j + 4] = _mm256_and_si256(_mm256_srli_epi16(loaded, 4), low);
+    }
+}
+
+#if defined(__AVXVNNI__) || (defined(__AVX512VNNI__) && defined(__AVX512VL__))
+
+/// sum + the products of four u8 and four s8 each.
+__m256i multiply_fours(__m256i sum, __m256i a, __m256i b) {
+#if defined(__AVXVNNI__)
+    return _mm256_dpbusd_avx_epi32(sum, a, b);
+#else  // the same instruction in AVX-512's encoding
+    return _mm256_dpbusd_epi32(sum, a, b);
+#endif
+}
+
+__m256i dot_4_bits(const __m256i* values, const int8_t* x) {
+    __m256i dot = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (size_t j = 0; j < 8; ++j) dot = multiply_fours(dot, values[j], broadcast(x, j));
+    return dot;
+}
+
+__m256i dot_8_bits(const uint8_t* in, size_t half, const int8_t* x) {
+    __m256i dot = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (size_t j = 0; j < 8; ++j)
+        dot = multiply_fours(dot, load(in + 64 * j + 32 * half), broadcast(x, j));
+    return dot;
+}
+
+#else
+
+/// Eight products of up to 15 * 127 twice fit 16 bits.
+__m256i dot_4_bits(const __m256i* values, const int8_t* x) {
+    __m256i dot = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (size_t j = 0; j < 8; ++j)
+        dot = _mm256_add_epi16(dot, _mm256_maddubs_epi16(values[j], broadcast(x, j)));
+    return _mm256_madd_epi16(dot, _mm256_set1_epi16(1));
+}
+
+/// Bytes as two nibbles: pairs of whole bytes times 127 would not fit 16 bits.
+__m256i dot_8_bits(const uint8_t* in, size_t half, const int8_t* x) {
+    const __m256i low_nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
+    __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (size_t j = 0; j < 8; ++j) {
+        const __m256i value = load(in + 64 * j + 32 * half), four = broadcast(x, j);
+        const __m256i upper = _mm256_and_si256(_mm256_srli_epi16(value, 4), low_nibble);
+        low =
+            _mm256_add_epi16(low, _mm256_maddubs_epi16(_mm256_and_si256(value, low_nibble), four));
+        high = _mm256_add_epi16(high, _mm256_maddubs_epi16(upper, four));
+    }
+    return _mm256_add_epi32(_mm256_madd_epi16(low, ones),
+                            _mm256_slli_epi32(_mm256_madd_epi16(high, ones), 4));
+}
+
+#endif
+
+__m256i columns_mask(size_t columns) {
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(int(columns)), lanes);
+}
+
+/// Half a tile times rows [first, first + rows) of the block.
+template <int bits, size_t rows>
+void multiply(const PackedLinear& weights, const uint8_t* in, size_t half,
+              const QuantizedBlock& block, size_t first, const TileOutput& output) {
+    if (output.columns <= 8 * half) return;
+    const __m256i mask = columns_mask(output.columns - 8 * half);
+    const size_t out = first * output.stride + 8 * half;
+    __m256 sums[rows];
+#pragma GCC unroll 4
+    for (size_t r = 0; r < rows; ++r)
+        sums[r] = output.initial
+                      ? _mm256_maskload_ps(output.initial + out + r * output.stride, mask)
+                      : _mm256_setzero_ps();
+
+    const size_t chunks = weights.chunks(), per_group = weights.chunks_per_group();
+    for (size_t c = 0; c < chunks;) {
+        const __m256 scales = load_floats(in, half, weights.f16_scales());
+        const __m256 minima = load_minima(weights, in + weights.scale_bytes(), half, scales);
+        in += weights.scale_bytes() + weights.offset_bytes();
+        const size_t end = std::min(c + per_group, chunks);
+        for (; c < end; ++c) {
+            __m256i values[8];
+            if (bits == 4) unpack(in, half, values);
+#pragma GCC unroll 4
+            for (size_t r = 0; r < rows; ++r) {
+                const size_t at = c * block.stride + first + r;
+                const int8_t* x = block.values + at * chunk;
+                const __m256i dot = bits == 4 ? dot_4_bits(values, x) : dot_8_bits(in, half, x);
+                const __m256 scale = _mm256_mul_ps(scales, _mm256_set1_ps(block.scales[at]));
+                sums[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sums[r]);
+                sums[r] = _mm256_fmadd_ps(minima, _mm256_set1_ps(block.sums[at]), sums[r]);
+            }
+            in += bits == 4 ? 256 : 512;
+        }
+    }
+#pragma GCC unroll 4
+    for (size_t r = 0; r < rows; ++r)
+        _mm256_maskstore_ps(output.output + out + r * output.stride, mask, sums[r]);
+}
+
+template <int bits>
+void multiply_rows(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
+                   const TileOutput& output) {
+    for (size_t half = 0; half < 2; ++half) {
+        size_t r = 0;
+        for (; r + 4 <= block.rows; r += 4) multiply<bits, 4>(weights, in, half, block, r, output);
+        for (; r + 2 <= block.rows; r += 2) multiply<bits, 2>(weights, in, half, block, r, output);
+        for (; r < block.rows; ++r) multiply<bits, 1>(weights, in, half, block, r, output);
+    }
+}
+
+void multiply_any(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
+                  const TileOutput& output) {
+    if (weights.bits() == 4)
+        multiply_rows<4>(weights, in, block, output);
+    else
+        multiply_rows<8>(weights, in, block, output);
+}
+
+void rms_norm(const float* x, const float* gamma, float epsilon, size_t k, float* out) {
+    __m256 squares = _mm256_setzero_ps();
+    size_t i = 0;
+    for (; i + 8 <= k; i += 8) {
+        const __m256 v = _mm256_loadu_ps(x + i);
+        squares = _mm256_fmadd_ps(v, v, squares);
+    }
+    float sum = horizontal_sum_avx2(squares);
+    for (; i < k; ++i) sum += x[i] * x[i];
+    const float factor = 1.0f / std::sqrt(sum / float(k) + epsilon);
+    const __m256 factors = _mm256_set1_ps(factor);
+    for (i = 0; i + 8 <= k; i += 8)
+        _mm256_storeu_ps(out + i, _mm256_mul_ps(_mm256_loadu_ps(gamma + i),
+                                                _mm256_mul_ps(_mm256_loadu_ps(x + i), factors)));
+    for (; i < k; ++i) out[i] = gamma[i] * (x[i] * factor);
+}
+
+void swiglu(float* gate, const float* up, size_t n) {
+    const __m256 one = _mm256_set1_ps(1), zero = _mm256_setzero_ps();
+    const __m256 lowest = _mm256_set1_ps(-87), highest = _mm256_set1_ps(87);
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const __m256 g = _mm256_loadu_ps(gate + i);
+        const __m256 bounded =
+            _mm256_min_ps(_mm256_max_ps(_mm256_sub_ps(zero, g), lowest), highest);
+        const __m256 silu = _mm256_div_ps(g, _mm256_add_ps(one, exp_avx2(bounded)));
+        _mm256_storeu_ps(gate + i, _mm256_mul_ps(silu, _mm256_loadu_ps(up + i)));
+    }
+    for (; i < n; ++i) gate[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
+}
+
+void turn(float* x, size_t heads, size_t size, const float* cos, const float* sin) {
+    const size_t half = size / 2;
+    for (float* head = x; head != x + heads * size; head += size) {
+        size_t i = 0;
+        for (; i + 8 <= half; i += 8) {
+            const __m256 a = _mm256_loadu_ps(head + i), b = _mm256_loadu_ps(head + half + i);
+            const __m256 first = _mm256_mul_ps(b, _mm256_loadu_ps(sin + i));
+            const __m256 second = _mm256_mul_ps(a, _mm256_loadu_ps(sin + half + i));
+            _mm256_storeu_ps(head + i, _mm256_fmsub_ps(a, _mm256_loadu_ps(cos + i), first));
+            _mm256_storeu_ps(head + half + i,
+                             _mm256_fmadd_ps(b, _mm256_loadu_ps(cos + half + i), second));
+        }
+        for (; i < half; ++i) {
+            const float a = head[i], b = head[half + i];
+            head[i] = a * cos[i] - b * sin[i];
+            head[half + i] = b * cos[half + i] + a * sin[half + i];
+        }
+    }
+}
+
+constexpr LinearVariant avx2_variant{quantize, multiply_any, nullptr, rms_norm, swiglu, turn};
+
+}  // namespace
+}  // namespace pagewheel::kernels

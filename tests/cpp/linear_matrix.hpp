@@ -1,0 +1,118 @@
+// Random matrices of every format, and their values in double.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/half.hpp"
+#include "kernels/packed_linear.hpp"
+
+namespace pagewheel::kernels {
+
+enum class Zero { none, common, integer, fractional, any };
+enum class Fill { random, zeros, lowest, highest };
+
+struct Format {
+    WeightType type;
+    size_t group;  // 0: one per row
+    Zero zero = Zero::none;
+    bool f16_scales = true;
+    Fill fill = Fill::random;
+};
+
+inline std::string name_of(const Format& f) {
+    static const char* types[] = {"u4", "i4", "u8", "i8"};
+    static const char* zeros[] = {"none", "common", "integer", "fractional", "any"};
+    static const char* fills[] = {"random", "zeros", "lowest", "highest"};
+    return std::string(types[int(f.type)]) + " group " + std::to_string(f.group) + " zero " +
+           zeros[int(f.zero)] + (f.f16_scales ? " f16 " : " f32 ") + fills[int(f.fill)];
+}
+
+/// A matrix that owns its arrays, and its values in double.
+struct Matrix {
+    LinearWeights view;
+    std::vector<uint8_t> values;
+    std::vector<float> scales, zero_points;
+    std::vector<double> w;  // [n, k]
+};
+
+inline int lowest(WeightType type) {
+    return type == WeightType::i4 ? -8 : type == WeightType::i8 ? -128 : 0;
+}
+
+inline int draw(const Format& format, std::mt19937& random) {
+    const bool four = format.type == WeightType::u4 || format.type == WeightType::i4;
+    const int low = lowest(format.type), high = low + (four ? 15 : 255);
+    switch (format.fill) {
+        case Fill::zeros:
+            return 0;
+        case Fill::lowest:
+            return low;
+        case Fill::highest:
+            return high;
+        default:
+            return std::uniform_int_distribution<int>(low, high)(random);
+    }
+}
+
+inline float draw_zero_point(const Format& format, size_t i, float scale, std::mt19937& random) {
+    const float low = float(lowest(format.type));
+    const bool four = format.type == WeightType::u4 || format.type == WeightType::i4;
+    const float high = low + (four ? 15.0f : 255.0f);
+    const float inside = std::uniform_real_distribution<float>(low, high)(random);
+    switch (format.zero) {
+        case Zero::common:
+            return low + 3;
+        case Zero::integer:  // both ends among them
+            return i % 3 == 0 ? low : i % 3 == 1 ? high : std::round(inside);
+        case Zero::fractional: {  // Q4_1: what an f16 minimum comes to
+            const float shift = format.type == WeightType::i4   ? 8.0f
+                                : format.type == WeightType::i8 ? 128.0f
+                                                                : 0.0f;
+            const float minimum = float_of_half(half_of_float(-(inside + shift) * scale));
+            return -minimum / scale - shift;
+        }
+        default:
+            return inside;
+    }
+}
+
+inline Matrix make_matrix(const Format& format, size_t n, size_t k, float scale,
+                          std::mt19937& random) {
+    Matrix m;
+    LinearWeights& view = m.view;
+    view.n = n;
+    view.k = k;
+    view.group = format.group == 0 ? k : format.group;
+    view.type = format.type;
+    const bool four = format.type == WeightType::u4 || format.type == WeightType::i4;
+    m.values.assign(four ? (n * k + 1) / 2 : n * k, 0);
+    const size_t groups = view.groups();
+    std::uniform_real_distribution<float> around(0.5f, 2.0f);
+    for (size_t i = 0; i < n * groups; ++i) {
+        const float drawn = around(random) * scale * (i % 5 == 0 ? -1.0f : 1.0f);
+        m.scales.push_back(format.f16_scales ? float_of_half(half_of_float(drawn)) : drawn);
+        if (format.zero != Zero::none)
+            m.zero_points.push_back(draw_zero_point(format, i, m.scales.back(), random));
+    }
+    for (size_t i = 0; i < n * k; ++i) {
+        const int value = draw(format, random);
+        if (four)
+            m.values[i / 2] = uint8_t(m.values[i / 2] | ((value & 15) << (i % 2 * 4)));
+        else
+            m.values[i] = uint8_t(value);
+        const size_t group = i / k * groups + i % k / view.group;
+        const double zero = m.zero_points.empty() ? 0 : double(m.zero_points[group]);
+        m.w.push_back((value - zero) * double(m.scales[group]));
+    }
+    view.values = m.values.data();
+    view.scales = m.scales.data();
+    view.zero_points = m.zero_points.empty() ? nullptr : m.zero_points.data();
+    return m;
+}
+
+}  // namespace pagewheel::kernels
