@@ -12,7 +12,7 @@ Four measurements, each on the same texts for every setting:
   cache is kept within the budget while the conversation is read, before the question is known;
   openvino-genai evicts after the prompt.
 - agreement: share of the --new-tokens greedy tokens before the first that differs from the full
-  cache's.
+  cache's, by prompt of prose: how many there are tells how far the mean may be off.
 - stream: perplexity of prose that runs through a cache of --stream-budget tokens and is evicted as
   it is read, inside the model's context and beyond it.
 
@@ -189,6 +189,12 @@ def told(generate: Generate, tokenizer: pagewheel.Tokenizer, questions: list[Que
     return sum(q.answer.lower() in answer.lower() for q, answer in pairs) / len(questions)
 
 
+def in_parts(generate: Generate, prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
+    """16 prompts at once, which any engine's cache has room for."""
+    parts = [prompts[i : i + 16] for i in range(0, len(prompts), 16)]
+    return [ids for part in parts for ids in generate(part, new_tokens)]
+
+
 def common_share(a: Sequence[int], b: Sequence[int]) -> float:
     for i, (x, y) in enumerate(zip(a, b, strict=True)):
         if x != y:
@@ -235,6 +241,11 @@ class Record:
         print(name, setting.key(), done[setting.key()], flush=True)
 
 
+def mean(value: float | list[float] | None) -> float | None:
+    """Agreement is written down by prompt."""
+    return float(np.mean(value)) if isinstance(value, list) else value
+
+
 def table(results: dict[str, dict[str, Any]]) -> str:
     """Markdown; a row per engine, policy, granularity and rotation."""
     rows = sorted({key.rsplit(" ", 1)[0] for part in results.values() for key in part})
@@ -251,7 +262,7 @@ def table(results: dict[str, dict[str, Any]]) -> str:
     for row in rows:
         full = " full " in row
         cells = [
-            text(results.get(name, {}).get(f"{row} {1 if full else share:g}"), ".0%")
+            text(mean(results.get(name, {}).get(f"{row} {1 if full else share:g}")), ".0%")
             for name in names
             for share in SHARES
         ]
@@ -275,7 +286,7 @@ def draw(results: dict[str, dict[str, Any]], path: Path) -> None:
             engine, policy, granularity, positions = row.split(" ")
             if policy == "full" or (engine == "pagewheel" and positions == "absolute"):
                 continue
-            values = [results[name].get(f"{row} {share:g}") for share in SHARES]
+            values = [mean(results[name].get(f"{row} {share:g}")) for share in SHARES]
             style = ":" if engine != "pagewheel" else "-" if granularity == "token" else "--"
             colour = "black" if engine != "pagewheel" else f"C{policies.index(policy)}"
             marker = "x" if positions == "absolute" else "o"
@@ -310,13 +321,13 @@ def measure(folder: Path, chosen: list[Setting], arguments: argparse.Namespace) 
         make = GENERATORS[setting.engine]
         return make(folder, setting, length, arguments.threads, while_reading)
 
-    def agreement(setting: Setting) -> float:
+    def agreement(setting: Setting) -> list[float]:
         if setting.engine not in references:
             full = generator(Setting(setting.engine, "full", 1))
-            references[setting.engine] = full(prose, arguments.new_tokens)
-        got = generator(setting)(prose, arguments.new_tokens)
+            references[setting.engine] = in_parts(full, prose, arguments.new_tokens)
+        got = in_parts(generator(setting), prose, arguments.new_tokens)
         pairs = zip(references[setting.engine], got, strict=True)
-        return float(np.mean([common_share(a, b) for a, b in pairs]))
+        return [common_share(a, b) for a, b in pairs]
 
     functions: dict[str, Callable[[Setting], Any]] = {
         "passkey": lambda s: told(generator(s), tokenizer, questions["passkey"]),
@@ -354,7 +365,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=512, help="tokens of a prompt")
     parser.add_argument("--passkeys", type=int, default=20)
     parser.add_argument("--conversations", type=int, default=12)
-    parser.add_argument("--prose", type=int, default=6, help="prompts of agreement")
+    parser.add_argument("--prose", type=int, default=64, help="prompts of agreement")
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--context", type=int, default=8192, help="the model's")
     parser.add_argument("--beyond", type=int, default=2048, help="tokens after the context")

@@ -326,6 +326,30 @@ def test_what_is_no_engine_is_refused() -> None:
         load_engine("pathlib:Path")
 
 
+def test_settings_of_eviction_reach_the_engine(tiny_folder: Path) -> None:
+    """Past the pool: the cache of 9 blocks holds 288 tokens."""
+    sizes = {"recent_size": 32, "max_cache_size": 128}
+    (peer,) = parse_peers(
+        ["p=pagewheel"],
+        [
+            *(f"p.eviction.{key}={value}" for key, value in sizes.items()),
+            "p.eviction.apply_rotation=true",
+            "p.eviction.policy=streaming",
+            "p.num_kv_blocks=9",
+        ],
+    )
+    engine = load_engine(peer.engine)(peer.options)
+    engine.load(tiny_folder, "CPU")
+    assert engine.settings()["eviction.max_cache_size"] == "128"
+    assert len(engine.generate([list(range(10, 74))], 400).steps) == 400
+
+
+def test_unknown_settings_of_eviction_are_refused(tiny_folder: Path) -> None:
+    engine = load_engine("pagewheel")({"eviction.max_cache_sise": 128})
+    with pytest.raises(TypeError, match="max_cache_sise"):
+        engine.load(tiny_folder, "CPU")
+
+
 # Workers
 
 

@@ -55,6 +55,8 @@ class LayerTablesWriter {
 public:
     LayerTablesWriter(int32_t* words, size_t num_layers);
 
+    /// Makes all sections empty.
+    void clear();
     /// A place for `size` words; its contents are the caller's to fill.
     int32_t* add(size_t section, size_t size);
     /// Sections are added from that word on.
@@ -66,7 +68,7 @@ public:
 
 private:
     int32_t* m_words;
-    size_t m_end;
+    size_t m_num_layers, m_end;
 };
 
 }  // namespace pagewheel
