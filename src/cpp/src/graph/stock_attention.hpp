@@ -19,8 +19,10 @@ struct StockAttentionLayer {
     std::string scores;         ///< of its output
 };
 
-/// In the order of the model's layers. Throws std::invalid_argument if a layer has no table or no
-/// scores of its own.
-std::vector<StockAttentionLayer> find_stock_attention(const ov::Model& model);
+/// In the order of the model's layers. `windows` are their sliding windows by the model's config, 0
+/// for none; empty where it does not say. Throws std::invalid_argument if a layer has no table or
+/// no scores of its own.
+std::vector<StockAttentionLayer> find_stock_attention(const ov::Model& model,
+                                                      const std::vector<size_t>& windows);
 
 }  // namespace pagewheel

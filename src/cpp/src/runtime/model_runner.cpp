@@ -200,7 +200,7 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std
     apply_paged_attention(graph.model, {for_plugin, for_plugin});
     gather_logits(graph.model);
     const ModelConfig config = folder.read_config();
-    if (for_plugin) graph.stock_layers = find_stock_attention(*graph.model);
+    if (for_plugin) graph.stock_layers = find_stock_attention(*graph.model, config.sliding_windows);
     graph.layers = choose_attention(graph.model, config, device, properties, eviction);
     graph.left = choose_linear(graph.model, device, properties);
     if (graph.layers.empty() && config.attention_soft_cap > 0)
