@@ -50,6 +50,7 @@ def draw(results: dict[str, dict[str, Any]], path: Path) -> None:
     FigureCanvasAgg(figure)
     names = ("passkey", "recall", "agreement")
     policies = sorted({key.split(" ")[1] for name in names for key in results.get(name, {})})
+    lines: dict[str, Any] = {}
     for axes, name in zip(figure.subplots(1, 3), names, strict=True):
         for row in sorted({key.rsplit(" ", 1)[0] for key in results.get(name, {})}):
             engine, policy, granularity, positions = row.split(" ")
@@ -60,9 +61,9 @@ def draw(results: dict[str, dict[str, Any]], path: Path) -> None:
             colour = "black" if engine != "pagewheel" else f"C{policies.index(policy)}"
             marker = "x" if positions == "absolute" else "o"
             label = row.replace(" rotation", "").replace("pagewheel ", "")
-            axes.plot(SHARES, values, style, marker=marker, color=colour, label=label)
+            lines[label] = axes.plot(SHARES, values, style, marker=marker, color=colour)[0]
         axes.set_title(f"{name}, by share of the prompt kept")
         axes.set_ylim(-0.02, 1.02)
         axes.set_xticks(SHARES)
-    axes.legend(fontsize=7, bbox_to_anchor=(1.02, 1), loc="upper left")
+    figure.legend(list(lines.values()), list(lines), fontsize=7, loc="outside right upper")
     figure.savefig(path, dpi=70)

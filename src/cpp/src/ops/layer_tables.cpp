@@ -34,13 +34,9 @@ LayerTables::LayerTables(const ov::Tensor& packed, size_t layer) {
 }
 
 LayerTablesWriter::LayerTablesWriter(int32_t* words, size_t num_layers)
-    : m_words(words),
-      m_num_layers(num_layers),
-      m_end(LayerTables::num_directory_words(num_layers)) {}
-
-void LayerTablesWriter::clear() {
-    std::fill_n(m_words, LayerTables::num_directory_words(m_num_layers), 0);
-    m_words[0] = int32_t(m_num_layers);
+    : m_words(words), m_end(LayerTables::num_directory_words(num_layers)) {
+    std::fill_n(words, m_end, 0);
+    words[0] = int32_t(num_layers);
 }
 
 int32_t* LayerTablesWriter::add(size_t section, size_t size) {

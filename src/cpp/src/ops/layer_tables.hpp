@@ -53,10 +53,11 @@ struct LayerTables {
 /// Writes sections one after the other into memory that is large enough for them.
 class LayerTablesWriter {
 public:
+    /// All sections are empty.
     LayerTablesWriter(int32_t* words, size_t num_layers);
+    /// Goes on with tables that are there, at word `end`.
+    static LayerTablesWriter resume(int32_t* words, size_t end) { return {words, end, {}}; }
 
-    /// Makes all sections empty.
-    void clear();
     /// A place for `size` words; its contents are the caller's to fill.
     int32_t* add(size_t section, size_t size);
     /// Sections are added from that word on.
@@ -67,8 +68,11 @@ public:
     size_t end() const { return m_end; }
 
 private:
+    struct Resumed {};
+    LayerTablesWriter(int32_t* words, size_t end, Resumed) : m_words(words), m_end(end) {}
+
     int32_t* m_words;
-    size_t m_num_layers, m_end;
+    size_t m_end;
 };
 
 }  // namespace pagewheel

@@ -50,16 +50,16 @@ void NativeEvictionInputs::fill(ov::InferRequest& request, const Batch& batch,
                 request, words > m_capacity ? 2 * words : m_capacity,
                 layer_scores > m_layer_scores ? layer_scores + layer_scores / 2 : m_layer_scores);
     }
-    LayerTablesWriter writer(m_tensor.data<int32_t>(), m_num_numbers);
+    auto* words = m_tensor.data<int32_t>();
     if (m_tables_end == 0) {
-        writer.clear();
+        LayerTablesWriter writer(words, m_num_numbers);
         writer.go_on_at(m_begin);
         fill_tables(writer, batch);
         m_tables_end = writer.end();
     }
     fill_extents(batch, m_extents);
     std::copy(windows.begin(), windows.end(), m_windows);
-    writer.go_on_at(m_tables_end);
+    LayerTablesWriter writer = LayerTablesWriter::resume(words, m_tables_end);
     writer.begin_scores();
     m_step_scores = layer_scores;
     m_scores_begin = writer.end();
