@@ -12,14 +12,15 @@ Four measurements, each on the same texts for every setting:
   cache is kept within the budget while the conversation is read, before the question is known;
   openvino-genai evicts after the prompt.
 - agreement: share of the --new-tokens greedy tokens before the first that differs from the full
-  cache's.
+  cache's, by prompt of prose: how many there are tells how far the mean may be off.
 - stream: perplexity of prose that runs through a cache of --stream-budget tokens and is evicted as
   it is read, inside the model's context and beyond it.
 
 A setting that the file has already is not measured again, so a long run can be made in parts
 (--only, --match). pagewheel runs in its default precision with a u8 cache; openvino-genai takes
-part in all but stream with f32 inference and an f16 cache, where its rotation runs. It reads
-pagewheel's converted folder, so its weights are exact too.
+part in all but stream with f32 inference and an f16 cache, where its rotation runs, and with
+--exact pagewheel does as well (into another file). It reads pagewheel's converted folder, so its
+weights are exact too.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ import numpy as np
 
 import pagewheel
 from benchmarks.eviction_prompts import Question, conversations, passkeys
+from benchmarks.eviction_report import SHARES, draw, table
 from benchmarks.prompts import real_text
 
 START, RECENT, BLOCK = 32, 32, 32
@@ -52,7 +54,6 @@ POLICIES = (
     "key_norm",
     "key_diff",
 )
-SHARES = (0.25, 0.5, 0.75)
 Generate = Callable[[list[list[int]], int], list[list[int]]]
 
 
@@ -75,12 +76,25 @@ class Setting:
         return max(START + RECENT + 2 * BLOCK, round(prompt * self.share / BLOCK) * BLOCK)
 
 
-def eviction(setting: Setting, budget: int, **options: Any) -> pagewheel.CacheEvictionConfig:
+@dataclass(frozen=True)
+class Run:
+    """What holds for all settings. `exact`: pagewheel runs as openvino-genai does, with f32
+    inference and an f16 cache. `window`: the prompt's last queries that pagewheel observes."""
+
+    threads: int = 2
+    exact: bool = False
+    window: int = 8
+
+
+def eviction(
+    setting: Setting, budget: int, run: Run, **options: Any
+) -> pagewheel.CacheEvictionConfig:
     return pagewheel.CacheEvictionConfig(
         START,
         RECENT,
         budget,
         apply_rotation=setting.rotation,
+        snapkv_window_size=run.window,
         policy=setting.policy,
         granularity=setting.granularity,
         kvcrush_config=pagewheel.KVCrushConfig(max(1, (budget - START - RECENT) // BLOCK // 4)),
@@ -89,26 +103,30 @@ def eviction(setting: Setting, budget: int, **options: Any) -> pagewheel.CacheEv
 
 
 def pagewheel_pipeline(
-    folder: Path, config: pagewheel.CacheEvictionConfig | None, threads: int
+    folder: Path, config: pagewheel.CacheEvictionConfig | None, run: Run
 ) -> pagewheel.ContinuousBatchingPipeline:
     scheduler = pagewheel.SchedulerConfig()
     if config is not None:
         scheduler.use_cache_eviction = True
         scheduler.cache_eviction_config = config
-    properties = {"KV_CACHE_PRECISION": "u8", "attention_backend": "native"}
+    exact = {"KV_CACHE_PRECISION": "f16", "INFERENCE_PRECISION_HINT": "f32"}
+    properties = exact if run.exact else {"KV_CACHE_PRECISION": "u8"}
     return pagewheel.ContinuousBatchingPipeline(
-        folder, scheduler, "CPU", {**properties, "INFERENCE_NUM_THREADS": threads}
+        folder,
+        scheduler,
+        "CPU",
+        {**properties, "attention_backend": "native", "INFERENCE_NUM_THREADS": run.threads},
     )
 
 
 def pagewheel_generator(
-    folder: Path, setting: Setting, prompt_length: int, threads: int, while_reading: bool
+    folder: Path, setting: Setting, prompt_length: int, run: Run, while_reading: bool
 ) -> Generate:
     config = None
     if setting.share < 1:
         budget = setting.budget(prompt_length)
-        config = eviction(setting, budget, evict_during_prefill=while_reading)
-    pipeline = pagewheel_pipeline(folder, config, threads)
+        config = eviction(setting, budget, run, evict_during_prefill=while_reading)
+    pipeline = pagewheel_pipeline(folder, config, run)
 
     def generate(prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
         options = pagewheel.GenerationConfig(max_new_tokens=new_tokens, ignore_eos=True)
@@ -119,7 +137,7 @@ def pagewheel_generator(
 
 
 def genai_generator(
-    folder: Path, setting: Setting, prompt_length: int, threads: int, while_reading: bool
+    folder: Path, setting: Setting, prompt_length: int, run: Run, while_reading: bool
 ) -> Generate:
     del while_reading  # it always reads a prompt first
     import openvino as ov
@@ -139,7 +157,7 @@ def genai_generator(
     properties = {
         "INFERENCE_PRECISION_HINT": "f32",
         "KV_CACHE_PRECISION": "f16",
-        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_NUM_THREADS": run.threads,
     }
     pipeline = genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU", properties)
 
@@ -158,16 +176,18 @@ GENERATORS = {"pagewheel": pagewheel_generator, "openvino-genai": genai_generato
 # ---- The four measurements
 
 
-def stream(folder: Path, setting: Setting, ids: list[int], arguments: argparse.Namespace) -> Any:
+def stream(
+    folder: Path, setting: Setting, ids: list[int], arguments: argparse.Namespace, run: Run
+) -> Any:
     """Perplexity by the position that a token has in the text."""
     context = arguments.context
     config = None
     if setting.share < 1:
-        config = eviction(setting, arguments.stream_budget, evict_during_prefill=True)
+        config = eviction(setting, arguments.stream_budget, run, evict_during_prefill=True)
         ids = ids[: context + arguments.beyond]
     else:
         ids = ids[: context - 1]
-    pipeline = pagewheel_pipeline(folder, config, arguments.threads)
+    pipeline = pagewheel_pipeline(folder, config, run)
     options = pagewheel.GenerationConfig(max_new_tokens=1, logprobs=1, echo=True)
     handle = pipeline.add_request(0, ids, options)
     while pipeline.has_non_finished_requests():
@@ -187,6 +207,12 @@ def told(generate: Generate, tokenizer: pagewheel.Tokenizer, questions: list[Que
     answers = [tokenizer.decode(ids) for ids in generate([q.prompt for q in questions], 8)]
     pairs = zip(questions, answers, strict=True)
     return sum(q.answer.lower() in answer.lower() for q, answer in pairs) / len(questions)
+
+
+def in_parts(generate: Generate, prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
+    """16 prompts at once, which any engine's cache has room for."""
+    parts = [prompts[i : i + 16] for i in range(0, len(prompts), 16)]
+    return [ids for part in parts for ids in generate(part, new_tokens)]
 
 
 def common_share(a: Sequence[int], b: Sequence[int]) -> float:
@@ -235,59 +261,6 @@ class Record:
         print(name, setting.key(), done[setting.key()], flush=True)
 
 
-def table(results: dict[str, dict[str, Any]]) -> str:
-    """Markdown; a row per engine, policy, granularity and rotation."""
-    rows = sorted({key.rsplit(" ", 1)[0] for part in results.values() for key in part})
-    names = ("passkey", "recall", "agreement")
-    heads = "".join(f"| {name} {share:.0%} " for name in names for share in SHARES)
-    lines = [
-        f"| engine, policy, granularity, positions {heads}| stream inside | beyond |",
-        "|---|" + "---|" * (2 + len(names) * len(SHARES)),
-    ]
-
-    def text(value: float | None, form: str) -> str:
-        return "" if value is None else format(value, form)
-
-    for row in rows:
-        full = " full " in row
-        cells = [
-            text(results.get(name, {}).get(f"{row} {1 if full else share:g}"), ".0%")
-            for name in names
-            for share in SHARES
-        ]
-        streamed = results.get("stream", {}).get(f"{row} {'1' if full else '0.5'}", {})
-        cells += [text(streamed.get("inside"), ".2f"), text(streamed.get("beyond"), ".2f")]
-        lines.append(f"| {row} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def draw(results: dict[str, dict[str, Any]], path: Path) -> None:
-    """Passkey, recall and agreement by budget, a line per setting with rotation."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(14, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    names = ("passkey", "recall", "agreement")
-    policies = sorted({key.split(" ")[1] for name in names for key in results.get(name, {})})
-    for axes, name in zip(figure.subplots(1, 3), names, strict=True):
-        for row in sorted({key.rsplit(" ", 1)[0] for key in results.get(name, {})}):
-            engine, policy, granularity, positions = row.split(" ")
-            if policy == "full" or (engine == "pagewheel" and positions == "absolute"):
-                continue
-            values = [results[name].get(f"{row} {share:g}") for share in SHARES]
-            style = ":" if engine != "pagewheel" else "-" if granularity == "token" else "--"
-            colour = "black" if engine != "pagewheel" else f"C{policies.index(policy)}"
-            marker = "x" if positions == "absolute" else "o"
-            label = row.replace(" rotation", "").replace("pagewheel ", "")
-            axes.plot(SHARES, values, style, marker=marker, color=colour, label=label)
-        axes.set_title(f"{name}, by share of the prompt kept")
-        axes.set_ylim(-0.02, 1.02)
-        axes.set_xticks(SHARES)
-    axes.legend(fontsize=7, bbox_to_anchor=(1.02, 1), loc="upper left")
-    figure.savefig(path, dpi=70)
-
-
 def measure(folder: Path, chosen: list[Setting], arguments: argparse.Namespace) -> Record:
     """What the record lacks, setting by setting."""
     tokenizer = pagewheel.Tokenizer(folder)
@@ -304,25 +277,26 @@ def measure(folder: Path, chosen: list[Setting], arguments: argparse.Namespace) 
     begins = np.random.default_rng(3).integers(0, len(ids) - length, arguments.prose)
     prose = [ids[begin : begin + length] for begin in begins]
     record = Record(arguments.out)
+    run = Run(arguments.threads, arguments.exact, arguments.window)
     references: dict[str, list[list[int]]] = {}
 
     def generator(setting: Setting, while_reading: bool = False) -> Generate:
         make = GENERATORS[setting.engine]
-        return make(folder, setting, length, arguments.threads, while_reading)
+        return make(folder, setting, length, run, while_reading)
 
-    def agreement(setting: Setting) -> float:
+    def agreement(setting: Setting) -> list[float]:
         if setting.engine not in references:
             full = generator(Setting(setting.engine, "full", 1))
-            references[setting.engine] = full(prose, arguments.new_tokens)
-        got = generator(setting)(prose, arguments.new_tokens)
+            references[setting.engine] = in_parts(full, prose, arguments.new_tokens)
+        got = in_parts(generator(setting), prose, arguments.new_tokens)
         pairs = zip(references[setting.engine], got, strict=True)
-        return float(np.mean([common_share(a, b) for a, b in pairs]))
+        return [common_share(a, b) for a, b in pairs]
 
     functions: dict[str, Callable[[Setting], Any]] = {
         "passkey": lambda s: told(generator(s), tokenizer, questions["passkey"]),
         "recall": lambda s: told(generator(s, True), tokenizer, questions["recall"]),
         "agreement": agreement,
-        "stream": lambda s: stream(folder, s, ids, arguments),
+        "stream": lambda s: stream(folder, s, ids, arguments, run),
     }
     for setting in chosen:
         for name in arguments.only:
@@ -351,10 +325,14 @@ def main() -> None:
     parser.add_argument("--policies", nargs="+", default=list(POLICIES), choices=POLICIES)
     parser.add_argument("--match", default="", help="regular expression for settings' names")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--exact", action="store_true", help="pagewheel too with f32 inference and an f16 cache"
+    )
+    parser.add_argument("--window", type=int, default=8, help="last queries of a prompt observed")
     parser.add_argument("--prompt", type=int, default=512, help="tokens of a prompt")
     parser.add_argument("--passkeys", type=int, default=20)
     parser.add_argument("--conversations", type=int, default=12)
-    parser.add_argument("--prose", type=int, default=6, help="prompts of agreement")
+    parser.add_argument("--prose", type=int, default=64, help="prompts of agreement")
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--context", type=int, default=8192, help="the model's")
     parser.add_argument("--beyond", type=int, default=2048, help="tokens after the context")

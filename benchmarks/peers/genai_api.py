@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,28 @@ import numpy as np
 
 from benchmarks.peers.engine import Engine, Generated, common_prefix
 
+_EVICTION = "eviction."
+
+
+def eviction_config(api: Any, options: Mapping[str, Any]) -> Any:
+    """A CacheEvictionConfig of module `api`; by default 32 first and 128 last tokens of 672 stay,
+    and NORM_SUM chooses of the others.
+
+    Raises TypeError for an option that the engine's has not.
+    """
+    sizes = {"start_size": 32, "recent_size": 128, "max_cache_size": 672}
+    named = {"aggregation_mode": "NORM_SUM", **sizes, **options}
+    named["aggregation_mode"] = getattr(api.AggregationMode, named["aggregation_mode"])
+    return api.CacheEvictionConfig(**named)
+
 
 class GenaiApiEngine(Engine):
     """Drives a ContinuousBatchingPipeline step by step.
 
-    Options are SchedulerConfig fields, else device properties; and `prime_prefix`: what all
-    prompts begin with is first, on the clock, sent as a request of its own, so that an engine
-    with prefix caching that shares nothing among requests of one batch has it cached.
+    Options are SchedulerConfig fields, else device properties; `eviction.X`, which sets X of a
+    CacheEvictionConfig and turns cache eviction on; and `prime_prefix`: what all prompts begin
+    with is first, on the clock, sent as a request of its own, so that an engine with prefix
+    caching that shares nothing among requests of one batch has it cached.
     """
 
     module_name: str
@@ -30,16 +45,23 @@ class GenaiApiEngine(Engine):
         self._api = importlib.import_module(self.module_name)
         config = self.scheduler_config()
         properties = {}
+        eviction = {}
         self._primes = bool(self.options.get("prime_prefix", False))
         for key, value in self.options.items():
             if key == "prime_prefix":
                 continue
-            if hasattr(config, key):
+            if key.startswith(_EVICTION):
+                eviction[key.removeprefix(_EVICTION)] = value
+            elif hasattr(config, key):
                 setattr(config, key, value)
             else:
                 properties[key] = value
+        if eviction:
+            config.use_cache_eviction = True
+            config.cache_eviction_config = eviction_config(self._api, eviction)
         self._settings = {"device": device, "scheduler_config": config.to_string()}
         self._settings["prime_prefix"] = str(self._primes)
+        self._settings |= {f"{_EVICTION}{key}": str(value) for key, value in eviction.items()}
         self._settings |= {key: str(value) for key, value in properties.items()}
         self._pipeline = self.open_pipeline(model, config, device, properties)
 

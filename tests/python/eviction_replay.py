@@ -103,9 +103,14 @@ class Replay:
 
 
 def run_with_recorded_evictions(
-    folder: Path, prompt: list[int], new_tokens: int, sizes: tuple[int, int, int], **options: Any
+    folder: Path,
+    prompt: list[int],
+    new_tokens: int,
+    sizes: tuple[int, int, int],
+    properties: dict[str, str] = F32,
+    **options: Any,
 ) -> tuple[Recorded, list[int], list[float]]:
-    """Greedy tokens and their log-probabilities in f32."""
+    """Greedy tokens and their log-probabilities."""
     policy = Recorded()
     scheduler = pagewheel.SchedulerConfig()
     scheduler.num_kv_blocks = 40
@@ -113,7 +118,7 @@ def run_with_recorded_evictions(
     scheduler.cache_eviction_config = pagewheel.CacheEvictionConfig(
         *sizes, policy=policy, **options
     )
-    pipeline = pagewheel.ContinuousBatchingPipeline(folder, scheduler, "CPU", F32)
+    pipeline = pagewheel.ContinuousBatchingPipeline(folder, scheduler, "CPU", properties)
     handle = pipeline.add_request(0, prompt, greedy(new_tokens, logprobs=1))
     while pipeline.has_non_finished_requests():
         pipeline.step()

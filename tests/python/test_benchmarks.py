@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
@@ -324,6 +325,64 @@ def test_wrong_peers_and_settings_are_refused(peers: list[str], settings: list[s
 def test_what_is_no_engine_is_refused() -> None:
     with pytest.raises(ValueError, match="is no"):
         load_engine("pathlib:Path")
+
+
+def test_settings_of_eviction_reach_the_engine(tiny_folder: Path) -> None:
+    """Past the pool: the cache of 9 blocks holds 288 tokens."""
+    sizes = {"recent_size": 32, "max_cache_size": 128}
+    (peer,) = parse_peers(
+        ["p=pagewheel"],
+        [
+            *(f"p.eviction.{key}={value}" for key, value in sizes.items()),
+            "p.eviction.apply_rotation=true",
+            "p.eviction.policy=streaming",
+            "p.num_kv_blocks=9",
+        ],
+    )
+    engine = load_engine(peer.engine)(peer.options)
+    engine.load(tiny_folder, "CPU")
+    assert engine.settings()["eviction.max_cache_size"] == "128"
+    assert len(engine.generate([list(range(10, 74))], 400).steps) == 400
+
+
+def test_unknown_settings_of_eviction_are_refused(tiny_folder: Path) -> None:
+    engine = load_engine("pagewheel")({"eviction.max_cache_sise": 128})
+    with pytest.raises(TypeError, match="max_cache_sise"):
+        engine.load(tiny_folder, "CPU")
+
+
+def test_quality_of_eviction_is_written_down_setting_by_setting(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    from benchmarks.eviction_quality import Setting, measure
+    from benchmarks.eviction_report import draw, table
+
+    arguments = argparse.Namespace(
+        out=tmp_path / "q.json",
+        only=["passkey", "agreement", "stream"],
+        threads=1,
+        exact=True,
+        window=8,
+        prompt=256,
+        passkeys=2,
+        conversations=1,
+        prose=3,
+        new_tokens=4,
+        context=1100,
+        beyond=100,
+        stream_budget=128,
+    )
+    chosen = [Setting("pagewheel", "full", 1), Setting("pagewheel", "norm_sum", 0.5, "token")]
+    results = measure(tiny_folder, chosen, arguments).results
+    assert json.loads(arguments.out.read_text()) == results
+    assert results["agreement"]["pagewheel full block rotation 1"] == [1.0] * 3
+    assert len(results["agreement"]["pagewheel norm_sum token rotation 0.5"]) == 3
+    streamed = results["stream"]["pagewheel norm_sum token rotation 0.5"]
+    assert streamed["inside"] > 1 and streamed["beyond"] > 1
+    assert "| pagewheel norm_sum token rotation |" in table(results)
+    draw(results, tmp_path / "q.png")
+    assert (tmp_path / "q.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
 # Workers

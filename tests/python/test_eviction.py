@@ -46,9 +46,9 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_pipeline(
-    folder: Path, config: CacheEvictionConfig | None, **options: object
+    folder: Path, config: CacheEvictionConfig | None, backend: str = "native", **options: object
 ) -> pagewheel.ContinuousBatchingPipeline:
-    properties = {**F32, "attention_backend": "native"}
+    properties = {**F32, "attention_backend": backend}
     scheduler = pagewheel.SchedulerConfig()
     for name, value in {"num_kv_blocks": 100, **options}.items():
         setattr(scheduler, name, value)
@@ -165,6 +165,37 @@ def test_samples_of_one_prompt_evict_as_if_alone(tiny_folder: Path) -> None:
         assert [output.generated_ids for output in handle.read_all()] == [alone, alone]
 
 
+def test_the_plugins_attention_evicts_as_pagewheels_does(tiny_folder: Path) -> None:
+    """For every policy, cold and with a prefix that the tree has, whose blocks are copied before
+    their keys are turned."""
+    prompt, other = tokens(200), tokens(170) + tokens(60, seed=2)
+    for policy, options in POLICIES.items():
+        config = eviction(policy, **options)
+        # Keys that were turned where they lie compare differently.
+        by_keys = policy in ("key_diff", "adaptive_rkv")
+        cold = make_pipeline(tiny_folder, config, "openvino" if by_keys else "native")
+        expected = [generate(cold, p, 150) for p in (prompt, other)]
+        stock = make_pipeline(tiny_folder, config, "openvino", enable_prefix_caching=True)
+        for i in (0, 0, 1, 0):
+            ids, log_probs = generate(stock, (prompt, other)[i], 150)
+            assert ids == expected[i][0], policy
+            np.testing.assert_allclose(log_probs, expected[i][1], atol=1e-3, err_msg=policy)
+        assert stock.get_metrics().prefix_cache_hit_tokens > 100
+        assert stock.get_metrics().cache_usage == 0
+
+
+def test_samples_evict_as_if_alone_with_the_plugins_attention(tiny_folder: Path) -> None:
+    """Their blocks are shared when the first of them evicts."""
+    for granularity in ("block", "token"):
+        config = eviction("tova", granularity=granularity)
+        sampled = {"do_sample": True, "top_k": 1, "num_return_sequences": 3}
+        pipeline = make_pipeline(tiny_folder, config, "openvino")
+        handle = pipeline.add_request(0, tokens(200), greedy(200, **sampled))
+        drain(pipeline)
+        alone = generate(make_pipeline(tiny_folder, config), tokens(200), 200)[0]
+        assert [output.generated_ids for output in handle.read_all()] == [alone] * 3
+
+
 class Wrong(pagewheel.EvictionPolicy):
     def __init__(self, answer: object) -> None:
         super().__init__()
@@ -276,10 +307,12 @@ def test_what_cannot_be_is_refused_with_the_reason(tiny_folder: Path) -> None:
         eviction(granularity="row")
     scheduler = pagewheel.SchedulerConfig()
     scheduler.use_cache_eviction = True
-    with pytest.raises(ValueError, match="attention_backend is 'openvino' and use_cache_eviction"):
-        pagewheel.ContinuousBatchingPipeline(
-            tiny_folder, scheduler, "CPU", {"attention_backend": "openvino"}
-        )
+    properties = {"attention_backend": "openvino"}
+    with pytest.raises(ValueError, match="KV_CACHE_PRECISION is u8, attention_backend is 'openvin"):
+        pagewheel.ContinuousBatchingPipeline(tiny_folder, scheduler, "CPU", properties)
+    properties["KEY_CACHE_PRECISION"] = "f16"
+    with pytest.raises(ValueError, match="KEY_CACHE_PRECISION is set"):
+        pagewheel.ContinuousBatchingPipeline(tiny_folder, scheduler, "CPU", properties)
 
 
 def test_rotation_needs_the_models_frequencies(tiny_folder: Path, tmp_path: Path) -> None:

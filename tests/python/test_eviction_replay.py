@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import openvino as ov
 import pytest
+from conftest import F32
 from eviction_replay import Replay, replayed, run_with_recorded_evictions
 from references import dequantised_llama
 from transformers import LlamaForCausalLM
@@ -25,6 +26,7 @@ import tiny_llama
 import tiny_models
 
 SIZES = (32, 32, 128)  # start, recent, budget
+STOCK = {**F32, "attention_backend": "openvino"}
 PROMPT = Path(__file__).read_text()
 
 
@@ -63,6 +65,37 @@ def test_evictions_equal_a_replay_in_transformers(
     assert expected.argmax(-1).tolist() == generated
     chosen = expected[np.arange(len(generated)), generated]
     np.testing.assert_allclose(log_probs, chosen, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("granularity", "during_prefill", "cache", "tolerance"),
+    [("block", False, "f32", 1e-3), ("token", True, "f16", 2e-2)],
+)
+def test_the_plugins_attention_evicts_alike(
+    smollm2_folder: Path,
+    llama: LlamaForCausalLM,
+    granularity: str,
+    during_prefill: bool,
+    cache: str,
+    tolerance: float,
+) -> None:
+    """Keys are turned where they lie: an f16 cache rounds them with every decision."""
+    tokenizer = pagewheel.Tokenizer(smollm2_folder)
+    prompt = tokenizer.encode(PROMPT).input_ids.data[0, :300].tolist()
+    policy, generated, log_probs = run_with_recorded_evictions(
+        smollm2_folder,
+        prompt,
+        70,
+        SIZES,
+        {**STOCK, "KV_CACHE_PRECISION": cache},
+        apply_rotation=True,
+        granularity=granularity,
+        evict_during_prefill=during_prefill,
+    )
+    assert len(policy.decisions) > 2 * llama.config.num_hidden_layers
+    expected = replayed(Replay(llama, True), prompt, generated, policy.decisions)
+    chosen = expected[np.arange(len(generated)), generated]
+    np.testing.assert_allclose(log_probs, chosen, atol=tolerance)
 
 
 @pytest.fixture(scope="module")
@@ -107,5 +140,21 @@ def test_architectures_evict_and_rotate_by_their_own_rules(
     if name == "mistral":  # no layer is asked, as all slide; nothing is lost
         assert not decisions
     expected = replayed(replay, prompt, generated, decisions, replay.slides)
+    chosen = expected[np.arange(len(generated)), generated]
+    np.testing.assert_allclose(log_probs, chosen, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", ["llama3", "smollm3", "phi3", "gemma3"])
+def test_the_plugins_attention_evicts_architectures_alike(
+    tmp_path: Path, tokenizer_folder: Path, name: str
+) -> None:
+    """Scaled frequencies, layers without positions, partial rotation, two rotary bases."""
+    model = convert_tiny(name, tmp_path, tokenizer_folder)
+    prompt = tiny_models.random_ids(200)
+    policy, generated, log_probs = run_with_recorded_evictions(
+        tmp_path, prompt, 80, SIZES, STOCK, apply_rotation=True, granularity="token"
+    )
+    replay = Replay(model, rotation=True)
+    expected = replayed(replay, prompt, generated, policy.decisions, replay.slides)
     chosen = expected[np.arange(len(generated)), generated]
     np.testing.assert_allclose(log_probs, chosen, atol=2e-3)

@@ -96,9 +96,10 @@ void move_survivors(const LayerCache& cache, const std::vector<BlockId>& table,
 }  // namespace
 
 Evictor::Evictor(const CacheEvictionConfig& config, std::vector<LayerCache> layers,
-                 size_t block_size)
+                 size_t block_size, const std::vector<RotaryKind>& turned_in_place)
     : m_config(config), m_layers(std::move(layers)), m_block_size(block_size) {
     config.validate(block_size);
+    for (const RotaryKind& kind : turned_in_place) m_angles.emplace_back(kind);
     m_chunk = config.get_evictable_size() / block_size * block_size;
     m_policy = make_policy(config);
     m_observed = m_policy->observed();
@@ -143,6 +144,13 @@ size_t Evictor::due(size_t held) const {
 bool Evictor::drops_oldest(const CacheLayer& layer) const {
     return layer.sliding_window > 0 &&
            layer.sliding_window + m_block_size <= m_config.get_max_cache_size();
+}
+
+void Evictor::turn_in_place(LayerLedger& ledger, const LayerCache& cache,
+                            const std::vector<BlockId>& blocks) const {
+    const LayerRotary& rotary = cache.description().rotary;
+    if (rotary.dims > 0) cache.turn_back(ledger.table(blocks), ledger.delta, m_angles[rotary.kind]);
+    std::fill(ledger.delta.begin(), ledger.delta.end(), 0);
 }
 
 std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
@@ -236,15 +244,27 @@ EvictionDecision Evictor::decide(EvictionState& state, const std::vector<BlockId
     for (size_t l = 0; l < m_layers.size(); ++l) {
         for (size_t entry : packed[l]) written[entry] = true;
         for (size_t entry : without(unused[l], decision.released)) written[entry] = true;
+        // Keys behind the first that goes turn.
+        for (size_t i = decision.dropped[l].front() / m_block_size;
+             turns_in_place() && i < blocks.size(); ++i)
+            written[state.layers[l].entry(i)] = true;
     }
+    if (turns_in_place())
+        for (size_t entry : decision.released) written[entry] = false;
     for (size_t e = 0; e < written.size(); ++e)
         if (written[e]) decision.written.push_back(e);
     return decision;
 }
 
 void Evictor::apply(const EvictionDecision& decision, EvictionState& state,
-                    const std::vector<BlockId>& blocks) const {
+                    const std::vector<BlockId>& blocks) {
     const std::vector<size_t>& released = decision.released;
+    std::vector<BlockId> remaining;
+    for (size_t i = 0; i < blocks.size(); ++i)
+        if (!std::binary_search(released.begin(), released.end(), i))
+            remaining.push_back(blocks[i]);
+    if (turns_in_place())
+        for (RotationTable& angles : m_angles) angles.grow(released.size() * m_block_size);
     tbb::parallel_for(size_t(0), m_layers.size(), [&](size_t l) {
         LayerLedger& ledger = state.layers[l];
         const std::vector<size_t>& dropped = decision.dropped[l];
@@ -271,7 +291,10 @@ void Evictor::apply(const EvictionDecision& decision, EvictionState& state,
         ledger.order = std::move(order);
         ledger.compact(dropped, m_config.apply_rotation);
         if (!m_observed.accumulate) ledger.forget_scores();
-        if (m_config.apply_rotation) ledger.describe_rotation(m_block_size);
+        if (turns_in_place())
+            turn_in_place(ledger, m_layers[l], remaining);
+        else if (m_config.apply_rotation)
+            ledger.describe_rotation(m_block_size);
     });
     state.num_evicted += released.size() * m_block_size;
     for (const LayerLedger& ledger : state.layers)

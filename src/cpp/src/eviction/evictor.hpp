@@ -35,9 +35,11 @@ struct EvictionDecision {
 /// full as it was, mostly full, and new tokens start a fresh one.
 class Evictor {
 public:
-    /// `layers` in the order of the cache's inputs. Throws std::invalid_argument for a config that
-    /// does not fit the block size.
-    Evictor(const CacheEvictionConfig& config, std::vector<LayerCache> layers, size_t block_size);
+    /// `layers` in the order of the cache's inputs. `turned_in_place`: the model's rotary kinds, if
+    /// keys are to be turned where they lie, as an attention that cannot turn them at read needs
+    /// it. Throws std::invalid_argument for a config that does not fit the block size.
+    Evictor(const CacheEvictionConfig& config, std::vector<LayerCache> layers, size_t block_size,
+            const std::vector<RotaryKind>& turned_in_place = {});
 
     const CacheEvictionConfig& config() const { return m_config; }
     const std::vector<LayerCache>& layers() const { return m_layers; }
@@ -65,13 +67,17 @@ public:
     /// Moves survivors, and updates the ledger as if the released entries were gone from `blocks`,
     /// which the caller does next. No entry of decision.written may be shared.
     void apply(const EvictionDecision& decision, EvictionState& state,
-               const std::vector<BlockId>& blocks) const;
+               const std::vector<BlockId>& blocks);
 
 private:
     void prepare(EvictionState& state, size_t held) const;
     std::vector<size_t> choose(size_t layer, const EvictionState& state,
                                const std::vector<BlockId>& blocks, size_t held,
                                size_t num_blocks) const;
+    /// Of a layer whose ledger has closed up, over the blocks that stay.
+    void turn_in_place(LayerLedger& ledger, const LayerCache& cache,
+                       const std::vector<BlockId>& blocks) const;
+    bool turns_in_place() const { return !m_angles.empty() && m_config.apply_rotation; }
     /// All held tokens' worth of blocks that lie within the layer's window: the oldest can go.
     bool drops_oldest(const CacheLayer& layer) const;
 
@@ -80,6 +86,7 @@ private:
     size_t m_block_size, m_chunk;
     std::shared_ptr<EvictionPolicy> m_policy;
     ObservedQueries m_observed;
+    std::vector<RotationTable> m_angles;  // by rotary kind; empty: the attention turns keys
 };
 
 }  // namespace pagewheel

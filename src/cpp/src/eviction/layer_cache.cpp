@@ -3,7 +3,55 @@
 #include <algorithm>
 #include <cstring>
 
+#include "check.hpp"
+#include "kernels/half.hpp"
+
 namespace pagewheel {
+namespace {
+
+using kernels::CacheFormat;
+
+// ---- BlockLayout::rows: a head's tokens one after the other, `size` elements each.
+
+float element(CacheFormat format, const uint8_t* bytes) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, bytes, format == CacheFormat::f32 ? 4 : 2);
+    if (format == CacheFormat::f16) return kernels::float_of_half(uint16_t(bits));
+    if (format == CacheFormat::bf16) bits <<= 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+void set_element(CacheFormat format, float value, uint8_t* bytes) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    if (format == CacheFormat::f16) bits = kernels::half_of_float(value);
+    if (format == CacheFormat::bf16) bits = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    std::memcpy(bytes, &bits, format == CacheFormat::f32 ? 4 : 2);
+}
+
+void copy_rows(size_t heads, size_t block_size, size_t row_bytes, const uint8_t* from_block,
+               size_t from, uint8_t* to_block, size_t to, size_t count) {
+    for (size_t head = 0; head < heads; ++head)
+        std::memmove(to_block + (head * block_size + to) * row_bytes,
+                     from_block + (head * block_size + from) * row_bytes, count * row_bytes);
+}
+
+/// One key of `row`, elements of `bytes` bytes.
+void turn_row(CacheFormat format, const LayerRotary& rotary, const float* cosines, uint8_t* row) {
+    const size_t half = rotary.dims / 2, bytes = format == CacheFormat::f32 ? 4 : 2;
+    const float* sines = cosines + half;
+    for (size_t i = 0; i < half; ++i) {
+        uint8_t* first = row + bytes * (rotary.interleaved ? 2 * i : i);
+        uint8_t* second = row + bytes * (rotary.interleaved ? 2 * i + 1 : i + half);
+        const float a = element(format, first), b = element(format, second);
+        set_element(format, a * cosines[i] + b * sines[i], first);
+        set_element(format, b * cosines[i] - a * sines[i], second);
+    }
+}
+
+}  // namespace
 
 void LayerCache::copy_block(BlockId from, BlockId to) const {
     std::memcpy(keys(to), keys(from), layout().key_block_bytes());
@@ -16,11 +64,34 @@ void LayerCache::move_tokens(const std::vector<BlockId>& table, size_t from, siz
     while (count > 0) {
         const size_t run = std::min({count, size - from % size, size - to % size});
         const BlockId source = table[from / size], target = table[to / size];
-        kernels::copy_keys(layout(), keys(source), from % size, keys(target), to % size, run);
-        kernels::copy_values(layout(), values(source), from % size, values(target), to % size, run);
+        if (m_blocks == BlockLayout::lanes) {
+            kernels::copy_keys(layout(), keys(source), from % size, keys(target), to % size, run);
+            kernels::copy_values(layout(), values(source), from % size, values(target), to % size,
+                                 run);
+        } else {
+            const size_t bytes = layout().bits() / 8;
+            copy_rows(layout().kv_heads, size, bytes * layout().key_size, keys(source), from % size,
+                      keys(target), to % size, run);
+            copy_rows(layout().kv_heads, size, bytes * layout().value_size, values(source),
+                      from % size, values(target), to % size, run);
+        }
         from += run;
         to += run;
         count -= run;
+    }
+}
+
+void LayerCache::turn_back(const std::vector<BlockId>& table, const std::vector<int32_t>& deltas,
+                           const RotationTable& angles) const {
+    check_invariant(m_blocks == BlockLayout::rows && angles.dims() == m_layer.rotary.dims,
+                    "keys of layer ", m_layer.layer, " cannot be turned in place");
+    const size_t size = layout().block_size, row = layout().bits() / 8 * layout().key_size;
+    for (size_t slot = 0; slot < deltas.size(); ++slot) {
+        if (deltas[slot] == 0) continue;
+        const float* cosines = angles.data() + size_t(deltas[slot]) * angles.dims();
+        for (size_t head = 0; head < layout().kv_heads; ++head)
+            turn_row(layout().format, m_layer.rotary, cosines,
+                     keys(table[slot / size]) + (head * size + slot % size) * row);
     }
 }
 
@@ -28,8 +99,17 @@ void LayerCache::read_keys(const std::vector<BlockId>& table, size_t first, size
                            float* out) const {
     const size_t size = layout().block_size;
     for (size_t slot = first; slot < last; ++slot)
-        for (size_t head = 0; head < layout().kv_heads; ++head, out += layout().key_size)
-            kernels::read_key(layout(), keys(table[slot / size]), slot % size, head, out);
+        for (size_t head = 0; head < layout().kv_heads; ++head, out += layout().key_size) {
+            const uint8_t* block = keys(table[slot / size]);
+            if (m_blocks == BlockLayout::lanes) {
+                kernels::read_key(layout(), block, slot % size, head, out);
+                continue;
+            }
+            const size_t bytes = layout().bits() / 8;
+            const uint8_t* key = block + (head * size + slot % size) * bytes * layout().key_size;
+            for (size_t i = 0; i < layout().key_size; ++i)
+                out[i] = element(layout().format, key + i * bytes);
+        }
 }
 
 }  // namespace pagewheel

@@ -6,21 +6,34 @@
 #include <vector>
 
 #include "cache/block_pool.hpp"
+#include "eviction/rotation_table.hpp"
 #include "graph/native_attention.hpp"
 
 namespace pagewheel {
 
-/// A view of a layer's blocks; stored bytes are moved as they are, so nothing is rounded again.
+/// How a block lies in memory.
+enum class BlockLayout {
+    lanes,  ///< kernels::CacheLayout, of pagewheel's attention
+    rows,   ///< [kv_heads][block_size][head size], of the plugin's; f32, bf16 or f16
+};
+
+/// A view of a layer's blocks; stored bytes are moved as they are, so nothing is rounded again
+/// unless keys are turned in place.
 class LayerCache {
 public:
-    LayerCache(const CacheLayer& layer, uint8_t* key_blocks, uint8_t* value_blocks)
-        : m_layer(layer), m_keys(key_blocks), m_values(value_blocks) {}
+    LayerCache(const CacheLayer& layer, uint8_t* key_blocks, uint8_t* value_blocks,
+               BlockLayout blocks = BlockLayout::lanes)
+        : m_layer(layer), m_keys(key_blocks), m_values(value_blocks), m_blocks(blocks) {}
 
     const CacheLayer& description() const { return m_layer; }
     const kernels::CacheLayout& layout() const { return m_layer.layout; }
     void copy_block(BlockId from, BlockId to) const;
     /// Token slots [from, from + count) of the table's blocks go to [to, to + count), to <= from.
     void move_tokens(const std::vector<BlockId>& table, size_t from, size_t to, size_t count) const;
+    /// The key of each slot s of the table's blocks moves to a position lower by deltas[s], which
+    /// rounds it to the cache's format. BlockLayout::rows only. `angles` has a row for each delta.
+    void turn_back(const std::vector<BlockId>& table, const std::vector<int32_t>& deltas,
+                   const RotationTable& angles) const;
     /// Keys of slots [first, last) of the table's blocks: out [last - first, kv_heads, key_size].
     void read_keys(const std::vector<BlockId>& table, size_t first, size_t last, float* out) const;
 
@@ -35,6 +48,7 @@ private:
     CacheLayer m_layer;
     uint8_t* m_keys;
     uint8_t* m_values;
+    BlockLayout m_blocks;
 };
 
 }  // namespace pagewheel

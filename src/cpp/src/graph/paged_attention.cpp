@@ -11,11 +11,15 @@
 namespace pagewheel {
 namespace {
 
-bool has_cache_inputs(const ov::Model& model) {
+bool has_input_beginning(const ov::Model& model, const char* begin) {
     for (const auto& input : model.inputs())
         for (const std::string& name : input.get_names())
-            if (name.rfind("key_cache.", 0) == 0) return true;
+            if (name.rfind(begin, 0) == 0) return true;
     return false;
+}
+
+bool has_cache_inputs(const ov::Model& model) {
+    return has_input_beginning(model, "key_cache.");
 }
 
 }  // namespace
@@ -41,11 +45,19 @@ void check_decoder_inputs(const ov::Model& model) {
                        "position_ids and beam_idx, and keeps keys and values as states");
 }
 
-void apply_paged_attention(const std::shared_ptr<ov::Model>& model) {
-    if (has_cache_inputs(*model)) return;
+void apply_paged_attention(const std::shared_ptr<ov::Model>& model, const PagingOptions& options) {
+    if (has_cache_inputs(*model)) {
+        check_argument(
+            (!options.per_layer_tables || has_input_beginning(*model, "block_indices.")) &&
+                (!options.scores || has_input_beginning(*model, "score_aggregation")),
+            "the model's attention is paged already, without block tables by layer and "
+            "scores");
+        return;
+    }
     try {
         ov::pass::Manager manager;
-        manager.register_pass<ov::pass::SDPAToPagedAttention>();
+        manager.register_pass<ov::pass::SDPAToPagedAttention>(options.per_layer_tables,
+                                                              options.scores, options.scores);
         manager.run_passes(model);
     } catch (const ov::Exception& error) {
         throw std::invalid_argument(

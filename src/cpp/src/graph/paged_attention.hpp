@@ -11,11 +11,20 @@ namespace pagewheel {
 /// nobody would fill: a model with inputs_embeds, or with keys and values as inputs.
 void check_decoder_inputs(const ov::Model& model);
 
+/// What the plugin's attention is to give and take besides, for caches that are evicted from.
+struct PagingOptions {
+    bool per_layer_tables = false;  ///< inputs block_indices.N in place of block_indices
+    /// Outputs scores.N: attention received by each key of the cache, of the last queries of each
+    /// sequence, as many as the input score_aggregation_window says.
+    bool scores = false;
+};
+
 /// Turns a stateful decoder (ScaledDotProductAttention over ReadValue/Assign states, as
 /// optimum-intel and pagewheel.convert write it) into one with PagedAttention, cache inputs
 /// key_cache.N and value_cache.N, and ragged tokens: input_ids and position_ids [tokens]. A model
 /// that has cache inputs already is left alone. Throws std::invalid_argument if the model has no
-/// such form.
-void apply_paged_attention(const std::shared_ptr<ov::Model>& model);
+/// such form, or has cache inputs and not what the options ask for.
+void apply_paged_attention(const std::shared_ptr<ov::Model>& model,
+                           const PagingOptions& options = {});
 
 }  // namespace pagewheel

@@ -46,14 +46,42 @@ void copy_lanes(const uint8_t* from_rows, size_t from, uint8_t* to_rows, size_t 
                      4 * count);
 }
 
-/// One token's elements of `Bytes` bytes, out of words that hold several tokens.
-template <size_t Bytes>
+/// The word of `row_words` of a row in which a token is one of `per_word`.
+size_t row_of(size_t token, size_t per_word, size_t row_words) {
+    return 4 * (token / per_word) * row_words;
+}
+
+/// Moves tokens [from, from + count) of rows whose words hold `per_word` tokens each to
+/// [to, to + count).
 void copy_interleaved(const uint8_t* from_rows, size_t from, uint8_t* to_rows, size_t to,
-                      size_t row_words) {
-    constexpr size_t per_word = 4 / Bytes;
-    from_rows += 4 * (from / per_word) * row_words + from % per_word * Bytes;
-    to_rows += 4 * (to / per_word) * row_words + to % per_word * Bytes;
-    for (size_t i = 0; i < row_words; ++i) std::memcpy(to_rows + 4 * i, from_rows + 4 * i, Bytes);
+                      size_t count, size_t per_word, size_t row_words) {
+    const size_t bytes = 4 / per_word;
+    const auto copy_one = [&](size_t i) {
+        const uint8_t* source =
+            from_rows + row_of(from + i, per_word, row_words) + (from + i) % per_word * bytes;
+        uint8_t* target =
+            to_rows + row_of(to + i, per_word, row_words) + (to + i) % per_word * bytes;
+        for (size_t w = 0; w < row_words; ++w) std::memcpy(target + 4 * w, source + 4 * w, bytes);
+    };
+    size_t i = 0;
+    for (; i < count && (to + i) % per_word != 0; ++i) copy_one(i);
+    // Whole words of the target, of two rows of the source or of one.
+    for (; i + per_word <= count; i += per_word) {
+        const uint8_t* source = from_rows + row_of(from + i, per_word, row_words);
+        uint8_t* target = to_rows + row_of(to + i, per_word, row_words);
+        const size_t shift = (from + i) % per_word * 8 * bytes;
+        if (shift == 0) {
+            std::memmove(target, source, 4 * row_words);
+            continue;
+        }
+#pragma GCC ivdep  // the target is the first of the source's rows, or neither
+        for (size_t w = 0; w < row_words; ++w) {
+            const uint32_t word = word_at(source, w) >> shift | word_at(source, w + row_words)
+                                                                    << (32 - shift);
+            std::memcpy(target + 4 * w, &word, 4);
+        }
+    }
+    for (; i < count; ++i) copy_one(i);
 }
 
 /// A code's value by its group's word of scale and minimum.
@@ -182,14 +210,8 @@ void copy_values(const CacheLayout& layout, const uint8_t* from_block, size_t fr
     for (size_t head = 0; head < layout.kv_heads; ++head) {
         const uint8_t* from_head = from_block + head * layout.value_head_bytes();
         uint8_t* to_head = to_block + head * layout.value_head_bytes();
-        for (size_t i = 0; i < count; ++i) {
-            if (layout.tokens_per_value_word() == 1)
-                copy_interleaved<4>(from_head, from + i, to_head, to + i, words);
-            else if (layout.tokens_per_value_word() == 2)
-                copy_interleaved<2>(from_head, from + i, to_head, to + i, words);
-            else
-                copy_interleaved<1>(from_head, from + i, to_head, to + i, words);
-        }
+        copy_interleaved(from_head, from, to_head, to, count, layout.tokens_per_value_word(),
+                         words);
         copy_lanes(from_head + data, from, to_head + data, to, count, layout.value_groups(),
                    layout.block_size);
     }

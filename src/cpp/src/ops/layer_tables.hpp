@@ -53,7 +53,10 @@ struct LayerTables {
 /// Writes sections one after the other into memory that is large enough for them.
 class LayerTablesWriter {
 public:
+    /// All sections are empty.
     LayerTablesWriter(int32_t* words, size_t num_layers);
+    /// Goes on with tables that are there, at word `end`.
+    static LayerTablesWriter resume(int32_t* words, size_t end) { return {words, end, {}}; }
 
     /// A place for `size` words; its contents are the caller's to fill.
     int32_t* add(size_t section, size_t size);
@@ -65,6 +68,9 @@ public:
     size_t end() const { return m_end; }
 
 private:
+    struct Resumed {};
+    LayerTablesWriter(int32_t* words, size_t end, Resumed) : m_words(words), m_end(end) {}
+
     int32_t* m_words;
     size_t m_end;
 };

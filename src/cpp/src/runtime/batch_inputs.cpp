@@ -4,6 +4,19 @@
 
 namespace pagewheel {
 
+void fill_extents(const Batch& batch, BatchExtents extents) {
+    int32_t token = 0, block = 0;
+    for (const BatchEntry& entry : batch.entries) {
+        *extents.past_lens++ = int32_t(entry.sequence->num_slots());
+        *extents.subsequence_begins++ = token;
+        *extents.block_indices_begins++ = block;
+        token += int32_t(entry.num_tokens);
+        block += int32_t(entry.sequence->blocks.size());
+    }
+    *extents.subsequence_begins = token;
+    *extents.block_indices_begins = block;
+}
+
 BatchInputs::BatchInputs(const ov::CompiledModel& model, bool compact_positions)
     : m_compact_positions(compact_positions),
       m_input_ids(model, "input_ids"),
@@ -39,26 +52,21 @@ void BatchInputs::fill(ov::InferRequest& request, const Batch& batch) {
     auto* position_ids = m_position_ids.resize<int64_t>(request, batch.num_tokens);
     auto [past_lens, subsequence_begins, block_indices, block_indices_begins] =
         tables(request, {num_sequences, num_sequences + 1, num_blocks, num_sequences + 1});
+    fill_extents(batch, {past_lens, subsequence_begins, block_indices_begins});
     auto* logits_rows = m_logits_rows.resize<int64_t>(request, num_rows);
 
-    int32_t token = 0, block = 0;
+    int64_t token = 0;
     size_t max_context = 0;
     for (const BatchEntry& entry : batch.entries) {
         const Sequence& sequence = *entry.sequence;
-        *past_lens++ = int32_t(sequence.num_slots());
-        *subsequence_begins++ = token;
-        *block_indices_begins++ = block;
         for (size_t i = sequence.num_cached; i < sequence.num_cached + entry.num_tokens; ++i) {
             input_ids[token] = sequence.tokens[i];
             position_ids[token++] = int64_t(m_compact_positions ? i - sequence.num_evicted : i);
         }
         block_indices = std::copy(sequence.blocks.begin(), sequence.blocks.end(), block_indices);
-        block += int32_t(sequence.blocks.size());
         max_context = std::max(max_context, sequence.num_slots() + entry.num_tokens);
         for (size_t i = entry.num_logits; i > 0; --i) *logits_rows++ = token - int64_t(i);
     }
-    *subsequence_begins = token;
-    *block_indices_begins = block;
     m_max_context_len.scalar<int32_t>(request) = int32_t(max_context);
 }
 

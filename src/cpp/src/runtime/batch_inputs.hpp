@@ -7,6 +7,16 @@
 
 namespace pagewheel {
 
+/// Of each sequence of a batch: tokens that are in the cache, and where its new tokens and its part
+/// of the block table begin.
+struct BatchExtents {
+    int32_t* past_lens;             ///< [sequences]
+    int32_t* subsequence_begins;    ///< [sequences + 1]
+    int32_t* block_indices_begins;  ///< [sequences + 1]
+};
+
+void fill_extents(const Batch& batch, BatchExtents extents);
+
 /// Filling them allocates nothing unless a batch is more than twice as large as any before.
 class BatchInputs {
 public:

@@ -15,7 +15,8 @@ CacheKeeper::CacheKeeper(const CacheEvictionConfig& config, ModelRunner& runner,
                          Scheduler& scheduler)
     : m_runner(runner),
       m_scheduler(scheduler),
-      m_evictor(config, runner.layer_caches(), runner.geometry().block_size) {}
+      m_evictor(config, runner.layer_caches(), runner.geometry().block_size,
+                runner.turned_in_place()) {}
 
 void CacheKeeper::admit(Sequence& sequence, size_t max_tokens) const {
     EvictionState& state = *sequence.eviction;

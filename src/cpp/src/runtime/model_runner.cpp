@@ -20,6 +20,8 @@
 #include "openvino/core/version.hpp"
 #include "openvino/runtime/properties.hpp"
 #include "openvino_error.hpp"
+#include "runtime/native_eviction_inputs.hpp"
+#include "runtime/stock_eviction_inputs.hpp"
 
 namespace pagewheel {
 namespace {
@@ -91,6 +93,26 @@ bool wants_stock_cache(const ov::AnyMap& properties) {
     return false;
 }
 
+/// Whether caches are to be evicted from that the plugin's attention reads. Their blocks must be
+/// rows of plain numbers on the CPU, to be moved and turned here: the plugin's own rotation
+/// corrupts memory in most formats, and its u8 keys share a scale between the tokens of a block.
+bool evicts_for_plugin(const std::string& device, const ov::AnyMap& properties, bool eviction) {
+    const auto backend = properties.find("attention_backend");
+    if (!eviction || backend == properties.end() || backend->second.as<std::string>() != "openvino")
+        return false;
+    check_argument(device == "CPU", "cache eviction runs on CPU, not ", device);
+    for (const char* key : {"KEY_CACHE_PRECISION", "VALUE_CACHE_PRECISION"})
+        check_argument(properties.count(key) == 0, key,
+                       " is set, attention_backend is 'openvino' and use_cache_eviction is true; "
+                       "allowed: KV_CACHE_PRECISION f32, bf16 or f16, or attention_backend native");
+    const kernels::CacheFormat format = cache_format(properties);
+    check_argument(format != kernels::CacheFormat::u8 && format != kernels::CacheFormat::u4,
+                   "KV_CACHE_PRECISION is ", kernels::cache_format_name(format),
+                   ", attention_backend is 'openvino' and use_cache_eviction is true; allowed: "
+                   "f32, bf16 or f16, or attention_backend native");
+    return true;
+}
+
 /// Puts pagewheel's attention into the graph and takes the properties that concern it alone; the
 /// layers that have a cache, if it was. "auto" takes it on a CPU with vector instructions where it
 /// serves every layer, and on any CPU for what the plugin's has not: eviction, logits with a soft
@@ -101,10 +123,6 @@ std::vector<CacheLayer> choose_attention(const std::shared_ptr<ov::Model>& model
     const std::string backend = take(properties, "attention_backend", "auto");
     check_argument(backend == "auto" || backend == "native" || backend == "openvino",
                    "attention_backend is '", backend, "'; allowed: auto, native, openvino");
-    check_argument(
-        !eviction || backend != "openvino",
-        "attention_backend is 'openvino' and use_cache_eviction is true; allowed: native "
-        "or auto");
     const bool capped = backend == "auto" && device == "CPU" && config.attention_soft_cap > 0;
     const bool needed = backend == "native" || eviction || capped;
     if (backend == "openvino") return {};
@@ -185,9 +203,11 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std
     graph.model = core.read_model(folder.model_xml().string());
     check_decoder_inputs(*graph.model);
     share_constants(graph.model);
-    apply_paged_attention(graph.model);
+    const bool for_plugin = evicts_for_plugin(device, properties, eviction);
+    apply_paged_attention(graph.model, {for_plugin, for_plugin});
     gather_logits(graph.model);
     const ModelConfig config = folder.read_config();
+    if (for_plugin) graph.stock_layers = find_stock_attention(*graph.model, config.sliding_windows);
     graph.layers = choose_attention(graph.model, config, device, properties, eviction);
     graph.left = choose_linear(graph.model, device, properties);
     if (device == "CPU") multiply_outer_products(graph.model);
@@ -232,11 +252,18 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
         if (m_model.outputs()[i].get_names().count("logits") != 0) m_logits_output = i;
 
     m_inputs = BatchInputs(m_model, compact_positions);
-    if (eviction)
-        m_eviction = std::make_unique<EvictionInputs>(
-            m_model, graph.layers,
-            compact_positions ? config.rotary.kinds : std::vector<RotaryKind>(),
-            m_geometry.block_size);
+    if (!eviction) return;
+    const std::vector<RotaryKind> turned =
+        compact_positions ? config.rotary.kinds : std::vector<RotaryKind>();
+    if (graph.stock_layers.empty()) {
+        m_eviction = std::make_unique<NativeEvictionInputs>(m_model, graph.layers, turned,
+                                                            m_geometry.block_size);
+    } else {
+        m_eviction = std::make_unique<StockEvictionInputs>(m_model, graph.stock_layers, m_geometry,
+                                                           config.rotary);
+        m_turned_in_place = turned;
+        m_blocks = BlockLayout::rows;
+    }
 }
 
 std::string ModelRunner::describe(const ov::AnyMap& properties) {
@@ -313,8 +340,8 @@ std::vector<LayerCache> ModelRunner::layer_caches() const {
     // The geometry's ports are key and value of each cache, in the order of the caches.
     std::vector<LayerCache> caches;
     for (size_t l = 0; l < m_eviction->layers().size(); ++l)
-        caches.emplace_back(m_eviction->layers()[l], m_cache->data(2 * l),
-                            m_cache->data(2 * l + 1));
+        caches.emplace_back(m_eviction->layers()[l], m_cache->data(2 * l), m_cache->data(2 * l + 1),
+                            m_blocks);
     return caches;
 }
 

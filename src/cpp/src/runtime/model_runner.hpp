@@ -10,6 +10,7 @@
 #include "cache/kv_cache.hpp"
 #include "eviction/layer_cache.hpp"
 #include "graph/native_regions.hpp"
+#include "graph/stock_attention.hpp"
 #include "model/cache_geometry.hpp"
 #include "model/model_folder.hpp"
 #include "openvino/runtime/core.hpp"
@@ -42,6 +43,8 @@ struct PreparedGraph {
     std::vector<CacheLayer> layers;
     /// pagewheel's operations that became one node.
     NativeRegions regions;
+    /// The plugin's attention of a model whose caches are evicted from; else empty.
+    std::vector<StockAttentionLayer> stock_layers;
 };
 
 /// Reads the folder's model, pages its attention, gathers its logits and puts pagewheel's own ops
@@ -56,9 +59,9 @@ class ModelRunner {
 public:
     /// `properties` are as ContinuousBatchingPipeline takes them. Throws std::invalid_argument for
     /// a device that is not there (the message lists those that are) or a property that is refused.
-    /// With `eviction` the model can run on caches that were evicted from: the native attention, on
-    /// CPU, and with rotation a model whose rotary frequencies are known; else
-    /// std::invalid_argument says what is missing.
+    /// With `eviction` the model can run on caches that were evicted from: on CPU, with the native
+    /// attention or over a cache of f32, bf16 or f16, and with rotation a model whose rotary
+    /// frequencies are known; else std::invalid_argument says what is missing.
     ModelRunner(const ModelFolder& folder, const std::string& device, ov::AnyMap properties,
                 const CacheEvictionConfig* eviction = nullptr);
 
@@ -87,9 +90,14 @@ public:
     /// scores(i) then.
     Logits run(const Batch& batch, const std::vector<size_t>& windows = {});
     /// By layer that has a cache: f32 [tokens held after the step]. Valid until the next run.
-    const std::vector<const float*>& scores(size_t entry) { return m_eviction->scores(entry); }
+    const std::vector<const float*>& scores(size_t entry) {
+        return m_eviction->scores(m_request, entry);
+    }
     /// The cache by layer, for eviction; after allocate_cache().
     std::vector<LayerCache> layer_caches() const;
+    /// Rotary kinds by which whoever evicts turns keys where they lie; empty: not at all, or the
+    /// attention turns them at read.
+    const std::vector<RotaryKind>& turned_in_place() const { return m_turned_in_place; }
     void copy_block(BlockId from, BlockId to) { m_cache->copy_block(from, to); }
 
 private:
@@ -104,6 +112,8 @@ private:
     std::unique_ptr<KvCache> m_cache;
     std::unique_ptr<EvictionInputs> m_eviction;
     std::vector<std::shared_ptr<const RegionPlan>> m_regions;
+    std::vector<RotaryKind> m_turned_in_place;
+    BlockLayout m_blocks = BlockLayout::lanes;
     bool m_on_cpu;
     size_t m_vocabulary = 0;
     size_t m_logits_output = 0;

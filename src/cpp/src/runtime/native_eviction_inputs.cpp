@@ -1,4 +1,4 @@
-#include "runtime/eviction_inputs.hpp"
+#include "runtime/native_eviction_inputs.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -25,10 +25,11 @@ size_t num_blocks(const Batch& batch) {
 
 }  // namespace
 
-EvictionInputs::EvictionInputs(const ov::CompiledModel& model, std::vector<CacheLayer> layers,
-                               const std::vector<RotaryKind>& rotary, size_t block_size)
-    : m_input(model, "attention_tables"),
-      m_layers(std::move(layers)),
+NativeEvictionInputs::NativeEvictionInputs(const ov::CompiledModel& model,
+                                           std::vector<CacheLayer> layers,
+                                           const std::vector<RotaryKind>& rotary, size_t block_size)
+    : EvictionInputs(std::move(layers)),
+      m_input(model, "attention_tables"),
       m_of_layers(m_layers.size()),
       m_block_size(block_size) {
     check_invariant(m_input.exists(), "the model has no input attention_tables");
@@ -37,17 +38,28 @@ EvictionInputs::EvictionInputs(const ov::CompiledModel& model, std::vector<Cache
     for (const RotaryKind& kind : rotary) m_rotation.push_back({RotationTable(kind)});
 }
 
-void EvictionInputs::fill(ov::InferRequest& request, const Batch& batch,
-                          const std::vector<size_t>& windows) {
-    const bool turns_further = grow_rotation(batch);
-    const size_t words = count_words(batch), layer_scores = count_scores(batch, windows);
-    if (!m_tensor || turns_further || words > m_capacity || layer_scores > m_layer_scores)
-        allocate(request, words > m_capacity ? 2 * words : m_capacity,
-                 layer_scores > m_layer_scores ? layer_scores + layer_scores / 2 : m_layer_scores);
-    LayerTablesWriter writer(m_tensor.data<int32_t>(), m_num_numbers);
-    writer.go_on_at(m_begin);
-    fill_shared(writer, batch, windows, layer_scores > 0);
-    for (size_t l = 0; l < m_layers.size(); ++l) fill_layer(writer, l, batch);
+void NativeEvictionInputs::fill(ov::InferRequest& request, const Batch& batch,
+                                const std::vector<size_t>& windows) {
+    const size_t layer_scores = count_scores(batch, windows);
+    if (!same_sources(batch) || m_tables_end == 0 || layer_scores > m_layer_scores) {
+        m_tables_end = 0;  // none are there until they are written below
+        const bool turns_further = grow_rotation(batch);
+        const size_t words = count_words(batch);
+        if (!m_tensor || turns_further || words > m_capacity || layer_scores > m_layer_scores)
+            allocate(
+                request, words > m_capacity ? 2 * words : m_capacity,
+                layer_scores > m_layer_scores ? layer_scores + layer_scores / 2 : m_layer_scores);
+    }
+    auto* words = m_tensor.data<int32_t>();
+    if (m_tables_end == 0) {
+        LayerTablesWriter writer(words, m_num_numbers);
+        writer.go_on_at(m_begin);
+        fill_tables(writer, batch);
+        m_tables_end = writer.end();
+    }
+    fill_extents(batch, m_extents);
+    std::copy(windows.begin(), windows.end(), m_windows);
+    LayerTablesWriter writer = LayerTablesWriter::resume(words, m_tables_end);
     writer.begin_scores();
     m_step_scores = layer_scores;
     m_scores_begin = writer.end();
@@ -55,7 +67,27 @@ void EvictionInputs::fill(ov::InferRequest& request, const Batch& batch,
         writer.add(LayerTables::index_of(layer.cache, LayerTables::scores), layer_scores);
 }
 
-EvictionInputs::Rotation EvictionInputs::rotation_of(size_t layer, const Batch& batch) const {
+bool NativeEvictionInputs::same_sources(const Batch& batch) {
+    bool same = m_sources.size() == batch.entries.size();
+    m_sources.resize(batch.entries.size());
+    size_t first = 0;
+    for (size_t i = 0; i < m_sources.size(); ++i) {
+        const Sequence& sequence = *batch.entries[i].sequence;
+        const Source source{sequence.number, sequence.num_starts, sequence.num_evicted,
+                            sequence.blocks.size()};
+        same = same && source == m_sources[i];
+        m_sources[i] = source;
+        m_blocks.resize(std::max(m_blocks.size(), first + source.num_blocks));
+        for (size_t b = 0; b < source.num_blocks; ++b, ++first) {
+            same = same && m_blocks[first] == sequence.blocks[b];
+            m_blocks[first] = sequence.blocks[b];
+        }
+    }
+    return same;
+}
+
+NativeEvictionInputs::Rotation NativeEvictionInputs::rotation_of(size_t layer,
+                                                                 const Batch& batch) const {
     Rotation rotation;
     if (!rotates(layer)) return rotation;
     for (const BatchEntry& entry : batch.entries)
@@ -66,7 +98,7 @@ EvictionInputs::Rotation EvictionInputs::rotation_of(size_t layer, const Batch& 
     return rotation;
 }
 
-bool EvictionInputs::grow_rotation(const Batch& batch) {
+bool NativeEvictionInputs::grow_rotation(const Batch& batch) {
     size_t largest = 0;
     for (const BatchEntry& entry : batch.entries)
         if (entry.sequence->eviction)
@@ -76,7 +108,7 @@ bool EvictionInputs::grow_rotation(const Batch& batch) {
     return grew;
 }
 
-size_t EvictionInputs::count_words(const Batch& batch) {
+size_t NativeEvictionInputs::count_words(const Batch& batch) {
     const size_t blocks = num_blocks(batch);
     size_t words = LayerTables::num_shared * (batch.entries.size() + 1);
     for (size_t l = 0; l < m_layers.size(); ++l) {
@@ -86,7 +118,7 @@ size_t EvictionInputs::count_words(const Batch& batch) {
     return words;
 }
 
-size_t EvictionInputs::count_scores(const Batch& batch, const std::vector<size_t>& windows) {
+size_t NativeEvictionInputs::count_scores(const Batch& batch, const std::vector<size_t>& windows) {
     size_t contexts = 0;
     m_score_begins.clear();
     for (const BatchEntry& entry : batch.entries) {
@@ -97,7 +129,7 @@ size_t EvictionInputs::count_scores(const Batch& batch, const std::vector<size_t
     return any ? contexts : 0;
 }
 
-void EvictionInputs::allocate(ov::InferRequest& request, size_t words, size_t layer_scores) {
+void NativeEvictionInputs::allocate(ov::InferRequest& request, size_t words, size_t layer_scores) {
     m_begin = LayerTables::num_directory_words(m_num_numbers);
     for (Table& rotation : m_rotation) {
         constexpr size_t cache_line = 16;  // words
@@ -118,25 +150,17 @@ void EvictionInputs::allocate(ov::InferRequest& request, size_t words, size_t la
     m_input.bind(request, m_tensor);
 }
 
-void EvictionInputs::fill_shared(LayerTablesWriter& writer, const Batch& batch,
-                                 const std::vector<size_t>& windows, bool scored) const {
+void NativeEvictionInputs::fill_tables(LayerTablesWriter& writer, const Batch& batch) {
     const size_t sequences = batch.entries.size();
-    int32_t* past_lens = writer.add(LayerTables::past_lens, sequences);
-    int32_t* tokens = writer.add(LayerTables::subsequence_begins, sequences + 1);
-    int32_t* blocks = writer.add(LayerTables::block_indices_begins, sequences + 1);
-    *tokens = *blocks = 0;
-    for (const BatchEntry& entry : batch.entries) {
-        *past_lens++ = int32_t(entry.sequence->num_slots());
-        tokens[1] = tokens[0] + int32_t(entry.num_tokens);
-        blocks[1] = blocks[0] + int32_t(entry.sequence->blocks.size());
-        ++tokens, ++blocks;
-    }
-    if (scored)
-        std::copy(windows.begin(), windows.end(),
-                  writer.add(LayerTables::score_windows, windows.size()));
+    m_extents = {writer.add(LayerTables::past_lens, sequences),
+                 writer.add(LayerTables::subsequence_begins, sequences + 1),
+                 writer.add(LayerTables::block_indices_begins, sequences + 1)};
+    m_windows = writer.add(LayerTables::score_windows, sequences);
+    for (size_t l = 0; l < m_layers.size(); ++l) fill_layer(writer, l, batch);
 }
 
-void EvictionInputs::fill_layer(LayerTablesWriter& writer, size_t layer, const Batch& batch) const {
+void NativeEvictionInputs::fill_layer(LayerTablesWriter& writer, size_t layer,
+                                      const Batch& batch) const {
     const auto section = [&](LayerTables::OfLayer which) {
         return LayerTables::index_of(m_layers[layer].cache, which);
     };
@@ -168,7 +192,7 @@ void EvictionInputs::fill_layer(LayerTablesWriter& writer, size_t layer, const B
     }
 }
 
-const std::vector<const float*>& EvictionInputs::scores(size_t entry) {
+const std::vector<const float*>& NativeEvictionInputs::scores(ov::InferRequest&, size_t entry) {
     // Floats in a tensor of words, as the attention wrote them.
     const auto* words = static_cast<const float*>(m_tensor.data()) + m_scores_begin;
     m_pointers.clear();

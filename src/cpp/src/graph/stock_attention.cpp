@@ -1,0 +1,50 @@
+#include "graph/stock_attention.hpp"
+
+#include <set>
+
+#include "check.hpp"
+#include "openvino/op/constant.hpp"
+
+namespace pagewheel {
+namespace {
+
+/// Inputs of PagedAttentionExtension, whose header OpenVINO does not ship.
+constexpr size_t key_cache_input = 3, block_indices_input = 7, sliding_window_input = 10;
+constexpr size_t scores_output = 1;
+
+/// By the config if it says, else by the node.
+size_t sliding_window_of(const ov::Node& node, size_t layer, const std::vector<size_t>& windows) {
+    if (layer < windows.size()) return windows[layer];
+    const auto constant =
+        ov::as_type_ptr<ov::op::v0::Constant>(node.get_input_node_shared_ptr(sliding_window_input));
+    if (!constant) return 0;
+    const auto window = constant->cast_vector<int64_t>();
+    return window.empty() || window[0] < 0 ? 0 : size_t(window[0]);
+}
+
+}  // namespace
+
+std::vector<StockAttentionLayer> find_stock_attention(const ov::Model& model,
+                                                      const std::vector<size_t>& windows) {
+    std::vector<StockAttentionLayer> layers;
+    std::set<size_t> owned;
+    for (const auto& node : model.get_ordered_ops()) {
+        if (std::string(node->get_type_name()) != "PagedAttentionExtension") continue;
+        StockAttentionLayer layer;
+        layer.layer = layers.size();
+        const std::string cache = node->get_input_node_ptr(key_cache_input)->get_friendly_name();
+        layer.cache = size_t(std::stoul(cache.substr(cache.find('.') + 1)));
+        layer.owns_cache = owned.insert(layer.cache).second;
+        layer.sliding_window = sliding_window_of(*node, layer.layer, windows);
+        layer.block_indices = node->get_input_node_ptr(block_indices_input)->get_friendly_name();
+        for (const ov::Input<ov::Node>& reader : node->output(scores_output).get_target_inputs())
+            layer.scores = reader.get_node()->get_friendly_name();
+        check_argument(layer.block_indices.rfind("block_indices.", 0) == 0 && !layer.scores.empty(),
+                       "the plugin's attention ", node->get_friendly_name(),
+                       " has no block table or no scores of its own; use attention_backend native");
+        layers.push_back(layer);
+    }
+    return layers;
+}
+
+}  // namespace pagewheel

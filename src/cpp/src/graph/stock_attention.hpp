@@ -1,0 +1,28 @@
+// The plugin's attention, of a model whose caches are evicted from.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "openvino/core/model.hpp"
+
+namespace pagewheel {
+
+/// A layer of a model after apply_paged_attention() with per_layer_tables and scores.
+struct StockAttentionLayer {
+    size_t layer = 0;           ///< its number among the model's layers
+    size_t cache = 0;           ///< N of its inputs key_cache.N and value_cache.N
+    bool owns_cache = true;     ///< else it reads the cache of another layer
+    size_t sliding_window = 0;  ///< 0: none
+    std::string block_indices;  ///< names of its input and
+    std::string scores;         ///< of its output
+};
+
+/// In the order of the model's layers. `windows` are their sliding windows by the model's config, 0
+/// for none; empty where it does not say. Throws std::invalid_argument if a layer has no table or
+/// no scores of its own.
+std::vector<StockAttentionLayer> find_stock_attention(const ov::Model& model,
+                                                      const std::vector<size_t>& windows);
+
+}  // namespace pagewheel

@@ -1,0 +1,89 @@
+// Evicted caches, as pagewheel's attention is told about them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "eviction/rotation_table.hpp"
+#include "ops/layer_tables.hpp"
+#include "runtime/batch_inputs.hpp"
+#include "runtime/eviction_inputs.hpp"
+#include "runtime/input_tensor.hpp"
+
+namespace pagewheel {
+
+/// The input attention_tables of a model whose native attention has per_layer_tables. Its tensor is
+/// kept from step to step, at its size, until a batch needs more or a key has to turn further than
+/// any before: first come the tables of angles, which stay, then the tables of the batch, of which
+/// a step writes no more than what has changed, then the scores.
+class NativeEvictionInputs final : public EvictionInputs {
+public:
+    /// `rotary` empty: nothing is ever rotated.
+    NativeEvictionInputs(const ov::CompiledModel& model, std::vector<CacheLayer> layers,
+                         const std::vector<RotaryKind>& rotary, size_t block_size);
+
+    void fill(ov::InferRequest& request, const Batch& batch,
+              const std::vector<size_t>& windows) override;
+    const std::vector<const float*>& scores(ov::InferRequest& request, size_t entry) override;
+
+private:
+    struct Table {
+        RotationTable table;
+        size_t begin = 0;  ///< word of the tensor
+    };
+    /// Of a layer in the batch.
+    struct Rotation {
+        size_t num_rotated = 0, width = 1;
+    };
+
+    bool rotates(size_t layer) const {
+        return m_layers[layer].rotary.dims > 0 && !m_rotation.empty();
+    }
+    /// What the layers' tables are made of, of a batch entry.
+    struct Source {
+        uint64_t sequence = 0;  ///< its number
+        size_t num_starts = 0, num_evicted = 0, num_blocks = 0;
+
+        bool operator==(const Source& other) const {
+            return sequence == other.sequence && num_starts == other.num_starts &&
+                   num_evicted == other.num_evicted && num_blocks == other.num_blocks;
+        }
+    };
+
+    /// Takes down what the batch's tables are made of. True if it is what they were made of before.
+    bool same_sources(const Batch& batch);
+    Rotation rotation_of(size_t layer, const Batch& batch) const;
+    /// True if a table of angles grew.
+    bool grow_rotation(const Batch& batch);
+    /// Words that fill() writes for the batch, and those of its scores of one layer.
+    size_t count_words(const Batch& batch);
+    size_t count_scores(const Batch& batch, const std::vector<size_t>& windows);
+    /// A new tensor with the tables of angles in it.
+    void allocate(ov::InferRequest& request, size_t words, size_t layer_scores);
+    /// All that the step's sections but the scores hold.
+    void fill_tables(LayerTablesWriter& writer, const Batch& batch);
+    void fill_layer(LayerTablesWriter& writer, size_t layer, const Batch& batch) const;
+
+    InputTensor m_input;
+    std::vector<Table> m_rotation;      // by rotary kind
+    std::vector<Rotation> m_of_layers;  // of this step
+    size_t m_num_numbers = 0;           // numbers that caches have: the highest plus one
+    size_t m_block_size;
+    ov::Tensor m_tensor;
+    // Words of the tensor: where the step's sections begin, and room for them.
+    size_t m_begin = 0, m_capacity = 0;
+    size_t m_layer_scores = 0;  // room for the scores of one layer
+    // What the tables in the tensor are made of, and where those are that change with every step.
+    std::vector<Source> m_sources;
+    std::vector<BlockId> m_blocks;
+    BatchExtents m_extents{};
+    int32_t* m_windows = nullptr;
+    size_t m_tables_end = 0;  // 0: there are none
+    // Of this step: where scores begin, and their number per layer.
+    size_t m_scores_begin = 0, m_step_scores = 0;
+    std::vector<size_t> m_score_begins;    // by batch entry
+    std::vector<const float*> m_pointers;  // what scores() returns
+};
+
+}  // namespace pagewheel

@@ -1,0 +1,118 @@
+#include "runtime/stock_eviction_inputs.hpp"
+
+#include <algorithm>
+
+#include "check.hpp"
+#include "eviction/ledger.hpp"
+
+namespace pagewheel {
+namespace {
+
+kernels::CacheFormat format_of(const ov::element::Type& type) {
+    if (type == ov::element::f32) return kernels::CacheFormat::f32;
+    if (type == ov::element::bf16) return kernels::CacheFormat::bf16;
+    check_argument(type == ov::element::f16, "the plugin's KV cache is ", type,
+                   "; its blocks can be evicted from as f32, bf16 and f16 alone: set "
+                   "KV_CACHE_PRECISION, or use attention_backend native");
+    return kernels::CacheFormat::f16;
+}
+
+/// Of a cache whose ports are keys and values [blocks, kv heads, block size, head size].
+kernels::CacheLayout layout_of(const CachePort& keys, const CachePort& values, size_t block_size) {
+    const kernels::CacheFormat format = format_of(keys.type);
+    const ov::Shape &k = keys.block_shape, &v = values.block_shape;
+    check_argument(values.type == keys.type && k.size() == 3 && v.size() == 3 && v[0] == k[0] &&
+                       k[1] == block_size && v[1] == block_size,
+                   "the plugin's KV cache has blocks ", keys.type, " ", k, " and ", values.type,
+                   " ", v,
+                   "; eviction needs rows by head and token of one type: use "
+                   "attention_backend native");
+    return {format, block_size, k[0], k[2], v[2]};
+}
+
+size_t output_named(const ov::CompiledModel& model, const std::string& name) {
+    for (size_t i = 0; i < model.outputs().size(); ++i)
+        if (model.outputs()[i].get_names().count(name) != 0) return i;
+    check_invariant(false, "the model has no output ", name);
+    return 0;
+}
+
+std::vector<CacheLayer> cache_layers(const std::vector<StockAttentionLayer>& attention,
+                                     const CacheGeometry& geometry,
+                                     const RotaryDescription& rotary) {
+    std::vector<CacheLayer> layers;
+    for (const StockAttentionLayer& layer : attention) {
+        if (!layer.owns_cache) continue;
+        LayerRotary turns;
+        if (!rotary.kinds.empty()) {
+            const size_t kind = rotary.kind_of(layer.layer);
+            turns = {rotary.kinds[kind].dims, rotary.kinds[kind].interleaved, kind};
+        }
+        layers.push_back({{}, layer.layer, layer.cache, layer.sliding_window, turns});
+    }
+    std::sort(layers.begin(), layers.end(),
+              [](const CacheLayer& a, const CacheLayer& b) { return a.cache < b.cache; });
+    check_invariant(geometry.ports.size() == 2 * layers.size(), geometry.ports.size(),
+                    " caches of ", layers.size(), " layers");
+    for (size_t l = 0; l < layers.size(); ++l)
+        layers[l].layout =
+            layout_of(geometry.ports[2 * l], geometry.ports[2 * l + 1], geometry.block_size);
+    return layers;
+}
+
+}  // namespace
+
+StockEvictionInputs::StockEvictionInputs(const ov::CompiledModel& model,
+                                         const std::vector<StockAttentionLayer>& attention,
+                                         const CacheGeometry& geometry,
+                                         const RotaryDescription& rotary)
+    : EvictionInputs(cache_layers(attention, geometry, rotary)),
+      m_windows(model, "score_aggregation_window"),
+      m_outputs(m_layers.size()) {
+    check_invariant(m_windows.exists(), "the model has no input score_aggregation_window");
+    for (const StockAttentionLayer& layer : attention) {
+        const auto owner =
+            size_t(std::find_if(m_layers.begin(), m_layers.end(),
+                                [&](const CacheLayer& one) { return one.cache == layer.cache; }) -
+                   m_layers.begin());
+        m_tables.push_back({owner, InputTensor(model, layer.block_indices)});
+        if (layer.owns_cache) m_outputs[owner] = output_named(model, layer.scores);
+    }
+}
+
+void StockEvictionInputs::fill(ov::InferRequest& request, const Batch& batch,
+                               const std::vector<size_t>& windows) {
+    size_t num_blocks = 0, contexts = 0;
+    m_score_begins.clear();
+    for (const BatchEntry& entry : batch.entries) {
+        num_blocks += entry.sequence->blocks.size();
+        m_score_begins.push_back(contexts);
+        contexts += entry.sequence->num_slots() + entry.num_tokens;
+    }
+    for (Table& layer : m_tables) {
+        auto* table = layer.input.resize<int32_t>(request, num_blocks);
+        for (const BatchEntry& entry : batch.entries) {
+            const std::vector<BlockId>& blocks = entry.sequence->blocks;
+            const EvictionState* state = entry.sequence->eviction;
+            if (state && state->num_evicted > 0) {
+                const LayerLedger& ledger = state->layers[layer.owner];
+                for (size_t i = 0; i < blocks.size(); ++i) *table++ = blocks[ledger.entry(i)];
+            } else {
+                table = std::copy(blocks.begin(), blocks.end(), table);
+            }
+        }
+    }
+    std::copy(windows.begin(), windows.end(),
+              m_windows.resize<int32_t>(request, batch.entries.size()));
+}
+
+const std::vector<const float*>& StockEvictionInputs::scores(ov::InferRequest& request,
+                                                             size_t entry) {
+    m_pointers.clear();
+    for (size_t output : m_outputs)
+        m_pointers.push_back(request.get_output_tensor(output).data<const float>() +
+                             m_score_begins[entry]);
+    return m_pointers;
+}
+
+}  // namespace pagewheel
