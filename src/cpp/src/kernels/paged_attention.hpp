@@ -1,4 +1,17 @@
-// Attention of ragged batches over a paged cache, rotated at read.
+// Attention of ragged batches over a paged cache, rotated at read. What is where:
+//
+//   cache_layout.hpp             how keys and values lie in a block
+//   paged_attention.cpp          a call: writes, attends, merges parts, scores
+//   attention/plan               a call divided into tiles and parts for all threads
+//   attention/tile.hpp           what a kernel is given and gives back
+//   attention/write.hpp          writing new tokens
+//   attention/decode_*           tiles of few rows. kernel: softmax, scores; logits: queries x keys
+//                                and who turns for rotation (queries, turned_keys); values; span:
+//                                the blocks at hand; float and integer: the two arithmetics
+//   attention/prefill_*          tiles of many rows. kernel: softmax; float, words: the products of
+//                                queries, keys and values in an arithmetic; unpack: blocks as f32
+//   attention/vectors_*          vectors of one instruction set; formats.hpp: what is in a word
+//   attention/reference.cpp      all of it as it is defined
 #pragma once
 
 #include <cstddef>

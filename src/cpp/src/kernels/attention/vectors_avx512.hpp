@@ -1,15 +1,19 @@
-// Attention with AVX-512: VNNI for u8 and u4, f32 arithmetic for the rest.
-#if defined(__x86_64__)
-#include "kernels/paged_attention_integer_avx512.hpp"
-#include "kernels/paged_attention_kernel.hpp"
-#include "kernels/paged_attention_write.hpp"
+// Vectors of AVX-512 for the attention kernels. Include only from *_avx512.cpp.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
 #include "kernels/simd_avx512.hpp"
 
 namespace pagewheel::kernels {
-namespace {
 
 struct Avx512 {
     static constexpr size_t lanes = 16;
+    static constexpr size_t columns = 4;  // vectors of one row that prefill kernels sum at once
     using F = __m512;
     using I = __m512i;
     using Mask = __mmask16;
@@ -90,11 +94,13 @@ struct Avx512 {
         }
     }
 
+    /// Vectors of one row that decode kernels sum at once, with R rows.
     template <size_t R, size_t Nibbles>
     static constexpr size_t value_vectors = Nibbles == 2 ? 1
                                             : R <= 3     ? 4
                                                          : 2;
 
+    /// Calls body(R, row) for groups of R rows, whose accumulators fit the registers.
     template <class Body>
     static void for_rows(size_t rows, const Body& body) {
         size_t row = 0;
@@ -160,18 +166,4 @@ struct Avx512 {
     }
 };
 
-template <CacheFormat Format>
-using Kernel = TileKernel<
-    Avx512, Format,
-    std::conditional_t<Format == CacheFormat::u8 || Format == CacheFormat::u4,
-                       IntegerArithmetic<Avx512, Format>, FloatArithmetic<Avx512, Format>>>;
-
-}  // namespace
-
-const AttentionVariant& attention_avx512() {
-    static constexpr AttentionVariant variant = attention_variant<Avx512, Kernel>();
-    return variant;
-}
-
 }  // namespace pagewheel::kernels
-#endif
