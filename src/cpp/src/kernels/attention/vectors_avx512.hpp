@@ -137,8 +137,12 @@ struct Avx512 {
         for (size_t i = 0; i < n; i += 16) {
             const F v = mul(sub(load(x + i, mask(n - i)), set(low)), set(inverse));
             const F clipped = _mm512_min_ps(max(v, zero()), set(levels));
-            _mm_mask_storeu_epi8(codes + i, mask(n - i),
-                                 _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(clipped)));
+            const __m128i bytes = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(clipped));
+            // A masked store would not be forwarded to the loads that follow.
+            if (n - i >= 16)
+                _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i), bytes);
+            else
+                _mm_mask_storeu_epi8(codes + i, mask(n - i), bytes);
         }
     }
     static __m256i bf16_of(F x) {
@@ -146,6 +150,12 @@ struct Avx512 {
         const I odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
         const I rounded = _mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7fff));
         return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+    }
+    static void put_halves(__m256i halves, size_t n, uint16_t* out) {
+        if (n >= 16)
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), halves);
+        else
+            _mm256_mask_storeu_epi16(out, mask(n), halves);
     }
     static uint16_t half(float x) {
         return static_cast<uint16_t>(
@@ -156,13 +166,12 @@ struct Avx512 {
     }
     static void to_bf16(const float* x, size_t n, uint16_t* out) {
         for (size_t i = 0; i < n; i += 16)
-            _mm256_mask_storeu_epi16(out + i, mask(n - i), bf16_of(load(x + i, mask(n - i))));
+            put_halves(bf16_of(load(x + i, mask(n - i))), n - i, out + i);
     }
     static void to_f16(const float* x, size_t n, uint16_t* out) {
         for (size_t i = 0; i < n; i += 16)
-            _mm256_mask_storeu_epi16(
-                out + i, mask(n - i),
-                _mm512_cvtps_ph(load(x + i, mask(n - i)), _MM_FROUND_TO_NEAREST_INT));
+            put_halves(_mm512_cvtps_ph(load(x + i, mask(n - i)), _MM_FROUND_TO_NEAREST_INT), n - i,
+                       out + i);
     }
 };
 
