@@ -11,7 +11,10 @@ namespace {
 
 /// Largest error of an element that arithmetic adds to what the cache holds, for values of unit
 /// variance.
-double arithmetic_bound(const CacheLayout& layout, Isa isa) {
+double arithmetic_bound(const World& w, Isa isa) {
+    const CacheLayout& layout = w.config.layout;
+    // A rounding of 2^-9 in each query and probability.
+    if (rounds_to_bf16(w, isa)) return 2e-2;
     if (layout.format != CacheFormat::u8 && layout.format != CacheFormat::u4) return 1e-5;
     // Codes of up to 255 are summed before the zero point is taken off.
     if (isa != Isa::avx512) return 2e-5;
@@ -20,6 +23,14 @@ double arithmetic_bound(const CacheLayout& layout, Isa isa) {
 }
 
 }  // namespace
+
+bool rounds_to_bf16(const World& w, Isa isa) {
+    if (w.config.layout.format != CacheFormat::bf16 || isa != Isa::avx512) return false;
+    if (!w.config.bf16_products || !has_avx512_bf16()) return false;
+    for (size_t s = 0; s < w.batch_size(); ++s)
+        if (w.fresh(s) > 1) return true;
+    return false;
+}
 
 std::vector<Isa> isas() {
     std::vector<Isa> all;
@@ -178,6 +189,7 @@ double largest_difference(const std::vector<float>& a, const std::vector<double>
 std::string describe(const World& w, Isa isa) {
     const CacheLayout& l = w.config.layout;
     std::string text = std::string(isa_name(isa)) + " " + cache_format_name(l.format);
+    if (rounds_to_bf16(w, isa)) text += " in bf16";
     if (w.config.soft_cap > 0) text += " capped at " + std::to_string(w.config.soft_cap);
     for (size_t n :
          {l.block_size, l.kv_heads, w.config.heads, l.key_size, l.value_size,
@@ -192,7 +204,7 @@ double check(World& w, Isa isa) {
     SCOPED_TRACE(describe(w, isa));
     paged_attention(w.config, w.view(), isa);
     const Expected expected(w);
-    const double bound = arithmetic_bound(w.config.layout, isa);
+    const double bound = arithmetic_bound(w, isa);
     const double error = largest_difference(w.output, expected.output);
     EXPECT_LE(error, bound);
     if (!w.windows.empty()) {
@@ -215,6 +227,7 @@ AttentionConfig random_config(CacheFormat format, std::mt19937& random) {
     c.sliding_window = pick(random, 0, 2) ? 0 : pick(random, 1, 200);
     c.rotary_dims = pick(random, 0, 1) ? c.layout.key_size : c.layout.key_size / 4 * 2;
     c.interleaved = pick(random, 0, 1);
+    c.bf16_products = pick(random, 0, 1);
     if (pick(random, 0, 2) == 0) c.soft_cap = std::exp2(static_cast<float>(pick(random, 0, 7)) - 1);
     return c;
 }

@@ -64,6 +64,9 @@ struct World {
     }
 };
 
+/// Whether some of the batch is computed in products of bf16 numbers.
+bool rounds_to_bf16(const World& w, Isa isa);
+
 std::vector<float> normal(size_t n, std::mt19937& random, float deviation = 1);
 size_t pick(std::mt19937& random, size_t low, size_t high);
 

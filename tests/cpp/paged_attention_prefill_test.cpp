@@ -76,6 +76,28 @@ TEST_P(AttentionPrefill, PromptChunksKeepTheTailBesideAnAttentionSink) {
     for (Isa isa : isas()) check(w, isa);
 }
 
+// Against f32 arithmetic over the same cache: roundings of 2^-9 at random, nothing beyond.
+TEST(AttentionPrefillInBf16, AddsAboutTheRoundingOfQueriesAndProbabilities) {
+    if (detected_isa() != Isa::avx512 || !has_avx512_bf16()) GTEST_SKIP() << "no AVX512_BF16";
+    std::mt19937 random(19);
+    for (int i = 0; i < 8; ++i) {
+        AttentionConfig config = random_config(CacheFormat::bf16, random);
+        World w = random_world(config, random, 4);
+        write_keys_values(config.layout, w.view(), Isa::scalar);
+        const Expected expected(w);
+        double squares[2] = {};
+        for (const bool bf16 : {false, true}) {
+            w.config.bf16_products = bf16;
+            paged_attention(w.config, w.view(), Isa::avx512);
+            for (size_t j = 0; j < w.output.size(); ++j)
+                squares[bf16] += std::pow(w.output[j] - expected.output[j], 2);
+            squares[bf16] = std::sqrt(squares[bf16] / static_cast<double>(w.output.size()));
+        }
+        EXPECT_LE(squares[0], 3e-6) << describe(w, Isa::avx512);
+        EXPECT_LE(squares[1], 3e-3) << describe(w, Isa::avx512);
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, AttentionPrefill, testing::ValuesIn(formats),
                          [](const auto& info) { return cache_format_name(info.param); });
 

@@ -11,4 +11,7 @@ enum class Isa { scalar = 0, avx2 = 1, avx512 = 2 };
 Isa detected_isa();
 const char* isa_name(Isa isa);
 
+/// Whether this processor has AVX512_BF16 besides what Isa::avx512 means.
+bool has_avx512_bf16();
+
 }  // namespace pagewheel

@@ -273,14 +273,16 @@ private:
 };
 
 /// Null for the scalar reference.
-const Kernels* kernels_of(Isa isa) {
+const Kernels* kernels_of(Isa isa, bool bf16_products) {
 #if defined(__x86_64__)
     static const Kernels avx2{attention_avx2(), prefill_avx2()};
     static const Kernels avx512{attention_avx512(), prefill_avx512()};
-    if (isa == Isa::avx512) return &avx512;
+    static const Kernels avx512_bf16{attention_avx512(), prefill_avx512_bf16()};
+    static const bool has_bf16 = has_avx512_bf16();
+    if (isa == Isa::avx512) return bf16_products && has_bf16 ? &avx512_bf16 : &avx512;
     if (isa == Isa::avx2) return &avx2;
 #endif
-    (void)isa;
+    (void)isa, (void)bf16_products;
     return nullptr;
 }
 
@@ -301,7 +303,7 @@ void check(const AttentionConfig& config, const AttentionBatch& batch) {
 }  // namespace
 
 void write_keys_values(const CacheLayout& layout, const AttentionBatch& batch, Isa isa) {
-    const Kernels* kernels = kernels_of(isa);
+    const Kernels* kernels = kernels_of(isa, false);
     const auto write = kernels ? kernels->few_rows.write : write_token_reference;
     for (size_t s = 0, t = 0; s < batch.num_sequences; ++s)
         for (; t < static_cast<size_t>(batch.subsequence_begins[s + 1]); ++t)
@@ -310,7 +312,7 @@ void write_keys_values(const CacheLayout& layout, const AttentionBatch& batch, I
 
 void paged_attention(const AttentionConfig& config, const AttentionBatch& batch, Isa isa) {
     check(config, batch);
-    const Kernels* kernels = kernels_of(isa);
+    const Kernels* kernels = kernels_of(isa, config.bf16_products);
     if (!kernels) {
         if (config.write_kv_cache) write_keys_values(config.layout, batch, isa);
         return paged_attention_reference(config, batch);

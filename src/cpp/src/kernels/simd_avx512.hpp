@@ -33,4 +33,16 @@ inline __m512 exp2_avx512(__m512 x) {
     return _mm512_scalef_ps(p, n);
 }
 
+/// One degree less: relative error below 3e-6, a tenth of what rounding to 15 bits adds.
+inline __m512 exp2_short_avx512(__m512 x) {
+    const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m512 r = _mm512_sub_ps(x, n);
+    __m512 p = _mm512_set1_ps(0.0095701013f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.05591786f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.24024744f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.6931218f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.9999993f));
+    return _mm512_scalef_ps(p, n);
+}
+
 }  // namespace pagewheel::kernels

@@ -74,6 +74,7 @@ struct PrefillVariant {
 
 const PrefillVariant& prefill_avx2();
 const PrefillVariant& prefill_avx512();
+const PrefillVariant& prefill_avx512_bf16();  // of a processor with AVX512_BF16
 
 constexpr size_t prefill_min_rows = 24;
 constexpr size_t prefill_tile_rows = 96;  // accumulators and queries stay in the L2 cache
