@@ -65,4 +65,13 @@ bool has_avx_vnni() {
 #endif
 }
 
+bool has_avx512_bf16() {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    return best_isa() == Isa::avx512 && __builtin_cpu_supports("avx512bf16");
+#else
+    return false;
+#endif
+}
+
 }  // namespace pagewheel

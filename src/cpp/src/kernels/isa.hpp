@@ -14,4 +14,7 @@ const char* isa_name(Isa isa);
 /// Whether this processor has AVX-VNNI: AVX-512's integer products for those that lack the rest.
 bool has_avx_vnni();
 
+/// Whether this processor has AVX512_BF16 besides what Isa::avx512 means.
+bool has_avx512_bf16();
+
 }  // namespace pagewheel

@@ -1,4 +1,18 @@
-// Attention of ragged batches over a paged cache, rotated at read.
+// Attention of ragged batches over a paged cache, rotated at read. What is where:
+//
+//   cache_layout.hpp             how keys and values lie in a block
+//   paged_attention.cpp          a call: writes, attends, merges parts, scores
+//   attention/plan               a call divided into tiles and parts for all threads
+//   attention/tile.hpp           what a kernel is given and gives back
+//   attention/write.hpp          writing new tokens
+//   attention/decode_*           tiles of few rows. kernel: softmax, scores; logits: queries x keys
+//                                and who turns for rotation (queries, turned_keys); values; span:
+//                                the blocks at hand; float and integer: the two arithmetics
+//   attention/prefill_*          tiles of many rows. kernel: softmax; float, bf16, words: products
+//   of
+//                                queries, keys and values in an arithmetic; unpack: blocks as f32
+//   attention/vectors_*          vectors of one instruction set; formats.hpp: what is in a word
+//   attention/reference.cpp      all of it as it is defined
 #pragma once
 
 #include <cstddef>
@@ -19,6 +33,10 @@ struct AttentionConfig {
     size_t rotary_dims = 0;     // the first dimensions of a head that rotation turns; even
     bool interleaved = false;   // pairs (2i, 2i + 1) instead of (i, i + rotary_dims / 2)
     bool write_kv_cache = true;
+
+    // Prompt chunks over a bf16 cache multiply numbers rounded to bf16, probabilities too, and sum
+    // in f32, where the processor has instructions for that. Else f32 arithmetic.
+    bool bf16_products = true;
 };
 
 /// One call: B sequences with their new tokens, concatenated. Views; the caller owns everything and

@@ -25,8 +25,23 @@ inline __m512 exp2_avx512(__m512 x) {
     const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     const __m512 r = _mm512_sub_ps(x, n);
     __m512 p = _mm512_set1_ps(0.00132764725f);
-    for (float c : {0.00967554189f, 0.0555071309f, 0.240221202f, 0.693146944f, 1.00000012f})
-        p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(c));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.00967554189f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.0555071309f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.240221202f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.693146944f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.00000012f));
+    return _mm512_scalef_ps(p, n);
+}
+
+/// One degree less: relative error below 3e-6, a tenth of what rounding to 15 bits adds.
+inline __m512 exp2_short_avx512(__m512 x) {
+    const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m512 r = _mm512_sub_ps(x, n);
+    __m512 p = _mm512_set1_ps(0.0095701013f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.05591786f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.24024744f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.6931218f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.9999993f));
     return _mm512_scalef_ps(p, n);
 }
 

@@ -1,10 +1,8 @@
 // The soft cap of attention logits, for every vector ISA. Include only from *_avx2.cpp and
-// *_avx512.cpp: everything is a template over the ISA (see paged_attention_write.hpp).
+// *_avx512.cpp: everything is a template over the ISA (see write.hpp).
 #pragma once
 
 #include <cstddef>
-
-#include "kernels/paged_attention_arithmetic.hpp"
 
 namespace pagewheel::kernels {
 

@@ -1,8 +1,9 @@
 // The queries of one tile, as they are and turned by rotation deltas. Include only from *_avx2.cpp
-// and *_avx512.cpp: everything is a template over the ISA (see paged_attention_write.hpp).
+// and *_avx512.cpp: everything is a template over the ISA (see write.hpp).
 #pragma once
 
-#include "kernels/paged_attention_arithmetic.hpp"
+#include "kernels/attention/decode_float.hpp"
+#include "kernels/attention/scratch.hpp"
 
 namespace pagewheel::kernels {
 

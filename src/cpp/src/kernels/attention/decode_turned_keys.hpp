@@ -1,9 +1,9 @@
 // Keys turned token by token. Include only from *_avx2.cpp and *_avx512.cpp: everything is a
-// template over the ISA (see paged_attention_write.hpp).
+// template over the ISA (see write.hpp).
 #pragma once
 
-#include "kernels/paged_attention_arithmetic.hpp"
-#include "kernels/paged_attention_queries.hpp"
+#include "kernels/attention/decode_float.hpp"
+#include "kernels/attention/decode_queries.hpp"
 
 namespace pagewheel::kernels {
 
@@ -73,7 +73,7 @@ private:
                 scale = scale_of<V>(pair), minimum = minimum_of<V>(pair);
             }
             unrolled<T::dims_per_word>([&](auto g) PAGEWHEEL_INLINE {
-                Vec x = FloatArithmetic<V, Format>::template unpack<g>(word);
+                Vec x = element<V, Format, g>(word);
                 if constexpr (T::quantized) x = V::fma(x, scale, minimum);
                 V::store(keys_ + (w * T::dims_per_word + g) * L, x);
             });

@@ -1,75 +1,15 @@
-// Prompt chunks with AVX-512: 16-bit integers for u8, f32 arithmetic for the rest.
-#if defined(__x86_64__)
+// Prompt chunks over a u8 cache in 16-bit integers. Include only from *_avx512.cpp.
+#pragma once
+
 #include <immintrin.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/paged_attention_prefill_kernel.hpp"
+#include "kernels/attention/prefill_float.hpp"
+#include "kernels/attention/vectors_avx512.hpp"
 
 namespace pagewheel::kernels {
-namespace {
-
-struct Avx512 {
-    static constexpr size_t lanes = 16, columns = 4;
-    using F = __m512;
-    using I = __m512i;
-    using Mask = __mmask16;
-
-    static float float_of(uint16_t half) {
-        return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half)));
-    }
-    static F zero() { return _mm512_setzero_ps(); }
-    static F set(float x) { return _mm512_set1_ps(x); }
-    static F iota() { return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
-    static F load(const float* p) { return _mm512_loadu_ps(p); }
-    static F load(const float* p, Mask m) { return _mm512_maskz_loadu_ps(m, p); }
-    static void store(float* p, F x) { _mm512_storeu_ps(p, x); }
-    static void store(float* p, F x, Mask m) { _mm512_mask_storeu_ps(p, m, x); }
-    static I load_words(const uint32_t* p) { return _mm512_loadu_si512(p); }
-    static I load_words(const uint32_t* p, Mask m) { return _mm512_maskz_loadu_epi32(m, p); }
-
-    /// Lanes [0, n), lanes [low, high).
-    static Mask mask(size_t n) { return n < 16 ? static_cast<Mask>((1u << n) - 1) : Mask(0xffff); }
-    static Mask mask(size_t low, size_t high) { return static_cast<Mask>(mask(high) & ~mask(low)); }
-    static F select(Mask m, F a, F b) { return _mm512_mask_blend_ps(m, b, a); }
-
-    static F add(F a, F b) { return _mm512_add_ps(a, b); }
-    static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
-    static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
-    static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
-    static F fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
-    static F div(F a, F b) { return _mm512_div_ps(a, b); }
-    static F max(F a, F b) { return _mm512_max_ps(a, b); }
-    static F min(F a, F b) { return _mm512_min_ps(a, b); }
-    static float sum(F x) { return _mm512_reduce_add_ps(x); }
-    static float largest(F x) { return _mm512_reduce_max_ps(x); }
-    static float first(F x) { return _mm512_cvtss_f32(x); }
-
-    /// 2^x for x <= 0, relative error below 3e-7; 0 where it vanishes.
-    static F exp2(F x) {
-        const F n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-        const F r = sub(x, n);
-        F p = set(exp2_coefficients[5]);
-        unrolled<5>([&](auto i) PAGEWHEEL_INLINE { p = fma(p, r, set(exp2_coefficients[4 - i])); });
-        return _mm512_scalef_ps(p, n);
-    }
-
-    template <int N>
-    static I shift_right(I x) {
-        return _mm512_srli_epi32(x, N);
-    }
-    template <int N>
-    static I shift_left(I x) {
-        return _mm512_slli_epi32(x, N);
-    }
-    static I keep(I x, uint32_t bits) {
-        return _mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(bits)));
-    }
-    static F as_float(I x) { return _mm512_castsi512_ps(x); }
-    static F to_float(I x) { return _mm512_cvtepi32_ps(x); }
-    static F half_to_float(I x) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)); }
-};
 
 /// sum += products of two pairs of 16-bit integers per lane. As assembly because GCC 12 copies the
 /// accumulator of the intrinsic around: half the speed.
@@ -78,12 +18,12 @@ struct Avx512 {
 }
 
 /// The low and the high two bytes of each word as 16-bit integers.
-__m512i low_bytes(__m512i words) {
+[[gnu::always_inline]] inline __m512i low_bytes(__m512i words) {
     const __m512i places = _mm512_broadcast_i32x4(
         _mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1));
     return _mm512_shuffle_epi8(words, places);
 }
-__m512i high_bytes(__m512i words) {
+[[gnu::always_inline]] inline __m512i high_bytes(__m512i words) {
     const __m512i places = _mm512_broadcast_i32x4(
         _mm_setr_epi8(2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1));
     return _mm512_shuffle_epi8(words, places);
@@ -146,17 +86,7 @@ public:
         for (; v * L < end; ++v) dot<1>(group, v, out);
     }
 
-    /// One degree less than Avx512's: relative error below 3e-6, a tenth of what rounding adds.
-    static __m512 exp2(__m512 x) {
-        const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-        const __m512 r = _mm512_sub_ps(x, n);
-        __m512 p = _mm512_set1_ps(0.0095701013f);
-        p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.05591786f));
-        p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.24024744f));
-        p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.6931218f));
-        p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.9999993f));
-        return _mm512_scalef_ps(p, n);
-    }
+    static __m512 exp2(__m512 x) { return exp2_short_avx512(x); }
 
     /// Rounds the probabilities times the values' scales of a row; their largest is `steps`.
     class Row {
@@ -395,16 +325,4 @@ private:
     float zero_[R];           // sums of weights times zero points
 };
 
-template <CacheFormat Format>
-using Products =
-    std::conditional_t<Format == CacheFormat::u8, WordProducts, FloatProducts<Avx512, Format>>;
-
-}  // namespace
-
-const PrefillVariant& prefill_avx512() {
-    static constexpr PrefillVariant variant = prefill_variant<Avx512, Products>();
-    return variant;
-}
-
 }  // namespace pagewheel::kernels
-#endif

@@ -1,8 +1,9 @@
 // A block's keys and values of one head as floats, keys turned. Include only from *_avx2.cpp and
-// *_avx512.cpp: everything is a template over the ISA (see paged_attention_write.hpp).
+// *_avx512.cpp: everything is a template over the ISA (see write.hpp).
 #pragma once
 
-#include "kernels/paged_attention_tile.hpp"
+#include "kernels/attention/formats.hpp"
+#include "kernels/attention/tile.hpp"
 #include "kernels/unrolled.hpp"
 
 namespace pagewheel::kernels {
@@ -12,12 +13,8 @@ class BlockUnpacker {
     using Vec = typename V::F;
     using Words = typename V::I;
     static constexpr size_t L = V::lanes;
-    static constexpr bool quantized = Format == CacheFormat::u8 || Format == CacheFormat::u4;
-    static constexpr size_t bits = Format == CacheFormat::f32  ? 32
-                                   : Format == CacheFormat::u8 ? 8
-                                   : Format == CacheFormat::u4 ? 4
-                                                               : 16;
-    static constexpr size_t per_word = 32 / bits;
+    using T = FormatTraits<Format>;
+    static constexpr size_t per_word = T::dims_per_word;
 
 public:
     explicit BlockUnpacker(const CacheLayout& layout) : layout_(layout) {}
@@ -32,7 +29,7 @@ public:
             for (size_t lane = 0; lane < block; lane += L) {
                 const Words word = V::load_words(words + lane);
                 Vec scale = V::set(1), minimum = V::zero();
-                if constexpr (quantized) {
+                if constexpr (T::quantized) {
                     const size_t group = Format == CacheFormat::u4 ? first / u4_group : 0;
                     const Words pair = V::load_words(scales + group * block + lane);
                     scale = V::half_to_float(pair);
@@ -41,7 +38,7 @@ public:
                 unrolled<per_word>([&](auto i) PAGEWHEEL_INLINE {
                     if (first + i < size)
                         V::store(out + (first + i) * block + lane,
-                                 dequantized(element<i>(word), scale, minimum));
+                                 dequantized(element<V, Format, i>(word), scale, minimum));
                 });
             }
     }
@@ -78,27 +75,12 @@ public:
     }
 
 private:
-    /// Element i of each word, a code in u8 and u4.
-    template <size_t G>
-    static Vec element(Words word) {
-        if constexpr (Format == CacheFormat::f32)
-            return V::as_float(word);
-        else if constexpr (Format == CacheFormat::bf16)
-            return V::as_float(G ? V::keep(word, 0xffff0000u) : V::template shift_left<16>(word));
-        else if constexpr (Format == CacheFormat::f16)
-            return V::half_to_float(V::template shift_right<16 * G>(word));
-        else if constexpr (Format == CacheFormat::u8)
-            return V::to_float(V::keep(V::template shift_right<8 * G>(word), 0xff));
-        else
-            return V::to_float(V::keep(V::template shift_right<G % 4 * 8 + G / 4 * 4>(word), 0xf));
-    }
-
     static float half_of_word(uint32_t word, size_t half) {
         return V::float_of(static_cast<uint16_t>(word >> 16 * half));
     }
 
     static Vec dequantized(Vec x, Vec scale, Vec minimum) {
-        if constexpr (quantized) return V::fma(x, scale, minimum);
+        if constexpr (T::quantized) return V::fma(x, scale, minimum);
         (void)scale, (void)minimum;
         return x;
     }
@@ -117,13 +99,13 @@ private:
                 const Words word = V::load_words(words + d, V::mask(size - d));
                 unrolled<per_word>([&](auto i) PAGEWHEEL_INLINE {
                     Vec scale = V::set(1), minimum = V::zero();
-                    if constexpr (quantized) {
+                    if constexpr (T::quantized) {
                         scale = V::set(half_of_word(scales[t + i], 0));
                         minimum = V::set(half_of_word(scales[t + i], 1));
                     }
                     if (t + i < tokens)
                         V::store(out + (t + i) * width + d,
-                                 dequantized(element<i>(word), scale, minimum));
+                                 dequantized(element<V, Format, i>(word), scale, minimum));
                 });
             }
     }
@@ -147,7 +129,7 @@ private:
                         const Vec scale = V::set(half_of_word(pair, 0));
                         const Vec minimum = V::set(half_of_word(pair, 1));
                         V::store(out + (t + token) * width + begin + i + n / 4 * half,
-                                 dequantized(element<n>(word), scale, minimum), mask);
+                                 dequantized(element<V, Format, n>(word), scale, minimum), mask);
                     });
                 }
             }

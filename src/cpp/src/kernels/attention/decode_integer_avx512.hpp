@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "kernels/paged_attention_arithmetic.hpp"
+#include "kernels/attention/decode_float.hpp"
 #include "kernels/simd_avx512.hpp"
 
 namespace pagewheel::kernels {

@@ -1,4 +1,4 @@
-// What paged_attention.cpp, which divides the work, and the variants, which do it, say to each
+// What paged_attention.cpp, which divides the work, and the kernels, which do it, say to each
 // other. Internal to the kernels.
 #pragma once
 
@@ -43,7 +43,7 @@ struct RowStatistics {
     float maximum, inverse_sum;
 };
 
-/// The calls of one ISA.
+/// The kernels of one ISA for tiles of few rows, decode above all.
 struct AttentionVariant {
     /// Floats of scratch that the other two need for tiles of that many rows of that many kv heads.
     size_t (*scratch_floats)(const AttentionConfig&, size_t rows, size_t kv_heads);
@@ -63,6 +63,21 @@ struct AttentionVariant {
 
 const AttentionVariant& attention_avx2();
 const AttentionVariant& attention_avx512();
+
+/// The same for tiles of at least prefill_min_rows rows, the prompt chunks: a block's keys and
+/// values are made ready once for all rows, where decode reads them as they lie for a few.
+struct PrefillVariant {
+    size_t (*scratch_floats)(const AttentionConfig&, size_t rows);
+    void (*attend)(const AttentionConfig&, const AttentionBatch&, const AttentionTile&,
+                   const TileResult&, float* scratch);
+};
+
+const PrefillVariant& prefill_avx2();
+const PrefillVariant& prefill_avx512();
+const PrefillVariant& prefill_avx512_bf16();  // of a processor with AVX512_BF16
+
+constexpr size_t prefill_min_rows = 24;
+constexpr size_t prefill_tile_rows = 96;  // accumulators and queries stay in the L2 cache
 
 void paged_attention_reference(const AttentionConfig& config, const AttentionBatch& batch);
 void write_token_reference(const CacheLayout& layout, const AttentionBatch& batch, size_t sequence,

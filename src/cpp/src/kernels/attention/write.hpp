@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "kernels/paged_attention_tile.hpp"
+#include "kernels/attention/tile.hpp"
 
 namespace pagewheel::kernels {
 

@@ -1,15 +1,19 @@
-// Attention with AVX-512: VNNI for u8 and u4, f32 arithmetic for the rest.
-#if defined(__x86_64__)
-#include "kernels/paged_attention_integer_avx512.hpp"
-#include "kernels/paged_attention_kernel.hpp"
-#include "kernels/paged_attention_write.hpp"
+// Vectors of AVX-512 for the attention kernels. Include only from *_avx512.cpp.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
 #include "kernels/simd_avx512.hpp"
 
 namespace pagewheel::kernels {
-namespace {
 
 struct Avx512 {
     static constexpr size_t lanes = 16;
+    static constexpr size_t columns = 4;  // vectors of one row that prefill kernels sum at once
     using F = __m512;
     using I = __m512i;
     using Mask = __mmask16;
@@ -90,11 +94,13 @@ struct Avx512 {
         }
     }
 
+    /// Vectors of one row that decode kernels sum at once, with R rows.
     template <size_t R, size_t Nibbles>
     static constexpr size_t value_vectors = Nibbles == 2 ? 1
                                             : R <= 3     ? 4
                                                          : 2;
 
+    /// Calls body(R, row) for groups of R rows, whose accumulators fit the registers.
     template <class Body>
     static void for_rows(size_t rows, const Body& body) {
         size_t row = 0;
@@ -131,8 +137,12 @@ struct Avx512 {
         for (size_t i = 0; i < n; i += 16) {
             const F v = mul(sub(load(x + i, mask(n - i)), set(low)), set(inverse));
             const F clipped = _mm512_min_ps(max(v, zero()), set(levels));
-            _mm_mask_storeu_epi8(codes + i, mask(n - i),
-                                 _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(clipped)));
+            const __m128i bytes = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(clipped));
+            // A masked store would not be forwarded to the loads that follow.
+            if (n - i >= 16)
+                _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i), bytes);
+            else
+                _mm_mask_storeu_epi8(codes + i, mask(n - i), bytes);
         }
     }
     static __m256i bf16_of(F x) {
@@ -140,6 +150,12 @@ struct Avx512 {
         const I odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
         const I rounded = _mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7fff));
         return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+    }
+    static void put_halves(__m256i halves, size_t n, uint16_t* out) {
+        if (n >= 16)
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), halves);
+        else
+            _mm256_mask_storeu_epi16(out, mask(n), halves);
     }
     static uint16_t half(float x) {
         return static_cast<uint16_t>(
@@ -150,28 +166,13 @@ struct Avx512 {
     }
     static void to_bf16(const float* x, size_t n, uint16_t* out) {
         for (size_t i = 0; i < n; i += 16)
-            _mm256_mask_storeu_epi16(out + i, mask(n - i), bf16_of(load(x + i, mask(n - i))));
+            put_halves(bf16_of(load(x + i, mask(n - i))), n - i, out + i);
     }
     static void to_f16(const float* x, size_t n, uint16_t* out) {
         for (size_t i = 0; i < n; i += 16)
-            _mm256_mask_storeu_epi16(
-                out + i, mask(n - i),
-                _mm512_cvtps_ph(load(x + i, mask(n - i)), _MM_FROUND_TO_NEAREST_INT));
+            put_halves(_mm512_cvtps_ph(load(x + i, mask(n - i)), _MM_FROUND_TO_NEAREST_INT), n - i,
+                       out + i);
     }
 };
 
-template <CacheFormat Format>
-using Kernel = TileKernel<
-    Avx512, Format,
-    std::conditional_t<Format == CacheFormat::u8 || Format == CacheFormat::u4,
-                       IntegerArithmetic<Avx512, Format>, FloatArithmetic<Avx512, Format>>>;
-
-}  // namespace
-
-const AttentionVariant& attention_avx512() {
-    static constexpr AttentionVariant variant = attention_variant<Avx512, Kernel>();
-    return variant;
-}
-
 }  // namespace pagewheel::kernels
-#endif

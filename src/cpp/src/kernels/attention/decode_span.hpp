@@ -1,8 +1,8 @@
 // The blocks that a tile kernel is at, and those it fetches meanwhile. Include only from *_avx2.cpp
-// and *_avx512.cpp: everything is a template over the ISA (see paged_attention_write.hpp).
+// and *_avx512.cpp: everything is a template over the ISA (see write.hpp).
 #pragma once
 
-#include "kernels/paged_attention_arithmetic.hpp"
+#include "kernels/attention/decode_float.hpp"
 
 namespace pagewheel::kernels {
 

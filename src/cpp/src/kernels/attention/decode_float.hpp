@@ -1,12 +1,13 @@
-// What the attention kernels of every vector ISA share: cache formats at compile time, operands
-// made ready for an arithmetic, and the float arithmetic itself. Include only from *_avx2.cpp and
-// *_avx512.cpp: everything is a template over the ISA (see paged_attention_write.hpp).
+// Operands of decode made ready for an arithmetic, and the arithmetic in f32. Include only from
+// *_avx2.cpp and
+// *_avx512.cpp: everything is a template over the ISA (see write.hpp).
 #pragma once
 
-#include <type_traits>
+#include <cstddef>
+#include <cstdint>
 
-#include "kernels/paged_attention_scratch.hpp"
-#include "kernels/paged_attention_tile.hpp"
+#include "kernels/attention/formats.hpp"
+#include "kernels/attention/tile.hpp"
 #include "kernels/unrolled.hpp"
 
 namespace pagewheel::kernels {
@@ -51,19 +52,6 @@ struct ValueRows {
     size_t fetched;  // rows whose lines ahead were fetched before
 };
 
-template <CacheFormat F>
-struct FormatTraits {
-    static constexpr bool quantized = F == CacheFormat::u8 || F == CacheFormat::u4;
-    static constexpr size_t bits = F == CacheFormat::f32  ? 32
-                                   : F == CacheFormat::u8 ? 8
-                                   : F == CacheFormat::u4 ? 4
-                                                          : 16;
-    static constexpr size_t dims_per_word = 32 / bits;
-    static constexpr size_t tokens_per_word = F == CacheFormat::u4 ? 4 : 32 / bits;
-    static constexpr size_t nibbles = F == CacheFormat::u4 ? 2 : 1;  // dimensions in a value word
-    static constexpr size_t group_words = F == CacheFormat::u4 ? u4_group / dims_per_word : 1024;
-};
-
 /// Fetches the cache line of lane 0, 16.. of a vector of `lanes` words into the second level cache.
 template <size_t Lane>
 [[gnu::always_inline]] inline void prefetch_line(const uint32_t* words, ptrdiff_t ahead) {
@@ -71,34 +59,11 @@ template <size_t Lane>
         __builtin_prefetch(reinterpret_cast<const uint8_t*>(words + Lane) + ahead, 0, 2);
 }
 
-template <class V>
-[[gnu::always_inline]] inline typename V::F scale_of(typename V::I word) {
-    return V::half_to_float(word);
-}
-template <class V>
-[[gnu::always_inline]] inline typename V::F minimum_of(typename V::I word) {
-    return V::half_to_float(V::template shift_right<16>(word));
-}
-
 /// Float arithmetic: exact but for f32 rounding. `V` gives vectors F of floats, I of words.
 template <class V, CacheFormat Format>
 struct FloatArithmetic {
     using T = FormatTraits<Format>;
     using Vec = typename V::F;
-
-    template <size_t G>
-    static Vec unpack(typename V::I word) {
-        if constexpr (Format == CacheFormat::f32)
-            return V::as_float(word);
-        else if constexpr (Format == CacheFormat::bf16)
-            return V::as_float(G ? V::keep(word, 0xffff0000u) : V::template shift_left<16>(word));
-        else if constexpr (Format == CacheFormat::f16)
-            return V::half_to_float(V::template shift_right<16 * G>(word));
-        else if constexpr (Format == CacheFormat::u8)
-            return V::to_float(V::keep(V::template shift_right<8 * G>(word), 0xff));
-        else
-            return V::to_float(V::keep(V::template shift_right<G % 4 * 8 + G / 4 * 4>(word), 0xf));
-    }
 
     /// The unit for queries whose elements are at most `amplitude`.
     static float unit(float) { return 1; }
@@ -160,7 +125,8 @@ struct FloatArithmetic {
             });
             unrolled<T::dims_per_word>([&](auto g) PAGEWHEEL_INLINE {
                 Vec key[N];
-                unrolled<N>([&](auto n) PAGEWHEEL_INLINE { key[n] = unpack<g>(word[n]); });
+                unrolled<N>([&](auto n)
+                                PAGEWHEEL_INLINE { key[n] = element<V, Format, g>(word[n]); });
                 unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
                     const Vec x = V::set(query[r * stride + w * T::dims_per_word + g]);
                     unrolled<N>([&](auto n)
@@ -222,7 +188,8 @@ struct FloatArithmetic {
                 constexpr size_t token = T::nibbles == 2 ? g % 4 : g;
                 constexpr size_t nibble = T::nibbles == 2 ? g / 4 : 0;
                 Vec v[N];
-                unrolled<N>([&](auto n) PAGEWHEEL_INLINE { v[n] = unpack<g>(word[n]); });
+                unrolled<N>([&](auto n)
+                                PAGEWHEEL_INLINE { v[n] = element<V, Format, g>(word[n]); });
                 unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
                     const Vec weight = V::set(weights[nibble][r * span + t + token]);
                     unrolled<N>([&](auto n) PAGEWHEEL_INLINE {

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/paged_attention_tile.hpp"
-#include "kernels/paged_attention_write.hpp"
+#include "kernels/attention/tile.hpp"
+#include "kernels/attention/write.hpp"
 
 namespace pagewheel::kernels {
 namespace {

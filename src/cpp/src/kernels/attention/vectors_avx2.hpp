@@ -1,14 +1,19 @@
-// Attention with AVX2, FMA and F16C, in f32 arithmetic.
-#if defined(__x86_64__)
-#include "kernels/paged_attention_kernel.hpp"
-#include "kernels/paged_attention_write.hpp"
+// Vectors of AVX2, FMA and F16C for the attention kernels. Include only from *_avx2.cpp.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
 #include "kernels/simd_avx2.hpp"
 
 namespace pagewheel::kernels {
-namespace {
 
 struct Avx2 {
     static constexpr size_t lanes = 8;
+    static constexpr size_t columns = 2;  // vectors of one row that prefill kernels sum at once
     using F = __m256;
     using I = __m256i;
     using Mask = __m256i;
@@ -96,9 +101,11 @@ struct Avx2 {
         }
     }
 
+    /// Vectors of one row that decode kernels sum at once, with R rows.
     template <size_t R, size_t Nibbles>
     static constexpr size_t value_vectors = Nibbles == 2 ? 1 : 2;
 
+    /// Calls body(R, row) for groups of R rows, whose accumulators fit the registers.
     template <class Body>
     static void for_rows(size_t rows, const Body& body) {
         size_t row = 0;
@@ -164,15 +171,4 @@ struct Avx2 {
     }
 };
 
-template <CacheFormat Format>
-using Kernel = TileKernel<Avx2, Format, FloatArithmetic<Avx2, Format>>;
-
-}  // namespace
-
-const AttentionVariant& attention_avx2() {
-    static constexpr AttentionVariant variant = attention_variant<Avx2, Kernel>();
-    return variant;
-}
-
 }  // namespace pagewheel::kernels
-#endif

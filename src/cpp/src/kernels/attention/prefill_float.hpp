@@ -1,28 +1,15 @@
-// Attention over a tile of many rows, written once for every vector ISA. Include only from
-// *_avx2.cpp and *_avx512.cpp: everything is a template over the ISA (see
-// paged_attention_write.hpp).
-//
-// Rows go in groups of six. For a span of keys and a group, logits, softmax and the product with
-// the values follow each other while everything lies in the L1 cache (FlashAttention-2, Dao 2023).
-// Logits are in powers of two: log2(e) is multiplied into the queries.
+// A tile of many rows, and its two matrix products in f32. Include only from *_avx2.cpp and
+// *_avx512.cpp: everything is a template over the ISA (see write.hpp).
 #pragma once
 
-#include <type_traits>
-
-#include "kernels/paged_attention_prefill.hpp"
-#include "kernels/paged_attention_scratch.hpp"
-#include "kernels/paged_attention_soft_cap.hpp"
-#include "kernels/paged_attention_unpack.hpp"
+#include "kernels/attention/prefill_unpack.hpp"
+#include "kernels/attention/scratch.hpp"
 #include "kernels/unrolled.hpp"
 
 namespace pagewheel::kernels {
 
 constexpr size_t group_rows = 6;
 constexpr size_t max_span = 256;  // keys; at least the largest block, so that a span holds one
-
-/// 2^r for |r| <= 1/2, relative error below 3e-7: the sum of coefficient[i] r^i.
-static constexpr float exp2_coefficients[6] = {1.0000001f,  0.69314694f,  0.2402212f,
-                                               0.05550713f, 0.009675541f, 0.0013276471f};
 
 /// The tile and where its data is.
 template <class V>
@@ -253,179 +240,5 @@ private:
     const float* key_lanes_[max_span / L];      // [key_size][block_size], of each vector of keys
     const float* value_blocks_[max_span / 16];  // [block_size][width_ or value_size]
 };
-
-/// Softmax between `Products`, over all spans.
-template <class V, class Products>
-class PrefillKernel {
-    using Vec = typename V::F;
-    static constexpr size_t L = V::lanes, R = group_rows;
-
-public:
-    static size_t scratch_floats(const AttentionConfig& config, size_t rows) {
-        Scratch<V> scratch(nullptr);
-        const PrefillTile<V> tile(config, rows);
-        PrefillKernel kernel(tile, scratch);
-        return scratch.used();
-    }
-
-    static void attend(const AttentionConfig& config, const AttentionBatch& batch,
-                       const AttentionTile& tile, const TileResult& result, float* memory) {
-        Scratch<V> scratch(memory);
-        const PrefillTile<V> view(config, batch, tile);
-        PrefillKernel(view, scratch).attend(result);
-    }
-
-private:
-    PrefillKernel(const PrefillTile<V>& tile, Scratch<V>& scratch)
-        : tile_(tile), products_(tile, scratch) {
-        const size_t block = tile.layout.block_size;
-        span_blocks_ = Products::span_tokens > block ? Products::span_tokens / block : 1;
-        logits_ = scratch.take(R * max_span);
-        maximum_ = scratch.take(tile.groups * R);
-        sum_ = scratch.take(tile.groups * R);
-    }
-
-    void attend(const TileResult& result) {
-        const size_t width = padded(tile_.layout.value_size), block = tile_.layout.block_size;
-        for (size_t i = 0; i < tile_.rows * width; i += L) V::store(result.acc + i, V::zero());
-        for (size_t r = 0; r < tile_.groups * R; ++r) maximum_[r] = lowest, sum_[r] = 0;
-        products_.load_queries();
-        const size_t last = tile_.tile->block_end;
-        for (size_t b = tile_.tile->block_begin; b < last; b += span_blocks_) {
-            const size_t end = b + span_blocks_ < last ? b + span_blocks_ : last;
-            products_.load_span(b, end);
-            for (size_t group = 0; group < tile_.groups; ++group)
-                attend_group(group, b * block, end * block, result.acc + group * R * width);
-        }
-        for (size_t r = 0; r < tile_.rows; ++r) {
-            result.maximum[r] = maximum_[r] * 0.69314718056f;
-            result.sum[r] = sum_[r];
-        }
-    }
-
-    /// The first key at or after first_key that the row's window holds.
-    size_t window_begin(size_t row, size_t first_key) const {
-        const size_t next = tile_.position(row) + 1, window = tile_.config.sliding_window;
-        return window && next > window + first_key ? next - window : first_key;
-    }
-
-    void attend_group(size_t group, size_t first_key, size_t end_key, float* acc) {
-        const size_t first_row = group * R, last_row = first_row + R - 1;
-        const size_t next = tile_.position(last_row) + 1;
-        const size_t stop = next < end_key ? next : end_key;
-        const size_t start = window_begin(first_row, first_key);
-        if (stop <= start) return;
-        const size_t begin = (start - first_key) / L * L, high = stop - first_key;
-        const size_t end = (high + L - 1) / L * L;
-        products_.logits(group, begin, end, logits_);
-        if (tile_.config.soft_cap > 0)
-            soft_cap<V>(logits_, R, max_span, begin, end, tile_.config.soft_cap);
-        if (tile_.batch->alibi_slopes) add_bias(first_row, first_key, begin, end);
-        if (tile_.position(first_row) + 1 < first_key + end ||
-            window_begin(last_row, first_key) > first_key + begin)
-            hide(first_row, first_key, begin, end);
-        softmax(first_row, begin, end);
-        const size_t live = tile_.rows - first_row < R ? tile_.rows - first_row : R;
-        products_.weigh(begin, high, correction_, factor_, acc, live);
-    }
-
-    void add_bias(size_t first_row, size_t first_key, size_t begin, size_t end) {
-        for (size_t r = 0; r < R; ++r) {
-            const size_t row = first_row + r < tile_.rows ? first_row + r : tile_.rows - 1;
-            const size_t head = tile_.tile->kv_head * tile_.ratio + row % tile_.ratio;
-            const Vec slope = V::set(tile_.batch->alibi_slopes[head] * 1.44269504089f);
-            const float start =
-                static_cast<float>(first_key) - static_cast<float>(tile_.position(row));
-            float* logits = logits_ + r * max_span;
-            for (size_t c = begin; c < end; c += L) {
-                const Vec distance = V::add(V::iota(), V::set(start + static_cast<float>(c)));
-                V::store(logits + c, V::fma(slope, distance, V::load(logits + c)));
-            }
-        }
-    }
-
-    /// Hides what the rows do not see among columns [begin, end).
-    void hide(size_t first_row, size_t first_key, size_t begin, size_t end) {
-        for (size_t r = 0; r < R; ++r) {
-            const size_t next = tile_.position(first_row + r) + 1;
-            const size_t high = next > first_key ? next - first_key : 0;
-            const size_t low = window_begin(first_row + r, first_key) - first_key;
-            float* logits = logits_ + r * max_span;
-            for (size_t c = begin; c < end; c += L) {
-                if (c >= low && c + L <= high) continue;
-                const auto mask = V::mask(low > c ? low - c : 0, high > c ? high - c : 0);
-                V::store(logits + c, V::select(mask, V::load(logits + c), V::set(hidden)));
-            }
-        }
-    }
-
-    /// Gives the products the probabilities under each row's largest logit in [begin, end), and
-    /// brings the rows' maxima and sums up to date.
-    void softmax(size_t first_row, size_t begin, size_t end) {
-        // Row after row in each loop: reductions of several rows are under way at once.
-        float maximum[R];
-        for (size_t r = 0; r < R; ++r) {
-            const float* logits = logits_ + r * max_span;
-            Vec largest = V::set(lowest);
-            for (size_t c = begin; c < end; c += L) largest = V::max(largest, V::load(logits + c));
-            maximum[r] = V::largest(largest);
-        }
-        for (size_t r = 0; r < R; ++r) {
-            const float* logits = logits_ + r * max_span;
-            typename Products::Row row(products_, r);
-            const Vec subtracted = V::set(maximum[r]);
-            Vec sum = V::zero();
-            for (size_t c = begin; c < end; c += L) {
-                const Vec p = Products::exp2(V::sub(V::load(logits + c), subtracted));
-                row.put(c, p);
-                sum = V::add(sum, p);
-            }
-            row.end();
-            sums_[r] = V::sum(sum);
-        }
-        for (size_t r = 0; r < R; ++r) {
-            const float before = maximum_[first_row + r];
-            const float now = maximum[r] > before ? maximum[r] : before;
-            maximum_[first_row + r] = now;
-            correction_[r] = before - now;
-            factor_[r] = maximum[r] - now;
-        }
-        for (size_t r = 0; r < padded(R); r += L) {
-            V::store(correction_ + r, V::exp2(V::load(correction_ + r)));
-            V::store(factor_ + r, V::exp2(V::load(factor_ + r)));
-        }
-        for (size_t r = 0; r < R; ++r)
-            sum_[first_row + r] = sum_[first_row + r] * correction_[r] + sums_[r] * factor_[r];
-    }
-
-    static constexpr float hidden = -3e38f;  // below every logit
-    static constexpr float lowest = -1e30f;  // the maximum of no keys; far above `hidden`
-
-    const PrefillTile<V>& tile_;
-    Products products_;
-    size_t span_blocks_;
-    float* logits_;          // [group_rows, max_span]; after softmax(), probabilities
-    float *maximum_, *sum_;  // [groups * group_rows]
-    // Of a group's rows: what the new maximum makes of the sums before, and of the span's.
-    float correction_[padded(R)] = {}, factor_[padded(R)] = {};
-    float sums_[R];
-};
-
-/// The calls of ISA V; `Products` are its products of a format.
-template <class V, template <CacheFormat> class Products>
-constexpr PrefillVariant prefill_variant() {
-    return {[](const AttentionConfig& config, size_t rows) {
-                return for_format<V>(config.layout.format, [&](auto format) {
-                    return PrefillKernel<V, Products<format>>::scratch_floats(config, rows);
-                });
-            },
-            [](const AttentionConfig& config, const AttentionBatch& batch,
-               const AttentionTile& tile, const TileResult& result, float* scratch) {
-                for_format<V>(config.layout.format, [&](auto format) {
-                    PrefillKernel<V, Products<format>>::attend(config, batch, tile, result,
-                                                               scratch);
-                });
-            }};
-}
 
 }  // namespace pagewheel::kernels
