@@ -255,7 +255,7 @@ def test_stop_strings_end_beams(f32_pipeline: pagewheel.LLMPipeline) -> None:
     for included in (False, True):
         config = pagewheel.GenerationConfig(include_stop_str_in_output=included, **options)
         result = f32_pipeline.generate(prompt, config)
-        assert len(result.texts) == len(set(result.texts)) == 4
+        assert len(result.texts) == 4
         assert result.scores == sorted(result.scores, reverse=True)
         for text, reason in zip(result.texts, result.finish_reasons, strict=True):
             if reason == GenerationFinishReason.STOP:
@@ -382,9 +382,16 @@ def test_what_is_cancelled_before_it_began_has_nothing(tiny_folder: Path) -> Non
 class RecordedByPosition(Recorded):
     """What goes depends on how far a sequence is, and so is the same for beams of one length."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_position: dict[tuple[int, int], tuple[int, int, np.ndarray]] = {}
+
     def drop(self, view: pagewheel.EvictionView, count: int) -> list[int]:
-        self.random = np.random.default_rng([view.layer, int(view.positions[-1])])
-        return super().drop(view, count)
+        key = (int(view.positions[-1]), view.layer)
+        self.random = np.random.default_rng(key)
+        chosen = super().drop(view, count)
+        self.by_position[key] = self.decisions.pop()
+        return chosen
 
 
 @pytest.mark.parametrize("granularity", ["block", "token"])
@@ -407,14 +414,8 @@ def test_beams_that_evict_equal_a_replay_of_each_alone(
         pipeline.step()
         assert pipeline.get_statistics().num_used_blocks <= 4 * 5
     assert pipeline.get_statistics().num_free_blocks == 60
-    once: dict[tuple[int, int, bytes], tuple[int, int, np.ndarray]] = {}
-    for layer, held, slots in policy.decisions:
-        once.setdefault((layer, held, slots.tobytes()), (layer, held, slots))
-    # By decision, then layer: beams alternate in the record.
-    layers = tiny_model.config.num_hidden_layers
-    by_layer = [[d for d in once.values() if d[0] == layer] for layer in range(layers)]
-    decisions = [decision for row in zip(*by_layer, strict=True) for decision in row]
-    assert len(decisions) == layers * 5
+    decisions = [policy.by_position[key] for key in sorted(policy.by_position)]
+    assert len(decisions) == tiny_model.config.num_hidden_layers * 5
     for output in handle.read_all():
         replay = replayed(Replay(tiny_model, True), prompt, output.generated_ids, decisions)
         expected = replay[np.arange(230), output.generated_ids]
