@@ -213,7 +213,7 @@ def test_a_score_is_the_sum_of_log_probabilities_over_the_length(
         assert output.finish_reason == GenerationFinishReason.LENGTH
     assert len(outputs[0].prompt_log_probs) == len(prompt) - 1
     metrics = handle.get_perf_metrics()
-    assert metrics.num_generated_tokens == 27
+    assert metrics.get_num_generated_tokens() == 27
     assert metrics.get_ttft().mean > 0 and metrics.get_tpot().mean > 0
 
 
