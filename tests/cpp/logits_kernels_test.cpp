@@ -62,6 +62,24 @@ TEST(Argmax, PassesOverNaN) {
         }
 }
 
+TEST(FindAbove, FindsEveryGreaterValueInOrder) {
+    for (Isa isa : available())
+        for (size_t n : {0, 1, 7, 16, 33, 200}) {
+            auto x = random_values(n, unsigned(n));
+            for (size_t i = 0; i < n; i += 5) x[i] = i % 2 == 0 ? nan : -infinity;
+            for (const float threshold : {-infinity, 0.0f, n > 3 ? x[3] : 1.0f, 5.0f, infinity}) {
+                size_t at = 0;
+                for (size_t i = 0; i < n; ++i) {
+                    if (!(x[i] > threshold)) continue;
+                    EXPECT_EQ(at = find_above(x.data(), at, n, threshold, isa), i)
+                        << isa_name(isa) << " n=" << n;
+                    ++at;
+                }
+                EXPECT_EQ(find_above(x.data(), at, n, threshold, isa), n);
+            }
+        }
+}
+
 TEST(SumExp, EqualsTheDefinitionInDouble) {
     for (Isa isa : available())
         for (size_t n : {1, 7, 16, 33, 1000, 49152}) {

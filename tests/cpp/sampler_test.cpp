@@ -61,6 +61,28 @@ std::vector<double> expected_probabilities(const std::vector<float>& logits,
     return p;
 }
 
+TEST(BestTokens, AreThoseOfAFullSort) {
+    for (size_t n : {1, 5, 64, 1000}) {
+        std::vector<float> logits = random_logits(n, unsigned(n));
+        for (size_t i = 2; i < n; i += 3) logits[i] = logits[i - 1];  // equals: the lower id first
+        if (n > 10) logits[4] = -INFINITY, logits[7] = NAN;
+        std::vector<TokenLogit> sorted, best;
+        for (size_t i = 0; i < n; ++i)
+            if (logits[i] >= -1000.0f) sorted.push_back({logits[i], int64_t(i)});
+        std::stable_sort(sorted.begin(), sorted.end(),
+                         [](auto& a, auto& b) { return a.logit > b.logit; });
+        for (size_t k : {0, 1, 2, 3, 17, 1000})
+            for (Isa isa : {Isa::scalar, detected_isa()}) {
+                find_best_tokens(logits.data(), n, k, -1000.0f, isa, best);
+                ASSERT_EQ(best.size(), std::min(k, sorted.size()));
+                for (size_t i = 0; i < best.size(); ++i) {
+                    EXPECT_EQ(best[i].id, sorted[i].id) << "n=" << n << " k=" << k;
+                    EXPECT_EQ(best[i].logit, sorted[i].logit);
+                }
+            }
+    }
+}
+
 TEST(Sampler, GreedyTakesTheBest) {
     Sampler sampler(GenerationConfig(), {}, 0, detected_isa());
     EXPECT_EQ(sample(sampler, {0.1f, 3.0f, 2.0f}).id, 1);

@@ -1,6 +1,7 @@
 // A million random operations on scheduler, pool and tree, against a model of the cache.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <random>
@@ -35,13 +36,22 @@ private:
     std::vector<Content> m_slots;
 };
 
+struct Tracked;
+/// Beams of one request: they get tokens together, when all are computed.
+struct Family {
+    std::vector<Tracked*> beams;
+    size_t num_beams = 0;  ///< once the prompt is computed
+};
+
 /// A sequence and what its slots must hold.
 struct Tracked {
     Sequence sequence;
     std::vector<Content> expected;  // by slot
     Content state = 0;              // of all it has computed, evicted or not
     size_t num_evicted = 0;
-    size_t num_left = 0;  // tokens to generate
+    size_t num_left = 0;             // tokens to generate
+    std::shared_ptr<Family> family;  // if it is a beam
+    bool scored = false;             // its logits are there, those of others not yet
 };
 
 class Machine {
@@ -85,6 +95,7 @@ public:
     }
 
     size_t num_submitted = 0, num_finished = 0, num_dropped = 0, num_forked = 0;
+    size_t num_advanced = 0, num_late = 0;  // steps of beams, and those in parts
     const Scheduler& scheduler() const { return *m_scheduler; }
 
 private:
@@ -104,6 +115,11 @@ private:
         sequence.wants_prompt_logits = below(20) == 0;
         tracked->state = std::hash<std::string>()(sequence.prefix_key.salt);
         tracked->num_left = 1 + below(20);
+        if (below(4) == 0 && m_tracked.size() < 15) {
+            tracked->family = std::make_shared<Family>();
+            tracked->family->beams = {tracked.get()};
+            tracked->family->num_beams = 2 + below(4);
+        }
         m_scheduler->add(sequence);
         m_tracked.push_back(std::move(tracked));
         ++num_submitted;
@@ -174,6 +190,13 @@ private:
     }
 
     void sample(Tracked& tracked) {
+        if (tracked.family) {
+            ASSERT_TRUE(tracked.sequence.is_idle());
+            ASSERT_FALSE(tracked.scored);
+            tracked.scored = true;
+            advance(std::shared_ptr<Family>(tracked.family));
+            return;
+        }
         Sequence& sequence = tracked.sequence;
         if (below(10) == 0) evict(tracked);
         sequence.tokens.push_back(int64_t(below(3)));
@@ -183,6 +206,66 @@ private:
             ++num_finished;
             end(tracked);
         }
+    }
+
+    /// As the step loop does with a search's moves: what is continued once stays in place, what is
+    /// not gives its sequence to another's second continuation.
+    void advance(const std::shared_ptr<Family>& family) {
+        if (!std::all_of(family->beams.begin(), family->beams.end(),
+                         [](const Tracked* beam) { return beam->scored; })) {
+            ++num_late;
+            return;
+        }
+        ++num_advanced;
+        Tracked& first = *family->beams.front();
+        const bool is_full = first.sequence.tokens.size() >= m_scheduler->max_tokens();
+        const size_t num_left = first.num_left - 1;
+        if (num_left == 0 || is_full) {
+            ++num_finished;
+            end(first);
+            return;
+        }
+        std::vector<Tracked*> next, unused;
+        std::vector<std::pair<Tracked*, size_t>> continued;
+        for (Tracked* beam : family->beams) continued.emplace_back(beam, 0);
+        for (size_t i = 0; i < family->num_beams; ++i) ++continued[below(continued.size())].second;
+        for (const auto& [beam, count] : continued) (count > 0 ? next : unused).push_back(beam);
+        for (const auto& [beam, count] : continued)
+            for (size_t i = 1; i < count; ++i) {
+                Tracked* child = nullptr;
+                if (unused.empty()) {
+                    m_tracked.push_back(std::make_unique<Tracked>());
+                    child = m_tracked.back().get();
+                    child->family = family;
+                    child->sequence.prompt_length = beam->sequence.prompt_length;
+                    child->sequence.prefix_key = beam->sequence.prefix_key;
+                    child->sequence.priority = beam->sequence.priority;
+                } else {
+                    child = unused.back();
+                    unused.pop_back();
+                }
+                m_scheduler->discard(child->sequence);
+                child->sequence.tokens = beam->sequence.tokens;
+                child->expected = beam->expected;
+                child->state = beam->state;
+                child->num_evicted = beam->num_evicted;
+                m_scheduler->fork(beam->sequence, child->sequence);
+                next.push_back(child);
+                ++num_forked;
+            }
+        for (Tracked* beam : unused) {
+            m_scheduler->discard(beam->sequence);
+            forget(*beam);
+        }
+        for (Tracked* beam : next) {
+            beam->sequence.tokens.push_back(int64_t(below(3)));
+            beam->num_left = num_left;
+            beam->scored = false;
+            m_scheduler->resume(beam->sequence);
+        }
+        family->beams = next;
+        for (Tracked* beam : next)
+            if (below(20) == 0 && beam->sequence.is_running()) evict(*beam);
     }
 
     void fork(Tracked& parent) {
@@ -218,6 +301,14 @@ private:
     }
 
     void end(Tracked& tracked) {
+        if (tracked.family) {
+            const std::vector<Tracked*> beams = std::move(tracked.family->beams);
+            for (Tracked* beam : beams) {
+                m_scheduler->discard(beam->sequence);
+                forget(*beam);
+            }
+            return;
+        }
         m_scheduler->remove(tracked.sequence);
         forget(tracked);
     }
@@ -258,7 +349,10 @@ private:
             Tracked& tracked = of(*entry.sequence);
             for (size_t i = 0; i < entry.num_tokens; ++i)
                 m_cache->slot(*entry.sequence, entry.sequence->num_slots() + i) = m_random();
-            failed.push_back(&tracked);
+            const auto own = std::vector<Tracked*>{&tracked};
+            for (Tracked* one : tracked.family ? tracked.family->beams : own)
+                if (std::find(failed.begin(), failed.end(), one) == failed.end())
+                    failed.push_back(one);
         }
         for (Tracked* tracked : failed) {
             m_scheduler->discard(tracked->sequence);
@@ -288,13 +382,15 @@ private:
 };
 
 TEST(SchedulerModel, KeepsEveryCachedTokenThroughAMillionOperations) {
-    size_t finished = 0, forked = 0, dropped = 0, preempted = 0, hits = 0;
+    size_t finished = 0, forked = 0, dropped = 0, preempted = 0, hits = 0, advanced = 0, late = 0;
     for (unsigned seed = 0; seed < 200 && !HasFailure(); ++seed) {
         SCOPED_TRACE(seed);
         Machine machine(seed);
         machine.run(5000);
         finished += machine.num_finished;
         forked += machine.num_forked;
+        advanced += machine.num_advanced;
+        late += machine.num_late;
         dropped += machine.num_dropped;
         preempted += machine.scheduler().totals().num_preemptions;
         hits += machine.scheduler().totals().num_prefix_hits;
@@ -302,6 +398,8 @@ TEST(SchedulerModel, KeepsEveryCachedTokenThroughAMillionOperations) {
     // It did not pass for want of work.
     EXPECT_GT(finished, 50000u);
     EXPECT_GT(forked, 10000u);
+    EXPECT_GT(advanced, 10000u);
+    EXPECT_GT(late, 10000u);
     EXPECT_GT(dropped, 10000u);
     EXPECT_GT(preempted, 10000u);
     EXPECT_GT(hits, 100000u);

@@ -324,5 +324,54 @@ TEST(Scheduler, GivesMemoryBackWhenMostOfMuchIsFree) {
     scheduler.remove(small);
 }
 
+TEST(Scheduler, APinOfHalfABlockOutlivesAClearedTreeBesideASequenceThatHasAllOfIt) {
+    SchedulerConfig caching = config(64);
+    caching.enable_prefix_caching = true;
+    Scheduler scheduler(caching, 20, block_size);
+    Sequence sequence = make_sequence(block_size + 1);
+    scheduler.add(sequence);
+    compute(scheduler, scheduler.schedule());
+    EXPECT_EQ(scheduler.pins().pin({}, {0, 1}), 2u);
+    scheduler.clear_prefixes();  // but for the pin's two tokens
+    for (size_t i = 0; i < 2 * block_size; ++i) {
+        compute(scheduler, scheduler.schedule());
+        scheduler.store().check_integrity();
+    }
+    scheduler.remove(sequence);
+    EXPECT_TRUE(scheduler.pins().unpin({}, {0, 1}));
+    scheduler.clear_prefixes();
+    EXPECT_EQ(scheduler.pool().num_free(), 20u);
+}
+
+TEST(Scheduler, AnIdleSequenceIsPreemptedAndWaitsOnlyFromItsNextTokenOn) {
+    // Both need three blocks of four at the end, as two beams do that wait for each other.
+    Scheduler scheduler(config(64), 4, block_size);
+    Sequence first = make_sequence(2 * block_size), second = make_sequence(2 * block_size, 50);
+    scheduler.add(first);
+    scheduler.add(second);
+    EXPECT_EQ(scheduler.schedule().entries.size(), 2u);
+    scheduler.advance();
+    ASSERT_TRUE(first.is_idle() && second.is_idle());
+    first.tokens.push_back(7);
+    scheduler.resume(first);  // it runs
+    const Batch& batch = scheduler.schedule();
+    ASSERT_EQ(batch.entries.size(), 1u);
+    EXPECT_EQ(batch.entries[0].sequence, &first);
+    EXPECT_EQ(second.stage, Sequence::Stage::NONE);
+    scheduler.advance();
+    Sequence child;
+    child.tokens = second.tokens;
+    child.tokens.push_back(8);
+    scheduler.fork(second, child);  // of what does not run: it waits
+    EXPECT_EQ(child.stage, Sequence::Stage::WAITING);
+    // The first is idle now, and goes where the others have no room beside it.
+    EXPECT_EQ(scheduler.schedule().entries.at(0).sequence, &child);
+    EXPECT_EQ(first.stage, Sequence::Stage::NONE);
+    scheduler.advance();
+    for (Sequence* sequence : {&first, &second, &child}) scheduler.discard(*sequence);
+    EXPECT_EQ(scheduler.pool().num_free(), 4u);
+    EXPECT_EQ(scheduler.num_preempted(), 0u);
+}
+
 }  // namespace
 }  // namespace pagewheel

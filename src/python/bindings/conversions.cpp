@@ -42,10 +42,12 @@ ov::Any to_any(const std::string& key, const py::handle& value) {
 }  // namespace
 
 std::string to_json(const py::handle& value) {
-    // Sets are arrays, numpy's scalars numbers; for anything else json asks here in vain.
+    // Sets are arrays, numpy's scalars numbers, enums their names; for anything else json asks here
+    // in vain.
     const py::cpp_function convert([](const py::object& other) -> py::object {
         if (PyAnySet_Check(other.ptr())) return py::list(other);
         if (py::hasattr(other, "item")) return other.attr("item")();
+        if (py::isinstance<StopCriteria>(other)) return other.attr("name");
         throw py::type_error("cannot be used as a parameter: " + std::string(py::repr(other)));
     });
     return py::module_::import("json")

@@ -13,6 +13,14 @@
 
 namespace pagewheel {
 
+/// When beam search ends, besides its maximum length. Each group of beams, of which there are
+/// num_beams / num_beam_groups, keeps as many complete sequences as it has beams.
+enum class StopCriteria {
+    EARLY,      ///< When every group has as many complete sequences.
+    HEURISTIC,  ///< When besides no beam, complete at its present length, would be among them.
+    NEVER,      ///< When no beam can be among them any more, at whatever length is best for it.
+};
+
 /// Generation parameters of one request; the names are those of openvino_genai and transformers.
 ///
 /// Multinomial sampling filters in transformers' order: penalties, temperature, top_k, top_p,
@@ -36,9 +44,11 @@ struct PAGEWHEEL_API GenerationConfig {
     bool include_stop_str_in_output = false;
 
     // ---- What comes back.
-    bool echo = false;                ///< Put the prompt before the result.
-    size_t logprobs = 0;              ///< Not 0: log-probability of each generated token.
-    size_t num_return_sequences = 1;  ///< Independent samples of one prompt; needs do_sample.
+    bool echo = false;    ///< Put the prompt before the result.
+    size_t logprobs = 0;  ///< Not 0: log-probability of each generated token.
+    /// Independent samples of one prompt, with do_sample; of beam search the best sequences, at
+    /// most num_beams.
+    size_t num_return_sequences = 1;
     bool apply_chat_template = true;  ///< Of a plain string given to generate().
 
     // ---- How it is served.
@@ -49,13 +59,23 @@ struct PAGEWHEEL_API GenerationConfig {
     /// Only requests with the same salt share cached prefixes: one per tenant keeps them apart.
     std::string cache_salt;
 
-    size_t num_beams = 1;  ///< Beam search is not available yet: more than 1 is refused.
+    // ---- Beam search, with num_beams above 1: it looks for the sequences of the highest score,
+    // the sum of log-probabilities / length ^ length_penalty. What it finds comes when it is over.
+    size_t num_beams = 1;        ///< Sequences that are continued at a time.
+    size_t num_beam_groups = 1;  ///< Of equal size, each searching for itself.
+    /// Subtracted from a token's log-probability for each beam of the groups before that chose it
+    /// in the same step (Vijayakumar et al. 2016); greater than 0 where there are groups.
+    float diversity_penalty = 0.0f;
+    float length_penalty = 1.0f;  ///< Above 0 longer sequences gain, below 0 shorter ones.
+    StopCriteria stop_criteria = StopCriteria::HEURISTIC;
 
-    // ---- Penalties, on logits, before anything else.
+    // ---- Penalties, on logits, before anything else; of beam search on log-probabilities.
     float repetition_penalty = 1.0f;  ///< CTRL's: positive logits divided, negative multiplied.
     float presence_penalty = 0.0f;    ///< OpenAI's: subtracted once from generated tokens.
     float frequency_penalty =
         0.0f;  ///< OpenAI's: subtracted per occurrence among generated tokens.
+    /// No so many tokens in a row occur twice, prompt included; 0 and `unlimited`: no such rule.
+    size_t no_repeat_ngram_size = unlimited;
 
     // ---- Sampling.
     bool do_sample = false;  ///< Multinomial instead of greedy.
@@ -65,7 +85,8 @@ struct PAGEWHEEL_API GenerationConfig {
     float min_p = 0.0f;                ///< Tokens at least min_p times as probable as the best.
     std::optional<uint64_t> rng_seed;  ///< Unset: another text every time.
 
-    bool is_greedy_decoding() const { return !do_sample; }
+    bool is_greedy_decoding() const { return !do_sample && !is_beam_search(); }
+    bool is_beam_search() const { return num_beams > 1; }
     bool is_multinomial() const { return do_sample; }
 
     bool is_stop_token(int64_t id) const {
@@ -80,6 +101,9 @@ struct PAGEWHEEL_API GenerationConfig {
 
     /// Throws std::invalid_argument that names the parameter, its value and what is allowed.
     void validate() const;
+
+private:
+    void validate_beam_search() const;
 };
 
 }  // namespace pagewheel

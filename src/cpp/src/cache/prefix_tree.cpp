@@ -81,8 +81,8 @@ BlockId PrefixTree::insert(NodeId parent, const int64_t* tokens, size_t count, B
             superseded = previous;
         }
     }
-    check_invariant(contains(parent) && !m_pool.is_kept(block), "block ", block,
-                    " was inserted twice, or below a block that is not in the tree");
+    check_invariant(is_full(parent) && !m_pool.is_kept(block), "block ", block,
+                    " was inserted twice, or below a block that is not in the tree, or not full");
     m_pool.keep(block);
     Node& node = m_nodes[size_t(block)];
     node.parent = parent;
@@ -209,9 +209,8 @@ void PrefixTree::check_integrity() const {
         const Node& node = m_nodes[size_t(block)];
         check_invariant(contains(node.parent), "the parent of block ", block,
                         " is not in the tree");
-        check_invariant(
-            node.parent < 0 || m_nodes[size_t(node.parent)].tokens.size() == m_block_size, "block ",
-            block, " lies below a block that is not full");
+        check_invariant(is_full(node.parent), "block ", block,
+                        " lies below a block that is not full");
         check_invariant(node.num_idle_children == num_idle_children[size_t(block)],
                         "idle children of block ", block);
         check_invariant(is_exposed(block) == (m_exposed.count({node.last_use, block}) != 0),

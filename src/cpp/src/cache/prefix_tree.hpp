@@ -64,6 +64,10 @@ public:
     /// be in the tree with fewer of these tokens.
     BlockId insert(NodeId parent, const int64_t* tokens, size_t count, BlockId block);
     bool contains(NodeId node) const { return node < 0 || !m_nodes[size_t(node)].tokens.empty(); }
+    /// It is in the tree with a block of tokens, and so may have children.
+    bool is_full(NodeId node) const {
+        return node < 0 || m_nodes[size_t(node)].tokens.size() == m_block_size;
+    }
 
     /// To be called when a kept block gets its first reference, and when it loses its last.
     void on_held(BlockId block);

@@ -20,6 +20,11 @@ double sum_exp_scalar(const float* x, size_t n, float shift, float scale) {
     return sum;
 }
 
+size_t find_above_scalar(const float* x, size_t begin, size_t n, float threshold) {
+    while (begin < n && !(x[begin] > threshold)) ++begin;
+    return begin;
+}
+
 size_t argmax(const float* x, size_t n, Isa isa) {
     switch (isa) {
 #if defined(__x86_64__)
@@ -43,6 +48,19 @@ double sum_exp(const float* x, size_t n, float shift, float scale, Isa isa) {
 #endif
         default:
             return sum_exp_scalar(x, n, shift, scale);
+    }
+}
+
+size_t find_above(const float* x, size_t begin, size_t n, float threshold, Isa isa) {
+    switch (isa) {
+#if defined(__x86_64__)
+        case Isa::avx512:
+            return find_above_avx512(x, begin, n, threshold);
+        case Isa::avx2:
+            return find_above_avx2(x, begin, n, threshold);
+#endif
+        default:
+            return find_above_scalar(x, begin, n, threshold);
     }
 }
 

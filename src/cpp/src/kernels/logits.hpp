@@ -15,12 +15,18 @@ size_t argmax(const float* x, size_t n, Isa isa);
 /// overflows, and terms below exp(-87) count as zero. Relative error below 1e-5.
 double sum_exp(const float* x, size_t n, float shift, float scale, Isa isa);
 
-// The variants, for tests; the two above choose among them.
+/// Index of the first of x[begin, n) that is greater than `threshold`; n if none is.
+size_t find_above(const float* x, size_t begin, size_t n, float threshold, Isa isa);
+
+// The variants, for tests; the functions above choose among them.
 size_t argmax_scalar(const float* x, size_t n);
 size_t argmax_avx2(const float* x, size_t n);
 size_t argmax_avx512(const float* x, size_t n);
 double sum_exp_scalar(const float* x, size_t n, float shift, float scale);
 double sum_exp_avx2(const float* x, size_t n, float shift, float scale);
 double sum_exp_avx512(const float* x, size_t n, float shift, float scale);
+size_t find_above_scalar(const float* x, size_t begin, size_t n, float threshold);
+size_t find_above_avx2(const float* x, size_t begin, size_t n, float threshold);
+size_t find_above_avx512(const float* x, size_t begin, size_t n, float threshold);
 
 }  // namespace pagewheel::kernels

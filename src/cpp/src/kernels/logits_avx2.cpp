@@ -47,5 +47,14 @@ double sum_exp_avx2(const float* x, size_t n, float shift, float scale) {
     return sum + sum_exp_scalar(x + i, n - i, shift, scale);
 }
 
+size_t find_above_avx2(const float* x, size_t begin, size_t n, float threshold) {
+    const __m256 limit = _mm256_set1_ps(threshold);
+    for (; begin + 8 <= n; begin += 8) {
+        const __m256 above = _mm256_cmp_ps(_mm256_loadu_ps(x + begin), limit, _CMP_GT_OQ);
+        if (const int mask = _mm256_movemask_ps(above)) return begin + __builtin_ctz(mask);
+    }
+    return find_above_scalar(x, begin, n, threshold);
+}
+
 }  // namespace pagewheel::kernels
 #endif

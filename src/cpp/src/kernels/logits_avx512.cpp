@@ -43,5 +43,14 @@ double sum_exp_avx512(const float* x, size_t n, float shift, float scale) {
     return sum + sum_exp_scalar(x + i, n - i, shift, scale);
 }
 
+size_t find_above_avx512(const float* x, size_t begin, size_t n, float threshold) {
+    const __m512 limit = _mm512_set1_ps(threshold);
+    for (; begin + 16 <= n; begin += 16) {
+        const __mmask16 above = _mm512_cmp_ps_mask(_mm512_loadu_ps(x + begin), limit, _CMP_GT_OQ);
+        if (above) return begin + __builtin_ctz(above);
+    }
+    return find_above_scalar(x, begin, n, threshold);
+}
+
 }  // namespace pagewheel::kernels
 #endif

@@ -191,6 +191,10 @@ std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
                    "a streamer takes one prompt and one sequence; there are ", prompts.size(),
                    " prompts and num_return_sequences is ",
                    streamer ? configs.front().num_return_sequences : 0);
+    check_argument(!streamer || !configs.front().is_beam_search(),
+                   "a streamer takes tokens as they are generated; num_beams is ",
+                   streamer ? configs.front().num_beams : 0,
+                   ", and what beam search finds is known in the end only; allowed: 1");
 
     CancelOnError guard(*m_engine);
     std::vector<GeneratedPrompt> results;

@@ -39,6 +39,27 @@ void set_eos(GenerationConfig& config, const json& value) {
     config.eos_token_id = ids.empty() ? -1 : ids.front().get<int64_t>();
 }
 
+StopCriteria to_stop_criteria(const json& value) {
+    static const std::map<std::string, StopCriteria> names{{"EARLY", StopCriteria::EARLY},
+                                                           {"HEURISTIC", StopCriteria::HEURISTIC},
+                                                           {"NEVER", StopCriteria::NEVER}};
+    const auto found = names.find(value.get<std::string>());
+    check_argument(found != names.end(), "allowed are EARLY, HEURISTIC and NEVER");
+    return found->second;
+}
+
+/// transformers' name and values for the same.
+StopCriteria from_early_stopping(const json& value) {
+    if (value.is_null()) return StopCriteria::HEURISTIC;
+    if (value == "never") return StopCriteria::NEVER;
+    return to_bool(value) ? StopCriteria::EARLY : StopCriteria::HEURISTIC;
+}
+
+/// A number that a file may leave to its default.
+size_t to_count(const json& value) {
+    return value.is_null() ? 1 : to_size(value);
+}
+
 template <class T>
 std::set<T> to_set(const json& value) {
     return value.is_null() ? std::set<T>() : value.get<std::set<T>>();
@@ -65,8 +86,16 @@ const std::map<std::string, Setter>& setters() {
         {"cache_salt", [](C& c, const json& v) { c.cache_salt = v.get<std::string>(); }},
         {"echo", [](C& c, const json& v) { c.echo = to_bool(v); }},
         {"logprobs", [](C& c, const json& v) { c.logprobs = to_size(v); }},
-        {"num_return_sequences", [](C& c, const json& v) { c.num_return_sequences = to_size(v); }},
-        {"num_beams", [](C& c, const json& v) { c.num_beams = to_size(v); }},
+        {"num_return_sequences", [](C& c, const json& v) { c.num_return_sequences = to_count(v); }},
+        {"num_beams", [](C& c, const json& v) { c.num_beams = to_count(v); }},
+        {"num_beam_groups", [](C& c, const json& v) { c.num_beam_groups = to_count(v); }},
+        {"diversity_penalty",
+         [](C& c, const json& v) { c.diversity_penalty = v.is_null() ? 0.0f : to_float(v); }},
+        {"length_penalty",
+         [](C& c, const json& v) { c.length_penalty = v.is_null() ? 1.0f : to_float(v); }},
+        {"stop_criteria", [](C& c, const json& v) { c.stop_criteria = to_stop_criteria(v); }},
+        {"early_stopping", [](C& c, const json& v) { c.stop_criteria = from_early_stopping(v); }},
+        {"no_repeat_ngram_size", [](C& c, const json& v) { c.no_repeat_ngram_size = to_size(v); }},
         {"apply_chat_template", [](C& c, const json& v) { c.apply_chat_template = to_bool(v); }},
         {"repetition_penalty", [](C& c, const json& v) { c.repetition_penalty = to_float(v); }},
         {"presence_penalty", [](C& c, const json& v) { c.presence_penalty = to_float(v); }},
@@ -140,11 +169,16 @@ void GenerationConfig::validate() const {
     check_argument(min_new_tokens <= max_new_tokens, "min_new_tokens is ", min_new_tokens,
                    ", more than max_new_tokens, ", max_new_tokens);
     check_argument(num_return_sequences > 0, "num_return_sequences is 0; allowed: 1 or more");
-    check_argument(num_return_sequences == 1 || do_sample, "num_return_sequences is ",
-                   num_return_sequences,
-                   " but do_sample is false: all sequences would be the same");
-    check_argument(num_beams == 1, "num_beams is ", num_beams,
-                   "; beam search is not available yet, allowed: 1");
+    check_argument(num_beams > 0, "num_beams is 0; allowed: 1 or more");
+    check_argument(num_beam_groups > 0 && num_beams % num_beam_groups == 0, "num_beam_groups is ",
+                   num_beam_groups, "; allowed: divisors of num_beams, which is ", num_beams);
+    if (is_beam_search())
+        validate_beam_search();
+    else
+        check_argument(num_return_sequences == 1 || do_sample, "num_return_sequences is ",
+                       num_return_sequences,
+                       " but do_sample is false and num_beams is 1: all sequences would be the "
+                       "same");
     check_argument(stop_strings.count("") == 0, "stop_strings holds an empty string");
     in_range("priority", priority, std::abs(priority) <= 1000, "-1000 to 1000");
     if (timeout) in_range("timeout", *timeout, *timeout > 0, "greater than 0 seconds, or unset");
@@ -156,6 +190,22 @@ void GenerationConfig::validate() const {
              repetition_penalty > 0 && std::isfinite(repetition_penalty), "greater than 0");
     in_range("presence_penalty", presence_penalty, std::abs(presence_penalty) <= 2, "-2 to 2");
     in_range("frequency_penalty", frequency_penalty, std::abs(frequency_penalty) <= 2, "-2 to 2");
+}
+
+void GenerationConfig::validate_beam_search() const {
+    check_argument(!do_sample, "num_beams is ", num_beams,
+                   " and do_sample is true; allowed: one of beam search and sampling");
+    check_argument(num_return_sequences <= num_beams, "num_return_sequences is ",
+                   num_return_sequences, "; allowed: up to num_beams, which is ", num_beams);
+    check_argument(std::isfinite(length_penalty), "length_penalty is ", length_penalty,
+                   "; allowed: a finite number");
+    if (num_beam_groups == 1)
+        check_argument(diversity_penalty == 0.0f, "diversity_penalty is ", diversity_penalty,
+                       " but num_beam_groups is 1; allowed: 0, or more groups");
+    else
+        check_argument(diversity_penalty > 0 && std::isfinite(diversity_penalty),
+                       "diversity_penalty is ", diversity_penalty, " and num_beam_groups is ",
+                       num_beam_groups, "; allowed: greater than 0, else all groups find the same");
 }
 
 }  // namespace pagewheel

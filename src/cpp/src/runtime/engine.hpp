@@ -102,6 +102,17 @@ private:
     void append_token(SequenceRecord& record, float* logits);
     GenerationFinishReason finish_reason(SequenceRecord& record, int64_t token);
     void publish(SequenceRecord& record, const SampledToken& token, GenerationFinishReason reason);
+    /// A token came now, the sequence's first or not; the caller holds the state's lock.
+    static void time_token(SequenceRecord& record, bool is_first);
+
+    // ---- Beam search (engine_beams.cpp)
+    /// A beam's logits are there; with those of the request's last beam the search advances.
+    void score_beam(SequenceRecord& record, float* logits);
+    void move_beams(Request& request, const BeamMoves& moves);
+    void fork_beam(Request& request, size_t from, size_t to);
+    bool completes_stop_string(const SequenceRecord& record, int64_t token);
+    /// What the search has found, complete or not.
+    void publish_beams(Request& request);
 
     const std::shared_ptr<Inbox> m_inbox;
     std::unique_ptr<ModelRunner> m_runner;

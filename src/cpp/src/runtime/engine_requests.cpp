@@ -11,6 +11,9 @@ std::shared_ptr<GenerationHandle::State> Engine::submit(uint64_t id,
                                                         const std::vector<int64_t>& prompt,
                                                         const GenerationConfig& config) {
     config.validate();
+    check_argument(config.num_beams <= m_scheduler.max_num_seqs(), "num_beams is ",
+                   config.num_beams, "; allowed: up to max_num_seqs, which is ",
+                   m_scheduler.max_num_seqs());
     check_prompt(prompt, config);
     auto request = std::make_unique<Request>();
     request->id = id;
@@ -140,7 +143,12 @@ void Engine::end(Request& request, GenerationStatus status, GenerationFinishReas
                  const std::string& error) {
     if (std::exchange(request.ended, true)) return;
     begin(request);
-    for (auto& record : request.records) m_scheduler.remove(record->sequence);
+    for (auto& record : request.records)
+        if (request.beams)  // not each beam's last block, too
+            m_scheduler.discard(record->sequence);
+        else
+            m_scheduler.remove(record->sequence);
+    if (request.beams) publish_beams(request);
     if (request.deadline) m_deadlines.erase({*request.deadline, &request});
     m_ended.push_back(&request);
     announce(request);

@@ -4,6 +4,7 @@
 
 #include "kernels/logits.hpp"
 #include "runtime/engine.hpp"
+#include "sampling/repeated_ngrams.hpp"
 
 namespace pagewheel {
 
@@ -17,6 +18,10 @@ void Engine::sample(const Batch& batch, const Logits& logits) {
             record_prompt(record, logits, first_row, entry.num_logits);
         if (!entry.samples) continue;
         float* values = logits.row(row - 1);
+        if (record.request->config.is_beam_search()) {
+            score_beam(record, values);
+            continue;
+        }
         std::vector<float> unchanged;  // the sampler writes its penalties into the row
         const bool has_siblings =
             record.request->records.size() < record.request->state->outputs.size();
@@ -62,6 +67,8 @@ void Engine::fork_siblings(SequenceRecord& first, const std::vector<float>& logi
 }
 
 void Engine::append_token(SequenceRecord& record, float* logits) {
+    ban_repeated_ngrams(record.sequence.tokens, record.request->config.no_repeat_ngram_size, logits,
+                        m_limits.vocabulary);
     const SampledToken token = record.sampler.sample(logits, m_limits.vocabulary);
     record.sequence.tokens.push_back(token.id);
     ++m_step.num_generated_tokens;
@@ -86,28 +93,32 @@ GenerationFinishReason Engine::finish_reason(SequenceRecord& record, int64_t tok
 
 void Engine::publish(SequenceRecord& record, const SampledToken& token,
                      GenerationFinishReason reason) {
-    const auto now = Clock::now();
     GenerationHandle::State& state = *record.request->state;
     announce(*record.request);
     const std::lock_guard lock(state.mutex);
     GenerationOutput& output = state.outputs[record.index];
-    RawPerfMetrics& raw = state.metrics.raw_metrics;
-    if (raw.m_times_to_first_token.empty())
-        raw.m_times_to_first_token.push_back(microseconds_since(record.request->arrival));
-    if (!output.generated_ids.empty())
-        raw.m_durations.push_back(
-            std::chrono::duration<float, std::micro>(now - record.latest_token).count());
-    state.metrics.num_prefix_cache_hit_tokens =
-        record.request->records[0]->sequence.num_prefix_hits;
-    raw.m_new_token_times.push_back(
-        std::chrono::duration<double, std::micro>(now.time_since_epoch()).count());
-    record.latest_token = now;
+    time_token(record, output.generated_ids.empty());
     ++state.metrics.num_generated_tokens;
 
     output.generated_ids.push_back(token.id);
     output.generated_log_probs.push_back(token.log_prob);
     output.score += token.log_prob;
     output.finish_reason = reason;
+}
+
+void Engine::time_token(SequenceRecord& record, bool is_first) {
+    const auto now = Clock::now();
+    PerfMetrics& metrics = record.request->state->metrics;
+    RawPerfMetrics& raw = metrics.raw_metrics;
+    if (raw.m_times_to_first_token.empty())
+        raw.m_times_to_first_token.push_back(microseconds_since(record.request->arrival));
+    if (!is_first)
+        raw.m_durations.push_back(
+            std::chrono::duration<float, std::micro>(now - record.latest_token).count());
+    metrics.num_prefix_cache_hit_tokens = record.request->records[0]->sequence.num_prefix_hits;
+    raw.m_new_token_times.push_back(
+        std::chrono::duration<double, std::micro>(now.time_since_epoch()).count());
+    record.latest_token = now;
 }
 
 }  // namespace pagewheel

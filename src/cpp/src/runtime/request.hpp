@@ -13,6 +13,7 @@
 #include "eviction/ledger.hpp"
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/generation_handle.hpp"
+#include "sampling/beam_search.hpp"
 #include "sampling/sampler.hpp"
 #include "scheduling/sequence.hpp"
 #include "text/incremental_detokenizer.hpp"
@@ -63,7 +64,7 @@ struct SequenceRecord {
 };
 
 /// A request owns its sequences: one until the prompt is computed, then num_return_sequences that
-/// share the prompt's blocks.
+/// share the prompt's blocks, or of beam search one per slot of a beam.
 struct Request {
     uint64_t id;
     GenerationConfig config;
@@ -72,7 +73,8 @@ struct Request {
     std::optional<Clock::time_point> deadline;
     std::shared_ptr<GenerationHandle::State> state;
     std::vector<std::unique_ptr<SequenceRecord>> records;
-    size_t place = 0;  // in the engine's list
+    std::unique_ptr<BeamSearch> beams;  // from the first logits on, if it searches
+    size_t place = 0;                   // in the engine's list
     bool begun = false;
     bool ended = false;
 };

@@ -58,7 +58,7 @@ SampledToken Sampler::pick_best(const float* logits, size_t n) const {
             float(-std::log(kernels::sum_exp(logits, n, logits[best], 1.0f, m_isa)))};
 }
 
-double Sampler::weight(const Candidate& candidate) const {
+double Sampler::weight(const TokenLogit& candidate) const {
     return std::exp(double(candidate.logit - m_candidates.front().logit) / m_config.temperature);
 }
 
@@ -69,10 +69,10 @@ SampledToken Sampler::draw(const float* logits, size_t n) {
     filter(logits, n);
     m_sums.clear();
     double total = 0;
-    for (const Candidate& candidate : m_candidates) m_sums.push_back(total += weight(candidate));
+    for (const TokenLogit& candidate : m_candidates) m_sums.push_back(total += weight(candidate));
     const double point = std::uniform_real_distribution<double>(0.0, total)(m_random);
     const auto sum = std::upper_bound(m_sums.begin(), m_sums.end() - 1, point);
-    const Candidate& chosen = m_candidates[sum - m_sums.begin()];
+    const TokenLogit& chosen = m_candidates[sum - m_sums.begin()];
     return {chosen.id, m_config.logprobs ? float(std::log(weight(chosen) / total)) : 0.0f};
 }
 
@@ -118,7 +118,7 @@ void Sampler::filter(const float* logits, size_t n) {
     } else if (k < n) {
         keep_best(logits, n, k, minus_infinity);  // top_p counts what min_p drops after it
         double total = 0;
-        for (const Candidate& candidate : m_candidates) total += weight(candidate);
+        for (const TokenLogit& candidate : m_candidates) total += weight(candidate);
         keep = nucleus_length(m_config.top_p * total);
     } else {
         // A nucleus is nearly always small: sort the best few, and more only if they do not reach
@@ -143,25 +143,8 @@ size_t Sampler::nucleus_length(double wanted) const {
 }
 
 void Sampler::keep_best(const float* logits, size_t n, size_t k, float weakest) {
-    const auto better = [](const Candidate& a, const Candidate& b) {
-        return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-    };
-    // A heap of the best k with the worst on top: most of a vocabulary fails one comparison.
-    m_candidates.clear();
-    for (size_t i = 0; i < n; ++i) {
-        if (!(logits[i] >= weakest)) continue;  // NaN, too
-        const Candidate candidate{logits[i], int64_t(i)};
-        if (m_candidates.size() < k) {
-            m_candidates.push_back(candidate);
-            std::push_heap(m_candidates.begin(), m_candidates.end(), better);
-        } else if (better(candidate, m_candidates.front())) {
-            std::pop_heap(m_candidates.begin(), m_candidates.end(), better);
-            m_candidates.back() = candidate;
-            std::push_heap(m_candidates.begin(), m_candidates.end(), better);
-        }
-    }
+    find_best_tokens(logits, n, k, weakest, m_isa, m_candidates);
     if (m_candidates.empty()) m_candidates.push_back({0.0f, 0});  // nothing but NaN
-    std::sort_heap(m_candidates.begin(), m_candidates.end(), better);
 }
 
 }  // namespace pagewheel

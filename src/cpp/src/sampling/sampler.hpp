@@ -9,6 +9,7 @@
 
 #include "kernels/isa.hpp"
 #include "pagewheel/generation_config.hpp"
+#include "sampling/best_tokens.hpp"
 
 namespace pagewheel {
 
@@ -31,11 +32,6 @@ public:
     SampledToken sample(float* logits, size_t n);
 
 private:
-    struct Candidate {
-        float logit;
-        int64_t id;
-    };
-
     void apply_penalties(float* logits, size_t n) const;
     SampledToken pick_best(const float* logits, size_t n) const;
     SampledToken draw(const float* logits, size_t n);
@@ -47,15 +43,15 @@ private:
     /// Length of the shortest prefix of m_candidates whose weights reach `wanted`.
     size_t nucleus_length(double wanted) const;
     /// exp((logit - best logit) / temperature): a probability but for its normalisation.
-    double weight(const Candidate& candidate) const;
+    double weight(const TokenLogit& candidate) const;
 
     GenerationConfig m_config;
     Isa m_isa;
     std::mt19937_64 m_random;
     size_t m_num_generated = 0;
     std::unordered_map<int64_t, size_t> m_counts;  // occurrences among generated tokens
-    std::unordered_set<int64_t> m_seen;   // in prompt and generation; for the repetition penalty
-    std::vector<Candidate> m_candidates;  // kept for its memory, as the next
+    std::unordered_set<int64_t> m_seen;    // in prompt and generation; for the repetition penalty
+    std::vector<TokenLogit> m_candidates;  // kept for its memory, as the next
     std::vector<double> m_sums;
 };
 

@@ -90,8 +90,9 @@ void Scheduler::share_blocks(Sequence& sequence) {
     size_t& count = sequence.num_tree_blocks;
     if (!m_config.enable_prefix_caching || (count + 1) * m_block_size > end) return;
     PrefixTree& tree = m_store.tree();
-    // The tree may have been cleared meanwhile.
-    if (count > 0 && !tree.contains(sequence.blocks[count - 1])) count = 0;
+    // The tree may have been cleared meanwhile, and of a block that is pinned it may have got back
+    // its first tokens alone.
+    if (count > 0 && !tree.is_full(sequence.blocks[count - 1])) count = 0;
     NodeId parent = count > 0 ? sequence.blocks[count - 1] : tree.root(sequence.prefix_key);
     for (; (count + 1) * m_block_size <= end; ++count) {
         BlockId& block = sequence.blocks[count];
@@ -111,7 +112,7 @@ void Scheduler::share_all(Sequence& sequence) {
     const size_t rest = end - std::min(end, count * m_block_size);
     if (!m_config.enable_prefix_caching || rest == 0) return;
     PrefixTree& tree = m_store.tree();
-    if (count > 0 && !tree.contains(sequence.blocks[count - 1])) return;
+    if (count > 0 && !tree.is_full(sequence.blocks[count - 1])) return;
     const NodeId parent = count > 0 ? sequence.blocks[count - 1] : tree.root(sequence.prefix_key);
     tree.insert(parent, &sequence.tokens[count * m_block_size], rest, sequence.blocks[count]);
 }

@@ -35,7 +35,6 @@ void Scheduler::add(Sequence& sequence) {
 }
 
 void Scheduler::fork(const Sequence& parent, Sequence& child) {
-    check_invariant(parent.is_running(), "a sequence was forked that does not run");
     for (BlockId block : parent.blocks) m_store.share(block);
     child.blocks = parent.blocks;
     child.num_cached = parent.num_cached;
@@ -45,7 +44,14 @@ void Scheduler::fork(const Sequence& parent, Sequence& child) {
     child.rank = parent.rank;
     child.number = m_next_number++;
     child.was_admitted = true;
-    start(child);
+    if (parent.is_running())
+        start(child);
+    else
+        wait(child);
+}
+
+void Scheduler::resume(Sequence& sequence) {
+    if (sequence.stage == Stage::NONE) wait(sequence);
 }
 
 void Scheduler::remove(Sequence& sequence) {
@@ -278,14 +284,16 @@ void Scheduler::release_blocks(Sequence& sequence) {
 }
 
 void Scheduler::preempt_for_blocks() {
-    check_invariant(m_running.size() > 1, "a sequence outgrew the pool");
+    check_invariant(m_running.size() > 1 || (*m_running.begin())->is_idle(),
+                    "a sequence outgrew the pool");
     preempt_last();
 }
 
 void Scheduler::preempt_last() {
     Sequence& sequence = **m_running.rbegin();
+    const bool is_idle = sequence.is_idle();
     remove(sequence);
-    wait(sequence);
+    if (!is_idle) wait(sequence);  // an idle one has nothing to compute until resume()
     sequence.was_preempted = true;
     ++m_num_preempted;
     ++m_totals.num_preemptions;

@@ -37,9 +37,11 @@ public:
 
     /// The sequence, which must outlive its removal, waits from now on.
     void add(Sequence& sequence);
-    /// `child` runs with the blocks of `parent`, which is running; it must have the same tokens
-    /// cached.
+    /// `child` runs with the blocks of `parent`, if that is running, else it waits; it must begin
+    /// with what its parent has cached.
     void fork(const Sequence& parent, Sequence& child);
+    /// An idle sequence got a token: if it was preempted it waits from now on, not before.
+    void resume(Sequence& sequence);
     /// Forgets the sequence; its blocks go to the prefix tree or back.
     void remove(Sequence& sequence);
     /// The same where what the latest batch was to write cannot be trusted: nothing of it enters
@@ -73,6 +75,7 @@ public:
     size_t max_tokens() const {
         return (m_store.pool().size() - m_pins.num_blocks()) * m_block_size;
     }
+    size_t max_num_seqs() const { return m_config.max_num_seqs; }
     size_t num_running() const { return m_running.size(); }
     size_t num_waiting() const { return m_waiting.size() + m_num_following; }
     size_t num_preempted() const { return m_num_preempted; }
@@ -117,7 +120,7 @@ private:
     void release_blocks(Sequence& sequence);
     void leave(Sequence& sequence);
     void preempt_last();
-    /// Of several: one alone has all it needs.
+    /// Of several, as one alone has all it needs, or of idle ones, which stand in the way.
     void preempt_for_blocks();
 
     // ---- Prefixes (prefix_sharing.cpp)

@@ -70,6 +70,8 @@ struct Sequence {
     bool is_running() const { return stage == Stage::PREFILLING || stage == Stage::DECODING; }
     /// Only the newest token is to be computed: it gives the next.
     bool is_decoding() const { return num_cached > 0 && num_uncached() == 1; }
+    /// Its logits were given out, and the next token was not chosen yet: it computes nothing.
+    bool is_idle() const { return num_uncached() == 0; }
 };
 
 }  // namespace pagewheel

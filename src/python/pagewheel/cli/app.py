@@ -71,6 +71,12 @@ Seed = Annotated[
     int | None,
     typer.Option(help="The same seed draws the same text.", rich_help_panel=_SAMPLING_PANEL),
 ]
+NumBeams = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Search for the likeliest text with so many beams; it comes as a whole."
+    ),
+]
 Properties = Annotated[
     list[str] | None,
     typer.Option(
@@ -111,6 +117,7 @@ def generate(
     top_p: TopP = None,
     min_p: MinP = None,
     seed: Seed = None,
+    num_beams: NumBeams = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text as it is: no chat template.")
     ] = False,
@@ -127,9 +134,13 @@ def generate(
 
     pagewheel generate --temperature 0.8 --top-p 0.95 --seed 7 "Write a haiku"
 
+    pagewheel generate --num-beams 4 "Translate to French: the cat sleeps"
+
     cat question.txt | pagewheel generate --stats --model model.gguf -
     """
-    sampling = Sampling(max_new_tokens, do_sample, temperature, top_k, top_p, min_p, seed)
+    sampling = Sampling(
+        max_new_tokens, do_sample, temperature, top_k, top_p, min_p, seed, num_beams
+    )
     settings = parse_properties(properties or [])
     with failures(debug=context.obj):
         from pagewheel.cli.generate import generate_text

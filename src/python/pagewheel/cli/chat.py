@@ -27,6 +27,8 @@ class Chat:
         self._pipeline = pipeline
         self._config = pipeline.get_generation_config()
         sampling.apply(self._config)
+        self._config.num_beams = self._config.num_beam_groups = 1  # whatever the model asks for
+        self._config.num_return_sequences = 1
         self._system = system
         self._stats = stats
         self.reset()

@@ -12,13 +12,17 @@ from pagewheel.cli.pipeline import Printer, print_stats
 def generate_text(
     pipeline: pagewheel.LLMPipeline, prompt: str, sampling: Sampling, *, raw: bool, stats: bool
 ) -> None:
-    """Stream the answer to standard output, ended by a line break."""
+    """Stream the answer to standard output, ended by a line break; beam search's in one piece."""
     config = pipeline.get_generation_config()
     sampling.apply(config)
     config.apply_chat_template = not raw
     try:
         # A list of one gives DecodedResults with metrics; a plain string gives text.
-        result = pipeline.generate([prompt], config, Printer())
+        if config.is_beam_search():
+            result = pipeline.generate([prompt], config)
+            typer.echo(result.texts[0], nl=False)
+        else:
+            result = pipeline.generate([prompt], config, Printer())
     finally:
         typer.echo()
     if stats:

@@ -22,6 +22,7 @@ class Sampling:
     top_p: float | None = None
     min_p: float | None = None
     rng_seed: int | None = None
+    num_beams: int | None = None
 
     def apply(self, config: Any) -> None:
         """Write into a pagewheel.GenerationConfig. An option of sampling turns sampling on."""
@@ -33,10 +34,14 @@ class Sampling:
         }
         for name, value in given.items():
             setattr(config, name, value)
+        if self.num_beams is not None:
+            config.num_beams = self.num_beams
         if self.do_sample is not None:
             config.do_sample = self.do_sample
         elif given:
             config.do_sample = True
+        elif config.num_beams > 1:
+            config.do_sample = False
 
 
 def _parse_value(text: str) -> Property:

@@ -1,0 +1,488 @@
+"""Beam search finds what transformers' finds, with the same scores, whatever else goes on."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+import torch
+from beam_reference import of_model, search
+from conftest import F32, greedy
+from eviction_replay import Recorded, Replay, replayed
+from references import dequantised_llama
+from transformers import LlamaForCausalLM
+
+import pagewheel
+from pagewheel import GenerationFinishReason, GenerationStatus, StopCriteria
+
+sys.path.insert(0, str(Path(__file__).parent / "convert"))
+
+EARLY_STOPPING = {
+    StopCriteria.EARLY: True,
+    StopCriteria.HEURISTIC: False,
+    StopCriteria.NEVER: "never",
+}
+Batching = pagewheel.ContinuousBatchingPipeline
+
+
+@pytest.fixture(scope="module")
+def tiny_model(tiny_folder: Path) -> LlamaForCausalLM:
+    return dequantised_llama(tiny_folder.parent / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def smollm2_model(smollm2_gguf: Path) -> LlamaForCausalLM:
+    return dequantised_llama(smollm2_gguf)
+
+
+def make_pipeline(folder: Path, **options: object) -> Batching:
+    scheduler = pagewheel.SchedulerConfig()
+    for name, value in options.items():
+        setattr(scheduler, name, value)
+    return Batching(folder, scheduler, "CPU", {**F32, "attention_backend": "native"})
+
+
+@pytest.fixture(scope="module")
+def batching(tiny_folder: Path) -> Batching:
+    return make_pipeline(tiny_folder, num_kv_blocks=400)
+
+
+def random_prompt(rng: random.Random) -> list[int]:
+    return [rng.randrange(4, 267) for _ in range(rng.randint(1, 50))]
+
+
+def run(pipeline: Batching, prompt: list[int], **options: Any) -> pagewheel.EncodedGenerationResult:
+    return pipeline.generate([prompt], pagewheel.GenerationConfig(**options))[0]
+
+
+def random_options(rng: random.Random) -> dict[str, Any]:
+    """The fewer tokens a vocabulary of 260 tokens ends with, the later a beam ends."""
+    num_beams = rng.randint(2, 6)
+    options: dict[str, Any] = {
+        "num_beams": num_beams,
+        "num_return_sequences": rng.randint(1, num_beams),
+        "max_new_tokens": rng.randint(1, 14),
+        "length_penalty": rng.choice([1.0, 0.0, 2.0, -1.0, 0.6]),
+        "stop_criteria": rng.choice(list(EARLY_STOPPING)),
+        "stop_token_ids": set(rng.sample(range(4, 267), rng.choice([1, 4, 40]))),
+    }
+    options["eos_token_id"] = min(options["stop_token_ids"])
+    if rng.random() < 0.3:
+        options["repetition_penalty"] = rng.choice([1.3, 0.8])
+    if rng.random() < 0.3:
+        options["no_repeat_ngram_size"] = rng.randint(1, 3)
+    if rng.random() < 0.3:
+        options["min_new_tokens"] = rng.randint(1, options["max_new_tokens"])
+    return options
+
+
+def transformers_search(
+    model: LlamaForCausalLM, prompt: list[int], options: dict[str, Any]
+) -> tuple[list[list[int]], list[float]]:
+    same = ("num_beams", "num_return_sequences", "max_new_tokens", "length_penalty")
+    others = ("repetition_penalty", "no_repeat_ngram_size", "min_new_tokens")
+    ends = sorted(options["stop_token_ids"])
+    found = model.generate(
+        torch.tensor([prompt]),
+        attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),
+        early_stopping=EARLY_STOPPING[options["stop_criteria"]],
+        eos_token_id=ends,
+        pad_token_id=0,
+        do_sample=False,
+        return_dict_in_generate=True,
+        output_scores=True,
+        **{key: options[key] for key in (*same, *others) if key in options},
+    )
+    rows = []
+    for row in found.sequences[:, len(prompt) :].tolist():
+        end = next((i + 1 for i, token in enumerate(row) if token in ends), len(row))
+        rows.append(row[:end])
+    return rows, found.sequences_scores.tolist()
+
+
+def test_random_searches_equal_those_of_transformers(
+    batching: Batching, tiny_model: LlamaForCausalLM
+) -> None:
+    ended_early = 0
+    for seed in range(60):
+        rng = random.Random(seed)
+        prompt, options = random_prompt(rng), random_options(rng)
+        result = run(batching, prompt, **options)
+        tokens, scores = transformers_search(tiny_model, prompt, options)
+        assert result.m_generation_ids == tokens, (seed, options)
+        np.testing.assert_allclose(result.m_scores, scores, atol=1e-3, err_msg=str(seed))
+        for row, reason in zip(tokens, result.m_finish_reasons, strict=True):
+            ends = row[-1] in options["stop_token_ids"]
+            stop, length = GenerationFinishReason.STOP, GenerationFinishReason.LENGTH
+            assert reason == (stop if ends else length)
+            ended_early += len(row) < options["max_new_tokens"]
+    assert ended_early > 20
+
+
+def test_searches_of_a_real_model_equal_those_of_transformers(
+    smollm2_folder: Path, smollm2_model: LlamaForCausalLM
+) -> None:
+    pipeline = make_pipeline(smollm2_folder)
+    tokenizer = pipeline.get_tokenizer()
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("The capital of France is", {"num_beams": 4, "num_return_sequences": 4}),
+        ("Once upon a time", {"num_beams": 3, "no_repeat_ngram_size": 2, "length_penalty": 0.0}),
+        ("def add(a, b):", {"num_beams": 5, "stop_criteria": StopCriteria.NEVER}),
+    ]
+    for text, given in cases:
+        prompt = tokenizer.encode(text).input_ids.data[0].tolist()
+        # A full stop and a line break end it.
+        options = {"max_new_tokens": 20, "eos_token_id": 30, "num_return_sequences": 1}
+        options |= {"stop_token_ids": {30, 198}, "length_penalty": 1.0}
+        options |= {"stop_criteria": StopCriteria.HEURISTIC, **given}
+        result = run(pipeline, prompt, **options)
+        tokens, scores = transformers_search(smollm2_model, prompt, options)
+        assert result.m_generation_ids == tokens, text
+        np.testing.assert_allclose(result.m_scores, scores, atol=1e-3)
+
+
+def test_random_searches_in_groups_equal_the_definition(
+    batching: Batching, tiny_model: LlamaForCausalLM
+) -> None:
+    diverse = 0
+    for seed in range(25):
+        rng = random.Random(seed)
+        prompt = random_prompt(rng)
+        groups, size = rng.randint(1, 4), rng.randint(1, 3)
+        num_beams = max(2, groups * size)
+        groups = groups if groups * size >= 2 else 1
+        criterion = rng.choice(list(EARLY_STOPPING))
+        ends = set(rng.sample(range(4, 267), rng.choice([1, 4, 40])))
+        options: dict[str, Any] = {
+            "max_new_tokens": rng.randint(1, 8),
+            "length_penalty": rng.choice([1.0, 0.0, 2.0, -1.0]),
+        }
+        diversity = rng.choice([0.05, 0.5, 2.0]) if groups > 1 else 0.0
+        result = run(
+            batching,
+            prompt,
+            num_beams=num_beams,
+            num_beam_groups=groups,
+            num_return_sequences=num_beams,
+            diversity_penalty=diversity,
+            stop_criteria=criterion,
+            eos_token_id=min(ends),
+            stop_token_ids=ends,
+            **options,
+        )
+        expected = search(
+            of_model(tiny_model, prompt),
+            num_beams=num_beams,
+            groups=groups,
+            diversity=diversity,
+            stop={True: "early", False: "heuristic", "never": "never"}[EARLY_STOPPING[criterion]],
+            ends=ends,
+            **options,
+        )
+        assert result.m_generation_ids == [tokens for _, tokens in expected], seed
+        np.testing.assert_allclose(result.m_scores, [s for s, _ in expected], atol=1e-3)
+        diverse += groups > 1 and len({tokens[0] for _, tokens in expected}) >= groups
+    assert diverse > 5
+
+
+def test_a_score_is_the_sum_of_log_probabilities_over_the_length(
+    batching: Batching, tiny_model: LlamaForCausalLM
+) -> None:
+    prompt = random_prompt(random.Random(1))
+    config = greedy(9, num_beams=3, num_return_sequences=3, logprobs=1, echo=True)
+    handle = batching.add_request(0, prompt, config)
+    batching.step()
+    assert not handle.can_read()  # nothing is final yet
+    while batching.has_non_finished_requests():
+        batching.step()
+    outputs = handle.read_all()
+    assert [output.score for output in outputs] == sorted((o.score for o in outputs), reverse=True)
+    assert handle.read().keys() == {0, 1, 2}
+    for output in outputs:
+        ids = torch.tensor([prompt + output.generated_ids])
+        with torch.no_grad():
+            rows = tiny_model(ids).logits[0].double().log_softmax(-1)
+        expected = [float(rows[len(prompt) - 1 + i, t]) for i, t in enumerate(output.generated_ids)]
+        np.testing.assert_allclose(output.generated_log_probs, expected, atol=1e-3)
+        assert output.score == pytest.approx(sum(output.generated_log_probs) / 9, abs=1e-5)
+        assert output.finish_reason == GenerationFinishReason.LENGTH
+    assert len(outputs[0].prompt_log_probs) == len(prompt) - 1
+    metrics = handle.get_perf_metrics()
+    assert metrics.get_num_generated_tokens() == 27
+    assert metrics.get_ttft().mean > 0 and metrics.get_tpot().mean > 0
+
+
+def test_presence_and_frequency_penalties_are_subtracted(batching: Batching) -> None:
+    """So large ones that no token comes twice, where one comes often without."""
+    prompt = random_prompt(random.Random(2))
+    plain = run(batching, prompt, num_beams=3, max_new_tokens=25, ignore_eos=True)
+    assert len(set(plain.m_generation_ids[0])) < 25
+    for name in ("presence_penalty", "frequency_penalty"):
+        options: dict[str, Any] = {name: 2.0, "no_repeat_ngram_size": 0}
+        result = run(batching, prompt, num_beams=3, max_new_tokens=25, ignore_eos=True, **options)
+        assert len(set(result.m_generation_ids[0])) > len(set(plain.m_generation_ids[0]))
+
+
+def test_ngrams_do_not_repeat_without_beams_either(
+    batching: Batching, tiny_model: LlamaForCausalLM
+) -> None:
+    prompt = random_prompt(random.Random(3))
+    for size in (1, 2, 3):
+        (tokens,) = run(
+            batching, prompt, max_new_tokens=40, ignore_eos=True, no_repeat_ngram_size=size
+        ).m_generation_ids
+        expected = tiny_model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),
+            max_new_tokens=40,
+            no_repeat_ngram_size=size,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+        assert tokens == expected[0, len(prompt) :].tolist()
+
+
+def test_stop_strings_end_beams(f32_pipeline: pagewheel.LLMPipeline) -> None:
+    options: dict[str, Any] = {"num_beams": 4, "num_return_sequences": 4, "max_new_tokens": 30}
+    options |= {"apply_chat_template": False, "stop_strings": {" of", "."}}
+    prompt = ["The largest city in the world is"]
+    for included in (False, True):
+        config = pagewheel.GenerationConfig(include_stop_str_in_output=included, **options)
+        result = f32_pipeline.generate(prompt, config)
+        assert len(result.texts) == 4
+        assert result.scores == sorted(result.scores, reverse=True)
+        for text, reason in zip(result.texts, result.finish_reasons, strict=True):
+            if reason == GenerationFinishReason.STOP:
+                assert text.endswith((" of", ".")) is included
+            assert " of" not in text[:-3] and "." not in text[:-1]
+        assert GenerationFinishReason.STOP in result.finish_reasons
+
+
+def test_generate_gives_the_best_first_for_each_prompt(
+    f32_pipeline: pagewheel.LLMPipeline,
+) -> None:
+    prompts = ["The moon is", "My favourite food is"]
+    config = greedy(8, num_beams=3, num_return_sequences=2, apply_chat_template=False)
+    together = f32_pipeline.generate(prompts, config)
+    for i, prompt in enumerate(prompts):
+        alone = f32_pipeline.generate([prompt], config)
+        assert together.texts[2 * i : 2 * i + 2] == alone.texts
+        np.testing.assert_allclose(together.scores[2 * i : 2 * i + 2], alone.scores, atol=1e-5)
+    ids = f32_pipeline.get_tokenizer().encode(prompts[0]).input_ids
+    encoded = f32_pipeline.generate(ov.Tensor(ids.data), config)
+    assert len(encoded.tokens) == 2
+    assert encoded.scores == pytest.approx(together.scores[:2], abs=1e-5)
+
+
+def load(pipeline: Batching, prompts: list[list[int]], configs: list[Any]) -> list[list[Any]]:
+    handles = [
+        pipeline.add_request(i, prompt, config)
+        for i, (prompt, config) in enumerate(zip(prompts, configs, strict=True))
+    ]
+    while pipeline.has_non_finished_requests():
+        pipeline.step()
+    return [[(o.generated_ids, o.finish_reason) for o in h.read_all()] for h in handles]
+
+
+@pytest.mark.parametrize("caching", [False, True])
+def test_results_do_not_depend_on_the_room_there_is(
+    tiny_folder: Path, batching: Batching, caching: bool
+) -> None:
+    """Preempted beams, in a pool that at times holds fewer beams than one request has."""
+    rng = random.Random(4)
+    stem = [rng.randrange(4, 267) for _ in range(100)]
+    prompts = [stem[: rng.randint(0, 100)] + random_prompt(rng) for _ in range(8)]
+    configs = [
+        greedy(
+            rng.randint(30, 90),
+            num_beams=beams,
+            num_return_sequences=beams,
+            num_beam_groups=2 if beams == 4 else 1,
+            diversity_penalty=0.3 if beams == 4 else 0.0,
+        )
+        for beams in (2, 3, 4, 6, 2, 3, 4, 6)
+    ]
+    expected = load(batching, prompts, configs)
+    small = make_pipeline(
+        tiny_folder,
+        num_kv_blocks=11,
+        max_num_batched_tokens=40,
+        max_num_seqs=6,
+        enable_prefix_caching=caching,
+    )
+    assert load(small, prompts, configs) == expected
+    statistics = small.get_statistics()
+    assert statistics.num_preemptions > 10
+    assert statistics.num_used_blocks == statistics.num_running == statistics.num_preempted == 0
+    if caching:
+        small.get_prefix_cache().clear()
+        small.step()
+    assert small.get_statistics().num_free_blocks == 11
+
+
+def test_beams_share_blocks(tiny_folder: Path) -> None:
+    """Eight beams after a prompt of ten blocks hold the prompt once, and give all back."""
+    pipeline = make_pipeline(tiny_folder, num_kv_blocks=100)
+    prompt = [random.Random(5).randrange(4, 267) for _ in range(320)]
+    pipeline.add_request(0, prompt, greedy(40, num_beams=8))
+    most = 0
+    while pipeline.has_non_finished_requests():
+        pipeline.step()
+        most = max(most, pipeline.get_statistics().num_used_blocks)
+    assert 11 <= most <= 10 + 8 * 2
+    assert pipeline.get_statistics().num_free_blocks == 100
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "reason"),
+    [
+        ("stop", GenerationStatus.STOP, GenerationFinishReason.NONE),
+        ("cancel", GenerationStatus.CANCEL, GenerationFinishReason.NONE),
+        ("with a reason", GenerationStatus.STOP, GenerationFinishReason.LENGTH),
+    ],
+)
+def test_what_is_ended_keeps_what_there_is(
+    tiny_folder: Path, end: str, status: GenerationStatus, reason: GenerationFinishReason
+) -> None:
+    pipeline = make_pipeline(tiny_folder, num_kv_blocks=100)
+    prompt = random_prompt(random.Random(6))
+    handle = pipeline.add_request(0, prompt, greedy(50, num_beams=4, num_return_sequences=3))
+    for _ in range(5):
+        pipeline.step()
+    if end == "cancel":
+        handle.cancel()
+    else:
+        handle.stop(reason)
+    pipeline.step()
+    assert handle.get_status() == status
+    outputs = handle.read_all()
+    shorter = run(
+        pipeline, prompt, num_beams=4, num_return_sequences=3, max_new_tokens=5, ignore_eos=True
+    )
+    assert [output.generated_ids for output in outputs] == shorter.m_generation_ids
+    assert [output.score for output in outputs] == pytest.approx(shorter.m_scores, abs=1e-5)
+    assert {output.finish_reason for output in outputs} == {reason}
+    assert pipeline.get_statistics().num_free_blocks == 100
+
+
+def test_what_is_cancelled_before_it_began_has_nothing(tiny_folder: Path) -> None:
+    pipeline = make_pipeline(tiny_folder, num_kv_blocks=100)
+    handle = pipeline.add_request(0, [5, 6], greedy(50, num_beams=4, num_return_sequences=3))
+    handle.cancel()
+    pipeline.step()
+    assert handle.get_status() == GenerationStatus.CANCEL
+    assert all(output.generated_ids == [] for output in handle.read_all())
+
+
+class RecordedByPosition(Recorded):
+    """What goes depends on how far a sequence is, and so is the same for beams of one length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_position: dict[tuple[int, int], tuple[int, int, np.ndarray]] = {}
+
+    def drop(self, view: pagewheel.EvictionView, count: int) -> list[int]:
+        key = (int(view.positions[-1]), view.layer)
+        self.random = np.random.default_rng(key)
+        chosen = super().drop(view, count)
+        self.by_position[key] = self.decisions.pop()
+        return chosen
+
+
+@pytest.mark.parametrize("granularity", ["block", "token"])
+def test_beams_that_evict_equal_a_replay_of_each_alone(
+    tiny_folder: Path, tiny_model: LlamaForCausalLM, granularity: str
+) -> None:
+    """Beams share blocks that were generated; survivors of one must not move in another's."""
+    policy = RecordedByPosition()
+    scheduler = pagewheel.SchedulerConfig()
+    scheduler.num_kv_blocks = 60
+    scheduler.use_cache_eviction = True
+    scheduler.cache_eviction_config = pagewheel.CacheEvictionConfig(
+        32, 32, 128, policy=policy, granularity=granularity, apply_rotation=True
+    )
+    pipeline = Batching(tiny_folder, scheduler, "CPU", F32)
+    prompt = [random.Random(7).randrange(4, 267) for _ in range(50)]
+    config = greedy(230, num_beams=4, num_return_sequences=4, logprobs=1)
+    handle = pipeline.add_request(0, prompt, config)
+    while pipeline.has_non_finished_requests():
+        pipeline.step()
+        assert pipeline.get_statistics().num_used_blocks <= 4 * 5
+    assert pipeline.get_statistics().num_free_blocks == 60
+    decisions = [policy.by_position[key] for key in sorted(policy.by_position)]
+    assert len(decisions) == tiny_model.config.num_hidden_layers * 5
+    for output in handle.read_all():
+        replay = replayed(Replay(tiny_model, True), prompt, output.generated_ids, decisions)
+        expected = replay[np.arange(230), output.generated_ids]
+        np.testing.assert_allclose(output.generated_log_probs, expected, atol=1e-3)
+
+
+def test_scores_of_attention_fork_with_the_beams(tiny_folder: Path) -> None:
+    """Groups of one beam, hardly diverse, are greedy: each evicts as a sequence alone."""
+    scheduler = pagewheel.SchedulerConfig()
+    scheduler.num_kv_blocks = 60
+    scheduler.use_cache_eviction = True
+    scheduler.cache_eviction_config = pagewheel.CacheEvictionConfig(
+        32, 32, 128, policy="norm_sum", granularity="token", apply_rotation=True
+    )
+    pipeline = Batching(tiny_folder, scheduler, "CPU", F32)
+    prompt = [random.Random(8).randrange(4, 267) for _ in range(100)]
+    (alone,) = pipeline.generate([prompt], greedy(150))[0].m_generation_ids
+    config = greedy(
+        150, num_beams=3, num_beam_groups=3, diversity_penalty=1e-7, num_return_sequences=3
+    )
+    assert pipeline.generate([prompt], config)[0].m_generation_ids == [alone] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_beams": 0}, "num_beams is 0; allowed: 1 or more"),
+        ({"num_beams": 4, "num_beam_groups": 3}, "num_beam_groups is 3; allowed: divisors"),
+        ({"num_beams": 4, "num_beam_groups": 0}, "num_beam_groups is 0; allowed: divisors"),
+        ({"num_beams": 4, "num_beam_groups": 2}, "diversity_penalty is 0 and num_beam_groups is 2"),
+        ({"num_beams": 4, "diversity_penalty": 1.0}, "diversity_penalty is 1 but num_beam_groups"),
+        ({"num_beams": 4, "num_return_sequences": 5}, "num_return_sequences is 5; allowed: up to"),
+        ({"num_beams": 4, "do_sample": True}, "num_beams is 4 and do_sample is true"),
+        ({"num_beams": 300}, "num_beams is 300; allowed: up to max_num_seqs, which is 256"),
+        ({"stop_criteria": "SOON"}, "'stop_criteria': allowed are EARLY, HEURISTIC and NEVER"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    batching: Batching, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        batching.generate([[5]], pagewheel.GenerationConfig(**options))
+
+
+def test_a_length_penalty_is_a_finite_number() -> None:
+    config = pagewheel.GenerationConfig(num_beams=4)
+    config.length_penalty = float("inf")
+    with pytest.raises(ValueError, match="length_penalty is inf; allowed: a finite number"):
+        config.validate()
+
+
+def test_a_streamer_is_refused(f32_pipeline: pagewheel.LLMPipeline) -> None:
+    with pytest.raises(ValueError, match="num_beams is 2, and what beam search finds is known in"):
+        f32_pipeline.generate("Hello", greedy(4, num_beams=2), lambda _: None)
+
+
+def test_parameters_are_read_as_transformers_and_openvino_genai_write_them(tmp_path: Path) -> None:
+    path = tmp_path / "generation_config.json"
+    for written, read in (("true", "EARLY"), ("false", "HEURISTIC"), ('"never"', "NEVER")):
+        path.write_text(f'{{"num_beams": 4, "early_stopping": {written}, "length_penalty": 0.5}}')
+        config = pagewheel.GenerationConfig(path)
+        assert config.is_beam_search() and not config.is_greedy_decoding()
+        assert (config.stop_criteria.name, config.length_penalty) == (read, 0.5)
+    path.write_text('{"num_beams": null, "num_beam_groups": 1, "no_repeat_ngram_size": 0}')
+    pagewheel.GenerationConfig(path).validate()
+    config = pagewheel.GenerationConfig(stop_criteria=StopCriteria.NEVER, num_beams=2)
+    assert config.stop_criteria == StopCriteria.NEVER
+    config.update_generation_config(stop_criteria="EARLY")
+    assert config.stop_criteria == StopCriteria.EARLY
