@@ -17,6 +17,7 @@ import torch
 from conftest import F32, greedy
 from eviction_replay import Replay, replayed, run_with_recorded_evictions
 from sentencepiece_reference import reference
+from test_compression import values_of
 from test_decoder_graph import Decoder, relative
 from test_text_tokenizer import corpus
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig
@@ -24,6 +25,7 @@ from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 import pagewheel
 from benchmarks.prompts import real_text
 from pagewheel.convert import convert
+from pagewheel.convert.gguf_blocks import decode
 from pagewheel.convert.gguf_file import GGUFFile
 from pagewheel.convert.gguf_metadata import Metadata
 from pagewheel.convert.vocabulary import read_vocabulary
@@ -62,7 +64,9 @@ def tokens(tokenizer: pagewheel.Tokenizer, text: str, count: int) -> list[int]:
 
 
 def dequantised(path: Path) -> Gemma3ForCausalLM:
-    """transformers' model with the weights that the gguf package makes of the file."""
+    """transformers' model with the weights that OpenVINO computes of the file's constants, which
+    test_weight_constants.py compares with the gguf package's.
+    """
     config = Gemma3TextConfig(
         vocab_size=262144,
         hidden_size=640,
@@ -85,7 +89,9 @@ def dequantised(path: Path) -> Gemma3ForCausalLM:
         if name == "lm_head.weight":
             continue
         tensor = tensors.pop(f"{names.get_name(name.removesuffix('.weight'))}.weight")
-        values = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        shape = tuple(int(each) for each in tensor.shape[::-1])
+        weight = decode(tensor.name, tensor.tensor_type, shape, tensor.data.view(np.uint8))
+        values = values_of(weight)
         state[name] = torch.from_numpy(values - 1 if "norm" in name else values)
     assert not tensors
     state["lm_head.weight"] = state["model.embed_tokens.weight"]
@@ -112,6 +118,10 @@ def test_logits_and_text_are_transformers(
         pipeline = pagewheel.LLMPipeline(folder, "CPU", {**F32, "attention_backend": backend})
         encoded = pagewheel.TokenizedInputs(np.array([ids[:100]]), np.ones((1, 100), np.int64))
         assert pipeline.generate(encoded, greedy(32)).tokens[0] == continued
+
+
+def test_every_matrix_runs_on_pagewheels_kernels(folder: Path) -> None:
+    assert pagewheel._pagewheel.describe_operations(str(folder)).left == []
 
 
 def test_evictions_with_rotation_equal_a_replay_in_transformers(

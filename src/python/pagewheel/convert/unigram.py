@@ -1,0 +1,39 @@
+"""SentencePiece's Unigram: the likeliest way to cut a text into pieces (Kudo, 2018, arXiv
+1804.10959). `tokenizer.ggml.model` calls it t5.
+"""
+
+from __future__ import annotations
+
+from openvino_tokenizers.tokenizer_pipeline import CharsmapStep, UnigramModelStep
+
+from .special_tokens import split_special_tokens
+from .vocabulary import TokenType, Vocabulary
+
+_SPECIAL = (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
+
+
+def encoding_steps(vocabulary: Vocabulary) -> list[object]:
+    """Text to token ids, without those added around a text."""
+    special_ids = set(vocabulary.ids_of_type(*_SPECIAL))
+    special_texts = [text for each in special_ids if (text := vocabulary.tokens[each])]
+    steps: list[object] = []
+    if special_texts:
+        steps.append(split_special_tokens(special_texts))
+    steps.append(
+        CharsmapStep(
+            charsmap=vocabulary.charsmap or None,
+            normalization_form=None if vocabulary.charsmap else "identity",
+            add_dummy_prefix=vocabulary.add_space_prefix,
+            remove_extra_whitespaces=vocabulary.remove_extra_spaces,
+            escape_whitespaces=True,
+        )
+    )
+    steps.append(
+        UnigramModelStep(
+            vocab=[text.encode() for text in vocabulary.tokens],
+            vocab_logprobs=list(vocabulary.scores),
+            byte_fallback=TokenType.BYTE in vocabulary.types,
+            unk_token_id=vocabulary.unk_id,
+        )
+    )
+    return steps
