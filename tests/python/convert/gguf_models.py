@@ -36,14 +36,19 @@ def architecture_of(model: PreTrainedModel) -> str:
     return _ARCHITECTURES.get(model.config.model_type, model.config.model_type)
 
 
-def write(model: PreTrainedModel, path: Path, kind: Kind = Kind.F32) -> Path:
-    """All matrices as `kind`; the byte-level vocabulary of tiny_models."""
+def write(
+    model: PreTrainedModel, path: Path, kind: Kind = Kind.F32, *, fused_latent: bool = False
+) -> Path:
+    """All matrices as `kind`; the byte-level vocabulary of tiny_models. `fused_latent`: DeepSeek's
+    keys and values in one tensor, as its checkpoints have them.
+    """
     name = architecture_of(model)
     writer = gguf.GGUFWriter(path, name)
     # A plain object: transformers' own refuses numbers that differ between layers.
-    _add_numbers(writer, SimpleNamespace(**model.config.to_dict()), name)
+    numbers = SimpleNamespace(**model.config.to_dict(), fused_latent=fused_latent)
+    _add_numbers(writer, numbers, name)
     _add_vocabulary(writer, model.config.vocab_size)
-    for tensor, values in _tensors(model, name).items():
+    for tensor, values in _tensors(model, name, fused_latent).items():
         array = np.ascontiguousarray(values.detach().float().numpy())
         if array.ndim == 1 or kind is Kind.F32 or "_inp" in tensor:
             writer.add_tensor(tensor, array)
@@ -154,11 +159,16 @@ def _add_numbers_of_gemma4(writer: gguf.GGUFWriter, config: Any) -> None:
 
 def _add_numbers_of_deepseek(writer: gguf.GGUFWriter, config: Any) -> None:
     rank, rotated = config.kv_lora_rank, config.qk_rope_head_dim
-    writer.add_head_count_kv(1)
-    writer.add_key_length(rank + rotated)
-    writer.add_value_length(rank)
-    writer.add_key_length_mla(config.qk_nope_head_dim + rotated)
-    writer.add_value_length_mla(config.v_head_dim)
+    if config.fused_latent:
+        writer.add_head_count_kv(config.num_attention_heads)
+        writer.add_key_length(config.qk_nope_head_dim + rotated)
+        writer.add_value_length(config.v_head_dim)
+    else:
+        writer.add_head_count_kv(1)
+        writer.add_key_length(rank + rotated)
+        writer.add_value_length(rank)
+        writer.add_key_length_mla(config.qk_nope_head_dim + rotated)
+        writer.add_value_length_mla(config.v_head_dim)
     writer.add_kv_lora_rank(rank)
     if config.q_lora_rank:
         writer.add_q_lora_rank(config.q_lora_rank)
@@ -183,18 +193,18 @@ _OWN_NUMBERS = {
 
 
 def _add_vocabulary(writer: gguf.GGUFWriter, size: int) -> None:
-    tokens = ["<pad>", "<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    tokens = ["<pad>", "<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "th"]
     tokens += [f"<unused{index}>" for index in range(size - len(tokens))]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
-    writer.add_token_types([3] * 3 + [1] * 256 + [5] * (size - 259))
+    writer.add_token_types([3] * 3 + [1] * 257 + [5] * (size - 260))
     writer.add_token_merges(["t h"])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
 
 
-def _tensors(model: PreTrainedModel, name: str) -> dict[str, torch.Tensor]:
+def _tensors(model: PreTrainedModel, name: str, fused_latent: bool) -> dict[str, torch.Tensor]:
     config = model.config
     kind = next(key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == name)
     names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
@@ -202,7 +212,10 @@ def _tensors(model: PreTrainedModel, name: str) -> dict[str, torch.Tensor]:
     for full, values in _joined(model.state_dict()).items():
         if full == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        for part, changed in _expanded(full, values, name, model):
+        parts = [(full, values)]
+        if not (fused_latent and full.endswith("kv_b_proj.weight")):
+            parts = _expanded(full, values, name, model)
+        for part, changed in parts:
             stem, _, ending = part.replace("_correction_bias", "_correction.bias").rpartition(".")
             if ending not in ("weight", "bias"):
                 stem, ending = part, "weight"

@@ -82,6 +82,16 @@ def test_logits_are_transformers(
     assert error < 1e-4
 
 
+def test_deepseeks_keys_and_values_may_be_one_tensor(tmp_path: Path) -> None:
+    """As in files before 2025-04, which describe heads as the model has them."""
+    model = tiny_models.make("deepseek_v2")
+    ids = tiny_models.random_ids(60)
+    with GGUFFile(write(model, tmp_path / "model.gguf", fused_latent=True)) as file:
+        assert "blk.0.attn_kv_b.weight" in file.tensors
+        got = logits(GGUFSource(file), ids)
+    assert relative(got, tiny_models.logits(model, ids)) < 1e-4
+
+
 def test_stacked_experts_stay_in_the_files_type(tmp_path: Path) -> None:
     model = tiny_models.make("gpt_oss")
     with GGUFFile(write(model, tmp_path / "model.gguf", Kind.F16)) as file:

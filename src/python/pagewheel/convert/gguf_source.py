@@ -65,8 +65,6 @@ _IN_LAYERS = {
     "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
     "self_attn.kv_a_layernorm": "attn_kv_a_norm",
     "self_attn.kv_b_proj": "attn_kv_b",
-    "self_attn.k_b_proj": "attn_k_b",
-    "self_attn.v_b_proj": "attn_v_b",
     "layer_scalar": "layer_output_scale",
     "per_layer_input_gate": "inp_gate",
     "per_layer_projection": "proj",
@@ -182,8 +180,10 @@ class GGUFSource:
     def _find_weights(self) -> dict[str, _Place]:
         arch = self.architecture
         in_layers = {**_IN_LAYERS, **_NORMS[arch.norms], **_OWN_NAMES.get(self.name, {})}
-        places = {}
+        places = self._latent_places() if self.name == "deepseek2" else {}
         for name, shape in self._shapes.items():
+            if name in places:
+                continue
             if name.startswith("layers."):
                 _, layer, part = name.split(".", 2)
                 places[name] = _Place(f"blk.{layer}.{_tensor_name(part, in_layers)}", shape)
@@ -196,8 +196,6 @@ class GGUFSource:
                 places[name] = replace(places[name], rows=rows)
         if self.name == "phi3":
             places.update(self._fused_places())
-        if self.name == "deepseek2":
-            places.update(self._latent_places())
         return places
 
     def _stacked_place(self, name: str, shape: tuple[int, ...]) -> _Place:
@@ -217,8 +215,8 @@ class GGUFSource:
             if ".self_attn." not in name or part.rows is None:
                 continue
             layer = int(name.split(".")[1])
-            own = f"blk.{layer}.{_tensor_name(name.split('.', 2)[2], _IN_LAYERS)}"
-            if name.endswith(("k_b_proj", "v_b_proj")) and own in self.file.tensors:
+            own = f"blk.{layer}.attn_{name.rsplit('.', 1)[1].removesuffix('_proj')}.weight"
+            if own in self.file.tensors and name.endswith(("k_b_proj", "v_b_proj")):
                 places[name] = self._place_of_heads(name, own, shape, layer)
             else:
                 places[name] = _place_of_rows(part, shape)

@@ -4,8 +4,13 @@
 
 from __future__ import annotations
 
-from openvino_tokenizers.tokenizer_pipeline import CharsmapStep, UnigramModelStep
+from openvino_tokenizers.tokenizer_pipeline import (
+    CharsmapStep,
+    RegexNormalizationStep,
+    UnigramModelStep,
+)
 
+from . import sentencepiece
 from .special_tokens import split_special_tokens
 from .vocabulary import TokenType, Vocabulary
 
@@ -19,15 +24,7 @@ def encoding_steps(vocabulary: Vocabulary) -> list[object]:
     steps: list[object] = []
     if special_texts:
         steps.append(split_special_tokens(special_texts))
-    steps.append(
-        CharsmapStep(
-            charsmap=vocabulary.charsmap or None,
-            normalization_form=None if vocabulary.charsmap else "identity",
-            add_dummy_prefix=vocabulary.add_space_prefix,
-            remove_extra_whitespaces=vocabulary.remove_extra_spaces,
-            escape_whitespaces=True,
-        )
-    )
+    steps += _normalisation(vocabulary)
     steps.append(
         UnigramModelStep(
             vocab=[text.encode() for text in vocabulary.tokens],
@@ -37,3 +34,21 @@ def encoding_steps(vocabulary: Vocabulary) -> list[object]:
         )
     )
     return steps
+
+
+def _normalisation(vocabulary: Vocabulary) -> list[object]:
+    """The file's compiled one; without it, spaces only: CharsmapStep's "identity" gives nothing."""
+    if vocabulary.charsmap:
+        return [
+            CharsmapStep(
+                charsmap=vocabulary.charsmap,
+                add_dummy_prefix=vocabulary.add_space_prefix,
+                remove_extra_whitespaces=vocabulary.remove_extra_spaces,
+                escape_whitespaces=True,
+            )
+        ]
+    steps: list[object] = []
+    if vocabulary.remove_extra_spaces:
+        steps.append(RegexNormalizationStep(r"^ +| +$", ""))
+        steps.append(RegexNormalizationStep(r" {2,}", " "))
+    return [*steps, *sentencepiece.space_steps(vocabulary)]
