@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -15,7 +16,8 @@ from test_text_tokenizer import OpenVINOTokenizer, corpus, differences
 from pagewheel.convert import ConversionError
 from pagewheel.convert.gguf_file import GGUFFile
 from pagewheel.convert.gguf_metadata import Metadata
-from pagewheel.convert.vocabulary import Vocabulary, read_vocabulary
+from pagewheel.convert.tokenizer import build_tokenizer
+from pagewheel.convert.vocabulary import TokenType, Vocabulary, read_vocabulary
 
 NAMES = ["nmt_nfkc", "identity"]
 
@@ -29,7 +31,6 @@ def processor(request: pytest.FixtureRequest) -> sentencepiece.SentencePieceProc
         model_type="unigram",
         vocab_size=700,
         hard_vocab_limit=False,
-        byte_fallback=request.param == "identity",
         normalization_rule_name=request.param,
         remove_extra_whitespaces=request.param == "nmt_nfkc",
         minloglevel=2,
@@ -128,6 +129,13 @@ def test_text_encodes_and_decodes_as_the_package_does(
         ids = processor.encode(line)
         if ids and processor.unk_id() not in ids:
             assert tokenizer.decode(ids) == processor.decode(ids)
+
+
+def test_byte_tokens_are_refused(vocabulary: Vocabulary) -> None:
+    types = [*vocabulary.types]
+    types[-1] = TokenType.BYTE
+    with pytest.raises(ConversionError, match="Unigram vocabulary with byte tokens"):
+        build_tokenizer(replace(vocabulary, types=types))
 
 
 def test_bytes_that_are_none_are_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from openvino_tokenizers.tokenizer_pipeline import (
 )
 
 from . import sentencepiece
+from .errors import ConversionError
 from .special_tokens import split_special_tokens
 from .vocabulary import TokenType, Vocabulary
 
@@ -18,8 +19,13 @@ _SPECIAL = (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
 
 
 def encoding_steps(vocabulary: Vocabulary) -> list[object]:
-    """Text to token ids, without those added around a text."""
-    special_ids = set(vocabulary.ids_of_type(*_SPECIAL))
+    """Text to token ids, without those added around a text. Raises ConversionError for a
+    vocabulary that spells unknown characters in bytes.
+    """
+    if TokenType.BYTE in vocabulary.types:
+        # UnigramTokenizer spells fewer characters in bytes than sentencepiece does.
+        raise ConversionError("a Unigram vocabulary with byte tokens is not supported")
+    special_ids = vocabulary.ids_of_type(*_SPECIAL)
     special_texts = [text for each in special_ids if (text := vocabulary.tokens[each])]
     steps: list[object] = []
     if special_texts:
@@ -29,7 +35,6 @@ def encoding_steps(vocabulary: Vocabulary) -> list[object]:
         UnigramModelStep(
             vocab=[text.encode() for text in vocabulary.tokens],
             vocab_logprobs=list(vocabulary.scores),
-            byte_fallback=TokenType.BYTE in vocabulary.types,
             unk_token_id=vocabulary.unk_id,
         )
     )
