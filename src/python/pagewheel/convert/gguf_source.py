@@ -102,8 +102,6 @@ _OWN_NAMES: Mapping[str, Mapping[str, str]] = {
 _ROTARY_TENSORS = frozenset(
     {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
 )
-
-
 _KEYS_AND_VALUES = ("attn_k", "attn_v", "attn_k_norm")
 
 
