@@ -14,7 +14,6 @@ from enum import Enum
 from .errors import ConversionError
 from .rotary import RotaryEmbedding
 
-
 # Channels of all heads. Far above any model's; keeps a damaged file or config from asking for
 # lists of that many rows.
 _MAX_WIDTH = 1 << 22
