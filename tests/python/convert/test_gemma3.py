@@ -132,7 +132,7 @@ def test_logits_and_text_are_transformers(
     del model
     decoder = Decoder(folder)
     got = np.concatenate([decoder(ids[:560]), *(decoder([token]) for token in ids[560:])])
-    assert relative(got, expected) < 1e-4
+    assert relative(got, expected) < 5e-4
     for backend in ("native", "openvino"):
         pipeline = pagewheel.LLMPipeline(folder, "CPU", {**F32, "attention_backend": backend})
         encoded = pagewheel.TokenizedInputs(np.array([ids[:100]]), np.ones((1, 100), np.int64))
