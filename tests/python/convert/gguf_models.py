@@ -6,6 +6,7 @@ Names are those of the gguf package's own table, so they are independent of page
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gguf
@@ -21,22 +22,33 @@ _ARCHITECTURES = {
     "mixtral": "llama",
     "qwen3_moe": "qwen3moe",
     "gemma3_text": "gemma3",
+    "gemma3n_text": "gemma3n",
+    "gemma4_text": "gemma4",
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
     "gpt_oss": "gpt-oss",
 }
 _PERMUTED = ("llama", "granite", "smollm3")
+_WITH_WINDOWS = ("phi3", "gemma2", "gemma3", "gemma3n", "gemma4", "gpt-oss")
 
 
 def architecture_of(model: PreTrainedModel) -> str:
     return _ARCHITECTURES.get(model.config.model_type, model.config.model_type)
 
 
-def write(model: PreTrainedModel, path: Path, kind: Kind = Kind.F32) -> Path:
-    """All matrices as `kind`; the byte-level vocabulary of tiny_models."""
+def write(
+    model: PreTrainedModel, path: Path, kind: Kind = Kind.F32, *, fused_latent: bool = False
+) -> Path:
+    """All matrices as `kind`; the byte-level vocabulary of tiny_models. `fused_latent`: DeepSeek's
+    keys and values in one tensor, as its checkpoints have them.
+    """
     name = architecture_of(model)
     writer = gguf.GGUFWriter(path, name)
-    _add_numbers(writer, model.config, name)
+    # A plain object: transformers' own refuses numbers that differ between layers.
+    numbers = SimpleNamespace(**model.config.to_dict(), fused_latent=fused_latent)
+    _add_numbers(writer, numbers, name)
     _add_vocabulary(writer, model.config.vocab_size)
-    for tensor, values in _tensors(model, name).items():
+    for tensor, values in _tensors(model, name, fused_latent).items():
         array = np.ascontiguousarray(values.detach().float().numpy())
         if array.ndim == 1 or kind is Kind.F32 or "_inp" in tensor:
             writer.add_tensor(tensor, array)
@@ -55,17 +67,20 @@ def _add_numbers(writer: gguf.GGUFWriter, config: Any, name: str) -> None:
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
+    if name != "gemma4":
+        writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
+    if name not in ("gemma4", "deepseek2"):
+        writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(rope["rope_theta"])
     head_size = getattr(config, "head_dim", None)
     head_size = head_size or config.hidden_size // config.num_attention_heads
-    writer.add_key_length(head_size)
-    writer.add_value_length(head_size)
-    writer.add_rope_dimension_count(int(head_size * rope.get("partial_rotary_factor", 1.0)))
-    if getattr(config, "sliding_window", None) and name in ("phi3", "gemma2", "gemma3", "gpt-oss"):
+    if name not in ("gemma4", "deepseek2"):
+        writer.add_key_length(head_size)
+        writer.add_value_length(head_size)
+        writer.add_rope_dimension_count(int(head_size * rope.get("partial_rotary_factor", 1.0)))
+    if getattr(config, "sliding_window", None) and name in _WITH_WINDOWS:
         writer.add_sliding_window(config.sliding_window)
     if rope.get("rope_type") == "yarn":
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
@@ -84,35 +99,124 @@ def _add_numbers(writer: gguf.GGUFWriter, config: Any, name: str) -> None:
     if name == "gemma2":
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if name in _OWN_NUMBERS:
+        _OWN_NUMBERS[name](writer, config)
     if getattr(config, "num_experts_per_tok", None):
-        writer.add_expert_count(getattr(config, "num_experts", None) or config.num_local_experts)
+        names = ("num_experts", "num_local_experts", "n_routed_experts")
+        writer.add_expert_count(next(filter(None, (getattr(config, n, None) for n in names))))
         writer.add_expert_used_count(config.num_experts_per_tok)
         inner = getattr(config, "moe_intermediate_size", None) or config.intermediate_size
         writer.add_expert_feed_forward_length(inner)
 
 
+def _add_numbers_of_gemma3n(writer: gguf.GGUFWriter, config: Any) -> None:
+    _add_numbers_of_newer_gemmas(writer, config)
+    writer.add_altup_active_idx(config.altup_active_idx)
+    writer.add_altup_num_inputs(config.altup_num_inputs)
+    normal = torch.distributions.normal.Normal(0, 1)
+    shares = torch.tensor(config.activation_sparsity_pattern, dtype=torch.float32)
+    writer.add_activation_sparsity_scale(normal.icdf(shares).tolist())
+
+
+def _add_numbers_of_newer_gemmas(writer: gguf.GGUFWriter, config: Any) -> None:
+    writer.add_sliding_window_pattern([each == "sliding_attention" for each in config.layer_types])
+    writer.add_shared_kv_layers(config.num_kv_shared_layers)
+    writer.add_embedding_length_per_layer_input(config.hidden_size_per_layer_input or 0)
+    writer.add_rope_freq_base_swa(config.rope_parameters["sliding_attention"]["rope_theta"])
+    if config.final_logit_softcapping:
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+
+
+def _own_sizes(config: Any) -> dict[int, dict[str, int]]:
+    """Of Gemma 4's layers without a window."""
+    return {int(layer): own for layer, own in config.per_layer_config.items()}
+
+
+def _add_numbers_of_gemma4(writer: gguf.GGUFWriter, config: Any) -> None:
+    _add_numbers_of_newer_gemmas(writer, config)
+    own = _own_sizes(config)
+    size = next(values["head_dim"] for values in own.values())
+    for add, value in (
+        (writer.add_key_length, size),
+        (writer.add_value_length, size),
+        (writer.add_key_length_swa, config.head_dim),
+        (writer.add_value_length_swa, config.head_dim),
+        (writer.add_rope_dimension_count, size),
+        (writer.add_rope_dimension_count_swa, config.head_dim),
+    ):
+        add(value)
+    heads = config.num_key_value_heads
+    count = config.num_hidden_layers
+    writer.add_head_count_kv(
+        [own.get(layer, {}).get("num_key_value_heads", heads) for layer in range(count)]
+    )
+    first_shared = count - config.num_kv_shared_layers
+    wide = 2 if config.use_double_wide_mlp else 1
+    writer.add_feed_forward_length(
+        [config.intermediate_size * (wide if i >= first_shared else 1) for i in range(count)]
+    )
+
+
+def _add_numbers_of_deepseek(writer: gguf.GGUFWriter, config: Any) -> None:
+    rank, rotated = config.kv_lora_rank, config.qk_rope_head_dim
+    if config.fused_latent:
+        writer.add_head_count_kv(config.num_attention_heads)
+        writer.add_key_length(config.qk_nope_head_dim + rotated)
+        writer.add_value_length(config.v_head_dim)
+    else:
+        writer.add_head_count_kv(1)
+        writer.add_key_length(rank + rotated)
+        writer.add_value_length(rank)
+        writer.add_key_length_mla(config.qk_nope_head_dim + rotated)
+        writer.add_value_length_mla(config.v_head_dim)
+    writer.add_kv_lora_rank(rank)
+    if config.q_lora_rank:
+        writer.add_q_lora_rank(config.q_lora_rank)
+    writer.add_rope_dimension_count(rotated)
+    writer.add_leading_dense_block_count(config.first_k_dense_replace)
+    writer.add_expert_shared_count(config.n_shared_experts)
+    writer.add_expert_weights_scale(config.routed_scaling_factor)
+    writer.add_expert_group_count(config.n_group)
+    writer.add_expert_group_used_count(config.topk_group)
+    if config.model_type == "deepseek_v3":
+        writer.add_expert_weights_norm(config.norm_topk_prob)
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    if config.rope_parameters.get("mscale_all_dim"):
+        writer.add_rope_scaling_yarn_log_mul(0.1 * config.rope_parameters["mscale_all_dim"])
+
+
+_OWN_NUMBERS = {
+    "gemma3n": _add_numbers_of_gemma3n,
+    "gemma4": _add_numbers_of_gemma4,
+    "deepseek2": _add_numbers_of_deepseek,
+}
+
+
 def _add_vocabulary(writer: gguf.GGUFWriter, size: int) -> None:
-    tokens = ["<pad>", "<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    tokens = ["<pad>", "<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "th"]
     tokens += [f"<unused{index}>" for index in range(size - len(tokens))]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
-    writer.add_token_types([3] * 3 + [1] * 256 + [5] * (size - 259))
+    writer.add_token_types([3] * 3 + [1] * 257 + [5] * (size - 260))
     writer.add_token_merges(["t h"])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
 
 
-def _tensors(model: PreTrainedModel, name: str) -> dict[str, torch.Tensor]:
+def _tensors(model: PreTrainedModel, name: str, fused_latent: bool) -> dict[str, torch.Tensor]:
     config = model.config
     kind = next(key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == name)
     names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
     tensors: dict[str, torch.Tensor] = {}
-    for full, values in model.state_dict().items():
+    for full, values in _joined(model.state_dict()).items():
         if full == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        for part, changed in _expanded(full, values, name):
-            stem, _, ending = part.rpartition(".")
+        parts = [(full, values)]
+        if not (fused_latent and full.endswith("kv_b_proj.weight")):
+            parts = _expanded(full, values, name, model)
+        for part, changed in parts:
+            stem, _, ending = part.replace("_correction_bias", "_correction.bias").rpartition(".")
             if ending not in ("weight", "bias"):
                 stem, ending = part, "weight"
             mapped = names.get_name(stem)
@@ -122,8 +226,34 @@ def _tensors(model: PreTrainedModel, name: str) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def _expanded(full: str, values: torch.Tensor, name: str) -> list[tuple[str, torch.Tensor]]:
-    """transformers keeps the experts' gate and up in one tensor; files keep two."""
+def _joined(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Gemma 3n's projections of streams are one tensor in files."""
+    result: dict[str, torch.Tensor] = {}
+    stacks: dict[str, list[torch.Tensor]] = {}
+    for full, values in state.items():
+        prefix, _, rest = full.partition("projections.")
+        if "altup_" in prefix and rest:
+            stacks.setdefault(f"{prefix}projections.weight", []).append(values)
+        else:
+            result[full] = values
+    return result | {full: torch.stack(values) for full, values in stacks.items()}
+
+
+def _expanded(
+    full: str, values: torch.Tensor, name: str, model: PreTrainedModel
+) -> list[tuple[str, torch.Tensor]]:
+    """transformers keeps the experts' gate and up in one tensor; files keep two. DeepSeek's
+    second projection of keys and values is cut in two the other way round.
+    """
+    if full.endswith("kv_b_proj.weight"):
+        config = model.config
+        split = values.unflatten(0, (config.num_attention_heads, -1))
+        keys, of_values = split.split([config.qk_nope_head_dim, config.v_head_dim], dim=1)
+        prefix = full.removesuffix("kv_b_proj.weight")
+        return [
+            (f"{prefix}k_b_proj.weight", keys.transpose(1, 2)),
+            (f"{prefix}v_b_proj.weight", of_values),
+        ]
     if ".experts." not in full:
         return [(full, values)]
     bias = "bias" if full.endswith("_bias") else "weight"
@@ -141,7 +271,7 @@ def _expanded(full: str, values: torch.Tensor, name: str) -> list[tuple[str, tor
 
 
 def _changed(part: str, values: torch.Tensor, config: Any, name: str) -> torch.Tensor:
-    if name.startswith("gemma") and "norm" in part:
+    if name in ("gemma", "gemma2", "gemma3") and "norm" in part:
         return values + 1
     if name in _PERMUTED and ("q_proj" in part or "k_proj" in part):
         heads = config.num_attention_heads if "q_proj" in part else config.num_key_value_heads
@@ -154,6 +284,14 @@ def _changed(part: str, values: torch.Tensor, config: Any, name: str) -> torch.T
 def _rope_tensors(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     config = model.config
     rope = config.rope_parameters
+    if config.model_type == "gemma4_text":
+        whole = rope["full_attention"]
+        size = next(
+            values["head_dim"]
+            for values in _own_sizes(SimpleNamespace(**config.to_dict())).values()
+        )
+        turning = int(size * whole["partial_rotary_factor"] / 2)
+        return {"rope_freqs.weight": torch.tensor([1.0] * turning + [1e30] * (size // 2 - turning))}
     if rope.get("rope_type") == "longrope":
         return {
             f"rope_factors_{which}.weight": torch.tensor(rope[f"{which}_factor"])

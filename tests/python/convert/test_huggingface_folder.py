@@ -219,6 +219,10 @@ def config(**changes: Any) -> Callable[[Path], None]:
         (lambda folder: (folder / "config.json").write_text("{"), "no JSON"),
         (config(hidden_size=64), "has shape .*config.json asks for"),
         (config(num_hidden_layers=3), r"layers\.2.*is missing"),
+        (
+            config(num_attention_heads=2**40, num_key_value_heads=2**40),
+            "heads of 32 are more than any model has",
+        ),
         (config(num_hidden_layers=1), r"tensor\(s\) that a llama model .* does not have"),
         (config(num_hidden_layers=0), "'num_hidden_layers' must be positive, got 0"),
         (config(num_key_value_heads=4), "no multiple of 4 kv heads"),

@@ -10,6 +10,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import gguf
 import openvino as ov
 import pytest
 import sentencepiece
@@ -18,9 +19,11 @@ from test_text_tokenizer import PIECES, OpenVINOTokenizer, corpus, differences, 
 
 import pagewheel
 from pagewheel.convert import ConversionError
-from pagewheel.convert.sentencepiece import token_bytes
+from pagewheel.convert.gguf_file import GGUFFile
+from pagewheel.convert.gguf_metadata import Metadata
+from pagewheel.convert.sentencepiece import merges_of_scores, token_bytes
 from pagewheel.convert.tokenizer import build_tokenizer
-from pagewheel.convert.vocabulary import TokenType, Vocabulary
+from pagewheel.convert.vocabulary import TokenType, Vocabulary, read_vocabulary
 
 USER_DEFINED = ["<tool é>", "  ", "    ", "\n", "\n\n", "<b>", "<bb>"]
 
@@ -155,6 +158,28 @@ def test_cpp_decodes_any_tokens(
                 if vocabulary.add_space_prefix:
                     expected = expected.removeprefix(" ")
                 assert ours.decode(part, skip_special_tokens=False) == expected
+
+
+def test_gemma4s_list_of_merges_does_what_the_scores_do(
+    tokenizer: OpenVINOTokenizer, vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "gemma4")
+    writer.add_tokenizer_model("gemma4")
+    writer.add_token_list(vocabulary.tokens)
+    writer.add_token_types(vocabulary.types)
+    merges = merges_of_scores(vocabulary)
+    writer.add_token_merges([f"{left.decode()} {right.decode()}" for left, right in merges])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    with GGUFFile(tmp_path / "model.gguf") as file:
+        listed = read_vocabulary(Metadata(file), 1024)
+    assert listed.add_bos
+    assert not listed.add_space_prefix
+    lines = plain(corpus(26, 500), vocabulary)
+    prefix = vocabulary.add_space_prefix
+    listed = replace(listed, add_bos=False, add_space_prefix=prefix)
+    assert OpenVINOTokenizer(listed).encode(lines) == tokenizer.encode(lines)
 
 
 def test_damaged_vocabularies_are_refused(vocabulary: Vocabulary) -> None:

@@ -193,7 +193,7 @@ def differences(lines: list[str], got: list[list[int]], want: list[list[int]]) -
 def test_varied_text_encodes_as_the_reference(
     tokenizer: OpenVINOTokenizer, vocabulary: Vocabulary
 ) -> None:
-    lines = corpus(1, 4000)
+    lines = corpus(1, 5000)
     want = [each.ids for each in reference_tokenizer(vocabulary).encode_batch(lines)]
     assert differences(lines, tokenizer.encode(lines), want) == []
 

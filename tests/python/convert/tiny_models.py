@@ -36,7 +36,7 @@ _LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 128,
 }
-_YARN = {
+YARN = {
     "rope_type": "yarn",
     "rope_theta": 10000.0,
     "factor": 4.0,
@@ -80,7 +80,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-even": ("llama", {"hidden_size": 64, "intermediate_size": 96,
                              "num_attention_heads": 4, "num_key_value_heads": 2}),
     "llama3": ("llama", {"rope_parameters": _LLAMA3, "attention_bias": True, "mlp_bias": True}),
-    "llama-yarn": ("llama", {"rope_parameters": _YARN, "num_attention_heads": 5,
+    "llama-yarn": ("llama", {"rope_parameters": YARN, "num_attention_heads": 5,
                              "num_key_value_heads": 5}),
     "llama-linear": ("llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4,
                                                    "factor": 3.0}}),
@@ -123,9 +123,9 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
         **_LATENT, "q_lora_rank": None, "topk_method": "group_limited_greedy"}),
     "deepseek_v3": ("deepseek_v3", {
         **_LATENT, "q_lora_rank": 28, "rope_parameters": {
-            **_YARN, "mscale": 0.8, "mscale_all_dim": 0.5}}),
+            **YARN, "mscale": 0.8, "mscale_all_dim": 0.5}}),
     "gpt_oss": ("gpt_oss", {**_EXPERTS, **_WINDOW,
-                            "rope_parameters": {**_YARN, "truncate": False}}),
+                            "rope_parameters": {**YARN, "truncate": False}}),
 }  # fmt: skip
 
 

@@ -14,6 +14,10 @@ from enum import Enum
 from .errors import ConversionError
 from .rotary import RotaryEmbedding
 
+# Channels of all heads. Far above any model's; keeps a damaged file or config from asking for
+# lists of that many rows.
+_MAX_WIDTH = 1 << 22
+
 
 class NormPlacement(Enum):
     """Where the norms of a layer sit; the values are the norms' names, or None.
@@ -89,6 +93,11 @@ class Attention:
         for name in ("heads", "kv_heads", "head_size"):
             if getattr(self, name) <= 0:
                 raise ConversionError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.heads * max(self.head_size, self.value_size) > _MAX_WIDTH:
+            raise ConversionError(
+                f"{self.heads} heads of {max(self.head_size, self.value_size)} are more than "
+                "any model has"
+            )
         if self.heads % self.kv_heads:
             raise ConversionError(
                 f"{self.heads} attention heads are no multiple of {self.kv_heads} kv heads"

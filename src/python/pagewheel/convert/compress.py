@@ -19,7 +19,7 @@ from .errors import ConversionError
 from .weights import DenseWeight, QuantizedWeight, Weight, dense_f32
 
 # f32 values handled at a time: bounds temporary memory.
-_CHUNK_VALUES = 1 << 21
+_CHUNK_VALUES = 1 << 18
 
 
 def compressing(

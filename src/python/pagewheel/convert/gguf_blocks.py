@@ -25,7 +25,7 @@ Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
 # Bytes of rows handled at a time: bounds temporary memory without slowing numpy down.
-_CHUNK_BYTES = 2 << 20
+_CHUNK_BYTES = 1 << 18
 # The fields of a block of 256 weights that several types share.
 _D = ("d", "<f2")
 _DMIN = ("dmin", "<f2")
@@ -54,12 +54,6 @@ def _rows(quants: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _pack_nibbles(quants: Bytes) -> Bytes:
     """Neighbours together, the first in the low nibble. u8 [rows, n] -> u8 [rows, n/2]."""
     return quants[:, 0::2] | (quants[:, 1::2] << np.uint8(4))
-
-
-def _signed(quants: Bytes, scale: npt.NDArray[Any], zero: int, group: int) -> QuantizedWeight:
-    """w = (quants - zero) * scale as i8 without a zero point."""
-    values = (quants.view(np.int8) - np.int8(zero)).view(np.uint8)
-    return QuantizedWeight(values, ov.Type.i8, scale, None, group)
 
 
 def _affine(
@@ -105,7 +99,8 @@ def _fifth_bits(packed: Bytes) -> Bytes:
 def _decode_q5_0(data: Bytes) -> QuantizedWeight:
     blocks = _fields(data, _D, ("high", "4u1"), ("quants", "16u1"))
     quants = _split(blocks["quants"], 16, 4) | _fifth_bits(blocks["high"])
-    return _signed(_rows(quants), blocks["d"].copy(), 16, 32)
+    values = (_rows(quants).view(np.int8) - np.int8(16)).view(np.uint8)
+    return QuantizedWeight(values, ov.Type.i8, blocks["d"].copy(), None)
 
 
 def _decode_q5_1(data: Bytes) -> QuantizedWeight:
@@ -126,6 +121,32 @@ def _products(d: npt.NDArray[Any], factors: npt.NDArray[Any]) -> Floats:
     return _rows(d.astype(np.float32)[..., None] * factors.astype(np.float32)).copy()
 
 
+def _halves(numbers: Floats) -> npt.NDArray[np.float16]:
+    """In f16, for fewer bytes to read: it moves scales and minimums of K types by 2^-12 of
+    themselves, where rounding to six bits has moved them by up to 2^-7 of a block's largest.
+    """
+    with np.errstate(over="ignore"):  # decode() refuses what is not finite
+        return numbers.astype(np.float16)
+
+
+def _joined(quants: npt.NDArray[np.int8], scale: Floats, parts: int) -> QuantizedWeight:
+    """Groups of 16 with signed values, two by two, as i8 in groups of 32, which kernels for
+    int8 activations take.
+
+    The scale is the larger one's, divided by `parts`: that group's values become `parts` times
+    themselves, the other one's are rounded. `parts` times the values must fit i8.
+    """
+    pairs = scale.reshape(len(scale), -1, 2)
+    larger = np.take_along_axis(pairs, np.abs(pairs).argmax(-1)[..., None], -1)[..., 0]
+    step = _halves(larger / np.float32(parts))
+    divisor = np.where(step == 0, np.float32(1), step.astype(np.float32))
+    with np.errstate(invalid="ignore"):  # decode() refuses what is not finite
+        factors = (pairs / divisor[..., None]).reshape(len(scale), -1, 1)
+        scaled = quants.reshape(len(quants), -1, 16) * factors
+        values = np.clip(np.rint(scaled), -128, 127).astype(np.int8)
+    return QuantizedWeight(_rows(values).view(np.uint8), ov.Type.i8, step, None)
+
+
 def _decode_q2_k(data: Bytes) -> QuantizedWeight:
     blocks = _fields(data, ("scales", "16u1"), ("quants", "64u1"), _D, _DMIN)
     quants = _rows(_split(blocks["quants"], 32, 2))
@@ -134,13 +155,27 @@ def _decode_q2_k(data: Bytes) -> QuantizedWeight:
     return _affine(quants, scale, -minimum, True, 16)
 
 
+_Q3_K = (("high", "32u1"), ("quants", "64u1"), ("scales", "12u1"), _D)
+
+
 def _decode_q3_k(data: Bytes) -> QuantizedWeight:
-    blocks = _fields(data, ("high", "32u1"), ("quants", "64u1"), ("scales", "12u1"), _D)
+    blocks = _fields(data, *_Q3_K)
+    quants, scale = _quants_and_scales_of_q3_k(blocks)
+    return QuantizedWeight(_pack_nibbles(quants), ov.Type.u4, scale, 4, 16)
+
+
+def _join_q3_k(data: Bytes) -> QuantizedWeight:
+    quants, scale = _quants_and_scales_of_q3_k(_fields(data, *_Q3_K))
+    return _joined(quants.view(np.int8) - np.int8(4), scale, 32)
+
+
+def _quants_and_scales_of_q3_k(blocks: npt.NDArray[Any]) -> tuple[Bytes, Floats]:
+    """u8 [rows, weights] of 0..7, meaning -4..3, and f32 [rows, weights / 16]."""
     quants = _split(blocks["quants"], 32, 2) | (_split(blocks["high"], 32, 1) << 2)
     low = _split(blocks["scales"][..., :8], 8, 4)
     high = _split(blocks["scales"][..., 8:], 4, 2)
     scale = _products(blocks["d"], (low | (high << 4)).astype(np.int8) - 32)
-    return QuantizedWeight(_pack_nibbles(_rows(quants)), ov.Type.u4, scale, 4, 16)
+    return _rows(quants), scale
 
 
 def _scales_and_minimums(packed: Bytes) -> tuple[Bytes, Bytes]:
@@ -160,7 +195,8 @@ def _decode_q4_k(data: Bytes) -> QuantizedWeight:
     blocks = _fields(data, _D, _DMIN, ("scales", "12u1"), ("quants", "128u1"))
     scales, minimums = _scales_and_minimums(blocks["scales"])
     scale, minimum = _products(blocks["d"], scales), _products(blocks["dmin"], minimums)
-    return _affine(_rows(_split(blocks["quants"], 32, 4)), scale, -minimum, True, 32)
+    quants = _rows(_split(blocks["quants"], 32, 4))
+    return _affine(quants, _halves(scale), _halves(-minimum), True, 32)
 
 
 def _decode_q5_k(data: Bytes) -> QuantizedWeight:
@@ -168,13 +204,14 @@ def _decode_q5_k(data: Bytes) -> QuantizedWeight:
     scales, minimums = _scales_and_minimums(blocks["scales"])
     scale, minimum = _products(blocks["d"], scales), _products(blocks["dmin"], minimums)
     quants = _split(blocks["quants"], 32, 4) | (_split(blocks["high"], 32, 1) << 4)
-    return _affine(_rows(quants), scale, -minimum, False, 32)
+    return _affine(_rows(quants), _halves(scale), _halves(-minimum), False, 32)
 
 
 def _decode_q6_k(data: Bytes) -> QuantizedWeight:
     blocks = _fields(data, ("low", "128u1"), ("high", "64u1"), ("scales", "16i1"), _D)
     quants = _split(blocks["low"], 64, 4) | (_split(blocks["high"], 32, 2) << 4)
-    return _signed(_rows(quants), _products(blocks["d"], blocks["scales"]), 32, 16)
+    scale = _products(blocks["d"], blocks["scales"])
+    return _joined(_rows(quants).view(np.int8) - np.int8(32), scale, 4)
 
 
 _IQ4_VALUES = np.array(IQ4_NL.kvalues, np.int8).view(np.uint8)
@@ -201,6 +238,19 @@ def _decode_mxfp4(data: Bytes) -> QuantizedWeight:
     with np.errstate(over="ignore"):  # 255 is e8m0's NaN
         scale = np.ldexp(np.float32(1), blocks["exponent"].astype(np.int32) - 127)
     return QuantizedWeight(quants, ov.Type.f4e2m1, scale.astype(np.float32), None)
+
+
+# What the values of f4e2m1 are, twice.
+_MXFP4_VALUES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
+
+
+def _widen_mxfp4(data: Bytes) -> QuantizedWeight:
+    """As i8, exactly: of a matrix that is no stack of experts, for kernels that know no f4."""
+    blocks = _fields(data, ("exponent", "u1"), ("quants", "16u1"))
+    values = _MXFP4_VALUES[_rows(_split(blocks["quants"], 16, 4))]
+    with np.errstate(over="ignore"):  # 255 is e8m0's NaN
+        scale = np.ldexp(np.float32(1), blocks["exponent"].astype(np.int32) - 127) / 2
+    return QuantizedWeight(values.view(np.uint8), ov.Type.i8, scale.astype(np.float32), None)
 
 
 def _decode_through_floats(kind: Kind) -> Callable[[Bytes], QuantizedWeight]:
@@ -237,6 +287,13 @@ _QUANTIZED: Mapping[Kind, Callable[[Bytes], QuantizedWeight]] = {
     Kind.MXFP4: _decode_mxfp4,
     **{kind: _decode_through_floats(kind) for kind in _ROUNDED},
 }
+# Types in groups of 16, or of numbers that kernels for int8 activations do not take: what else
+# becomes of them in a matrix. Stacks of experts, which other kernels multiply, stay smaller.
+_OF_MATRICES: Mapping[Kind, Callable[[Bytes], QuantizedWeight]] = {
+    Kind.Q2_K: _decode_through_floats(Kind.Q2_K),
+    Kind.Q3_K: _join_q3_k,
+    Kind.MXFP4: _widen_mxfp4,
+}
 _DENSE: Mapping[Kind, tuple[str, ov.Type]] = {
     Kind.F32: ("<f4", ov.Type.f32),
     Kind.F16: ("<f2", ov.Type.f16),
@@ -258,10 +315,13 @@ def decode(name: str, kind: Kind, shape: tuple[int, ...], data: Bytes) -> Weight
         raise ConversionError(
             f"tensor {name!r} has type {kind.name}; supported are {', '.join(SUPPORTED_TYPES)}"
         )
+    decode_rows = _QUANTIZED[kind]
+    if len(shape) < 3:
+        decode_rows = _OF_MATRICES.get(kind, decode_rows)
     step = max(1, _CHUNK_BYTES // data.shape[1])
     rows = _Rows(len(data))
     for start in range(0, len(data), step):
-        chunk = _QUANTIZED[kind](data[start : start + step])
+        chunk = decode_rows(data[start : start + step])
         zero_point = chunk.zero_point
         if not np.isfinite(chunk.scale).all() or (
             isinstance(zero_point, np.ndarray) and not np.isfinite(zero_point).all()
@@ -269,6 +329,23 @@ def decode(name: str, kind: Kind, shape: tuple[int, ...], data: Bytes) -> Weight
             raise ConversionError(f"tensor {name!r} holds a scale or minimum that is not finite")
         rows.put(start, chunk)
     return rows.weight(shape[:-1])
+
+
+def decode_transposed(name: str, kind: Kind, shape: tuple[int, ...], data: Bytes) -> DenseWeight:
+    """The transposed matrices of a stack [heads, in, out], one below the other.
+
+    The groups of quantised ones would stand across the rows then: they become f16. Raises
+    ConversionError as `decode` does.
+    """
+    weight = decode(name, kind, shape, data) if kind not in _QUANTIZED else None
+    if weight is None:
+        values = _halves(dequantize(data, kind)).reshape(shape)
+        if not np.isfinite(values).all():
+            raise ConversionError(f"tensor {name!r} holds weights that are not finite")
+        weight = DenseWeight(values, ov.Type.f16)
+    assert isinstance(weight, DenseWeight)
+    rows = weight.values.swapaxes(-1, -2).reshape(-1, shape[-2])
+    return DenseWeight(np.ascontiguousarray(rows), weight.element_type)
 
 
 @dataclass

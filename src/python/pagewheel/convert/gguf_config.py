@@ -1,14 +1,14 @@
-"""A GGUF file's metadata as the config.json it was made from.
+"""A GGUF file's numbers under Hugging Face's names: what its architectures have in common.
 
 llama.cpp keeps a model's numbers under its own names; given back Hugging Face's, they are read
-by the one reader that knows architectures. Only numbers are translated here: names of weights
-are `gguf_source`'s.
+by the one reader that knows architectures. `gguf_readers` has what each architecture adds;
+names of weights are `gguf_source`'s.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ Config = dict[str, Any]
 _MAX_HEAD_SIZE = 65_536
 
 # Those that only some architectures know.
-_SCALE_KEYS = ("attention.scale", "logit_scale", "embedding_scale", "residual_scale")
+SCALE_KEYS = ("attention.scale", "logit_scale", "embedding_scale", "residual_scale")
 # Keys that change what the model computes, refused where an architecture does not know them.
 # A value in the tuple means "as if the key was not there".
 _REFUSED_KEYS: Mapping[str, tuple[Any, ...]] = {
@@ -37,8 +37,10 @@ _REFUSED_KEYS: Mapping[str, tuple[Any, ...]] = {
     "expert_group_count": (0, 1),
     "expert_weights_scale": (0.0, 1.0),
     "expert_count": (0,),
+    "expert_gating_func": (0, 1),  # softmax
     "attention.sliding_window": (0,),
-    **dict.fromkeys(_SCALE_KEYS, (0.0, 1.0)),
+    "rope.scaling.yarn_log_multiplier": (0.0,),
+    **dict.fromkeys(SCALE_KEYS, (0.0, 1.0)),
 }
 
 
@@ -74,66 +76,120 @@ class GGUFConfig:
             if value is not None and value not in neutral:
                 raise self.fail(f"{self.key(name)} = {value!r:.80} is not supported yet")
 
-    def common(self, model_type: str, known: tuple[str, ...] = ()) -> Config:
-        """What every architecture has. `known` are keys that this one reads itself."""
-        self.refuse({name: _REFUSED_KEYS[name] for name in _REFUSED_KEYS if name not in known})
-        layers, hidden = self.integer("block_count"), self.integer("embedding_length")
-        if layers > len(self.tensors):  # before anything is made for each layer
+    @property
+    def layers(self) -> int:
+        """Checked, so that a damaged file does not ask for anything made for each layer."""
+        layers = self.integer("block_count")
+        if not 0 < layers <= len(self.tensors):
             raise self.fail(
                 f"{self.key('block_count')} = {layers}, but there are only "
                 f"{len(self.tensors)} tensors"
             )
+        return layers
+
+    def common(
+        self,
+        model_type: str,
+        known: tuple[str, ...] = (),
+        *,
+        intermediate_size: int | list[int] | None = None,
+        kv_heads: int | None = None,
+        head_size: int | None = None,
+    ) -> Config:
+        """What every architecture has. `known` are keys that this one reads itself; numbers
+        that are given are not read here.
+        """
+        self.refuse({name: _REFUSED_KEYS[name] for name in _REFUSED_KEYS if name not in known})
+        layers, hidden = self.layers, self.integer("embedding_length")
         heads = self.metadata.uniform(self.key("attention.head_count"), layers)
         if heads <= 0 or hidden <= 0:
             raise self.fail(f"{heads} heads and hidden size {hidden} must be positive")
-        embedding = self.tensors.get("token_embd.weight")
-        if embedding is None:
-            raise self.fail("the tensor 'token_embd.weight' is missing")
+        if intermediate_size is None:
+            key = self.key("feed_forward_length")
+            intermediate_size = self.metadata.uniform(key, layers, 0)
+        if kv_heads is None:
+            key = self.key("attention.head_count_kv")
+            kv_heads = self.metadata.uniform(key, layers, heads)
+        if head_size is None:
+            head_size = self._head_size(hidden // heads)
         return {
             "model_type": model_type,
             "hidden_size": hidden,
-            "intermediate_size": self.metadata.uniform(self.key("feed_forward_length"), layers, 0),
+            "intermediate_size": intermediate_size,
             "num_hidden_layers": layers,
             "num_attention_heads": heads,
-            "num_key_value_heads": self.metadata.uniform(
-                self.key("attention.head_count_kv"), layers, heads
-            ),
+            "num_key_value_heads": kv_heads,
             "hidden_act": "silu",
             "rms_norm_eps": self.metadata.require(
                 self.key("attention.layer_norm_rms_epsilon"), float
             ),
             "max_position_embeddings": self.integer("context_length"),
-            "vocab_size": self.integer("vocab_size", embedding.shape[0]),
+            "vocab_size": self.integer("vocab_size", self.tensor("token_embd.weight").shape[0]),
             "tie_word_embeddings": "output.weight" not in self.tensors,
             "attention_bias": False,
             "mlp_bias": False,
             "sliding_window": None,
-            **self._rotary(hidden // heads),
+            "head_dim": head_size,
+            "rope_theta": self.theta("rope.freq_base"),
+            "partial_rotary_factor": self.turning_part("rope.dimension_count", head_size),
+            "rope_scaling": self._rope_scaling(),
         }
 
-    def _rotary(self, default_head_size: int) -> Config:
-        head_size = self.integer("attention.key_length", default_head_size)
+    def tensor(self, name: str) -> GGUFTensor:
+        tensor = self.tensors.get(name)
+        if tensor is None:
+            raise self.fail(f"the tensor {name!r} is missing")
+        return tensor
+
+    def each_layer(self, name: str) -> list[int]:
+        """An integer that some files give once and others once per layer."""
+        value = self.metadata.require(self.key(name), (int, list))
+        values = value if isinstance(value, list) else [value] * self.layers
+        if len(values) != self.layers or not all(type(each) is int for each in values):
+            raise self.fail(f"{self.key(name)} must be {self.layers} integers, got {value!r:.80}")
+        return values
+
+    def layer_types(self, every: int) -> list[str]:
+        """By the key that says which layers have a window, or after how many one has none;
+        `every` where the key is missing.
+        """
+        name = "attention.sliding_window_pattern"
+        pattern = self.metadata.get(self.key(name), (int, list), every)
+        if isinstance(pattern, int):
+            if pattern <= 0:
+                raise self.fail(f"{self.key(name)} must be positive, got {pattern}")
+            pattern = [(layer + 1) % pattern != 0 for layer in range(self.layers)]
+        if len(pattern) != self.layers or not all(isinstance(each, bool) for each in pattern):
+            raise self.fail(f"{self.key(name)} must say {self.layers} times true or false")
+        return ["sliding_attention" if each else "full_attention" for each in pattern]
+
+    def _head_size(self, default: int) -> int:
+        head_size = self.integer("attention.key_length", default)
         value_size = self.integer("attention.value_length", head_size)
         if value_size != head_size:
             raise self.fail(
                 f"value heads of {value_size} beside key heads of {head_size} are not supported"
             )
-        dims = self.integer("rope.dimension_count", head_size)
-        theta = self.number("rope.freq_base", 10000.0)
-        if not 0 < dims <= min(head_size, _MAX_HEAD_SIZE) or dims % 2 or theta <= 0:
-            raise self.fail(
-                f"{self.key('rope.dimension_count')} = {dims} and {self.key('rope.freq_base')} = "
-                f"{theta} do not fit heads of {head_size}"
-            )
+        return head_size
+
+    def theta(self, name: str) -> float:
+        theta = self.number(name, 10000.0)
+        if theta <= 0:
+            raise self.fail(f"{self.key(name)} must be positive, got {theta}")
+        return theta
+
+    def turning_part(self, name: str, head_size: int) -> float:
+        """The part of a head that turns, by the key that says how many channels do."""
+        dims = self.integer(name, head_size)
+        if not 0 < dims <= min(head_size, _MAX_HEAD_SIZE) or dims % 2:
+            raise self.fail(f"{self.key(name)} = {dims} does not fit heads of {head_size}")
+        return self.part(dims, head_size)
+
+    @staticmethod
+    def part(dims: int, head_size: int) -> float:
+        """dims / head_size so that it gives `dims` to those who multiply and round down."""
         partial = dims / head_size
-        if int(head_size * partial) != dims:  # readers of config.json multiply and round down
-            partial = math.nextafter(partial, 2)
-        return {
-            "head_dim": head_size,
-            "rope_theta": theta,
-            "partial_rotary_factor": partial,
-            "rope_scaling": self._rope_scaling(),
-        }
+        return partial if int(head_size * partial) == dims else math.nextafter(partial, 2)
 
     def _rope_scaling(self) -> Config | None:
         kind = self.metadata.get(self.key("rope.scaling.type"), str, "none")
@@ -189,173 +245,3 @@ class GGUFConfig:
     def experts(self) -> tuple[int, int]:
         """How many there are and how many compute a token."""
         return self.integer("expert_count"), self.integer("expert_used_count")
-
-
-def _llama(file: GGUFConfig) -> Config:
-    if not file.integer("expert_count", 0):
-        return {"architectures": ["LlamaForCausalLM"], **file.common("llama")}
-    count, active = file.experts()
-    return {
-        "architectures": ["MixtralForCausalLM"],
-        **file.common("mixtral", ("expert_count",)),
-        "num_local_experts": count,
-        "num_experts_per_tok": active,
-    }
-
-
-def _qwen2(file: GGUFConfig) -> Config:
-    return {
-        "architectures": ["Qwen2ForCausalLM"],
-        **file.common("qwen2"),
-        "attention_bias": True,
-    }
-
-
-def _qwen3(file: GGUFConfig) -> Config:
-    return {"architectures": ["Qwen3ForCausalLM"], **file.common("qwen3")}
-
-
-def _qwen3moe(file: GGUFConfig) -> Config:
-    count, active = file.experts()
-    return {
-        "architectures": ["Qwen3MoeForCausalLM"],
-        **file.common("qwen3_moe", ("expert_count",)),
-        "num_experts": count,
-        "num_experts_per_tok": active,
-        "moe_intermediate_size": file.integer("expert_feed_forward_length"),
-        "norm_topk_prob": True,
-        "decoder_sparse_step": 1,
-        "mlp_only_layers": [],
-    }
-
-
-def _smollm3(file: GGUFConfig) -> Config:
-    # llama.cpp has no key for it: every fourth layer turns nothing.
-    return {
-        "architectures": ["SmolLM3ForCausalLM"],
-        **file.common("smollm3"),
-        "no_rope_layer_interval": 4,
-        "use_sliding_window": False,
-    }
-
-
-def _phi3(file: GGUFConfig) -> Config:
-    config = file.common("phi3", ("attention.sliding_window",))
-    window = file.integer("attention.sliding_window", 0)
-    original = file.integer(
-        "rope.scaling.original_context_length", config["max_position_embeddings"]
-    )
-    return {
-        "architectures": ["Phi3ForCausalLM"],
-        **config,
-        "sliding_window": window or None,
-        "original_max_position_embeddings": original,
-    }
-
-
-def _granite(file: GGUFConfig) -> Config:
-    config = file.common("granite", _SCALE_KEYS)
-    return {
-        "architectures": ["GraniteForCausalLM"],
-        **config,
-        "attention_multiplier": file.number("attention.scale", config["head_dim"] ** -0.5),
-        "embedding_multiplier": file.number("embedding_scale", 1.0),
-        "residual_multiplier": file.number("residual_scale", 1.0),
-        "logits_scaling": file.number("logit_scale", 1.0),
-    }
-
-
-def _olmo2(file: GGUFConfig) -> Config:
-    return {"architectures": ["Olmo2ForCausalLM"], **file.common("olmo2")}
-
-
-def _gemma(file: GGUFConfig) -> Config:
-    return {
-        "architectures": ["GemmaForCausalLM"],
-        **file.common("gemma"),
-        "hidden_activation": "gelu_pytorch_tanh",
-    }
-
-
-def _query_scalar(config: Config, layers_of_27b: int) -> float:
-    """llama.cpp has no key for it; like it, go by the one size where it is not the head's."""
-    if config["num_hidden_layers"] == layers_of_27b:
-        return float(config["hidden_size"] // config["num_attention_heads"])
-    return float(config["head_dim"])
-
-
-def _gemma2(file: GGUFConfig) -> Config:
-    config = file.common("gemma2", ("attention.sliding_window",))
-    return {
-        "architectures": ["Gemma2ForCausalLM"],
-        **config,
-        "hidden_activation": "gelu_pytorch_tanh",
-        "sliding_window": file.integer("attention.sliding_window", 4096),
-        "query_pre_attn_scalar": _query_scalar(config, 46),
-        "attn_logit_softcapping": file.number("attn_logit_softcapping", 50.0),
-        "final_logit_softcapping": file.number("final_logit_softcapping", 30.0),
-    }
-
-
-def _gemma3(file: GGUFConfig) -> Config:
-    config = file.common("gemma3", ("attention.sliding_window",))
-    return {
-        "architectures": ["Gemma3ForCausalLM"],
-        **config,
-        "model_type": "gemma3_text",
-        "hidden_activation": "gelu_pytorch_tanh",
-        "sliding_window": file.integer("attention.sliding_window"),
-        "sliding_window_pattern": file.integer("attention.sliding_window_pattern", 6),
-        "rope_local_base_freq": file.number("rope.freq_base_swa", 10000.0),
-        "query_pre_attn_scalar": _query_scalar(config, 62),
-        "attn_logit_softcapping": None,
-        "final_logit_softcapping": file.number("final_logit_softcapping", 0.0) or None,
-    }
-
-
-def _gpt_oss(file: GGUFConfig) -> Config:
-    count, active = file.experts()
-    config = file.common("gpt_oss", ("attention.sliding_window", "expert_count"))
-    inner = file.integer("expert_feed_forward_length", config["intermediate_size"])
-    if config["rope_scaling"] is not None:
-        config["rope_scaling"]["truncate"] = False
-    return {
-        "architectures": ["GptOssForCausalLM"],
-        **config,
-        "intermediate_size": inner,
-        "attention_bias": True,
-        "sliding_window": file.integer("attention.sliding_window"),
-        "num_local_experts": count,
-        "num_experts_per_tok": active,
-        "swiglu_alpha": 1.702,
-        "swiglu_limit": 7.0,
-    }
-
-
-# `general.architecture` -> config.json. Mistral's and Mixtral's files call themselves llama.
-_READERS: Mapping[str, Callable[[GGUFConfig], Config]] = {
-    "llama": _llama,
-    "qwen2": _qwen2,
-    "qwen3": _qwen3,
-    "qwen3moe": _qwen3moe,
-    "smollm3": _smollm3,
-    "phi3": _phi3,
-    "granite": _granite,
-    "olmo2": _olmo2,
-    "gemma": _gemma,
-    "gemma2": _gemma2,
-    "gemma3": _gemma3,
-    "gpt-oss": _gpt_oss,
-}
-SUPPORTED_ARCHITECTURES = tuple(_READERS)
-
-
-def read_config(metadata: Metadata, tensors: Mapping[str, GGUFTensor]) -> Config:
-    """config.json's values. Raises ConversionError, naming the file and the key."""
-    file = GGUFConfig(metadata, tensors)
-    if file.name not in _READERS:
-        raise file.fail(
-            f"the architecture {file.name!r} is not supported; "
-            f"supported: {', '.join(SUPPORTED_ARCHITECTURES)}"
-        )
-    return _READERS[file.name](file)

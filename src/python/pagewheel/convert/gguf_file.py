@@ -31,6 +31,7 @@ from gguf.constants import (
 
 from .errors import ConversionError
 from .gguf_split import shard_paths
+from .mapped_pages import MappedPages
 
 MAGIC = b"GGUF"
 SUPPORTED_VERSIONS = (2, 3)
@@ -65,6 +66,7 @@ class GGUFTensor:
     type: GGMLQuantizationType
     shape: tuple[int, ...]
     data: npt.NDArray[np.uint8]
+    pages: MappedPages
 
 
 class _Cursor:
@@ -321,4 +323,5 @@ class _Shard:
                 f"{start + rows * row_bytes}, the file has {len(self._map)}"
             )
         data = np.frombuffer(self._map, np.uint8, rows * row_bytes, start)
-        return GGUFTensor(name, kind, shape, data.reshape(rows, row_bytes))
+        pages = MappedPages(self._map, start, data.nbytes)
+        return GGUFTensor(name, kind, shape, data.reshape(rows, row_bytes), pages)

@@ -9,15 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from .architecture import Architecture, NormPlacement
+from .checkpoint_names import Part, recipe
 from .config_reader import read_architecture
 from .errors import ConversionError
-from .gguf_blocks import decode
-from .gguf_config import GGUFConfig, read_config
+from .gguf_blocks import decode, decode_transposed
+from .gguf_config import GGUFConfig
 from .gguf_file import GGUFFile
 from .gguf_metadata import Metadata
+from .gguf_readers import read_config
+from .mapped_pages import PagesInUse
 from .rotary import RotaryEmbedding
 from .weight_shapes import weight_shapes
-from .weights import Weight, take_rows
+from .weights import Weight
 
 # Architectures whose query and key rows llama.cpp reorders, see `_half_split_rows`.
 _INTERLEAVED = frozenset({"llama", "granite", "smollm3"})
@@ -28,6 +31,14 @@ _OUTSIDE_LAYERS = {
     "embed_tokens": "token_embd.weight",
     "norm": "output_norm.weight",
     "lm_head": "output.weight",
+    "embed_tokens_per_layer": "per_layer_token_embd.weight",
+    "per_layer_model_projection": "per_layer_model_proj.weight",
+    "per_layer_projection_norm": "per_layer_proj_norm.weight",
+}
+# Of several matrices in one tensor, numbered behind a point.
+_STACKED = {
+    "altup_projections": "altup_proj.weight",
+    "altup_unembed_projections": "altup_unembd_proj.weight",
 }
 _IN_LAYERS = {
     "self_attn.q_proj": "attn_q",
@@ -44,6 +55,28 @@ _IN_LAYERS = {
     "mlp.experts.gate_proj": "ffn_gate_exps",
     "mlp.experts.up_proj": "ffn_up_exps",
     "mlp.experts.down_proj": "ffn_down_exps",
+    "mlp.gate.e_score_correction": "exp_probs_b",
+    "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_experts.up_proj": "ffn_up_shexp",
+    "mlp.shared_experts.down_proj": "ffn_down_shexp",
+    "self_attn.q_a_proj": "attn_q_a",
+    "self_attn.q_a_layernorm": "attn_q_a_norm",
+    "self_attn.q_b_proj": "attn_q_b",
+    "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+    "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+    "self_attn.kv_b_proj": "attn_kv_b",
+    "layer_scalar": "layer_output_scale",
+    "per_layer_input_gate": "inp_gate",
+    "per_layer_projection": "proj",
+    "post_per_layer_input_norm": "post_norm",
+    "altup.modality_router": "altup_router",
+    "altup.router_norm": "altup_router_norm",
+    "altup.prediction_coefs": "altup_predict_coef",
+    "altup.correction_coefs": "altup_correct_coef",
+    "altup.correct_output_scale": "altup_correct_scale",
+    "laurel.linear_left": "laurel_l",
+    "laurel.linear_right": "laurel_r",
+    "laurel.post_laurel_norm": "laurel_post_norm",
 }
 _NORMS: Mapping[NormPlacement, Mapping[str, str]] = {
     NormPlacement.PRE: {
@@ -69,15 +102,21 @@ _OWN_NAMES: Mapping[str, Mapping[str, str]] = {
 _ROTARY_TENSORS = frozenset(
     {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
 )
+_KEYS_AND_VALUES = ("attn_k", "attn_v", "attn_k_norm")
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a weight is: a tensor of `shape`, of which `rows` are the weight's."""
+    """Where a weight is: a tensor of `shape`, of which `rows` are the weight's, in their order.
+
+    Rows are counted over all dimensions but the last. `transposed`: the tensor's last two
+    dimensions are swapped first.
+    """
 
     tensor: str
     shape: tuple[int, ...]
-    rows: slice | None = None
+    rows: slice | npt.NDArray[np.intp] | None = None
+    transposed: bool = False
 
 
 class GGUFSource:
@@ -96,6 +135,7 @@ class GGUFSource:
         self._shapes = weight_shapes(self.architecture)
         self._places = self._find_weights()
         self._check_tensors()
+        self._pages = PagesInUse()
 
     def weight(self, name: str) -> Weight:
         """The weight in the row order Hugging Face's models use.
@@ -104,20 +144,21 @@ class GGUFSource:
         """
         place, shape = self._places[name], self._shapes[name]
         tensor = self.file.tensors[place.tensor]
-        data = tensor.data if place.rows is None else tensor.data[place.rows]
+        self._pages.give_back()
+        self._pages.hold(tensor.pages)
         try:
-            weight = decode(place.tensor, tensor.type, shape, data)
+            if place.transposed:
+                return decode_transposed(place.tensor, tensor.type, place.shape, tensor.data)
+            data = tensor.data if place.rows is None else tensor.data[place.rows]
+            return decode(place.tensor, tensor.type, shape, data)
         except ConversionError as error:
             raise ConversionError(f"{self.file.path}: {error}") from None
-        if self.name in _INTERLEAVED and name.endswith(("q_proj", "k_proj")):
-            return take_rows(weight, self._half_split_rows(name, shape[0]))
-        return weight
 
     def _read_architecture(self) -> Architecture:
         arch = read_architecture(self.config, str(self.file.path))
         if self.name in _NORMS_WITH_OFFSET:
             arch = replace(arch, norm_offset=0.0)
-        if "rope_freqs.weight" in self.file.tensors:
+        if "rope_freqs.weight" in self.file.tensors and self.name != "gemma4":
             # Llama 3's file holds quotients, not the four numbers config.json would.
             self.config["rope_scaling"] = {"rope_type": "llama3"}
             arch = replace(arch, rotary=(self._divided(arch.rotary[0]), *arch.rotary[1:]))
@@ -137,18 +178,54 @@ class GGUFSource:
     def _find_weights(self) -> dict[str, _Place]:
         arch = self.architecture
         in_layers = {**_IN_LAYERS, **_NORMS[arch.norms], **_OWN_NAMES.get(self.name, {})}
-        places = {}
+        places = self._latent_places() if self.name == "deepseek2" else {}
         for name, shape in self._shapes.items():
-            if not name.startswith("layers."):
-                places[name] = _Place(_OUTSIDE_LAYERS[name], shape)
+            if name in places:
                 continue
-            _, layer, part = name.split(".", 2)
-            stem = part.removesuffix(".bias")
-            ending = "bias" if stem != part else "weight"
-            places[name] = _Place(f"blk.{layer}.{in_layers[stem]}.{ending}", shape)
+            if name.startswith("layers."):
+                _, layer, part = name.split(".", 2)
+                places[name] = _Place(f"blk.{layer}.{_tensor_name(part, in_layers)}", shape)
+            elif name in _OUTSIDE_LAYERS:
+                places[name] = _Place(_OUTSIDE_LAYERS[name], shape)
+            else:
+                places[name] = self._stacked_place(name, shape)
+            if self.name in _INTERLEAVED and name.endswith(("q_proj", "k_proj")):
+                rows = self._half_split_rows(name, shape[0])
+                places[name] = replace(places[name], rows=rows)
         if self.name == "phi3":
             places.update(self._fused_places())
         return places
+
+    def _stacked_place(self, name: str, shape: tuple[int, ...]) -> _Place:
+        stem, _, index = name.rpartition(".")
+        count = sum(each.startswith(f"{stem}.") for each in self._shapes)
+        rows = slice(int(index) * shape[0], (int(index) + 1) * shape[0])
+        return _Place(_STACKED[stem], (count, *shape), rows)
+
+    def _latent_places(self) -> dict[str, _Place]:
+        """DeepSeek's rows are in the order of its checkpoints; files since 2025-04 have keys'
+        and values' second projection apart, the keys' transposed.
+        """
+        places = {}
+        for name, shape in self._shapes.items():
+            parts = recipe(self.architecture, name)
+            part = parts[0]
+            if ".self_attn." not in name or part.rows is None:
+                continue
+            layer = int(name.split(".")[1])
+            own = f"blk.{layer}.attn_{name.rsplit('.', 1)[1].removesuffix('_proj')}.weight"
+            if own in self.file.tensors and name.endswith(("k_b_proj", "v_b_proj")):
+                places[name] = self._place_of_heads(name, own, shape, layer)
+            else:
+                places[name] = _place_of_rows(part, shape)
+        return places
+
+    def _place_of_heads(self, name: str, tensor: str, shape: tuple[int, ...], layer: int) -> _Place:
+        heads = self.architecture.layers[layer].attention.heads
+        rows, columns = shape[0] // heads, shape[1]
+        if name.endswith("k_b_proj"):
+            return _Place(tensor, (heads, columns, rows), transposed=True)
+        return _Place(tensor, (heads, rows, columns))
 
     def _fused_places(self) -> dict[str, _Place]:
         """Phi-3 keeps query, key and value in one matrix, and gate and up in another."""
@@ -182,6 +259,9 @@ class GGUFSource:
                 )
         # Leaving a weight out would give a model that runs and is wrong.
         known = {place.tensor for place in self._places.values()} | _ROTARY_TENSORS
+        for index, layer in enumerate(self.architecture.layers):
+            if layer.attention.cache_of is not None:  # its own keys and values are never read
+                known |= {f"blk.{index}.{each}.weight" for each in _KEYS_AND_VALUES}
         unknown = sorted(self.file.tensors.keys() - known)
         if unknown:
             raise ConversionError(
@@ -203,3 +283,17 @@ class GGUFSource:
         head = np.concatenate([np.arange(0, dims, 2), np.arange(1, dims, 2), np.arange(dims, size)])
         order: npt.NDArray[np.intp] = np.arange(rows // size)[:, None] * size + head
         return order.reshape(-1)
+
+
+def _tensor_name(part: str, in_layers: Mapping[str, str]) -> str:
+    """A layer's weight or bias, without the layer's own name: self_attn.q_proj -> attn_q.weight."""
+    stem = part.removesuffix(".bias").removesuffix("_bias")
+    return f"{in_layers[stem]}.{'bias' if stem != part else 'weight'}"
+
+
+def _place_of_rows(part: Part, shape: tuple[int, ...]) -> _Place:
+    """Rows of a tensor that is named as in Hugging Face's checkpoint."""
+    _, layer, name = part.tensor.split(".", 2)
+    tensor = _tensor_name(name.removesuffix(".weight"), _IN_LAYERS)
+    rows = part.rows if isinstance(part.rows, slice) else np.array(part.rows, np.intp)
+    return _Place(f"blk.{layer}.{tensor}", (part.length, *shape[1:]), rows)

@@ -15,6 +15,7 @@ from .checkpoint_names import Part, recipe
 from .config_reader import read_architecture
 from .errors import ConversionError
 from .float8 import DECODED, dequantize
+from .mapped_pages import PagesInUse
 from .safetensors_file import StoredTensor, read_checkpoint
 from .source_folder import SourceFolder
 from .weight_shapes import weight_shapes
@@ -53,10 +54,12 @@ class HuggingFaceSource:
         self.tensors = read_checkpoint(folder)
         self._prefix = self._find_prefix()
         self._shapes = weight_shapes(self.architecture)
+        self._pages = PagesInUse()
         self._check_tensors()
 
     def weight(self, name: str) -> Weight:
         """The weight as the checkpoint holds it; f8 as f32."""
+        self._pages.give_back()
         parts = recipe(self.architecture, name)
         if self._is_packed(parts[0]):
             return self._packed(parts[0])
@@ -95,7 +98,9 @@ class HuggingFaceSource:
         return self.tensors[name]
 
     def _part(self, part: Part) -> DenseWeight:
-        weight = self._dense(self._stored(part))
+        tensor = self._stored(part)
+        self._pages.hold(tensor.pages)
+        weight = self._dense(tensor)
         values = weight.values
         if part.transposed:
             values = values.swapaxes(-1, -2)
@@ -118,6 +123,8 @@ class HuggingFaceSource:
 
     def _packed(self, part: Part) -> QuantizedWeight:
         blocks, scales = self._blocks_and_scales(part)
+        self._pages.hold(blocks.pages)
+        self._pages.hold(scales.pages)
         rows = slice(None) if part.rows is None else part.rows
         values = blocks.data.reshape(blocks.shape)[:, rows]
         exponents = scales.data.reshape(scales.shape)[:, rows].astype(np.int32)

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import ConversionError
+from .mapped_pages import MappedPages
 from .source_folder import SourceFolder
 
 # As the format's own library: longer headers are refused.
@@ -55,6 +56,7 @@ class StoredTensor:
     dtype: str  # "BF16", "F32"... as the file says
     shape: tuple[int, ...]
     data: npt.NDArray[np.uint8]
+    pages: MappedPages
 
 
 def read_safetensors(path: Path) -> dict[str, StoredTensor]:
@@ -78,7 +80,8 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
         dtype, shape, begin, end = _check_entry(path, name, entry, size - start)
         places.append((begin, end, name))
         data = np.frombuffer(mapped, np.uint8, end - begin, start + begin)
-        tensors[name] = StoredTensor(name, dtype, shape, data)
+        pages = MappedPages(mapped, start + begin, end - begin)
+        tensors[name] = StoredTensor(name, dtype, shape, data, pages)
     places.sort()
     for (_, end, name), (begin, _, other) in pairwise(places):
         if begin < end:

@@ -31,10 +31,7 @@ def encoding_steps(vocabulary: Vocabulary) -> list[object]:
     steps: list[object] = []
     if special_texts:
         steps.append(split_special_tokens(special_texts))
-    if vocabulary.add_space_prefix:
-        # At the start and, as llama.cpp does, after every special token.
-        steps.append(RegexNormalizationStep(r"^([\s\S])", rf"{_SPACE}$1", global_replace=False))
-    steps.append(RegexNormalizationStep.replace_spaces_metaspace(_SPACE))
+    steps += space_steps(vocabulary)
     if not _has_pieces_across_spaces(vocabulary):
         # What no merge crosses is merged apart: short pieces that repeat are remembered.
         pattern = f"{_SPACE}*[^{_SPACE}]+|{_SPACE}+"
@@ -48,6 +45,16 @@ def encoding_steps(vocabulary: Vocabulary) -> list[object]:
             cache_capacity=max(20_000, len(vocabulary.tokens) // 5),
         )
     )
+    return steps
+
+
+def space_steps(vocabulary: Vocabulary) -> list[object]:
+    """Spaces as vocabularies write them, one in front where they want one."""
+    steps: list[object] = []
+    if vocabulary.add_space_prefix:
+        # At the start and, as llama.cpp does, after every special token.
+        steps.append(RegexNormalizationStep(r"^([\s\S])", rf"{_SPACE}$1", global_replace=False))
+    steps.append(RegexNormalizationStep.replace_spaces_metaspace(_SPACE))
     return steps
 
 

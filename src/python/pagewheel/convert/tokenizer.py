@@ -34,15 +34,16 @@ from openvino_tokenizers.tokenizer_pipeline import (
 )
 from openvino_tokenizers.utils import change_inputs_type, change_outputs_type
 
-from . import sentencepiece
+from . import sentencepiece, unigram
 from .errors import ConversionError
 from .pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 from .special_tokens import split_special_tokens
 from .vocabulary import TokenType, Vocabulary
 from .whole_pieces import WholePiecesBPEStep
 
-# `tokenizer.ggml.model`: byte-level BPE, SentencePiece BPE.
-_MODELS = ("gpt2", "llama")
+# `Vocabulary.model`: byte-level BPE, SentencePiece BPE and Unigram.
+_MODELS = ("gpt2", "llama", "t5")
+_SENTENCEPIECE = ("llama", "t5")
 
 
 @lru_cache(maxsize=1)
@@ -95,6 +96,8 @@ def build_tokenizer(vocabulary: Vocabulary) -> tuple[ov.Model, ov.Model]:
 def _encoding_steps(vocabulary: Vocabulary) -> list[object]:
     if vocabulary.model == "llama":
         steps = sentencepiece.encoding_steps(vocabulary)
+    elif vocabulary.model == "t5":
+        steps = unigram.encoding_steps(vocabulary)
     else:
         steps = _byte_level_steps(vocabulary)
     # Off unless a program switches its state on; openvino_genai's edits of the graph need
@@ -181,13 +184,13 @@ def _pre_tokenizer(vocabulary: Vocabulary) -> PreTokenizer:
 
 
 def _decoding_steps(vocabulary: Vocabulary) -> list[object]:
-    if vocabulary.model == "llama":
+    if vocabulary.model in _SENTENCEPIECE:
         steps = sentencepiece.decoding_steps(vocabulary)
     else:
         skipped = vocabulary.ids_of_type(TokenType.CONTROL, TokenType.UNKNOWN)
         steps = [VocabDecoderStep(vocab=_decoded_tokens(vocabulary), skip_tokens=skipped)]
     steps += [FuseStep(), UTF8ValidateStep(mode=UTF8ReplaceMode.REPLACE)]
-    if vocabulary.model == "llama":
+    if vocabulary.model in _SENTENCEPIECE:
         steps += sentencepiece.final_steps(vocabulary)
     return steps
 

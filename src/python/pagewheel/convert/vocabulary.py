@@ -30,6 +30,7 @@ END_OF_GENERATION_TEXTS = frozenset(
         "<|eom_id|>",
         "<|end|>",
         "<end_of_turn>",
+        "<turn|>",
         "<|endoftext|>",
         "<|end_of_text|>",
         "<|return|>",
@@ -46,7 +47,7 @@ _ENDS_OF_HARMONY = frozenset({"<|return|>", "<|call|>"})
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A BPE vocabulary: byte-level (`model` gpt2) or SentencePiece's (llama).
+    """Byte-level BPE (`model` gpt2), or SentencePiece's BPE (llama) or Unigram (t5).
 
     `tokens[id]` is the token's text as stored: byte-level encoded or with U+2581 for spaces
     for normal tokens, plain for control and user-defined ones. `merges` are "left right",
@@ -76,6 +77,9 @@ class Vocabulary:
     # SentencePiece's: what merges are made of, and whether a text starts with a space.
     scores: tuple[float, ...] = ()
     add_space_prefix: bool = False
+    # Unigram's: SentencePiece's compiled normalisation, and whether spaces in a row become one.
+    charsmap: bytes = b""
+    remove_extra_spaces: bool = False
 
     def text(self, token_id: int | None) -> str | None:
         return None if token_id is None else self.tokens[token_id]
@@ -94,6 +98,9 @@ def read_vocabulary(metadata: Metadata, context_length: int) -> Vocabulary:
         return f"tokenizer.ggml.{name}"
 
     model = metadata.require(key("model"), str)
+    listed, scored = model in ("gpt2", "gemma4"), model in ("llama", "t5")
+    if model == "gemma4":  # SentencePiece's pieces, whose merges the file lists
+        model = "llama"
     tokens = _strings(metadata, key("tokens"))
     if not tokens:
         raise ConversionError(f"{metadata.path}: {key('tokens')} is empty")
@@ -129,18 +136,20 @@ def read_vocabulary(metadata: Metadata, context_length: int) -> Vocabulary:
         pre_tokenizer=metadata.get(key("pre"), str, "default"),
         tokens=tokens,
         types=types,
-        merges=_strings(metadata, key("merges")) if model == "gpt2" else [],
+        merges=_strings(metadata, key("merges")) if listed else [],
         bos_id=token_id("bos"),
         eos_id=eos_id,
         pad_id=eos_id if pad_id is None else pad_id,
         unk_id=token_id("unknown"),
         add_bos=metadata.get(key("add_bos_token"), bool, _adds_bos(metadata, model)),
-        add_eos=metadata.get(key("add_eos_token"), bool, False),
+        add_eos=metadata.get(key("add_eos_token"), bool, model == "t5"),
         end_ids=tuple(dict.fromkeys(ends)),
         chat_template=metadata.get("tokenizer.chat_template", str),
         context_length=context_length,
-        scores=_scores(metadata, key("scores"), len(tokens)) if model == "llama" else (),
-        add_space_prefix=model == "llama" and metadata.get(key("add_space_prefix"), bool, True),
+        scores=_scores(metadata, key("scores"), len(tokens)) if scored else (),
+        add_space_prefix=scored and metadata.get(key("add_space_prefix"), bool, True),
+        charsmap=_bytes(metadata, key("precompiled_charsmap")),
+        remove_extra_spaces=metadata.get(key("remove_extra_whitespaces"), bool, False),
     )
 
 
@@ -149,6 +158,13 @@ def _scores(metadata: Metadata, key: str, count: int) -> tuple[float, ...]:
     if len(scores) != count or not all(isinstance(each, float) for each in scores):
         raise ConversionError(f"{metadata.path}: {key} must be {count} numbers")
     return tuple(scores)
+
+
+def _bytes(metadata: Metadata, key: str) -> bytes:
+    numbers = metadata.get(key, list, [])
+    if not all(isinstance(each, int) and -128 <= each < 256 for each in numbers):
+        raise ConversionError(f"{metadata.path}: {key} must be bytes")
+    return bytes(each & 0xFF for each in numbers)
 
 
 def _adds_bos(metadata: Metadata, model: str) -> bool:

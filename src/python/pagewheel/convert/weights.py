@@ -60,18 +60,6 @@ class QuantizedWeight:
 Weight = DenseWeight | QuantizedWeight
 
 
-def take_rows(weight: Weight, rows: npt.NDArray[np.intp]) -> Weight:
-    """The weight with its rows in the given order."""
-    if isinstance(weight, DenseWeight):
-        return DenseWeight(weight.values[rows], weight.element_type)
-    zero_point = weight.zero_point
-    if isinstance(zero_point, np.ndarray):
-        zero_point = zero_point[rows]
-    return QuantizedWeight(
-        weight.values[rows], weight.element_type, weight.scale[rows], zero_point, weight.group_size
-    )
-
-
 def interleave_rows(first: Weight, second: Weight) -> Weight:
     """Both weights' rows in turns. They must be stored alike and have as many rows."""
     if isinstance(first, DenseWeight) and isinstance(second, DenseWeight):

@@ -1,0 +1,38 @@
+"""Pages of mapped files that have been read: given back, or they count as the process' memory."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MappedPages:
+    """`size` bytes from `start` on of a mapped file, which is only read."""
+
+    mapped: mmap.mmap
+    start: int
+    size: int
+
+    def give_back(self) -> None:
+        """They stay in the system's cache and are read again by whoever looks at them again."""
+        if self.size and hasattr(mmap, "MADV_DONTNEED"):
+            first = self.start - self.start % mmap.PAGESIZE
+            self.mapped.madvise(mmap.MADV_DONTNEED, first, self.start + self.size - first)
+
+
+class PagesInUse:
+    """Those that the weight being read lies in. Its values may be views of them, so they are
+    given back when the next weight is read; who still needs them then reads the file again.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[MappedPages] = []
+
+    def hold(self, pages: MappedPages) -> None:
+        self._held.append(pages)
+
+    def give_back(self) -> None:
+        for each in self._held:
+            each.give_back()
+        self._held.clear()
