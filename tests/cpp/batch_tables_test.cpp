@@ -30,20 +30,20 @@ std::set<std::string> input_names(const ov::Model& model) {
     return names;
 }
 
-TEST(BatchTables, TakeThePlaceOfTheNodeAndOfWhatItAloneRead) {
-    const ov::ParameterVector inputs{table("a"), table("b"), table("c"), table("d")};
-    const ov::OutputVector tables(inputs.begin(), inputs.end());
-    const auto packed = std::make_shared<AttentionTables>(tables);
+TEST(BatchTables, TakeThePlaceOfTheNodeAndItsInputs) {
+    const ov::ParameterVector inputs{table("a"), table("b"), table("c"), table("d"), table("e")};
+    const auto packed = std::make_shared<AttentionTables>(
+        ov::OutputVector{inputs[0], inputs[1], inputs[2], inputs[3]});
     const auto model =
         std::make_shared<ov::Model>(ov::OutputVector{std::make_shared<ov::op::v0::Relu>(packed),
-                                                     std::make_shared<ov::op::v0::Relu>(inputs[1])},
+                                                     std::make_shared<ov::op::v0::Relu>(inputs[4])},
                                     inputs);
     take_packed_tables(model);
-    EXPECT_EQ(input_names(*model), (std::set<std::string>{"b", "batch_tables"}));
+    EXPECT_EQ(input_names(*model), (std::set<std::string>{"e", "batch_tables"}));
     for (const auto& node : model->get_ops()) EXPECT_FALSE(ov::is_type<AttentionTables>(node));
 }
 
-TEST(BatchTables, StayWhereAreTwoOrTheyAreComputed) {
+TEST(BatchTables, StayWhereAreTwoOrTheyAreComputedOrReadElsewhere) {
     const ov::ParameterVector inputs{table("a"), table("b"), table("c"), table("d")};
     const ov::OutputVector tables(inputs.begin(), inputs.end());
     ov::OutputVector computed = tables;
@@ -51,7 +51,9 @@ TEST(BatchTables, StayWhereAreTwoOrTheyAreComputed) {
     for (const ov::OutputVector& outputs :
          {ov::OutputVector{std::make_shared<AttentionTables>(computed)},
           ov::OutputVector{std::make_shared<AttentionTables>(tables),
-                           std::make_shared<AttentionTables>(tables)}}) {
+                           std::make_shared<AttentionTables>(tables)},
+          ov::OutputVector{std::make_shared<AttentionTables>(tables),
+                           std::make_shared<ov::op::v0::Relu>(inputs[2])}}) {
         const auto model = std::make_shared<ov::Model>(outputs, inputs);
         take_packed_tables(model);
         EXPECT_EQ(model->inputs().size(), 4u);

@@ -36,7 +36,7 @@ private:
 class World {
 public:
     World(CacheFormat format, size_t num_layers, CacheEvictionConfig config,
-          std::vector<size_t> windows = {})
+          std::vector<size_t> windows = {}, const std::vector<RotaryKind>& turned_in_place = {})
         : m_layout{format, block_size, kv_heads, head_size, head_size},
           m_keys(num_layers, std::vector<uint8_t>(pool * m_layout.key_block_bytes())),
           m_values(num_layers, std::vector<uint8_t>(pool * m_layout.value_block_bytes())) {
@@ -46,9 +46,11 @@ public:
             layer.layout = m_layout;
             layer.layer = l;
             layer.sliding_window = l < windows.size() ? windows[l] : 0;
-            layers.emplace_back(layer, m_keys[l].data(), m_values[l].data());
+            if (!turned_in_place.empty()) layer.rotary = {head_size, false, 0};
+            layers.emplace_back(layer, m_keys[l].data(), m_values[l].data(),
+                                turned_in_place.empty() ? BlockLayout::lanes : BlockLayout::rows);
         }
-        evictor = std::make_unique<Evictor>(config, std::move(layers), block_size);
+        evictor = std::make_unique<Evictor>(config, std::move(layers), block_size, turned_in_place);
         for (size_t b = pool; b > 0; --b) m_free.push_back(BlockId(b - 1));
         state.may_evict = true;
     }
@@ -99,7 +101,14 @@ public:
         const EvictionDecision decision =
             evictor->decide(state, blocks, held(), due, [](size_t) { return size_t(1); });
         latest = decision;
+        const auto keys = m_keys, values = m_values;
         evictor->apply(decision, state, blocks);
+        for (size_t e = 0; e < blocks.size(); ++e)
+            if (!std::binary_search(decision.written.begin(), decision.written.end(), e)) {
+                EXPECT_TRUE(same_block(blocks[e], m_layout.key_block_bytes(), keys, m_keys)) << e;
+                EXPECT_TRUE(same_block(blocks[e], m_layout.value_block_bytes(), values, m_values))
+                    << e;
+            }
         for (size_t i = decision.released.size(); i > 0; --i) {
             const size_t entry = decision.released[i - 1];
             m_free.push_back(blocks[entry]);
@@ -141,6 +150,17 @@ public:
                 ASSERT_EQ(described(ledger, s), turned) << "layer " << l << " slot " << s;
             }
         }
+    }
+
+    static bool same_block(BlockId block, size_t bytes,
+                           const std::vector<std::vector<uint8_t>>& before,
+                           const std::vector<std::vector<uint8_t>>& now) {
+        for (size_t l = 0; l < before.size(); ++l)
+            if (!std::equal(before[l].begin() + ptrdiff_t(size_t(block) * bytes),
+                            before[l].begin() + ptrdiff_t((size_t(block) + 1) * bytes),
+                            now[l].begin() + ptrdiff_t(size_t(block) * bytes)))
+                return false;
+        return true;
     }
 
     /// The delta of a slot as the attention op is told.
@@ -194,6 +214,19 @@ TEST(Evictor, HoldsWhatItsLedgerSaysAfterAnyEvictions) {
                     world.append(1);
                 }
             }
+}
+
+/// Whoever else holds a block that the decision does not name as written reads what was there.
+TEST(Evictor, WritesNoBlockThatItsDecisionDoesNotNameWhereKeysTurnInPlace) {
+    for (const auto granularity : {EvictionGranularity::BLOCK, EvictionGranularity::TOKEN}) {
+        World world(CacheFormat::f32, 5, config(true, granularity), {},
+                    {{head_size, false, {1.0, 0.5, 0.25, 0.125}}});
+        world.append(170);
+        for (int step = 0; step < 100; ++step) {
+            if (const size_t due = world.evictor->due(world.held())) world.evict(due);
+            world.append(1);
+        }
+    }
 }
 
 TEST(Evictor, EvictsWhenTheBudgetIsReachedAndNotBefore) {

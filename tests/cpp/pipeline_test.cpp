@@ -37,6 +37,34 @@ TEST_F(Pipeline, ChatsWithoutPython) {
     }
 }
 
+TEST_F(Pipeline, RendersChatsByTheProgramsRenderer) {
+    Tokenizer tokenizer(model());
+    ChatHistory history;
+    history.append("user", "Hello");
+    const std::string plain = tokenizer.apply_chat_template(history, true);
+    EXPECT_NE(plain.find("Hello"), std::string::npos);
+    ChatTemplateInputs seen;
+    tokenizer.set_chat_template_renderer([&](const ChatTemplateInputs& inputs) {
+        seen = inputs;
+        return std::string("rendered elsewhere");
+    });
+    EXPECT_EQ(tokenizer.apply_chat_template(history, false, "{{ mine }}"), "rendered elsewhere");
+    EXPECT_EQ(seen.chat_template, "{{ mine }}");
+    EXPECT_NE(seen.messages_json.find("Hello"), std::string::npos);
+    EXPECT_FALSE(seen.add_generation_prompt);
+    tokenizer.set_chat_template_renderer(nullptr);
+    EXPECT_EQ(tokenizer.apply_chat_template(history, true), plain);
+}
+
+TEST_F(Pipeline, TokensBeyondTheVocabularyHaveNoText) {
+    const Tokenizer tokenizer(model());
+    const std::vector<int64_t> plain = tokenizer.encode("a plain text");
+    std::vector<int64_t> padded = plain;
+    padded.insert(padded.begin() + 1, int64_t(tokenizer.get_vocab_vector().size()));
+    EXPECT_EQ(tokenizer.decode_generated(padded), tokenizer.decode(plain));
+    EXPECT_THROW(tokenizer.decode(padded), std::out_of_range);
+}
+
 TEST_F(Pipeline, RefusesBadInputAndGoesOn) {
     LLMPipeline pipeline(model());
     EXPECT_THROW(pipeline.generate("",

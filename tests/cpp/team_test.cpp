@@ -6,7 +6,10 @@
 
 #include "kernels/team_session.hpp"
 
+#include <atomic>
+#include <new>
 #include <numeric>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -76,6 +79,28 @@ TEST(Team, PhasesWithoutItemsEnd) {
                        Phase{0, [](size_t) { FAIL(); }});
     });
     EXPECT_EQ(sum, 100);
+}
+
+TEST(Team, WhatABodyThrowsEndsTheCallAndNothingElse) {
+    tbb::task_arena arena(4);
+    arena.execute([] {
+        Layer layer;
+        for (size_t bad = 0; bad < num_items; ++bad) {
+            std::atomic<int> late{0};
+            EXPECT_THROW(run_phases(EachThread{[] {}},
+                                    Phase{num_items,
+                                          [&](size_t i) {
+                                              if (i == bad) throw std::range_error("mine");
+                                          }},
+                                    StreamPhase{num_items, [&](size_t) { ++late; }}),
+                         std::range_error);
+            EXPECT_EQ(late, 0);
+            layer.run(int64_t(bad));
+        }
+        EXPECT_THROW(run_phases(StreamPhase{num_items, [](size_t) { throw std::bad_alloc(); }}),
+                     std::bad_alloc);
+        EXPECT_THROW(run_phases(EachThread{[] { throw std::bad_alloc(); }}), std::bad_alloc);
+    });
 }
 
 TEST(Team, SessionsKeepHelpersAndLetThemGo) {

@@ -71,3 +71,18 @@ def _pipeline_is_left_idle(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def greedy(max_new_tokens: int, **kwargs: object) -> pagewheel.GenerationConfig:
     return pagewheel.GenerationConfig(max_new_tokens=max_new_tokens, ignore_eos=True, **kwargs)
+
+
+def batching_pipeline(
+    folder: Path, properties: dict[str, str] = F32, **limits: object
+) -> pagewheel.ContinuousBatchingPipeline:
+    """With `limits` as the members of its SchedulerConfig."""
+    scheduler = pagewheel.SchedulerConfig()
+    for name, value in limits.items():
+        setattr(scheduler, name, value)
+    return pagewheel.ContinuousBatchingPipeline(folder, scheduler, "CPU", properties)
+
+
+def drain(pipeline: pagewheel.ContinuousBatchingPipeline) -> None:
+    while pipeline.has_non_finished_requests():
+        pipeline.step()

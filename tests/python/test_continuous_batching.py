@@ -9,28 +9,16 @@ from pathlib import Path
 import numpy as np
 import openvino as ov
 import pytest
-from conftest import F32, greedy
+from conftest import batching_pipeline, drain, greedy
 
 import pagewheel
 
 BLOCK = 32
 
 
-def make_pipeline(folder: Path, **limits: object) -> pagewheel.ContinuousBatchingPipeline:
-    scheduler = pagewheel.SchedulerConfig()
-    for name, value in limits.items():
-        setattr(scheduler, name, value)
-    return pagewheel.ContinuousBatchingPipeline(folder, scheduler, "CPU", F32)
-
-
-def drain(pipeline: pagewheel.ContinuousBatchingPipeline) -> None:
-    while pipeline.has_non_finished_requests():
-        pipeline.step()
-
-
 @pytest.fixture(scope="module")
 def small_pool(smollm2_folder: Path) -> pagewheel.ContinuousBatchingPipeline:
-    return make_pipeline(smollm2_folder, num_kv_blocks=40, max_num_batched_tokens=128)
+    return batching_pipeline(smollm2_folder, num_kv_blocks=40, max_num_batched_tokens=128)
 
 
 def check_requests_end_as_alone(
@@ -69,7 +57,7 @@ def test_200_random_requests_each_end_as_alone(tiny_folder: Path) -> None:
     rng = random.Random(3)
     prompts = [[rng.randrange(4, 267) for _ in range(rng.randint(1, 100))] for _ in range(200)]
     lengths = [rng.randint(1, 36) for _ in prompts]
-    pipeline = make_pipeline(tiny_folder, num_kv_blocks=40, max_num_batched_tokens=128)
+    pipeline = batching_pipeline(tiny_folder, num_kv_blocks=40, max_num_batched_tokens=128)
     check_requests_end_as_alone(pipeline, prompts, lengths, 200, rng)
 
 
@@ -77,7 +65,7 @@ def test_random_requests_to_a_real_model_each_end_as_alone(smollm2_folder: Path)
     rng = random.Random(4)
     prompts = [[rng.randrange(1000, 40000) for _ in range(rng.randint(1, 60))] for _ in range(50)]
     lengths = [rng.randint(1, 24) for _ in prompts]
-    pipeline = make_pipeline(smollm2_folder, num_kv_blocks=16, max_num_batched_tokens=64)
+    pipeline = batching_pipeline(smollm2_folder, num_kv_blocks=16, max_num_batched_tokens=64)
     check_requests_end_as_alone(pipeline, prompts, lengths, 25, rng)
 
 
@@ -85,7 +73,7 @@ def test_the_token_budget_changes_no_token(smollm2_folder: Path) -> None:
     ids = list(range(2000, 2100))
     texts = []
     for budget, split in ((7, True), (100, True), (4096, False)):
-        pipeline = make_pipeline(
+        pipeline = batching_pipeline(
             smollm2_folder,
             max_num_batched_tokens=budget,
             dynamic_split_fuse=split,
@@ -141,7 +129,7 @@ def test_a_dropped_handle_does_not_end_its_request(
 
 def test_samples_of_one_prompt_share_its_blocks(smollm2_folder: Path) -> None:
     """8 samples of a prompt of 10 blocks fit a pool of 40: unshared they would need 88."""
-    pipeline = make_pipeline(smollm2_folder, num_kv_blocks=40)
+    pipeline = batching_pipeline(smollm2_folder, num_kv_blocks=40)
     config = greedy(20, do_sample=True, num_return_sequences=8, rng_seed=1, temperature=1.5)
     prompt = list(range(5000, 5000 + 10 * BLOCK - 5))
     handle = pipeline.add_request(0, prompt, config)
@@ -223,7 +211,7 @@ def test_a_bad_scheduler_config_is_refused_by_name(
     smollm2_folder: Path, name: str, value: object
 ) -> None:
     with pytest.raises(ValueError, match=name):
-        make_pipeline(smollm2_folder, **{name: value})
+        batching_pipeline(smollm2_folder, **{name: value})
 
 
 def test_a_request_id_in_use_is_refused(small_pool: pagewheel.ContinuousBatchingPipeline) -> None:
@@ -237,7 +225,7 @@ def test_a_request_id_in_use_is_refused(small_pool: pagewheel.ContinuousBatching
 
 
 def test_generation_ends_with_the_pool_when_nothing_else_ends_it(smollm2_folder: Path) -> None:
-    pipeline = make_pipeline(smollm2_folder, num_kv_blocks=2)
+    pipeline = batching_pipeline(smollm2_folder, num_kv_blocks=2)
     handle = pipeline.add_request(0, [504] * 10, pagewheel.GenerationConfig(ignore_eos=True))
     drain(pipeline)
     (output,) = handle.read_all()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import F32, greedy
+from conftest import F32, drain, greedy
 
 import pagewheel
 from pagewheel import AggregationMode, CacheEvictionConfig
@@ -60,11 +60,6 @@ def make_pipeline(
 
 def tokens(count: int, seed: int = 1) -> list[int]:
     return [int(t) for t in np.random.default_rng(seed).integers(4, 260, count)]
-
-
-def drain(pipeline: pagewheel.ContinuousBatchingPipeline) -> None:
-    while pipeline.has_non_finished_requests():
-        pipeline.step()
 
 
 def generate(

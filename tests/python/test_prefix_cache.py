@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
-from conftest import F32, greedy
+from conftest import F32, batching_pipeline, greedy
 
 import pagewheel
 
+make_pipeline = functools.partial(batching_pipeline, enable_prefix_caching=True, num_kv_blocks=40)
 Pipeline = pagewheel.ContinuousBatchingPipeline
 PROMPT = [4 + i % 260 for i in range(200)]
-
-
-def make_pipeline(folder: Path, properties: dict[str, str] = F32, **limits: object) -> Pipeline:
-    scheduler = pagewheel.SchedulerConfig()
-    for name, value in {"enable_prefix_caching": True, "num_kv_blocks": 40, **limits}.items():
-        setattr(scheduler, name, value)
-    return Pipeline(folder, scheduler, "CPU", properties)
 
 
 def hits(pipeline: Pipeline, prompt: list[int], **config: object) -> int:

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from conftest import F32, greedy
+from conftest import F32, batching_pipeline, drain, greedy
 
 import pagewheel
 
+make_pipeline = functools.partial(batching_pipeline, enable_prefix_caching=True, num_kv_blocks=400)
 Status = pagewheel.GenerationStatus
-
-
-def make_pipeline(folder: Path, **limits: object) -> pagewheel.ContinuousBatchingPipeline:
-    scheduler = pagewheel.SchedulerConfig()
-    for name, value in {"enable_prefix_caching": True, "num_kv_blocks": 400, **limits}.items():
-        setattr(scheduler, name, value)
-    return pagewheel.ContinuousBatchingPipeline(folder, scheduler, "CPU", F32)
-
-
-def drain(pipeline: pagewheel.ContinuousBatchingPipeline) -> None:
-    while pipeline.has_non_finished_requests():
-        pipeline.step()
 
 
 @pytest.fixture(scope="module")

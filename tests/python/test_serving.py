@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import subprocess
 import sys
 import threading
@@ -11,24 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import F32, greedy
+from conftest import batching_pipeline, drain, greedy
 
 import pagewheel
 
+make_pipeline = functools.partial(batching_pipeline, num_kv_blocks=60, max_num_batched_tokens=128)
 Status = pagewheel.GenerationStatus
 BLOCK = 32
-
-
-def make_pipeline(folder: Path, **limits: object) -> pagewheel.ContinuousBatchingPipeline:
-    scheduler = pagewheel.SchedulerConfig()
-    for name, value in {"num_kv_blocks": 60, "max_num_batched_tokens": 128, **limits}.items():
-        setattr(scheduler, name, value)
-    return pagewheel.ContinuousBatchingPipeline(folder, scheduler, "CPU", F32)
-
-
-def drain(pipeline: pagewheel.ContinuousBatchingPipeline) -> None:
-    while pipeline.has_non_finished_requests():
-        pipeline.step()
 
 
 @pytest.fixture(scope="module")

@@ -55,6 +55,10 @@ public:
 
     /// Throws std::out_of_range for an id outside the vocabulary.
     std::string decode(const std::vector<int64_t>& tokens, bool skip_special_tokens = true) const;
+    /// The same of what a model has generated: ids outside the vocabulary, of logits that are
+    /// padded beyond it, have no text.
+    std::string decode_generated(std::vector<int64_t> tokens,
+                                 bool skip_special_tokens = true) const;
 
     /// The prompt of a conversation. Rendered by the renderer if one is set (Python sets one:
     /// Jinja2); without one, plain chats are rendered from the pieces that conversion found in the

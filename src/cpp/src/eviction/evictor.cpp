@@ -244,13 +244,14 @@ EvictionDecision Evictor::decide(EvictionState& state, const std::vector<BlockId
     for (size_t l = 0; l < m_layers.size(); ++l) {
         for (size_t entry : packed[l]) written[entry] = true;
         for (size_t entry : without(unused[l], decision.released)) written[entry] = true;
-        // Keys behind the first that goes turn.
+        // Keys behind the first that goes turn, in what remains.
         for (size_t i = decision.dropped[l].front() / m_block_size;
-             turns_in_place() && i < blocks.size(); ++i)
-            written[state.layers[l].entry(i)] = true;
+             turns_in_place() && i < blocks.size(); ++i) {
+            const size_t entry = state.layers[l].entry(i);
+            if (!std::binary_search(decision.released.begin(), decision.released.end(), entry))
+                written[entry] = true;
+        }
     }
-    if (turns_in_place())
-        for (size_t entry : decision.released) written[entry] = false;
     for (size_t e = 0; e < written.size(); ++e)
         if (written[e]) decision.written.push_back(e);
     return decision;

@@ -1,6 +1,5 @@
 #include "graph/batch_tables.hpp"
 
-#include <algorithm>
 #include <vector>
 
 #include "openvino/op/parameter.hpp"
@@ -22,6 +21,9 @@ void take_packed_tables(const std::shared_ptr<ov::Model>& model) {
     for (const auto& input : packed->input_values()) {
         const auto source = ov::as_type_ptr<Parameter>(input.get_node_shared_ptr());
         if (!source) return;
+        // All or none: what the engine fills is either these inputs or the one in their place.
+        for (const auto& reader : source->output(0).get_target_inputs())
+            if (reader.get_node() != packed.get()) return;
         sources.push_back(source);
     }
     const auto tables = std::make_shared<Parameter>(ov::element::i32, ov::PartialShape{-1});
@@ -30,13 +32,7 @@ void take_packed_tables(const std::shared_ptr<ov::Model>& model) {
     packed->output(0).replace(tables->output(0));
     tables->output(0).set_names({"batch_tables"});
     model->add_parameters({tables});
-    for (const auto& source : sources) {
-        const auto readers = source->output(0).get_target_inputs();
-        if (std::all_of(readers.begin(), readers.end(), [&](const ov::Input<ov::Node>& reader) {
-                return reader.get_node() == packed.get();
-            }))
-            model->remove_parameter(source);
-    }
+    for (const auto& source : sources) model->remove_parameter(source);
     model->validate_nodes_and_infer_types();
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "check.hpp"
+#include "kernels/half.hpp"
 
 namespace pagewheel::kernels {
 namespace {
@@ -91,15 +92,6 @@ float dequantized(float code, uint32_t scale_and_minimum) {
 }
 
 }  // namespace
-
-float float_of_half(uint16_t half) {
-    const uint32_t sign = (half & 0x8000u) << 16, exponent = (half >> 10) & 31u,
-                   digits = half & 1023u;
-    if (exponent == 31) return float_of_bits(sign | 0x7f800000u | digits << 13);
-    if (exponent) return float_of_bits(sign | (exponent + 112) << 23 | digits << 13);
-    const float magnitude = std::ldexp(static_cast<float>(digits), -24);
-    return sign ? -magnitude : magnitude;
-}
 
 const char* cache_format_name(CacheFormat format) {
     switch (format) {

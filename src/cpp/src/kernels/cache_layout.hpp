@@ -71,9 +71,6 @@ struct CacheLayout {
     void check() const;
 };
 
-/// The value of an IEEE half.
-float float_of_half(uint16_t half);
-
 /// The key of token `token` (in the block) and a kv head as floats; out [key_size].
 void read_key(const CacheLayout& layout, const uint8_t* key_block, size_t token, size_t kv_head,
               float* out);

@@ -2,9 +2,7 @@
 #include "kernels/paged_attention.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <exception>
 #include <vector>
 
 #include "check.hpp"
@@ -28,7 +26,10 @@ class Arena {
 public:
     /// At least `count` floats, 64-byte aligned; what was there before is lost.
     float* floats(size_t count) {
-        if (lines_.size() * 16 < count) lines_.resize((count + 15) / 16);
+        if (lines_.size() * 16 < count) {
+            lines_ = {};  // nothing is kept, so nothing is there twice
+            lines_.resize((count + 15) / 16);
+        }
         return lines_.empty() ? nullptr : lines_.front().floats;
     }
 
@@ -84,25 +85,13 @@ public:
             for (size_t i = 0; i < scores; ++i) run_scores(i);
             return;
         }
-        // The body with its first exception kept: memory can run out, and a Phase must not throw.
-        const auto guarded = [this](const auto& body) {
-            return [this, body](size_t i) {
-                try {
-                    body(i);
-                } catch (...) {
-                    if (!failed_.exchange(true)) error_ = std::current_exception();
-                }
-            };
-        };
         const bool large = plan_.cache_bytes >= min_call_bytes || writes > 1;
-        run_phases_with(
-            large ? threads_ - 1 : 0, Phase{writes, guarded(write_item)},
-            Phase{items, guarded([&](size_t i) { run_item(i); })},
-            Phase{cut ? plan_.tiles.size() : 0, guarded([&](size_t i) { merge_parts(i); })},
-            Phase{cut && plan_.kept_floats > 0 ? plan_.parts.size() : 0,
-                  guarded([&](size_t i) { score_cut_part(plan_.parts[i]); })},
-            Phase{scores, guarded([&](size_t i) { run_scores(i); })});
-        if (error_) std::rethrow_exception(error_);
+        run_phases_with(large ? threads_ - 1 : 0, Phase{writes, write_item},
+                        Phase{items, [&](size_t i) { run_item(i); }},
+                        Phase{cut ? plan_.tiles.size() : 0, [&](size_t i) { merge_parts(i); }},
+                        Phase{cut && plan_.kept_floats > 0 ? plan_.parts.size() : 0,
+                              [&](size_t i) { score_cut_part(plan_.parts[i]); }},
+                        Phase{scores, [&](size_t i) { run_scores(i); }});
     }
 
 private:
@@ -268,8 +257,6 @@ private:
     const AttentionPlan& plan_;
     const size_t ratio_, threads_;
     float *partials_, *kept_;  // of the parts, see TilePart
-    std::atomic<bool> failed_{false};
-    std::exception_ptr error_;
 };
 
 /// Null for the scalar reference.

@@ -8,9 +8,8 @@
 //   attention/decode_*           tiles of few rows. kernel: softmax, scores; logits: queries x keys
 //                                and who turns for rotation (queries, turned_keys); values; span:
 //                                the blocks at hand; float and integer: the two arithmetics
-//   attention/prefill_*          tiles of many rows. kernel: softmax; float, bf16, words: products
-//   of
-//                                queries, keys and values in an arithmetic; unpack: blocks as f32
+//   attention/prefill_*          tiles of many rows. kernel: softmax; float, bf16, words: the
+//                                products in an arithmetic each; unpack: blocks as f32
 //   attention/vectors_*          vectors of one instruction set; formats.hpp: what is in a word
 //   attention/reference.cpp      all of it as it is defined
 #pragma once

@@ -29,7 +29,10 @@ public:
         }
         const size_t lines =
             (rows * m_chunks * (PackedLinear::chunk + 4 * sizeof(float)) + 63) / 64;
-        if (m_lines.size() < lines) m_lines.resize(lines);
+        if (m_lines.size() < lines) {
+            m_lines = {};  // nothing is kept, so nothing is there twice
+            m_lines.resize(lines);
+        }
     }
 
     bool paired() const { return m_paired; }

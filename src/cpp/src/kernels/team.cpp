@@ -12,6 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds linger{20};
+constexpr std::chrono::milliseconds longest_stay{20};
 
 }  // namespace
 
@@ -34,7 +35,12 @@ void Team::run(Member member, void* job, size_t helpers) {
     m_epoch.fetch_add(1);
     while (m_helpers.load(std::memory_order_relaxed) < helpers) {
         m_helpers.fetch_add(1, std::memory_order_relaxed);
-        tbb::this_task_arena::enqueue([team = shared_from_this()] { team->help(); });
+        try {
+            tbb::this_task_arena::enqueue([team = shared_from_this()] { team->help(); });
+        } catch (...) {  // no memory: one helper less
+            m_helpers.fetch_sub(1, std::memory_order_relaxed);
+            break;
+        }
     }
     member(job);
     m_job.store(nullptr);
@@ -44,10 +50,12 @@ void Team::run(Member member, void* job, size_t helpers) {
 
 void Team::help() {
     size_t seen = 0;
-    Clock::time_point last = Clock::now();
+    const Clock::time_point begin = Clock::now();
+    Clock::time_point last = begin, now = begin;
     Backoff backoff;
-    for (unsigned turns = 0; turns % 16 != 0 || is_kept() || Clock::now() - last < linger;
+    for (unsigned turns = 0; now - begin < longest_stay && (is_kept() || now - last < linger);
          ++turns) {
+        if (turns % 16 == 0) now = Clock::now();
         const size_t epoch = m_epoch.load(std::memory_order_acquire);
         if (epoch == seen) {
             backoff.wait();
@@ -58,7 +66,7 @@ void Team::help() {
         m_visitors.fetch_add(1);
         if (void* job = m_job.load()) m_member(job);
         m_visitors.fetch_sub(1);
-        last = Clock::now();
+        last = now = Clock::now();
     }
     m_helpers.fetch_sub(1, std::memory_order_relaxed);
 }

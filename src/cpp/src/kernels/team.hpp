@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <tuple>
 
@@ -23,8 +24,9 @@ private:
 
 /// The threads that help one calling thread, out of its TBB arena. A helper stays for some 20
 /// microseconds after its last work, because waking a thread takes as long as a small layer does;
-/// then it is the arena's again. The caller starts at once and waits for no helper that has not
-/// come.
+/// then, or after 20 milliseconds, which
+/// gives other arenas their turn, it is the arena's again. The caller starts at once and waits for
+/// no helper that has not come.
 class Team : public std::enable_shared_from_this<Team> {
 public:
     using Member = void (*)(void* job);
@@ -32,12 +34,12 @@ public:
     /// The calling thread's own.
     static Team& mine();
 
-    /// Whether helpers stay, however long there is nothing to do: see team_session.hpp.
+    /// Whether helpers stay while there is nothing to do: see team_session.hpp.
     void keep(bool kept) { m_kept.store(kept, std::memory_order_relaxed); }
     bool is_kept() const { return m_kept.load(std::memory_order_relaxed); }
 
-    /// Calls member(job) here and, while that lasts, on each helper that is there. What helpers
-    /// read and write through `job` they are done with when this returns.
+    /// Calls member(job), which does not throw, here and, while that lasts, on each helper that is
+    /// there. What helpers read and write through `job` they are done with when this returns.
     void run(Member member, void* job, size_t helpers);
 
 private:
@@ -52,6 +54,28 @@ private:
 };
 
 namespace detail {
+
+/// The first exception of a call. After it no body runs any more.
+class Failure {
+public:
+    template <class Function>
+    void guard(const Function& function) noexcept {
+        if (m_failed.load(std::memory_order_relaxed)) return;
+        try {
+            function();
+        } catch (...) {
+            if (!m_failed.exchange(true)) m_error = std::current_exception();
+        }
+    }
+    /// Once all threads are done.
+    void rethrow() const {
+        if (m_error) std::rethrow_exception(m_error);
+    }
+
+private:
+    std::atomic<bool> m_failed{false};
+    std::exception_ptr m_error;
+};
 
 struct alignas(64) Progress {
     template <class Phase>
@@ -73,7 +97,7 @@ struct NoProgress {
 
 }  // namespace detail
 
-/// `items` calls body(item) that may run at once and must not throw. Threads take them in turn.
+/// `items` calls body(item) that may run at once. Threads take them in turn.
 template <class Body>
 struct Phase {
     using Progress = detail::Progress;
@@ -111,9 +135,9 @@ namespace detail {
 /// A thread's part of a phase: takes items while there are some, then waits for those that others
 /// took.
 template <class Body>
-void work(Progress& progress, const Phase<Body>& phase) {
+void work(Progress& progress, const Phase<Body>& phase, Failure& failure) {
     for (size_t i; (i = progress.next.fetch_add(1, std::memory_order_relaxed)) < phase.items;) {
-        phase.body(i);
+        failure.guard([&] { phase.body(i); });
         progress.done.fetch_add(1, std::memory_order_release);
     }
     for (Backoff backoff; progress.done.load(std::memory_order_acquire) < phase.items;)
@@ -121,14 +145,14 @@ void work(Progress& progress, const Phase<Body>& phase) {
 }
 
 template <class Body>
-void work(StreamProgress& shares, const StreamPhase<Body>& phase) {
-    shares.work(phase.body);
+void work(StreamProgress& shares, const StreamPhase<Body>& phase, Failure& failure) {
+    shares.work([&](size_t i) { failure.guard([&] { phase.body(i); }); });
     for (Backoff backoff; !shares.all_done();) backoff.wait();
 }
 
 template <class Body>
-void work(NoProgress&, const EachThread<Body>& phase) {
-    phase.body();
+void work(NoProgress&, const EachThread<Body>& phase, Failure& failure) {
+    failure.guard(phase.body);
 }
 
 template <class Function>
@@ -140,14 +164,17 @@ void call(void* function) {
 
 /// Runs the phases one after the other, each one's items on the calling thread and its team; what a
 /// phase wrote is seen by the next. `helpers` are asked for; with 0, those that are there from an
-/// earlier call help all the same.
+/// earlier call help all the same. Throws the first exception of a body, after which no other
+/// begins.
 template <class... Phases>
 void run_phases_with(size_t helpers, const Phases&... phases) {
     std::tuple<typename Phases::Progress...> progress(phases...);
+    detail::Failure failure;
     auto member = [&] {
-        std::apply([&](auto&... each) { (detail::work(each, phases), ...); }, progress);
+        std::apply([&](auto&... each) { (detail::work(each, phases, failure), ...); }, progress);
     };
     Team::mine().run(detail::call<decltype(member)>, &member, helpers);
+    failure.rethrow();
 }
 
 /// The same on as many threads as the caller's arena has.

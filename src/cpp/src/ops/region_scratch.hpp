@@ -17,8 +17,10 @@ class RegionScratch {
 public:
     /// At least so many floats, 64-byte aligned; what was there before is lost.
     float* floats(size_t count) {
-        if (m_lines.size() * floats_per_line < count)
+        if (m_lines.size() * floats_per_line < count) {
+            m_lines = {};  // nothing is kept, so nothing is there twice
             m_lines.resize((count + floats_per_line - 1) / floats_per_line);
+        }
         return m_lines.empty() ? nullptr : m_lines.front().floats;
     }
     static constexpr size_t floats_per_line = 16;

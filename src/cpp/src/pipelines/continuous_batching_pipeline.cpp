@@ -146,11 +146,12 @@ ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& s
         default_config.eos_token_id = tokenizer.get_eos_token_id();
     const ModelLimits limits{loaded.folder.read_config().max_position_embeddings,
                              loaded.runner->vocabulary()};
-    m_engine =
-        std::make_unique<Engine>(std::move(loaded.runner), scheduler_config, limits,
-                                 [tokenizer = tokenizer](const std::vector<int64_t>& tokens) {
-                                     return tokenizer.decode(tokens, /*skip_special_tokens=*/false);
-                                 });
+    m_engine = std::make_unique<Engine>(
+        std::move(loaded.runner), scheduler_config, limits,
+        [tokenizer = tokenizer](const std::vector<int64_t>& tokens) {
+            return tokenizer.decode_generated(tokens,
+                                              /*skip_special_tokens=*/false);
+        });
     m_stepper = std::make_unique<Stepper>(*m_engine);
     m_load_time = microseconds_since(loaded.begin) / 1000;
 }
@@ -284,7 +285,7 @@ std::vector<GenerationResult> ContinuousBatchingPipeline::Impl::generate_text(
         result.m_status = generated[i].state->status;
         for (const GenerationOutput& output : generated[i].state->outputs) {
             const std::string text = timed(raw.detokenization_durations, [&] {
-                return cut_at_stop_string(tokenizer.decode(output.generated_ids),
+                return cut_at_stop_string(tokenizer.decode_generated(output.generated_ids),
                                           generated[i].config);
             });
             result.m_generation_ids.push_back((generated[i].config.echo ? prompts[i] : "") + text);

@@ -10,7 +10,8 @@ void Engine::score_beam(SequenceRecord& record, float* logits) {
     const size_t prompt_length = record.sequence.prompt_length;
     if (!request.beams)
         request.beams = std::make_unique<BeamSearch>(
-            request.config, prompt_length, request.max_tokens - prompt_length, detected_isa());
+            request.config, prompt_length,
+            request.max_tokens - std::min(request.max_tokens, prompt_length), detected_isa());
     record.sequence.wants_prompt_logits = false;  // it has them
     request.beams->score(record.index, record.sequence.tokens, logits, m_limits.vocabulary);
     // Most often they come in one step. A beam that was preempted is idle until its slot's turn;

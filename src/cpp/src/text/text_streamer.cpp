@@ -15,7 +15,7 @@ struct TextStreamer::Impl {
 TextStreamer::TextStreamer(const Tokenizer& tokenizer, Callback callback, bool skip_special_tokens)
     : m_impl(new Impl{std::move(callback),
                       IncrementalDetokenizer([=](const std::vector<int64_t>& tokens) {
-                          return tokenizer.decode(tokens, skip_special_tokens);
+                          return tokenizer.decode_generated(tokens, skip_special_tokens);
                       }),
                       {}}) {}
 

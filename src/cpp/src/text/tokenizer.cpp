@@ -185,13 +185,18 @@ TokenizedInputs Tokenizer::Impl::encode(const std::vector<std::string>& texts,
 std::string Tokenizer::Impl::decode(const std::vector<int64_t>& tokens, bool skip_special_tokens) {
     if (tokens.empty()) return {};
     // The graph reads its table without a check of its own.
-    const size_t size = tables.vocabulary.size();
     for (int64_t token : tokens)
-        if (token < 0 || (size != 0 && size_t(token) >= size))
-            throw std::out_of_range(concat("token id ", token, " is outside of [0, ", size, ")"));
+        if (!has_token(token))
+            throw std::out_of_range(
+                concat("token id ", token, " is outside of [0, ", tables.vocabulary.size(), ")"));
     // Whatever made the bytes: openvino-tokenizers passes surrogates, for one.
     return replace_invalid_utf8(tables.joins_bytes ? join_bytes(tokens, skip_special_tokens)
                                                    : run_detokenizer(tokens, skip_special_tokens));
+}
+
+bool Tokenizer::Impl::has_token(int64_t id) const {
+    const size_t size = tables.vocabulary.size();
+    return id >= 0 && (size == 0 || size_t(id) < size);
 }
 
 std::string Tokenizer::Impl::join_bytes(const std::vector<int64_t>& tokens,
@@ -244,6 +249,13 @@ TokenizedInputs Tokenizer::encode(const std::vector<std::string>& texts,
     return m_impl->encode(texts, options);
 }
 std::string Tokenizer::decode(const std::vector<int64_t>& tokens, bool skip_special_tokens) const {
+    return m_impl->decode(tokens, skip_special_tokens);
+}
+
+std::string Tokenizer::decode_generated(std::vector<int64_t> tokens,
+                                        bool skip_special_tokens) const {
+    const auto unknown = [&](int64_t token) { return !m_impl->has_token(token); };
+    tokens.erase(std::remove_if(tokens.begin(), tokens.end(), unknown), tokens.end());
     return m_impl->decode(tokens, skip_special_tokens);
 }
 std::string Tokenizer::apply_chat_template(const ChatHistory& history, bool add_generation_prompt,

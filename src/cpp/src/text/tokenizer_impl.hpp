@@ -41,6 +41,7 @@ public:
     std::vector<int64_t> encode(const std::string& text, bool add_special_tokens);
     TokenizedInputs encode(const std::vector<std::string>& texts, const EncodeOptions& options);
     std::string decode(const std::vector<int64_t>& tokens, bool skip_special_tokens);
+    bool has_token(int64_t id) const;
     std::string apply_chat_template(const ChatHistory& history, bool add_generation_prompt,
                                     const std::string& chat_template) const;
 

@@ -1,6 +1,4 @@
 // Paged attention as it is defined, one number at a time. What Isa::scalar runs.
-#include <tbb/parallel_for.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -8,6 +6,8 @@
 
 #include "kernels/attention/tile.hpp"
 #include "kernels/attention/write.hpp"
+#include "kernels/half.hpp"
+#include "kernels/team.hpp"
 
 namespace pagewheel::kernels {
 namespace {
@@ -172,13 +172,14 @@ void paged_attention_reference(const AttentionConfig& config, const AttentionBat
     std::vector<size_t> score_begins(batch.num_sequences, 0);
     for (size_t s = 0; s + 1 < batch.num_sequences; ++s)
         score_begins[s + 1] = score_begins[s] + Reference(config, batch, s).context();
-    tbb::parallel_for(size_t{0}, batch.num_sequences, [&](size_t s) {
-        Reference reference(config, batch, s);
-        const bool scored = batch.scores && batch.score_windows;
-        float* scores = scored ? batch.scores + score_begins[s] : nullptr;
-        if (scores) std::fill_n(scores, reference.context(), 0.0f);
-        reference.run(scored ? static_cast<size_t>(batch.score_windows[s]) : 0, scores);
-    });
+    run_phases(Phase{batch.num_sequences, [&](size_t s) {
+                         Reference reference(config, batch, s);
+                         const bool scored = batch.scores && batch.score_windows;
+                         float* scores = scored ? batch.scores + score_begins[s] : nullptr;
+                         if (scores) std::fill_n(scores, reference.context(), 0.0f);
+                         reference.run(scored ? static_cast<size_t>(batch.score_windows[s]) : 0,
+                                       scores);
+                     }});
 }
 
 }  // namespace pagewheel::kernels
