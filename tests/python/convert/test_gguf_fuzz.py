@@ -11,6 +11,8 @@ import gguf
 import numpy as np
 import pytest
 import tiny_llama
+import tiny_models
+from gguf_models import write
 
 from pagewheel.convert import ConversionError
 from pagewheel.convert.gguf_file import GGUFFile
@@ -102,6 +104,32 @@ def test_damaged_metadata_of_a_model(tmp_path: Path) -> None:
             assert str(path) in str(error)
             refused += 1
     assert refused > MODEL_CASES // 2
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("gemma3n", "gemma3n.altup.num_inputs"),
+        ("gemma4", "gemma4.attention.shared_kv_layers"),
+        ("deepseek_v2", "deepseek2.attention.kv_lora_rank"),
+        ("deepseek_v2", "deepseek2.expert_count"),
+        ("deepseek_v3", "deepseek2.attention.q_lora_rank"),
+    ],
+)
+def test_huge_counts_are_refused_before_anything_is_made_of_them(
+    tmp_path: Path, name: str, key: str
+) -> None:
+    path = write(tiny_models.make(name), tmp_path / "model.gguf")
+    content = bytearray(path.read_bytes())
+    at = content.index(key.encode()) + len(key) + 4
+    content[at : at + 4] = struct.pack("<I", 2**31 - 1)
+    path.write_bytes(content)
+    tracemalloc.start()
+    with GGUFFile(path) as file, pytest.raises(ConversionError, match=r"2147483647"):
+        GGUFSource(file)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 << 20
 
 
 @pytest.mark.parametrize("offset", [1, 32, 2**40])

@@ -36,6 +36,10 @@ def test_defaults_are_those_of_transformers(model_type: str) -> None:
         assert value_of(config, key) == value, key
 
 
+GEMMA3N = {"model_type": "gemma3n_text", "num_kv_shared_layers": 0}
+DEEPSEEK = {"model_type": "deepseek_v3"}
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -50,6 +54,14 @@ def test_defaults_are_those_of_transformers(model_type: str) -> None:
         ({"layer_types": ["chunked_attention"] * 2, "model_type": "mistral"}, "chunked_attention"),
         ({"layer_types": ["full_attention"], "model_type": "mistral"}, "must be 2 values"),
         ({"model_type": "gemma4_text", "enable_moe_block": True}, "enable_moe_block"),
+        ({**GEMMA3N, "altup_num_inputs": 2**31}, "must be 1 to 64, got 2147483648"),
+        ({**GEMMA3N, "altup_active_idx": 4}, "the active stream must be 0 to 3, got 4"),
+        ({**GEMMA3N, "altup_active_idx": -1}, "the active stream must be 0 to 3, got -1"),
+        ({**DEEPSEEK, "kv_lora_rank": 2**31}, "rank of latent keys must be 1 to 65536, got 2"),
+        ({**DEEPSEEK, "q_lora_rank": 2**31}, "query_rank of latent keys must be 0 to 65536"),
+        ({**DEEPSEEK, "n_routed_experts": 2**31}, "experts must be at most 65536, got 2147483648"),
+        ({**DEEPSEEK, "n_group": 7}, "256 experts are no multiple of 7 groups"),
+        ({**DEEPSEEK, "topk_group": 9}, "groups of experts must be 1 to 8, got 9"),
     ],
 )
 def test_values_that_make_no_sense_are_named(changes: dict[str, Any], words: str) -> None:

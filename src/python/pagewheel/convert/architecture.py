@@ -17,6 +17,10 @@ from .rotary import RotaryEmbedding
 # Channels of all heads. Far above any model's; keeps a damaged file or config from asking for
 # lists of that many rows.
 _MAX_WIDTH = 1 << 22
+# As far above any model's, for the same reason.
+_MAX_RANK = 1 << 16
+_MAX_EXPERTS = 1 << 16
+_MAX_STREAMS = 64
 
 
 class NormPlacement(Enum):
@@ -62,6 +66,14 @@ class LatentKeys:
     rank: int
     rotated: int
     query_rank: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("rank", 1), ("rotated", 1), ("query_rank", 0)):
+            value = getattr(self, name)
+            if not least <= value <= _MAX_RANK:
+                raise ConversionError(
+                    f"{name} of latent keys must be {least} to {_MAX_RANK}, got {value}"
+                )
 
 
 @dataclass(frozen=True)
@@ -169,6 +181,14 @@ class Experts:
     def __post_init__(self) -> None:
         if not 0 < self.active <= self.count:
             raise ConversionError(f"{self.active} active of {self.count} experts is not possible")
+        if self.count > _MAX_EXPERTS:
+            raise ConversionError(f"experts must be at most {_MAX_EXPERTS}, got {self.count}")
+        if self.groups <= 0 or self.count % self.groups:
+            raise ConversionError(f"{self.count} experts are no multiple of {self.groups} groups")
+        if not 0 < self.active_groups <= self.groups:
+            raise ConversionError(
+                f"active groups of experts must be 1 to {self.groups}, got {self.active_groups}"
+            )
 
 
 @dataclass(frozen=True)
@@ -199,6 +219,16 @@ class AltUp:
     active: int
     laurel_rank: int
     scale_corrected: bool
+
+    def __post_init__(self) -> None:
+        if not 0 < self.streams <= _MAX_STREAMS:
+            raise ConversionError(
+                f"streams of alternating updates must be 1 to {_MAX_STREAMS}, got {self.streams}"
+            )
+        if not 0 <= self.active < self.streams:
+            raise ConversionError(
+                f"the active stream must be 0 to {self.streams - 1}, got {self.active}"
+            )
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,10 @@ def gemma4(file: GGUFConfig) -> Config:
     types = file.layer_types(6)
     whole = [index for index, each in enumerate(types) if each == "full_attention"]
     shared = file.integer("attention.shared_kv_layers", 0)
+    if not 0 <= shared < len(types):
+        raise file.fail(
+            f"{file.key('attention.shared_kv_layers')} must be 0 to {len(types) - 1}, got {shared}"
+        )
     first_shared = len(types) - shared
     kv_heads = file.each_layer("attention.head_count_kv")
     near = {heads for heads, each in zip(kv_heads, types, strict=True) if each != "full_attention"}

@@ -208,9 +208,10 @@ class GGUFSource:
         """
         places = {}
         for name, shape in self._shapes.items():
-            parts = recipe(self.architecture, name)
-            part = parts[0]
-            if ".self_attn." not in name or part.rows is None:
+            if ".self_attn." not in name:
+                continue
+            part = recipe(self.architecture, name)[0]
+            if part.rows is None:
                 continue
             layer = int(name.split(".")[1])
             own = f"blk.{layer}.attn_{name.rsplit('.', 1)[1].removesuffix('_proj')}.weight"
