@@ -188,3 +188,26 @@ def test_damaged_vocabularies_are_refused(vocabulary: Vocabulary) -> None:
     tokens[byte] = "<0xZZ>"
     with pytest.raises(ConversionError, match="<0xZZ>"):
         build_tokenizer(replace(vocabulary, tokens=tokens))
+
+
+@pytest.mark.parametrize(
+    ("merge", "words"),
+    [
+        ("th", "must be two tokens and a space, got 'th'"),
+        ("t h e", "must be two tokens and a space, got 't h e'"),
+        (" th", "must be two tokens and a space"),
+        ("\u4e00 h", "does not make a token of two tokens"),
+        ("the </s>", "does not make a token of two tokens"),
+    ],
+)
+def test_merges_that_make_no_token_are_refused(
+    vocabulary: Vocabulary, merge: str, words: str
+) -> None:
+    merges = [f"{left.decode()} {right.decode()}" for left, right in merges_of_scores(vocabulary)]
+    with pytest.raises(ConversionError, match=rf"merges\[5\].* {words}"):
+        build_tokenizer(replace(vocabulary, merges=[*merges[:5], merge], scores=()))
+
+
+def test_neither_merges_nor_scores_are_refused(vocabulary: Vocabulary) -> None:
+    with pytest.raises(ConversionError, match="merges is empty and there are 0 scores for"):
+        build_tokenizer(replace(vocabulary, scores=()))

@@ -131,6 +131,11 @@ def test_text_encodes_and_decodes_as_the_package_does(
             assert tokenizer.decode(ids) == processor.decode(ids)
 
 
+def test_a_vocabulary_without_an_unknown_token_is_refused(vocabulary: Vocabulary) -> None:
+    with pytest.raises(ConversionError, match=r"must have .*unknown_token_id"):
+        build_tokenizer(replace(vocabulary, unk_id=None))
+
+
 def test_byte_tokens_are_refused(vocabulary: Vocabulary) -> None:
     types = [*vocabulary.types]
     types[-1] = TokenType.BYTE

@@ -18,7 +18,7 @@ from openvino_tokenizers.tokenizer_pipeline import (
 
 from .errors import ConversionError
 from .special_tokens import split_special_tokens
-from .vocabulary import TokenType, Vocabulary
+from .vocabulary import TokenType, Vocabulary, listed_merges
 
 _SPACE = "\u2581"
 _SPECIAL = (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
@@ -39,7 +39,7 @@ def encoding_steps(vocabulary: Vocabulary) -> list[object]:
     steps.append(
         BPETokenizationStep(
             vocab=[text.encode() for text in vocabulary.tokens],
-            merges=listed_merges(vocabulary) or merges_of_scores(vocabulary),
+            merges=_merges(vocabulary),
             byte_fallback=True,
             added_tokens={text.encode(): each for text, each in special_texts.items()},
             cache_capacity=max(20_000, len(vocabulary.tokens) // 5),
@@ -87,12 +87,17 @@ def _byte(text: str) -> bytes:
         raise ConversionError(f"the byte token {text!r} must look like <0x0A>") from None
 
 
-def listed_merges(vocabulary: Vocabulary) -> list[tuple[bytes, bytes]]:
-    """The merges that a tokenizer.json lists, which needs no scores then."""
-    return [
-        (left.encode(), right.encode())
-        for left, _, right in (merge.partition(" ") for merge in vocabulary.merges)
-    ]
+def _merges(vocabulary: Vocabulary) -> list[tuple[bytes, bytes]]:
+    """Those that a gemma4 file or a tokenizer.json lists, which need no scores then."""
+    tokens = [text.encode() for text in vocabulary.tokens]
+    if vocabulary.merges:
+        return listed_merges(vocabulary, set(tokens), str.encode)
+    if len(vocabulary.scores) != len(tokens):
+        raise ConversionError(
+            f"tokenizer.ggml.merges is empty and there are {len(vocabulary.scores)} scores for "
+            f"{len(tokens)} tokens: one of the two must say how pieces merge"
+        )
+    return merges_of_scores(vocabulary)
 
 
 def merges_of_scores(vocabulary: Vocabulary) -> list[tuple[bytes, bytes]]:

@@ -38,7 +38,7 @@ from . import sentencepiece, unigram
 from .errors import ConversionError
 from .pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 from .special_tokens import split_special_tokens
-from .vocabulary import TokenType, Vocabulary
+from .vocabulary import TokenType, Vocabulary, listed_merges
 from .whole_pieces import WholePiecesBPEStep
 
 # `Vocabulary.model`: byte-level BPE, SentencePiece BPE and Unigram.
@@ -132,7 +132,7 @@ def _byte_level_steps(vocabulary: Vocabulary) -> list[object]:
     steps.append(
         step(
             vocab=tokens,
-            merges=_merges(vocabulary, set(tokens)),
+            merges=listed_merges(vocabulary, set(tokens), _token_bytes),
             added_tokens={text.encode(): each for text, each in special_texts.items()},
             cache_capacity=max(20_000, len(tokens) // 5),
         )
@@ -193,23 +193,6 @@ def _decoding_steps(vocabulary: Vocabulary) -> list[object]:
     if vocabulary.model in _SENTENCEPIECE:
         steps += sentencepiece.final_steps(vocabulary)
     return steps
-
-
-def _merges(vocabulary: Vocabulary, tokens: set[bytes]) -> list[tuple[bytes, bytes]]:
-    merges = []
-    for rank, merge in enumerate(vocabulary.merges):
-        left, space, right = merge.partition(" ")
-        if not (left and space and right) or " " in right:
-            raise ConversionError(
-                f"tokenizer.ggml.merges[{rank}] must be two tokens and a space, got {merge!r}"
-            )
-        pair = (_token_bytes(left), _token_bytes(right))
-        if pair[0] not in tokens or pair[1] not in tokens or pair[0] + pair[1] not in tokens:
-            raise ConversionError(
-                f"tokenizer.ggml.merges[{rank}] = {merge!r} does not make a token of two tokens"
-            )
-        merges.append(pair)
-    return merges
 
 
 def _describe(model: ov.Model, vocabulary: Vocabulary) -> None:

@@ -20,11 +20,16 @@ _SPECIAL = (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
 
 def encoding_steps(vocabulary: Vocabulary) -> list[object]:
     """Text to token ids, without those added around a text. Raises ConversionError for a
-    vocabulary that spells unknown characters in bytes.
+    vocabulary that spells unknown characters in bytes or has no token for them.
     """
     if TokenType.BYTE in vocabulary.types:
         # UnigramTokenizer spells fewer characters in bytes than sentencepiece does.
         raise ConversionError("a Unigram vocabulary with byte tokens is not supported")
+    if vocabulary.unk_id is None:
+        raise ConversionError(
+            "a Unigram vocabulary must have tokenizer.ggml.unknown_token_id, the token of what no "
+            "piece spells"
+        )
     special_ids = vocabulary.ids_of_type(*_SPECIAL)
     special_texts = [text for each in special_ids if (text := vocabulary.tokens[each])]
     steps: list[object] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -151,6 +152,28 @@ def read_vocabulary(metadata: Metadata, context_length: int) -> Vocabulary:
         charsmap=_bytes(metadata, key("precompiled_charsmap")),
         remove_extra_spaces=metadata.get(key("remove_extra_whitespaces"), bool, False),
     )
+
+
+def listed_merges(
+    vocabulary: Vocabulary, tokens: Set[bytes], spelled: Callable[[str], bytes]
+) -> list[tuple[bytes, bytes]]:
+    """`vocabulary.merges` in bytes; `tokens` are the vocabulary's. Raises ConversionError for a
+    merge that does not make one token of two: OpenVINO's tokenizer gives nothing at all then.
+    """
+    merges = []
+    for rank, merge in enumerate(vocabulary.merges):
+        left, space, right = merge.partition(" ")
+        if not (left and space and right) or " " in right:
+            raise ConversionError(
+                f"tokenizer.ggml.merges[{rank}] must be two tokens and a space, got {merge!r:.80}"
+            )
+        pair = (spelled(left), spelled(right))
+        if pair[0] not in tokens or pair[1] not in tokens or pair[0] + pair[1] not in tokens:
+            raise ConversionError(
+                f"tokenizer.ggml.merges[{rank}] = {merge!r:.80} does not make a token of two tokens"
+            )
+        merges.append(pair)
+    return merges
 
 
 def _scores(metadata: Metadata, key: str, count: int) -> tuple[float, ...]:
