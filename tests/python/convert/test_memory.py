@@ -11,7 +11,7 @@ import torch
 from gguf.constants import GGMLQuantizationType as Kind
 from gguf_models import write
 from tiny_models import save
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
 # Converts a small model first, so that libraries are loaded and their memory is counted before.
 MEASURE = """
@@ -70,3 +70,19 @@ def test_memory_stays_within_the_result_and_its_largest_tensor(tmp_path: Path) -
         memory, written = peak(tmp_path / str(index), small, path, **options)
         print(memory >> 20, written >> 20)
         assert memory <= written + largest + allowance
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_stack_of_experts_is_there_once(tmp_path: Path) -> None:
+    """The checkpoint has a tensor for each; the stack of a layer is the largest tensor here."""
+    sizes = {"hidden_size": 512, "intermediate_size": 3072, "num_local_experts": 8}
+    config = MixtralConfig(
+        **sizes, vocab_size=300, num_hidden_layers=1, num_attention_heads=8, num_key_value_heads=8
+    )
+    model = MixtralForCausalLM(config).to(torch.bfloat16).eval()
+    small = save(llama(1, 64), tmp_path / "small")
+    source = save(model, tmp_path / "source")
+    memory, written = peak(tmp_path, small, source)
+    stack = 2 * 8 * 512 * 3072
+    print(memory >> 20, written >> 20)
+    assert memory <= written + stack + (12 << 20)

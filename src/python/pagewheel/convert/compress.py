@@ -23,11 +23,14 @@ _CHUNK_VALUES = 1 << 18
 
 
 def compressing(
-    weight: Callable[[str], Weight], compression: Compression
+    weight: Callable[[str], Weight],
+    compression: Compression,
+    give_back_pages: Callable[[], None] = lambda: None,
 ) -> Callable[[str], Weight]:
     """`weight` with every matrix compressed that is not yet.
 
-    Raises ConversionError for values that are not finite.
+    `give_back_pages` is called when what `weight` gave last is needed no more: its compressed
+    form is an array of its own. Raises ConversionError for values that are not finite.
     """
 
     def compressed(name: str) -> Weight:
@@ -37,9 +40,12 @@ def compressing(
         if dense.values.ndim < 2 or name.endswith((".mlp.gate", ".bias")):
             return dense
         try:
-            return _compressed(dense, name, compression)
+            result = _compressed(dense, name, compression)
         except ConversionError as error:
             raise ConversionError(f"weight {name!r}: {error}") from None
+        if result is not dense:
+            give_back_pages()
+        return result
 
     return compressed
 

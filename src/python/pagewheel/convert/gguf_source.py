@@ -20,7 +20,7 @@ from .gguf_readers import read_config
 from .mapped_pages import PagesInUse
 from .rotary import RotaryEmbedding
 from .weight_shapes import weight_shapes
-from .weights import Weight
+from .weights import QuantizedWeight, Weight
 
 # Architectures whose query and key rows llama.cpp reorders, see `_half_split_rows`.
 _INTERLEAVED = frozenset({"llama", "granite", "smollm3"})
@@ -148,11 +148,15 @@ class GGUFSource:
         self._pages.hold(tensor.pages)
         try:
             if place.transposed:
-                return decode_transposed(place.tensor, tensor.type, place.shape, tensor.data)
-            data = tensor.data if place.rows is None else tensor.data[place.rows]
-            return decode(place.tensor, tensor.type, shape, data)
+                weight = decode_transposed(place.tensor, tensor.type, place.shape, tensor.data)
+            else:
+                data = tensor.data if place.rows is None else tensor.data[place.rows]
+                weight = decode(place.tensor, tensor.type, shape, data)
         except ConversionError as error:
             raise ConversionError(f"{self.file.path}: {error}") from None
+        if isinstance(weight, QuantizedWeight):  # no view of the file
+            self._pages.give_back()
+        return weight
 
     def _read_architecture(self) -> Architecture:
         arch = read_architecture(self.config, str(self.file.path))

@@ -50,7 +50,7 @@ def write_huggingface_folder(
     compression = compression.chosen(source.num_parameters)
     sources = Sources(
         architecture=arch,
-        weight=compressing(source.weight, compression),
+        weight=compressing(source.weight, compression, source.give_back_pages),
         tokenizer=lambda: _tokenizer(folder, vocabulary),
         # What the weights were quantised by is no longer true of them.
         config={k: v for k, v in source.config.items() if k != "quantization_config"},

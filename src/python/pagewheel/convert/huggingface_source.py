@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import openvino as ov
 
-from .checkpoint_names import Part, recipe
+from .checkpoint_names import Part, Recipe, recipe
 from .config_reader import read_architecture
 from .errors import ConversionError
 from .float8 import DECODED, dequantize
@@ -63,10 +63,11 @@ class HuggingFaceSource:
         parts = recipe(self.architecture, name)
         if self._is_packed(parts[0]):
             return self._packed(parts[0])
-        values = [self._part(part) for part in parts]
-        if len(values) == 1:
-            return values[0]
-        return DenseWeight(np.stack([each.values for each in values]), values[0].element_type)
+        return self._part(parts[0]) if len(parts) == 1 else self._stack(name, parts)
+
+    def give_back_pages(self) -> None:
+        """Of the last weight, for who has made something else of it."""
+        self._pages.give_back()
 
     @property
     def num_parameters(self) -> int:
@@ -107,6 +108,25 @@ class HuggingFaceSource:
         if part.rows is not None:
             values = values[(..., part.rows) + (slice(None),) * (-1 - part.axis)]
         return DenseWeight(values, weight.element_type)
+
+    def _stack(self, name: str, parts: Recipe) -> DenseWeight:
+        """Filled part by part: beside the stack there is one of them at a time."""
+        stack: npt.NDArray[Any] | None = None
+        element_type = ov.Type.f32
+        for index, part in enumerate(parts):
+            each = self._part(part)
+            if stack is None:
+                stack = np.empty((len(parts), *each.shape), each.values.dtype)
+                element_type = each.element_type
+            if each.element_type != element_type:
+                raise ConversionError(
+                    f"{self.folder.path}: the parts of {name!r} must be stored in one type, got "
+                    f"{element_type.to_string()} and {each.element_type.to_string()}"
+                )
+            stack[index] = each.values
+            self._pages.give_back()
+        assert stack is not None
+        return DenseWeight(stack, element_type)
 
     def _is_packed(self, part: Part) -> bool:
         return f"{self._prefix}{part.tensor}_blocks" in self.tensors

@@ -23,7 +23,8 @@ class MappedPages:
 
 class PagesInUse:
     """Those that the weight being read lies in. Its values may be views of them, so they are
-    given back when the next weight is read; who still needs them then reads the file again.
+    given back when the next weight is read, or sooner where nothing needs them any more; who
+    still looks at them then reads the file again.
     """
 
     def __init__(self) -> None:
