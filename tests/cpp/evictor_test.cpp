@@ -216,10 +216,25 @@ TEST(Evictor, HoldsWhatItsLedgerSaysAfterAnyEvictions) {
             }
 }
 
+/// Drops neighbours, from anywhere on: layers then differ in the last block that loses some.
+class RandomStretch final : public EvictionPolicy {
+public:
+    void drop(const EvictionView& view, size_t count, std::vector<size_t>& dropped) override {
+        const size_t places = view.last_unit - view.first_unit - count + 1;
+        dropped.resize(count);
+        std::iota(dropped.begin(), dropped.end(), view.first_unit + m_random() % places);
+    }
+
+private:
+    std::mt19937 m_random{11};
+};
+
 /// Whoever else holds a block that the decision does not name as written reads what was there.
 TEST(Evictor, WritesNoBlockThatItsDecisionDoesNotNameWhereKeysTurnInPlace) {
     for (const auto granularity : {EvictionGranularity::BLOCK, EvictionGranularity::TOKEN}) {
-        World world(CacheFormat::f32, 5, config(true, granularity), {},
+        auto stretches = config(true, granularity);
+        stretches.custom_policy = std::make_shared<RandomStretch>();
+        World world(CacheFormat::f32, 5, stretches, {},
                     {{head_size, false, {1.0, 0.5, 0.25, 0.125}}});
         world.append(170);
         for (int step = 0; step < 100; ++step) {
