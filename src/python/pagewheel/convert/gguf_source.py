@@ -146,6 +146,7 @@ class GGUFSource:
         tensor = self.file.tensors[place.tensor]
         self._pages.give_back()
         self._pages.hold(tensor.pages)
+        weight: Weight
         try:
             if place.transposed:
                 weight = decode_transposed(place.tensor, tensor.type, place.shape, tensor.data)
