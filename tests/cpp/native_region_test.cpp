@@ -436,7 +436,8 @@ TEST(NativeRegion, CachesThatOthersReadStayInputs) {
     Graph graph(8);
     const Output x = graph.layer(graph.input("x"));
     auto model = graph.model({x});
-    for (const auto& parameter : model->get_parameters())
+    const ov::ParameterVector parameters = model->get_parameters();  // the model goes meanwhile
+    for (const auto& parameter : parameters)
         if (parameter->get_friendly_name() == "key_cache.0") model = graph.model({x, parameter});
     const NativeRegions regions = form_native_regions(model);
     ASSERT_EQ(regions.caches.size(), 1u);
