@@ -52,15 +52,30 @@ public:
     }
     void drop(const EvictionView& view, size_t count, std::vector<size_t>& dropped) override {
         const py::gil_scoped_acquire gil;
+        if (ask(view, count, dropped)) return;
+        // Ctrl-C is not the request's fault: the policy is asked once more, and the program is
+        // told when it gets to it.
+        const bool was_answered = ask(view, count, dropped);
+        PyErr_SetInterrupt();
+        if (!was_answered) throw std::runtime_error("drop() was interrupted twice");
+    }
+
+private:
+    /// False, and nothing appended, if the answer was interrupted.
+    bool ask(const EvictionView& view, size_t count, std::vector<size_t>& dropped) {
         try {
             const py::function method =
                 py::get_override(static_cast<const EvictionPolicy*>(this), "drop");
             if (!method) throw std::runtime_error("the policy has no method drop(view, count)");
             const py::object view_object = py::cast(View(view));
             const Ending ending{view_object.cast<View&>()};
-            const py::object answer = method(view_object, count);
-            for (const auto& unit : py::iter(answer)) dropped.push_back(unit.cast<size_t>());
+            std::vector<size_t> answer;
+            for (const auto& unit : py::iter(method(view_object, count)))
+                answer.push_back(unit.cast<size_t>());
+            dropped.insert(dropped.end(), answer.begin(), answer.end());
+            return true;
         } catch (const py::error_already_set& error) {  // not to outlive the lock
+            if (error.matches(PyExc_KeyboardInterrupt)) return false;
             throw std::runtime_error(error.what());
         } catch (const py::cast_error& error) {
             throw std::runtime_error(std::string("drop() is to return indices: ") + error.what());
@@ -125,7 +140,9 @@ which may be kept; the view itself is valid during the call only.)")
         R"(What chooses the tokens that leave a sequence's cache. Subclass it and give an instance as
 CacheEvictionConfig's policy: observed() says which attention is wanted (none by default), and
 drop(view, count) returns `count` distinct units of [view.first_unit, view.last_unit). An exception
-or a wrong answer ends the request that is concerned, and no other.)")
+or a wrong answer ends the request that is concerned, and no other; where Ctrl-C interrupts it, it is
+asked once more. It runs inside a step: what needs another one (step(), generate(), the prefix cache, to wait
+for a handle) raises RuntimeError there.)")
         .def(py::init<>())
         .def("observed", &EvictionPolicy::observed)
         .def(

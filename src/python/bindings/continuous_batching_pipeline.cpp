@@ -20,14 +20,16 @@ struct DeleteUnlocked {
 };
 using PipelineHolder = std::unique_ptr<Pipeline, DeleteUnlocked>;
 
-/// A thread that steps must be gone before the interpreter is.
-void start(const py::object& self) {
-    const py::object stop = py::cpp_function([weak = py::weakref(self)] {
-        const py::object pipeline = weak();
-        if (!pipeline.is_none()) pipeline.attr("stop")();
+/// Threads that step must be gone before the interpreter is. The pipelines that ever had one.
+py::object stopped_at_exit() {
+    const py::object started = py::module_::import("weakref").attr("WeakSet")();
+    const py::object stop = py::cpp_function([started] {
+        for (const py::handle pipeline : py::list(started)) pipeline.attr("stop")();
+        const py::gil_scoped_release release;
+        Pipeline::wait_for_stopped(std::chrono::seconds(5));
     });
     py::module_::import("atexit").attr("register")(stop);
-    self.cast<Pipeline&>().start();
+    return started;
 }
 
 PipelineHolder make_pipeline(const py::object& path, const std::optional<Tokenizer>& tokenizer,
@@ -122,7 +124,8 @@ unless f32 inference is asked for).
 
 Everything may be called from any thread. Steps are made one at a time: by whoever calls step() or
 generate(), or, after start(), by a thread of the pipeline's own; `async for outputs in handle` then
-gives tokens as they come.)")
+gives tokens as they come. Everything may be called from callbacks too; in an eviction policy, which runs inside
+a step, what would need another one raises RuntimeError. So does everything in a child that os.fork() made.)")
         .def(py::init([](const py::object& path, const SchedulerConfig& scheduler_config,
                          const std::string& device, const py::dict& properties,
                          const py::dict& tokenizer_properties, const py::kwargs& kwargs) {
@@ -150,10 +153,16 @@ QueueFullError if max_queue requests wait.)")
         .def("step", &Pipeline::step, py::call_guard<py::gil_scoped_release>(),
              "Computes one batch: every running sequence's next token, and chunks of prompts.")
         .def("has_non_finished_requests", &Pipeline::has_non_finished_requests)
-        .def("start", &start,
-             "A thread of the pipeline's own steps from now on, whenever there are requests.")
+        .def(
+            "start",
+            [started = stopped_at_exit()](const py::object& self) {
+                self.cast<Pipeline&>().start();
+                started.attr("add")(self);
+            },
+            "A thread of the pipeline's own steps from now on, whenever there are requests.")
         .def("stop", &Pipeline::stop, py::call_guard<py::gil_scoped_release>(),
-             "That thread ends, after the step under way; requests stay as they are.")
+             "That thread ends, after the step under way (in a callback that it makes, or in an "
+             "eviction policy: without waiting for that); requests stay as they are.")
         .def(
             "generate", &generate, py::arg("prompts"), py::arg("generation_config") = py::none(),
             py::arg("streamer") = py::none(),

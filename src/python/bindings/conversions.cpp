@@ -140,6 +140,14 @@ ov::Tensor to_tensor(const py::handle& values) {
     return tensor;
 }
 
+SharedCallable share(py::object callable) {
+    return {new py::object(std::move(callable)), [](const py::object* object) {
+                if (!Py_IsInitialized()) return;  // it went with the interpreter
+                const py::gil_scoped_acquire gil;
+                delete object;
+            }};
+}
+
 GenerationConfig to_config(const py::handle& config, const GenerationConfig& base,
                            const py::dict& overrides) {
     GenerationConfig result = base;
@@ -172,10 +180,14 @@ StreamerVariant to_streamer(const py::object& streamer) {
     if (!PyCallable_Check(streamer.ptr()))
         throw py::type_error("streamer must be None, a callable or a StreamerBase, got " +
                              std::string(py::str(py::type::of(streamer))));
-    return TextStreamer::Callback([streamer](const std::string& text) {
+    return to_text_callback(streamer);
+}
+
+TextStreamer::Callback to_text_callback(py::object callable) {
+    return [shared = share(std::move(callable))](const std::string& text) {
         const py::gil_scoped_acquire gil;
-        return to_streaming_status(streamer(text));
-    });
+        return to_streaming_status((*shared)(text));
+    };
 }
 
 void use_jinja(Tokenizer tokenizer) {

@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,11 +42,17 @@ py::object to_openvino_tensor(const ov::Tensor& tensor);
 /// i64, copied, from openvino.Tensor, numpy array or nested lists.
 ov::Tensor to_tensor(const py::handle& values);
 
+/// A callable for C++ to keep: copied, called and destroyed by threads that do not hold the
+/// interpreter's lock. Call it with the lock.
+using SharedCallable = std::shared_ptr<const py::object>;
+SharedCallable share(py::object callable);
+
 /// None, a GenerationConfig or a dict, with `overrides` on top. None means `base`.
 GenerationConfig to_config(const py::handle& config, const GenerationConfig& base,
                            const py::dict& overrides);
 /// None, a callable that gets text, or a StreamerBase.
 StreamerVariant to_streamer(const py::object& streamer);
+TextStreamer::Callback to_text_callback(py::object callable);
 StreamingStatus to_streaming_status(const py::handle& answer);
 
 /// Renders with Jinja2 from now on.

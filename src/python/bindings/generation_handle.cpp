@@ -35,13 +35,8 @@ bool wait(const GenerationHandle& handle, std::optional<double> timeout) {
     return handle.wait(std::chrono::microseconds(0));
 }
 
-/// Called, and destroyed, by threads that do not hold the interpreter's lock.
 void notify_once(GenerationHandle& handle, py::function callback) {
-    const std::shared_ptr<py::function> shared(new py::function(std::move(callback)),
-                                               [](py::function* function) {
-                                                   const py::gil_scoped_acquire gil;
-                                                   delete function;
-                                               });
+    const SharedCallable shared = share(std::move(callback));
     const py::gil_scoped_release release;
     handle.notify_once([shared] {
         const py::gil_scoped_acquire gil;
@@ -81,7 +76,8 @@ void bind_generation_handle(py::module_& module) {
     using H = GenerationHandle;
     py::class_<H, std::shared_ptr<H>>(
         module, "GenerationHandle",
-        "Reads what one request generates, from any thread. The request goes on if it is dropped.")
+        "Reads what one request generates, from any thread and any callback. The request goes on "
+        "if it is dropped. In a child that os.fork() made everything raises RuntimeError.")
         .def("get_status", &H::get_status, Unlocked())
         .def("can_read", &H::can_read, Unlocked())
         .def(
@@ -92,10 +88,13 @@ void bind_generation_handle(py::module_& module) {
              "Everything generated so far, in the order of the sequences.")
         .def("wait", &wait, py::arg("timeout") = py::none(),
              "Until there is something to read or the request is over, at most timeout seconds; "
-             "whether so.")
+             "whether so. RuntimeError where it would have to wait and can_wait() is false.")
+        .def("can_wait", &H::can_wait, Unlocked(),
+             "False in callbacks on the thread that steps, which would wait for itself.")
         .def("notify_once", &notify_once, py::arg("callback"),
              "Calls back once, when there is something to read or the request is over: from the "
-             "thread that steps, or at once. Replaces one that is waiting.")
+             "thread that steps, after its step, or at once. The callback may call everything and "
+             "replaces one that is waiting.")
         .def("__aiter__",
              [](const py::object& handle) {
                  return py::module_::import("pagewheel.async_outputs").attr("AsyncOutputs")(handle);

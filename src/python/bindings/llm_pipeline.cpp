@@ -72,7 +72,10 @@ void bind_llm_pipeline(py::module_& module) {
 
 models_path: a model folder or a .gguf file. device: "CPU", "GPU", ... config and kwargs: OpenVINO's
 properties for the device, and scheduler_config (without it: prefix caching is on, the rest as
-SchedulerConfig has it).)")
+SchedulerConfig has it).
+
+Everything may be called from any thread and from callbacks, as with ContinuousBatchingPipeline. A chat takes one
+turn at a time: RuntimeError while another one is generated.)")
         .def(py::init([](const py::object& path, const Tokenizer& tokenizer,
                          const std::string& device, const py::dict& config,
                          const py::kwargs& kwargs) {

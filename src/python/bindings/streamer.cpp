@@ -48,18 +48,26 @@ void bind_streamer(py::module_& module) {
 
     py::class_<StreamerBase, PyStreamer, py::smart_holder>(
         module, "StreamerBase", R"(Receives tokens as they are generated. Subclass it and define
-write(self, token: int | list[int]) -> StreamingStatus | bool | None and end(self). An exception
-raised from them cancels the request and reaches the caller of generate().)")
+write(self, token: int | list[int]) -> StreamingStatus | bool | None and end(self). They run on the
+thread that called generate() and may call everything. An exception raised from them cancels the request and
+reaches the caller of generate().)")
         .def(py::init<>())
         .def(
             "write",
-            [](StreamerBase& s, const py::object& token) { return s.write(one_or_more(token)); },
+            [](StreamerBase& s, const py::object& token) {
+                const auto tokens = one_or_more(token);
+                const py::gil_scoped_release release;  // it decodes, and may be at work elsewhere
+                return s.write(tokens);
+            },
             py::arg("token"))
-        .def("end", &StreamerBase::end);
+        .def("end", &StreamerBase::end, py::call_guard<py::gil_scoped_release>());
 
     py::class_<TextStreamer, StreamerBase, py::smart_holder>(
         module, "TextStreamer",
-        "Turns tokens into text and hands it to a callback, never half a character.")
+        R"(Turns tokens into text and hands it to a callback, never half a character.
+
+It serves one generate() at a time, and any number in turn: RuntimeError while another thread, or its own
+callback, has it.)")
         .def(py::init([](const Tokenizer& tokenizer, const py::function& callback,
                          const py::dict& detokenization_params) {
                  bool skip_special_tokens = true;
@@ -70,13 +78,8 @@ raised from them cancels the request and reaches the caller of generate().)")
                                                "'; known is skip_special_tokens");
                      skip_special_tokens = value.cast<bool>();
                  }
-                 return std::make_shared<TextStreamer>(
-                     tokenizer,
-                     [callback](const std::string& text) {
-                         const py::gil_scoped_acquire gil;
-                         return to_streaming_status(callback(text));
-                     },
-                     skip_special_tokens);
+                 return std::make_shared<TextStreamer>(tokenizer, to_text_callback(callback),
+                                                       skip_special_tokens);
              }),
              py::arg("tokenizer"), py::arg("callback"),
              py::arg("detokenization_params") = py::dict());

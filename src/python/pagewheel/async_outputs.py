@@ -35,6 +35,8 @@ class AsyncOutputs:
             await self._news()
 
     async def _news(self) -> None:
+        if not self._handle.can_wait():
+            raise RuntimeError("a callback on the thread that steps would wait for itself")
         loop = asyncio.get_running_loop()
         news = asyncio.Event()
 

@@ -1,6 +1,7 @@
 // Many requests in one batch, token by token.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -46,7 +47,14 @@ class PrefixCache;
 /// Continuous batching over a paged KV cache.
 ///
 /// Everything may be called from any thread. Steps are made one at a time: by whoever calls step()
-/// or generate(), or, after start(), by a thread of the pipeline's own.
+/// or generate(), or, after start(), by a thread of the pipeline's own. A copy is the same
+/// pipeline.
+///
+/// Everything may be called from callbacks too, and the last copy dropped there. Streamers and
+/// GenerationHandle::notify_once() run between steps. An eviction policy runs inside one: what
+/// needs another step or its lock (step(), generate(), the prefix cache, to wait for a handle)
+/// throws std::runtime_error there. A child that fork() made has a pipeline's memory but not its
+/// threads: there every call throws std::runtime_error.
 class PAGEWHEEL_API ContinuousBatchingPipeline {
 public:
     /// `model_folder` holds openvino_model.xml and the tokenizer; `properties` are OpenVINO's for
@@ -88,9 +96,13 @@ public:
     bool has_non_finished_requests() const;
 
     /// A thread of the pipeline's own steps from now on, whenever there are requests, until stop()
-    /// or the pipeline's end. step() and generate() can be called meanwhile.
+    /// or the pipeline's end. step() and generate() can be called meanwhile. stop() returns after
+    /// the step that is under way; in a callback on that thread, or in an eviction policy, at once.
     void start();
     void stop();
+    /// Waits for threads of start() that were stopped by their own callbacks, at most so long. For
+    /// the end of a program in which that happens.
+    static void wait_for_stopped(std::chrono::milliseconds at_most);
 
     /// One config for all prompts or one each. A streamer takes a single prompt and sequence. If
     /// anything throws, the call's requests are cancelled and the exception passes.

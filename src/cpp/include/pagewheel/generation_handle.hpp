@@ -37,8 +37,9 @@ struct GenerationOutput {
 /// By index of the sequence within its request, 0 .. num_return_sequences - 1.
 using GenerationOutputs = std::map<uint64_t, GenerationOutput>;
 
-/// Reads what one request generates; its methods may be called from any thread while another steps.
-/// The request goes on if the handle is dropped.
+/// Reads what one request generates; its methods may be called from any thread while another steps,
+/// and from callbacks. The request goes on if the handle is dropped. In a child that fork() made
+/// every method throws std::runtime_error.
 class PAGEWHEEL_API GenerationHandle {
 public:
     struct State;  // internal: runtime/request.hpp
@@ -55,9 +56,14 @@ public:
     /// cancelled because something failed, as read() does.
     std::vector<GenerationOutput> read_all() const;
     /// Until there is something to read or the request is over, at most `timeout`; whether so.
+    /// Where it would have to wait and can_wait() is false, throws std::runtime_error.
     bool wait(std::chrono::microseconds timeout) const;
+    /// False in callbacks on the thread that steps, which would wait for itself.
+    bool can_wait() const;
     /// Calls back once, when there is something to read or the request is over: from the thread
-    /// that steps, or at once from here. It must not throw, and replaces one that is waiting.
+    /// that steps, after its step, or at once from here. The callback may call everything, and
+    /// replaces one that is waiting. What it throws passes to the caller of step() or generate();
+    /// a thread of start() drops it.
     void notify_once(std::function<void()> callback);
     /// End at the next step and keep what there is; `reason` is that of the sequences it ends.
     void stop(GenerationFinishReason reason = GenerationFinishReason::NONE);

@@ -19,7 +19,9 @@ using StringInputs = std::variant<std::string, std::vector<std::string>, ChatHis
 /// i64 [tokens] or [batch, tokens], or such a batch with a mask that leaves padding out.
 using EncodedInputs = std::variant<ov::Tensor, TokenizedInputs>;
 
-/// Generation for one caller; the same engine as ContinuousBatchingPipeline.
+/// Text in, text out; the same engine as ContinuousBatchingPipeline. Everything may be called from
+/// any thread and from callbacks, as there. A chat's turns come one at a time: while one is being
+/// generated another throws std::runtime_error. A copy is the same pipeline, its chat included.
 class PAGEWHEEL_API LLMPipeline {
 public:
     /// One caller comes again with the same chat: prefix caching is on.
@@ -44,7 +46,8 @@ public:
                             const StreamerVariant& streamer = {});
 
     /// Between start_chat() and finish_chat(), strings are turns of one conversation, and answers
-    /// are remembered. A turn that fails or is cancelled is forgotten.
+    /// are remembered. A turn that fails or is cancelled is forgotten, and so is one during which
+    /// either is called.
     void start_chat(const std::string& system_message = {});
     void finish_chat();
 
@@ -57,9 +60,12 @@ public:
     void set_step_hook(std::function<void()> hook);  ///< As ContinuousBatchingPipeline's.
 
 private:
+    struct Session;
+    class Turn;
+    bool is_in_chat() const;
+
     ContinuousBatchingPipeline m_pipeline;
-    GenerationConfig m_config;
-    std::optional<ChatHistory> m_chat;
+    std::shared_ptr<Session> m_session;
 };
 
 }  // namespace pagewheel

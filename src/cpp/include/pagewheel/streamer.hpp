@@ -17,8 +17,9 @@ namespace pagewheel {
 /// What a streamer answers: go on; end and keep what there is; end and drop the request.
 enum class StreamingStatus { RUNNING = 0, STOP = 1, CANCEL = 2 };
 
-/// Receives the tokens of one sequence. An exception thrown from it cancels the request and reaches
-/// the caller of generate().
+/// Receives the tokens of one sequence, on the thread that called generate(); it may call
+/// everything. An exception thrown from it cancels the request and reaches the caller of
+/// generate().
 class PAGEWHEEL_API StreamerBase {
 public:
     virtual ~StreamerBase() = default;
@@ -28,7 +29,9 @@ public:
     virtual void end() = 0;
 };
 
-/// Turns tokens into text and hands it to a callback, never half a character of UTF-8.
+/// Turns tokens into text and hands it to a callback, never half a character of UTF-8. It serves
+/// one generate() at a time, and any number in turn; a call from another thread, or from the
+/// callback, while it is at work throws std::runtime_error.
 class PAGEWHEEL_API TextStreamer : public StreamerBase {
 public:
     using Callback = std::function<StreamingStatus(const std::string& text)>;
@@ -39,9 +42,13 @@ public:
     StreamingStatus write(const std::vector<int64_t>& tokens) override;
     void end() override;
 
-    /// Text from a stop string on is not handed out (or from its end on, if it is to be included),
-    /// and text that may be the beginning of one is held back. generate() calls this.
-    void set_stop_strings(const std::set<std::string>& stop_strings, bool include_stop_string);
+    /// For generate(), before the first token: nothing is left of earlier ones. Text from a stop
+    /// string on is not handed out (or from its end on, if it is to be included), and text that may
+    /// be the beginning of one is held back. Throws std::runtime_error until release() if another
+    /// generate() has the streamer.
+    void begin(const std::set<std::string>& stop_strings, bool include_stop_string);
+    /// For generate(), in the end, also where it failed.
+    void release() noexcept;
 
 private:
     StreamingStatus emit(const std::string& text);

@@ -1,9 +1,9 @@
 // The implementation behind ContinuousBatchingPipeline's handle.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -40,9 +40,10 @@ public:
 
     Engine& engine() { return *m_engine; }
     Stepper& stepper() { return *m_stepper; }
+    void set_step_hook(std::function<void()> hook);
+
     Tokenizer tokenizer;
-    GenerationConfig default_config;
-    std::function<void()> step_hook;
+    const GenerationConfig default_config;
 
 private:
     struct Loaded;
@@ -53,14 +54,18 @@ private:
                                      const StreamerVariant& streamer, PerfMetrics& metrics);
     /// The config with the model's stop tokens where it names none.
     GenerationConfig completed(GenerationConfig config) const;
-    std::shared_ptr<StreamerBase> make_streamer(const StreamerVariant& streamer,
-                                                const GenerationConfig& config) const;
+    std::shared_ptr<StreamerBase> make_streamer(const StreamerVariant& streamer) const;
 
-    std::unique_ptr<Engine> m_engine;
-    std::unique_ptr<Stepper> m_stepper;  // of the engine, so it ends first
+    std::function<void()> step_hook() const;
+    /// Steps, or waits for the thread that does, until all are over; streams meanwhile.
+    void finish(const std::vector<GeneratedPrompt>& results, StreamerBase* streamer,
+                PerfMetrics& metrics);
+
+    std::shared_ptr<Engine> m_engine;
+    std::unique_ptr<Stepper> m_stepper;
     float m_load_time = 0;
-    std::atomic<uint64_t> m_next_id{uint64_t(1)
-                                    << 63};  // of generate(): out of the way of callers' ids
+    mutable std::mutex m_hook_mutex;  // guards the hook
+    std::function<void()> m_step_hook;
 };
 
 /// Runs `function` and appends its duration in microseconds to `durations`.

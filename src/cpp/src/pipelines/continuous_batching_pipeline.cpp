@@ -7,8 +7,10 @@
 #include "check.hpp"
 #include "model/model_folder.hpp"
 #include "pipelines/continuous_batching_impl.hpp"
+#include "process_mark.hpp"
 
 namespace pagewheel {
+
 namespace {
 
 /// Cancels what a call has submitted, unless it ends well.
@@ -111,6 +113,46 @@ std::string cut_at_stop_string(const std::string& text, const GenerationConfig& 
     return passed + stop_strings.flush();
 }
 
+GenerationConfig default_config_of(const ModelFolder& folder, const Tokenizer& tokenizer) {
+    GenerationConfig config = folder.read_generation_config();
+    if (config.eos_token_id == -1) config.eos_token_id = tokenizer.get_eos_token_id();
+    return config;
+}
+
+/// A call's part in the streamer, if that is one which tells calls apart.
+class StreamerUse {
+public:
+    StreamerUse(StreamerBase* streamer, const std::vector<GenerationConfig>& configs)
+        : m_streamer(dynamic_cast<TextStreamer*>(streamer)) {
+        if (m_streamer)
+            m_streamer->begin(configs.front().stop_strings,
+                              configs.front().include_stop_str_in_output);
+    }
+    ~StreamerUse() {
+        if (m_streamer) m_streamer->release();
+    }
+    StreamerUse(const StreamerUse&) = delete;
+    StreamerUse& operator=(const StreamerUse&) = delete;
+
+private:
+    TextStreamer* const m_streamer;
+};
+
+/// Not inside a step: it would wait for its own end.
+void check_may_generate(const Inbox& inbox) {
+    if (ThreadRole::is(inbox, ThreadRole::Kind::STEP))
+        throw std::runtime_error(
+            "an eviction policy cannot generate: the pipeline is in the step that asks it");
+}
+
+void add_metrics(PerfMetrics& all, const PerfMetrics& one) {
+    all.num_generated_tokens += one.num_generated_tokens;
+    all.num_prefix_cache_hit_tokens += one.num_prefix_cache_hit_tokens;
+    auto& first = all.raw_metrics.m_times_to_first_token;
+    const auto& own_first = one.raw_metrics.m_times_to_first_token;
+    first.insert(first.end(), own_first.begin(), own_first.end());
+}
+
 }  // namespace
 
 /// What the constructor waits for.
@@ -141,18 +183,16 @@ ContinuousBatchingPipeline::Impl::Impl(const std::filesystem::path& model_folder
            scheduler_config) {}
 
 ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& scheduler_config)
-    : tokenizer(*loaded.tokenizer), default_config(loaded.folder.read_generation_config()) {
-    if (default_config.eos_token_id == -1)
-        default_config.eos_token_id = tokenizer.get_eos_token_id();
+    : tokenizer(*loaded.tokenizer), default_config(default_config_of(loaded.folder, tokenizer)) {
     const ModelLimits limits{loaded.folder.read_config().max_position_embeddings,
                              loaded.runner->vocabulary()};
-    m_engine = std::make_unique<Engine>(
+    m_engine = std::make_shared<Engine>(
         std::move(loaded.runner), scheduler_config, limits,
         [tokenizer = tokenizer](const std::vector<int64_t>& tokens) {
             return tokenizer.decode_generated(tokens,
                                               /*skip_special_tokens=*/false);
         });
-    m_stepper = std::make_unique<Stepper>(*m_engine);
+    m_stepper = std::make_unique<Stepper>(m_engine);
     m_load_time = microseconds_since(loaded.begin) / 1000;
 }
 
@@ -170,15 +210,21 @@ std::shared_ptr<GenerationHandle> ContinuousBatchingPipeline::Impl::add_request(
 }
 
 std::shared_ptr<StreamerBase> ContinuousBatchingPipeline::Impl::make_streamer(
-    const StreamerVariant& streamer, const GenerationConfig& config) const {
-    std::shared_ptr<StreamerBase> result;
+    const StreamerVariant& streamer) const {
     if (const auto* callback = std::get_if<TextStreamer::Callback>(&streamer))
-        result = std::make_shared<TextStreamer>(tokenizer, *callback);
-    else if (const auto* given = std::get_if<std::shared_ptr<StreamerBase>>(&streamer))
-        result = *given;
-    if (auto* text = dynamic_cast<TextStreamer*>(result.get()))
-        text->set_stop_strings(config.stop_strings, config.include_stop_str_in_output);
-    return result;
+        return std::make_shared<TextStreamer>(tokenizer, *callback);
+    const auto* given = std::get_if<std::shared_ptr<StreamerBase>>(&streamer);
+    return given ? *given : nullptr;
+}
+
+void ContinuousBatchingPipeline::Impl::set_step_hook(std::function<void()> hook) {
+    const std::lock_guard lock(m_hook_mutex);
+    m_step_hook.swap(hook);  // the old one is destroyed without the lock
+}
+
+std::function<void()> ContinuousBatchingPipeline::Impl::step_hook() const {
+    const std::lock_guard lock(m_hook_mutex);
+    return m_step_hook;
 }
 
 std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
@@ -186,8 +232,7 @@ std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
     const std::vector<GenerationConfig>& given_configs, const StreamerVariant& given_streamer,
     PerfMetrics& metrics) {
     const auto configs = spread(given_configs, prompts.size());
-    const auto streamer =
-        prompts.empty() ? nullptr : make_streamer(given_streamer, configs.front());
+    const auto streamer = prompts.empty() ? nullptr : make_streamer(given_streamer);
     check_argument(!streamer || (prompts.size() == 1 && configs.front().num_return_sequences == 1),
                    "a streamer takes one prompt and one sequence; there are ", prompts.size(),
                    " prompts and num_return_sequences is ",
@@ -197,23 +242,40 @@ std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
                    streamer ? configs.front().num_beams : 0,
                    ", and what beam search finds is known in the end only; allowed: 1");
 
+    const StreamerUse use(streamer.get(), configs);
+    check_may_generate(m_engine->inbox());
     CancelOnError guard(*m_engine);
     std::vector<GeneratedPrompt> results;
     for (size_t i = 0; i < prompts.size(); ++i) {
         const GenerationConfig config = completed(configs[i]);
-        const auto state = m_engine->submit(m_next_id++, prompts[i], config);
+        const auto state = m_engine->submit(std::nullopt, prompts[i], config);
         guard.add(state);
         results.push_back({prompts[i], config, state});
         metrics.num_input_tokens += prompts[i].size();
     }
+    finish(results, streamer.get(), metrics);
+    guard.dismiss();
+    for (const GeneratedPrompt& result : results) {
+        if (!result.state->error.empty()) throw std::runtime_error(result.state->error);
+        add_metrics(metrics, result.state->metrics);
+    }
+    metrics.load_time = m_load_time;
+    return results;
+}
 
+void ContinuousBatchingPipeline::Impl::finish(const std::vector<GeneratedPrompt>& results,
+                                              StreamerBase* streamer, PerfMetrics& metrics) {
+    Inbox& inbox = m_engine->inbox();
+    const ThreadRole role(inbox, ThreadRole::Kind::CALLER);
+    const bool steps_itself = ThreadRole::is(inbox, ThreadRole::Kind::SERVICE);
+    const auto step_hook = this->step_hook();
     CallStatistics statistics(metrics);
     const auto any_running = [&] {
         return std::any_of(results.begin(), results.end(),
                            [](const GeneratedPrompt& result) { return is_running(*result.state); });
     };
     while (any_running()) {
-        if (m_stepper->is_running())
+        if (m_stepper->is_running() && !steps_itself)
             wait_for_any(results);
         else
             statistics.add(m_engine->step());
@@ -224,20 +286,6 @@ std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
     }
     statistics.finish();
     if (streamer) streamer->end();
-    guard.dismiss();
-    for (const GeneratedPrompt& result : results)
-        if (!result.state->error.empty()) throw std::runtime_error(result.state->error);
-
-    for (const GeneratedPrompt& result : results) {
-        const PerfMetrics& own = result.state->metrics;
-        metrics.num_generated_tokens += own.num_generated_tokens;
-        metrics.num_prefix_cache_hit_tokens += own.num_prefix_cache_hit_tokens;
-        auto& first = metrics.raw_metrics.m_times_to_first_token;
-        const auto& own_first = own.raw_metrics.m_times_to_first_token;
-        first.insert(first.end(), own_first.begin(), own_first.end());
-    }
-    metrics.load_time = m_load_time;
-    return results;
 }
 
 std::vector<EncodedGenerationResult> ContinuousBatchingPipeline::Impl::generate(
@@ -303,7 +351,8 @@ ContinuousBatchingPipeline::ContinuousBatchingPipeline(const std::filesystem::pa
                                                        const std::string& device,
                                                        const ov::AnyMap& properties) {
     scheduler_config.validate();  // before anything is loaded
-    m_impl = std::make_shared<Impl>(model_folder, nullptr, scheduler_config, device, properties);
+    m_impl =
+        make_shared_in_process<Impl>(model_folder, nullptr, scheduler_config, device, properties);
 }
 
 ContinuousBatchingPipeline::ContinuousBatchingPipeline(const std::filesystem::path& model_folder,
@@ -312,7 +361,8 @@ ContinuousBatchingPipeline::ContinuousBatchingPipeline(const std::filesystem::pa
                                                        const std::string& device,
                                                        const ov::AnyMap& properties) {
     scheduler_config.validate();
-    m_impl = std::make_shared<Impl>(model_folder, &tokenizer, scheduler_config, device, properties);
+    m_impl = make_shared_in_process<Impl>(model_folder, &tokenizer, scheduler_config, device,
+                                          properties);
 }
 
 Tokenizer ContinuousBatchingPipeline::get_tokenizer() const {
@@ -340,7 +390,8 @@ std::shared_ptr<GenerationHandle> ContinuousBatchingPipeline::add_request(
 }
 
 void ContinuousBatchingPipeline::step() {
-    m_impl->engine().step();
+    const auto impl = m_impl;  // a callback may drop the pipeline
+    impl->engine().step();
 }
 bool ContinuousBatchingPipeline::has_non_finished_requests() const {
     return m_impl->engine().has_work();
@@ -351,6 +402,9 @@ void ContinuousBatchingPipeline::start() {
 }
 void ContinuousBatchingPipeline::stop() {
     m_impl->stepper().stop();
+}
+void ContinuousBatchingPipeline::wait_for_stopped(std::chrono::milliseconds at_most) {
+    Stepper::wait_for_last(at_most);
 }
 
 std::vector<EncodedGenerationResult> ContinuousBatchingPipeline::generate(
@@ -386,7 +440,7 @@ std::vector<GenerationResult> ContinuousBatchingPipeline::generate(
 }
 
 void ContinuousBatchingPipeline::set_step_hook(std::function<void()> hook) {
-    m_impl->step_hook = std::move(hook);
+    m_impl->set_step_hook(std::move(hook));
 }
 
 }  // namespace pagewheel

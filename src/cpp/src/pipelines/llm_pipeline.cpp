@@ -1,5 +1,8 @@
 #include "pagewheel/llm_pipeline.hpp"
 
+#include <mutex>
+#include <utility>
+
 #include "check.hpp"
 #include "pagewheel/prefix_cache.hpp"
 
@@ -61,6 +64,58 @@ std::vector<std::vector<int64_t>> unpadded(const TokenizedInputs& inputs) {
 
 }  // namespace
 
+/// What calls leave for later ones.
+struct LLMPipeline::Session {
+    explicit Session(GenerationConfig config) : config(std::move(config)) {}
+
+    std::mutex mutex;  // guards what follows
+    GenerationConfig config;
+    std::optional<ChatHistory> chat;
+    uint64_t chat_number = 0;  // of the chat; each start and finish makes it another
+    uint64_t turn_of = 0;      // number of the chat of which a turn is being generated
+
+    void change_chat(std::optional<ChatHistory> next) {
+        const std::lock_guard lock(mutex);
+        chat = std::move(next);
+        ++chat_number;
+    }
+};
+
+/// A chat's turn while it is generated.
+class LLMPipeline::Turn {
+public:
+    /// Throws std::runtime_error if the chat is at another.
+    Turn(Session& session, const std::string& prompt) : m_session(session) {
+        const std::lock_guard lock(session.mutex);
+        if (!session.chat) return;
+        if (session.turn_of == session.chat_number)
+            throw std::runtime_error(
+                "a turn of this chat is being generated; the next one can begin when it is over");
+        m_history = session.chat;
+        m_history->append("user", prompt);
+        m_number = session.turn_of = session.chat_number;
+    }
+    ~Turn() {
+        const std::lock_guard lock(m_session.mutex);
+        if (m_number != 0 && m_session.turn_of == m_number) m_session.turn_of = 0;
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+    /// With the prompt; nothing where there is no chat.
+    const std::optional<ChatHistory>& history() const { return m_history; }
+    void remember(const std::string& answer) {
+        m_history->append("assistant", answer);
+        const std::lock_guard lock(m_session.mutex);
+        if (m_session.chat_number == m_number) m_session.chat = std::move(m_history);
+    }
+
+private:
+    Session& m_session;
+    std::optional<ChatHistory> m_history;
+    uint64_t m_number = 0;
+};
+
 SchedulerConfig LLMPipeline::default_scheduler_config() {
     SchedulerConfig config;
     config.enable_prefix_caching = true;
@@ -70,35 +125,32 @@ SchedulerConfig LLMPipeline::default_scheduler_config() {
 LLMPipeline::LLMPipeline(const std::filesystem::path& model_folder, const std::string& device,
                          const ov::AnyMap& properties, const SchedulerConfig& scheduler_config)
     : m_pipeline(model_folder, scheduler_config, device, properties),
-      m_config(m_pipeline.get_config()) {}
+      m_session(std::make_shared<Session>(m_pipeline.get_config())) {}
 
 LLMPipeline::LLMPipeline(const std::filesystem::path& model_folder, const Tokenizer& tokenizer,
                          const std::string& device, const ov::AnyMap& properties,
                          const SchedulerConfig& scheduler_config)
     : m_pipeline(model_folder, tokenizer, scheduler_config, device, properties),
-      m_config(m_pipeline.get_config()) {}
+      m_session(std::make_shared<Session>(m_pipeline.get_config())) {}
 
 DecodedResults LLMPipeline::generate(const StringInputs& inputs,
                                      const std::optional<GenerationConfig>& config,
                                      const StreamerVariant& streamer) {
-    const std::vector<GenerationConfig> configs{config.value_or(m_config)};
+    const std::vector<GenerationConfig> configs{config ? *config : get_generation_config()};
     if (const auto* history = std::get_if<ChatHistory>(&inputs))
         return joined_texts(m_pipeline.generate(std::vector{*history}, configs, streamer));
     if (const auto* prompts = std::get_if<std::vector<std::string>>(&inputs)) {
-        check_argument(!m_chat, "a chat takes one string at a time, got a list of ",
+        check_argument(!is_in_chat(), "a chat takes one string at a time, got a list of ",
                        prompts->size());
         return joined_texts(m_pipeline.generate(*prompts, configs, streamer));
     }
     const auto& prompt = std::get<std::string>(inputs);
-    if (!m_chat) return joined_texts(m_pipeline.generate(std::vector{prompt}, configs, streamer));
-
-    ChatHistory turn = *m_chat;
-    turn.append("user", prompt);
-    auto results = m_pipeline.generate(std::vector{turn}, configs, streamer);
-    if (results.front().m_status != GenerationStatus::CANCEL) {
-        turn.append("assistant", results.front().m_generation_ids.front());
-        m_chat = std::move(turn);
-    }
+    Turn turn(*m_session, prompt);
+    if (!turn.history())
+        return joined_texts(m_pipeline.generate(std::vector{prompt}, configs, streamer));
+    auto results = m_pipeline.generate(std::vector{*turn.history()}, configs, streamer);
+    if (results.front().m_status != GenerationStatus::CANCEL)
+        turn.remember(results.front().m_generation_ids.front());
     return joined_texts(std::move(results));
 }
 
@@ -110,29 +162,38 @@ EncodedResults LLMPipeline::generate(const EncodedInputs& inputs,
         unpadded(tensor ? TokenizedInputs{*tensor, {}} : std::get<TokenizedInputs>(inputs));
     std::vector<std::vector<std::vector<int64_t>>> tokens;
     auto joined = join<EncodedResults>(
-        m_pipeline.generate(prompts, {config.value_or(m_config)}, streamer), tokens);
+        m_pipeline.generate(prompts, {config ? *config : get_generation_config()}, streamer),
+        tokens);
     joined.tokens = flatten(std::move(tokens));
     return joined;
 }
 
 void LLMPipeline::start_chat(const std::string& system_message) {
-    m_chat.emplace();
-    if (!system_message.empty()) m_chat->append("system", system_message);
+    ChatHistory chat;
+    if (!system_message.empty()) chat.append("system", system_message);
+    m_session->change_chat(std::move(chat));
 }
 
 void LLMPipeline::finish_chat() {
-    m_chat.reset();
+    m_session->change_chat(std::nullopt);
+}
+
+bool LLMPipeline::is_in_chat() const {
+    const std::lock_guard lock(m_session->mutex);
+    return m_session->chat.has_value();
 }
 
 Tokenizer LLMPipeline::get_tokenizer() const {
     return m_pipeline.get_tokenizer();
 }
 GenerationConfig LLMPipeline::get_generation_config() const {
-    return m_config;
+    const std::lock_guard lock(m_session->mutex);
+    return m_session->config;
 }
 void LLMPipeline::set_generation_config(const GenerationConfig& config) {
     config.validate();
-    m_config = config;
+    const std::lock_guard lock(m_session->mutex);
+    m_session->config = config;
 }
 PipelineMetrics LLMPipeline::get_metrics() const {
     return m_pipeline.get_metrics();

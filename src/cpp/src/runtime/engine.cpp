@@ -57,11 +57,39 @@ Engine::Engine(std::unique_ptr<ModelRunner> runner, const SchedulerConfig& confi
 Engine::~Engine() {
     accept_submitted();
     for (const auto& request : m_requests) end(*request, GenerationStatus::CANCEL);
-    wake_readers();
+    m_inbox->close();
+    try {
+        wake(take_news());
+    } catch (...) {  // what a callback throws has nowhere to go from here
+    }
+}
+
+std::mutex& Engine::StepLock::free_mutex(Engine& engine) {
+    engine.m_inbox->check_process();
+    if (ThreadRole::is(*engine.m_inbox, ThreadRole::Kind::STEP))
+        throw std::runtime_error(
+            "this cannot be done from an eviction policy: the pipeline is in the step that asks "
+            "it");
+    return engine.m_step_mutex;
 }
 
 StepStatistics Engine::step() {
-    const std::lock_guard lock(m_step_mutex);
+    StepStatistics made;
+    std::exception_ptr failure;
+    States news;
+    {
+        const StepLock lock(*this);
+        failure = make_step();
+        made = m_step;
+        news = take_news();
+    }
+    const ThreadRole role(*m_inbox, ThreadRole::Kind::CALLER);
+    wake(news);
+    if (failure) std::rethrow_exception(failure);
+    return made;
+}
+
+std::exception_ptr Engine::make_step() {
     m_step = {};
     accept_submitted();
     honour_wishes();
@@ -89,9 +117,7 @@ StepStatistics Engine::step() {
     count_blocks();
     record_step();
     if (m_requests.empty() || m_statistics.num_steps % memory_interval == 0) give_back_memory();
-    wake_readers();
-    if (failure) std::rethrow_exception(failure);
-    return m_step;
+    return failure;
 }
 
 void Engine::compute(const Batch& batch) {
@@ -172,7 +198,13 @@ void Engine::give_back_memory() {
     for (const BlockRange& range : unused) m_runner->give_back(range);
 }
 
+bool Engine::has_work() const {
+    m_inbox->check_process();
+    return m_inbox->num_requests() > 0;
+}
+
 PipelineMetrics Engine::metrics() const {
+    m_inbox->check_process();
     const std::lock_guard lock(m_statistics_mutex);
     PipelineMetrics metrics = m_metrics;
     metrics.requests = m_inbox->num_requests();
@@ -180,6 +212,7 @@ PipelineMetrics Engine::metrics() const {
 }
 
 PipelineStatistics Engine::statistics() const {
+    m_inbox->check_process();
     const std::lock_guard lock(m_statistics_mutex);
     PipelineStatistics statistics = m_statistics;
     statistics.num_queued = m_inbox->num_queued();

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -19,6 +21,7 @@
 #include "runtime/inbox.hpp"
 #include "runtime/model_runner.hpp"
 #include "runtime/request.hpp"
+#include "runtime/thread_role.hpp"
 #include "scheduling/scheduler.hpp"
 
 namespace pagewheel {
@@ -29,7 +32,9 @@ struct ModelLimits {
     size_t vocabulary = 0;
 };
 
-/// Owns all requests. Its methods may be called from any thread; steps are made one at a time.
+/// Owns all requests. Its methods may be called from any thread; steps are made one at a time. Of
+/// the caller's code, eviction policies run inside a step: what needs the step's lock throws there.
+/// Callbacks of handles run after it.
 class Engine {
 public:
     /// `decode` turns tokens into text, special tokens included; stop strings are matched on it.
@@ -38,13 +43,14 @@ public:
     /// Cancels what is left.
     ~Engine();
 
-    /// Throws as ContinuousBatchingPipeline::add_request does.
-    std::shared_ptr<GenerationHandle::State> submit(uint64_t id, const std::vector<int64_t>& prompt,
+    /// Throws as ContinuousBatchingPipeline::add_request does. Without an id, none is in use.
+    std::shared_ptr<GenerationHandle::State> submit(std::optional<uint64_t> id,
+                                                    const std::vector<int64_t>& prompt,
                                                     const GenerationConfig& config);
-    bool has_work() const { return m_inbox->num_requests() > 0; }
+    bool has_work() const;
     Inbox& inbox() { return *m_inbox; }
     /// If the model fails, the requests of that batch are cancelled, their blocks freed, and the
-    /// exception passes.
+    /// exception passes. So does what a handle's callback throws.
     StepStatistics step();
     PipelineMetrics metrics() const;
     PipelineStatistics statistics() const;
@@ -61,6 +67,21 @@ public:
 
 private:
     using Deadlines = std::set<std::pair<Clock::time_point, Request*>>;
+    using States = std::vector<std::shared_ptr<GenerationHandle::State>>;
+
+    /// The step's lock, and that this thread holds it. Throws std::runtime_error if it does
+    /// already, or in a child that fork() made.
+    class StepLock {
+    public:
+        explicit StepLock(Engine& engine)
+            : m_lock(free_mutex(engine)), m_role(*engine.m_inbox, ThreadRole::Kind::STEP) {}
+
+    private:
+        static std::mutex& free_mutex(Engine& engine);
+
+        const std::lock_guard<std::mutex> m_lock;
+        const ThreadRole m_role;
+    };
 
     // ---- Requests (engine_requests.cpp)
     void check_prompt(const std::vector<int64_t>& prompt, const GenerationConfig& config) const;
@@ -70,7 +91,7 @@ private:
     void accept_submitted();
     /// Where pins took blocks since it was submitted.
     void limit_again(Request& request);
-    std::unique_lock<std::mutex> lock_prefixes();
+    StepLock lock_prefixes();
     void honour_wishes();
     void honour_deadlines();
     void begin(Request& request);
@@ -80,9 +101,14 @@ private:
              const std::string& error = {});
     void forget_ended();
     void announce(Request& request);
-    void wake_readers();
+    /// Those that are to be woken without the lock.
+    States take_news();
+    /// All of them; then throws the first thing that a callback threw.
+    static void wake(const States& states);
 
     // ---- Steps (engine.cpp)
+    /// Under the lock; what failed, if anything did.
+    std::exception_ptr make_step();
     void compute(const Batch& batch);
     /// What is due of the batch's requests; a policy's failure ends its request alone.
     void evict(const Batch& batch);
@@ -128,10 +154,10 @@ private:
     std::vector<std::unique_ptr<Request>> m_requests;  // being worked on
     std::vector<Request*> m_ended;                     // of them, to be forgotten
     Deadlines m_deadlines;
-    std::vector<std::shared_ptr<GenerationHandle::State>> m_news;  // to be woken
-    std::vector<std::unique_ptr<Request>> m_submitted;             // taken out of the inbox
-    std::vector<Wish> m_wishes;                                    // the same
-    StepStatistics m_step;                                         // the one being made
+    States m_news;                                      // to be woken
+    std::vector<std::unique_ptr<Request>> m_submitted;  // taken out of the inbox
+    std::vector<Wish> m_wishes;                         // the same
+    StepStatistics m_step;                              // the one being made
     std::vector<float> m_usage;  // percent of the blocks, of the last steps; a ring
     double m_usage_sum = 0;
 

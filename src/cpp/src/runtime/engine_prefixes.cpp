@@ -5,14 +5,14 @@
 
 namespace pagewheel {
 
-std::unique_lock<std::mutex> Engine::lock_prefixes() {
+Engine::StepLock Engine::lock_prefixes() {
     check_argument(m_has_prefixes,
                    "the pipeline has no prefix cache: enable_prefix_caching is false");
-    return std::unique_lock(m_step_mutex);
+    return StepLock(*this);
 }
 
 size_t Engine::num_prefix_tokens() {
-    const auto lock = lock_prefixes();
+    const StepLock lock = lock_prefixes();
     size_t count = 0;
     m_scheduler.store().tree().visit(
         [&](const PrefixKey&, NodeId, BlockId, const std::vector<int64_t>& tokens) {
@@ -22,14 +22,14 @@ size_t Engine::num_prefix_tokens() {
 }
 
 bool Engine::has_prefix(const PrefixKey& key, const std::vector<int64_t>& tokens) {
-    const auto lock = lock_prefixes();
+    const StepLock lock = lock_prefixes();
     PrefixMatch match;
     m_scheduler.store().tree().match(key, tokens.data(), tokens.size(), match);
     return match.num_tokens == tokens.size();
 }
 
 size_t Engine::pin_prefix(const PrefixKey& key, const std::vector<int64_t>& tokens) {
-    const auto lock = lock_prefixes();
+    const StepLock lock = lock_prefixes();
     accept_submitted();
     const size_t num_blocks = m_scheduler.pool().size(),
                  block_size = m_runner->geometry().block_size,
@@ -45,8 +45,8 @@ size_t Engine::pin_prefix(const PrefixKey& key, const std::vector<int64_t>& toke
     const size_t room = (num_blocks - num_pinned) * block_size;
     for (const auto& request : m_requests)
         check_argument(request->max_tokens <= room, "a prefix of ", tokens.size(),
-                       " tokens cannot be pinned: it would leave room for ", room,
-                       " tokens, and request ", request->id, " may need ", request->max_tokens);
+                       " tokens cannot be pinned: it would leave room for ", room, " tokens, and ",
+                       request->name(), " may need ", request->max_tokens);
     const size_t count = m_scheduler.pins().pin(key, tokens);
     m_max_tokens = m_scheduler.max_tokens();
     count_blocks();
@@ -54,7 +54,7 @@ size_t Engine::pin_prefix(const PrefixKey& key, const std::vector<int64_t>& toke
 }
 
 bool Engine::unpin_prefix(const PrefixKey& key, const std::vector<int64_t>& tokens) {
-    const auto lock = lock_prefixes();
+    const StepLock lock = lock_prefixes();
     const bool was_pinned = m_scheduler.pins().unpin(key, tokens);
     m_max_tokens = m_scheduler.max_tokens();
     count_blocks();
@@ -62,20 +62,20 @@ bool Engine::unpin_prefix(const PrefixKey& key, const std::vector<int64_t>& toke
 }
 
 void Engine::clear_prefixes() {
-    const auto lock = lock_prefixes();
+    const StepLock lock = lock_prefixes();
     m_scheduler.clear_prefixes();
     give_back_memory();
     count_blocks();
 }
 
 void Engine::save_prefixes(const std::filesystem::path& path) {
-    const auto lock = lock_prefixes();
+    const StepLock lock = lock_prefixes();
     pagewheel::save_prefixes(path, m_runner->cache_description(), m_scheduler.store().tree(),
                              m_runner->cache());
 }
 
 size_t Engine::load_prefixes(const std::filesystem::path& path) {
-    const auto lock = lock_prefixes();
+    const StepLock lock = lock_prefixes();
     const size_t count = pagewheel::load_prefixes(path, m_runner->cache_description(),
                                                   m_scheduler.store(), m_runner->cache());
     count_blocks();

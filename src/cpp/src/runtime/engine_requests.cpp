@@ -7,9 +7,10 @@
 
 namespace pagewheel {
 
-std::shared_ptr<GenerationHandle::State> Engine::submit(uint64_t id,
+std::shared_ptr<GenerationHandle::State> Engine::submit(std::optional<uint64_t> id,
                                                         const std::vector<int64_t>& prompt,
                                                         const GenerationConfig& config) {
+    m_inbox->check_process();
     config.validate();
     check_argument(config.num_beams <= m_scheduler.max_num_seqs(), "num_beams is ",
                    config.num_beams, "; allowed: up to max_num_seqs, which is ",
@@ -164,7 +165,7 @@ void Engine::end(Request& request, GenerationStatus status, GenerationFinishReas
 
 void Engine::forget_ended() {
     for (Request* request : m_ended) {
-        m_inbox->forget(request->id);
+        m_inbox->forget(*request);
         const size_t place = request->place;
         std::swap(m_requests[place], m_requests.back());
         m_requests[place]->place = place;
@@ -178,12 +179,21 @@ void Engine::announce(Request& request) {
     m_news.push_back(request.state);
 }
 
-void Engine::wake_readers() {
-    for (const auto& state : m_news) {
-        state->has_news = false;
-        state->wake();
+Engine::States Engine::take_news() {
+    for (const auto& state : m_news) state->has_news = false;
+    return std::exchange(m_news, {});
+}
+
+void Engine::wake(const States& states) {
+    std::exception_ptr failure;
+    for (const auto& state : states) {
+        try {
+            state->wake();
+        } catch (...) {
+            if (!failure) failure = std::current_exception();
+        }
     }
-    m_news.clear();
+    if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace pagewheel

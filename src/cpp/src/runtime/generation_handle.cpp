@@ -1,9 +1,11 @@
 #include "pagewheel/generation_handle.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
 #include "runtime/inbox.hpp"
+#include "runtime/thread_role.hpp"
 
 namespace pagewheel {
 namespace {
@@ -13,6 +15,11 @@ bool is_over(const GenerationHandle::State& state) {
 }
 
 }  // namespace
+
+std::unique_lock<std::mutex> GenerationHandle::State::lock() const {
+    inbox->check_process();
+    return std::unique_lock(mutex);
+}
 
 bool GenerationHandle::State::can_read() const {
     for (size_t i = 0; i < outputs.size(); ++i)
@@ -33,17 +40,17 @@ void GenerationHandle::State::wake() {
 GenerationHandle::GenerationHandle(std::shared_ptr<State> state) : m_state(std::move(state)) {}
 
 GenerationStatus GenerationHandle::get_status() const {
-    const std::lock_guard lock(m_state->mutex);
+    const auto lock = m_state->lock();
     return m_state->status;
 }
 
 bool GenerationHandle::can_read() const {
-    const std::lock_guard lock(m_state->mutex);
+    const auto lock = m_state->lock();
     return m_state->can_read();
 }
 
 GenerationOutputs GenerationHandle::read() {
-    const std::lock_guard lock(m_state->mutex);
+    const auto lock = m_state->lock();
     GenerationOutputs fresh;
     for (size_t i = 0; i < m_state->outputs.size(); ++i) {
         const GenerationOutput& all = m_state->outputs[i];
@@ -61,20 +68,33 @@ GenerationOutputs GenerationHandle::read() {
 }
 
 std::vector<GenerationOutput> GenerationHandle::read_all() const {
-    const std::lock_guard lock(m_state->mutex);
+    const auto lock = m_state->lock();
     if (!m_state->error.empty()) throw std::runtime_error(m_state->error);
     return m_state->outputs;
 }
 
 bool GenerationHandle::wait(std::chrono::microseconds timeout) const {
-    std::unique_lock lock(m_state->mutex);
-    return m_state->changed.wait_for(lock, timeout,
-                                     [&] { return m_state->can_read() || is_over(*m_state); });
+    constexpr std::chrono::microseconds at_most = std::chrono::hours(24 * 365);
+    auto lock = m_state->lock();
+    const auto is_done = [&] { return m_state->can_read() || is_over(*m_state); };
+    if (is_done() || timeout <= timeout.zero()) return is_done();
+    if (!can_wait())
+        throw std::runtime_error(
+            "wait() in a callback would wait for the thread that it is called from: nothing is "
+            "there to read, and no other thread is known to step");
+    return m_state->changed.wait_for(lock, std::min(timeout, at_most), is_done);
+}
+
+bool GenerationHandle::can_wait() const {
+    using Kind = ThreadRole::Kind;
+    const Inbox& inbox = *m_state->inbox;
+    if (ThreadRole::is(inbox, Kind::STEP) || ThreadRole::is(inbox, Kind::SERVICE)) return false;
+    return inbox.is_served() || !ThreadRole::is(inbox, Kind::CALLER);
 }
 
 void GenerationHandle::notify_once(std::function<void()> callback) {
     {
-        const std::lock_guard lock(m_state->mutex);
+        const auto lock = m_state->lock();
         if (!m_state->can_read() && !is_over(*m_state)) {
             callback.swap(m_state->on_change);  // the old one is destroyed without the lock
             return;
@@ -84,21 +104,23 @@ void GenerationHandle::notify_once(std::function<void()> callback) {
 }
 
 void GenerationHandle::stop(GenerationFinishReason reason) {
+    if (get_status() != GenerationStatus::RUNNING) return;
     m_state->inbox->wish({m_state, GenerationStatus::STOP, reason});
 }
 void GenerationHandle::cancel() {
+    if (get_status() != GenerationStatus::RUNNING) return;
     m_state->inbox->wish({m_state, GenerationStatus::CANCEL, GenerationFinishReason::NONE});
 }
 
 void GenerationHandle::drop() {
     cancel();
-    const std::lock_guard lock(m_state->mutex);
+    const auto lock = m_state->lock();
     for (size_t i = 0; i < m_state->outputs.size(); ++i)
         m_state->num_read[i] = m_state->outputs[i].generated_ids.size();
 }
 
 PerfMetrics GenerationHandle::get_perf_metrics() const {
-    const std::lock_guard lock(m_state->mutex);
+    const auto lock = m_state->lock();
     return m_state->metrics;
 }
 

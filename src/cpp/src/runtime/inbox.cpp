@@ -9,11 +9,13 @@ namespace pagewheel {
 
 void Inbox::submit(std::unique_ptr<Request> request) {
     const std::lock_guard lock(m_mutex);
-    check_argument(m_ids.count(request->id) == 0, "request_id ", request->id, " is in use");
+    const std::optional<uint64_t> id = request->id;
+    check_argument(!id || m_ids.count(*id) == 0, "request_id ", id.value_or(0), " is in use");
     if (m_max_queue != 0 && m_num_queued >= m_max_queue)
-        throw QueueFull(concat("request ", request->id, " is refused: ", m_num_queued,
+        throw QueueFull(concat(request->name(), " is refused: ", m_num_queued,
                                " requests wait already, and max_queue is ", m_max_queue));
-    m_ids.insert(request->id);
+    if (id) m_ids.insert(*id);
+    ++m_num_requests;
     ++m_num_queued;
     m_requests.push_back(std::move(request));
     m_work.notify_all();
@@ -21,7 +23,7 @@ void Inbox::submit(std::unique_ptr<Request> request) {
 
 void Inbox::wish(Wish wish) {
     const std::lock_guard lock(m_mutex);
-    m_wishes.push_back(std::move(wish));
+    if (!m_closed) m_wishes.push_back(std::move(wish));
 }
 
 void Inbox::take(std::vector<std::unique_ptr<Request>>& requests, std::vector<Wish>& wishes) {
@@ -37,14 +39,15 @@ void Inbox::left_queue() {
     --m_num_queued;
 }
 
-void Inbox::forget(uint64_t id) {
+void Inbox::forget(const Request& request) {
     const std::lock_guard lock(m_mutex);
-    m_ids.erase(id);
+    if (request.id) m_ids.erase(*request.id);
+    --m_num_requests;
 }
 
 size_t Inbox::num_requests() const {
     const std::lock_guard lock(m_mutex);
-    return m_ids.size();
+    return m_num_requests;
 }
 
 size_t Inbox::num_queued() const {
@@ -52,20 +55,21 @@ size_t Inbox::num_queued() const {
     return m_num_queued;
 }
 
-void Inbox::wait_for_work() {
+void Inbox::wait_for_work(const std::atomic<bool>& wanted) {
     std::unique_lock lock(m_mutex);
-    m_work.wait(lock, [&] { return m_closed || !m_ids.empty(); });
+    m_work.wait(lock, [&] { return !wanted || m_num_requests > 0; });
 }
 
-void Inbox::close() {
+void Inbox::wake() {
     const std::lock_guard lock(m_mutex);
-    m_closed = true;
     m_work.notify_all();
 }
 
-void Inbox::open() {
+void Inbox::close() {
+    std::vector<Wish> dropped;  // the last owners of what they name, perhaps: not under the lock
     const std::lock_guard lock(m_mutex);
-    m_closed = false;
+    m_closed = true;
+    m_wishes.swap(dropped);
 }
 
 }  // namespace pagewheel

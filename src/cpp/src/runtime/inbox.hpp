@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "process_mark.hpp"
 #include "runtime/request.hpp"
 
 namespace pagewheel {
@@ -21,10 +22,15 @@ struct Wish {
 };
 
 /// Requests and wishes on their way to the step loop. Every method may be called from any thread.
+/// Handles keep it alive when the engine is gone; it takes nothing in then.
 class Inbox {
 public:
     /// At most `max_queue` requests that were not begun; 0: any number.
     explicit Inbox(size_t max_queue) : m_max_queue(max_queue) {}
+
+    /// Throws in a child that fork() made: before any other call.
+    void check_process() const { m_process.check("pipeline"); }
+    bool is_forked() const { return m_process.is_forked(); }
 
     /// Throws std::invalid_argument if the id is in use, QueueFull if the queue is.
     void submit(std::unique_ptr<Request> request);
@@ -34,26 +40,33 @@ public:
 
     /// A request left the queue: it was begun, or ended before.
     void left_queue();
-    /// Its id may be used again.
-    void forget(uint64_t id);
+    /// It is over, and its id, if the caller gave one, may be used again.
+    void forget(const Request& request);
 
     size_t num_requests() const;
     size_t num_queued() const;
-    /// Until there is a request, or close().
-    void wait_for_work();
-    /// wait_for_work() does not wait from now on, until open().
+    /// Until there is a request, or nothing is `wanted` any more, which wake() is to follow.
+    void wait_for_work(const std::atomic<bool>& wanted);
+    void wake();
+    /// The engine ends: what comes from now on is dropped.
     void close();
-    void open();
+
+    /// Whether a thread of the pipeline's own steps.
+    bool is_served() const { return m_served; }
+    void set_served(bool served) { m_served = served; }
 
 private:
+    const ProcessMark m_process;
     mutable std::mutex m_mutex;
     std::condition_variable m_work;
     const size_t m_max_queue;
     size_t m_num_queued = 0;
-    std::unordered_set<uint64_t> m_ids;  // of all requests that are not over
+    size_t m_num_requests = 0;           // that are not over
+    std::unordered_set<uint64_t> m_ids;  // of those of them that the caller numbered
     std::vector<std::unique_ptr<Request>> m_requests;
     std::vector<Wish> m_wishes;
     bool m_closed = false;
+    std::atomic<bool> m_served{false};
 };
 
 }  // namespace pagewheel

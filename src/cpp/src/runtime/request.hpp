@@ -45,8 +45,10 @@ struct GenerationHandle::State {
     Request* request = nullptr;    // the step loop's; null when it is over
     bool has_news = false;         // the step loop's: wake() is due
 
+    /// Every call of a handle takes its lock here. Throws in a child that fork() made.
+    std::unique_lock<std::mutex> lock() const;
     bool can_read() const;
-    /// For those that wait for tokens or the end.
+    /// For those that wait for tokens or the end. Throws what the callback throws.
     void wake();
 };
 
@@ -66,7 +68,7 @@ struct SequenceRecord {
 /// A request owns its sequences: one until the prompt is computed, then num_return_sequences that
 /// share the prompt's blocks, or of beam search one per slot of a beam.
 struct Request {
-    uint64_t id;
+    std::optional<uint64_t> id;  ///< the caller's; generate() gives none
     GenerationConfig config;
     size_t max_tokens;  // prompt and generated, the least of all limits
     Clock::time_point arrival;
@@ -77,6 +79,9 @@ struct Request {
     size_t place = 0;                   // in the engine's list
     bool begun = false;
     bool ended = false;
+
+    /// For messages.
+    std::string name() const { return id ? "request " + std::to_string(*id) : "a request"; }
 };
 
 }  // namespace pagewheel

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -10,22 +12,33 @@
 namespace pagewheel {
 
 /// Steps an engine whenever it has requests. A step that fails cancels the requests of its batch,
-/// whose handles tell why; the thread goes on.
+/// whose handles tell why; the thread goes on. Every method may be called from any thread, from
+/// callbacks on the one that steps too, where stop() and the destructor cannot wait for it: it then
+/// ends after the step under way, and keeps the engine until it has.
 class Stepper {
 public:
-    explicit Stepper(Engine& engine) : m_engine(engine) {}
+    explicit Stepper(std::shared_ptr<Engine> engine) : m_engine(std::move(engine)) {}
     ~Stepper() { stop(); }
 
     void start();
-    /// After the step that is under way. Requests stay as they are.
+    /// After the step that is under way. Requests stay as they are. Does nothing in a child that
+    /// fork() made, where the thread is not.
     void stop();
-    bool is_running() const { return m_wanted; }
+    bool is_running() const;
+
+    /// Waits for threads that nobody could wait for, at most so long; before the program ends.
+    static void wait_for_last(std::chrono::milliseconds at_most);
 
 private:
-    Engine& m_engine;
-    std::mutex m_mutex;  // of start() and stop()
-    std::atomic<bool> m_wanted{false};
-    std::thread m_thread;
+    /// `wanted` turns false once, under the lock, and is the thread's own: it outlives the stepper.
+    struct Service {
+        std::shared_ptr<std::atomic<bool>> wanted;
+        std::thread thread;
+    };
+
+    const std::shared_ptr<Engine> m_engine;
+    mutable std::mutex m_mutex;  // guards what follows
+    Service m_service;           // without a thread: none
 };
 
 }  // namespace pagewheel

@@ -1,3 +1,5 @@
+#include <atomic>
+#include <stdexcept>
 #include <utility>
 
 #include "pagewheel/streamer.hpp"
@@ -10,23 +12,60 @@ struct TextStreamer::Impl {
     Callback callback;
     IncrementalDetokenizer detokenizer;
     StopStrings stop_strings;
+    std::atomic<bool> is_taken{false};    // by a generate()
+    std::atomic<bool> is_at_work{false};  // in one of its methods
+
+    Impl(Callback callback, IncrementalDetokenizer::Decode decode)
+        : callback(std::move(callback)), detokenizer(std::move(decode)) {}
 };
 
+namespace {
+
+/// For the length of a method.
+class AtWork {
+public:
+    explicit AtWork(std::atomic<bool>& flag) : m_flag(flag) {
+        if (flag.exchange(true))
+            throw std::runtime_error(
+                "the TextStreamer is at work already: for another thread, or it was called from "
+                "its own callback");
+    }
+    ~AtWork() { m_flag = false; }
+    AtWork(const AtWork&) = delete;
+    AtWork& operator=(const AtWork&) = delete;
+
+private:
+    std::atomic<bool>& m_flag;
+};
+
+}  // namespace
+
 TextStreamer::TextStreamer(const Tokenizer& tokenizer, Callback callback, bool skip_special_tokens)
-    : m_impl(new Impl{std::move(callback),
-                      IncrementalDetokenizer([=](const std::vector<int64_t>& tokens) {
-                          return tokenizer.decode_generated(tokens, skip_special_tokens);
-                      }),
-                      {}}) {}
+    : m_impl(new Impl(std::move(callback), [=](const std::vector<int64_t>& tokens) {
+          return tokenizer.decode_generated(tokens, skip_special_tokens);
+      })) {}
 
 TextStreamer::~TextStreamer() = default;
 
-void TextStreamer::set_stop_strings(const std::set<std::string>& stop_strings,
-                                    bool include_stop_string) {
-    m_impl->stop_strings = StopStrings(stop_strings, include_stop_string);
+void TextStreamer::begin(const std::set<std::string>& stop_strings, bool include_stop_string) {
+    if (m_impl->is_taken.exchange(true))
+        throw std::runtime_error("the streamer is in use by another generate()");
+    try {
+        const AtWork work(m_impl->is_at_work);
+        m_impl->detokenizer.flush();  // of a call that was cancelled
+        m_impl->stop_strings = StopStrings(stop_strings, include_stop_string);
+    } catch (...) {
+        release();
+        throw;
+    }
+}
+
+void TextStreamer::release() noexcept {
+    m_impl->is_taken = false;
 }
 
 StreamingStatus TextStreamer::write(const std::vector<int64_t>& tokens) {
+    const AtWork work(m_impl->is_at_work);
     std::string text;
     for (int64_t token : tokens)
         text += m_impl->stop_strings.feed(m_impl->detokenizer.append(token));
@@ -34,6 +73,7 @@ StreamingStatus TextStreamer::write(const std::vector<int64_t>& tokens) {
 }
 
 void TextStreamer::end() {
+    const AtWork work(m_impl->is_at_work);
     std::string text = m_impl->stop_strings.feed(m_impl->detokenizer.flush());
     text += m_impl->stop_strings.flush();
     m_impl->stop_strings = {};

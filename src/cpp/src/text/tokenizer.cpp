@@ -51,6 +51,7 @@ void StringGraph::compile_once(ov::Core& core) {
 }
 
 ov::Tensor StringGraph::run(ov::Core& core, const ov::Tensor& input) {
+    m_process.check("tokenizer");
     const std::lock_guard lock(m_mutex);
     compile_once(core);
     m_request.set_input_tensor(input);
@@ -239,7 +240,8 @@ std::string Tokenizer::Impl::apply_chat_template(const ChatHistory& history,
     return m_chat_format->render(plain, add_generation_prompt);
 }
 
-Tokenizer::Tokenizer(const fs::path& model_folder) : m_impl(std::make_shared<Impl>(model_folder)) {}
+Tokenizer::Tokenizer(const fs::path& model_folder)
+    : m_impl(make_shared_in_process<Impl>(model_folder)) {}
 
 std::vector<int64_t> Tokenizer::encode(const std::string& text, bool add_special_tokens) const {
     return m_impl->encode(text, add_special_tokens);

@@ -10,12 +10,13 @@
 #include "openvino/runtime/core.hpp"
 #include "openvino/runtime/infer_request.hpp"
 #include "pagewheel/tokenizer.hpp"
+#include "process_mark.hpp"
 #include "text/chat_format.hpp"
 #include "text/tokenizer_graph.hpp"
 
 namespace pagewheel {
 
-/// A compiled string graph, run by one thread at a time.
+/// A compiled string graph, run by one thread at a time. run() throws in a child that fork() made.
 class StringGraph {
 public:
     using Build = std::function<std::shared_ptr<ov::Model>()>;
@@ -29,6 +30,7 @@ public:
 private:
     void compile_once(ov::Core& core);
 
+    const ProcessMark m_process;
     Build m_build;
     std::mutex m_mutex;
     ov::InferRequest m_request;

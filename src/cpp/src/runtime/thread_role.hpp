@@ -1,0 +1,44 @@
+// What the calling thread is doing for an engine, so that no call waits for its own thread.
+#pragma once
+
+namespace pagewheel {
+
+class Inbox;
+
+/// While an object lives, its thread has a role for an engine, which `inbox` stands for. Callbacks
+/// of the caller's run on such threads and may call anything; calls that would wait for their own
+/// thread find out here. Objects nest.
+class ThreadRole {
+public:
+    enum class Kind {
+        STEP,     ///< makes a step and holds its lock: an eviction policy may be asked
+        CALLER,   ///< in step() or generate() without the lock: streamers and callbacks run
+        SERVICE,  ///< the thread of start(): the same for all that it does
+    };
+
+    ThreadRole(const Inbox& inbox, Kind kind) : m_inbox(inbox), m_kind(kind), m_outer(current()) {
+        current() = this;
+    }
+    ~ThreadRole() { current() = m_outer; }
+    ThreadRole(const ThreadRole&) = delete;
+    ThreadRole& operator=(const ThreadRole&) = delete;
+
+    /// Whether the calling thread is in this role, whatever others it took since.
+    static bool is(const Inbox& inbox, Kind kind) {
+        for (const ThreadRole* role = current(); role; role = role->m_outer)
+            if (&role->m_inbox == &inbox && role->m_kind == kind) return true;
+        return false;
+    }
+
+private:
+    static const ThreadRole*& current() {
+        static thread_local const ThreadRole* innermost = nullptr;
+        return innermost;
+    }
+
+    const Inbox& m_inbox;
+    const Kind m_kind;
+    const ThreadRole* const m_outer;
+};
+
+}  // namespace pagewheel
