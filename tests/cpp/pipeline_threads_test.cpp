@@ -1,0 +1,365 @@
+// Callbacks and threads that call the pipeline in unexpected moments. PAGEWHEEL_TEST_TINY_MODEL
+// names the folder of a tiny model (scripts/run_tests makes it); token ids 4 to 266 are plain.
+#include <gtest/gtest.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <optional>
+#include <thread>
+
+#include "pagewheel/eviction_policy.hpp"
+#include "pagewheel/pagewheel.hpp"
+#include "runtime/inbox.hpp"
+
+namespace pagewheel {
+namespace {
+
+using Tokens = std::vector<int64_t>;
+using Handle = std::shared_ptr<GenerationHandle>;
+using namespace std::chrono_literals;
+
+const Tokens prompt{10, 20, 30};
+const std::vector<Tokens> prompts{prompt};
+
+GenerationConfig greedy(size_t count) {
+    GenerationConfig config;
+    config.max_new_tokens = count;
+    config.ignore_eos = true;
+    return config;
+}
+
+/// Asks the test whenever it is to choose, and drops the oldest.
+class AskingPolicy : public EvictionPolicy {
+public:
+    std::function<void()> ask;
+
+    void drop(const EvictionView& view, size_t count, std::vector<size_t>& dropped) override {
+        if (ask) ask();
+        for (size_t i = 0; i < count; ++i) dropped.push_back(view.first_unit + i);
+    }
+};
+
+class PipelineThreads : public testing::Test {
+protected:
+    void SetUp() override {
+        if (!std::getenv("PAGEWHEEL_TEST_TINY_MODEL"))
+            GTEST_SKIP() << "PAGEWHEEL_TEST_TINY_MODEL is not set";
+    }
+    static std::string model() { return std::getenv("PAGEWHEEL_TEST_TINY_MODEL"); }
+    static SchedulerConfig scheduler() {
+        SchedulerConfig config;
+        config.num_kv_blocks = 100;
+        config.enable_prefix_caching = true;
+        return config;
+    }
+    static std::shared_ptr<ContinuousBatchingPipeline> make() {
+        return std::make_shared<ContinuousBatchingPipeline>(model(), scheduler());
+    }
+    static std::shared_ptr<ContinuousBatchingPipeline> make_with(
+        const std::shared_ptr<EvictionPolicy>& policy) {
+        SchedulerConfig config = scheduler();
+        config.use_cache_eviction = true;
+        config.cache_eviction_config =
+            CacheEvictionConfig(32, 32, 128, AggregationMode::NORM_SUM, true);
+        config.cache_eviction_config.policy.clear();
+        config.cache_eviction_config.custom_policy = policy;
+        return std::make_shared<ContinuousBatchingPipeline>(model(), config);
+    }
+    static Tokens answer(ContinuousBatchingPipeline& pipeline) {
+        return pipeline.generate(prompts, {greedy(4)}).at(0).m_generation_ids.at(0);
+    }
+    static void wait_until_over(const Handle& handle) {
+        while (handle->get_status() == GenerationStatus::RUNNING) {
+            handle->wait(1s);
+            handle->read();
+        }
+    }
+};
+
+/// What `call` does in a callback of the thread that start() made, and that the pipeline goes on.
+template <class Call>
+void in_callback_of_service(const std::shared_ptr<ContinuousBatchingPipeline>& pipeline,
+                            Call&& call) {
+    pipeline->start();
+    std::promise<void> called;
+    const Handle handle = pipeline->add_request(1, prompt, greedy(20));
+    handle->notify_once([&] {
+        call(handle);
+        called.set_value();
+    });
+    ASSERT_EQ(called.get_future().wait_for(60s), std::future_status::ready);
+}
+
+TEST_F(PipelineThreads, StopInACallbackOfTheThreadThatStepsEndsItAfterTheStep) {
+    const auto pipeline = make();
+    const Tokens expected = answer(*pipeline);
+    in_callback_of_service(pipeline, [&](const Handle&) { pipeline->stop(); });
+    EXPECT_EQ(answer(*pipeline), expected);
+    pipeline->start();  // and again, while the first one may still be on its way out
+    EXPECT_EQ(answer(*pipeline), expected);
+    pipeline->stop();
+}
+
+TEST_F(PipelineThreads, TheLastReferenceMayBeDroppedInACallbackOfTheThreadThatSteps) {
+    auto pipeline = make();
+    pipeline->start();
+    std::promise<void> dropped;
+    const Handle handle = pipeline->add_request(1, prompt, greedy(50));
+    handle->notify_once([&] {
+        pipeline.reset();
+        dropped.set_value();
+    });
+    ASSERT_EQ(dropped.get_future().wait_for(60s), std::future_status::ready);
+    handle->notify_once([] {});
+    while (handle->get_status() == GenerationStatus::RUNNING) handle->wait(1s), handle->read();
+    EXPECT_EQ(handle->get_status(), GenerationStatus::CANCEL);
+    ContinuousBatchingPipeline::wait_for_stopped(10s);
+}
+
+TEST_F(PipelineThreads, CallbacksOfTheThreadThatStepsMayStepGenerateAndAskThePrefixCache) {
+    const auto pipeline = make();
+    const Tokens expected = answer(*pipeline);
+    in_callback_of_service(pipeline, [&](const Handle&) {
+        pipeline->step();
+        EXPECT_EQ(answer(*pipeline), expected);
+        EXPECT_GT(pipeline->get_prefix_cache().num_tokens(), 0u);
+        EXPECT_EQ(pipeline->get_prefix_cache().pin(prompt), prompt.size());
+    });
+    pipeline->stop();
+}
+
+TEST_F(PipelineThreads, AWaitForOnesOwnThreadIsRefused) {
+    const auto pipeline = make();
+    in_callback_of_service(pipeline, [&](const Handle& handle) {
+        EXPECT_TRUE(handle->wait(1h));  // it has something to read
+        handle->read();
+        EXPECT_FALSE(handle->can_wait());
+        EXPECT_FALSE(handle->wait(0s));
+        EXPECT_THROW(handle->wait(1h), std::runtime_error);
+    });
+    pipeline->stop();
+    const Handle other = pipeline->add_request(2, prompt, greedy(30));
+    size_t num_refused = 0;
+    pipeline->generate(prompts, {greedy(3)}, TextStreamer::Callback([&](const std::string&) {
+                           other->read();
+                           if (!other->can_wait()) ++num_refused;
+                           return StreamingStatus::RUNNING;
+                       }));
+    EXPECT_GT(num_refused, 0u);
+    EXPECT_TRUE(other->can_wait());
+}
+
+TEST_F(PipelineThreads, APolicyIsToldWhatItsStepCannotDo) {
+    const auto policy = std::make_shared<AskingPolicy>();
+    const auto pipeline = make_with(policy);
+    size_t num_asked = 0;
+    policy->ask = [&] {
+        if (num_asked++ > 0) return;
+        EXPECT_THROW(pipeline->step(), std::runtime_error);
+        EXPECT_THROW(answer(*pipeline), std::runtime_error);
+        EXPECT_THROW(pipeline->get_prefix_cache().num_tokens(), std::runtime_error);
+        EXPECT_THROW(pipeline->get_prefix_cache().pin(prompt), std::runtime_error);
+        EXPECT_THROW(pipeline->get_prefix_cache().clear(), std::runtime_error);
+        const Handle handle = pipeline->add_request(7, prompt, greedy(2));
+        EXPECT_THROW(handle->wait(1h), std::runtime_error);
+        handle->cancel();
+        pipeline->get_statistics();
+        pipeline->stop();
+    };
+    for (const bool started : {false, true}) {
+        num_asked = 0;
+        if (started) pipeline->start();
+        const auto results = pipeline->generate(prompts, {greedy(300)});
+        EXPECT_EQ(results.at(0).m_generation_ids.at(0).size(), 300u);
+        EXPECT_GT(num_asked, 0u);
+    }
+    while (pipeline->has_non_finished_requests()) pipeline->step();
+}
+
+TEST_F(PipelineThreads, StopInAPolicyOfACallersStepDoesNotWaitForTheThreadThatWaitsForTheStep) {
+    const auto policy = std::make_shared<AskingPolicy>();
+    const auto pipeline = make_with(policy);
+    std::atomic<size_t> num_stops{0};
+    policy->ask = [&] {
+        pipeline->start();
+        pipeline->stop();
+        ++num_stops;
+    };
+    pipeline->add_request(1, prompt, greedy(300));
+    while (pipeline->has_non_finished_requests()) pipeline->step();
+    EXPECT_GT(num_stops, 0u);
+    ContinuousBatchingPipeline::wait_for_stopped(10s);
+}
+
+TEST_F(PipelineThreads, WhatACallbackThrowsReachesTheCallerAndTheOthersAreCalled) {
+    const auto pipeline = make();
+    const Handle first = pipeline->add_request(1, prompt, greedy(5)),
+                 second = pipeline->add_request(2, prompt, greedy(5));
+    bool second_called = false;
+    first->notify_once([] { throw std::runtime_error("from the callback"); });
+    second->notify_once([&] { second_called = true; });
+    EXPECT_THROW(while (!first->can_read()) pipeline->step(), std::runtime_error);
+    while (pipeline->has_non_finished_requests()) pipeline->step();
+    EXPECT_TRUE(second_called);
+    EXPECT_EQ(first->get_status(), GenerationStatus::FINISHED);
+}
+
+TEST_F(PipelineThreads, ATextStreamerServesOneCallAtATime) {
+    const auto pipeline = make();
+    std::atomic<size_t> num_refused{0}, num_served{0};
+    const auto streamer =
+        std::make_shared<TextStreamer>(pipeline->get_tokenizer(), [](const std::string&) {
+            std::this_thread::sleep_for(1ms);
+            return StreamingStatus::RUNNING;
+        });
+    const auto call = [&] {
+        for (int i = 0; i < 5; ++i) try {
+                pipeline->generate(prompts, {greedy(20)}, streamer);
+                ++num_served;
+            } catch (const std::runtime_error&) {
+                ++num_refused;
+            }
+    };
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) threads.emplace_back(call);
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(num_refused + num_served, 20u);
+    EXPECT_GT(num_served, 0u);
+    pipeline->generate(prompts, {greedy(2)}, streamer);
+}
+
+TEST_F(PipelineThreads, ATextStreamerRefusesItsOwnCallback) {
+    const auto pipeline = make();
+    std::shared_ptr<TextStreamer> streamer;
+    size_t num_refused = 0;
+    streamer = std::make_shared<TextStreamer>(pipeline->get_tokenizer(), [&](const std::string&) {
+        try {
+            streamer->write({10});
+        } catch (const std::runtime_error&) {
+            ++num_refused;
+        }
+        return StreamingStatus::RUNNING;
+    });
+    pipeline->generate(prompts, {greedy(20)}, streamer);
+    EXPECT_GT(num_refused, 0u);
+}
+
+TEST_F(PipelineThreads, ChatsBeginAndEndWhileOtherThreadsGenerate) {
+    LLMPipeline pipeline(model());
+    std::atomic<bool> over{false};
+    std::thread changing([&] {
+        while (!over) {
+            pipeline.start_chat("system");
+            pipeline.set_generation_config(greedy(3));
+            pipeline.finish_chat();
+        }
+    });
+    const auto generate = [&] {
+        for (int i = 0; i < 30; ++i) try {
+                pipeline.generate(std::string("word"), greedy(3));
+            } catch (const std::runtime_error&) {  // another turn of the same chat
+            }
+    };
+    std::thread other(generate);
+    generate();
+    other.join();
+    over = true;
+    changing.join();
+}
+
+TEST_F(PipelineThreads, AChatTakesOneTurnAtATimeAndAFinishedOneStaysFinished) {
+    LLMPipeline pipeline(model());
+    pipeline.start_chat();
+    const std::string alone = pipeline.generate(std::string("word"), greedy(4)).texts.at(0);
+    pipeline.start_chat();
+    bool refused = false;
+    pipeline.generate(std::string("word"), greedy(20),
+                      TextStreamer::Callback([&](const std::string&) {
+                          try {
+                              pipeline.generate(std::string("another"), greedy(1));
+                          } catch (const std::runtime_error&) {
+                              refused = true;
+                          }
+                          pipeline.finish_chat();
+                          return StreamingStatus::RUNNING;
+                      }));
+    EXPECT_TRUE(refused);
+    pipeline.generate(std::vector<std::string>{"a list, which a chat refuses"}, greedy(1));
+    pipeline.start_chat();
+    EXPECT_EQ(pipeline.generate(std::string("word"), greedy(4)).texts.at(0), alone);
+}
+
+TEST(Inbox, KeepsNothingOfHandlesWhoseEngineIsGone) {
+    const auto state = std::make_shared<GenerationHandle::State>();
+    state->inbox = std::make_shared<Inbox>(0);
+    GenerationHandle handle(state);
+    const long alone = state.use_count();
+    handle.cancel();
+    EXPECT_EQ(state.use_count(), alone + 1);
+    state->inbox->close();
+    EXPECT_EQ(state.use_count(), alone);
+    handle.cancel();
+    handle.stop();
+    EXPECT_EQ(state.use_count(), alone);
+}
+
+TEST_F(PipelineThreads, AnyNumberMayBeARequestsId) {
+    const auto pipeline = make();
+    const Tokens expected = answer(*pipeline);
+    std::vector<Handle> handles;
+    for (const uint64_t id :
+         {uint64_t(0), uint64_t(1) << 63, (uint64_t(1) << 63) + 1, ~uint64_t(0)})
+        handles.push_back(pipeline->add_request(id, prompt, greedy(4)));
+    EXPECT_THROW(pipeline->add_request(uint64_t(1) << 63, prompt, greedy(4)),
+                 std::invalid_argument);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(answer(*pipeline), expected);
+    while (pipeline->has_non_finished_requests()) pipeline->step();
+    for (const Handle& handle : handles)
+        EXPECT_EQ(handle->read_all().at(0).generated_ids, expected);
+}
+
+TEST_F(PipelineThreads, AForkedChildIsRefusedAndEnds) {
+    const auto pipeline = make();
+    answer(*pipeline);
+    pipeline->start();
+    const Handle handle = pipeline->add_request(1, prompt, greedy(2));
+    wait_until_over(handle);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        alarm(30);  // a hang ends the child by a signal
+        const auto refuses = [](const std::function<void()>& call) {
+            try {
+                call();
+            } catch (const std::runtime_error&) {
+                return true;
+            }
+            return false;
+        };
+        bool ok = refuses([&] { pipeline->step(); });
+        ok = ok && refuses([&] { pipeline->generate(prompts, {greedy(1)}); });
+        ok = ok && refuses([&] { pipeline->add_request(9, prompt, greedy(1)); });
+        ok = ok && refuses([&] { pipeline->start(); });
+        ok = ok && refuses([&] { pipeline->get_statistics(); });
+        ok = ok && refuses([&] { pipeline->get_prefix_cache().num_tokens(); });
+        ok = ok && refuses([&] { pipeline->get_tokenizer().encode("text"); });
+        ok = ok && refuses([&] { handle->read(); });
+        ok = ok && refuses([&] { handle->cancel(); });
+        pipeline->stop();
+        _exit(ok ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    pipeline->stop();
+    answer(*pipeline);
+}
+
+}  // namespace
+}  // namespace pagewheel
