@@ -1,0 +1,224 @@
+"""What callbacks, threads and forked children may do: everything, or they are told why not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from call_fuzz import DropOldest
+from conftest import batching_pipeline, drain, greedy
+
+import pagewheel
+
+TOKENS = [10, 20, 30]
+
+
+def run_program(program: str, *arguments: object, module: bool = False) -> str:
+    """What it prints; a crash and a hang are failures."""
+    run = subprocess.run(
+        [sys.executable, "-m" if module else "-c", program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+    )
+    assert run.returncode == 0, (run.returncode, run.stdout[-500:], run.stderr[-3000:])
+    return run.stdout
+
+
+def evicting(
+    folder: Path, policy: pagewheel.EvictionPolicy
+) -> pagewheel.ContinuousBatchingPipeline:
+    config = pagewheel.CacheEvictionConfig(32, 32, 128, policy=policy, apply_rotation=True)
+    return batching_pipeline(
+        folder, num_kv_blocks=60, use_cache_eviction=True, cache_eviction_config=config
+    )
+
+
+def test_every_public_call_from_every_callback_works_or_says_no(tiny_folder: Path) -> None:
+    lines = run_program("call_fuzz", tiny_folder, "callbacks", module=True).splitlines()
+    assert int(lines[-1].split()[0]) > 800
+
+
+def test_every_two_public_calls_may_meet(tiny_folder: Path) -> None:
+    lines = run_program(
+        "call_fuzz", tiny_folder, "threads", "--seconds", 12, module=True
+    ).splitlines()
+    assert int(lines[-1].split()[0]) > 100
+
+
+def test_a_callback_shared_by_threads_is_counted_right(tiny_folder: Path) -> None:
+    pipeline = batching_pipeline(tiny_folder, num_kv_blocks=60)
+
+    def callback(text: str) -> None:
+        pass
+
+    before = sys.getrefcount(callback)
+
+    def work() -> None:
+        for _ in range(150):
+            pipeline.generate([TOKENS], greedy(2), callback)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sys.getrefcount(callback) == before
+
+
+def test_one_streamer_in_four_calls_is_an_error_of_three_at_most(tiny_folder: Path) -> None:
+    pipeline = batching_pipeline(tiny_folder, num_kv_blocks=60)
+    streamer = pagewheel.TextStreamer(pipeline.get_tokenizer(), lambda text: None)
+    outcomes: list[str] = []
+
+    def work() -> None:
+        for _ in range(50):
+            try:
+                pipeline.generate([TOKENS], greedy(8), streamer)
+                outcomes.append("served")
+            except RuntimeError as error:
+                outcomes.append(str(error))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(outcomes) == {"served", "the streamer is in use by another generate()"}
+    pipeline.generate([TOKENS], greedy(2), streamer)
+
+
+def test_ctrl_c_in_a_policy_reaches_the_program_and_costs_no_request(tiny_folder: Path) -> None:
+    policy = DropOldest()
+    pipeline = evicting(tiny_folder, policy)
+    undisturbed = pipeline.generate([TOKENS], greedy(200))[0].m_generation_ids[0]
+    asked: list[int] = []
+
+    def interrupt() -> None:
+        asked.append(0)
+        if len(asked) == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    policy.asked = interrupt
+    handle = pipeline.add_request(0, TOKENS, greedy(200))
+    with pytest.raises(KeyboardInterrupt):
+        drain(pipeline)
+    drain(pipeline)
+    assert handle.get_status() == pagewheel.GenerationStatus.FINISHED
+    assert handle.read_all()[0].generated_ids == undisturbed
+    asked.clear()
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.generate([TOKENS], greedy(200))
+    assert pipeline.get_metrics().requests == 0
+
+
+def test_a_policy_that_will_not_answer_for_ctrl_c_ends_its_request(tiny_folder: Path) -> None:
+    class Stubborn(pagewheel.EvictionPolicy):
+        def drop(self, view: pagewheel.EvictionView, count: int) -> list[int]:
+            raise KeyboardInterrupt
+
+    pipeline = evicting(tiny_folder, Stubborn())
+    handle = pipeline.add_request(0, TOKENS, greedy(200))
+    with pytest.raises(KeyboardInterrupt):
+        drain(pipeline)
+    drain(pipeline)
+    with pytest.raises(RuntimeError, match="policy failed: drop\\(\\) was interrupted twice"):
+        handle.read_all()
+
+
+def test_iterating_in_a_callback_of_the_own_thread_is_refused(tiny_folder: Path) -> None:
+    pipeline = batching_pipeline(tiny_folder, num_kv_blocks=60)
+    other = pipeline.add_request(0, TOKENS, greedy(50))
+    refused: list[str] = []
+
+    async def collect() -> None:
+        async for _ in other:
+            pass
+
+    def callback(text: str) -> None:
+        try:
+            asyncio.run(collect())
+        except RuntimeError as error:
+            refused.append(str(error))
+
+    pipeline.generate([TOKENS], greedy(3), callback)
+    assert refused
+    assert "would wait for itself" in refused[0]
+    drain(pipeline)
+
+
+def test_a_program_may_drop_its_pipeline_in_a_callback_and_end(tiny_folder: Path) -> None:
+    program = """
+import sys, threading, pagewheel
+scheduler = pagewheel.SchedulerConfig()
+scheduler.num_kv_blocks = 60
+pipelines = [pagewheel.ContinuousBatchingPipeline(sys.argv[1], scheduler)]
+config = pagewheel.GenerationConfig(max_new_tokens=50, ignore_eos=True)
+called = threading.Event()
+def drop():
+    pipelines.clear()
+    called.set()
+handle = pipelines[0].add_request(0, [10, 20, 30], config)
+handle.notify_once(drop)
+pipelines[0].start()
+assert called.wait(60)
+while handle.get_status() == pagewheel.GenerationStatus.RUNNING:
+    handle.wait(1)
+    handle.read()
+print(handle.get_status())
+"""
+    assert run_program(program, tiny_folder).strip() == "GenerationStatus.CANCEL"
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_forked_child_is_told_and_ends(tiny_folder: Path, started: bool) -> None:
+    program = """
+import os, signal, sys, pagewheel
+scheduler = pagewheel.SchedulerConfig()
+scheduler.num_kv_blocks = 60
+pipeline = pagewheel.ContinuousBatchingPipeline(sys.argv[1], scheduler)
+config = pagewheel.GenerationConfig(max_new_tokens=5, ignore_eos=True)
+llm = pagewheel.LLMPipeline(sys.argv[1])
+llm.generate("Hello", config)
+if sys.argv[2] == "True":
+    pipeline.start()
+handle = pipeline.add_request(0, [10, 20, 30], config)
+pipeline.generate([[10, 20, 30]], config)
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    for call in (
+        lambda: pipeline.generate([[10, 20, 30]], config),
+        lambda: pipeline.add_request(1, [10, 20, 30], config),
+        lambda: pipeline.step(),
+        lambda: pipeline.start(),
+        lambda: pipeline.get_metrics(),
+        lambda: pipeline.has_non_finished_requests(),
+        lambda: llm.generate("Hello", config),
+        lambda: llm.get_tokenizer().encode("Hello"),
+        lambda: handle.read(),
+        lambda: handle.wait(),
+    ):
+        try:
+            call()
+        except RuntimeError as error:
+            assert "fork() made of it" in str(error), error
+        else:
+            raise AssertionError("the call was not refused")
+    own = pagewheel.ContinuousBatchingPipeline(sys.argv[1], scheduler)
+    assert len(own.generate([[10, 20, 30]], config)[0].m_generation_ids[0]) == 5
+    sys.exit(7)  # with all of Python's and the libraries' goodbyes
+status = os.waitpid(child, 0)[1]
+assert os.waitstatus_to_exitcode(status) == 7, status
+pipeline.stop()
+print(len(pipeline.generate([[10, 20, 30]], config)[0].m_generation_ids[0]))
+"""
+    assert run_program(program, tiny_folder, started).strip() == "5"
