@@ -55,22 +55,40 @@ def test_every_two_public_calls_may_meet(tiny_folder: Path) -> None:
 
 
 def test_a_callback_shared_by_threads_is_counted_right(tiny_folder: Path) -> None:
+    """Calls that are refused as soon as they have taken the callback, beside a thread that has it."""
     pipeline = batching_pipeline(tiny_folder, num_kv_blocks=60)
+    refused = pagewheel.GenerationConfig(max_new_tokens=1, num_return_sequences=2, do_sample=True)
+    over = threading.Event()
 
     def callback(text: str) -> None:
         pass
 
-    before = sys.getrefcount(callback)
-
     def work() -> None:
-        for _ in range(150):
-            pipeline.generate([TOKENS], greedy(2), callback)
+        for _ in range(20_000):
+            try:
+                pipeline.generate([TOKENS], refused, callback)
+            except ValueError:
+                continue
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    def hold() -> None:
+        while not over.is_set():
+            held = [callback] * 1000
+            del held
+
+    before = sys.getrefcount(callback)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        holding = threading.Thread(target=hold)
+        for thread in (*threads, holding):
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        over.set()
+        holding.join()
+        sys.setswitchinterval(interval)
     assert sys.getrefcount(callback) == before
 
 
