@@ -55,7 +55,7 @@ def test_every_two_public_calls_may_meet(tiny_folder: Path) -> None:
 
 
 def test_a_callback_shared_by_threads_is_counted_right(tiny_folder: Path) -> None:
-    """Calls that are refused as soon as they have taken the callback, beside a thread that has it."""
+    """Calls that are refused as soon as they have it, beside a thread that holds it."""
     pipeline = batching_pipeline(tiny_folder, num_kv_blocks=60)
     refused = pagewheel.GenerationConfig(max_new_tokens=1, num_return_sequences=2, do_sample=True)
     over = threading.Event()
