@@ -50,7 +50,7 @@ void profile(ModelRunner& runner, size_t tokens, size_t past) {
         batch.clear();
         batch.entries.push_back({&sequence, count, 1, true});
         batch.num_tokens = count;
-        runner.run(batch);
+        runner.run(batch, {});
         ++inferences;
     };
     for (size_t first = 0; first < past; first += 512)

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cache/block_pool.hpp"
+#include "cache/block_memory.hpp"
 #include "cache/reserved_memory.hpp"
 #include "model/cache_geometry.hpp"
 #include "openvino/runtime/infer_request.hpp"
@@ -13,24 +13,22 @@ namespace pagewheel {
 
 /// One tensor per cache input. On CPU address space, so that blocks cost memory from their first
 /// use on; on other devices the plugin's own tensors (no such device has run this yet).
-class KvCache {
+class KvCache final : public BlockMemory {
 public:
     KvCache(const CacheGeometry& geometry, size_t num_blocks, const ov::CompiledModel& model,
             bool on_cpu);
 
     /// Sets the tensors as inputs; once, they never move.
     void bind(ov::InferRequest& request) const;
-    /// Copies all layers of one block.
-    void copy_block(BlockId from, BlockId to);
     /// The bytes of cache input `port` (an index of the geometry's ports); on CPU only.
     uint8_t* data(size_t port) const { return static_cast<uint8_t*>(m_memory.at(port).data()); }
-    /// One block of all layers as bytes, block_bytes() of them. Only on CPU: elsewhere they throw
-    /// std::invalid_argument.
-    void read_block(BlockId block, char* bytes) const;
-    void write_block(BlockId block, const char* bytes);
-    size_t block_bytes() const { return m_geometry.block_bytes; }
-    /// Their memory goes back to the system where it is this process's, until they are written.
-    void give_back(const BlockRange& blocks);
+
+    size_t block_bytes() const override { return m_geometry.block_bytes; }
+    void copy_block(BlockId from, BlockId to) override;
+    /// On CPU only, as is write_block().
+    void read_block(BlockId block, char* bytes) const override;
+    void write_block(BlockId block, const char* bytes) override;
+    void give_back(const BlockRange& blocks) override;
 
 private:
     void check_own_memory() const;
@@ -40,9 +38,9 @@ private:
     std::vector<ov::Tensor> m_tensors;     // by port
 };
 
-/// Blocks to reserve. `wanted_blocks` if not 0; else as many as fit `wanted_bytes` if not 0; else
-/// as many as fit `fraction` of the free memory, and no more than `useful_blocks`.
-size_t choose_num_blocks(const CacheGeometry& geometry, size_t wanted_blocks, size_t wanted_bytes,
+/// Blocks of `block_bytes` to reserve. `wanted_blocks` if not 0; else as many as fit `wanted_bytes`
+/// if not 0; else as many as fit `fraction` of the free memory, and no more than `useful_blocks`.
+size_t choose_num_blocks(size_t block_bytes, size_t wanted_blocks, size_t wanted_bytes,
                          double fraction, size_t useful_blocks);
 
 }  // namespace pagewheel

@@ -87,7 +87,7 @@ private:
 }  // namespace
 
 void save_prefixes(const std::filesystem::path& path, const std::string& description,
-                   const PrefixTree& tree, const KvCache& cache) {
+                   const PrefixTree& tree, const BlockMemory& cache) {
     const std::filesystem::path unfinished = path.string() + ".unfinished";
     Writer file(unfinished);
     file.bytes(magic, sizeof magic);
@@ -121,7 +121,7 @@ void save_prefixes(const std::filesystem::path& path, const std::string& descrip
 }
 
 size_t load_prefixes(const std::filesystem::path& path, const std::string& description,
-                     BlockStore& store, KvCache& cache) {
+                     BlockStore& store, BlockMemory& cache) {
     Reader file(path);
     char start[sizeof magic];
     file.bytes(start, sizeof start);

@@ -8,6 +8,7 @@
 #include "model/model_folder.hpp"
 #include "pipelines/continuous_batching_impl.hpp"
 #include "process_mark.hpp"
+#include "runtime/model_runner.hpp"
 
 namespace pagewheel {
 

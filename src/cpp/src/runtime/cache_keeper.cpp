@@ -11,12 +11,10 @@ constexpr size_t no_limit = std::numeric_limits<size_t>::max();
 
 }  // namespace
 
-CacheKeeper::CacheKeeper(const CacheEvictionConfig& config, ModelRunner& runner,
-                         Scheduler& scheduler)
-    : m_runner(runner),
+CacheKeeper::CacheKeeper(const CacheEvictionConfig& config, Model& model, Scheduler& scheduler)
+    : m_model(model),
       m_scheduler(scheduler),
-      m_evictor(config, runner.layer_caches(), runner.geometry().block_size,
-                runner.turned_in_place()) {}
+      m_evictor(config, model.layer_caches(), model.block_size(), model.turned_in_place()) {}
 
 void CacheKeeper::admit(Sequence& sequence, size_t max_tokens) const {
     EvictionState& state = *sequence.eviction;
@@ -56,7 +54,7 @@ void CacheKeeper::observe(const Batch& batch) {
         if (m_windows[i] > 0)
             m_evictor.observe(*batch.entries[i].sequence->eviction,
                               batch.entries[i].sequence->num_slots(), m_windows[i],
-                              m_runner.scores(i));
+                              m_model.scores(i));
 }
 
 void CacheKeeper::fork(const Sequence& parent, Sequence& child) const {
@@ -86,7 +84,7 @@ void CacheKeeper::evict(Sequence& sequence) {
     for (size_t entry : decision.written) {
         std::optional<BlockCopy> copy;
         if (!m_scheduler.own_block(sequence, entry, copy)) return;
-        if (copy) m_runner.copy_block(copy->from, copy->to);
+        if (copy) m_model.cache().copy_block(copy->from, copy->to);
     }
     m_evictor.apply(decision, state, sequence.blocks);
     m_scheduler.drop_blocks(sequence, decision.released);

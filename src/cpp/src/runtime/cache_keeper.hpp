@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "eviction/evictor.hpp"
-#include "runtime/model_runner.hpp"
+#include "runtime/model.hpp"
 #include "scheduling/scheduler.hpp"
 
 namespace pagewheel {
@@ -14,7 +14,7 @@ namespace pagewheel {
 /// takes down afterwards what was seen, and evicts what is due.
 class CacheKeeper {
 public:
-    CacheKeeper(const CacheEvictionConfig& config, ModelRunner& runner, Scheduler& scheduler);
+    CacheKeeper(const CacheEvictionConfig& config, Model& model, Scheduler& scheduler);
 
     const CacheEvictionConfig& config() const { return m_evictor.config(); }
     /// Blocks that one sequence holds at most while its prompt is evicted in chunks.
@@ -37,7 +37,7 @@ private:
     size_t due(const Sequence& sequence) const;
     void limit_prefix(Sequence& sequence) const;
 
-    ModelRunner& m_runner;
+    Model& m_model;
     Scheduler& m_scheduler;
     Evictor m_evictor;
     std::vector<size_t> m_windows;

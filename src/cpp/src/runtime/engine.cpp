@@ -4,6 +4,7 @@
 #include <exception>
 #include <iostream>
 
+#include "cache/kv_cache.hpp"
 #include "check.hpp"
 
 namespace pagewheel {
@@ -19,38 +20,36 @@ Request* request_of(const BatchEntry& entry) {
     return static_cast<SequenceRecord*>(entry.sequence->owner)->request;
 }
 
-size_t num_blocks(const CacheGeometry& geometry, const SchedulerConfig& config,
-                  const ModelLimits& limits) {
+size_t num_blocks(const Model& model, const SchedulerConfig& config, const ModelLimits& limits) {
     const size_t context = limits.context_length ? limits.context_length : presumed_context;
-    return choose_num_blocks(geometry, config.num_kv_blocks, config.cache_size << 30,
-                             double(config.memory_fraction),
-                             config.max_num_seqs * geometry.blocks_for(context));
+    const size_t longest = (context + model.block_size() - 1) / model.block_size();
+    return choose_num_blocks(model.block_bytes(), config.num_kv_blocks, config.cache_size << 30,
+                             double(config.memory_fraction), config.max_num_seqs * longest);
 }
 
 }  // namespace
 
-Engine::Engine(std::unique_ptr<ModelRunner> runner, const SchedulerConfig& config,
+Engine::Engine(std::unique_ptr<Model> model, const SchedulerConfig& config,
                const ModelLimits& limits, IncrementalDetokenizer::Decode decode)
     : m_inbox(std::make_shared<Inbox>(config.max_queue)),
-      m_runner(std::move(runner)),
+      m_model(std::move(model)),
       m_limits(limits),
       m_statistics_interval(config.statistics_interval),
       m_has_prefixes(config.enable_prefix_caching),
       m_decode(std::move(decode)),
-      m_scheduler(config, num_blocks(m_runner->geometry(), config, limits),
-                  m_runner->geometry().block_size) {
+      m_scheduler(config, num_blocks(*m_model, config, limits), m_model->block_size()) {
     m_max_tokens = m_scheduler.max_tokens();
-    m_runner->allocate_cache(m_scheduler.pool().size());
+    m_model->allocate_cache(m_scheduler.pool().size());
     if (config.use_cache_eviction) {
         m_keeper =
-            std::make_unique<CacheKeeper>(config.cache_eviction_config, *m_runner, m_scheduler);
+            std::make_unique<CacheKeeper>(config.cache_eviction_config, *m_model, m_scheduler);
         check_argument(m_scheduler.pool().size() >= m_keeper->most_blocks(), "the KV cache has ",
                        m_scheduler.pool().size(), " blocks; eviction with max_cache_size ",
                        config.cache_eviction_config.get_max_cache_size(), " needs at least ",
                        m_keeper->most_blocks());
     }
     m_metrics.cache_size_in_bytes = m_metrics.kv_cache_size_in_bytes =
-        m_scheduler.pool().size() * m_runner->geometry().block_bytes;
+        m_scheduler.pool().size() * m_model->block_bytes();
     m_statistics.num_blocks = m_statistics.num_free_blocks = m_scheduler.pool().size();
 }
 
@@ -62,6 +61,11 @@ Engine::~Engine() {
         wake(take_news());
     } catch (...) {  // what a callback throws has nowhere to go from here
     }
+}
+
+Engine::StepLock::StepLock(Engine& engine)
+    : m_lock(free_mutex(engine)), m_role(*engine.m_inbox, ThreadRole::Kind::STEP) {
+    engine.m_inbox->check_works();
 }
 
 std::mutex& Engine::StepLock::free_mutex(Engine& engine) {
@@ -90,6 +94,18 @@ StepStatistics Engine::step() {
 }
 
 std::exception_ptr Engine::make_step() {
+    try {
+        return attempt_step();
+    } catch (const std::exception& error) {
+        fail(error.what());
+        return std::current_exception();
+    } catch (...) {
+        fail("an unknown error");
+        return std::current_exception();
+    }
+}
+
+std::exception_ptr Engine::attempt_step() {
     m_step = {};
     accept_submitted();
     honour_wishes();
@@ -122,9 +138,9 @@ std::exception_ptr Engine::make_step() {
 
 void Engine::compute(const Batch& batch) {
     const std::vector<size_t> none;
-    const Logits logits = m_runner->run(batch, m_keeper ? m_keeper->windows(batch) : none);
-    m_step.fill_time = m_runner->times().fill;
-    m_step.infer_time = m_runner->times().infer;
+    const Logits logits = m_model->run(batch, m_keeper ? m_keeper->windows(batch) : none);
+    m_step.fill_time = m_model->times().fill;
+    m_step.infer_time = m_model->times().infer;
     const auto advancing = Clock::now();
     m_scheduler.advance();
     m_step.schedule_time += microseconds_since(advancing);
@@ -194,8 +210,8 @@ void Engine::record_step() {
 }
 
 void Engine::give_back_memory() {
-    const auto unused = m_scheduler.unused_memory(m_runner->geometry().block_bytes);
-    for (const BlockRange& range : unused) m_runner->give_back(range);
+    const auto unused = m_scheduler.unused_memory(m_model->block_bytes());
+    for (const BlockRange& range : unused) m_model->cache().give_back(range);
 }
 
 bool Engine::has_work() const {

@@ -19,7 +19,7 @@
 #include "pagewheel/statistics.hpp"
 #include "runtime/cache_keeper.hpp"
 #include "runtime/inbox.hpp"
-#include "runtime/model_runner.hpp"
+#include "runtime/model.hpp"
 #include "runtime/request.hpp"
 #include "runtime/thread_role.hpp"
 #include "scheduling/scheduler.hpp"
@@ -38,8 +38,8 @@ struct ModelLimits {
 class Engine {
 public:
     /// `decode` turns tokens into text, special tokens included; stop strings are matched on it.
-    Engine(std::unique_ptr<ModelRunner> runner, const SchedulerConfig& config,
-           const ModelLimits& limits, IncrementalDetokenizer::Decode decode);
+    Engine(std::unique_ptr<Model> model, const SchedulerConfig& config, const ModelLimits& limits,
+           IncrementalDetokenizer::Decode decode);
     /// Cancels what is left.
     ~Engine();
 
@@ -50,7 +50,9 @@ public:
     bool has_work() const;
     Inbox& inbox() { return *m_inbox; }
     /// If the model fails, the requests of that batch are cancelled, their blocks freed, and the
-    /// exception passes. So does what a handle's callback throws.
+    /// exception passes. So does what a handle's callback throws. If anything else fails, the
+    /// engine's accounts cannot be trusted any more: every request ends with the cause, and from
+    /// then on every call throws it.
     StepStatistics step();
     PipelineMetrics metrics() const;
     PipelineStatistics statistics() const;
@@ -70,11 +72,10 @@ private:
     using States = std::vector<std::shared_ptr<GenerationHandle::State>>;
 
     /// The step's lock, and that this thread holds it. Throws std::runtime_error if it does
-    /// already, or in a child that fork() made.
+    /// already, in a child that fork() made, and once the engine has failed.
     class StepLock {
     public:
-        explicit StepLock(Engine& engine)
-            : m_lock(free_mutex(engine)), m_role(*engine.m_inbox, ThreadRole::Kind::STEP) {}
+        explicit StepLock(Engine& engine);
 
     private:
         static std::mutex& free_mutex(Engine& engine);
@@ -99,6 +100,9 @@ private:
     void end(Request& request, GenerationStatus status,
              GenerationFinishReason reason = GenerationFinishReason::NONE,
              const std::string& error = {});
+    /// What of it the caller sees. The scheduler is not asked.
+    void tell_end(Request& request, GenerationStatus status, GenerationFinishReason reason,
+                  const std::string& error);
     void forget_ended();
     void announce(Request& request);
     /// Those that are to be woken without the lock.
@@ -109,6 +113,8 @@ private:
     // ---- Steps (engine.cpp)
     /// Under the lock; what failed, if anything did.
     std::exception_ptr make_step();
+    std::exception_ptr attempt_step();
+    void fail(const std::string& cause);
     void compute(const Batch& batch);
     /// What is due of the batch's requests; a policy's failure ends its request alone.
     void evict(const Batch& batch);
@@ -141,7 +147,7 @@ private:
     void publish_beams(Request& request);
 
     const std::shared_ptr<Inbox> m_inbox;
-    std::unique_ptr<ModelRunner> m_runner;
+    std::unique_ptr<Model> m_model;
     std::unique_ptr<CacheKeeper> m_keeper;  // null: nothing is evicted
     const ModelLimits m_limits;
     const size_t m_statistics_interval;

@@ -31,10 +31,9 @@ bool Engine::has_prefix(const PrefixKey& key, const std::vector<int64_t>& tokens
 size_t Engine::pin_prefix(const PrefixKey& key, const std::vector<int64_t>& tokens) {
     const StepLock lock = lock_prefixes();
     accept_submitted();
-    const size_t num_blocks = m_scheduler.pool().size(),
-                 block_size = m_runner->geometry().block_size,
+    const size_t num_blocks = m_scheduler.pool().size(), block_size = m_model->block_size(),
                  num_pinned = m_scheduler.pins().num_blocks() +
-                              m_runner->geometry().blocks_for(tokens.size());
+                              (tokens.size() + block_size - 1) / block_size;
     check_argument(2 * num_pinned <= num_blocks, "a prefix of ", tokens.size(),
                    " tokens cannot be pinned: ", num_pinned, " of ", num_blocks,
                    " blocks would be, and half of them may");
@@ -70,14 +69,14 @@ void Engine::clear_prefixes() {
 
 void Engine::save_prefixes(const std::filesystem::path& path) {
     const StepLock lock = lock_prefixes();
-    pagewheel::save_prefixes(path, m_runner->cache_description(), m_scheduler.store().tree(),
-                             m_runner->cache());
+    pagewheel::save_prefixes(path, m_model->cache_description(), m_scheduler.store().tree(),
+                             m_model->cache());
 }
 
 size_t Engine::load_prefixes(const std::filesystem::path& path) {
     const StepLock lock = lock_prefixes();
-    const size_t count = pagewheel::load_prefixes(path, m_runner->cache_description(),
-                                                  m_scheduler.store(), m_runner->cache());
+    const size_t count = pagewheel::load_prefixes(path, m_model->cache_description(),
+                                                  m_scheduler.store(), m_model->cache());
     count_blocks();
     return count;
 }

@@ -53,7 +53,7 @@ void Engine::check_prompt(const std::vector<int64_t>& prompt,
     if (m_limits.context_length != 0 && !in_chunks)
         check_fits(m_limits.context_length, "the model's context holds");
     // With eviction a block is spare, for copies of shared ones.
-    const size_t spare = m_keeper ? m_runner->geometry().block_size : 0;
+    const size_t spare = m_keeper ? m_model->block_size() : 0;
     if (!in_chunks) check_fits(m_max_tokens - spare, "the KV cache holds");
     if (config.max_new_tokens == GenerationConfig::unlimited)
         check_fits(config.max_length, "max_length is");
@@ -152,6 +152,11 @@ void Engine::end(Request& request, GenerationStatus status, GenerationFinishReas
     if (request.beams) publish_beams(request);
     if (request.deadline) m_deadlines.erase({*request.deadline, &request});
     m_ended.push_back(&request);
+    tell_end(request, status, reason, error);
+}
+
+void Engine::tell_end(Request& request, GenerationStatus status, GenerationFinishReason reason,
+                      const std::string& error) {
     announce(request);
     GenerationHandle::State& state = *request.state;
     state.request = nullptr;
@@ -161,6 +166,26 @@ void Engine::end(Request& request, GenerationStatus status, GenerationFinishReas
     if (reason == GenerationFinishReason::NONE) return;
     for (GenerationOutput& output : state.outputs)
         if (output.finish_reason == GenerationFinishReason::NONE) output.finish_reason = reason;
+}
+
+void Engine::fail(const std::string& cause) {
+    const std::string error = "the pipeline failed and serves no more: " + cause;
+    m_inbox->fail(error);
+    m_inbox->take(m_submitted, m_wishes);
+    for (auto& request : m_submitted)  // of which some were accepted already
+        if (request) m_requests.push_back(std::move(request));
+    for (const auto& request : m_requests) {
+        if (!request->ended)
+            tell_end(*request, GenerationStatus::CANCEL, GenerationFinishReason::NONE, error);
+        begin(*request);
+        m_inbox->forget(*request);
+    }
+    // The scheduler still points to their sequences, but is not asked any more.
+    m_submitted.clear();
+    m_wishes.clear();
+    m_ended.clear();
+    m_deadlines.clear();
+    m_requests.clear();
 }
 
 void Engine::forget_ended() {

@@ -9,6 +9,7 @@ namespace pagewheel {
 
 void Inbox::submit(std::unique_ptr<Request> request) {
     const std::lock_guard lock(m_mutex);
+    if (!m_failure.empty()) throw std::runtime_error(m_failure);
     const std::optional<uint64_t> id = request->id;
     check_argument(!id || m_ids.count(*id) == 0, "request_id ", id.value_or(0), " is in use");
     if (m_max_queue != 0 && m_num_queued >= m_max_queue)
@@ -63,6 +64,16 @@ void Inbox::wait_for_work(const std::atomic<bool>& wanted) {
 void Inbox::wake() {
     const std::lock_guard lock(m_mutex);
     m_work.notify_all();
+}
+
+void Inbox::fail(const std::string& error) {
+    const std::lock_guard lock(m_mutex);
+    m_failure = error;
+}
+
+void Inbox::check_works() const {
+    const std::lock_guard lock(m_mutex);
+    if (!m_failure.empty()) throw std::runtime_error(m_failure);
 }
 
 void Inbox::close() {

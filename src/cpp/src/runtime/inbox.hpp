@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
@@ -32,7 +33,7 @@ public:
     void check_process() const { m_process.check("pipeline"); }
     bool is_forked() const { return m_process.is_forked(); }
 
-    /// Throws std::invalid_argument if the id is in use, QueueFull if the queue is.
+    /// Throws std::invalid_argument if the id is in use, QueueFull if the queue is full.
     void submit(std::unique_ptr<Request> request);
     void wish(Wish wish);
     /// Appends what has come since the last time.
@@ -48,6 +49,9 @@ public:
     /// Until there is a request, or nothing is `wanted` any more, which wake() is to follow.
     void wait_for_work(const std::atomic<bool>& wanted);
     void wake();
+    /// submit() throws std::runtime_error with this from now on, and check_works() does.
+    void fail(const std::string& error);
+    void check_works() const;
     /// The engine ends: what comes from now on is dropped.
     void close();
 
@@ -66,6 +70,7 @@ private:
     std::vector<std::unique_ptr<Request>> m_requests;
     std::vector<Wish> m_wishes;
     bool m_closed = false;
+    std::string m_failure;  // why nothing is taken in any more
     std::atomic<bool> m_served{false};
 };
 

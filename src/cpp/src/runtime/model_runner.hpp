@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "cache/kv_cache.hpp"
-#include "eviction/layer_cache.hpp"
 #include "graph/native_regions.hpp"
 #include "graph/stock_attention.hpp"
 #include "model/cache_geometry.hpp"
@@ -18,19 +17,9 @@
 #include "pagewheel/cache_eviction_config.hpp"
 #include "runtime/batch_inputs.hpp"
 #include "runtime/eviction_inputs.hpp"
-#include "scheduling/batch.hpp"
+#include "runtime/model.hpp"
 
 namespace pagewheel {
-
-/// Rows of logits, in the order of the batch's entries and their tokens. Valid until the next run;
-/// the sampler may change them.
-struct Logits {
-    float* data = nullptr;
-    size_t rows = 0;
-    size_t vocabulary = 0;
-
-    float* row(size_t i) const { return data + i * vocabulary; }
-};
 
 /// A model as it is compiled.
 struct PreparedGraph {
@@ -55,7 +44,7 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std
                             ov::AnyMap& properties, bool eviction = false);
 
 /// The compiled model, its request, its inputs and its cache.
-class ModelRunner {
+class ModelRunner final : public Model {
 public:
     /// `properties` are as ContinuousBatchingPipeline takes them. Throws std::invalid_argument for
     /// a device that is not there (the message lists those that are) or a property that is refused.
@@ -66,39 +55,24 @@ public:
                 const CacheEvictionConfig* eviction = nullptr);
 
     const CacheGeometry& geometry() const { return m_geometry; }
-    size_t vocabulary() const { return m_vocabulary; }
-    /// Before the first run.
-    void allocate_cache(size_t num_blocks);
-
-    KvCache& cache() { return *m_cache; }
-    /// What the contents of blocks depend on: model, device, precision, layout. Reads the weights.
-    std::string cache_description() const;
-    /// Microseconds of the latest run().
-    struct Times {
-        double fill = 0;  ///< batch to tensors, blocks copied
-        double infer = 0;
-    };
-    const Times& times() const { return m_times; }
+    size_t vocabulary() const override { return m_vocabulary; }
+    size_t block_size() const override { return m_geometry.block_size; }
+    size_t block_bytes() const override { return m_geometry.block_bytes; }
+    void allocate_cache(size_t num_blocks) override;
+    BlockMemory& cache() override { return *m_cache; }
+    /// Reads the weights.
+    std::string cache_description() const override;
+    Times times() const override { return m_times; }
     /// Mean times by node and operation inside a region, if the properties had PERF_COUNT. A
     /// region's node has what its operations leave.
     std::vector<ov::ProfilingInfo> profile() const;
-    /// The system may have the memory of these blocks, which hold nothing.
-    void give_back(const BlockRange& blocks) { m_cache->give_back(blocks); }
 
-    /// Computes the batch's tokens, whose keys and values are in the cache afterwards. With
-    /// eviction the attention of the last windows[i] new tokens of entry i may be had from
-    /// scores(i) then.
-    Logits run(const Batch& batch, const std::vector<size_t>& windows = {});
-    /// By layer that has a cache: f32 [tokens held after the step]. Valid until the next run.
-    const std::vector<const float*>& scores(size_t entry) {
+    Logits run(const Batch& batch, const std::vector<size_t>& windows) override;
+    const std::vector<const float*>& scores(size_t entry) override {
         return m_eviction->scores(m_request, entry);
     }
-    /// The cache by layer, for eviction; after allocate_cache().
-    std::vector<LayerCache> layer_caches() const;
-    /// Rotary kinds by which whoever evicts turns keys where they lie; empty: not at all, or the
-    /// attention turns them at read.
-    const std::vector<RotaryKind>& turned_in_place() const { return m_turned_in_place; }
-    void copy_block(BlockId from, BlockId to) { m_cache->copy_block(from, to); }
+    std::vector<LayerCache> layer_caches() const override;
+    const std::vector<RotaryKind>& turned_in_place() const override { return m_turned_in_place; }
 
 private:
     /// The properties that change what is in the cache, one per line.

@@ -1,0 +1,65 @@
+// The seam under the engine: what it asks of a model.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "cache/block_memory.hpp"
+#include "eviction/layer_cache.hpp"
+#include "model/rotary.hpp"
+#include "scheduling/batch.hpp"
+
+namespace pagewheel {
+
+/// Rows of logits, in the order of the batch's entries and their tokens. Valid until the next run;
+/// the sampler may change them.
+struct Logits {
+    float* data = nullptr;
+    size_t rows = 0;
+    size_t vocabulary = 0;
+
+    float* row(size_t i) const { return data + i * vocabulary; }
+};
+
+/// A model with its cache. ModelRunner runs one through OpenVINO; tests script one. One thread at a
+/// time. What run() throws concerns the batch, which the engine then cancels; what anything else
+/// throws ends the pipeline.
+class Model {
+public:
+    /// Microseconds of the latest run().
+    struct Times {
+        double fill = 0;  ///< batch to tensors, blocks copied
+        double infer = 0;
+    };
+
+    virtual ~Model() = default;
+
+    virtual size_t vocabulary() const = 0;
+    /// Tokens of a block.
+    virtual size_t block_size() const = 0;
+    /// Of one block in all layers, keys and values.
+    virtual size_t block_bytes() const = 0;
+    /// Once, before all that follows.
+    virtual void allocate_cache(size_t num_blocks) = 0;
+    virtual BlockMemory& cache() = 0;
+    /// What the contents of blocks depend on: model, device, precision, layout.
+    virtual std::string cache_description() const = 0;
+
+    /// Copies the batch's blocks and computes its tokens, whose keys and values are in the cache
+    /// afterwards. With eviction the attention of the last windows[i] new tokens of entry i may be
+    /// had from scores(i) then.
+    virtual Logits run(const Batch& batch, const std::vector<size_t>& windows) = 0;
+    virtual Times times() const = 0;
+
+    // ---- For eviction; of a model that was made for it.
+    /// The cache by layer.
+    virtual std::vector<LayerCache> layer_caches() const = 0;
+    /// By layer that has a cache: f32 [tokens held after the step]. Valid until the next run.
+    virtual const std::vector<const float*>& scores(size_t entry) = 0;
+    /// Rotary kinds by which whoever evicts turns keys where they lie; empty: not at all, or the
+    /// attention turns them at read.
+    virtual const std::vector<RotaryKind>& turned_in_place() const = 0;
+};
+
+}  // namespace pagewheel
