@@ -48,7 +48,7 @@ GenerationConfig to_config(const py::handle& config, const GenerationConfig& bas
 StreamerVariant to_streamer(const py::object& streamer);
 StreamingStatus to_streaming_status(const py::handle& answer);
 
-/// Renders with Jinja2 from now on.
+/// Renders with Jinja2 from now on, within the limits of pagewheel.chat_template.
 void use_jinja(Tokenizer tokenizer);
 
 /// For set_step_hook(): Ctrl-C ends the call with KeyboardInterrupt.
