@@ -8,8 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -181,37 +179,6 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-@contextmanager
-def alarm(seconds: float, action: Callable[[], None]) -> Iterator[None]:
-    before = signal.signal(signal.SIGALRM, lambda *_: action())
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-@pytest.mark.parametrize("seconds", [0.05, 0.2])
-def test_an_interrupted_render_leaves_the_next_in_step(seconds: float) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    rendered("warm")
-    with alarm(seconds, interrupt), pytest.raises(KeyboardInterrupt):
-        rendered(ENDLESS_LOOP)
-    assert rendered("next") == "next"
-
-
-def test_rendering_in_a_signal_handler_of_a_render_is_an_error() -> None:
-    with (
-        alarm(0.1, lambda: rendered("inner") and None),
-        pytest.raises(RuntimeError, match="already"),
-    ):
-        rendered(ENDLESS_LOOP)
-    assert rendered("next") == "next"
-
-
 def test_a_killed_process_is_replaced() -> None:
     from pagewheel.template_process import PROCESS
 
@@ -229,8 +196,8 @@ def test_a_process_killed_while_it_renders_is_an_error_of_that_render() -> None:
     rendered("warm")
     pid = PROCESS.pid
     assert pid is not None
-    with alarm(0.1, lambda: os.kill(pid, signal.SIGKILL)):
-        assert "ended by signal 9" in assert_refused(ENDLESS_LOOP)
+    threading.Timer(0.1, os.kill, (pid, signal.SIGKILL)).start()
+    assert "ended by signal 9" in assert_refused(ENDLESS_LOOP)
 
 
 def test_both_sides_of_a_fork_render() -> None:
@@ -274,6 +241,32 @@ def run_python(
         timeout=100,
         env=os.environ | (environment or {}),
     )
+
+
+INTERRUPTED = """
+rendered("warm")
+signal.signal(signal.SIGALRM, {handler})
+try:
+    signal.setitimer(signal.ITIMER_REAL, {seconds})
+    rendered(ENDLESS)
+except (KeyboardInterrupt, RuntimeError) as error:
+    print(repr(error))
+print(rendered("next"))
+"""
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.2])
+def test_an_interrupted_render_leaves_the_next_in_step(seconds: float) -> None:
+    handler = "signal.default_int_handler"
+    ended = run_python(INTERRUPTED.format(seconds=seconds, handler=handler))
+    assert ended.stdout == "KeyboardInterrupt()\nnext\n", ended.stderr
+
+
+def test_rendering_in_a_signal_handler_of_a_render_is_an_error() -> None:
+    handler = "lambda *_: rendered('inner')"
+    ended = run_python(INTERRUPTED.format(seconds=0.2, handler=handler))
+    expected = "RuntimeError('this thread is rendering a chat template already')\nnext\n"
+    assert ended.stdout == expected, ended.stderr
 
 
 def test_nothing_is_left_at_exit_also_while_a_thread_renders() -> None:

@@ -42,8 +42,8 @@ class _Child:
         with theirs:
             self._process = subprocess.Popen(
                 _command(python),
-                stdin=theirs,
-                stdout=theirs,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
                 stderr=subprocess.DEVNULL,
                 cwd="/",
                 env={key: os.environ[key] for key in _KEPT_ENVIRONMENT if key in os.environ},
