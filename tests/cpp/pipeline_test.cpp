@@ -56,6 +56,37 @@ TEST_F(Pipeline, RendersChatsByTheProgramsRenderer) {
     EXPECT_EQ(tokenizer.apply_chat_template(history, true), plain);
 }
 
+TEST_F(Pipeline, TakesTemplatesAndRenderersFromOtherThreads) {
+    Tokenizer tokenizer(model());
+    const std::string templates[] = {std::string(100000, 'a'), std::string(200000, 'b')};
+    const auto render = [](const ChatTemplateInputs& inputs) { return inputs.chat_template; };
+    tokenizer.set_chat_template(templates[0]);
+    tokenizer.set_chat_template_renderer(render);
+    std::atomic<bool> is_over{false};
+    std::thread setter([&] {
+        for (size_t i = 0; !is_over; ++i) {
+            tokenizer.set_chat_template(templates[i % 2]);
+            tokenizer.set_chat_template_renderer(render);
+        }
+    });
+    ChatHistory history;
+    history.append("user", "Hello");
+    size_t num_torn = 0;
+    for (size_t i = 0; i < 2000; ++i) {
+        const std::string text = tokenizer.apply_chat_template(history, true);
+        num_torn += text != templates[0] && text != templates[1];
+    }
+    is_over = true;
+    setter.join();
+    EXPECT_EQ(num_torn, 0u);
+}
+
+TEST_F(Pipeline, RefusesTemplatesThatAreNotUtf8) {
+    const Tokenizer tokenizer(model());
+    EXPECT_THROW(tokenizer.apply_chat_template(ChatHistory(), true, "{{ '\xFF' }}"),
+                 std::invalid_argument);
+}
+
 TEST_F(Pipeline, TokensBeyondTheVocabularyHaveNoText) {
     const Tokenizer tokenizer(model());
     const std::vector<int64_t> plain = tokenizer.encode("a plain text");

@@ -55,7 +55,7 @@ StreamerVariant to_streamer(const py::object& streamer);
 TextStreamer::Callback to_text_callback(py::object callable);
 StreamingStatus to_streaming_status(const py::handle& answer);
 
-/// Renders with Jinja2 from now on.
+/// Renders with Jinja2 from now on, within the limits of pagewheel.chat_template.
 void use_jinja(Tokenizer tokenizer);
 
 /// For set_step_hook(): Ctrl-C ends the call with KeyboardInterrupt.

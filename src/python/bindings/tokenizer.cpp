@@ -121,7 +121,10 @@ list of lists). Raises IndexError for an id outside the vocabulary.)")
         .def("apply_chat_template", &apply_chat_template, py::arg("history"),
              py::arg("add_generation_prompt"), py::arg("chat_template") = "",
              py::arg("tools") = py::none(), py::arg("extra_context") = py::none(),
-             "The prompt of a conversation: a ChatHistory or a list of message dicts.")
+             R"(The prompt of a conversation: a ChatHistory or a list of message dicts.
+
+Raises ValueError where the template fails, or does not end within ten seconds, 512 MB of memory and
+16 million characters. RuntimeError where there is no template, or no process to render it in.)")
         .def("get_bos_token", &Tokenizer::get_bos_token)
         .def("get_bos_token_id", &Tokenizer::get_bos_token_id)
         .def("get_eos_token", &Tokenizer::get_eos_token)

@@ -61,10 +61,13 @@ public:
                                  bool skip_special_tokens = true) const;
 
     /// The prompt of a conversation. Rendered by the renderer if one is set (Python sets one:
-    /// Jinja2); without one, plain chats are rendered from the pieces that conversion found in the
-    /// template. Throws std::runtime_error if neither can serve, or there is no template.
+    /// Jinja2, within limits); without one, plain chats are rendered from the pieces that
+    /// conversion found in the template. Throws std::runtime_error if neither can serve, or there
+    /// is no template, std::invalid_argument for one that is not UTF-8.
     std::string apply_chat_template(const ChatHistory& history, bool add_generation_prompt,
                                     const std::string& chat_template = {}) const;
+    /// Called by every thread that renders, several at once. A template is a stranger's program: a
+    /// renderer that runs it should bound its time and memory.
     void set_chat_template_renderer(ChatTemplateRenderer renderer);
     std::string get_chat_template() const;  ///< Empty if the model has none.
     std::string get_original_chat_template() const;

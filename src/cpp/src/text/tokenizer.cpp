@@ -120,17 +120,17 @@ void Tokenizer::Impl::read_chat_template(const fs::path& folder, const ov::Model
     const nlohmann::json config = read_if_there(folder / "tokenizer_config.json");
     const auto found = config.find("chat_template");
     if (fs::exists(folder / "chat_template.jinja")) {
-        chat_template = read_text(folder / "chat_template.jinja");
+        original_chat_template = read_text(folder / "chat_template.jinja");
     } else if (found != config.end() && found->is_string()) {
-        chat_template = *found;
+        original_chat_template = *found;
     } else if (found != config.end() && found->is_array()) {
         for (const auto& entry : *found)
             if (entry.value("name", std::string()) == "default")
-                chat_template = entry.value("template", std::string());
+                original_chat_template = entry.value("template", std::string());
     } else if (tokenizer.has_rt_info("chat_template")) {
-        chat_template = tokenizer.get_rt_info<std::string>("chat_template");
+        original_chat_template = tokenizer.get_rt_info<std::string>("chat_template");
     }
-    original_chat_template = chat_template;
+    m_chat_template = original_chat_template;
 
     const nlohmann::json ours = read_if_there(folder / "pagewheel.json");
     try {
@@ -225,10 +225,11 @@ std::string Tokenizer::Impl::run_detokenizer(const std::vector<int64_t>& tokens,
 std::string Tokenizer::Impl::apply_chat_template(const ChatHistory& history,
                                                  bool add_generation_prompt,
                                                  const std::string& other_template) const {
-    const std::string& source = other_template.empty() ? chat_template : other_template;
+    const std::string source = other_template.empty() ? chat_template() : other_template;
     if (source.empty())
         throw std::runtime_error("the model has no chat template; give one, or plain text");
-    if (renderer)
+    check_utf8(source, "the chat template");
+    if (const ChatTemplateRenderer renderer = this->renderer())
         return renderer({source, history.messages_json(), history.tools_json(),
                          history.extra_context_json(), bos.text, eos.text, add_generation_prompt});
     std::vector<std::pair<std::string, std::string>> plain;
@@ -238,6 +239,26 @@ std::string Tokenizer::Impl::apply_chat_template(const ChatHistory& history,
             "not "
             "made of fixed pieces): set a renderer with Tokenizer::set_chat_template_renderer");
     return m_chat_format->render(plain, add_generation_prompt);
+}
+
+std::string Tokenizer::Impl::chat_template() const {
+    const std::lock_guard lock(m_chat_mutex);
+    return m_chat_template;
+}
+
+void Tokenizer::Impl::set_chat_template(std::string chat_template) {
+    const std::lock_guard lock(m_chat_mutex);
+    m_chat_template.swap(chat_template);
+}
+
+ChatTemplateRenderer Tokenizer::Impl::renderer() const {
+    const std::lock_guard lock(m_chat_mutex);
+    return m_renderer;
+}
+
+void Tokenizer::Impl::set_renderer(ChatTemplateRenderer renderer) {
+    const std::lock_guard lock(m_chat_mutex);
+    m_renderer.swap(renderer);  // the old one goes with the parameter, after the lock
 }
 
 Tokenizer::Tokenizer(const fs::path& model_folder)
@@ -265,16 +286,16 @@ std::string Tokenizer::apply_chat_template(const ChatHistory& history, bool add_
     return m_impl->apply_chat_template(history, add_generation_prompt, chat_template);
 }
 void Tokenizer::set_chat_template_renderer(ChatTemplateRenderer renderer) {
-    m_impl->renderer = std::move(renderer);
+    m_impl->set_renderer(std::move(renderer));
 }
 std::string Tokenizer::get_chat_template() const {
-    return m_impl->chat_template;
+    return m_impl->chat_template();
 }
 std::string Tokenizer::get_original_chat_template() const {
     return m_impl->original_chat_template;
 }
 void Tokenizer::set_chat_template(const std::string& chat_template) {
-    m_impl->chat_template = chat_template;
+    m_impl->set_chat_template(chat_template);
 }
 int64_t Tokenizer::get_bos_token_id() const {
     return m_impl->bos.id;

@@ -53,9 +53,12 @@ public:
     };
     SpecialToken bos, eos, pad;
     std::string original_chat_template;
-    std::string chat_template;
-    ChatTemplateRenderer renderer;
     DetokenizerTables tables;
+
+    std::string chat_template() const;
+    void set_chat_template(std::string chat_template);
+    ChatTemplateRenderer renderer() const;
+    void set_renderer(ChatTemplateRenderer renderer);
 
 private:
     void read_special_tokens(const std::filesystem::path& folder, const ov::Model& tokenizer);
@@ -70,6 +73,11 @@ private:
         m_verbatim_detokenizer;      // special tokens: skip, print
     std::vector<bool> m_is_special;  // by id
     std::optional<ChatFormat> m_chat_format;
+    // What may change while other threads render. Copied under the mutex, never used under it: a
+    // renderer takes its time, and Python's waits for the GIL.
+    mutable std::mutex m_chat_mutex;
+    std::string m_chat_template;
+    ChatTemplateRenderer m_renderer;
     size_t m_max_length = 0;  // tokenizer_config.json's model_max_length; 0: none
 };
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,6 +21,8 @@ _ODD_CONTENTS = (
     "<|im_start|>user\n[INST] </s> 'quotes' \"both\" \\n & <b>",
 )
 _BOS_MARK = "PwBosE"
+# For all conversations together, which take a tenth of a second.
+_MAX_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -56,14 +59,22 @@ def derive_chat_format(template: str, *, bos_token: str, eos_token: str) -> Chat
     """The pieces that make what the template renders, or None where there are none.
 
     Checked on conversations of one to five turns, with and without a system message.
-    A template that refuses system messages gets no "system" role.
+    A template that refuses system messages gets no "system" role. One that takes longer than
+    ten seconds for all of them has no pieces. Raises RuntimeError where render() does.
     """
     if "strftime_now" in template:
         return None  # what it renders tomorrow is not what it renders now
 
+    deadline = time.monotonic() + _MAX_SECONDS
+
     def rendered(messages: Sequence[Message], prompt: bool = False, bos: str = bos_token) -> str:
         return render(
-            template, messages, add_generation_prompt=prompt, bos_token=bos, eos_token=eos_token
+            template,
+            messages,
+            add_generation_prompt=prompt,
+            bos_token=bos,
+            eos_token=eos_token,
+            max_seconds=max(deadline - time.monotonic(), 0),
         )
 
     try:
