@@ -35,7 +35,6 @@ private:
     EvictionProgress progress(const BatchEntry& entry) const;
     /// Blocks that must go now.
     size_t due(const Sequence& sequence) const;
-    void limit_prefix(Sequence& sequence) const;
 
     ModelRunner& m_runner;
     Scheduler& m_scheduler;

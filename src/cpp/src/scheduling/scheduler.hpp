@@ -100,12 +100,14 @@ private:
     /// Hands out tokens that were left for others, and not wanted.
     void lengthen_chunks();
     void wait(Sequence& sequence);
-    void start(Sequence& sequence);
+    void start(Sequence& sequence, Sequence::Stage stage);
     void append_entry(Sequence& sequence, size_t num_tokens);
     static void set_length(BatchEntry& entry, size_t num_tokens);
     /// Prompt tokens to compute now of `uncached` beside `slots` in the cache, given what is left
     /// of the budget, and whether `others` want of it; 0: to wait.
     size_t chunk_length(const Sequence& sequence, size_t slots, size_t uncached, bool others) const;
+    /// The same with room for all.
+    size_t longest_chunk(const Sequence& sequence, size_t slots, size_t uncached) const;
     /// Blocks that are still missing until the sequence's prompt is computed.
     size_t blocks_to_prompt_end(const Sequence& sequence) const;
     /// Tokens at its beginning that the tree may provide.
