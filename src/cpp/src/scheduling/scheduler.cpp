@@ -95,9 +95,12 @@ const Batch& Scheduler::schedule() {
         m_batch.clear();
         m_budget = m_config.max_num_batched_tokens;
         make_room_for_priority();
-        schedule_decodes();
+        const bool prompts_first = std::exchange(m_prompt_waits, false);
+        if (!prompts_first) schedule_decodes();
+        m_num_decodes = m_batch.entries.size();
         schedule_chunks();
         admit();
+        if (prompts_first && m_batch.empty()) schedule_decodes();  // the blocks did not do
         lengthen_chunks();
         if (!m_batch.empty() || m_running.empty()) break;
         preempt_for_blocks();
@@ -128,6 +131,7 @@ void Scheduler::schedule_chunks() {
         const bool others = sequence != *m_prefilling.rbegin() || !m_waiting.empty();
         const size_t length =
             chunk_length(*sequence, sequence->num_slots(), sequence->num_uncached(), others);
+        if (length == 0) ask_for_a_step();
         if (length > 0 && missing_blocks(*sequence, length) <= m_store.num_available())
             append_entry(*sequence, length);
     }
@@ -155,7 +159,10 @@ void Scheduler::admit() {
         const size_t length =
             chunk_length(sequence, m_match.num_tokens, sequence.tokens.size() - m_match.num_tokens,
                          m_waiting.size() > 1);
-        if (length == 0) return;
+        if (length == 0) {
+            ask_for_a_step();
+            return;
+        }
         if (needed + revived > room) {
             m_blocked = sequence.number;
             m_blocked_room = room;
@@ -189,6 +196,11 @@ size_t Scheduler::chunk_length(const Sequence& sequence, size_t slots, size_t un
     if (!m_config.dynamic_split_fuse && uncached <= m_config.max_num_batched_tokens) return 0;
     const bool shares = others && m_budget > m_config.max_num_batched_tokens / max_prompt_shares;
     return shares ? (m_budget + 1) / 2 : m_budget;
+}
+
+void Scheduler::ask_for_a_step() {
+    // Prompts before it end some time; decodes, of those who come later too, may go on for ever.
+    if (m_batch.entries.size() == m_num_decodes) m_prompt_waits = true;
 }
 
 void Scheduler::lengthen_chunks() {
@@ -339,9 +351,11 @@ void Scheduler::drop_blocks(Sequence& sequence, const std::vector<size_t>& indic
     std::vector<BlockId>& blocks = sequence.blocks;
     const bool ascend = std::adjacent_find(indices.begin(), indices.end(),
                                            std::greater_equal<size_t>()) == indices.end();
-    check_invariant(ascend && (indices.back() + 1) * m_block_size <= sequence.num_slots(),
-                    "block table entries up to ", indices.back(), " are to be dropped of ",
-                    sequence.num_slots(), " slots; allowed are full ones, ascending");
+    check_invariant(ascend && indices.back() < blocks.size() &&
+                        indices.size() * m_block_size <= sequence.num_slots(),
+                    indices.size(), " block table entries up to ", indices.back(),
+                    " are to be dropped of ", blocks.size(), " that hold ", sequence.num_slots(),
+                    " slots; allowed are filled ones, ascending");
     sequence.num_shareable = std::min(sequence.num_shareable, indices.front() * m_block_size);
     sequence.num_tree_blocks = std::min(sequence.num_tree_blocks, indices.front());
     for (auto index = indices.rbegin(); index != indices.rend(); ++index)
