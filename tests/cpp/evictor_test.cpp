@@ -25,7 +25,8 @@ public:
         std::vector<size_t> units(view.last_unit - view.first_unit);
         std::iota(units.begin(), units.end(), view.first_unit);
         std::shuffle(units.begin(), units.end(), m_random);
-        dropped.assign(units.begin(), units.begin() + ptrdiff_t(count));
+        units.resize(std::min(count, units.size()));
+        dropped = units;
     }
 
 private:
@@ -213,6 +214,93 @@ TEST(Evictor, HoldsWhatItsLedgerSaysAfterAnyEvictions) {
                     ASSERT_LE(world.blocks.size(), 6u);
                     world.append(1);
                 }
+            }
+}
+
+/// A prompt and what follows it, evicted as the step loop does.
+void run_long(World& world, bool during_prefill, size_t prompt, size_t generated) {
+    const Evictor& evictor = *world.evictor;
+    while (world.processed < prompt + generated) {
+        const size_t room = during_prefill ? evictor.chunk_end() - world.held() : prompt;
+        const size_t left = prompt - std::min(prompt, world.processed);
+        world.append(left > 0 ? std::min(left, room) : 1);
+        const bool in_prompt = world.processed < prompt;
+        const size_t due = evictor.due(world.held());
+        if (due == 0 || (in_prompt && world.held() < evictor.chunk_end())) continue;
+        world.evict(due);
+        world.check();
+        ASSERT_LT(world.held(), evictor.config().get_max_cache_size());
+    }
+}
+
+/// What remains a config's error, by the numbers.
+bool is_allowed(const CacheEvictionConfig& config) {
+    const bool whole = config.resolved_granularity() == EvictionGranularity::BLOCK;
+    for (size_t size :
+         {config.get_start_size(), config.get_recent_size(), config.get_max_cache_size()})
+        if (whole && size % block_size != 0) return false;
+    return config.get_evictable_size() >= block_size;
+}
+
+/// Ends of areas at, before and behind those of blocks.
+const std::vector<size_t> awkward_sizes = {0, 1, 15, 16, 17, 40};
+
+TEST(EvictionConfig, WhatIsAcceptedRunsALongRequestAndWhatIsNotIsNamed) {
+    size_t accepted = 0, refused = 0;
+    const auto run = [&](const CacheEvictionConfig& config) {
+        const size_t largest = config.get_max_cache_size();
+        SCOPED_TRACE(config.to_string());
+        try {
+            config.validate(block_size);
+        } catch (const std::invalid_argument& error) {
+            ++refused;
+            EXPECT_FALSE(is_allowed(config)) << error.what();
+            const std::string message = error.what();
+            EXPECT_NE(message.find("_size is "), std::string::npos) << message;
+            EXPECT_NE(message.find("allowed: "), std::string::npos) << message;
+            return;
+        }
+        ++accepted;
+        EXPECT_TRUE(is_allowed(config));
+        World world(CacheFormat::f32, 2, config, {0, largest / 2});
+        ASSERT_NO_THROW(run_long(world, config.evict_during_prefill, largest + 37, 40));
+    };
+    for (size_t start : awkward_sizes)
+        for (size_t recent : awkward_sizes)
+            for (size_t middle : {1u, 15u, 16u, 17u, 31u, 32u, 48u})
+                for (const auto granularity :
+                     {EvictionGranularity::BLOCK, EvictionGranularity::TOKEN})
+                    for (const bool during_prefill : {false, true}) {
+                        CacheEvictionConfig config(start, recent, start + recent + middle,
+                                                   AggregationMode::SUM, true);
+                        config.granularity = granularity;
+                        config.custom_policy = std::make_shared<RandomPolicy>();
+                        config.evict_during_prefill = during_prefill;
+                        run(config);
+                        if (testing::Test::HasFailure()) return;
+                    }
+    EXPECT_GT(accepted, 300u);
+    EXPECT_GT(refused, 300u);
+}
+
+TEST(EvictionConfig, EveryPolicyRunsALongRequestInTheSmallestBudget) {
+    for (const char* policy : {"sum", "norm_sum", "snapkv", "streaming", "tova", "kvcrush",
+                               "adaptive_rkv", "key_norm", "key_diff"})
+        for (const auto granularity : {EvictionGranularity::BLOCK, EvictionGranularity::TOKEN})
+            for (const bool during_prefill : {false, true}) {
+                const bool whole = granularity == EvictionGranularity::BLOCK;
+                if (!whole && policy == std::string("kvcrush")) continue;
+                const size_t start = whole ? 16 : 5, recent = whole ? 0 : 1;
+                CacheEvictionConfig config(start, recent, start + recent + block_size,
+                                           AggregationMode::NORM_SUM, true);
+                config.policy = policy;
+                config.kvcrush_config = KVCrushConfig(1);
+                config.granularity = granularity;
+                config.evict_during_prefill = during_prefill;
+                SCOPED_TRACE(config.to_string());
+                World world(CacheFormat::u8, 2, config);
+                ASSERT_NO_THROW(run_long(world, during_prefill, 100, 50));
+                if (testing::Test::HasFailure()) return;
             }
 }
 

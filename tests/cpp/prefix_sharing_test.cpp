@@ -185,6 +185,65 @@ TEST(PrefixSharing, NothingBehindAnEvictedBlockIsShared) {
     scheduler.remove(*second);
 }
 
+/// Computes a prompt and lets it go.
+void compute_once(Scheduler& scheduler, const Tokens& prompt) {
+    auto sequence = make_sequence(prompt);
+    scheduler.add(*sequence);
+    generate(scheduler, 1);
+    scheduler.remove(*sequence);
+    scheduler.store().check_integrity();
+}
+
+size_t found(const Scheduler& scheduler, const Tokens& tokens) {
+    PrefixMatch match;
+    scheduler.store().tree().match({}, tokens.data(), tokens.size(), match);
+    return match.num_tokens;
+}
+
+TEST(PrefixSharing, AllTokensOfAPinOutliveLongerPromptsThatComeAndGo) {
+    for (size_t pinned : {1u, 6u, 8u, 11u}) {
+        Scheduler scheduler(config(100), 20, block_size);
+        const Tokens pin = range(0, pinned), longer = pin + range(500, 20);
+        compute_once(scheduler, pin);
+        EXPECT_EQ(scheduler.pins().pin({}, pin), pinned);
+        compute_once(scheduler, longer);
+        compute_once(scheduler, pin + range(600, 3));
+        const size_t room = scheduler.max_tokens() - 1;
+        compute_once(scheduler, range(1000, room));  // all else is evicted
+        EXPECT_EQ(found(scheduler, longer), pinned);
+        compute_once(scheduler, longer);
+        scheduler.clear_prefixes();
+        EXPECT_EQ(found(scheduler, longer), pinned);
+
+        EXPECT_TRUE(scheduler.pins().unpin({}, pin));
+        compute_once(scheduler, range(1000, 79));
+        EXPECT_EQ(found(scheduler, pin), 0u);
+        scheduler.clear_prefixes();
+        EXPECT_EQ(scheduler.pool().num_free(), 20u);
+    }
+}
+
+TEST(PrefixSharing, APinWithinALongerPromptOutlivesIt) {
+    Scheduler scheduler(config(100), 20, block_size);
+    const Tokens longer = range(0, 20), pin = range(0, 10), other = range(0, 11);
+    compute_once(scheduler, longer);
+    EXPECT_EQ(scheduler.pins().pin({}, other), 11u);
+    EXPECT_EQ(scheduler.pins().pin({}, pin), 10u);
+    EXPECT_TRUE(scheduler.pins().unpin({}, other));
+    compute_once(scheduler, range(1000, scheduler.max_tokens() - 1));
+    EXPECT_GE(found(scheduler, longer), 10u);
+    scheduler.clear_prefixes();
+    EXPECT_EQ(found(scheduler, longer), 10u);
+}
+
+TEST(PrefixSharing, WhatIsNotThereInFullIsNotPinned) {
+    Scheduler scheduler(config(100), 20, block_size);
+    compute_once(scheduler, range(0, 10));
+    EXPECT_EQ(scheduler.pins().pin({}, range(0, 12)), 10u);
+    EXPECT_EQ(scheduler.pins().num_blocks(), 0u);
+    EXPECT_FALSE(scheduler.pins().unpin({}, range(0, 10)));
+}
+
 TEST(PrefixSharing, PromptLogitsWantEveryTokenComputed) {
     Scheduler scheduler(config(100), 50, block_size);
     auto first = make_sequence(range(0, 20)), second = make_sequence(range(0, 20));

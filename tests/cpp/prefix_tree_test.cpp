@@ -110,6 +110,42 @@ TEST_F(PrefixTreeTest, ATailGrowsInItsOwnBlock) {
     release({block});
 }
 
+TEST_F(PrefixTreeTest, ATailThatIsHeldStaysBesideALongerOneAndGoesWithItsLastHolder) {
+    const auto held = insert_and_hold({1, 2, 3, 4, 5, 6});
+    insert({1, 2, 3, 4, 5, 6, 7, 8});
+    EXPECT_EQ(match({1, 2, 3, 4, 5, 6, 7, 8}).num_tokens, 8u);
+    EXPECT_TRUE(store.tree().evict());  // the longer one, which nobody holds
+    EXPECT_EQ(match({1, 2, 3, 4, 5, 6, 7, 8}).num_tokens, 6u);
+
+    insert({1, 2, 3, 4, 5, 6, 7});
+    EXPECT_EQ(store.tree().size(), 3u);
+    release(held);
+    EXPECT_EQ(store.tree().size(), 2u);
+    EXPECT_EQ(match({1, 2, 3, 4, 5, 6, 7, 8}).num_tokens, 7u);
+    EXPECT_EQ(store.pool().num_free(), 6u);
+}
+
+TEST_F(PrefixTreeTest, ATailGrowsPastTheLongerOnesOfOthers) {
+    const auto own = insert_and_hold({1, 2});
+    insert({1, 2, 5});
+    const Tokens tokens{1, 2, 7, 8};
+    EXPECT_EQ(store.tree().insert(store.tree().root({}), tokens.data(), 4, own[0]), own[0]);
+    store.check_integrity();
+    EXPECT_EQ(match(tokens).blocks, own);
+    EXPECT_EQ(match({1, 2, 5}).num_tokens, 3u);
+    release(own);
+}
+
+TEST_F(PrefixTreeTest, VisitsTheTokensOfATailBesideALongerOneOnce) {
+    const auto held = insert_and_hold({1, 2});
+    const auto longer = insert({1, 2, 3});
+    std::vector<BlockId> visited;
+    store.tree().visit(
+        [&](const PrefixKey&, NodeId, BlockId block, const Tokens&) { visited.push_back(block); });
+    EXPECT_EQ(visited, longer);
+    release(held);
+}
+
 TEST_F(PrefixTreeTest, EvictsTheLeastRecentlyUsedLeafFirst) {
     const auto old_one = insert({1, 1, 1, 1, 2, 2, 2, 2});
     const auto new_one = insert({3, 3, 3, 3});

@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 #include <random>
+#include <set>
 
 #include "scheduling/scheduler.hpp"
 
@@ -28,8 +29,9 @@ public:
         std::copy_n(&m_slots[size_t(copy.from) * block_size], block_size,
                     &m_slots[size_t(copy.to) * block_size]);
     }
+    Content& slot(BlockId block, size_t i) { return m_slots.at(size_t(block) * block_size + i); }
     Content& slot(const Sequence& sequence, size_t i) {
-        return m_slots.at(size_t(sequence.blocks.at(i / block_size)) * block_size + i % block_size);
+        return slot(sequence.blocks.at(i / block_size), i % block_size);
     }
 
 private:
@@ -82,7 +84,7 @@ public:
                     break;
                 case 3:
                     if (below(200) == 0) m_scheduler->clear_prefixes();
-                    if (below(50) == 0) pin();
+                    if (below(25) == 0) pin();
                     if (below(50) == 0) unpin();
                     break;
                 default:
@@ -94,7 +96,7 @@ public:
         drain();
     }
 
-    size_t num_submitted = 0, num_finished = 0, num_dropped = 0, num_forked = 0;
+    size_t num_submitted = 0, num_finished = 0, num_dropped = 0, num_forked = 0, num_pins = 0;
     size_t num_advanced = 0, num_late = 0;  // steps of beams, and those in parts
     const Scheduler& scheduler() const { return *m_scheduler; }
 
@@ -113,6 +115,7 @@ private:
         sequence.prefix_key.salt = below(5) == 0 ? "salt" : "";
         sequence.priority = int(below(3));
         sequence.wants_prompt_logits = below(20) == 0;
+        if (below(4) == 0) sequence.num_observed = below(6);
         tracked->state = std::hash<std::string>()(sequence.prefix_key.salt);
         tracked->num_left = 1 + below(20);
         if (below(4) == 0 && m_tracked.size() < 15) {
@@ -174,6 +177,7 @@ private:
         ASSERT_EQ(num_tokens, batch.num_tokens);
         m_scheduler->advance();
         for (const auto& tracked : m_tracked) verify(*tracked);
+        verify_pins();
         const std::vector<BatchEntry> entries = batch.entries;
         for (const BatchEntry& entry : entries) {
             Tracked& tracked = of(*entry.sequence);
@@ -326,19 +330,38 @@ private:
     }
 
     void pin() {
-        const auto& stem = m_stems[below(m_stems.size())];
+        std::vector<int64_t> stem = m_stems[below(m_stems.size())];
+        stem.resize(below(stem.size() + 1));
         PrefixPins& pins = m_scheduler->pins();
         const size_t num_pinned = pins.num_blocks() + stem.size() / block_size + 1;
         const size_t room = m_scheduler->pool().size() - num_pinned;
         if (2 * num_pinned > m_scheduler->pool().size()) return;
         for (const auto& tracked : m_tracked)
             if (tracked->sequence.tokens.size() + tracked->num_left > room * block_size) return;
-        const size_t count = pins.pin({}, stem);
-        m_pinned.emplace_back(stem.begin(), stem.begin() + long(count));
+        if (stem.empty() || pins.pin({}, stem) < stem.size()) return;
+        m_pinned.insert(stem);
+        ++num_pins;
     }
     void unpin() {
-        for (const auto& pinned : m_pinned) m_scheduler->pins().unpin({}, pinned);
-        m_pinned.clear();
+        if (m_pinned.empty()) return;
+        const auto pin = std::next(m_pinned.begin(), long(below(m_pinned.size())));
+        ASSERT_TRUE(m_scheduler->pins().unpin({}, *pin));
+        m_pinned.erase(pin);
+    }
+
+    /// All tokens of every pin are found, with what was computed for them.
+    void verify_pins() {
+        for (const auto& tokens : m_pinned) {
+            PrefixMatch match;
+            m_scheduler->store().tree().match({}, tokens.data(), tokens.size(), match);
+            ASSERT_EQ(match.num_tokens, tokens.size());
+            if (match.num_partial > 0) match.blocks.push_back(match.partial);
+            Content state = std::hash<std::string>()("");
+            for (size_t i = 0; i < tokens.size(); ++i) {
+                state = compute(state, tokens[i]);
+                ASSERT_EQ(m_cache->slot(match.blocks[i / block_size], i % block_size), state);
+            }
+        }
     }
 
     /// The model fails: nothing of the step was computed, or something wrong.
@@ -362,7 +385,7 @@ private:
 
     void drain() {
         while (!m_tracked.empty() && !testing::Test::HasFailure()) step();
-        unpin();
+        while (!m_pinned.empty()) unpin();
         const BlockPool& pool = m_scheduler->pool();
         m_scheduler->store().check_integrity();
         ASSERT_EQ(m_scheduler->num_sequences(), 0u);
@@ -377,12 +400,13 @@ private:
     std::unique_ptr<FakeCache> m_cache;
     std::vector<std::unique_ptr<Tracked>> m_tracked;
     std::array<std::vector<int64_t>, 4> m_stems;
-    std::vector<std::vector<int64_t>> m_pinned;
+    std::set<std::vector<int64_t>> m_pinned;
     size_t m_operations = 0;
 };
 
 TEST(SchedulerModel, KeepsEveryCachedTokenThroughAMillionOperations) {
-    size_t finished = 0, forked = 0, dropped = 0, preempted = 0, hits = 0, advanced = 0, late = 0;
+    size_t finished = 0, forked = 0, dropped = 0, preempted = 0, hits = 0, advanced = 0, late = 0,
+           pinned = 0;
     for (unsigned seed = 0; seed < 200 && !HasFailure(); ++seed) {
         SCOPED_TRACE(seed);
         Machine machine(seed);
@@ -391,6 +415,7 @@ TEST(SchedulerModel, KeepsEveryCachedTokenThroughAMillionOperations) {
         forked += machine.num_forked;
         advanced += machine.num_advanced;
         late += machine.num_late;
+        pinned += machine.num_pins;
         dropped += machine.num_dropped;
         preempted += machine.scheduler().totals().num_preemptions;
         hits += machine.scheduler().totals().num_prefix_hits;
@@ -403,6 +428,7 @@ TEST(SchedulerModel, KeepsEveryCachedTokenThroughAMillionOperations) {
     EXPECT_GT(dropped, 10000u);
     EXPECT_GT(preempted, 10000u);
     EXPECT_GT(hits, 100000u);
+    EXPECT_GT(pinned, 1000u);
 }
 
 }  // namespace

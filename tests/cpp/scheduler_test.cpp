@@ -74,6 +74,73 @@ TEST(Scheduler, WithoutSplittingAPromptWaitsForAStepThatHoldsIt) {
     EXPECT_EQ(batch.entries[2].num_tokens, 1u);  // the longest: no step could hold it whole
 }
 
+TEST(Scheduler, WithoutSplittingAPromptThatFillsAStepGoesBeforeDecodesThatDoNotEnd) {
+    SchedulerConfig whole = config(8);
+    whole.dynamic_split_fuse = false;
+    Scheduler scheduler(whole, 100, block_size);
+    Sequence endless = make_sequence(1), prompt = make_sequence(8);
+    scheduler.add(endless);
+    compute(scheduler, scheduler.schedule());
+    scheduler.add(prompt);
+    for (int step = 0; step < 4; ++step) compute(scheduler, scheduler.schedule());
+    EXPECT_GE(prompt.num_cached, 8u);
+    EXPECT_GE(endless.num_cached, 4u);  // it waited for one step alone
+}
+
+TEST(Scheduler, WithoutSplittingARunningPromptIsNotOvertakenForEver) {
+    SchedulerConfig whole = config(8);
+    whole.dynamic_split_fuse = false;
+    Scheduler scheduler(whole, 100, block_size);
+    Sequence prompt = make_sequence(15);
+    std::vector<Sequence> others(40, make_sequence(1));
+    scheduler.add(prompt);
+    for (size_t step = 0; step < others.size(); ++step) {  // each of the others stays for 3 tokens
+        scheduler.add(others[step]);
+        compute(scheduler, scheduler.schedule());
+        for (Sequence& other : others)
+            if (other.tokens.size() > 3 && other.is_running()) scheduler.remove(other);
+    }
+    EXPECT_GE(prompt.num_cached, 15u);
+}
+
+TEST(Scheduler, APromptsLastTokenIsAChunkLikeOthers) {
+    Scheduler scheduler(config(4), 100, block_size);
+    Sequence prompt = make_sequence(5), later = make_sequence(2);
+    scheduler.add(prompt);
+    compute(scheduler, scheduler.schedule());
+    EXPECT_TRUE(prompt.is_prefilling());
+    scheduler.add(later);
+    EXPECT_EQ(scheduler.schedule().num_tokens, 3u);
+    compute(scheduler, scheduler.schedule());
+    EXPECT_FALSE(prompt.is_prefilling());
+    EXPECT_FALSE(later.is_prefilling());
+}
+
+TEST(Scheduler, WithPrefixCachingWhatIsObservedIsAChunkOfItsOwn) {
+    SchedulerConfig sharing = config(100);
+    sharing.enable_prefix_caching = true;
+    Scheduler scheduler(sharing, 16, block_size);
+    for (int time = 0; time < 3; ++time) {
+        Sequence sequence = make_sequence(30);
+        sequence.max_chunk_slots = 20;
+        sequence.num_observed = 3;
+        scheduler.add(sequence);
+        if (time == 0) {
+            EXPECT_EQ(scheduler.schedule().num_tokens, 17u);
+            compute(scheduler, scheduler.schedule());
+        }
+        for (const size_t tokens : {3, 10}) {  // the same, whatever came out of the tree
+            const Batch& batch = scheduler.schedule();
+            EXPECT_EQ(batch.num_tokens, tokens);
+            compute(scheduler, batch);
+            if (sequence.num_slots() == 20) scheduler.drop_blocks(sequence, {1, 2, 3});
+        }
+        EXPECT_EQ(sequence.num_prefix_hits, time == 0 ? 0u : 17u);
+        scheduler.remove(sequence);
+        scheduler.store().check_integrity();
+    }
+}
+
 TEST(Scheduler, AdmitsNoMoreThanMaxNumSeqs) {
     Scheduler scheduler(config(100, 2), 100, block_size);
     std::vector<Sequence> sequences(3, make_sequence(3));
@@ -156,7 +223,8 @@ TEST(Scheduler, DropsBlocksOfASequenceAndGoesOnBehindThem) {
     EXPECT_EQ(sequence.num_evicted, 8u);
     EXPECT_EQ(sequence.num_slots(), 6u);
     EXPECT_EQ(scheduler.pool().num_free(), 8u);
-    EXPECT_THROW(scheduler.drop_blocks(sequence, {1}), std::logic_error);  // not full
+    EXPECT_THROW(scheduler.drop_blocks(sequence, {2}), std::logic_error);
+    EXPECT_THROW(scheduler.drop_blocks(sequence, {0, 1}), std::logic_error);  // not full
     EXPECT_THROW(scheduler.drop_blocks(sequence, {0, 0}), std::logic_error);
 
     for (int step = 0; step < 3; ++step) compute(scheduler, scheduler.schedule());

@@ -310,6 +310,29 @@ def test_what_cannot_be_is_refused_with_the_reason(tiny_folder: Path) -> None:
         pagewheel.ContinuousBatchingPipeline(tiny_folder, scheduler, "CPU", properties)
 
 
+@pytest.mark.parametrize("sizes", [(40, 20, 95), (5, 7, 60), (1, 1, 35), (0, 0, 32)])
+def test_the_smallest_budgets_of_tokens_generate_on(
+    tiny_folder: Path, sizes: tuple[int, int, int]
+) -> None:
+    texts = []
+    for backend, during_prefill in (("native", False), ("native", True), ("openvino", False)):
+        config = CacheEvictionConfig(
+            *sizes, AggregationMode.NORM_SUM, apply_rotation=True, granularity="token"
+        )
+        config.evict_during_prefill = during_prefill
+        pipeline = make_pipeline(tiny_folder, config, backend)
+        texts.append(generate(pipeline, tokens(200), 150)[0])
+        assert len(texts[-1]) == 150
+    assert texts[0] == texts[2]
+
+
+def test_a_budget_without_a_block_to_evict_is_refused(tiny_folder: Path) -> None:
+    small = CacheEvictionConfig(5, 7, 43, AggregationMode.SUM, granularity="token")
+    message = "max_cache_size is 43; allowed: start_size 5 plus recent_size 7 plus a block of 32"
+    with pytest.raises(ValueError, match=message):
+        make_pipeline(tiny_folder, small)
+
+
 def test_rotation_needs_the_models_frequencies(tiny_folder: Path, tmp_path: Path) -> None:
     for file in tiny_folder.iterdir():
         if file.name not in ("pagewheel.json", "config.json"):

@@ -144,6 +144,31 @@ def test_architectures_evict_and_rotate_by_their_own_rules(
     np.testing.assert_allclose(log_probs, chosen, atol=2e-3)
 
 
+@pytest.mark.parametrize("properties", [F32, STOCK])
+@pytest.mark.parametrize("during_prefill", [False, True])
+def test_tokens_of_a_block_that_is_not_full_may_go(
+    tmp_path: Path, tokenizer_folder: Path, during_prefill: bool, properties: dict[str, str]
+) -> None:
+    """A budget that is no multiple of the block size and keeps almost no recent tokens."""
+    model = convert_tiny("llama3", tmp_path, tokenizer_folder)
+    policy, generated, log_probs = run_with_recorded_evictions(
+        tmp_path,
+        tiny_models.random_ids(200),
+        80,
+        (5, 1, 75),
+        properties,
+        apply_rotation=True,
+        granularity="token",
+        evict_during_prefill=during_prefill,
+    )
+    assert any(slots[-1] >= held // 32 * 32 for _, held, slots in policy.decisions)
+    expected = replayed(
+        Replay(model, rotation=True), tiny_models.random_ids(200), generated, policy.decisions
+    )
+    chosen = expected[np.arange(len(generated)), generated]
+    np.testing.assert_allclose(log_probs, chosen, atol=2e-3)
+
+
 @pytest.mark.parametrize("name", ["llama3", "smollm3", "phi3", "gemma3"])
 def test_the_plugins_attention_evicts_architectures_alike(
     tmp_path: Path, tokenizer_folder: Path, name: str

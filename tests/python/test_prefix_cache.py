@@ -43,6 +43,31 @@ def test_a_pinned_prompt_stays_until_it_is_unpinned(tiny_folder: Path) -> None:
     assert pipeline.get_statistics().num_free_blocks == 40
 
 
+def test_longer_prompts_that_come_and_go_leave_a_pin_whole(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    pipeline = make_pipeline(tiny_folder)
+    cache = pipeline.get_prefix_cache()
+    pinned, longer = PROMPT[:40], PROMPT[:140]
+    assert cache.pin(pinned) == 40
+    for _ in range(2):
+        pipeline.generate([longer], greedy(1))
+        pipeline.generate([[7] * (38 * 32 - 1)], greedy(1))  # takes all other blocks
+        assert hits(pipeline, longer) == 40
+    cache.clear()
+    assert cache.num_tokens() == 40
+    pipeline.generate([longer], greedy(1))
+    cache.save(tmp_path / "prefixes")
+    cache.clear()
+    cache.load(tmp_path / "prefixes")
+    assert hits(pipeline, longer) == 139
+    pipeline.generate([[8] * (38 * 32 - 1)], greedy(1))
+    assert hits(pipeline, longer) == 40
+    assert cache.unpin(pinned)
+    cache.clear()
+    assert pipeline.get_statistics().num_free_blocks == 40
+
+
 def test_a_pin_is_of_its_salt(tiny_folder: Path) -> None:
     cache = make_pipeline(tiny_folder).get_prefix_cache()
     cache.pin(PROMPT, salt="alice")

@@ -8,8 +8,8 @@ size_t PrefixPins::pin(const PrefixKey& key, const std::vector<int64_t>& tokens)
     PrefixMatch match;
     m_store.tree().match(key, tokens.data(), tokens.size(), match);
     if (match.num_partial > 0) match.blocks.push_back(match.partial);
-    const Prefix prefix{key, {tokens.begin(), tokens.begin() + long(match.num_tokens)}};
-    if (match.num_tokens == 0 || m_pins.count(prefix) != 0) return match.num_tokens;
+    const Prefix prefix{key, tokens};
+    if (match.num_tokens < tokens.size() || m_pins.count(prefix) != 0) return match.num_tokens;
     for (BlockId block : match.blocks) {
         m_store.share(block);
         ++m_holds[block];
@@ -37,7 +37,7 @@ void PrefixPins::restore() {
         for (size_t i = 0; i < blocks.size(); ++i) {
             const size_t begin = i * block_size;
             const size_t count = std::min(block_size, tokens.size() - begin);
-            // Pins of one prefix hold the same blocks, so that what is there already is theirs.
+            // A prefix comes before what goes on from it, so that no other's block stands for this.
             parent = m_store.tree().insert(parent, &tokens[begin], count, blocks[i]);
         }
     }

@@ -14,7 +14,7 @@ class PrefixPins {
 public:
     explicit PrefixPins(BlockStore& store) : m_store(store) {}
 
-    /// Pins the longest beginning that is in the tree; how many tokens that is.
+    /// Pins the tokens if all of them are in the tree; how many there are, from the first on.
     size_t pin(const PrefixKey& key, const std::vector<int64_t>& tokens);
     /// False if exactly these tokens were not pinned.
     bool unpin(const PrefixKey& key, const std::vector<int64_t>& tokens);

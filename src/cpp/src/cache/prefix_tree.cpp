@@ -69,33 +69,40 @@ BlockId PrefixTree::insert(NodeId parent, const int64_t* tokens, size_t count, B
     const Edge edge{parent, tokens, count};
     const auto next = m_children.lower_bound(edge);
     if (next != m_children.end() && common_tokens(*next, edge) == count) return *next;
-    BlockId superseded = -1;
-    if (next != m_children.begin()) {
-        const BlockId previous = *std::prev(next);
-        Node& node = m_nodes[size_t(previous)];
-        if (node.parent == parent && common_tokens(previous, edge) == node.tokens.size()) {
-            if (previous == block) {  // it goes on, and keeps its place among its siblings
-                node.tokens.assign(tokens, tokens + count);
-                return block;
-            }
-            superseded = previous;
-        }
-    }
-    check_invariant(is_full(parent) && !m_pool.is_kept(block), "block ", block,
-                    " was inserted twice, or below a block that is not in the tree, or not full");
-    m_pool.keep(block);
     Node& node = m_nodes[size_t(block)];
-    node.parent = parent;
+    if (contains(block)) {
+        check_invariant(common_tokens(block, edge) == node.tokens.size(), "block ", block,
+                        " was inserted twice, with other tokens");
+        m_children.erase(block);
+    } else {
+        check_invariant(is_full(parent), "block ", block,
+                        " was inserted below one that is not in the tree, or not full");
+        m_pool.keep(block);
+        node.parent = parent;
+        node.num_idle_children = 0;
+        if (parent < 0) ++m_roots.at(parent).num_children;
+    }
     node.tokens.assign(tokens, tokens + count);
-    node.num_idle_children = 0;
-    m_children.insert(block);
-    if (parent < 0) ++m_roots.at(parent).num_children;
-    if (superseded >= 0) remove_leaf(superseded);
+    const auto place = m_children.insert(block).first;
+    if (place == m_children.begin()) return block;
+    // Only the one before it can have become superfluous: of what was so earlier, all is held.
+    const BlockId previous = *std::prev(place);
+    if (is_idle(previous) && is_superfluous(previous)) remove_leaf(previous);
     return block;
 }
 
 bool PrefixTree::is_idle(NodeId node) const {
     return node >= 0 && m_pool.references(node) == 0;
+}
+
+bool PrefixTree::is_superfluous(BlockId block) const {
+    const Node& node = m_nodes[size_t(block)];
+    if (node.tokens.size() == m_block_size) return false;
+    // Siblings that begin with its tokens follow it in their order.
+    const auto next = std::next(m_children.find(block));
+    return next != m_children.end() &&
+           common_tokens(*next, {node.parent, node.tokens.data(), node.tokens.size()}) ==
+               node.tokens.size();
 }
 
 bool PrefixTree::is_exposed(NodeId node) const {
@@ -134,6 +141,7 @@ void PrefixTree::on_held(BlockId block) {
 void PrefixTree::on_released(BlockId block) {
     m_nodes[size_t(block)].last_use = ++m_clock;
     became_idle(block);
+    if (is_superfluous(block)) remove_leaf(block);
 }
 
 void PrefixTree::touch(BlockId block) {
@@ -204,7 +212,6 @@ void PrefixTree::check_integrity() const {
     }
     check_invariant(num_evictable == m_num_evictable, num_evictable, " blocks can be evicted, and ",
                     m_num_evictable, " counted as such");
-    const Node* previous = nullptr;
     for (BlockId block : m_children) {
         const Node& node = m_nodes[size_t(block)];
         check_invariant(contains(node.parent), "the parent of block ", block,
@@ -215,12 +222,8 @@ void PrefixTree::check_integrity() const {
                         "idle children of block ", block);
         check_invariant(is_exposed(block) == (m_exposed.count({node.last_use, block}) != 0),
                         "block ", block, " is to be evicted, and cannot be found, or the reverse");
-        check_invariant(
-            !previous || previous->parent != node.parent ||
-                common_tokens(block, {node.parent, previous->tokens.data(),
-                                      previous->tokens.size()}) < previous->tokens.size(),
-            "block ", block, " makes a sibling superfluous");
-        previous = &node;
+        check_invariant(!is_idle(block) || !is_superfluous(block), "block ", block,
+                        " is superfluous, and nobody holds it");
     }
 }
 

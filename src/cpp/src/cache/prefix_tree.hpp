@@ -41,8 +41,9 @@ struct PrefixMatch {
 
 /// A radix tree over tokens at block granularity: a node is a block of the pool with the tokens
 /// that it holds, at the positions that its depth says. Children are compared as tokens, never by a
-/// hash. A node with fewer tokens than a block holds is a leaf, and no node's tokens begin with
-/// all of a sibling's.
+/// hash. A node with fewer tokens than a block holds is a leaf. It is *superfluous* if a sibling's
+/// tokens begin with all of its own: it goes as soon as nobody holds it, and not before, as the
+/// sibling may be evicted while somebody, a pin perhaps, counts on what it holds.
 ///
 /// The tree keeps its blocks in the pool. One that nobody holds is *idle*
 /// and may be evicted, the least recently used first, children before parents. Whoever holds a node
@@ -81,7 +82,8 @@ public:
     void clear();
 
     size_t block_size() const { return m_block_size; }
-    /// Calls visitor(key, parent, block, tokens) for every node, parents before children.
+    /// Calls visitor(key, parent, block, tokens) for every node that is not superfluous, parents
+    /// before children.
     template <class Visitor>
     void visit(Visitor&& visitor) const;
 
@@ -124,6 +126,7 @@ private:
 
     size_t common_tokens(BlockId block, const Edge& edge) const;
     bool is_idle(NodeId node) const;
+    bool is_superfluous(BlockId block) const;
     /// It has no idle child: of the idle nodes, the ones to be evicted next.
     bool is_exposed(NodeId node) const;
     void expose(NodeId node);
@@ -155,6 +158,7 @@ void PrefixTree::visit(Visitor&& visitor) const {
             open.pop_back();
             for (auto child = first_child(parent);
                  child != m_children.end() && m_nodes[size_t(*child)].parent == parent; ++child) {
+                if (is_superfluous(*child)) continue;
                 visitor(root.key, parent, *child, m_nodes[size_t(*child)].tokens);
                 open.push_back(*child);
             }

@@ -117,10 +117,11 @@ void CacheEvictionConfig::validate(size_t block_size) const {
         check_multiple("recent_size", m_recent_size);
         check_multiple("max_cache_size", m_max_cache_size);
     }
+    // A block's worth of tokens goes at a time.
     check_argument(get_evictable_size() >= block_size, "max_cache_size is ", m_max_cache_size,
-                   ", which leaves ", get_evictable_size(),
-                   " tokens besides start_size and recent_size; allowed: a block of ", block_size,
-                   " at least");
+                   "; allowed: start_size ", m_start_size, " plus recent_size ", m_recent_size,
+                   " plus a block of ", block_size, ", which is ",
+                   m_start_size + m_recent_size + block_size, ", or more");
     check_argument(
         policy_name() != "kvcrush" || kvcrush_config.budget <= get_evictable_size() / block_size,
         "kvcrush_config.budget is ", kvcrush_config.budget, "; allowed: at most the ",

@@ -164,15 +164,12 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
     }
     const LayerLedger& ledger = state.layers[layer];
     const bool whole = m_config.resolved_granularity() == EvictionGranularity::BLOCK;
-    // Tokens of a block that is not full stay: new ones are about to be written beside them.
-    const size_t full = held / m_block_size * m_block_size;
-    const size_t last = std::min(held - m_config.get_recent_size(), full);
     EvictionView view;
     view.layer = cache.description().layer;
     view.num_tokens = held;
     view.unit_size = whole ? m_block_size : 1;
     view.first_unit = (m_config.get_start_size() + view.unit_size - 1) / view.unit_size;
-    view.last_unit = last / view.unit_size;
+    view.last_unit = (held - m_config.get_recent_size()) / view.unit_size;  // full blocks
     std::vector<float> pooled;
     if (const size_t size = m_config.pooling_size(); size > 1)
         pooled = m_config.score_pooling_mode == ScorePooling::MAX

@@ -17,8 +17,7 @@ namespace pagewheel {
 struct EvictionProgress {
     size_t held = 0;           ///< tokens in the cache
     size_t new_tokens = 0;     ///< of the step
-    size_t to_prompt_end = 0;  ///< tokens still to be computed before the first is generated; 1
-                               ///< while generating
+    size_t to_prompt_end = 0;  ///< tokens still to be computed before one is generated
     bool decoding = false;
     bool in_chunks = false;  ///< it is evicted while its prompt is computed
 };

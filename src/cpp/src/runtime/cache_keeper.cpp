@@ -21,21 +21,14 @@ void CacheKeeper::admit(Sequence& sequence, size_t max_tokens) const {
     state.may_evict = max_tokens > config().get_max_cache_size();
     if (!state.may_evict) return;
     if (config().evict_during_prefill) sequence.max_chunk_slots = m_evictor.chunk_end();
-    limit_prefix(sequence);
-}
-
-void CacheKeeper::limit_prefix(Sequence& sequence) const {
-    // Queries whose attention counts are computed even if the tree has them, so that what is
-    // evicted does not depend on what was cached before.
-    const size_t end = std::min(sequence.tokens.size(), sequence.max_chunk_slots);
-    const size_t computed = std::max<size_t>(1, m_evictor.prompt_window());
-    sequence.max_prefix_hits = end - std::min(end, computed);
+    // At least the last token, whose logits are wanted, is computed.
+    sequence.num_observed = std::max<size_t>(1, m_evictor.prompt_window());
 }
 
 EvictionProgress CacheKeeper::progress(const BatchEntry& entry) const {
     const Sequence& sequence = *entry.sequence;
-    return {sequence.num_slots(), entry.num_tokens, sequence.num_uncached(), sequence.is_decoding(),
-            sequence.max_chunk_slots != no_limit};
+    return {sequence.num_slots(), entry.num_tokens, sequence.num_uncached(),
+            !sequence.is_prefilling(), sequence.max_chunk_slots != no_limit};
 }
 
 const std::vector<size_t>& CacheKeeper::windows(const Batch& batch) {
@@ -61,13 +54,15 @@ void CacheKeeper::fork(const Sequence& parent, Sequence& child) const {
     *child.eviction = *parent.eviction;
     child.eviction->start = child.num_starts;
     child.max_chunk_slots = parent.max_chunk_slots;
-    child.max_prefix_hits = parent.max_prefix_hits;
+    child.num_observed = parent.num_observed;
 }
 
 size_t CacheKeeper::due(const Sequence& sequence) const {
     const size_t held = sequence.num_slots();
-    if (!sequence.is_running() || !sequence.eviction->may_evict) return 0;
-    if (!sequence.is_decoding() && held < sequence.max_chunk_slots) return 0;  // in its prompt
+    if (!sequence.is_running() || sequence.is_idle() || !sequence.eviction->may_evict) return 0;
+    // A prompt of which a single token is left is no decode: what that one attends to would be
+    // gone.
+    if (sequence.is_prefilling() && held < sequence.max_chunk_slots) return 0;
     return m_evictor.due(held);
 }
 
@@ -80,7 +75,6 @@ void CacheKeeper::evict(Sequence& sequence) {
         [&](size_t e) { return size_t(m_scheduler.pool().references(sequence.blocks[e])); });
     // Computed again after a preemption, it would not fit otherwise.
     sequence.max_chunk_slots = m_evictor.chunk_end();
-    limit_prefix(sequence);
     for (size_t entry : decision.written) {
         std::optional<BlockCopy> copy;
         if (!m_scheduler.own_block(sequence, entry, copy)) return;

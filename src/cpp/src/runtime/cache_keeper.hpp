@@ -35,7 +35,6 @@ private:
     EvictionProgress progress(const BatchEntry& entry) const;
     /// Blocks that must go now.
     size_t due(const Sequence& sequence) const;
-    void limit_prefix(Sequence& sequence) const;
 
     Model& m_model;
     Scheduler& m_scheduler;

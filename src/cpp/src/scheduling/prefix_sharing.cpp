@@ -17,7 +17,8 @@ size_t common_prefix(const std::vector<int64_t>& a, const std::vector<int64_t>& 
 size_t Scheduler::max_prefix(const Sequence& sequence) const {
     if (!m_config.enable_prefix_caching || sequence.wants_prompt_logits) return 0;
     // The last token is always computed: its logits are wanted.
-    return std::min(sequence.tokens.size() - 1, sequence.max_prefix_hits);
+    const size_t end = std::min(sequence.tokens.size(), sequence.max_chunk_slots);
+    return end - std::min(end, std::max<size_t>(1, sequence.num_observed));
 }
 
 void Scheduler::find_prefix(const Sequence& sequence) {
@@ -57,7 +58,7 @@ void Scheduler::stop_following(Sequence& sequence) {
 }
 
 void Scheduler::dismiss_followers(Sequence& leader) {
-    const bool goes_on = leader.stage == Sequence::Stage::PREFILLING && leader.num_evicted == 0;
+    const bool goes_on = leader.is_prefilling() && leader.num_evicted == 0;
     for (size_t i = leader.followers.size(); i-- > 0;) {
         Sequence& follower = *leader.followers[i];
         if (goes_on && leader.num_cached < follower.follow_until) continue;

@@ -45,7 +45,7 @@ void Scheduler::fork(const Sequence& parent, Sequence& child) {
     child.number = m_next_number++;
     child.was_admitted = true;
     if (parent.is_running())
-        start(child);
+        start(child, parent.stage);
     else
         wait(child);
 }
@@ -69,19 +69,19 @@ void Scheduler::wait(Sequence& sequence) {
     m_waiting.insert(&sequence);
 }
 
-void Scheduler::start(Sequence& sequence) {
+void Scheduler::start(Sequence& sequence, Stage stage) {
     ++sequence.num_starts;
     if (std::exchange(sequence.was_preempted, false)) --m_num_preempted;
-    sequence.stage = sequence.num_uncached() > 1 ? Stage::PREFILLING : Stage::DECODING;
+    sequence.stage = stage;
     m_running.insert(&sequence);
-    if (sequence.stage == Stage::PREFILLING) m_prefilling.insert(&sequence);
+    if (sequence.is_prefilling()) m_prefilling.insert(&sequence);
 }
 
 void Scheduler::leave(Sequence& sequence) {
     if (sequence.stage == Stage::WAITING) m_waiting.erase(&sequence);
     if (sequence.stage == Stage::FOLLOWING) stop_following(sequence);
     if (sequence.is_running()) m_running.erase(&sequence);
-    if (sequence.stage == Stage::PREFILLING) m_prefilling.erase(&sequence);
+    if (sequence.is_prefilling()) m_prefilling.erase(&sequence);
     if (std::exchange(sequence.was_preempted, false)) --m_num_preempted;
     sequence.stage = Stage::NONE;
     dismiss_followers(sequence);
@@ -95,9 +95,12 @@ const Batch& Scheduler::schedule() {
         m_batch.clear();
         m_budget = m_config.max_num_batched_tokens;
         make_room_for_priority();
-        schedule_decodes();
+        const bool prompts_first = std::exchange(m_prompt_waits, false);
+        if (!prompts_first) schedule_decodes();
+        m_num_decodes = m_batch.entries.size();
         schedule_chunks();
         admit();
+        if (prompts_first && m_batch.empty()) schedule_decodes();  // the blocks did not do
         lengthen_chunks();
         if (!m_batch.empty() || m_running.empty()) break;
         preempt_for_blocks();
@@ -110,7 +113,7 @@ void Scheduler::schedule_decodes() {
     for (auto at = m_running.begin(); at != m_running.end();) {
         Sequence& sequence = **at;
         if (m_budget == 0 || m_batch.entries.size() == m_config.max_num_seqs) return;
-        if (!sequence.is_decoding()) {
+        if (sequence.is_prefilling() || sequence.is_idle()) {
             ++at;
             continue;
         }
@@ -125,10 +128,10 @@ void Scheduler::schedule_decodes() {
 void Scheduler::schedule_chunks() {
     for (Sequence* sequence : m_prefilling) {
         if (m_budget == 0 || m_batch.entries.size() == m_config.max_num_seqs) return;
-        if (sequence->latest_step == m_step) continue;
         const bool others = sequence != *m_prefilling.rbegin() || !m_waiting.empty();
         const size_t length =
             chunk_length(*sequence, sequence->num_slots(), sequence->num_uncached(), others);
+        if (length == 0) ask_for_a_step();
         if (length > 0 && missing_blocks(*sequence, length) <= m_store.num_available())
             append_entry(*sequence, length);
     }
@@ -156,7 +159,10 @@ void Scheduler::admit() {
         const size_t length =
             chunk_length(sequence, m_match.num_tokens, sequence.tokens.size() - m_match.num_tokens,
                          m_waiting.size() > 1);
-        if (length == 0) return;
+        if (length == 0) {
+            ask_for_a_step();
+            return;
+        }
         if (needed + revived > room) {
             m_blocked = sequence.number;
             m_blocked_room = room;
@@ -164,7 +170,7 @@ void Scheduler::admit() {
         }
         m_waiting.erase(m_waiting.begin());
         take_prefix(sequence);
-        start(sequence);
+        start(sequence, Stage::PREFILLING);
         append_entry(sequence, length);
         promised += blocks_to_prompt_end(sequence);
     }
@@ -175,13 +181,26 @@ size_t Scheduler::blocks_to_prompt_end(const Sequence& sequence) const {
     return missing_blocks(sequence, std::min(sequence.num_uncached(), room));
 }
 
+size_t Scheduler::longest_chunk(const Sequence& sequence, size_t slots, size_t uncached) const {
+    const size_t length = std::min(uncached, sequence.max_chunk_slots - slots);
+    if (!m_config.enable_prefix_caching || sequence.num_evicted > 0) return length;
+    // What is observed is a chunk of its own, as it is where the tree has all before it: kernels
+    // round otherwise in longer chunks, and other tokens would be kept.
+    return length > sequence.num_observed ? length - sequence.num_observed : length;
+}
+
 size_t Scheduler::chunk_length(const Sequence& sequence, size_t slots, size_t uncached,
                                bool others) const {
-    uncached = std::min(uncached, sequence.max_chunk_slots - slots);
+    uncached = longest_chunk(sequence, slots, uncached);
     if (uncached <= m_budget) return uncached;
     if (!m_config.dynamic_split_fuse && uncached <= m_config.max_num_batched_tokens) return 0;
     const bool shares = others && m_budget > m_config.max_num_batched_tokens / max_prompt_shares;
     return shares ? (m_budget + 1) / 2 : m_budget;
+}
+
+void Scheduler::ask_for_a_step() {
+    // Prompts before it end some time; decodes, of those who come later too, may go on for ever.
+    if (m_batch.entries.size() == m_num_decodes) m_prompt_waits = true;
 }
 
 void Scheduler::lengthen_chunks() {
@@ -189,8 +208,7 @@ void Scheduler::lengthen_chunks() {
         if (m_budget == 0) return;
         if (entry.samples) continue;
         Sequence& sequence = *entry.sequence;
-        const size_t most =
-            std::min(sequence.num_uncached(), sequence.max_chunk_slots - sequence.num_slots());
+        const size_t most = longest_chunk(sequence, sequence.num_slots(), sequence.num_uncached());
         const size_t more = std::min(m_budget, most - entry.num_tokens);
         const size_t length = entry.num_tokens + more;
         if (missing_blocks(sequence, length) > m_store.num_available()) continue;
@@ -221,7 +239,6 @@ void Scheduler::make_room_for_priority() {
 
 void Scheduler::append_entry(Sequence& sequence, size_t num_tokens) {
     take_blocks(sequence, num_tokens);
-    sequence.latest_step = m_step;
     set_length(m_batch.entries.emplace_back(BatchEntry{&sequence, 0, 0, false}), num_tokens);
     m_batch.num_tokens += num_tokens;
     m_budget -= num_tokens;
@@ -240,7 +257,7 @@ void Scheduler::advance() {
         Sequence& sequence = *entry.sequence;
         sequence.num_cached += entry.num_tokens;
         share_blocks(sequence);
-        if (sequence.stage != Stage::PREFILLING) continue;
+        if (!sequence.is_prefilling()) continue;
         if (entry.samples) {
             share_all(sequence);
             m_prefilling.erase(&sequence);
@@ -334,9 +351,11 @@ void Scheduler::drop_blocks(Sequence& sequence, const std::vector<size_t>& indic
     std::vector<BlockId>& blocks = sequence.blocks;
     const bool ascend = std::adjacent_find(indices.begin(), indices.end(),
                                            std::greater_equal<size_t>()) == indices.end();
-    check_invariant(ascend && (indices.back() + 1) * m_block_size <= sequence.num_slots(),
-                    "block table entries up to ", indices.back(), " are to be dropped of ",
-                    sequence.num_slots(), " slots; allowed are full ones, ascending");
+    check_invariant(ascend && indices.back() < blocks.size() &&
+                        indices.size() * m_block_size <= sequence.num_slots(),
+                    indices.size(), " block table entries up to ", indices.back(),
+                    " are to be dropped of ", blocks.size(), " that hold ", sequence.num_slots(),
+                    " slots; allowed are filled ones, ascending");
     sequence.num_shareable = std::min(sequence.num_shareable, indices.front() * m_block_size);
     sequence.num_tree_blocks = std::min(sequence.num_tree_blocks, indices.front());
     for (auto index = indices.rbegin(); index != indices.rend(); ++index)

@@ -53,8 +53,9 @@ public:
     /// The batch's keys and values are in the cache.
     void advance();
 
-    /// Evicts entries of a running sequence's block table, of which it has filled all slots;
-    /// `indices` ascend. What it computes from now on depends on that and enters the tree no more.
+    /// Evicts entries of a running sequence's block table, and with each as many slots as a block
+    /// has; `indices` ascend. If the entry that is not full goes, another is not full now. What the
+    /// sequence computes from now on depends on that and enters the tree no more.
     void drop_blocks(Sequence& sequence, const std::vector<size_t>& indices);
 
     PrefixPins& pins() { return m_pins; }
@@ -100,12 +101,17 @@ private:
     /// Hands out tokens that were left for others, and not wanted.
     void lengthen_chunks();
     void wait(Sequence& sequence);
-    void start(Sequence& sequence);
+    void start(Sequence& sequence, Sequence::Stage stage);
     void append_entry(Sequence& sequence, size_t num_tokens);
     static void set_length(BatchEntry& entry, size_t num_tokens);
     /// Prompt tokens to compute now of `uncached` beside `slots` in the cache, given what is left
     /// of the budget, and whether `others` want of it; 0: to wait.
     size_t chunk_length(const Sequence& sequence, size_t slots, size_t uncached, bool others) const;
+    /// For a prompt that is not to be split and has no room: if decodes alone are in its way, the
+    /// next step begins with prompts.
+    void ask_for_a_step();
+    /// What chunk_length() would be with room for all.
+    size_t longest_chunk(const Sequence& sequence, size_t slots, size_t uncached) const;
     /// Blocks that are still missing until the sequence's prompt is computed.
     size_t blocks_to_prompt_end(const Sequence& sequence) const;
     /// Tokens at its beginning that the tree may provide.
@@ -144,9 +150,11 @@ private:
     size_t m_num_following = 0;
     size_t m_num_preempted = 0;  // waiting again
     Batch m_batch;
-    PrefixMatch m_match;        // of the sequence that is being admitted
-    uint64_t m_blocked = 0;     // number of the one that was not, because
-    size_t m_blocked_room = 0;  // the blocks that were available did not do
+    PrefixMatch m_match;          // of the sequence that is being admitted
+    uint64_t m_blocked = 0;       // number of the one that was not, because
+    size_t m_blocked_room = 0;    // the blocks that were available did not do
+    size_t m_num_decodes = 0;     // in the step being scheduled
+    bool m_prompt_waits = false;  // the next step leaves decodes out
     uint64_t m_step = 0;
     uint64_t m_next_number = 1;
     size_t m_budget = 0;  // tokens left in the step being scheduled

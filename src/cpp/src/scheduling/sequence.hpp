@@ -28,9 +28,9 @@ struct Sequence {
     PrefixKey prefix_key;
     /// A prompt's chunk ends where the cache holds so many tokens, because it is evicted then.
     size_t max_chunk_slots = std::numeric_limits<size_t>::max();
-    /// Tokens from this one on are computed, though the prefix tree may have them: their attention
-    /// is to be observed.
-    size_t max_prefix_hits = std::numeric_limits<size_t>::max();
+    /// The last so many tokens of a prompt, or before max_chunk_slots, are computed though the
+    /// prefix tree may have them: their attention is to be observed.
+    size_t num_observed = 0;
     EvictionState* eviction = nullptr;  ///< opaque to the scheduler
     void* owner = nullptr;  ///< the request's record of this sequence; opaque to the scheduler
 
@@ -50,13 +50,13 @@ struct Sequence {
         NONE,
         WAITING,     ///< to be admitted
         FOLLOWING,   ///< for another to compute what this one begins with
-        PREFILLING,  ///< running, prompt not computed yet
-        DECODING,    ///< running
+        PREFILLING,  ///< running, not all that it was admitted with is computed: its prompt,
+                     ///< after a preemption what it had generated, too
+        DECODING,    ///< running, one token at a time
     };
     Stage stage = Stage::NONE;
-    int64_t rank = 0;          ///< less goes first; of equals the lower number
-    uint64_t number = 0;       ///< unique, in the order of add() and fork()
-    uint64_t latest_step = 0;  ///< in which it was scheduled
+    int64_t rank = 0;     ///< less goes first; of equals the lower number
+    uint64_t number = 0;  ///< unique, in the order of add() and fork()
     bool was_admitted = false;
     size_t num_starts = 0;       ///< times it was admitted; its cache began anew with each
     bool was_preempted = false;  ///< and waits again
@@ -68,8 +68,7 @@ struct Sequence {
     size_t num_slots() const { return num_cached - num_evicted; }
     size_t num_uncached() const { return tokens.size() - num_cached; }
     bool is_running() const { return stage == Stage::PREFILLING || stage == Stage::DECODING; }
-    /// Only the newest token is to be computed: it gives the next.
-    bool is_decoding() const { return num_cached > 0 && num_uncached() == 1; }
+    bool is_prefilling() const { return stage == Stage::PREFILLING; }
     /// Its logits were given out, and the next token was not chosen yet: it computes nothing.
     bool is_idle() const { return num_uncached() == 0; }
 };
