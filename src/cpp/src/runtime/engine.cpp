@@ -30,13 +30,13 @@ size_t num_blocks(const CacheGeometry& geometry, const SchedulerConfig& config,
 }  // namespace
 
 Engine::Engine(std::unique_ptr<ModelRunner> runner, const SchedulerConfig& config,
-               const ModelLimits& limits, IncrementalDetokenizer::Decode decode)
+               const ModelLimits& limits, GeneratedText::Decoders decoders)
     : m_inbox(std::make_shared<Inbox>(config.max_queue)),
       m_runner(std::move(runner)),
       m_limits(limits),
       m_statistics_interval(config.statistics_interval),
       m_has_prefixes(config.enable_prefix_caching),
-      m_decode(std::move(decode)),
+      m_decoders(std::move(decoders)),
       m_scheduler(config, num_blocks(m_runner->geometry(), config, limits),
                   m_runner->geometry().block_size) {
     m_max_tokens = m_scheduler.max_tokens();

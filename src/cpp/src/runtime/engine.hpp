@@ -32,9 +32,9 @@ struct ModelLimits {
 /// Owns all requests. Its methods may be called from any thread; steps are made one at a time.
 class Engine {
 public:
-    /// `decode` turns tokens into text, special tokens included; stop strings are matched on it.
+    /// `decoders` turn tokens into the text that stop strings are matched on.
     Engine(std::unique_ptr<ModelRunner> runner, const SchedulerConfig& config,
-           const ModelLimits& limits, IncrementalDetokenizer::Decode decode);
+           const ModelLimits& limits, GeneratedText::Decoders decoders);
     /// Cancels what is left.
     ~Engine();
 
@@ -120,7 +120,7 @@ private:
     const ModelLimits m_limits;
     const size_t m_statistics_interval;
     const bool m_has_prefixes;
-    IncrementalDetokenizer::Decode m_decode;
+    GeneratedText::Decoders m_decoders;
     std::atomic<size_t> m_max_tokens{0};  // of a sequence, by the blocks there are
 
     std::mutex m_step_mutex;  // guards what follows, but the statistics

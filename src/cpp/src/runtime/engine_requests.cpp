@@ -73,10 +73,9 @@ size_t Engine::max_tokens(size_t prompt_length, const GenerationConfig& config) 
 std::unique_ptr<SequenceRecord> Engine::make_record(Request& request, size_t index,
                                                     const std::vector<int64_t>& prompt) const {
     const GenerationConfig& config = request.config;
-    auto record = std::make_unique<SequenceRecord>(
-        SequenceRecord{&request, index, Sequence(), Sampler(config, prompt, index, detected_isa()),
-                       IncrementalDetokenizer(m_decode),
-                       StopStrings(config.stop_strings, config.include_stop_str_in_output)});
+    auto record = std::make_unique<SequenceRecord>(SequenceRecord{
+        &request, index, Sequence(), Sampler(config, prompt, index, detected_isa()),
+        GeneratedText(m_decoders, {config.stop_strings, config.include_stop_str_in_output})});
     record->sequence.tokens = prompt;
     record->sequence.prompt_length = prompt.size();
     record->sequence.wants_prompt_logits = config.echo && config.logprobs > 0 && index == 0;

@@ -80,11 +80,11 @@ void Engine::append_token(SequenceRecord& record, float* logits) {
 GenerationFinishReason Engine::finish_reason(SequenceRecord& record, int64_t token) {
     const GenerationConfig& config = record.request->config;
     if (!config.ignore_eos && config.is_stop_token(token)) return GenerationFinishReason::STOP;
-    if (!record.stop_strings.empty()) {
+    if (!config.stop_strings.empty()) {
         const auto begin = Clock::now();
-        record.stop_strings.feed(record.detokenizer.append(token));
+        record.text.append(token);
         m_step.text_time += microseconds_since(begin);
-        if (record.stop_strings.matched()) return GenerationFinishReason::STOP;
+        if (record.text.stopped()) return GenerationFinishReason::STOP;
     }
     return record.sequence.tokens.size() >= record.request->max_tokens
                ? GenerationFinishReason::LENGTH

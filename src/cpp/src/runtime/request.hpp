@@ -16,8 +16,7 @@
 #include "sampling/beam_search.hpp"
 #include "sampling/sampler.hpp"
 #include "scheduling/sequence.hpp"
-#include "text/incremental_detokenizer.hpp"
-#include "text/stop_strings.hpp"
+#include "text/generated_text.hpp"
 
 namespace pagewheel {
 
@@ -56,8 +55,7 @@ struct SequenceRecord {
     size_t index;  // within the request
     Sequence sequence;
     Sampler sampler;
-    IncrementalDetokenizer detokenizer;  // used only to match stop strings
-    StopStrings stop_strings;
+    GeneratedText text;  // used only to match stop strings
     EvictionState eviction = {};
     Clock::time_point latest_token = {};
     bool finished = false;
