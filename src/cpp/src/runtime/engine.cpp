@@ -124,11 +124,13 @@ void Engine::evict(const Batch& batch) {
 
 void Engine::cancel_batch(const Batch& batch, const std::string& error) {
     for (const BatchEntry& entry : batch.entries) {
-        Request& request = *request_of(entry);
-        for (auto& record : request.records) m_scheduler.discard(record->sequence);
-        end(request, GenerationStatus::CANCEL, GenerationFinishReason::NONE,
-            "the request was cancelled because a step failed: " + error);
+        cancel(*request_of(entry), "the request was cancelled because a step failed: " + error);
     }
+}
+
+void Engine::cancel(Request& request, const std::string& error) {
+    for (auto& record : request.records) m_scheduler.discard(record->sequence);
+    end(request, GenerationStatus::CANCEL, GenerationFinishReason::NONE, error);
 }
 
 void Engine::count_blocks() {

@@ -87,12 +87,16 @@ private:
     /// What is due of the batch's requests; a policy's failure ends its request alone.
     void evict(const Batch& batch);
     void cancel_batch(const Batch& batch, const std::string& error);
+    /// Ends the request with an error; its blocks are of no use to others.
+    void cancel(Request& request, const std::string& error);
     void count_blocks();
     void record_step();
     void give_back_memory();
 
     // ---- Tokens (engine_tokens.cpp)
+    /// Logits that no token can be chosen by end their request alone.
     void sample(const Batch& batch, const Logits& logits);
+    void continue_sequence(SequenceRecord& record, float* logits);
     /// Log-probabilities of the prompt's tokens, from rows [first_row, first_row + num_rows).
     void record_prompt(SequenceRecord& record, const Logits& logits, size_t first_row,
                        size_t num_rows);

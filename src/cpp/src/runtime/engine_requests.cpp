@@ -6,6 +6,15 @@
 #include "runtime/engine.hpp"
 
 namespace pagewheel {
+namespace {
+
+Clock::time_point deadline(Clock::time_point arrival, float timeout) {
+    const std::chrono::duration<double> wait(timeout);
+    return arrival + (wait < longest_wait ? std::chrono::duration_cast<Clock::duration>(wait)
+                                          : Clock::duration(longest_wait));
+}
+
+}  // namespace
 
 std::shared_ptr<GenerationHandle::State> Engine::submit(uint64_t id,
                                                         const std::vector<int64_t>& prompt,
@@ -28,9 +37,7 @@ std::shared_ptr<GenerationHandle::State> Engine::submit(uint64_t id,
 
     request->state->inbox = m_inbox;
     request->state->request = request.get();
-    if (config.timeout)
-        request->deadline = request->arrival + std::chrono::duration_cast<Clock::duration>(
-                                                   std::chrono::duration<float>(*config.timeout));
+    if (config.timeout) request->deadline = deadline(request->arrival, *config.timeout);
 
     const auto state = request->state;
     m_inbox->submit(std::move(request));

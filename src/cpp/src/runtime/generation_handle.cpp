@@ -1,5 +1,6 @@
 #include "pagewheel/generation_handle.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -68,7 +69,8 @@ std::vector<GenerationOutput> GenerationHandle::read_all() const {
 
 bool GenerationHandle::wait(std::chrono::microseconds timeout) const {
     std::unique_lock lock(m_state->mutex);
-    return m_state->changed.wait_for(lock, timeout,
+    return m_state->changed.wait_for(lock,
+                                     std::min<std::chrono::microseconds>(timeout, longest_wait),
                                      [&] { return m_state->can_read() || is_over(*m_state); });
 }
 

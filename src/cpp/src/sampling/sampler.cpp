@@ -21,7 +21,10 @@ uint64_t seed_of(const GenerationConfig& config, size_t index) {
 
 Sampler::Sampler(const GenerationConfig& config, const std::vector<int64_t>& prompt, size_t index,
                  Isa isa)
-    : m_config(config), m_isa(isa), m_random(config.do_sample ? seed_of(config, index) : 0) {
+    : m_config(config),
+      m_isa(isa),
+      m_scale(std::min(1.0f / config.temperature, std::numeric_limits<float>::max())),
+      m_random(config.do_sample ? seed_of(config, index) : 0) {
     if (config.repetition_penalty == 1.0f) return;
     m_seen.insert(prompt.begin(), prompt.end());
 }
@@ -40,8 +43,10 @@ void Sampler::apply_penalties(float* logits, size_t n) const {
     for (int64_t id : m_seen) {
         if (size_t(id) >= n) continue;
         float& logit = logits[id];
-        logit =
-            logit > 0 ? logit / m_config.repetition_penalty : logit * m_config.repetition_penalty;
+        if (!std::isfinite(logit)) continue;
+        const float penalty = m_config.repetition_penalty;
+        constexpr float most = std::numeric_limits<float>::max();
+        logit = std::clamp(logit > 0 ? logit / penalty : logit * penalty, -most, most);
     }
     for (const auto& [id, count] : m_counts)
         logits[id] -= m_config.presence_penalty + m_config.frequency_penalty * float(count);
@@ -52,7 +57,7 @@ void Sampler::apply_penalties(float* logits, size_t n) const {
 }
 
 SampledToken Sampler::pick_best(const float* logits, size_t n) const {
-    const size_t best = kernels::argmax(logits, n, m_isa);
+    const size_t best = find_best_token(logits, n, m_isa);
     if (m_config.logprobs == 0) return {int64_t(best), 0.0f};
     return {int64_t(best),
             float(-std::log(kernels::sum_exp(logits, n, logits[best], 1.0f, m_isa)))};
@@ -79,13 +84,12 @@ SampledToken Sampler::draw(const float* logits, size_t n) {
 SampledToken Sampler::draw_from_all(const float* logits, size_t n) {
     // Sums of runs first, then one run value by value: no sorting, one vectorised pass.
     constexpr size_t run = 1024;
-    const float best = logits[kernels::argmax(logits, n, m_isa)];
-    const float scale = 1.0f / m_config.temperature;
+    const float best = logits[find_best_token(logits, n, m_isa)];
     m_sums.clear();
     double total = 0;
     for (size_t i = 0; i < n; i += run)
         m_sums.push_back(total +=
-                         kernels::sum_exp(logits + i, std::min(run, n - i), best, scale, m_isa));
+                         kernels::sum_exp(logits + i, std::min(run, n - i), best, m_scale, m_isa));
 
     const double point = std::uniform_real_distribution<double>(0.0, total)(m_random);
     const size_t chosen_run =
@@ -95,38 +99,38 @@ SampledToken Sampler::draw_from_all(const float* logits, size_t n) {
     size_t chosen = chosen_run * run +
                     kernels::argmax(logits + chosen_run * run, end - chosen_run * run, m_isa);
     for (size_t i = chosen_run * run; i < end; ++i) {
-        sum += kernels::sum_exp_scalar(logits + i, 1, best, scale);
+        sum += kernels::sum_exp_scalar(logits + i, 1, best, m_scale);
         if (sum <= point) continue;
         chosen = i;
         break;
     }
-    const double log_prob = double(logits[chosen] - best) * scale - std::log(total);
+    const double log_prob = double(logits[chosen] - best) * m_scale - std::log(total);
     return {int64_t(chosen), m_config.logprobs ? float(log_prob) : 0.0f};
 }
 
 void Sampler::filter(const float* logits, size_t n) {
     const size_t k = m_config.top_k == 0 ? n : std::min(m_config.top_k, n);
-    const float best = logits[kernels::argmax(logits, n, m_isa)];
+    const float best = logits[find_best_token(logits, n, m_isa)];
     // What min_p will drop need not be sorted; weight() below decides about those near the limit.
     const float weakest = m_config.min_p > 0
                               ? best + (std::log(m_config.min_p) - 1e-3f) * m_config.temperature
                               : minus_infinity;
     size_t keep = 0;
     if (m_config.top_p >= 1.0f) {
-        keep_best(logits, n, k, weakest);
+        find_best_tokens(logits, n, k, weakest, m_isa, m_candidates);
         keep = m_candidates.size();
     } else if (k < n) {
-        keep_best(logits, n, k, minus_infinity);  // top_p counts what min_p drops after it
+        find_best_tokens(logits, n, k, minus_infinity, m_isa,
+                         m_candidates);  // top_p counts what min_p drops after it
         double total = 0;
         for (const TokenLogit& candidate : m_candidates) total += weight(candidate);
         keep = nucleus_length(m_config.top_p * total);
     } else {
         // A nucleus is nearly always small: sort the best few, and more only if they do not reach
         // it.
-        const double wanted =
-            m_config.top_p * kernels::sum_exp(logits, n, best, 1.0f / m_config.temperature, m_isa);
+        const double wanted = m_config.top_p * kernels::sum_exp(logits, n, best, m_scale, m_isa);
         for (size_t guess = 64;; guess *= 8) {
-            keep_best(logits, n, std::min(guess, n), weakest);
+            find_best_tokens(logits, n, std::min(guess, n), weakest, m_isa, m_candidates);
             keep = nucleus_length(wanted);
             if (keep < m_candidates.size() || m_candidates.size() < guess) break;
         }
@@ -140,11 +144,6 @@ size_t Sampler::nucleus_length(double wanted) const {
     size_t length = 0;
     while (length < m_candidates.size() && sum < wanted) sum += weight(m_candidates[length++]);
     return length;
-}
-
-void Sampler::keep_best(const float* logits, size_t n, size_t k, float weakest) {
-    find_best_tokens(logits, n, k, weakest, m_isa, m_candidates);
-    if (m_candidates.empty()) m_candidates.push_back({0.0f, 0});  // nothing but NaN
 }
 
 }  // namespace pagewheel
