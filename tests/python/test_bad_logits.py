@@ -104,9 +104,9 @@ def test_a_long_timeout_ends_nothing(tiny_folder: Path, timeout: float) -> None:
     assert len(result.m_generation_ids[0]) == 5
 
 
-def test_the_lowest_temperature_is_greedy(tiny_folder: Path) -> None:
-    pipeline = batching_pipeline(tiny_folder)
-    expected = pipeline.generate([[10, 11, 12]], [greedy(20)])[0].m_generation_ids
+def test_the_lowest_temperature_is_greedy(f32_pipeline: pagewheel.LLMPipeline) -> None:
+    prompt = np.array([504, 5345, 282])
+    expected = f32_pipeline.generate(prompt, greedy(12)).tokens
     for temperature in (1e-30, 1e-39, 1e-45):
-        config = greedy(20, do_sample=True, temperature=temperature)
-        assert pipeline.generate([[10, 11, 12]], [config])[0].m_generation_ids == expected
+        config = greedy(12, do_sample=True, temperature=temperature)
+        assert f32_pipeline.generate(prompt, config).tokens == expected
