@@ -93,7 +93,9 @@ more, at whatever length is best for it.)")
         .def("is_beam_search", &C::is_beam_search)
         .def("set_eos_token_id", &C::set_eos_token_id, py::arg("tokenizer_eos_token_id"))
         .def("update_generation_config",
-             [](C& config, const py::kwargs& kwargs) { config.update_from_json(to_config_json(kwargs)); })
+             [](C& config, const py::kwargs& kwargs) {
+                 config.update_from_json(to_config_json(kwargs));
+             })
         .def("validate", &C::validate, "Raises ValueError if a parameter is out of range.");
 }
 
