@@ -40,7 +40,8 @@ public:
     void end() override;
 
     /// Text from a stop string on is not handed out (or from its end on, if it is to be included),
-    /// and text that may be the beginning of one is held back. generate() calls this.
+    /// and text that may be the beginning of one is held back. Begins a new text. generate() calls
+    /// this.
     void set_stop_strings(const std::set<std::string>& stop_strings, bool include_stop_string);
 
 private:

@@ -16,7 +16,7 @@ size_t find_best_token(const float* logits, size_t n, Isa isa) {
             "no token can be chosen: all logits are minus infinity, as the model computed them or "
             "by no_repeat_ngram_size and min_new_tokens");
     throw LogitsError(concat("the model computed a logit of ", logits[best], " for token ", best,
-                             ": its weights or its activations have no finite values"));
+                             ": weights or activations are no finite numbers"));
 }
 
 void find_best_tokens(const float* logits, size_t n, size_t k, float weakest, Isa isa,

@@ -10,6 +10,7 @@ namespace pagewheel {
 namespace {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+constexpr float most = std::numeric_limits<float>::max();
 
 uint64_t seed_of(const GenerationConfig& config, size_t index) {
     if (config.rng_seed) return *config.rng_seed + index;
@@ -23,7 +24,7 @@ Sampler::Sampler(const GenerationConfig& config, const std::vector<int64_t>& pro
                  Isa isa)
     : m_config(config),
       m_isa(isa),
-      m_scale(std::min(1.0f / config.temperature, std::numeric_limits<float>::max())),
+      m_scale(std::min(1.0 / double(config.temperature), double(most))),
       m_random(config.do_sample ? seed_of(config, index) : 0) {
     if (config.repetition_penalty == 1.0f) return;
     m_seen.insert(prompt.begin(), prompt.end());
@@ -45,7 +46,6 @@ void Sampler::apply_penalties(float* logits, size_t n) const {
         float& logit = logits[id];
         if (!std::isfinite(logit)) continue;
         const float penalty = m_config.repetition_penalty;
-        constexpr float most = std::numeric_limits<float>::max();
         logit = std::clamp(logit > 0 ? logit / penalty : logit * penalty, -most, most);
     }
     for (const auto& [id, count] : m_counts)
@@ -64,7 +64,7 @@ SampledToken Sampler::pick_best(const float* logits, size_t n) const {
 }
 
 double Sampler::weight(const TokenLogit& candidate) const {
-    return std::exp(double(candidate.logit - m_candidates.front().logit) / m_config.temperature);
+    return std::exp(double(candidate.logit - m_candidates.front().logit) * m_scale);
 }
 
 SampledToken Sampler::draw(const float* logits, size_t n) {
@@ -85,11 +85,12 @@ SampledToken Sampler::draw_from_all(const float* logits, size_t n) {
     // Sums of runs first, then one run value by value: no sorting, one vectorised pass.
     constexpr size_t run = 1024;
     const float best = logits[find_best_token(logits, n, m_isa)];
+    const auto scale = float(m_scale);
     m_sums.clear();
     double total = 0;
     for (size_t i = 0; i < n; i += run)
         m_sums.push_back(total +=
-                         kernels::sum_exp(logits + i, std::min(run, n - i), best, m_scale, m_isa));
+                         kernels::sum_exp(logits + i, std::min(run, n - i), best, scale, m_isa));
 
     const double point = std::uniform_real_distribution<double>(0.0, total)(m_random);
     const size_t chosen_run =
@@ -99,7 +100,7 @@ SampledToken Sampler::draw_from_all(const float* logits, size_t n) {
     size_t chosen = chosen_run * run +
                     kernels::argmax(logits + chosen_run * run, end - chosen_run * run, m_isa);
     for (size_t i = chosen_run * run; i < end; ++i) {
-        sum += kernels::sum_exp_scalar(logits + i, 1, best, m_scale);
+        sum += kernels::sum_exp_scalar(logits + i, 1, best, scale);
         if (sum <= point) continue;
         chosen = i;
         break;
@@ -112,23 +113,23 @@ void Sampler::filter(const float* logits, size_t n) {
     const size_t k = m_config.top_k == 0 ? n : std::min(m_config.top_k, n);
     const float best = logits[find_best_token(logits, n, m_isa)];
     // What min_p will drop need not be sorted; weight() below decides about those near the limit.
-    const float weakest = m_config.min_p > 0
-                              ? best + (std::log(m_config.min_p) - 1e-3f) * m_config.temperature
-                              : minus_infinity;
+    const float limit = best + (std::log(m_config.min_p) - 1e-3f) * m_config.temperature;
+    const float weakest = limit <= best ? limit : minus_infinity;  // NaN of extreme parameters
     size_t keep = 0;
     if (m_config.top_p >= 1.0f) {
         find_best_tokens(logits, n, k, weakest, m_isa, m_candidates);
         keep = m_candidates.size();
     } else if (k < n) {
-        find_best_tokens(logits, n, k, minus_infinity, m_isa,
-                         m_candidates);  // top_p counts what min_p drops after it
+        // top_p counts what min_p drops after it.
+        find_best_tokens(logits, n, k, minus_infinity, m_isa, m_candidates);
         double total = 0;
         for (const TokenLogit& candidate : m_candidates) total += weight(candidate);
         keep = nucleus_length(m_config.top_p * total);
     } else {
         // A nucleus is nearly always small: sort the best few, and more only if they do not reach
         // it.
-        const double wanted = m_config.top_p * kernels::sum_exp(logits, n, best, m_scale, m_isa);
+        const double wanted =
+            m_config.top_p * kernels::sum_exp(logits, n, best, float(m_scale), m_isa);
         for (size_t guess = 64;; guess *= 8) {
             find_best_tokens(logits, n, std::min(guess, n), weakest, m_isa, m_candidates);
             keep = nucleus_length(wanted);

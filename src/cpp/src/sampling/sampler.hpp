@@ -45,7 +45,7 @@ private:
 
     GenerationConfig m_config;
     Isa m_isa;
-    float m_scale;  // 1 / temperature, finite
+    double m_scale;  // 1 / temperature, as much as a float holds
     std::mt19937_64 m_random;
     size_t m_num_generated = 0;
     std::unordered_map<int64_t, size_t> m_counts;  // occurrences among generated tokens
