@@ -79,6 +79,8 @@ def test_bad_arguments_are_refused(tokenizer: pagewheel.Tokenizer) -> None:
         tokenizer.encode("a", padding_side="middle")
     with pytest.raises(ValueError, match="needs max_length"):
         tokenizer.encode("a", pad_to_max_length=True)
+    with pytest.raises(ValueError, match="max_length is 1000000000000 and pad_to_max_length"):
+        tokenizer.encode("a", pad_to_max_length=True, max_length=10**12)
     with pytest.raises(IndexError, match="49152 is outside"):
         tokenizer.decode([49152])
     with pytest.raises(IndexError, match="-1 is outside"):
