@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <map>
 #include <random>
 #include <set>
@@ -206,6 +208,49 @@ TEST(BeamSearch, WhereNothingIsAllowedGivesWhatThereIs) {
     for (const Hypothesis& hypothesis : found) {
         EXPECT_EQ(hypothesis.tokens.size(), 3u);
         EXPECT_EQ(hypothesis.finish_reason, GenerationFinishReason::LENGTH);
+    }
+}
+
+TEST(BeamSearch, ExtremeParametersGiveFiniteScoresInOrder) {
+    constexpr float most = std::numeric_limits<float>::max();
+    for (unsigned seed = 0; seed < 10; ++seed)
+        for (const auto& change : std::vector<std::function<void(GenerationConfig&)>>{
+                 [](auto& c) { c.length_penalty = most; },
+                 [](auto& c) { c.length_penalty = -most; },
+                 [](auto& c) { c.length_penalty = 1e-45f; },
+                 [](auto& c) { c.repetition_penalty = most; },
+                 [](auto& c) { c.repetition_penalty = 1e-45f; },
+                 [](auto& c) { c.repetition_penalty = most, c.length_penalty = -most; },
+                 [](auto& c) { c.num_beam_groups = 2, c.diversity_penalty = most; },
+                 [](auto& c) {
+                     c.num_beam_groups = 4;
+                     c.diversity_penalty = most;
+                     c.length_penalty = most;
+                 }}) {
+            GenerationConfig config;
+            config.num_beams = config.num_return_sequences = 4;
+            config.eos_token_id = 3;
+            change(config);
+            config.validate();
+            const auto found = Sequences(config, {1, 2}, 12, 8, seed).run();
+            ASSERT_EQ(found.size(), 4u);
+            for (size_t i = 0; i < found.size(); ++i) {
+                ASSERT_TRUE(std::isfinite(found[i].score)) << "seed " << seed;
+                if (i > 0) {
+                    ASSERT_LE(found[i].score, found[i - 1].score);
+                }
+            }
+        }
+}
+
+TEST(BeamSearch, RefusesLogitsThatAreNoNumbers) {
+    GenerationConfig config;
+    config.num_beams = 2;
+    for (const float bad : {NAN, INFINITY}) {
+        BeamSearch search(config, 1, 10, detected_isa());
+        std::vector<float> logits = logits_after({1}, 40, 1);
+        logits[17] = bad;
+        EXPECT_THROW(search.score(0, {1}, logits.data(), logits.size()), LogitsError);
     }
 }
 

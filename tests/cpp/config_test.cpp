@@ -1,7 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/perf_metrics.hpp"
@@ -73,6 +77,183 @@ TEST(GenerationConfig, UpdatesFromJsonAllOrNothing) {
     EXPECT_NE(refusal([&] { config.update_from_json(R"({"top_k": -1})"); }).find("top_k"),
               std::string::npos);
     EXPECT_NE(refusal([&] { config.update_from_json("[]"); }).find("object"), std::string::npos);
+}
+
+// One value for each parameter, other than its default.
+constexpr const char* one_of_each = R"({"max_new_tokens": 5, "max_length": 6, "min_new_tokens": 1,
+    "ignore_eos": true, "eos_token_id": 7, "stop_token_ids": [8], "stop_strings": ["a"],
+    "include_stop_str_in_output": true, "priority": 3, "timeout": 2.5, "cache_salt": "x",
+    "echo": true, "logprobs": 1, "num_return_sequences": 2, "num_beams": 4, "num_beam_groups": 2,
+    "diversity_penalty": 0.5, "length_penalty": 2, "stop_criteria": "NEVER",
+    "no_repeat_ngram_size": 3, "apply_chat_template": false, "repetition_penalty": 1.5,
+    "presence_penalty": 0.5, "frequency_penalty": 0.5, "do_sample": true, "temperature": 0.5,
+    "top_p": 0.5, "top_k": 5, "min_p": 0.5, "rng_seed": 9})";
+
+bool equal(const GenerationConfig& a, const GenerationConfig& b) {
+    const auto all = [](const GenerationConfig& c) {
+        return std::tie(
+            c.max_new_tokens, c.max_length, c.min_new_tokens, c.ignore_eos, c.eos_token_id,
+            c.stop_token_ids, c.stop_strings, c.include_stop_str_in_output, c.priority, c.timeout,
+            c.cache_salt, c.echo, c.logprobs, c.num_return_sequences, c.num_beams,
+            c.num_beam_groups, c.diversity_penalty, c.length_penalty, c.stop_criteria,
+            c.no_repeat_ngram_size, c.apply_chat_template, c.repetition_penalty, c.presence_penalty,
+            c.frequency_penalty, c.do_sample, c.temperature, c.top_p, c.top_k, c.min_p, c.rng_seed);
+    };
+    return all(a) == all(b);
+}
+
+TEST(GenerationConfig, NullIsEveryParametersDefault) {
+    const auto given = nlohmann::json::parse(one_of_each);
+    GenerationConfig all;
+    all.update_from_json(one_of_each);
+    for (const auto& [key, value] : given.items()) {
+        GenerationConfig changed;
+        changed.update_from_json(nlohmann::json{{key, value}}.dump());
+        EXPECT_FALSE(equal(changed, GenerationConfig())) << key;
+        if (key == "eos_token_id") changed.stop_token_ids.clear();
+        changed.update_from_json(nlohmann::json{{key, nullptr}}.dump());
+        EXPECT_TRUE(equal(changed, GenerationConfig())) << key;
+    }
+    nlohmann::json nulls = given;
+    for (auto& value : nulls) value = nullptr;
+    nulls["early_stopping"] = nullptr;
+    all.update_from_json(nulls.dump());
+    EXPECT_TRUE(equal(all, GenerationConfig()));
+}
+
+TEST(GenerationConfig, TakesNumbersExactlyOrRefusesThem) {
+    const auto refused = [](const char* key, const char* value) {
+        GenerationConfig config;
+        const std::string message = refusal(
+            [&] { config.update_from_json(std::string("{\"") + key + "\": " + value + "}"); });
+        EXPECT_TRUE(equal(config, GenerationConfig())) << key << ' ' << value;
+        EXPECT_EQ(message.find(std::string("generation parameter '") + key + "' is "), 0u)
+            << message;
+        EXPECT_NE(message.find("; allowed: "), std::string::npos) << message;
+        return message;
+    };
+    for (const char* key : {"max_new_tokens", "max_length", "min_new_tokens", "eos_token_id",
+                            "priority", "logprobs", "num_return_sequences", "num_beams",
+                            "num_beam_groups", "no_repeat_ngram_size", "top_k", "rng_seed"})
+        for (const char* value : {"1.5", "1.0", "1e3", "18446744073709551616",
+                                  "-9223372036854775809", "true", "\"1\"", "{}"})
+            refused(key, value);
+    for (const char* key : {"max_new_tokens", "eos_token_id", "logprobs", "top_k", "rng_seed"})
+        refused(key, "-2");
+    for (const char* value : {"1099511627776", "2147483648", "-2147483649"})
+        EXPECT_EQ(refused("priority", value),
+                  std::string("generation parameter 'priority' is ") + value +
+                      "; allowed: integers from -2147483648 to 2147483647");
+    for (const char* value : {"9223372036854775808", "[2, 1.5]", "[2, -1]", "[\"2\"]"})
+        refused("eos_token_id", value);
+    for (const char* value : {"2", "[1.5]", "[9223372036854775808]", "[[1]]"})
+        refused("stop_token_ids", value);
+    for (const char* key : {"timeout", "temperature", "top_p", "min_p", "length_penalty",
+                            "diversity_penalty", "repetition_penalty", "presence_penalty"})
+        for (const char* value : {"1e39", "-1e300", "\"nan\"", "\"-inf\"", "[1]", "false"})
+            refused(key, value);
+    for (const char* key : {"do_sample", "echo", "ignore_eos", "early_stopping"})
+        for (const char* value : {"1", "\"yes\"", "[]"}) refused(key, value);
+    for (const char* value : {"\"a\"", "[1]", "[[\"a\"]]"}) refused("stop_strings", value);
+
+    GenerationConfig config;
+    config.update_from_json(
+        R"({"max_new_tokens": 18446744073709551615, "rng_seed": 18446744073709551614,
+            "eos_token_id": 9223372036854775807, "priority": -2147483648, "timeout": "inf"})");
+    EXPECT_EQ(config.max_new_tokens, GenerationConfig::unlimited);
+    EXPECT_EQ(config.rng_seed, GenerationConfig::unlimited - 1);
+    EXPECT_EQ(config.eos_token_id, std::numeric_limits<int64_t>::max());
+    EXPECT_EQ(config.priority, std::numeric_limits<int>::min());
+    EXPECT_EQ(config.timeout, std::numeric_limits<float>::infinity());
+    EXPECT_NE(refusal([&] { config.validate(); }).find("priority is -2"), std::string::npos);
+    config.update_from_json(R"({"priority": 0, "eos_token_id": -1})");
+    EXPECT_EQ(config.eos_token_id, -1);
+    EXPECT_NO_THROW(config.validate());
+}
+
+TEST(GenerationConfig, RefusesNestedValuesOfAnyDepth) {
+    const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+    GenerationConfig config;
+    for (const char* key : {"eos_token_id", "stop_strings", "stop_token_ids", "top_k", "timeout"})
+        EXPECT_LT(refusal([&] {
+                      config.update_from_json(std::string("{\"") + key + "\": " + deep + "}");
+                  }).size(),
+                  200u)
+            << key;
+    EXPECT_LT(refusal([&] { config.update_from_json(deep); }).size(), 200u);
+}
+
+TEST(GenerationConfig, BoundsEveryCount) {
+    const auto refused = [](auto&& change) {
+        GenerationConfig config;
+        config.do_sample = true;
+        change(config);
+        return refusal([&] { config.validate(); });
+    };
+    EXPECT_EQ(refused([](auto& c) { c.num_return_sequences = 1000000000; }),
+              "num_return_sequences is 1000000000; allowed: 1 to 1000");
+    EXPECT_EQ(refused([](auto& c) { c.logprobs = GenerationConfig::unlimited; }),
+              "logprobs is 18446744073709551615; allowed: 0 to 1000");
+    const auto many_beams = [](auto& c) {
+        c.do_sample = false;
+        c.num_beams = c.num_beam_groups = size_t(1) << 63;
+    };
+    EXPECT_EQ(refused(many_beams), "num_beams is 9223372036854775808; allowed: 1 to 1000");
+    EXPECT_NE(refused([](auto& c) {
+                  for (int i = 0; i < 1001; ++i) c.stop_strings.insert(std::to_string(i));
+              }).find("the number of stop_strings is 1001"),
+              std::string::npos);
+    EXPECT_NE(refused([](auto& c) {
+                  for (int i = 0; i < 1001; ++i) c.stop_token_ids.insert(i);
+              }).find("the number of stop_token_ids is 1001"),
+              std::string::npos);
+    EXPECT_NE(
+        refused([](auto& c) { c.stop_strings = {std::string(10001, 'a')}; }).find("10001 bytes"),
+        std::string::npos);
+    EXPECT_NE(refused([](auto& c) { c.stop_strings = {"a\x80"}; }).find("not UTF-8"),
+              std::string::npos);
+    EXPECT_NE(refused([](auto& c) {
+                  c.priority = std::numeric_limits<int>::min();
+              }).find("priority is -2"),
+              std::string::npos);
+}
+
+/// A model's generation_config.json.
+GenerationConfig of_model(const char* json) {
+    const std::string path = testing::TempDir() + "generation_config.json";
+    std::ofstream(path) << json;
+    return GenerationConfig(std::filesystem::path(path));
+}
+
+TEST(GenerationConfig, AModelsOwnValuesThatAreRefusedAreLeftAtTheirDefaults) {
+    testing::internal::CaptureStderr();
+    const GenerationConfig config = of_model(
+        R"({"top_p": 0, "top_k": -1, "min_p": null, "eos_token_id": [2, 0], "priority": 1099511627776,
+            "repetition_penalty": 1.25, "num_return_sequences": 3, "do_sample": true,
+            "temperature": 1e39, "max_new_tokens": 1.5})");
+    const std::string warnings = testing::internal::GetCapturedStderr();
+    EXPECT_NO_THROW(config.validate());
+    EXPECT_EQ(config.top_p, 1.0f);
+    EXPECT_EQ(config.top_k, GenerationConfig::unlimited);
+    EXPECT_EQ(config.max_new_tokens, GenerationConfig::unlimited);
+    EXPECT_EQ(config.temperature, 1.0f);
+    EXPECT_EQ(config.eos_token_id, 2);
+    EXPECT_EQ(config.repetition_penalty, 1.25f);
+    EXPECT_EQ(config.num_return_sequences, 3u);  // valid with do_sample, whichever is read first
+    for (const char* key : {"top_p", "top_k", "priority", "temperature", "max_new_tokens"})
+        EXPECT_NE(warnings.find(std::string(key) + " is left at its default"), std::string::npos)
+            << key;
+    EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 5);
+}
+
+TEST(GenerationConfig, AModelsTemperatureOfZeroMeansGreedy) {
+    for (const char* json : {R"({"temperature": 0, "do_sample": false})",
+                             R"({"temperature": 0.0, "do_sample": true})"}) {
+        const GenerationConfig config = of_model(json);
+        EXPECT_NO_THROW(config.validate());
+        EXPECT_FALSE(config.do_sample);
+        EXPECT_EQ(config.temperature, 1.0f);
+    }
 }
 
 TEST(GenerationConfig, ReadsAFileAndLeavesOutWhatItDoesNotKnow) {

@@ -37,7 +37,8 @@ protected:
         auto scripted = std::make_unique<ScriptedModel>();
         model = scripted.get();
         engine = std::make_shared<Engine>(std::move(scripted), config,
-                                          ModelLimits{1000, ScriptedModel::words}, letters);
+                                          ModelLimits{1000, ScriptedModel::words},
+                                          GeneratedText::Decoders{letters, letters});
     }
     void SetUp() override { make(); }
 

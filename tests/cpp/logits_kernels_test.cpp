@@ -50,15 +50,23 @@ TEST(Argmax, TakesTheFirstOfEquals) {
     }
 }
 
-TEST(Argmax, PassesOverNaN) {
+TEST(Argmax, FindsTheFirstNaNWhereverItIs) {
     for (Isa isa : available())
-        for (size_t n : {3, 40, 100}) {
-            std::vector<float> x(n, nan);
-            EXPECT_EQ(argmax(x.data(), n, isa), 0u) << isa_name(isa);
-            x[n - 1] = -3.0f;
-            EXPECT_EQ(argmax(x.data(), n, isa), n - 1) << isa_name(isa) << " n=" << n;
-            x[1] = 2.0f;
-            EXPECT_EQ(argmax(x.data(), n, isa), 1u) << isa_name(isa) << " n=" << n;
+        for (size_t n : {1, 3, 40, 100}) {
+            auto x = random_values(n, unsigned(n));
+            for (size_t i = n; i-- > 0;) {
+                x[i] = nan;
+                EXPECT_EQ(argmax(x.data(), n, isa), i) << isa_name(isa) << " n=" << n;
+            }
+        }
+}
+
+TEST(Argmax, FindsInfinity) {
+    for (Isa isa : available())
+        for (size_t n : {1, 3, 40, 100}) {
+            std::vector<float> x(n, 3.0e38f);
+            x[n / 2] = infinity;
+            EXPECT_EQ(argmax(x.data(), n, isa), n / 2) << isa_name(isa) << " n=" << n;
         }
 }
 

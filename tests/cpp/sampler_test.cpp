@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <random>
@@ -185,14 +187,87 @@ TEST(Sampler, GivesNoStopTokenBeforeMinNewTokens) {
     EXPECT_EQ(sample(sampler, {9.0f, 8.0f, 1.0f}).id, 0);
 }
 
-TEST(Sampler, SurvivesLogitsThatAreAllNaN) {
-    for (bool filtered : {false, true}) {
-        GenerationConfig config = sampling();
-        if (filtered) config.top_k = 3;
+/// Configs that take each way through the sampler.
+std::vector<GenerationConfig> every_way() {
+    std::vector<GenerationConfig> configs(6, sampling());
+    configs[0].do_sample = false;
+    configs[2].top_k = 3;
+    configs[3].top_p = 0.9f;
+    configs[4].min_p = 0.1f;
+    configs[5].top_k = 30;
+    configs[5].top_p = 0.9f;
+    return configs;
+}
+
+TEST(Sampler, RefusesLogitsThatAreNoNumbers) {
+    const auto refused = [](const GenerationConfig& config,
+                            std::vector<float> logits) -> std::string {
         Sampler sampler(config, {}, 0, detected_isa());
-        const int64_t id = sample(sampler, std::vector<float>(50, NAN)).id;
-        EXPECT_TRUE(id >= 0 && id < 50);
+        try {
+            sample(sampler, std::move(logits));
+        } catch (const LogitsError& error) {
+            return error.what();
+        }
+        return "";
+    };
+    for (const GenerationConfig& config : every_way()) {
+        EXPECT_EQ(refused(config, random_logits(50, 3)), "");
+        EXPECT_NE(refused(config, std::vector<float>(50, NAN)).find("nan for token 0"),
+                  std::string::npos);
+        EXPECT_NE(refused(config, std::vector<float>(50, -INFINITY)).find("minus infinity"),
+                  std::string::npos);
+        for (const float bad : {NAN, INFINITY}) {
+            std::vector<float> logits = random_logits(50, 3);
+            logits[41] = bad;
+            EXPECT_NE(refused(config, logits).find("for token 41"), std::string::npos) << bad;
+        }
+        std::vector<float> masked = random_logits(50, 3);
+        masked[7] = -INFINITY;  // as models mask what is no token
+        EXPECT_EQ(refused(config, masked), "");
     }
+}
+
+TEST(Sampler, TheLowestTemperatureTakesTheBestToken) {
+    const std::vector<float> logits = random_logits(5000, 5);
+    const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
+    for (GenerationConfig config : every_way())
+        for (const float temperature : {1e-3f, 1e-38f, 1e-39f, 1e-45f}) {
+            config.temperature = temperature;
+            config.logprobs = 1;
+            Sampler sampler(config, {}, 0, detected_isa());
+            for (int i = 0; i < 20; ++i) {
+                const SampledToken token = sample(sampler, logits);
+                ASSERT_EQ(token.id, best) << temperature;
+                if (config.do_sample) {
+                    ASSERT_EQ(token.log_prob, 0.0f) << temperature;
+                }
+            }
+        }
+}
+
+TEST(Sampler, ExtremeParametersGiveTokensAndFiniteLogProbabilities) {
+    constexpr float most = std::numeric_limits<float>::max(), least = 1e-45f;
+    const std::vector<float> logits = random_logits(300, 6);
+    for (const GenerationConfig& way : every_way())
+        for (const auto& change : std::vector<std::function<void(GenerationConfig&)>>{
+                 [](auto& c) { c.temperature = most; },
+                 [](auto& c) { c.repetition_penalty = least; },
+                 [](auto& c) { c.repetition_penalty = most; }, [](auto& c) { c.top_p = least; },
+                 [](auto& c) { c.min_p = least; },
+                 [](auto& c) { c.min_p = std::nextafter(1.0f, 0.0f); },
+                 [](auto& c) { c.top_p = std::nextafter(1.0f, 0.0f); },
+                 [](auto& c) { c.min_p = c.top_p = c.temperature = least; }}) {
+            GenerationConfig config = way;
+            config.logprobs = 1;
+            change(config);
+            config.validate();
+            Sampler sampler(config, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, 0, detected_isa());
+            for (int i = 0; i < 20; ++i) {
+                const SampledToken token = sample(sampler, logits);
+                ASSERT_TRUE(token.id >= 0 && token.id < 300);
+                ASSERT_TRUE(std::isfinite(token.log_prob)) << i;
+            }
+        }
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 
 #include <nlohmann/json.hpp>
 #include <random>
+#include <regex>
 
 #include "pagewheel/chat_history.hpp"
 #include "text/chat_format.hpp"
+#include "text/generated_text.hpp"
 #include "text/incremental_detokenizer.hpp"
 #include "text/stop_strings.hpp"
 #include "text/utf8.hpp"
@@ -71,6 +73,98 @@ TEST(IncrementalDetokenizer, PiecesJoinToTheWhole) {
     }
 }
 
+/// Streams the tokens; checks that no piece cuts a character.
+std::string stream(const IncrementalDetokenizer::Decode& decode,
+                   const std::vector<int64_t>& tokens) {
+    IncrementalDetokenizer detokenizer(decode);
+    std::string joined;
+    for (int64_t token : tokens) {
+        const std::string piece = detokenizer.append(token);
+        EXPECT_FALSE(find_invalid_utf8(piece));
+        joined += piece;
+    }
+    return joined + detokenizer.flush();
+}
+
+/// `length` tokens out of those given; runs of one are frequent.
+std::vector<int64_t> random_tokens(const std::vector<int64_t>& among, size_t length,
+                                   unsigned seed) {
+    std::mt19937 random(seed);
+    std::vector<int64_t> tokens;
+    while (tokens.size() < length)
+        tokens.insert(tokens.end(), random() % 4 == 0 ? random() % 40 : 1,
+                      among[random() % among.size()]);
+    return tokens;
+}
+
+TEST(IncrementalDetokenizer, CharactersBehindBytesThatAreNoneArriveWhole) {
+    EXPECT_EQ(stream(decode_bytes, {0x80, 0x80, 0x80, 0xF0, 0x9F, 0x98, 0x80}),
+              decode_bytes({0x80, 0x80, 0x80, 0xF0, 0x9F, 0x98, 0x80}));
+    EXPECT_EQ(stream(decode_bytes, {0x80, 0x80, 0x80, 0xC3, 0xA9}),
+              decode_bytes({0x80, 0x80, 0x80, 0xC3, 0xA9}));
+}
+
+TEST(IncrementalDetokenizer, RandomBytesStreamAsTheyDecode) {
+    // Bytes of each kind: ASCII, continuations, beginnings of characters, what is never one.
+    const std::vector<int64_t> bytes{'a',  ' ',  '.',  0x80, 0x9F, 0xA9, 0xBF, 0xC3,
+                                     0xE2, 0x82, 0xED, 0xA0, 0xF0, 0x98, 0xF4, 0xFF};
+    for (unsigned seed = 0; seed < 300; ++seed) {
+        const auto tokens = random_tokens(bytes, 150, seed);
+        EXPECT_EQ(stream(decode_bytes, tokens), decode_bytes(tokens)) << "seed " << seed;
+    }
+}
+
+/// As SentencePiece decodes byte fallback: each byte that is no character's is shown by itself, and
+/// a space at the beginning is dropped.
+std::string decode_pieces(const std::vector<int64_t>& tokens) {
+    std::string text;
+    const std::string bytes(tokens.begin(), tokens.end());
+    for (size_t i = 0; i < bytes.size();) {
+        size_t length = 1;
+        while (length < 4 && find_invalid_utf8(bytes.substr(i, length))) ++length;
+        const bool is_character = !find_invalid_utf8(bytes.substr(i, length));
+        text += is_character ? bytes.substr(i, length) : "\xEF\xBF\xBD";
+        i += is_character ? length : 1;
+    }
+    return text.rfind(' ', 0) == 0 ? text.substr(1) : text;
+}
+
+TEST(IncrementalDetokenizer, ByteFallbackStreamsAsItDecodes) {
+    const std::vector<int64_t> bytes{'a',  ' ',  0x80, 0x9F, 0xA9, 0xC3,
+                                     0xE2, 0x82, 0xAC, 0xF0, 0x98, 0xFF};
+    for (unsigned seed = 0; seed < 300; ++seed) {
+        const auto tokens = random_tokens(bytes, 150, seed);
+        EXPECT_EQ(stream(decode_pieces, tokens), decode_pieces(tokens)) << "seed " << seed;
+    }
+}
+
+/// With transformers' clean_up_tokenization_spaces, and no space at the end.
+std::string decode_cleaned(const std::vector<int64_t>& tokens) {
+    static const std::regex spaces(" ([.?!,]|'[ms]|'[rv]e|n't)| (') | $");
+    return std::regex_replace(decode_pieces(tokens), spaces, "$1$2");
+}
+
+TEST(IncrementalDetokenizer, SpacesThatTheDecoderTakesAwayAreNotShownBefore) {
+    const std::vector<int64_t> bytes{' ', '\'', 'n', 't', 'm', 's', 'r', 'e', '.', 'x', 0xC3, 0xA9};
+    for (unsigned seed = 0; seed < 300; ++seed) {
+        const auto tokens = random_tokens(bytes, 100, seed);
+        EXPECT_EQ(stream(decode_cleaned, tokens), decode_cleaned(tokens)) << "seed " << seed;
+    }
+}
+
+TEST(IncrementalDetokenizer, ATokenIsDecodedWithFewOthersHoweverLongTheText) {
+    for (const int64_t byte : {int64_t('a'), int64_t(0x80), int64_t(0xF0), int64_t(' ')}) {
+        size_t decoded = 0;
+        IncrementalDetokenizer detokenizer([&](const std::vector<int64_t>& tokens) {
+            decoded += tokens.size();
+            return decode_pieces(tokens);
+        });
+        constexpr size_t length = 3000;
+        for (size_t i = 0; i < length; ++i) detokenizer.append(byte);
+        EXPECT_LT(decoded, 24 * length) << "byte " << byte;
+    }
+}
+
 TEST(IncrementalDetokenizer, ShowsWhatStaysBrokenInsteadOfHoldingItForEver) {
     IncrementalDetokenizer detokenizer(decode_bytes);
     std::string joined;
@@ -108,6 +202,102 @@ TEST(StopStrings, HoldBackOnlyWhatMayBecomeAMatch) {
     EXPECT_EQ(stop_strings.feed("\n\nlost"), "");
     EXPECT_TRUE(stop_strings.matched());
     EXPECT_EQ(stop_strings.feed("also lost"), "");
+}
+
+TEST(StopStrings, AreFoundInWhatIsHiddenAndInWhatIsNot) {
+    // Text, hidden text, text; what the text is up to the stop string.
+    const auto cut = [](const char* stop, bool include, const char* before, const char* hidden,
+                        const char* after) {
+        StopStrings stop_strings({stop}, include);
+        std::string passed;
+        for (const char* c = before; *c; ++c) passed += stop_strings.feed(std::string(1, *c));
+        passed += stop_strings.feed_hidden(hidden);
+        for (const char* c = after; *c; ++c) passed += stop_strings.feed(std::string(1, *c));
+        EXPECT_TRUE(stop_strings.matched()) << stop;
+        return passed + stop_strings.flush();
+    };
+    for (const bool include : {false, true}) {
+        const auto with = [&](std::string text, const char* stop) {
+            return include ? text + stop : text;
+        };
+        EXPECT_EQ(cut("<end>", include, "hello", "<end>", "lost"), with("hello", "<end>"));
+        EXPECT_EQ(cut("<end>\nQ", include, "hello", "<end>", "\nQ lost"),
+                  with("hello", "<end>\nQ"));
+        EXPECT_EQ(cut("o<end>", include, "hello", "<end>", "lost"), with("hell", "o<end>"));
+        EXPECT_EQ(cut("low", include, "hello", "<x>", "world"), with("hel", "low"));
+        EXPECT_EQ(cut("w", include, "hello", "<x>", "world"), with("hello", "w"));
+    }
+}
+
+TEST(StopStrings, AreNotFoundAcrossHiddenTextThatIsNoPartOfThem) {
+    StopStrings stop_strings({"a<y>"}, false);
+    std::string passed = stop_strings.feed("a");
+    passed += stop_strings.feed_hidden("<x>");
+    passed += stop_strings.feed_hidden("<y>");
+    passed += stop_strings.feed("b");
+    EXPECT_EQ(passed + stop_strings.flush(), "ab");
+    EXPECT_FALSE(stop_strings.matched());
+}
+
+/// Bytes as tokens, and two special tokens from 256 on.
+GeneratedText::Decoders decoders_of_bytes() {
+    const auto decode = [](bool skip) {
+        return [skip](const std::vector<int64_t>& tokens) {
+            std::string bytes;
+            for (int64_t token : tokens)
+                if (token < 256)
+                    bytes += char(token);
+                else if (!skip)
+                    bytes += token == 256 ? "<x>" : "<end>";
+            return replace_invalid_utf8(bytes);
+        };
+    };
+    return {decode(true), decode(false)};
+}
+
+TEST(GeneratedText, StreamsAsItDecodesWithSpecialTokensAmongTheBytesOfCharacters) {
+    const std::vector<int64_t> tokens{'a', 0xC3, 256, 256, 0xA9, 0x80, 256, 0xE2, 0x82, 257, 0xAC};
+    for (unsigned seed = 0; seed < 200; ++seed) {
+        const auto sequence = random_tokens(tokens, 100, seed);
+        GeneratedText text(decoders_of_bytes());
+        std::string joined;
+        for (int64_t token : sequence) joined += text.append(token);
+        EXPECT_EQ(joined + text.flush(), decoders_of_bytes().shown(sequence)) << "seed " << seed;
+    }
+}
+
+TEST(GeneratedText, EndsExactlyAtAStopStringWhateverTheBytesAndSpecialTokens) {
+    const std::vector<int64_t> tokens{'a', 'b', 0xC3, 0xA9, 0x80, 256, 0xF0, 0x9F, 0x98, 0x80};
+    size_t num_stopped = 0;
+    for (unsigned seed = 0; seed < 300; ++seed) {
+        const auto sequence = random_tokens(tokens, 60, seed);
+        const std::string whole = decoders_of_bytes().shown(sequence);
+        const std::string stop = "\xC3\xA9";
+        for (const bool include : {false, true}) {
+            GeneratedText text(decoders_of_bytes(), StopStrings({stop}, include));
+            std::string joined;
+            for (int64_t token : sequence) joined += text.append(token);
+            joined += text.flush();
+            const size_t found = whole.find(stop);
+            num_stopped += found != std::string::npos;
+            EXPECT_EQ(joined, found == std::string::npos
+                                  ? whole
+                                  : whole.substr(0, found + (include ? stop.size() : 0)))
+                << "seed " << seed;
+        }
+    }
+    EXPECT_GT(num_stopped, 50u);
+}
+
+TEST(GeneratedText, ASpecialTokenWhoseTextIsAStopStringEndsTheText) {
+    for (const bool include : {false, true}) {
+        GeneratedText text(decoders_of_bytes(), StopStrings({"<end>"}, include));
+        std::string joined;
+        for (int64_t token : {int64_t('a'), int64_t(256), int64_t('b'), int64_t(257), int64_t('c')})
+            joined += text.append(token);
+        EXPECT_TRUE(text.stopped());
+        EXPECT_EQ(joined + text.flush(), include ? "ab<end>" : "ab");
+    }
 }
 
 TEST(ChatHistory, RefusesMessagesWithoutARole) {

@@ -443,7 +443,7 @@ def test_scores_of_attention_fork_with_the_beams(tiny_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_beams": 0}, "num_beams is 0; allowed: 1 or more"),
+        ({"num_beams": 0}, "num_beams is 0; allowed: 1 to 1000"),
         ({"num_beams": 4, "num_beam_groups": 3}, "num_beam_groups is 3; allowed: divisors"),
         ({"num_beams": 4, "num_beam_groups": 0}, "num_beam_groups is 0; allowed: divisors"),
         ({"num_beams": 4, "num_beam_groups": 2}, "diversity_penalty is 0 and num_beam_groups is 2"),
@@ -451,7 +451,10 @@ def test_scores_of_attention_fork_with_the_beams(tiny_folder: Path) -> None:
         ({"num_beams": 4, "num_return_sequences": 5}, "num_return_sequences is 5; allowed: up to"),
         ({"num_beams": 4, "do_sample": True}, "num_beams is 4 and do_sample is true"),
         ({"num_beams": 300}, "num_beams is 300; allowed: up to max_num_seqs, which is 256"),
-        ({"stop_criteria": "SOON"}, "'stop_criteria': allowed are EARLY, HEURISTIC and NEVER"),
+        (
+            {"stop_criteria": "SOON"},
+            "'stop_criteria' is \"SOON\"; allowed: EARLY, HEURISTIC and NEVER",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(

@@ -67,6 +67,8 @@ def test_batches_are_padded_and_truncated_as_asked(tokenizer: pagewheel.Tokenize
     left = tokenizer.encode(texts, padding_side="left")
     assert left.attention_mask.data[0, -1] == 1
     assert tokenizer.encode(texts, truncation=True, max_length=2).input_ids.shape[1] == 2
+    assert tokenizer.encode(texts, truncation=True, max_length=0).input_ids.shape[1] == 0
+    assert tokenizer.encode(texts, max_length=0).input_ids.shape[1] == 4
     padded = tokenizer.encode("one", pad_to_max_length=True, max_length=9)
     assert list(padded.input_ids.shape) == [1, 9]
     assert tokenizer.decode(right.input_ids) == texts
@@ -77,6 +79,8 @@ def test_bad_arguments_are_refused(tokenizer: pagewheel.Tokenizer) -> None:
         tokenizer.encode("a", padding_side="middle")
     with pytest.raises(ValueError, match="needs max_length"):
         tokenizer.encode("a", pad_to_max_length=True)
+    with pytest.raises(ValueError, match="max_length is 1000000000000 and pad_to_max_length"):
+        tokenizer.encode("a", pad_to_max_length=True, max_length=10**12)
     with pytest.raises(IndexError, match="49152 is outside"):
         tokenizer.decode([49152])
     with pytest.raises(IndexError, match="-1 is outside"):

@@ -3,6 +3,8 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <cmath>
+
 namespace pagewheel::python {
 namespace {
 
@@ -53,6 +55,19 @@ std::string to_json(const py::handle& value) {
     return py::module_::import("json")
         .attr("dumps")(value, py::arg("default") = convert)
         .cast<std::string>();
+}
+
+std::string to_config_json(const py::dict& parameters) {
+    py::dict plain;
+    for (const auto& [key, value] : parameters) {
+        const py::object number = py::hasattr(value, "item")
+                                      ? value.attr("item")()
+                                      : py::reinterpret_borrow<py::object>(value);
+        const bool has_json =
+            !py::isinstance<py::float_>(number) || std::isfinite(number.cast<double>());
+        plain[key] = has_json ? number : py::str(number);
+    }
+    return to_json(plain);
 }
 
 py::object from_json(const std::string& json) {
@@ -154,11 +169,11 @@ GenerationConfig to_config(const py::handle& config, const GenerationConfig& bas
     if (py::isinstance<GenerationConfig>(config))
         result = config.cast<GenerationConfig>();
     else if (py::isinstance<py::dict>(config))
-        result.update_from_json(to_json(config));
+        result.update_from_json(to_config_json(config.cast<py::dict>()));
     else if (!config.is_none())
         throw py::type_error("generation_config must be a GenerationConfig or a dict, got " +
                              std::string(py::str(py::type::of(config))));
-    if (!overrides.empty()) result.update_from_json(to_json(overrides));
+    if (!overrides.empty()) result.update_from_json(to_config_json(overrides));
     return result;
 }
 

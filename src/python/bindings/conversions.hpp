@@ -20,6 +20,9 @@ namespace pagewheel::python {
 namespace py = pybind11;
 
 std::string to_json(const py::handle& value);
+/// Generation parameters as GenerationConfig::update_from_json() takes them: infinity, which JSON
+/// does not have, as "inf", and NaN as "nan".
+std::string to_config_json(const py::dict& parameters);
 py::object from_json(const std::string& json);
 
 /// UTF-8 of a str. Raises UnicodeEncodeError for one with lone surrogates.

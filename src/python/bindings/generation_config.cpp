@@ -11,20 +11,22 @@ namespace {
 
 constexpr const char* doc = R"(How one request is to be generated.
 
-GenerationConfig(**kwargs) or GenerationConfig("generation_config.json").
+GenerationConfig(**kwargs) or GenerationConfig("generation_config.json"). None is a parameter's default; what
+a file has that is refused is left at its default, with a warning.
 
 When it ends:
   max_new_tokens: tokens to generate. max_length: prompt and generated tokens, without max_new_tokens.
   min_new_tokens: no stop token before that many. ignore_eos: generate past stop tokens.
   eos_token_id, stop_token_ids: tokens that end it; without them, the model's own.
-  stop_strings: texts that end it, whatever the token boundaries. include_stop_str_in_output.
+  stop_strings: texts that end it, whatever the token boundaries, and with the text of special tokens in
+  it. include_stop_str_in_output: the result ends with the stop string, not before it.
 What comes back:
   echo: the prompt before the result. logprobs: not 0 gives log-probabilities.
   num_return_sequences: independent samples with do_sample; of beam search the best, up to num_beams.
   apply_chat_template: of a plain string given to generate().
 How it is served:
   priority: higher is served first, -1000 to 1000; requests that wait gain on it.
-  timeout: seconds from its submission after which the request ends with what there is.
+  timeout: seconds from its submission after which the request ends with what there is; inf is never.
   cache_salt: only requests with the same salt share cached prefixes.
 Penalties on logits (of beam search on log-probabilities):
   repetition_penalty (CTRL), presence_penalty and frequency_penalty (OpenAI).
@@ -91,7 +93,9 @@ more, at whatever length is best for it.)")
         .def("is_beam_search", &C::is_beam_search)
         .def("set_eos_token_id", &C::set_eos_token_id, py::arg("tokenizer_eos_token_id"))
         .def("update_generation_config",
-             [](C& config, const py::kwargs& kwargs) { config.update_from_json(to_json(kwargs)); })
+             [](C& config, const py::kwargs& kwargs) {
+                 config.update_from_json(to_config_json(kwargs));
+             })
         .def("validate", &C::validate, "Raises ValueError if a parameter is out of range.");
 }
 

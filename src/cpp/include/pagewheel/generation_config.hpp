@@ -29,8 +29,9 @@ struct PAGEWHEEL_API GenerationConfig {
     static constexpr size_t unlimited = std::numeric_limits<size_t>::max();
 
     GenerationConfig() = default;
-    /// Reads generation_config.json; keys that pagewheel does not know are left out.
-    /// Throws std::invalid_argument if the file is not there, not JSON, or a value is out of range.
+    /// Reads a model's generation_config.json. Keys that pagewheel does not know are left out; so
+    /// are values that it refuses, with a warning on stderr. A temperature of 0 means greedy.
+    /// Throws std::invalid_argument if the file is not there or not JSON.
     explicit GenerationConfig(const std::filesystem::path& json_path);
 
     // ---- When it ends. All of them end at the model's context length at the latest.
@@ -39,15 +40,17 @@ struct PAGEWHEEL_API GenerationConfig {
     size_t min_new_tokens = 0;      ///< No end-of-sequence token before that many.
     bool ignore_eos = false;        ///< Generate past eos_token_id and stop_token_ids.
     int64_t eos_token_id = -1;      ///< -1: the model's own, and its other stop tokens.
-    std::set<int64_t> stop_token_ids;    ///< Stop as eos_token_id does.
-    std::set<std::string> stop_strings;  ///< Matched on text, whatever the token boundaries.
-    bool include_stop_str_in_output = false;
+    std::set<int64_t> stop_token_ids;  ///< Stop as eos_token_id does.
+    /// Matched on text, whatever the token boundaries, and with the text of special tokens in it.
+    /// At most 1000 of at most 10,000 bytes.
+    std::set<std::string> stop_strings;
+    bool include_stop_str_in_output = false;  ///< The text ends with the stop string, not before.
 
     // ---- What comes back.
     bool echo = false;    ///< Put the prompt before the result.
-    size_t logprobs = 0;  ///< Not 0: log-probability of each generated token.
-    /// Independent samples of one prompt, with do_sample; of beam search the best sequences, at
-    /// most num_beams.
+    size_t logprobs = 0;  ///< Not 0, up to 1000: log-probability of each generated token.
+    /// Independent samples of one prompt, with do_sample, at most 1000; of beam search the best
+    /// sequences, at most num_beams.
     size_t num_return_sequences = 1;
     bool apply_chat_template = true;  ///< Of a plain string given to generate().
 
@@ -95,8 +98,9 @@ struct PAGEWHEEL_API GenerationConfig {
     /// Throws std::invalid_argument if another id was set before.
     void set_eos_token_id(int64_t id);
 
-    /// Sets what a JSON object names. An unknown key, or a value of the wrong type, is refused by
-    /// name and leaves the object as it was.
+    /// Sets what a JSON object names; null means the default, and for timeout "inf" is never. An
+    /// unknown key, or a value that its member cannot hold exactly, is refused by name and leaves
+    /// the object as it was.
     void update_from_json(const std::string& json_object);
 
     /// Throws std::invalid_argument that names the parameter, its value and what is allowed.

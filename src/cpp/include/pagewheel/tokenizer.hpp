@@ -23,7 +23,7 @@ struct TokenizedInputs {
 
 struct EncodeOptions {
     bool add_special_tokens = true;
-    bool pad_to_max_length = false;      ///< Pad to max_length; needs max_length.
+    bool pad_to_max_length = false;      ///< Pad to max_length; needs max_length, up to 2^24.
     std::optional<size_t> max_length;    ///< Used with truncation or pad_to_max_length.
     std::string padding_side = "right";  ///< "left" or "right"
     bool truncation = false;             ///< Cut to max_length; without it, to the model's context.

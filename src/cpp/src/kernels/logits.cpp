@@ -6,8 +6,10 @@ namespace pagewheel::kernels {
 
 size_t argmax_scalar(const float* x, size_t n) {
     size_t best = 0;
-    for (size_t i = 1; i < n; ++i)
-        if (x[i] > x[best] || (std::isnan(x[best]) && !std::isnan(x[i]))) best = i;
+    for (size_t i = 0; i < n; ++i) {
+        if (std::isnan(x[i])) return i;
+        if (x[i] > x[best]) best = i;
+    }
     return best;
 }
 

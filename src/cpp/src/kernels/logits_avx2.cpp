@@ -1,4 +1,6 @@
 #if defined(__x86_64__)
+#include <cmath>
+
 #include "kernels/logits.hpp"
 #include "kernels/simd_avx2.hpp"
 
@@ -6,25 +8,32 @@ namespace pagewheel::kernels {
 
 size_t argmax_avx2(const float* x, size_t n) {
     if (n < 16) return argmax_scalar(x, n);
-    // The maximum first (compares that pass over NaN), then its first position: two loads a value
-    // cost less than carrying indices along.
-    __m256 best = _mm256_set1_ps(-__builtin_inff());
+    // The maximum first, then its first position: two loads a value cost less than carrying indices
+    // along. The maximum waits for the one before, so looking for NaN besides costs no time.
+    __m256 best = _mm256_set1_ps(-__builtin_inff()), unordered = _mm256_setzero_ps();
     size_t i = 0;
-    for (; i + 8 <= n; i += 8) best = _mm256_max_ps(_mm256_loadu_ps(x + i), best);
+    for (; i + 8 <= n; i += 8) {
+        const __m256 value = _mm256_loadu_ps(x + i);
+        best = _mm256_max_ps(value, best);
+        unordered = _mm256_or_ps(unordered, _mm256_cmp_ps(value, value, _CMP_UNORD_Q));
+    }
     float lanes[8];
     _mm256_storeu_ps(lanes, best);
     float maximum = lanes[argmax_scalar(lanes, 8)];
-    for (; i < n; ++i)
+    bool has_nan = _mm256_movemask_ps(unordered) != 0;
+    for (; i < n; ++i) {
         if (x[i] > maximum) maximum = x[i];
+        has_nan |= std::isnan(x[i]);
+    }
+    if (has_nan) return argmax_scalar(x, n);
 
     const __m256 wanted = _mm256_set1_ps(maximum);
     for (i = 0; i + 8 <= n; i += 8) {
         const __m256 equal = _mm256_cmp_ps(_mm256_loadu_ps(x + i), wanted, _CMP_EQ_OQ);
         if (const int mask = _mm256_movemask_ps(equal)) return i + __builtin_ctz(mask);
     }
-    for (; i < n; ++i)
-        if (x[i] == maximum) return i;
-    return argmax_scalar(x, n);  // nothing but NaN
+    while (i < n && x[i] != maximum) ++i;
+    return i;
 }
 
 double sum_exp_avx2(const float* x, size_t n, float shift, float scale) {

@@ -1,4 +1,6 @@
 #if defined(__x86_64__)
+#include <cmath>
+
 #include "kernels/logits.hpp"
 #include "kernels/simd_avx512.hpp"
 
@@ -8,20 +10,28 @@ size_t argmax_avx512(const float* x, size_t n) {
     if (n < 32) return argmax_scalar(x, n);
     // As the AVX2 variant: the maximum, then its first position.
     __m512 best = _mm512_set1_ps(-__builtin_inff());
+    __mmask16 unordered = 0;
     size_t i = 0;
-    for (; i + 16 <= n; i += 16) best = _mm512_max_ps(_mm512_loadu_ps(x + i), best);
+    for (; i + 16 <= n; i += 16) {
+        const __m512 value = _mm512_loadu_ps(x + i);
+        best = _mm512_max_ps(value, best);
+        unordered |= _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+    }
     float maximum = _mm512_reduce_max_ps(best);
-    for (; i < n; ++i)
+    bool has_nan = unordered != 0;
+    for (; i < n; ++i) {
         if (x[i] > maximum) maximum = x[i];
+        has_nan |= std::isnan(x[i]);
+    }
+    if (has_nan) return argmax_scalar(x, n);
 
     const __m512 wanted = _mm512_set1_ps(maximum);
     for (i = 0; i + 16 <= n; i += 16) {
         const __mmask16 mask = _mm512_cmp_ps_mask(_mm512_loadu_ps(x + i), wanted, _CMP_EQ_OQ);
         if (mask) return i + __builtin_ctz(mask);
     }
-    for (; i < n; ++i)
-        if (x[i] == maximum) return i;
-    return argmax_scalar(x, n);  // nothing but NaN
+    while (i < n && x[i] != maximum) ++i;
+    return i;
 }
 
 double sum_exp_avx512(const float* x, size_t n, float shift, float scale) {

@@ -107,13 +107,6 @@ std::vector<GenerationConfig> spread(const std::vector<GenerationConfig>& config
     return configs;
 }
 
-/// `text` up to the first stop string, or to its end if it is to be included.
-std::string cut_at_stop_string(const std::string& text, const GenerationConfig& config) {
-    StopStrings stop_strings(config.stop_strings, config.include_stop_str_in_output);
-    const std::string passed = stop_strings.feed(text);
-    return passed + stop_strings.flush();
-}
-
 GenerationConfig default_config_of(const ModelFolder& folder, const Tokenizer& tokenizer) {
     GenerationConfig config = folder.read_generation_config();
     if (config.eos_token_id == -1) config.eos_token_id = tokenizer.get_eos_token_id();
@@ -187,12 +180,8 @@ ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& s
     : tokenizer(*loaded.tokenizer), default_config(default_config_of(loaded.folder, tokenizer)) {
     const ModelLimits limits{loaded.folder.read_config().max_position_embeddings,
                              loaded.runner->vocabulary()};
-    m_engine = std::make_shared<Engine>(
-        std::move(loaded.runner), scheduler_config, limits,
-        [tokenizer = tokenizer](const std::vector<int64_t>& tokens) {
-            return tokenizer.decode_generated(tokens,
-                                              /*skip_special_tokens=*/false);
-        });
+    m_engine = std::make_shared<Engine>(std::move(loaded.runner), scheduler_config, limits,
+                                        decoders_of(tokenizer));
     m_stepper = std::make_unique<Stepper>(m_engine);
     m_load_time = microseconds_since(loaded.begin) / 1000;
 }
@@ -332,12 +321,13 @@ std::vector<GenerationResult> ContinuousBatchingPipeline::Impl::generate_text(
         GenerationResult& result = results.emplace_back();
         result.m_request_id = i;
         result.m_status = generated[i].state->status;
+        const GenerationConfig& config = generated[i].config;
+        const StopStrings stop_strings(config.stop_strings, config.include_stop_str_in_output);
         for (const GenerationOutput& output : generated[i].state->outputs) {
             const std::string text = timed(raw.detokenization_durations, [&] {
-                return cut_at_stop_string(tokenizer.decode_generated(output.generated_ids),
-                                          generated[i].config);
+                return text_of(tokenizer, output.generated_ids, stop_strings);
             });
-            result.m_generation_ids.push_back((generated[i].config.echo ? prompts[i] : "") + text);
+            result.m_generation_ids.push_back((config.echo ? prompts[i] : "") + text);
             result.m_scores.push_back(output.score);
             result.m_finish_reasons.push_back(output.finish_reason);
         }

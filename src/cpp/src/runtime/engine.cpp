@@ -30,13 +30,13 @@ size_t num_blocks(const Model& model, const SchedulerConfig& config, const Model
 }  // namespace
 
 Engine::Engine(std::unique_ptr<Model> model, const SchedulerConfig& config,
-               const ModelLimits& limits, IncrementalDetokenizer::Decode decode)
+               const ModelLimits& limits, GeneratedText::Decoders decoders)
     : m_inbox(std::make_shared<Inbox>(config.max_queue)),
       m_model(std::move(model)),
       m_limits(limits),
       m_statistics_interval(config.statistics_interval),
       m_has_prefixes(config.enable_prefix_caching),
-      m_decode(std::move(decode)),
+      m_decoders(std::move(decoders)),
       m_scheduler(config, num_blocks(*m_model, config, limits), m_model->block_size()) {
     m_max_tokens = m_scheduler.max_tokens();
     m_model->allocate_cache(m_scheduler.pool().size());
@@ -166,11 +166,13 @@ void Engine::evict(const Batch& batch) {
 
 void Engine::cancel_batch(const Batch& batch, const std::string& error) {
     for (const BatchEntry& entry : batch.entries) {
-        Request& request = *request_of(entry);
-        for (auto& record : request.records) m_scheduler.discard(record->sequence);
-        end(request, GenerationStatus::CANCEL, GenerationFinishReason::NONE,
-            "the request was cancelled because a step failed: " + error);
+        cancel(*request_of(entry), "the request was cancelled because a step failed: " + error);
     }
+}
+
+void Engine::cancel(Request& request, const std::string& error) {
+    for (auto& record : request.records) m_scheduler.discard(record->sequence);
+    end(request, GenerationStatus::CANCEL, GenerationFinishReason::NONE, error);
 }
 
 void Engine::count_blocks() {

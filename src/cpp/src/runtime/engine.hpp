@@ -37,9 +37,9 @@ struct ModelLimits {
 /// Callbacks of handles run after it.
 class Engine {
 public:
-    /// `decode` turns tokens into text, special tokens included; stop strings are matched on it.
+    /// `decoders` turn tokens into the text that stop strings are matched on.
     Engine(std::unique_ptr<Model> model, const SchedulerConfig& config, const ModelLimits& limits,
-           IncrementalDetokenizer::Decode decode);
+           GeneratedText::Decoders decoders);
     /// Cancels what is left.
     ~Engine();
 
@@ -119,12 +119,16 @@ private:
     /// What is due of the batch's requests; a policy's failure ends its request alone.
     void evict(const Batch& batch);
     void cancel_batch(const Batch& batch, const std::string& error);
+    /// Ends the request with an error; its blocks are of no use to others.
+    void cancel(Request& request, const std::string& error);
     void count_blocks();
     void record_step();
     void give_back_memory();
 
     // ---- Tokens (engine_tokens.cpp)
+    /// Logits that no token can be chosen by end their request alone.
     void sample(const Batch& batch, const Logits& logits);
+    void continue_sequence(SequenceRecord& record, float* logits);
     /// Log-probabilities of the prompt's tokens, from rows [first_row, first_row + num_rows).
     void record_prompt(SequenceRecord& record, const Logits& logits, size_t first_row,
                        size_t num_rows);
@@ -152,7 +156,7 @@ private:
     const ModelLimits m_limits;
     const size_t m_statistics_interval;
     const bool m_has_prefixes;
-    IncrementalDetokenizer::Decode m_decode;
+    GeneratedText::Decoders m_decoders;
     std::atomic<size_t> m_max_tokens{0};  // of a sequence, by the blocks there are
 
     std::mutex m_step_mutex;  // guards what follows, but the statistics

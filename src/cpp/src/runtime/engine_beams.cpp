@@ -35,9 +35,9 @@ void Engine::move_beams(Request& request, const BeamMoves& moves) {
         SequenceRecord& record = *request.records[slot];
         record.sequence.tokens.push_back(token);
         m_scheduler.resume(record.sequence);
-        if (record.stop_strings.empty()) continue;
+        if (request.config.stop_strings.empty()) continue;
         const auto begin = Clock::now();
-        record.stop_strings.feed(record.detokenizer.append(token));
+        record.text.append(token);
         m_step.text_time += microseconds_since(begin);
     }
     m_step.num_generated_tokens += moves.num_tokens;
@@ -53,19 +53,17 @@ void Engine::fork_beam(Request& request, size_t from, size_t to) {
     // The full blocks of a beam that is lost are in the prefix tree; its last one is of no use.
     m_scheduler.discard(child.sequence);
     child.sequence.tokens = stem.tokens;
-    child.detokenizer = parent.detokenizer;
-    child.stop_strings = parent.stop_strings;
+    child.text = parent.text;
     m_scheduler.fork(stem, child.sequence);
     if (m_keeper) m_keeper->fork(stem, child.sequence);
 }
 
 bool Engine::completes_stop_string(const SequenceRecord& record, int64_t token) {
     const auto begin = Clock::now();
-    IncrementalDetokenizer detokenizer = record.detokenizer;
-    StopStrings stop_strings = record.stop_strings;
-    stop_strings.feed(detokenizer.append(token));
+    GeneratedText text = record.text;
+    text.append(token);
     m_step.text_time += microseconds_since(begin);
-    return stop_strings.matched();
+    return text.stopped();
 }
 
 void Engine::publish_beams(Request& request) {

@@ -6,6 +6,15 @@
 #include "runtime/engine.hpp"
 
 namespace pagewheel {
+namespace {
+
+Clock::time_point deadline(Clock::time_point arrival, float timeout) {
+    const std::chrono::duration<double> wait(timeout);
+    return arrival + (wait < longest_wait ? std::chrono::duration_cast<Clock::duration>(wait)
+                                          : Clock::duration(longest_wait));
+}
+
+}  // namespace
 
 std::shared_ptr<GenerationHandle::State> Engine::submit(std::optional<uint64_t> id,
                                                         const std::vector<int64_t>& prompt,
@@ -29,9 +38,7 @@ std::shared_ptr<GenerationHandle::State> Engine::submit(std::optional<uint64_t> 
 
     request->state->inbox = m_inbox;
     request->state->request = request.get();
-    if (config.timeout)
-        request->deadline = request->arrival + std::chrono::duration_cast<Clock::duration>(
-                                                   std::chrono::duration<float>(*config.timeout));
+    if (config.timeout) request->deadline = deadline(request->arrival, *config.timeout);
 
     const auto state = request->state;
     m_inbox->submit(std::move(request));
@@ -74,10 +81,9 @@ size_t Engine::max_tokens(size_t prompt_length, const GenerationConfig& config) 
 std::unique_ptr<SequenceRecord> Engine::make_record(Request& request, size_t index,
                                                     const std::vector<int64_t>& prompt) const {
     const GenerationConfig& config = request.config;
-    auto record = std::make_unique<SequenceRecord>(
-        SequenceRecord{&request, index, Sequence(), Sampler(config, prompt, index, detected_isa()),
-                       IncrementalDetokenizer(m_decode),
-                       StopStrings(config.stop_strings, config.include_stop_str_in_output)});
+    auto record = std::make_unique<SequenceRecord>(SequenceRecord{
+        &request, index, Sequence(), Sampler(config, prompt, index, detected_isa()),
+        GeneratedText(m_decoders, {config.stop_strings, config.include_stop_str_in_output})});
     record->sequence.tokens = prompt;
     record->sequence.prompt_length = prompt.size();
     record->sequence.wants_prompt_logits = config.echo && config.logprobs > 0 && index == 0;

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <utility>
 
+#include "check.hpp"
 #include "kernels/logits.hpp"
 #include "runtime/engine.hpp"
 #include "sampling/repeated_ngrams.hpp"
@@ -14,21 +15,25 @@ void Engine::sample(const Batch& batch, const Logits& logits) {
         if (entry.num_logits == 0) continue;
         SequenceRecord& record = *static_cast<SequenceRecord*>(entry.sequence->owner);
         const size_t first_row = std::exchange(row, row + entry.num_logits);
-        if (record.sequence.wants_prompt_logits)
-            record_prompt(record, logits, first_row, entry.num_logits);
-        if (!entry.samples) continue;
-        float* values = logits.row(row - 1);
-        if (record.request->config.is_beam_search()) {
-            score_beam(record, values);
-            continue;
+        if (record.request->ended) continue;
+        try {
+            if (record.sequence.wants_prompt_logits)
+                record_prompt(record, logits, first_row, entry.num_logits);
+            if (entry.samples) continue_sequence(record, logits.row(row - 1));
+        } catch (const LogitsError& error) {
+            cancel(*record.request, concat("the request was cancelled: ", error.what()));
         }
-        std::vector<float> unchanged;  // the sampler writes its penalties into the row
-        const bool has_siblings =
-            record.request->records.size() < record.request->state->outputs.size();
-        if (has_siblings) unchanged.assign(values, values + logits.vocabulary);
-        append_token(record, values);
-        if (has_siblings) fork_siblings(record, unchanged);
     }
+}
+
+void Engine::continue_sequence(SequenceRecord& record, float* logits) {
+    if (record.request->config.is_beam_search()) return score_beam(record, logits);
+    std::vector<float> unchanged;  // the sampler writes its penalties into the row
+    const bool has_siblings =
+        record.request->records.size() < record.request->state->outputs.size();
+    if (has_siblings) unchanged.assign(logits, logits + m_limits.vocabulary);
+    append_token(record, logits);
+    if (has_siblings) fork_siblings(record, unchanged);
 }
 
 void Engine::record_prompt(SequenceRecord& record, const Logits& logits, size_t first_row,
@@ -41,7 +46,7 @@ void Engine::record_prompt(SequenceRecord& record, const Logits& logits, size_t 
         const size_t next = sequence.num_cached - num_rows + i + 1;
         if (next >= sequence.prompt_length || next != log_probs.size() + 1) continue;
         const float* values = logits.row(first_row + i);
-        const float best = values[kernels::argmax(values, logits.vocabulary, detected_isa())];
+        const float best = values[find_best_token(values, logits.vocabulary, detected_isa())];
         const double total =
             kernels::sum_exp(values, logits.vocabulary, best, 1.0f, detected_isa());
         log_probs.push_back(float(double(values[sequence.tokens[next]] - best) - std::log(total)));
@@ -80,11 +85,11 @@ void Engine::append_token(SequenceRecord& record, float* logits) {
 GenerationFinishReason Engine::finish_reason(SequenceRecord& record, int64_t token) {
     const GenerationConfig& config = record.request->config;
     if (!config.ignore_eos && config.is_stop_token(token)) return GenerationFinishReason::STOP;
-    if (!record.stop_strings.empty()) {
+    if (!config.stop_strings.empty()) {
         const auto begin = Clock::now();
-        record.stop_strings.feed(record.detokenizer.append(token));
+        record.text.append(token);
         m_step.text_time += microseconds_since(begin);
-        if (record.stop_strings.matched()) return GenerationFinishReason::STOP;
+        if (record.text.stopped()) return GenerationFinishReason::STOP;
     }
     return record.sequence.tokens.size() >= record.request->max_tokens
                ? GenerationFinishReason::LENGTH

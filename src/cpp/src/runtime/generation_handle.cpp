@@ -74,7 +74,6 @@ std::vector<GenerationOutput> GenerationHandle::read_all() const {
 }
 
 bool GenerationHandle::wait(std::chrono::microseconds timeout) const {
-    constexpr std::chrono::microseconds at_most = std::chrono::hours(24 * 365);
     auto lock = m_state->lock();
     const auto is_done = [&] { return m_state->can_read() || is_over(*m_state); };
     if (is_done() || timeout <= timeout.zero()) return is_done();
@@ -82,7 +81,8 @@ bool GenerationHandle::wait(std::chrono::microseconds timeout) const {
         throw std::runtime_error(
             "wait() in a callback would wait for the thread that it is called from: nothing is "
             "there to read, and no other thread is known to step");
-    return m_state->changed.wait_for(lock, std::min(timeout, at_most), is_done);
+    return m_state->changed.wait_for(
+        lock, std::min<std::chrono::microseconds>(timeout, longest_wait), is_done);
 }
 
 bool GenerationHandle::can_wait() const {

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iostream>
 #include <sstream>
+#include <string_view>
 
 #include "cache/checksum.hpp"
 #include "check.hpp"
@@ -38,6 +39,31 @@ void check_device(ov::Core& core, const std::string& device) {
     for (const std::string& available : devices) list += (list.empty() ? "" : ", ") + available;
     throw std::invalid_argument(
         concat("device '", device, "' is not available; available: ", list));
+}
+
+/// In f16 the plugin computes only where the processor has AVX512-FP16, elsewhere silently in f32.
+/// There its attention over paged caches gives zeros, and what lies between pagewheel's operations,
+/// which read and write f32, would become f16. Refused everywhere, so that no processor decides.
+void check_precision(const std::string& device, const ov::AnyMap& properties) {
+    const auto precision = properties.find(ov::hint::inference_precision.name());
+    if (device != "CPU" || precision == properties.end()) return;
+    const auto asked = precision->second.as<std::string>();
+    bool is_f16 = false;
+    try {
+        is_f16 = ov::element::Type(asked) == ov::element::f16;
+    } catch (const ov::Exception&) {  // no type at all: the plugin says so
+    }
+    check_argument(!is_f16, precision->first, " is ", asked,
+                   " and the device is CPU; allowed: f32, bf16");
+}
+
+/// Whether operations of pagewheel's are in the graph.
+bool has_native_operations(const ov::Model& model) {
+    const auto nodes = model.get_ops();
+    return std::any_of(nodes.begin(), nodes.end(), [](const auto& node) {
+        const char* opset = node->get_type_info().version_id;
+        return opset && std::string_view(opset) == "pagewheel";
+    });
 }
 
 /// Who asks for f32 wants f32: without this, OpenVINO still quantises activations to int8.
@@ -199,6 +225,7 @@ bool is_on(const ov::AnyMap& properties, const std::string& key) {
 PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std::string& device,
                             ov::AnyMap& properties, bool eviction) {
     check_device(core, device);
+    check_precision(device, properties);
     PreparedGraph graph;
     graph.model = core.read_model(folder.model_xml().string());
     check_decoder_inputs(*graph.model);
@@ -213,6 +240,10 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std
     if (device == "CPU") multiply_outer_products(graph.model);
     take_packed_tables(graph.model);
     graph.regions = form_native_regions(graph.model);
+    // OpenVINO names a blob after all attributes, and ours hold addresses, by which it must not
+    // merge nodes: no blob would be found again. Nor could one be read, as the weights that our
+    // operations hold are not in it.
+    if (has_native_operations(*graph.model)) properties.erase(ov::cache_dir.name());
     if (graph.layers.empty() && config.attention_soft_cap > 0)
         graph.left_out.push_back(
             concat("OpenVINO's attention leaves out the soft cap of attention logits, ",

@@ -16,8 +16,7 @@
 #include "sampling/beam_search.hpp"
 #include "sampling/sampler.hpp"
 #include "scheduling/sequence.hpp"
-#include "text/incremental_detokenizer.hpp"
-#include "text/stop_strings.hpp"
+#include "text/generated_text.hpp"
 
 namespace pagewheel {
 
@@ -26,6 +25,9 @@ using Clock = std::chrono::steady_clock;
 inline float microseconds_since(Clock::time_point begin) {
     return std::chrono::duration<float, std::micro>(Clock::now() - begin).count();
 }
+
+/// What a wait is shortened to: 100 years, which no clock's range ends in.
+constexpr std::chrono::hours longest_wait(100 * 365 * 24);
 
 class Inbox;
 struct Request;
@@ -58,8 +60,7 @@ struct SequenceRecord {
     size_t index;  // within the request
     Sequence sequence;
     Sampler sampler;
-    IncrementalDetokenizer detokenizer;  // used only to match stop strings
-    StopStrings stop_strings;
+    GeneratedText text;  // used only to match stop strings
     EvictionState eviction = {};
     Clock::time_point latest_token = {};
     bool finished = false;

@@ -15,6 +15,7 @@ using Reason = GenerationFinishReason;
 namespace {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+constexpr double largest = double(std::numeric_limits<float>::max());
 
 }  // namespace
 
@@ -35,7 +36,7 @@ BeamSearch::BeamSearch(const GenerationConfig& config, size_t prompt_length, siz
 }
 
 void BeamSearch::score(size_t slot, const std::vector<int64_t>& tokens, float* logits, size_t n) {
-    const float best = logits[kernels::argmax(logits, n, m_isa)];
+    const float best = logits[find_best_token(logits, n, m_isa)];
     const double log_total =
         double(best) + std::log(kernels::sum_exp(logits, n, best, 1.0f, m_isa));
     penalise(tokens, logits, n, log_total);
@@ -59,8 +60,10 @@ void BeamSearch::penalise(const std::vector<int64_t>& tokens, float* logits, siz
     };
     if (m_config.repetition_penalty != 1.0f)
         once(0, [&](float& logit) {
-            logit = float((double(logit) - log_total) * double(m_config.repetition_penalty) +
-                          log_total);
+            if (!std::isfinite(logit)) return;
+            const double changed =
+                (double(logit) - log_total) * double(m_config.repetition_penalty) + log_total;
+            logit = float(std::clamp(changed, -largest, largest));
         });
     if (m_config.presence_penalty != 0.0f)
         once(m_prompt_length, [&](float& logit) { logit -= m_config.presence_penalty; });
@@ -149,7 +152,12 @@ void BeamSearch::advance_group(Group& group, const StopsText& stops_text) {
 }
 
 double BeamSearch::final_score(double sum, size_t length) const {
-    return length == 0 ? 0 : sum / std::pow(double(length), double(m_config.length_penalty));
+    if (length == 0) return 0;
+    // Extreme penalties make neither 0 / 0 nor what a float cannot hold.
+    using Double = std::numeric_limits<double>;
+    const double divisor = std::clamp(std::pow(double(length), double(m_config.length_penalty)),
+                                      Double::min(), Double::max());
+    return std::clamp(sum / divisor, -largest, largest);
 }
 
 void BeamSearch::complete(Group& group, const Beam& beam, Reason reason) const {

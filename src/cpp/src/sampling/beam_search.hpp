@@ -56,7 +56,8 @@ public:
                Isa isa);
 
     /// Takes down how the beam in the slot may go on. `tokens` are its tokens with the prompt;
-    /// `logits` [n] are changed. In the beginning there is one beam, the prompt, in slot 0.
+    /// `logits` [n] are changed. In the beginning there is one beam, the prompt, in slot 0. Throws
+    /// LogitsError.
     void score(size_t slot, const std::vector<int64_t>& tokens, float* logits, size_t n);
     /// Every beam was scored since the last advance().
     bool is_ready() const;

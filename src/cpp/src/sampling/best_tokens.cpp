@@ -1,10 +1,23 @@
 #include "sampling/best_tokens.hpp"
 
 #include <algorithm>
+#include <cmath>
 
+#include "check.hpp"
 #include "kernels/logits.hpp"
 
 namespace pagewheel {
+
+size_t find_best_token(const float* logits, size_t n, Isa isa) {
+    const size_t best = kernels::argmax(logits, n, isa);
+    if (std::isfinite(logits[best])) return best;
+    if (logits[best] < 0)
+        throw LogitsError(
+            "no token can be chosen: all logits are minus infinity, as the model computed them or "
+            "by no_repeat_ngram_size and min_new_tokens");
+    throw LogitsError(concat("the model computed a logit of ", logits[best], " for token ", best,
+                             ": weights or activations are no finite numbers"));
+}
 
 void find_best_tokens(const float* logits, size_t n, size_t k, float weakest, Isa isa,
                       std::vector<TokenLogit>& best) {

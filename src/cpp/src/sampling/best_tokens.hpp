@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <vector>
 
 #include "kernels/isa.hpp"
@@ -13,6 +14,15 @@ struct TokenLogit {
     float logit;
     int64_t id;
 };
+
+/// Logits that no token can be chosen by; what() says why.
+struct LogitsError : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+/// Index of the largest of logits [n], the lowest of equals. Throws LogitsError if one of them is
+/// NaN or plus infinity, or all are minus infinity.
+size_t find_best_token(const float* logits, size_t n, Isa isa);
 
 /// Fills `best` with the k largest of logits [n] that are at least `weakest`, best first and of
 /// equals the lower id first. NaN is never among them.

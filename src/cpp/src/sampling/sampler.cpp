@@ -10,6 +10,7 @@ namespace pagewheel {
 namespace {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+constexpr float most = std::numeric_limits<float>::max();
 
 uint64_t seed_of(const GenerationConfig& config, size_t index) {
     if (config.rng_seed) return *config.rng_seed + index;
@@ -21,7 +22,10 @@ uint64_t seed_of(const GenerationConfig& config, size_t index) {
 
 Sampler::Sampler(const GenerationConfig& config, const std::vector<int64_t>& prompt, size_t index,
                  Isa isa)
-    : m_config(config), m_isa(isa), m_random(config.do_sample ? seed_of(config, index) : 0) {
+    : m_config(config),
+      m_isa(isa),
+      m_scale(std::min(1.0 / double(config.temperature), double(most))),
+      m_random(config.do_sample ? seed_of(config, index) : 0) {
     if (config.repetition_penalty == 1.0f) return;
     m_seen.insert(prompt.begin(), prompt.end());
 }
@@ -40,8 +44,9 @@ void Sampler::apply_penalties(float* logits, size_t n) const {
     for (int64_t id : m_seen) {
         if (size_t(id) >= n) continue;
         float& logit = logits[id];
-        logit =
-            logit > 0 ? logit / m_config.repetition_penalty : logit * m_config.repetition_penalty;
+        if (!std::isfinite(logit)) continue;
+        const float penalty = m_config.repetition_penalty;
+        logit = std::clamp(logit > 0 ? logit / penalty : logit * penalty, -most, most);
     }
     for (const auto& [id, count] : m_counts)
         logits[id] -= m_config.presence_penalty + m_config.frequency_penalty * float(count);
@@ -52,14 +57,14 @@ void Sampler::apply_penalties(float* logits, size_t n) const {
 }
 
 SampledToken Sampler::pick_best(const float* logits, size_t n) const {
-    const size_t best = kernels::argmax(logits, n, m_isa);
+    const size_t best = find_best_token(logits, n, m_isa);
     if (m_config.logprobs == 0) return {int64_t(best), 0.0f};
     return {int64_t(best),
             float(-std::log(kernels::sum_exp(logits, n, logits[best], 1.0f, m_isa)))};
 }
 
 double Sampler::weight(const TokenLogit& candidate) const {
-    return std::exp(double(candidate.logit - m_candidates.front().logit) / m_config.temperature);
+    return std::exp(double(candidate.logit - m_candidates.front().logit) * m_scale);
 }
 
 SampledToken Sampler::draw(const float* logits, size_t n) {
@@ -79,8 +84,8 @@ SampledToken Sampler::draw(const float* logits, size_t n) {
 SampledToken Sampler::draw_from_all(const float* logits, size_t n) {
     // Sums of runs first, then one run value by value: no sorting, one vectorised pass.
     constexpr size_t run = 1024;
-    const float best = logits[kernels::argmax(logits, n, m_isa)];
-    const float scale = 1.0f / m_config.temperature;
+    const float best = logits[find_best_token(logits, n, m_isa)];
+    const auto scale = float(m_scale);
     m_sums.clear();
     double total = 0;
     for (size_t i = 0; i < n; i += run)
@@ -100,23 +105,23 @@ SampledToken Sampler::draw_from_all(const float* logits, size_t n) {
         chosen = i;
         break;
     }
-    const double log_prob = double(logits[chosen] - best) * scale - std::log(total);
+    const double log_prob = double(logits[chosen] - best) * m_scale - std::log(total);
     return {int64_t(chosen), m_config.logprobs ? float(log_prob) : 0.0f};
 }
 
 void Sampler::filter(const float* logits, size_t n) {
     const size_t k = m_config.top_k == 0 ? n : std::min(m_config.top_k, n);
-    const float best = logits[kernels::argmax(logits, n, m_isa)];
+    const float best = logits[find_best_token(logits, n, m_isa)];
     // What min_p will drop need not be sorted; weight() below decides about those near the limit.
-    const float weakest = m_config.min_p > 0
-                              ? best + (std::log(m_config.min_p) - 1e-3f) * m_config.temperature
-                              : minus_infinity;
+    const float limit = best + (std::log(m_config.min_p) - 1e-3f) * m_config.temperature;
+    const float weakest = limit <= best ? limit : minus_infinity;  // NaN of extreme parameters
     size_t keep = 0;
     if (m_config.top_p >= 1.0f) {
-        keep_best(logits, n, k, weakest);
+        find_best_tokens(logits, n, k, weakest, m_isa, m_candidates);
         keep = m_candidates.size();
     } else if (k < n) {
-        keep_best(logits, n, k, minus_infinity);  // top_p counts what min_p drops after it
+        // top_p counts what min_p drops after it.
+        find_best_tokens(logits, n, k, minus_infinity, m_isa, m_candidates);
         double total = 0;
         for (const TokenLogit& candidate : m_candidates) total += weight(candidate);
         keep = nucleus_length(m_config.top_p * total);
@@ -124,9 +129,9 @@ void Sampler::filter(const float* logits, size_t n) {
         // A nucleus is nearly always small: sort the best few, and more only if they do not reach
         // it.
         const double wanted =
-            m_config.top_p * kernels::sum_exp(logits, n, best, 1.0f / m_config.temperature, m_isa);
+            m_config.top_p * kernels::sum_exp(logits, n, best, float(m_scale), m_isa);
         for (size_t guess = 64;; guess *= 8) {
-            keep_best(logits, n, std::min(guess, n), weakest);
+            find_best_tokens(logits, n, std::min(guess, n), weakest, m_isa, m_candidates);
             keep = nucleus_length(wanted);
             if (keep < m_candidates.size() || m_candidates.size() < guess) break;
         }
@@ -140,11 +145,6 @@ size_t Sampler::nucleus_length(double wanted) const {
     size_t length = 0;
     while (length < m_candidates.size() && sum < wanted) sum += weight(m_candidates[length++]);
     return length;
-}
-
-void Sampler::keep_best(const float* logits, size_t n, size_t k, float weakest) {
-    find_best_tokens(logits, n, k, weakest, m_isa, m_candidates);
-    if (m_candidates.empty()) m_candidates.push_back({0.0f, 0});  // nothing but NaN
 }
 
 }  // namespace pagewheel

@@ -28,7 +28,7 @@ public:
             Isa isa);
 
     /// `logits` has n entries; they are changed in place where penalties or min_new_tokens ask for
-    /// it.
+    /// it. Throws LogitsError.
     SampledToken sample(float* logits, size_t n);
 
 private:
@@ -38,8 +38,6 @@ private:
     SampledToken draw_from_all(const float* logits, size_t n);
     /// Fills m_candidates, best first, with the tokens that top_k, top_p and min_p keep.
     void filter(const float* logits, size_t n);
-    /// The k largest logits that are at least `weakest`, best first; at least one.
-    void keep_best(const float* logits, size_t n, size_t k, float weakest);
     /// Length of the shortest prefix of m_candidates whose weights reach `wanted`.
     size_t nucleus_length(double wanted) const;
     /// exp((logit - best logit) / temperature): a probability but for its normalisation.
@@ -47,6 +45,7 @@ private:
 
     GenerationConfig m_config;
     Isa m_isa;
+    double m_scale;  // 1 / temperature, as much as a float holds
     std::mt19937_64 m_random;
     size_t m_num_generated = 0;
     std::unordered_map<int64_t, size_t> m_counts;  // occurrences among generated tokens

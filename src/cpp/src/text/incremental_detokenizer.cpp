@@ -1,5 +1,6 @@
 #include "text/incremental_detokenizer.hpp"
 
+#include <cstddef>
 #include <string_view>
 #include <utility>
 
@@ -7,49 +8,77 @@ namespace pagewheel {
 namespace {
 
 constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
-// A character has at most 4 bytes, a token at least one: what is still broken after that many
-// tokens is not going to be repaired by the next.
-constexpr size_t max_tokens_per_character = 4;
-constexpr size_t max_window = 16;
-constexpr size_t context_tokens = 4;
+// The bytes of a character but for its last, which some decoders show one by one.
+constexpr size_t max_replacements = 3;
+// More than an unfinished character's, so that a window that is cut begins before it.
+constexpr size_t min_window = 4;
 
-bool ends_within_character(std::string_view text) {
-    return text.size() >= replacement_character.size() &&
-           text.substr(text.size() - replacement_character.size()) == replacement_character;
+bool ends_with(std::string_view text, std::string_view end) {
+    return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+/// Bytes at the end of `text` that the next tokens may change.
+size_t uncertain_bytes(std::string_view text) {
+    size_t size = 0;
+    for (size_t i = 0; i < max_replacements && ends_with(text, replacement_character); ++i) {
+        text.remove_suffix(replacement_character.size());
+        size += replacement_character.size();
+    }
+    if (size > 0) return size;
+    // Decoders take a space away at the end of all text, and where transformers'
+    // clean_up_tokenization_spaces does: before punctuation and English contractions.
+    for (const std::string_view end : {" ", " '", " 'r", " 'v", " n", " n'"})
+        if (ends_with(text, end)) return end.size();
+    return 0;
+}
+
+bool continues_character(char byte) {
+    return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
 }
 
 }  // namespace
 
 std::string IncrementalDetokenizer::append(int64_t token) {
-    if (m_window.size() >= max_window && m_shown_tokens == m_window.size()) rebase();
+    if (m_window.size() >= m_max_window) shorten_window();
     m_window.push_back(token);
-    const std::string text = m_decode(m_window);
-    if (ends_within_character(text) && m_window.size() - m_shown_tokens < max_tokens_per_character)
-        return {};
-    m_shown_tokens = m_window.size();
-    if (text.size() <= m_shown_bytes) return {};
-    const size_t begin = std::exchange(m_shown_bytes, text.size());
-    return text.substr(begin);
+    std::string text = m_decode(m_window);
+    m_latest_has_text = text != m_text;
+    m_text = std::move(text);
+    return show(m_text.size() - uncertain_bytes(m_text));
 }
 
 std::string IncrementalDetokenizer::flush() {
-    const std::string text = m_window.empty() ? std::string() : m_decode(m_window);
-    const size_t begin = m_shown_bytes;
+    std::string rest = show(m_text.size());
     m_window.clear();
-    m_shown_bytes = m_shown_tokens = 0;
-    return begin < text.size() ? text.substr(begin) : std::string();
+    m_text.clear();
+    m_shown = 0;
+    m_max_window = max_window;
+    return rest;
 }
 
-void IncrementalDetokenizer::rebase() {
-    // Cut only where the left part is complete text: then the right part's text is what follows it.
-    for (size_t keep = context_tokens; keep < m_window.size(); ++keep) {
-        const std::vector<int64_t> left(m_window.begin(), m_window.end() - keep);
-        if (ends_within_character(m_decode(left))) continue;
-        m_window.erase(m_window.begin(), m_window.end() - keep);
-        m_shown_tokens = m_window.size();
-        m_shown_bytes = m_decode(m_window).size();
+std::string IncrementalDetokenizer::show(size_t end) {
+    if (end <= m_shown) return {};
+    size_t begin = std::exchange(m_shown, end);
+    // A decoder that changes more than is held back must not make us cut a character.
+    while (begin < end && continues_character(m_text[begin])) ++begin;
+    return m_text.substr(begin, end - begin);
+}
+
+void IncrementalDetokenizer::shorten_window() {
+    const size_t held = m_text.size() - m_shown;
+    for (size_t size = min_window; size < m_window.size(); size *= 2) {
+        const std::vector<int64_t> last(m_window.end() - ptrdiff_t(size), m_window.end());
+        std::string text = m_decode(last);
+        // Where it ends as the longer one does, in some certain text and all of what is not, its
+        // continuations do.
+        if (text.size() <= held || !ends_with(m_text, text)) continue;
+        m_window = last;
+        m_text = std::move(text);
+        m_shown = m_text.size() - held;
+        m_max_window = max_window;
         return;
     }
+    m_max_window = 2 * m_window.size();
 }
 
 }  // namespace pagewheel

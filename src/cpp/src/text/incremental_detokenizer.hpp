@@ -12,26 +12,37 @@ namespace pagewheel {
 /// no piece ends within a character.
 ///
 /// A token's text may depend on its neighbours (a leading space, bytes of one character spread over
-/// tokens), so the last tokens are decoded again with each new one, from a point where text was
-/// complete. The window is kept short: a token costs O(1), whatever came before.
+/// tokens), so the last tokens are decoded again with each new one. What of their text a later
+/// token may still change is held back: the end that may be half a character, or a space that the
+/// decoder may take away ("do n" becomes "don't"). The window is kept short: a token costs O(1).
 class IncrementalDetokenizer {
 public:
     using Decode = std::function<std::string(const std::vector<int64_t>&)>;
 
+    /// `decode` gives UTF-8, with U+FFFD for bytes that are none.
     explicit IncrementalDetokenizer(Decode decode) : m_decode(std::move(decode)) {}
 
-    /// Text that became complete with `token`; often a token's worth, sometimes none.
+    /// Text that became certain with `token`; often a token's worth, sometimes none.
     std::string append(int64_t token);
-    /// What was held back: an unfinished character, shown as the decoder shows it.
+    /// The latest token changed the text, as nearly all do.
+    bool latest_has_text() const { return m_latest_has_text; }
+    /// Drops the latest token, which has no text in any place: many of them would fill the window.
+    void forget_latest() { m_window.pop_back(); }
+    /// What was held back, as the decoder shows it; then all is as in the beginning.
     std::string flush();
 
 private:
-    void rebase();
+    std::string show(size_t end);
+    void shorten_window();
+
+    static constexpr size_t max_window = 16;
 
     Decode m_decode;
-    std::vector<int64_t> m_window;  // the tokens decoded together
-    size_t m_shown_bytes = 0;       // of the window's text, handed out already
-    size_t m_shown_tokens = 0;      // tokens of the window whose text is handed out completely
+    std::vector<int64_t> m_window;     // the tokens decoded together
+    std::string m_text;                // theirs
+    size_t m_shown = 0;                // bytes of m_text that are handed out already
+    size_t m_max_window = max_window;  // more where no shorter window will do
+    bool m_latest_has_text = false;
 };
 
 }  // namespace pagewheel

@@ -4,10 +4,14 @@
 #include <cstddef>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace pagewheel {
 
 /// Passes text through until the first stop string, whatever the pieces it arrives in.
+///
+/// Besides it there may be hidden text, of special tokens, which is not passed. A stop string is
+/// found in the text alone, and in the text with what is hidden in its place.
 class StopStrings {
 public:
     StopStrings() = default;
@@ -18,19 +22,41 @@ public:
     bool matched() const { return m_matched; }
 
     /// Text that may be handed out now: all that is neither behind the match nor possibly the
-    /// beginning of one.
+    /// beginning of one. With include_in_output it ends with the stop string.
     std::string feed(const std::string& text);
+    /// The same after `text` that is hidden; one call for each special token.
+    std::string feed_hidden(const std::string& text);
     /// The text that was held back, when no more follows.
     std::string flush();
 
 private:
-    /// Bytes at the end of m_held that are the beginning of a stop string.
-    size_t undecided_bytes() const;
+    struct Match {
+        size_t begin = std::string::npos;
+        std::string string;
+    };
+    /// Text with what is hidden in it.
+    struct Mixed {
+        std::string text;
+        std::vector<bool> hidden;  // by byte
+
+        void append(const std::string& more, bool is_hidden);
+        void erase_before(size_t begin);
+        /// Bytes from `begin` on that are not hidden.
+        size_t count_shown(size_t begin) const;
+    };
+
+    std::string pass();
+    /// The earliest in `text`, of those at one place the longest.
+    Match find_first(const std::string& text) const;
+    /// Bytes at the end of `text` that are the beginning of a stop string.
+    size_t undecided_bytes(const std::string& text) const;
 
     std::set<std::string> m_strings;
     bool m_include = false;
     bool m_matched = false;
-    std::string m_held;
+    std::string m_held;         // not handed out
+    size_t m_since_hidden = 0;  // bytes at its end after the latest hidden text, or all of it
+    Mixed m_mixed;              // the beginning of a match that what is hidden has a part in
 };
 
 }  // namespace pagewheel

@@ -3,20 +3,19 @@
 #include <utility>
 
 #include "pagewheel/streamer.hpp"
-#include "text/incremental_detokenizer.hpp"
-#include "text/stop_strings.hpp"
+#include "text/generated_text.hpp"
 
 namespace pagewheel {
 
 struct TextStreamer::Impl {
     Callback callback;
-    IncrementalDetokenizer detokenizer;
-    StopStrings stop_strings;
+    GeneratedText::Decoders decoders;
+    GeneratedText text;
     std::atomic<bool> is_taken{false};    // by a generate()
     std::atomic<bool> is_at_work{false};  // in one of its methods
 
-    Impl(Callback callback, IncrementalDetokenizer::Decode decode)
-        : callback(std::move(callback)), detokenizer(std::move(decode)) {}
+    Impl(Callback callback, GeneratedText::Decoders decoders)
+        : callback(std::move(callback)), decoders(decoders), text(std::move(decoders)) {}
 };
 
 namespace {
@@ -41,9 +40,7 @@ private:
 }  // namespace
 
 TextStreamer::TextStreamer(const Tokenizer& tokenizer, Callback callback, bool skip_special_tokens)
-    : m_impl(new Impl(std::move(callback), [=](const std::vector<int64_t>& tokens) {
-          return tokenizer.decode_generated(tokens, skip_special_tokens);
-      })) {}
+    : m_impl(new Impl(std::move(callback), decoders_of(tokenizer, skip_special_tokens))) {}
 
 TextStreamer::~TextStreamer() = default;
 
@@ -52,8 +49,8 @@ void TextStreamer::begin(const std::set<std::string>& stop_strings, bool include
         throw std::runtime_error("the streamer is in use by another generate()");
     try {
         const AtWork work(m_impl->is_at_work);
-        m_impl->detokenizer.flush();  // of a call that was cancelled
-        m_impl->stop_strings = StopStrings(stop_strings, include_stop_string);
+        m_impl->text =
+            GeneratedText(m_impl->decoders, StopStrings(stop_strings, include_stop_string));
     } catch (...) {
         release();
         throw;
@@ -67,17 +64,13 @@ void TextStreamer::release() noexcept {
 StreamingStatus TextStreamer::write(const std::vector<int64_t>& tokens) {
     const AtWork work(m_impl->is_at_work);
     std::string text;
-    for (int64_t token : tokens)
-        text += m_impl->stop_strings.feed(m_impl->detokenizer.append(token));
+    for (int64_t token : tokens) text += m_impl->text.append(token);
     return emit(text);
 }
 
 void TextStreamer::end() {
     const AtWork work(m_impl->is_at_work);
-    std::string text = m_impl->stop_strings.feed(m_impl->detokenizer.flush());
-    text += m_impl->stop_strings.flush();
-    m_impl->stop_strings = {};
-    emit(text);
+    emit(m_impl->text.flush());
 }
 
 StreamingStatus TextStreamer::emit(const std::string& text) {

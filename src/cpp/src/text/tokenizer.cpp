@@ -1,6 +1,7 @@
 #include "pagewheel/tokenizer.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "check.hpp"
@@ -12,6 +13,9 @@ namespace pagewheel {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Tokens that a text is padded to: beyond any context, and no matter of memory.
+constexpr size_t most_padding = size_t(1) << 24;
 
 std::shared_ptr<ov::Model> read_graph(ov::Core& core, const fs::path& file) {
     check_argument(fs::exists(file), "model folder ", file.parent_path(), " has no ",
@@ -160,14 +164,17 @@ TokenizedInputs Tokenizer::Impl::encode(const std::vector<std::string>& texts,
                    options.padding_side, "'; allowed are 'left' and 'right'");
     check_argument(!options.pad_to_max_length || options.max_length,
                    "pad_to_max_length needs max_length");
-    const size_t limit = options.max_length.value_or(m_max_length);
+    check_argument(!options.pad_to_max_length || *options.max_length <= most_padding,
+                   "max_length is ", options.max_length.value_or(0),
+                   " and pad_to_max_length is true; allowed: up to ", most_padding);
+    const size_t most = std::numeric_limits<size_t>::max();
+    const size_t limit = options.max_length.value_or(m_max_length > 0 ? m_max_length : most);
 
     std::vector<std::vector<int64_t>> rows;
     size_t width = options.pad_to_max_length ? *options.max_length : 0;
     for (const std::string& text : texts) {
         rows.push_back(encode(text, options.add_special_tokens));
-        if (options.truncation && limit != 0 && rows.back().size() > limit)
-            rows.back().resize(limit);
+        if (options.truncation && rows.back().size() > limit) rows.back().resize(limit);
         width = std::max(width, rows.back().size());
     }
 

@@ -1,0 +1,49 @@
+// What a caller sees of the tokens that are generated.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "pagewheel/tokenizer.hpp"
+#include "text/incremental_detokenizer.hpp"
+#include "text/stop_strings.hpp"
+
+namespace pagewheel {
+
+/// A sequence's text, token by token, up to its first stop string.
+///
+/// The engine, streamers and the texts of results all have it from here, so that they end alike.
+class GeneratedText {
+public:
+    struct Decoders {
+        IncrementalDetokenizer::Decode shown;     ///< the text that the caller gets
+        IncrementalDetokenizer::Decode verbatim;  ///< with the special tokens that `shown` hides
+    };
+
+    explicit GeneratedText(Decoders decoders, StopStrings stop_strings = {});
+
+    /// Text that may be handed out with `token`: no half character, no beginning of a stop string.
+    std::string append(int64_t token);
+    /// The rest, when no more follows; then all is as in the beginning, without stop strings.
+    std::string flush();
+    /// A stop string was seen.
+    bool stopped() const { return m_stop_strings.matched(); }
+
+private:
+    /// Text of a special token that the caller does not get; empty for all others.
+    std::string hidden_text(int64_t token) const;
+
+    Decoders m_decoders;
+    IncrementalDetokenizer m_detokenizer;
+    StopStrings m_stop_strings;
+};
+
+/// Without special tokens in the text, or with them.
+GeneratedText::Decoders decoders_of(const Tokenizer& tokenizer, bool skip_special_tokens = true);
+
+/// The text of all that a sequence generated, up to its first stop string.
+std::string text_of(const Tokenizer& tokenizer, const std::vector<int64_t>& tokens,
+                    const StopStrings& stop_strings);
+
+}  // namespace pagewheel

@@ -1,0 +1,44 @@
+"""OpenVINO's properties, as they meet pagewheel's own operations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import openvino as ov
+import pytest
+from conftest import batching_pipeline, greedy
+
+
+@pytest.mark.parametrize("backend", ["auto", "native", "openvino"])
+@pytest.mark.parametrize("precision", ["f16", "FP16", ov.Type.f16])
+def test_f16_inference_on_cpu_is_refused_whatever_the_processor(
+    tiny_folder: Path, backend: str, precision: object
+) -> None:
+    """With AVX512-FP16 it would load, and fail or give zeros; without, be f32 unasked."""
+    properties = {"attention_backend": backend, "linear_backend": backend}
+    message = r"INFERENCE_PRECISION_HINT is \w+ and the device is CPU; allowed: f32, bf16"
+    with pytest.raises(ValueError, match=message):
+        batching_pipeline(tiny_folder, {**properties, "INFERENCE_PRECISION_HINT": precision})
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16", ov.Type.bf16])
+def test_f32_and_bf16_inference_give_tokens(tiny_folder: Path, precision: object) -> None:
+    pipeline = batching_pipeline(tiny_folder, {"INFERENCE_PRECISION_HINT": precision})
+    assert len(pipeline.generate([[10, 11, 12]], [greedy(5)])[0].m_generation_ids[0]) == 5
+
+
+@pytest.mark.parametrize("backend", ["auto", "openvino"])
+def test_a_model_cache_holds_one_blob_at_most_however_often_a_model_is_loaded(
+    tiny_folder: Path, tmp_path: Path, backend: str
+) -> None:
+    """A graph with pagewheel's operations is not put into it."""
+    properties = {"attention_backend": backend, "linear_backend": backend}
+    properties["CACHE_DIR"] = str(tmp_path)
+    texts, blobs = [], []
+    for _ in range(3):
+        pipeline = batching_pipeline(tiny_folder, properties)
+        texts.append(pipeline.generate([[10, 11, 12]], [greedy(20)])[0].m_generation_ids)
+        blobs.append(sorted(path.name for path in tmp_path.iterdir()))
+    assert texts[1:] == texts[:-1]
+    assert blobs[1:] == blobs[:-1]
+    assert len(blobs[0]) == (1 if backend == "openvino" else 0)
