@@ -240,3 +240,20 @@ pipeline.stop()
 print(len(pipeline.generate([[10, 20, 30]], config)[0].m_generation_ids[0]))
 """
     assert run_program(program, tiny_folder, started).strip() == "5"
+
+
+def test_ctrl_c_is_no_crash_after_pipelines_went_in_the_order_they_came(tiny_folder: Path) -> None:
+    program = """
+import signal, sys, pagewheel
+scheduler = pagewheel.SchedulerConfig()
+scheduler.num_kv_blocks = 60
+first = pagewheel.ContinuousBatchingPipeline(sys.argv[1], scheduler)
+second = pagewheel.ContinuousBatchingPipeline(sys.argv[1], scheduler)
+del first
+del second
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    assert run_program(program, tiny_folder).strip() == "interrupted"

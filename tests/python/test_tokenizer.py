@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -112,3 +113,16 @@ def test_chat_templates_render_as_given(tokenizer: pagewheel.Tokenizer) -> None:
     assert rendered == "hi1!"
     with pytest.raises(ValueError, match="own words"):
         tokenizer.apply_chat_template(messages, False, "{{ raise_exception('own words') }}")
+
+
+def test_templates_see_keys_in_the_order_they_were_given(tokenizer: pagewheel.Tokenizer) -> None:
+    tool = {"type": "function", "function": {"name": "look", "description": "b", "arguments": {}}}
+    message = {"role": "user", "content": "Hello", "about": {"z": 1, "a": 2}}
+    text = tokenizer.apply_chat_template(
+        [message],
+        add_generation_prompt=False,
+        chat_template="{{ tools[0] | tojson }}{{ messages[0] | tojson }}{{ more | tojson }}",
+        tools=[tool],
+        extra_context={"more": {"y": 1, "b": 2}},
+    )
+    assert text == json.dumps(tool) + json.dumps(message) + '{"y": 1, "b": 2}'

@@ -18,6 +18,7 @@
 #include "graph/quantized_linear.hpp"
 #include "graph/share_constants.hpp"
 #include "kernels/isa.hpp"
+#include "model/openvino_core.hpp"
 #include "openvino/core/version.hpp"
 #include "openvino/runtime/properties.hpp"
 #include "openvino_error.hpp"
@@ -257,7 +258,7 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
       m_device(device),
       m_properties(describe(properties)),
       m_on_cpu(device == "CPU") {
-    ov::Core core;
+    ov::Core& core = openvino_core();
     const ModelConfig config = folder.read_config();
     const bool compact_positions = eviction && eviction->apply_rotation;
     check_argument(!compact_positions || config.rotary.unsupported.empty(),

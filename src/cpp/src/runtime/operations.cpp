@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "model/openvino_core.hpp"
 #include "runtime/model_runner.hpp"
 
 namespace pagewheel {
@@ -11,7 +12,7 @@ namespace pagewheel {
 Operations describe_operations(const std::filesystem::path& model_folder, const std::string& device,
                                const ov::AnyMap& properties) {
     static const std::set<std::string> heavy{"MatMul", "PagedAttentionExtension"};
-    ov::Core core;
+    ov::Core& core = openvino_core();
     ov::AnyMap rest = properties;
     const PreparedGraph graph = prepare_graph(core, ModelFolder(model_folder), device, rest);
     std::map<std::pair<std::string, std::string>, size_t> counts;

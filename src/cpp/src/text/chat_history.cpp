@@ -7,7 +7,7 @@
 namespace pagewheel {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;  // templates show keys in the order they were given
 
 json parse(const std::string& text, const char* what) {
     json value = json::parse(text, nullptr, /*allow_exceptions=*/false);

@@ -6,6 +6,7 @@
 
 #include "check.hpp"
 #include "model/json_file.hpp"
+#include "model/openvino_core.hpp"
 #include "text/tokenizer_impl.hpp"
 #include "text/utf8.hpp"
 
@@ -67,8 +68,8 @@ ov::Tensor StringGraph::run(ov::Core& core, const ov::Tensor& input) {
     return output;
 }
 
-Tokenizer::Impl::Impl(const fs::path& folder) {
-    m_core.add_extension(find_tokenizers_extension().string());
+Tokenizer::Impl::Impl(const fs::path& folder)
+    : m_core(openvino_core_with(find_tokenizers_extension())) {
     m_tokenizer_model = read_graph(m_core, folder / "openvino_tokenizer.xml");
     m_detokenizer_model = read_graph(m_core, folder / "openvino_detokenizer.xml");
     read_special_tokens(folder, *m_tokenizer_model);

@@ -66,7 +66,7 @@ private:
     std::string run_detokenizer(const std::vector<int64_t>& tokens, bool skip_special_tokens);
     void read_chat_template(const std::filesystem::path& folder, const ov::Model& tokenizer);
 
-    ov::Core m_core;
+    ov::Core& m_core;
     std::shared_ptr<ov::Model> m_tokenizer_model, m_detokenizer_model;
     std::shared_ptr<StringGraph> m_tokenizer, m_plain_tokenizer;  // with and without added tokens
     std::shared_ptr<StringGraph> m_detokenizer,
