@@ -17,6 +17,7 @@
 #include "graph/quantized_linear.hpp"
 #include "graph/share_constants.hpp"
 #include "kernels/isa.hpp"
+#include "model/graph_file.hpp"
 #include "openvino/core/version.hpp"
 #include "openvino/runtime/properties.hpp"
 #include "openvino_error.hpp"
@@ -200,7 +201,7 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std
                             ov::AnyMap& properties, bool eviction) {
     check_device(core, device);
     PreparedGraph graph;
-    graph.model = core.read_model(folder.model_xml().string());
+    graph.model = read_graph(core, folder.model_xml());
     check_decoder_inputs(*graph.model);
     share_constants(graph.model);
     const bool for_plugin = evicts_for_plugin(device, properties, eviction);

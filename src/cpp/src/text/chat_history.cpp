@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "check.hpp"
+#include "model/json_file.hpp"
 
 namespace pagewheel {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 using nlohmann::json;
 
 json parse(const std::string& text, const char* what) {
-    json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    json value = parse_json(text, what);
     check_argument(!value.is_discarded(), what, " is not JSON: ", text);
     return value;
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,15 @@ EXIT_INTERRUPTED = 130
 def one_line(error: BaseException) -> str:
     """An error's message without line breaks, or its type where it has none."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def end_as_interrupted() -> None:
+    """Makes of SIGTERM what Ctrl-C is: what has been begun is cleaned up."""
+
+    def interrupt(_signal: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from .architecture import (
 from .architecture_reader import Reader
 from .errors import ConversionError
 from .gemma_reader import gemma, gemma2, gemma3, gemma3n, gemma4
-from .model_config import ModelConfig
+from .model_config import MAX_EXPERTS, ModelConfig
 from .rotary import rotary_embedding
 
 
@@ -44,6 +44,8 @@ def read_architecture(
         if str(error).startswith(where):
             raise
         raise config.fail(str(error)) from None
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError) as error:
+        raise config.fail(f"the config is damaged: {type(error).__name__}: {error}") from None
 
 
 def _llama(reader: Reader) -> Architecture:
@@ -98,7 +100,7 @@ def _qwen3_moe(reader: Reader) -> Architecture:
     config = reader.config
     experts = Experts(
         # transformers 5 writes another name than its predecessors.
-        count=config.positive("num_local_experts", config.positive("num_experts")),
+        count=config.positive("num_local_experts", config.positive("num_experts"), MAX_EXPERTS),
         active=config.positive("num_experts_per_tok"),
         mlp=Mlp(config.positive("moe_intermediate_size"), reader.activation()),
         routing=Routing.SOFTMAX,
@@ -119,7 +121,7 @@ def _qwen3_moe(reader: Reader) -> Architecture:
 def _mixtral(reader: Reader) -> Architecture:
     config = reader.config
     experts = Experts(
-        count=config.positive("num_local_experts"),
+        count=config.positive("num_local_experts", limit=MAX_EXPERTS),
         active=config.positive("num_experts_per_tok"),
         mlp=reader.mlp(),
         # All experts' softmax, the best renormalised: the softmax of the best.
@@ -131,7 +133,7 @@ def _mixtral(reader: Reader) -> Architecture:
 def _gpt_oss(reader: Reader) -> Architecture:
     config = reader.config
     experts = Experts(
-        count=config.positive("num_local_experts"),
+        count=config.positive("num_local_experts", limit=MAX_EXPERTS),
         active=config.positive("num_experts_per_tok"),
         mlp=Mlp(config.positive("intermediate_size"), bias=True),
         routing=Routing.SOFTMAX_OF_BEST,
@@ -196,7 +198,7 @@ def _deepseek(reader: Reader, routing: Routing) -> Architecture:
     shared = config.integer("n_shared_experts", 0)
     limited = routing is Routing.SIGMOID or config.values.get("topk_method") != "greedy"
     experts = Experts(
-        count=config.positive("n_routed_experts"),
+        count=config.positive("n_routed_experts", limit=MAX_EXPERTS),
         active=config.positive("num_experts_per_tok"),
         mlp=Mlp(inner, reader.activation()),
         routing=routing,

@@ -121,9 +121,7 @@ def _byte_level_steps(vocabulary: Vocabulary) -> list[object]:
         text: each for each in _special_ids(vocabulary) if (text := vocabulary.tokens[each])
     }
     tokens = _encoded_tokens(vocabulary)
-    steps: list[object] = []
-    if special_texts:
-        steps.append(split_special_tokens(special_texts))
+    steps: list[object] = [split_special_tokens(special_texts)]
     if pre_tokenizer.nfc:
         steps.append(NormalizeUnicode("NFC"))
     for pattern in pre_tokenizer.patterns:
