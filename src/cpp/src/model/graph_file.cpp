@@ -1,6 +1,7 @@
 #include "model/graph_file.hpp"
 
 #include <fstream>
+#include <iterator>
 #include <string>
 
 #include "check.hpp"
@@ -23,19 +24,30 @@ size_t skip_prologue(const std::string& text) {
     }
 }
 
-bool begins_as_graph(const std::filesystem::path& xml) {
-    std::ifstream file(xml, std::ios::binary);
-    std::string text(4096, '\0');
-    file.read(text.data(), std::streamsize(text.size()));
-    text.resize(size_t(file.gcount()));
-    return text.compare(skip_prologue(text), 4, "<net") == 0;
+std::string read_text(const std::filesystem::path& file) {
+    std::ifstream stream(file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+/// Whether each ReadValue and Assign names its variable: OpenVINO's reader takes that for granted.
+bool variables_are_named(const std::string& text) {
+    for (const char* type : {"type=\"ReadValue\"", "type=\"Assign\""})
+        for (size_t at = text.find(type); at != std::string::npos; at = text.find(type, at + 1)) {
+            const size_t name = text.find("variable_id=\"", at), end = text.find("</layer>", at);
+            if (name == std::string::npos || name > end) return false;
+        }
+    return true;
 }
 
 }  // namespace
 
 std::shared_ptr<ov::Model> read_graph(ov::Core& core, const std::filesystem::path& xml) {
-    check_argument(std::filesystem::is_regular_file(xml) && begins_as_graph(xml), xml,
+    check_argument(std::filesystem::is_regular_file(xml), xml, " is no file");
+    const std::string text = read_text(xml);
+    check_argument(text.compare(skip_prologue(text), 4, "<net") == 0, xml,
                    " is no OpenVINO graph: it must begin with <net>");
+    check_argument(variables_are_named(text), xml,
+                   " is damaged: a ReadValue or Assign has no variable_id");
     return core.read_model(xml.string());
 }
 

@@ -3,8 +3,11 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <vector>
 
 #include "check.hpp"
+#include "openvino/op/add.hpp"
+#include "openvino/op/range.hpp"
 
 namespace pagewheel {
 namespace {
@@ -67,7 +70,45 @@ void check_normalisation(const Constant& table, const std::string& name) {
     }
 }
 
+bool is_integer(const ov::Output<ov::Node>& output, int64_t value) {
+    const auto constant = ov::as_type_ptr<Constant>(output.get_node_shared_ptr());
+    return !constant || constant->cast_vector<int64_t>() == std::vector<int64_t>{value};
+}
+
+/// Where every row of a ragged table is one string, begins are a Range of 0 to n and ends one of 1
+/// to n + 1: with other numbers, rows lead out of the table. What is computed otherwise is not
+/// seen.
+void check_rows(const ov::Node& node, const std::string& name) {
+    if (node.get_input_size() < 2) return;
+    const auto begins = ov::as_type_ptr<ov::op::v4::Range>(node.get_input_node_shared_ptr(0)),
+               ends = ov::as_type_ptr<ov::op::v4::Range>(node.get_input_node_shared_ptr(1));
+    if (!begins || !ends) return;
+    const auto one_more = ov::as_type_ptr<ov::op::v1::Add>(ends->get_input_node_shared_ptr(1));
+    check_argument(is_integer(begins->input_value(0), 0) && is_integer(begins->input_value(2), 1) &&
+                       is_integer(ends->input_value(0), 1) && is_integer(ends->input_value(2), 1) &&
+                       (!one_more || is_integer(one_more->input_value(1), 1)),
+                   name, ": its rows must begin at 0, 1, 2... and end at 1, 2, 3...");
+}
+
+/// CombineSegments' inputs in threes: where runs of ids begin and end, and the ids. Those of
+/// constants are added tokens.
+void check_segments(const ov::Node& node, const std::string& name) {
+    for (size_t i = 0; i + 2 < node.get_input_size(); i += 3) {
+        const auto begins = constant_input(node, i), ends = constant_input(node, i + 1),
+                   ids = constant_input(node, i + 2);
+        if (!begins || !ends || !ids) continue;
+        const auto begin = begins->cast_vector<int64_t>(), end = ends->cast_vector<int64_t>();
+        const auto count = int64_t(ov::shape_size(ids->get_shape()));
+        bool is_inside = begin.size() == end.size();
+        for (size_t j = 0; is_inside && j < begin.size(); ++j)
+            is_inside = 0 <= begin[j] && begin[j] <= end[j] && end[j] <= count;
+        check_argument(is_inside, name, ": added tokens must lie within their list of ", count);
+    }
+}
+
 void check_node(const ov::Node& node, const std::string& name) {
+    check_rows(node, name);
+    if (std::string(node.get_type_name()) == "CombineSegments") check_segments(node, name);
     for (size_t i = 0; i + 2 < node.get_input_size(); ++i)
         if (const StringTable table(node, i); table) check_table(table, name);
     check_numbers(node, name);

@@ -20,7 +20,7 @@ from .architecture import (
 from .architecture_reader import Reader
 from .errors import ConversionError
 from .gemma_reader import gemma, gemma2, gemma3, gemma3n, gemma4
-from .model_config import MAX_EXPERTS, ModelConfig
+from .model_config import ModelConfig
 from .rotary import rotary_embedding
 
 
@@ -100,7 +100,7 @@ def _qwen3_moe(reader: Reader) -> Architecture:
     config = reader.config
     experts = Experts(
         # transformers 5 writes another name than its predecessors.
-        count=config.positive("num_local_experts", config.positive("num_experts"), MAX_EXPERTS),
+        count=config.positive("num_local_experts", config.positive("num_experts")),
         active=config.positive("num_experts_per_tok"),
         mlp=Mlp(config.positive("moe_intermediate_size"), reader.activation()),
         routing=Routing.SOFTMAX,
@@ -121,7 +121,7 @@ def _qwen3_moe(reader: Reader) -> Architecture:
 def _mixtral(reader: Reader) -> Architecture:
     config = reader.config
     experts = Experts(
-        count=config.positive("num_local_experts", limit=MAX_EXPERTS),
+        count=config.positive("num_local_experts"),
         active=config.positive("num_experts_per_tok"),
         mlp=reader.mlp(),
         # All experts' softmax, the best renormalised: the softmax of the best.
@@ -133,7 +133,7 @@ def _mixtral(reader: Reader) -> Architecture:
 def _gpt_oss(reader: Reader) -> Architecture:
     config = reader.config
     experts = Experts(
-        count=config.positive("num_local_experts", limit=MAX_EXPERTS),
+        count=config.positive("num_local_experts"),
         active=config.positive("num_experts_per_tok"),
         mlp=Mlp(config.positive("intermediate_size"), bias=True),
         routing=Routing.SOFTMAX_OF_BEST,
@@ -198,7 +198,7 @@ def _deepseek(reader: Reader, routing: Routing) -> Architecture:
     shared = config.integer("n_shared_experts", 0)
     limited = routing is Routing.SIGMOID or config.values.get("topk_method") != "greedy"
     experts = Experts(
-        count=config.positive("n_routed_experts", limit=MAX_EXPERTS),
+        count=config.positive("n_routed_experts"),
         active=config.positive("num_experts_per_tok"),
         mlp=Mlp(inner, reader.activation()),
         routing=routing,

@@ -188,7 +188,6 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 MAX_INTEGER = 2**31 - 1
 MAX_LAYERS = 65_536
 MAX_HEAD_SIZE = 65_536
-MAX_EXPERTS = 65_536
 
 
 class ModelConfig:

@@ -15,6 +15,8 @@ from typing import Any
 
 from .errors import ConversionError
 
+_MAX_F32 = 3.4e38  # the graph's type of frequencies
+
 
 @dataclass(frozen=True)
 class RotaryEmbedding:
@@ -38,8 +40,8 @@ class RotaryEmbedding:
                 f"{self.dims} rotary dimensions need {self.dims // 2} inverse frequencies, "
                 f"got {len(self.inverse_frequencies)}"
             )
-        if not all(0 <= each < math.inf for each in self.inverse_frequencies):
-            raise ConversionError("inverse frequencies must be finite and not negative")
+        if not all(0 <= each <= _MAX_F32 for each in self.inverse_frequencies):
+            raise ConversionError("inverse frequencies must be finite and not negative, in f32")
 
 
 def inverse_frequencies(dims: int, theta: float) -> tuple[float, ...]:
@@ -72,8 +74,10 @@ class RotaryParameters:
     @property
     def dims(self) -> int:
         dims = self.head_size * self.partial
-        if not dims <= self.head_size:
-            raise ConversionError(f"partial_rotary_factor must be at most 1, got {self.partial}")
+        if dims >= self.head_size + 1:
+            raise ConversionError(
+                f"{dims:.6g} rotary dimensions exceed the head size {self.head_size}"
+            )
         return int(dims)
 
     def number(self, key: str, default: float | None = None) -> float:
