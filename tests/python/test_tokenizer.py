@@ -108,3 +108,13 @@ def test_chat_templates_render_as_given(tokenizer: pagewheel.Tokenizer) -> None:
     assert rendered == "hi1!"
     with pytest.raises(ValueError, match="own words"):
         tokenizer.apply_chat_template(messages, False, "{{ raise_exception('own words') }}")
+
+
+def test_a_message_of_too_many_levels_is_refused() -> None:
+    """By Python's json, and by the core where that has more patience."""
+    for levels in (100_000, 300):
+        content: list[object] = []
+        for _ in range(levels):
+            content = [content]
+        with pytest.raises(ValueError, match=r"too deep|more than 100"):
+            pagewheel.ChatHistory([{"role": "user", "content": content}])

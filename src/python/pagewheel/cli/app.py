@@ -219,7 +219,7 @@ def convert(
     context: typer.Context,
     source: Annotated[Path, typer.Argument(help="A .gguf file or a Hugging Face folder.")],
     output: Annotated[
-        Path | None, typer.Argument(help="A new folder; by default an entry of the cache.")
+        Path | None, typer.Argument(help="A new or empty folder; by default an entry of the cache.")
     ] = None,
     weight_format: Annotated[
         str,
