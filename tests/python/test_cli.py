@@ -143,7 +143,7 @@ def test_a_path_that_is_not_utf8_works(
     output = tmp_path / f"{NOT_UTF8}-out"
     for arguments in (
         ["convert", "-q", model, output],
-        ["info", output],
+        ["info", "--ops", output],
         ["generate", "-n", "2", "--greedy", "-m", model, "Hi"],
         ["generate", "-n", "2", "--greedy", "-m", output, "Hi"],
     ):

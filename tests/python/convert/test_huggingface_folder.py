@@ -265,6 +265,8 @@ def less_deep(name: str) -> Callable[[Path], None]:
             config(rope_parameters={"rope_type": "yarn", "factor": 2.0, "rope_theta": 1.0}),
             "give no finite frequencies",
         ),
+        (config(eos_token_id=1.5), "eos_token_id 1.5 is outside"),
+        (config(eos_token_id=[2, 1.5]), r"eos_token_id must be integers, got \[2, 1\.5\]"),
         (deep("config.json"), r"config\.json has more than 100 arrays and objects"),
         (deep("generation_config.json"), r"generation_config\.json has more than 100"),
         (deep("tokenizer_config.json"), r"tokenizer_config\.json has more than 100"),

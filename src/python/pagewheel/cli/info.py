@@ -231,7 +231,7 @@ def _operations(folder: Path) -> dict[str, Any]:
     """What a pipeline on CPU with default properties runs where."""
     from pagewheel._pagewheel import describe_operations
 
-    found = describe_operations(str(folder))
+    found = describe_operations(folder)
     counts: dict[str, dict[str, int]] = {}
     for one in found.counts:
         counts.setdefault(one.runs_on, {})[one.operation] = one.count
