@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from pagewheel.cli.failures import end_as_interrupted, failures
+from pagewheel.cli.failures import ended_as_interrupted, failures
 from pagewheel.cli.options import (
     Sampling,
     check_text,
@@ -247,10 +247,9 @@ def convert(
 
     pagewheel convert hf-folder/ converted/ --weight-format int4
     """
-    with failures(debug=context.obj):
+    with failures(debug=context.obj), ended_as_interrupted():
         from pagewheel.convert import convert as convert_model
 
-        end_as_interrupted()
         folder = convert_model(
             source,
             output,

@@ -19,13 +19,18 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def end_as_interrupted() -> None:
+@contextmanager
+def ended_as_interrupted() -> Iterator[None]:
     """Makes of SIGTERM what Ctrl-C is: what has been begun is cleaned up."""
 
     def interrupt(_signal: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
