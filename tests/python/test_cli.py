@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from convert import tiny_llama
 from typer.testing import CliRunner
 
 import pagewheel
@@ -20,6 +21,11 @@ from pagewheel.cli.chat import Chat
 from pagewheel.cli.failures import one_line
 from pagewheel.cli.info import read_info
 from pagewheel.cli.options import Sampling, parse_properties
+
+
+@pytest.fixture(scope="module")
+def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama.write(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
 
 
 def run(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -95,6 +101,101 @@ def test_debug_shows_the_traceback() -> None:
 def test_an_error_without_a_message_is_named_by_its_type() -> None:
     assert one_line(ValueError()) == "ValueError"
     assert one_line(ValueError("two\n  lines")) == "two lines"
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--seed=-1",
+        f"--seed={2**64}",
+        "--top-k=-1",
+        f"--top-k={2**64}",
+        f"--max-new-tokens={2**64}",
+        f"--num-beams={2**64}",
+        f"--property=INFERENCE_NUM_THREADS={2**64}",
+    ],
+)
+def test_a_number_out_of_its_range_is_wrong_usage(option: str) -> None:
+    result = invoke("generate", "hello", "--model", "missing.gguf", option)
+    assert result.exit_code == 2
+    assert option.split("=")[0] in result.output
+    assert "pagewheel._pagewheel" not in result.output
+
+
+@pytest.mark.parametrize("option", ["--start-size", "--recent-size", "--max-cache-size"])
+@pytest.mark.parametrize("value", [-1, 2**64])
+def test_sizes_of_a_trace_out_of_their_range_are_wrong_usage(
+    tmp_path: Path, option: str, value: int
+) -> None:
+    result = invoke("trace", "hello", "-o", str(tmp_path), f"{option}={value}")
+    assert result.exit_code == 2
+    assert option in result.output
+
+
+NOT_UTF8 = os.fsdecode(b"x\xff")
+
+
+def test_a_path_that_is_not_utf8_works(
+    tiny_gguf: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    model = tmp_path / f"{NOT_UTF8}.gguf"
+    model.write_bytes(tiny_gguf.read_bytes())
+    output = tmp_path / f"{NOT_UTF8}-out"
+    for arguments in (
+        ["convert", "-q", model, output],
+        ["info", "--ops", output],
+        ["generate", "-n", "2", "--greedy", "-m", model, "Hi"],
+        ["generate", "-n", "2", "--greedy", "-m", output, "Hi"],
+    ):
+        command = [sys.executable, "-c", "from pagewheel.cli import main; main()", *arguments]
+        # No C locale, in which Python writes any name.
+        environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+        assert subprocess.run(command, timeout=300, env=environment, check=False).returncode == 0
+    written, errors = capfdbinary.readouterr()
+    assert os.fsencode(output) in written
+    assert b"Unable to cast" not in errors
+
+
+def test_a_missing_model_that_is_not_utf8_is_one_line(tmp_path: Path) -> None:
+    for command in (["generate", "hello", "-m"], ["info"], ["convert"]):
+        result = run(*command, str(tmp_path / NOT_UTF8))
+        assert result.returncode == 1
+        assert "no such model" in result.stderr
+        assert result.stderr.count("\n") == 1
+
+
+def test_text_that_is_not_utf8_is_named(tiny_gguf: Path) -> None:
+    result = run("generate", "-m", str(tiny_gguf), NOT_UTF8)
+    assert (result.returncode, result.stderr) == (1, "error: the prompt is not UTF-8\n")
+    result = run("chat", "-m", str(tiny_gguf), "--system", NOT_UTF8, text="")
+    assert (result.returncode, result.stderr) == (1, "error: --system is not UTF-8\n")
+    command = [sys.executable, "-c", "from pagewheel.cli import main; main()"]
+    for arguments, words in (
+        (["generate", "-m", str(tiny_gguf), "-"], b"standard input is not UTF-8"),
+        (["chat", "-n", "2", "-m", str(tiny_gguf)], b"that line is not UTF-8"),
+    ):
+        done = subprocess.run(
+            command + arguments, input=b"x\xff\nHi\n", capture_output=True, timeout=300
+        )
+        assert words in done.stderr
+        assert (done.stdout.strip() != b"") == ("chat" in arguments)  # which goes on
+
+
+@pytest.mark.parametrize("name", ["config.json", "pagewheel.json"])
+@pytest.mark.parametrize("text", ["[" * 200_000, "[]", "{", '{"a":' * 200_000, "\xff"])
+def test_info_of_a_damaged_folder_is_one_line(tmp_path: Path, name: str, text: str) -> None:
+    (tiny_model(tmp_path) / name).write_bytes(text.encode("latin-1"))
+    result = invoke("info", str(tmp_path))
+    assert result.exit_code == 1
+    assert name in result.stderr and result.stderr.startswith("error: ")
+
+
+def test_info_says_that_a_value_has_the_wrong_type(tmp_path: Path) -> None:
+    text = json.dumps({"num_attention_heads": "four", "hidden_size": "many"})
+    (tiny_model(tmp_path) / "config.json").write_text(text, encoding="utf-8")
+    result = invoke("info", str(tmp_path))
+    assert result.exit_code == 1
+    assert "is damaged: TypeError" in result.stderr
 
 
 def test_properties_have_types() -> None:

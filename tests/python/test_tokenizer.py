@@ -126,3 +126,13 @@ def test_templates_see_keys_in_the_order_they_were_given(tokenizer: pagewheel.To
         extra_context={"more": {"y": 1, "b": 2}},
     )
     assert text == json.dumps(tool) + json.dumps(message) + '{"y": 1, "b": 2}'
+
+
+def test_a_message_of_too_many_levels_is_refused() -> None:
+    """By Python's json, and by the core where that has more patience."""
+    for levels in (100_000, 300):
+        content: list[object] = []
+        for _ in range(levels):
+            content = [content]
+        with pytest.raises(ValueError, match=r"too deep|more than 100"):
+            pagewheel.ChatHistory([{"role": "user", "content": content}])

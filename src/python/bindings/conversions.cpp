@@ -52,9 +52,14 @@ std::string to_json(const py::handle& value) {
         if (py::isinstance<StopCriteria>(other)) return other.attr("name");
         throw py::type_error("cannot be used as a parameter: " + std::string(py::repr(other)));
     });
-    return py::module_::import("json")
-        .attr("dumps")(value, py::arg("default") = convert)
-        .cast<std::string>();
+    try {
+        return py::module_::import("json")
+            .attr("dumps")(value, py::arg("default") = convert)
+            .cast<std::string>();
+    } catch (const py::error_already_set& error) {
+        if (!error.matches(PyExc_RecursionError)) throw;
+        throw py::value_error("lists and dicts are too deep in each other");
+    }
 }
 
 std::string to_config_json(const py::dict& parameters) {
@@ -93,11 +98,12 @@ std::vector<std::string> to_texts(const py::handle& texts) {
 }
 
 std::filesystem::path resolve_model(const py::object& path) {
-    const auto given =
-        std::filesystem::path(py::module_::import("os").attr("fspath")(path).cast<std::string>());
+    // Bytes: a path need not be UTF-8.
+    const auto fsencode = py::module_::import("os").attr("fsencode");
+    const auto given = std::filesystem::path(fsencode(path).cast<std::string>());
     if (std::filesystem::exists(given / "openvino_model.xml")) return given;
     const auto resolve = py::module_::import("pagewheel.convert").attr("resolve_model");
-    return py::str(resolve(path)).cast<std::string>();
+    return fsencode(resolve(path)).cast<std::string>();
 }
 
 std::pair<ov::AnyMap, SchedulerConfig> to_properties(const py::dict& properties,

@@ -1,6 +1,7 @@
 #include "pagewheel/operations.hpp"
 
 #include <pybind11/stl.h>
+#include <pybind11/stl/filesystem.h>
 
 #include "bindings.hpp"
 #include "conversions.hpp"
@@ -19,7 +20,8 @@ void bind_operations(py::module_& module) {
         .def_readonly("left", &Operations::left, "Why MatMuls stay with OpenVINO.");
     module.def(
         "describe_operations",
-        [](const std::string& path, const std::string& device, const py::dict& properties) {
+        [](const std::filesystem::path& path, const std::string& device,
+           const py::dict& properties) {
             const ov::AnyMap map = to_properties(properties).first;
             py::gil_scoped_release release;
             return describe_operations(path, device, map);

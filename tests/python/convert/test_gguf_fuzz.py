@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tiny_llama
 import tiny_models
+from folder_fuzz import ODD_NUMBERS, damaged
 from gguf_models import write
 
 from pagewheel.convert import ConversionError
@@ -20,8 +21,6 @@ from pagewheel.convert.gguf_source import GGUFSource
 
 HEADER_CASES = 10_000
 MODEL_CASES = 1_500
-# Numbers that lengths, counts, types and offsets may be damaged to.
-ODD_NUMBERS = (0, 1, 7, 31, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1)
 
 
 def small_file(path: Path) -> Path:
@@ -42,28 +41,6 @@ def small_file(path: Path) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
-
-
-def damaged(whole: bytes, end: int, generator: random.Random) -> bytes:
-    """One to four damages before byte `end`."""
-    content = bytearray(whole)
-    for _ in range(generator.randint(1, 4)):
-        at = generator.randrange(4, end)
-        kind = generator.randrange(5)
-        if kind == 0:
-            content[at] ^= 1 << generator.randrange(8)
-        elif kind == 1:
-            content[at] = generator.randrange(256)
-        elif kind == 2:
-            width, form = generator.choice([(4, "<I"), (8, "<Q")])
-            number = generator.choice(ODD_NUMBERS) & (2 ** (8 * width) - 1)
-            content[at : at + width] = struct.pack(form, number)
-        elif kind == 3:
-            del content[at : at + generator.randint(1, 40)]
-        else:
-            other = generator.randrange(4, end)
-            content[at:at] = content[other : other + generator.randint(1, 40)]
-    return bytes(content)
 
 
 def test_damaged_headers_and_directories(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import struct
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -207,6 +209,20 @@ def config(**changes: Any) -> Callable[[Path], None]:
     return lambda folder: edit_json(folder / "config.json", lambda c: c.update(changes))
 
 
+def deep(name: str, levels: int = 200_000) -> Callable[[Path], None]:
+    text = '{"a":[' * (levels // 2) + "]}" * (levels // 2)
+
+    def write(folder: Path) -> None:
+        (folder / name).write_text(text)
+
+    return write
+
+
+def less_deep(name: str) -> Callable[[Path], None]:
+    """Not too deep for Python's reader, but for what writes and reads it again."""
+    return deep(name, 600)
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -220,7 +236,7 @@ def config(**changes: Any) -> Callable[[Path], None]:
         (config(hidden_size=64), "has shape .*config.json asks for"),
         (config(num_hidden_layers=3), r"layers\.2.*is missing"),
         (
-            config(num_attention_heads=2**40, num_key_value_heads=2**40),
+            config(num_attention_heads=2**30, num_key_value_heads=2**30),
             "heads of 32 are more than any model has",
         ),
         (config(num_hidden_layers=1), r"tensor\(s\) that a llama model .* does not have"),
@@ -234,6 +250,28 @@ def config(**changes: Any) -> Callable[[Path], None]:
         (config(quantization_config={"quant_method": "gptq"}), "'gptq' are not supported"),
         (config(rope_parameters={"rope_type": "odd"}), "rope_type 'odd' is not supported"),
         (config(rope_parameters={"rope_type": "linear"}), "need the number 'factor'"),
+        (config(max_position_embeddings=2**32 - 1), "must be at most 2147483647, got 4294967295"),
+        (config(max_position_embeddings=10**400), "must be at most 2147483647, got 1000"),
+        (config(num_hidden_layers=2**30), "'num_hidden_layers' must be at most 65536"),
+        (config(head_dim=2**30), "'head_dim' must be at most 65536"),
+        (config(rms_norm_eps=-1.0), "'rms_norm_eps' must not be negative"),
+        (config(rms_norm_eps=10**400), "'rms_norm_eps' must be finite"),
+        (config(hidden_act=["silu"]), "the config is damaged"),
+        (config(partial_rotary_factor=1e300), "rotary dimensions exceed the head size"),
+        (config(rope_parameters={"rope_theta": 10**400}), "'rope_theta' must be a positive"),
+        (config(rope_parameters={"rope_theta": 1e-300}), "inverse frequencies must be finite"),
+        (config(rope_parameters={"rope_type": "linear", "factor": 10**400}), "the number 'factor'"),
+        (
+            config(rope_parameters={"rope_type": "yarn", "factor": 2.0, "rope_theta": 1.0}),
+            "give no finite frequencies",
+        ),
+        (config(eos_token_id=1.5), "eos_token_id 1.5 is outside"),
+        (config(eos_token_id=[2, 1.5]), r"eos_token_id must be integers, got \[2, 1\.5\]"),
+        (deep("config.json"), r"config\.json has more than 100 arrays and objects"),
+        (deep("generation_config.json"), r"generation_config\.json has more than 100"),
+        (deep("tokenizer_config.json"), r"tokenizer_config\.json has more than 100"),
+        (deep("tokenizer.json"), r"tokenizer\.json has more than 100"),
+        (less_deep("config.json"), r"config\.json has more than 100 arrays and objects"),
     ],
 )
 def test_what_is_wrong_with_a_folder_is_said(
@@ -242,6 +280,52 @@ def test_what_is_wrong_with_a_folder_is_said(
     damage(damaged)
     with pytest.raises(ConversionError, match=words):
         convert(damaged)
+
+
+def with_own_code(folder: Path, target: Path, mark: Path) -> Path:
+    """Has a tokenizer that is not supported and brings a class of its own, which leaves a mark."""
+    shutil.copytree(folder, target)
+    tokenizer = Tokenizer(models.WordLevel({"<unk>": 0}, "<unk>"))
+    tokenizer.save(str(target / "tokenizer.json"))
+    own = {"AutoTokenizer": ["own.OwnTokenizer"] * 2}
+    names = {"tokenizer_class": "OwnTokenizer", "auto_map": own}
+    (target / "tokenizer_config.json").write_text(json.dumps(names))
+    (target / "own.py").write_text(
+        f"open({str(mark)!r}, 'w').close()\n"
+        "from transformers import PreTrainedTokenizer\n"
+        "class OwnTokenizer(PreTrainedTokenizer): pass\n"
+    )
+    return target
+
+
+def test_a_folder_does_not_run_its_own_code_nor_asks_to(whole: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    folder = with_own_code(whole, tmp_path / "folder", mark)
+    code = "from pagewheel.cli import main; main()"
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "home")}
+    result = subprocess.run(
+        [sys.executable, "-c", code, "info", str(folder)],
+        input="y\n" * 9,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment,
+    )
+    assert not mark.exists()
+    assert result.returncode == 1
+    assert "the tokenizer cannot be converted" in result.stderr
+    assert "[y/N]" not in result.stdout
+
+
+def test_a_tokenizer_left_to_transformers_does_not_link_out_of_the_folder(
+    whole: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(whole, tmp_path / "folder"))
+    Tokenizer(models.WordLevel({"<unk>": 0}, "<unk>")).save(str(folder / "tokenizer.json"))
+    (tmp_path / "secret").write_text("secret")
+    (folder / "vocab.txt").symlink_to(tmp_path / "secret")
+    with pytest.raises(ConversionError, match="links out of the folder"):
+        convert(folder)
 
 
 def test_links_of_the_hub_cache_are_followed(whole: Path, tmp_path: Path) -> None:

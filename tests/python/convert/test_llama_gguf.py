@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,20 @@ def test_missing_key_is_named(tmp_path: Path, key: str) -> None:
 def test_contradiction_is_named(tmp_path: Path, key: str, value: Any, words: str) -> None:
     path = tiny_llama.write(tmp_path / "a.gguf", metadata={key: value})
     with pytest.raises(ConversionError, match=words):
+        convert(path)
+
+
+@pytest.mark.parametrize("value", [2**31, 2**32 - 1, 2**63, 2**64 - 1])
+def test_a_context_that_no_model_has_is_refused(tmp_path: Path, value: int) -> None:
+    path = tiny_llama.write(tmp_path / "a.gguf")
+    content = bytearray(path.read_bytes())
+    key = b"llama.context_length"
+    at = content.index(key) + len(key)
+    content[at : at + 8] = struct.pack("<IQ", 10, value)  # a number of 64 bits for one of 32
+    path.write_bytes(content)
+    with pytest.raises(
+        ConversionError, match=rf"llama\.context_length must be at most 2147483647, got {value}"
+    ):
         convert(path)
 
 

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import openvino as ov
 import pytest
@@ -76,3 +83,67 @@ def test_input_that_nobody_fills_is_named(folder: Path, old: str, new: str, word
     rename_input(folder, old, new)
     with pytest.raises(ValueError, match=words):
         pagewheel.LLMPipeline(folder, "CPU")
+
+
+def opened_elsewhere(folder: Path) -> str:
+    """What opening the folder raises in a process of its own, which must not end by a signal."""
+    code = (
+        "import sys, pagewheel\n"
+        "try:\n    pagewheel.LLMPipeline(sys.argv[1], 'CPU')\n"
+        "except ValueError as error:\n    print(error)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "generation_config.json", "pagewheel.json", "tokenizer_config.json"]
+)
+def test_json_without_an_end_of_levels_is_refused(folder: Path, name: str) -> None:
+    (folder / name).write_text('{"rotary": ' + '{"a":[' * 100_000 + "]}" * 100_000 + "}")
+    words = opened_elsewhere(folder)
+    assert name in words and "allowed: 100" in words
+
+
+@pytest.mark.parametrize("value", [2**32 - 1, 2**63, 2**64 - 1, -1, 0.5])
+def test_a_context_that_no_model_has_is_refused(folder: Path, value: float) -> None:
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "max_position_embeddings": value}))
+    with pytest.raises(ValueError, match=r"config\.json.*max_position_embeddings is .*allowed"):
+        pagewheel.LLMPipeline(folder, "CPU")
+
+
+def constants(xml: Path) -> Iterator[tuple[int, int]]:
+    """Offset and size of each, as the graph's text says."""
+    for data in ElementTree.parse(xml).iter("data"):
+        if "offset" in data.attrib:
+            yield int(data.attrib["offset"]), int(data.attrib["size"])
+
+
+@pytest.mark.parametrize("graph", ["openvino_tokenizer", "openvino_detokenizer"])
+@pytest.mark.parametrize("value", [-4000, 100_000, 2**31 - 1])
+def test_a_string_outside_of_its_table_is_refused(folder: Path, graph: str, value: int) -> None:
+    content = bytearray((folder / f"{graph}.bin").read_bytes())
+    offset = next(at for at, size in constants(folder / f"{graph}.xml") if size > 1000)
+    content[offset : offset + 4] = struct.pack("<i", value)
+    (folder / f"{graph}.bin").write_bytes(content)
+    words = opened_elsewhere(folder)
+    assert f"{graph}.xml" in words and "string 0 of a table goes from" in words
+
+
+def test_a_variable_without_a_name_is_refused(folder: Path) -> None:
+    path = folder / "openvino_model.xml"
+    text = path.read_text()
+    damaged = re.sub(r"<data variable_id=[^>]*>", "", text, count=1)
+    assert damaged != text
+    path.write_text(damaged)
+    assert "no variable_id" in opened_elsewhere(folder)
+
+
+def test_what_is_no_graph_of_openvinos_goes_to_none_of_its_readers(folder: Path) -> None:
+    (folder / "openvino_tokenizer.xml").write_text('node { name: "a" op: "Const" }')
+    assert "no OpenVINO graph" in opened_elsewhere(folder)

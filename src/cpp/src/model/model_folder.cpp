@@ -1,6 +1,8 @@
 #include "model/model_folder.hpp"
 
 #include <cmath>
+#include <cstdint>
+#include <limits>
 
 #include "check.hpp"
 #include "model/json_file.hpp"
@@ -10,9 +12,22 @@ namespace fs = std::filesystem;
 
 namespace {
 
-size_t size_or_zero(const nlohmann::json& json, const char* key) {
+// Far above any model's; what is made for each token or layer of more would not end, or overflow.
+constexpr size_t max_context = std::numeric_limits<int32_t>::max();
+constexpr size_t max_layers = 65'536;
+
+/// 0 where there is no number. Throws std::invalid_argument for one outside of [0, limit].
+size_t checked_size(const nlohmann::json& value, const char* key, size_t limit) {
+    if (!value.is_number()) return 0;
+    const auto number = value.get<double>();
+    check_argument(number >= 0 && number <= double(limit) && number == std::floor(number), key,
+                   " is ", value, "; allowed: integers from 0 to ", limit);
+    return size_t(number);
+}
+
+size_t size_or_zero(const nlohmann::json& json, const char* key, size_t limit) {
     const auto value = json.find(key);
-    return value != json.end() && value->is_number_unsigned() ? value->get<size_t>() : 0;
+    return value == json.end() ? 0 : checked_size(*value, key, limit);
 }
 
 float positive_or_zero(const nlohmann::json& json, const char* key) {
@@ -22,14 +37,57 @@ float positive_or_zero(const nlohmann::json& json, const char* key) {
 }
 
 std::vector<size_t> read_sliding_windows(const nlohmann::json& json) {
-    const size_t layers = size_or_zero(json, "num_hidden_layers");
-    const bool in_use = json.value("use_sliding_window", true);
-    std::vector<size_t> windows(layers, in_use ? size_or_zero(json, "sliding_window") : 0);
+    const size_t layers = size_or_zero(json, "num_hidden_layers", max_layers);
+    const auto use = json.find("use_sliding_window");
+    const bool in_use = use == json.end() || *use != false;
+    std::vector<size_t> windows(layers,
+                                in_use ? size_or_zero(json, "sliding_window", max_context) : 0);
     const auto types = json.find("layer_types");
     if (types != json.end() && types->is_array() && types->size() == layers)
         for (size_t i = 0; i < layers; ++i)
             if ((*types)[i] == "full_attention") windows[i] = 0;
     return windows;
+}
+
+/// Of config.json.
+ModelConfig derive_config(const nlohmann::json& json) {
+    ModelConfig config;
+    config.max_position_embeddings = size_or_zero(json, "max_position_embeddings", max_context);
+    config.sliding_windows = read_sliding_windows(json);
+    config.attention_soft_cap = positive_or_zero(json, "attn_logit_softcapping");
+    config.rotary = derive_rotary(json);
+    return config;
+}
+
+/// What pagewheel.json says goes before what is in `config`.
+void update(ModelConfig& config, const nlohmann::json& own) {
+    const size_t context = size_or_zero(own, "context_length", max_context);
+    if (context > 0) config.max_position_embeddings = context;
+    if (const auto windows = own.find("sliding_windows"); windows != own.end()) {
+        check_argument(windows->is_array() && windows->size() <= max_layers,
+                       "sliding_windows must be an array of at most ", max_layers, " numbers");
+        config.sliding_windows.clear();
+        for (const nlohmann::json& window : *windows)
+            config.sliding_windows.push_back(checked_size(window, "sliding_windows", max_context));
+    }
+    if (own.contains("attention_soft_cap"))
+        config.attention_soft_cap = positive_or_zero(own, "attention_soft_cap");
+    const auto found = own.find("rotary");
+    if (found == own.end()) return;
+    RotaryDescription rotary = read_rotary(*found);
+    if (!rotary.kinds.empty()) config.rotary = std::move(rotary);
+}
+
+/// Calls `read` with the object in the file, if it is there; errors name the file.
+template <class Read>
+void read_if_there(const fs::path& file, const Read& read) {
+    if (!fs::exists(file)) return;
+    const nlohmann::json json = read_json_object(file);
+    try {
+        read(json);
+    } catch (const std::invalid_argument& error) {
+        throw std::invalid_argument(concat(file, ": ", error.what()));
+    }
 }
 
 }  // namespace
@@ -40,28 +98,15 @@ ModelFolder::ModelFolder(const fs::path& path) : m_path(path) {
         fs::is_directory(path), path,
         " is a file; a folder with openvino_model.xml is needed (`pagewheel convert` makes "
         "one from a .gguf file)");
-    check_argument(fs::exists(model_xml()), path, " holds no openvino_model.xml");
+    check_argument(fs::is_regular_file(model_xml()), path, " holds no openvino_model.xml");
 }
 
 ModelConfig ModelFolder::read_config() const {
     ModelConfig config;
-    if (const fs::path file = m_path / "config.json"; fs::exists(file)) {
-        const nlohmann::json json = read_json_object(file);
-        config.max_position_embeddings = size_or_zero(json, "max_position_embeddings");
-        config.sliding_windows = read_sliding_windows(json);
-        config.attention_soft_cap = positive_or_zero(json, "attn_logit_softcapping");
-        config.rotary = derive_rotary(json);
-    }
-    if (const fs::path file = m_path / "pagewheel.json"; fs::exists(file)) {
-        const nlohmann::json own = read_json_object(file);
-        const size_t context = size_or_zero(own, "context_length");
-        if (context > 0) config.max_position_embeddings = context;
-        config.sliding_windows = own.value("sliding_windows", config.sliding_windows);
-        if (own.contains("attention_soft_cap"))
-            config.attention_soft_cap = positive_or_zero(own, "attention_soft_cap");
-        RotaryDescription rotary = read_rotary(own.value("rotary", nlohmann::json::object()));
-        if (!rotary.kinds.empty()) config.rotary = std::move(rotary);
-    }
+    read_if_there(m_path / "config.json",
+                  [&](const nlohmann::json& json) { config = derive_config(json); });
+    read_if_there(m_path / "pagewheel.json",
+                  [&](const nlohmann::json& json) { update(config, json); });
     return config;
 }
 

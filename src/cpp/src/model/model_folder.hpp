@@ -28,7 +28,8 @@ public:
     explicit ModelFolder(const std::filesystem::path& path);
 
     std::filesystem::path model_xml() const { return m_path / "openvino_model.xml"; }
-    /// All unknown where the files are missing.
+    /// All unknown where the files are missing. Throws std::invalid_argument, naming the file and
+    /// the key, for numbers that no model has.
     ModelConfig read_config() const;
     /// generation_config.json; defaults if it is missing.
     GenerationConfig read_generation_config() const;

@@ -17,16 +17,21 @@ constexpr double pi = 3.14159265358979323846;
 const std::set<std::string> known_models = {"llama", "mistral", "qwen2",  "qwen3",
                                             "phi3",  "granite", "gemma2", "smollm3"};
 
+/// Far above any model's; keeps a damaged file from asking for that many frequencies.
+constexpr double max_head_size = 65'536;
+
 RotaryKind read_kind(const json& entry, bool interleaved) {
     RotaryKind kind;
-    kind.dims = entry.value("dims", size_t(0));
+    const double dims = entry.value("dims", 0.0);
+    check_argument(dims >= 0 && dims <= max_head_size, "rotary dims are ", dims,
+                   "; allowed: up to ", max_head_size);
+    kind.dims = size_t(dims);
     kind.interleaved = entry.value("interleaved", interleaved);
     kind.inverse_frequencies = entry.value("inverse_frequencies", std::vector<double>());
-    check_argument(kind.dims % 2 == 0, "pagewheel.json: rotary dims are ", kind.dims,
-                   "; allowed: even numbers");
+    check_argument(kind.dims % 2 == 0, "rotary dims are ", kind.dims, "; allowed: even numbers");
     check_argument(
         kind.inverse_frequencies.empty() || kind.inverse_frequencies.size() == kind.dims / 2,
-        "pagewheel.json: ", kind.dims, " rotary dims and ", kind.inverse_frequencies.size(),
+        kind.dims, " rotary dims and ", kind.inverse_frequencies.size(),
         " inverse frequencies; allowed: half as many");
     return kind;
 }
@@ -74,10 +79,15 @@ RotaryDescription refused(const std::string& reason) {
     return description;
 }
 
-size_t number(const json& config, const char* key) {
+/// 0 where there is no number, or no positive one.
+double number(const json& config, const char* key) {
     const auto value = config.find(key);
-    const bool counts = value != config.end() && value->is_number_integer() && *value > 0;
-    return counts ? value->get<size_t>() : 0;
+    return value != config.end() && value->is_number() ? std::max(value->get<double>(), 0.0) : 0;
+}
+
+double head_size_of(const json& config) {
+    const double own = number(config, "head_dim"), heads = number(config, "num_attention_heads");
+    return own > 0 || heads == 0 ? own : std::floor(number(config, "hidden_size") / heads);
 }
 
 }  // namespace
@@ -85,8 +95,8 @@ size_t number(const json& config, const char* key) {
 RotaryDescription read_rotary(const json& rotary) try {
     RotaryDescription description;
     const std::string pairing = rotary.value("pairing", std::string("half"));
-    check_argument(pairing == "half" || pairing == "interleaved", "pagewheel.json: pairing is '",
-                   pairing, "'; allowed: half, interleaved");
+    check_argument(pairing == "half" || pairing == "interleaved", "pairing is '", pairing,
+                   "'; allowed: half, interleaved");
     const bool interleaved = pairing == "interleaved";
     if (const auto kinds = rotary.find("kinds"); kinds != rotary.end()) {
         for (const json& kind : *kinds) description.kinds.push_back(read_kind(kind, interleaved));
@@ -95,8 +105,8 @@ RotaryDescription read_rotary(const json& rotary) try {
     }
     if (description.kinds.empty()) return description;
     const size_t num_kinds = description.kinds.size();
-    for (const int kind : rotary.value("layers", std::vector<int>())) {
-        check_argument(kind < int(num_kinds), "pagewheel.json: rotary layers have kind ", kind,
+    for (const double kind : rotary.value("layers", std::vector<double>())) {
+        check_argument(kind < double(num_kinds), "rotary layers have kind ", kind,
                        "; allowed: less than ", num_kinds);
         if (kind < 0 && description.kinds.size() == num_kinds)
             description.kinds.emplace_back();  // that of layers that do not rotate
@@ -108,7 +118,7 @@ RotaryDescription read_rotary(const json& rotary) try {
             description.unsupported = "pagewheel.json has no rotary inverse_frequencies";
     return description;
 } catch (const json::exception& error) {
-    throw std::invalid_argument(concat("pagewheel.json: rotary: ", error.what()));
+    throw std::invalid_argument(concat("rotary: ", error.what()));
 }
 
 RotaryDescription derive_rotary(const json& config) try {
@@ -123,17 +133,16 @@ RotaryDescription derive_rotary(const json& config) try {
                           : renamed != config.end() && renamed->is_object() ? *renamed
                                                                             : none;
     const double theta = scaling.value("rope_theta", config.value("rope_theta", 10000.0));
-    size_t head_size = number(config, "head_dim");
-    if (head_size == 0 && number(config, "num_attention_heads") > 0)
-        head_size = number(config, "hidden_size") / number(config, "num_attention_heads");
+    const double head_size = head_size_of(config);
     if (head_size == 0) return refused("config.json gives no head size");
 
     RotaryKind kind;
     const double part =
         scaling.value("partial_rotary_factor", config.value("partial_rotary_factor", 1.0));
-    kind.dims = size_t(double(head_size) * part);
-    if (kind.dims == 0 || kind.dims % 2)
-        return refused(concat("config.json gives ", kind.dims, " rotary dimensions"));
+    const double dims = head_size * part;
+    if (!(dims >= 2 && dims <= max_head_size) || size_t(dims) % 2)
+        return refused(concat("config.json gives ", dims, " rotary dimensions"));
+    kind.dims = size_t(dims);
     for (size_t i = 0; i < kind.dims / 2; ++i)
         kind.inverse_frequencies.push_back(std::pow(theta, -2.0 * double(i) / double(kind.dims)));
 
@@ -148,6 +157,9 @@ RotaryDescription derive_rotary(const json& config) try {
     } else if (type != "default") {
         return refused(concat("rotary scaling '", type, "' changes with the length of the text"));
     }
+    for (double f : kind.inverse_frequencies)
+        if (!std::isfinite(f))
+            return refused("config.json gives rotary frequencies without bounds");
     RotaryDescription description;
     description.kinds.push_back(kind);
     description.unsupported.clear();

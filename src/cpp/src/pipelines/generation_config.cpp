@@ -218,7 +218,7 @@ GenerationConfig::GenerationConfig(const std::filesystem::path& json_path) {
 }
 
 void GenerationConfig::update_from_json(const std::string& json_object) {
-    const json object = json::parse(json_object, nullptr, /*allow_exceptions=*/false);
+    const json object = parse_json(json_object, "the generation config");
     if (!object.is_object())
         throw std::invalid_argument(concat("generation parameters must be a JSON object, got ",
                                            object.is_discarded() ? "no JSON" : shown(object)));

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "check.hpp"
 #include "graph/native_attention.hpp"
 #include "openvino/runtime/infer_request.hpp"
 #include "scheduling/batch.hpp"
@@ -14,7 +15,13 @@ namespace pagewheel {
 /// Of a model whose caches are evicted from; its attention says how.
 class EvictionInputs {
 public:
-    explicit EvictionInputs(std::vector<CacheLayer> layers) : m_layers(std::move(layers)) {}
+    /// Throws std::invalid_argument where more of a head is to turn than it has.
+    explicit EvictionInputs(std::vector<CacheLayer> layers) : m_layers(std::move(layers)) {
+        for (const CacheLayer& layer : m_layers)
+            check_argument(layer.rotary.dims <= layer.layout.key_size,
+                           "the model folder describes ", layer.rotary.dims,
+                           " rotary dimensions of heads that have ", layer.layout.key_size);
+    }
     virtual ~EvictionInputs() = default;
     EvictionInputs(const EvictionInputs&) = delete;
     EvictionInputs& operator=(const EvictionInputs&) = delete;

@@ -18,6 +18,7 @@
 #include "graph/quantized_linear.hpp"
 #include "graph/share_constants.hpp"
 #include "kernels/isa.hpp"
+#include "model/graph_file.hpp"
 #include "model/openvino_core.hpp"
 #include "openvino/core/version.hpp"
 #include "openvino/runtime/properties.hpp"
@@ -228,7 +229,7 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std
     check_device(core, device);
     check_precision(device, properties);
     PreparedGraph graph;
-    graph.model = core.read_model(folder.model_xml().string());
+    graph.model = read_graph(core, folder.model_xml());
     check_decoder_inputs(*graph.model);
     share_constants(graph.model);
     const bool for_plugin = evicts_for_plugin(device, properties, eviction);

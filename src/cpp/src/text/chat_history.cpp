@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "check.hpp"
+#include "model/json_file.hpp"
 
 namespace pagewheel {
 namespace {
@@ -10,20 +11,21 @@ namespace {
 using json = nlohmann::ordered_json;  // templates show keys in the order they were given
 
 json parse(const std::string& text, const char* what) {
-    json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    json value = parse_json<json>(text, what);
     check_argument(!value.is_discarded(), what, " is not JSON: ", text);
     return value;
 }
 
 json checked_message(json message) {
-    check_argument(message.is_object() && message.contains("role") && message["role"].is_string(),
-                   "a chat message must be an object with a string \"role\", got ", message.dump());
+    if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
+        throw std::invalid_argument(concat(
+            "a chat message must be an object with a string \"role\", got ", message.dump()));
     return message;
 }
 
 json checked_messages(const std::string& text) {
     json messages = parse(text, "the list of messages");
-    check_argument(messages.is_array(), "messages must be an array, got ", messages.dump());
+    check_argument(messages.is_array(), "messages must be an array, got ", messages.type_name());
     for (const json& message : messages) checked_message(message);
     return messages;
 }

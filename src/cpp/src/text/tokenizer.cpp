@@ -21,7 +21,7 @@ constexpr size_t most_padding = size_t(1) << 24;
 std::shared_ptr<ov::Model> read_graph(ov::Core& core, const fs::path& file) {
     check_argument(fs::exists(file), "model folder ", file.parent_path(), " has no ",
                    file.filename().string());
-    return core.read_model(file.string());
+    return read_string_graph(core, file);
 }
 
 /// `tokenizer_config.json` writes a token as a string or as {"content": ...}.

@@ -8,19 +8,17 @@
 #include <set>
 
 #include "check.hpp"
+#include "model/graph_file.hpp"
 #include "openvino/core/version.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/slice.hpp"
+#include "text/string_graph_checks.hpp"
 
 namespace pagewheel {
 namespace {
 
 namespace fs = std::filesystem;
 using ov::op::v0::Constant;
-
-std::shared_ptr<Constant> constant_input(const ov::Node& node, size_t index) {
-    return ov::as_type_ptr<Constant>(node.get_input_node_shared_ptr(index));
-}
 
 std::shared_ptr<ov::Node> find_node(const std::shared_ptr<ov::Model>& model, const char* type) {
     for (const auto& node : model->get_ordered_ops())
@@ -29,6 +27,12 @@ std::shared_ptr<ov::Node> find_node(const std::shared_ptr<ov::Model>& model, con
 }
 
 }  // namespace
+
+std::shared_ptr<ov::Model> read_string_graph(ov::Core& core, const fs::path& xml) {
+    auto graph = read_graph(core, xml);
+    check_string_graph(*graph, xml.string());
+    return graph;
+}
 
 fs::path find_tokenizers_extension() {
     if (const char* path = std::getenv("PAGEWHEEL_TOKENIZERS_LIBRARY")) return path;
@@ -85,11 +89,11 @@ std::vector<std::string> read_vocabulary(const ov::Node& decoder) {
             unpacked->get_input_size() == 1 ? constant_input(*unpacked, 0) : nullptr;
         strings && strings->get_element_type() == ov::element::string)
         return strings->cast_vector<std::string>();
-    const auto begins = constant_input(decoder, 1), ends = constant_input(decoder, 2),
-               bytes = constant_input(decoder, 3);
-    if (!begins || !ends || !bytes) return vocabulary;
-    const auto begin = begins->cast_vector<int32_t>(), end = ends->cast_vector<int32_t>();
-    const auto* text = static_cast<const char*>(bytes->get_data_ptr());
+    const StringTable table(decoder, 1);
+    if (!table) return vocabulary;
+    const auto begin = table.begins->cast_vector<int32_t>(),
+               end = table.ends->cast_vector<int32_t>();
+    const auto* text = static_cast<const char*>(table.bytes->get_data_ptr());
     for (size_t i = 0; i < begin.size(); ++i)
         vocabulary.emplace_back(text + begin[i], text + end[i]);
     return vocabulary;

@@ -7,12 +7,17 @@
 #include <vector>
 
 #include "openvino/core/model.hpp"
+#include "openvino/runtime/core.hpp"
 
 namespace pagewheel {
 
 /// libopenvino_tokenizers.so: $PAGEWHEEL_TOKENIZERS_LIBRARY, else beside OpenVINO's own package in
 /// site-packages. Throws std::runtime_error that says what to install.
 std::filesystem::path find_tokenizers_extension();
+
+/// A tokenizer or detokenizer. Throws std::invalid_argument where its tables of strings are
+/// damaged: openvino-tokenizers reads them without a check of its own.
+std::shared_ptr<ov::Model> read_string_graph(ov::Core& core, const std::filesystem::path& xml);
 
 /// Makes a tokenizer add no special tokens. False if it adds none anyway.
 bool disable_added_tokens(const std::shared_ptr<ov::Model>& tokenizer);

@@ -5,14 +5,19 @@ Heavy modules are imported inside the commands, so that `--help` is quick.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pagewheel.cli.failures import failures
-from pagewheel.cli.options import Sampling, parse_properties
+from pagewheel.cli.failures import ended_as_interrupted, failures
+from pagewheel.cli.options import (
+    Sampling,
+    check_text,
+    parse_properties,
+    prompt_text,
+    show_any_path,
+)
 
 app = typer.Typer(
     name="pagewheel",
@@ -22,6 +27,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+# Numbers that the core holds in 64 bits, and those that count what is held in memory.
+_MAX_NUMBER = 2**64 - 1
+_MAX_COUNT = 2**31 - 1
 
 _SAMPLING_PANEL = "Sampling (each turns sampling on)"
 
@@ -36,7 +45,10 @@ Model = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="OpenVINO device: CPU, GPU, GPU.1...")]
 MaxNewTokens = Annotated[
-    int, typer.Option("--max-new-tokens", "-n", min=1, help="Tokens to generate at most.")
+    int,
+    typer.Option(
+        "--max-new-tokens", "-n", min=1, max=_MAX_NUMBER, help="Tokens to generate at most."
+    ),
 ]
 DoSample = Annotated[
     bool | None,
@@ -51,7 +63,12 @@ Temperature = Annotated[
 ]
 TopK = Annotated[
     int | None,
-    typer.Option(help="Draw from the k likeliest tokens.", rich_help_panel=_SAMPLING_PANEL),
+    typer.Option(
+        min=0,
+        max=_MAX_NUMBER,
+        help="Draw from the k likeliest tokens; 0: from all.",
+        rich_help_panel=_SAMPLING_PANEL,
+    ),
 ]
 TopP = Annotated[
     float | None,
@@ -69,12 +86,19 @@ MinP = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(help="The same seed draws the same text.", rich_help_panel=_SAMPLING_PANEL),
+    typer.Option(
+        min=0,
+        max=_MAX_NUMBER,
+        help="The same seed draws the same text.",
+        rich_help_panel=_SAMPLING_PANEL,
+    ),
 ]
 NumBeams = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Search for the likeliest text with so many beams; it comes as a whole."
+        min=1,
+        max=_MAX_COUNT,
+        help="Search for the likeliest text with so many beams; it comes as a whole.",
     ),
 ]
 Properties = Annotated[
@@ -146,7 +170,7 @@ def generate(
         from pagewheel.cli.generate import generate_text
         from pagewheel.cli.pipeline import open_pipeline
 
-        text = sys.stdin.read() if prompt == "-" else prompt
+        text = prompt_text(prompt)
         pipeline = open_pipeline(model, device, settings)
         generate_text(pipeline, text, sampling, raw=raw, stats=stats)
 
@@ -186,6 +210,7 @@ def chat(
         from pagewheel.cli.chat import Chat
         from pagewheel.cli.pipeline import open_pipeline
 
+        check_text("--system", system or "")
         Chat(open_pipeline(model, device, settings), sampling, system, stats).run()
 
 
@@ -194,7 +219,7 @@ def convert(
     context: typer.Context,
     source: Annotated[Path, typer.Argument(help="A .gguf file or a Hugging Face folder.")],
     output: Annotated[
-        Path | None, typer.Argument(help="A new folder; by default an entry of the cache.")
+        Path | None, typer.Argument(help="A new or empty folder; by default an entry of the cache.")
     ] = None,
     weight_format: Annotated[
         str,
@@ -203,7 +228,10 @@ def convert(
     symmetric: Annotated[bool, typer.Option(help="int8 and int4 without zero points.")] = False,
     group_size: Annotated[int, typer.Option(help="Of int4: 32, 64 or 128.")] = 64,
     context_length: Annotated[
-        int | None, typer.Option(help="For models whose rotation depends on it (longrope).")
+        int | None,
+        typer.Option(
+            min=1, max=_MAX_COUNT, help="For models whose rotation depends on it (longrope)."
+        ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
@@ -219,7 +247,7 @@ def convert(
 
     pagewheel convert hf-folder/ converted/ --weight-format int4
     """
-    with failures(debug=context.obj):
+    with failures(debug=context.obj), ended_as_interrupted():
         from pagewheel.convert import convert as convert_model
 
         folder = convert_model(
@@ -280,9 +308,15 @@ def trace(
     granularity: Annotated[
         str, typer.Option(help="What goes at a time: auto, block or token.")
     ] = "auto",
-    start_size: Annotated[int, typer.Option(help="First tokens that stay.")] = 32,
-    recent_size: Annotated[int, typer.Option(help="Last tokens that stay.")] = 64,
-    max_cache_size: Annotated[int, typer.Option(help="Tokens in the cache at most.")] = 192,
+    start_size: Annotated[
+        int, typer.Option(min=0, max=_MAX_COUNT, help="First tokens that stay.")
+    ] = 32,
+    recent_size: Annotated[
+        int, typer.Option(min=0, max=_MAX_COUNT, help="Last tokens that stay.")
+    ] = 64,
+    max_cache_size: Annotated[
+        int, typer.Option(min=1, max=_MAX_COUNT, help="Tokens in the cache at most.")
+    ] = 192,
     rotation: Annotated[
         bool, typer.Option("--rotation/--no-rotation", help="Keep positions contiguous.")
     ] = True,
@@ -311,7 +345,7 @@ def trace(
             policy=policy,
             granularity=granularity,
         )
-        text = sys.stdin.read() if prompt == "-" else prompt
+        text = prompt_text(prompt)
         folder = resolve_model(model_path(model))
         recorded = record(folder, text, config, max_new_tokens, settings)
         output.mkdir(parents=True, exist_ok=True)
@@ -327,4 +361,5 @@ def trace(
 
 def main() -> None:
     """Entry point of the `pagewheel` command."""
+    show_any_path()
     app(prog_name="pagewheel")

@@ -8,7 +8,7 @@ from contextlib import suppress
 import typer
 
 import pagewheel
-from pagewheel.cli.options import Sampling
+from pagewheel.cli.options import Sampling, check_text
 from pagewheel.cli.pipeline import Printer, print_stats
 
 _HELP = "/reset forgets the conversation, /quit leaves; Ctrl-C stops an answer"
@@ -59,7 +59,12 @@ class Chat:
     def _read() -> str | None:
         """The next line, stripped; None at the end; empty after Ctrl-C."""
         try:
-            return input("> " if sys.stdin.isatty() else "").strip()
+            line = input("> " if sys.stdin.isatty() else "").strip()
+            check_text("the line", line)
+            return line
+        except UnicodeError:
+            typer.echo("that line is not UTF-8", err=True)
+            return ""
         except EOFError:
             if sys.stdin.isatty():
                 typer.echo()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,20 @@ EXIT_INTERRUPTED = 130
 def one_line(error: BaseException) -> str:
     """An error's message without line breaks, or its type where it has none."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+@contextmanager
+def ended_as_interrupted() -> Iterator[None]:
+    """Makes of SIGTERM what Ctrl-C is: what has been begun is cleaned up."""
+
+    def interrupt(_signal: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import typer
 
 from pagewheel.convert.architecture import Architecture
 from pagewheel.convert.config_reader import read_architecture
 from pagewheel.convert.errors import ConversionError
+from pagewheel.convert.json_file import read_json_object
 
 _CACHE_BITS = {"f32": 32, "f16": 16, "u8": 8, "u4": 4}
 
@@ -56,24 +58,27 @@ class ModelInfo:
 
 def _read_json(path: Path) -> dict[str, Any]:
     """Empty without the file."""
-    if not path.is_file():
-        return {}
-    value = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(value, dict):
-        raise ValueError(f"{path}: expected a JSON object")
-    return value
+    return read_json_object(path) if path.is_file() else {}
 
 
 def _weights(model: Path) -> dict[str, Weights]:
-    """Constants by element type, largest type first."""
-    import openvino
+    """Constants by element type, largest type first.
 
+    Out of the graph's text: to look at a model, nothing of it needs to be made.
+    """
     found: dict[str, Weights] = {}
-    for node in openvino.Core().read_model(model).get_ops():
-        if node.get_type_name() == "Constant":
-            name = node.get_output_element_type(0).get_type_name()
-            one = found.get(name, Weights(0, 0))
-            found[name] = Weights(one.tensors + 1, one.bytes + node.get_byte_size())
+    try:
+        for _, node in ElementTree.iterparse(model):
+            if node.tag != "layer":
+                continue
+            data = node.find("data")
+            if node.get("type") == "Const" and data is not None:
+                name = data.get("element_type", "unknown")
+                one = found.get(name, Weights(0, 0))
+                found[name] = Weights(one.tensors + 1, one.bytes + int(data.get("size", "0")))
+            node.clear()
+    except (ElementTree.ParseError, ValueError) as error:
+        raise ValueError(f"{model} is damaged: {error}") from None
     return dict(sorted(found.items(), key=lambda item: -item[1].bytes))
 
 
@@ -134,7 +139,16 @@ def _head_size(config: Mapping[str, Any]) -> int | None:
 
 
 def read_info(folder: Path) -> ModelInfo:
-    """Read a folder with openvino_model.xml. Raises what OpenVINO and json raise."""
+    """Read a folder with openvino_model.xml. Raises ValueError where its files are damaged."""
+    try:
+        return _read_info(folder)
+    except (TypeError, KeyError, AttributeError, IndexError, ArithmeticError) as error:
+        raise ValueError(
+            f"config.json or pagewheel.json in {folder} is damaged: {type(error).__name__}: {error}"
+        ) from None
+
+
+def _read_info(folder: Path) -> ModelInfo:
     config = _read_json(folder / "config.json")
     description = _read_json(folder / "pagewheel.json")
     arch = _architecture(config, folder / "config.json")
@@ -217,7 +231,7 @@ def _operations(folder: Path) -> dict[str, Any]:
     """What a pipeline on CPU with default properties runs where."""
     from pagewheel._pagewheel import describe_operations
 
-    found = describe_operations(str(folder))
+    found = describe_operations(folder)
     counts: dict[str, dict[str, int]] = {}
     for one in found.counts:
         counts.setdefault(one.runs_on, {})[one.operation] = one.count

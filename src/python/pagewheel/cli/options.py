@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,14 +46,50 @@ class Sampling:
             config.do_sample = False
 
 
+def show_any_path() -> None:
+    """Lets a path that is not UTF-8 be printed as the bytes that it is."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")
+
+
+def prompt_text(prompt: str) -> str:
+    """The prompt, or standard input's text for '-'. Raises UnicodeError where it is not UTF-8."""
+    if prompt != "-":
+        check_text("the prompt", prompt)
+        return prompt
+    try:
+        text = sys.stdin.read()
+    except UnicodeDecodeError:
+        raise _not_utf8("standard input") from None
+    check_text("standard input", text)
+    return text
+
+
+def check_text(what: str, text: str) -> None:
+    """Raises UnicodeError for bytes that Python could not read and keeps as surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _not_utf8(what) from None
+
+
+def _not_utf8(what: str) -> UnicodeError:
+    return UnicodeError(f"{what} is not UTF-8")
+
+
 def _parse_value(text: str) -> Property:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):
         try:
-            return kind(text)
+            value = kind(text)
         except ValueError:
             continue
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise typer.BadParameter(
+                f"numbers must fit 64 bits, got {text!r:.40}", param_hint="'--property' / '-p'"
+            )
+        return value
     return text
 
 

@@ -6,10 +6,11 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from .cache import cached_entry, entry_key, files_sha256, publish
+from .cache import cached_entry, entry_key, files_sha256
 from .errors import ConversionError
 from .folder_format import MODEL_FILE
 from .gguf_split import shard_paths
+from .output_folder import output_folder
 from .progress import stages
 
 __all__ = ["ConversionError", "convert", "resolve_model"]
@@ -30,7 +31,9 @@ def convert(
     """Converts a GGUF file or a Hugging Face folder and returns the OpenVINO model's folder.
 
     Without `output` the folder is an entry of the cache, made once per content and options.
-    With it, the folder is made there; it must not exist yet or be empty.
+    With it, the folder is made there, with its parents; it must not exist yet or be empty. If
+    the conversion fails or is interrupted, nothing of it is left, and what others put into the
+    folder meanwhile stays.
 
     For Hugging Face folders: `weight_format` "auto" (as the checkpoint has them, int8 from a
     billion parameters on), "f16", "int8" (a scale for each row) or "int4" (a scale for each
@@ -38,36 +41,42 @@ def convert(
     points out. `context_length` asks a model whose rotary frequencies depend on it (longrope)
     for more than its original context. A GGUF file keeps its own weights.
 
-    Raises FileNotFoundError where `source` is missing, FileExistsError where `output` is
-    not empty, ValueError for an option that is not allowed, ConversionError where the source
-    is damaged or not supported.
+    Raises FileNotFoundError where `source` is missing, FileExistsError where `output` is a file
+    or not empty, another OSError where it cannot be written, ValueError for an option that is
+    not allowed, ConversionError where the source is damaged or not supported.
     """
     path = Path(source)
     if not path.exists():
         raise FileNotFoundError(f"no such model file or folder: {path}")
-    target = None if output is None else Path(output)
-    if target is not None and target.exists() and not _is_empty_folder(target):
-        raise FileExistsError(f"the output folder is not empty: {target}")
-    with stages(f"converting {path.name}", _STAGES, progress) as report:
-        report("reading the files")
-        if path.is_dir():
-            options = (weight_format, symmetric, group_size, context_length)
-            key, build = _huggingface_conversion(path, options, report)
-        else:
-            if weight_format != "auto" or context_length is not None:
-                raise ValueError(
-                    f"{path} is a GGUF file, which keeps its weights and its context: "
-                    "weight_format must be 'auto' and context_length None"
-                )
-            key, build = _gguf_conversion(path, report)
-        if target is None:
-            return cached_entry(key, build)
-        publish(target, build)
-        return target
+    if not path.is_dir() and not path.is_file():
+        raise ConversionError(f"{path} is a device or a pipe; allowed are files and folders")
+    title = f"converting {path.name}"
+    options = (weight_format, symmetric, group_size, context_length)
+    if output is None:
+        with stages(title, _STAGES, progress) as report:
+            return cached_entry(*_conversion(path, options, report))
+    with output_folder(Path(output)) as folder, stages(title, _STAGES, progress) as report:
+        _, build = _conversion(path, options, report)
+        build(folder)
+    return Path(output)
 
 
+_Options = tuple[str, bool, int, int | None]
 # The key of a conversion's result in the cache, and what fills an empty folder with it.
 _Conversion = tuple[str, Callable[[Path], None]]
+
+
+def _conversion(path: Path, options: _Options, report: Callable[[str], None]) -> _Conversion:
+    report("reading the files")
+    if path.is_dir():
+        return _huggingface_conversion(path, options, report)
+    weight_format, _, _, context_length = options
+    if weight_format != "auto" or context_length is not None:
+        raise ValueError(
+            f"{path} is a GGUF file, which keeps its weights and its context: "
+            "weight_format must be 'auto' and context_length None"
+        )
+    return _gguf_conversion(path, report)
 
 
 def _gguf_conversion(path: Path, report: Callable[[str], None]) -> _Conversion:
@@ -83,12 +92,12 @@ def _gguf_conversion(path: Path, report: Callable[[str], None]) -> _Conversion:
 
 
 def _huggingface_conversion(
-    path: Path, values: tuple[str, bool, int, int | None], report: Callable[[str], None]
+    path: Path, options: _Options, report: Callable[[str], None]
 ) -> _Conversion:
     from .compression import Compression
     from .source_folder import folder_sha256
 
-    weight_format, symmetric, group_size, context_length = values
+    weight_format, symmetric, group_size, context_length = options
     compression = Compression(weight_format, symmetric, group_size)
     if context_length is not None and context_length <= 0:
         raise ValueError(f"context_length is {context_length}; it must be positive")
@@ -106,10 +115,6 @@ def _huggingface_conversion(
 def _check_unchanged(path: Path, before: str, after: str) -> None:
     if before != after:
         raise ConversionError(f"{path} changed while it was being converted")
-
-
-def _is_empty_folder(path: Path) -> bool:
-    return path.is_dir() and not any(path.iterdir())
 
 
 def resolve_model(source: str | os.PathLike[str]) -> Path:

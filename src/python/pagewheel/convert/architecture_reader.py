@@ -92,7 +92,7 @@ class Reader:
                 Layer(replace(attention, window=window), mlp)
                 for window in windows or [0] * config.layers
             ),
-            "norm_eps": config.number("rms_norm_eps"),
+            "norm_eps": config.not_negative("rms_norm_eps"),
             "tied_embeddings": config.boolean("tie_word_embeddings"),
             **changes,
         }

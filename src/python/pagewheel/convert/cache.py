@@ -45,12 +45,13 @@ def file_sha256(path: Path) -> str:
         remembered = json.loads(note.read_text(encoding="utf-8"))
         if remembered["path"] == str(path) and remembered["identity"] == identity:
             return str(remembered["sha256"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass  # no note, or a damaged one: hash again
     digest = _hash(path)
     if time.time() - stat.st_mtime > _RACY_SECONDS:
         value = {"path": str(path), "identity": identity, "sha256": digest}
-        write_atomically(note, json.dumps(value).encode())
+        with contextlib.suppress(OSError):  # a cache that cannot be written only costs time
+            write_atomically(note, json.dumps(value).encode())
     return digest
 
 
@@ -105,23 +106,24 @@ def cached_entry(key: str, build: Callable[[Path], None]) -> Path:
     """The entry's folder; where there is none, `build` fills an empty folder first."""
     entry = cache_root() / "models" / key
     if not is_whole(entry):
-        publish(entry, build)
+        _publish(entry, build)
     return entry
 
 
-def publish(entry: Path, build: Callable[[Path], None]) -> None:
-    """Builds a folder beside `entry` and renames it there.
+def _publish(entry: Path, build: Callable[[Path], None]) -> None:
+    """Builds a folder beside `entry` and renames it there. Only for the cache, whose folders hold
+    nothing that anybody else has made.
 
     If another process was faster its folder stays and ours is thrown away: both came from
     the same content. A damaged entry (files deleted by hand) is replaced.
     """
     entry.parent.mkdir(parents=True, exist_ok=True)
-    remove_stale_temporaries(entry.parent)
+    _remove_stale_temporaries(entry.parent)
     temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=entry.parent))
     try:
         build(temporary)
         temporary.chmod(0o755)  # mkdtemp's folders are for the owner only
-        _sync_folder(temporary)
+        sync_folder(temporary)
         if entry.exists() and not is_whole(entry):
             _discard(entry)
         try:
@@ -130,12 +132,12 @@ def publish(entry: Path, build: Callable[[Path], None]) -> None:
             if not is_whole(entry):
                 raise
         else:
-            _sync(entry.parent)
+            sync(entry.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def remove_stale_temporaries(folder: Path) -> None:
+def _remove_stale_temporaries(folder: Path) -> None:
     """Removes what killed conversions left here more than a day ago."""
     limit = time.time() - _TEMPORARY_MAX_AGE
     for path in folder.glob(f"{_TEMPORARY_PREFIX}*"):
@@ -154,13 +156,15 @@ def _discard(entry: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Puts the folder and its files on disk."""
     for path in folder.iterdir():
-        _sync(path)
-    _sync(folder)
+        sync(path)
+    sync(folder)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Puts a file, or a folder's list of files, on disk."""
     if os.name == "nt" and path.is_dir():
         return  # Windows cannot open a folder
     handle = os.open(path, os.O_RDONLY)

@@ -44,6 +44,8 @@ def read_architecture(
         if str(error).startswith(where):
             raise
         raise config.fail(str(error)) from None
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError) as error:
+        raise config.fail(f"the config is damaged: {type(error).__name__}: {error}") from None
 
 
 def _llama(reader: Reader) -> Architecture:

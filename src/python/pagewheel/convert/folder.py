@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,9 +66,14 @@ def write_gguf_folder(source: Path, sha256: str, output: Path, report: Report) -
             generation_config=generation_config(vocabulary),
             tokenizer_config=tokenizer_config(vocabulary),
             chat_template=vocabulary.chat_template,
-            source={"file": source.name, "sha256": sha256, "kind": "gguf"},
+            source={"file": shown_name(source), "sha256": sha256, "kind": "gguf"},
         )
         write_folder(sources, output, report)
+
+
+def shown_name(path: Path) -> str:
+    """The file's or folder's name as text, which not every name is."""
+    return os.fsencode(path.name).decode(errors="replace")
 
 
 def check_vocabulary_size(where: str, vocabulary: Vocabulary, arch: Architecture) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # Part of the cache key: raise it whenever the same source gives another folder.
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 MODEL_FILE = "openvino_model.xml"
 # Written last: a folder that has it is whole.

@@ -17,12 +17,10 @@ from .errors import ConversionError
 from .gguf_blocks import decode
 from .gguf_file import GGUFTensor
 from .gguf_metadata import Metadata
+from .model_config import MAX_HEAD_SIZE, MAX_INTEGER
 from .weights import dense_f32
 
 Config = dict[str, Any]
-
-# Far above any model's; keeps a damaged file from asking for that many rotary frequencies.
-_MAX_HEAD_SIZE = 65_536
 
 # Those that only some architectures know.
 SCALE_KEYS = ("attention.scale", "logit_scale", "embedding_scale", "residual_scale")
@@ -62,6 +60,8 @@ class GGUFConfig:
         value = self.metadata.get(self.key(name), int, default)
         if value is None:
             raise self.fail(f"the key {self.key(name)} is missing")
+        if abs(value) > MAX_INTEGER:
+            raise self.fail(f"{self.key(name)} must be at most {MAX_INTEGER}, got {value}")
         return int(value)
 
     def number(self, name: str, default: float) -> float:
@@ -181,7 +181,7 @@ class GGUFConfig:
     def turning_part(self, name: str, head_size: int) -> float:
         """The part of a head that turns, by the key that says how many channels do."""
         dims = self.integer(name, head_size)
-        if not 0 < dims <= min(head_size, _MAX_HEAD_SIZE) or dims % 2:
+        if not 0 < dims <= min(head_size, MAX_HEAD_SIZE) or dims % 2:
             raise self.fail(f"{self.key(name)} = {dims} does not fit heads of {head_size}")
         return self.part(dims, head_size)
 

@@ -15,6 +15,7 @@ from .folder import (
     Sources,
     check_vocabulary_size,
     generation_config,
+    shown_name,
     tokenizer_config,
     write_folder,
 )
@@ -58,7 +59,7 @@ def write_huggingface_folder(
         tokenizer_config=text_config,
         chat_template=chat_template(folder, settings),
         source={
-            "file": path.resolve().name,
+            "file": shown_name(path.resolve()),
             "sha256": sha256,
             "kind": "huggingface",
             "weight_format": str(compression),
@@ -84,17 +85,9 @@ def _vocabulary(folder: SourceFolder, source: HuggingFaceSource) -> Vocabulary |
 def _tokenizer(folder: SourceFolder, vocabulary: Vocabulary | None) -> tuple[ov.Model, ov.Model]:
     if vocabulary is not None:
         return build_tokenizer(vocabulary)
-    from openvino_tokenizers import convert_tokenizer
-    from transformers import AutoTokenizer
+    from .foreign_tokenizer import convert_foreign_tokenizer
 
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder.path, local_files_only=True)
-        converted = convert_tokenizer(tokenizer, with_detokenizer=True)
-    except Exception as error:  # transformers raises what it pleases
-        raise ConversionError(
-            f"{folder.path}: the tokenizer cannot be converted: {error!s:.300}"
-        ) from error
-    return converted
+    return convert_foreign_tokenizer(folder)
 
 
 def _generation_config(config: dict[str, Any]) -> dict[str, Any]:

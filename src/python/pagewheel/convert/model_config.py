@@ -6,6 +6,7 @@ they are the ones of transformers' configuration classes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -182,6 +183,13 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+# Far above any model's: sizes are i32 in the graphs, and what is made for each layer or channel of
+# more would not end.
+MAX_INTEGER = 2**31 - 1
+MAX_LAYERS = 65_536
+MAX_HEAD_SIZE = 65_536
+
+
 class ModelConfig:
     """The values of a config.json; every error names `where` it is and the key."""
 
@@ -203,19 +211,28 @@ class ModelConfig:
             raise self.fail(f"{key!r} must be {names}, got {value!r:.80}")
         return value
 
-    def integer(self, key: str, default: int | None = None) -> int:
-        return int(self._typed(key, (int,), "an integer", default))
+    def integer(self, key: str, default: int | None = None, limit: int = MAX_INTEGER) -> int:
+        value = int(self._typed(key, (int,), "an integer", default))
+        if abs(value) > limit:
+            raise self.fail(f"{key!r} must be at most {limit}, got {value!r:.80}")
+        return value
 
-    def positive(self, key: str, default: int | None = None) -> int:
-        value = self.integer(key, default)
+    def positive(self, key: str, default: int | None = None, limit: int = MAX_INTEGER) -> int:
+        value = self.integer(key, default, limit)
         if value <= 0:
             raise self.fail(f"{key!r} must be positive, got {value}")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        value = float(self._typed(key, (int, float), "a number", default))
-        if not abs(value) < float("inf"):
-            raise self.fail(f"{key!r} must be finite, got {value}")
+        value = self._typed(key, (int, float), "a number", default)
+        if not abs(value) <= sys.float_info.max:
+            raise self.fail(f"{key!r} must be finite, got {value!r:.80}")
+        return float(value)
+
+    def not_negative(self, key: str) -> float:
+        value = self.number(key)
+        if value < 0:
+            raise self.fail(f"{key!r} must not be negative, got {value}")
         return value
 
     def boolean(self, key: str, default: bool = False) -> bool:
@@ -236,7 +253,7 @@ class ModelConfig:
 
     @property
     def layers(self) -> int:
-        return self.positive("num_hidden_layers")
+        return self.positive("num_hidden_layers", limit=MAX_LAYERS)
 
     @property
     def heads(self) -> int:
@@ -244,7 +261,8 @@ class ModelConfig:
 
     @property
     def head_size(self) -> int:
-        return self.positive("head_dim", self.positive("hidden_size") // self.heads)
+        default = self.positive("hidden_size") // self.heads
+        return self.positive("head_dim", default, MAX_HEAD_SIZE)
 
     def layer_types(self, otherwise: list[str]) -> list[str]:
         """ "full_attention" or "sliding_attention" for each layer."""
@@ -281,8 +299,9 @@ class ModelConfig:
         if partial is None:
             partial = self.number("partial_rotary_factor", 1.0)
         for name, value in (("rope_theta", theta), ("partial_rotary_factor", partial)):
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-                raise self.fail(f"{name!r} must be a positive number, got {value!r}")
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not is_number or not 0 < value <= sys.float_info.max:
+                raise self.fail(f"{name!r} must be a positive number, got {value!r:.80}")
         original = self.values.get("original_max_position_embeddings")
         return RotaryParameters(
             values,

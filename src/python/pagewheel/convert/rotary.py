@@ -8,11 +8,14 @@ beyond the context length).
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from .errors import ConversionError
+
+_MAX_F32 = 3.4e38  # the graph's type of frequencies
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,8 @@ class RotaryEmbedding:
                 f"{self.dims} rotary dimensions need {self.dims // 2} inverse frequencies, "
                 f"got {len(self.inverse_frequencies)}"
             )
-        if not all(0 <= each < math.inf for each in self.inverse_frequencies):
-            raise ConversionError("inverse frequencies must be finite and not negative")
+        if not all(0 <= each <= _MAX_F32 for each in self.inverse_frequencies):
+            raise ConversionError("inverse frequencies must be finite and not negative, in f32")
 
 
 def inverse_frequencies(dims: int, theta: float) -> tuple[float, ...]:
@@ -70,15 +73,21 @@ class RotaryParameters:
 
     @property
     def dims(self) -> int:
-        return int(self.head_size * self.partial)
+        dims = self.head_size * self.partial
+        if dims >= self.head_size + 1:
+            raise ConversionError(
+                f"{dims:.6g} rotary dimensions exceed the head size {self.head_size}"
+            )
+        return int(dims)
 
     def number(self, key: str, default: float | None = None) -> float:
-        value = self.values.get(key)
+        value: Any = self.values.get(key)
         if value is None:
             value = default
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not abs(value) <= sys.float_info.max:
             raise ConversionError(
-                f"rope_parameters of type {self.kind!r} need the number {key!r}, got {value!r}"
+                f"rope_parameters of type {self.kind!r} need the number {key!r}, got {value!r:.80}"
             )
         return float(value)
 
@@ -103,7 +112,14 @@ def rotary_embedding(parameters: RotaryParameters) -> RotaryEmbedding:
         )
     if not 0 < parameters.theta < math.inf:
         raise ConversionError(f"rope_theta must be positive, got {parameters.theta}")
-    return _KINDS[parameters.kind](parameters)
+    try:
+        return _KINDS[parameters.kind](parameters)
+    except ConversionError:
+        raise
+    except (ArithmeticError, ValueError) as error:  # of a theta of 1e-300, an original length of 1
+        raise ConversionError(
+            f"rope_parameters of type {parameters.kind!r} give no finite frequencies: {error}"
+        ) from None
 
 
 def _plain(parameters: RotaryParameters) -> RotaryEmbedding:

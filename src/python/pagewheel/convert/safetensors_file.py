@@ -6,7 +6,6 @@ Format: u64 length of the header, the header (JSON: name -> dtype, shape, data_o
 
 from __future__ import annotations
 
-import json
 import math
 import mmap
 import struct
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import ConversionError
+from .json_file import parse_json_object
 from .mapped_pages import MappedPages
 from .source_folder import SourceFolder
 
@@ -91,11 +91,10 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
 
 def _parse_header(path: Path, raw: bytes) -> dict[str, Any]:
     try:
-        header = json.loads(raw.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
         raise ConversionError(f"{path} is damaged: its header is no JSON: {error}") from None
-    if not isinstance(header, dict):
-        raise ConversionError(f"{path} is damaged: its header is no JSON object")
+    header = parse_json_object(text, f"{path} is damaged: its header")
     header.pop("__metadata__", None)
     return header
 

@@ -28,9 +28,7 @@ def encoding_steps(vocabulary: Vocabulary) -> list[object]:
     """Text to token ids, without those added around a text."""
     special_ids = vocabulary.ids_of_type(*_SPECIAL)
     special_texts = {text: each for each in special_ids if (text := vocabulary.tokens[each])}
-    steps: list[object] = []
-    if special_texts:
-        steps.append(split_special_tokens(special_texts))
+    steps: list[object] = [split_special_tokens(special_texts)]
     steps += space_steps(vocabulary)
     if not _has_pieces_across_spaces(vocabulary):
         # What no merge crosses is merged apart: short pieces that repeat are remembered.

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 from .cache import file_sha256
 from .errors import ConversionError
+from .json_file import parse_json_object
 
 # Files whose content decides what is made of the folder.
-_SUFFIXES = frozenset({".json", ".safetensors", ".jinja", ".model"})
+_SUFFIXES = frozenset({".json", ".safetensors", ".jinja", ".model", ".txt", ".tiktoken", ".codes"})
 
 
 class SourceFolder:
@@ -50,13 +50,7 @@ class SourceFolder:
         text = self.read_text(name)
         if text is None:
             return None
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ConversionError(f"{self.path / name} is no JSON: {error}") from None
-        if not isinstance(value, dict):
-            raise ConversionError(f"{self.path / name} must hold an object, not {value!r:.40}")
-        return value
+        return parse_json_object(text, str(self.path / name))
 
 
 def folder_sha256(path: Path) -> str:

@@ -44,6 +44,8 @@ from .whole_pieces import WholePiecesBPEStep
 # `Vocabulary.model`: byte-level BPE, SentencePiece BPE and Unigram.
 _MODELS = ("gpt2", "llama", "t5")
 _SENTENCEPIECE = ("llama", "t5")
+# As the C++ core's: openvino-tokenizers' tree of a vocabulary is as deep as its longest token.
+_MAX_TOKEN_BYTES = 16_384
 
 
 @lru_cache(maxsize=1)
@@ -82,6 +84,7 @@ def build_tokenizer(vocabulary: Vocabulary) -> tuple[ov.Model, ov.Model]:
             f"tokenizer.ggml.model {vocabulary.model!r} is not supported; "
             f"supported: {', '.join(_MODELS)}"
         )
+    _check_lengths(vocabulary.tokens)
     pipeline = TokenizerPipeline()
     pipeline.add_steps(_encoding_steps(vocabulary))
     pipeline.add_steps(_decoding_steps(vocabulary))
@@ -91,6 +94,15 @@ def build_tokenizer(vocabulary: Vocabulary) -> tuple[ov.Model, ov.Model]:
     for model in (tokenizer, detokenizer):
         _describe(model, vocabulary)
     return tokenizer, detokenizer
+
+
+def _check_lengths(tokens: list[str]) -> None:
+    for index, text in enumerate(tokens):
+        if len(text) > _MAX_TOKEN_BYTES // 4 and len(text.encode()) > _MAX_TOKEN_BYTES:
+            raise ConversionError(
+                f"token {index}, {text!r:.40}, is {len(text.encode())} bytes long; allowed: "
+                f"{_MAX_TOKEN_BYTES}"
+            )
 
 
 def _encoding_steps(vocabulary: Vocabulary) -> list[object]:
@@ -121,9 +133,7 @@ def _byte_level_steps(vocabulary: Vocabulary) -> list[object]:
         text: each for each in _special_ids(vocabulary) if (text := vocabulary.tokens[each])
     }
     tokens = _encoded_tokens(vocabulary)
-    steps: list[object] = []
-    if special_texts:
-        steps.append(split_special_tokens(special_texts))
+    steps: list[object] = [split_special_tokens(special_texts)]
     if pre_tokenizer.nfc:
         steps.append(NormalizeUnicode("NFC"))
     for pattern in pre_tokenizer.patterns:

@@ -215,7 +215,7 @@ class _Reader:
         value = value[0] if isinstance(value, list) and value else value
         if value is None:
             return None
-        if not isinstance(value, int) or not 0 <= value < len(tokens):
+        if type(value) is not int or not 0 <= value < len(tokens):
             raise ConversionError(
                 f"{self.where}: {name}_token_id {value!r} is outside the "
                 f"vocabulary of {len(tokens)}"
@@ -225,7 +225,9 @@ class _Reader:
     def _end_ids(self, size: int) -> tuple[int, ...]:
         ends = self.config.get("eos_token_id")
         ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
-        return tuple(each for each in ends if isinstance(each, int) and 0 <= each < size)
+        if not all(type(each) is int for each in ends):
+            raise ConversionError(f"{self.where}: eos_token_id must be integers, got {ends!r:.80}")
+        return tuple(each for each in ends if 0 <= each < size)
 
 
 def _is_plain_split(step: Mapping[str, Any]) -> bool:

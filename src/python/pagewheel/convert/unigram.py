@@ -32,9 +32,7 @@ def encoding_steps(vocabulary: Vocabulary) -> list[object]:
         )
     special_ids = vocabulary.ids_of_type(*_SPECIAL)
     special_texts = [text for each in special_ids if (text := vocabulary.tokens[each])]
-    steps: list[object] = []
-    if special_texts:
-        steps.append(split_special_tokens(special_texts))
+    steps: list[object] = [split_special_tokens(special_texts)]
     steps += _normalisation(vocabulary)
     steps.append(
         UnigramModelStep(
