@@ -14,7 +14,7 @@ from pagewheel import AggregationMode, CacheEvictionConfig
 
 BUDGET, BLOCK = 192, 32
 # A block, half of it and one token more or less than the budget, a step and several of these.
-LENGTHS = [193, 209, 223, 224, 225, 257, 300, 385, 512, 513, 540, 577, 640, 641, 897, 1025]
+LENGTHS = [193, 209, 224, 225, 300, 512, 513, 540, 641, 897, 1025]
 POLICIES = ["norm_sum", "snapkv", "streaming", "tova", "key_diff"]
 
 
@@ -67,7 +67,7 @@ def test_tokens_do_not_depend_on_how_a_prompt_is_chunked(
     prompts = [tokens(length) for length in LENGTHS]
     whole = make_pipeline(tiny_folder, config, max_num_batched_tokens=4096)
     expected = [ids(generate(whole, [prompt], 3))[0] for prompt in prompts]
-    for step in (512, 256, 64, 32, 7):
+    for step in (512, 64, 7):
         chunks = make_pipeline(tiny_folder, config, max_num_batched_tokens=step)
         for prompt, wanted in zip(prompts, expected, strict=True):
             assert ids(generate(chunks, [prompt], 3)) == [wanted], (len(prompt), step)
@@ -96,7 +96,7 @@ def test_the_same_prompt_twice_equals_cold_in_the_default_precision(
 ) -> None:
     """Bit by bit: with a u8 cache a rounding in a score is enough to keep other tokens."""
     config = eviction(policy, during_prefill)
-    for length in (160, 225, 321, 700):
+    for length in (160, 321, 700):
         pipeline = make_pipeline(tiny_folder, config, {}, enable_prefix_caching=True)
         cold, warm, again = (generate(pipeline, [tokens(length)], 60)[0] for _ in range(3))
         assert pipeline.get_metrics().prefix_cache_hit_tokens > 2 * 150

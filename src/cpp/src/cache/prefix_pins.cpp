@@ -9,7 +9,8 @@ size_t PrefixPins::pin(const PrefixKey& key, const std::vector<int64_t>& tokens)
     m_store.tree().match(key, tokens.data(), tokens.size(), match);
     if (match.num_partial > 0) match.blocks.push_back(match.partial);
     const Prefix prefix{key, tokens};
-    if (match.num_tokens < tokens.size() || m_pins.count(prefix) != 0) return match.num_tokens;
+    const bool is_there = !tokens.empty() && match.num_tokens == tokens.size();
+    if (!is_there || m_pins.count(prefix) != 0) return match.num_tokens;
     for (BlockId block : match.blocks) {
         m_store.share(block);
         ++m_holds[block];

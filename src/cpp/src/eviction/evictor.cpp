@@ -169,7 +169,8 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
     view.num_tokens = held;
     view.unit_size = whole ? m_block_size : 1;
     view.first_unit = (m_config.get_start_size() + view.unit_size - 1) / view.unit_size;
-    view.last_unit = (held - m_config.get_recent_size()) / view.unit_size;  // full blocks
+    // Tokens of a block that is not full may go, too, but not as a block.
+    view.last_unit = (held - m_config.get_recent_size()) / view.unit_size;
     std::vector<float> pooled;
     if (const size_t size = m_config.pooling_size(); size > 1)
         pooled = m_config.score_pooling_mode == ScorePooling::MAX

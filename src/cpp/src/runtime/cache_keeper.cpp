@@ -60,8 +60,8 @@ void CacheKeeper::fork(const Sequence& parent, Sequence& child) const {
 size_t CacheKeeper::due(const Sequence& sequence) const {
     const size_t held = sequence.num_slots();
     if (!sequence.is_running() || sequence.is_idle() || !sequence.eviction->may_evict) return 0;
-    // A prompt of which a single token is left is no decode: what that one attends to would be
-    // gone.
+    // Until its prompt ends, only where that is evicted on the way: a last token that is still to
+    // be computed is no decode.
     if (sequence.is_prefilling() && held < sequence.max_chunk_slots) return 0;
     return m_evictor.due(held);
 }

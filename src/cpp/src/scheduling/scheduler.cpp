@@ -199,7 +199,7 @@ size_t Scheduler::chunk_length(const Sequence& sequence, size_t slots, size_t un
 }
 
 void Scheduler::ask_for_a_step() {
-    // Prompts before it end some time; decodes, of those who come later too, may go on for ever.
+    // Prompts before it come to their end; decodes, as new ones join them, may never leave room.
     if (m_batch.entries.size() == m_num_decodes) m_prompt_waits = true;
 }
 
