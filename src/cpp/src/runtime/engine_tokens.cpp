@@ -39,18 +39,21 @@ void Engine::continue_sequence(SequenceRecord& record, float* logits) {
 void Engine::record_prompt(SequenceRecord& record, const Logits& logits, size_t first_row,
                            size_t num_rows) {
     const Sequence& sequence = record.sequence;
-    const std::lock_guard lock(record.request->state->mutex);
-    std::vector<float>& log_probs = record.request->state->outputs[record.index].prompt_log_probs;
+    // Written by this thread alone, so that it may be read without the lock.
+    std::vector<float>& all = record.request->state->outputs[record.index].prompt_log_probs;
+    std::vector<float> fresh;
     for (size_t i = 0; i < num_rows; ++i) {
         // The row of token p predicts token p + 1. After a preemption rows come again.
         const size_t next = sequence.num_cached - num_rows + i + 1;
-        if (next >= sequence.prompt_length || next != log_probs.size() + 1) continue;
+        if (next >= sequence.prompt_length || next != all.size() + fresh.size() + 1) continue;
         const float* values = logits.row(first_row + i);
         const float best = values[find_best_token(values, logits.vocabulary, detected_isa())];
         const double total =
             kernels::sum_exp(values, logits.vocabulary, best, 1.0f, detected_isa());
-        log_probs.push_back(float(double(values[sequence.tokens[next]] - best) - std::log(total)));
+        fresh.push_back(float(double(values[sequence.tokens[next]] - best) - std::log(total)));
     }
+    const std::lock_guard lock(record.request->state->mutex);
+    all.insert(all.end(), fresh.begin(), fresh.end());
 }
 
 void Engine::fork_siblings(SequenceRecord& first, const std::vector<float>& logits) {
