@@ -42,3 +42,9 @@ def test_a_model_cache_holds_one_blob_at_most_however_often_a_model_is_loaded(
     assert texts[1:] == texts[:-1]
     assert blobs[1:] == blobs[:-1]
     assert len(blobs[0]) == (1 if backend == "openvino" else 0)
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**30])
+def test_an_integer_beyond_64_bits_is_refused_by_name(tiny_folder: Path, value: int) -> None:
+    with pytest.raises(ValueError, match=rf"'NUM_STREAMS' is {value}; allowed are integers of 64"):
+        batching_pipeline(tiny_folder, {"NUM_STREAMS": value})

@@ -28,7 +28,14 @@ IntArray to_int_array(const py::handle& values) {
 
 ov::Any to_any(const std::string& key, const py::handle& value) {
     if (py::isinstance<py::bool_>(value)) return value.cast<bool>();
-    if (py::isinstance<py::int_>(value)) return value.cast<int64_t>();
+    if (py::isinstance<py::int_>(value)) {
+        int overflow = 0;
+        const long long integer = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
+        if (overflow != 0)
+            throw py::value_error("property '" + key + "' is " + std::string(py::str(value)) +
+                                  "; allowed are integers of 64 bits");
+        return int64_t(integer);
+    }
     if (py::isinstance<py::float_>(value)) return value.cast<double>();
     if (py::isinstance<py::str>(value)) return value.cast<std::string>();
     // openvino.Type and openvino's enums, which are another module's classes: their text is what

@@ -271,6 +271,7 @@ def less_deep(name: str) -> Callable[[Path], None]:
         (deep("generation_config.json"), r"generation_config\.json has more than 100"),
         (deep("tokenizer_config.json"), r"tokenizer_config\.json has more than 100"),
         (deep("tokenizer.json"), r"tokenizer\.json has more than 100"),
+        (config(note="\ud83d\ude00 and \ud800"), r"config\.json has half a character"),
         (less_deep("config.json"), r"config\.json has more than 100 arrays and objects"),
     ],
 )

@@ -13,7 +13,7 @@ _MAX_LEVELS = 100
 
 
 def parse_json_object(text: str, where: str) -> dict[str, Any]:
-    """Raises ConversionError for what is no JSON, no object, or too deep."""
+    """Raises ConversionError for what is no JSON, no object, too deep, or no Unicode."""
     try:
         value = json.loads(text)
     except RecursionError:
@@ -26,8 +26,15 @@ def parse_json_object(text: str, where: str) -> dict[str, Any]:
     for _ in range(_MAX_LEVELS):
         level = [inner for outer in level for inner in _parts(outer)]
         if not level:
-            return value
-    raise _too_deep(where)
+            break
+    else:
+        raise _too_deep(where)
+    if "\\ud" in text.lower():
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise ConversionError(f"{where} has half a character: {error}") from None
+    return value
 
 
 def _parts(value: Any) -> list[Any]:
