@@ -15,7 +15,7 @@ protected:
     CacheDefects() : scheduler(config(), 20, block_size) {}
     ~CacheDefects() override {
         scheduler.store().check_integrity();
-        EXPECT_EQ(scheduler.num_sequences(), 0u);
+        EXPECT_EQ(scheduler.num_running() + scheduler.num_waiting(), 0u);
         EXPECT_EQ(scheduler.pool().num_held(), 0u);
         scheduler.clear_prefixes();
         EXPECT_EQ(scheduler.pool().num_free(), 20u);

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import openvino as ov
+import openvino.opset13 as ops
 import pytest
 import tiny_llama
 import torch
@@ -16,6 +17,8 @@ from openvino._offline_transformations import paged_attention_transformation
 from references import dequantised_llama
 
 from pagewheel.convert import convert
+from pagewheel.convert.architecture import Attention
+from pagewheel.convert.attention_graph import AttentionBuilder
 
 EXACT = {
     "INFERENCE_PRECISION_HINT": "f32",
@@ -197,3 +200,10 @@ def test_smollm2_is_fused_by_the_cpu_plugin(smollm2_folder: Path, config: dict[s
     assert sum(n for (kind, _), n in layers.items() if kind == "ScaledDotProductAttention") == 30
     assert sum(n for (kind, _), n in paged.items() if kind == "PagedAttention") == 30
     assert "attention_mask" not in {port.get_any_name() for port in model.inputs}
+
+
+def test_values_are_repeated_at_their_own_head_size() -> None:
+    attention = Attention(heads=6, kv_heads=3, head_size=8, scale=1.0, separate_value_size=5)
+    values = ops.parameter([1, 3, 7, attention.value_size])
+    repeated = AttentionBuilder._repeat_kv(values, attention, attention.value_size)
+    assert list(repeated.get_output_shape(0)) == [1, 6, 7, 5]

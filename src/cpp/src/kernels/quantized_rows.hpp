@@ -35,7 +35,6 @@ public:
         }
     }
 
-    bool paired() const { return m_paired; }
     size_t blocks() const { return (m_rows + m_block_rows - 1) / m_block_rows; }
     /// First row of block i.
     size_t first(size_t i) const { return i * m_block_rows; }

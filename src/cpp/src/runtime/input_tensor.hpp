@@ -18,7 +18,6 @@ public:
     InputTensor(const ov::CompiledModel& model, const std::string& name);
 
     bool exists() const { return m_exists; }
-    size_t size() const { return m_tensor ? m_tensor.get_size() : 0; }
 
     template <class T>
     T* resize(ov::InferRequest& request, size_t size) {
@@ -35,11 +34,6 @@ public:
     /// Another tensor takes its place, whose memory is the caller's.
     void bind(ov::InferRequest& request, const ov::Tensor& tensor) const {
         request.set_input_tensor(m_index, tensor);
-    }
-    /// What was filled.
-    template <class T>
-    const T* data() const {
-        return m_tensor.data<T>();
     }
 
 private:

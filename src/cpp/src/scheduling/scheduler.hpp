@@ -80,7 +80,6 @@ public:
     size_t num_running() const { return m_running.size(); }
     size_t num_waiting() const { return m_waiting.size() + m_num_following; }
     size_t num_preempted() const { return m_num_preempted; }
-    size_t num_sequences() const { return num_running() + num_waiting(); }
     const SchedulerTotals& totals() const { return m_totals; }
     const BlockStore& store() const { return m_store; }
     BlockStore& store() { return m_store; }

@@ -166,7 +166,12 @@ class AttentionBuilder:
         if attention.cache_of is None:
             self._caches[layer] = self._keys_and_values(x, attention, layer)
         owner = layer if attention.cache_of is None else attention.cache_of
-        key, value = (self._repeat_kv(each, attention) for each in self._caches[owner])
+        key, value = (
+            self._repeat_kv(each, attention, size)
+            for each, size in zip(
+                self._caches[owner], (attention.head_size, attention.value_size), strict=True
+            )
+        )
         arguments = [query, key, value, self.inputs.mask(attention.window), f32(attention.scale)]
         if attention.sinks:
             sinks = dense_f32(self.weighted.weight(f"{prefix}.sinks"))
@@ -277,8 +282,8 @@ class AttentionBuilder:
         return whole
 
     @staticmethod
-    def _repeat_kv(x: ov.Node, attention: Attention) -> ov.Node:
-        """[batch, kv_heads, tokens, d] -> [batch, heads, tokens, d]; d of keys or values."""
+    def _repeat_kv(x: ov.Node, attention: Attention, size: int) -> ov.Node:
+        """[batch, kv_heads, tokens, size] -> [batch, heads, tokens, size], of keys or values."""
         if attention.queries_per_kv_head == 1:
             return x
         spread = ops.broadcast(
@@ -286,4 +291,4 @@ class AttentionBuilder:
             i64([1, 1, attention.queries_per_kv_head, 1, 1]),
             broadcast_spec="BIDIRECTIONAL",
         )
-        return ops.reshape(spread, i64([0, attention.heads, -1, attention.head_size]), True)
+        return ops.reshape(spread, i64([0, attention.heads, -1, size]), True)
