@@ -36,8 +36,7 @@ protected:
     void make(const SchedulerConfig& config = scheduler()) {
         auto scripted = std::make_unique<ScriptedModel>();
         model = scripted.get();
-        engine = std::make_shared<Engine>(std::move(scripted), config,
-                                          ModelLimits{1000, ScriptedModel::words},
+        engine = std::make_shared<Engine>(std::move(scripted), config, ModelLimits{1000},
                                           GeneratedText::Decoders{letters, letters});
     }
     void SetUp() override { make(); }
@@ -129,10 +128,10 @@ TEST_F(EngineTest, ADeadlineEndsAWaitingAndARunningRequest) {
     config.max_num_seqs = 1;
     make(config);
     GenerationConfig soon = greedy(200);
-    soon.timeout = 0.001f;
+    soon.timeout = 0.3f;
     const GenerationHandle running = submit({1}, soon), waiting = submit({2}, soon);
     engine->step();
-    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    std::this_thread::sleep_for(std::chrono::milliseconds(350));
     engine->step();
     EXPECT_EQ(running.get_status(), Status::TIMEOUT);
     EXPECT_EQ(generated(running).size(), 1u);

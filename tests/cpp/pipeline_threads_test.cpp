@@ -212,26 +212,41 @@ TEST_F(PipelineThreads, WhatACallbackThrowsReachesTheCallerAndTheOthersAreCalled
 
 TEST_F(PipelineThreads, ATextStreamerServesOneCallAtATime) {
     const auto pipeline = make();
-    std::atomic<size_t> num_refused{0}, num_served{0};
-    const auto streamer =
-        std::make_shared<TextStreamer>(pipeline->get_tokenizer(), [](const std::string&) {
-            std::this_thread::sleep_for(1ms);
-            return StreamingStatus::RUNNING;
-        });
-    const auto call = [&] {
-        for (int i = 0; i < 5; ++i) try {
-                pipeline->generate(prompts, {greedy(20)}, streamer);
-                ++num_served;
-            } catch (const std::runtime_error&) {
-                ++num_refused;
-            }
-    };
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 4; ++i) threads.emplace_back(call);
-    for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(num_refused + num_served, 20u);
-    EXPECT_GT(num_served, 0u);
-    pipeline->generate(prompts, {greedy(2)}, streamer);
+    std::shared_ptr<TextStreamer> streamer;
+    size_t num_refused = 0;
+    streamer = std::make_shared<TextStreamer>(pipeline->get_tokenizer(), [&](const std::string&) {
+        std::thread([&] {
+            EXPECT_THROW(pipeline->generate(prompts, {greedy(2)}, streamer), std::runtime_error);
+            ++num_refused;
+        }).join();
+        return StreamingStatus::RUNNING;
+    });
+    const auto results = pipeline->generate(prompts, {greedy(20)}, streamer);
+    EXPECT_EQ(results.at(0).m_generation_ids.at(0).size(), 20u);
+    EXPECT_GT(num_refused, 0u);
+    num_refused = 0;
+    pipeline->generate(prompts, {greedy(20)}, streamer);  // free again
+    EXPECT_GT(num_refused, 0u);
+}
+
+TEST_F(PipelineThreads, TheLastCopyMayBeDroppedInACallbackOfGenerate) {
+    std::optional<ContinuousBatchingPipeline> pipeline(*make());
+    const auto drop = TextStreamer::Callback([&](const std::string&) {
+        pipeline.reset();
+        return StreamingStatus::RUNNING;
+    });
+    EXPECT_EQ(pipeline->generate(prompts, {greedy(20)}, drop).at(0).m_generation_ids[0].size(),
+              20u);
+    pipeline.emplace(*make());
+    EXPECT_FALSE(pipeline->generate(std::vector<std::string>{"word"}, {greedy(20)}, drop).empty());
+    std::optional<LLMPipeline> chat(model());
+    chat->start_chat();
+    const auto results = chat->generate(std::string("word"), greedy(20),
+                                        TextStreamer::Callback([&](const std::string&) {
+                                            chat.reset();
+                                            return StreamingStatus::RUNNING;
+                                        }));
+    EXPECT_EQ(results.texts.size(), 1u);
 }
 
 TEST_F(PipelineThreads, ATextStreamerRefusesItsOwnCallback) {
@@ -252,6 +267,7 @@ TEST_F(PipelineThreads, ATextStreamerRefusesItsOwnCallback) {
 
 TEST_F(PipelineThreads, ChatsBeginAndEndWhileOtherThreadsGenerate) {
     LLMPipeline pipeline(model());
+    const auto alone = pipeline.generate(std::string("word"), greedy(3)).texts;
     std::atomic<bool> over{false};
     std::thread changing([&] {
         while (!over) {
@@ -271,6 +287,7 @@ TEST_F(PipelineThreads, ChatsBeginAndEndWhileOtherThreadsGenerate) {
     other.join();
     over = true;
     changing.join();
+    EXPECT_EQ(pipeline.generate(std::string("word"), greedy(3)).texts, alone);
 }
 
 TEST_F(PipelineThreads, AChatTakesOneTurnAtATimeAndAFinishedOneStaysFinished) {
@@ -358,6 +375,57 @@ TEST_F(PipelineThreads, AForkedChildIsRefusedAndEnds) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
     pipeline->stop();
+    answer(*pipeline);
+}
+
+/// What a child that `call` forks in a callback ends with, 0 if it is told by an exception.
+int status_of_child(const std::function<void(const std::function<void()>&)>& call) {
+    const pid_t parent = getpid();
+    pid_t child = 0;
+    try {
+        call([&] {
+            if (child != 0 || getpid() != parent) return;
+            child = fork();
+            if (child == 0) alarm(30);  // a hang ends it by a signal
+        });
+    } catch (const std::runtime_error&) {
+        if (getpid() != parent) _exit(0);
+        throw;
+    }
+    if (getpid() != parent) _exit(1);
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return status;
+}
+
+TEST_F(PipelineThreads, AChildForkedInACallbackIsToldWhenTheCallbackReturns) {
+    const auto policy = std::make_shared<AskingPolicy>();
+    const auto pipeline = make_with(policy);
+    for (const bool started : {false, true}) {
+        if (started) pipeline->start();
+        EXPECT_EQ(status_of_child([&](const auto& fork_once) {
+                      pipeline->generate(prompts, {greedy(20)},
+                                         TextStreamer::Callback([&](const std::string&) {
+                                             fork_once();
+                                             return StreamingStatus::RUNNING;
+                                         }));
+                  }),
+                  0)
+            << started;
+    }
+    pipeline->stop();
+    EXPECT_EQ(status_of_child([&](const auto& fork_once) {
+                  policy->ask = fork_once;
+                  pipeline->generate(prompts, {greedy(300)});
+              }),
+              0);
+    policy->ask = nullptr;
+    // In a callback of the pipeline's own thread the child is that thread, which ends.
+    EXPECT_EQ(status_of_child([&](const auto& fork_once) {
+                  in_callback_of_service(pipeline, [&](const Handle&) { fork_once(); });
+                  pipeline->stop();
+              }),
+              0);
     answer(*pipeline);
 }
 

@@ -22,7 +22,6 @@ public:
     std::function<void(const Batch&)> before_run = [](const Batch&) {};
     /// What give_back() does, outside of any run.
     std::function<void()> when_memory_is_unused = [] {};
-    size_t num_runs = 0;
 
     size_t vocabulary() const override { return words; }
     size_t block_size() const override { return tokens_per_block; }
@@ -32,7 +31,6 @@ public:
     std::string cache_description() const override { return "scripted"; }
 
     Logits run(const Batch& batch, const std::vector<size_t>&) override {
-        ++num_runs;
         before_run(batch);
         m_logits.clear();
         for (const BatchEntry& entry : batch.entries)

@@ -20,7 +20,8 @@ private:
     pid_t m_process = getpid();
 };
 
-/// Deletes, but for a child's copy: OpenVINO's destructors would wait for threads that it has not.
+/// Deletes the object, except in a forked child: OpenVINO's destructors would wait there for
+/// threads that do not exist.
 struct DeleteInOwnProcess {
     ProcessMark mark;
 

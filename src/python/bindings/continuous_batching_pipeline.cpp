@@ -125,7 +125,8 @@ unless f32 inference is asked for).
 Everything may be called from any thread. Steps are made one at a time: by whoever calls step() or
 generate(), or, after start(), by a thread of the pipeline's own; `async for outputs in handle` then
 gives tokens as they come. Everything may be called from callbacks too; in an eviction policy, which runs inside
-a step, what would need another one raises RuntimeError. So does everything in a child that os.fork() made.)")
+a step, what would need another one raises RuntimeError. So does, in a child that os.fork() made, what needs the
+threads or locks of its parent.)")
         .def(py::init([](const py::object& path, const SchedulerConfig& scheduler_config,
                          const std::string& device, const py::dict& properties,
                          const py::dict& tokenizer_properties, const py::kwargs& kwargs) {

@@ -10,6 +10,7 @@ import numpy as np
 import openvino as ov
 import pytest
 import tiny_models
+from openvino_core import CORE
 from test_decoder_graph import EXACT, Decoder, relative, runtime_layers
 
 from pagewheel.convert import convert
@@ -26,7 +27,7 @@ TEXT = tiny_models.random_ids(60)
 def values_of(weight: Any) -> Any:
     """What OpenVINO computes the subgraph of a weight to, f32."""
     model = ov.Model([emit(weight, "weight")], [])
-    compiled = ov.Core().compile_model(model, "CPU", EXACT)
+    compiled = CORE.compile_model(model, "CPU", EXACT)
     return compiled({})[0]
 
 
@@ -117,7 +118,7 @@ def test_a_compressed_model_computes_with_its_values_and_is_fused(
 
     expected = build_model(source.architecture, decompressed)
     converted = convert(folder, tmp_path / "converted", progress=False, **options)
-    got = ov.Core().read_model(converted / "openvino_model.xml")
+    got = CORE.read_model(converted / "openvino_model.xml")
     assert relative(Decoder(got)(TEXT), Decoder(expected)(TEXT)) < 1e-4
     layers = runtime_layers(got, EXACT)
     assert layers["FullyConnected", kind] >= 2 * 4, layers

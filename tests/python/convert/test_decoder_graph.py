@@ -14,6 +14,7 @@ import tiny_llama
 import torch
 from gguf.constants import GGMLQuantizationType as Kind
 from openvino._offline_transformations import paged_attention_transformation
+from openvino_core import CORE
 from references import dequantised_llama
 
 from pagewheel.convert import convert
@@ -33,8 +34,8 @@ class Decoder:
     def __init__(self, model: ov.Model | Path) -> None:
         """`model` is a converted folder or a graph."""
         if isinstance(model, Path):
-            model = ov.Core().read_model(model / "openvino_model.xml")
-        self.request = ov.Core().compile_model(model, "CPU", EXACT).create_infer_request()
+            model = CORE.read_model(model / "openvino_model.xml")
+        self.request = CORE.compile_model(model, "CPU", EXACT).create_infer_request()
         self.past = 0
 
     def reset(self) -> None:
@@ -63,7 +64,7 @@ def relative(got: Any, expected: Any) -> float:
 
 
 def runtime_layers(model: ov.Model, config: dict[str, str]) -> Counter[tuple[str, str]]:
-    compiled = ov.Core().compile_model(model, "CPU", config)
+    compiled = CORE.compile_model(model, "CPU", config)
     infos = [op.get_rt_info() for op in compiled.get_runtime_model().get_ops()]
     return Counter(
         (info["layerType"].astype(str), info["runtimePrecision"].astype(str)) for info in infos
@@ -121,7 +122,7 @@ TEXT = Path(tiny_llama.__file__).read_bytes()[:900].decode() + " Ça va ? 你好
 def tokens(folder: Path, text: str) -> list[int]:
     import openvino_tokenizers  # noqa: F401  (teaches ov.Core the tokenizer's operations)
 
-    tokenizer = ov.Core().compile_model(folder / "openvino_tokenizer.xml", "CPU")
+    tokenizer = CORE.compile_model(folder / "openvino_tokenizer.xml", "CPU")
     return [int(each) for each in tokenizer([text])["input_ids"][0]]
 
 
@@ -182,7 +183,7 @@ def test_left_padding_changes_nothing(smollm2: Decoder, smollm2_folder: Path) ->
 
 @pytest.mark.parametrize("config", [EXACT, {}], ids=["f32", "default"])
 def test_smollm2_is_fused_by_the_cpu_plugin(smollm2_folder: Path, config: dict[str, str]) -> None:
-    model = ov.Core().read_model(smollm2_folder / "openvino_model.xml")
+    model = CORE.read_model(smollm2_folder / "openvino_model.xml")
     layers = runtime_layers(model, config)
     paged_attention_transformation(model)
     paged = runtime_layers(model, config)

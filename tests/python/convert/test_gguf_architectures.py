@@ -11,6 +11,7 @@ import pytest
 import tiny_models
 from gguf.constants import GGMLQuantizationType as Kind
 from gguf_models import write
+from openvino_core import CORE
 from test_decoder_graph import relative
 
 from pagewheel.convert.gguf_file import GGUFFile
@@ -42,7 +43,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 def logits(source: GGUFSource, ids: list[int]) -> Any:
     """All positions: half as a prompt, then the rest with a cache."""
     model = build_model(source.architecture, source.weight)
-    request = ov.Core().compile_model(model, "CPU", COMPUTE_F32).create_infer_request()
+    request = CORE.compile_model(model, "CPU", COMPUTE_F32).create_infer_request()
     rows, start = [], 0
     for stop in (len(ids) // 2, len(ids) // 2 + 1, len(ids)):
         result = request.infer(

@@ -16,6 +16,7 @@ import openvino as ov
 import pytest
 import tiny_models
 from conftest import F32, greedy
+from openvino_core import CORE
 
 import pagewheel
 from pagewheel.convert import convert, resolve_model
@@ -42,7 +43,7 @@ def generated(folder: Path, **properties: str) -> list[int]:
 
 def rename_input(folder: Path, old: str, new: str) -> None:
     path = folder / "openvino_model.xml"
-    model = ov.Core().read_model(path)
+    model = CORE.read_model(path)
     model.input(old).tensor.set_names({new})
     ov.save_model(model, folder / "changed.xml", compress_to_fp16=False)
     del model

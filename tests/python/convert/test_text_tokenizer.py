@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import openvino as ov
 import openvino_tokenizers  # noqa: F401  (teaches ov.Core the tokenizer's operations)
 import pytest
+from openvino_core import CORE
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from pagewheel.convert.gguf_file import GGUFFile
@@ -148,8 +148,8 @@ def reference_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
 class OpenVINOTokenizer:
     def __init__(self, vocabulary: Vocabulary) -> None:
         tokenizer, detokenizer = build_tokenizer(vocabulary)
-        self.tokenizer = ov.Core().compile_model(tokenizer, "CPU")
-        self.detokenizer = ov.Core().compile_model(detokenizer, "CPU")
+        self.tokenizer = CORE.compile_model(tokenizer, "CPU")
+        self.detokenizer = CORE.compile_model(detokenizer, "CPU")
 
     def encode(self, lines: list[str]) -> list[list[int]]:
         result = self.tokenizer(lines)

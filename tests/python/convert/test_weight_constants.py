@@ -13,6 +13,7 @@ from gguf.constants import GGML_QUANT_SIZES
 from gguf.constants import GGMLQuantizationType as Kind
 from gguf_tensors import random_tensor
 from openvino.op import Parameter
+from openvino_core import CORE
 
 from pagewheel.convert import ConversionError
 from pagewheel.convert.gguf_blocks import SUPPORTED_TYPES, decode, decode_transposed
@@ -26,7 +27,7 @@ def compiled_weight(kind: Kind, shape: tuple[int, int], data: np.ndarray[Any, An
     x = Parameter(ov.Type.f32, ov.PartialShape([-1, shape[1]]))
     weight = emit(decode("w", kind, shape, data), "w")
     model = ov.Model([ops.matmul(x, weight, False, True)], [x], "one")
-    compiled = ov.Core().compile_model(model, "CPU", COMPUTE_F32)
+    compiled = CORE.compile_model(model, "CPU", COMPUTE_F32)
     layers = {
         op.get_rt_info()["layerType"].astype(str) for op in compiled.get_runtime_model().get_ops()
     }
@@ -136,7 +137,7 @@ def test_stacked_experts_keep_their_shape_and_stay_small(kind: Kind) -> None:
     parts = [weight.values, weight.scale, weight.zero_point]
     total = sum(part.nbytes for part in parts if isinstance(part, np.ndarray))
     assert total == STACKED[kind] * 3 * 5 * 256
-    compiled = ov.Core().compile_model(ov.Model([emit(weight, "w")], [], "w"), "CPU", COMPUTE_F32)
+    compiled = CORE.compile_model(ov.Model([emit(weight, "w")], [], "w"), "CPU", COMPUTE_F32)
     expected = gguf.dequantize(data, kind).reshape(3, 5, 256)
     np.testing.assert_allclose(compiled([])[0], expected, rtol=2e-6, atol=1e-6)
 

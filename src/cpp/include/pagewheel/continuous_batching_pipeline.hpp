@@ -53,8 +53,9 @@ class PrefixCache;
 /// Everything may be called from callbacks too, and the last copy dropped there. Streamers and
 /// GenerationHandle::notify_once() run between steps. An eviction policy runs inside one: what
 /// needs another step or its lock (step(), generate(), the prefix cache, to wait for a handle)
-/// throws std::runtime_error there. A child that fork() made has a pipeline's memory but not its
-/// threads: there every call throws std::runtime_error.
+/// throws std::runtime_error there. A child that fork() made has a pipeline's memory but not
+/// its threads: what needs them, or a lock, throws std::runtime_error there, and stop() does
+/// nothing.
 class PAGEWHEEL_API ContinuousBatchingPipeline {
 public:
     /// `model_folder` holds openvino_model.xml and the tokenizer; `properties` are OpenVINO's for

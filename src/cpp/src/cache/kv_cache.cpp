@@ -85,15 +85,4 @@ void KvCache::give_back(const BlockRange& blocks) {
     }
 }
 
-size_t choose_num_blocks(size_t block_bytes, size_t wanted_blocks, size_t wanted_bytes,
-                         double fraction, size_t useful_blocks) {
-    if (wanted_blocks != 0) return wanted_blocks;
-    const size_t bytes =
-        wanted_bytes != 0 ? wanted_bytes : size_t(double(available_memory()) * fraction);
-    const size_t fitting = bytes / block_bytes;
-    check_argument(fitting > 0, "the KV cache gets ", bytes, " bytes; one block needs ",
-                   block_bytes);
-    return wanted_bytes != 0 ? fitting : std::min(fitting, useful_blocks);
-}
-
 }  // namespace pagewheel

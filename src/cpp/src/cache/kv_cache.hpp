@@ -38,9 +38,4 @@ private:
     std::vector<ov::Tensor> m_tensors;     // by port
 };
 
-/// Blocks of `block_bytes` to reserve. `wanted_blocks` if not 0; else as many as fit `wanted_bytes`
-/// if not 0; else as many as fit `fraction` of the free memory, and no more than `useful_blocks`.
-size_t choose_num_blocks(size_t block_bytes, size_t wanted_blocks, size_t wanted_bytes,
-                         double fraction, size_t useful_blocks);
-
 }  // namespace pagewheel

@@ -28,8 +28,6 @@ struct CacheGeometry {
     size_t block_bytes = 0;        ///< of one block in all layers, keys and values
 
     size_t directory_index = 0;  ///< of the input cache_directory, if any port is in it
-
-    size_t blocks_for(size_t tokens) const { return (tokens + block_size - 1) / block_size; }
 };
 
 /// The plugin chose types and layouts when it compiled; nothing here knows the device. `directory`

@@ -20,8 +20,8 @@ public:
     explicit CancelOnError(Engine& engine) : m_engine(engine) {}
     ~CancelOnError() {
         if (m_states.empty()) return;
-        for (const auto& state : m_states) GenerationHandle(state).cancel();
         try {
+            for (const auto& state : m_states) GenerationHandle(state).cancel();
             m_engine.step();  // frees their blocks now
         } catch (...) {       // the exception on its way matters more; the next step will do
         }
@@ -37,7 +37,7 @@ private:
 };
 
 bool is_running(const GenerationHandle::State& state) {
-    const std::lock_guard lock(state.mutex);
+    const auto lock = state.lock();
     return state.status == GenerationStatus::RUNNING;
 }
 
@@ -91,7 +91,7 @@ private:
 void wait_for_any(const std::vector<GeneratedPrompt>& results) {
     constexpr std::chrono::milliseconds moment(20);
     for (const GeneratedPrompt& result : results) {
-        std::unique_lock lock(result.state->mutex);
+        auto lock = result.state->lock();
         if (result.state->status != GenerationStatus::RUNNING) continue;
         result.state->changed.wait_for(lock, moment);
         return;
@@ -178,8 +178,7 @@ ContinuousBatchingPipeline::Impl::Impl(const std::filesystem::path& model_folder
 
 ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& scheduler_config)
     : tokenizer(*loaded.tokenizer), default_config(default_config_of(loaded.folder, tokenizer)) {
-    const ModelLimits limits{loaded.folder.read_config().max_position_embeddings,
-                             loaded.runner->vocabulary()};
+    const ModelLimits limits{loaded.folder.read_config().max_position_embeddings};
     m_engine = std::make_shared<Engine>(std::move(loaded.runner), scheduler_config, limits,
                                         decoders_of(tokenizer));
     m_stepper = std::make_unique<Stepper>(m_engine);
@@ -395,24 +394,26 @@ void ContinuousBatchingPipeline::stop() {
     m_impl->stepper().stop();
 }
 void ContinuousBatchingPipeline::wait_for_stopped(std::chrono::milliseconds at_most) {
-    Stepper::wait_for_last(at_most);
+    Stepper::wait_for_stopped(at_most);
 }
 
 std::vector<EncodedGenerationResult> ContinuousBatchingPipeline::generate(
     const std::vector<std::vector<int64_t>>& prompts, const std::vector<GenerationConfig>& configs,
     const StreamerVariant& streamer) {
-    return m_impl->generate(prompts, configs, streamer);
+    const auto impl = m_impl;  // a callback may drop the pipeline, here and below
+    return impl->generate(prompts, configs, streamer);
 }
 
 std::vector<GenerationResult> ContinuousBatchingPipeline::generate(
     const std::vector<std::string>& prompts, const std::vector<GenerationConfig>& configs,
     const StreamerVariant& streamer) {
+    const auto impl = m_impl;
     // A template applies to a call as a whole, as the rendered text brings its own special tokens.
     const bool use_template =
-        !m_impl->tokenizer.get_chat_template().empty() && !configs.empty() &&
+        !impl->tokenizer.get_chat_template().empty() && !configs.empty() &&
         std::all_of(configs.begin(), configs.end(),
                     [](const GenerationConfig& config) { return config.apply_chat_template; });
-    if (!use_template) return m_impl->generate_text(prompts, true, configs, streamer, {});
+    if (!use_template) return impl->generate_text(prompts, true, configs, streamer, {});
     std::vector<ChatHistory> histories(prompts.size());
     for (size_t i = 0; i < prompts.size(); ++i) histories[i].append("user", prompts[i]);
     return generate(histories, configs, streamer);
@@ -421,13 +422,14 @@ std::vector<GenerationResult> ContinuousBatchingPipeline::generate(
 std::vector<GenerationResult> ContinuousBatchingPipeline::generate(
     const std::vector<ChatHistory>& histories, const std::vector<GenerationConfig>& configs,
     const StreamerVariant& streamer) {
+    const auto impl = m_impl;
     PerfMetrics metrics;
     std::vector<std::string> prompts;
     for (const ChatHistory& history : histories)
         prompts.push_back(timed(metrics.raw_metrics.chat_template_durations, [&] {
-            return m_impl->tokenizer.apply_chat_template(history, /*add_generation_prompt=*/true);
+            return impl->tokenizer.apply_chat_template(history, /*add_generation_prompt=*/true);
         }));
-    return m_impl->generate_text(prompts, /*add_special_tokens=*/false, configs, streamer, metrics);
+    return impl->generate_text(prompts, /*add_special_tokens=*/false, configs, streamer, metrics);
 }
 
 void ContinuousBatchingPipeline::set_step_hook(std::function<void()> hook) {

@@ -5,6 +5,7 @@
 
 #include "check.hpp"
 #include "pagewheel/prefix_cache.hpp"
+#include "process_mark.hpp"
 
 namespace pagewheel {
 namespace {
@@ -68,14 +69,20 @@ std::vector<std::vector<int64_t>> unpadded(const TokenizedInputs& inputs) {
 struct LLMPipeline::Session {
     explicit Session(GenerationConfig config) : config(std::move(config)) {}
 
+    const ProcessMark process;
     std::mutex mutex;  // guards what follows
     GenerationConfig config;
     std::optional<ChatHistory> chat;
     uint64_t chat_number = 0;  // of the chat; each start and finish makes it another
     uint64_t turn_of = 0;      // number of the chat of which a turn is being generated
 
+    /// Throws in a child that fork() made.
+    std::unique_lock<std::mutex> lock() {
+        process.check("pipeline");
+        return std::unique_lock(mutex);
+    }
     void change_chat(std::optional<ChatHistory> next) {
-        const std::lock_guard lock(mutex);
+        const auto lock = this->lock();
         chat = std::move(next);
         ++chat_number;
     }
@@ -85,19 +92,21 @@ struct LLMPipeline::Session {
 class LLMPipeline::Turn {
 public:
     /// Throws std::runtime_error if the chat is at another.
-    Turn(Session& session, const std::string& prompt) : m_session(session) {
-        const std::lock_guard lock(session.mutex);
-        if (!session.chat) return;
-        if (session.turn_of == session.chat_number)
+    Turn(std::shared_ptr<Session> session, const std::string& prompt)
+        : m_session(std::move(session)) {
+        const auto lock = m_session->lock();
+        if (!m_session->chat) return;
+        if (m_session->turn_of == m_session->chat_number)
             throw std::runtime_error(
                 "a turn of this chat is being generated; the next one can begin when it is over");
-        m_history = session.chat;
+        m_history = m_session->chat;
         m_history->append("user", prompt);
-        m_number = session.turn_of = session.chat_number;
+        m_number = m_session->turn_of = m_session->chat_number;
     }
     ~Turn() {
-        const std::lock_guard lock(m_session.mutex);
-        if (m_number != 0 && m_session.turn_of == m_number) m_session.turn_of = 0;
+        if (m_number == 0) return;
+        const std::lock_guard lock(m_session->mutex);
+        if (m_session->turn_of == m_number) m_session->turn_of = 0;
     }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
@@ -106,12 +115,12 @@ public:
     const std::optional<ChatHistory>& history() const { return m_history; }
     void remember(const std::string& answer) {
         m_history->append("assistant", answer);
-        const std::lock_guard lock(m_session.mutex);
-        if (m_session.chat_number == m_number) m_session.chat = std::move(m_history);
+        const auto lock = m_session->lock();
+        if (m_session->chat_number == m_number) m_session->chat = std::move(m_history);
     }
 
 private:
-    Session& m_session;
+    const std::shared_ptr<Session> m_session;  // a callback may drop the pipeline
     std::optional<ChatHistory> m_history;
     uint64_t m_number = 0;
 };
@@ -145,7 +154,7 @@ DecodedResults LLMPipeline::generate(const StringInputs& inputs,
         return joined_texts(m_pipeline.generate(*prompts, configs, streamer));
     }
     const auto& prompt = std::get<std::string>(inputs);
-    Turn turn(*m_session, prompt);
+    Turn turn(m_session, prompt);
     if (!turn.history())
         return joined_texts(m_pipeline.generate(std::vector{prompt}, configs, streamer));
     auto results = m_pipeline.generate(std::vector{*turn.history()}, configs, streamer);
@@ -179,7 +188,7 @@ void LLMPipeline::finish_chat() {
 }
 
 bool LLMPipeline::is_in_chat() const {
-    const std::lock_guard lock(m_session->mutex);
+    const auto lock = m_session->lock();
     return m_session->chat.has_value();
 }
 
@@ -187,12 +196,12 @@ Tokenizer LLMPipeline::get_tokenizer() const {
     return m_pipeline.get_tokenizer();
 }
 GenerationConfig LLMPipeline::get_generation_config() const {
-    const std::lock_guard lock(m_session->mutex);
+    const auto lock = m_session->lock();
     return m_session->config;
 }
 void LLMPipeline::set_generation_config(const GenerationConfig& config) {
     config.validate();
-    const std::lock_guard lock(m_session->mutex);
+    const auto lock = m_session->lock();
     m_session->config = config;
 }
 PipelineMetrics LLMPipeline::get_metrics() const {

@@ -66,13 +66,23 @@ size_t CacheKeeper::due(const Sequence& sequence) const {
     return m_evictor.due(held);
 }
 
+EvictionDecision CacheKeeper::ask_policy(Sequence& sequence, size_t num_blocks) const {
+    try {
+        return m_evictor.decide(
+            *sequence.eviction, sequence.blocks, sequence.num_slots(), num_blocks,
+            [&](size_t e) { return size_t(m_scheduler.pool().references(sequence.blocks[e])); });
+    } catch (const std::exception& error) {
+        throw PolicyError(error.what());
+    } catch (...) {
+        throw PolicyError("an unknown error");
+    }
+}
+
 void CacheKeeper::evict(Sequence& sequence) {
     const size_t num_blocks = due(sequence);
     if (num_blocks == 0) return;
     EvictionState& state = *sequence.eviction;
-    const EvictionDecision decision = m_evictor.decide(
-        state, sequence.blocks, sequence.num_slots(), num_blocks,
-        [&](size_t e) { return size_t(m_scheduler.pool().references(sequence.blocks[e])); });
+    const EvictionDecision decision = ask_policy(sequence, num_blocks);
     // Computed again after a preemption, it would not fit otherwise.
     sequence.max_chunk_slots = m_evictor.chunk_end();
     for (size_t entry : decision.written) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <stdexcept>
 #include <vector>
 
 #include "eviction/evictor.hpp"
@@ -10,7 +11,12 @@
 
 namespace pagewheel {
 
-/// Between scheduler, runner and evictor: says before a step whose attention is to be observed,
+/// A policy threw, or answered wrongly.
+struct PolicyError : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+/// Between scheduler, model and evictor: says before a step whose attention is to be observed,
 /// takes down afterwards what was seen, and evicts what is due.
 class CacheKeeper {
 public:
@@ -28,10 +34,11 @@ public:
     /// `child` forks from `parent`.
     void fork(const Sequence& parent, Sequence& child) const;
     /// Evicts what is due of a running sequence, and may preempt it or others to have blocks to
-    /// copy shared ones to. Throws what the policy throws; nothing has changed then.
+    /// copy shared ones to. Throws PolicyError; nothing has changed then.
     void evict(Sequence& sequence);
 
 private:
+    EvictionDecision ask_policy(Sequence& sequence, size_t num_blocks) const;
     EvictionProgress progress(const BatchEntry& entry) const;
     /// Blocks that must go now.
     size_t due(const Sequence& sequence) const;

@@ -4,7 +4,7 @@
 #include <exception>
 #include <iostream>
 
-#include "cache/kv_cache.hpp"
+#include "cache/cache_size.hpp"
 #include "check.hpp"
 
 namespace pagewheel {
@@ -22,9 +22,9 @@ Request* request_of(const BatchEntry& entry) {
 
 size_t num_blocks(const Model& model, const SchedulerConfig& config, const ModelLimits& limits) {
     const size_t context = limits.context_length ? limits.context_length : presumed_context;
-    const size_t longest = (context + model.block_size() - 1) / model.block_size();
     return choose_num_blocks(model.block_bytes(), config.num_kv_blocks, config.cache_size << 30,
-                             double(config.memory_fraction), config.max_num_seqs * longest);
+                             double(config.memory_fraction),
+                             config.max_num_seqs * blocks_for(context, model.block_size()));
 }
 
 }  // namespace
@@ -64,11 +64,11 @@ Engine::~Engine() {
 }
 
 Engine::StepLock::StepLock(Engine& engine)
-    : m_lock(free_mutex(engine)), m_role(*engine.m_inbox, ThreadRole::Kind::STEP) {
+    : m_lock(checked_mutex(engine)), m_role(*engine.m_inbox, ThreadRole::Kind::STEP) {
     engine.m_inbox->check_works();
 }
 
-std::mutex& Engine::StepLock::free_mutex(Engine& engine) {
+std::mutex& Engine::StepLock::checked_mutex(Engine& engine) {
     engine.m_inbox->check_process();
     if (ThreadRole::is(*engine.m_inbox, ThreadRole::Kind::STEP))
         throw std::runtime_error(
@@ -116,16 +116,7 @@ std::exception_ptr Engine::attempt_step() {
     m_step.num_sequences = batch.entries.size();
     m_step.num_tokens = batch.num_tokens;
     for (const BatchEntry& entry : batch.entries) begin(*request_of(entry));
-    std::exception_ptr failure;
-    try {
-        if (!batch.empty()) compute(batch);
-    } catch (const std::exception& error) {
-        failure = std::current_exception();
-        cancel_batch(batch, error.what());
-    } catch (...) {
-        failure = std::current_exception();
-        cancel_batch(batch, "an unknown error");
-    }
+    const std::exception_ptr failure = batch.empty() ? nullptr : compute(batch);
     forget_ended();
 #ifndef NDEBUG
     m_scheduler.store().check_integrity();
@@ -136,9 +127,12 @@ std::exception_ptr Engine::attempt_step() {
     return failure;
 }
 
-void Engine::compute(const Batch& batch) {
+std::exception_ptr Engine::compute(const Batch& batch) {
     const std::vector<size_t> none;
-    const Logits logits = m_model->run(batch, m_keeper ? m_keeper->windows(batch) : none);
+    const std::vector<size_t>& windows = m_keeper ? m_keeper->windows(batch) : none;
+    Logits logits;
+    if (auto failure = attempt(batch, [&] { logits = m_model->run(batch, windows); }))
+        return failure;
     m_step.fill_time = m_model->times().fill;
     m_step.infer_time = m_model->times().infer;
     const auto advancing = Clock::now();
@@ -146,9 +140,26 @@ void Engine::compute(const Batch& batch) {
     m_step.schedule_time += microseconds_since(advancing);
     if (m_keeper) m_keeper->observe(batch);
     const auto sampling = Clock::now();
-    sample(batch, logits);
-    if (m_keeper) evict(batch);
+    const auto failure = attempt(batch, [&] { sample(batch, logits); });
+    if (m_keeper && !failure) evict(batch);
     m_step.sampling_time = microseconds_since(sampling);
+    return failure;
+}
+
+template <class Work>
+std::exception_ptr Engine::attempt(const Batch& batch, Work&& work) {
+    try {
+        work();
+        return nullptr;
+    } catch (const std::exception& error) {
+        const std::exception_ptr failure = std::current_exception();
+        cancel_batch(batch, error.what());
+        return failure;
+    } catch (...) {
+        const std::exception_ptr failure = std::current_exception();
+        cancel_batch(batch, "an unknown error");
+        return failure;
+    }
 }
 
 void Engine::evict(const Batch& batch) {
@@ -157,7 +168,7 @@ void Engine::evict(const Batch& batch) {
         try {
             for (size_t i = 0; i < request.records.size() && !request.ended; ++i)
                 m_keeper->evict(request.records[i]->sequence);
-        } catch (const std::exception& error) {
+        } catch (const PolicyError& error) {
             end(request, GenerationStatus::CANCEL, GenerationFinishReason::NONE,
                 concat("the eviction policy failed: ", error.what()));
         }
@@ -165,9 +176,8 @@ void Engine::evict(const Batch& batch) {
 }
 
 void Engine::cancel_batch(const Batch& batch, const std::string& error) {
-    for (const BatchEntry& entry : batch.entries) {
+    for (const BatchEntry& entry : batch.entries)
         cancel(*request_of(entry), "the request was cancelled because a step failed: " + error);
-    }
 }
 
 void Engine::cancel(Request& request, const std::string& error) {

@@ -29,7 +29,6 @@ namespace pagewheel {
 /// What requests are checked against.
 struct ModelLimits {
     size_t context_length = 0;  ///< positions the model was made for; 0: not known
-    size_t vocabulary = 0;
 };
 
 /// Owns all requests. Its methods may be called from any thread; steps are made one at a time. Of
@@ -43,16 +42,17 @@ public:
     /// Cancels what is left.
     ~Engine();
 
-    /// Throws as ContinuousBatchingPipeline::add_request does. Without an id, none is in use.
+    /// Throws as ContinuousBatchingPipeline::add_request does. Without an id the request has none,
+    /// and takes none.
     std::shared_ptr<GenerationHandle::State> submit(std::optional<uint64_t> id,
                                                     const std::vector<int64_t>& prompt,
                                                     const GenerationConfig& config);
     bool has_work() const;
     Inbox& inbox() { return *m_inbox; }
-    /// If the model fails, the requests of that batch are cancelled, their blocks freed, and the
-    /// exception passes. So does what a handle's callback throws. If anything else fails, the
-    /// engine's accounts cannot be trusted any more: every request ends with the cause, and from
-    /// then on every call throws it.
+    /// What fails, ends: a policy that throws its request; the model's run, or the sampling after
+    /// it, the requests of that batch. Anything else leaves accounts that cannot be trusted: every
+    /// request ends with the cause, and submit(), step() and the prefix cache throw it from then
+    /// on. The exception passes, but for a policy's; so does what a handle's callback throws.
     StepStatistics step();
     PipelineMetrics metrics() const;
     PipelineStatistics statistics() const;
@@ -60,7 +60,7 @@ public:
     // ---- The prefix cache, as PrefixCache has it (engine_prefixes.cpp)
     size_t num_prefix_tokens();
     bool has_prefix(const PrefixKey& key, const std::vector<int64_t>& tokens);
-    /// Pins what is cached of the tokens; how many of them.
+    /// Pins the tokens if all of them are cached; how many are, from the first on.
     size_t pin_prefix(const PrefixKey& key, const std::vector<int64_t>& tokens);
     bool unpin_prefix(const PrefixKey& key, const std::vector<int64_t>& tokens);
     void clear_prefixes();
@@ -71,14 +71,14 @@ private:
     using Deadlines = std::set<std::pair<Clock::time_point, Request*>>;
     using States = std::vector<std::shared_ptr<GenerationHandle::State>>;
 
-    /// The step's lock, and that this thread holds it. Throws std::runtime_error if it does
-    /// already, in a child that fork() made, and once the engine has failed.
+    /// Holds the step's lock and marks the thread as holding it. Throws std::runtime_error if it
+    /// holds it already, in a child that fork() made, and once the engine has failed.
     class StepLock {
     public:
         explicit StepLock(Engine& engine);
 
     private:
-        static std::mutex& free_mutex(Engine& engine);
+        static std::mutex& checked_mutex(Engine& engine);
 
         const std::lock_guard<std::mutex> m_lock;
         const ThreadRole m_role;
@@ -114,8 +114,12 @@ private:
     /// Under the lock; what failed, if anything did.
     std::exception_ptr make_step();
     std::exception_ptr attempt_step();
-    void fail(const std::string& cause);
-    void compute(const Batch& batch);
+    void fail(const std::string& cause) noexcept;
+    /// What failed, if anything did.
+    std::exception_ptr compute(const Batch& batch);
+    /// What `work` threw, if it did: then the batch's requests have ended with it.
+    template <class Work>
+    std::exception_ptr attempt(const Batch& batch, Work&& work);
     /// What is due of the batch's requests; a policy's failure ends its request alone.
     void evict(const Batch& batch);
     void cancel_batch(const Batch& batch, const std::string& error);

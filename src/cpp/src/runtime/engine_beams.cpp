@@ -13,7 +13,7 @@ void Engine::score_beam(SequenceRecord& record, float* logits) {
             request.config, prompt_length,
             request.max_tokens - std::min(request.max_tokens, prompt_length), detected_isa());
     record.sequence.wants_prompt_logits = false;  // it has them
-    request.beams->score(record.index, record.sequence.tokens, logits, m_limits.vocabulary);
+    request.beams->score(record.index, record.sequence.tokens, logits, m_model->vocabulary());
     // Most often they come in one step. A beam that was preempted is idle until its slot's turn;
     // what it was to be continued with is known, so the others need not wait for its blocks.
     if (!request.beams->is_ready()) return;

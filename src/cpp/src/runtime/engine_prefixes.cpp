@@ -1,4 +1,5 @@
 // What users do with the prefix cache.
+#include "cache/cache_size.hpp"
 #include "cache/prefix_file.hpp"
 #include "check.hpp"
 #include "runtime/engine.hpp"
@@ -32,8 +33,8 @@ size_t Engine::pin_prefix(const PrefixKey& key, const std::vector<int64_t>& toke
     const StepLock lock = lock_prefixes();
     accept_submitted();
     const size_t num_blocks = m_scheduler.pool().size(), block_size = m_model->block_size(),
-                 num_pinned = m_scheduler.pins().num_blocks() +
-                              (tokens.size() + block_size - 1) / block_size;
+                 num_pinned =
+                     m_scheduler.pins().num_blocks() + blocks_for(tokens.size(), block_size);
     check_argument(2 * num_pinned <= num_blocks, "a prefix of ", tokens.size(),
                    " tokens cannot be pinned: ", num_pinned, " of ", num_blocks,
                    " blocks would be, and half of them may");

@@ -49,9 +49,9 @@ void Engine::check_prompt(const std::vector<int64_t>& prompt,
                           const GenerationConfig& config) const {
     check_argument(!prompt.empty(), "the prompt is empty: at least one token is needed");
     for (int64_t token : prompt)
-        check_argument(token >= 0 && size_t(token) < m_limits.vocabulary,
-                       "the prompt has token id ", token, ", outside of [0, ", m_limits.vocabulary,
-                       ")");
+        check_argument(token >= 0 && size_t(token) < m_model->vocabulary(),
+                       "the prompt has token id ", token, ", outside of [0, ",
+                       m_model->vocabulary(), ")");
     const auto check_fits = [&](size_t limit, const char* what) {
         check_argument(prompt.size() < limit, "the prompt has ", prompt.size(), " tokens; ", what,
                        " ", limit, ", of which at least one is to be generated");
@@ -174,18 +174,33 @@ void Engine::tell_end(Request& request, GenerationStatus status, GenerationFinis
         if (output.finish_reason == GenerationFinishReason::NONE) output.finish_reason = reason;
 }
 
-void Engine::fail(const std::string& cause) {
-    const std::string error = "the pipeline failed and serves no more: " + cause;
-    m_inbox->fail(error);
-    m_inbox->take(m_submitted, m_wishes);
-    for (auto& request : m_submitted)  // of which some were accepted already
-        if (request) m_requests.push_back(std::move(request));
-    for (const auto& request : m_requests) {
-        if (!request->ended)
-            tell_end(*request, GenerationStatus::CANCEL, GenerationFinishReason::NONE, error);
-        begin(*request);
-        m_inbox->forget(*request);
+void Engine::fail(const std::string& cause) noexcept {
+    // What failed may have been memory: every part is tried by itself.
+    std::string error = "the pipeline failed";
+    try {
+        error = concat("the pipeline failed and serves no more: ", cause);
+        m_inbox->fail(error);
+    } catch (...) {
     }
+    try {
+        m_inbox->take(m_submitted, m_wishes);
+    } catch (...) {
+    }
+    for (auto* requests : {&m_requests, &m_submitted})
+        for (const auto& request : *requests) {
+            if (!request) continue;  // of the submitted, it was accepted already
+            try {
+                if (!request->ended)
+                    tell_end(*request, GenerationStatus::CANCEL, GenerationFinishReason::NONE,
+                             error);
+            } catch (...) {
+                const std::lock_guard lock(request->state->mutex);
+                request->state->status = GenerationStatus::CANCEL;
+                request->state->changed.notify_all();
+            }
+            begin(*request);
+            m_inbox->forget(*request);
+        }
     // The scheduler still points to their sequences, but is not asked any more.
     m_submitted.clear();
     m_wishes.clear();

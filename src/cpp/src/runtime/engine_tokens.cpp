@@ -31,7 +31,7 @@ void Engine::continue_sequence(SequenceRecord& record, float* logits) {
     std::vector<float> unchanged;  // the sampler writes its penalties into the row
     const bool has_siblings =
         record.request->records.size() < record.request->state->outputs.size();
-    if (has_siblings) unchanged.assign(logits, logits + m_limits.vocabulary);
+    if (has_siblings) unchanged.assign(logits, logits + m_model->vocabulary());
     append_token(record, logits);
     if (has_siblings) fork_siblings(record, unchanged);
 }
@@ -76,8 +76,8 @@ void Engine::fork_siblings(SequenceRecord& first, const std::vector<float>& logi
 
 void Engine::append_token(SequenceRecord& record, float* logits) {
     ban_repeated_ngrams(record.sequence.tokens, record.request->config.no_repeat_ngram_size, logits,
-                        m_limits.vocabulary);
-    const SampledToken token = record.sampler.sample(logits, m_limits.vocabulary);
+                        m_model->vocabulary());
+    const SampledToken token = record.sampler.sample(logits, m_model->vocabulary());
     record.sequence.tokens.push_back(token.id);
     ++m_step.num_generated_tokens;
     const GenerationFinishReason reason = finish_reason(record, token.id);

@@ -46,7 +46,7 @@ public:
 
     size_t num_requests() const;
     size_t num_queued() const;
-    /// Until there is a request, or nothing is `wanted` any more, which wake() is to follow.
+    /// Waits until there is a request or `wanted` is false. Call wake() after setting it.
     void wait_for_work(const std::atomic<bool>& wanted);
     void wake();
     /// submit() throws std::runtime_error with this from now on, and check_works() does.
@@ -66,7 +66,7 @@ private:
     const size_t m_max_queue;
     size_t m_num_queued = 0;
     size_t m_num_requests = 0;           // that are not over
-    std::unordered_set<uint64_t> m_ids;  // of those of them that the caller numbered
+    std::unordered_set<uint64_t> m_ids;  // given by callers, of requests that are not over
     std::vector<std::unique_ptr<Request>> m_requests;
     std::vector<Wish> m_wishes;
     bool m_closed = false;

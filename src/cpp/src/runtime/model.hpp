@@ -23,8 +23,7 @@ struct Logits {
 };
 
 /// A model with its cache. ModelRunner runs one through OpenVINO; tests script one. One thread at a
-/// time. What run() throws concerns the batch, which the engine then cancels; what anything else
-/// throws ends the pipeline.
+/// time. What throwing from here ends: Engine::step().
 class Model {
 public:
     /// Microseconds of the latest run().

@@ -8,15 +8,15 @@
 namespace pagewheel {
 namespace {
 
-/// All there are, since a program must not end under one that nobody could join.
-class ServiceThreads {
+/// Counts threads that were detached: the program must not end while one of them still runs.
+class DetachedThreads {
 public:
-    ~ServiceThreads() { wait(std::chrono::seconds(5)); }
+    ~DetachedThreads() { wait(std::chrono::seconds(5)); }
     /// Counts a thread until its copies are gone.
     std::shared_ptr<void> enter() {
         const std::lock_guard lock(m_mutex);
         ++m_count;
-        return {this, [](ServiceThreads* self) { self->leave(); }};
+        return {this, [](DetachedThreads* self) { self->leave(); }};
     }
     void wait(std::chrono::milliseconds at_most) {
         if (m_process.is_forked()) return;
@@ -36,11 +36,11 @@ private:
     size_t m_count = 0;
 };
 
-ServiceThreads service_threads;
+DetachedThreads detached_threads;
 
 void serve(std::shared_ptr<Engine> engine, const std::atomic<bool>& wanted) {
     const ThreadRole role(engine->inbox(), ThreadRole::Kind::SERVICE);
-    while (wanted) {
+    while (wanted && !engine->inbox().is_forked()) {
         engine->inbox().wait_for_work(wanted);
         if (!wanted) return;
         try {
@@ -55,13 +55,11 @@ void serve(std::shared_ptr<Engine> engine, const std::atomic<bool>& wanted) {
 void Stepper::start() {
     m_engine->inbox().check_process();
     const std::lock_guard lock(m_mutex);
-    if (m_service.wanted) return;
-    const auto wanted = std::make_shared<std::atomic<bool>>(true);
-    m_service.thread =
-        std::thread([engine = m_engine, wanted, counted = service_threads.enter()]() mutable {
-            serve(std::move(engine), *wanted);
-        });
-    m_service.wanted = wanted;
+    if (m_service.control) return;
+    const auto control = std::make_shared<Control>();
+    m_service.thread = std::thread(
+        [engine = m_engine, control]() mutable { serve(std::move(engine), control->wanted); });
+    m_service.control = control;
     m_engine->inbox().set_served(true);
 }
 
@@ -71,26 +69,27 @@ void Stepper::stop() {
     Service ending;
     {
         const std::lock_guard lock(m_mutex);
-        if (!m_service.wanted) return;
-        *m_service.wanted = false;
+        if (!m_service.control) return;
+        m_service.control->wanted = false;
         ending = std::exchange(m_service, {});
         inbox.set_served(false);
     }
     inbox.wake();
+    // Of any pipeline: two threads whose callbacks stop each other would both wait.
     using Kind = ThreadRole::Kind;
-    if (ThreadRole::is(inbox, Kind::SERVICE) || ThreadRole::is(inbox, Kind::STEP))
-        ending.thread.detach();
-    else
-        ending.thread.join();
+    if (!ThreadRole::is_any(Kind::SERVICE) && !ThreadRole::is_any(Kind::STEP))
+        return ending.thread.join();
+    ending.control->counted = detached_threads.enter();
+    ending.thread.detach();
 }
 
 bool Stepper::is_running() const {
     const std::lock_guard lock(m_mutex);
-    return bool(m_service.wanted);
+    return bool(m_service.control);
 }
 
-void Stepper::wait_for_last(std::chrono::milliseconds at_most) {
-    service_threads.wait(at_most);
+void Stepper::wait_for_stopped(std::chrono::milliseconds at_most) {
+    detached_threads.wait(at_most);
 }
 
 }  // namespace pagewheel

@@ -26,13 +26,17 @@ public:
     void stop();
     bool is_running() const;
 
-    /// Waits for threads that nobody could wait for, at most so long; before the program ends.
-    static void wait_for_last(std::chrono::milliseconds at_most);
+    /// Waits for threads that were stopped by their own callbacks, at most so long.
+    static void wait_for_stopped(std::chrono::milliseconds at_most);
 
 private:
-    /// `wanted` turns false once, under the lock, and is the thread's own: it outlives the stepper.
+    /// The thread's own: it outlives the stepper.
+    struct Control {
+        std::atomic<bool> wanted{true};  // turns false once
+        std::shared_ptr<void> counted;   // where nobody can join it
+    };
     struct Service {
-        std::shared_ptr<std::atomic<bool>> wanted;
+        std::shared_ptr<Control> control;
         std::thread thread;
     };
 

@@ -30,6 +30,13 @@ public:
         return false;
     }
 
+    /// The same for any engine.
+    static bool is_any(Kind kind) {
+        for (const ThreadRole* role = current(); role; role = role->m_outer)
+            if (role->m_kind == kind) return true;
+        return false;
+    }
+
 private:
     static const ThreadRole*& current() {
         static thread_local const ThreadRole* innermost = nullptr;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cache/block_store.hpp"
+#include "cache/cache_size.hpp"
 #include "cache/prefix_pins.hpp"
 #include "pagewheel/scheduler_config.hpp"
 #include "scheduling/batch.hpp"
@@ -116,7 +117,7 @@ private:
     /// Tokens at its beginning that the tree may provide.
     size_t max_prefix(const Sequence& sequence) const;
     size_t blocks_for(size_t num_slots) const {
-        return (num_slots + m_block_size - 1) / m_block_size;
+        return pagewheel::blocks_for(num_slots, m_block_size);
     }
     /// Blocks that are missing to hold `num_tokens` more tokens, one to copy a shared one included.
     size_t missing_blocks(const Sequence& sequence, size_t num_tokens) const;

@@ -249,23 +249,28 @@ std::string Tokenizer::Impl::apply_chat_template(const ChatHistory& history,
     return m_chat_format->render(plain, add_generation_prompt);
 }
 
+std::unique_lock<std::mutex> Tokenizer::Impl::lock_chat() const {
+    m_process.check("tokenizer");
+    return std::unique_lock(m_chat_mutex);
+}
+
 std::string Tokenizer::Impl::chat_template() const {
-    const std::lock_guard lock(m_chat_mutex);
+    const auto lock = lock_chat();
     return m_chat_template;
 }
 
 void Tokenizer::Impl::set_chat_template(std::string chat_template) {
-    const std::lock_guard lock(m_chat_mutex);
+    const auto lock = lock_chat();
     m_chat_template.swap(chat_template);
 }
 
 ChatTemplateRenderer Tokenizer::Impl::renderer() const {
-    const std::lock_guard lock(m_chat_mutex);
+    const auto lock = lock_chat();
     return m_renderer;
 }
 
 void Tokenizer::Impl::set_renderer(ChatTemplateRenderer renderer) {
-    const std::lock_guard lock(m_chat_mutex);
+    const auto lock = lock_chat();
     m_renderer.swap(renderer);  // the old one goes with the parameter, after the lock
 }
 

@@ -75,6 +75,10 @@ private:
     std::optional<ChatFormat> m_chat_format;
     // What may change while other threads render. Copied under the mutex, never used under it: a
     // renderer takes its time, and Python's waits for the GIL.
+    /// Throws in a child that fork() made.
+    std::unique_lock<std::mutex> lock_chat() const;
+
+    const ProcessMark m_process;
     mutable std::mutex m_chat_mutex;
     std::string m_chat_template;
     ChatTemplateRenderer m_renderer;
