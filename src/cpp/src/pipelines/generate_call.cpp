@@ -1,0 +1,269 @@
+// One call of generate(): requests in, results out.
+#include <algorithm>
+#include <optional>
+
+#include "check.hpp"
+#include "pipelines/continuous_batching_impl.hpp"
+#include "text/generated_text.hpp"
+
+namespace pagewheel {
+namespace {
+
+/// Cancels what a call has submitted, unless it ends well.
+class CancelOnError {
+public:
+    explicit CancelOnError(Engine& engine) : m_engine(engine) {}
+    ~CancelOnError() {
+        if (m_states.empty()) return;
+        try {
+            for (const auto& state : m_states) GenerationHandle(state).cancel();
+            m_engine.step();  // frees their blocks now
+        } catch (...) {       // the exception on its way matters more; the next step will do
+        }
+    }
+    void add(std::shared_ptr<GenerationHandle::State> state) {
+        m_states.push_back(std::move(state));
+    }
+    void dismiss() { m_states.clear(); }
+
+private:
+    Engine& m_engine;
+    std::vector<std::shared_ptr<GenerationHandle::State>> m_states;
+};
+
+bool is_running(const GenerationHandle::State& state) {
+    const auto lock = state.lock();
+    return state.status == GenerationStatus::RUNNING;
+}
+
+/// Hands new tokens to the streamer and passes on what it wishes.
+void stream(GenerationHandle& handle, StreamerBase& streamer) {
+    const GenerationOutputs outputs = handle.read();
+    if (outputs.empty()) return;
+    switch (streamer.write(outputs.at(0).generated_ids)) {
+        case StreamingStatus::RUNNING:
+            break;
+        case StreamingStatus::STOP:
+            handle.stop();
+            break;
+        case StreamingStatus::CANCEL:
+            handle.cancel();
+            break;
+    }
+}
+
+/// Time and tokens per step, as seen by a generate() call.
+class CallStatistics {
+public:
+    explicit CallStatistics(PerfMetrics& metrics) : m_raw(metrics.raw_metrics) {}
+
+    void add(const StepStatistics& step) {
+        m_inference += float(step.infer_time);
+        if (step.num_generated_tokens == 0) return;
+        const auto now = Clock::now();
+        if (m_has_first)
+            m_raw.m_durations.push_back(
+                std::chrono::duration<float, std::micro>(now - m_latest).count() /
+                float(step.num_generated_tokens));
+        m_has_first = true;
+        m_latest = now;
+        m_raw.m_new_token_times.push_back(
+            std::chrono::duration<double, std::micro>(now.time_since_epoch()).count());
+        m_raw.m_batch_sizes.push_back(step.num_generated_tokens);
+        m_raw.token_infer_durations.push_back(float(step.infer_time));
+        m_raw.sampling_durations.push_back(float(step.sampling_time));
+    }
+    void finish() { m_raw.inference_durations.push_back(m_inference); }
+
+private:
+    RawPerfMetrics& m_raw;
+    float m_inference = 0;
+    bool m_has_first = false;
+    Clock::time_point m_latest;
+};
+
+/// Until one of them gets on, or for a moment.
+void wait_for_any(const std::vector<GeneratedPrompt>& results) {
+    constexpr std::chrono::milliseconds moment(20);
+    for (const GeneratedPrompt& result : results) {
+        auto lock = result.state->lock();
+        if (result.state->status != GenerationStatus::RUNNING) continue;
+        result.state->changed.wait_for(lock, moment);
+        return;
+    }
+}
+
+/// One config per prompt; a single one serves all.
+std::vector<GenerationConfig> spread(const std::vector<GenerationConfig>& configs,
+                                     size_t num_prompts) {
+    if (configs.size() == 1) return std::vector<GenerationConfig>(num_prompts, configs.front());
+    check_argument(configs.size() == num_prompts, "there are ", num_prompts, " prompts and ",
+                   configs.size(), " generation configs; allowed: one for all, or one each");
+    return configs;
+}
+
+/// A call's part in the streamer, if that is one which tells calls apart.
+class StreamerUse {
+public:
+    StreamerUse(StreamerBase* streamer, const std::vector<GenerationConfig>& configs)
+        : m_streamer(dynamic_cast<TextStreamer*>(streamer)) {
+        if (m_streamer)
+            m_streamer->begin(configs.front().stop_strings,
+                              configs.front().include_stop_str_in_output);
+    }
+    ~StreamerUse() {
+        if (m_streamer) m_streamer->release();
+    }
+    StreamerUse(const StreamerUse&) = delete;
+    StreamerUse& operator=(const StreamerUse&) = delete;
+
+private:
+    TextStreamer* const m_streamer;
+};
+
+/// Not inside a step: it would wait for its own end.
+void check_may_generate(const Inbox& inbox) {
+    if (ThreadRole::is(inbox, ThreadRole::Kind::STEP))
+        throw std::runtime_error(
+            "an eviction policy cannot generate: the pipeline is in the step that asks it");
+}
+
+void add_metrics(PerfMetrics& all, const PerfMetrics& one) {
+    all.num_generated_tokens += one.num_generated_tokens;
+    all.num_prefix_cache_hit_tokens += one.num_prefix_cache_hit_tokens;
+    auto& first = all.raw_metrics.m_times_to_first_token;
+    const auto& own_first = one.raw_metrics.m_times_to_first_token;
+    first.insert(first.end(), own_first.begin(), own_first.end());
+}
+
+}  // namespace
+
+std::shared_ptr<StreamerBase> ContinuousBatchingPipeline::Impl::make_streamer(
+    const StreamerVariant& streamer) const {
+    if (const auto* callback = std::get_if<TextStreamer::Callback>(&streamer))
+        return std::make_shared<TextStreamer>(tokenizer, *callback);
+    const auto* given = std::get_if<std::shared_ptr<StreamerBase>>(&streamer);
+    return given ? *given : nullptr;
+}
+
+std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
+    const std::vector<std::vector<int64_t>>& prompts,
+    const std::vector<GenerationConfig>& given_configs, const StreamerVariant& given_streamer,
+    PerfMetrics& metrics) {
+    const auto configs = spread(given_configs, prompts.size());
+    const auto streamer = prompts.empty() ? nullptr : make_streamer(given_streamer);
+    check_argument(!streamer || (prompts.size() == 1 && configs.front().num_return_sequences == 1),
+                   "a streamer takes one prompt and one sequence; there are ", prompts.size(),
+                   " prompts and num_return_sequences is ",
+                   streamer ? configs.front().num_return_sequences : 0);
+    check_argument(!streamer || !configs.front().is_beam_search(),
+                   "a streamer takes tokens as they are generated; num_beams is ",
+                   streamer ? configs.front().num_beams : 0,
+                   ", and what beam search finds is known in the end only; allowed: 1");
+
+    const StreamerUse use(streamer.get(), configs);
+    check_may_generate(m_engine->inbox());
+    CancelOnError guard(*m_engine);
+    std::vector<GeneratedPrompt> results;
+    for (size_t i = 0; i < prompts.size(); ++i) {
+        const GenerationConfig config = completed(configs[i]);
+        const auto state = m_engine->submit(std::nullopt, prompts[i], config);
+        guard.add(state);
+        results.push_back({prompts[i], config, state});
+        metrics.num_input_tokens += prompts[i].size();
+    }
+    finish(results, streamer.get(), metrics);
+    guard.dismiss();
+    for (const GeneratedPrompt& result : results) {
+        if (!result.state->error.empty()) throw std::runtime_error(result.state->error);
+        add_metrics(metrics, result.state->metrics);
+    }
+    metrics.load_time = m_load_time;
+    return results;
+}
+
+void ContinuousBatchingPipeline::Impl::finish(const std::vector<GeneratedPrompt>& results,
+                                              StreamerBase* streamer, PerfMetrics& metrics) {
+    Inbox& inbox = m_engine->inbox();
+    const ThreadRole role(inbox, ThreadRole::Kind::CALLER);
+    const bool steps_itself = ThreadRole::is(inbox, ThreadRole::Kind::SERVICE);
+    const auto step_hook = this->step_hook();
+    CallStatistics statistics(metrics);
+    const auto any_running = [&] {
+        return std::any_of(results.begin(), results.end(),
+                           [](const GeneratedPrompt& result) { return is_running(*result.state); });
+    };
+    while (any_running()) {
+        if (m_stepper->is_running() && !steps_itself)
+            wait_for_any(results);
+        else
+            statistics.add(m_engine->step());
+        if (step_hook) step_hook();
+        if (!streamer) continue;
+        GenerationHandle handle(results.front().state);
+        stream(handle, *streamer);
+    }
+    statistics.finish();
+    if (streamer) streamer->end();
+}
+
+std::vector<EncodedGenerationResult> ContinuousBatchingPipeline::Impl::generate(
+    const std::vector<std::vector<int64_t>>& prompts, const std::vector<GenerationConfig>& configs,
+    const StreamerVariant& streamer) {
+    PerfMetrics metrics;
+    const auto begin = Clock::now();
+    const auto generated = run(prompts, configs, streamer, metrics);
+    metrics.raw_metrics.generate_durations.push_back(microseconds_since(begin));
+
+    std::vector<EncodedGenerationResult> results;
+    for (const GeneratedPrompt& one : generated) {
+        EncodedGenerationResult& result = results.emplace_back();
+        result.m_request_id = results.size() - 1;
+        result.m_status = one.state->status;
+        result.perf_metrics = metrics;
+        for (const GenerationOutput& output : one.state->outputs) {
+            std::vector<int64_t> tokens;
+            if (one.config.echo) tokens = one.prompt;
+            tokens.insert(tokens.end(), output.generated_ids.begin(), output.generated_ids.end());
+            result.m_generation_ids.push_back(std::move(tokens));
+            result.m_scores.push_back(output.score);
+            result.m_finish_reasons.push_back(output.finish_reason);
+        }
+    }
+    return results;
+}
+
+std::vector<GenerationResult> ContinuousBatchingPipeline::Impl::generate_text(
+    const std::vector<std::string>& prompts, bool add_special_tokens,
+    const std::vector<GenerationConfig>& configs, const StreamerVariant& streamer,
+    PerfMetrics metrics) {
+    const auto begin = Clock::now();
+    RawPerfMetrics& raw = metrics.raw_metrics;
+    std::vector<std::vector<int64_t>> encoded;
+    for (const std::string& prompt : prompts)
+        encoded.push_back(timed(raw.tokenization_durations,
+                                [&] { return tokenizer.encode(prompt, add_special_tokens); }));
+    const auto generated = run(encoded, configs, streamer, metrics);
+
+    std::vector<GenerationResult> results;
+    for (size_t i = 0; i < generated.size(); ++i) {
+        GenerationResult& result = results.emplace_back();
+        result.m_request_id = i;
+        result.m_status = generated[i].state->status;
+        const GenerationConfig& config = generated[i].config;
+        const StopStrings stop_strings(config.stop_strings, config.include_stop_str_in_output);
+        for (const GenerationOutput& output : generated[i].state->outputs) {
+            const std::string text = timed(raw.detokenization_durations, [&] {
+                return text_of(tokenizer, output.generated_ids, stop_strings);
+            });
+            result.m_generation_ids.push_back((config.echo ? prompts[i] : "") + text);
+            result.m_scores.push_back(output.score);
+            result.m_finish_reasons.push_back(output.finish_reason);
+        }
+    }
+    raw.generate_durations.push_back(microseconds_since(begin));
+    for (GenerationResult& result : results) result.perf_metrics = metrics;
+    return results;
+}
+
+}  // namespace pagewheel
