@@ -15,6 +15,7 @@ from call_fuzz import DropOldest
 from conftest import batching_pipeline, drain, greedy
 
 import pagewheel
+from pagewheel.async_outputs import AsyncOutputs
 
 TOKENS = [10, 20, 30]
 
@@ -260,3 +261,94 @@ except KeyboardInterrupt:
     print("interrupted")
 """
     assert run_program(program, tiny_folder).strip() == "interrupted"
+
+
+@pytest.mark.parametrize("started", [False, True])
+@pytest.mark.parametrize(
+    "work",
+    [
+        "pipeline.generate([[10, 20, 30]], config)",
+        "pipeline.generate([[10, 20, 30]], config, lambda text: None)",
+        "pipeline.get_tokenizer().apply_chat_template([{'role': 'user', 'content': 'a'}], True)",
+        "pipeline.add_request(next(ids), [10, 20, 30], config).wait(1)",
+    ],
+)
+def test_a_program_may_end_under_a_daemon_thread(
+    tiny_folder: Path, work: str, started: bool
+) -> None:
+    program = f"""
+import itertools, sys, threading, time, pagewheel
+scheduler = pagewheel.SchedulerConfig()
+scheduler.num_kv_blocks = 60
+pipeline = pagewheel.ContinuousBatchingPipeline(sys.argv[1], scheduler)
+config = pagewheel.GenerationConfig(max_new_tokens=200, ignore_eos=True)
+ids = itertools.count()
+if sys.argv[2] == "True":
+    pipeline.start()
+begun = threading.Event()
+def repeat():
+    while True:
+        {work}
+        begun.set()
+threading.Thread(target=repeat, daemon=True).start()
+begun.wait(20)
+time.sleep(0.1)
+"""
+    run_program(program, tiny_folder, started)
+
+
+def test_ctrl_c_in_a_callback_reaches_the_program(tiny_folder: Path) -> None:
+    pipeline = batching_pipeline(tiny_folder, num_kv_blocks=60)
+    handle = pipeline.add_request(0, TOKENS, greedy(20))
+    handle.notify_once(lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        drain(pipeline)
+    drain(pipeline)
+    assert len(handle.read_all()[0].generated_ids) == 20
+
+
+def test_everybody_who_waits_for_a_handle_is_called(tiny_folder: Path) -> None:
+    pipeline = batching_pipeline(tiny_folder, num_kv_blocks=60)
+    pipeline.start()
+
+    async def main() -> tuple[list[int], list[int]]:
+        handle = pipeline.add_request(0, TOKENS, greedy(150))
+        called: list[int] = []
+        handle.notify_once(lambda: called.append(1))
+
+        async def collect() -> list[int]:
+            return [token async for outputs in handle for token in outputs[0].generated_ids]
+
+        both = await asyncio.wait_for(asyncio.gather(collect(), collect()), 60)
+        return both[0] + both[1], called
+
+    tokens, called = asyncio.run(main())
+    assert len(tokens) == 150
+    assert called == [1]
+    pipeline.stop()
+
+
+def test_whoever_gives_up_waiting_leaves_no_callbacks_behind(tiny_folder: Path) -> None:
+    pipeline = batching_pipeline(tiny_folder, num_kv_blocks=60)
+    handle = pipeline.add_request(0, TOKENS, greedy(3))
+
+    class Counting:
+        """The handle, with its callbacks counted."""
+
+        calls = 0
+
+        def __getattr__(self, name: str) -> object:
+            Counting.calls += name == "notify_once"
+            return getattr(handle, name)
+
+    async def main() -> None:
+        outputs = AsyncOutputs(Counting())  # type: ignore[arg-type]
+        for _ in range(20):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(anext(outputs), 0.001)
+        pipeline.step()
+        assert len((await anext(outputs))[0].generated_ids) == 1
+
+    asyncio.run(main())
+    assert Counting.calls == 1
+    drain(pipeline)

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "bindings.hpp"
+#include "interpreter_lock.hpp"
 #include "pagewheel/eviction_policy.hpp"
 
 namespace pagewheel::python {
@@ -51,7 +52,7 @@ public:
         PYBIND11_OVERRIDE(ObservedQueries, EvictionPolicy, observed);
     }
     void drop(const EvictionView& view, size_t count, std::vector<size_t>& dropped) override {
-        const py::gil_scoped_acquire gil;
+        const Locked locked;
         if (ask(view, count, dropped)) return;
         // Ctrl-C is not the request's fault: the policy is asked once more, and the program is
         // told when it gets to it.
@@ -70,7 +71,7 @@ private:
             const py::object view_object = py::cast(View(view));
             const Ending ending{view_object.cast<View&>()};
             std::vector<size_t> answer;
-            for (const auto& unit : py::iter(method(view_object, count)))
+            for (const auto& unit : py::iter(call(method, view_object, count)))
                 answer.push_back(unit.cast<size_t>());
             dropped.insert(dropped.end(), answer.begin(), answer.end());
             return true;

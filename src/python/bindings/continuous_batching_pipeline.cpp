@@ -14,7 +14,7 @@ using Pipeline = ContinuousBatchingPipeline;
 /// Its thread may be waiting for the interpreter, which the destructor would hold.
 struct DeleteUnlocked {
     void operator()(Pipeline* pipeline) const {
-        const py::gil_scoped_release release;
+        const Unlocked unlocked;
         delete pipeline;
     }
 };
@@ -25,7 +25,7 @@ py::object stopped_at_exit() {
     const py::object started = py::module_::import("weakref").attr("WeakSet")();
     const py::object stop = py::cpp_function([started] {
         for (const py::handle pipeline : py::list(started)) pipeline.attr("stop")();
-        const py::gil_scoped_release release;
+        const Unlocked unlocked;
         Pipeline::wait_for_stopped(std::chrono::seconds(5));
     });
     py::module_::import("atexit").attr("register")(stop);
@@ -41,7 +41,7 @@ PipelineHolder make_pipeline(const py::object& path, const std::optional<Tokeniz
     const auto [map, unused] = to_properties(merged);
     PipelineHolder pipeline;
     {
-        const py::gil_scoped_release release;
+        const Unlocked unlocked;
         pipeline.reset(tokenizer ? new Pipeline(folder, *tokenizer, scheduler_config, device, map)
                                  : new Pipeline(folder, scheduler_config, device, map));
     }
@@ -64,7 +64,7 @@ py::object generate(Pipeline& pipeline, const py::object& prompts,
     const auto configs = to_configs(pipeline, generation_config);
     const auto sink = to_streamer(streamer);
     const auto run = [&](auto&& inputs) {
-        const py::gil_scoped_release release;
+        const Unlocked unlocked;
         return pipeline.generate(inputs, configs, sink);
     };
     if (py::isinstance<py::str>(prompts))
@@ -85,11 +85,11 @@ std::shared_ptr<GenerationHandle> add_request(Pipeline& pipeline, uint64_t reque
     const auto config = to_config(generation_config, pipeline.get_config(), {});
     if (!py::isinstance<py::str>(prompt)) {
         const auto tokens = to_tokens(prompt);
-        const py::gil_scoped_release release;
+        const Unlocked unlocked;
         return pipeline.add_request(request_id, tokens, config);
     }
     const auto text = to_text(prompt);
-    const py::gil_scoped_release release;
+    const Unlocked unlocked;
     return pipeline.add_request(request_id, text, config);
 }
 
@@ -151,7 +151,7 @@ threads or locks of its parent.)")
             R"(Queues a request: a str, encoded as it is, or token ids (openvino.Tensor, numpy array, list).
 Raises ValueError for an empty prompt, one that does not fit, a request_id in use or a bad config,
 QueueFullError if max_queue requests wait.)")
-        .def("step", &Pipeline::step, py::call_guard<py::gil_scoped_release>(),
+        .def("step", &Pipeline::step, py::call_guard<Unlocked>(),
              "Computes one batch: every running sequence's next token, and chunks of prompts.")
         .def("has_non_finished_requests", &Pipeline::has_non_finished_requests)
         .def(
@@ -161,7 +161,7 @@ QueueFullError if max_queue requests wait.)")
                 started.attr("add")(self);
             },
             "A thread of the pipeline's own steps from now on, whenever there are requests.")
-        .def("stop", &Pipeline::stop, py::call_guard<py::gil_scoped_release>(),
+        .def("stop", &Pipeline::stop, py::call_guard<Unlocked>(),
              "That thread ends, after the step under way (in a callback that it makes, or in an "
              "eviction policy: without waiting for that); requests stay as they are.")
         .def(

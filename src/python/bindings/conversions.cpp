@@ -171,7 +171,7 @@ ov::Tensor to_tensor(const py::handle& values) {
 SharedCallable share(py::object callable) {
     return {new py::object(std::move(callable)), [](const py::object* object) {
                 if (!Py_IsInitialized()) return;  // it went with the interpreter
-                const py::gil_scoped_acquire gil;
+                const Locked locked;
                 delete object;
             }};
 }
@@ -213,28 +213,29 @@ StreamerVariant to_streamer(const py::object& streamer) {
 
 TextStreamer::Callback to_text_callback(py::object callable) {
     return [shared = share(std::move(callable))](const std::string& text) {
-        const py::gil_scoped_acquire gil;
-        return to_streaming_status((*shared)(text));
+        const Locked locked;
+        return to_streaming_status(call(*shared, text));
     };
 }
 
 void use_jinja(Tokenizer tokenizer) {
     tokenizer.set_chat_template_renderer([](const ChatTemplateInputs& inputs) {
-        const py::gil_scoped_acquire gil;
+        const Locked locked;
         const auto render = py::module_::import("pagewheel.chat_template").attr("render");
         const py::object tools = from_json(inputs.tools_json);
-        return render(inputs.chat_template, from_json(inputs.messages_json),
-                      py::arg("add_generation_prompt") = inputs.add_generation_prompt,
-                      py::arg("tools") = py::len(tools) > 0 ? tools : py::none(),
-                      py::arg("extra_context") = from_json(inputs.extra_context_json),
-                      py::arg("bos_token") = inputs.bos_token,
-                      py::arg("eos_token") = inputs.eos_token)
+        return call_with(render,
+                         py::make_tuple(inputs.chat_template, from_json(inputs.messages_json)),
+                         py::dict(py::arg("add_generation_prompt") = inputs.add_generation_prompt,
+                                  py::arg("tools") = py::len(tools) > 0 ? tools : py::none(),
+                                  py::arg("extra_context") = from_json(inputs.extra_context_json),
+                                  py::arg("bos_token") = inputs.bos_token,
+                                  py::arg("eos_token") = inputs.eos_token))
             .cast<std::string>();
     });
 }
 
 void raise_pending_signals() {
-    const py::gil_scoped_acquire gil;
+    const Locked locked;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "interpreter_lock.hpp"
 #include "openvino/core/any.hpp"
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/scheduler_config.hpp"

@@ -17,7 +17,7 @@ namespace py = pybind11;
 namespace {
 
 // The thread that steps may hold the handle's lock and want the interpreter's.
-using Unlocked = py::call_guard<py::gil_scoped_release>;
+using WithoutLock = py::call_guard<Unlocked>;
 
 bool wait(const GenerationHandle& handle, std::optional<double> timeout) {
     const auto begin = std::chrono::steady_clock::now();
@@ -27,7 +27,7 @@ bool wait(const GenerationHandle& handle, std::optional<double> timeout) {
     };
     for (double seconds = left(); seconds >= 0; seconds = left()) {
         {
-            const py::gil_scoped_release release;
+            const Unlocked unlocked;
             if (handle.wait(std::chrono::microseconds(int64_t(seconds * 1e6)))) return true;
         }
         raise_pending_signals();
@@ -37,13 +37,16 @@ bool wait(const GenerationHandle& handle, std::optional<double> timeout) {
 
 void notify_once(GenerationHandle& handle, py::function callback) {
     const SharedCallable shared = share(std::move(callback));
-    const py::gil_scoped_release release;
+    const Unlocked unlocked;
     handle.notify_once([shared] {
-        const py::gil_scoped_acquire gil;
+        const Locked locked;
         try {
-            (*shared)();
+            call(*shared);
         } catch (py::error_already_set& error) {
-            error.discard_as_unraisable("GenerationHandle.notify_once");
+            if (error.matches(PyExc_KeyboardInterrupt))
+                PyErr_SetInterrupt();  // the program is told when it gets to it
+            else
+                error.discard_as_unraisable("GenerationHandle.notify_once");
         }
     });
 }
@@ -78,23 +81,23 @@ void bind_generation_handle(py::module_& module) {
         module, "GenerationHandle",
         "Reads what one request generates, from any thread and any callback. The request goes on "
         "if it is dropped. In a child that os.fork() made everything raises RuntimeError.")
-        .def("get_status", &H::get_status, Unlocked())
-        .def("can_read", &H::can_read, Unlocked())
+        .def("get_status", &H::get_status, WithoutLock())
+        .def("can_read", &H::can_read, WithoutLock())
         .def(
-            "read", &H::read, Unlocked(),
+            "read", &H::read, WithoutLock(),
             "Tokens generated since the last read, by index of the sequence. RuntimeError with the "
             "reason if a step failed and the request was cancelled for it.")
-        .def("read_all", &H::read_all, Unlocked(),
+        .def("read_all", &H::read_all, WithoutLock(),
              "Everything generated so far, in the order of the sequences.")
         .def("wait", &wait, py::arg("timeout") = py::none(),
              "Until there is something to read or the request is over, at most timeout seconds; "
              "whether so. RuntimeError where it would have to wait and can_wait() is false.")
-        .def("can_wait", &H::can_wait, Unlocked(),
+        .def("can_wait", &H::can_wait, WithoutLock(),
              "False in callbacks on the thread that steps, which would wait for itself.")
         .def("notify_once", &notify_once, py::arg("callback"),
              "Calls back once, when there is something to read or the request is over: from the "
-             "thread that steps, after its step, or at once. The callback may call everything and "
-             "replaces one that is waiting.")
+             "thread that steps, after its step, or at once. The callback may call everything. All "
+             "that wait are called, in their order.")
         .def("__aiter__",
              [](const py::object& handle) {
                  return py::module_::import("pagewheel.async_outputs").attr("AsyncOutputs")(handle);
@@ -102,10 +105,10 @@ void bind_generation_handle(py::module_& module) {
         .def(
             "stop", &H::stop,
             py::arg_v("finish_reason", GenerationFinishReason::NONE, "GenerationFinishReason.NONE"),
-            Unlocked(), "End at the next step and keep what there is.")
-        .def("cancel", &H::cancel, Unlocked(), "End at the next step.")
-        .def("drop", &H::drop, Unlocked(), "cancel(), and what is there counts as read.")
-        .def("get_perf_metrics", &H::get_perf_metrics, Unlocked());
+            WithoutLock(), "End at the next step and keep what there is.")
+        .def("cancel", &H::cancel, WithoutLock(), "End at the next step.")
+        .def("drop", &H::drop, WithoutLock(), "cancel(), and what is there counts as read.")
+        .def("get_perf_metrics", &H::get_perf_metrics, WithoutLock());
 }
 
 }  // namespace pagewheel::python

@@ -20,7 +20,7 @@ std::unique_ptr<LLMPipeline> make_pipeline(const py::object& path,
         to_properties(merged, LLMPipeline::default_scheduler_config());
     std::unique_ptr<LLMPipeline> pipeline;
     {
-        const py::gil_scoped_release release;
+        const Unlocked unlocked;
         pipeline =
             tokenizer ? std::make_unique<LLMPipeline>(folder, *tokenizer, device, properties,
                                                       scheduler_config)
@@ -38,7 +38,7 @@ py::object generate(LLMPipeline& pipeline, const py::object& inputs,
     const auto config = to_config(generation_config, pipeline.get_generation_config(), kwargs);
     const auto sink = to_streamer(streamer);
     const auto run = [&](const auto& typed_inputs) {
-        const py::gil_scoped_release release;
+        const Unlocked unlocked;
         return pipeline.generate(typed_inputs, config, sink);
     };
     if (py::isinstance<py::str>(inputs)) {

@@ -23,7 +23,7 @@ void bind_operations(py::module_& module) {
         [](const std::filesystem::path& path, const std::string& device,
            const py::dict& properties) {
             const ov::AnyMap map = to_properties(properties).first;
-            py::gil_scoped_release release;
+            const Unlocked unlocked;
             return describe_operations(path, device, map);
         },
         py::arg("models_path"), py::arg("device") = "CPU", py::arg("properties") = py::dict(),

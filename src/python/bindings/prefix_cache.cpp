@@ -10,16 +10,16 @@ namespace pagewheel::python {
 
 void bind_prefix_cache(py::module_& module) {
     using C = PrefixCache;
-    using Unlocked = py::call_guard<py::gil_scoped_release>;
+    using WithoutLock = py::call_guard<Unlocked>;
     py::class_<C>(module, "PrefixCache", R"(What a pipeline keeps of the prompts it has seen.
 
 Of a pipeline with enable_prefix_caching; else every method raises ValueError. From any thread.)")
-        .def("num_tokens", &C::num_tokens, Unlocked(), "Tokens that are cached.")
+        .def("num_tokens", &C::num_tokens, WithoutLock(), "Tokens that are cached.")
         .def(
             "pin",
             [](C& cache, const py::object& prompt, const std::string& salt) {
                 const auto tokens = to_tokens(prompt);
-                const py::gil_scoped_release release;
+                const Unlocked unlocked;
                 return cache.pin(tokens, salt);
             },
             py::arg("prompt"), py::arg("salt") = "",
@@ -29,15 +29,15 @@ ValueError if more than half of the blocks would be pinned, or an accepted reque
             "unpin",
             [](C& cache, const py::object& prompt, const std::string& salt) {
                 const auto tokens = to_tokens(prompt);
-                const py::gil_scoped_release release;
+                const Unlocked unlocked;
                 return cache.unpin(tokens, salt);
             },
             py::arg("prompt"), py::arg("salt") = "", "False if exactly this was not pinned.")
-        .def("clear", &C::clear, Unlocked(), "Forgets all that is not pinned.")
-        .def("save", &C::save, py::arg("path"), Unlocked(),
+        .def("clear", &C::clear, WithoutLock(), "Forgets all that is not pinned.")
+        .def("save", &C::save, py::arg("path"), WithoutLock(),
              "Writes all of it to a file; RuntimeError if that is not possible.")
         .def(
-            "load", &C::load, py::arg("path"), Unlocked(),
+            "load", &C::load, py::arg("path"), WithoutLock(),
             R"(Adds what a file has, while there are free blocks; how many tokens. ValueError if it was saved
 with another model, device, cache format or version of OpenVINO, RuntimeError if it is damaged.)");
 }

@@ -12,15 +12,16 @@ namespace {
 class PyStreamer : public StreamerBase, public py::trampoline_self_life_support {
 public:
     StreamingStatus write(const std::vector<int64_t>& tokens) override {
-        const py::gil_scoped_acquire gil;
+        const Locked locked;
         const py::function method = find("write");
         // One token is the common case, and subclasses written for openvino_genai expect an int
         // then.
-        return to_streaming_status(tokens.size() == 1 ? method(tokens.front()) : method(tokens));
+        return to_streaming_status(tokens.size() == 1 ? call(method, tokens.front())
+                                                      : call(method, tokens));
     }
     void end() override {
-        const py::gil_scoped_acquire gil;
-        find("end")();
+        const Locked locked;
+        call(find("end"));
     }
 
 private:
@@ -56,11 +57,11 @@ reaches the caller of generate().)")
             "write",
             [](StreamerBase& s, const py::object& token) {
                 const auto tokens = one_or_more(token);
-                const py::gil_scoped_release release;  // it decodes, and may be at work elsewhere
+                const Unlocked unlocked;  // it decodes, and may be at work elsewhere
                 return s.write(tokens);
             },
             py::arg("token"))
-        .def("end", &StreamerBase::end, py::call_guard<py::gil_scoped_release>());
+        .def("end", &StreamerBase::end, py::call_guard<Unlocked>());
 
     py::class_<TextStreamer, StreamerBase, py::smart_holder>(
         module, "TextStreamer",

@@ -18,7 +18,7 @@ PyTokenizedInputs encode(const Tokenizer& tokenizer, const std::vector<std::stri
                          const EncodeOptions& options) {
     TokenizedInputs inputs;
     {
-        const py::gil_scoped_release release;
+        const Unlocked unlocked;
         inputs = tokenizer.encode(prompts, options);
     }
     return {to_openvino_tensor(inputs.input_ids), to_openvino_tensor(inputs.attention_mask)};
@@ -42,7 +42,7 @@ py::object decode(const Tokenizer& tokenizer, const py::object& tokens, bool ski
                          (py::len(tokens) == 0 || py::isinstance<py::int_>(tokens[py::int_(0)]));
     std::vector<std::string> texts;
     for (const auto& row : to_token_rows(tokens)) {
-        const py::gil_scoped_release release;
+        const Unlocked unlocked;
         texts.push_back(tokenizer.decode(row, skip_special_tokens));
     }
     return is_flat ? py::cast(texts.front()) : py::cast(texts);
@@ -84,7 +84,7 @@ Tokenizer(path): a model folder or a .gguf file.)")
                  const auto folder = resolve_model(path);
                  std::optional<Tokenizer> tokenizer;
                  {
-                     const py::gil_scoped_release release;
+                     const Unlocked unlocked;
                      tokenizer.emplace(folder);
                  }
                  use_jinja(*tokenizer);

@@ -18,6 +18,7 @@ class AsyncOutputs:
 
     def __init__(self, handle: GenerationHandle) -> None:
         self._handle = handle
+        self._waiter: asyncio.Future[None] | None = None  # until there is news
 
     def __aiter__(self) -> AsyncOutputs:
         return self
@@ -38,11 +39,22 @@ class AsyncOutputs:
         if not self._handle.can_wait():
             raise RuntimeError("a callback on the thread that steps would wait for itself")
         loop = asyncio.get_running_loop()
-        news = asyncio.Event()
+        if self._waiter is None or self._waiter.get_loop() is not loop:
+            self._waiter = self._begin_to_wait(loop)
+        await asyncio.shield(self._waiter)  # whoever gives up waiting leaves it to the next
+
+    def _begin_to_wait(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        waiter = loop.create_future()
+
+        def arrived() -> None:
+            if self._waiter is waiter:
+                self._waiter = None
+            if not waiter.done():
+                waiter.set_result(None)
 
         def notify() -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(news.set)
+                loop.call_soon_threadsafe(arrived)
 
         self._handle.notify_once(notify)
-        await news.wait()
+        return waiter

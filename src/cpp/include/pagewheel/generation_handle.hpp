@@ -61,9 +61,9 @@ public:
     /// False in callbacks on the thread that steps, which would wait for itself.
     bool can_wait() const;
     /// Calls back once, when there is something to read or the request is over: from the thread
-    /// that steps, after its step, or at once from here. The callback may call everything, and
-    /// replaces one that is waiting. What it throws passes to the caller of step() or generate();
-    /// a thread of start() drops it.
+    /// that steps, after its step, or at once from here. The callback may call everything. All that
+    /// wait are called, in their order. What one throws passes to the caller of step() or
+    /// generate(); a thread of start() drops it.
     void notify_once(std::function<void()> callback);
     /// End at the next step and keep what there is; `reason` is that of the sequences it ends.
     void stop(GenerationFinishReason reason = GenerationFinishReason::NONE);

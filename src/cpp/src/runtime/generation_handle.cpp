@@ -28,13 +28,21 @@ bool GenerationHandle::State::can_read() const {
 }
 
 void GenerationHandle::State::wake() {
-    std::function<void()> callback;
+    std::vector<std::function<void()>> callbacks;
     {
         const std::lock_guard lock(mutex);
-        callback.swap(on_change);
+        callbacks.swap(on_change);
     }
     changed.notify_all();
-    if (callback) callback();
+    std::exception_ptr failure;
+    for (const auto& callback : callbacks) {
+        try {
+            callback();
+        } catch (...) {
+            if (!failure) failure = std::current_exception();
+        }
+    }
+    if (failure) std::rethrow_exception(failure);
 }
 
 GenerationHandle::GenerationHandle(std::shared_ptr<State> state) : m_state(std::move(state)) {}
@@ -96,7 +104,7 @@ void GenerationHandle::notify_once(std::function<void()> callback) {
     {
         const auto lock = m_state->lock();
         if (!m_state->can_read() && !is_over(*m_state)) {
-            callback.swap(m_state->on_change);  // the old one is destroyed without the lock
+            m_state->on_change.push_back(std::move(callback));
             return;
         }
     }

@@ -40,8 +40,8 @@ struct GenerationHandle::State {
     std::vector<GenerationOutput> outputs;  // by sequence, complete
     std::vector<size_t> num_read;           // by sequence, tokens that read() has handed out
     PerfMetrics metrics;
-    std::string error;                // why the engine cancelled it, if it did
-    std::function<void()> on_change;  // called once, without the lock
+    std::string error;                             // why the engine cancelled it, if it did
+    std::vector<std::function<void()>> on_change;  // called once, without the lock
 
     std::shared_ptr<Inbox> inbox;  // constant
     Request* request = nullptr;    // the step loop's; null when it is over
