@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino as ov
 import pytest
 import tiny_models
 import torch
@@ -27,6 +28,7 @@ from typer.testing import CliRunner
 import pagewheel
 from pagewheel.cli.app import app
 from pagewheel.convert import ConversionError, convert, resolve_model
+from pagewheel.convert.foreign_tokenizer import convert_foreign_tokenizer
 from pagewheel.convert.huggingface_source import HuggingFaceSource
 from pagewheel.convert.safetensors_file import read_safetensors
 from pagewheel.convert.source_folder import SourceFolder
@@ -327,6 +329,35 @@ def test_a_tokenizer_left_to_transformers_does_not_link_out_of_the_folder(
     (folder / "vocab.txt").symlink_to(tmp_path / "secret")
     with pytest.raises(ConversionError, match="links out of the folder"):
         convert(folder)
+
+
+def test_settings_of_a_tokenizer_left_to_transformers_name_no_file(tmp_path: Path) -> None:
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (tmp_path / "secret").write_text("\n".join([*special, "secretword"]))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join([*special, "ownword"]))
+    paths = {"vocab": str(tmp_path / "secret"), "vocab_file": str(tmp_path / "secret")}
+    names = {"tokenizer_class": "BertTokenizer", "do_lower_case": False}
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        (folder / name).write_text(json.dumps(names | paths))
+    tokenizer, _ = convert_foreign_tokenizer(SourceFolder(folder))
+    ov.save_model(tokenizer, tmp_path / "tokenizer.xml")
+    saved = (tmp_path / "tokenizer.bin").read_bytes()
+    assert b"ownword" in saved
+    assert b"secretword" not in saved
+
+
+def test_links_that_only_look_like_the_hub_caches_are_not_followed(
+    whole: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "private").write_text("{}")
+    for parent in (tmp_path / "snapshots", tmp_path / "models--a--b" / "snapshots"):
+        folder = Path(shutil.copytree(whole, parent / "m"))
+        (folder / "tokenizer_config.json").unlink(missing_ok=True)
+        (folder / "tokenizer_config.json").symlink_to(tmp_path / "private")
+        with pytest.raises(ConversionError, match="links out of the folder"):
+            convert(folder)
 
 
 def test_links_of_the_hub_cache_are_followed(whole: Path, tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_an_output_that_cannot_be_is_refused_before_the_work(
 
 
 @pytest.mark.parametrize("output", ["a/b", "empty"])
-@pytest.mark.parametrize("end", ["fail", signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("end", ["fail", signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_conversion_that_does_not_end_leaves_nothing_and_takes_nothing(
     source: Path, home: Path, output: str, end: str | signal.Signals
 ) -> None:

@@ -21,16 +21,21 @@ def one_line(error: BaseException) -> str:
 
 @contextmanager
 def ended_as_interrupted() -> Iterator[None]:
-    """Makes of SIGTERM what Ctrl-C is: what has been begun is cleaned up."""
+    """Makes of SIGTERM and a closed terminal what Ctrl-C is: what was begun is cleaned up."""
 
     def interrupt(_signal: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    # nohup has SIGHUP ignored, and means it.
+    ends = [
+        each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN
+    ]
+    before = {each: signal.signal(each, interrupt) for each in ends}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 @contextmanager

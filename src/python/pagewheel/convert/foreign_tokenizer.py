@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import openvino as ov
 
@@ -13,6 +15,13 @@ from .source_folder import SourceFolder
 
 # What tokenizers are made of. No Python: transformers never sees a folder's own code.
 _SUFFIXES = frozenset({".json", ".txt", ".model", ".tiktoken", ".codes", ".jinja"})
+
+# Settings that are text. Any other may be taken for the path of a file, wherever that is.
+_TEXTS = frozenset(
+    {"tokenizer_class", "processor_class", "chat_template", "padding_side", "truncation_side"}
+    | {"errors", "lang", "language", "src_lang", "tgt_lang", "task"}
+)
+_SETTINGS = frozenset({"tokenizer_config.json", "special_tokens_map.json"})
 
 
 def convert_foreign_tokenizer(folder: SourceFolder) -> tuple[ov.Model, ov.Model]:
@@ -43,5 +52,21 @@ def _copy_tokenizer(folder: SourceFolder, place: Path) -> None:
     for each in sorted(folder.path.iterdir()):
         if each.suffix in _SUFFIXES:
             file = folder.file(each.name)
-            if file is not None:
+            if file is None:
+                continue
+            if each.name in _SETTINGS:
+                settings = _without_paths(folder.read_json(each.name) or {})
+                (place / each.name).write_text(json.dumps(settings), encoding="utf-8")
+            else:
                 shutil.copyfile(file, place / each.name)
+
+
+def _without_paths(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that cannot name a file."""
+    kept = {}
+    for key, value in settings.items():
+        if key == "sp_model_kwargs" and isinstance(value, dict):
+            kept[key] = {k: v for k, v in value.items() if not isinstance(v, str)}
+        elif not isinstance(value, str) or key in _TEXTS or key.endswith("_token"):
+            kept[key] = value
+    return kept

@@ -18,21 +18,22 @@ class SourceFolder:
     """Files of one folder.
 
     Links are followed while they stay inside; in a snapshot of Hugging Face's cache, whose
-    files are links to "blobs" beside "snapshots", while they stay inside that model's folder.
+    files are links to "blobs" beside "snapshots", they may lead there.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        resolved = path.resolve()
-        in_hub_cache = path.absolute().parent.name == "snapshots"
-        self._root = path.absolute().parent.parent.resolve() if in_hub_cache else resolved
+        self._roots = [path.resolve()]
+        snapshots = path.absolute().parent
+        if snapshots.name == "snapshots" and snapshots.parent.name.startswith("models--"):
+            self._roots.append((snapshots.parent / "blobs").resolve())
 
     def file(self, name: str) -> Path | None:
         """The file, or None where there is none. Raises ConversionError where it lies outside."""
         if not name or Path(name).name != name or "\\" in name:
             raise ConversionError(f"{self.path}: {name!r} is no plain file name")
         path = self.path / name
-        if not path.resolve().is_relative_to(self._root):
+        if not any(path.resolve().is_relative_to(root) for root in self._roots):
             raise ConversionError(f"{path} links out of the folder, to {path.resolve()}")
         return path if path.is_file() else None
 
