@@ -286,15 +286,15 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
 
     m_inputs = BatchInputs(m_model, compact_positions);
     if (!eviction) return;
-    const std::vector<RotaryKind> turned =
+    const std::vector<RotaryKind> rotated =
         compact_positions ? config.rotary.kinds : std::vector<RotaryKind>();
     if (graph.stock_layers.empty()) {
-        m_eviction = std::make_unique<NativeEvictionInputs>(m_model, graph.layers, turned,
+        m_eviction = std::make_unique<NativeEvictionInputs>(m_model, graph.layers, rotated,
                                                             m_geometry.block_size);
     } else {
         m_eviction = std::make_unique<StockEvictionInputs>(m_model, graph.stock_layers, m_geometry,
                                                            config.rotary);
-        m_turned_in_place = turned;
+        m_rotated_in_place = rotated;
         m_blocks = BlockLayout::rows;
     }
 }

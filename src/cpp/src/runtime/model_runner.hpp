@@ -72,7 +72,7 @@ public:
         return m_eviction->scores(m_request, entry);
     }
     std::vector<LayerCache> layer_caches() const override;
-    const std::vector<RotaryKind>& turned_in_place() const override { return m_turned_in_place; }
+    const std::vector<RotaryKind>& rotated_in_place() const override { return m_rotated_in_place; }
 
 private:
     /// The properties that change what is in the cache, one per line.
@@ -86,7 +86,7 @@ private:
     std::unique_ptr<KvCache> m_cache;
     std::unique_ptr<EvictionInputs> m_eviction;
     std::vector<std::shared_ptr<const RegionPlan>> m_regions;
-    std::vector<RotaryKind> m_turned_in_place;
+    std::vector<RotaryKind> m_rotated_in_place;
     BlockLayout m_blocks = BlockLayout::lanes;
     bool m_on_cpu;
     size_t m_vocabulary = 0;
