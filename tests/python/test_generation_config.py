@@ -83,6 +83,15 @@ def test_values_that_do_not_fit_are_refused_by_name_in_every_form(
             refused()
 
 
+@pytest.mark.parametrize("value", [math.nan, -math.inf, 0, -1.5, 1e39, "soon"])
+def test_a_timeout_is_a_positive_number_or_infinite(value: object) -> None:
+    message = r"'timeout' is .*; allowed: numbers above 0, up to 3.*, or \"inf\""
+    with pytest.raises(ValueError, match=message):
+        pagewheel.GenerationConfig(timeout=value)
+    for endless in (math.inf, "inf"):
+        assert pagewheel.GenerationConfig(timeout=endless).timeout == math.inf
+
+
 def test_what_fits_is_taken_exactly() -> None:
     config = pagewheel.GenerationConfig(
         max_new_tokens=np.int64(2**53 + 1),
