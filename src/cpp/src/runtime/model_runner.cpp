@@ -245,7 +245,9 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std
     // OpenVINO names a blob after all attributes, and ours hold addresses, by which it must not
     // merge nodes: no blob would be found again. Nor could one be read, as the weights that our
     // operations hold are not in it.
-    if (has_native_operations(*graph.model)) properties.erase(ov::cache_dir.name());
+    if (has_native_operations(*graph.model) && !take(properties, ov::cache_dir.name(), "").empty())
+        graph.left_out.push_back(
+            "CACHE_DIR is left out: OpenVINO's model cache does not hold pagewheel's operations");
     if (graph.layers.empty() && config.attention_soft_cap > 0)
         graph.left_out.push_back(
             concat("OpenVINO's attention leaves out the soft cap of attention logits, ",

@@ -26,7 +26,8 @@ struct PreparedGraph {
     std::shared_ptr<ov::Model> model;
     /// Why MatMuls were left to the plugin, one sentence each.
     std::vector<std::string> left;
-    /// What of the model it does not compute, one sentence each.
+    /// What of the model it does not compute, and of the properties it does not do, one sentence
+    /// each.
     std::vector<std::string> left_out;
     /// What has a cache of pagewheel's attention; empty where attention is the plugin's.
     std::vector<CacheLayer> layers;
