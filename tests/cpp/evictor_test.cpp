@@ -37,7 +37,7 @@ private:
 class World {
 public:
     World(CacheFormat format, size_t num_layers, CacheEvictionConfig config,
-          std::vector<size_t> windows = {}, const std::vector<RotaryKind>& turned_in_place = {})
+          std::vector<size_t> windows = {}, const std::vector<RotaryKind>& rotated_in_place = {})
         : m_layout{format, block_size, kv_heads, head_size, head_size},
           m_keys(num_layers, std::vector<uint8_t>(pool * m_layout.key_block_bytes())),
           m_values(num_layers, std::vector<uint8_t>(pool * m_layout.value_block_bytes())) {
@@ -47,11 +47,12 @@ public:
             layer.layout = m_layout;
             layer.layer = l;
             layer.sliding_window = l < windows.size() ? windows[l] : 0;
-            if (!turned_in_place.empty()) layer.rotary = {head_size, false, 0};
+            if (!rotated_in_place.empty()) layer.rotary = {head_size, false, 0};
             layers.emplace_back(layer, m_keys[l].data(), m_values[l].data(),
-                                turned_in_place.empty() ? BlockLayout::lanes : BlockLayout::rows);
+                                rotated_in_place.empty() ? BlockLayout::lanes : BlockLayout::rows);
         }
-        evictor = std::make_unique<Evictor>(config, std::move(layers), block_size, turned_in_place);
+        evictor =
+            std::make_unique<Evictor>(config, std::move(layers), block_size, rotated_in_place);
         for (size_t b = pool; b > 0; --b) m_free.push_back(BlockId(b - 1));
         state.may_evict = true;
     }

@@ -46,7 +46,7 @@ public:
 
     std::vector<LayerCache> layer_caches() const override { return {}; }
     const std::vector<const float*>& scores(size_t) override { return m_scores; }
-    const std::vector<RotaryKind>& turned_in_place() const override { return m_kinds; }
+    const std::vector<RotaryKind>& rotated_in_place() const override { return m_kinds; }
 
 private:
     void copy_block(BlockId, BlockId) override {}

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <regex>
@@ -297,6 +298,63 @@ TEST(GeneratedText, ASpecialTokenWhoseTextIsAStopStringEndsTheText) {
             joined += text.append(token);
         EXPECT_TRUE(text.stopped());
         EXPECT_EQ(joined + text.flush(), include ? "ab<end>" : "ab");
+    }
+}
+
+TEST(GeneratedText, HiddenTextComesAfterASpaceThatIsHeldBack) {
+    const std::map<std::string, std::string> cases{{" <end>", "Hi"},
+                                                   {"i <end>", "H"},
+                                                   {"<end>", "Hi "},
+                                                   {" <end>b", "Hi"},
+                                                   {"i <end>bc", "H"}};
+    for (const auto& [stop, before] : cases) {
+        GeneratedText text(decoders_of_bytes(), StopStrings({stop}, false));
+        std::string joined;
+        for (int64_t token :
+             {int64_t('H'), int64_t('i'), int64_t(' '), int64_t(257), int64_t('b'), int64_t('c')})
+            joined += text.append(token);
+        EXPECT_TRUE(text.stopped()) << stop;
+        EXPECT_EQ(joined + text.flush(), before) << stop;
+    }
+}
+
+TEST(GeneratedText, AStopStringWithASpecialTokenIsFoundWhereItStandsInTheWhole) {
+    const std::vector<int64_t> tokens{'a', ' ', '\'', 'n', 256, 257};
+    size_t num_stopped = 0;
+    for (unsigned seed = 0; seed < 300; ++seed) {
+        auto sequence = random_tokens(tokens, 60, seed);
+        sequence.push_back('a');  // no space is held back at the end
+        for (const std::string stop : {" <x>", " '<x>n", "<end> <x>", " n<x> ", " <x><x>'"}) {
+            GeneratedText text(decoders_of_bytes(), StopStrings({stop}, false));
+            std::string joined;
+            for (int64_t token : sequence) joined += text.append(token);
+            std::string whole = decoders_of_bytes().verbatim(sequence);
+            const size_t found = whole.find(stop);
+            num_stopped += found != std::string::npos;
+            EXPECT_EQ(text.stopped(), found != std::string::npos) << stop << ", seed " << seed;
+            whole = std::regex_replace(whole.substr(0, found), std::regex("<(x|end)>"), "");
+            EXPECT_EQ(joined + text.flush(), whole) << stop << ", seed " << seed;
+        }
+    }
+    EXPECT_GT(num_stopped, 100u);
+}
+
+TEST(GeneratedText, StreamsAsItDecodesWhereSpecialTokensStandInSpacesThatAreTakenAway) {
+    const auto clean = [](const IncrementalDetokenizer::Decode& decode) {
+        return [decode](const std::vector<int64_t>& tokens) {
+            const std::string text = decode(tokens);
+            return decode_cleaned({text.begin(), text.end()});
+        };
+    };
+    const GeneratedText::Decoders cleaned{clean(decoders_of_bytes().shown),
+                                          clean(decoders_of_bytes().verbatim)};
+    const std::vector<int64_t> tokens{' ', '\'', 'n', 't', 'r', 'e', '.', 'x', 256, 257};
+    for (unsigned seed = 0; seed < 300; ++seed) {
+        const auto sequence = random_tokens(tokens, 60, seed);
+        GeneratedText text(cleaned, StopStrings({" <x>q", "<x> q", " q", "n q"}, false));
+        std::string joined;
+        for (int64_t token : sequence) joined += text.append(token);
+        EXPECT_EQ(joined + text.flush(), cleaned.shown(sequence)) << "seed " << seed;
     }
 }
 

@@ -83,6 +83,30 @@ def test_values_that_do_not_fit_are_refused_by_name_in_every_form(
             refused()
 
 
+@pytest.mark.parametrize("value", [math.nan, -math.inf, 0, -1.5, 1e39, "soon"])
+def test_a_timeout_is_a_positive_number_or_infinite(value: object) -> None:
+    message = r"'timeout' is .*; allowed: numbers above 0, up to 3.*, or \"inf\""
+    with pytest.raises(ValueError, match=message):
+        pagewheel.GenerationConfig(timeout=value)
+    for endless in (math.inf, "inf"):
+        assert pagewheel.GenerationConfig(timeout=endless).timeout == math.inf
+
+
+@pytest.mark.parametrize("value", [np.array([0.5, 0.6]), np.array(0.5), [np.array([1])], object()])
+def test_what_is_no_parameter_is_refused_by_name(value: object) -> None:
+    with pytest.raises(TypeError, match=r"generation parameter 'top_p' cannot be made of "):
+        pagewheel.GenerationConfig(top_p=value)
+
+
+def test_numpy_numbers_of_every_size_are_numbers() -> None:
+    for kind in (np.float16, np.float32, np.float64, np.longdouble):
+        assert pagewheel.GenerationConfig(top_p=kind(0.5)).top_p == 0.5
+    for kind in (np.int8, np.uint64):
+        assert pagewheel.GenerationConfig(top_k=kind(5)).top_k == 5
+        assert pagewheel.GenerationConfig(stop_token_ids={kind(5)}).stop_token_ids == {5}
+    assert pagewheel.GenerationConfig(do_sample=np.bool_(True)).do_sample
+
+
 def test_what_fits_is_taken_exactly() -> None:
     config = pagewheel.GenerationConfig(
         max_new_tokens=np.int64(2**53 + 1),

@@ -29,9 +29,9 @@ def test_f32_and_bf16_inference_give_tokens(tiny_folder: Path, precision: object
 
 @pytest.mark.parametrize("backend", ["auto", "openvino"])
 def test_a_model_cache_holds_one_blob_at_most_however_often_a_model_is_loaded(
-    tiny_folder: Path, tmp_path: Path, backend: str
+    tiny_folder: Path, tmp_path: Path, backend: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A graph with pagewheel's operations is not put into it."""
+    """A graph with pagewheel's operations is not put into it, and whoever asked for it is told."""
     properties = {"attention_backend": backend, "linear_backend": backend}
     properties["CACHE_DIR"] = str(tmp_path)
     texts, blobs = [], []
@@ -42,6 +42,7 @@ def test_a_model_cache_holds_one_blob_at_most_however_often_a_model_is_loaded(
     assert texts[1:] == texts[:-1]
     assert blobs[1:] == blobs[:-1]
     assert len(blobs[0]) == (1 if backend == "openvino" else 0)
+    assert ("warning: CACHE_DIR is left out" in capfd.readouterr().err) == (backend == "auto")
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**30])

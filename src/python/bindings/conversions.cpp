@@ -48,16 +48,24 @@ ov::Any to_any(const std::string& key, const py::handle& value) {
                          "; allowed are bool, int, float, str and openvino's types and enums");
 }
 
-}  // namespace
+bool is_numpy_scalar(const py::handle& value) {
+    return py::isinstance(value, py::module_::import("numpy").attr("generic"));
+}
 
-std::string to_json(const py::handle& value) {
-    // Sets are arrays, numpy's scalars numbers, enums their names; for anything else json asks here
-    // in vain.
-    const py::cpp_function convert([](const py::object& other) -> py::object {
+/// Of numpy's: Python's, but for long doubles, which are none.
+py::object plain_scalar(const py::handle& scalar) {
+    const py::object plain = scalar.attr("item")();
+    return is_numpy_scalar(plain) ? py::float_(plain) : plain;
+}
+
+/// JSON of `value`, which errors call `what`. Sets are arrays, numpy's scalars numbers, enums their
+/// names; for anything else json asks here in vain.
+std::string dump(const py::handle& value, const std::string& what) {
+    const py::cpp_function convert([what](const py::object& other) -> py::object {
         if (PyAnySet_Check(other.ptr())) return py::list(other);
-        if (py::hasattr(other, "item")) return other.attr("item")();
+        if (is_numpy_scalar(other)) return plain_scalar(other);
         if (py::isinstance<StopCriteria>(other)) return other.attr("name");
-        throw py::type_error("cannot be used as a parameter: " + std::string(py::repr(other)));
+        throw py::type_error(what + " cannot be made of " + std::string(py::repr(other)));
     });
     try {
         return py::module_::import("json")
@@ -65,21 +73,29 @@ std::string to_json(const py::handle& value) {
             .cast<std::string>();
     } catch (const py::error_already_set& error) {
         if (!error.matches(PyExc_RecursionError)) throw;
-        throw py::value_error("lists and dicts are too deep in each other");
+        throw py::value_error(what + " has lists and dicts too deep in each other");
     }
 }
 
+}  // namespace
+
+std::string to_json(const py::handle& value) {
+    return dump(value, "JSON");
+}
+
 std::string to_config_json(const py::dict& parameters) {
-    py::dict plain;
+    std::string json;
     for (const auto& [key, value] : parameters) {
-        const py::object number = py::hasattr(value, "item")
-                                      ? value.attr("item")()
-                                      : py::reinterpret_borrow<py::object>(value);
+        const py::str name(key);
+        const py::object plain = is_numpy_scalar(value) ? plain_scalar(value)
+                                                        : py::reinterpret_borrow<py::object>(value);
         const bool has_json =
-            !py::isinstance<py::float_>(number) || std::isfinite(number.cast<double>());
-        plain[key] = has_json ? number : py::str(number);
+            !py::isinstance<py::float_>(plain) || std::isfinite(plain.cast<double>());
+        json += (json.empty() ? "{" : ", ") + to_json(name) + ": " +
+                dump(has_json ? plain : py::str(plain),
+                     "generation parameter " + std::string(py::repr(name)));
     }
-    return to_json(plain);
+    return json.empty() ? "{}" : json + "}";
 }
 
 py::object from_json(const std::string& json) {

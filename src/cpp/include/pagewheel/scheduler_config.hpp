@@ -22,8 +22,8 @@ struct PAGEWHEEL_API SchedulerConfig {
     /// Of the free memory, for the KV cache if nothing else sizes it; no more than max_num_seqs
     /// sequences of the model's context can use.
     float memory_fraction = 0.5f;
-    /// Split prompts that exceed what is left of a step's tokens. If false, a prompt is computed in
-    /// one step, and one longer than max_num_batched_tokens is refused.
+    /// Split prompts that exceed what is left of a step's tokens. If false, a prompt that a
+    /// step can hold is computed in one, but with eviction and prefix caching for its end.
     bool dynamic_split_fuse = true;
     /// Most sequences in one step.
     size_t max_num_seqs = 256;

@@ -38,7 +38,8 @@ void PrefixPins::restore() {
         for (size_t i = 0; i < blocks.size(); ++i) {
             const size_t begin = i * block_size;
             const size_t count = std::min(block_size, tokens.size() - begin);
-            // A prefix comes before what goes on from it, so that no other's block stands for this.
+            // Pins are sorted, so a prefix is inserted before its continuations and gets its own
+            // block.
             parent = m_store.tree().insert(parent, &tokens[begin], count, blocks[i]);
         }
     }

@@ -96,10 +96,10 @@ void move_survivors(const LayerCache& cache, const std::vector<BlockId>& table,
 }  // namespace
 
 Evictor::Evictor(const CacheEvictionConfig& config, std::vector<LayerCache> layers,
-                 size_t block_size, const std::vector<RotaryKind>& turned_in_place)
+                 size_t block_size, const std::vector<RotaryKind>& rotated_in_place)
     : m_config(config), m_layers(std::move(layers)), m_block_size(block_size) {
     config.validate(block_size);
-    for (const RotaryKind& kind : turned_in_place) m_angles.emplace_back(kind);
+    for (const RotaryKind& kind : rotated_in_place) m_angles.emplace_back(kind);
     m_chunk = config.get_evictable_size() / block_size * block_size;
     m_policy = make_policy(config);
     m_observed = m_policy->observed();
@@ -242,9 +242,9 @@ EvictionDecision Evictor::decide(EvictionState& state, const std::vector<BlockId
     for (size_t l = 0; l < m_layers.size(); ++l) {
         for (size_t entry : packed[l]) written[entry] = true;
         for (size_t entry : without(unused[l], decision.released)) written[entry] = true;
-        // Keys behind the first that goes turn, in what remains.
+        // Keys behind the first that goes rotate, in what remains.
         for (size_t i = decision.dropped[l].front() / m_block_size;
-             turns_in_place() && i < blocks.size(); ++i) {
+             rotates_in_place() && i < blocks.size(); ++i) {
             const size_t entry = state.layers[l].entry(i);
             if (!std::binary_search(decision.released.begin(), decision.released.end(), entry))
                 written[entry] = true;
@@ -262,7 +262,7 @@ void Evictor::apply(const EvictionDecision& decision, EvictionState& state,
     for (size_t i = 0; i < blocks.size(); ++i)
         if (!std::binary_search(released.begin(), released.end(), i))
             remaining.push_back(blocks[i]);
-    if (turns_in_place())
+    if (rotates_in_place())
         for (RotationTable& angles : m_angles) angles.grow(released.size() * m_block_size);
     tbb::parallel_for(size_t(0), m_layers.size(), [&](size_t l) {
         LayerLedger& ledger = state.layers[l];
@@ -290,7 +290,7 @@ void Evictor::apply(const EvictionDecision& decision, EvictionState& state,
         ledger.order = std::move(order);
         ledger.compact(dropped, m_config.apply_rotation);
         if (!m_observed.accumulate) ledger.forget_scores();
-        if (turns_in_place())
+        if (rotates_in_place())
             turn_in_place(ledger, m_layers[l], remaining);
         else if (m_config.apply_rotation)
             ledger.describe_rotation(m_block_size);

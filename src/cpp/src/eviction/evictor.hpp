@@ -34,11 +34,11 @@ struct EvictionDecision {
 /// full as it was, mostly full, and new tokens start a fresh one.
 class Evictor {
 public:
-    /// `layers` in the order of the cache's inputs. `turned_in_place`: the model's rotary kinds, if
-    /// keys are to be turned where they lie, as an attention that cannot turn them at read needs
-    /// it. Throws std::invalid_argument for a config that does not fit the block size.
+    /// `layers` in the order of the cache's inputs. `rotated_in_place`: the model's rotary kinds,
+    /// if keys are to be rotated in the cache, as an attention that cannot rotate them at read
+    /// needs it. Throws std::invalid_argument for a config that does not fit the block size.
     Evictor(const CacheEvictionConfig& config, std::vector<LayerCache> layers, size_t block_size,
-            const std::vector<RotaryKind>& turned_in_place = {});
+            const std::vector<RotaryKind>& rotated_in_place = {});
 
     const CacheEvictionConfig& config() const { return m_config; }
     const std::vector<LayerCache>& layers() const { return m_layers; }
@@ -76,7 +76,7 @@ private:
     /// Of a layer whose ledger has closed up, over the blocks that stay.
     void turn_in_place(LayerLedger& ledger, const LayerCache& cache,
                        const std::vector<BlockId>& blocks) const;
-    bool turns_in_place() const { return !m_angles.empty() && m_config.apply_rotation; }
+    bool rotates_in_place() const { return !m_angles.empty() && m_config.apply_rotation; }
     /// All held tokens' worth of blocks that lie within the layer's window: the oldest can go.
     bool drops_oldest(const CacheLayer& layer) const;
 

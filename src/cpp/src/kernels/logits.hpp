@@ -7,8 +7,7 @@
 
 namespace pagewheel::kernels {
 
-/// Index of the first NaN of x[0, n) if there is one, else of the largest, the lowest of equals:
-/// x at it is finite if there is a largest and no sum over x is spoilt. n > 0.
+/// Index of the first NaN; without one, of the largest value, the lowest index of equals. n > 0.
 size_t argmax(const float* x, size_t n, Isa isa);
 
 /// Sum of exp((x[i] - shift) * scale) over [0, n). Meant for x[i] <= shift and scale > 0: no term

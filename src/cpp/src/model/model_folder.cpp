@@ -25,7 +25,7 @@ size_t checked_size(const nlohmann::json& value, const char* key, size_t limit) 
     return size_t(number);
 }
 
-size_t size_or_zero(const nlohmann::json& json, const char* key, size_t limit) {
+size_t optional_size(const nlohmann::json& json, const char* key, size_t limit) {
     const auto value = json.find(key);
     return value == json.end() ? 0 : checked_size(*value, key, limit);
 }
@@ -37,11 +37,11 @@ float positive_or_zero(const nlohmann::json& json, const char* key) {
 }
 
 std::vector<size_t> read_sliding_windows(const nlohmann::json& json) {
-    const size_t layers = size_or_zero(json, "num_hidden_layers", max_layers);
+    const size_t layers = optional_size(json, "num_hidden_layers", max_layers);
     const auto use = json.find("use_sliding_window");
     const bool in_use = use == json.end() || *use != false;
     std::vector<size_t> windows(layers,
-                                in_use ? size_or_zero(json, "sliding_window", max_context) : 0);
+                                in_use ? optional_size(json, "sliding_window", max_context) : 0);
     const auto types = json.find("layer_types");
     if (types != json.end() && types->is_array() && types->size() == layers)
         for (size_t i = 0; i < layers; ++i)
@@ -52,7 +52,7 @@ std::vector<size_t> read_sliding_windows(const nlohmann::json& json) {
 /// Of config.json.
 ModelConfig derive_config(const nlohmann::json& json) {
     ModelConfig config;
-    config.max_position_embeddings = size_or_zero(json, "max_position_embeddings", max_context);
+    config.max_position_embeddings = optional_size(json, "max_position_embeddings", max_context);
     config.sliding_windows = read_sliding_windows(json);
     config.attention_soft_cap = positive_or_zero(json, "attn_logit_softcapping");
     config.rotary = derive_rotary(json);
@@ -61,7 +61,7 @@ ModelConfig derive_config(const nlohmann::json& json) {
 
 /// What pagewheel.json says goes before what is in `config`.
 void update(ModelConfig& config, const nlohmann::json& own) {
-    const size_t context = size_or_zero(own, "context_length", max_context);
+    const size_t context = optional_size(own, "context_length", max_context);
     if (context > 0) config.max_position_embeddings = context;
     if (const auto windows = own.find("sliding_windows"); windows != own.end()) {
         check_argument(windows->is_array() && windows->size() <= max_layers,

@@ -66,7 +66,12 @@ float to_float(const json& value) {
 
 /// JSON has no infinity: a timeout that never comes is written "inf".
 float to_timeout(const json& value) {
-    return value == "inf" ? std::numeric_limits<float>::infinity() : to_float(value);
+    constexpr float most = std::numeric_limits<float>::max();
+    if (value == "inf") return std::numeric_limits<float>::infinity();
+    const double seconds = value.is_number() ? value.get<double>() : 0;
+    check_argument(seconds > 0 && seconds <= double(most), "numbers above 0, up to ", most,
+                   ", or \"inf\"");
+    return float(seconds);
 }
 
 bool to_bool(const json& value) {

@@ -14,7 +14,7 @@ constexpr size_t no_limit = std::numeric_limits<size_t>::max();
 CacheKeeper::CacheKeeper(const CacheEvictionConfig& config, Model& model, Scheduler& scheduler)
     : m_model(model),
       m_scheduler(scheduler),
-      m_evictor(config, model.layer_caches(), model.block_size(), model.turned_in_place()) {}
+      m_evictor(config, model.layer_caches(), model.block_size(), model.rotated_in_place()) {}
 
 void CacheKeeper::admit(Sequence& sequence, size_t max_tokens) const {
     EvictionState& state = *sequence.eviction;

@@ -15,7 +15,7 @@ namespace pagewheel {
 /// Of a model whose caches are evicted from; its attention says how.
 class EvictionInputs {
 public:
-    /// Throws std::invalid_argument where more of a head is to turn than it has.
+    /// Throws std::invalid_argument if rotary.dims exceeds the head size.
     explicit EvictionInputs(std::vector<CacheLayer> layers) : m_layers(std::move(layers)) {
         for (const CacheLayer& layer : m_layers)
             check_argument(layer.rotary.dims <= layer.layout.key_size,

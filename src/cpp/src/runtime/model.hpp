@@ -56,9 +56,9 @@ public:
     virtual std::vector<LayerCache> layer_caches() const = 0;
     /// By layer that has a cache: f32 [tokens held after the step]. Valid until the next run.
     virtual const std::vector<const float*>& scores(size_t entry) = 0;
-    /// Rotary kinds by which whoever evicts turns keys where they lie; empty: not at all, or the
-    /// attention turns them at read.
-    virtual const std::vector<RotaryKind>& turned_in_place() const = 0;
+    /// Kinds by which eviction rotates keys in the cache. Empty where keys are not rotated, or the
+    /// attention does it when it reads them.
+    virtual const std::vector<RotaryKind>& rotated_in_place() const = 0;
 };
 
 }  // namespace pagewheel

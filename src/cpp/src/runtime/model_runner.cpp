@@ -245,7 +245,9 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std
     // OpenVINO names a blob after all attributes, and ours hold addresses, by which it must not
     // merge nodes: no blob would be found again. Nor could one be read, as the weights that our
     // operations hold are not in it.
-    if (has_native_operations(*graph.model)) properties.erase(ov::cache_dir.name());
+    if (has_native_operations(*graph.model) && !take(properties, ov::cache_dir.name(), "").empty())
+        graph.left_out.push_back(
+            "CACHE_DIR is left out: OpenVINO's model cache does not hold pagewheel's operations");
     if (graph.layers.empty() && config.attention_soft_cap > 0)
         graph.left_out.push_back(
             concat("OpenVINO's attention leaves out the soft cap of attention logits, ",
@@ -286,15 +288,15 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
 
     m_inputs = BatchInputs(m_model, compact_positions);
     if (!eviction) return;
-    const std::vector<RotaryKind> turned =
+    const std::vector<RotaryKind> rotated =
         compact_positions ? config.rotary.kinds : std::vector<RotaryKind>();
     if (graph.stock_layers.empty()) {
-        m_eviction = std::make_unique<NativeEvictionInputs>(m_model, graph.layers, turned,
+        m_eviction = std::make_unique<NativeEvictionInputs>(m_model, graph.layers, rotated,
                                                             m_geometry.block_size);
     } else {
         m_eviction = std::make_unique<StockEvictionInputs>(m_model, graph.stock_layers, m_geometry,
                                                            config.rotary);
-        m_turned_in_place = turned;
+        m_rotated_in_place = rotated;
         m_blocks = BlockLayout::rows;
     }
 }

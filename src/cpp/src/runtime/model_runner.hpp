@@ -26,7 +26,8 @@ struct PreparedGraph {
     std::shared_ptr<ov::Model> model;
     /// Why MatMuls were left to the plugin, one sentence each.
     std::vector<std::string> left;
-    /// What of the model it does not compute, one sentence each.
+    /// What of the model it does not compute, and of the properties it does not do, one sentence
+    /// each.
     std::vector<std::string> left_out;
     /// What has a cache of pagewheel's attention; empty where attention is the plugin's.
     std::vector<CacheLayer> layers;
@@ -72,7 +73,7 @@ public:
         return m_eviction->scores(m_request, entry);
     }
     std::vector<LayerCache> layer_caches() const override;
-    const std::vector<RotaryKind>& turned_in_place() const override { return m_turned_in_place; }
+    const std::vector<RotaryKind>& rotated_in_place() const override { return m_rotated_in_place; }
 
 private:
     /// The properties that change what is in the cache, one per line.
@@ -86,7 +87,7 @@ private:
     std::unique_ptr<KvCache> m_cache;
     std::unique_ptr<EvictionInputs> m_eviction;
     std::vector<std::shared_ptr<const RegionPlan>> m_regions;
-    std::vector<RotaryKind> m_turned_in_place;
+    std::vector<RotaryKind> m_rotated_in_place;
     BlockLayout m_blocks = BlockLayout::lanes;
     bool m_on_cpu;
     size_t m_vocabulary = 0;

@@ -26,7 +26,7 @@ inline float microseconds_since(Clock::time_point begin) {
     return std::chrono::duration<float, std::micro>(Clock::now() - begin).count();
 }
 
-/// What a wait is shortened to: 100 years, which no clock's range ends in.
+/// Longest wait: 100 years. Longer ones overflow the clock.
 constexpr std::chrono::hours longest_wait(100 * 365 * 24);
 
 class Inbox;

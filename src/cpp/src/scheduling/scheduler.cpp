@@ -95,12 +95,13 @@ const Batch& Scheduler::schedule() {
         m_batch.clear();
         m_budget = m_config.max_num_batched_tokens;
         make_room_for_priority();
-        const bool prompts_first = std::exchange(m_prompt_waits, false);
-        if (!prompts_first) schedule_decodes();
+        const bool skips_decodes = std::exchange(m_prompt_waits, false);
+        if (!skips_decodes) schedule_decodes();
         m_num_decodes = m_batch.entries.size();
         schedule_chunks();
         admit();
-        if (prompts_first && m_batch.empty()) schedule_decodes();  // the blocks did not do
+        // No block was free for a prompt: decodes go after all.
+        if (skips_decodes && m_batch.empty()) schedule_decodes();
         lengthen_chunks();
         if (!m_batch.empty() || m_running.empty()) break;
         preempt_for_blocks();

@@ -151,8 +151,8 @@ private:
     size_t m_num_preempted = 0;  // waiting again
     Batch m_batch;
     PrefixMatch m_match;          // of the sequence that is being admitted
-    uint64_t m_blocked = 0;       // number of the one that was not, because
-    size_t m_blocked_room = 0;    // the blocks that were available did not do
+    uint64_t m_blocked = 0;       // number of the waiting sequence that did not fit; admit() ends
+    size_t m_blocked_room = 0;    // at it until more blocks than these are free and not promised
     size_t m_num_decodes = 0;     // in the step being scheduled
     bool m_prompt_waits = false;  // the next step leaves decodes out
     uint64_t m_step = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,15 +29,29 @@ public:
     /// The rest, when no more follows; then all is as in the beginning, without stop strings.
     std::string flush();
     /// A stop string was seen.
-    bool stopped() const { return m_stop_strings.matched(); }
+    bool stopped() const { return !m_ahead && m_stop_strings.matched(); }
 
 private:
+    /// Stop strings as they are if text that the detokenizer holds back stays as it is: then it
+    /// comes before the hidden text that was met since. The next tokens say so, or show another.
+    struct Ahead {
+        StopStrings stop_strings;
+        std::string passed;     ///< by them
+        std::string held;       ///< of what they were fed, what the detokenizer did not hand out
+        std::string otherwise;  ///< passed by those that were fed the hidden text alone
+    };
+
+    std::string feed(const std::string& text);
+    std::string feed_hidden(const std::string& text);
+    /// Goes on with the stop strings that are ahead.
+    std::string confirm();
     /// Text of a special token that the caller does not get; empty for all others.
     std::string hidden_text(int64_t token) const;
 
     Decoders m_decoders;
     IncrementalDetokenizer m_detokenizer;
     StopStrings m_stop_strings;
+    std::optional<Ahead> m_ahead;
 };
 
 /// Without special tokens in the text, or with them.

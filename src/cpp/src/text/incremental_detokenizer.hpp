@@ -1,6 +1,7 @@
 // Tokens to text, piece by piece.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -14,7 +15,8 @@ namespace pagewheel {
 /// A token's text may depend on its neighbours (a leading space, bytes of one character spread over
 /// tokens), so the last tokens are decoded again with each new one. What of their text a later
 /// token may still change is held back: the end that may be half a character, or a space that the
-/// decoder may take away ("do n" becomes "don't"). The window is kept short: a token costs O(1).
+/// decoder may take away ("do n" becomes "don't"). The window is kept short: a token costs O(1)
+/// while a shorter window ends in the same text.
 class IncrementalDetokenizer {
 public:
     using Decode = std::function<std::string(const std::vector<int64_t>&)>;
@@ -28,7 +30,9 @@ public:
     bool latest_has_text() const { return m_latest_has_text; }
     /// Drops the latest token, which has no text in any place: many of them would fill the window.
     void forget_latest() { m_window.pop_back(); }
-    /// What was held back, as the decoder shows it; then all is as in the beginning.
+    /// What is held back, as the decoder shows it.
+    std::string held() const { return m_text.substr(std::min(m_shown, m_text.size())); }
+    /// The same, handed out; then all is as in the beginning.
     std::string flush();
 
 private:

@@ -70,7 +70,7 @@ void check_normalisation(const Constant& table, const std::string& name) {
     }
 }
 
-bool is_integer(const ov::Output<ov::Node>& output, int64_t value) {
+bool may_be(const ov::Output<ov::Node>& output, int64_t value) {
     const auto constant = ov::as_type_ptr<Constant>(output.get_node_shared_ptr());
     return !constant || constant->cast_vector<int64_t>() == std::vector<int64_t>{value};
 }
@@ -84,9 +84,9 @@ void check_rows(const ov::Node& node, const std::string& name) {
                ends = ov::as_type_ptr<ov::op::v4::Range>(node.get_input_node_shared_ptr(1));
     if (!begins || !ends) return;
     const auto one_more = ov::as_type_ptr<ov::op::v1::Add>(ends->get_input_node_shared_ptr(1));
-    check_argument(is_integer(begins->input_value(0), 0) && is_integer(begins->input_value(2), 1) &&
-                       is_integer(ends->input_value(0), 1) && is_integer(ends->input_value(2), 1) &&
-                       (!one_more || is_integer(one_more->input_value(1), 1)),
+    check_argument(may_be(begins->input_value(0), 0) && may_be(begins->input_value(2), 1) &&
+                       may_be(ends->input_value(0), 1) && may_be(ends->input_value(2), 1) &&
+                       (!one_more || may_be(one_more->input_value(1), 1)),
                    name, ": its rows must begin at 0, 1, 2... and end at 1, 2, 3...");
 }
 
