@@ -1,10 +1,9 @@
 #include "model/graph_file.hpp"
 
-#include <fstream>
-#include <iterator>
 #include <string>
 
 #include "check.hpp"
+#include "model/text_file.hpp"
 
 namespace pagewheel {
 namespace {
@@ -24,11 +23,6 @@ size_t skip_prologue(const std::string& text) {
     }
 }
 
-std::string read_text(const std::filesystem::path& file) {
-    std::ifstream stream(file, std::ios::binary);
-    return {std::istreambuf_iterator<char>(stream), {}};
-}
-
 /// Whether each ReadValue and Assign names its variable: OpenVINO's reader takes that for granted.
 bool variables_are_named(const std::string& text) {
     for (const char* type : {"type=\"ReadValue\"", "type=\"Assign\""})
@@ -42,12 +36,13 @@ bool variables_are_named(const std::string& text) {
 }  // namespace
 
 std::shared_ptr<ov::Model> read_graph(ov::Core& core, const std::filesystem::path& xml) {
-    check_argument(std::filesystem::is_regular_file(xml), xml, " is no file");
     const std::string text = read_text(xml);
     check_argument(text.compare(skip_prologue(text), 4, "<net") == 0, xml,
                    " is no OpenVINO graph: it must begin with <net>");
     check_argument(variables_are_named(text), xml,
                    " is damaged: a ReadValue or Assign has no variable_id");
+    const auto constants = std::filesystem::path(xml).replace_extension(".bin");
+    if (std::filesystem::exists(constants)) check_is_file(constants);
     return core.read_model(xml.string());
 }
 
