@@ -73,6 +73,16 @@ void check_operations(const ov::Model& model, const std::filesystem::path& xml) 
     }
 }
 
+/// Properties of a named device inside of one property: OpenVINO takes them apart and gives them to
+/// the plugin, past whatever is decided here by what the properties say.
+void check_nested_properties(const ov::AnyMap& properties) {
+    const std::string nested = ov::device::properties.name();
+    for (const auto& [key, value] : properties)
+        check_argument(key.compare(0, nested.size(), nested) != 0, "the property '", key,
+                       "' is not supported: a model runs on one device; give its properties "
+                       "themselves");
+}
+
 /// Whether operations of pagewheel's are in the graph.
 bool has_native_operations(const ov::Model& model) {
     const auto nodes = model.get_ops();
@@ -241,6 +251,7 @@ bool is_on(const ov::AnyMap& properties, const std::string& key) {
 PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std::string& device,
                             ov::AnyMap& properties, bool eviction) {
     check_device(core, device);
+    check_nested_properties(properties);
     check_precision(device, properties);
     PreparedGraph graph;
     graph.model = read_graph(core, folder.model_xml());
