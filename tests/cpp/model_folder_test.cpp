@@ -1,16 +1,17 @@
 #include "model/model_folder.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <limits>
 
 #include "model/graph_file.hpp"
 #include "model/json_file.hpp"
+#include "model/text_file.hpp"
 #include "openvino/openvino.hpp"
 #include "openvino/opsets/opset13.hpp"
 #include "pagewheel/chat_history.hpp"
@@ -147,8 +148,8 @@ TEST(ModelFolder, GivesOpenVinoNothingThatIsNoGraphOfItsOwn) {
     EXPECT_NE(refusal([&] { read_graph(core, folder.path()); }), "");
 }
 
-TEST(ModelFolder, RefusesAVariableWithoutAName) {
-    const TemporaryFolder folder;
+/// What OpenVINO writes for a model that keeps one variable.
+std::string graph_with_a_variable(const TemporaryFolder& folder) {
     const auto value = std::make_shared<ov::opset13::Parameter>(ov::element::f32, ov::Shape{1});
     const auto variable = std::make_shared<ov::op::util::Variable>(
         ov::op::util::VariableInfo{{1}, ov::element::f32, "kept"});
@@ -157,14 +158,71 @@ TEST(ModelFolder, RefusesAVariableWithoutAName) {
     const auto model = std::make_shared<ov::Model>(ov::OutputVector{read}, ov::SinkVector{assign},
                                                    ov::ParameterVector{value});
     ov::save_model(model, folder.path() / "openvino_model.xml", false);
+    return read_text(folder.path() / "openvino_model.xml");
+}
+
+/// With all of `from`, which must be there, changed to `to`.
+std::string changed(std::string text, const std::string& from, const std::string& to) {
+    EXPECT_NE(text.find(from), std::string::npos) << from;
+    for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+        text.replace(at, from.size(), to);
+    return text;
+}
+
+TEST(ModelFolder, RefusesAVariableWithoutANameHoweverItsTypeIsWritten) {
+    const TemporaryFolder folder;
+    const std::string good = graph_with_a_variable(folder);
+    const std::string bad = changed(good, "<data variable_id=\"kept\"", "<data");
     ov::Core core;
-    EXPECT_EQ(read_graph(core, folder.path() / "openvino_model.xml")->get_variables().size(), 1u);
-    std::ifstream file(folder.path() / "openvino_model.xml");
-    std::string text{std::istreambuf_iterator<char>(file), {}};
-    const size_t at = text.find("<data variable_id");
-    text.erase(at, text.find('>', at) + 1 - at);
-    const fs::path damaged = folder.write("openvino_model.xml", text);
-    EXPECT_NE(refusal([&] { read_graph(core, damaged); }).find("variable_id"), std::string::npos);
+    const std::string type = "type=\"ReadValue\"";
+    for (const std::string& text :
+         {bad, changed(bad, type, "type='ReadValue'"), changed(bad, type, "type = \"ReadValue\""),
+          changed(bad, type, "type=\"readVALUE\""), changed(bad, type, "type=\"&#82;eadValue\""),
+          changed(bad, type, "a='>' type\n=\n'ReadValue'"),
+          changed(good, "<data variable_id", "<data /><data variable_id"),
+          changed(good, "<data variable_id", "<!-- <data variable_id='a' /> --><data a"),
+          changed(good, "<data variable_id", "<![CDATA[<data variable_id='a' />]]><data a"),
+          changed(changed(good, "</layer>", "</layer >"), "variable_id=\"kept\" v", "v")}) {
+        const fs::path file = folder.write("openvino_model.xml", text);
+        EXPECT_NE(refusal([&] { read_graph(core, file); }).find("is damaged: "), std::string::npos)
+            << text;
+    }
+}
+
+TEST(ModelFolder, ReadsAVariableHoweverItsNameIsWritten) {
+    const TemporaryFolder folder;
+    const std::string good = graph_with_a_variable(folder);
+    ov::Core core;
+    for (const std::string& text :
+         {good, changed(good, "type=\"ReadValue\"", "type = 'READVALUE'"),
+          changed(good, "variable_id=\"kept\"", "variable_id\n=\n'&#107;ept>'"),
+          changed(good, "<data", "<!--> <layer type='Assign'> --><data")}) {
+        const fs::path file = folder.write("openvino_model.xml", text);
+        EXPECT_EQ(read_graph(core, file)->get_variables().size(), 1u) << text;
+    }
+}
+
+TEST(ModelFolder, RefusesXmlWhoseTagsDoNotEnd) {
+    const TemporaryFolder folder;
+    ov::Core core;
+    for (const char* text : {"<net a", "<net a=", "<net a='", "<net><!--", "<net><a", "<net></",
+                             "<net></net", "<net></net></net>", "<net><![CDATA[", "<net =''>"}) {
+        const fs::path file = folder.write("openvino_model.xml", text);
+        EXPECT_NE(refusal([&] { read_graph(core, file); }), "") << text;
+    }
+}
+
+TEST(ModelFolder, RefusesAPipeWhereAFileIsExpected) {
+    const TemporaryFolder folder;
+    ov::Core core;
+    const std::string good = graph_with_a_variable(folder);
+    const auto with_pipe = [&](const char* name) {
+        fs::remove(folder.path() / name);
+        EXPECT_EQ(mkfifo((folder.path() / name).c_str(), 0600), 0);
+        return refusal([&] { read_graph(core, folder.path() / "openvino_model.xml"); });
+    };
+    EXPECT_NE(with_pipe("openvino_model.bin").find("openvino_model.bin"), std::string::npos);
+    EXPECT_NE(with_pipe("openvino_model.xml").find("openvino_model.xml"), std::string::npos);
 }
 
 using ov::opset13::Constant;

@@ -107,6 +107,12 @@ def _damaged_graph(text: str, generator: random.Random) -> str:
     return _damaged_text(text, generator)
 
 
+def _spelled_otherwise(text: str) -> str:
+    """The same XML: attributes in the other quotes and with space, ends of layers too."""
+    text = re.sub(r' (type|name|variable_id)="([^"\']*)"', r" \1\n= '\2'", text)
+    return text.replace("</layer>", "</layer >")
+
+
 def damaged_file(name: str, whole: bytes, seed: int) -> bytes:
     """What case `seed` makes of the file."""
     generator = random.Random(f"{name} {seed}")
@@ -120,6 +126,8 @@ def damaged_file(name: str, whole: bytes, seed: int) -> bytes:
     text = whole.decode()
     for _ in range(generator.randint(1, 2)):
         text = (_damaged_graph if suffix == ".xml" else _damaged_text)(text, generator)
+    if suffix == ".xml" and generator.random() < 0.25:
+        text = _spelled_otherwise(text)
     return text.encode()
 
 

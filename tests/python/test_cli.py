@@ -196,6 +196,9 @@ def test_info_says_that_a_value_has_the_wrong_type(tmp_path: Path) -> None:
     result = invoke("info", str(tmp_path))
     assert result.exit_code == 1
     assert "is damaged: TypeError" in result.stderr
+    with pytest.raises(ValueError, match="is damaged: TypeError") as caught:
+        read_info(tmp_path)
+    assert isinstance(caught.value.__cause__, TypeError)
 
 
 def test_properties_have_types() -> None:

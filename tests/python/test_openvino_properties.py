@@ -21,6 +21,14 @@ def test_f16_inference_on_cpu_is_refused_whatever_the_processor(
         batching_pipeline(tiny_folder, {**properties, "INFERENCE_PRECISION_HINT": precision})
 
 
+@pytest.mark.parametrize("name", ["DEVICE_PROPERTIES", "DEVICE_PROPERTIES_CPU"])
+def test_properties_inside_of_a_property_are_refused(tiny_folder: Path, name: str) -> None:
+    """OpenVINO would give them to the plugin, f16 inference too."""
+    nested = "{CPU:{INFERENCE_PRECISION_HINT:f16}}"
+    with pytest.raises(ValueError, match=f"'{name}' is not supported: a model runs on one device"):
+        batching_pipeline(tiny_folder, {name: nested})
+
+
 @pytest.mark.parametrize("precision", ["f32", "bf16", ov.Type.bf16])
 def test_f32_and_bf16_inference_give_tokens(tiny_folder: Path, precision: object) -> None:
     pipeline = batching_pipeline(tiny_folder, {"INFERENCE_PRECISION_HINT": precision})

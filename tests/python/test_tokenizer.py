@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -136,3 +138,12 @@ def test_a_message_of_too_many_levels_is_refused() -> None:
             content = [content]
         with pytest.raises(ValueError, match=r"too deep|more than 100"):
             pagewheel.ChatHistory([{"role": "user", "content": content}])
+
+
+def test_a_pipe_in_place_of_the_chat_template_is_refused(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "with-pipe"
+    shutil.copytree(tiny_folder, folder)
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    os.mkfifo(folder / "chat_template.jinja")
+    with pytest.raises(ValueError, match=r"chat_template.jinja\" is no file"):
+        pagewheel.Tokenizer(folder)

@@ -99,7 +99,7 @@ class _Child:
             return self._process.wait()
 
     def forget(self) -> None:
-        """After os.fork(): the process is the other one's child."""
+        """After a fork: the process is the other one's child."""
         self._connection.close()
         self._process.returncode = 0
 
@@ -153,7 +153,9 @@ class TemplateProcess:
     """Renders one template at a time, for any thread; others wait for their turn."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        # By process: after a fork, a thread that is not there any more may hold the parent's.
+        self._locks: dict[int, threading.RLock] = {}
+        self._owner = os.getpid()
         self._is_busy = False
         self._child: _Child | None = None
 
@@ -181,7 +183,10 @@ class TemplateProcess:
         return str(answer["text"])
 
     def _ask(self, request: bytes, seconds: float, max_answer: int) -> dict[str, Any]:
-        with self._lock:
+        process = os.getpid()
+        with self._locks.setdefault(process, threading.RLock()):
+            if self._owner != process:  # a program around Python has forked, without a word to it
+                self.forget()
             if self._is_busy:
                 raise RuntimeError("this thread is rendering a chat template already")
             try:
@@ -217,11 +222,11 @@ class TemplateProcess:
         return None if child is None else child.end()
 
     def forget(self) -> None:
-        """After os.fork(), in the child: no thread renders here, and the lock may be taken."""
+        """After a fork, in the child: no thread renders here, and the process is the parent's."""
         child, self._child = self._child, None
         if child is not None:
             child.forget()
-        self._lock = threading.RLock()
+        self._owner = os.getpid()
         self._is_busy = False
 
 

@@ -81,3 +81,12 @@ def test_values_that_make_no_sense_are_named(changes: dict[str, Any], words: str
     }
     with pytest.raises(ConversionError, match=f"where: .*{words}"):
         read_architecture(config, "where")
+
+
+def test_the_error_for_a_damaged_config_keeps_its_cause() -> None:
+    """Which may be a mistake of the converter's."""
+    config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 2}
+    config |= {"intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 100}
+    with pytest.raises(ConversionError, match="the config is damaged") as caught:
+        read_architecture({**config, "hidden_act": ["silu"]}, "where")
+    assert isinstance(caught.value.__cause__, TypeError)

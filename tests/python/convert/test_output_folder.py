@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -171,6 +172,47 @@ def test_a_name_that_is_taken_meanwhile_ends_the_conversion(source: Path, home: 
     assert process.returncode == 1 and "config.json" in errors
     assert tree(home) == ["out", "out/config.json"]
     assert (home / "out/config.json").read_text() == "mine"
+
+
+def test_files_appear_whole_and_go_again_when_ctrl_c_comes_right_after(
+    source: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+    appeared = []
+
+    def link_then_ctrl_c(file: Path, target: Path) -> None:
+        assert not target.exists()
+        link(file, target)
+        appeared.append(target.name)
+        if target.name == "openvino_model.xml":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "link", link_then_ctrl_c)
+    with pytest.raises(KeyboardInterrupt):
+        convert(source, home / "out")
+    assert len(appeared) > 1
+    assert tree(home) == []
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_without_links_files_are_renamed(
+    source: Path, home: Path, monkeypatch: pytest.MonkeyPatch, is_interrupted: bool
+) -> None:
+    def no_links(_file: Path, target: Path) -> None:
+        if is_interrupted and target.name == "openvino_model.xml":
+            (target.parent / "config.json").unlink()  # by another: nothing to be told
+            raise KeyboardInterrupt
+        raise PermissionError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", no_links)
+    if is_interrupted:
+        with pytest.raises(KeyboardInterrupt):
+            convert(source, home / "out")
+        assert tree(home) == []
+    else:
+        convert(source, home / "out")
+        assert cache.is_whole(home / "out")
+        assert not list((home / "out").glob(".*"))
 
 
 def test_a_wrong_option_makes_no_folder(source: Path, home: Path) -> None:

@@ -1,53 +1,69 @@
 #include "model/graph_file.hpp"
 
-#include <fstream>
-#include <iterator>
+#include <algorithm>
+#include <cctype>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "check.hpp"
+#include "model/text_file.hpp"
+#include "model/xml_tags.hpp"
 
 namespace pagewheel {
 namespace {
 
-/// Where `text` goes on after white space, declarations and comments.
-size_t skip_prologue(const std::string& text) {
-    size_t at = text.rfind("\xEF\xBB\xBF", 0) == 0 ? 3 : 0;
-    for (;;) {
-        at = text.find_first_not_of(" \t\r\n", at);
-        if (at == std::string::npos) return text.size();
-        const bool comment = text.compare(at, 4, "<!--") == 0;
-        if (!comment && text.compare(at, 2, "<?") != 0) return at;
-        const char* end = comment ? "-->" : "?>";
-        at = text.find(end, at);
-        if (at == std::string::npos) return text.size();
-        at += std::char_traits<char>::length(end);
-    }
+/// OpenVINO finds an operation's type however its letters are written.
+bool is_type(std::string_view text, std::string_view type) {
+    return std::equal(text.begin(), text.end(), type.begin(), type.end(), [](char a, char b) {
+        return std::tolower(static_cast<unsigned char>(a)) ==
+               std::tolower(static_cast<unsigned char>(b));
+    });
 }
 
-std::string read_text(const std::filesystem::path& file) {
-    std::ifstream stream(file, std::ios::binary);
-    return {std::istreambuf_iterator<char>(stream), {}};
+bool is_variable(const XmlTag& tag, const std::filesystem::path& xml) {
+    if (tag.name != "layer") return false;
+    const std::string_view type = tag.attribute("type").value_or("");
+    check_argument(type.find('&') == type.npos, xml, " is damaged: a layer's type is '", type, "'");
+    return is_type(type, "ReadValue") || is_type(type, "Assign");
 }
 
-/// Whether each ReadValue and Assign names its variable: OpenVINO's reader takes that for granted.
-bool variables_are_named(const std::string& text) {
-    for (const char* type : {"type=\"ReadValue\"", "type=\"Assign\""})
-        for (size_t at = text.find(type); at != std::string::npos; at = text.find(type, at + 1)) {
-            const size_t name = text.find("variable_id=\"", at), end = text.find("</layer>", at);
-            if (name == std::string::npos || name > end) return false;
+/// OpenVINO's reader takes for granted that each ReadValue and Assign names its variable, in the
+/// first <data> of its layer.
+void check_variables(std::string_view text, const std::filesystem::path& xml) {
+    constexpr const char* no_name = " is damaged: a ReadValue or Assign has no variable_id";
+    std::vector<bool> lacks_name;  // of each open element
+    XmlTags tags(text);
+    while (const auto tag = tags.next()) {
+        if (tag->kind == XmlTag::Kind::closes) {
+            check_argument(!lacks_name.empty(), xml, " is damaged: </", tag->name,
+                           "> ends nothing");
+            check_argument(!lacks_name.back(), xml, no_name);
+            lacks_name.pop_back();
+            continue;
         }
-    return true;
+        if (tag->name == "data" && !lacks_name.empty() && lacks_name.back()) {
+            check_argument(tag->attribute("variable_id").has_value(), xml, no_name);
+            lacks_name.back() = false;
+        }
+        lacks_name.push_back(is_variable(*tag, xml));
+        if (tag->kind != XmlTag::Kind::is_empty) continue;
+        check_argument(!lacks_name.back(), xml, no_name);
+        lacks_name.pop_back();
+    }
+    check_argument(tags.is_good(), xml, " is damaged: it is no XML");
 }
 
 }  // namespace
 
 std::shared_ptr<ov::Model> read_graph(ov::Core& core, const std::filesystem::path& xml) {
-    check_argument(std::filesystem::is_regular_file(xml), xml, " is no file");
     const std::string text = read_text(xml);
-    check_argument(text.compare(skip_prologue(text), 4, "<net") == 0, xml,
+    const auto first = XmlTags(text).next();
+    check_argument(first && first->name == "net", xml,
                    " is no OpenVINO graph: it must begin with <net>");
-    check_argument(variables_are_named(text), xml,
-                   " is damaged: a ReadValue or Assign has no variable_id");
+    check_variables(text, xml);
+    const auto constants = std::filesystem::path(xml).replace_extension(".bin");
+    if (std::filesystem::exists(constants)) check_is_file(constants);
     return core.read_model(xml.string());
 }
 

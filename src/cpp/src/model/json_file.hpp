@@ -2,12 +2,12 @@
 #pragma once
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 #include "check.hpp"
+#include "model/text_file.hpp"
 
 namespace pagewheel {
 
@@ -36,10 +36,7 @@ Json parse_json(Input&& input, const What& what) {
 /// The object in `path`. Throws std::invalid_argument naming the file if it cannot be read, is not
 /// JSON, is too deep or is no object.
 inline nlohmann::json read_json_object(const std::filesystem::path& path) {
-    check_argument(std::filesystem::is_regular_file(path), path, " is no file");
-    std::ifstream file(path);
-    check_argument(file.good(), "cannot read ", path);
-    nlohmann::json json = parse_json(file, path);
+    nlohmann::json json = parse_json(read_text(path), path);
     check_argument(json.is_object(), path, " is not a JSON object");
     return json;
 }

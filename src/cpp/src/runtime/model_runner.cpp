@@ -21,6 +21,7 @@
 #include "model/graph_file.hpp"
 #include "model/openvino_core.hpp"
 #include "openvino/core/version.hpp"
+#include "openvino/op/util/multi_subgraph_base.hpp"
 #include "openvino/runtime/properties.hpp"
 #include "openvino_error.hpp"
 #include "runtime/native_eviction_inputs.hpp"
@@ -57,6 +58,29 @@ void check_precision(const std::string& device, const ov::AnyMap& properties) {
     }
     check_argument(!is_f16, precision->first, " is ", asked,
                    " and the device is CPU; allowed: f32, bf16");
+}
+
+/// The decoder may be a stranger's. Once the process has a tokenizer, OpenVINO also reads
+/// openvino-tokenizers' operations, which trust their tables.
+void check_operations(const ov::Model& model, const std::filesystem::path& xml) {
+    for (const auto& node : model.get_ops()) {
+        const char* opset = node->get_type_info().version_id;
+        check_argument(!opset || std::string_view(opset) != "extension", xml, ": the operation ",
+                       node->get_type_name(), " (", node->get_friendly_name(),
+                       ") is not OpenVINO's own; allowed in a decoder: those of its opsets");
+        if (const auto outer = ov::as_type_ptr<ov::op::util::MultiSubGraphOp>(node))
+            for (const auto& body : outer->get_functions()) check_operations(*body, xml);
+    }
+}
+
+/// Properties of a named device inside of one property: OpenVINO takes them apart and gives them to
+/// the plugin, past whatever is decided here by what the properties say.
+void check_nested_properties(const ov::AnyMap& properties) {
+    const std::string nested = ov::device::properties.name();
+    for (const auto& [key, value] : properties)
+        check_argument(key.compare(0, nested.size(), nested) != 0, "the property '", key,
+                       "' is not supported: a model runs on one device; give its properties "
+                       "themselves");
 }
 
 /// Whether operations of pagewheel's are in the graph.
@@ -227,9 +251,11 @@ bool is_on(const ov::AnyMap& properties, const std::string& key) {
 PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std::string& device,
                             ov::AnyMap& properties, bool eviction) {
     check_device(core, device);
+    check_nested_properties(properties);
     check_precision(device, properties);
     PreparedGraph graph;
     graph.model = read_graph(core, folder.model_xml());
+    check_operations(*graph.model, folder.model_xml());
     check_decoder_inputs(*graph.model);
     share_constants(graph.model);
     const bool for_plugin = evicts_for_plugin(device, properties, eviction);

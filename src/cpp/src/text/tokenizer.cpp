@@ -7,6 +7,7 @@
 #include "check.hpp"
 #include "model/json_file.hpp"
 #include "model/openvino_core.hpp"
+#include "model/text_file.hpp"
 #include "text/tokenizer_impl.hpp"
 #include "text/utf8.hpp"
 
@@ -18,7 +19,7 @@ namespace fs = std::filesystem;
 // Tokens that a text is padded to: beyond any context, and no matter of memory.
 constexpr size_t most_padding = size_t(1) << 24;
 
-std::shared_ptr<ov::Model> read_graph(ov::Core& core, const fs::path& file) {
+std::shared_ptr<ov::Model> read_graph_in_folder(ov::Core& core, const fs::path& file) {
     check_argument(fs::exists(file), "model folder ", file.parent_path(), " has no ",
                    file.filename().string());
     return read_string_graph(core, file);
@@ -34,11 +35,6 @@ std::string token_text(const nlohmann::json& config, const char* key) {
 
 nlohmann::json read_if_there(const fs::path& file) {
     return fs::exists(file) ? read_json_object(file) : nlohmann::json::object();
-}
-
-std::string read_text(const fs::path& file) {
-    std::ifstream stream(file, std::ios::binary);
-    return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 }  // namespace
@@ -70,8 +66,8 @@ ov::Tensor StringGraph::run(ov::Core& core, const ov::Tensor& input) {
 
 Tokenizer::Impl::Impl(const fs::path& folder)
     : m_core(openvino_core_with(find_tokenizers_extension())) {
-    m_tokenizer_model = read_graph(m_core, folder / "openvino_tokenizer.xml");
-    m_detokenizer_model = read_graph(m_core, folder / "openvino_detokenizer.xml");
+    m_tokenizer_model = read_graph_in_folder(m_core, folder / "openvino_tokenizer.xml");
+    m_detokenizer_model = read_graph_in_folder(m_core, folder / "openvino_detokenizer.xml");
     read_special_tokens(folder, *m_tokenizer_model);
     read_chat_template(folder, *m_tokenizer_model);
     tables = read_detokenizer_tables(m_detokenizer_model);

@@ -78,7 +78,7 @@ def _weights(model: Path) -> dict[str, Weights]:
                 found[name] = Weights(one.tensors + 1, one.bytes + int(data.get("size", "0")))
             node.clear()
     except (ElementTree.ParseError, ValueError) as error:
-        raise ValueError(f"{model} is damaged: {error}") from None
+        raise ValueError(f"{model} is damaged: {error}") from error
     return dict(sorted(found.items(), key=lambda item: -item[1].bytes))
 
 
@@ -145,7 +145,7 @@ def read_info(folder: Path) -> ModelInfo:
     except (TypeError, KeyError, AttributeError, IndexError, ArithmeticError) as error:
         raise ValueError(
             f"config.json or pagewheel.json in {folder} is damaged: {type(error).__name__}: {error}"
-        ) from None
+        ) from error
 
 
 def _read_info(folder: Path) -> ModelInfo:

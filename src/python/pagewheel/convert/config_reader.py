@@ -45,7 +45,7 @@ def read_architecture(
             raise
         raise config.fail(str(error)) from None
     except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError) as error:
-        raise config.fail(f"the config is damaged: {type(error).__name__}: {error}") from None
+        raise config.fail(f"the config is damaged: {type(error).__name__}: {error}") from error
 
 
 def _llama(reader: Reader) -> Architecture:

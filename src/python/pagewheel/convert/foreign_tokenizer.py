@@ -11,10 +11,7 @@ from typing import Any
 import openvino as ov
 
 from .errors import ConversionError
-from .source_folder import SourceFolder
-
-# What tokenizers are made of. No Python: transformers never sees a folder's own code.
-_SUFFIXES = frozenset({".json", ".txt", ".model", ".tiktoken", ".codes", ".jinja"})
+from .source_folder import TOKENIZER_SUFFIXES, SourceFolder
 
 # Settings that are text. Any other may be taken for the path of a file, wherever that is.
 _TEXTS = frozenset(
@@ -50,7 +47,7 @@ def convert_foreign_tokenizer(folder: SourceFolder) -> tuple[ov.Model, ov.Model]
 
 def _copy_tokenizer(folder: SourceFolder, place: Path) -> None:
     for each in sorted(folder.path.iterdir()):
-        if each.suffix in _SUFFIXES:
+        if each.suffix in TOKENIZER_SUFFIXES:
             file = folder.file(each.name)
             if file is None:
                 continue

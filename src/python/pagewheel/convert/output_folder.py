@@ -35,9 +35,9 @@ def output_folder(output: Path) -> Iterator[Path]:
         sync_folder(temporary)
         with ExitStack() as undo_files:
             for file in sorted(temporary.iterdir(), key=lambda each: each.name == MODEL_FILE):
-                _move(file, output, undo_files)
+                _publish(file, output / file.name, undo_files)
             undo_files.pop_all()
-        temporary.rmdir()
+        shutil.rmtree(temporary)
         undo.pop_all()
         sync(output)
 
@@ -84,14 +84,42 @@ def _remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _move(file: Path, output: Path, undo: ExitStack) -> None:
-    target = output / file.name
+def _publish(file: Path, target: Path, undo: ExitStack) -> None:
+    """Gives the file the name `target` at once and whole, unless another's has it."""
+    undo.callback(_remove_link, file, target)  # before: Ctrl-C may come right after the link
     try:
-        # Taken first, as a rename would replace another's file.
-        target.touch(exist_ok=False)
+        if not _link(file, target):
+            _rename(file, target, undo)
     except FileExistsError:
         raise FileExistsError(
             f"{target} was made by another while the model was converted"
         ) from None
-    undo.callback(target.unlink)
+
+
+def _link(file: Path, target: Path) -> bool:
+    """False where the file system has no links."""
+    try:
+        os.link(file, target)
+    except FileExistsError:
+        raise
+    except OSError:
+        return False
+    return True
+
+
+def _remove_link(file: Path, target: Path) -> None:
+    with contextlib.suppress(OSError):  # one of them is not there
+        if file.samefile(target):
+            target.unlink()
+
+
+def _rename(file: Path, target: Path, undo: ExitStack) -> None:
+    # Taken first, as a rename would replace another's file.
+    target.touch(exist_ok=False)
+    undo.callback(_remove, target)
     file.replace(target)
+
+
+def _remove(file: Path) -> None:
+    with contextlib.suppress(OSError):  # what has failed before is what is told
+        file.unlink()

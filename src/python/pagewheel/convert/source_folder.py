@@ -10,8 +10,10 @@ from .cache import file_sha256
 from .errors import ConversionError
 from .json_file import parse_json_object
 
+# What tokenizers are made of. No Python: transformers never sees a folder's own code.
+TOKENIZER_SUFFIXES = frozenset({".json", ".txt", ".model", ".tiktoken", ".codes", ".jinja"})
 # Files whose content decides what is made of the folder.
-_SUFFIXES = frozenset({".json", ".safetensors", ".jinja", ".model", ".txt", ".tiktoken", ".codes"})
+_SUFFIXES = TOKENIZER_SUFFIXES | {".safetensors"}
 
 
 class SourceFolder:
