@@ -52,6 +52,11 @@ std::string GeneratedText::feed(const std::string& text) {
 std::string GeneratedText::feed_hidden(const std::string& text) {
     const std::string held = m_detokenizer.held();
     if (held.empty() || m_stop_strings.empty()) return m_stop_strings.feed_hidden(text);
+    if (m_ahead && !starts_with(held, m_ahead->held)) {  // it became another text
+        const std::string passed = std::move(m_ahead->otherwise);
+        m_ahead.reset();
+        return passed + feed_hidden(text);
+    }
     if (!m_ahead) m_ahead = Ahead{m_stop_strings, {}, {}, {}};
     Ahead& ahead = *m_ahead;
     ahead.passed += ahead.stop_strings.feed(held.substr(ahead.held.size()));
