@@ -5,5 +5,6 @@ later Ctrl-C is a crash (src/cpp/src/model/openvino_core.hpp).
 """
 
 import openvino as ov
+import openvino_tokenizers  # noqa: F401  (from then on a core has its operations)
 
 CORE = ov.Core()
