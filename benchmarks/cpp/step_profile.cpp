@@ -48,7 +48,7 @@ void profile(ModelRunner& runner, size_t tokens, size_t past) {
     const auto run = [&](size_t first, size_t count) {
         sequence.num_cached = first;
         batch.clear();
-        batch.entries.push_back({&sequence, count, 1, true});
+        batch.entries.push_back({&sequence, count, 1, 1});
         batch.num_tokens = count;
         runner.run(batch, {});
         ++inferences;

@@ -195,7 +195,7 @@ public:
     Scheduler& scheduler() { return m_scheduler; }
     void append(const Batch& batch) {
         for (const BatchEntry& entry : batch.entries)
-            if (entry.samples) entry.sequence->tokens.push_back(7);
+            if (entry.samples()) entry.sequence->tokens.push_back(7);
     }
 
 private:

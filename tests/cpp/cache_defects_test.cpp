@@ -15,7 +15,7 @@ protected:
     CacheDefects() : scheduler(config(), 20, block_size) {}
     ~CacheDefects() override {
         scheduler.store().check_integrity();
-        EXPECT_EQ(scheduler.num_running() + scheduler.num_waiting(), 0u);
+        EXPECT_EQ(scheduler.queues().num_running + scheduler.queues().num_waiting, 0u);
         EXPECT_EQ(scheduler.pool().num_held(), 0u);
         scheduler.clear_prefixes();
         EXPECT_EQ(scheduler.pool().num_free(), 20u);
@@ -37,7 +37,7 @@ protected:
         const Batch& batch = scheduler.schedule();
         scheduler.advance();
         for (const BatchEntry& entry : batch.entries)
-            if (entry.samples) entry.sequence->tokens.push_back(1000);
+            if (entry.samples()) entry.sequence->tokens.push_back(1000);
     }
     /// Free, idle, held.
     std::vector<size_t> blocks() const {

@@ -36,8 +36,11 @@ protected:
     void make(const SchedulerConfig& config = scheduler()) {
         auto scripted = std::make_unique<ScriptedModel>();
         model = scripted.get();
-        engine = std::make_shared<Engine>(std::move(scripted), config, ModelLimits{1000},
-                                          GeneratedText::Decoders{letters, letters});
+        EngineParts parts;
+        parts.model = std::move(scripted);
+        parts.context_length = 1000;
+        parts.decoders = {letters, letters};
+        engine = std::make_shared<Engine>(std::move(parts), config);
     }
     void SetUp() override { make(); }
 

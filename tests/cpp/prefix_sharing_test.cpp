@@ -47,8 +47,8 @@ size_t generate(Scheduler& scheduler, size_t count, int64_t token = 1000) {
         scheduler.advance();
         bool any = false;
         for (const BatchEntry& entry : batch.entries) {
-            if (entry.samples) entry.sequence->tokens.push_back(token);
-            any = any || entry.samples;
+            if (entry.samples()) entry.sequence->tokens.push_back(token);
+            any = any || entry.samples();
         }
         done += any;
         scheduler.store().check_integrity();
@@ -97,7 +97,7 @@ TEST(PrefixSharing, RequestsThatArriveTogetherComputeTheirPrefixOnce) {
         scheduler.add(*sequences.back());
     }
     size_t computed = 0;
-    while (scheduler.num_waiting() > 0 || sequences.back()->num_uncached() > 1) {
+    while (scheduler.queues().num_waiting > 0 || sequences.back()->num_uncached() > 1) {
         computed += scheduler.schedule().num_tokens;
         scheduler.advance();
         scheduler.store().check_integrity();

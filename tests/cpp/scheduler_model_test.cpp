@@ -181,7 +181,7 @@ private:
         const std::vector<BatchEntry> entries = batch.entries;
         for (const BatchEntry& entry : entries) {
             Tracked& tracked = of(*entry.sequence);
-            if (entry.samples) sample(tracked);
+            if (entry.samples()) sample(tracked);
         }
     }
 
@@ -388,7 +388,7 @@ private:
         while (!m_pinned.empty()) unpin();
         const BlockPool& pool = m_scheduler->pool();
         m_scheduler->store().check_integrity();
-        ASSERT_EQ(m_scheduler->num_running() + m_scheduler->num_waiting(), 0u);
+        ASSERT_EQ(m_scheduler->queues().num_running + m_scheduler->queues().num_waiting, 0u);
         ASSERT_EQ(pool.num_free() + pool.num_idle(), pool.size());
         m_scheduler->clear_prefixes();
         ASSERT_EQ(pool.num_free(), pool.size());

@@ -30,7 +30,7 @@ SchedulerConfig config(size_t max_num_batched_tokens, size_t max_num_seqs = 256)
 void compute(Scheduler& scheduler, const Batch& batch) {
     scheduler.advance();
     for (const BatchEntry& entry : batch.entries)
-        if (entry.samples) entry.sequence->tokens.push_back(1000);
+        if (entry.samples()) entry.sequence->tokens.push_back(1000);
 }
 
 TEST(Scheduler, SplitsAPromptByTheTokenBudget) {
@@ -41,7 +41,7 @@ TEST(Scheduler, SplitsAPromptByTheTokenBudget) {
         const Batch& batch = scheduler.schedule();
         ASSERT_EQ(batch.entries.size(), 1u);
         EXPECT_EQ(batch.entries[0].num_tokens, size_t(tokens));
-        EXPECT_EQ(batch.entries[0].samples, samples);
+        EXPECT_EQ(batch.entries[0].samples(), samples);
         compute(scheduler, batch);
     }
 }
@@ -169,7 +169,7 @@ TEST(Scheduler, PreemptsTheYoungestWhenADecodeNeedsABlock) {
     const Batch& resumed = scheduler.schedule();
     ASSERT_EQ(resumed.entries.size(), 1u);
     EXPECT_EQ(resumed.entries[0].num_tokens, 8u);  // its prompt and the token it had generated
-    EXPECT_TRUE(resumed.entries[0].samples);
+    EXPECT_TRUE(resumed.entries[0].samples());
 }
 
 TEST(Scheduler, BreaksADeadlockOfHalfComputedPrompts) {
@@ -348,11 +348,11 @@ TEST(Scheduler, AHigherPriorityTakesTheBlocksOfALowerOne) {
     const Batch& batch = scheduler.schedule();
     ASSERT_EQ(batch.entries.size(), 1u);
     EXPECT_EQ(batch.entries[0].sequence, &high);
-    EXPECT_EQ(scheduler.num_preempted(), 1u);
+    EXPECT_EQ(scheduler.queues().num_preempted, 1u);
     compute(scheduler, batch);
     scheduler.remove(high);
     EXPECT_EQ(scheduler.schedule().entries[0].sequence, &low);
-    EXPECT_EQ(scheduler.num_preempted(), 0u);
+    EXPECT_EQ(scheduler.queues().num_preempted, 0u);
 }
 
 TEST(Scheduler, ALongPromptLeavesHalfOfAStepToShortOnes) {
@@ -368,27 +368,47 @@ TEST(Scheduler, ALongPromptLeavesHalfOfAStepToShortOnes) {
     ASSERT_EQ(batch.entries.size(), 3u);
     EXPECT_EQ(batch.entries[0].sequence, &decoding);
     EXPECT_EQ(batch.entries[2].sequence, &brief);
-    EXPECT_TRUE(batch.entries[2].samples);
+    EXPECT_TRUE(batch.entries[2].samples());
     EXPECT_EQ(batch.entries[1].num_tokens, 64u - 1 - 20);  // and what others leave
 }
 
+/// Takes down what is given back.
+struct FreedMemory final : BlockMemory {
+    explicit FreedMemory(size_t bytes) : bytes(bytes) {}
+
+    size_t block_bytes() const override { return bytes; }
+    void copy_block(BlockId, BlockId) override { ADD_FAILURE(); }
+    void read_block(BlockId, char*) const override { ADD_FAILURE(); }
+    void write_block(BlockId, const char*) override { ADD_FAILURE(); }
+    void give_back(const BlockRange& range) override { ranges.push_back(range); }
+
+    size_t bytes;
+    std::vector<BlockRange> ranges;
+};
+
 TEST(Scheduler, GivesMemoryBackWhenMostOfMuchIsFree) {
     Scheduler scheduler(config(10000), 1000, block_size);
-    constexpr size_t block_bytes = 1 << 20;
     Sequence large = make_sequence(4 * 400), small = make_sequence(4 * 10);
     scheduler.add(small);
     scheduler.add(large);
     compute(scheduler, scheduler.schedule());
-    EXPECT_TRUE(scheduler.unused_memory(block_bytes).empty());
+    const auto freed = [&](size_t block_bytes) {
+        FreedMemory memory(block_bytes);
+        scheduler.give_back_unused(memory);
+        size_t total = 0;
+        for (const BlockRange& range : memory.ranges) {
+            total += size_t(range.end - range.begin);
+            for (BlockId block : small.blocks)
+                EXPECT_FALSE(block >= range.begin && block < range.end);
+        }
+        return total;
+    };
+    constexpr size_t much = 1 << 20;
+    EXPECT_EQ(freed(much), 0u);
     scheduler.remove(large);
-    EXPECT_TRUE(scheduler.unused_memory(1000).empty());  // too little to care
-    size_t total = 0;
-    for (const BlockRange& range : scheduler.unused_memory(block_bytes)) {
-        total += size_t(range.end - range.begin);
-        for (BlockId block : small.blocks) EXPECT_FALSE(block >= range.begin && block < range.end);
-    }
-    EXPECT_EQ(total, 400u);
-    EXPECT_TRUE(scheduler.unused_memory(block_bytes).empty());
+    EXPECT_EQ(freed(1000), 0u);  // too little to care
+    EXPECT_EQ(freed(much), 400u);
+    EXPECT_EQ(freed(much), 0u);
     scheduler.remove(small);
 }
 
@@ -425,7 +445,7 @@ TEST(Scheduler, AnIdleSequenceIsPreemptedAndWaitsOnlyFromItsNextTokenOn) {
     const Batch& batch = scheduler.schedule();
     ASSERT_EQ(batch.entries.size(), 1u);
     EXPECT_EQ(batch.entries[0].sequence, &first);
-    EXPECT_EQ(second.stage, Sequence::Stage::NONE);
+    EXPECT_EQ(second.stage, Sequence::Stage::SUSPENDED);
     scheduler.advance();
     Sequence child;
     child.tokens = second.tokens;
@@ -434,11 +454,11 @@ TEST(Scheduler, AnIdleSequenceIsPreemptedAndWaitsOnlyFromItsNextTokenOn) {
     EXPECT_EQ(child.stage, Sequence::Stage::WAITING);
     // The first is idle now, and goes where the others have no room beside it.
     EXPECT_EQ(scheduler.schedule().entries.at(0).sequence, &child);
-    EXPECT_EQ(first.stage, Sequence::Stage::NONE);
+    EXPECT_EQ(first.stage, Sequence::Stage::SUSPENDED);
     scheduler.advance();
     for (Sequence* sequence : {&first, &second, &child}) scheduler.discard(*sequence);
     EXPECT_EQ(scheduler.pool().num_free(), 4u);
-    EXPECT_EQ(scheduler.num_preempted(), 0u);
+    EXPECT_EQ(scheduler.queues().num_preempted, 0u);
 }
 
 }  // namespace

@@ -74,6 +74,10 @@ void bind_generation_handle(py::module_& module) {
             "prompt_log_probs", &O::prompt_log_probs,
             "Of the prompt's tokens from the second on, if echo and logprobs were asked.")
         .def_readwrite("score", &O::score)
+        .def_readwrite(
+            "text", &O::text,
+            "Of generated_ids, if with_text was asked: up to the first stop string, without "
+            "special tokens, never half a character.")
         .def_readwrite("finish_reason", &O::finish_reason);
 
     using H = GenerationHandle;
@@ -84,10 +88,12 @@ void bind_generation_handle(py::module_& module) {
         .def("get_status", &H::get_status, WithoutLock())
         .def("can_read", &H::can_read, WithoutLock())
         .def(
-            "read", &H::read, WithoutLock(),
-            "Tokens generated since the last read, by index of the sequence. RuntimeError with the "
-            "reason if a step failed and the request was cancelled for it.")
-        .def("read_all", &H::read_all, WithoutLock(),
+            "read", &H::read, py::arg("with_text") = false, WithoutLock(),
+            "Tokens generated since the last read, by index of the sequence; with_text: and the "
+            "text since the last read with text, of which the rest comes when the sequence is "
+            "over. RuntimeError with the reason if a step failed and the request was cancelled for "
+            "it.")
+        .def("read_all", &H::read_all, py::arg("with_text") = false, WithoutLock(),
              "Everything generated so far, in the order of the sequences.")
         .def("wait", &wait, py::arg("timeout") = py::none(),
              "Until there is something to read or the request is over, at most timeout seconds; "

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "pagewheel/perf_metrics.hpp"
@@ -32,6 +33,9 @@ struct GenerationOutput {
     /// Of the prompt from its second token on, in the first sequence; needs echo and logprobs.
     std::vector<float> prompt_log_probs;
     float score = 0.0f;  ///< sum of log-probabilities; 0 unless logprobs was asked
+    /// Of generated_ids, where it was asked: up to the first stop string, without special tokens,
+    /// and never half a character of UTF-8, so that the last of it may come with later tokens.
+    std::string text;
     GenerationFinishReason finish_reason = GenerationFinishReason::NONE;
 };
 /// By index of the sequence within its request, 0 .. num_return_sequences - 1.
@@ -42,19 +46,21 @@ using GenerationOutputs = std::map<uint64_t, GenerationOutput>;
 /// every method throws std::runtime_error.
 class PAGEWHEEL_API GenerationHandle {
 public:
-    struct State;  // internal: runtime/request.hpp
+    struct State;  // internal: runtime/handle_state.hpp
     explicit GenerationHandle(std::shared_ptr<State> state);
 
     GenerationStatus get_status() const;
-    /// New tokens wait to be read.
+    /// New tokens wait to be read, or the rest of a text that is being read.
     bool can_read() const;
-    /// Tokens generated since the last read; empty if none. Where the request was cancelled because
-    /// a step or an eviction policy of the caller's failed, and all was read, throws
+    /// Tokens generated since the last read; empty if none. `with_text`: and the text since the last
+    /// read with text; what was held back comes when the sequence is over, also without tokens. It
+    /// is decoded once, by whoever asks first, while steps go on. Where the request was cancelled
+    /// because a step or an eviction policy of the caller's failed, and all was read, throws
     /// std::runtime_error with the reason.
-    GenerationOutputs read();
+    GenerationOutputs read(bool with_text = false);
     /// Everything generated so far, in the order of the sequences. Throws where the request was
     /// cancelled because something failed, as read() does.
-    std::vector<GenerationOutput> read_all() const;
+    std::vector<GenerationOutput> read_all(bool with_text = false) const;
     /// Until there is something to read or the request is over, at most `timeout`; whether so.
     /// Where it would have to wait and can_wait() is false, throws std::runtime_error.
     bool wait(std::chrono::microseconds timeout) const;

@@ -54,11 +54,10 @@ private:
                                      const StreamerVariant& streamer, PerfMetrics& metrics);
     /// The config with the model's stop tokens where it names none.
     GenerationConfig completed(GenerationConfig config) const;
-    std::shared_ptr<StreamerBase> make_streamer(const StreamerVariant& streamer) const;
 
     std::function<void()> step_hook() const;
     /// Steps, or waits for the thread that does, until all are over; streams meanwhile.
-    void finish(const std::vector<GeneratedPrompt>& results, StreamerBase* streamer,
+    void finish(const std::vector<GeneratedPrompt>& results, const StreamerVariant& streamer,
                 PerfMetrics& metrics);
 
     std::shared_ptr<Engine> m_engine;

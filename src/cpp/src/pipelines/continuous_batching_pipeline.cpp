@@ -51,9 +51,11 @@ ContinuousBatchingPipeline::Impl::Impl(const std::filesystem::path& model_folder
 
 ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& scheduler_config)
     : tokenizer(*loaded.tokenizer), default_config(default_config_of(loaded.folder, tokenizer)) {
-    const ModelLimits limits{loaded.folder.read_config().max_position_embeddings};
-    m_engine = std::make_shared<Engine>(std::move(loaded.runner), scheduler_config, limits,
-                                        decoders_of(tokenizer));
+    EngineParts parts;
+    parts.model = std::move(loaded.runner);
+    parts.context_length = loaded.folder.read_config().max_position_embeddings;
+    parts.decoders = decoders_of(tokenizer);
+    m_engine = std::make_shared<Engine>(std::move(parts), scheduler_config);
     m_stepper = std::make_unique<Stepper>(m_engine);
     m_load_time = microseconds_since(loaded.begin) / 1000;
 }

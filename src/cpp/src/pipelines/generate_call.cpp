@@ -36,11 +36,26 @@ bool is_running(const GenerationHandle::State& state) {
     return state.status == GenerationStatus::RUNNING;
 }
 
-/// Hands new tokens to the streamer and passes on what it wishes.
-void stream(GenerationHandle& handle, StreamerBase& streamer) {
-    const GenerationOutputs outputs = handle.read();
-    if (outputs.empty()) return;
-    switch (streamer.write(outputs.at(0).generated_ids)) {
+bool is_set(const StreamerVariant& streamer) {
+    if (const auto* callback = std::get_if<TextStreamer::Callback>(&streamer))
+        return bool(*callback);
+    const auto* given = std::get_if<std::shared_ptr<StreamerBase>>(&streamer);
+    return given && *given;
+}
+
+/// Hands what is new to the streamer: text to a callback, else tokens. What it wishes.
+StreamingStatus write(const StreamerVariant& streamer, GenerationHandle& handle) {
+    const auto* callback = std::get_if<TextStreamer::Callback>(&streamer);
+    const GenerationOutputs outputs = handle.read(/*with_text=*/callback != nullptr);
+    if (outputs.empty()) return StreamingStatus::RUNNING;
+    const GenerationOutput& output = outputs.at(0);
+    if (!callback)
+        return std::get<std::shared_ptr<StreamerBase>>(streamer)->write(output.generated_ids);
+    return output.text.empty() ? StreamingStatus::RUNNING : (*callback)(output.text);
+}
+
+void stream(const StreamerVariant& streamer, GenerationHandle& handle) {
+    switch (write(streamer, handle)) {
         case StreamingStatus::RUNNING:
             break;
         case StreamingStatus::STOP:
@@ -50,6 +65,10 @@ void stream(GenerationHandle& handle, StreamerBase& streamer) {
             handle.cancel();
             break;
     }
+}
+
+void end_stream(const StreamerVariant& streamer) {
+    if (const auto* given = std::get_if<std::shared_ptr<StreamerBase>>(&streamer)) (*given)->end();
 }
 
 /// Time and tokens per step, as seen by a generate() call.
@@ -105,8 +124,9 @@ std::vector<GenerationConfig> spread(const std::vector<GenerationConfig>& config
 /// A call's part in the streamer, if that is one which tells calls apart.
 class StreamerUse {
 public:
-    StreamerUse(StreamerBase* streamer, const std::vector<GenerationConfig>& configs)
-        : m_streamer(dynamic_cast<TextStreamer*>(streamer)) {
+    StreamerUse(const StreamerVariant& streamer, const std::vector<GenerationConfig>& configs) {
+        const auto* given = std::get_if<std::shared_ptr<StreamerBase>>(&streamer);
+        if (given && !configs.empty()) m_streamer = dynamic_cast<TextStreamer*>(given->get());
         if (m_streamer)
             m_streamer->begin(configs.front().stop_strings,
                               configs.front().include_stop_str_in_output);
@@ -118,7 +138,7 @@ public:
     StreamerUse& operator=(const StreamerUse&) = delete;
 
 private:
-    TextStreamer* const m_streamer;
+    TextStreamer* m_streamer = nullptr;
 };
 
 /// Not inside a step: it would wait for its own end.
@@ -138,30 +158,22 @@ void add_metrics(PerfMetrics& all, const PerfMetrics& one) {
 
 }  // namespace
 
-std::shared_ptr<StreamerBase> ContinuousBatchingPipeline::Impl::make_streamer(
-    const StreamerVariant& streamer) const {
-    if (const auto* callback = std::get_if<TextStreamer::Callback>(&streamer))
-        return std::make_shared<TextStreamer>(tokenizer, *callback);
-    const auto* given = std::get_if<std::shared_ptr<StreamerBase>>(&streamer);
-    return given ? *given : nullptr;
-}
-
 std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
     const std::vector<std::vector<int64_t>>& prompts,
-    const std::vector<GenerationConfig>& given_configs, const StreamerVariant& given_streamer,
+    const std::vector<GenerationConfig>& given_configs, const StreamerVariant& streamer,
     PerfMetrics& metrics) {
     const auto configs = spread(given_configs, prompts.size());
-    const auto streamer = prompts.empty() ? nullptr : make_streamer(given_streamer);
-    check_argument(!streamer || (prompts.size() == 1 && configs.front().num_return_sequences == 1),
+    const bool streams = is_set(streamer) && !prompts.empty();
+    check_argument(!streams || (prompts.size() == 1 && configs.front().num_return_sequences == 1),
                    "a streamer takes one prompt and one sequence; there are ", prompts.size(),
                    " prompts and num_return_sequences is ",
-                   streamer ? configs.front().num_return_sequences : 0);
-    check_argument(!streamer || !configs.front().is_beam_search(),
+                   streams ? configs.front().num_return_sequences : 0);
+    check_argument(!streams || !configs.front().is_beam_search(),
                    "a streamer takes tokens as they are generated; num_beams is ",
-                   streamer ? configs.front().num_beams : 0,
+                   streams ? configs.front().num_beams : 0,
                    ", and what beam search finds is known in the end only; allowed: 1");
 
-    const StreamerUse use(streamer.get(), configs);
+    const StreamerUse use(streamer, configs);
     check_may_generate(m_engine->inbox());
     CancelOnError guard(*m_engine);
     std::vector<GeneratedPrompt> results;
@@ -172,7 +184,7 @@ std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
         results.push_back({prompts[i], config, state});
         metrics.num_input_tokens += prompts[i].size();
     }
-    finish(results, streamer.get(), metrics);
+    finish(results, streamer, metrics);
     guard.dismiss();
     for (const GeneratedPrompt& result : results) {
         if (!result.state->error.empty()) throw std::runtime_error(result.state->error);
@@ -183,11 +195,13 @@ std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
 }
 
 void ContinuousBatchingPipeline::Impl::finish(const std::vector<GeneratedPrompt>& results,
-                                              StreamerBase* streamer, PerfMetrics& metrics) {
+                                              const StreamerVariant& streamer,
+                                              PerfMetrics& metrics) {
     Inbox& inbox = m_engine->inbox();
     const ThreadRole role(inbox, ThreadRole::Kind::CALLER);
     const bool steps_itself = ThreadRole::is(inbox, ThreadRole::Kind::SERVICE);
     const auto step_hook = this->step_hook();
+    const bool streams = is_set(streamer) && !results.empty();
     CallStatistics statistics(metrics);
     const auto any_running = [&] {
         return std::any_of(results.begin(), results.end(),
@@ -199,12 +213,12 @@ void ContinuousBatchingPipeline::Impl::finish(const std::vector<GeneratedPrompt>
         else
             statistics.add(m_engine->step());
         if (step_hook) step_hook();
-        if (!streamer) continue;
+        if (!streams) continue;
         GenerationHandle handle(results.front().state);
-        stream(handle, *streamer);
+        stream(streamer, handle);
     }
     statistics.finish();
-    if (streamer) streamer->end();
+    if (streams) end_stream(streamer);
 }
 
 std::vector<EncodedGenerationResult> ContinuousBatchingPipeline::Impl::generate(
@@ -221,7 +235,7 @@ std::vector<EncodedGenerationResult> ContinuousBatchingPipeline::Impl::generate(
         result.m_request_id = results.size() - 1;
         result.m_status = one.state->status;
         result.perf_metrics = metrics;
-        for (const GenerationOutput& output : one.state->outputs) {
+        for (const GenerationOutput& output : GenerationHandle(one.state).read_all()) {
             std::vector<int64_t> tokens;
             if (one.config.echo) tokens = one.prompt;
             tokens.insert(tokens.end(), output.generated_ids.begin(), output.generated_ids.end());
@@ -250,13 +264,12 @@ std::vector<GenerationResult> ContinuousBatchingPipeline::Impl::generate_text(
         GenerationResult& result = results.emplace_back();
         result.m_request_id = i;
         result.m_status = generated[i].state->status;
-        const GenerationConfig& config = generated[i].config;
-        const StopStrings stop_strings(config.stop_strings, config.include_stop_str_in_output);
-        for (const GenerationOutput& output : generated[i].state->outputs) {
-            const std::string text = timed(raw.detokenization_durations, [&] {
-                return text_of(tokenizer, output.generated_ids, stop_strings);
-            });
-            result.m_generation_ids.push_back((config.echo ? prompts[i] : "") + text);
+        const GenerationHandle handle(generated[i].state);
+        const auto outputs = timed(raw.detokenization_durations,
+                                   [&] { return handle.read_all(/*with_text=*/true); });
+        for (const GenerationOutput& output : outputs) {
+            result.m_generation_ids.push_back((generated[i].config.echo ? prompts[i] : "") +
+                                              output.text);
             result.m_scores.push_back(output.score);
             result.m_finish_reasons.push_back(output.finish_reason);
         }

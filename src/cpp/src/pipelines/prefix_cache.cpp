@@ -16,7 +16,7 @@ PrefixCache ContinuousBatchingPipeline::get_prefix_cache() const {
 }
 
 size_t PrefixCache::num_tokens() const {
-    return m_pipeline.m_impl->engine().num_prefix_tokens();
+    return m_pipeline.m_impl->engine().prefixes()->num_tokens();
 }
 
 size_t PrefixCache::pin(const std::vector<int64_t>& prompt, const std::string& salt) {
@@ -27,8 +27,8 @@ size_t PrefixCache::pin(const std::vector<int64_t>& prompt, const std::string& s
     config.ignore_eos = true;
     config.cache_salt = salt;
     for (int attempt = 0; attempt < max_attempts; ++attempt) {
-        if (engine.has_prefix({salt, 0}, prompt) &&
-            engine.pin_prefix({salt, 0}, prompt) == prompt.size())
+        if (engine.prefixes()->has({salt, 0}, prompt) &&
+            engine.prefixes()->pin({salt, 0}, prompt) == prompt.size())
             return prompt.size();
         m_pipeline.generate(std::vector<std::vector<int64_t>>{prompt},
                             std::vector<GenerationConfig>{config});
@@ -38,19 +38,19 @@ size_t PrefixCache::pin(const std::vector<int64_t>& prompt, const std::string& s
 }
 
 bool PrefixCache::unpin(const std::vector<int64_t>& prompt, const std::string& salt) {
-    return m_pipeline.m_impl->engine().unpin_prefix({salt, 0}, prompt);
+    return m_pipeline.m_impl->engine().prefixes()->unpin({salt, 0}, prompt);
 }
 
 void PrefixCache::clear() {
-    m_pipeline.m_impl->engine().clear_prefixes();
+    m_pipeline.m_impl->engine().prefixes()->clear();
 }
 
 void PrefixCache::save(const std::filesystem::path& path) const {
-    m_pipeline.m_impl->engine().save_prefixes(path);
+    m_pipeline.m_impl->engine().prefixes()->save(path);
 }
 
 size_t PrefixCache::load(const std::filesystem::path& path) {
-    return m_pipeline.m_impl->engine().load_prefixes(path);
+    return m_pipeline.m_impl->engine().prefixes()->load(path);
 }
 
 }  // namespace pagewheel

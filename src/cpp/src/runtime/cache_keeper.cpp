@@ -31,6 +31,19 @@ EvictionProgress CacheKeeper::progress(const BatchEntry& entry) const {
             !sequence.is_prefilling(), sequence.max_chunk_slots != no_limit};
 }
 
+size_t CacheKeeper::most_drafts(const Sequence& sequence, size_t wanted) const {
+    const EvictionState& state = *sequence.eviction;
+    const size_t budget = config().get_max_cache_size(), held = sequence.num_slots();
+    if (!state.may_evict) return wanted;
+    size_t most = std::min(wanted, budget - std::min(budget, held + 1));
+    EvictionProgress progress{held, 0, 0, true, sequence.max_chunk_slots != no_limit};
+    for (; most > 0; --most) {
+        progress.new_tokens = progress.to_prompt_end = 1 + most;
+        if (m_evictor.window(state, progress) == 0) break;
+    }
+    return most;
+}
+
 const std::vector<size_t>& CacheKeeper::windows(const Batch& batch) {
     m_windows.clear();
     for (const BatchEntry& entry : batch.entries) {

@@ -1,17 +1,54 @@
 #include "pagewheel/generation_handle.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 
+#include "runtime/handle_state.hpp"
 #include "runtime/inbox.hpp"
 #include "runtime/thread_role.hpp"
 
 namespace pagewheel {
 namespace {
 
-bool is_over(const GenerationHandle::State& state) {
-    return state.status != GenerationStatus::RUNNING;
+/// All but its text.
+GenerationOutput take_unread(SequenceOutput& sequence) {
+    const GenerationOutput& all = sequence.all;
+    const auto begin = ptrdiff_t(std::exchange(sequence.num_read, all.generated_ids.size()));
+    GenerationOutput output;
+    output.generated_ids.assign(all.generated_ids.begin() + begin, all.generated_ids.end());
+    output.generated_log_probs.assign(all.generated_log_probs.begin() + begin,
+                                      all.generated_log_probs.end());
+    output.score = all.score;
+    output.finish_reason = all.finish_reason;
+    return output;
+}
+
+/// What texts are to be brought up to date with.
+struct Undecoded {
+    std::vector<int64_t> tokens;
+    bool is_last;
+};
+
+/// Needs both locks.
+std::vector<Undecoded> undecoded(const GenerationHandle::State& state) {
+    std::vector<Undecoded> all;
+    for (size_t i = 0; i < state.outputs.size(); ++i) {
+        const std::vector<int64_t>& ids = state.outputs[i].all.generated_ids;
+        const auto begin = ids.begin() + ptrdiff_t(state.texts[i].num_decoded());
+        all.push_back({{begin, ids.end()}, state.is_over(i)});
+    }
+    return all;
+}
+
+/// Needs the lock of the texts.
+void decode(GenerationHandle::State& state, const std::vector<Undecoded>& all) {
+    for (size_t i = 0; i < all.size(); ++i)
+        if (all[i].is_last)
+            state.texts[i].end_with(all[i].tokens);
+        else
+            state.texts[i].append(all[i].tokens);
 }
 
 }  // namespace
@@ -21,9 +58,16 @@ std::unique_lock<std::mutex> GenerationHandle::State::lock() const {
     return std::unique_lock(mutex);
 }
 
+std::unique_lock<std::mutex> GenerationHandle::State::lock_texts() const {
+    inbox->check_process();
+    return std::unique_lock(text_mutex);
+}
+
 bool GenerationHandle::State::can_read() const {
     for (size_t i = 0; i < outputs.size(); ++i)
-        if (num_read[i] < outputs[i].generated_ids.size()) return true;
+        if (outputs[i].num_read < outputs[i].all.generated_ids.size() ||
+            (outputs[i].owes_text && is_over(i)))
+            return true;
     return false;
 }
 
@@ -57,33 +101,47 @@ bool GenerationHandle::can_read() const {
     return m_state->can_read();
 }
 
-GenerationOutputs GenerationHandle::read() {
-    const auto lock = m_state->lock();
+GenerationOutputs GenerationHandle::read(bool with_text) {
+    State& state = *m_state;
+    const auto text_lock = with_text ? state.lock_texts() : std::unique_lock<std::mutex>();
+    auto lock = state.lock();
     GenerationOutputs fresh;
-    for (size_t i = 0; i < m_state->outputs.size(); ++i) {
-        const GenerationOutput& all = m_state->outputs[i];
-        const size_t begin = std::exchange(m_state->num_read[i], all.generated_ids.size());
-        if (begin == all.generated_ids.size()) continue;
-        GenerationOutput& output = fresh[i];
-        output.generated_ids.assign(all.generated_ids.begin() + begin, all.generated_ids.end());
-        output.generated_log_probs.assign(all.generated_log_probs.begin() + begin,
-                                          all.generated_log_probs.end());
-        output.score = all.score;
-        output.finish_reason = all.finish_reason;
+    for (size_t i = 0; i < state.outputs.size(); ++i) {
+        SequenceOutput& sequence = state.outputs[i];
+        const bool owed_text = std::exchange(sequence.owes_text, with_text && !state.is_over(i));
+        if (sequence.num_read < sequence.all.generated_ids.size() || (with_text && owed_text))
+            fresh[i] = take_unread(sequence);
     }
-    if (fresh.empty() && !m_state->error.empty()) throw std::runtime_error(m_state->error);
+    const std::string error = state.error;
+    const auto news = with_text ? undecoded(state) : std::vector<Undecoded>();
+    lock.unlock();
+    decode(state, news);
+    for (auto at = fresh.begin(); with_text && at != fresh.end();) {
+        at->second.text = state.texts[at->first].take();
+        const bool is_empty = at->second.text.empty() && at->second.generated_ids.empty();
+        at = is_empty ? fresh.erase(at) : std::next(at);
+    }
+    if (fresh.empty() && !error.empty()) throw std::runtime_error(error);
     return fresh;
 }
 
-std::vector<GenerationOutput> GenerationHandle::read_all() const {
-    const auto lock = m_state->lock();
-    if (!m_state->error.empty()) throw std::runtime_error(m_state->error);
-    return m_state->outputs;
+std::vector<GenerationOutput> GenerationHandle::read_all(bool with_text) const {
+    State& state = *m_state;
+    const auto text_lock = with_text ? state.lock_texts() : std::unique_lock<std::mutex>();
+    auto lock = state.lock();
+    if (!state.error.empty()) throw std::runtime_error(state.error);
+    std::vector<GenerationOutput> all;
+    for (const SequenceOutput& sequence : state.outputs) all.push_back(sequence.all);
+    const auto news = with_text ? undecoded(state) : std::vector<Undecoded>();
+    lock.unlock();
+    decode(state, news);
+    for (size_t i = 0; i < news.size(); ++i) all[i].text = state.texts[i].text();
+    return all;
 }
 
 bool GenerationHandle::wait(std::chrono::microseconds timeout) const {
     auto lock = m_state->lock();
-    const auto is_done = [&] { return m_state->can_read() || is_over(*m_state); };
+    const auto is_done = [&] { return m_state->can_read() || m_state->is_over(); };
     if (is_done() || timeout <= timeout.zero()) return is_done();
     if (!can_wait())
         throw std::runtime_error(
@@ -103,7 +161,7 @@ bool GenerationHandle::can_wait() const {
 void GenerationHandle::notify_once(std::function<void()> callback) {
     {
         const auto lock = m_state->lock();
-        if (!m_state->can_read() && !is_over(*m_state)) {
+        if (!m_state->can_read() && !m_state->is_over()) {
             m_state->on_change.push_back(std::move(callback));
             return;
         }
@@ -123,8 +181,10 @@ void GenerationHandle::cancel() {
 void GenerationHandle::drop() {
     cancel();
     const auto lock = m_state->lock();
-    for (size_t i = 0; i < m_state->outputs.size(); ++i)
-        m_state->num_read[i] = m_state->outputs[i].generated_ids.size();
+    for (SequenceOutput& sequence : m_state->outputs) {
+        sequence.num_read = sequence.all.generated_ids.size();
+        sequence.owes_text = false;
+    }
 }
 
 PerfMetrics GenerationHandle::get_perf_metrics() const {

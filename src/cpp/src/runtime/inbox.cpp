@@ -18,21 +18,21 @@ void Inbox::submit(std::unique_ptr<Request> request) {
     if (id) m_ids.insert(*id);
     ++m_num_requests;
     ++m_num_queued;
-    m_requests.push_back(std::move(request));
+    m_contents.requests.push_back(std::move(request));
     m_work.notify_all();
 }
 
 void Inbox::wish(Wish wish) {
     const std::lock_guard lock(m_mutex);
-    if (!m_closed) m_wishes.push_back(std::move(wish));
+    if (!m_closed) m_contents.wishes.push_back(std::move(wish));
 }
 
-void Inbox::take(std::vector<std::unique_ptr<Request>>& requests, std::vector<Wish>& wishes) {
+void Inbox::take(Contents& contents) {
     const std::lock_guard lock(m_mutex);
-    for (auto& request : m_requests) requests.push_back(std::move(request));
-    for (Wish& wish : m_wishes) wishes.push_back(std::move(wish));
-    m_requests.clear();
-    m_wishes.clear();
+    for (auto& request : m_contents.requests) contents.requests.push_back(std::move(request));
+    for (Wish& wish : m_contents.wishes) contents.wishes.push_back(std::move(wish));
+    m_contents.requests.clear();
+    m_contents.wishes.clear();
 }
 
 void Inbox::left_queue() {
@@ -80,7 +80,7 @@ void Inbox::close() {
     std::vector<Wish> dropped;  // the last owners of what they name, perhaps: not under the lock
     const std::lock_guard lock(m_mutex);
     m_closed = true;
-    m_wishes.swap(dropped);
+    m_contents.wishes.swap(dropped);
 }
 
 }  // namespace pagewheel

@@ -26,6 +26,11 @@ struct Wish {
 /// Handles keep it alive when the engine is gone; it takes nothing in then.
 class Inbox {
 public:
+    struct Contents {
+        std::vector<std::unique_ptr<Request>> requests;
+        std::vector<Wish> wishes;
+    };
+
     /// At most `max_queue` requests that were not begun; 0: any number.
     explicit Inbox(size_t max_queue) : m_max_queue(max_queue) {}
 
@@ -37,7 +42,7 @@ public:
     void submit(std::unique_ptr<Request> request);
     void wish(Wish wish);
     /// Appends what has come since the last time.
-    void take(std::vector<std::unique_ptr<Request>>& requests, std::vector<Wish>& wishes);
+    void take(Contents& contents);
 
     /// A request left the queue: it was begun, or ended before.
     void left_queue();
@@ -67,8 +72,7 @@ private:
     size_t m_num_queued = 0;
     size_t m_num_requests = 0;           // that are not over
     std::unordered_set<uint64_t> m_ids;  // given by callers, of requests that are not over
-    std::vector<std::unique_ptr<Request>> m_requests;
-    std::vector<Wish> m_wishes;
+    Contents m_contents;
     bool m_closed = false;
     std::string m_failure;  // why nothing is taken in any more
     std::atomic<bool> m_served{false};

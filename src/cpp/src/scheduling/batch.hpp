@@ -8,14 +8,17 @@
 
 namespace pagewheel {
 
-/// Tokens [sequence->num_cached, + num_tokens) of a sequence, for which it holds enough blocks.
+/// A span: tokens [sequence->num_cached, + num_tokens) of a sequence, which holds enough blocks for
+/// them. A decode is a span of one token, or of more with drafts; a part of a prompt another.
 struct BatchEntry {
     Sequence* sequence;
     size_t num_tokens;
     /// Of how many of them, counted from the last, the logits are wanted.
     size_t num_logits;
-    /// These are the sequence's last tokens: the last one's logits give the next token.
-    bool samples;
+    /// Of those, how many give a next token: the last committed token's and the drafts'.
+    size_t num_sampled;
+
+    bool samples() const { return num_sampled > 0; }
 };
 
 /// A block to be copied before the step, because its holder is about to write and shares it.

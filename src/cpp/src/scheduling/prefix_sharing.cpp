@@ -17,7 +17,7 @@ size_t common_prefix(const std::vector<int64_t>& a, const std::vector<int64_t>& 
 size_t Scheduler::max_prefix(const Sequence& sequence) const {
     if (!m_config.enable_prefix_caching || sequence.wants_prompt_logits) return 0;
     // The last token is always computed: its logits are wanted.
-    const size_t end = std::min(sequence.tokens.size(), sequence.max_chunk_slots);
+    const size_t end = std::min(sequence.num_committed(), sequence.max_chunk_slots);
     return end - std::min(end, std::max<size_t>(1, sequence.num_observed));
 }
 
@@ -35,26 +35,23 @@ bool Scheduler::follow_another(Sequence& sequence) {
         const size_t common = common_prefix(sequence.tokens, leader->tokens, most);
         // For less than a block it is not worth to wait.
         if (common < m_match.num_tokens + m_block_size) continue;
-        m_waiting.erase(&sequence);
-        sequence.stage = Sequence::Stage::FOLLOWING;
+        move(sequence, Sequence::Stage::FOLLOWING);
         sequence.leader = leader;
         // The tree gets full blocks as they are computed, the last one with the prompt's end.
         sequence.follow_until = std::min(blocks_for(common) * m_block_size, leader->tokens.size());
         sequence.follower_index = leader->followers.size();
         leader->followers.push_back(&sequence);
-        ++m_num_following;
         return true;
     }
     return false;
 }
 
-void Scheduler::stop_following(Sequence& sequence) {
+void Scheduler::unlink_follower(Sequence& sequence) {
     std::vector<Sequence*>& followers = sequence.leader->followers;
     followers[sequence.follower_index] = followers.back();
     followers[sequence.follower_index]->follower_index = sequence.follower_index;
     followers.pop_back();
     sequence.leader = nullptr;
-    --m_num_following;
 }
 
 void Scheduler::dismiss_followers(Sequence& leader) {
@@ -62,8 +59,7 @@ void Scheduler::dismiss_followers(Sequence& leader) {
     for (size_t i = leader.followers.size(); i-- > 0;) {
         Sequence& follower = *leader.followers[i];
         if (goes_on && leader.num_cached < follower.follow_until) continue;
-        stop_following(follower);
-        wait(follower);
+        move(follower, Sequence::Stage::WAITING);
     }
 }
 
@@ -79,15 +75,18 @@ void Scheduler::take_prefix(Sequence& sequence) {
         sequence.blocks.push_back(copy);
         m_store.tree().touch(m_match.partial);
     }
-    if (sequence.was_admitted) return;
-    sequence.was_admitted = true;
+    if (sequence.num_starts > 0) return;
     sequence.num_prefix_hits = m_match.num_tokens;
     m_totals.num_prefix_hits += m_match.num_tokens;
     m_totals.num_prompt_tokens += sequence.tokens.size();
 }
 
+size_t Scheduler::num_shareable(const Sequence& sequence) {
+    return std::min({sequence.num_cached, sequence.num_shareable, sequence.num_committed()});
+}
+
 void Scheduler::share_blocks(Sequence& sequence) {
-    const size_t end = std::min(sequence.num_cached, sequence.num_shareable);
+    const size_t end = num_shareable(sequence);
     size_t& count = sequence.num_tree_blocks;
     if (!m_config.enable_prefix_caching || (count + 1) * m_block_size > end) return;
     PrefixTree& tree = m_store.tree();
@@ -108,7 +107,7 @@ void Scheduler::share_blocks(Sequence& sequence) {
 
 void Scheduler::share_all(Sequence& sequence) {
     share_blocks(sequence);
-    const size_t end = std::min(sequence.num_cached, sequence.num_shareable);
+    const size_t end = num_shareable(sequence);
     const size_t count = sequence.num_tree_blocks;
     const size_t rest = end - std::min(end, count * m_block_size);
     if (!m_config.enable_prefix_caching || rest == 0) return;

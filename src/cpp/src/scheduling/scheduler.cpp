@@ -16,6 +16,29 @@ namespace {
 // this part of all tokens of a step.
 constexpr size_t max_prompt_shares = 4;
 
+constexpr unsigned bit(Stage stage) {
+    return 1u << unsigned(stage);
+}
+
+/// The stages that may come after one; leaving altogether is always allowed.
+unsigned next_stages(Stage stage) {
+    switch (stage) {
+        case Stage::OUTSIDE:  // running at once: forked from one that runs
+            return bit(Stage::WAITING) | bit(Stage::PREFILLING) | bit(Stage::DECODING);
+        case Stage::WAITING:
+            return bit(Stage::FOLLOWING) | bit(Stage::PREFILLING);
+        case Stage::FOLLOWING:
+            return bit(Stage::WAITING);
+        case Stage::PREFILLING:
+            return bit(Stage::DECODING) | bit(Stage::WAITING) | bit(Stage::SUSPENDED);
+        case Stage::DECODING:
+            return bit(Stage::WAITING) | bit(Stage::SUSPENDED);
+        case Stage::SUSPENDED:
+            return bit(Stage::WAITING);
+    }
+    return 0;
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config, size_t num_blocks, size_t block_size)
@@ -31,7 +54,7 @@ void Scheduler::add(Sequence& sequence) {
                     max_tokens());
     sequence.rank = int64_t(m_step) - int64_t(sequence.priority) * int64_t(m_config.aging_steps);
     sequence.number = m_next_number++;
-    wait(sequence);
+    move(sequence, Stage::WAITING);
 }
 
 void Scheduler::fork(const Sequence& parent, Sequence& child) {
@@ -43,15 +66,12 @@ void Scheduler::fork(const Sequence& parent, Sequence& child) {
     child.num_tree_blocks = parent.num_tree_blocks;
     child.rank = parent.rank;
     child.number = m_next_number++;
-    child.was_admitted = true;
-    if (parent.is_running())
-        start(child, parent.stage);
-    else
-        wait(child);
+    child.num_starts = parent.num_starts;  // so that its prompt is not counted again
+    move(child, parent.is_running() ? parent.stage : Stage::WAITING);
 }
 
 void Scheduler::resume(Sequence& sequence) {
-    if (sequence.stage == Stage::NONE) wait(sequence);
+    if (sequence.stage == Stage::SUSPENDED) move(sequence, Stage::WAITING);
 }
 
 void Scheduler::remove(Sequence& sequence) {
@@ -60,31 +80,35 @@ void Scheduler::remove(Sequence& sequence) {
 }
 
 void Scheduler::discard(Sequence& sequence) {
+    give_up_cache(sequence, Stage::OUTSIDE);
+}
+
+void Scheduler::give_up_cache(Sequence& sequence, Stage to) {
     release_blocks(sequence);
-    leave(sequence);
-}
-
-void Scheduler::wait(Sequence& sequence) {
-    sequence.stage = Stage::WAITING;
-    m_waiting.insert(&sequence);
-}
-
-void Scheduler::start(Sequence& sequence, Stage stage) {
-    ++sequence.num_starts;
-    if (std::exchange(sequence.was_preempted, false)) --m_num_preempted;
-    sequence.stage = stage;
-    m_running.insert(&sequence);
-    if (sequence.is_prefilling()) m_prefilling.insert(&sequence);
-}
-
-void Scheduler::leave(Sequence& sequence) {
-    if (sequence.stage == Stage::WAITING) m_waiting.erase(&sequence);
-    if (sequence.stage == Stage::FOLLOWING) stop_following(sequence);
-    if (sequence.is_running()) m_running.erase(&sequence);
-    if (sequence.is_prefilling()) m_prefilling.erase(&sequence);
-    if (std::exchange(sequence.was_preempted, false)) --m_num_preempted;
-    sequence.stage = Stage::NONE;
+    move(sequence, to);
     dismiss_followers(sequence);
+}
+
+void Scheduler::move(Sequence& sequence, Stage to) {
+    const Stage from = sequence.stage;
+    check_invariant(to == Stage::OUTSIDE || (next_stages(from) & bit(to)) != 0,
+                    "a sequence cannot go from stage ", int(from), " to ", int(to));
+    const bool was_running = sequence.is_running();
+    m_num_preempted -= sequence.is_preempted();
+    m_num_following -= from == Stage::FOLLOWING;
+    if (from == Stage::WAITING) m_waiting.erase(&sequence);
+    if (from == Stage::FOLLOWING) unlink_follower(sequence);
+    if (from == Stage::PREFILLING) m_prefilling.erase(&sequence);
+    sequence.stage = to;
+    if (was_running && !sequence.is_running()) m_running.erase(&sequence);
+    if (!was_running && sequence.is_running()) {
+        ++sequence.num_starts;
+        m_running.insert(&sequence);
+    }
+    if (to == Stage::WAITING) m_waiting.insert(&sequence);
+    if (to == Stage::PREFILLING) m_prefilling.insert(&sequence);
+    m_num_following += to == Stage::FOLLOWING;
+    m_num_preempted += sequence.is_preempted();
 }
 
 const Batch& Scheduler::schedule() {
@@ -121,9 +145,15 @@ void Scheduler::schedule_decodes() {
         while (missing_blocks(sequence, 1) > m_store.num_available() && sequence.is_running())
             preempt_for_blocks();
         if (!sequence.is_running()) return;
-        append_entry(sequence, 1);
+        append_entry(sequence, decode_length(sequence));
         ++at;
     }
+}
+
+size_t Scheduler::decode_length(const Sequence& sequence) const {
+    size_t length = std::min(sequence.num_uncached(), m_budget);
+    while (length > 1 && missing_blocks(sequence, length) > m_store.num_available()) --length;
+    return length;
 }
 
 void Scheduler::schedule_chunks() {
@@ -169,9 +199,8 @@ void Scheduler::admit() {
             m_blocked_room = room;
             return;
         }
-        m_waiting.erase(m_waiting.begin());
         take_prefix(sequence);
-        start(sequence, Stage::PREFILLING);
+        move(sequence, Stage::PREFILLING);
         append_entry(sequence, length);
         promised += blocks_to_prompt_end(sequence);
     }
@@ -207,7 +236,7 @@ void Scheduler::ask_for_a_step() {
 void Scheduler::lengthen_chunks() {
     for (BatchEntry& entry : m_batch.entries) {
         if (m_budget == 0) return;
-        if (entry.samples) continue;
+        if (entry.samples()) continue;
         Sequence& sequence = *entry.sequence;
         const size_t most = longest_chunk(sequence, sequence.num_slots(), sequence.num_uncached());
         const size_t more = std::min(m_budget, most - entry.num_tokens);
@@ -240,7 +269,7 @@ void Scheduler::make_room_for_priority() {
 
 void Scheduler::append_entry(Sequence& sequence, size_t num_tokens) {
     take_blocks(sequence, num_tokens);
-    set_length(m_batch.entries.emplace_back(BatchEntry{&sequence, 0, 0, false}), num_tokens);
+    set_length(m_batch.entries.emplace_back(BatchEntry{&sequence, 0, 0, 0}), num_tokens);
     m_batch.num_tokens += num_tokens;
     m_budget -= num_tokens;
 }
@@ -248,9 +277,10 @@ void Scheduler::append_entry(Sequence& sequence, size_t num_tokens) {
 void Scheduler::set_length(BatchEntry& entry, size_t num_tokens) {
     const Sequence& sequence = *entry.sequence;
     const bool all = sequence.wants_prompt_logits && sequence.num_cached < sequence.prompt_length;
+    const size_t end = sequence.num_cached + num_tokens, committed = sequence.num_committed();
     entry.num_tokens = num_tokens;
-    entry.samples = num_tokens == sequence.num_uncached();
-    entry.num_logits = all ? num_tokens : entry.samples ? 1 : 0;
+    entry.num_sampled = end < committed ? 0 : end - committed + 1;
+    entry.num_logits = all ? num_tokens : entry.num_sampled;
 }
 
 void Scheduler::advance() {
@@ -259,13 +289,24 @@ void Scheduler::advance() {
         sequence.num_cached += entry.num_tokens;
         share_blocks(sequence);
         if (!sequence.is_prefilling()) continue;
-        if (entry.samples) {
+        if (entry.samples()) {
             share_all(sequence);
-            m_prefilling.erase(&sequence);
-            sequence.stage = Stage::DECODING;
+            move(sequence, Stage::DECODING);
         }
         dismiss_followers(sequence);
     }
+}
+
+void Scheduler::take_back(Sequence& sequence, size_t count) {
+    check_invariant(count <= sequence.num_cached && sequence.num_drafted == 0, count,
+                    " tokens are to be taken back of ", sequence.num_cached, " beside ",
+                    sequence.num_drafted, " drafts");
+    sequence.num_cached -= count;
+    for (const size_t needed = blocks_for(sequence.num_slots()); sequence.blocks.size() > needed;) {
+        m_store.release(sequence.blocks.back());
+        sequence.blocks.pop_back();
+    }
+    share_blocks(sequence);
 }
 
 bool Scheduler::writes_shared_block(const Sequence& sequence) const {
@@ -309,11 +350,11 @@ void Scheduler::preempt_for_blocks() {
 
 void Scheduler::preempt_last() {
     Sequence& sequence = **m_running.rbegin();
-    const bool is_idle = sequence.is_idle();
-    remove(sequence);
-    if (!is_idle) wait(sequence);  // an idle one has nothing to compute until resume()
-    sequence.was_preempted = true;
-    ++m_num_preempted;
+    // One that is idle has nothing to compute until resume().
+    const Stage next = sequence.is_idle() ? Stage::SUSPENDED : Stage::WAITING;
+    share_all(sequence);
+    sequence.drop_drafts();
+    give_up_cache(sequence, next);
     ++m_totals.num_preemptions;
 }
 
@@ -340,11 +381,11 @@ void Scheduler::clear_prefixes() {
     m_pins.restore();
 }
 
-std::vector<BlockRange> Scheduler::unused_memory(size_t block_bytes) {
+void Scheduler::give_back_unused(BlockMemory& memory) {
     constexpr size_t worth_while = size_t(64) << 20;
     const size_t touched = pool().num_touched(), used = pool().size() - pool().num_free();
-    if (touched < 4 * used || (touched - used) * block_bytes < worth_while) return {};
-    return m_store.forget_free();
+    if (touched < 4 * used || (touched - used) * memory.block_bytes() < worth_while) return;
+    for (const BlockRange& range : m_store.forget_free()) memory.give_back(range);
 }
 
 void Scheduler::drop_blocks(Sequence& sequence, const std::vector<size_t>& indices) {

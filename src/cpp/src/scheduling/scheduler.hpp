@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "cache/block_memory.hpp"
 #include "cache/block_store.hpp"
 #include "cache/cache_size.hpp"
 #include "cache/prefix_pins.hpp"
@@ -19,6 +20,13 @@ struct SchedulerTotals {
     size_t num_preemptions = 0;
     size_t num_prompt_tokens = 0;  ///< of admitted prompts
     size_t num_prefix_hits = 0;    ///< of them, those found in the prefix tree
+};
+
+/// Sequences at the moment.
+struct SchedulerQueues {
+    size_t num_running = 0;
+    size_t num_waiting = 0;    ///< preempted ones among them
+    size_t num_preempted = 0;  ///< suspended ones, too
 };
 
 /// Continuous batching: every step takes the decodes of all running sequences, then chunks of
@@ -51,8 +59,11 @@ public:
 
     /// Valid until the next call. Empty only if there are no sequences.
     const Batch& schedule();
-    /// The batch's keys and values are in the cache.
+    /// The batch's keys and values are in the cache. Drafts enter the tree when they are confirmed.
     void advance();
+    /// The last `count` tokens of what is cached were not confirmed; their slots are free again.
+    /// The sequence has no drafts any more.
+    void take_back(Sequence& sequence, size_t count);
 
     /// Evicts entries of a running sequence's block table, and with each as many slots as a block
     /// has; `indices` ascend. If the entry that is not full goes, another is not full now. What the
@@ -69,18 +80,17 @@ public:
     /// place, and the caller copies. Where no block is available others are preempted, those that
     /// rank last first; if the sequence is the last itself, it is preempted and the answer false.
     bool own_block(Sequence& sequence, size_t entry, std::optional<BlockCopy>& copy);
-    /// Free blocks of `block_bytes` whose memory is worth giving back: most of what was taken
-    /// before is free, and it is much. They count as given back.
-    std::vector<BlockRange> unused_memory(size_t block_bytes);
+    /// Gives back the memory of free blocks where it is worth it: most of what was taken before is
+    /// free, and it is much.
+    void give_back_unused(BlockMemory& memory);
 
     /// Of a sequence.
     size_t max_tokens() const {
         return (m_store.pool().size() - m_pins.num_blocks()) * m_block_size;
     }
-    size_t max_num_seqs() const { return m_config.max_num_seqs; }
-    size_t num_running() const { return m_running.size(); }
-    size_t num_waiting() const { return m_waiting.size() + m_num_following; }
-    size_t num_preempted() const { return m_num_preempted; }
+    SchedulerQueues queues() const {
+        return {m_running.size(), m_waiting.size() + m_num_following, m_num_preempted};
+    }
     const SchedulerTotals& totals() const { return m_totals; }
     const BlockStore& store() const { return m_store; }
     BlockStore& store() { return m_store; }
@@ -100,10 +110,12 @@ private:
     void admit();
     /// Hands out tokens that were left for others, and not wanted.
     void lengthen_chunks();
-    void wait(Sequence& sequence);
-    void start(Sequence& sequence, Sequence::Stage stage);
+    /// The one place that changes a sequence's stage, and with it the queues and counts.
+    void move(Sequence& sequence, Sequence::Stage to);
     void append_entry(Sequence& sequence, size_t num_tokens);
     static void set_length(BatchEntry& entry, size_t num_tokens);
+    /// How many tokens of a running sequence to compute now: drafts are worth no preemption.
+    size_t decode_length(const Sequence& sequence) const;
     /// Prompt tokens to compute now of `uncached` beside `slots` in the cache, given what is left
     /// of the budget, and whether `others` want of it; 0: to wait.
     size_t chunk_length(const Sequence& sequence, size_t slots, size_t uncached, bool others) const;
@@ -124,7 +136,8 @@ private:
     bool writes_shared_block(const Sequence& sequence) const;
     void take_blocks(Sequence& sequence, size_t num_tokens);
     void release_blocks(Sequence& sequence);
-    void leave(Sequence& sequence);
+    /// It holds no blocks any more, and is at another stage.
+    void give_up_cache(Sequence& sequence, Sequence::Stage to);
     void preempt_last();
     /// Of several, as one alone has all it needs, or of idle ones, which stand in the way.
     void preempt_for_blocks();
@@ -133,8 +146,10 @@ private:
     void find_prefix(const Sequence& sequence);
     bool follow_another(Sequence& sequence);
     void dismiss_followers(Sequence& leader);
-    void stop_following(Sequence& sequence);
+    void unlink_follower(Sequence& sequence);
     void take_prefix(Sequence& sequence);
+    /// Tokens, from the first on, whose blocks may enter the tree.
+    static size_t num_shareable(const Sequence& sequence);
     /// Puts the sequence's full blocks into the tree.
     void share_blocks(Sequence& sequence);
     /// And the one that is not full.

@@ -12,16 +12,19 @@
 namespace pagewheel {
 
 struct EvictionState;
+struct Generation;
 
 /// Tokens of a sequence and where their keys and values lie.
 ///
-/// Tokens [0, num_cached) were computed. Of their keys and values num_evicted were dropped again
+/// The last num_drafted tokens are guesses that the model is to confirm; those before are
+/// committed. Tokens [0, num_cached) were computed. Of their keys and values num_evicted were dropped again
 /// (Scheduler::drop_blocks), so that num_slots() are in the cache, in their order: slot i is slot
 /// i % block_size of blocks[i / block_size]. A sequence that waits holds no blocks. Owned by its
 /// request, which sets what it was submitted with and appends tokens; all else is the scheduler's.
 struct Sequence {
     // ---- As submitted.
-    std::vector<int64_t> tokens;  ///< prompt, then what was generated
+    std::vector<int64_t> tokens;  ///< prompt, what was generated, drafts
+    size_t num_drafted = 0;
     size_t prompt_length = 0;
     bool wants_prompt_logits = false;  ///< of every prompt token, not of the last alone
     int priority = 0;                  ///< higher is served first
@@ -32,7 +35,7 @@ struct Sequence {
     /// prefix tree may have them: their attention is to be observed.
     size_t num_observed = 0;
     EvictionState* eviction = nullptr;  ///< opaque to the scheduler
-    void* owner = nullptr;  ///< the request's record of this sequence; opaque to the scheduler
+    Generation* owner = nullptr;        ///< the request's; opaque to the scheduler
 
     // ---- What is in the cache.
     size_t num_cached = 0;   ///< computed, in the cache or evicted from it
@@ -47,19 +50,18 @@ struct Sequence {
 
     // ---- Its place in the scheduler.
     enum class Stage {
-        NONE,
+        OUTSIDE,     ///< not added, or removed
         WAITING,     ///< to be admitted
         FOLLOWING,   ///< for another to compute what this one begins with
         PREFILLING,  ///< running, not all that it was admitted with is computed: its prompt,
                      ///< after a preemption what it had generated, too
-        DECODING,    ///< running, one token at a time
+        DECODING,    ///< running, its latest token (and drafts) to be computed
+        SUSPENDED,   ///< was preempted while it was idle: it waits from its next token on
     };
-    Stage stage = Stage::NONE;
+    Stage stage = Stage::OUTSIDE;  ///< moved by Scheduler::move() alone
     int64_t rank = 0;     ///< less goes first; of equals the lower number
     uint64_t number = 0;  ///< unique, in the order of add() and fork()
-    bool was_admitted = false;
-    size_t num_starts = 0;       ///< times it was admitted; its cache began anew with each
-    bool was_preempted = false;  ///< and waits again
+    size_t num_starts = 0;  ///< times that it, or the one it was forked from, began with a cache
     Sequence* leader = nullptr;  ///< whom it follows,
     size_t follow_until = 0;     ///< until that one has computed so many tokens,
     size_t follower_index = 0;   ///< as this one of leader->followers
@@ -69,6 +71,15 @@ struct Sequence {
     size_t num_uncached() const { return tokens.size() - num_cached; }
     bool is_running() const { return stage == Stage::PREFILLING || stage == Stage::DECODING; }
     bool is_prefilling() const { return stage == Stage::PREFILLING; }
+    /// It had a cache and is to have one again.
+    bool is_preempted() const {
+        return num_starts > 0 && stage != Stage::OUTSIDE && !is_running();
+    }
+    size_t num_committed() const { return tokens.size() - num_drafted; }
+    void drop_drafts() {
+        tokens.resize(num_committed());
+        num_drafted = 0;
+    }
     /// Its logits were given out, and the next token was not chosen yet: it computes nothing.
     bool is_idle() const { return num_uncached() == 0; }
 };

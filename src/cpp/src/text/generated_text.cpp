@@ -88,13 +88,4 @@ GeneratedText::Decoders decoders_of(const Tokenizer& tokenizer, bool skip_specia
     return {decode(skip_special_tokens), decode(false)};
 }
 
-std::string text_of(const Tokenizer& tokenizer, const std::vector<int64_t>& tokens,
-                    const StopStrings& stop_strings) {
-    if (stop_strings.empty()) return tokenizer.decode_generated(tokens);
-    GeneratedText text(decoders_of(tokenizer), stop_strings);
-    std::string joined;
-    for (int64_t token : tokens) joined += text.append(token);
-    return joined + text.flush();
-}
-
 }  // namespace pagewheel

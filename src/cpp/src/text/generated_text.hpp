@@ -57,8 +57,4 @@ private:
 /// Without special tokens in the text, or with them.
 GeneratedText::Decoders decoders_of(const Tokenizer& tokenizer, bool skip_special_tokens = true);
 
-/// The text of all that a sequence generated, up to its first stop string.
-std::string text_of(const Tokenizer& tokenizer, const std::vector<int64_t>& tokens,
-                    const StopStrings& stop_strings);
-
 }  // namespace pagewheel

@@ -1,0 +1,114 @@
+#include "runtime/admission.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "check.hpp"
+#include "kernels/isa.hpp"
+
+namespace pagewheel {
+namespace {
+
+Clock::time_point deadline(Clock::time_point arrival, float timeout) {
+    const std::chrono::duration<double> wait(timeout);
+    return arrival + (wait < longest_wait ? std::chrono::duration_cast<Clock::duration>(wait)
+                                          : Clock::duration(longest_wait));
+}
+
+StopStrings stop_strings_of(const GenerationConfig& config) {
+    return {config.stop_strings, config.include_stop_str_in_output};
+}
+
+}  // namespace
+
+std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
+                                                 const std::vector<int64_t>& prompt,
+                                                 const GenerationConfig& config,
+                                                 std::shared_ptr<Inbox> inbox) const {
+    config.validate();
+    check_argument(config.num_beams <= m_limits.max_num_seqs, "num_beams is ", config.num_beams,
+                   "; allowed: up to max_num_seqs, which is ", m_limits.max_num_seqs);
+    check_prompt(prompt, config);
+    auto request = std::make_unique<Request>();
+    request->id = id;
+    request->config = config;
+    request->max_tokens = max_tokens(prompt.size(), config);
+    request->arrival = Clock::now();
+    if (config.timeout) request->deadline = deadline(request->arrival, *config.timeout);
+    request->state = std::make_shared<GenerationHandle::State>();
+    request->state->outputs.resize(config.num_return_sequences);
+    request->state->texts = make_texts(config, config.num_return_sequences);
+    request->state->metrics.num_input_tokens = prompt.size();
+    request->state->inbox = std::move(inbox);
+    request->state->request = request.get();
+    request->generations.push_back(make_generation(*request, 0, prompt));
+    return request;
+}
+
+void Admission::check_prompt(const std::vector<int64_t>& prompt,
+                             const GenerationConfig& config) const {
+    check_argument(!prompt.empty(), "the prompt is empty: at least one token is needed");
+    for (int64_t token : prompt)
+        check_argument(token >= 0 && size_t(token) < m_limits.vocabulary,
+                       "the prompt has token id ", token, ", outside of [0, ", m_limits.vocabulary,
+                       ")");
+    const auto check_fits = [&](size_t limit, const char* what) {
+        check_argument(prompt.size() < limit, "the prompt has ", prompt.size(), " tokens; ", what,
+                       " ", limit, ", of which at least one is to be generated");
+    };
+    if (m_limits.context_length != 0 && !evicts_prompts())
+        check_fits(m_limits.context_length, "the model's context holds");
+    // With eviction a block is spare, for copies of shared ones.
+    const size_t spare = m_keeper ? m_limits.block_size : 0;
+    if (!evicts_prompts()) check_fits(m_room - spare, "the KV cache holds");
+    if (config.max_new_tokens == GenerationConfig::unlimited)
+        check_fits(config.max_length, "max_length is");
+}
+
+size_t Admission::max_tokens(size_t prompt_length, const GenerationConfig& config) const {
+    // With eviction a sequence that is told where to end may outgrow the cache and the context.
+    const bool endless = m_keeper && (config.max_new_tokens != GenerationConfig::unlimited ||
+                                      config.max_length != GenerationConfig::unlimited);
+    size_t limit = m_keeper ? GenerationConfig::unlimited : m_room.load();
+    if (!endless && m_limits.context_length != 0) limit = std::min(limit, m_limits.context_length);
+    if (config.max_new_tokens == GenerationConfig::unlimited)
+        return std::min(limit, config.max_length);
+    return config.max_new_tokens < limit - prompt_length ? prompt_length + config.max_new_tokens
+                                                         : limit;
+}
+
+std::unique_ptr<Generation> Admission::make_generation(Request& request, size_t index,
+                                                       const std::vector<int64_t>& prompt) const {
+    const GenerationConfig& config = request.config;
+    auto generation = std::make_unique<Generation>(Generation{
+        &request, index, Sequence(), Sampler(config, prompt, index, detected_isa()), {}});
+    if (config.is_beam_search() && !config.stop_strings.empty())
+        generation->beam_text.emplace(m_decoders, stop_strings_of(config));
+    Sequence& sequence = generation->sequence;
+    sequence.tokens = prompt;
+    sequence.prompt_length = prompt.size();
+    sequence.wants_prompt_logits = config.echo && config.logprobs > 0 && index == 0;
+    sequence.priority = config.priority;
+    sequence.prefix_key.salt = config.cache_salt;
+    sequence.owner = generation.get();
+    sequence.eviction = &generation->eviction;
+    if (m_keeper) m_keeper->admit(sequence, request.max_tokens);
+    return generation;
+}
+
+std::vector<SequenceText> Admission::make_texts(const GenerationConfig& config,
+                                                size_t count) const {
+    return std::vector<SequenceText>(count, SequenceText(m_decoders, stop_strings_of(config)));
+}
+
+std::optional<std::string> Admission::limit_again(Request& request) const {
+    const size_t room = m_room,
+                 prompt_length = request.generations.front()->sequence.prompt_length;
+    // With eviction a sequence may outgrow the cache.
+    if (!m_keeper) request.max_tokens = std::min(request.max_tokens, room);
+    if (prompt_length < room || evicts_prompts()) return std::nullopt;
+    return concat("the request was cancelled: its prompt has ", prompt_length,
+                  " tokens, and since it was submitted pinned prefixes have left room for ", room);
+}
+
+}  // namespace pagewheel

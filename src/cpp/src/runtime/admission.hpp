@@ -1,0 +1,63 @@
+// What may enter the engine, and how a request is made of it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pagewheel/generation_config.hpp"
+#include "runtime/cache_keeper.hpp"
+#include "runtime/inbox.hpp"
+#include "runtime/request.hpp"
+
+namespace pagewheel {
+
+/// What requests are checked against.
+struct AdmissionLimits {
+    size_t vocabulary;
+    size_t block_size;
+    size_t context_length;  ///< positions the model was made for; 0: not known
+    size_t max_num_seqs;
+};
+
+/// Any thread may ask; set_room() is the step loop's.
+class Admission {
+public:
+    /// `keeper` null: nothing is evicted. `decoders` turn tokens into text.
+    Admission(const AdmissionLimits& limits, const CacheKeeper* keeper,
+              GeneratedText::Decoders decoders)
+        : m_limits(limits), m_keeper(keeper), m_decoders(std::move(decoders)) {}
+
+    /// Throws std::invalid_argument as ContinuousBatchingPipeline::add_request does. The request
+    /// has its first sequence.
+    std::unique_ptr<Request> make_request(std::optional<uint64_t> id,
+                                          const std::vector<int64_t>& prompt,
+                                          const GenerationConfig& config,
+                                          std::shared_ptr<Inbox> inbox) const;
+    std::unique_ptr<Generation> make_generation(Request& request, size_t index,
+                                                const std::vector<int64_t>& prompt) const;
+    /// Texts of a request's `count` sequences, of which nothing is decoded.
+    std::vector<SequenceText> make_texts(const GenerationConfig& config, size_t count) const;
+
+    /// The tokens that a sequence may have beside pinned blocks.
+    void set_room(size_t max_tokens) { m_room = max_tokens; }
+    /// Where the room became less since the request was made. Why it cannot be served any more, if
+    /// it cannot.
+    std::optional<std::string> limit_again(Request& request) const;
+
+private:
+    void check_prompt(const std::vector<int64_t>& prompt, const GenerationConfig& config) const;
+    size_t max_tokens(size_t prompt_length, const GenerationConfig& config) const;
+    bool evicts_prompts() const { return m_keeper && m_keeper->config().evict_during_prefill; }
+
+    const AdmissionLimits m_limits;
+    const CacheKeeper* const m_keeper;
+    const GeneratedText::Decoders m_decoders;
+    std::atomic<size_t> m_room{0};
+};
+
+}  // namespace pagewheel

@@ -1,0 +1,56 @@
+#include <algorithm>
+#include <utility>
+
+#include "runtime/token_step.hpp"
+
+namespace pagewheel {
+
+void BeamStep::score(Generation& beam, float* logits, size_t vocabulary) {
+    Request& request = *beam.request;
+    const size_t prompt_length = beam.sequence.prompt_length;
+    if (!request.beams)
+        request.beams = std::make_unique<BeamSearch>(
+            request.config, prompt_length,
+            request.max_tokens - std::min(request.max_tokens, prompt_length), detected_isa());
+    beam.sequence.wants_prompt_logits = false;  // it has them
+    request.beams->score(beam.index, beam.sequence.tokens, logits, vocabulary);
+    // Most often they come in one step. A beam that was preempted is idle until its slot's turn;
+    // what it was to be continued with is known, so the others need not wait for its blocks.
+    if (!request.beams->is_ready()) return;
+    const BeamMoves& moves = request.beams->advance([&](size_t slot, int64_t token) {
+        return m_parts.output.completes_stop_string(*request.generations[slot], token);
+    });
+    move(request, moves);
+    m_parts.output.advance_beams(request, moves.num_tokens);
+    if (request.beams->is_done()) m_parts.requests.end(request, {GenerationStatus::FINISHED});
+}
+
+void BeamStep::move(Request& request, const BeamMoves& moves) {
+    for (const auto& [from, to] : moves.forks) fork(request, from, to);
+    for (size_t slot : moves.dropped)
+        m_parts.scheduler.discard(request.generations[slot]->sequence);
+    for (const auto& [slot, token] : moves.appended) {
+        Generation& beam = *request.generations[slot];
+        beam.sequence.tokens.push_back(token);
+        m_parts.scheduler.resume(beam.sequence);
+        m_parts.output.append_to_beam(beam, token);
+    }
+}
+
+void BeamStep::fork(Request& request, size_t from, size_t to) {
+    const Generation& parent = *request.generations[from];
+    const Sequence& stem = parent.sequence;
+    if (to == request.generations.size())
+        request.generations.push_back(m_parts.admission.make_generation(
+            request, to,
+            {stem.tokens.begin(), stem.tokens.begin() + ptrdiff_t(stem.prompt_length)}));
+    Generation& child = *request.generations[to];
+    // The full blocks of a beam that is lost are in the prefix tree; its last one is of no use.
+    m_parts.scheduler.discard(child.sequence);
+    child.sequence.tokens = stem.tokens;
+    child.beam_text = parent.beam_text;
+    m_parts.scheduler.fork(stem, child.sequence);
+    if (m_parts.keeper) m_parts.keeper->fork(stem, child.sequence);
+}
+
+}  // namespace pagewheel

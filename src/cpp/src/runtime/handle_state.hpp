@@ -1,0 +1,57 @@
+// What the step loop and the caller's handle share.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "pagewheel/generation_handle.hpp"
+#include "text/sequence_text.hpp"
+
+namespace pagewheel {
+
+class Inbox;
+struct Request;
+
+/// What callers see of one sequence.
+struct SequenceOutput {
+    GenerationOutput all;     ///< complete but for its text
+    size_t num_read = 0;      ///< tokens that read() has handed out
+    bool owes_text = false;   ///< read() gave text and may have held some back
+};
+
+/// `mutex` guards what is not said otherwise.
+struct GenerationHandle::State {
+    mutable std::mutex mutex;
+    std::condition_variable changed;
+    GenerationStatus status = GenerationStatus::RUNNING;
+    std::vector<SequenceOutput> outputs;
+    PerfMetrics metrics;
+    std::string error;                             // why the engine cancelled it, if it did
+    std::vector<std::function<void()>> on_change;  // called once, without the lock
+
+    /// Guards `texts`: decoding must not hold up a step. Locked before `mutex` where both are.
+    mutable std::mutex text_mutex;
+    std::vector<SequenceText> texts;  // by sequence, as far as somebody wanted it
+
+    std::shared_ptr<Inbox> inbox;  // constant
+    Request* request = nullptr;    // the step loop's; null when it is over
+    bool has_news = false;         // the step loop's: wake() is due
+
+    /// Every call of a handle takes its locks here. Throws in a child that fork() made.
+    std::unique_lock<std::mutex> lock() const;
+    std::unique_lock<std::mutex> lock_texts() const;
+    bool is_over() const { return status != GenerationStatus::RUNNING; }
+    /// No more tokens come of the sequence.
+    bool is_over(size_t index) const {
+        return is_over() || outputs[index].all.finish_reason != GenerationFinishReason::NONE;
+    }
+    bool can_read() const;
+    /// For those that wait for tokens or the end. Throws what the callback throws.
+    void wake();
+};
+
+}  // namespace pagewheel

@@ -1,0 +1,42 @@
+// Handles that are to be woken when the step's lock is let go.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "runtime/request.hpp"
+
+namespace pagewheel {
+
+/// Filled by a step under its lock; its callbacks run after it, and may call everything.
+class News {
+public:
+    void add(Request& request) {
+        if (std::exchange(request.state->has_news, true)) return;
+        m_states.push_back(request.state);
+    }
+    /// What there is; then there is none.
+    News take() {
+        for (const auto& state : m_states) state->has_news = false;
+        return std::exchange(*this, {});
+    }
+    /// All of them, in their order; then throws the first thing that a callback threw.
+    void tell() const {
+        std::exception_ptr failure;
+        for (const auto& state : m_states) {
+            try {
+                state->wake();
+            } catch (...) {
+                if (!failure) failure = std::current_exception();
+            }
+        }
+        if (failure) std::rethrow_exception(failure);
+    }
+
+private:
+    std::vector<std::shared_ptr<GenerationHandle::State>> m_states;
+};
+
+}  // namespace pagewheel

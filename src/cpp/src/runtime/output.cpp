@@ -1,0 +1,140 @@
+#include "runtime/output.hpp"
+
+#include <utility>
+
+namespace pagewheel {
+namespace {
+
+using Reason = GenerationFinishReason;
+
+/// Adds the duration of `work` in microseconds to `time`.
+template <class Work>
+auto timed(double& time, Work&& work) {
+    const auto begin = Clock::now();
+    const auto result = work();
+    time += microseconds_since(begin);
+    return result;
+}
+
+}  // namespace
+
+Reason Output::append(Generation& generation, const SampledToken& token) {
+    GenerationHandle::State& state = *generation.request->state;
+    ++m_step.num_generated_tokens;
+    m_news.add(*generation.request);
+    if (generation.request->config.stop_strings.empty()) {
+        const Reason reason = finish_reason(generation, token.id, false);
+        publish(generation, token, reason);
+        return reason;
+    }
+    const std::lock_guard lock(state.text_mutex);  // nobody reads text without its token
+    const bool stopped = timed(m_step.text_time, [&] {
+        SequenceText& text = state.texts[generation.index];
+        text.append({token.id});
+        return text.stopped();
+    });
+    const Reason reason = finish_reason(generation, token.id, stopped);
+    publish(generation, token, reason);
+    return reason;
+}
+
+Reason Output::finish_reason(const Generation& generation, int64_t token,
+                             bool text_stopped) const {
+    const GenerationConfig& config = generation.request->config;
+    if (text_stopped || (!config.ignore_eos && config.is_stop_token(token))) return Reason::STOP;
+    const bool is_full = generation.sequence.tokens.size() >= generation.request->max_tokens;
+    return is_full ? Reason::LENGTH : Reason::NONE;
+}
+
+void Output::publish(Generation& generation, const SampledToken& token, Reason reason) {
+    GenerationHandle::State& state = *generation.request->state;
+    const std::lock_guard lock(state.mutex);
+    GenerationOutput& output = state.outputs[generation.index].all;
+    time_token(generation, output.generated_ids.empty());
+    ++state.metrics.num_generated_tokens;
+    output.generated_ids.push_back(token.id);
+    output.generated_log_probs.push_back(token.log_prob);
+    output.score += token.log_prob;
+    output.finish_reason = reason;
+}
+
+void Output::time_token(Generation& generation, bool is_first) {
+    const auto now = Clock::now();
+    const Request& request = *generation.request;
+    PerfMetrics& metrics = request.state->metrics;
+    RawPerfMetrics& raw = metrics.raw_metrics;
+    if (raw.m_times_to_first_token.empty())
+        raw.m_times_to_first_token.push_back(microseconds_since(request.arrival));
+    if (!is_first)
+        raw.m_durations.push_back(
+            std::chrono::duration<float, std::micro>(now - generation.latest_token).count());
+    metrics.num_prefix_cache_hit_tokens = request.generations[0]->sequence.num_prefix_hits;
+    raw.m_new_token_times.push_back(
+        std::chrono::duration<double, std::micro>(now.time_since_epoch()).count());
+    generation.latest_token = now;
+}
+
+void Output::append_prompt_log_probs(Generation& generation, const std::vector<float>& log_probs) {
+    GenerationHandle::State& state = *generation.request->state;
+    const std::lock_guard lock(state.mutex);
+    std::vector<float>& all = state.outputs[generation.index].all.prompt_log_probs;
+    all.insert(all.end(), log_probs.begin(), log_probs.end());
+}
+
+void Output::advance_beams(Request& request, size_t num_tokens) {
+    m_step.num_generated_tokens += num_tokens;
+    const std::lock_guard lock(request.state->mutex);
+    Generation& first = *request.generations.front();
+    time_token(first, first.latest_token == Clock::time_point());
+}
+
+bool Output::completes_stop_string(const Generation& beam, int64_t token) {
+    return timed(m_step.text_time, [&] {
+        GeneratedText text = *beam.beam_text;
+        text.append(token);
+        return text.stopped();
+    });
+}
+
+void Output::append_to_beam(Generation& beam, int64_t token) {
+    if (!beam.beam_text) return;
+    timed(m_step.text_time, [&] { return beam.beam_text->append(token); });
+}
+
+void Output::publish_beams(Request& request, std::vector<SequenceText> texts) {
+    std::vector<Hypothesis> found = request.beams->best();
+    GenerationHandle::State& state = *request.state;
+    const std::lock_guard text_lock(state.text_mutex);
+    const std::lock_guard lock(state.mutex);
+    // Fewer than were asked for if there are not so many; an ended request has at least one.
+    if (found.empty()) found.emplace_back();
+    texts.resize(found.size(), texts.front());
+    state.texts = std::move(texts);
+    state.outputs.assign(found.size(), {});
+    for (size_t i = 0; i < found.size(); ++i) {
+        GenerationOutput& output = state.outputs[i].all;
+        state.metrics.num_generated_tokens += found[i].tokens.size();
+        output.generated_ids = std::move(found[i].tokens);
+        if (request.config.logprobs > 0)
+            output.generated_log_probs = std::move(found[i].log_probs);
+        else
+            output.generated_log_probs.assign(output.generated_ids.size(), 0.0f);
+        output.score = found[i].score;
+        output.finish_reason = found[i].finish_reason;
+    }
+}
+
+void Output::end(Request& request, GenerationStatus status, Reason reason,
+                 const std::string& error) {
+    m_news.add(request);
+    GenerationHandle::State& state = *request.state;
+    state.request = nullptr;
+    const std::lock_guard lock(state.mutex);
+    state.status = status;
+    state.error = error;
+    if (reason == Reason::NONE) return;
+    for (SequenceOutput& output : state.outputs)
+        if (output.all.finish_reason == Reason::NONE) output.all.finish_reason = reason;
+}
+
+}  // namespace pagewheel

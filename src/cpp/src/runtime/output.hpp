@@ -1,0 +1,49 @@
+// From tokens to what callers read.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "pagewheel/statistics.hpp"
+#include "runtime/news.hpp"
+#include "runtime/request.hpp"
+
+namespace pagewheel {
+
+/// The one way into handles. A token that was chosen passes here once: it is counted, timed,
+/// matched against what ends the sequence, and published. Under the step's lock.
+class Output {
+public:
+    /// Counts tokens and times in `step`.
+    explicit Output(StepStatistics& step) : m_step(step) {}
+
+    /// The sequence's next token, which it has already. What it ends with, if it does.
+    GenerationFinishReason append(Generation& generation, const SampledToken& token);
+    /// Of the prompt's next tokens.
+    void append_prompt_log_probs(Generation& generation, const std::vector<float>& log_probs);
+    /// The beams of a request got their next tokens.
+    void advance_beams(Request& request, size_t num_tokens);
+    /// What the search has found, complete or not.
+    void publish_beams(Request& request, std::vector<SequenceText> texts);
+    /// The last that its handle is told: status, why its unfinished sequences end, and an error.
+    void end(Request& request, GenerationStatus status, GenerationFinishReason reason,
+             const std::string& error);
+
+    /// Whether the beam, continued by the token, has a stop string in its text.
+    bool completes_stop_string(const Generation& beam, int64_t token);
+    void append_to_beam(Generation& beam, int64_t token);
+
+    News take_news() { return m_news.take(); }
+
+private:
+    GenerationFinishReason finish_reason(const Generation& generation, int64_t token,
+                                         bool text_stopped) const;
+    void publish(Generation& generation, const SampledToken& token, GenerationFinishReason reason);
+    /// A token came now, the sequence's first or not; the caller holds the state's lock.
+    static void time_token(Generation& generation, bool is_first);
+
+    StepStatistics& m_step;
+    News m_news;
+};
+
+}  // namespace pagewheel

@@ -1,0 +1,44 @@
+// What users do with the prefix cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "runtime/cache_keeper.hpp"
+#include "runtime/model.hpp"
+#include "runtime/requests.hpp"
+#include "scheduling/scheduler.hpp"
+
+namespace pagewheel {
+
+/// The prefix cache, as PrefixCache has it. Under the step's lock.
+class Prefixes {
+public:
+    /// `keeper` null: nothing is evicted.
+    Prefixes(Model& model, Scheduler& scheduler, const CacheKeeper* keeper,
+             const Requests& requests)
+        : m_model(model), m_scheduler(scheduler), m_keeper(keeper), m_requests(requests) {}
+
+    size_t num_tokens() const;
+    bool has(const PrefixKey& key, const std::vector<int64_t>& tokens) const;
+    /// Pins the tokens if all of them are cached; how many are, from the first on.
+    size_t pin(const PrefixKey& key, const std::vector<int64_t>& tokens);
+    bool unpin(const PrefixKey& key, const std::vector<int64_t>& tokens);
+    void clear();
+    void save(const std::filesystem::path& path) const;
+    size_t load(const std::filesystem::path& path);
+
+private:
+    /// Throws std::invalid_argument if one of the requests would not fit beside `num_pinned`
+    /// blocks.
+    void check_room(size_t num_tokens, size_t num_pinned) const;
+
+    Model& m_model;
+    Scheduler& m_scheduler;
+    const CacheKeeper* const m_keeper;
+    const Requests& m_requests;
+};
+
+}  // namespace pagewheel

@@ -1,0 +1,93 @@
+#include "runtime/requests.hpp"
+
+#include <algorithm>
+
+#include "check.hpp"
+
+namespace pagewheel {
+
+void Requests::accept(std::unique_ptr<Request> accepted) {
+    m_requests.push_back(std::move(accepted));
+    Request& request = *m_requests.back();
+    request.place = m_requests.size() - 1;
+    if (request.deadline) m_deadlines.emplace(*request.deadline, &request);
+    if (const auto refusal = m_admission.limit_again(request))
+        return end(request, {GenerationStatus::CANCEL, GenerationFinishReason::NONE, *refusal});
+    m_scheduler.add(request.generations.front()->sequence);
+}
+
+void Requests::move(Request& request, Request::Phase to) {
+    check_invariant(request.phase < to, "a request goes from phase ", int(request.phase), " to ",
+                    int(to));
+    if (std::exchange(request.phase, to) == Request::Phase::QUEUED) m_inbox.left_queue();
+}
+
+void Requests::begin(Request& request) {
+    if (request.phase == Request::Phase::QUEUED) move(request, Request::Phase::BEGUN);
+}
+
+void Requests::finish(Generation& generation) {
+    m_scheduler.remove(generation.sequence);
+    generation.is_finished = true;
+    Request& request = *generation.request;
+    const bool all = request.generations.size() == request.state->outputs.size() &&
+                     std::all_of(request.generations.begin(), request.generations.end(),
+                                 [](const auto& other) { return other->is_finished; });
+    if (all) end(request, {GenerationStatus::FINISHED});
+}
+
+void Requests::end(Request& request, const Ending& ending) {
+    if (request.is_over()) return;
+    move(request, Request::Phase::ENDED);
+    for (auto& generation : request.generations)
+        if (request.beams || ending.discards)  // not each beam's last block, too
+            m_scheduler.discard(generation->sequence);
+        else
+            m_scheduler.remove(generation->sequence);
+    if (request.beams) m_output.publish_beams(request, m_admission.make_texts(request.config, 1));
+    if (request.deadline) m_deadlines.erase({*request.deadline, &request});
+    m_ended.push_back(&request);
+    m_output.end(request, ending.status, ending.reason, ending.error);
+}
+
+void Requests::end_expired() {
+    if (m_deadlines.empty()) return;
+    const auto now = Clock::now();
+    while (!m_deadlines.empty() && m_deadlines.begin()->first <= now)
+        end(*m_deadlines.begin()->second, {GenerationStatus::TIMEOUT});
+}
+
+void Requests::forget_ended() {
+    for (Request* request : m_ended) {
+        m_inbox.forget(*request);
+        const size_t place = request->place;
+        std::swap(m_requests[place], m_requests.back());
+        m_requests[place]->place = place;
+        m_requests.pop_back();
+    }
+    m_ended.clear();
+}
+
+void Requests::fail(const std::string& error) noexcept {
+    for (const auto& request : m_requests) fail(*request, error);
+    // The scheduler still points to their sequences, but is not asked any more.
+    m_ended.clear();
+    m_deadlines.clear();
+    m_requests.clear();
+}
+
+void Requests::fail(Request& request, const std::string& error) noexcept {
+    // What failed may have been memory.
+    try {
+        if (!request.is_over())
+            m_output.end(request, GenerationStatus::CANCEL, GenerationFinishReason::NONE, error);
+    } catch (...) {
+        const std::lock_guard lock(request.state->mutex);
+        request.state->status = GenerationStatus::CANCEL;
+        request.state->changed.notify_all();
+    }
+    if (!request.is_over()) move(request, Request::Phase::ENDED);
+    m_inbox.forget(request);
+}
+
+}  // namespace pagewheel

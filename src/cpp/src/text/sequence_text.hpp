@@ -1,0 +1,44 @@
+// The text of one sequence, decoded once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "text/generated_text.hpp"
+
+namespace pagewheel {
+
+/// Follows a sequence's tokens and keeps their text, up to its first stop string. Each token is
+/// decoded once, whether a stop string, a streamer or the reader of the end result wants it first.
+class SequenceText {
+public:
+    SequenceText(GeneratedText::Decoders decoders, StopStrings stop_strings);
+
+    /// Each token's text decides whether the sequence goes on.
+    bool has_stop_strings() const { return m_has_stop_strings; }
+    bool stopped() const { return m_generated.stopped(); }
+    size_t num_decoded() const { return m_num_decoded; }
+    /// The next tokens after those that were decoded.
+    void append(const std::vector<int64_t>& tokens);
+    /// No more follow: what was held back is text, too. Nothing is appended after it.
+    void end();
+    /// end() after these tokens, which are all there are: at once if none was decoded before.
+    void end_with(const std::vector<int64_t>& tokens);
+
+    /// What is certain.
+    const std::string& text() const { return m_text; }
+    /// Of it what was not taken before.
+    std::string take();
+
+private:
+    GeneratedText::Decoders m_decoders;
+    GeneratedText m_generated;
+    bool m_has_stop_strings;
+    bool m_ended = false;
+    size_t m_num_decoded = 0, m_num_taken = 0;  // tokens; bytes
+    std::string m_text;
+};
+
+}  // namespace pagewheel
