@@ -26,10 +26,13 @@ size_t PrefixCache::pin(const std::vector<int64_t>& prompt, const std::string& s
     config.max_new_tokens = 1;
     config.ignore_eos = true;
     config.cache_salt = salt;
+    const auto is_pinned = [&] {
+        auto prefixes = engine.prefixes();
+        return prefixes->has({salt, 0}, prompt) &&
+               prefixes->pin({salt, 0}, prompt) == prompt.size();
+    };
     for (int attempt = 0; attempt < max_attempts; ++attempt) {
-        if (engine.prefixes()->has({salt, 0}, prompt) &&
-            engine.prefixes()->pin({salt, 0}, prompt) == prompt.size())
-            return prompt.size();
+        if (is_pinned()) return prompt.size();
         m_pipeline.generate(std::vector<std::vector<int64_t>>{prompt},
                             std::vector<GenerationConfig>{config});
     }

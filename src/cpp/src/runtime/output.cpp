@@ -110,7 +110,7 @@ void Output::publish_beams(Request& request, std::vector<SequenceText> texts) {
     if (found.empty()) found.emplace_back();
     texts.resize(found.size(), texts.front());
     state.texts = std::move(texts);
-    state.outputs.assign(found.size(), {});
+    state.outputs.resize(found.size());
     for (size_t i = 0; i < found.size(); ++i) {
         GenerationOutput& output = state.outputs[i].all;
         state.metrics.num_generated_tokens += found[i].tokens.size();
