@@ -15,6 +15,7 @@ namespace {
 using Tokens = std::vector<int64_t>;
 using Status = GenerationStatus;
 using Reason = GenerationFinishReason;
+using Stage = Sequence::Stage;
 
 constexpr size_t num_blocks = 64;
 
@@ -38,6 +39,7 @@ protected:
         model = scripted.get();
         EngineParts parts;
         parts.model = std::move(scripted);
+        parts.drafter = std::move(drafter);
         parts.context_length = 1000;
         parts.decoders = {letters, letters};
         engine = std::make_shared<Engine>(std::move(parts), config);
@@ -60,6 +62,18 @@ protected:
         return handle.read_all().at(0).generated_ids;
     }
 
+    using Handle = std::shared_ptr<GenerationHandle::State>;
+
+    /// Where a request's first sequence is; OUTSIDE once the request is over.
+    static Stage stage_of(const Handle& state) {
+        return state->request ? state->request->generations.front()->sequence.stage
+                              : Stage::OUTSIDE;
+    }
+    Handle submit_state(const Tokens& prompt, const GenerationConfig& config) {
+        return engine->submit(std::nullopt, prompt, config);
+    }
+
+    std::unique_ptr<Drafter> drafter;  // of the next make()
     ScriptedModel* model = nullptr;
     std::shared_ptr<Engine> engine;
 };
@@ -231,6 +245,294 @@ TEST_F(EngineTest, AnEngineThatGoesEndsItsRequests) {
     EXPECT_TRUE(called);
     EXPECT_EQ(handle.get_status(), Status::CANCEL);
     handle.cancel();
+}
+
+// ---- Stages
+
+TEST_F(EngineTest, ASequenceGoesThroughItsStages) {
+    SchedulerConfig config = scheduler();
+    config.enable_prefix_caching = true;
+    config.num_kv_blocks = 10;
+    make(config);
+    const Tokens prompt(20, 5);
+    const Handle first = submit_state(prompt, greedy(12));
+    const Handle second = submit_state(prompt, greedy(4));  // begins with the same
+    EXPECT_EQ(stage_of(first), Stage::OUTSIDE);
+    EXPECT_EQ(first->request->phase, Request::Phase::QUEUED);
+    engine->step();
+    EXPECT_EQ(first->request->phase, Request::Phase::BEGUN);
+    EXPECT_EQ(stage_of(first), Stage::PREFILLING);
+    EXPECT_EQ(stage_of(second), Stage::FOLLOWING);
+    EXPECT_EQ(second->request->phase, Request::Phase::QUEUED);
+    engine->step();
+    engine->step();
+    EXPECT_EQ(stage_of(first), Stage::DECODING);
+    EXPECT_EQ(stage_of(second), Stage::WAITING);  // its leader has computed what it begins with
+    engine->step();
+    EXPECT_EQ(stage_of(second), Stage::DECODING);
+    // Another prompt has the ten blocks run out: who ranks last waits again.
+    const Handle third = submit_state(Tokens(12, 7), greedy(4));
+    bool was_preempted = false;
+    while (engine->has_work()) {
+        engine->step();
+        for (const Handle& state : {first, second, third})
+            was_preempted =
+                was_preempted || (stage_of(state) == Stage::WAITING &&
+                                  state->request->generations.front()->sequence.is_preempted());
+    }
+    EXPECT_TRUE(was_preempted);
+    for (const Handle& state : {first, second, third}) {
+        EXPECT_EQ(state->status, Status::FINISHED);
+        EXPECT_EQ(state->request, nullptr);
+    }
+    EXPECT_EQ(first->outputs[0].all.generated_ids,
+              (Tokens{6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17}));
+    EXPECT_EQ(second->outputs[0].all.generated_ids, (Tokens{6, 7, 8, 9}));
+}
+
+TEST_F(EngineTest, BeamsThatArePreemptedWhileTheOthersAreScoredAreSuspended) {
+    SchedulerConfig config = scheduler();
+    config.num_kv_blocks = 12;
+    make(config);
+    model->score = [](const Tokens& tokens, size_t count, float* logits) {
+        for (size_t i = 0; i < 4; ++i)
+            logits[(size_t(tokens[count - 1]) + 1 + i) % 100] = 9.0f - float(i);
+    };
+    GenerationConfig beams = greedy(16);
+    beams.num_beams = beams.num_return_sequences = 4;
+    const Handle searching = submit_state(Tokens(8, 3), beams);
+    const Handle other = submit_state({1}, greedy(20));
+    bool suspended = false;
+    while (engine->has_work()) {
+        engine->step();
+        if (searching->request)
+            for (const auto& beam : searching->request->generations)
+                suspended = suspended || beam->sequence.stage == Stage::SUSPENDED;
+    }
+    EXPECT_TRUE(suspended);
+    EXPECT_EQ(searching->status, Status::FINISHED);
+    EXPECT_EQ(searching->outputs.size(), 4u);
+    EXPECT_EQ(other->outputs[0].all.generated_ids.size(), 20u);
+    EXPECT_EQ(num_free(), 12u);
+}
+
+TEST_F(EngineTest, ACancelAtAnyStepFreesItsOwnBlocksAloneWhateverTheStage) {
+    SchedulerConfig config = scheduler();
+    config.enable_prefix_caching = true;
+    config.num_kv_blocks = 12;
+    for (size_t steps = 0; steps < 25; ++steps)
+        for (size_t victim = 0; victim < 4; ++victim) {
+            make(config);
+            std::vector<Handle> states;
+            for (size_t i = 0; i < 4; ++i)
+                states.push_back(submit_state(Tokens(12, int64_t(i / 2)), greedy(10)));
+            for (size_t i = 0; i < steps && engine->has_work(); ++i) engine->step();
+            GenerationHandle(states[victim]).cancel();
+            finish();
+            for (size_t i = 0; i < 4; ++i) {
+                if (i == victim && states[i]->status == Status::CANCEL) continue;
+                ASSERT_EQ(states[i]->status, Status::FINISHED) << steps;
+                for (size_t k = 0; k < 10; ++k)
+                    ASSERT_EQ(states[i]->outputs[0].all.generated_ids.at(k),
+                              int64_t(i / 2 + 1 + k));
+            }
+            const PipelineStatistics statistics = engine->statistics();
+            ASSERT_EQ(statistics.num_used_blocks, 0u);
+            ASSERT_EQ(statistics.num_running + statistics.num_queued + statistics.num_preempted,
+                      0u);
+        }
+}
+
+// ---- Text
+
+TEST_F(EngineTest, TextIsReadOnceInPiecesThatJoinToTheWhole) {
+    GenerationHandle handle = submit({1}, greedy(6));
+    std::string text;
+    while (engine->has_work()) {
+        engine->step();
+        for (const auto& [index, output] : handle.read(true)) {
+            EXPECT_EQ(output.text, letters(output.generated_ids));
+            text += output.text;
+        }
+    }
+    EXPECT_EQ(text, "cdefgh");
+    EXPECT_TRUE(handle.read(true).empty());
+    EXPECT_FALSE(handle.can_read());
+    EXPECT_EQ(handle.read_all(true).at(0).text, text);
+    EXPECT_EQ(handle.read_all().at(0).text, "");
+}
+
+TEST_F(EngineTest, HeldBackTextComesWithTheEndAlsoWithoutTokens) {
+    GenerationConfig config = greedy(50);
+    config.stop_strings = {"ghx"};  // "gh" is held back: it may be the beginning
+    GenerationHandle handle = submit({4}, config);
+    std::string text;
+    for (size_t i = 0; i < 3; ++i) {  // f, g, h
+        engine->step();
+        for (const auto& [index, output] : handle.read(true)) text += output.text;
+    }
+    EXPECT_EQ(text, "f");
+    handle.stop();
+    EXPECT_FALSE(handle.can_read());
+    engine->step();
+    EXPECT_TRUE(handle.can_read());
+    const GenerationOutputs rest = handle.read(true);
+    EXPECT_EQ(rest.at(0).text, "gh");
+    EXPECT_TRUE(rest.at(0).generated_ids.empty());
+    EXPECT_FALSE(handle.can_read());
+}
+
+TEST_F(EngineTest, EachTokenIsDecodedOnceWhoeverWantsItsText) {
+    std::vector<size_t> lengths;
+    const auto counted = [&](const Tokens& tokens) {
+        lengths.push_back(tokens.size());
+        return letters(tokens);
+    };
+    EngineParts parts;
+    parts.model = std::make_unique<ScriptedModel>();
+    parts.decoders = {counted, letters};
+    engine = std::make_shared<Engine>(std::move(parts), scheduler());
+    GenerationConfig config = greedy(8);
+    GenerationHandle unread = submit({1}, config);
+    finish();
+    EXPECT_TRUE(lengths.empty());  // nobody asked
+    EXPECT_EQ(unread.read_all(true).at(0).text, "cdefghij");
+    EXPECT_EQ(unread.read(true).at(0).text, "cdefghij");
+    EXPECT_EQ(lengths, (std::vector<size_t>{8}));  // at once
+    lengths.clear();
+    config.stop_strings = {"zz"};
+    GenerationHandle matched = submit({1}, config);
+    while (engine->has_work()) {
+        engine->step();
+        matched.read(true);
+    }
+    EXPECT_EQ(matched.read_all(true).at(0).text, "cdefghij");
+    EXPECT_EQ(lengths.size(), 8u);
+}
+
+// ---- Drafts
+
+/// Says what comes as the script does, but is wrong now and then.
+class ScriptedDrafter final : public Drafter {
+public:
+    using Next = std::function<int64_t(const Tokens&)>;
+
+    ScriptedDrafter(Next next, size_t count, size_t percent_wrong)
+        : m_next(std::move(next)), m_count(count), m_percent_wrong(percent_wrong) {}
+
+    void propose(const Tokens& tokens, size_t most, Tokens& drafts) override {
+        Tokens all = tokens;
+        for (size_t i = 0; i < std::min(m_count, most); ++i) {
+            const bool is_wrong = m_random() % 100 < m_percent_wrong;
+            all.push_back(is_wrong ? int64_t(m_random() % ScriptedModel::words) : m_next(all));
+            drafts.push_back(all.back());
+        }
+    }
+
+private:
+    Next m_next;
+    size_t m_count, m_percent_wrong;
+    std::mt19937 m_random{7};
+};
+
+int64_t successor(const Tokens& tokens) {
+    return (tokens.back() + 1) % int64_t(ScriptedModel::words);
+}
+
+TEST_F(EngineTest, DraftsThatAreRightGiveSeveralTokensPerStep) {
+    drafter = std::make_unique<ScriptedDrafter>(successor, 3, 0);
+    make();
+    size_t num_runs = 0, most_rows = 0;
+    model->before_run = [&](const Batch& batch) {
+        ++num_runs;
+        most_rows = std::max(most_rows, batch.entries.at(0).num_sampled);
+    };
+    const GenerationHandle handle = submit({1}, greedy(13));
+    finish();
+    EXPECT_EQ(generated(handle), (Tokens{2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}));
+    EXPECT_EQ(most_rows, 4u);
+    EXPECT_EQ(num_runs, 1u + 3u);  // the prompt's token, then four in each
+    EXPECT_EQ(num_free(), num_blocks);
+}
+
+/// Seeded samples, greedy answers and stop strings of requests that share prefixes in a cache that
+/// is too small for all of them.
+std::vector<GenerationOutput> answers(Engine& engine) {
+    std::mt19937 random(3);
+    std::vector<GenerationHandle> handles;
+    for (size_t i = 0; i < 40; ++i) {
+        GenerationConfig config;
+        config.max_new_tokens = 1 + random() % 30;
+        config.do_sample = i % 3 == 0;
+        config.rng_seed = i;
+        config.repetition_penalty = i % 4 == 0 ? 1.3f : 1.0f;
+        config.no_repeat_ngram_size = i % 5 == 0 ? 2 : GenerationConfig::unlimited;
+        config.logprobs = i % 2;
+        config.num_return_sequences = config.do_sample ? 1 + i % 3 : 1;
+        if (i % 7 == 0) config.stop_strings = {"ab", "jj"};
+        if (i % 11 == 0) config.stop_token_ids = {17, 40};
+        Tokens prompt(1 + random() % 20, int64_t(i % 4));
+        handles.emplace_back(engine.submit(std::nullopt, prompt, config));
+        for (size_t k = random() % 3; k > 0; --k) engine.step();
+    }
+    while (engine.has_work()) engine.step();
+    std::vector<GenerationOutput> all;
+    for (const GenerationHandle& handle : handles)
+        for (const GenerationOutput& output : handle.read_all(true)) all.push_back(output);
+    return all;
+}
+
+TEST_F(EngineTest, AnswersAreTheSameWithAnyDrafts) {
+    // What comes depends on all tokens so far, so that a wrong one in the cache would be seen.
+    const auto scores = [](const Tokens& tokens, size_t count, float* logits) {
+        size_t hash = 1;
+        for (size_t i = 0; i < count; ++i) hash = hash * 31 + size_t(tokens[i]);
+        std::mt19937 random{unsigned(hash)};
+        for (size_t i = 0; i < ScriptedModel::words; ++i) logits[i] = float(random() % 1000) / 100;
+    };
+    const auto most_likely = [&](const Tokens& tokens) {
+        std::vector<float> logits(ScriptedModel::words);
+        scores(tokens, tokens.size(), logits.data());
+        return int64_t(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    };
+    SchedulerConfig config = scheduler();
+    config.enable_prefix_caching = true;
+    config.num_kv_blocks = 30;
+    config.max_num_batched_tokens = 20;
+    const auto run = [&](size_t num_drafts, size_t percent_wrong) {
+        if (num_drafts > 0)
+            drafter = std::make_unique<ScriptedDrafter>(most_likely, num_drafts, percent_wrong);
+        make(config);
+        model->score = scores;
+        std::vector<GenerationOutput> all = answers(*engine);
+        EXPECT_EQ(engine->statistics().num_used_blocks, 0u);
+        return all;
+    };
+    const std::vector<GenerationOutput> expected = run(0, 0);
+    const size_t num_preemptions = engine->statistics().num_preemptions;
+    EXPECT_GT(num_preemptions, 0u);
+    for (const auto& [num_drafts, percent_wrong] :
+         {std::pair<size_t, size_t>{1, 30}, {3, 30}, {7, 60}, {5, 100}, {12, 5}}) {
+        const std::vector<GenerationOutput> drafted = run(num_drafts, percent_wrong);
+        ASSERT_EQ(drafted.size(), expected.size());
+        for (size_t i = 0; i < drafted.size(); ++i) {
+            EXPECT_EQ(drafted[i].generated_ids, expected[i].generated_ids) << i;
+            EXPECT_EQ(drafted[i].generated_log_probs, expected[i].generated_log_probs) << i;
+            EXPECT_EQ(drafted[i].text, expected[i].text) << i;
+            EXPECT_EQ(drafted[i].finish_reason, expected[i].finish_reason) << i;
+        }
+    }
+}
+
+TEST_F(EngineTest, ADrafterThatNamesNoTokenEndsEveryRequestWithTheReason) {
+    drafter = std::make_unique<ScriptedDrafter>(
+        [](const Tokens&) { return int64_t(ScriptedModel::words); }, 2, 0);
+    make();
+    const GenerationHandle handle = submit({1}, greedy(9));
+    engine->step();
+    EXPECT_THROW(engine->step(), std::invalid_argument);
+    EXPECT_EQ(handle.get_status(), Status::CANCEL);
+    EXPECT_FALSE(engine->has_work());
 }
 
 }  // namespace

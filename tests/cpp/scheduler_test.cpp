@@ -461,5 +461,45 @@ TEST(Scheduler, AnIdleSequenceIsPreemptedAndWaitsOnlyFromItsNextTokenOn) {
     EXPECT_EQ(scheduler.queues().num_preempted, 0u);
 }
 
+TEST(Scheduler, AStageThatCannotComeNextIsRefused) {
+    Scheduler scheduler(config(64), 8, block_size);
+    Sequence sequence = make_sequence(4);
+    scheduler.add(sequence);
+    EXPECT_THROW(scheduler.add(sequence), std::logic_error);
+    EXPECT_EQ(sequence.stage, Sequence::Stage::WAITING);
+    scheduler.discard(sequence);
+    scheduler.discard(sequence);  // which may always be said
+    EXPECT_EQ(sequence.stage, Sequence::Stage::OUTSIDE);
+}
+
+TEST(Scheduler, DraftsThatAreTakenBackLeaveNeitherBlocksNorPrefixes) {
+    SchedulerConfig caching = config(64);
+    caching.enable_prefix_caching = true;
+    Scheduler scheduler(caching, 20, block_size);
+    Sequence sequence = make_sequence(block_size - 1);
+    scheduler.add(sequence);
+    compute(scheduler, scheduler.schedule());  // and a token
+    for (int64_t token : {1, 2, 3, 4, 5, 6}) sequence.tokens.push_back(token);
+    sequence.num_drafted = 6;
+    const Batch& batch = scheduler.schedule();
+    ASSERT_EQ(batch.entries.size(), 1u);
+    EXPECT_EQ(batch.entries[0].num_tokens, 7u);
+    EXPECT_EQ(batch.entries[0].num_sampled, 7u);
+    EXPECT_EQ(batch.entries[0].num_logits, 7u);
+    scheduler.advance();
+    EXPECT_EQ(sequence.blocks.size(), 3u);
+    EXPECT_EQ(sequence.num_tree_blocks, 1u);  // what the drafts filled is not there
+    sequence.drop_drafts();
+    for (int64_t token : {1, 2, 9}) sequence.tokens.push_back(token);  // two are confirmed
+    scheduler.take_back(sequence, 4);
+    EXPECT_EQ(sequence.num_uncached(), 1u);
+    EXPECT_EQ(sequence.blocks.size(), 2u);
+    scheduler.store().check_integrity();
+    scheduler.remove(sequence);
+    PrefixMatch match;
+    scheduler.store().tree().match({}, sequence.tokens.data(), sequence.tokens.size(), match);
+    EXPECT_EQ(match.num_tokens, sequence.tokens.size() - 1);
+}
+
 }  // namespace
 }  // namespace pagewheel

@@ -1,16 +1,21 @@
 // A model for tests of the engine: what it answers is written down, and nothing is computed.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <functional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include "check.hpp"
+
 #include "runtime/model.hpp"
 
 namespace pagewheel {
 
-/// After token t comes next(t); by default t + 1, and 0 after the last.
+/// After token t comes next(t); by default t + 1, and 0 after the last. Its cache holds the tokens
+/// themselves: each run checks that a sequence finds in its blocks what it has computed.
 class ScriptedModel final : public Model, private BlockMemory {
 public:
     static constexpr size_t words = 100, tokens_per_block = 4, bytes_per_block = size_t(1) << 30;
@@ -18,6 +23,11 @@ public:
     std::function<int64_t(int64_t)> next = [](int64_t token) {
         return (token + 1) % int64_t(words);
     };
+    /// Logits [words], all zero before, after the first `count` of `tokens`.
+    std::function<void(const std::vector<int64_t>& tokens, size_t count, float* logits)> score =
+        [this](const std::vector<int64_t>& tokens, size_t count, float* logits) {
+            logits[size_t(next(tokens[count - 1]))] = 10.0f;
+        };
     /// Called first in each run, and may throw.
     std::function<void(const Batch&)> before_run = [](const Batch&) {};
     /// What give_back() does, outside of any run.
@@ -26,20 +36,29 @@ public:
     size_t vocabulary() const override { return words; }
     size_t block_size() const override { return tokens_per_block; }
     size_t block_bytes() const override { return bytes_per_block; }
-    void allocate_cache(size_t) override {}
+    void allocate_cache(size_t num_blocks) override { m_blocks.resize(num_blocks); }
     BlockMemory& cache() override { return *this; }
     std::string cache_description() const override { return "scripted"; }
 
     Logits run(const Batch& batch, const std::vector<size_t>&) override {
         before_run(batch);
-        m_logits.clear();
+        for (const BlockCopy& copy : batch.copies) copy_block(copy.from, copy.to);
         for (const BatchEntry& entry : batch.entries)
-            for (size_t i = entry.num_tokens - entry.num_logits; i < entry.num_tokens; ++i) {
-                const size_t row = m_logits.size();
-                m_logits.resize(row + words, 0.0f);
-                const int64_t token = entry.sequence->tokens[entry.sequence->num_cached + i];
-                m_logits[row + size_t(next(token))] = 10.0f;
+            for (size_t i = 0; i < entry.num_tokens; ++i)
+                slot(*entry.sequence, entry.sequence->num_cached + i) =
+                    entry.sequence->tokens[entry.sequence->num_cached + i];
+        m_logits.clear();
+        for (const BatchEntry& entry : batch.entries) {
+            const Sequence& sequence = *entry.sequence;
+            const size_t end = sequence.num_cached + entry.num_tokens;
+            for (size_t i = 0; i < end; ++i)
+                check_invariant(slot(sequence, i) == sequence.tokens[i], "token ", i,
+                                " is not in its slot");
+            for (size_t count = end - entry.num_logits + 1; count <= end; ++count) {
+                m_logits.resize(m_logits.size() + words, 0.0f);
+                score(sequence.tokens, count, &m_logits[m_logits.size() - words]);
             }
+        }
         return {m_logits.data(), m_logits.size() / words, words};
     }
     Times times() const override { return {}; }
@@ -49,11 +68,19 @@ public:
     const std::vector<RotaryKind>& rotated_in_place() const override { return m_kinds; }
 
 private:
-    void copy_block(BlockId, BlockId) override {}
+    int64_t& slot(const Sequence& sequence, size_t i) {
+        const BlockId block = sequence.blocks.at(i / tokens_per_block);
+        return m_blocks.at(size_t(block))[i % tokens_per_block];
+    }
+
+    void copy_block(BlockId from, BlockId to) override {
+        m_blocks.at(size_t(to)) = m_blocks.at(size_t(from));
+    }
     void read_block(BlockId, char*) const override { throw std::logic_error("nothing is there"); }
     void write_block(BlockId, const char*) override { throw std::logic_error("nothing is kept"); }
     void give_back(const BlockRange&) override { when_memory_is_unused(); }
 
+    std::vector<std::array<int64_t, tokens_per_block>> m_blocks;
     std::vector<float> m_logits;
     std::vector<const float*> m_scores;
     std::vector<RotaryKind> m_kinds;

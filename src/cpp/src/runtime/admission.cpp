@@ -102,8 +102,7 @@ std::vector<SequenceText> Admission::make_texts(const GenerationConfig& config,
 }
 
 std::optional<std::string> Admission::limit_again(Request& request) const {
-    const size_t room = m_room,
-                 prompt_length = request.generations.front()->sequence.prompt_length;
+    const size_t room = m_room, prompt_length = request.generations.front()->sequence.prompt_length;
     // With eviction a sequence may outgrow the cache.
     if (!m_keeper) request.max_tokens = std::min(request.max_tokens, room);
     if (prompt_length < room || evicts_prompts()) return std::nullopt;

@@ -59,9 +59,9 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
                   m_model->block_size()),
       m_keeper(make_keeper(config, *m_model, m_scheduler)),
       m_output(m_step),
-      m_admission({m_model->vocabulary(), m_model->block_size(), parts.context_length,
-                   config.max_num_seqs},
-                  m_keeper.get(), std::move(parts.decoders)),
+      m_admission(
+          {m_model->vocabulary(), m_model->block_size(), parts.context_length, config.max_num_seqs},
+          m_keeper.get(), std::move(parts.decoders)),
       m_requests(*m_inbox, m_scheduler, m_admission, m_output),
       m_tokens({m_scheduler, m_keeper.get(), m_admission, m_requests, m_output}),
       m_prefixes(*m_model, m_scheduler, m_keeper.get(), m_requests),

@@ -18,9 +18,9 @@ struct Request;
 
 /// What callers see of one sequence.
 struct SequenceOutput {
-    GenerationOutput all;     ///< complete but for its text
-    size_t num_read = 0;      ///< tokens that read() has handed out
-    bool owes_text = false;   ///< read() gave text and may have held some back
+    GenerationOutput all;    ///< complete but for its text
+    size_t num_read = 0;     ///< tokens that read() has handed out
+    bool owes_text = false;  ///< read() gave text and may have held some back
 };
 
 /// `mutex` guards what is not said otherwise.

@@ -38,8 +38,7 @@ Reason Output::append(Generation& generation, const SampledToken& token) {
     return reason;
 }
 
-Reason Output::finish_reason(const Generation& generation, int64_t token,
-                             bool text_stopped) const {
+Reason Output::finish_reason(const Generation& generation, int64_t token, bool text_stopped) const {
     const GenerationConfig& config = generation.request->config;
     if (text_stopped || (!config.ignore_eos && config.is_stop_token(token))) return Reason::STOP;
     const bool is_full = generation.sequence.tokens.size() >= generation.request->max_tokens;

@@ -38,8 +38,8 @@ void Prefixes::check_room(size_t num_tokens, size_t num_pinned) const {
 }
 
 size_t Prefixes::pin(const PrefixKey& key, const std::vector<int64_t>& tokens) {
-    check_room(tokens.size(), m_scheduler.pins().num_blocks() +
-                                  blocks_for(tokens.size(), m_model.block_size()));
+    check_room(tokens.size(),
+               m_scheduler.pins().num_blocks() + blocks_for(tokens.size(), m_model.block_size()));
     return m_scheduler.pins().pin(key, tokens);
 }
 

@@ -33,8 +33,7 @@ void TokenStep::sample(const Batch& batch, const Logits& logits) {
 void TokenStep::continue_sequence(Generation& generation, const Rows& rows) {
     const Request& request = *generation.request;
     const size_t vocabulary = rows.logits.vocabulary;
-    if (request.config.is_beam_search())
-        return m_beams.score(generation, rows.row(0), vocabulary);
+    if (request.config.is_beam_search()) return m_beams.score(generation, rows.row(0), vocabulary);
     if (generation.sequence.num_drafted > 0) return confirm_drafts(generation, rows);
     std::vector<float> unchanged;  // the sampler writes its penalties into the row
     const bool has_siblings = request.generations.size() < request.state->outputs.size();

@@ -17,10 +17,11 @@ struct Generation;
 /// Tokens of a sequence and where their keys and values lie.
 ///
 /// The last num_drafted tokens are guesses that the model is to confirm; those before are
-/// committed. Tokens [0, num_cached) were computed. Of their keys and values num_evicted were dropped again
-/// (Scheduler::drop_blocks), so that num_slots() are in the cache, in their order: slot i is slot
-/// i % block_size of blocks[i / block_size]. A sequence that waits holds no blocks. Owned by its
-/// request, which sets what it was submitted with and appends tokens; all else is the scheduler's.
+/// committed. Tokens [0, num_cached) were computed. Of their keys and values num_evicted were
+/// dropped again (Scheduler::drop_blocks), so that num_slots() are in the cache, in their order:
+/// slot i is slot i % block_size of blocks[i / block_size]. A sequence that waits holds no blocks.
+/// Owned by its request, which sets what it was submitted with and appends tokens; all else is the
+/// scheduler's.
 struct Sequence {
     // ---- As submitted.
     std::vector<int64_t> tokens;  ///< prompt, what was generated, drafts
@@ -59,8 +60,8 @@ struct Sequence {
         SUSPENDED,   ///< was preempted while it was idle: it waits from its next token on
     };
     Stage stage = Stage::OUTSIDE;  ///< moved by Scheduler::move() alone
-    int64_t rank = 0;     ///< less goes first; of equals the lower number
-    uint64_t number = 0;  ///< unique, in the order of add() and fork()
+    int64_t rank = 0;              ///< less goes first; of equals the lower number
+    uint64_t number = 0;           ///< unique, in the order of add() and fork()
     size_t num_starts = 0;  ///< times that it, or the one it was forked from, began with a cache
     Sequence* leader = nullptr;  ///< whom it follows,
     size_t follow_until = 0;     ///< until that one has computed so many tokens,
@@ -72,9 +73,7 @@ struct Sequence {
     bool is_running() const { return stage == Stage::PREFILLING || stage == Stage::DECODING; }
     bool is_prefilling() const { return stage == Stage::PREFILLING; }
     /// It had a cache and is to have one again.
-    bool is_preempted() const {
-        return num_starts > 0 && stage != Stage::OUTSIDE && !is_running();
-    }
+    bool is_preempted() const { return num_starts > 0 && stage != Stage::OUTSIDE && !is_running(); }
     size_t num_committed() const { return tokens.size() - num_drafted; }
     void drop_drafts() {
         tokens.resize(num_committed());
