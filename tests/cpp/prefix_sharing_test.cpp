@@ -194,7 +194,7 @@ void compute_once(Scheduler& scheduler, const Tokens& prompt) {
     scheduler.store().check_integrity();
 }
 
-size_t found(const Scheduler& scheduler, const Tokens& tokens) {
+size_t found(Scheduler& scheduler, const Tokens& tokens) {
     PrefixMatch match;
     scheduler.store().tree().match({}, tokens.data(), tokens.size(), match);
     return match.num_tokens;

@@ -158,10 +158,47 @@ def test_generated_text_streams_as_it_results(tiny: pagewheel.ContinuousBatching
         result = tiny.generate([f"The {seed}"], [config], pieces.append)[0]
         text = result.m_generation_ids[0]
         assert "".join(pieces) == text
+        # Without a streamer the text is decoded as a whole.
+        assert tiny.generate([f"The {seed}"], [config])[0].m_generation_ids == [text]
         found = [stop for stop in stops if stop in text]
         stopped += result.m_finish_reasons[0] == pagewheel.GenerationFinishReason.STOP
         assert not found or (seed % 2 == 1 and any(text.endswith(stop) for stop in found))
     assert stopped > 20
+
+
+def test_a_handles_text_in_pieces_is_what_its_tokens_decode_to(
+    tiny: pagewheel.ContinuousBatchingPipeline,
+) -> None:
+    tokenizer = tiny.get_tokenizer()
+    rng = random.Random(5)
+    handles = []
+    for i in range(40):
+        config = greedy(
+            20 + i, do_sample=True, temperature=3.0, rng_seed=i, num_return_sequences=1 + i % 3
+        )
+        handles.append(tiny.add_request(i, f"The {i}", config))
+    texts: list[dict[int, str]] = [{} for _ in handles]
+    tokens: list[dict[int, list[int]]] = [{} for _ in handles]
+
+    def read(i: int) -> None:
+        for index, output in handles[i].read(with_text=True).items():
+            output.text.encode()  # never half a character
+            texts[i][index] = texts[i].get(index, "") + output.text
+            tokens[i][index] = tokens[i].get(index, []) + output.generated_ids
+
+    while tiny.has_non_finished_requests():
+        tiny.step()
+        if rng.random() < 0.5:
+            read(rng.randrange(len(handles)))
+    for i, handle in enumerate(handles):
+        read(i)
+        assert not handle.can_read()
+        whole = handle.read_all(with_text=True)
+        assert len(whole) == 1 + i % 3
+        for index, output in enumerate(whole):
+            assert output.generated_ids == tokens[i][index]
+            assert output.text == texts[i][index] == tokenizer.decode(output.generated_ids)
+        assert [output.text for output in handle.read_all()] == [""] * len(whole)
 
 
 def test_a_special_tokens_text_as_stop_string_ends_result_and_stream(

@@ -19,15 +19,14 @@ StepRecorder::StepRecorder(const Scheduler& scheduler, const Inbox& inbox, size_
 }
 
 void StepRecorder::count_blocks() {
-    const BlockPool& pool = m_scheduler.pool();
-    const size_t num_pinned = m_scheduler.pins().num_held_by_pins_alone();
+    const BlockUsage usage = m_scheduler.usage();
     const std::lock_guard lock(m_mutex);
-    m_statistics.num_used_blocks = pool.num_held() - num_pinned;
-    m_statistics.num_cached_blocks = pool.num_idle() + num_pinned;
-    m_statistics.num_free_blocks = pool.num_free();
-    m_metrics.cache_usage = 100.0f * float(m_statistics.num_used_blocks) / float(pool.size());
-    m_metrics.prefix_cache_usage =
-        100.0f * float(m_scheduler.store().tree().size()) / float(pool.size());
+    m_statistics.num_used_blocks = usage.num_used;
+    m_statistics.num_cached_blocks = usage.num_cached;
+    m_statistics.num_free_blocks = usage.num_free;
+    const float percent = 100.0f / float(m_statistics.num_blocks);
+    m_metrics.cache_usage = percent * float(usage.num_used);
+    m_metrics.prefix_cache_usage = percent * float(usage.num_in_tree);
 }
 
 std::string StepRecorder::record(const StepStatistics& step) {

@@ -381,6 +381,12 @@ void Scheduler::clear_prefixes() {
     m_pins.restore();
 }
 
+BlockUsage Scheduler::usage() const {
+    const size_t num_pinned = m_pins.num_held_by_pins_alone();
+    return {pool().num_held() - num_pinned, pool().num_idle() + num_pinned, pool().num_free(),
+            m_store.tree().size()};
+}
+
 void Scheduler::give_back_unused(BlockMemory& memory) {
     constexpr size_t worth_while = size_t(64) << 20;
     const size_t touched = pool().num_touched(), used = pool().size() - pool().num_free();

@@ -29,6 +29,14 @@ struct SchedulerQueues {
     size_t num_preempted = 0;  ///< suspended ones, too
 };
 
+/// Blocks at the moment: used + cached + free = all.
+struct BlockUsage {
+    size_t num_used = 0;     ///< held by sequences
+    size_t num_cached = 0;   ///< held by none, kept for prefixes
+    size_t num_free = 0;
+    size_t num_in_tree = 0;  ///< used and cached ones
+};
+
 /// Continuous batching: every step takes the decodes of all running sequences, then chunks of
 /// prompts with what is left of the token budget, then admits waiting sequences; each in the order
 /// of their ranks: the step in which they came, a level of priority counting as aging_steps
@@ -71,7 +79,6 @@ public:
     void drop_blocks(Sequence& sequence, const std::vector<size_t>& indices);
 
     PrefixPins& pins() { return m_pins; }
-    const PrefixPins& pins() const { return m_pins; }
     /// Forgets all prefixes but pinned ones; running sequences keep their blocks.
     void clear_prefixes();
 
@@ -92,7 +99,7 @@ public:
         return {m_running.size(), m_waiting.size() + m_num_following, m_num_preempted};
     }
     const SchedulerTotals& totals() const { return m_totals; }
-    const BlockStore& store() const { return m_store; }
+    BlockUsage usage() const;
     BlockStore& store() { return m_store; }
     const BlockPool& pool() const { return m_store.pool(); }
 
