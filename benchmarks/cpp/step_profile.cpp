@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model_runner.hpp"
+#include "runtime/openvino_model.hpp"
 
 namespace {
 
@@ -37,11 +37,11 @@ std::string kind(const ov::ProfilingInfo& node) {
     return name + "\t" + node.exec_type;
 }
 
-void profile(ModelRunner& runner, size_t tokens, size_t past) {
+void profile(OpenVinoModel& model, size_t tokens, size_t past) {
     Sequence sequence;
     for (size_t i = 0; i < past + tokens; ++i)
-        sequence.tokens.push_back(int64_t(10 + i * 7919 % (runner.vocabulary() - 10)));
-    for (size_t i = 0; i * runner.geometry().block_size < past + tokens; ++i)
+        sequence.tokens.push_back(int64_t(10 + i * 7919 % (model.vocabulary() - 10)));
+    for (size_t i = 0; i * model.block_size() < past + tokens; ++i)
         sequence.blocks.push_back(BlockId(i));
     Batch batch;
     size_t inferences = 0;
@@ -50,7 +50,7 @@ void profile(ModelRunner& runner, size_t tokens, size_t past) {
         batch.clear();
         batch.entries.push_back({&sequence, count, 1, 1});
         batch.num_tokens = count;
-        runner.run(batch, {});
+        model.run(batch, {});
         ++inferences;
     };
     for (size_t first = 0; first < past; first += 512)
@@ -59,7 +59,7 @@ void profile(ModelRunner& runner, size_t tokens, size_t past) {
     // Averages times the number of inferences are sums; later sums less earlier ones are what
     // counts.
     const auto add = [&](double sign, size_t counted) {
-        for (const ov::ProfilingInfo& node : runner.profile()) {
+        for (const ov::ProfilingInfo& node : model.profile()) {
             if (node.status != ov::ProfilingInfo::Status::EXECUTED) continue;
             Line& line = lines[kind(node)];
             line.microseconds +=
@@ -73,7 +73,7 @@ void profile(ModelRunner& runner, size_t tokens, size_t past) {
     std::vector<double> whole;
     for (size_t i = 0; i < counted; ++i) {
         run(past, tokens);
-        whole.push_back(runner.times().infer);
+        whole.push_back(model.times().infer);
     }
     add(1, counted);
     std::vector<std::pair<double, std::string>> sorted;
@@ -107,9 +107,9 @@ int main(int argc, char** argv) {
                 text.substr(at == std::string::npos ? text.size() : at + 1);
         }
         const size_t tokens = std::stoul(argv[2]), past = std::stoul(argv[3]);
-        ModelRunner runner(ModelFolder(argv[1]), "CPU", properties);
-        runner.allocate_cache((tokens + past) / runner.geometry().block_size + 1);
-        profile(runner, tokens, past);
+        const auto model = load_model(ModelFolder(argv[1]), "CPU", properties);
+        model->allocate_cache((tokens + past) / model->block_size() + 1);
+        profile(*model, tokens, past);
     } catch (const std::exception& error) {
         std::cerr << error.what() << "\n";
         return 1;

@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "pagewheel/log.hpp"
 #include "scripted_model.hpp"
 
 namespace pagewheel {
@@ -235,6 +236,43 @@ TEST_F(EngineTest, CallbacksRunAfterTheStepAndMayStep) {
     engine->step();
     EXPECT_EQ(seen, (std::vector<Tokens>{{3}, {3, 4}}));
     finish();
+}
+
+TEST_F(EngineTest, StatisticsGoToTheLogAfterTheStepAndItsCallbackMayAskTheEngine) {
+    SchedulerConfig config = scheduler();
+    config.statistics_interval = 2;
+    make(config);
+    std::vector<std::string> lines;
+    set_log_callback([&](LogLevel level, const std::string& line) {
+        EXPECT_EQ(level, LogLevel::INFO);
+        EXPECT_GT(engine->statistics().num_steps, 0u);
+        if (lines.empty()) engine->step();  // the third
+        lines.push_back(line);
+    });
+    submit({1}, greedy(5));
+    finish();
+    set_log_callback({});
+    ASSERT_EQ(lines.size(), 2u);
+    EXPECT_NE(lines[0].find("step 2: 1 running"), std::string::npos) << lines[0];
+    EXPECT_NE(lines[1].find("step 4: 1 running"), std::string::npos) << lines[1];
+}
+
+TEST_F(EngineTest, MetricsAreTheStatisticsUnderOtherNames) {
+    submit({1, 2, 3, 4, 5}, greedy(4));
+    engine->step();
+    const PipelineStatistics statistics = engine->statistics();
+    EXPECT_EQ(statistics.num_requests, 1u);
+    EXPECT_EQ(statistics.num_used_blocks, 2u);
+    EXPECT_EQ(statistics.max_used_blocks, 2u);
+    EXPECT_EQ(statistics.mean_used_blocks, 2.0);
+    EXPECT_EQ(statistics.block_bytes, ScriptedModel::bytes_per_block);
+    const PipelineMetrics metrics = metrics_of(statistics);
+    EXPECT_EQ(metrics.requests, 1u);
+    EXPECT_FLOAT_EQ(metrics.cache_usage, 100.0f * 2 / num_blocks);
+    finish();
+    EXPECT_EQ(engine->statistics().num_used_blocks, 0u);
+    EXPECT_EQ(engine->statistics().max_used_blocks, 2u);
+    EXPECT_LT(engine->statistics().mean_used_blocks, 2.0);
 }
 
 TEST_F(EngineTest, AnEngineThatGoesEndsItsRequests) {

@@ -5,6 +5,7 @@
 
 namespace pagewheel::python {
 
+void bind_log(pybind11::module_& module);
 void bind_generation_config(pybind11::module_& module);
 void bind_cache_eviction_config(pybind11::module_& module);
 void bind_scheduler_config(pybind11::module_& module);

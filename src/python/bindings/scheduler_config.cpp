@@ -19,7 +19,7 @@ dynamic_split_fuse: split prompts that exceed what is left of a step's tokens.
 max_num_seqs: most sequences in one step.
 max_queue: most requests that wait to be begun; one more raises QueueFullError. 0: no limit.
 aging_steps: a request that waits gains one priority level per so many steps.
-statistics_interval: one line of statistics to stderr per so many steps; 0: none.
+statistics_interval: one line of statistics to stderr or set_log_callback()'s per so many steps; 0: none.
 enable_prefix_caching: keep the blocks of requests that ended, as long as nothing else needs them, for
   later ones that begin with the same tokens; requests that arrive together share their beginning.
 use_cache_eviction: keep every sequence's cache within cache_eviction_config's budget. On CPU.)")

@@ -28,6 +28,7 @@ from pagewheel._pagewheel import (
     KVCrushAnchorPointMode,
     KVCrushConfig,
     LLMPipeline,
+    LogLevel,
     MeanStdPair,
     ObservedQueries,
     PerfMetrics,
@@ -46,6 +47,7 @@ from pagewheel._pagewheel import (
     TokenizedInputs,
     Tokenizer,
     make_policy,
+    set_log_callback,
 )
 
 try:
@@ -74,6 +76,7 @@ __all__ = [
     "KVCrushAnchorPointMode",
     "KVCrushConfig",
     "LLMPipeline",
+    "LogLevel",
     "MeanStdPair",
     "ObservedQueries",
     "PerfMetrics",
@@ -95,6 +98,7 @@ __all__ = [
     "cmake_dir",
     "get_version",
     "make_policy",
+    "set_log_callback",
 ]
 
 

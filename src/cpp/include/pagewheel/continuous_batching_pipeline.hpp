@@ -22,21 +22,6 @@
 
 namespace pagewheel {
 
-/// State of the pipeline after the latest step.
-struct PipelineMetrics {
-    size_t requests = 0;            ///< running and waiting
-    size_t scheduled_requests = 0;  ///< sequences of the latest step
-    float cache_usage = 0.0f;       ///< percent of the blocks that running requests hold
-    float max_cache_usage = 0.0f;
-    float avg_cache_usage = 0.0f;  ///< over the last 1000 steps
-    size_t kv_cache_size_in_bytes = 0;
-    size_t cache_size_in_bytes = 0;  ///< the same: there is no other cache
-    size_t preemptions = 0;          ///< sequences dropped from the cache to be recomputed, so far
-    size_t prompt_tokens = 0;        ///< of all prompts that were begun, so far
-    size_t prefix_cache_hit_tokens = 0;  ///< of them, those found in the prefix cache
-    float prefix_cache_usage = 0.0f;     ///< percent of the blocks that are in the prefix cache
-};
-
 /// A request is refused because SchedulerConfig::max_queue others wait.
 struct PAGEWHEEL_API QueueFull : std::runtime_error {
     using std::runtime_error::runtime_error;

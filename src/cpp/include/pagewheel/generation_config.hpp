@@ -30,8 +30,8 @@ struct PAGEWHEEL_API GenerationConfig {
 
     GenerationConfig() = default;
     /// Reads a model's generation_config.json. Keys that pagewheel does not know are left out; so
-    /// are values that it refuses, with a warning on stderr. A temperature of 0 means greedy.
-    /// Throws std::invalid_argument if the file is not there or not JSON.
+    /// are values that it refuses, with a warning (pagewheel/log.hpp). A temperature of 0 means
+    /// greedy. Throws std::invalid_argument if the file is not there or not JSON.
     explicit GenerationConfig(const std::filesystem::path& json_path);
 
     // ---- When it ends. All of them end at the model's context length at the latest.

@@ -7,6 +7,7 @@
 #include "pagewheel/eviction_policy.hpp"
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/llm_pipeline.hpp"
+#include "pagewheel/log.hpp"
 #include "pagewheel/operations.hpp"
 #include "pagewheel/prefix_cache.hpp"
 #include "pagewheel/results.hpp"

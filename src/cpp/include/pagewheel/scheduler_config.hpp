@@ -31,7 +31,7 @@ struct PAGEWHEEL_API SchedulerConfig {
     size_t max_queue = 0;
     /// A request that waits gains one priority level per so many steps, so that none starves.
     size_t aging_steps = 256;
-    /// One line of statistics to stderr per so many steps. 0: none.
+    /// One line of statistics to the log (pagewheel/log.hpp) per so many steps. 0: none.
     size_t statistics_interval = 0;
     /// Keep the blocks of requests that ended, as long as nothing else needs them, for later ones
     /// that begin with the same tokens. Requests that arrive together share what they begin with.

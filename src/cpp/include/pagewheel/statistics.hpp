@@ -39,7 +39,12 @@ struct PAGEWHEEL_API PipelineStatistics {
     size_t num_used_blocks = 0;    ///< held by running sequences
     size_t num_cached_blocks = 0;  ///< held by none, kept for prefixes
     size_t num_free_blocks = 0;
+    size_t max_used_blocks = 0;    ///< after any step
+    double mean_used_blocks = 0;   ///< over the last 1000 steps
+    size_t num_prefix_blocks = 0;  ///< in the prefix cache, held by sequences or not
+    size_t block_bytes = 0;        ///< of one block in all layers, keys and values
 
+    size_t num_requests = 0;   ///< running and waiting
     size_t num_queued = 0;     ///< requests that were not begun
     size_t num_running = 0;    ///< sequences in the cache
     size_t num_preempted = 0;  ///< sequences that were, and are to be again
@@ -54,5 +59,22 @@ struct PAGEWHEEL_API PipelineStatistics {
     /// One line, as SchedulerConfig::statistics_interval prints it.
     std::string to_string() const;
 };
+
+/// The same under openvino_genai's names: metrics_of() makes it.
+struct PipelineMetrics {
+    size_t requests = 0;            ///< running and waiting
+    size_t scheduled_requests = 0;  ///< sequences of the latest step
+    float cache_usage = 0.0f;       ///< percent of the blocks that running requests hold
+    float max_cache_usage = 0.0f;
+    float avg_cache_usage = 0.0f;  ///< over the last 1000 steps
+    size_t kv_cache_size_in_bytes = 0;
+    size_t cache_size_in_bytes = 0;  ///< the same: there is no other cache
+    size_t preemptions = 0;          ///< sequences dropped from the cache to be recomputed, so far
+    size_t prompt_tokens = 0;        ///< of all prompts that were begun, so far
+    size_t prefix_cache_hit_tokens = 0;  ///< of them, those found in the prefix cache
+    float prefix_cache_usage = 0.0f;     ///< percent of the blocks that are in the prefix cache
+};
+
+PAGEWHEEL_API PipelineMetrics metrics_of(const PipelineStatistics& statistics);
 
 }  // namespace pagewheel

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "graph/port_names.hpp"
 #include "openvino/op/parameter.hpp"
 #include "ops/attention_tables.hpp"
 
@@ -27,10 +28,10 @@ void take_packed_tables(const std::shared_ptr<ov::Model>& model) {
         sources.push_back(source);
     }
     const auto tables = std::make_shared<Parameter>(ov::element::i32, ov::PartialShape{-1});
-    tables->set_friendly_name("batch_tables");
-    tables->output(0).set_names({"batch_tables"});
+    tables->set_friendly_name(ports::batch_tables);
+    tables->output(0).set_names({ports::batch_tables});
     packed->output(0).replace(tables->output(0));
-    tables->output(0).set_names({"batch_tables"});
+    tables->output(0).set_names({ports::batch_tables});
     model->add_parameters({tables});
     for (const auto& source : sources) model->remove_parameter(source);
     model->validate_nodes_and_infer_types();

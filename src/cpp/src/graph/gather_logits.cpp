@@ -4,6 +4,7 @@
 #include <string>
 
 #include "check.hpp"
+#include "graph/port_names.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/convert.hpp"
 #include "openvino/op/gather.hpp"
@@ -30,15 +31,16 @@ void gather_logits(const std::shared_ptr<ov::Model>& model) {
     using ov::op::v0::Constant;
     std::shared_ptr<ov::op::v0::Result> result;
     for (const auto& candidate : model->get_results())
-        if (candidate->get_output_tensor(0).get_names().count("logits") != 0) result = candidate;
+        if (candidate->get_output_tensor(0).get_names().count(ports::logits) != 0)
+            result = candidate;
     check_argument(result != nullptr, "the model has no output named logits");
     const ov::PartialShape shape = result->get_input_partial_shape(0);
     check_argument(shape.rank().is_static() && shape.size() == 3 && shape[2].is_static(),
                    "the model's logits have shape ", shape, "; expected [tokens, 1, vocabulary]");
 
     auto rows = std::make_shared<ov::op::v0::Parameter>(ov::element::i64, ov::PartialShape{-1});
-    rows->set_friendly_name("logits_rows");
-    rows->get_output_tensor(0).set_names({"logits_rows"});
+    rows->set_friendly_name(ports::logits_rows);
+    rows->get_output_tensor(0).set_names({ports::logits_rows});
 
     // Tokens lie along dimension 0, [tokens, 1, hidden], unless that one is fixed to 1.
     ov::Input<ov::Node> point = find_gather_point(result);

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "check.hpp"
+#include "graph/port_names.hpp"
 #include "openvino/core/attribute_visitor.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/convert.hpp"
@@ -167,7 +168,7 @@ public:
         const auto cache_number = size_t(std::stoul(number.substr(1)));
         if (m_options.per_layer_tables) {
             attributes.layer = cache_number;
-            inputs[Input::tables] = parameter("attention_tables", ov::element::i32, {-1});
+            inputs[Input::tables] = parameter(ports::attention_tables, ov::element::i32, {-1});
         } else if (separate) {
             add_separate_inputs(inputs, *node, number, rotary, attributes.config.write_kv_cache);
         } else {
@@ -216,9 +217,8 @@ private:
                              const std::string& number, const LayerRotary& rotary, bool owner) {
         for (size_t i = Input::past_lens; i <= Input::block_indices_begins; ++i)
             inputs[i] = stock.input_value(i);
-        inputs[Input::score_windows] =
-            parameter(owner ? "score_aggregation_window" : "no_score_aggregation_window",
-                      ov::element::i32, {-1});
+        inputs[Input::score_windows] = parameter(
+            owner ? ports::score_window : "no_score_aggregation_window", ov::element::i32, {-1});
         inputs[Input::scores] =
             parameter(owner ? "scores" + number : "no_scores", ov::element::f32, {-1});
         inputs[Input::rotated_block_indices] =

@@ -10,6 +10,7 @@
 #include "check.hpp"
 #include "graph/convex_groups.hpp"
 #include "graph/node_queries.hpp"
+#include "graph/port_names.hpp"
 #include "openvino/op/parameter.hpp"
 #include "openvino/op/reshape.hpp"
 #include "openvino/op/squeeze.hpp"
@@ -156,8 +157,8 @@ public:
         if (count == 0) return;
         m_directory = std::make_shared<ov::op::v0::Parameter>(
             ov::element::u8, ov::PartialShape{count, cache_entry_bytes});
-        m_directory->set_friendly_name("cache_directory");
-        m_directory->output(0).set_names({"cache_directory"});
+        m_directory->set_friendly_name(ports::cache_directory);
+        m_directory->output(0).set_names({ports::cache_directory});
     }
 
     /// The number of the cache that `output` is.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "check.hpp"
+#include "graph/port_names.hpp"
 #include "openvino/pass/manager.hpp"
 #include "openvino/pass/sdpa_to_paged_attention.hpp"
 #include "openvino_error.hpp"
@@ -19,15 +20,15 @@ bool has_input_beginning(const ov::Model& model, const char* begin) {
 }
 
 bool has_cache_inputs(const ov::Model& model) {
-    return has_input_beginning(model, "key_cache.");
+    return has_input_beginning(model, ports::key_cache_prefix);
 }
 
 }  // namespace
 
 void check_decoder_inputs(const ov::Model& model) {
     if (has_cache_inputs(model)) return;
-    static const std::set<std::string> known{"input_ids", "attention_mask", "position_ids",
-                                             "beam_idx"};
+    static const std::set<std::string> known{ports::input_ids, ports::attention_mask,
+                                             ports::position_ids, ports::beam_idx};
     std::set<std::string> names;
     for (const auto& input : model.inputs()) {
         // An input may have several names.
@@ -36,7 +37,7 @@ void check_decoder_inputs(const ov::Model& model) {
             if (known.count(each) != 0) name = each;
         names.insert(name);
     }
-    for (const char* needed : {"input_ids", "attention_mask"})
+    for (const char* needed : {ports::input_ids, ports::attention_mask})
         check_argument(names.count(needed) != 0, "the model has no input ", needed,
                        "; a text decoder with stateful keys and values is needed");
     for (const std::string& name : names)
@@ -47,11 +48,11 @@ void check_decoder_inputs(const ov::Model& model) {
 
 void apply_paged_attention(const std::shared_ptr<ov::Model>& model, const PagingOptions& options) {
     if (has_cache_inputs(*model)) {
-        check_argument(
-            (!options.per_layer_tables || has_input_beginning(*model, "block_indices.")) &&
-                (!options.scores || has_input_beginning(*model, "score_aggregation")),
-            "the model's attention is paged already, without block tables by layer and "
-            "scores");
+        check_argument((!options.per_layer_tables ||
+                        has_input_beginning(*model, ports::block_indices_prefix)) &&
+                           (!options.scores || has_input_beginning(*model, ports::score_window)),
+                       "the model's attention is paged already, without block tables by layer and "
+                       "scores");
         return;
     }
     try {

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "check.hpp"
+#include "graph/port_names.hpp"
 #include "openvino/op/constant.hpp"
 
 namespace pagewheel {
@@ -39,9 +40,10 @@ std::vector<StockAttentionLayer> find_stock_attention(const ov::Model& model,
         layer.block_indices = node->get_input_node_ptr(block_indices_input)->get_friendly_name();
         for (const ov::Input<ov::Node>& reader : node->output(scores_output).get_target_inputs())
             layer.scores = reader.get_node()->get_friendly_name();
-        check_argument(layer.block_indices.rfind("block_indices.", 0) == 0 && !layer.scores.empty(),
-                       "the plugin's attention ", node->get_friendly_name(),
-                       " has no block table or no scores of its own; use attention_backend native");
+        check_argument(
+            layer.block_indices.rfind(ports::block_indices_prefix, 0) == 0 && !layer.scores.empty(),
+            "the plugin's attention ", node->get_friendly_name(),
+            " has no block table or no scores of its own; use attention_backend native");
         layers.push_back(layer);
     }
     return layers;

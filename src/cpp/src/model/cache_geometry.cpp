@@ -6,13 +6,14 @@
 #include <utility>
 
 #include "check.hpp"
+#include "graph/port_names.hpp"
 
 namespace pagewheel {
 namespace {
 
 /// Layer, and 0 for keys or 1 for values, of a cache of that name.
 std::optional<std::pair<int, int>> place_of(const std::string& name) {
-    const char* prefixes[] = {"key_cache.", "value_cache."};
+    const char* prefixes[] = {ports::key_cache_prefix, ports::value_cache_prefix};
     for (int i = 0; i < 2; ++i) {
         const std::string prefix = prefixes[i];
         if (name.rfind(prefix, 0) == 0) return std::pair(std::stoi(name.substr(prefix.size())), i);
@@ -56,7 +57,7 @@ CacheGeometry read_cache_geometry(const ov::CompiledModel& model,
         for (const std::string& name : model.inputs()[i].get_names()) {
             if (const auto place = place_of(name))
                 ports.emplace(*place, read_port(model.inputs()[i], i));
-            if (name == "cache_directory") geometry.directory_index = i;
+            if (name == ports::cache_directory) geometry.directory_index = i;
         }
     }
     for (size_t i = 0; i < directory.size(); ++i)

@@ -110,9 +110,4 @@ ModelConfig ModelFolder::read_config() const {
     return config;
 }
 
-GenerationConfig ModelFolder::read_generation_config() const {
-    const fs::path file = m_path / "generation_config.json";
-    return fs::exists(file) ? GenerationConfig(file) : GenerationConfig();
-}
-
 }  // namespace pagewheel

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "model/rotary.hpp"
-#include "pagewheel/generation_config.hpp"
 
 namespace pagewheel {
 
@@ -28,11 +27,13 @@ public:
     explicit ModelFolder(const std::filesystem::path& path);
 
     std::filesystem::path model_xml() const { return m_path / "openvino_model.xml"; }
+    /// It may be missing.
+    std::filesystem::path generation_config_json() const {
+        return m_path / "generation_config.json";
+    }
     /// All unknown where the files are missing. Throws std::invalid_argument, naming the file and
     /// the key, for numbers that no model has.
     ModelConfig read_config() const;
-    /// generation_config.json; defaults if it is missing.
-    GenerationConfig read_generation_config() const;
 
 private:
     std::filesystem::path m_path;

@@ -8,14 +8,16 @@
 #include "model/model_folder.hpp"
 #include "pipelines/continuous_batching_impl.hpp"
 #include "process_mark.hpp"
-#include "runtime/model_runner.hpp"
+#include "runtime/openvino_model.hpp"
 
 namespace pagewheel {
 
 namespace {
 
 GenerationConfig default_config_of(const ModelFolder& folder, const Tokenizer& tokenizer) {
-    GenerationConfig config = folder.read_generation_config();
+    const std::filesystem::path json = folder.generation_config_json();
+    GenerationConfig config;
+    if (std::filesystem::exists(json)) config = GenerationConfig(json);
     if (config.eos_token_id == -1) config.eos_token_id = tokenizer.get_eos_token_id();
     return config;
 }
@@ -30,15 +32,15 @@ struct ContinuousBatchingPipeline::Impl::Loaded {
         // Reading the tokenizer overlaps with compiling the model.
         auto reading = given ? std::future<Tokenizer>()
                              : std::async(std::launch::async, [&] { return Tokenizer(path); });
-        runner = std::make_unique<ModelRunner>(
-            folder, device, properties,
-            scheduler.use_cache_eviction ? &scheduler.cache_eviction_config : nullptr);
+        model =
+            load_model(folder, device, properties,
+                       scheduler.use_cache_eviction ? &scheduler.cache_eviction_config : nullptr);
         tokenizer.emplace(given ? *given : reading.get());
     }
 
     Clock::time_point begin = Clock::now();
     ModelFolder folder;
-    std::unique_ptr<ModelRunner> runner;
+    std::unique_ptr<Model> model;
     std::optional<Tokenizer> tokenizer;
 };
 
@@ -52,7 +54,7 @@ ContinuousBatchingPipeline::Impl::Impl(const std::filesystem::path& model_folder
 ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& scheduler_config)
     : tokenizer(*loaded.tokenizer), default_config(default_config_of(loaded.folder, tokenizer)) {
     EngineParts parts;
-    parts.model = std::move(loaded.runner);
+    parts.model = std::move(loaded.model);
     parts.context_length = loaded.folder.read_config().max_position_embeddings;
     parts.decoders = decoders_of(tokenizer);
     m_engine = std::make_shared<Engine>(std::move(parts), scheduler_config);
@@ -109,7 +111,7 @@ GenerationConfig ContinuousBatchingPipeline::get_config() const {
     return m_impl->default_config;
 }
 PipelineMetrics ContinuousBatchingPipeline::get_metrics() const {
-    return m_impl->engine().metrics();
+    return metrics_of(m_impl->engine().statistics());
 }
 
 PipelineStatistics ContinuousBatchingPipeline::get_statistics() const {

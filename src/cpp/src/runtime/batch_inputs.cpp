@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "graph/port_names.hpp"
+
 namespace pagewheel {
 
 void fill_extents(const Batch& batch, BatchExtents extents) {
@@ -19,15 +21,15 @@ void fill_extents(const Batch& batch, BatchExtents extents) {
 
 BatchInputs::BatchInputs(const ov::CompiledModel& model, bool compact_positions)
     : m_compact_positions(compact_positions),
-      m_input_ids(model, "input_ids"),
-      m_position_ids(model, "position_ids"),
-      m_past_lens(model, "past_lens"),
-      m_subsequence_begins(model, "subsequence_begins"),
-      m_block_indices(model, "block_indices"),
-      m_block_indices_begins(model, "block_indices_begins"),
-      m_batch_tables(model, "batch_tables"),
-      m_max_context_len(model, "max_context_len"),
-      m_logits_rows(model, "logits_rows") {}
+      m_input_ids(model, ports::input_ids),
+      m_position_ids(model, ports::position_ids),
+      m_past_lens(model, ports::past_lens),
+      m_subsequence_begins(model, ports::subsequence_begins),
+      m_block_indices(model, ports::block_indices),
+      m_block_indices_begins(model, ports::block_indices_begins),
+      m_batch_tables(model, ports::batch_tables),
+      m_max_context_len(model, ports::max_context_len),
+      m_logits_rows(model, ports::logits_rows) {}
 
 AttentionTables::Tables BatchInputs::tables(ov::InferRequest& request,
                                             const AttentionTables::Sizes& sizes) {

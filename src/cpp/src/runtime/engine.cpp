@@ -1,10 +1,10 @@
 #include "runtime/engine.hpp"
 
-#include <iostream>
 #include <utility>
 
 #include "cache/cache_size.hpp"
 #include "check.hpp"
+#include "log.hpp"
 
 namespace pagewheel {
 namespace {
@@ -120,7 +120,7 @@ StepStatistics Engine::step() {
         log_line.swap(m_log_line);
     }
     const ThreadRole role(*m_inbox, ThreadRole::Kind::CALLER);
-    if (!log_line.empty()) std::cerr << "pagewheel " + log_line + "\n";
+    if (!log_line.empty()) log(LogLevel::INFO, log_line);
     news.tell();
     if (failure) std::rethrow_exception(failure);
     return made;
@@ -252,11 +252,6 @@ void Engine::fail(const char* cause) noexcept {
 bool Engine::has_work() const {
     m_inbox->check_process();
     return m_inbox->num_requests() > 0;
-}
-
-PipelineMetrics Engine::metrics() const {
-    m_inbox->check_process();
-    return m_recorder.metrics();
 }
 
 PipelineStatistics Engine::statistics() const {

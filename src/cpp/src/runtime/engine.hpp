@@ -56,7 +56,6 @@ public:
     /// request ends with the cause, and submit(), step() and prefixes() throw it from then on. The
     /// exception passes, but for a policy's; so does what a handle's callback throws.
     StepStatistics step();
-    PipelineMetrics metrics() const;
     PipelineStatistics statistics() const;
 
     class LockedPrefixes;

@@ -22,7 +22,7 @@ struct Logits {
     float* row(size_t i) const { return data + i * vocabulary; }
 };
 
-/// A model with its cache. ModelRunner runs one through OpenVINO; tests script one. One thread at a
+/// A model with its cache. OpenVinoModel runs one; tests script one. One thread at a
 /// time. What throwing from here ends: Engine::step().
 class Model {
 public:

@@ -6,6 +6,7 @@
 
 #include "check.hpp"
 #include "eviction/ledger.hpp"
+#include "graph/port_names.hpp"
 
 namespace pagewheel {
 namespace {
@@ -29,7 +30,7 @@ NativeEvictionInputs::NativeEvictionInputs(const ov::CompiledModel& model,
                                            std::vector<CacheLayer> layers,
                                            const std::vector<RotaryKind>& rotary, size_t block_size)
     : EvictionInputs(std::move(layers)),
-      m_input(model, "attention_tables"),
+      m_input(model, ports::attention_tables),
       m_of_layers(m_layers.size()),
       m_block_size(block_size) {
     check_invariant(m_input.exists(), "the model has no input attention_tables");

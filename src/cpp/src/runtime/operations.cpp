@@ -4,8 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "compile/prepare_graph.hpp"
 #include "model/openvino_core.hpp"
-#include "runtime/model_runner.hpp"
 
 namespace pagewheel {
 
@@ -13,8 +13,9 @@ Operations describe_operations(const std::filesystem::path& model_folder, const 
                                const ov::AnyMap& properties) {
     static const std::set<std::string> heavy{"MatMul", "PagedAttentionExtension"};
     ov::Core& core = openvino_core();
-    ov::AnyMap rest = properties;
-    const PreparedGraph graph = prepare_graph(core, ModelFolder(model_folder), device, rest);
+    const CompileOptions options =
+        parse_compile_options(device, properties, nullptr, core.get_available_devices());
+    const PreparedGraph graph = prepare_graph(core, ModelFolder(model_folder), options);
     std::map<std::pair<std::string, std::string>, size_t> counts;
     const auto count = [&](const ov::Node& node) {
         const auto& type = node.get_type_info();
@@ -31,7 +32,7 @@ Operations describe_operations(const std::filesystem::path& model_folder, const 
     for (const auto& [key, count] : counts)
         operations.counts.push_back({key.second, key.first, count});
     operations.left = graph.left;
-    operations.left.insert(operations.left.end(), graph.left_out.begin(), graph.left_out.end());
+    operations.left.insert(operations.left.end(), graph.warnings.begin(), graph.warnings.end());
     return operations;
 }
 

@@ -6,14 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "pagewheel/continuous_batching_pipeline.hpp"
 #include "pagewheel/statistics.hpp"
 #include "runtime/inbox.hpp"
 #include "scheduling/scheduler.hpp"
 
 namespace pagewheel {
 
-/// Statistics and metrics after the latest step. The step loop writes, any thread reads.
+/// Statistics after the latest step. The step loop writes, any thread reads.
 class StepRecorder {
 public:
     /// `interval`: steps between two lines of the log; 0: none.
@@ -26,7 +25,6 @@ public:
     std::string record(const StepStatistics& step);
 
     size_t num_steps() const { return m_statistics.num_steps; }  ///< the step loop's to ask
-    PipelineMetrics metrics() const;
     PipelineStatistics statistics() const;
 
 private:
@@ -36,9 +34,8 @@ private:
 
     mutable std::mutex m_mutex;  // guards what follows
     PipelineStatistics m_statistics;
-    PipelineMetrics m_metrics;
-    std::vector<float> m_usage;  // percent of the blocks, of the last steps; a ring
-    double m_usage_sum = 0;
+    std::vector<size_t> m_used;  // blocks, of the last steps; a ring
+    size_t m_sum_used = 0;       // of the ring
 };
 
 }  // namespace pagewheel

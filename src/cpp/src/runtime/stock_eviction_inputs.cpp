@@ -4,6 +4,7 @@
 
 #include "check.hpp"
 #include "eviction/ledger.hpp"
+#include "graph/port_names.hpp"
 
 namespace pagewheel {
 namespace {
@@ -67,7 +68,7 @@ StockEvictionInputs::StockEvictionInputs(const ov::CompiledModel& model,
                                          const CacheGeometry& geometry,
                                          const RotaryDescription& rotary)
     : EvictionInputs(cache_layers(attention, geometry, rotary)),
-      m_windows(model, "score_aggregation_window"),
+      m_windows(model, ports::score_window),
       m_outputs(m_layers.size()) {
     check_invariant(m_windows.exists(), "the model has no input score_aggregation_window");
     for (const StockAttentionLayer& layer : attention) {

@@ -31,8 +31,8 @@ struct SchedulerQueues {
 
 /// Blocks at the moment: used + cached + free = all.
 struct BlockUsage {
-    size_t num_used = 0;     ///< held by sequences
-    size_t num_cached = 0;   ///< held by none, kept for prefixes
+    size_t num_used = 0;    ///< held by sequences
+    size_t num_cached = 0;  ///< held by none, kept for prefixes
     size_t num_free = 0;
     size_t num_in_tree = 0;  ///< used and cached ones
 };

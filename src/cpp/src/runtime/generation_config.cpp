@@ -2,12 +2,12 @@
 
 #include <cmath>
 #include <functional>
-#include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "check.hpp"
+#include "log.hpp"
 #include "model/json_file.hpp"
 #include "text/utf8.hpp"
 
@@ -218,8 +218,7 @@ std::map<std::string, std::string> set_what_is_valid(GenerationConfig& config, c
 
 GenerationConfig::GenerationConfig(const std::filesystem::path& json_path) {
     for (const auto& [key, reason] : set_what_is_valid(*this, read_json_object(json_path)))
-        std::cerr << concat("pagewheel warning: ", json_path, ": ", key,
-                            " is left at its default: ", reason, "\n");
+        log(LogLevel::WARNING, concat(json_path, ": ", key, " is left at its default: ", reason));
 }
 
 void GenerationConfig::update_from_json(const std::string& json_object) {

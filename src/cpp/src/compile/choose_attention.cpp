@@ -1,0 +1,60 @@
+#include "compile/choose_attention.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "check.hpp"
+#include "kernels/isa.hpp"
+
+namespace pagewheel {
+namespace {
+
+/// What the graph is told about rotation, by layer.
+std::vector<LayerRotary> layer_rotary(const RotaryDescription& rotary) {
+    std::vector<LayerRotary> layers;
+    if (rotary.kinds.empty()) return layers;
+    for (size_t i = 0; i < std::max<size_t>(1, rotary.layer_kinds.size()); ++i) {
+        const size_t kind = rotary.kind_of(i);
+        layers.push_back({rotary.kinds[kind].dims, rotary.kinds[kind].interleaved, kind});
+    }
+    return layers;
+}
+
+bool gains(const CompileOptions& options) {
+    return options.on_cpu && detected_isa() != Isa::scalar && !options.asks_openvino_cache &&
+           options.cache_format;
+}
+
+}  // namespace
+
+NativeAttentionReport choose_attention(const std::shared_ptr<ov::Model>& model,
+                                       const ModelConfig& config, const CompileOptions& options) {
+    if (options.attention == Backend::OPENVINO) return {};
+    const bool asked = options.attention == Backend::NATIVE;
+    const bool capped = !asked && options.on_cpu && config.attention_soft_cap > 0;
+    const bool needed = asked || options.evicts || capped;
+    if (!needed && !gains(options)) return {};
+    check_argument(options.on_cpu, options.evicts ? "cache eviction" : "attention_backend 'native'",
+                   " runs on CPU, not ", options.device);
+    check_argument(options.cache_format.has_value(), options.cache_refusal);
+
+    NativeAttentionOptions native;
+    native.format = *options.cache_format;
+    native.rotary = layer_rotary(config.rotary);
+    native.sliding_windows = config.sliding_windows;
+    native.soft_cap = config.attention_soft_cap;
+    native.per_layer_tables = native.rotation_and_scores = options.evicts;
+    native.all_or_none = true;
+    NativeAttentionReport report = use_native_attention(model, native);
+    std::string left;
+    for (const std::string& sentence : report.left) left += "\n  " + sentence;
+    check_argument(!needed || left.empty(),
+                   options.evicts ? "use_cache_eviction is true"
+                   : capped       ? "the model caps attention logits"
+                                  : "attention_backend is 'native'",
+                   ", but:", left);
+    return report;
+}
+
+}  // namespace pagewheel

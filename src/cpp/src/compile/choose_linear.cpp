@@ -1,0 +1,31 @@
+#include "compile/choose_linear.hpp"
+
+#include "check.hpp"
+#include "graph/fuse_linear.hpp"
+#include "kernels/isa.hpp"
+
+namespace pagewheel {
+
+std::optional<QuantizedLinearReport> choose_linear(const std::shared_ptr<ov::Model>& model,
+                                                   const CompileOptions& options) {
+    if (options.linear == Backend::OPENVINO) return {};
+    const bool asked = options.linear == Backend::NATIVE;
+    const bool gains =
+        options.on_cpu && !options.exact_activations && detected_isa() != Isa::scalar;
+    if (!asked && !gains) return {};
+    check_argument(options.on_cpu, "linear_backend 'native' runs on CPU, not ", options.device);
+    check_argument(!options.exact_activations,
+                   "linear_backend is 'native', which quantises activations to int8, but the "
+                   "properties ask for f32 inference or no dynamic quantisation");
+    QuantizedLinearReport report = use_quantized_linear(model);
+    check_argument(
+        !asked || report.num_matrices > 0,
+        "linear_backend is 'native', but no MatMul has compressed weights that it takes");
+    fuse_norms(model);
+    fuse_gated_mlps(model);
+    fuse_residuals(model);
+    fuse_rotary(model);
+    return report;
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,36 @@
+#include "compile/compile_model.hpp"
+
+#include <stdexcept>
+#include <utility>
+
+#include "check.hpp"
+#include "compile/prepare_graph.hpp"
+#include "openvino_error.hpp"
+
+namespace pagewheel {
+
+CompiledGraph compile_model(ov::Core& core, const ModelFolder& folder,
+                            const CompileOptions& options) {
+    PreparedGraph graph = prepare_graph(core, folder, options);
+    CompiledGraph compiled;
+    try {
+        compiled.model = core.compile_model(graph.model, options.device, graph.properties);
+    } catch (const ov::Exception& error) {
+        throw std::invalid_argument(concat("device ", options.device, " cannot run ",
+                                           folder.model_xml(),
+                                           " with these properties: ", reason(error)));
+    }
+    compiled.model_xml = folder.model_xml();
+    compiled.options = options;
+    compiled.geometry = read_cache_geometry(compiled.model, graph.regions.caches);
+    compiled.rotary = std::move(graph.config.rotary);
+    compiled.layers = std::move(graph.layers);
+    compiled.stock_layers = std::move(graph.stock_layers);
+    compiled.regions = std::move(graph.regions.plans);
+    compiled.warnings = std::move(graph.warnings);
+    if (options.profiling)
+        for (const auto& region : compiled.regions) region->profile().switch_on();
+    return compiled;
+}
+
+}  // namespace pagewheel

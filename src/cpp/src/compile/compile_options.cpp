@@ -1,0 +1,148 @@
+#include "compile/compile_options.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "check.hpp"
+#include "openvino/core/except.hpp"
+#include "openvino/runtime/properties.hpp"
+
+namespace pagewheel {
+namespace {
+
+/// Empty where it is not set.
+std::string text_of(const ov::AnyMap& properties, const std::string& key) {
+    const auto found = properties.find(key);
+    return found == properties.end() ? "" : found->second.as<std::string>();
+}
+
+/// The error if `device` ("CPU", "GPU", "GPU.1", ...) is not there.
+void check_device(const std::string& device, const std::vector<std::string>& devices) {
+    const auto serves = [&](const std::string& available) {
+        // Of several GPUs "GPU" means the first; they are listed as GPU.0, GPU.1, ...
+        return available == device || available == device + ".0";
+    };
+    if (std::any_of(devices.begin(), devices.end(), serves)) return;
+    std::string list;
+    for (const std::string& available : devices) list += (list.empty() ? "" : ", ") + available;
+    throw std::invalid_argument(
+        concat("device '", device, "' is not available; available: ", list));
+}
+
+/// Properties of a named device inside of one property: OpenVINO takes them apart and gives them to
+/// the plugin, past whatever is decided here by what the properties say.
+void check_nested_properties(const ov::AnyMap& properties) {
+    const std::string nested = ov::device::properties.name();
+    for (const auto& [key, value] : properties)
+        check_argument(key.compare(0, nested.size(), nested) != 0, "the property '", key,
+                       "' is not supported: a model runs on one device; give its properties "
+                       "themselves");
+}
+
+/// In f16 the plugin computes only where the processor has AVX512-FP16, elsewhere silently in f32.
+/// There its attention over paged caches gives zeros, and what lies between pagewheel's operations,
+/// which read and write f32, would become f16. Refused everywhere, so that no processor decides.
+std::optional<ov::element::Type> parse_precision(const ov::AnyMap& properties, bool on_cpu) {
+    const std::string asked = text_of(properties, ov::hint::inference_precision.name());
+    std::optional<ov::element::Type> precision;
+    try {
+        if (!asked.empty()) precision = ov::element::Type(asked);
+    } catch (const ov::Exception&) {  // no type at all: the plugin says so
+    }
+    check_argument(!on_cpu || precision != ov::element::f16, ov::hint::inference_precision.name(),
+                   " is ", asked, " and the device is CPU; allowed: f32, bf16");
+    return precision;
+}
+
+/// Takes the property out of the map: OpenVINO has none such.
+Backend take_backend(ov::AnyMap& properties, const std::string& key) {
+    const auto found = properties.find(key);
+    if (found == properties.end()) return Backend::AUTO;
+    const std::string name = found->second.as<std::string>();
+    properties.erase(found);
+    if (name == "auto") return Backend::AUTO;
+    if (name == "native") return Backend::NATIVE;
+    check_argument(name == "openvino", key, " is '", name, "'; allowed: auto, native, openvino");
+    return Backend::OPENVINO;
+}
+
+/// As the plugin would choose it.
+void parse_cache(CompileOptions& options, bool accurate) {
+    const ov::AnyMap& properties = options.openvino;
+    const std::string asked = text_of(properties, ov::hint::kv_cache_precision.name());
+    try {
+        options.cache_format = !asked.empty() ? kernels::parse_cache_format(asked)
+                               : accurate     ? kernels::CacheFormat::f32
+                                              : kernels::CacheFormat::u8;
+    } catch (const std::invalid_argument& error) {
+        options.cache_refusal = error.what();
+    }
+    for (const char* key : {"KEY_CACHE_PRECISION", "VALUE_CACHE_PRECISION", "KEY_CACHE_GROUP_SIZE",
+                            "VALUE_CACHE_GROUP_SIZE"})
+        options.asks_openvino_cache = options.asks_openvino_cache || properties.count(key) != 0;
+}
+
+/// Of caches that OpenVINO's attention reads. Their blocks must be rows of plain numbers on the
+/// CPU, to be moved and rotated here: the plugin's own rotation corrupts memory in most formats,
+/// and its u8 keys share a scale between the tokens of a block.
+void check_eviction_from_openvino(const CompileOptions& options) {
+    check_argument(options.on_cpu, "cache eviction runs on CPU, not ", options.device);
+    for (const char* key : {"KEY_CACHE_PRECISION", "VALUE_CACHE_PRECISION"})
+        check_argument(options.openvino.count(key) == 0, key,
+                       " is set, attention_backend is 'openvino' and use_cache_eviction is true; "
+                       "allowed: KV_CACHE_PRECISION f32, bf16 or f16, or attention_backend native");
+    check_argument(options.cache_format.has_value(), options.cache_refusal);
+    const kernels::CacheFormat format = *options.cache_format;
+    check_argument(format != kernels::CacheFormat::u8 && format != kernels::CacheFormat::u4,
+                   "KV_CACHE_PRECISION is ", kernels::cache_format_name(format),
+                   ", attention_backend is 'openvino' and use_cache_eviction is true; allowed: "
+                   "f32, bf16 or f16, or attention_backend native");
+}
+
+bool is_on(const ov::AnyMap& properties, const std::string& key) {
+    const auto found = properties.find(key);
+    try {
+        return found != properties.end() && found->second.as<bool>();
+    } catch (const ov::Exception&) {  // no bool: the plugin says so
+        return false;
+    }
+}
+
+std::string describe_cache_properties(const ov::AnyMap& properties) {
+    std::string text;
+    for (const char* key : {"attention_backend", "linear_backend", "INFERENCE_PRECISION_HINT",
+                            "EXECUTION_MODE_HINT", "KV_CACHE_PRECISION", "KEY_CACHE_PRECISION",
+                            "VALUE_CACHE_PRECISION", "DYNAMIC_QUANTIZATION_GROUP_SIZE"})
+        if (properties.count(key) != 0) text += concat("\n", key, " ", text_of(properties, key));
+    return text;
+}
+
+}  // namespace
+
+CompileOptions parse_compile_options(const std::string& device, const ov::AnyMap& properties,
+                                     const CacheEvictionConfig* eviction,
+                                     const std::vector<std::string>& devices) {
+    check_device(device, devices);
+    check_nested_properties(properties);
+    CompileOptions options;
+    options.device = device;
+    options.on_cpu = device == "CPU";
+    options.inference_precision = parse_precision(properties, options.on_cpu);
+    options.cache_properties = describe_cache_properties(properties);
+    options.openvino = properties;
+    options.attention = take_backend(options.openvino, "attention_backend");
+    options.linear = take_backend(options.openvino, "linear_backend");
+    const bool accurate = text_of(properties, ov::hint::execution_mode.name()) == "ACCURACY";
+    parse_cache(options, accurate);
+    options.exact_activations =
+        accurate || options.inference_precision == ov::element::f32 ||
+        text_of(properties, ov::hint::dynamic_quantization_group_size.name()) == "0";
+    options.profiling = is_on(properties, ov::enable_profiling.name());
+    options.asks_model_cache = !text_of(properties, ov::cache_dir.name()).empty();
+    options.evicts = eviction != nullptr;
+    options.rotates = eviction && eviction->apply_rotation;
+    if (options.evicts_from_openvino()) check_eviction_from_openvino(options);
+    return options;
+}
+
+}  // namespace pagewheel

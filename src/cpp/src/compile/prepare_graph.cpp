@@ -1,0 +1,107 @@
+#include "compile/prepare_graph.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+
+#include "check.hpp"
+#include "compile/choose_attention.hpp"
+#include "compile/choose_linear.hpp"
+#include "graph/batch_tables.hpp"
+#include "graph/gather_logits.hpp"
+#include "graph/outer_products.hpp"
+#include "graph/paged_attention.hpp"
+#include "graph/share_constants.hpp"
+#include "model/graph_file.hpp"
+#include "openvino/op/util/multi_subgraph_base.hpp"
+#include "openvino/runtime/properties.hpp"
+
+namespace pagewheel {
+namespace {
+
+/// The decoder may be a stranger's. Once the process has a tokenizer, OpenVINO also reads
+/// openvino-tokenizers' operations, which trust their tables.
+void check_operations(const ov::Model& model, const std::filesystem::path& xml) {
+    for (const auto& node : model.get_ops()) {
+        const char* opset = node->get_type_info().version_id;
+        check_argument(!opset || std::string_view(opset) != "extension", xml, ": the operation ",
+                       node->get_type_name(), " (", node->get_friendly_name(),
+                       ") is not OpenVINO's own; allowed in a decoder: those of its opsets");
+        if (const auto outer = ov::as_type_ptr<ov::op::util::MultiSubGraphOp>(node))
+            for (const auto& body : outer->get_functions()) check_operations(*body, xml);
+    }
+}
+
+/// Whether operations of pagewheel's are in the graph.
+bool has_native_operations(const ov::Model& model) {
+    const auto nodes = model.get_ops();
+    return std::any_of(nodes.begin(), nodes.end(), [](const auto& node) {
+        const char* opset = node->get_type_info().version_id;
+        return opset && std::string_view(opset) == "pagewheel";
+    });
+}
+
+/// What of a graph is pagewheel's.
+struct NativeParts {
+    bool attention = false;
+    bool all_linear = false;  ///< all MatMuls of constant weights
+    bool any = false;
+};
+
+ov::AnyMap properties_for(const CompileOptions& options, const NativeParts& native) {
+    ov::AnyMap properties = options.openvino;
+    if (native.attention) properties.erase(ov::hint::kv_cache_precision.name());
+    // With no MatMul left, nothing gains by bf16, and all between our ops would be converted.
+    const bool chosen =
+        native.all_linear && properties.emplace(ov::hint::inference_precision.name(), "f32").second;
+    // OpenVINO names a blob after all attributes, and ours hold addresses, by which it must not
+    // merge nodes: no blob would be found again. Nor could one be read, as the weights that our
+    // operations hold are not in it.
+    if (native.any) properties.erase(ov::cache_dir.name());
+    // Who asks for f32 wants f32: without this, OpenVINO still quantises activations to int8.
+    if (chosen || options.inference_precision == ov::element::f32)
+        properties.emplace(ov::hint::dynamic_quantization_group_size.name(), uint64_t(0));
+    return properties;
+}
+
+}  // namespace
+
+PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
+                            const CompileOptions& options) {
+    PreparedGraph graph;
+    graph.config = folder.read_config();
+    check_argument(!options.rotates || graph.config.rotary.unsupported.empty(),
+                   "apply_rotation is true, but ", graph.config.rotary.unsupported);
+    graph.model = read_graph(core, folder.model_xml());
+    check_operations(*graph.model, folder.model_xml());
+    check_decoder_inputs(*graph.model);
+    share_constants(graph.model);
+    const bool for_openvino = options.evicts_from_openvino();
+    apply_paged_attention(graph.model, {for_openvino, for_openvino});
+    gather_logits(graph.model);
+    if (for_openvino)
+        graph.stock_layers = find_stock_attention(*graph.model, graph.config.sliding_windows);
+    NativeAttentionReport attention = choose_attention(graph.model, graph.config, options);
+    graph.layers = std::move(attention.layers);
+    std::optional<QuantizedLinearReport> linear = choose_linear(graph.model, options);
+    if (linear) graph.left = std::move(linear->left);
+    if (options.on_cpu) multiply_outer_products(graph.model);
+    take_packed_tables(graph.model);
+    graph.regions = form_native_regions(graph.model);
+
+    NativeParts native;
+    native.attention = attention.num_replaced > 0;
+    native.all_linear = linear && graph.left.empty();
+    native.any = has_native_operations(*graph.model);
+    graph.properties = properties_for(options, native);
+    if (native.any && options.asks_model_cache)
+        graph.warnings.push_back(
+            "CACHE_DIR is left out: OpenVINO's model cache does not hold pagewheel's operations");
+    if (graph.layers.empty() && graph.config.attention_soft_cap > 0)
+        graph.warnings.push_back(
+            concat("OpenVINO's attention leaves out the soft cap of attention logits, ",
+                   graph.config.attention_soft_cap));
+    return graph;
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,42 @@
+// From a model folder to the graph that is compiled.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compile/compile_options.hpp"
+#include "graph/native_attention.hpp"
+#include "graph/native_regions.hpp"
+#include "graph/stock_attention.hpp"
+#include "model/model_folder.hpp"
+#include "openvino/core/any.hpp"
+#include "openvino/runtime/core.hpp"
+
+namespace pagewheel {
+
+/// A model as it is compiled.
+struct PreparedGraph {
+    std::shared_ptr<ov::Model> model;
+    ov::AnyMap properties;  ///< OpenVINO's, to compile it with
+    ModelConfig config;     ///< the folder's
+    /// Why MatMuls were left to the plugin, one sentence each.
+    std::vector<std::string> left;
+    /// What of the model it does not compute, and of the properties it does not do, one sentence
+    /// each.
+    std::vector<std::string> warnings;
+    /// What has a cache of pagewheel's attention; empty where attention is the plugin's.
+    std::vector<CacheLayer> layers;
+    /// pagewheel's operations that became one node.
+    NativeRegions regions;
+    /// The plugin's attention of a model whose caches are evicted from; else empty.
+    std::vector<StockAttentionLayer> stock_layers;
+};
+
+/// Reads the folder's model, pages its attention, gathers its logits and puts pagewheel's own ops
+/// where the options ask for them (attention also for eviction). Throws std::invalid_argument for a
+/// model that cannot be served so.
+PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
+                            const CompileOptions& options);
+
+}  // namespace pagewheel

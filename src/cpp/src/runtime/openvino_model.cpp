@@ -1,0 +1,87 @@
+#include "runtime/openvino_model.hpp"
+
+#include <chrono>
+#include <utility>
+
+#include "graph/port_names.hpp"
+#include "log.hpp"
+#include "model/openvino_core.hpp"
+#include "runtime/cache_description.hpp"
+#include "runtime/native_eviction_inputs.hpp"
+#include "runtime/node_times.hpp"
+#include "runtime/stock_eviction_inputs.hpp"
+
+namespace pagewheel {
+
+OpenVinoModel::OpenVinoModel(CompiledGraph graph)
+    : m_graph(std::move(graph)), m_request(m_graph.model.create_infer_request()) {
+    const ov::CompiledModel& model = m_graph.model;
+    m_vocabulary = size_t(model.output(ports::logits).get_partial_shape()[1].get_length());
+    for (size_t i = 0; i < model.outputs().size(); ++i)
+        if (model.outputs()[i].get_names().count(ports::logits) != 0) m_logits_output = i;
+
+    m_inputs = BatchInputs(model, m_graph.options.rotates);
+    if (!m_graph.options.evicts) return;
+    const std::vector<RotaryKind> rotated =
+        m_graph.options.rotates ? m_graph.rotary.kinds : std::vector<RotaryKind>();
+    if (m_graph.stock_layers.empty()) {
+        m_eviction = std::make_unique<NativeEvictionInputs>(model, m_graph.layers, rotated,
+                                                            m_graph.geometry.block_size);
+    } else {
+        m_eviction = std::make_unique<StockEvictionInputs>(model, m_graph.stock_layers,
+                                                           m_graph.geometry, m_graph.rotary);
+        m_rotated_in_place = rotated;
+        m_blocks = BlockLayout::rows;
+    }
+}
+
+std::string OpenVinoModel::cache_description() const {
+    return describe_cache(m_graph);
+}
+
+void OpenVinoModel::allocate_cache(size_t num_blocks) {
+    m_cache = std::make_unique<KvCache>(m_graph.geometry, num_blocks, m_graph.model,
+                                        m_graph.options.on_cpu);
+    m_cache->bind(m_request);
+}
+
+std::vector<ov::ProfilingInfo> OpenVinoModel::profile() const {
+    return node_times(m_request, m_graph.regions);
+}
+
+std::vector<LayerCache> OpenVinoModel::layer_caches() const {
+    // The geometry's ports are key and value of each cache, in the order of the caches.
+    std::vector<LayerCache> caches;
+    for (size_t l = 0; l < m_eviction->layers().size(); ++l)
+        caches.emplace_back(m_eviction->layers()[l], m_cache->data(2 * l), m_cache->data(2 * l + 1),
+                            m_blocks);
+    return caches;
+}
+
+Logits OpenVinoModel::run(const Batch& batch, const std::vector<size_t>& windows) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (const BlockCopy& copy : batch.copies) m_cache->copy_block(copy.from, copy.to);
+    m_inputs.fill(m_request, batch);
+    if (m_eviction) m_eviction->fill(m_request, batch, windows);
+    const auto filled = std::chrono::steady_clock::now();
+    m_request.start_async();  // infer() with one thread can swallow a node's exception
+    m_request.wait();
+    const auto done = std::chrono::steady_clock::now();
+    m_times.fill = std::chrono::duration<double, std::micro>(filled - begin).count();
+    m_times.infer = std::chrono::duration<double, std::micro>(done - filled).count();
+    ov::Tensor logits = m_request.get_output_tensor(m_logits_output);
+    return {logits.data<float>(), logits.get_shape()[0], m_vocabulary};
+}
+
+std::unique_ptr<OpenVinoModel> load_model(const ModelFolder& folder, const std::string& device,
+                                          const ov::AnyMap& properties,
+                                          const CacheEvictionConfig* eviction) {
+    ov::Core& core = openvino_core();
+    CompiledGraph graph = compile_model(
+        core, folder,
+        parse_compile_options(device, properties, eviction, core.get_available_devices()));
+    for (const std::string& sentence : graph.warnings) log(LogLevel::WARNING, sentence);
+    return std::make_unique<OpenVinoModel>(std::move(graph));
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,68 @@
+// A model that OpenVINO runs: a batch in, logits out.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cache/kv_cache.hpp"
+#include "compile/compile_model.hpp"
+#include "model/model_folder.hpp"
+#include "openvino/core/any.hpp"
+#include "openvino/runtime/infer_request.hpp"
+#include "pagewheel/cache_eviction_config.hpp"
+#include "runtime/batch_inputs.hpp"
+#include "runtime/eviction_inputs.hpp"
+#include "runtime/model.hpp"
+
+namespace pagewheel {
+
+/// The compiled model, its request, its inputs and its cache.
+class OpenVinoModel final : public Model {
+public:
+    /// Throws std::invalid_argument for caches to be evicted from that eviction cannot move.
+    explicit OpenVinoModel(CompiledGraph graph);
+
+    size_t vocabulary() const override { return m_vocabulary; }
+    size_t block_size() const override { return m_graph.geometry.block_size; }
+    size_t block_bytes() const override { return m_graph.geometry.block_bytes; }
+    void allocate_cache(size_t num_blocks) override;
+    BlockMemory& cache() override { return *m_cache; }
+    /// Reads the weights.
+    std::string cache_description() const override;
+    Times times() const override { return m_times; }
+    /// Mean times by node and operation inside a region, if the properties had PERF_COUNT.
+    std::vector<ov::ProfilingInfo> profile() const;
+
+    Logits run(const Batch& batch, const std::vector<size_t>& windows) override;
+    const std::vector<const float*>& scores(size_t entry) override {
+        return m_eviction->scores(m_request, entry);
+    }
+    std::vector<LayerCache> layer_caches() const override;
+    const std::vector<RotaryKind>& rotated_in_place() const override { return m_rotated_in_place; }
+
+private:
+    CompiledGraph m_graph;
+    ov::InferRequest m_request;
+    std::unique_ptr<KvCache> m_cache;
+    std::unique_ptr<EvictionInputs> m_eviction;
+    std::vector<RotaryKind> m_rotated_in_place;
+    BlockLayout m_blocks = BlockLayout::lanes;
+    size_t m_vocabulary = 0;
+    size_t m_logits_output = 0;
+    Times m_times;
+    BatchInputs m_inputs;
+};
+
+/// The folder's model, compiled; its warnings go to the log. `properties` are as
+/// ContinuousBatchingPipeline takes them. Throws std::invalid_argument for a device that is not
+/// there (the message lists those that are) or a property that is refused. With `eviction` the
+/// model can run on caches that were evicted from: on CPU, with the native attention or over a
+/// cache of f32, bf16 or f16, and with rotation a model whose rotary frequencies are known; else
+/// std::invalid_argument says what is missing.
+std::unique_ptr<OpenVinoModel> load_model(const ModelFolder& folder, const std::string& device,
+                                          const ov::AnyMap& properties,
+                                          const CacheEvictionConfig* eviction = nullptr);
+
+}  // namespace pagewheel
