@@ -82,7 +82,7 @@ std::unique_ptr<SequenceRecord> Engine::make_record(Request& request, size_t ind
                                                     const std::vector<int64_t>& prompt) const {
     const GenerationConfig& config = request.config;
     auto record = std::make_unique<SequenceRecord>(SequenceRecord{
-        &request, index, Sequence(), Sampler(config, prompt, index, detected_isa()),
+        &request, index, Sequence(), Sampler(config, index, detected_isa()),
         GeneratedText(m_decoders, {config.stop_strings, config.include_stop_str_in_output})});
     record->sequence.tokens = prompt;
     record->sequence.prompt_length = prompt.size();

@@ -5,7 +5,6 @@
 #include "check.hpp"
 #include "kernels/logits.hpp"
 #include "runtime/engine.hpp"
-#include "sampling/repeated_ngrams.hpp"
 
 namespace pagewheel {
 
@@ -75,9 +74,8 @@ void Engine::fork_siblings(SequenceRecord& first, const std::vector<float>& logi
 }
 
 void Engine::append_token(SequenceRecord& record, float* logits) {
-    ban_repeated_ngrams(record.sequence.tokens, record.request->config.no_repeat_ngram_size, logits,
-                        m_model->vocabulary());
-    const SampledToken token = record.sampler.sample(logits, m_model->vocabulary());
+    const SampledToken token = record.sampler.sample(
+        {record.sequence.tokens, record.sequence.prompt_length}, logits, m_model->vocabulary());
     record.sequence.tokens.push_back(token.id);
     ++m_step.num_generated_tokens;
     const GenerationFinishReason reason = finish_reason(record, token.id);
