@@ -120,6 +120,12 @@ TEST(MinimumLength, BansStopTokensUntilEnoughTokensWereGenerated) {
     EXPECT_EQ(processed(processor, {5, 6, 7, 1, 1}, 3, row), row);
 }
 
+size_t num_wanted(const GenerationConfig& config) {
+    const auto& all = logits_processors();
+    return size_t(std::count_if(all.begin(), all.end(),
+                                [&](const ProcessorKind& kind) { return kind.is_wanted(config); }));
+}
+
 /// The names in the message about an unknown parameter.
 std::set<std::string> all_parameters() {
     try {
@@ -156,8 +162,7 @@ TEST(LogitsChain, HasAProcessorForEachParameterOfTheTableAndForNoOther) {
     const std::set<std::string> parameters = all_parameters();
     EXPECT_GT(parameters.size(), 20u);
     for (const std::string& parameter : parameters) {
-        EXPECT_EQ(LogitsChain(config_with(parameter)).size(), in_table.erase(parameter))
-            << parameter;
+        EXPECT_EQ(num_wanted(config_with(parameter)), in_table.erase(parameter)) << parameter;
     }
     EXPECT_EQ(in_table, std::set<std::string>()) << "are no parameters of GenerationConfig";
 }
@@ -176,9 +181,9 @@ TEST(LogitsChain, EveryPenaltyIsInTheTable) {
 
 TEST(LogitsChain, IsEmptyWhereNothingIsAskedFor) {
     GenerationConfig config;
-    EXPECT_EQ(LogitsChain(config).size(), 0u);
+    EXPECT_EQ(num_wanted(config), 0u);
     config.no_repeat_ngram_size = 0;
-    EXPECT_EQ(LogitsChain(config).size(), 0u);
+    EXPECT_EQ(num_wanted(config), 0u);
 }
 
 TEST(LogitsChain, AppliesTheRepetitionPenaltyBeforeTheOthers) {
@@ -190,7 +195,6 @@ TEST(LogitsChain, AppliesTheRepetitionPenaltyBeforeTheOthers) {
     config.eos_token_id = 3;
     config.stop_token_ids = {4};
     LogitsChain chain(config);
-    EXPECT_EQ(chain.size(), 4u);
     // Token 1 followed the last token before: banned. 3 and 4 stop.
     EXPECT_EQ(processed(chain, {2, 0, 1, 0}, 1, {4.0f, 4.0f, 4.0f, 4.0f, 4.0f, 4.0f}),
               (Logits{4.0f / 2 - 1, -inf, 4.0f / 2, -inf, -inf, 4.0f}));
@@ -206,7 +210,6 @@ TEST(LogitsChain, AForkGoesOnByItself) {
     const Logits row{8.0f, 8.0f, 8.0f};
     processed(chain, {0}, 0, row);
     LogitsChain fork = chain.fork();
-    EXPECT_EQ(fork.size(), chain.size());
     EXPECT_EQ(processed(chain, {0, 1}, 0, row), (Logits{3.0f, 3.0f, 8.0f}));
     EXPECT_EQ(processed(fork, {0, 2}, 0, row), (Logits{3.0f, 8.0f, 3.0f}));
     EXPECT_EQ(processed(chain, {0, 1, 1}, 0, row), (Logits{3.0f, 2.0f, 8.0f}));

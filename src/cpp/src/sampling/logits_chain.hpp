@@ -27,7 +27,6 @@ public:
     /// As LogitsProcessor, each in turn.
     void process(const LogitsRow& row, const TokenHistory& history);
     LogitsChain fork() const;
-    size_t size() const { return m_processors.size(); }
 
 private:
     std::vector<std::unique_ptr<LogitsProcessor>> m_processors;

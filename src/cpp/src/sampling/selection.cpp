@@ -30,16 +30,19 @@ SampledToken RandomSelection::select(const float* logits, size_t n) {
     return select_from_shortlist();
 }
 
-size_t RandomSelection::draw(double& point) {
-    point = std::uniform_real_distribution<double>(0.0, m_sums.back())(m_random);
+double RandomSelection::draw_point() {
+    return std::uniform_real_distribution<double>(0.0, m_sums.back())(m_random);
+}
+
+size_t RandomSelection::first_above(double point) const {
     return size_t(std::upper_bound(m_sums.begin(), m_sums.end() - 1, point) - m_sums.begin());
 }
 
 SampledToken RandomSelection::select_from_shortlist() {
     m_sums.clear();
-    double total = 0, point = 0;
+    double total = 0;
     for (const double weight : m_shortlist.weights()) m_sums.push_back(total += weight);
-    const size_t chosen = draw(point);
+    const size_t chosen = first_above(draw_point());
     return {m_shortlist.tokens()[chosen].id,
             m_wants_log_prob ? float(std::log(m_shortlist.weights()[chosen] / total)) : 0.0f};
 }
@@ -50,12 +53,13 @@ SampledToken RandomSelection::select_from_all(const float* logits, size_t n) {
     const float best = logits[find_best_token(logits, n, m_isa)];
     const auto scale = float(m_scale);
     m_sums.clear();
-    double total = 0, point = 0;
+    double total = 0;
     for (size_t i = 0; i < n; i += run)
         m_sums.push_back(total +=
                          kernels::sum_exp(logits + i, std::min(run, n - i), best, scale, m_isa));
 
-    const size_t chosen_run = draw(point);
+    const double point = draw_point();
+    const size_t chosen_run = first_above(point);
     double sum = chosen_run == 0 ? 0.0 : m_sums[chosen_run - 1];
     const size_t end = std::min((chosen_run + 1) * run, n);
     size_t chosen = chosen_run * run +

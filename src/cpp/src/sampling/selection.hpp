@@ -47,15 +47,17 @@ public:
 private:
     SampledToken select_from_all(const float* logits, size_t n);
     SampledToken select_from_shortlist();
-    /// Of running sums, the index of the first above a random point; draws once.
-    size_t draw(double& point);
+    /// Of what m_sums adds up to. The one use of randomness, once per token.
+    double draw_point();
+    /// Index in m_sums of the first that is greater.
+    size_t first_above(double point) const;
 
     bool m_wants_log_prob;
     Isa m_isa;
     double m_scale;  // 1 / temperature, as much as a float holds
     std::mt19937_64 m_random;
     Shortlist m_shortlist;
-    std::vector<double> m_sums;  // kept for its memory
+    std::vector<double> m_sums;  // of weights, running; kept for its memory
 };
 
 }  // namespace pagewheel
