@@ -10,7 +10,7 @@
 #include <random>
 #include <set>
 
-#include "sampling/repeated_ngrams.hpp"
+#include "sampling/logits_chain.hpp"
 
 namespace pagewheel {
 namespace {
@@ -254,25 +254,33 @@ TEST(BeamSearch, RefusesLogitsThatAreNoNumbers) {
     }
 }
 
-TEST(RepeatedNgrams, AreBanned) {
-    const auto banned = [](const Tokens& tokens, size_t size) {
-        std::vector<float> logits(6, 1.0f);
-        ban_repeated_ngrams(tokens, size, logits.data(), logits.size());
-        Tokens ids;
-        for (size_t i = 0; i < logits.size(); ++i)
-            if (std::isinf(logits[i])) ids.push_back(int64_t(i));
-        return ids;
-    };
-    const Tokens tokens{1, 2, 3, 1, 2, 4, 1, 2};
-    EXPECT_EQ(banned(tokens, 0), Tokens());
-    EXPECT_EQ(banned(tokens, 1), (Tokens{1, 2, 3, 4}));
-    EXPECT_EQ(banned(tokens, 2), (Tokens{3, 4}));
-    EXPECT_EQ(banned(tokens, 3), (Tokens{3, 4}));
-    EXPECT_EQ(banned(tokens, 4), Tokens());
-    EXPECT_EQ(banned({5, 5, 5}, 3), Tokens{5});
-    EXPECT_EQ(banned({5, 5}, 3), Tokens());
-    EXPECT_EQ(banned({1000000, 3}, 1), Tokens{3});
-    EXPECT_EQ(banned(tokens, GenerationConfig::unlimited), Tokens());
+TEST(BeamSearch, AForkedBeamIsPenalisedForTheTokensOfItsOwn) {
+    size_t num_forks = 0;
+    for (unsigned seed = 0; seed < 20; ++seed) {
+        SCOPED_TRACE(seed);
+        GenerationConfig config;
+        config.num_beams = config.num_return_sequences = 4;
+        config.repetition_penalty = 1.5f;
+        config.presence_penalty = 0.5f;
+        config.frequency_penalty = 0.25f;
+        config.eos_token_id = 3;
+        const Tokens prompt{1, 2, 1};
+        Sequences sequences(config, prompt, 15, 10, seed);
+        for (const Hypothesis& hypothesis : sequences.run()) {
+            Tokens tokens = prompt;
+            for (size_t i = 0; i < hypothesis.tokens.size(); ++i) {
+                std::vector<float> logits = logits_after(tokens, 10, seed);
+                const auto token = size_t(hypothesis.tokens[i]);
+                const double total = double(logits[token]) - log_softmax(logits)[token];
+                LogitsChain(config).process({logits.data(), logits.size(), total},
+                                            {tokens, prompt.size()});
+                EXPECT_NEAR(hypothesis.log_probs[i], double(logits[token]) - total, 1e-4) << i;
+                tokens.push_back(hypothesis.tokens[i]);
+            }
+        }
+        num_forks += sequences.num_forks;
+    }
+    EXPECT_GT(num_forks, 100u);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <map>
 #include <numeric>
 #include <random>
-#include <set>
+#include <utility>
 
 namespace pagewheel {
 namespace {
@@ -21,9 +21,28 @@ GenerationConfig sampling() {
     return config;
 }
 
-SampledToken sample(Sampler& sampler, std::vector<float> logits) {
-    return sampler.sample(logits.data(), logits.size());
-}
+/// A sequence that takes what it samples.
+class Continuation {
+public:
+    explicit Continuation(const GenerationConfig& config, std::vector<int64_t> prompt = {},
+                          size_t index = 0)
+        : m_tokens(std::move(prompt)),
+          m_prompt_length(m_tokens.size()),
+          m_sampler(config, index, detected_isa()) {}
+
+    SampledToken next_in_place(std::vector<float>& logits) {
+        const SampledToken token =
+            m_sampler.sample({m_tokens, m_prompt_length}, logits.data(), logits.size());
+        m_tokens.push_back(token.id);
+        return token;
+    }
+    SampledToken next(std::vector<float> logits) { return next_in_place(logits); }
+
+private:
+    std::vector<int64_t> m_tokens;
+    size_t m_prompt_length;
+    Sampler m_sampler;
+};
 
 std::vector<float> random_logits(size_t n, unsigned seed) {
     std::mt19937 random(seed);
@@ -86,8 +105,8 @@ TEST(BestTokens, AreThoseOfAFullSort) {
 }
 
 TEST(Sampler, GreedyTakesTheBest) {
-    Sampler sampler(GenerationConfig(), {}, 0, detected_isa());
-    EXPECT_EQ(sample(sampler, {0.1f, 3.0f, 2.0f}).id, 1);
+    Continuation sequence{GenerationConfig()};
+    EXPECT_EQ(sequence.next({0.1f, 3.0f, 2.0f}).id, 1);
 }
 
 TEST(Sampler, DrawsFromTheDefinedDistribution) {
@@ -107,9 +126,9 @@ TEST(Sampler, DrawsFromTheDefinedDistribution) {
     constexpr int draws = 40000;
     for (size_t c = 0; c < configs.size(); ++c) {
         const auto expected = expected_probabilities(logits, configs[c]);
-        Sampler sampler(configs[c], {}, 0, detected_isa());
+        Continuation sequence(configs[c]);
         std::map<int64_t, int> counts;
-        for (int i = 0; i < draws; ++i) ++counts[sample(sampler, logits).id];
+        for (int i = 0; i < draws; ++i) ++counts[sequence.next(logits).id];
         for (size_t id = 0; id < logits.size(); ++id) {
             const double deviation = 5 * std::sqrt(expected[id] * (1 - expected[id]) / draws);
             ASSERT_NEAR(double(counts[int64_t(id)]) / draws, expected[id], deviation + 1e-9)
@@ -125,10 +144,10 @@ TEST(Sampler, ReportsTheLogProbabilityOfWhatItSampledFrom) {
         config.logprobs = 1;
         if (variant == 1) config.top_k = 5;
         if (variant == 2) config.do_sample = false;
-        Sampler sampler(config, {}, 0, detected_isa());
+        Continuation sequence(config);
         const auto expected = expected_probabilities(logits, config);
         for (int i = 0; i < 20; ++i) {
-            const SampledToken token = sample(sampler, logits);
+            const SampledToken token = sequence.next(logits);
             EXPECT_NEAR(token.log_prob, std::log(expected[size_t(token.id)]), 1e-4);
         }
     }
@@ -137,20 +156,20 @@ TEST(Sampler, ReportsTheLogProbabilityOfWhatItSampledFrom) {
 TEST(Sampler, RepeatsItselfForASeedAndDiffersBetweenSequences) {
     const std::vector<float> flat(1000, 0.0f);
     const auto draw = [&](size_t index) {
-        Sampler sampler(sampling(), {}, index, detected_isa());
+        Continuation sequence(sampling(), {}, index);
         std::vector<int64_t> ids;
-        for (int i = 0; i < 10; ++i) ids.push_back(sample(sampler, flat).id);
+        for (int i = 0; i < 10; ++i) ids.push_back(sequence.next(flat).id);
         return ids;
     };
     EXPECT_EQ(draw(0), draw(0));
     EXPECT_NE(draw(0), draw(1));
     GenerationConfig unseeded = sampling();
     unseeded.rng_seed.reset();
-    Sampler a(unseeded, {}, 0, detected_isa()), b(unseeded, {}, 0, detected_isa());
+    Continuation a(unseeded), b(unseeded);
     std::vector<int64_t> from_a, from_b;
     for (int i = 0; i < 10; ++i) {
-        from_a.push_back(sample(a, flat).id);
-        from_b.push_back(sample(b, flat).id);
+        from_a.push_back(a.next(flat).id);
+        from_b.push_back(b.next(flat).id);
     }
     EXPECT_NE(from_a, from_b);
 }
@@ -158,9 +177,9 @@ TEST(Sampler, RepeatsItselfForASeedAndDiffersBetweenSequences) {
 TEST(Sampler, RepetitionPenaltyCountsThePromptAndShrinksBothSigns) {
     GenerationConfig config;
     config.repetition_penalty = 2.0f;
-    Sampler sampler(config, {0, 1}, 0, detected_isa());
+    Continuation sequence(config, {0, 1});
     std::vector<float> logits{4.0f, -1.0f, 1.9f, -1.5f};
-    EXPECT_EQ(sampler.sample(logits.data(), logits.size()).id, 0);
+    EXPECT_EQ(sequence.next_in_place(logits).id, 0);
     EXPECT_EQ(logits, (std::vector<float>{2.0f, -2.0f, 1.9f, -1.5f}));
 }
 
@@ -168,11 +187,11 @@ TEST(Sampler, PresenceAndFrequencyPenaltiesSubtractAlsoFromNegativeLogits) {
     GenerationConfig config;
     config.presence_penalty = 1.0f;
     config.frequency_penalty = 0.5f;
-    Sampler sampler(config, {2}, 0, detected_isa());
-    EXPECT_EQ(sample(sampler, {-1.0f, -5.0f, -5.0f}).id, 0);
-    EXPECT_EQ(sample(sampler, {-1.0f, -5.0f, -5.0f}).id, 0);
+    Continuation sequence(config, {2});
+    EXPECT_EQ(sequence.next({-1.0f, -5.0f, -5.0f}).id, 0);
+    EXPECT_EQ(sequence.next({-1.0f, -5.0f, -5.0f}).id, 0);
     std::vector<float> logits{-1.0f, -5.0f, -2.9f};
-    EXPECT_EQ(sampler.sample(logits.data(), logits.size()).id, 2);  // the prompt's token is free
+    EXPECT_EQ(sequence.next_in_place(logits).id, 2);  // the prompt's token is free
     EXPECT_FLOAT_EQ(logits[0], -1.0f - 1.0f - 2 * 0.5f);
 }
 
@@ -181,10 +200,10 @@ TEST(Sampler, GivesNoStopTokenBeforeMinNewTokens) {
     config.min_new_tokens = 2;
     config.eos_token_id = 0;
     config.stop_token_ids = {1};
-    Sampler sampler(config, {}, 0, detected_isa());
-    EXPECT_EQ(sample(sampler, {9.0f, 8.0f, 1.0f}).id, 2);
-    EXPECT_EQ(sample(sampler, {9.0f, 8.0f, 1.0f}).id, 2);
-    EXPECT_EQ(sample(sampler, {9.0f, 8.0f, 1.0f}).id, 0);
+    Continuation sequence(config);
+    EXPECT_EQ(sequence.next({9.0f, 8.0f, 1.0f}).id, 2);
+    EXPECT_EQ(sequence.next({9.0f, 8.0f, 1.0f}).id, 2);
+    EXPECT_EQ(sequence.next({9.0f, 8.0f, 1.0f}).id, 0);
 }
 
 /// Configs that take each way through the sampler.
@@ -202,9 +221,9 @@ std::vector<GenerationConfig> every_way() {
 TEST(Sampler, RefusesLogitsThatAreNoNumbers) {
     const auto refused = [](const GenerationConfig& config,
                             std::vector<float> logits) -> std::string {
-        Sampler sampler(config, {}, 0, detected_isa());
+        Continuation sequence(config);
         try {
-            sample(sampler, std::move(logits));
+            sequence.next(std::move(logits));
         } catch (const LogitsError& error) {
             return error.what();
         }
@@ -234,9 +253,9 @@ TEST(Sampler, TheLowestTemperatureTakesTheBestToken) {
         for (const float temperature : {1e-3f, 1e-38f, 1e-39f, 1e-45f}) {
             config.temperature = temperature;
             config.logprobs = 1;
-            Sampler sampler(config, {}, 0, detected_isa());
+            Continuation sequence(config);
             for (int i = 0; i < 20; ++i) {
-                const SampledToken token = sample(sampler, logits);
+                const SampledToken token = sequence.next(logits);
                 ASSERT_EQ(token.id, best) << temperature;
                 if (config.do_sample) {
                     ASSERT_EQ(token.log_prob, 0.0f) << temperature;
@@ -261,9 +280,9 @@ TEST(Sampler, ExtremeParametersGiveTokensAndFiniteLogProbabilities) {
             config.logprobs = 1;
             change(config);
             config.validate();
-            Sampler sampler(config, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, 0, detected_isa());
+            Continuation sequence(config, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
             for (int i = 0; i < 20; ++i) {
-                const SampledToken token = sample(sampler, logits);
+                const SampledToken token = sequence.next(logits);
                 ASSERT_TRUE(token.id >= 0 && token.id < 300);
                 ASSERT_TRUE(std::isfinite(token.log_prob)) << i;
             }

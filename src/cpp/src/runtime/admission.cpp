@@ -80,8 +80,8 @@ size_t Admission::max_tokens(size_t prompt_length, const GenerationConfig& confi
 std::unique_ptr<Generation> Admission::make_generation(Request& request, size_t index,
                                                        const std::vector<int64_t>& prompt) const {
     const GenerationConfig& config = request.config;
-    auto generation = std::make_unique<Generation>(Generation{
-        &request, index, Sequence(), Sampler(config, prompt, index, detected_isa()), {}});
+    auto generation = std::make_unique<Generation>(
+        Generation{&request, index, Sequence(), Sampler(config, index, detected_isa()), {}});
     if (config.is_beam_search() && !config.stop_strings.empty())
         generation->beam_text.emplace(m_decoders, stop_strings_of(config));
     Sequence& sequence = generation->sequence;

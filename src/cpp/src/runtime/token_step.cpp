@@ -5,7 +5,6 @@
 
 #include "check.hpp"
 #include "kernels/logits.hpp"
-#include "sampling/repeated_ngrams.hpp"
 
 namespace pagewheel {
 
@@ -96,9 +95,8 @@ void TokenStep::fork_siblings(Generation& first, const std::vector<float>& logit
 
 bool TokenStep::append_token(Generation& generation, float* logits, size_t vocabulary) {
     std::vector<int64_t>& tokens = generation.sequence.tokens;
-    ban_repeated_ngrams(tokens, generation.request->config.no_repeat_ngram_size, logits,
-                        vocabulary);
-    const SampledToken token = generation.sampler.sample(logits, vocabulary);
+    const SampledToken token =
+        generation.sampler.sample({tokens, generation.sequence.prompt_length}, logits, vocabulary);
     tokens.push_back(token.id);
     return m_parts.output.append(generation, token) == GenerationFinishReason::NONE;
 }

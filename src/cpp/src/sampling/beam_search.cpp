@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "kernels/logits.hpp"
-#include "sampling/repeated_ngrams.hpp"
 
 namespace pagewheel {
 
@@ -14,7 +13,6 @@ using Reason = GenerationFinishReason;
 
 namespace {
 
-constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 constexpr double largest = double(std::numeric_limits<float>::max());
 
 }  // namespace
@@ -33,13 +31,14 @@ BeamSearch::BeamSearch(const GenerationConfig& config, size_t prompt_length, siz
     m_num_candidates = m_group_size * (1 + std::max<size_t>(1, m_config.stop_token_ids.size()));
     for (Group& group : m_groups) group.beams.resize(1);
     m_slots.front().in_use = true;
+    m_slots.front().chain = LogitsChain(config);
 }
 
 void BeamSearch::score(size_t slot, const std::vector<int64_t>& tokens, float* logits, size_t n) {
     const float best = logits[find_best_token(logits, n, m_isa)];
     const double log_total =
         double(best) + std::log(kernels::sum_exp(logits, n, best, 1.0f, m_isa));
-    penalise(tokens, logits, n, log_total);
+    m_slots[slot].chain.process({logits, n, log_total}, {tokens, m_prompt_length});
     // Groups before can lower as many tokens as they have beams: what a group takes of the rest is
     // in the list even so.
     const size_t num_lowered = m_config.num_beams - m_group_size;
@@ -48,33 +47,6 @@ void BeamSearch::score(size_t slot, const std::vector<int64_t>& tokens, float* l
                      std::numeric_limits<float>::lowest(), m_isa, continuations);
     for (TokenLogit& token : continuations) token.logit = float(double(token.logit) - log_total);
     m_slots[slot].scored = true;
-}
-
-void BeamSearch::penalise(const std::vector<int64_t>& tokens, float* logits, size_t n,
-                          double log_total) {
-    const auto once = [&](size_t first, const auto& change) {
-        m_seen.assign(n, 0);
-        for (size_t i = first; i < tokens.size(); ++i)
-            if (size_t(tokens[i]) < n && !std::exchange(m_seen[size_t(tokens[i])], 1))
-                change(logits[tokens[i]]);
-    };
-    if (m_config.repetition_penalty != 1.0f)
-        once(0, [&](float& logit) {
-            if (!std::isfinite(logit)) return;
-            const double changed =
-                (double(logit) - log_total) * double(m_config.repetition_penalty) + log_total;
-            logit = float(std::clamp(changed, -largest, largest));
-        });
-    if (m_config.presence_penalty != 0.0f)
-        once(m_prompt_length, [&](float& logit) { logit -= m_config.presence_penalty; });
-    if (m_config.frequency_penalty != 0.0f)
-        for (size_t i = m_prompt_length; i < tokens.size(); ++i)
-            logits[tokens[i]] -= m_config.frequency_penalty;
-    if (m_config.no_repeat_ngram_size != GenerationConfig::unlimited)
-        ban_repeated_ngrams(tokens, m_config.no_repeat_ngram_size, logits, n);
-    if (tokens.size() - m_prompt_length < m_config.min_new_tokens)
-        for (int64_t id : m_config.stop_token_ids)
-            if (size_t(id) < n) logits[id] = minus_infinity;
 }
 
 bool BeamSearch::is_ready() const {
@@ -201,6 +173,7 @@ void BeamSearch::place_beams() {
             unused.pop_back();
         }
         m_slots[to].in_use = true;
+        m_slots[to].chain = m_slots[beam->slot].chain.fork();
         m_moves.forks.push_back({beam->slot, to});
         beam->slot = to;
     }

@@ -10,6 +10,7 @@
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/generation_handle.hpp"
 #include "sampling/best_tokens.hpp"
+#include "sampling/logits_chain.hpp"
 
 namespace pagewheel {
 
@@ -42,11 +43,11 @@ struct BeamMoves {
 /// Beam search as transformers has it, and in several groups diverse beam search (Vijayakumar et
 /// al. 2016): a group's scores are lowered where groups before it chose the same token in the step.
 ///
-/// A beam's score is the sum of its tokens' log-probabilities (log-softmax of the logits) after
-/// repetition_penalty (a log-probability times it), presence_penalty, frequency_penalty and
-/// diversity_penalty (subtracted). Of the best continuations of a group's beams, at least twice as
-/// many as it has beams, those among the first group-size that end are hypotheses, if they are
-/// among the best group-size ones so far; the first group-size that do not end are the next beams.
+/// A beam's score is the sum of its tokens' log-probabilities (log-softmax of the logits) after the
+/// chain of logits processors and diversity_penalty (subtracted). Of the best continuations of a
+/// group's beams, at least twice as many as it has beams, those among the first group-size that end
+/// are hypotheses, if they are among the best group-size ones so far; the first group-size that do
+/// not end are the next beams.
 class BeamSearch {
 public:
     /// Whether the beam in the slot, continued by the token, has a stop string in its text.
@@ -56,8 +57,8 @@ public:
                Isa isa);
 
     /// Takes down how the beam in the slot may go on. `tokens` are its tokens with the prompt;
-    /// `logits` [n] are changed. In the beginning there is one beam, the prompt, in slot 0. Throws
-    /// LogitsError.
+    /// `logits` [n], which follow them, are changed. In the beginning there is one beam, the
+    /// prompt, in slot 0. Throws LogitsError.
     void score(size_t slot, const std::vector<int64_t>& tokens, float* logits, size_t n);
     /// Every beam was scored since the last advance().
     bool is_ready() const;
@@ -83,6 +84,7 @@ private:
     };
     struct Slot {
         bool in_use = false, scored = false;
+        LogitsChain chain;                      // of the sequence in it
         std::vector<TokenLogit> continuations;  // log-probabilities, best first
     };
     /// Of a group in a step.
@@ -93,7 +95,6 @@ private:
         float log_prob;
     };
 
-    void penalise(const std::vector<int64_t>& tokens, float* logits, size_t n, double log_total);
     void find_candidates(const Group& group);
     GenerationFinishReason ends(const Beam& beam, const Candidate& candidate,
                                 const StopsText& stops_text) const;
@@ -113,7 +114,6 @@ private:
     BeamMoves m_moves;
     std::vector<int64_t> m_chosen;        // in this step, by the groups before
     std::vector<Candidate> m_candidates;  // kept for its memory, as the next
-    std::vector<char> m_seen;             // by token, whether it is
 };
 
 }  // namespace pagewheel

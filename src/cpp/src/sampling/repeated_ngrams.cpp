@@ -1,18 +1,16 @@
 #include "sampling/repeated_ngrams.hpp"
 
 #include <algorithm>
-#include <limits>
 
 namespace pagewheel {
 
-void ban_repeated_ngrams(const std::vector<int64_t>& tokens, size_t size, float* logits, size_t n) {
-    if (size == 0 || size > tokens.size()) return;
-    const auto tail = tokens.end() - ptrdiff_t(size - 1);
-    for (auto at = tokens.begin(); at + ptrdiff_t(size - 1) < tokens.end(); ++at) {
-        const int64_t next = at[ptrdiff_t(size - 1)];
-        if (size_t(next) < n && std::equal(tail, tokens.end(), at))
-            logits[next] = -std::numeric_limits<float>::infinity();
-    }
+void RepeatedNgrams::process(const LogitsRow& row, const TokenHistory& history) {
+    const std::vector<int64_t>& tokens = history.tokens;
+    if (m_size > tokens.size()) return;
+    const auto before = ptrdiff_t(m_size - 1);
+    const auto tail = tokens.end() - before;
+    for (auto at = tokens.begin(); at + before < tokens.end(); ++at)
+        if (std::equal(tail, tokens.end(), at)) row.ban(at[before]);
 }
 
 }  // namespace pagewheel

@@ -1,14 +1,22 @@
-// What would repeat a sequence of tokens.
+// No so many tokens in a row twice.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <vector>
+#include "sampling/logits_processor.hpp"
 
 namespace pagewheel {
 
-/// Sets to minus infinity the logits [n] of the tokens after which the last `size` tokens would
-/// stand in `tokens` a second time. A size of 0 or more than the tokens there are does nothing.
-void ban_repeated_ngrams(const std::vector<int64_t>& tokens, size_t size, float* logits, size_t n);
+/// Bans the tokens after which the last `size` tokens would stand in the sequence a second time.
+/// `size` is at least 1.
+class RepeatedNgrams final : public LogitsProcessor {
+public:
+    explicit RepeatedNgrams(size_t size) : m_size(size) {}
+    void process(const LogitsRow& row, const TokenHistory& history) override;
+    std::unique_ptr<LogitsProcessor> fork() const override {
+        return std::make_unique<RepeatedNgrams>(*this);
+    }
+
+private:
+    size_t m_size;
+};
 
 }  // namespace pagewheel

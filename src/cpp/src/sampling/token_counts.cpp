@@ -1,0 +1,27 @@
+#include "sampling/token_counts.hpp"
+
+#include <algorithm>
+
+#include "check.hpp"
+
+namespace pagewheel {
+
+void TokenCounts::update(const std::vector<int64_t>& tokens, size_t first) {
+    first = std::max(first, m_num_read);
+    check_invariant(first <= tokens.size(), "a sequence of ", tokens.size(), " tokens had ", first);
+    m_num_read = tokens.size();
+    // In order, each is searched after the one before: a whole prompt is as cheap as its sorting.
+    std::vector<int64_t> fresh(tokens.begin() + ptrdiff_t(first), tokens.end());
+    std::sort(fresh.begin(), fresh.end());
+    auto place = m_counts.begin();
+    for (const int64_t token : fresh) {
+        place = std::lower_bound(
+            place, m_counts.end(), token,
+            [](const TokenCount& count, int64_t wanted) { return count.token < wanted; });
+        if (place == m_counts.end() || place->token != token)
+            place = m_counts.insert(place, {token, 0});
+        ++place->count;
+    }
+}
+
+}  // namespace pagewheel

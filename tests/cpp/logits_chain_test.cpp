@@ -1,0 +1,219 @@
+#include "sampling/logits_chain.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "sampling/minimum_length.hpp"
+#include "sampling/occurrence_penalty.hpp"
+#include "sampling/repeated_ngrams.hpp"
+#include "sampling/repetition_penalty.hpp"
+#include "sampling/token_counts.hpp"
+
+namespace pagewheel {
+namespace {
+
+using Tokens = std::vector<int64_t>;
+using Logits = std::vector<float>;
+
+constexpr float inf = std::numeric_limits<float>::infinity();
+constexpr float most = std::numeric_limits<float>::max();
+
+template <class Processor>
+Logits processed(Processor& processor, const Tokens& tokens, size_t prompt_length, Logits logits,
+                 double offset = 0) {
+    processor.process({logits.data(), logits.size(), offset}, {tokens, prompt_length});
+    return logits;
+}
+
+TEST(TokenCounts, AreThoseOfTheWholeSequenceHoweverItGrows) {
+    std::mt19937 random(1);
+    for (int round = 0; round < 50; ++round) {
+        TokenCounts counts;
+        const size_t first = random() % 5;
+        Tokens tokens(first);
+        for (int step = 0; step < 20; ++step) {
+            const size_t num_new = random() % 3 == 0 ? random() % 30 : 1;
+            for (size_t i = 0; i < num_new; ++i) tokens.push_back(int64_t(random() % 40));
+            counts.update(tokens, first);
+            std::map<int64_t, size_t> expected;
+            for (size_t i = first; i < tokens.size(); ++i) ++expected[tokens[i]];
+            std::map<int64_t, size_t> found;
+            for (const auto& [token, count] : counts) found[token] = count;
+            ASSERT_EQ(found, expected);
+        }
+    }
+}
+
+TEST(TokenCounts, RefuseASequenceThatLostWhatWasCounted) {
+    TokenCounts counts;
+    counts.update({1, 2, 3}, 0);
+    EXPECT_THROW(counts.update({1, 2}, 0), std::logic_error);
+}
+
+TEST(RepetitionPenalty, DividesPositiveLogitsAndMultipliesNegativeOnesOncePerToken) {
+    RepetitionPenalty penalty(2.0f);
+    // Tokens 0, 1 and 2 occurred, in the prompt or after it; 9 has no logit.
+    EXPECT_EQ(processed(penalty, {0, 1, 0, 9, 2}, 2, {4.0f, -1.0f, 0.0f, 5.0f, -5.0f}),
+              (Logits{2.0f, -2.0f, 0.0f, 5.0f, -5.0f}));
+    EXPECT_EQ(processed(penalty, {0, 1, 0, 9, 2, 3}, 2, {4.0f, -1.0f, 0.0f, 5.0f, -5.0f}),
+              (Logits{2.0f, -2.0f, 0.0f, 2.5f, -5.0f}));
+}
+
+TEST(RepetitionPenalty, MultipliesLogProbabilitiesWhereThereIsAnOffset) {
+    RepetitionPenalty penalty(2.0f);
+    // Log-probabilities -1, -6 and -3.
+    EXPECT_EQ(processed(penalty, {0, 1}, 1, {4.0f, -1.0f, 2.0f}, 5.0), (Logits{3.0f, -7.0f, 2.0f}));
+}
+
+TEST(RepetitionPenalty, KeepsWhatIsFiniteFiniteAndTheRestAsItIs) {
+    for (const float extreme : {1e-45f, most})
+        for (const double offset : {0.0, 3.0}) {
+            RepetitionPenalty penalty(extreme);
+            const Logits row =
+                processed(penalty, {0, 1, 2, 3}, 4, {10.0f, -10.0f, -inf, NAN}, offset);
+            EXPECT_TRUE(std::isfinite(row[0]) && std::isfinite(row[1])) << extreme;
+            EXPECT_EQ(row[2], -inf);
+            EXPECT_TRUE(std::isnan(row[3]));
+        }
+}
+
+TEST(OccurrencePenalty, SubtractsOnceAndPerOccurrenceOfGeneratedTokens) {
+    OccurrencePenalty penalty(1.0f, 0.25f);
+    // The prompt's token 2 is free, and so is a token that has no logit.
+    EXPECT_EQ(processed(penalty, {2, 0, 1, 0, 9}, 1, {4.0f, -1.0f, 3.0f}),
+              (Logits{2.5f, -2.25f, 3.0f}));
+    EXPECT_EQ(processed(penalty, {2, 0, 1, 0, 9, 1}, 1, {4.0f, -1.0f, 3.0f}, 7.0),
+              (Logits{2.5f, -2.5f, 3.0f}));
+}
+
+TEST(RepeatedNgrams, AreBanned) {
+    const auto banned = [](const Tokens& tokens, size_t size) {
+        RepeatedNgrams processor(size);
+        const Logits logits = processed(processor, tokens, 2, Logits(6, 1.0f));
+        Tokens ids;
+        for (size_t i = 0; i < logits.size(); ++i)
+            if (std::isinf(logits[i])) ids.push_back(int64_t(i));
+        return ids;
+    };
+    const Tokens tokens{1, 2, 3, 1, 2, 4, 1, 2};
+    EXPECT_EQ(banned(tokens, 1), (Tokens{1, 2, 3, 4}));
+    EXPECT_EQ(banned(tokens, 2), (Tokens{3, 4}));
+    EXPECT_EQ(banned(tokens, 3), (Tokens{3, 4}));
+    EXPECT_EQ(banned(tokens, 4), Tokens());
+    EXPECT_EQ(banned({5, 5, 5}, 3), Tokens{5});
+    EXPECT_EQ(banned({5, 5}, 3), Tokens());
+    EXPECT_EQ(banned({1000000, 3}, 1), Tokens{3});
+    EXPECT_EQ(banned(tokens, GenerationConfig::unlimited), Tokens());
+}
+
+TEST(MinimumLength, BansStopTokensUntilEnoughTokensWereGenerated) {
+    MinimumLength processor(2, {0, 2, 9});
+    const Logits row{1.0f, 2.0f, 3.0f}, banned{-inf, 2.0f, -inf};
+    EXPECT_EQ(processed(processor, {5, 6, 7}, 3, row), banned);
+    EXPECT_EQ(processed(processor, {5, 6, 7, 1}, 3, row), banned);
+    EXPECT_EQ(processed(processor, {5, 6, 7, 1, 1}, 3, row), row);
+}
+
+size_t num_wanted(const GenerationConfig& config) {
+    const auto& all = logits_processors();
+    return size_t(std::count_if(all.begin(), all.end(),
+                                [&](const ProcessorKind& kind) { return kind.is_wanted(config); }));
+}
+
+/// The names in the message about an unknown parameter.
+std::set<std::string> all_parameters() {
+    try {
+        GenerationConfig().update_from_json(R"({"no such parameter": 0})");
+    } catch (const std::invalid_argument& error) {
+        const std::string message = error.what();
+        std::istringstream names(message.substr(message.find("known are: ") + 11));
+        std::set<std::string> parameters;
+        for (std::string name; names >> name;) parameters.insert(name.substr(0, name.find(',')));
+        return parameters;
+    }
+    return {};
+}
+
+/// With nothing but the parameter set, to a value that is not its default.
+GenerationConfig config_with(const std::string& parameter) {
+    for (const char* value : {"2", "true", "[2]", "[\"text\"]", "\"text\"", "\"NEVER\"", "false"}) {
+        GenerationConfig config;
+        try {
+            config.update_from_json("{\"" + parameter + "\": " + value + "}");
+        } catch (const std::invalid_argument&) {
+            continue;
+        }
+        return config;
+    }
+    throw std::logic_error("no value was found for " + parameter);
+}
+
+TEST(LogitsChain, HasAProcessorForEachParameterOfTheTableAndForNoOther) {
+    std::set<std::string> in_table;
+    for (const ProcessorKind& kind : logits_processors())
+        for (const std::string& parameter : kind.parameters)
+            EXPECT_TRUE(in_table.insert(parameter).second) << parameter << " is there twice";
+    const std::set<std::string> parameters = all_parameters();
+    EXPECT_GT(parameters.size(), 20u);
+    for (const std::string& parameter : parameters) {
+        EXPECT_EQ(num_wanted(config_with(parameter)), in_table.erase(parameter)) << parameter;
+    }
+    EXPECT_EQ(in_table, std::set<std::string>()) << "are no parameters of GenerationConfig";
+}
+
+TEST(LogitsChain, EveryPenaltyIsInTheTable) {
+    std::set<std::string> in_table;
+    for (const ProcessorKind& kind : logits_processors())
+        in_table.insert(kind.parameters.begin(), kind.parameters.end());
+    // These two compare sequences and groups of them, and are beam search's.
+    const std::set<std::string> of_beams{"diversity_penalty", "length_penalty"};
+    for (const std::string& parameter : all_parameters())
+        if (parameter.find("penalty") != std::string::npos && of_beams.count(parameter) == 0) {
+            EXPECT_EQ(in_table.count(parameter), 1u) << parameter;
+        }
+}
+
+TEST(LogitsChain, IsEmptyWhereNothingIsAskedFor) {
+    GenerationConfig config;
+    EXPECT_EQ(num_wanted(config), 0u);
+    config.no_repeat_ngram_size = 0;
+    EXPECT_EQ(num_wanted(config), 0u);
+}
+
+TEST(LogitsChain, AppliesTheRepetitionPenaltyBeforeTheOthers) {
+    GenerationConfig config;
+    config.repetition_penalty = 2.0f;
+    config.presence_penalty = 1.0f;
+    config.no_repeat_ngram_size = 2;
+    config.min_new_tokens = 4;
+    config.eos_token_id = 3;
+    config.stop_token_ids = {4};
+    LogitsChain chain(config);
+    // Token 1 followed the last token before: banned. 3 and 4 stop.
+    EXPECT_EQ(processed(chain, {2, 0, 1, 0}, 1, {4.0f, 4.0f, 4.0f, 4.0f, 4.0f, 4.0f}),
+              (Logits{4.0f / 2 - 1, -inf, 4.0f / 2, -inf, -inf, 4.0f}));
+}
+
+TEST(LogitsChain, AForkGoesOnByItself) {
+    GenerationConfig config;
+    config.repetition_penalty = 2.0f;
+    config.frequency_penalty = 1.0f;
+    config.no_repeat_ngram_size = 4;
+    config.min_new_tokens = 1;
+    LogitsChain chain(config);
+    const Logits row{8.0f, 8.0f, 8.0f};
+    processed(chain, {0}, 0, row);
+    LogitsChain fork = chain.fork();
+    EXPECT_EQ(processed(chain, {0, 1}, 0, row), (Logits{3.0f, 3.0f, 8.0f}));
+    EXPECT_EQ(processed(fork, {0, 2}, 0, row), (Logits{3.0f, 8.0f, 3.0f}));
+    EXPECT_EQ(processed(chain, {0, 1, 1}, 0, row), (Logits{3.0f, 2.0f, 8.0f}));
+}
+
+}  // namespace
+}  // namespace pagewheel
