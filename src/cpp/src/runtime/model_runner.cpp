@@ -9,7 +9,6 @@
 
 #include "cache/checksum.hpp"
 #include "check.hpp"
-#include "graph/batch_tables.hpp"
 #include "graph/fuse_linear.hpp"
 #include "graph/gather_logits.hpp"
 #include "graph/native_attention.hpp"
@@ -24,8 +23,8 @@
 #include "openvino/op/util/multi_subgraph_base.hpp"
 #include "openvino/runtime/properties.hpp"
 #include "openvino_error.hpp"
-#include "runtime/native_eviction_inputs.hpp"
-#include "runtime/stock_eviction_inputs.hpp"
+#include "runtime/native_attention_inputs.hpp"
+#include "runtime/openvino_attention_inputs.hpp"
 
 namespace pagewheel {
 namespace {
@@ -189,7 +188,6 @@ std::vector<CacheLayer> choose_attention(const std::shared_ptr<ov::Model>& model
     options.rotary = layer_rotary(config.rotary);
     options.sliding_windows = config.sliding_windows;
     options.soft_cap = config.attention_soft_cap;
-    options.per_layer_tables = options.rotation_and_scores = eviction;
     options.all_or_none = true;
     const NativeAttentionReport report = use_native_attention(model, options);
     std::string left;
@@ -266,7 +264,6 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder, const std
     graph.layers = choose_attention(graph.model, config, device, properties, eviction);
     graph.left = choose_linear(graph.model, device, properties);
     if (device == "CPU") multiply_outer_products(graph.model);
-    take_packed_tables(graph.model);
     graph.regions = form_native_regions(graph.model);
     // OpenVINO names a blob after all attributes, and ours hold addresses, by which it must not
     // merge nodes: no blob would be found again. Nor could one be read, as the weights that our
@@ -312,18 +309,20 @@ ModelRunner::ModelRunner(const ModelFolder& folder, const std::string& device,
     for (size_t i = 0; i < m_model.outputs().size(); ++i)
         if (m_model.outputs()[i].get_names().count("logits") != 0) m_logits_output = i;
 
-    m_inputs = BatchInputs(m_model, compact_positions);
-    if (!eviction) return;
+    m_tokens = TokenInputs(m_model, compact_positions);
     const std::vector<RotaryKind> rotated =
         compact_positions ? config.rotary.kinds : std::vector<RotaryKind>();
-    if (graph.stock_layers.empty()) {
-        m_eviction = std::make_unique<NativeEvictionInputs>(m_model, graph.layers, rotated,
-                                                            m_geometry.block_size);
-    } else {
-        m_eviction = std::make_unique<StockEvictionInputs>(m_model, graph.stock_layers, m_geometry,
-                                                           config.rotary);
+    if (NativeAttentionInputs::serves(m_model))
+        m_attention.push_back(std::make_unique<NativeAttentionInputs>(
+            m_model, eviction ? graph.layers : std::vector<CacheLayer>(), rotated,
+            m_geometry.block_size));
+    if (!graph.stock_layers.empty()) {
+        m_attention.push_back(std::make_unique<OpenvinoAttentionInputs>(m_model, graph.stock_layers,
+                                                                        m_geometry, config.rotary));
         m_rotated_in_place = rotated;
         m_blocks = BlockLayout::rows;
+    } else if (OpenvinoAttentionInputs::serves(m_model)) {
+        m_attention.push_back(std::make_unique<OpenvinoAttentionInputs>(m_model));
     }
 }
 
@@ -400,17 +399,17 @@ std::vector<ov::ProfilingInfo> ModelRunner::profile() const {
 std::vector<LayerCache> ModelRunner::layer_caches() const {
     // The geometry's ports are key and value of each cache, in the order of the caches.
     std::vector<LayerCache> caches;
-    for (size_t l = 0; l < m_eviction->layers().size(); ++l)
-        caches.emplace_back(m_eviction->layers()[l], m_cache->data(2 * l), m_cache->data(2 * l + 1),
-                            m_blocks);
+    const std::vector<CacheLayer>& layers = m_attention.front()->layers();
+    for (size_t l = 0; l < layers.size(); ++l)
+        caches.emplace_back(layers[l], m_cache->data(2 * l), m_cache->data(2 * l + 1), m_blocks);
     return caches;
 }
 
 Logits ModelRunner::run(const Batch& batch, const std::vector<size_t>& windows) {
     const auto begin = std::chrono::steady_clock::now();
     for (const BlockCopy& copy : batch.copies) m_cache->copy_block(copy.from, copy.to);
-    m_inputs.fill(m_request, batch);
-    if (m_eviction) m_eviction->fill(m_request, batch, windows);
+    m_tokens.fill(m_request, batch);
+    for (const auto& attention : m_attention) attention->fill(m_request, batch, windows);
     const auto filled = std::chrono::steady_clock::now();
     m_request.start_async();  // infer() with one thread can swallow a node's exception
     m_request.wait();
