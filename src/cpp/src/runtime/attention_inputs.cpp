@@ -4,17 +4,46 @@
 
 namespace pagewheel {
 
-void fill_extents(const Batch& batch, BatchExtents extents) {
-    int32_t token = 0, block = 0;
-    for (const BatchEntry& entry : batch.entries) {
-        *extents.past_lens++ = int32_t(entry.sequence->num_slots());
-        *extents.subsequence_begins++ = token;
-        *extents.block_indices_begins++ = block;
-        token += int32_t(entry.num_tokens);
-        block += int32_t(entry.sequence->blocks.size());
+namespace {
+
+/// Fills extents entry by entry.
+class ExtentsWriter {
+public:
+    explicit ExtentsWriter(BatchExtents extents) : m_at(extents) {}
+
+    void add(const BatchEntry& entry) {
+        *m_at.past_lens++ = int32_t(entry.sequence->num_slots());
+        *m_at.subsequence_begins++ = m_token;
+        *m_at.block_indices_begins++ = m_block;
+        m_token += int32_t(entry.num_tokens);
+        m_block += int32_t(entry.sequence->blocks.size());
     }
-    *extents.subsequence_begins = token;
-    *extents.block_indices_begins = block;
+    void end() const {
+        *m_at.subsequence_begins = m_token;
+        *m_at.block_indices_begins = m_block;
+    }
+
+private:
+    BatchExtents m_at;
+    int32_t m_token = 0, m_block = 0;
+};
+
+}  // namespace
+
+void fill_extents(const Batch& batch, BatchExtents extents) {
+    ExtentsWriter writer(extents);
+    for (const BatchEntry& entry : batch.entries) writer.add(entry);
+    writer.end();
+}
+
+void fill_extents_and_blocks(const Batch& batch, BatchExtents extents, int32_t* table) {
+    ExtentsWriter writer(extents);
+    for (const BatchEntry& entry : batch.entries) {
+        writer.add(entry);
+        const std::vector<BlockId>& blocks = entry.sequence->blocks;
+        table = std::copy(blocks.begin(), blocks.end(), table);
+    }
+    writer.end();
 }
 
 size_t count_blocks(const Batch& batch) {

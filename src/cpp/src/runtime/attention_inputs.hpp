@@ -52,6 +52,10 @@ struct BatchExtents {
 
 void fill_extents(const Batch& batch, BatchExtents extents);
 
+/// The same, and the block tables of sequences that have not evicted, in one pass over sequences
+/// that lie all over memory.
+void fill_extents_and_blocks(const Batch& batch, BatchExtents extents, int32_t* table);
+
 size_t count_blocks(const Batch& batch);
 
 /// The layer's ledger of a sequence that has evicted, else null.

@@ -39,12 +39,7 @@ NativeAttentionInputs::NativeAttentionInputs(const ov::CompiledModel& model,
 
 void NativeAttentionInputs::fill(ov::InferRequest& request, const Batch& batch,
                                  const std::vector<size_t>& windows) {
-    if (m_layers.empty()) {  // all layers read one table: writing it costs less than comparing
-        write_tables(request, batch, 0);
-        fill_extents(batch, m_extents);
-        place_scores(0);
-        return;
-    }
+    if (m_layers.empty()) return fill_shared(request, batch);
     const bool scored = std::any_of(windows.begin(), windows.end(), [](size_t w) { return w > 0; });
     const size_t contexts = fill_score_begins(batch, m_score_begins);
     const size_t layer_scores = scored ? contexts : 0;
@@ -53,6 +48,24 @@ void NativeAttentionInputs::fill(ov::InferRequest& request, const Batch& batch,
     fill_extents(batch, m_extents);
     write_windows(windows, batch.entries.size());
     place_scores(layer_scores);
+}
+
+void NativeAttentionInputs::fill_shared(ov::InferRequest& request, const Batch& batch) {
+    const size_t sequences = batch.entries.size(), blocks = count_blocks(batch);
+    const size_t words = Layout::num_shared * (sequences + 1) + blocks;
+    if (words > m_capacity) allocate(request, 2 * words, 0);
+    Writer writer(m_tensor.data<int32_t>(), m_num_numbers);
+    writer.go_on_at(m_begin);
+    const BatchExtents extents = add_extents(writer, sequences);
+    fill_extents_and_blocks(batch, extents,
+                            writer.add(Layout::index_of(0, Layout::block_indices), blocks));
+    writer.begin_scores();
+}
+
+BatchExtents NativeAttentionInputs::add_extents(Writer& writer, size_t sequences) {
+    return {writer.add(Layout::past_lens, sequences),
+            writer.add(Layout::subsequence_begins, sequences + 1),
+            writer.add(Layout::block_indices_begins, sequences + 1)};
 }
 
 bool NativeAttentionInputs::same_sources(const Batch& batch) {
@@ -138,10 +151,8 @@ void NativeAttentionInputs::write_tables(ov::InferRequest& request, const Batch&
     Writer writer(m_tensor.data<int32_t>(), m_num_numbers);
     writer.go_on_at(m_begin);
     const size_t sequences = batch.entries.size();
-    m_extents = {writer.add(Layout::past_lens, sequences),
-                 writer.add(Layout::subsequence_begins, sequences + 1),
-                 writer.add(Layout::block_indices_begins, sequences + 1)};
-    if (!m_layers.empty()) m_windows = writer.add(Layout::score_windows, sequences);
+    m_extents = add_extents(writer, sequences);
+    m_windows = writer.add(Layout::score_windows, sequences);
     if (has_evicted(batch)) {
         for (size_t l = 0; l < m_layers.size(); ++l) write_layer(writer, l, batch);
     } else {

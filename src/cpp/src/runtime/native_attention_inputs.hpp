@@ -54,6 +54,10 @@ private:
     bool rotates(size_t layer) const {
         return m_layers[layer].rotary.dims > 0 && !m_rotation.empty();
     }
+    /// Where nothing is ever evicted: all layers read one table, which is written at every step, as
+    /// that costs less than to find out what has changed.
+    void fill_shared(ov::InferRequest& request, const Batch& batch);
+    static BatchExtents add_extents(Writer& writer, size_t sequences);
     /// Takes down what the batch's tables are made of. True if it is what they were made of before.
     bool same_sources(const Batch& batch);
     Rotation rotation_of(size_t layer, const Batch& batch) const;
