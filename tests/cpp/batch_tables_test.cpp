@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <random>
-#include <string>
+#include <stdexcept>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/paged_attention.hpp"
