@@ -66,11 +66,10 @@ public:
     }
 
 private:
-    RunnerOptions runner_options(const std::string& format, size_t layers,
-                                 bool rotation = false) const {
+    RunnerOptions runner_options(const std::string& format, size_t layers) const {
         std::string precision = m_options.stock_precision;
         if (precision.empty()) precision = format == "f32" ? "f32" : "bf16";
-        return {m_options.shape, format, ov::element::Type(precision), layers, m_threads, rotation};
+        return {m_options.shape, format, ov::element::Type(precision), layers, m_threads};
     }
 
     void decode(const std::string& format, size_t context, size_t batch_size) {
@@ -110,12 +109,12 @@ private:
     }
 
     void measure(const Case& one, const Batch& batch, bool rotate) {
-        const RunnerOptions options = runner_options(one.format, one.layers, rotate);
+        const RunnerOptions options = runner_options(one.format, one.layers);
         AttentionRunner stock(m_core, Backend::stock, options);
         AttentionRunner native(m_core, Backend::native, options);
         EmptyRunner empty(m_core, options, one.tokens);
         const size_t blocks =
-            size_t(*std::max_element(batch.block_indices.begin(), batch.block_indices.end())) + 1;
+            size_t(*std::max_element(batch.blocks().begin(), batch.blocks().end())) + 1;
         for (AttentionRunner* runner : {&stock, &native}) {
             runner->fill_cache(blocks);
             runner->set_batch(batch);

@@ -49,14 +49,11 @@ double timed(ov::InferRequest& request) {
 }  // namespace
 
 size_t Batch::context_tokens() const {
-    return tokens() + std::accumulate(past_lens.begin(), past_lens.end(), size_t{0});
+    return tokens() + std::accumulate(tables.past_lens.begin(), tables.past_lens.end(), size_t{0});
 }
 
 void Batch::add(size_t past, size_t fresh, const std::vector<int32_t>& blocks) {
-    past_lens.push_back(int32_t(past));
-    subsequence_begins.push_back(subsequence_begins.back() + int32_t(fresh));
-    block_indices.insert(block_indices.end(), blocks.begin(), blocks.end());
-    block_indices_begins.push_back(int32_t(block_indices.size()));
+    tables.add(past, fresh, blocks);
     max_context = std::max(max_context, int32_t(past + fresh));
 }
 
@@ -71,7 +68,6 @@ AttentionRunner::AttentionRunner(ov::Core& core, Backend backend, const RunnerOp
         NativeAttentionOptions native;
         native.format = kernels::parse_cache_format(options.format);
         native.rotary = {{m_options.shape.head_size, false, 0}};
-        native.rotation_and_scores = m_options.rotation;
         const auto report = use_native_attention(model, native);
         check_argument(report.left.empty(), report.left.empty() ? "" : report.left.front());
     } else {
@@ -80,26 +76,10 @@ AttentionRunner::AttentionRunner(ov::Core& core, Backend backend, const RunnerOp
     m_model = compile(core, model, m_options, properties);
     m_request = m_model.create_infer_request();
     m_geometry = read_cache_geometry(m_model);
-    set("score_aggregation_window", {}, {0});
-    set("rotated_block_indices", {}, {0});
-    set("rotation_deltas", {}, {0, 1});
-    if (has("rotation_trig_lut"))
-        m_request.set_tensor("rotation_trig_lut",
-                             random_tensor(ov::element::f32, {0, m_options.shape.head_size}, 0));
-    for (size_t layer = 0; layer < m_options.layers; ++layer)
-        if (const std::string name = "scores." + std::to_string(layer); has(name))
-            m_request.set_tensor(name, ov::Tensor(ov::element::f32, {0}));
-}
-
-bool AttentionRunner::has(const std::string& name) const {
-    const auto inputs = m_model.inputs();
-    return std::any_of(inputs.begin(), inputs.end(),
-                       [&](const auto& input) { return input.get_names().count(name) != 0; });
 }
 
 void AttentionRunner::set(const std::string& name, const std::vector<int32_t>& values,
                           const ov::Shape& shape) {
-    if (!has(name)) return;  // the other backend's
     ov::Tensor tensor(ov::element::i32, shape);
     std::copy(values.begin(), values.end(), tensor.data<int32_t>());
     m_request.set_tensor(name, tensor);
@@ -127,44 +107,50 @@ void AttentionRunner::fill_cache(size_t num_blocks) {
         if (first == 0 || first + at_once > num_blocks)
             set_batch(batch);
         else
-            set("block_indices", batch.block_indices, {batch.block_indices.size()});
+            set_tables(batch.tables, batch.max_context);
         infer();
     }
 }
 
 void AttentionRunner::set_batch(const Batch& batch, bool rotated) {
     set_activations(batch.tokens());
-    for (const auto& [name, values] :
-         {std::pair("past_lens", &batch.past_lens),
-          std::pair("subsequence_begins", &batch.subsequence_begins),
-          std::pair("block_indices", &batch.block_indices),
-          std::pair("block_indices_begins", &batch.block_indices_begins)})
-        set(name, *values, {values->size()});
-    set("max_context_len", {batch.max_context}, {});
-    set_rotation(rotated ? batch.block_indices.size() : 0);
+    TableValues tables = batch.tables;
+    if (rotated) tables.layers[0] = this->rotated(tables.layers[0]);
+    set_tables(tables, batch.max_context);
 }
 
-void AttentionRunner::set_rotation(size_t num_blocks) {
-    if (m_backend == Backend::stock) {
-        check_argument(num_blocks == 0, "the plugin's op is measured without rotation");
+void AttentionRunner::set_tables(const TableValues& tables, int32_t max_context) {
+    if (m_backend == Backend::native) {
+        std::vector<int32_t> words(tables.num_words());
+        tables.pack(words.data());
+        set("batch_tables", words, {words.size()});
         return;
     }
-    std::vector<int32_t> entries(num_blocks), deltas(num_blocks);
-    std::iota(entries.begin(), entries.end(), 0);
+    for (const auto& [name, values] :
+         {std::pair("past_lens", &tables.past_lens),
+          std::pair("subsequence_begins", &tables.subsequence_begins),
+          std::pair("block_indices", &tables.layers[0].block_indices),
+          std::pair("block_indices_begins", &tables.block_indices_begins)})
+        set(name, *values, {values->size()});
+    set("max_context_len", {max_context}, {});
+}
+
+LayerTableValues AttentionRunner::rotated(LayerTableValues layer) const {
+    check_argument(m_backend == Backend::native, "the plugin's op is measured without rotation");
+    const size_t blocks = layer.block_indices.size(), dims = m_options.shape.head_size;
+    layer.rotated_block_indices.resize(blocks);
+    std::iota(layer.rotated_block_indices.begin(), layer.rotated_block_indices.end(), 0);
+    layer.rotation_deltas.resize(blocks);
     std::mt19937 random(1);
-    for (int32_t& delta : deltas) delta = int32_t(random() % rotation_rows);
-    set("rotated_block_indices", entries, {num_blocks});
-    set("rotation_deltas", deltas, {num_blocks, 1});
-    if (num_blocks == 0) return;
-    const size_t dims = m_options.shape.head_size;
-    ov::Tensor lut(ov::element::f32, {rotation_rows, dims});
+    for (int32_t& delta : layer.rotation_deltas) delta = int32_t(random() % rotation_rows);
+    layer.rotation_trig_lut.resize(rotation_rows * dims);
     for (size_t row = 0; row < rotation_rows; ++row)
         for (size_t i = 0; i < dims / 2; ++i) {
             const double angle = double(row * block_size()) * std::pow(1e5, -2.0 * i / dims);
-            lut.data<float>()[row * dims + i] = float(std::cos(angle));
-            lut.data<float>()[row * dims + dims / 2 + i] = float(std::sin(angle));
+            layer.rotation_trig_lut[row * dims + i] = float(std::cos(angle));
+            layer.rotation_trig_lut[row * dims + dims / 2 + i] = float(std::sin(angle));
         }
-    m_request.set_tensor("rotation_trig_lut", lut);
+    return layer;
 }
 
 double AttentionRunner::infer() {

@@ -10,15 +10,17 @@
 #include "cache/kv_cache.hpp"
 #include "model/cache_geometry.hpp"
 #include "openvino/runtime/core.hpp"
+#include "packed_tables.hpp"
 
 namespace pagewheel::benchmark {
 
 /// Ragged metadata of one inference.
 struct Batch {
-    std::vector<int32_t> past_lens, subsequence_begins{0}, block_indices, block_indices_begins{0};
+    TableValues tables;
     int32_t max_context = 0;
 
-    size_t tokens() const { return size_t(subsequence_begins.back()); }
+    const std::vector<int32_t>& blocks() const { return tables.layers[0].block_indices; }
+    size_t tokens() const { return size_t(tables.subsequence_begins.back()); }
     size_t context_tokens() const;
     /// A sequence with `past` tokens in the cache, `fresh` new ones, in these blocks.
     void add(size_t past, size_t fresh, const std::vector<int32_t>& blocks);
@@ -32,7 +34,6 @@ struct RunnerOptions {
     ov::element::Type precision;  ///< what the plugin's op computes in
     size_t layers = 1;
     int threads = 1;
-    bool rotation = false;  ///< whether the native op has inputs for it
 };
 
 class AttentionRunner {
@@ -51,10 +52,12 @@ public:
     double infer();
 
 private:
-    bool has(const std::string& name) const;
     void set(const std::string& name, const std::vector<int32_t>& values, const ov::Shape& shape);
     void set_activations(size_t tokens);
-    void set_rotation(size_t num_blocks);
+    /// What rotates every block by a distance of its own.
+    LayerTableValues rotated(LayerTableValues layer) const;
+    /// Inputs of the backend that describe the batch.
+    void set_tables(const TableValues& tables, int32_t max_context);
 
     RunnerOptions m_options;
     Backend m_backend;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/paged_attention.hpp"
+#include "packed_tables.hpp"
 
 namespace pagewheel::kernels {
 
@@ -46,22 +47,29 @@ struct World {
         b.output = output.data();
         b.key_blocks = key_blocks.data();
         b.value_blocks = value_blocks.data();
-        b.num_sequences = batch_size();
-        b.past_lens = past.data();
-        b.subsequence_begins = begins.data();
-        b.block_indices = block_indices.data();
-        b.block_indices_begins = block_begins.data();
-        b.num_rotated = rotated.size();
-        b.rotated_block_indices = rotated.data();
-        b.delta_width = delta_width;
-        b.rotation_deltas = deltas.data();
-        b.rotation_trig_lut = lut.data();
+        b.tables = pack_tables();
         b.sinks = sinks.empty() ? nullptr : sinks.data();
         b.alibi_slopes = slopes.empty() ? nullptr : slopes.data();
-        b.score_windows = windows.empty() ? nullptr : windows.data();
-        b.scores = windows.empty() ? nullptr : scores.data();
         return b;
     }
+
+private:
+    /// Scores stay in `scores`.
+    BatchTables pack_tables() {
+        TableValues values;
+        values.past_lens = past;
+        values.subsequence_begins = begins;
+        values.block_indices_begins = block_begins;
+        values.score_windows = windows;
+        values.layers = {{block_indices, rotated, deltas, lut, 0}};
+        m_words.resize(values.num_words());
+        values.pack(m_words.data());
+        BatchTables tables(m_words.data(), m_words.size(), 0);
+        tables.scores = {scores.data(), windows.empty() ? 0 : scores.size()};
+        return tables;
+    }
+
+    std::vector<int32_t> m_words;
 };
 
 /// Whether some of the batch is computed in products of bf16 numbers.

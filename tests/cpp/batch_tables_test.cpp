@@ -1,80 +1,160 @@
-// The packed tables of a batch as an input of the model.
-#include "graph/batch_tables.hpp"
+// The tables of a batch: written, read back and checked.
+#include "kernels/batch_tables.hpp"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <set>
-#include <string>
+#include <random>
+#include <stdexcept>
+#include <type_traits>
 #include <vector>
 
-#include "openvino/op/parameter.hpp"
-#include "openvino/op/relu.hpp"
-#include "openvino/op/result.hpp"
-#include "ops/attention_tables.hpp"
+#include "kernels/paged_attention.hpp"
+#include "packed_tables.hpp"
 
-namespace pagewheel {
+namespace pagewheel::kernels {
 namespace {
 
-using ov::op::v0::Parameter;
+using Layout = BatchTablesLayout;
 
-std::shared_ptr<Parameter> table(const std::string& name) {
-    auto parameter = std::make_shared<Parameter>(ov::element::i32, ov::PartialShape{-1});
-    parameter->output(0).set_names({name});
-    return parameter;
+template <class T>
+std::vector<std::remove_const_t<T>> values_of(const TableSection<T>& section) {
+    return {section.values, section.values + section.size};
 }
 
-std::set<std::string> input_names(const ov::Model& model) {
-    std::set<std::string> names;
-    for (const auto& input : model.inputs()) names.insert(input.get_any_name());
-    return names;
+TEST(BatchTables, AreReadAsTheyWereWritten) {
+    TableValues values;
+    values.add(3, 2, {7, 8});
+    values.add(0, 5, {9});
+    values.score_windows = {1, 0};
+    values.layers.resize(2);
+    values.layers[1] = {{4, 5, 6}, {0, 2}, {10, 11}, {0.5f, -0.25f}, 10};
+    std::vector<int32_t> words(values.num_words());
+    values.pack(words.data());
+    const BatchTables tables(words.data(), words.size(), 1);
+    EXPECT_EQ(tables.num_sequences(), 2u);
+    EXPECT_EQ(values_of(tables.past_lens), (std::vector<int32_t>{3, 0}));
+    EXPECT_EQ(values_of(tables.subsequence_begins), (std::vector<int32_t>{0, 2, 7}));
+    EXPECT_EQ(values_of(tables.block_indices_begins), (std::vector<int32_t>{0, 2, 3}));
+    EXPECT_EQ(values_of(tables.score_windows), (std::vector<int32_t>{1, 0}));
+    EXPECT_EQ(values_of(tables.block_indices), (std::vector<int32_t>{4, 5, 6}));
+    EXPECT_EQ(values_of(tables.rotated_block_indices), (std::vector<int32_t>{0, 2}));
+    EXPECT_EQ(values_of(tables.rotation_deltas), (std::vector<int32_t>{10, 11}));
+    EXPECT_EQ(values_of(tables.rotation_trig_lut), (std::vector<float>{0.5f, -0.25f}));
+    EXPECT_EQ(tables.delta_width, 1u);
+    EXPECT_EQ(tables.scores.size, 10u);
+    EXPECT_TRUE(tables.has_scores());
+    const BatchTables first(words.data(), words.size(), 0);
+    EXPECT_EQ(values_of(first.block_indices), (std::vector<int32_t>{7, 8, 9}));
+    EXPECT_EQ(first.rotated_block_indices.size, 0u);
+    EXPECT_FALSE(first.has_scores());
 }
 
-TEST(BatchTables, TakeThePlaceOfTheNodeAndItsInputs) {
-    const ov::ParameterVector inputs{table("a"), table("b"), table("c"), table("d"), table("e")};
-    const auto packed = std::make_shared<AttentionTables>(
-        ov::OutputVector{inputs[0], inputs[1], inputs[2], inputs[3]});
-    const auto model =
-        std::make_shared<ov::Model>(ov::OutputVector{std::make_shared<ov::op::v0::Relu>(packed),
-                                                     std::make_shared<ov::op::v0::Relu>(inputs[4])},
-                                    inputs);
-    take_packed_tables(model);
-    EXPECT_EQ(input_names(*model), (std::set<std::string>{"e", "batch_tables"}));
-    for (const auto& node : model->get_ops()) EXPECT_FALSE(ov::is_type<AttentionTables>(node));
+TEST(BatchTables, OfOneLayerServeAllLayers) {
+    TableValues values;
+    values.add(3, 2, {7, 8});
+    std::vector<int32_t> words(values.num_words());
+    values.pack(words.data());
+    for (const size_t layer : {0, 1, 100})
+        EXPECT_EQ(values_of(BatchTables(words.data(), words.size(), layer).block_indices),
+                  (std::vector<int32_t>{7, 8}));
 }
 
-TEST(BatchTables, StayWhereAreTwoOrTheyAreComputedOrReadElsewhere) {
-    const ov::ParameterVector inputs{table("a"), table("b"), table("c"), table("d")};
-    const ov::OutputVector tables(inputs.begin(), inputs.end());
-    ov::OutputVector computed = tables;
-    computed[0] = std::make_shared<ov::op::v0::Relu>(inputs[0]);
-    for (const ov::OutputVector& outputs :
-         {ov::OutputVector{std::make_shared<AttentionTables>(computed)},
-          ov::OutputVector{std::make_shared<AttentionTables>(tables),
-                           std::make_shared<AttentionTables>(tables)},
-          ov::OutputVector{std::make_shared<AttentionTables>(tables),
-                           std::make_shared<ov::op::v0::Relu>(inputs[2])}}) {
-        const auto model = std::make_shared<ov::Model>(outputs, inputs);
-        take_packed_tables(model);
-        EXPECT_EQ(model->inputs().size(), 4u);
+TEST(BatchTables, LayersMayHaveTheSameWords) {
+    std::vector<int32_t> words(Layout::num_directory_words(2) + 3);
+    BatchTablesWriter writer(words.data(), 2);
+    const size_t begin = writer.end();
+    int32_t* blocks = writer.add(Layout::index_of(0, Layout::block_indices), 3);
+    for (int32_t i = 0; i < 3; ++i) blocks[i] = i;
+    writer.place(Layout::index_of(1, Layout::block_indices), begin, 3);
+    writer.begin_scores();
+    for (const size_t layer : {0, 1})
+        EXPECT_EQ(BatchTables(words.data(), words.size(), layer).block_indices.values, blocks);
+}
+
+TEST(BatchTables, AWriterThatResumesKeepsWhatIsThere) {
+    TableValues values;
+    values.add(3, 2, {7, 8});
+    values.score_windows = {1};
+    std::vector<int32_t> words(values.num_words() + 5);
+    values.pack(words.data());
+    BatchTablesWriter writer = BatchTablesWriter::resume(words.data(), values.num_words());
+    writer.begin_scores();
+    writer.add(Layout::index_of(0, Layout::scores), 5);
+    const BatchTables tables(words.data(), words.size(), 0);
+    EXPECT_EQ(values_of(tables.block_indices), (std::vector<int32_t>{7, 8}));
+    ASSERT_EQ(tables.scores.size, 5u);
+    EXPECT_EQ(static_cast<void*>(tables.scores.values), &words[values.num_words()]);
+}
+
+/// Two sequences over eight blocks, one in its prompt, one decoding, in vectors of their own:
+/// sanitizers see what leads out of each.
+struct SeparateTables {
+    std::vector<int32_t> integers[7] = {{0, 20}, {0, 5, 6}, {0, 1, 3}, {0, 1}, {3, 1, 4}, {1}, {2}};
+    std::vector<float> lut = std::vector<float>(4 * 8, 0.5f), scores = std::vector<float>(26);
+
+    BatchTables tables() {
+        BatchTables tables;
+        TableSection<const int32_t>* sections[] = {
+            &tables.past_lens,      &tables.subsequence_begins, &tables.block_indices_begins,
+            &tables.score_windows,  &tables.block_indices,      &tables.rotated_block_indices,
+            &tables.rotation_deltas};
+        for (size_t i = 0; i < 7; ++i) *sections[i] = {integers[i].data(), integers[i].size()};
+        tables.rotation_trig_lut = {lut.data(), lut.size()};
+        tables.scores = {scores.data(), scores.size()};
+        if (!integers[5].empty()) tables.delta_width = integers[6].size() / integers[5].size();
+        return tables;
     }
+};
+
+/// Whether attention over the tables runs; anything but a result and a refusal fails the test.
+bool serves(SeparateTables& values, CacheFormat format) {
+    AttentionConfig config;
+    config.layout = {format, 16, 1, 8, 8};
+    config.heads = 2;
+    config.rotary_dims = 8;
+    std::vector<float> query(6 * 16, 0.5f), key(6 * 8, 0.5f), output(6 * 16);
+    std::vector<uint8_t> keys(8 * config.layout.key_block_bytes()),
+        values_of_blocks(8 * config.layout.value_block_bytes());
+    AttentionBatch batch;
+    batch.query = query.data();
+    batch.key = batch.value = key.data();
+    batch.output = output.data();
+    batch.key_blocks = keys.data();
+    batch.value_blocks = values_of_blocks.data();
+    batch.tables = values.tables();
+    try {
+        batch.tables.check({6, 8, 16, 8});
+    } catch (const std::invalid_argument&) {
+        return false;
+    }
+    paged_attention(config, batch, detected_isa());
+    return true;
 }
 
-TEST(BatchTables, AreLaidOutAsTheyAreRead) {
-    const AttentionTables::Sizes sizes{2, 3, 0, 1};
-    ov::Tensor packed(ov::element::i32, {AttentionTables::packed_size(sizes)});
-    ASSERT_EQ(packed.get_size(), 10u);
-    const auto tables = AttentionTables::lay_out(packed.data<int32_t>(), sizes);
-    int32_t next = 0;
-    for (size_t i = 0; i < sizes.size(); ++i)
-        for (size_t j = 0; j < sizes[i]; ++j) tables[i][j] = next++;
-    const UnpackedTables read(packed);
-    next = 0;
-    for (size_t i = 0; i < sizes.size(); ++i) {
-        ASSERT_EQ(read.size[i], sizes[i]);
-        for (size_t j = 0; j < sizes[i]; ++j) EXPECT_EQ(read.table[i][j], next++);
+TEST(BatchTables, FuzzedOnesAreServedOrRefusedAndNeverFollowedOutOfBounds) {
+    // Sanitizers see what would be read or written outside; here, every case ends.
+    const int32_t odd[] = {-2147483647 - 1, -1, 0, 1, 2, 3, 5, 6, 7, 8, 15, 16, 17, 31, 32,
+                           2147483647};
+    const CacheFormat formats[] = {CacheFormat::f32, CacheFormat::u8, CacheFormat::u4,
+                                   CacheFormat::bf16};
+    std::mt19937 random(1);
+    size_t served = 0, refused = 0;
+    for (int i = 0; i < 100000; ++i) {
+        SeparateTables tables;
+        for (unsigned changes = 1 + random() % 3; changes > 0; --changes) {
+            std::vector<int32_t>& old = tables.integers[random() % 7];
+            std::vector<int32_t> values = old;
+            const unsigned kind = random() % 8;
+            if (kind == 0) values.push_back(odd[random() % 16]);
+            if (kind == 1 && !values.empty()) values.pop_back();
+            if (kind > 1 && !values.empty()) values[random() % values.size()] = odd[random() % 16];
+            old = std::vector<int32_t>(values.begin(), values.end());  // of that capacity
+        }
+        ++(serves(tables, formats[random() % 4]) ? served : refused);
     }
+    EXPECT_GT(served, 5000u);
+    EXPECT_GT(refused, 50000u);
 }
 
 }  // namespace
-}  // namespace pagewheel
+}  // namespace pagewheel::kernels

@@ -11,6 +11,7 @@
 
 #include "eviction/rotation_table.hpp"
 #include "kernels/paged_attention.hpp"
+#include "packed_tables.hpp"
 
 namespace pagewheel {
 namespace {
@@ -81,18 +82,16 @@ public:
                 value.insert(value.end(), v.begin(), v.end());
             }
             const auto table = state.layers.empty() ? blocks : state.layers[l].table(blocks);
-            const int32_t past = int32_t(held()), begins[] = {0, int32_t(count)},
-                          block_begins[] = {0, int32_t(table.size())};
+            TableValues values;
+            values.add(held(), count, table);
+            std::vector<int32_t> words(values.num_words());
+            values.pack(words.data());
             kernels::AttentionBatch batch;
             batch.key = key.data();
             batch.value = value.data();
             batch.key_blocks = m_keys[l].data();
             batch.value_blocks = m_values[l].data();
-            batch.num_sequences = 1;
-            batch.past_lens = &past;
-            batch.subsequence_begins = begins;
-            batch.block_indices = table.data();
-            batch.block_indices_begins = block_begins;
+            batch.tables = kernels::BatchTables(words.data(), words.size(), l);
             kernels::write_keys_values(m_layout, batch, Isa::scalar);
         }
         for (size_t i = 0; i < count; ++i) written_at.push_back(int64_t(held() + i));

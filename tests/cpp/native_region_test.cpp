@@ -21,9 +21,9 @@
 #include "openvino/op/transpose.hpp"
 #include "openvino/runtime/core.hpp"
 #include "openvino/runtime/properties.hpp"
-#include "ops/attention_tables.hpp"
 #include "ops/paged_attention.hpp"
 #include "ops/quantized_linear.hpp"
+#include "packed_tables.hpp"
 
 namespace pagewheel {
 namespace {
@@ -166,23 +166,18 @@ struct Batch {
 
     size_t tokens() const { return size_t(std::accumulate(fresh.begin(), fresh.end(), 0)); }
     ov::Tensor tables() const {
-        std::vector<std::vector<int32_t>> tables(4);
-        tables[1] = tables[3] = {0};
+        TableValues values;
         int32_t block = 0;
         for (size_t i = 0; i < past.size(); ++i) {
-            tables[0].push_back(past[i]);
-            tables[1].push_back(tables[1].back() + fresh[i]);
             const int32_t held = (past[i] + fresh[i] + int32_t(block_size) - 1) / block_size;
-            for (int32_t b = 0; b < held; ++b) tables[2].push_back(block++);
-            tables[3].push_back(block);
+            std::vector<int32_t> blocks(size_t(held), 0);
+            std::iota(blocks.begin(), blocks.end(), block);
+            block += held;
+            values.add(size_t(past[i]), size_t(fresh[i]), blocks);
         }
-        ov::TensorVector inputs, packed{ov::Tensor(ov::element::i32, {0})};
-        for (const auto& table : tables) {
-            inputs.emplace_back(ov::element::i32, ov::Shape{table.size()});
-            std::copy(table.begin(), table.end(), inputs.back().data<int32_t>());
-        }
-        AttentionTables().evaluate(packed, inputs);
-        return packed[0];
+        ov::Tensor tables(ov::element::i32, {values.num_words()});
+        values.pack(tables.data<int32_t>());
+        return tables;
     }
 };
 

@@ -3,11 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <random>
 
-#include "ops/attention_tables.hpp"
-#include "ops/layer_tables.hpp"
+#include "packed_tables.hpp"
 
 namespace pagewheel {
 namespace {
@@ -15,11 +13,12 @@ namespace {
 using Input = PagedAttention::Input;
 using kernels::CacheFormat;
 
-/// A small batch in tensors: two sequences, one in its prompt, one decoding.
+/// A small batch: two sequences, one in its prompt, one decoding.
 struct Fixture {
     static constexpr size_t block_size = 16, num_blocks = 8;
     PagedAttention::Attributes attributes;
     ov::TensorVector inputs = ov::TensorVector(Input::num_inputs);
+    TableValues tables;
     ov::TensorVector outputs;
 
     explicit Fixture(CacheFormat format = CacheFormat::f32) {
@@ -40,45 +39,66 @@ struct Fixture {
                 ov::Tensor(ov::element::u8, {num_blocks, 1, block_size, bytes / block_size});
             std::fill_n(inputs[input].data<uint8_t>(), inputs[input].get_byte_size(), uint8_t(0));
         }
-        integers(Input::past_lens, {0, 20});
-        integers(Input::subsequence_begins, {0, 5, 6});
-        integers(Input::block_indices, {3, 1, 4});
-        integers(Input::block_indices_begins, {0, 1, 3});
-        integers(Input::score_windows, {0, 1});
-        floats(Input::scores, {26});
-        integers(Input::rotated_block_indices, {1});
-        integers(Input::rotation_deltas, {2});
-        inputs[Input::rotation_deltas].set_shape({1, 1});
-        floats(Input::rotation_trig_lut, {4, 8});
+        tables.add(0, 5, {3});
+        tables.add(20, 1, {1, 4});
+        tables.score_windows = {0, 1};
+        tables.layers[0] = {{3, 1, 4}, {1}, {2}, normal(4 * 8, 13), 26};
         outputs.emplace_back(ov::element::f32, ov::Shape{0});
     }
 
-    void integers(size_t input, const std::vector<int32_t>& values) {
-        inputs[input] = ov::Tensor(ov::element::i32, {values.size()});
-        std::copy(values.begin(), values.end(), inputs[input].data<int32_t>());
+    static std::vector<float> normal(size_t size, unsigned seed) {
+        std::mt19937 random(seed);
+        std::normal_distribution<float> distribution;
+        std::vector<float> values(size);
+        for (float& value : values) value = distribution(random);
+        return values;
     }
 
     void floats(size_t input, const ov::Shape& shape) {
-        std::mt19937 random(static_cast<unsigned>(input));
-        std::normal_distribution<float> normal;
         inputs[input] = ov::Tensor(ov::element::f32, shape);
-        for (size_t i = 0; i < inputs[input].get_size(); ++i)
-            inputs[input].data<float>()[i] = normal(random);
+        const std::vector<float> values = normal(ov::shape_size(shape), unsigned(input));
+        std::copy(values.begin(), values.end(), inputs[input].data<float>());
     }
 
-    void evaluate() {
+    /// The layer that the op reads.
+    LayerTableValues& layer() { return tables.layers[attributes.layer]; }
+
+    ov::Tensor packed() const {
+        ov::Tensor tensor(ov::element::i32, {tables.num_words()});
+        std::fill_n(tensor.data<int32_t>(), tensor.get_size(), 0);
+        tables.pack(tensor.data<int32_t>());
+        return tensor;
+    }
+
+    void evaluate() { evaluate(packed()); }
+    void evaluate(const ov::Tensor& packed) {
+        inputs[Input::batch_tables] = packed;
         PagedAttention op;
         op.set_attributes(attributes);
         op.evaluate(outputs, inputs);
     }
 
-    std::string refusal() {
+    std::string refusal() { return refusal(packed()); }
+    std::string refusal(const ov::Tensor& packed) {
         try {
-            evaluate();
+            evaluate(packed);
         } catch (const std::invalid_argument& error) {
             return error.what();
         }
         return "nothing was refused";
+    }
+
+    std::vector<float> output() const {
+        const auto* values = outputs[0].data<const float>();
+        return {values, values + outputs[0].get_size()};
+    }
+    /// Of the layer that the op reads, after evaluate().
+    std::vector<float> scores() {
+        ov::Tensor& tensor = inputs[Input::batch_tables];
+        const auto scores =
+            kernels::BatchTables(tensor.data<int32_t>(), tensor.get_size(), attributes.layer)
+                .scores;
+        return {scores.values, scores.values + scores.size};
     }
 };
 
@@ -86,262 +106,181 @@ TEST(PagedAttentionOp, ServesAValidBatch) {
     Fixture fixture;
     fixture.evaluate();
     EXPECT_EQ(fixture.outputs[0].get_shape(), (ov::Shape{6, 16}));
-    for (size_t i = 0; i < fixture.outputs[0].get_size(); ++i)
-        EXPECT_TRUE(std::isfinite(fixture.outputs[0].data<float>()[i]));
+    for (const float value : fixture.output()) EXPECT_TRUE(std::isfinite(value));
     // The second sequence asked for scores of its one query: probabilities of two heads.
     float mass = 0;
-    for (size_t i = 5; i < 26; ++i) mass += fixture.inputs[Input::scores].data<float>()[i];
+    for (size_t i = 5; i < 26; ++i) mass += fixture.scores()[i];
     EXPECT_NEAR(mass, 2.0f, 1e-5f);
-}
-
-/// The fixture's batch in the packed form, without its scores and rotation.
-ov::TensorVector packed(const Fixture& fixture) {
-    ov::TensorVector inputs(fixture.inputs.begin(), fixture.inputs.begin() + Input::past_lens);
-    ov::TensorVector tables{ov::Tensor(ov::element::i32, {0})};
-    AttentionTables().evaluate(
-        tables, {fixture.inputs.begin() + Input::past_lens,
-                 fixture.inputs.begin() + Input::past_lens + AttentionTables::num_tables});
-    inputs.push_back(tables[0]);
-    return inputs;
-}
-
-TEST(PagedAttentionOp, ThePackedFormGivesTheSame) {
-    Fixture fixture;
-    fixture.integers(Input::score_windows, {});
-    fixture.integers(Input::rotated_block_indices, {});
-    fixture.evaluate();
-    const std::vector<float> expected(fixture.outputs[0].data<float>(),
-                                      fixture.outputs[0].data<float>() + 6 * 16);
-    fixture.inputs = packed(Fixture());
-    fixture.evaluate();
-    for (size_t i = 0; i < expected.size(); ++i)
-        ASSERT_EQ(fixture.outputs[0].data<float>()[i], expected[i]) << i;
-}
-
-TEST(PagedAttentionOp, ThePackedFormIsCheckedToo) {
-    const auto refused = [](size_t input, const std::vector<int32_t>& values) {
-        Fixture fixture;
-        fixture.integers(input, values);
-        fixture.inputs = packed(fixture);
-        return fixture.refusal();
-    };
-    EXPECT_EQ(refused(Input::past_lens, {0, -1}), "past_lens[1] is -1, expected at least 0");
-    EXPECT_EQ(refused(Input::past_lens, {}), "subsequence_begins has 3 entries, expected 1");
-    EXPECT_EQ(refused(Input::block_indices, {3, 8, 4}),
-              "block_indices[1] is 8, expected a block of the pool, less than 8");
-    // Sizes that lead out of the tensor.
-    for (const auto& [sizes, what] : {std::pair(std::vector<int32_t>{2, 3, 3},
-                                                "the tables are i32 of 3 entries, expected i32 "
-                                                "of at least 4"),
-                                      std::pair(std::vector<int32_t>{0, -1, 0, 0},
-                                                "table 1 has -1 entries, expected at most 0"),
-                                      std::pair(std::vector<int32_t>{1, 1, 1, 0, 7, 7},
-                                                "table 2 has 1 entries, expected at most 0")}) {
-        Fixture fixture;
-        fixture.inputs = packed(fixture);
-        fixture.integers(Input::tables, sizes);
-        EXPECT_EQ(fixture.refusal(), what);
-    }
-    Fixture fixture;
-    fixture.inputs.pop_back();
-    EXPECT_EQ(fixture.refusal(), "got 13 inputs, expected 14 or 6");
 }
 
 /// The fixture's batch with its tables as layer 1 of 3; layer 0 has other blocks and no rotation,
 /// and nothing says anything about layer 2.
-Fixture of_layer(const Fixture& separate) {
-    using Tables = LayerTables;
-    ov::Tensor packed(ov::element::i32, {400});
-    std::fill_n(packed.data<int32_t>(), packed.get_size(), 0);
-    LayerTablesWriter writer(packed.data<int32_t>(), 3);
-    const auto add = [&](size_t section, Input input) {
-        const ov::Tensor& tensor = separate.inputs[input];
-        std::memcpy(writer.add(section, tensor.get_size()), tensor.data(), tensor.get_byte_size());
-    };
-    add(Tables::past_lens, Input::past_lens);
-    add(Tables::subsequence_begins, Input::subsequence_begins);
-    add(Tables::block_indices_begins, Input::block_indices_begins);
-    add(Tables::score_windows, Input::score_windows);
-    std::fill_n(writer.add(Tables::index_of(0, Tables::block_indices), 3), 3, 7);
-    add(Tables::index_of(1, Tables::block_indices), Input::block_indices);
-    add(Tables::index_of(1, Tables::rotated_block_indices), Input::rotated_block_indices);
-    add(Tables::index_of(1, Tables::rotation_deltas), Input::rotation_deltas);
-    add(Tables::index_of(1, Tables::rotation_trig_lut), Input::rotation_trig_lut);
-    writer.begin_scores();
-    writer.add(Tables::index_of(0, Tables::scores), 26);
-    writer.add(Tables::index_of(1, Tables::scores), separate.inputs[Input::scores].get_size());
-    Fixture fixture = separate;
-    fixture.inputs.resize(PagedAttention::num_packed_inputs);
-    fixture.inputs[Input::tables] = packed;
+Fixture of_layer(const Fixture& alone) {
+    Fixture fixture = alone;
+    LayerTableValues other;
+    other.block_indices = {7, 7, 7};
+    other.num_scores = 26;
+    fixture.tables.layers = {other, alone.tables.layers[0], {}};
     fixture.attributes.layer = 1;
     return fixture;
 }
 
-std::vector<float> values_of(const ov::Tensor& tensor) {
-    const auto* values = tensor.data<const float>();
-    return {values, values + tensor.get_size()};
-}
-
-/// The scores of layer 1.
-std::vector<float> scores_of(const Fixture& fixture) {
-    const auto* words = fixture.inputs[Input::tables].data<const int32_t>();
-    const size_t section = LayerTables::index_of(1, LayerTables::scores);
-    const auto size = size_t(words[3 + 2 * section]);
-    std::vector<float> scores(size);
-    std::memcpy(scores.data(), words + words[2 + 2 * section], 4 * size);
-    return scores;
-}
-
 TEST(PagedAttentionOp, ALayerOfTablesForAllLayersIsItsOwn) {
     for (const size_t width : {1, 16}) {
-        Fixture separate;
-        separate.integers(Input::rotation_deltas, std::vector<int32_t>(width, 2));
-        if (width > 1) separate.inputs[Input::rotation_deltas].data<int32_t>()[3] = 1;
-        separate.inputs[Input::rotation_deltas].set_shape({1, width});
-        Fixture packed = of_layer(separate);
+        Fixture alone;
+        alone.layer().rotation_deltas.assign(width, 2);
+        if (width > 1) alone.layer().rotation_deltas[3] = 1;
+        Fixture one_of_many = of_layer(alone);
         for (const size_t cache : {Input::key_blocks, Input::value_blocks}) {
-            packed.inputs[cache] = ov::Tensor(ov::element::u8, separate.inputs[cache].get_shape());
-            separate.inputs[cache].copy_to(packed.inputs[cache]);
+            one_of_many.inputs[cache] =
+                ov::Tensor(ov::element::u8, alone.inputs[cache].get_shape());
+            alone.inputs[cache].copy_to(one_of_many.inputs[cache]);
         }
-        packed.outputs[0] = ov::Tensor(ov::element::f32, {0});
-        separate.evaluate();
-        packed.evaluate();
-        EXPECT_EQ(values_of(packed.outputs[0]), values_of(separate.outputs[0]));
-        const std::vector<float> scores = scores_of(packed),
-                                 expected = values_of(separate.inputs[Input::scores]);
-        // The first sequence asked for none.
-        EXPECT_TRUE(std::equal(scores.begin() + 5, scores.end(), expected.begin() + 5));
+        one_of_many.outputs[0] = ov::Tensor(ov::element::f32, {0});
+        alone.evaluate();
+        one_of_many.evaluate();
+        EXPECT_EQ(one_of_many.output(), alone.output());
+        EXPECT_EQ(one_of_many.scores(), alone.scores());
     }
 }
 
 TEST(PagedAttentionOp, ALayerThatReadsAnothersCacheGivesNoScores) {
     Fixture fixture = of_layer(Fixture());
     fixture.attributes.config.write_kv_cache = false;
-    const std::vector<float> before = scores_of(fixture);
     fixture.evaluate();
-    EXPECT_EQ(scores_of(fixture), before);
+    EXPECT_EQ(fixture.scores(), std::vector<float>(26, 0));
 }
 
 TEST(PagedAttentionOp, TablesForAllLayersAreChecked) {
-    const auto refused = [](Input input, const std::vector<int32_t>& values) {
-        Fixture fixture;
-        fixture.integers(input, values);
-        return of_layer(fixture).refusal();
+    const auto refused = [](const auto& change) {
+        Fixture fixture = of_layer(Fixture());
+        change(fixture.tables, fixture.layer());
+        return fixture.refusal();
     };
-    EXPECT_EQ(of_layer(Fixture()).refusal(), "nothing was refused");
-    EXPECT_EQ(refused(Input::past_lens, {0, -1}), "past_lens[1] is -1, expected at least 0");
-    EXPECT_EQ(refused(Input::block_indices, {3, 8, 4}),
+    using T = TableValues;
+    using L = LayerTableValues;
+    EXPECT_EQ(refused([](T&, L&) {}), "nothing was refused");
+    EXPECT_EQ(refused([](T& t, L&) { t.past_lens = {0, -1}; }),
+              "past_lens[1] is -1, expected at least 0");
+    EXPECT_EQ(refused([](T& t, L&) { t.past_lens = {}; }),
+              "subsequence_begins has 3 entries, expected 1");
+    EXPECT_EQ(refused([](T&, L& l) { l.block_indices = {3, 8, 4}; }),
               "block_indices[1] is 8, expected a block of the pool, less than 8");
-    EXPECT_EQ(refused(Input::score_windows, {0, -2}),
-              "score_aggregation_window[1] is -2, expected at least 0");
-    EXPECT_EQ(refused(Input::rotated_block_indices, {3}),
+    EXPECT_EQ(refused([](T& t, L&) { t.score_windows = {0, -2}; }),
+              "score_windows[1] is -2, expected at least 0");
+    EXPECT_EQ(refused([](T& t, L&) { t.score_windows = {1}; }),
+              "score_windows has 1 entries, expected 2");
+    EXPECT_EQ(refused([](T&, L& l) { l.rotated_block_indices = {3}; }),
               "rotated_block_indices[0] is 3, expected less than 3");
-    EXPECT_EQ(refused(Input::rotation_deltas, {4}),
+    EXPECT_EQ(refused([](T&, L& l) { l.rotation_deltas = {4}; }),
               "rotation_deltas has 4, expected a row of the layer's table, less than 4");
-    EXPECT_EQ(refused(Input::rotation_deltas, {0, 0, 0, 0}),
-              "rotation_deltas is i32 [1,4], expected i32 [1, 1] or [1, 16]");
-    Fixture few;
-    few.floats(Input::scores, {25});
-    EXPECT_EQ(of_layer(few).refusal(), "scores is f32 of 25 entries, expected f32 of at least 26");
-    Fixture lut;
-    lut.floats(Input::rotation_trig_lut, {1, 31});
-    EXPECT_EQ(of_layer(lut).refusal(), "rotation_trig_lut is f32 [31], expected f32 [rows, 8]");
+    EXPECT_EQ(refused([](T&, L& l) { l.rotation_deltas = {0, 0, 0, 0}; }),
+              "rotation_deltas has 4 entries, expected 1 or 16");
+    EXPECT_EQ(refused([](T&, L& l) { l.num_scores = 25; }),
+              "scores has 25 entries, expected at least 26");
+    EXPECT_EQ(refused([](T&, L& l) { l.num_scores = 0; }),
+              "scores has 0 entries, expected at least 26");
+    EXPECT_EQ(refused([](T&, L& l) { l.rotation_trig_lut.pop_back(); }),
+              "rotation_trig_lut has 31 entries, expected rows of 8");
 }
 
 TEST(PagedAttentionOp, SectionsThatLeadOutOfTheTablesAreRefused) {
     const auto refused = [](size_t word, int32_t value) {
         Fixture fixture = of_layer(Fixture());
-        fixture.inputs[Input::tables].data<int32_t>()[word] = value;
-        return fixture.refusal();
+        ov::Tensor packed = fixture.packed();
+        packed.data<int32_t>()[word] = value;
+        return fixture.refusal(packed);
     };
-    EXPECT_EQ(refused(0, 1), "the tables have 1 layers, expected more than 1");
-    EXPECT_EQ(refused(0, 1000), "the tables are 400 entries, expected at least 10010");
-    EXPECT_EQ(refused(1, 401), "scores begin at 401, expected 40 to 400");
+    EXPECT_EQ(refused(0, 0), "the tables have 0 layers, expected at least 1");
+    EXPECT_EQ(refused(0, 1000), "the tables are 142 entries, expected at least 10010");
+    EXPECT_EQ(refused(1, 143), "scores begin at 143, expected 40 to 142");
+    EXPECT_EQ(refused(1, -1), "scores begin at -1, expected 40 to 142");
     EXPECT_EQ(refused(2, 39), "section 0 has 2 entries from 39 on, expected them in 40 to 90");
     EXPECT_EQ(refused(3, -1), "section 0 has -1 entries from 40 on, expected them in 40 to 90");
     EXPECT_EQ(refused(3, 2147483647),
               "section 0 has 2147483647 entries from 40 on, expected them in 40 to 90");
     // Scores over the tables would change what was checked.
-    const size_t scores = 2 + 2 * LayerTables::index_of(1, LayerTables::scores);
+    using Layout = kernels::BatchTablesLayout;
+    const size_t scores = 2 + 2 * Layout::index_of(1, Layout::scores);
     EXPECT_EQ(refused(scores, 60),
-              "section 13 has 26 entries from 60 on, expected them in 90 to 400");
+              "section 13 has 26 entries from 60 on, expected them in 90 to 142");
+    Fixture beyond = of_layer(Fixture());
+    const ov::Tensor packed = beyond.packed();
+    beyond.attributes.layer = 3;
+    EXPECT_EQ(beyond.refusal(packed),
+              "the tables have 3 layers, expected more than 3, or 1 for all");
+    EXPECT_EQ(beyond.refusal(ov::Tensor(ov::element::i32, {1})),
+              "the tables are 1 entries, expected at least 2");
 }
 
 TEST(PagedAttentionOp, NamesBothValuesOfWhatItRefuses) {
-    const auto refused = [](size_t input, const std::vector<int32_t>& values) {
+    const auto refused = [](const auto& change) {
         Fixture fixture;
-        fixture.integers(input, values);
+        change(fixture.tables, fixture.layer());
         return fixture.refusal();
     };
-    EXPECT_EQ(refused(Input::past_lens, {0, -1}), "past_lens[1] is -1, expected at least 0");
-    EXPECT_EQ(refused(Input::past_lens, {0, 32}),
+    using T = TableValues;
+    using L = LayerTableValues;
+    EXPECT_EQ(refused([](T& t, L&) { t.past_lens = {0, 32}; }),
               "sequence 1 has a context of 33 tokens, its blocks hold 32");
-    EXPECT_EQ(refused(Input::past_lens, {0, 2147483647}),
+    EXPECT_EQ(refused([](T& t, L&) { t.past_lens = {0, 2147483647}; }),
               "sequence 1 has a context of 2147483648 tokens, its blocks hold 32");
-    EXPECT_EQ(refused(Input::subsequence_begins, {0, 6, 6}),
+    EXPECT_EQ(refused([](T& t, L&) { t.subsequence_begins = {0, 6, 6}; }),
               "subsequence_begins[2] is 6, expected at least 7");
-    EXPECT_EQ(refused(Input::subsequence_begins, {1, 5, 6}),
+    EXPECT_EQ(refused([](T& t, L&) { t.subsequence_begins = {1, 5, 6}; }),
               "subsequence_begins begins with 1, expected 0");
-    EXPECT_EQ(refused(Input::subsequence_begins, {0, 5, 7}),
+    EXPECT_EQ(refused([](T& t, L&) { t.subsequence_begins = {0, 5, 7}; }),
               "subsequence_begins ends with 7, expected 6");
-    EXPECT_EQ(refused(Input::subsequence_begins, {0, 6}),
+    EXPECT_EQ(refused([](T& t, L&) { t.subsequence_begins = {0, 6}; }),
               "subsequence_begins has 2 entries, expected 3");
-    EXPECT_EQ(refused(Input::block_indices, {3, 8, 4}),
-              "block_indices[1] is 8, expected a block of the pool, less than 8");
-    EXPECT_EQ(refused(Input::block_indices, {3, -1, 4}),
+    EXPECT_EQ(refused([](T&, L& l) { l.block_indices = {3, -1, 4}; }),
               "block_indices[1] is -1, expected a block of the pool, less than 8");
-    EXPECT_EQ(refused(Input::block_indices_begins, {0, 2, 1}),
+    EXPECT_EQ(refused([](T& t, L&) { t.block_indices_begins = {0, 2, 1}; }),
               "block_indices_begins[2] is 1, expected at least 2");
-    EXPECT_EQ(refused(Input::score_windows, {0, -2}),
-              "score_aggregation_window[1] is -2, expected at least 0");
-    EXPECT_EQ(refused(Input::rotated_block_indices, {3}),
-              "rotated_block_indices[0] is 3, expected less than 3");
+    EXPECT_EQ(refused([](T& t, L&) { t.block_indices_begins = {0, 1, 4}; }),
+              "block_indices_begins ends with 4, expected 3");
+    EXPECT_EQ(refused([](T&, L& l) {
+                  l.rotated_block_indices = {1, 1};
+                  l.rotation_deltas = {2, 2};
+              }),
+              "rotated_block_indices[1] is 1, expected more than 1");
 }
 
 TEST(PagedAttentionOp, NoRotatedBlocksEqualRotationByNothing) {
     Fixture turned;
-    auto* lut = turned.inputs[Input::rotation_trig_lut].data<float>();
-    std::fill_n(lut, 4, 1.0f);  // row 0: cosines, then sines of no angle
-    std::fill_n(lut + 4, 4, 0.0f);
-    turned.integers(Input::rotated_block_indices, {0, 1, 2});
-    turned.integers(Input::rotation_deltas, {0, 0, 0});
-    turned.inputs[Input::rotation_deltas].set_shape({3, 1});
+    LayerTableValues& layer = turned.layer();
+    std::fill_n(layer.rotation_trig_lut.begin(), 4, 1.0f);  // row 0: cosines, sines of no angle
+    std::fill_n(layer.rotation_trig_lut.begin() + 4, 4, 0.0f);
+    layer.rotated_block_indices = {0, 1, 2};
+    layer.rotation_deltas = {0, 0, 0};
     turned.evaluate();
-    for (const ov::Shape& deltas : {ov::Shape{0, 1}, ov::Shape{0, 16}}) {
-        Fixture still;
-        still.integers(Input::rotated_block_indices, {});
-        still.inputs[Input::rotation_deltas] = ov::Tensor(ov::element::i32, deltas);
-        still.inputs[Input::rotation_trig_lut] = ov::Tensor(ov::element::f32, {0, 0});
-        still.evaluate();
-        for (size_t i = 0; i < still.outputs[0].get_size(); ++i)
-            EXPECT_NEAR(still.outputs[0].data<float>()[i], turned.outputs[0].data<float>()[i], 1e-6)
-                << i;
-    }
+    const std::vector<float> expected = turned.output();
+    Fixture still;
+    still.layer().rotated_block_indices = still.layer().rotation_deltas = {};
+    still.layer().rotation_trig_lut = {};
+    still.evaluate();
+    for (size_t i = 0; i < expected.size(); ++i)
+        EXPECT_NEAR(still.output()[i], expected[i], 1e-6) << i;
 }
 
-TEST(PagedAttentionOp, RefusesDeltasThatDoNotBroadcastOrLeaveTheTable) {
-    const auto deltas = [](const ov::Shape& shape, int32_t value) {
+TEST(PagedAttentionOp, RefusesDeltasThatDoNotFitOrLeaveTheTable) {
+    const auto deltas = [](size_t count, int32_t value) {
         Fixture fixture;
-        fixture.inputs[Input::rotation_deltas] = ov::Tensor(ov::element::i32, shape);
-        std::fill_n(fixture.inputs[Input::rotation_deltas].data<int32_t>(), ov::shape_size(shape),
-                    value);
+        fixture.layer().rotation_deltas.assign(count, value);
         return fixture.refusal();
     };
-    EXPECT_EQ(deltas({1, 1}, 3), "nothing was refused");
-    EXPECT_EQ(deltas({1, 16}, 3), "nothing was refused");
-    EXPECT_EQ(deltas({1, 4}, 0), "rotation_deltas is i32 [1,4], expected i32 [1, 1] or [1, 16]");
-    EXPECT_EQ(deltas({2, 1}, 0), "rotation_deltas is i32 [2,1], expected i32 [1, 1] or [1, 16]");
-    EXPECT_EQ(deltas({1, 1}, 4),
+    EXPECT_EQ(deltas(1, 3), "nothing was refused");
+    EXPECT_EQ(deltas(16, 3), "nothing was refused");
+    EXPECT_EQ(deltas(2, 0), "rotation_deltas has 2 entries, expected 1 or 16");
+    EXPECT_EQ(deltas(1, 4),
               "rotation_deltas has 4, expected a row of the layer's table, less than 4");
-    EXPECT_EQ(deltas({1, 1}, -1),
+    EXPECT_EQ(deltas(1, -1),
               "rotation_deltas has -1, expected a row of the layer's table, less than 4");
-    Fixture offset;
-    offset.attributes.lut_row_offset = 2;
-    EXPECT_EQ(offset.refusal(),
-              "rotation_deltas has 2, expected a row of the layer's table, less than 2");
     Fixture unknown;
     unknown.attributes.config.rotary_dims = 0;
-    EXPECT_NE(unknown.refusal().find("rotation_trig_lut"), std::string::npos);
+    EXPECT_EQ(unknown.refusal(),
+              "rotated_block_indices has 1 entries, expected none in a layer without rotary "
+              "dimensions");
 }
 
 TEST(PagedAttentionOp, RefusesTensorsOfOtherShapesAndTypes) {
@@ -351,54 +290,28 @@ TEST(PagedAttentionOp, RefusesTensorsOfOtherShapesAndTypes) {
     Fixture blocks;
     blocks.inputs[Input::value_blocks] = ov::Tensor(ov::element::u8, {8, 1, 16, 31});
     EXPECT_NE(blocks.refusal().find("value_blocks has shape [8,1,16,31]"), std::string::npos);
-    Fixture scores;
-    scores.floats(Input::scores, {25});
-    EXPECT_EQ(scores.refusal(), "scores is f32 of 25 entries, expected f32 of at least 26");
-    Fixture type;
-    type.inputs[Input::past_lens] = ov::Tensor(ov::element::i64, {2});
-    EXPECT_EQ(type.refusal(), "past_lens has type i64, expected i32");
+    EXPECT_EQ(Fixture().refusal(ov::Tensor(ov::element::i64, {100})),
+              "batch_tables has type i64, expected i32");
+    Fixture few;
+    few.inputs.pop_back();
+    PagedAttention op;
+    op.set_attributes(few.attributes);
+    try {
+        op.evaluate(few.outputs, few.inputs);
+        FAIL() << "five inputs were taken";
+    } catch (const std::invalid_argument& error) {
+        EXPECT_STREQ(error.what(), "got 5 inputs, expected 6");
+    }
 }
 
 /// Whether the op takes its inputs; anything but a result and a refusal fails the test.
-bool serves(Fixture& fixture) {
+bool serves(Fixture& fixture, const ov::Tensor& tables) {
     try {
-        fixture.evaluate();
+        fixture.evaluate(tables);
         return true;
     } catch (const std::invalid_argument&) {
         return false;
     }
-}
-
-TEST(PagedAttentionOp, FuzzedMetadataIsServedOrRefusedAndNeverFollowedOutOfBounds) {
-    // Sanitizers see what would be read or written outside; here, every case ends.
-    const Input metadata[] = {Input::past_lens,      Input::subsequence_begins,
-                              Input::block_indices,  Input::block_indices_begins,
-                              Input::score_windows,  Input::rotated_block_indices,
-                              Input::rotation_deltas};
-    const int32_t odd[] = {-2147483647 - 1, -1, 0, 1, 2, 3, 5, 6, 7, 8, 15, 16, 17, 31, 32,
-                           2147483647};
-    std::mt19937 random(1);
-    size_t served = 0, refused = 0;
-    Fixture fixtures[] = {Fixture(CacheFormat::f32), Fixture(CacheFormat::u8),
-                          Fixture(CacheFormat::u4), Fixture(CacheFormat::bf16)};
-    for (int i = 0; i < 100000; ++i) {
-        Fixture fixture = fixtures[random() % 4];
-        for (unsigned changes = 1 + random() % 3; changes > 0; --changes) {
-            const Input input = metadata[random() % 7];
-            const ov::Tensor& old = fixture.inputs[input];
-            std::vector<int32_t> values(old.data<int32_t>(), old.data<int32_t>() + old.get_size());
-            const unsigned kind = random() % 8;
-            if (kind == 0) values.push_back(odd[random() % 16]);
-            if (kind == 1 && !values.empty()) values.pop_back();
-            if (kind > 1 && !values.empty()) values[random() % values.size()] = odd[random() % 16];
-            fixture.integers(input, values);
-            if (input == Input::rotation_deltas)
-                fixture.inputs[input].set_shape({values.size(), 1});
-        }
-        ++(serves(fixture) ? served : refused);
-    }
-    EXPECT_GT(served, 5000u);
-    EXPECT_GT(refused, 50000u);
 }
 
 TEST(PagedAttentionOp, FuzzedTablesForAllLayersAreServedOrRefused) {
@@ -409,14 +322,12 @@ TEST(PagedAttentionOp, FuzzedTablesForAllLayersAreServedOrRefused) {
                                 of_layer(Fixture(CacheFormat::u8))};
     for (int i = 0; i < 50000; ++i) {
         Fixture fixture = fixtures[random() % 2];
-        // A vector's worth of words exactly, so that sanitizers see what is beyond.
-        const ov::Tensor& whole = fixture.inputs[Input::tables];
-        ov::Tensor tables(ov::element::i32, {142});
-        std::memcpy(tables.data(), whole.data(), tables.get_byte_size());
+        // As many words as are needed, so that sanitizers see what is beyond.
+        ov::Tensor tables = fixture.packed();
+        ASSERT_EQ(tables.get_size(), 142u);
         for (unsigned changes = 1 + random() % 3; changes > 0; --changes)
             tables.data<int32_t>()[random() % 90] = odd[random() % 14];
-        fixture.inputs[Input::tables] = tables;
-        ++(serves(fixture) ? served : refused);
+        ++(serves(fixture, tables) ? served : refused);
     }
     EXPECT_GT(served, 5000u);
     EXPECT_GT(refused, 10000u);

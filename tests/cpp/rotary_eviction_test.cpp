@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ops/paged_attention.hpp"
+#include "packed_tables.hpp"
 
 namespace pagewheel {
 namespace {
@@ -110,7 +111,6 @@ public:
         : m_settings(settings), m_random(seed) {
         for (size_t i = num_blocks; i > 0; --i) m_free.push_back(int32_t(i - 1));
         for (size_t layer = 0; layer < settings.layers.size(); ++layer) add_layer(layer);
-        make_lut();
     }
 
     size_t num_blocks() const { return m_blocks.size(); }
@@ -121,7 +121,8 @@ public:
         if (positions.empty())
             for (size_t i = 0; i < count; ++i) positions.push_back(double(first + i));
         for (size_t i = 0; i < count; ++i) append_token();
-        for (size_t layer = 0; layer < m_ops.size(); ++layer) run(layer, count, positions);
+        const ov::Tensor tables = pack_tables(count);
+        for (size_t layer = 0; layer < m_ops.size(); ++layer) run(layer, count, positions, tables);
     }
 
     /// The blocks behind move down by one. Tokens that follow in a block that moved have not moved:
@@ -170,7 +171,7 @@ private:
         config.scale = 1 / std::sqrt(float(m_settings.key_size));
         config.rotary_dims = 2 * m_settings.layers[layer].frequencies.size();
         config.interleaved = m_settings.interleaved;
-        attributes.lut_row_offset = layer * lut_rows();
+        attributes.layer = layer;
         m_ops.emplace_back();
         m_ops.back().set_attributes(attributes);
         const auto cache = [&](size_t block_bytes) {
@@ -181,22 +182,21 @@ private:
         m_keys.push_back(cache(config.layout.key_block_bytes()));
         m_values.push_back(cache(config.layout.value_block_bytes()));
         m_outputs.emplace_back(ov::element::f32, ov::Shape{0});
+        m_luts.push_back(make_lut(m_settings.layers[layer]));
     }
 
-    size_t lut_rows() const { return m_settings.max_position / m_settings.granularity; }
-
-    /// A section of pure rotations per layer, one below the other.
-    void make_lut() {
-        const size_t half = m_settings.layers[0].frequencies.size();
-        m_lut = ov::Tensor(ov::element::f32, {m_ops.size() * lut_rows(), 2 * half});
-        float* row = m_lut.data<float>();
-        for (const Rotary& rotary : m_settings.layers)
-            for (size_t r = 0; r < lut_rows(); ++r, row += 2 * half)
-                for (size_t i = 0; i < half; ++i) {
-                    const double angle = double(r * m_settings.granularity) * rotary.frequencies[i];
-                    row[i] = float(std::cos(angle));
-                    row[half + i] = float(std::sin(angle));
-                }
+    /// Pure rotations.
+    std::vector<float> make_lut(const Rotary& rotary) const {
+        const size_t half = rotary.frequencies.size(),
+                     rows = m_settings.max_position / m_settings.granularity;
+        std::vector<float> lut(rows * 2 * half);
+        for (size_t r = 0; r < rows; ++r)
+            for (size_t i = 0; i < half; ++i) {
+                const double angle = double(r * m_settings.granularity) * rotary.frequencies[i];
+                lut[r * 2 * half + i] = float(std::cos(angle));
+                lut[r * 2 * half + half + i] = float(std::sin(angle));
+            }
+        return lut;
     }
 
     std::vector<double> normal(size_t n) {
@@ -237,7 +237,8 @@ private:
         out = std::copy(x.begin(), x.end(), out);
     }
 
-    void run(size_t layer, size_t count, const std::vector<double>& positions) {
+    void run(size_t layer, size_t count, const std::vector<double>& positions,
+             const ov::Tensor& tables) {
         const size_t d = m_settings.key_size, kv_heads = m_settings.kv_heads;
         ov::TensorVector inputs(Input::num_inputs);
         const auto floats = [&](size_t input, size_t width) {
@@ -255,21 +256,17 @@ private:
         }
         inputs[Input::key_blocks] = m_keys[layer];
         inputs[Input::value_blocks] = m_values[layer];
-        inputs[Input::scores] = ov::Tensor(ov::element::f32, {0});
-        inputs[Input::rotation_trig_lut] = m_lut;
-        set_metadata(inputs, count);
+        inputs[Input::batch_tables] = tables;
         ov::TensorVector outputs{m_outputs[layer]};
         m_ops[layer].evaluate(outputs, inputs);
         m_outputs[layer] = outputs[0];
         m_last = count;
     }
 
-    void set_metadata(ov::TensorVector& inputs, size_t count) const {
-        const auto integers = [&](size_t input, const std::vector<int32_t>& values) {
-            inputs[input] = ov::Tensor(ov::element::i32, {values.size()});
-            std::copy(values.begin(), values.end(), inputs[input].data<int32_t>());
-        };
-        std::vector<int32_t> ids, rotated, deltas;
+    /// Of all layers, which have the same blocks and deltas.
+    ov::Tensor pack_tables(size_t count) const {
+        LayerTableValues layer;
+        std::vector<int32_t> ids;
         size_t width = 1;
         for (const Block& block : m_blocks)
             if (block.written() != std::vector<int32_t>(block.tokens[0].size(), block.deltas[0]))
@@ -278,18 +275,19 @@ private:
             const Block& block = m_blocks[i];
             ids.push_back(block.id);
             if (block.written() == std::vector<int32_t>(block.tokens[0].size(), 0)) continue;
-            rotated.push_back(int32_t(i));
-            deltas.insert(deltas.end(), block.deltas.begin(),
-                          block.deltas.begin() + std::ptrdiff_t(width));
+            layer.rotated_block_indices.push_back(int32_t(i));
+            layer.rotation_deltas.insert(layer.rotation_deltas.end(), block.deltas.begin(),
+                                         block.deltas.begin() + std::ptrdiff_t(width));
         }
-        integers(Input::past_lens, {int32_t(m_length - count)});
-        integers(Input::subsequence_begins, {0, int32_t(count)});
-        integers(Input::block_indices, ids);
-        integers(Input::block_indices_begins, {0, int32_t(ids.size())});
-        integers(Input::score_windows, {0});
-        integers(Input::rotated_block_indices, rotated);
-        integers(Input::rotation_deltas, deltas);
-        inputs[Input::rotation_deltas].set_shape({rotated.size(), width});
+        TableValues values;
+        values.add(m_length - count, count, ids);
+        values.score_windows = {0};
+        layer.block_indices = ids;
+        values.layers.assign(m_ops.size(), layer);
+        for (size_t l = 0; l < m_ops.size(); ++l) values.layers[l].rotation_trig_lut = m_luts[l];
+        ov::Tensor tables(ov::element::i32, {values.num_words()});
+        values.pack(tables.data<int32_t>());
+        return tables;
     }
 
     /// Attention of token `index` to the tokens up to it, all of them where they are now.
@@ -327,7 +325,7 @@ private:
     size_t m_length = 0, m_last = 0;
     std::vector<PagedAttention> m_ops;
     std::vector<ov::Tensor> m_keys, m_values, m_outputs;
-    ov::Tensor m_lut;
+    std::vector<std::vector<float>> m_luts;
 };
 
 double largest(const std::vector<double>& errors) {
@@ -383,7 +381,7 @@ TEST(RotaryEviction, YarnWithItsAttentionScaling) {
     evict_at_random(settings, 4);
 }
 
-TEST(RotaryEviction, TwoBasesInTwoLayersOfOneTable) {
+TEST(RotaryEviction, TwoBasesInTwoLayers) {
     Settings settings;
     settings.heads = 4;
     settings.kv_heads = 1;

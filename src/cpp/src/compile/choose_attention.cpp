@@ -44,7 +44,6 @@ NativeAttentionReport choose_attention(const std::shared_ptr<ov::Model>& model,
     native.rotary = layer_rotary(config.rotary);
     native.sliding_windows = config.sliding_windows;
     native.soft_cap = config.attention_soft_cap;
-    native.per_layer_tables = native.rotation_and_scores = options.evicts;
     native.all_or_none = true;
     NativeAttentionReport report = use_native_attention(model, native);
     std::string left;

@@ -7,7 +7,6 @@
 #include "check.hpp"
 #include "compile/choose_attention.hpp"
 #include "compile/choose_linear.hpp"
-#include "graph/batch_tables.hpp"
 #include "graph/gather_logits.hpp"
 #include "graph/outer_products.hpp"
 #include "graph/paged_attention.hpp"
@@ -86,7 +85,6 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
     std::optional<QuantizedLinearReport> linear = choose_linear(graph.model, options);
     if (linear) graph.left = std::move(linear->left);
     if (options.on_cpu) multiply_outer_products(graph.model);
-    take_packed_tables(graph.model);
     graph.regions = form_native_regions(graph.model);
 
     NativeParts native;

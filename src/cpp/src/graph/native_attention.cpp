@@ -10,7 +10,6 @@
 #include "openvino/op/constant.hpp"
 #include "openvino/op/convert.hpp"
 #include "openvino/op/parameter.hpp"
-#include "ops/attention_tables.hpp"
 #include "ops/paged_attention.hpp"
 
 namespace pagewheel {
@@ -153,9 +152,7 @@ public:
             return ov::PartialShape{-1, int64_t(layout.kv_heads), int64_t(layout.block_size),
                                     int64_t(block_bytes / slots)};
         };
-        const bool separate = m_options.rotation_and_scores && !m_options.per_layer_tables;
-        ov::OutputVector inputs(separate ? size_t(Input::num_inputs)
-                                         : PagedAttention::num_packed_inputs);
+        ov::OutputVector inputs(Input::num_inputs);
         for (size_t i : {Input::query, Input::key, Input::value})
             inputs[i] = as_f32(node->input_value(i));
         // A layer that shares another's cache finds its parameters there already.
@@ -163,20 +160,11 @@ public:
             parameter(key_name, ov::element::u8, cache(layout.key_block_bytes()));
         inputs[Input::value_blocks] =
             parameter(value_name, ov::element::u8, cache(layout.value_block_bytes()));
-        const std::string number = key_name.substr(key_name.find('.'));
-        const LayerRotary rotary = rotary_of(layer, m_options);
-        const auto cache_number = size_t(std::stoul(number.substr(1)));
-        if (m_options.per_layer_tables) {
-            attributes.layer = cache_number;
-            inputs[Input::tables] = parameter(ports::attention_tables, ov::element::i32, {-1});
-        } else if (separate) {
-            add_separate_inputs(inputs, *node, number, rotary, attributes.config.write_kv_cache);
-        } else {
-            inputs[Input::tables] = packed_tables(*node);
-        }
+        inputs[Input::batch_tables] = parameter(ports::batch_tables, ov::element::i32, {-1});
+        attributes.layer = size_t(std::stoul(key_name.substr(key_name.find('.') + 1)));
         if (attributes.config.write_kv_cache)
-            m_layers.push_back(
-                {layout, layer, cache_number, attributes.config.sliding_window, rotary});
+            m_layers.push_back({layout, layer, attributes.layer, attributes.config.sliding_window,
+                                rotary_of(layer, m_options)});
         const auto native = std::make_shared<PagedAttention>(inputs, attributes);
         native->set_friendly_name(node->get_friendly_name());
         // The stock op has more outputs; they are unused without its score results.
@@ -190,7 +178,7 @@ public:
         return layers;
     }
 
-    /// Takes out the parameters that no one reads any more: the stock caches, max_context_len.
+    /// Takes out the parameters that no one reads any more: the stock caches and tables.
     void finish() {
         const auto parameters = m_model->get_parameters();
         for (const auto& parameter : parameters)
@@ -201,33 +189,6 @@ public:
 
 private:
     using Input = PagedAttention::Input;
-
-    /// The tables of the stock node, packed, for all layers that have the same ones.
-    ov::Output<ov::Node> packed_tables(const ov::Node& stock) {
-        ov::OutputVector tables;
-        for (size_t i = Input::past_lens; i <= Input::block_indices_begins; ++i)
-            tables.push_back(stock.input_value(i));
-        ov::Output<ov::Node>& packed = m_packed[tables];
-        if (!packed.get_node()) packed = std::make_shared<AttentionTables>(tables);
-        return packed;
-    }
-
-    /// The tables, and what rotation and scores take.
-    void add_separate_inputs(ov::OutputVector& inputs, const ov::Node& stock,
-                             const std::string& number, const LayerRotary& rotary, bool owner) {
-        for (size_t i = Input::past_lens; i <= Input::block_indices_begins; ++i)
-            inputs[i] = stock.input_value(i);
-        inputs[Input::score_windows] = parameter(
-            owner ? ports::score_window : "no_score_aggregation_window", ov::element::i32, {-1});
-        inputs[Input::scores] =
-            parameter(owner ? "scores" + number : "no_scores", ov::element::f32, {-1});
-        inputs[Input::rotated_block_indices] =
-            parameter("rotated_block_indices", ov::element::i32, {-1});
-        inputs[Input::rotation_deltas] = parameter("rotation_deltas", ov::element::i32, {-1, -1});
-        inputs[Input::rotation_trig_lut] = parameter(
-            "rotation_trig_lut" + (rotary.kind == 0 ? "" : "." + std::to_string(rotary.kind)),
-            ov::element::f32, {-1, -1});
-    }
 
     ov::Output<ov::Node> parameter(const std::string& name, const ov::element::Type& type,
                                    const ov::PartialShape& shape) {
@@ -248,15 +209,12 @@ private:
     NativeAttentionOptions m_options;
     std::map<std::string, std::shared_ptr<Parameter>> m_added;
     std::vector<CacheLayer> m_layers;
-    std::map<ov::OutputVector, ov::Output<ov::Node>> m_packed;
 };
 
 }  // namespace
 
 NativeAttentionReport use_native_attention(const std::shared_ptr<ov::Model>& model,
                                            const NativeAttentionOptions& options) {
-    check_argument(options.rotation_and_scores || !options.per_layer_tables,
-                   "per_layer_tables is true and rotation_and_scores false: they go together");
     NativeAttentionReport report;
     struct Layer {
         std::shared_ptr<ov::Node> node;

@@ -23,13 +23,6 @@ struct NativeAttentionOptions {
     size_t block_size = 32;
     /// Of each layer; the last serves all further ones. Empty: no layer is rotated.
     std::vector<LayerRotary> rotary;
-    /// Every layer has block tables, rotation and scores of its own, as cache eviction needs them.
-    /// They are one input for all layers, attention_tables: LayerTables, where the layer with
-    /// key_cache.N is number N.
-    bool per_layer_tables = false;
-    /// Whether rotation and scores can be asked for; without, and with per_layer_tables, the op
-    /// has fewer inputs, which is faster. per_layer_tables needs it.
-    bool rotation_and_scores = true;
     /// Leave the model as it is if some node cannot be served.
     bool all_or_none = false;
     /// Sliding window of each layer by the model's config, 0 for none; empty where it does not say.
@@ -55,13 +48,10 @@ struct NativeAttentionReport {
 };
 
 /// Replaces each PagedAttentionExtension of a model after apply_paged_attention() by
-/// pagewheel::PagedAttention over u8 cache inputs of the same names, and adds that op's inputs:
-/// score_aggregation_window, scores.N, rotated_block_indices, rotation_deltas and
-/// rotation_trig_lut (rotation_trig_lut.K for the rotary kinds K from 1 on). A layer that reads
-/// another's cache rotates as that one does and gives no scores. A node it cannot serve stays.
-/// Without rotation_and_scores none of those inputs is added, and with per_layer_tables
-/// attention_tables takes their place and that of past_lens, subsequence_begins, block_indices and
-/// block_indices_begins.
+/// pagewheel::PagedAttention over u8 cache inputs of the same names and one input batch_tables for
+/// all layers (kernels::BatchTablesLayout), where the layer with key_cache.N is number N. A layer
+/// that reads another's cache has that one's tables and gives no scores. A node it cannot serve
+/// stays; inputs of the stock nodes that nothing reads any more go.
 ///
 /// The stock pass finds sliding windows by matching masks and can miss them: where the config's
 /// window differs from the node's, the config's is used.

@@ -24,7 +24,6 @@ inline constexpr const char* block_indices_prefix = "block_indices.";
 // Of pagewheel's passes.
 inline constexpr const char* logits_rows = "logits_rows";
 inline constexpr const char* batch_tables = "batch_tables";
-inline constexpr const char* attention_tables = "attention_tables";
 inline constexpr const char* cache_directory = "cache_directory";
 
 }  // namespace pagewheel::ports

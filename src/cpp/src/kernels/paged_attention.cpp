@@ -57,7 +57,7 @@ public:
         : config_(config),
           layout_(config.layout),
           batch_(batch),
-          tokens_{batch},
+          tokens_{batch.tables},
           kernels_(kernels),
           memory_(memory),
           plan_(memory.plan),
@@ -71,9 +71,10 @@ public:
 
     /// Writes every new token's keys and values before anything is read.
     void run() {
-        std::fill_n(batch_.scores, plan_.num_scores, 0.0f);
+        std::fill_n(batch_.tables.scores.values, plan_.num_scores, 0.0f);
         const size_t items = plan_.num_items(), scores = plan_.score_tiles.size();
-        const size_t fresh = config_.write_kv_cache ? tokens_.begin(batch_.num_sequences) : 0;
+        const size_t fresh =
+            config_.write_kv_cache ? tokens_.begin(batch_.tables.num_sequences()) : 0;
         const size_t writes = (fresh + write_tokens - 1) / write_tokens;
         const bool cut = plan_.cuts_tiles();
         const auto write_item = [&](size_t i) {
@@ -97,7 +98,8 @@ public:
 private:
     /// Writes rows [first, last) of the new tokens.
     void write_range(size_t first, size_t last) const {
-        const int32_t *begins = batch_.subsequence_begins, *end = begins + batch_.num_sequences;
+        const int32_t* begins = batch_.tables.subsequence_begins.values;
+        const int32_t* end = begins + batch_.tables.num_sequences();
         auto s = size_t(std::upper_bound(begins, end, int32_t(first)) - begins) - 1;
         for (size_t t = first; t < last; ++t) {
             while (tokens_.end(s) <= t) ++s;
@@ -119,11 +121,11 @@ private:
             for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
         };
         const size_t key_bytes = layout_.key_head_bytes(), value_bytes = layout_.value_head_bytes();
-        const auto first = static_cast<size_t>(batch_.block_indices_begins[part.sequence]);
+        const auto first = static_cast<size_t>(batch_.tables.block_indices_begins[part.sequence]);
         for (size_t b = part.block_begin;
              b < std::min(part.block_end, part.block_begin + span_blocks(layout_.block_size));
              ++b) {
-            const auto block = static_cast<size_t>(batch_.block_indices[first + b]);
+            const auto block = static_cast<size_t>(batch_.tables.block_indices[first + b]);
             const size_t head = block * layout_.kv_heads + part.kv_head;
             fetch(batch_.key_blocks + head * key_bytes, part.kv_heads * key_bytes);
             fetch(batch_.value_blocks + head * value_bytes, part.kv_heads * value_bytes);
@@ -224,7 +226,7 @@ private:
         const size_t end = std::min(tile.block_end * layout_.block_size, tokens_.context(s));
         kernels_.few_rows.sum_kept(config_, tile, end - first, kept_ + part.kept,
                                    statistics(s, tile.kv_head),
-                                   batch_.scores + plan_.score_begins[s] + first);
+                                   batch_.tables.scores.values + plan_.score_begins[s] + first);
     }
 
     /// All heads' and rows' probabilities of the keys in score tile i, which no other tile touches.
@@ -241,10 +243,11 @@ private:
                 if (tile.block_begin >= tile.block_end) continue;
                 float* scratch =
                     arena.floats(kernels_.few_rows.scratch_floats(config_, tile.rows(ratio_), 1));
-                kernels_.few_rows.score(
-                    config_, batch_, tile, statistics(s, h) + (t - keys.token_begin) * ratio_,
-                    batch_.scores + plan_.score_begins[s] + tile.block_begin * layout_.block_size,
-                    scratch);
+                kernels_.few_rows.score(config_, batch_, tile,
+                                        statistics(s, h) + (t - keys.token_begin) * ratio_,
+                                        batch_.tables.scores.values + plan_.score_begins[s] +
+                                            tile.block_begin * layout_.block_size,
+                                        scratch);
             }
     }
 
@@ -281,10 +284,11 @@ void check(const AttentionConfig& config, const AttentionBatch& batch) {
     check_argument(config.rotary_dims % 2 == 0 && config.rotary_dims <= layout.key_size,
                    "rotary dims ", config.rotary_dims, ": must be even and at most the key size, ",
                    layout.key_size);
-    if (batch.num_rotated > 0)
-        check_argument(batch.delta_width == 1 || batch.delta_width == layout.block_size,
-                       "rotation deltas have width ", batch.delta_width, ": must be 1 or ",
-                       layout.block_size);
+    if (batch.tables.rotated_block_indices.size > 0)
+        check_argument(
+            batch.tables.delta_width == 1 || batch.tables.delta_width == layout.block_size,
+            "rotation deltas have width ", batch.tables.delta_width, ": must be 1 or ",
+            layout.block_size);
 }
 
 }  // namespace
@@ -292,8 +296,8 @@ void check(const AttentionConfig& config, const AttentionBatch& batch) {
 void write_keys_values(const CacheLayout& layout, const AttentionBatch& batch, Isa isa) {
     const Kernels* kernels = kernels_of(isa, false);
     const auto write = kernels ? kernels->few_rows.write : write_token_reference;
-    for (size_t s = 0, t = 0; s < batch.num_sequences; ++s)
-        for (; t < static_cast<size_t>(batch.subsequence_begins[s + 1]); ++t)
+    for (size_t s = 0, t = 0; s < batch.tables.num_sequences(); ++s)
+        for (; t < static_cast<size_t>(batch.tables.subsequence_begins[s + 1]); ++t)
             write(layout, batch, s, t);
 }
 

@@ -1,6 +1,7 @@
 // Attention of ragged batches over a paged cache, rotated at read. What is where:
 //
 //   cache_layout.hpp             how keys and values lie in a block
+//   batch_tables                 what tells sequences, blocks, rotation and scores apart
 //   paged_attention.cpp          a call: writes, attends, merges parts, scores
 //   attention/plan               a call divided into tiles and parts for all threads
 //   attention/tile.hpp           what a kernel is given and gives back
@@ -17,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/batch_tables.hpp"
 #include "kernels/cache_layout.hpp"
 #include "kernels/isa.hpp"
 
@@ -38,11 +40,7 @@ struct AttentionConfig {
     bool bf16_products = true;
 };
 
-/// One call: B sequences with their new tokens, concatenated. Views; the caller owns everything and
-/// has checked the metadata (the kernels trust it). Tokens of sequence s are
-/// [subsequence_begins[s], subsequence_begins[s + 1]) and stand at positions past_lens[s] and up;
-/// its context is past + new tokens, in the blocks
-/// block_indices[block_indices_begins[s] .. block_indices_begins[s + 1]).
+/// One call. Views; the caller owns everything and has checked the tables (the kernels trust them).
 struct AttentionBatch {
     const float* query = nullptr;  // [tokens, heads * key_size]
     const float* key = nullptr;    // [tokens, kv_heads * key_size]; unused without write_kv_cache
@@ -54,29 +52,11 @@ struct AttentionBatch {
     uint8_t* key_blocks = nullptr;
     uint8_t* value_blocks = nullptr;
 
-    size_t num_sequences = 0;                       // B
-    const int32_t* past_lens = nullptr;             // [B]
-    const int32_t* subsequence_begins = nullptr;    // [B + 1]
-    const int32_t* block_indices = nullptr;         // [P]
-    const int32_t* block_indices_begins = nullptr;  // [B + 1]
-
-    // The key of a block (delta_width 1) or token (delta_width block_size) with delta e is read as
-    // if it had been written e rows lower: LUT row e holds the cosines and sines of e's angles.
-    size_t num_rotated = 0;
-    const int32_t* rotated_block_indices =
-        nullptr;  // [num_rotated] places in block_indices, rising
-    size_t delta_width = 1;
-    const int32_t* rotation_deltas = nullptr;  // [num_rotated, delta_width], rows of the LUT
-    const float* rotation_trig_lut = nullptr;  // [rows, rotary_dims]: cos [r / 2], then sin [r / 2]
+    BatchTables tables;
 
     const float* sinks = nullptr;  // [heads] or null: one more logit in the denominator
     const float* alibi_slopes =
         nullptr;  // [heads] or null: logit += slope * (key - query position)
-
-    // Attention probability per key, summed over heads and the last score_windows[s] new tokens of
-    // the sequence; contexts concatenated. Zeros, at no cost, for a sequence with window 0.
-    const int32_t* score_windows = nullptr;  // [B] or null: no scores
-    float* scores = nullptr;                 // [sum of context lengths] or null: no scores
 };
 
 /// Writes the new tokens' keys and values to the cache (config.write_kv_cache), then attends

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "check.hpp"
-#include "ops/paged_attention_checks.hpp"
 
 namespace pagewheel {
 namespace {
@@ -13,21 +12,58 @@ const T* optional_data(const std::vector<T>& values) {
     return values.empty() ? nullptr : values.data();
 }
 
-void add_rotation_and_scores(kernels::AttentionBatch& batch, const BatchTables& tables,
-                             const PagedAttention::Attributes& attributes) {
-    batch.num_rotated = tables.rotated.size;
-    if (batch.num_rotated > 0) {
-        batch.rotated_block_indices = tables.rotated.values;
-        batch.rotation_deltas = static_cast<const int32_t*>(tables.deltas.values);
-        batch.delta_width = tables.deltas.columns;
-        batch.rotation_trig_lut = static_cast<const float*>(tables.trig_lut.values) +
-                                  attributes.lut_row_offset * attributes.config.rotary_dims;
-    }
-    if (tables.wants_scores()) {
-        batch.score_windows = tables.score_windows.values;
-        // The caller's memory as well.
-        batch.scores = static_cast<float*>(const_cast<void*>(tables.scores.values));
-    }
+/// An input that is no rows.
+const ov::Tensor& tensor_of(const NativeInputs& inputs, PagedAttention::Input input) {
+    return *inputs.tensors[input - PagedAttention::num_rows];
+}
+
+/// The caller's memory, handed in as an input and written through.
+template <class T>
+T* written(const ov::Tensor& tensor) {
+    return const_cast<T*>(tensor.data<const T>());
+}
+
+void check_rows(const char* name, const Rows& rows, size_t count, size_t width) {
+    check_argument(rows.count == count && rows.width == width, name, " is f32 [", rows.count, ",",
+                   rows.width, "], expected f32 [", count, ",", width, "]");
+}
+
+/// Blocks of the pool; 0 if a block has no bytes.
+size_t check_blocks(const char* name, const ov::Tensor& tensor, size_t block_bytes) {
+    check_argument(tensor.get_element_type() == ov::element::u8, name, " has type ",
+                   tensor.get_element_type(), ", expected u8");
+    const ov::Shape& shape = tensor.get_shape();
+    const size_t blocks = shape.empty() ? 0 : shape[0];
+    check_argument(blocks * block_bytes == tensor.get_byte_size(), name, " has shape ", shape,
+                   ", expected blocks of ", block_bytes, " bytes");
+    return blocks;
+}
+
+/// Shapes and types of all inputs but the tables; what the tables may lead to.
+kernels::TableBounds check_tensors(const kernels::AttentionConfig& config,
+                                   const NativeInputs& inputs) {
+    using Op = PagedAttention;
+    const size_t num_inputs = inputs.rows.size() + inputs.tensors.size();
+    check_argument(num_inputs == Op::num_inputs, "got ", num_inputs, " inputs, expected ",
+                   size_t(Op::num_inputs));
+    const kernels::CacheLayout& layout = config.layout;
+    const size_t tokens = inputs.rows[Op::query].count;
+    check_rows("query", inputs.rows[Op::query], tokens, config.heads * layout.key_size);
+    check_rows("key", inputs.rows[Op::key], tokens, layout.kv_heads * layout.key_size);
+    check_rows("value", inputs.rows[Op::value], tokens, layout.kv_heads * layout.value_size);
+    const size_t num_blocks =
+        check_blocks("key_blocks", tensor_of(inputs, Op::key_blocks), layout.key_block_bytes());
+    const size_t num_value_blocks = check_blocks(
+        "value_blocks", tensor_of(inputs, Op::value_blocks), layout.value_block_bytes());
+    check_argument(num_blocks == num_value_blocks, "there are ", num_blocks, " key blocks and ",
+                   num_value_blocks, " value blocks, expected as many");
+    return {tokens, num_blocks, layout.block_size, config.rotary_dims};
+}
+
+kernels::BatchTables read_tables(const ov::Tensor& tensor, size_t layer) {
+    check_argument(tensor.get_element_type() == ov::element::i32, "batch_tables has type ",
+                   tensor.get_element_type(), ", expected i32");
+    return {written<int32_t>(tensor), tensor.get_size(), layer};
 }
 
 }  // namespace
@@ -39,12 +75,8 @@ PagedAttention::PagedAttention(const ov::OutputVector& inputs, Attributes attrib
 
 void PagedAttention::validate_and_infer_types() {
     const kernels::AttentionConfig& config = m_attributes.config;
-    NODE_VALIDATION_CHECK(
-        this, get_input_size() == num_inputs || get_input_size() == num_packed_inputs, "got ",
-        get_input_size(), " inputs, expected ", size_t(num_inputs), " or ", num_packed_inputs);
-    NODE_VALIDATION_CHECK(this, !m_attributes.layer || get_input_size() == num_packed_inputs,
-                          "got ", get_input_size(), " inputs, expected ", num_packed_inputs,
-                          " with a layer");
+    NODE_VALIDATION_CHECK(this, get_input_size() == num_inputs, "got ", get_input_size(),
+                          " inputs, expected ", size_t(num_inputs));
     NODE_VALIDATION_CHECK(this, config.heads % config.layout.kv_heads == 0, "got ", config.heads,
                           " heads, expected a multiple of ", config.layout.kv_heads);
     NODE_VALIDATION_CHECK(this, config.soft_cap >= 0 && std::isfinite(config.soft_cap),
@@ -65,14 +97,11 @@ bool PagedAttention::visit_attributes(ov::AttributeVisitor& visitor) {
     // The runtime merges nodes that look alike, so all that tells them apart is listed.
     kernels::AttentionConfig& config = m_attributes.config;
     int64_t heads = int64_t(config.heads), window = int64_t(config.sliding_window),
-            rotary_dims = int64_t(config.rotary_dims),
-            offset = int64_t(m_attributes.lut_row_offset),
-            layer = m_attributes.layer ? int64_t(*m_attributes.layer) : -1;
+            rotary_dims = int64_t(config.rotary_dims), layer = int64_t(m_attributes.layer);
     std::string format = kernels::cache_format_name(config.layout.format);
     visitor.on_attribute("heads", heads);
     visitor.on_attribute("sliding_window", window);
     visitor.on_attribute("rotary_dims", rotary_dims);
-    visitor.on_attribute("lut_row_offset", offset);
     visitor.on_attribute("layer", layer);
     visitor.on_attribute("cache_format", format);
     visitor.on_attribute("scale", config.scale);
@@ -90,26 +119,18 @@ size_t PagedAttention::output_width(size_t) const {
 
 void PagedAttention::run(const NativeInputs& inputs, float* const* outputs) const {
     if (inputs.rows[query].count == 0) return;
-    const BatchTables tables(m_attributes, inputs);
-    check_paged_attention(m_attributes, inputs, tables);
-
-    kernels::AttentionBatch batch{};
+    const kernels::TableBounds bounds = check_tensors(m_attributes.config, inputs);
+    kernels::AttentionBatch batch;
     batch.query = inputs.rows[query].values;
     batch.key = inputs.rows[key].values;
     batch.value = inputs.rows[value].values;
     batch.output = outputs[0];
-    // The caches are the caller's memory, handed in as inputs and written through.
-    const auto blocks = [&](Input input) {
-        return const_cast<uint8_t*>(tensor_of(inputs, input).data<const uint8_t>());
-    };
-    batch.key_blocks = blocks(key_blocks);
-    batch.value_blocks = blocks(value_blocks);
-    batch.num_sequences = tables.past_lens.size;
-    batch.past_lens = tables.past_lens.values;
-    batch.subsequence_begins = tables.subsequence_begins.values;
-    batch.block_indices = tables.block_indices.values;
-    batch.block_indices_begins = tables.block_indices_begins.values;
-    add_rotation_and_scores(batch, tables, m_attributes);
+    batch.key_blocks = written<uint8_t>(tensor_of(inputs, key_blocks));
+    batch.value_blocks = written<uint8_t>(tensor_of(inputs, value_blocks));
+    batch.tables = read_tables(tensor_of(inputs, batch_tables), m_attributes.layer);
+    // A layer that reads another's cache gives no scores: they are the owner's.
+    if (!m_attributes.config.write_kv_cache) batch.tables.score_windows = {};
+    batch.tables.check(bounds);
     batch.sinks = optional_data(m_attributes.sinks);
     batch.alibi_slopes = optional_data(m_attributes.alibi_slopes);
     kernels::paged_attention(m_attributes.config, batch, m_isa);

@@ -7,9 +7,9 @@
 #include "log.hpp"
 #include "model/openvino_core.hpp"
 #include "runtime/cache_description.hpp"
-#include "runtime/native_eviction_inputs.hpp"
+#include "runtime/native_attention_inputs.hpp"
 #include "runtime/node_times.hpp"
-#include "runtime/stock_eviction_inputs.hpp"
+#include "runtime/openvino_attention_inputs.hpp"
 
 namespace pagewheel {
 
@@ -20,18 +20,20 @@ OpenVinoModel::OpenVinoModel(CompiledGraph graph)
     for (size_t i = 0; i < model.outputs().size(); ++i)
         if (model.outputs()[i].get_names().count(ports::logits) != 0) m_logits_output = i;
 
-    m_inputs = BatchInputs(model, m_graph.options.rotates);
-    if (!m_graph.options.evicts) return;
+    m_tokens = TokenInputs(model, m_graph.options.rotates);
     const std::vector<RotaryKind> rotated =
         m_graph.options.rotates ? m_graph.rotary.kinds : std::vector<RotaryKind>();
-    if (m_graph.stock_layers.empty()) {
-        m_eviction = std::make_unique<NativeEvictionInputs>(model, m_graph.layers, rotated,
-                                                            m_graph.geometry.block_size);
-    } else {
-        m_eviction = std::make_unique<StockEvictionInputs>(model, m_graph.stock_layers,
-                                                           m_graph.geometry, m_graph.rotary);
+    if (NativeAttentionInputs::serves(model))
+        m_attention.push_back(std::make_unique<NativeAttentionInputs>(
+            model, m_graph.options.evicts ? m_graph.layers : std::vector<CacheLayer>(), rotated,
+            m_graph.geometry.block_size));
+    if (!m_graph.stock_layers.empty()) {
+        m_attention.push_back(std::make_unique<OpenvinoAttentionInputs>(
+            model, m_graph.stock_layers, m_graph.geometry, m_graph.rotary));
         m_rotated_in_place = rotated;
         m_blocks = BlockLayout::rows;
+    } else if (OpenvinoAttentionInputs::serves(model)) {
+        m_attention.push_back(std::make_unique<OpenvinoAttentionInputs>(model));
     }
 }
 
@@ -52,17 +54,17 @@ std::vector<ov::ProfilingInfo> OpenVinoModel::profile() const {
 std::vector<LayerCache> OpenVinoModel::layer_caches() const {
     // The geometry's ports are key and value of each cache, in the order of the caches.
     std::vector<LayerCache> caches;
-    for (size_t l = 0; l < m_eviction->layers().size(); ++l)
-        caches.emplace_back(m_eviction->layers()[l], m_cache->data(2 * l), m_cache->data(2 * l + 1),
-                            m_blocks);
+    const std::vector<CacheLayer>& layers = m_attention.front()->layers();
+    for (size_t l = 0; l < layers.size(); ++l)
+        caches.emplace_back(layers[l], m_cache->data(2 * l), m_cache->data(2 * l + 1), m_blocks);
     return caches;
 }
 
 Logits OpenVinoModel::run(const Batch& batch, const std::vector<size_t>& windows) {
     const auto begin = std::chrono::steady_clock::now();
     for (const BlockCopy& copy : batch.copies) m_cache->copy_block(copy.from, copy.to);
-    m_inputs.fill(m_request, batch);
-    if (m_eviction) m_eviction->fill(m_request, batch, windows);
+    m_tokens.fill(m_request, batch);
+    for (const auto& attention : m_attention) attention->fill(m_request, batch, windows);
     const auto filled = std::chrono::steady_clock::now();
     m_request.start_async();  // infer() with one thread can swallow a node's exception
     m_request.wait();

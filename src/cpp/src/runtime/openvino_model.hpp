@@ -12,9 +12,9 @@
 #include "openvino/core/any.hpp"
 #include "openvino/runtime/infer_request.hpp"
 #include "pagewheel/cache_eviction_config.hpp"
-#include "runtime/batch_inputs.hpp"
-#include "runtime/eviction_inputs.hpp"
+#include "runtime/attention_inputs.hpp"
 #include "runtime/model.hpp"
+#include "runtime/token_inputs.hpp"
 
 namespace pagewheel {
 
@@ -37,7 +37,7 @@ public:
 
     Logits run(const Batch& batch, const std::vector<size_t>& windows) override;
     const std::vector<const float*>& scores(size_t entry) override {
-        return m_eviction->scores(m_request, entry);
+        return m_attention.front()->scores(m_request, entry);
     }
     std::vector<LayerCache> layer_caches() const override;
     const std::vector<RotaryKind>& rotated_in_place() const override { return m_rotated_in_place; }
@@ -46,13 +46,14 @@ private:
     CompiledGraph m_graph;
     ov::InferRequest m_request;
     std::unique_ptr<KvCache> m_cache;
-    std::unique_ptr<EvictionInputs> m_eviction;
+    /// By kind of attention: a model whose caches are evicted from has one.
+    std::vector<std::unique_ptr<AttentionInputs>> m_attention;
     std::vector<RotaryKind> m_rotated_in_place;
     BlockLayout m_blocks = BlockLayout::lanes;
     size_t m_vocabulary = 0;
     size_t m_logits_output = 0;
     Times m_times;
-    BatchInputs m_inputs;
+    TokenInputs m_tokens;
 };
 
 /// The folder's model, compiled; its warnings go to the log. `properties` are as

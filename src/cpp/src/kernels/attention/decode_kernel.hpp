@@ -62,8 +62,8 @@ private:
         batch_ = &batch;
         tile_ = &tile;
         const size_t s = tile.sequence;
-        first_position_ = static_cast<size_t>(batch.past_lens[s]) + tile.token_begin -
-                          static_cast<size_t>(batch.subsequence_begins[s]);
+        first_position_ = static_cast<size_t>(batch.tables.past_lens[s]) + tile.token_begin -
+                          static_cast<size_t>(batch.tables.subsequence_begins[s]);
         span_.read(batch, tile);
         span_logits_.read(batch, tile);
     }

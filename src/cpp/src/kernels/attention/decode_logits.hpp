@@ -43,7 +43,8 @@ public:
     void enter_span() {
         for (size_t i = 0; i < span_.blocks; ++i) {
             const int32_t* deltas = span_.block[i].deltas;
-            by_keys_[i] = deltas && batch_->delta_width > 1 && turns_keys(deltas, span_.tokens(i));
+            by_keys_[i] =
+                deltas && batch_->tables.delta_width > 1 && turns_keys(deltas, span_.tokens(i));
             if (by_keys_[i]) turned_keys_.load(i, deltas, span_.tokens(i));
         }
     }
@@ -56,7 +57,7 @@ public:
             const size_t tokens = span_.tokens(i);
             if (!deltas) {
                 block_logits(queries_.plain(head), head, i, 0, tokens);
-            } else if (batch_->delta_width == 1) {
+            } else if (batch_->tables.delta_width == 1) {
                 block_logits(queries_.turned(head, *deltas), head, i, 0, tokens);
             } else if (by_keys_[i]) {
                 turned_keys_logits(head, i, tokens);

@@ -42,8 +42,8 @@ public:
         const PreparedQueries from = plain(head), to = of_head(turned_, head);
         if (turned_by_[head] == delta) return to;
         turned_by_[head] = delta;
-        const float* row =
-            batch_->rotation_trig_lut + static_cast<size_t>(delta) * config_.rotary_dims;
+        const float* row = batch_->tables.rotation_trig_lut.values +
+                           static_cast<size_t>(delta) * config_.rotary_dims;
         if (config_.interleaved)
             turn_pairs(from.floats, row, to.floats);
         else
@@ -77,7 +77,7 @@ private:
             return batch_->query + ((tile.token_begin + r / ratio_) * config_.heads + head) * size;
         };
         // Rotation lengthens no pair, so no element grows by more than the square root of 2.
-        const float growth = batch_->num_rotated > 0 ? 1.41422f : 1.0f;
+        const float growth = batch_->tables.rotated_block_indices.size > 0 ? 1.41422f : 1.0f;
         const float scale = config_.scale * log2_e, size_of_scale = scale < 0 ? -scale : scale;
         const PreparedQueries to_be_turned = of_head(turned_, h);
         for (size_t r = 0; r < rows_; ++r) {

@@ -30,8 +30,8 @@ public:
         batch_ = &batch;
         tile_ = &tile;
         const size_t s = tile.sequence;
-        visible_end_ = static_cast<size_t>(batch.past_lens[s]) + tile.token_end -
-                       static_cast<size_t>(batch.subsequence_begins[s]);
+        visible_end_ = static_cast<size_t>(batch.tables.past_lens[s]) + tile.token_end -
+                       static_cast<size_t>(batch.tables.subsequence_begins[s]);
     }
 
     size_t blocks = 0;
@@ -67,8 +67,10 @@ public:
 private:
     /// A tile's keys and values in block b of its sequence begin at this head of the pool.
     size_t first_head(const AttentionTile& tile, size_t b) const {
-        const auto entry = static_cast<size_t>(batch_->block_indices_begins[tile.sequence]) + b;
-        return static_cast<size_t>(batch_->block_indices[entry]) * layout_.kv_heads + tile.kv_head;
+        const auto entry =
+            static_cast<size_t>(batch_->tables.block_indices_begins[tile.sequence]) + b;
+        return static_cast<size_t>(batch_->tables.block_indices[entry]) * layout_.kv_heads +
+               tile.kv_head;
     }
 
     /// The same of what is read a span after block b, block i of this span; `own` if nothing is.
@@ -82,12 +84,14 @@ private:
 
     void enter_block(size_t b, size_t i) {
         const size_t head = first_head(*tile_, b), ahead = head_ahead(b, i, head);
-        const size_t entry = static_cast<size_t>(batch_->block_indices_begins[tile_->sequence]) + b;
-        block[i] = {batch_->key_blocks + head * key_bytes_,
-                    batch_->value_blocks + head * value_bytes_,
-                    static_cast<ptrdiff_t>((ahead - head) * key_bytes_),
-                    static_cast<ptrdiff_t>((ahead - head) * value_bytes_),
-                    batch_->num_rotated > 0 ? deltas_of_block(*batch_, entry) : nullptr};
+        const size_t entry =
+            static_cast<size_t>(batch_->tables.block_indices_begins[tile_->sequence]) + b;
+        block[i] = {
+            batch_->key_blocks + head * key_bytes_, batch_->value_blocks + head * value_bytes_,
+            static_cast<ptrdiff_t>((ahead - head) * key_bytes_),
+            static_cast<ptrdiff_t>((ahead - head) * value_bytes_),
+            batch_->tables.rotated_block_indices.size > 0 ? deltas_of_block(batch_->tables, entry)
+                                                          : nullptr};
     }
 
     const CacheLayout& layout_;

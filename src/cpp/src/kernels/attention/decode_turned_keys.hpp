@@ -22,7 +22,7 @@ public:
         keys_ = scratch.take((config.layout.key_words() * T::dims_per_word + 1) * L);
     }
 
-    void read(const AttentionBatch& batch) { lut_ = batch.rotation_trig_lut; }
+    void read(const AttentionBatch& batch) { lut_ = batch.tables.rotation_trig_lut.values; }
 
     /// Takes over the angles of the tokens of block i of the span.
     void load(size_t i, const int32_t* deltas, size_t tokens) {

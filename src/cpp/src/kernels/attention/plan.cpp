@@ -17,7 +17,7 @@ public:
         : config_(config),
           layout_(config.layout),
           batch_(batch),
-          tokens_{batch},
+          tokens_{batch.tables},
           ratio_(config.heads / config.layout.kv_heads),
           threads_(threads),
           plan_(plan) {}
@@ -26,7 +26,7 @@ public:
         plan_.tiles.clear();
         plan_.parts.clear();
         plan_.cache_bytes = plan_.result_floats = plan_.kept_floats = 0;
-        for (size_t s = 0; s < batch_.num_sequences; ++s) add_tiles(s);
+        for (size_t s = 0; s < batch_.tables.num_sequences(); ++s) add_tiles(s);
         for (size_t i = 0; i < plan_.tiles.size(); ++i) cut(i);
         for (size_t i = 0; i + 1 < plan_.parts.size(); ++i)
             plan_.parts[i].tile.next = &plan_.parts[i + 1].tile;
@@ -38,8 +38,8 @@ public:
         plan_.score_begins.clear();
         plan_.statistics_begins.clear();
         plan_.num_scores = plan_.num_statistics = 0;
-        if (!batch_.scores || !batch_.score_windows) return;
-        for (size_t s = 0; s < batch_.num_sequences; ++s) {
+        if (!batch_.tables.has_scores()) return;
+        for (size_t s = 0; s < batch_.tables.num_sequences(); ++s) {
             plan_.score_begins.push_back(plan_.num_scores);
             plan_.statistics_begins.push_back(plan_.num_statistics);
             plan_.num_scores += tokens_.context(s);
@@ -178,7 +178,7 @@ private:
 
 AttentionTile tile_of(const AttentionConfig& config, const AttentionBatch& batch, size_t sequence,
                       size_t kv_head, size_t kv_heads, size_t token_begin, size_t token_end) {
-    const BatchTokens tokens{batch};
+    const BatchTokens tokens{batch.tables};
     const size_t block_size = config.layout.block_size, window = config.sliding_window;
     const size_t first = tokens.position(sequence, token_begin);
     const size_t lowest = window && first + 1 > window ? first + 1 - window : 0;

@@ -10,19 +10,19 @@ namespace pagewheel::kernels {
 
 /// The tokens of a batch, sequence by sequence.
 struct BatchTokens {
-    const AttentionBatch& batch;
+    const BatchTables& tables;
 
-    size_t begin(size_t s) const { return static_cast<size_t>(batch.subsequence_begins[s]); }
+    size_t begin(size_t s) const { return static_cast<size_t>(tables.subsequence_begins[s]); }
     size_t end(size_t s) const { return begin(s + 1); }
     size_t fresh(size_t s) const { return end(s) - begin(s); }
-    size_t past(size_t s) const { return static_cast<size_t>(batch.past_lens[s]); }
+    size_t past(size_t s) const { return static_cast<size_t>(tables.past_lens[s]); }
     size_t context(size_t s) const { return past(s) + fresh(s); }
     size_t position(size_t s, size_t token) const { return past(s) + token - begin(s); }
 
     /// New tokens at the sequence's end whose probabilities are asked for.
     size_t window(size_t s) const {
-        if (!batch.scores || !batch.score_windows) return 0;
-        return std::min(static_cast<size_t>(std::max(batch.score_windows[s], 0)), fresh(s));
+        if (!tables.has_scores()) return 0;
+        return std::min(static_cast<size_t>(std::max(tables.score_windows[s], 0)), fresh(s));
     }
 };
 

@@ -124,8 +124,8 @@ private:
     /// place `place`.
     const uint32_t* turned_keys(size_t block, size_t place) {
         unpacker_.keys(tile_.keys_of(block), turned_);
-        unpacker_.turn(turned_, tile_.config, tile_.batch->rotation_trig_lut,
-                       tile_.deltas_of(block), tile_.batch->delta_width);
+        unpacker_.turn(turned_, tile_.config, tile_.batch->tables.rotation_trig_lut.values,
+                       tile_.deltas_of(block), tile_.batch->tables.delta_width);
         uint32_t* keys = keys_ + place * 2 * words_ * block_;
         for (size_t word = 0; word < words_; ++word)
             for (size_t lane = 0; lane < block_; lane += L) {

@@ -24,10 +24,10 @@ struct PrefillTile {
         : PrefillTile(c, t.rows(c.heads / c.layout.kv_heads)) {
         batch = &b;
         tile = &t;
-        first_position = static_cast<size_t>(b.past_lens[t.sequence]) + t.token_begin -
-                         static_cast<size_t>(b.subsequence_begins[t.sequence]);
+        first_position = static_cast<size_t>(b.tables.past_lens[t.sequence]) + t.token_begin -
+                         static_cast<size_t>(b.tables.subsequence_begins[t.sequence]);
         visible_end = first_position + t.token_end - t.token_begin;
-        first_entry = static_cast<size_t>(b.block_indices_begins[t.sequence]);
+        first_entry = static_cast<size_t>(b.tables.block_indices_begins[t.sequence]);
     }
 
     const float* query(size_t row) const {
@@ -41,7 +41,7 @@ struct PrefillTile {
     }
 
     size_t block_id(size_t block) const {
-        return static_cast<size_t>(batch->block_indices[first_entry + block]);
+        return static_cast<size_t>(batch->tables.block_indices[first_entry + block]);
     }
     const uint8_t* keys_of(size_t block) const {
         return batch->key_blocks +
@@ -52,7 +52,9 @@ struct PrefillTile {
                (block_id(block) * layout.kv_heads + tile->kv_head) * layout.value_head_bytes();
     }
     const int32_t* deltas_of(size_t block) const {
-        return batch->num_rotated ? deltas_of_block(*batch, first_entry + block) : nullptr;
+        return batch->tables.rotated_block_indices.size
+                   ? deltas_of_block(batch->tables, first_entry + block)
+                   : nullptr;
     }
     /// Tokens of the block that some row sees.
     size_t tokens_of(size_t block) const {
@@ -123,8 +125,8 @@ public:
         float* keys = keys_ + place * block_ * key_size_;
         unpacker_.keys(tile_.keys_of(block), keys);
         if (const int32_t* deltas = tile_.deltas_of(block))
-            unpacker_.turn(keys, tile_.config, tile_.batch->rotation_trig_lut, deltas,
-                           tile_.batch->delta_width);
+            unpacker_.turn(keys, tile_.config, tile_.batch->tables.rotation_trig_lut.values, deltas,
+                           tile_.batch->tables.delta_width);
         return keys;
     }
 

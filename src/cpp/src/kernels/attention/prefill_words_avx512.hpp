@@ -65,7 +65,8 @@ public:
         const float room = 8421504.0f / static_cast<float>(stride);
         const float steps = room < 32767 ? room : 32767;
         unit_ = amplitude > 1e-30f ? amplitude / steps : 1;
-        if (tile_.batch->num_rotated) unit_ = std::max(unit_, longest_query() / query_length);
+        if (tile_.batch->tables.rotated_block_indices.size)
+            unit_ = std::max(unit_, longest_query() / query_length);
         for (size_t row = 0; row < rows; ++row) load_query(row);
     }
 

@@ -78,10 +78,10 @@ class Reference {
 public:
     Reference(const AttentionConfig& config, const AttentionBatch& batch, size_t sequence)
         : config_(config), layout_(config.layout), batch_(batch) {
-        begin_ = static_cast<size_t>(batch.subsequence_begins[sequence]);
-        end_ = static_cast<size_t>(batch.subsequence_begins[sequence + 1]);
-        past_ = static_cast<size_t>(batch.past_lens[sequence]);
-        first_entry_ = static_cast<size_t>(batch.block_indices_begins[sequence]);
+        begin_ = static_cast<size_t>(batch.tables.subsequence_begins[sequence]);
+        end_ = static_cast<size_t>(batch.tables.subsequence_begins[sequence + 1]);
+        past_ = static_cast<size_t>(batch.tables.past_lens[sequence]);
+        first_entry_ = static_cast<size_t>(batch.tables.block_indices_begins[sequence]);
         key_.resize(layout_.key_size);
         value_.resize(layout_.value_size);
     }
@@ -102,7 +102,7 @@ public:
 private:
     size_t block_at(size_t position) const {
         return static_cast<size_t>(
-            batch_.block_indices[first_entry_ + position / layout_.block_size]);
+            batch_.tables.block_indices[first_entry_ + position / layout_.block_size]);
     }
 
     float capped(float logit) const {
@@ -117,9 +117,11 @@ private:
                  slot, kv_head, key_.data());
         query_.assign(query, query + layout_.key_size);
         if (const int32_t* deltas =
-                deltas_of_block(batch_, first_entry_ + key_position / layout_.block_size)) {
-            const auto delta = static_cast<size_t>(deltas[batch_.delta_width == 1 ? 0 : slot]);
-            turn(config_, batch_.rotation_trig_lut + delta * config_.rotary_dims, query_.data());
+                deltas_of_block(batch_.tables, first_entry_ + key_position / layout_.block_size)) {
+            const auto delta =
+                static_cast<size_t>(deltas[batch_.tables.delta_width == 1 ? 0 : slot]);
+            turn(config_, batch_.tables.rotation_trig_lut.values + delta * config_.rotary_dims,
+                 query_.data());
         }
         float dot = 0;
         for (size_t d = 0; d < layout_.key_size; ++d) dot += query_[d] * key_[d];
@@ -169,17 +171,17 @@ void write_token_reference(const CacheLayout& layout, const AttentionBatch& batc
 }
 
 void paged_attention_reference(const AttentionConfig& config, const AttentionBatch& batch) {
-    std::vector<size_t> score_begins(batch.num_sequences, 0);
-    for (size_t s = 0; s + 1 < batch.num_sequences; ++s)
+    std::vector<size_t> score_begins(batch.tables.num_sequences(), 0);
+    for (size_t s = 0; s + 1 < batch.tables.num_sequences(); ++s)
         score_begins[s + 1] = score_begins[s] + Reference(config, batch, s).context();
-    run_phases(Phase{batch.num_sequences, [&](size_t s) {
-                         Reference reference(config, batch, s);
-                         const bool scored = batch.scores && batch.score_windows;
-                         float* scores = scored ? batch.scores + score_begins[s] : nullptr;
-                         if (scores) std::fill_n(scores, reference.context(), 0.0f);
-                         reference.run(scored ? static_cast<size_t>(batch.score_windows[s]) : 0,
-                                       scores);
-                     }});
+    run_phases(Phase{
+        batch.tables.num_sequences(), [&](size_t s) {
+            Reference reference(config, batch, s);
+            const bool scored = batch.tables.has_scores();
+            float* scores = scored ? &batch.tables.scores[score_begins[s]] : nullptr;
+            if (scores) std::fill_n(scores, reference.context(), 0.0f);
+            reference.run(scored ? static_cast<size_t>(batch.tables.score_windows[s]) : 0, scores);
+        }});
 }
 
 }  // namespace pagewheel::kernels

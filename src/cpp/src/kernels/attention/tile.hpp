@@ -97,18 +97,18 @@ static constexpr size_t span_blocks(size_t block_size) {
 }
 
 /// How the keys of one block are turned: null, one delta or one per token.
-static inline const int32_t* deltas_of_block(const AttentionBatch& batch, size_t block_index) {
-    size_t low = 0, high = batch.num_rotated;
+static inline const int32_t* deltas_of_block(const BatchTables& tables, size_t block_index) {
+    size_t low = 0, high = tables.rotated_block_indices.size;
     while (low < high) {
         const size_t middle = (low + high) / 2;
-        if (static_cast<size_t>(batch.rotated_block_indices[middle]) < block_index)
+        if (static_cast<size_t>(tables.rotated_block_indices[middle]) < block_index)
             low = middle + 1;
         else
             high = middle;
     }
-    const bool found = low < batch.num_rotated &&
-                       static_cast<size_t>(batch.rotated_block_indices[low]) == block_index;
-    return found ? batch.rotation_deltas + low * batch.delta_width : nullptr;
+    const bool found = low < tables.rotated_block_indices.size &&
+                       static_cast<size_t>(tables.rotated_block_indices[low]) == block_index;
+    return found ? tables.rotation_deltas.values + low * tables.delta_width : nullptr;
 }
 
 }  // namespace pagewheel::kernels

@@ -16,11 +16,11 @@ public:
     explicit TokenWriter(const CacheLayout& layout) : layout_(layout) {}
 
     void write(const AttentionBatch& batch, size_t sequence, size_t token) const {
-        const size_t position = static_cast<size_t>(batch.past_lens[sequence]) + token -
-                                static_cast<size_t>(batch.subsequence_begins[sequence]);
-        const size_t entry = static_cast<size_t>(batch.block_indices_begins[sequence]) +
+        const size_t position = static_cast<size_t>(batch.tables.past_lens[sequence]) + token -
+                                static_cast<size_t>(batch.tables.subsequence_begins[sequence]);
+        const size_t entry = static_cast<size_t>(batch.tables.block_indices_begins[sequence]) +
                              position / layout_.block_size;
-        const auto block = static_cast<size_t>(batch.block_indices[entry]);
+        const auto block = static_cast<size_t>(batch.tables.block_indices[entry]);
         const size_t slot = position % layout_.block_size;
         uint8_t* keys = batch.key_blocks + block * layout_.key_block_bytes();
         uint8_t* values = batch.value_blocks + block * layout_.value_block_bytes();

@@ -1,4 +1,4 @@
-// Evicted caches, as pagewheel's attention is told about them.
+// A batch as pagewheel's attention is told about it.
 #pragma once
 
 #include <cstddef>
@@ -6,28 +6,32 @@
 #include <vector>
 
 #include "eviction/rotation_table.hpp"
-#include "ops/layer_tables.hpp"
-#include "runtime/batch_inputs.hpp"
-#include "runtime/eviction_inputs.hpp"
+#include "kernels/batch_tables.hpp"
+#include "runtime/attention_inputs.hpp"
 #include "runtime/input_tensor.hpp"
 
 namespace pagewheel {
 
-/// The input attention_tables of a model whose native attention has per_layer_tables. Its tensor is
-/// kept from step to step, at its size, until a batch needs more or a key has to turn further than
-/// any before: first come the tables of angles, which stay, then the tables of the batch, of which
-/// a step writes no more than what has changed, then the scores.
-class NativeEvictionInputs final : public EvictionInputs {
+/// The input batch_tables. Its tensor is kept from step to step, at its size, until a batch needs
+/// more or a key has to turn further than any before: first come the tables of angles, which stay,
+/// then the tables of the batch, then the scores. Where layers have tables of their own, a step
+/// writes no more of them than what has changed; where nothing was evicted, all have the same one.
+class NativeAttentionInputs final : public AttentionInputs {
 public:
+    static bool serves(const ov::CompiledModel& model);
+
     /// `rotary` empty: nothing is ever rotated.
-    NativeEvictionInputs(const ov::CompiledModel& model, std::vector<CacheLayer> layers,
-                         const std::vector<RotaryKind>& rotary, size_t block_size);
+    NativeAttentionInputs(const ov::CompiledModel& model, std::vector<CacheLayer> layers,
+                          const std::vector<RotaryKind>& rotary, size_t block_size);
 
     void fill(ov::InferRequest& request, const Batch& batch,
               const std::vector<size_t>& windows) override;
     const std::vector<const float*>& scores(ov::InferRequest& request, size_t entry) override;
 
 private:
+    using Layout = kernels::BatchTablesLayout;
+    using Writer = kernels::BatchTablesWriter;
+
     struct Table {
         RotationTable table;
         size_t begin = 0;  ///< word of the tensor
@@ -36,10 +40,6 @@ private:
     struct Rotation {
         size_t num_rotated = 0, width = 1;
     };
-
-    bool rotates(size_t layer) const {
-        return m_layers[layer].rotary.dims > 0 && !m_rotation.empty();
-    }
     /// What the layers' tables are made of, of a batch entry.
     struct Source {
         uint64_t sequence = 0;  ///< its number
@@ -51,24 +51,33 @@ private:
         }
     };
 
+    bool rotates(size_t layer) const {
+        return m_layers[layer].rotary.dims > 0 && !m_rotation.empty();
+    }
+    /// Where nothing is ever evicted: all layers read one table, which is written at every step, as
+    /// that costs less than to find out what has changed.
+    void fill_shared(ov::InferRequest& request, const Batch& batch);
+    static BatchExtents add_extents(Writer& writer, size_t sequences);
     /// Takes down what the batch's tables are made of. True if it is what they were made of before.
     bool same_sources(const Batch& batch);
     Rotation rotation_of(size_t layer, const Batch& batch) const;
     /// True if a table of angles grew.
     bool grow_rotation(const Batch& batch);
-    /// Words that fill() writes for the batch, and those of its scores of one layer.
+    /// Words that write_tables() writes for the batch.
     size_t count_words(const Batch& batch);
-    size_t count_scores(const Batch& batch, const std::vector<size_t>& windows);
     /// A new tensor with the tables of angles in it.
     void allocate(ov::InferRequest& request, size_t words, size_t layer_scores);
-    /// All that the step's sections but the scores hold.
-    void fill_tables(LayerTablesWriter& writer, const Batch& batch);
-    void fill_layer(LayerTablesWriter& writer, size_t layer, const Batch& batch) const;
+    /// All that the step's sections but the scores hold, in a tensor that has room for it.
+    void write_tables(ov::InferRequest& request, const Batch& batch, size_t layer_scores);
+    void write_layer(Writer& writer, size_t layer, const Batch& batch) const;
+    /// Zeros without `windows`.
+    void write_windows(const std::vector<size_t>& windows, size_t num_sequences);
+    void place_scores(size_t layer_scores);
 
     InputTensor m_input;
     std::vector<Table> m_rotation;      // by rotary kind
     std::vector<Rotation> m_of_layers;  // of this step
-    size_t m_num_numbers = 0;           // numbers that caches have: the highest plus one
+    size_t m_num_numbers = 1;           // numbers that caches have: the highest plus one
     size_t m_block_size;
     ov::Tensor m_tensor;
     // Words of the tensor: where the step's sections begin, and room for them.

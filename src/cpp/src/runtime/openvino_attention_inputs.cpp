@@ -1,9 +1,8 @@
-#include "runtime/stock_eviction_inputs.hpp"
+#include "runtime/openvino_attention_inputs.hpp"
 
 #include <algorithm>
 
 #include "check.hpp"
-#include "eviction/ledger.hpp"
 #include "graph/port_names.hpp"
 
 namespace pagewheel {
@@ -63,14 +62,34 @@ std::vector<CacheLayer> cache_layers(const std::vector<StockAttentionLayer>& att
 
 }  // namespace
 
-StockEvictionInputs::StockEvictionInputs(const ov::CompiledModel& model,
-                                         const std::vector<StockAttentionLayer>& attention,
-                                         const CacheGeometry& geometry,
-                                         const RotaryDescription& rotary)
-    : EvictionInputs(cache_layers(attention, geometry, rotary)),
+bool OpenvinoAttentionInputs::serves(const ov::CompiledModel& model) {
+    for (const char* name : {ports::past_lens, ports::subsequence_begins, ports::block_indices,
+                             ports::block_indices_begins, ports::max_context_len})
+        if (InputTensor(model, name).exists()) return true;
+    return false;
+}
+
+OpenvinoAttentionInputs::OpenvinoAttentionInputs(const ov::CompiledModel& model,
+                                                 std::vector<CacheLayer> layers)
+    : AttentionInputs(std::move(layers)),
+      m_past_lens(model, ports::past_lens),
+      m_subsequence_begins(model, ports::subsequence_begins),
+      m_block_indices_begins(model, ports::block_indices_begins),
+      m_max_context_len(model, ports::max_context_len),
       m_windows(model, ports::score_window),
-      m_outputs(m_layers.size()) {
-    check_invariant(m_windows.exists(), "the model has no input score_aggregation_window");
+      m_outputs(m_layers.size()) {}
+
+OpenvinoAttentionInputs::OpenvinoAttentionInputs(const ov::CompiledModel& model)
+    : OpenvinoAttentionInputs(model, std::vector<CacheLayer>()) {
+    m_tables.push_back({0, InputTensor(model, ports::block_indices)});
+}
+
+OpenvinoAttentionInputs::OpenvinoAttentionInputs(const ov::CompiledModel& model,
+                                                 const std::vector<StockAttentionLayer>& attention,
+                                                 const CacheGeometry& geometry,
+                                                 const RotaryDescription& rotary)
+    : OpenvinoAttentionInputs(model, cache_layers(attention, geometry, rotary)) {
+    check_invariant(m_windows.exists(), "the model has no input ", ports::score_window);
     for (const StockAttentionLayer& layer : attention) {
         const auto owner =
             size_t(std::find_if(m_layers.begin(), m_layers.end(),
@@ -81,34 +100,25 @@ StockEvictionInputs::StockEvictionInputs(const ov::CompiledModel& model,
     }
 }
 
-void StockEvictionInputs::fill(ov::InferRequest& request, const Batch& batch,
-                               const std::vector<size_t>& windows) {
-    size_t num_blocks = 0, contexts = 0;
-    m_score_begins.clear();
-    for (const BatchEntry& entry : batch.entries) {
-        num_blocks += entry.sequence->blocks.size();
-        m_score_begins.push_back(contexts);
-        contexts += entry.sequence->num_slots() + entry.num_tokens;
-    }
-    for (Table& layer : m_tables) {
-        auto* table = layer.input.resize<int32_t>(request, num_blocks);
-        for (const BatchEntry& entry : batch.entries) {
-            const std::vector<BlockId>& blocks = entry.sequence->blocks;
-            const EvictionState* state = entry.sequence->eviction;
-            if (state && state->num_evicted > 0) {
-                const LayerLedger& ledger = state->layers[layer.owner];
-                for (size_t i = 0; i < blocks.size(); ++i) *table++ = blocks[ledger.entry(i)];
-            } else {
-                table = std::copy(blocks.begin(), blocks.end(), table);
-            }
-        }
-    }
-    std::copy(windows.begin(), windows.end(),
-              m_windows.resize<int32_t>(request, batch.entries.size()));
+void OpenvinoAttentionInputs::fill(ov::InferRequest& request, const Batch& batch,
+                                   const std::vector<size_t>& windows) {
+    const size_t sequences = batch.entries.size(), blocks = count_blocks(batch);
+    fill_extents(batch, {m_past_lens.resize<int32_t>(request, sequences),
+                         m_subsequence_begins.resize<int32_t>(request, sequences + 1),
+                         m_block_indices_begins.resize<int32_t>(request, sequences + 1)});
+    for (Table& layer : m_tables)
+        fill_blocks(batch, layer.owner, layer.input.resize<int32_t>(request, blocks));
+    size_t max_context = 0;
+    for (const BatchEntry& entry : batch.entries)
+        max_context = std::max(max_context, entry.sequence->num_slots() + entry.num_tokens);
+    m_max_context_len.scalar<int32_t>(request) = int32_t(max_context);
+    if (m_layers.empty()) return;
+    fill_score_begins(batch, m_score_begins);
+    std::copy(windows.begin(), windows.end(), m_windows.resize<int32_t>(request, sequences));
 }
 
-const std::vector<const float*>& StockEvictionInputs::scores(ov::InferRequest& request,
-                                                             size_t entry) {
+const std::vector<const float*>& OpenvinoAttentionInputs::scores(ov::InferRequest& request,
+                                                                 size_t entry) {
     m_pointers.clear();
     for (size_t output : m_outputs)
         m_pointers.push_back(request.get_output_tensor(output).data<const float>() +

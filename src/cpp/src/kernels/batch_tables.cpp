@@ -1,0 +1,192 @@
+#include "kernels/batch_tables.hpp"
+
+#include <algorithm>
+
+#include "check.hpp"
+
+namespace pagewheel::kernels {
+namespace {
+
+using Layout = BatchTablesLayout;
+using Table = TableSection<const int32_t>;
+
+void check_size(const char* name, const Table& table, size_t expected) {
+    check_argument(table.size == expected, name, " has ", table.size, " entries, expected ",
+                   expected);
+}
+
+/// [0, a, b, ..., last] that grows by at least `least` each.
+void check_begins(const char* name, const Table& begins, size_t num_sequences, int64_t last,
+                  int64_t least) {
+    check_size(name, begins, num_sequences + 1);
+    check_argument(begins[0] == 0, name, " begins with ", begins[0], ", expected 0");
+    for (size_t i = 0; i < num_sequences; ++i) {
+        const int64_t expected = begins[i] + least;
+        check_argument(begins[i + 1] >= expected, name, "[", i + 1, "] is ", begins[i + 1],
+                       ", expected at least ", expected);
+    }
+    check_argument(begins[num_sequences] == last, name, " ends with ", begins[num_sequences],
+                   ", expected ", last);
+}
+
+/// Returns the sum of the context lengths.
+int64_t check_sequences(const BatchTables& tables, const TableBounds& bounds) {
+    const Table &past = tables.past_lens, &subsequences = tables.subsequence_begins,
+                &blocks = tables.block_indices, &block_begins = tables.block_indices_begins;
+    const size_t num_sequences = past.size;
+    check_begins("subsequence_begins", subsequences, num_sequences, int64_t(bounds.num_tokens), 1);
+    check_begins("block_indices_begins", block_begins, num_sequences, int64_t(blocks.size), 0);
+    int64_t contexts = 0;
+    for (size_t i = 0; i < num_sequences; ++i) {
+        check_argument(past[i] >= 0, "past_lens[", i, "] is ", past[i], ", expected at least 0");
+        const int64_t context = int64_t(past[i]) + subsequences[i + 1] - subsequences[i];
+        const int64_t held = (block_begins[i + 1] - block_begins[i]) * int64_t(bounds.block_size);
+        check_argument(context <= held, "sequence ", i, " has a context of ", context,
+                       " tokens, its blocks hold ", held);
+        contexts += context;
+    }
+    for (size_t i = 0; i < blocks.size; ++i)
+        check_argument(blocks[i] >= 0 && blocks[i] < int64_t(bounds.num_blocks), "block_indices[",
+                       i, "] is ", blocks[i], ", expected a block of the pool, less than ",
+                       bounds.num_blocks);
+    return contexts;
+}
+
+void check_scores(const BatchTables& tables, int64_t contexts) {
+    const Table& windows = tables.score_windows;
+    if (windows.size == 0) return;
+    check_size("score_windows", windows, tables.num_sequences());
+    bool any = false;
+    for (size_t i = 0; i < windows.size; ++i) {
+        check_argument(windows[i] >= 0, "score_windows[", i, "] is ", windows[i],
+                       ", expected at least 0");
+        any = any || windows[i] > 0;
+    }
+    const size_t size = tables.scores.size;
+    check_argument((size == 0 && !any) || int64_t(size) >= contexts, "scores has ", size,
+                   " entries, expected at least ", contexts);
+}
+
+void check_rotated_blocks(const BatchTables& tables) {
+    const Table& rotated = tables.rotated_block_indices;
+    const size_t num_block_indices = tables.block_indices.size;
+    for (size_t i = 0; i < rotated.size; ++i) {
+        check_argument(rotated[i] >= 0 && rotated[i] < int64_t(num_block_indices),
+                       "rotated_block_indices[", i, "] is ", rotated[i], ", expected less than ",
+                       num_block_indices);
+        check_argument(i == 0 || rotated[i] > rotated[i - 1], "rotated_block_indices[", i, "] is ",
+                       rotated[i], ", expected more than ", i == 0 ? -1 : rotated[i - 1]);
+    }
+}
+
+void check_rotation(const BatchTables& tables, const TableBounds& bounds) {
+    const size_t num_rotated = tables.rotated_block_indices.size;
+    if (num_rotated == 0) return;
+    const Table& deltas = tables.rotation_deltas;
+    check_argument(deltas.size == num_rotated || deltas.size == num_rotated * bounds.block_size,
+                   "rotation_deltas has ", deltas.size, " entries, expected ", num_rotated, " or ",
+                   num_rotated * bounds.block_size);
+    const size_t lut_size = tables.rotation_trig_lut.size, dims = bounds.rotary_dims;
+    check_argument(dims > 0, "rotated_block_indices has ", num_rotated,
+                   " entries, expected none in a layer without rotary dimensions");
+    check_argument(lut_size % dims == 0, "rotation_trig_lut has ", lut_size,
+                   " entries, expected rows of ", dims);
+    check_rotated_blocks(tables);
+    const auto rows = int64_t(lut_size / dims);
+    // They can be thousands: first whether any is wrong, then which.
+    uint32_t largest = 0;
+    for (size_t i = 0; i < deltas.size; ++i) largest = std::max(largest, uint32_t(deltas[i]));
+    if (int64_t(largest) < rows) return;
+    for (size_t i = 0; i < deltas.size; ++i)
+        check_argument(deltas[i] >= 0 && deltas[i] < rows, "rotation_deltas has ", deltas[i],
+                       ", expected a row of the layer's table, less than ", rows);
+}
+
+/// Finds sections by the directory.
+class Directory {
+public:
+    Directory(int32_t* words, size_t num_words) : m_words(words), m_num_words(num_words) {
+        check_argument(num_words >= 2, "the tables are ", num_words,
+                       " entries, expected at least 2");
+        check_argument(words[0] > 0, "the tables have ", words[0], " layers, expected at least 1");
+        m_first = Layout::num_directory_words(size_t(words[0]));
+        check_argument(num_words >= m_first, "the tables are ", num_words,
+                       " entries, expected at least ", m_first);
+        check_argument(
+            words[1] >= 0 && size_t(words[1]) >= m_first && size_t(words[1]) <= num_words,
+            "scores begin at ", words[1], ", expected ", m_first, " to ", num_words);
+        m_read_end = size_t(words[1]);
+    }
+
+    size_t num_layers() const { return size_t(m_words[0]); }
+
+    template <class T>
+    TableSection<const T> to_read(size_t section) const {
+        return find<const T>(section, m_first, m_read_end);
+    }
+    TableSection<float> to_write(size_t section) const {
+        return find<float>(section, m_read_end, m_num_words);
+    }
+
+private:
+    template <class T>
+    TableSection<T> find(size_t section, size_t least, size_t end) const {
+        const int64_t begin = m_words[2 + 2 * section], size = m_words[3 + 2 * section];
+        if (size == 0) return {};
+        check_argument(size > 0 && begin >= int64_t(least) && begin + size <= int64_t(end),
+                       "section ", section, " has ", size, " entries from ", begin,
+                       " on, expected them in ", least, " to ", end);
+        return {reinterpret_cast<T*>(m_words + begin), size_t(size)};
+    }
+
+    int32_t* m_words;
+    size_t m_num_words, m_first = 0, m_read_end = 0;
+};
+
+}  // namespace
+
+BatchTables::BatchTables(int32_t* words, size_t num_words, size_t layer) {
+    const Directory directory(words, num_words);
+    const size_t layers = directory.num_layers();
+    check_argument(layers == 1 || layer < layers, "the tables have ", layers,
+                   " layers, expected more than ", layer, ", or 1 for all");
+    past_lens = directory.to_read<int32_t>(Layout::past_lens);
+    subsequence_begins = directory.to_read<int32_t>(Layout::subsequence_begins);
+    block_indices_begins = directory.to_read<int32_t>(Layout::block_indices_begins);
+    score_windows = directory.to_read<int32_t>(Layout::score_windows);
+    const auto own = [&](Layout::OfLayer section) {
+        return Layout::index_of(layers == 1 ? 0 : layer, section);
+    };
+    block_indices = directory.to_read<int32_t>(own(Layout::block_indices));
+    rotated_block_indices = directory.to_read<int32_t>(own(Layout::rotated_block_indices));
+    rotation_deltas = directory.to_read<int32_t>(own(Layout::rotation_deltas));
+    rotation_trig_lut = directory.to_read<float>(own(Layout::rotation_trig_lut));
+    scores = directory.to_write(own(Layout::scores));
+    if (rotated_block_indices.size > 0)
+        delta_width = rotation_deltas.size / rotated_block_indices.size;
+}
+
+void BatchTables::check(const TableBounds& bounds) const {
+    check_scores(*this, check_sequences(*this, bounds));
+    check_rotation(*this, bounds);
+}
+
+BatchTablesWriter::BatchTablesWriter(int32_t* words, size_t num_layers)
+    : m_words(words), m_end(Layout::num_directory_words(num_layers)) {
+    std::fill_n(words, m_end, 0);
+    words[0] = int32_t(num_layers);
+    words[1] = int32_t(m_end);
+}
+
+int32_t* BatchTablesWriter::add(size_t section, size_t size) {
+    place(section, m_end, size);
+    m_end += size;
+    return m_words + m_end - size;
+}
+
+void BatchTablesWriter::place(size_t section, size_t begin, size_t size) {
+    m_words[2 + 2 * section] = int32_t(begin);
+    m_words[3 + 2 * section] = int32_t(size);
+}
+
+}  // namespace pagewheel::kernels

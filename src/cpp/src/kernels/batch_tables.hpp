@@ -1,0 +1,123 @@
+// The tables of a batch: how long its sequences are, where their tokens lie, how they are rotated
+// and where scores go. One packed array of words for all layers; what writes and reads it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/unrolled.hpp"
+
+namespace pagewheel::kernels {
+
+/// How the packed words lie:
+///
+///     number of layers that have sections of their own; 1: all layers read the same ones
+///     where scores begin, which is the end of all that is read
+///     begin and size of each section: shared ones, then those of layer after layer
+///     the sections in any order, scores last
+///
+/// Sections of layers may be the same words. Floats are stored as they are. There may be more words
+/// than sections take, so that a tensor's shape stays the same from step to step.
+struct BatchTablesLayout {
+    enum Shared : size_t {
+        past_lens,             ///< [B] tokens in the cache before the call
+        subsequence_begins,    ///< [B + 1] into the new tokens
+        block_indices_begins,  ///< [B + 1] into block_indices
+        score_windows,         ///< [B] last new tokens whose attention counts; or empty
+        num_shared
+    };
+    enum OfLayer : size_t {
+        block_indices,          ///< [P] block tables, one after the other
+        rotated_block_indices,  ///< [n] entries of block_indices, ascending
+        rotation_deltas,        ///< [n] or [n, block size] rows of rotation_trig_lut
+        rotation_trig_lut,      ///< f32 [rows, rotary dims] cos | sin
+        scores,                 ///< f32 [sum of context lengths] or empty; written
+        num_of_layer
+    };
+
+    static constexpr size_t index_of(size_t layer, OfLayer section) {
+        return num_shared + layer * num_of_layer + section;
+    }
+    /// Words before the first section.
+    static constexpr size_t num_directory_words(size_t layers) {
+        return 2 + 2 * index_of(layers, block_indices);
+    }
+};
+
+/// A view of a section.
+template <class T>
+struct TableSection {
+    T* values = nullptr;
+    size_t size = 0;
+
+    PAGEWHEEL_INLINE T& operator[](size_t i) const { return values[i]; }
+};
+
+/// What the tables of a call may lead to.
+struct TableBounds {
+    size_t num_tokens = 0;  ///< new ones, of all sequences
+    size_t num_blocks = 0;  ///< of the pool
+    size_t block_size = 0;
+    size_t rotary_dims = 0;
+};
+
+/// What one layer reads of a batch's tables: views of the sections, which BatchTablesLayout
+/// describes. B sequences with their new tokens, one after the other: tokens of sequence s are
+/// [subsequence_begins[s], subsequence_begins[s + 1]) and stand at positions past_lens[s] and up;
+/// its context is past + new tokens, in the blocks
+/// block_indices[block_indices_begins[s] .. block_indices_begins[s + 1]).
+struct BatchTables {
+    TableSection<const int32_t> past_lens, subsequence_begins, block_indices_begins, block_indices;
+
+    // The key of a block (delta_width 1) or token (delta_width block size) with delta e is read as
+    // if it had been written e rows lower: LUT row e holds the cosines and sines of e's angles.
+    TableSection<const int32_t> rotated_block_indices, rotation_deltas;
+    TableSection<const float> rotation_trig_lut;
+    size_t delta_width = 1;  ///< deltas per rotated block
+
+    // Attention probability per key, summed over heads and the last score_windows[s] new tokens of
+    // the sequence; contexts concatenated. Zeros, at no cost, for a sequence with window 0.
+    TableSection<const int32_t> score_windows;
+    TableSection<float> scores;
+
+    BatchTables() = default;
+    /// Throws std::invalid_argument if the words are no tables, a section leads out of them or
+    /// scores would be written over what is read. What is in the sections is not looked at.
+    BatchTables(int32_t* words, size_t num_words, size_t layer);
+
+    size_t num_sequences() const { return past_lens.size; }
+    bool has_scores() const { return scores.size > 0 && score_windows.size > 0; }
+    /// Throws std::invalid_argument that names the section, what it says and what is allowed. After
+    /// it no index leads out of a section or the pool: every sequence has at least one new token
+    /// and enough blocks for its context, begins and rotated blocks ascend, deltas are rows of the
+    /// LUT, and scores have room for all contexts.
+    void check(const TableBounds& bounds) const;
+};
+
+/// Writes sections one after the other into memory that is large enough for them.
+class BatchTablesWriter {
+public:
+    /// All sections are empty.
+    BatchTablesWriter(int32_t* words, size_t num_layers);
+    /// Goes on with tables that are there, at word `end`.
+    static BatchTablesWriter resume(int32_t* words, size_t end) { return {words, end, {}}; }
+
+    /// A place for `size` words; its contents are the caller's to fill.
+    int32_t* add(size_t section, size_t size);
+    /// Sections are added from that word on.
+    void go_on_at(size_t word) { m_end = word; }
+    /// The section is words that are there already.
+    void place(size_t section, size_t begin, size_t size);
+    /// What is added from here on are scores.
+    void begin_scores() { m_words[1] = int32_t(m_end); }
+    size_t end() const { return m_end; }
+
+private:
+    struct Resumed {};
+    BatchTablesWriter(int32_t* words, size_t end, Resumed) : m_words(words), m_end(end) {}
+
+    int32_t* m_words;
+    size_t m_end;
+};
+
+}  // namespace pagewheel::kernels

@@ -1,0 +1,216 @@
+#include "runtime/native_attention_inputs.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "check.hpp"
+#include "graph/port_names.hpp"
+
+namespace pagewheel {
+namespace {
+
+bool has_evicted(const Batch& batch) {
+    return std::any_of(batch.entries.begin(), batch.entries.end(), [](const BatchEntry& entry) {
+        return entry.sequence->eviction && entry.sequence->eviction->num_evicted > 0;
+    });
+}
+
+}  // namespace
+
+bool NativeAttentionInputs::serves(const ov::CompiledModel& model) {
+    return InputTensor(model, ports::batch_tables).exists();
+}
+
+NativeAttentionInputs::NativeAttentionInputs(const ov::CompiledModel& model,
+                                             std::vector<CacheLayer> layers,
+                                             const std::vector<RotaryKind>& rotary,
+                                             size_t block_size)
+    : AttentionInputs(std::move(layers)),
+      m_input(model, ports::batch_tables),
+      m_of_layers(m_layers.size()),
+      m_block_size(block_size) {
+    check_invariant(m_input.exists(), "the model has no input ", ports::batch_tables);
+    for (const CacheLayer& layer : m_layers)
+        m_num_numbers = std::max(m_num_numbers, layer.cache + 1);
+    for (const RotaryKind& kind : rotary) m_rotation.push_back({RotationTable(kind)});
+}
+
+void NativeAttentionInputs::fill(ov::InferRequest& request, const Batch& batch,
+                                 const std::vector<size_t>& windows) {
+    if (m_layers.empty()) return fill_shared(request, batch);
+    const bool scored = std::any_of(windows.begin(), windows.end(), [](size_t w) { return w > 0; });
+    const size_t contexts = fill_score_begins(batch, m_score_begins);
+    const size_t layer_scores = scored ? contexts : 0;
+    if (!same_sources(batch) || m_tables_end == 0 || layer_scores > m_layer_scores)
+        write_tables(request, batch, layer_scores);
+    fill_extents(batch, m_extents);
+    write_windows(windows, batch.entries.size());
+    place_scores(layer_scores);
+}
+
+void NativeAttentionInputs::fill_shared(ov::InferRequest& request, const Batch& batch) {
+    const size_t sequences = batch.entries.size(), blocks = count_blocks(batch);
+    const size_t words = Layout::num_shared * (sequences + 1) + blocks;
+    if (words > m_capacity) allocate(request, 2 * words, 0);
+    Writer writer(m_tensor.data<int32_t>(), m_num_numbers);
+    writer.go_on_at(m_begin);
+    const BatchExtents extents = add_extents(writer, sequences);
+    fill_extents_and_blocks(batch, extents,
+                            writer.add(Layout::index_of(0, Layout::block_indices), blocks));
+    writer.begin_scores();
+}
+
+BatchExtents NativeAttentionInputs::add_extents(Writer& writer, size_t sequences) {
+    return {writer.add(Layout::past_lens, sequences),
+            writer.add(Layout::subsequence_begins, sequences + 1),
+            writer.add(Layout::block_indices_begins, sequences + 1)};
+}
+
+bool NativeAttentionInputs::same_sources(const Batch& batch) {
+    bool same = m_sources.size() == batch.entries.size();
+    m_sources.resize(batch.entries.size());
+    size_t first = 0;
+    for (size_t i = 0; i < m_sources.size(); ++i) {
+        const Sequence& sequence = *batch.entries[i].sequence;
+        const Source source{sequence.number, sequence.num_starts, sequence.num_evicted,
+                            sequence.blocks.size()};
+        same = same && source == m_sources[i];
+        m_sources[i] = source;
+        m_blocks.resize(std::max(m_blocks.size(), first + source.num_blocks));
+        for (size_t b = 0; b < source.num_blocks; ++b, ++first) {
+            same = same && m_blocks[first] == sequence.blocks[b];
+            m_blocks[first] = sequence.blocks[b];
+        }
+    }
+    return same;
+}
+
+NativeAttentionInputs::Rotation NativeAttentionInputs::rotation_of(size_t layer,
+                                                                   const Batch& batch) const {
+    Rotation rotation;
+    if (!rotates(layer)) return rotation;
+    for (const BatchEntry& entry : batch.entries)
+        if (const LayerLedger* ledger = ledger_of(*entry.sequence, layer)) {
+            rotation.num_rotated += ledger->rotated.size();
+            if (ledger->per_token) rotation.width = m_block_size;
+        }
+    return rotation;
+}
+
+bool NativeAttentionInputs::grow_rotation(const Batch& batch) {
+    size_t largest = 0;
+    for (const BatchEntry& entry : batch.entries)
+        if (entry.sequence->eviction)
+            largest = std::max(largest, entry.sequence->eviction->largest_delta);
+    bool grew = false;
+    for (Table& rotation : m_rotation) grew = rotation.table.grow(largest) || grew;
+    return grew;
+}
+
+size_t NativeAttentionInputs::count_words(const Batch& batch) {
+    const size_t blocks = count_blocks(batch);
+    size_t words = Layout::num_shared * (batch.entries.size() + 1) + blocks;
+    for (size_t l = 0; l < m_layers.size(); ++l) {
+        const Rotation rotation = m_of_layers[l] = rotation_of(l, batch);
+        words += blocks + rotation.num_rotated * (1 + rotation.width);
+    }
+    return words;
+}
+
+void NativeAttentionInputs::allocate(ov::InferRequest& request, size_t words, size_t layer_scores) {
+    m_begin = Layout::num_directory_words(m_num_numbers);
+    for (Table& rotation : m_rotation) {
+        constexpr size_t cache_line = 16;  // words
+        rotation.begin = (m_begin + cache_line - 1) / cache_line * cache_line;
+        m_begin = rotation.begin + rotation.table.size();
+    }
+    m_capacity = words;
+    m_layer_scores = layer_scores;
+    const size_t size = m_begin + m_capacity + m_layers.size() * m_layer_scores;
+    check_argument(size <= size_t(std::numeric_limits<int32_t>::max()),
+                   "the batch's tables and scores of all layers are ", size,
+                   " entries, allowed: fewer than 2^31");
+    m_tensor = ov::Tensor(ov::element::i32, {size});
+    for (Table& rotation : m_rotation)
+        if (rotation.table.size() > 0)
+            std::memcpy(m_tensor.data<int32_t>() + rotation.begin, rotation.table.data(),
+                        rotation.table.size() * sizeof(float));
+    m_input.bind(request, m_tensor);
+}
+
+void NativeAttentionInputs::write_tables(ov::InferRequest& request, const Batch& batch,
+                                         size_t layer_scores) {
+    m_tables_end = 0;  // none are there until they are written below
+    const bool turns_further = grow_rotation(batch);
+    const size_t words = count_words(batch);
+    if (!m_tensor || turns_further || words > m_capacity || layer_scores > m_layer_scores)
+        allocate(request, words > m_capacity ? 2 * words : m_capacity,
+                 layer_scores > m_layer_scores ? layer_scores + layer_scores / 2 : m_layer_scores);
+    Writer writer(m_tensor.data<int32_t>(), m_num_numbers);
+    writer.go_on_at(m_begin);
+    const size_t sequences = batch.entries.size();
+    m_extents = add_extents(writer, sequences);
+    m_windows = writer.add(Layout::score_windows, sequences);
+    if (has_evicted(batch)) {
+        for (size_t l = 0; l < m_layers.size(); ++l) write_layer(writer, l, batch);
+    } else {
+        const size_t begin = writer.end(), blocks = count_blocks(batch);
+        fill_blocks(batch, 0, writer.add(Layout::index_of(0, Layout::block_indices), blocks));
+        for (size_t number = 1; number < m_num_numbers; ++number)
+            writer.place(Layout::index_of(number, Layout::block_indices), begin, blocks);
+    }
+    m_tables_end = writer.end();
+}
+
+void NativeAttentionInputs::write_layer(Writer& writer, size_t layer, const Batch& batch) const {
+    const auto section = [&](Layout::OfLayer which) {
+        return Layout::index_of(m_layers[layer].cache, which);
+    };
+    const auto [num_rotated, width] = m_of_layers[layer];
+    fill_blocks(batch, layer, writer.add(section(Layout::block_indices), count_blocks(batch)));
+    if (num_rotated == 0) return;
+    int32_t* rotated = writer.add(section(Layout::rotated_block_indices), num_rotated);
+    int32_t* deltas = writer.add(section(Layout::rotation_deltas), num_rotated * width);
+    const Table& angles = m_rotation[m_layers[layer].rotary.kind];
+    writer.place(section(Layout::rotation_trig_lut), angles.begin, angles.table.size());
+    int32_t first = 0;
+    for (const BatchEntry& entry : batch.entries) {
+        if (const LayerLedger* ledger = ledger_of(*entry.sequence, layer)) {
+            for (int32_t block : ledger->rotated) *rotated++ = first + block;
+            if (ledger->per_token || width == 1)
+                deltas = std::copy(ledger->deltas.begin(), ledger->deltas.end(), deltas);
+            else
+                for (int32_t delta : ledger->deltas) deltas = std::fill_n(deltas, width, delta);
+        }
+        first += int32_t(entry.sequence->blocks.size());
+    }
+}
+
+void NativeAttentionInputs::write_windows(const std::vector<size_t>& windows,
+                                          size_t num_sequences) {
+    if (windows.empty())
+        std::fill_n(m_windows, num_sequences, 0);
+    else
+        std::copy(windows.begin(), windows.end(), m_windows);
+}
+
+void NativeAttentionInputs::place_scores(size_t layer_scores) {
+    Writer writer = Writer::resume(m_tensor.data<int32_t>(), m_tables_end);
+    writer.begin_scores();
+    m_step_scores = layer_scores;
+    m_scores_begin = writer.end();
+    for (const CacheLayer& layer : m_layers)
+        writer.add(Layout::index_of(layer.cache, Layout::scores), layer_scores);
+}
+
+const std::vector<const float*>& NativeAttentionInputs::scores(ov::InferRequest&, size_t entry) {
+    // Floats in a tensor of words, as the attention wrote them.
+    const auto* words = static_cast<const float*>(m_tensor.data()) + m_scores_begin;
+    m_pointers.clear();
+    for (size_t l = 0; l < m_layers.size(); ++l)
+        m_pointers.push_back(words + l * m_step_scores + m_score_begins[entry]);
+    return m_pointers;
+}
+
+}  // namespace pagewheel

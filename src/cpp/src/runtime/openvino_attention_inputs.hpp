@@ -1,0 +1,48 @@
+// A batch as OpenVINO's attention is told about it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/stock_attention.hpp"
+#include "model/cache_geometry.hpp"
+#include "model/rotary.hpp"
+#include "runtime/attention_inputs.hpp"
+#include "runtime/input_tensor.hpp"
+
+namespace pagewheel {
+
+/// The inputs that SDPAToPagedAttention makes. Where caches are evicted from, each layer has a
+/// block table and scores. Keys are never turned at read: whoever evicts turns them where they lie.
+class OpenvinoAttentionInputs final : public AttentionInputs {
+public:
+    static bool serves(const ov::CompiledModel& model);
+
+    /// Nothing is evicted.
+    explicit OpenvinoAttentionInputs(const ov::CompiledModel& model);
+    /// Throws std::invalid_argument for a cache whose blocks are not plain rows of f32, bf16 or
+    /// f16.
+    OpenvinoAttentionInputs(const ov::CompiledModel& model,
+                            const std::vector<StockAttentionLayer>& attention,
+                            const CacheGeometry& geometry, const RotaryDescription& rotary);
+
+    void fill(ov::InferRequest& request, const Batch& batch,
+              const std::vector<size_t>& windows) override;
+    const std::vector<const float*>& scores(ov::InferRequest& request, size_t entry) override;
+
+private:
+    struct Table {
+        size_t owner;  ///< index of layers() whose cache it leads to
+        InputTensor input;
+    };
+    OpenvinoAttentionInputs(const ov::CompiledModel& model, std::vector<CacheLayer> layers);
+
+    InputTensor m_past_lens, m_subsequence_begins, m_block_indices_begins, m_max_context_len;
+    std::vector<Table> m_tables;  // one of all layers, or one of each
+    InputTensor m_windows;
+    std::vector<size_t> m_outputs;         // with the scores of layers()
+    std::vector<size_t> m_score_begins;    // by batch entry
+    std::vector<const float*> m_pointers;  // what scores() returns
+};
+
+}  // namespace pagewheel
