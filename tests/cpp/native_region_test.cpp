@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "model/openvino_core.hpp"
 #include "openvino/op/add.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/parameter.hpp"
@@ -238,7 +239,7 @@ private:
 };
 
 ov::CompiledModel compiled(const std::shared_ptr<ov::Model>& model, int32_t streams = 1) {
-    static ov::Core core;
+    ov::Core& core = openvino_core();
     return core.compile_model(model, "CPU", ov::hint::inference_precision(ov::element::f32),
                               ov::num_streams(streams));
 }

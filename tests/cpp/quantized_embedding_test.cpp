@@ -9,6 +9,7 @@
 
 #include "compressed_graph.hpp"
 #include "graph/quantized_linear.hpp"
+#include "model/openvino_core.hpp"
 #include "openvino/op/gather.hpp"
 #include "openvino/op/matmul.hpp"
 #include "openvino/op/parameter.hpp"
@@ -38,7 +39,7 @@ size_t count(const ov::Model& model, const std::string& type) {
 template <class Id>
 std::vector<float> look_up(const std::shared_ptr<ov::Model>& model, const std::vector<Id>& ids,
                            const ov::Shape& shape, const ov::Shape& expected_shape) {
-    static ov::Core core;
+    ov::Core& core = openvino_core();
     auto compiled = core.compile_model(model, "CPU", ov::hint::inference_precision("f32"));
     auto request = compiled.create_infer_request();
     ov::Tensor tensor(ov::element::from<Id>(), shape);

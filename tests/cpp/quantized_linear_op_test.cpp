@@ -9,6 +9,7 @@
 #include "compressed_graph.hpp"
 #include "graph/fuse_linear.hpp"
 #include "graph/quantized_linear.hpp"
+#include "model/openvino_core.hpp"
 #include "openvino/op/add.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/divide.hpp"
@@ -49,7 +50,7 @@ std::shared_ptr<ov::Model> model_of(const ov::OutputVector& outputs,
 
 /// Every output, in f32 with activations as they are (but where the graph's own ops quantise them).
 std::vector<std::vector<float>> run(const std::shared_ptr<ov::Model>& model, const ov::Tensor& x) {
-    static ov::Core core;
+    ov::Core& core = openvino_core();
     auto compiled =
         core.compile_model(model, "CPU", ov::hint::inference_precision(ov::element::f32),
                            ov::hint::dynamic_quantization_group_size(0));
