@@ -26,6 +26,7 @@ void InputTensor::reshape(ov::InferRequest& request, const ov::element::Type& ty
     if (rank > 0) m_shape[0] = rows;
     // It keeps its memory when it shrinks and grows back, and stays bound: binding allocates.
     m_tensor.set_shape(m_shape);
+    m_data = m_tensor.data();
     if (grows && m_exists) request.set_input_tensor(m_index, m_tensor);
 }
 

@@ -40,7 +40,7 @@ private:
     template <class T>
     T* data(ov::InferRequest& request, size_t rank, size_t rows, size_t columns) {
         reshape(request, ov::element::from<T>(), rank, rows, columns);
-        return m_tensor.data<T>();
+        return static_cast<T*>(m_data);
     }
     void reshape(ov::InferRequest& request, const ov::element::Type& type, size_t rank, size_t rows,
                  size_t columns);
@@ -49,6 +49,7 @@ private:
     bool m_exists = false;
     size_t m_capacity = 0;  // elements
     ov::Tensor m_tensor;
+    void* m_data = nullptr;  // the tensor's: asking it checks types every time
     ov::Shape m_shape;  // the tensor's, kept here so that comparing and setting it allocates none
 };
 

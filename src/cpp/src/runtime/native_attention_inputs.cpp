@@ -53,7 +53,7 @@ void NativeAttentionInputs::fill_shared(ov::InferRequest& request, const Batch& 
     const size_t sequences = batch.entries.size(), blocks = count_blocks(batch);
     const size_t words = Layout::num_shared * (sequences + 1) + blocks;
     if (words > m_capacity) allocate(request, 2 * words, 0);
-    Writer writer(m_tensor.data<int32_t>(), m_num_numbers);
+    Writer writer(m_words, m_num_numbers);
     writer.go_on_at(m_begin);
     const BatchExtents extents = add_extents(writer, sequences);
     fill_extents_and_blocks(batch, extents,
@@ -132,9 +132,10 @@ void NativeAttentionInputs::allocate(ov::InferRequest& request, size_t words, si
                    "the batch's tables and scores of all layers are ", size,
                    " entries, allowed: fewer than 2^31");
     m_tensor = ov::Tensor(ov::element::i32, {size});
+    m_words = m_tensor.data<int32_t>();
     for (Table& rotation : m_rotation)
         if (rotation.table.size() > 0)
-            std::memcpy(m_tensor.data<int32_t>() + rotation.begin, rotation.table.data(),
+            std::memcpy(m_words + rotation.begin, rotation.table.data(),
                         rotation.table.size() * sizeof(float));
     m_input.bind(request, m_tensor);
 }
@@ -147,7 +148,7 @@ void NativeAttentionInputs::write_tables(ov::InferRequest& request, const Batch&
     if (!m_tensor || turns_further || words > m_capacity || layer_scores > m_layer_scores)
         allocate(request, words > m_capacity ? 2 * words : m_capacity,
                  layer_scores > m_layer_scores ? layer_scores + layer_scores / 2 : m_layer_scores);
-    Writer writer(m_tensor.data<int32_t>(), m_num_numbers);
+    Writer writer(m_words, m_num_numbers);
     writer.go_on_at(m_begin);
     const size_t sequences = batch.entries.size();
     m_extents = add_extents(writer, sequences);
@@ -196,7 +197,7 @@ void NativeAttentionInputs::write_windows(const std::vector<size_t>& windows,
 }
 
 void NativeAttentionInputs::place_scores(size_t layer_scores) {
-    Writer writer = Writer::resume(m_tensor.data<int32_t>(), m_tables_end);
+    Writer writer = Writer::resume(m_words, m_tables_end);
     writer.begin_scores();
     m_step_scores = layer_scores;
     m_scores_begin = writer.end();
@@ -206,7 +207,7 @@ void NativeAttentionInputs::place_scores(size_t layer_scores) {
 
 const std::vector<const float*>& NativeAttentionInputs::scores(ov::InferRequest&, size_t entry) {
     // Floats in a tensor of words, as the attention wrote them.
-    const auto* words = static_cast<const float*>(m_tensor.data()) + m_scores_begin;
+    const auto* words = reinterpret_cast<const float*>(m_words) + m_scores_begin;
     m_pointers.clear();
     for (size_t l = 0; l < m_layers.size(); ++l)
         m_pointers.push_back(words + l * m_step_scores + m_score_begins[entry]);

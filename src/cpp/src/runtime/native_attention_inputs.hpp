@@ -80,6 +80,7 @@ private:
     size_t m_num_numbers = 1;           // numbers that caches have: the highest plus one
     size_t m_block_size;
     ov::Tensor m_tensor;
+    int32_t* m_words = nullptr;  // the tensor's: asking it checks types every time
     // Words of the tensor: where the step's sections begin, and room for them.
     size_t m_begin = 0, m_capacity = 0;
     size_t m_layer_scores = 0;  // room for the scores of one layer
