@@ -147,6 +147,29 @@ def test_async_iteration_gives_every_token_once(
     assert all(longer[:5] == collected[0] for longer in collected)
 
 
+def test_async_iteration_gives_every_piece_of_text_once(
+    served: pagewheel.ContinuousBatchingPipeline,
+) -> None:
+    async def collect(handle: pagewheel.GenerationHandle) -> str:
+        outputs = handle.outputs(with_text=True)
+        return "".join([output[0].text async for output in outputs])
+
+    async def main() -> list[str]:
+        stops: list[set[str]] = [set(), {" the"}, {"zzz"}]
+        handles = [
+            served.add_request(i, "Once upon a time", greedy(20, stop_strings=stops[i % 3]))
+            for i in range(6)
+        ]
+        texts = await asyncio.gather(*(collect(handle) for handle in handles))
+        assert texts == [handle.read_all(with_text=True)[0].text for handle in handles]
+        return texts
+
+    texts = asyncio.run(main())
+    assert texts[:3] == texts[3:]
+    assert texts[0] == texts[2]
+    assert texts[0]
+
+
 def test_async_iteration_ends_with_cancel(served: pagewheel.ContinuousBatchingPipeline) -> None:
     async def main() -> int:
         handle = served.add_request(0, "Once", greedy(1500))

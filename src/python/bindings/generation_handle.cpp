@@ -35,6 +35,10 @@ bool wait(const GenerationHandle& handle, std::optional<double> timeout) {
     return handle.wait(std::chrono::microseconds(0));
 }
 
+py::object outputs(const py::object& handle, bool with_text) {
+    return py::module_::import("pagewheel.async_outputs").attr("AsyncOutputs")(handle, with_text);
+}
+
 void notify_once(GenerationHandle& handle, py::function callback) {
     const SharedCallable shared = share(std::move(callback));
     const Unlocked unlocked;
@@ -104,10 +108,10 @@ void bind_generation_handle(py::module_& module) {
              "Calls back once, when there is something to read or the request is over: from the "
              "thread that steps, after its step, or at once. The callback may call everything. All "
              "that wait are called, in their order.")
-        .def("__aiter__",
-             [](const py::object& handle) {
-                 return py::module_::import("pagewheel.async_outputs").attr("AsyncOutputs")(handle);
-             })
+        .def("__aiter__", [](const py::object& handle) { return outputs(handle, false); })
+        .def("outputs", &outputs, py::arg("with_text") = false,
+             "An asynchronous iterator over what read(with_text) gives, until the request is over. "
+             "Iterating over the handle is outputs().")
         .def(
             "stop", &H::stop,
             py::arg_v("finish_reason", GenerationFinishReason::NONE, "GenerationFinishReason.NONE"),

@@ -1,4 +1,4 @@
-"""`async for outputs in handle`: tokens of a request as they are generated."""
+"""`async for outputs in handle.outputs()`: a request's tokens and text as they are generated."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ if TYPE_CHECKING:
 
 
 class AsyncOutputs:
-    """Yields what GenerationHandle.read() gives, until the request is over.
+    """Yields what GenerationHandle.read(with_text) gives, until the request is over.
 
     Somebody has to step: ContinuousBatchingPipeline.start() makes a thread that does. If the task
     that iterates is cancelled, the request goes on: cancel() the handle where that is not wanted.
     """
 
-    def __init__(self, handle: GenerationHandle) -> None:
+    def __init__(self, handle: GenerationHandle, with_text: bool = False) -> None:
         self._handle = handle
+        self._with_text = with_text
         self._waiter: asyncio.Future[None] | None = None  # until there is news
 
     def __aiter__(self) -> AsyncOutputs:
@@ -28,7 +29,7 @@ class AsyncOutputs:
 
         while True:
             is_over = self._handle.get_status() != GenerationStatus.RUNNING
-            outputs = self._handle.read()
+            outputs = self._handle.read(self._with_text)
             if outputs:
                 return outputs
             if is_over:
