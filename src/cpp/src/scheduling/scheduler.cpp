@@ -43,9 +43,9 @@ unsigned next_stages(Stage stage) {
 
 Scheduler::Scheduler(const SchedulerConfig& config, size_t num_blocks, size_t block_size)
     : m_config(config),
-      m_block_size(block_size),
       m_store(num_blocks, block_size),
-      m_pins(m_store) {}
+      m_pins(m_store),
+      m_block_size(block_size) {}
 
 void Scheduler::add(Sequence& sequence) {
     check_invariant(std::min(sequence.tokens.size(), sequence.max_chunk_slots) <= max_tokens() &&

@@ -163,24 +163,25 @@ private:
     void share_all(Sequence& sequence);
 
     SchedulerConfig m_config;
-    size_t m_block_size;
     BlockStore m_store;
     PrefixPins m_pins;
+    PrefixMatch m_match;        // of the sequence that is being admitted
+    uint64_t m_blocked = 0;     // number of the waiting sequence that did not fit; admit() ends
+    size_t m_blocked_room = 0;  // at it until more blocks than these are free and not promised
+    uint64_t m_next_number = 1;
+    SchedulerTotals m_totals;
+    size_t m_num_following = 0;
+    size_t m_num_preempted = 0;  // waiting again
+    // What every step reads, side by side.
+    size_t m_block_size;
     Queue m_running;
     Queue m_prefilling;  // of the running
     Queue m_waiting;     // without those that follow another
-    size_t m_num_following = 0;
-    size_t m_num_preempted = 0;  // waiting again
     Batch m_batch;
-    PrefixMatch m_match;          // of the sequence that is being admitted
-    uint64_t m_blocked = 0;       // number of the waiting sequence that did not fit; admit() ends
-    size_t m_blocked_room = 0;    // at it until more blocks than these are free and not promised
+    size_t m_budget = 0;          // tokens left in the step being scheduled
     size_t m_num_decodes = 0;     // in the step being scheduled
     bool m_prompt_waits = false;  // the next step leaves decodes out
     uint64_t m_step = 0;
-    uint64_t m_next_number = 1;
-    size_t m_budget = 0;  // tokens left in the step being scheduled
-    SchedulerTotals m_totals;
 };
 
 }  // namespace pagewheel

@@ -23,33 +23,6 @@ struct Generation;
 /// Owned by its request, which sets what it was submitted with and appends tokens; all else is the
 /// scheduler's.
 struct Sequence {
-    // ---- As submitted.
-    std::vector<int64_t> tokens;  ///< prompt, what was generated, drafts
-    size_t num_drafted = 0;
-    size_t prompt_length = 0;
-    bool wants_prompt_logits = false;  ///< of every prompt token, not of the last alone
-    int priority = 0;                  ///< higher is served first
-    PrefixKey prefix_key;
-    /// A prompt's chunk ends where the cache holds so many tokens, because it is evicted then.
-    size_t max_chunk_slots = std::numeric_limits<size_t>::max();
-    /// The last so many tokens of a prompt, or before max_chunk_slots, are computed though the
-    /// prefix tree may have them: their attention is to be observed.
-    size_t num_observed = 0;
-    EvictionState* eviction = nullptr;  ///< opaque to the scheduler
-    Generation* owner = nullptr;        ///< the request's; opaque to the scheduler
-
-    // ---- What is in the cache.
-    size_t num_cached = 0;   ///< computed, in the cache or evicted from it
-    size_t num_evicted = 0;  ///< of them, those dropped again
-    std::vector<BlockId> blocks;
-
-    // ---- Its part in the prefix tree.
-    /// Tokens from this one on depend on what was evicted before, and enter the tree no more.
-    size_t num_shareable = std::numeric_limits<size_t>::max();
-    size_t num_tree_blocks = 0;  ///< full blocks, from the first on, that are the tree's
-    size_t num_prefix_hits = 0;  ///< prompt tokens found in the tree when it was first admitted
-
-    // ---- Its place in the scheduler.
     enum class Stage {
         OUTSIDE,     ///< not added, or removed
         WAITING,     ///< to be admitted
@@ -59,9 +32,37 @@ struct Sequence {
         DECODING,    ///< running, its latest token (and drafts) to be computed
         SUSPENDED,   ///< was preempted while it was idle: it waits from its next token on
     };
-    Stage stage = Stage::OUTSIDE;  ///< moved by Scheduler::move() alone
-    int64_t rank = 0;              ///< less goes first; of equals the lower number
-    uint64_t number = 0;           ///< unique, in the order of add() and fork()
+
+    // ---- What every step reads, side by side: a step finds nothing of it in the processor's cache.
+    std::vector<int64_t> tokens;  ///< prompt, what was generated, drafts
+    size_t num_drafted = 0;
+    size_t num_cached = 0;  ///< computed, in the cache or evicted from it
+    std::vector<BlockId> blocks;
+    size_t num_evicted = 0;            ///< of num_cached, those dropped again
+    Stage stage = Stage::OUTSIDE;      ///< moved by Scheduler::move() alone
+    bool wants_prompt_logits = false;  ///< of every prompt token, not of the last alone
+    size_t prompt_length = 0;
+
+    // ---- Its part in the prefix tree.
+    size_t num_tree_blocks = 0;  ///< full blocks, from the first on, that are the tree's
+    /// Tokens from this one on depend on what was evicted before, and enter the tree no more.
+    size_t num_shareable = std::numeric_limits<size_t>::max();
+    size_t num_prefix_hits = 0;  ///< prompt tokens found in the tree when it was first admitted
+
+    // ---- As submitted.
+    Generation* owner = nullptr;        ///< the request's; opaque to the scheduler
+    EvictionState* eviction = nullptr;  ///< the same
+    int priority = 0;                   ///< higher is served first
+    PrefixKey prefix_key;
+    /// A prompt's chunk ends where the cache holds so many tokens, because it is evicted then.
+    size_t max_chunk_slots = std::numeric_limits<size_t>::max();
+    /// The last so many tokens of a prompt, or before max_chunk_slots, are computed though the
+    /// prefix tree may have them: their attention is to be observed.
+    size_t num_observed = 0;
+
+    // ---- Its place in the scheduler.
+    int64_t rank = 0;     ///< less goes first; of equals the lower number
+    uint64_t number = 0;  ///< unique, in the order of add() and fork()
     size_t num_starts = 0;  ///< times that it, or the one it was forked from, began with a cache
     Sequence* leader = nullptr;  ///< whom it follows,
     size_t follow_until = 0;     ///< until that one has computed so many tokens,
