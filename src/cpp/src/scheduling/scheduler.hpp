@@ -115,8 +115,8 @@ private:
     void schedule_decodes();
     void schedule_chunks();
     void admit();
-    /// Hands out what is left when all had their turn: to drafts, and to chunks that left tokens for
-    /// others. It is worth no preemption.
+    /// Hands out what is left when all had their turn: to drafts, and to chunks that left tokens
+    /// for others. It is worth no preemption.
     void lengthen();
     /// The one place that changes a sequence's stage, and with it the queues and counts.
     void move(Sequence& sequence, Sequence::Stage to);
