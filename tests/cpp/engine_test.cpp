@@ -6,6 +6,7 @@
 #include <optional>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "pagewheel/log.hpp"
 #include "scripted_model.hpp"
@@ -420,6 +421,98 @@ TEST_F(EngineTest, HeldBackTextComesWithTheEndAlsoWithoutTokens) {
     EXPECT_FALSE(handle.can_read());
 }
 
+TEST_F(EngineTest, TextThatIsHeldBackIsNotLostWhereTokensAreReadWithoutIt) {
+    GenerationConfig config = greedy(50);
+    config.stop_strings = {"ghx"};
+    GenerationHandle handle = submit({4}, config);
+    std::string text;
+    for (size_t i = 0; i < 3; ++i) {  // f, g, h
+        engine->step();
+        for (const auto& [index, output] : handle.read(true)) text += output.text;
+    }
+    handle.read();
+    handle.stop();
+    engine->step();
+    handle.read();
+    for (const auto& [index, output] : handle.read(true)) text += output.text;
+    EXPECT_EQ(text, "fgh");
+    EXPECT_TRUE(handle.read(true).empty());
+    EXPECT_FALSE(handle.can_read());
+}
+
+TEST_F(EngineTest, TextThatWasDroppedDoesNotComeWithTheTokenOfAStepUnderWay) {
+    GenerationHandle handle = submit({1}, greedy(9));
+    for (size_t i = 0; i < 4; ++i) engine->step();
+    model->before_run = [&](const Batch&) { handle.drop(); };
+    engine->step();
+    const GenerationOutputs late = handle.read(true);
+    ASSERT_EQ(late.count(0), 1u);
+    EXPECT_EQ(late.at(0).text, letters(late.at(0).generated_ids));
+    finish();
+}
+
+TEST_F(EngineTest, ADecoderThatFailsOnceNeitherLosesNorDoublesWhatIsRead) {
+    bool fails = false;
+    const auto decoder = [&](const Tokens& tokens) {
+        if (tokens.back() == 6 && std::exchange(fails, false)) throw std::runtime_error("no text");
+        return letters(tokens);
+    };
+    EngineParts parts;
+    parts.model = std::make_unique<ScriptedModel>();
+    parts.decoders = {decoder, letters};
+    engine = std::make_shared<Engine>(std::move(parts), scheduler());
+    GenerationHandle handle = submit({1}, greedy(9));
+    Tokens tokens;
+    std::string text;
+    const auto read = [&] {
+        for (const auto& [index, output] : handle.read(true)) {
+            tokens.insert(tokens.end(), output.generated_ids.begin(), output.generated_ids.end());
+            text += output.text;
+        }
+    };
+    engine->step();
+    read();
+    for (size_t i = 0; i < 6; ++i) engine->step();
+    fails = true;
+    EXPECT_THROW(read(), std::runtime_error);
+    finish();
+    read();
+    EXPECT_EQ(tokens, generated(handle));
+    EXPECT_EQ(text, letters(generated(handle)));
+}
+
+/// Cannot be copied while `is_stuck`, as where memory is out.
+struct StickyDecoder {
+    const bool* is_stuck;
+
+    explicit StickyDecoder(const bool* stuck) : is_stuck(stuck) {}
+    StickyDecoder(const StickyDecoder& other) : is_stuck(other.is_stuck) {
+        if (*is_stuck) throw std::bad_alloc();
+    }
+    std::string operator()(const Tokens& tokens) const { return letters(tokens); }
+};
+
+TEST_F(EngineTest, ARequestThatCannotBeEndedProperlyIsToldAllTheSame) {
+    bool is_stuck = false;
+    EngineParts parts;
+    parts.model = std::make_unique<ScriptedModel>();
+    parts.decoders = {StickyDecoder(&is_stuck), letters};
+    engine = std::make_shared<Engine>(std::move(parts), scheduler());
+    GenerationConfig beams = greedy(9);
+    beams.num_beams = beams.num_return_sequences = 2;
+    GenerationHandle handle = submit({1}, beams), other = submit({2}, greedy(9));
+    for (size_t i = 0; i < 3; ++i) engine->step();
+    handle.cancel();
+    is_stuck = true;  // the texts of its beams
+    EXPECT_THROW(engine->step(), std::bad_alloc);
+    for (const GenerationHandle& one : {handle, other}) {
+        EXPECT_EQ(one.get_status(), Status::CANCEL);
+        EXPECT_THROW(one.read_all(), std::runtime_error);
+        EXPECT_TRUE(one.wait(std::chrono::seconds(0)));
+    }
+    EXPECT_FALSE(engine->has_work());
+}
+
 TEST_F(EngineTest, EachTokenIsDecodedOnceWhoeverWantsItsText) {
     std::vector<size_t> lengths;
     const auto counted = [&](const Tokens& tokens) {
@@ -491,6 +584,22 @@ TEST_F(EngineTest, DraftsThatAreRightGiveSeveralTokensPerStep) {
     EXPECT_EQ(most_rows, 4u);
     EXPECT_EQ(num_runs, 1u + 3u);  // the prompt's token, then four in each
     EXPECT_EQ(num_free(), num_blocks);
+}
+
+TEST_F(EngineTest, DraftsTakeNoTurnFromOtherSequences) {
+    for (const bool has_drafts : {false, true}) {
+        // All are wrong, and as many as a step has tokens.
+        if (has_drafts)
+            drafter = std::make_unique<ScriptedDrafter>(
+                [](const Tokens& tokens) { return (tokens.back() + 50) % 100; }, 7, 0);
+        make();
+        const GenerationHandle first = submit({1}, greedy(40)), second = submit({2}, greedy(40));
+        const GenerationHandle prompt = submit(Tokens(12, 3), greedy(1));
+        for (size_t i = 0; i < 10; ++i) engine->step();
+        EXPECT_EQ(generated(first).size(), 10u) << has_drafts;
+        EXPECT_EQ(generated(second).size(), 10u) << has_drafts;
+        EXPECT_EQ(prompt.get_status(), Status::FINISHED) << has_drafts;
+    }
 }
 
 /// Seeded samples, greedy answers and stop strings of requests that share prefixes in a cache that

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -234,3 +235,39 @@ def test_generation_ends_where_a_stop_string_spans_a_special_token(
     assert result.texts == ["".join(pieces)] == [whole.texts[0][: at - 2]]
     assert result.finish_reasons == [pagewheel.GenerationFinishReason.STOP]
     assert result.perf_metrics.get_num_generated_tokens() < 30
+
+
+def test_a_slow_streamer_gets_all_that_the_pipelines_own_thread_generates(
+    tiny: pagewheel.ContinuousBatchingPipeline,
+) -> None:
+    """The request ends while the streamer is at its first text or tokens."""
+
+    class Tokens(pagewheel.StreamerBase):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[int] = []
+
+        def write(self, token: int | list[int]) -> pagewheel.StreamingStatus:
+            time.sleep(0.1)
+            self.seen += token if isinstance(token, list) else [token]
+            return pagewheel.StreamingStatus.RUNNING
+
+        def end(self) -> None:
+            self.seen.append(-1)
+
+    def slow(text: str) -> None:
+        time.sleep(0.1)
+        pieces.append(text)
+
+    prompt, config = "Once upon a time", greedy(12)
+    pieces: list[str] = []
+    tokens = Tokens()
+    tiny.start()
+    try:
+        (result,) = tiny.generate([prompt], config, slow)
+        ids = tiny.get_tokenizer().encode(prompt).input_ids
+        (encoded,) = tiny.generate([ids], config, tokens)
+    finally:
+        tiny.stop()
+    assert "".join(pieces) == result.m_generation_ids[0]
+    assert tokens.seen == [*encoded.m_generation_ids[0], -1]

@@ -202,6 +202,11 @@ void ContinuousBatchingPipeline::Impl::finish(const std::vector<GeneratedPrompt>
     const bool steps_itself = ThreadRole::is(inbox, ThreadRole::Kind::SERVICE);
     const auto step_hook = this->step_hook();
     const bool streams = is_set(streamer) && !results.empty();
+    const auto stream_news = [&] {
+        if (!streams) return;
+        GenerationHandle handle(results.front().state);
+        stream(streamer, handle);
+    };
     CallStatistics statistics(metrics);
     const auto any_running = [&] {
         return std::any_of(results.begin(), results.end(),
@@ -213,10 +218,9 @@ void ContinuousBatchingPipeline::Impl::finish(const std::vector<GeneratedPrompt>
         else
             statistics.add(m_engine->step());
         if (step_hook) step_hook();
-        if (!streams) continue;
-        GenerationHandle handle(results.front().state);
-        stream(streamer, handle);
+        stream_news();
     }
+    stream_news();  // a thread of the pipeline's own may have ended it since
     statistics.finish();
     if (streams) end_stream(streamer);
 }

@@ -231,22 +231,30 @@ void Engine::account() {
 }
 
 void Engine::fail(const char* cause) noexcept {
-    // What failed may have been memory: every part is tried by itself.
-    std::string error = "the pipeline failed";
+    // What failed may have been memory: what is done without it takes none.
+    std::string error = "out of memory";  // so short that it is within the object
     try {
         error = concat("the pipeline failed and serves no more: ", cause);
-        m_inbox->fail(error);
     } catch (...) {
     }
     try {
-        m_inbox->take(m_taken);
+        m_inbox->fail(error);
     } catch (...) {
+        m_inbox->fail(error = "out of memory");
     }
     m_requests.fail(error);
-    for (const auto& request : m_taken.requests)
-        if (request) m_requests.fail(*request, error);  // else it was accepted already
-    m_taken.requests.clear();
-    m_taken.wishes.clear();
+    const auto fail_taken = [&] {
+        for (const auto& request : m_taken.requests)
+            if (request) m_requests.fail(*request, error);  // else it was accepted already
+        m_taken.requests.clear();
+        m_taken.wishes.clear();
+    };
+    fail_taken();
+    try {
+        m_inbox->take(m_taken);
+    } catch (...) {  // of wishes, which matter no more
+    }
+    fail_taken();
 }
 
 bool Engine::has_work() const {

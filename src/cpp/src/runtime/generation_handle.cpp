@@ -36,7 +36,9 @@ std::vector<Undecoded> undecoded(const GenerationHandle::State& state) {
     std::vector<Undecoded> all;
     for (size_t i = 0; i < state.outputs.size(); ++i) {
         const std::vector<int64_t>& ids = state.outputs[i].all.generated_ids;
-        const auto begin = ids.begin() + ptrdiff_t(state.texts[i].num_decoded());
+        // Where a step failed between the two, the text is ahead.
+        const size_t num_decoded = std::min(state.texts[i].num_decoded(), ids.size());
+        const auto begin = ids.begin() + ptrdiff_t(num_decoded);
         all.push_back({{begin, ids.end()}, state.is_over(i)});
     }
     return all;
@@ -108,14 +110,21 @@ GenerationOutputs GenerationHandle::read(bool with_text) {
     GenerationOutputs fresh;
     for (size_t i = 0; i < state.outputs.size(); ++i) {
         SequenceOutput& sequence = state.outputs[i];
-        const bool owed_text = std::exchange(sequence.owes_text, with_text && !state.is_over(i));
-        if (sequence.num_read < sequence.all.generated_ids.size() || (with_text && owed_text))
+        sequence.owes_text = with_text && !state.is_over(i);
+        if (with_text || sequence.num_read < sequence.all.generated_ids.size())
             fresh[i] = take_unread(sequence);
     }
     const std::string error = state.error;
     const auto news = with_text ? undecoded(state) : std::vector<Undecoded>();
     lock.unlock();
-    decode(state, news);
+    try {
+        decode(state, news);
+    } catch (...) {  // nothing was read
+        lock.lock();
+        for (const auto& [i, output] : fresh)
+            state.outputs[i].num_read -= output.generated_ids.size();
+        throw;
+    }
     for (auto at = fresh.begin(); with_text && at != fresh.end();) {
         at->second.text = state.texts[at->first].take();
         const bool is_empty = at->second.text.empty() && at->second.generated_ids.empty();
@@ -180,10 +189,13 @@ void GenerationHandle::cancel() {
 
 void GenerationHandle::drop() {
     cancel();
+    const auto text_lock = m_state->lock_texts();
     const auto lock = m_state->lock();
-    for (SequenceOutput& sequence : m_state->outputs) {
+    for (size_t i = 0; i < m_state->outputs.size(); ++i) {
+        SequenceOutput& sequence = m_state->outputs[i];
         sequence.num_read = sequence.all.generated_ids.size();
         sequence.owes_text = false;
+        m_state->texts[i].skip(sequence.num_read);
     }
 }
 

@@ -29,6 +29,7 @@ void Inbox::wish(Wish wish) {
 
 void Inbox::take(Contents& contents) {
     const std::lock_guard lock(m_mutex);
+    if (contents.requests.empty()) contents.requests.swap(m_contents.requests);  // takes no memory
     for (auto& request : m_contents.requests) contents.requests.push_back(std::move(request));
     for (Wish& wish : m_contents.wishes) contents.wishes.push_back(std::move(wish));
     m_contents.requests.clear();

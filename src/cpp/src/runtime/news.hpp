@@ -14,8 +14,9 @@ namespace pagewheel {
 class News {
 public:
     void add(Request& request) {
-        if (std::exchange(request.state->has_news, true)) return;
+        if (request.state->has_news) return;
         m_states.push_back(request.state);
+        request.state->has_news = true;
     }
     /// What there is; then there is none.
     News take() {

@@ -6,7 +6,7 @@
 
 namespace pagewheel {
 
-void Requests::accept(std::unique_ptr<Request> accepted) {
+void Requests::accept(std::unique_ptr<Request>&& accepted) {
     m_requests.push_back(std::move(accepted));
     Request& request = *m_requests.back();
     request.place = m_requests.size() - 1;
@@ -77,9 +77,12 @@ void Requests::fail(const std::string& error) noexcept {
 }
 
 void Requests::fail(Request& request, const std::string& error) noexcept {
-    // What failed may have been memory.
+    // What failed may have been memory, or end() before the handle was told.
     try {
-        if (!request.is_over())
+        std::unique_lock lock(request.state->mutex);
+        const bool is_told = request.state->is_over();
+        lock.unlock();
+        if (!is_told)
             m_output.end(request, GenerationStatus::CANCEL, GenerationFinishReason::NONE, error);
     } catch (...) {
         const std::lock_guard lock(request.state->mutex);

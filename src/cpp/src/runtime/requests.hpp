@@ -32,7 +32,7 @@ public:
         : m_inbox(inbox), m_scheduler(scheduler), m_admission(admission), m_output(output) {}
 
     /// Of the inbox. Its first sequence waits from now on.
-    void accept(std::unique_ptr<Request> request);
+    void accept(std::unique_ptr<Request>&& request);
     /// The request's first tokens are about to be computed.
     void begin(Request& request);
     /// A sequence has its last token; with the last of them the request is over.

@@ -58,8 +58,8 @@ void Scheduler::add(Sequence& sequence) {
 }
 
 void Scheduler::fork(const Sequence& parent, Sequence& child) {
-    for (BlockId block : parent.blocks) m_store.share(block);
-    child.blocks = parent.blocks;
+    child.blocks = parent.blocks;  // first: where memory is out, none is shared
+    for (BlockId block : child.blocks) m_store.share(block);
     child.num_cached = parent.num_cached;
     child.num_evicted = parent.num_evicted;
     child.num_shareable = parent.num_shareable;
@@ -126,7 +126,7 @@ const Batch& Scheduler::schedule() {
         admit();
         // No block was free for a prompt: decodes go after all.
         if (skips_decodes && m_batch.empty()) schedule_decodes();
-        lengthen_chunks();
+        lengthen();
         if (!m_batch.empty() || m_running.empty()) break;
         preempt_for_blocks();
     } while (true);
@@ -145,15 +145,9 @@ void Scheduler::schedule_decodes() {
         while (missing_blocks(sequence, 1) > m_store.num_available() && sequence.is_running())
             preempt_for_blocks();
         if (!sequence.is_running()) return;
-        append_entry(sequence, decode_length(sequence));
+        append_entry(sequence, 1);  // its drafts get what is left: lengthen()
         ++at;
     }
-}
-
-size_t Scheduler::decode_length(const Sequence& sequence) const {
-    size_t length = std::min(sequence.num_uncached(), m_budget);
-    while (length > 1 && missing_blocks(sequence, length) > m_store.num_available()) --length;
-    return length;
 }
 
 void Scheduler::schedule_chunks() {
@@ -233,16 +227,23 @@ void Scheduler::ask_for_a_step() {
     if (m_batch.entries.size() == m_num_decodes) m_prompt_waits = true;
 }
 
-void Scheduler::lengthen_chunks() {
+void Scheduler::lengthen() {
     for (BatchEntry& entry : m_batch.entries) {
         if (m_budget == 0) return;
-        if (entry.samples()) continue;
         Sequence& sequence = *entry.sequence;
-        const size_t most = longest_chunk(sequence, sequence.num_slots(), sequence.num_uncached());
-        const size_t more = std::min(m_budget, most - entry.num_tokens);
-        const size_t length = entry.num_tokens + more;
-        if (missing_blocks(sequence, length) > m_store.num_available()) continue;
+        const bool has_drafts = sequence.num_drafted > 0;
+        if (entry.samples() && !has_drafts) continue;
+        const size_t uncached = sequence.num_uncached();
+        const size_t most =
+            has_drafts ? uncached : longest_chunk(sequence, sequence.num_slots(), uncached);
+        size_t length = entry.num_tokens + std::min(m_budget, most - entry.num_tokens);
+        const auto fits = [&] {
+            return missing_blocks(sequence, length) <= m_store.num_available();
+        };
+        while (has_drafts && length > entry.num_tokens && !fits()) --length;
+        if (!fits()) continue;
         take_blocks(sequence, length);
+        const size_t more = length - entry.num_tokens;
         m_budget -= more;
         m_batch.num_tokens += more;
         set_length(entry, length);

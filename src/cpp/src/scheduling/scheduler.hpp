@@ -115,14 +115,13 @@ private:
     void schedule_decodes();
     void schedule_chunks();
     void admit();
-    /// Hands out tokens that were left for others, and not wanted.
-    void lengthen_chunks();
+    /// Hands out what is left when all had their turn: to drafts, and to chunks that left tokens
+    /// for others. It is worth no preemption.
+    void lengthen();
     /// The one place that changes a sequence's stage, and with it the queues and counts.
     void move(Sequence& sequence, Sequence::Stage to);
     void append_entry(Sequence& sequence, size_t num_tokens);
     static void set_length(BatchEntry& entry, size_t num_tokens);
-    /// How many tokens of a running sequence to compute now: drafts are worth no preemption.
-    size_t decode_length(const Sequence& sequence) const;
     /// Prompt tokens to compute now of `uncached` beside `slots` in the cache, given what is left
     /// of the budget, and whether `others` want of it; 0: to wait.
     size_t chunk_length(const Sequence& sequence, size_t slots, size_t uncached, bool others) const;

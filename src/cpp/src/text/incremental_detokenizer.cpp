@@ -41,7 +41,13 @@ bool continues_character(char byte) {
 std::string IncrementalDetokenizer::append(int64_t token) {
     if (m_window.size() >= m_max_window) shorten_window();
     m_window.push_back(token);
-    std::string text = m_decode(m_window);
+    std::string text;
+    try {
+        text = m_decode(m_window);
+    } catch (...) {  // it may be tried again
+        m_window.pop_back();
+        throw;
+    }
     m_latest_has_text = text != m_text;
     m_text = std::move(text);
     return show(m_text.size() - uncertain_bytes(m_text));

@@ -11,8 +11,15 @@ SequenceText::SequenceText(GeneratedText::Decoders decoders, StopStrings stop_st
 
 void SequenceText::append(const std::vector<int64_t>& tokens) {
     if (m_ended) return;
-    for (int64_t token : tokens) m_text += m_generated.append(token);
-    m_num_decoded += tokens.size();
+    for (int64_t token : tokens) {  // decoders may throw: what was decoded before them counts
+        m_text += m_generated.append(token);
+        if (++m_num_decoded <= m_num_skipped) m_num_taken = m_text.size();
+    }
+}
+
+void SequenceText::skip(size_t num_tokens) {
+    m_num_skipped = num_tokens;
+    if (m_num_decoded <= num_tokens) m_num_taken = m_text.size();
 }
 
 void SequenceText::end() {
@@ -20,7 +27,7 @@ void SequenceText::end() {
 }
 
 void SequenceText::end_with(const std::vector<int64_t>& tokens) {
-    if (m_num_decoded > 0 || m_has_stop_strings || m_ended) {
+    if (m_num_decoded > 0 || m_num_skipped > 0 || m_has_stop_strings || m_ended) {
         append(tokens);
         return end();
     }

@@ -31,13 +31,16 @@ public:
     const std::string& text() const { return m_text; }
     /// Of it what was not taken before.
     std::string take();
+    /// The text of the first tokens counts as taken, decoded or not.
+    void skip(size_t num_tokens);
 
 private:
     GeneratedText::Decoders m_decoders;
     GeneratedText m_generated;
     bool m_has_stop_strings;
     bool m_ended = false;
-    size_t m_num_decoded = 0, m_num_taken = 0;  // tokens; bytes
+    size_t m_num_decoded = 0, m_num_skipped = 0;  // tokens
+    size_t m_num_taken = 0;                       // bytes
     std::string m_text;
 };
 
