@@ -251,7 +251,7 @@ TEST(Allocations, FillingABatchOfSteadyDecodeTakesNoneOfOurs) {
     const ov::CompiledModel native = batch_model(true), openvino = batch_model(false);
     const std::vector<CacheLayer> layers(2);
     for (size_t count : {1, 32, 256}) {
-        OpenvinoAttentionInputs plain(openvino);
+        OpenVinoAttentionInputs plain(openvino);
         const Counts counts = count_steps(openvino, plain, count);
         // One per step whose block tables have grown: ov::ITensor::set_shape() takes a copy.
         EXPECT_LE(counts.in_fill, std::min<size_t>(counts.num_blocks, 198)) << count;

@@ -276,6 +276,41 @@ TEST_F(EngineTest, MetricsAreTheStatisticsUnderOtherNames) {
     EXPECT_LT(engine->statistics().mean_used_blocks, 2.0);
 }
 
+TEST_F(EngineTest, ACallbacksExceptionDoesNotHideTheStepsFailure) {
+    GenerationHandle handle = submit({1}, greedy(3));
+    model->before_run = [](const Batch&) { throw std::runtime_error("the model"); };
+    handle.notify_once([] { throw std::logic_error("the callback"); });
+    EXPECT_THROW(engine->step(), std::runtime_error);
+}
+
+TEST_F(EngineTest, ReadTellsTheReasonOfAStopOnce) {
+    for (const bool with_text : {false, true}) {
+        GenerationHandle handle = submit({1}, greedy(9));
+        engine->step();
+        handle.read(with_text);
+        handle.stop(Reason::STOP);
+        engine->step();
+        EXPECT_TRUE(handle.can_read());
+        EXPECT_EQ(handle.read(with_text).at(0).finish_reason, Reason::STOP);
+        EXPECT_FALSE(handle.can_read());
+        EXPECT_TRUE(handle.read(with_text).empty());
+    }
+}
+
+TEST_F(EngineTest, ThePromptsLogProbabilitiesAreAskedOnce) {
+    GenerationConfig config = greedy(6);
+    config.echo = true;
+    config.logprobs = 1;
+    std::vector<size_t> rows;
+    model->before_run = [&](const Batch& batch) { rows.push_back(batch.entries[0].num_logits); };
+    const Handle state = submit_state(Tokens(12, 1), config);
+    for (int i = 0; i < 2; ++i) engine->step();
+    EXPECT_FALSE(state->request->generations[0]->sequence.wants_prompt_logits);
+    finish();
+    EXPECT_EQ(rows, (std::vector<size_t>{8, 4, 1, 1, 1, 1, 1}));
+    EXPECT_EQ(state->outputs[0].all.prompt_log_probs.size(), 11u);
+}
+
 TEST_F(EngineTest, AnEngineThatGoesEndsItsRequests) {
     GenerationHandle handle = submit({1}, greedy(5));
     bool called = false;
@@ -671,15 +706,21 @@ TEST_F(EngineTest, AnswersAreTheSameWithAnyDrafts) {
     }
 }
 
-TEST_F(EngineTest, ADrafterThatNamesNoTokenEndsEveryRequestWithTheReason) {
+TEST_F(EngineTest, ADrafterThatNamesNoTokenEndsItsRequestWithTheReason) {
     drafter = std::make_unique<ScriptedDrafter>(
-        [](const Tokens&) { return int64_t(ScriptedModel::words); }, 2, 0);
+        [](const Tokens& tokens) { return tokens.front() == 1 ? 1000 : successor(tokens); }, 2, 0);
     make();
-    const GenerationHandle handle = submit({1}, greedy(9));
-    engine->step();
-    EXPECT_THROW(engine->step(), std::invalid_argument);
-    EXPECT_EQ(handle.get_status(), Status::CANCEL);
-    EXPECT_FALSE(engine->has_work());
+    const GenerationHandle bad = submit({1}, greedy(9)), good = submit({2}, greedy(4));
+    finish();
+    EXPECT_EQ(bad.get_status(), Status::CANCEL);
+    try {
+        bad.read_all();
+        FAIL() << "the failure is not told";
+    } catch (const std::runtime_error& error) {
+        EXPECT_NE(std::string(error.what()).find("the drafter failed"), std::string::npos);
+    }
+    EXPECT_EQ(generated(good), (Tokens{3, 4, 5, 6}));
+    EXPECT_EQ(num_free(), num_blocks);
 }
 
 }  // namespace

@@ -50,13 +50,13 @@ public:
     explicit GenerationHandle(std::shared_ptr<State> state);
 
     GenerationStatus get_status() const;
-    /// New tokens wait to be read, or the rest of a text that is being read.
+    /// New tokens wait to be read, a reason to finish, or the rest of a text that is being read.
     bool can_read() const;
-    /// Tokens generated since the last read; empty if none. `with_text`: and the text since the
-    /// last read with text; what was held back comes when the sequence is over, also without
-    /// tokens. It is decoded once, by whoever asks first, while steps go on. Where the request was
-    /// cancelled because a step or an eviction policy of the caller's failed, and all was read,
-    /// throws std::runtime_error with the reason.
+    /// Tokens generated since the last read, and a finish reason once; empty if none. `with_text`:
+    /// and the text since the last read with text; what was held back comes when the sequence is
+    /// over, also without tokens. It is decoded once, by whoever asks first, while steps go on.
+    /// Where the request was cancelled because a step or an eviction policy of the caller's failed,
+    /// and all was read, throws std::runtime_error with the reason.
     GenerationOutputs read(bool with_text = false);
     /// Everything generated so far, in the order of the sequences. Throws where the request was
     /// cancelled because something failed, as read() does.

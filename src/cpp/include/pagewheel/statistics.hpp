@@ -16,7 +16,7 @@ struct StepStatistics {
     double schedule_time = 0;  ///< choosing the batch, and its accounts afterwards
     double fill_time = 0;      ///< batch to tensors
     double infer_time = 0;     ///< the model
-    double sampling_time = 0;  ///< logits to tokens, and their delivery
+    double sampling_time = 0;  ///< logits to tokens, their delivery, what is evicted after it
     double text_time = 0;      ///< of it, tokens to text, for stop strings
 
     StepStatistics& operator+=(const StepStatistics& other) {

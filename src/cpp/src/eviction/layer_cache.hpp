@@ -7,7 +7,7 @@
 
 #include "cache/block_pool.hpp"
 #include "eviction/rotation_table.hpp"
-#include "graph/native_attention.hpp"
+#include "kernels/cache_layer.hpp"
 
 namespace pagewheel {
 

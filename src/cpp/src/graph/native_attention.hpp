@@ -6,17 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cache_layout.hpp"
+#include "kernels/cache_layer.hpp"
 #include "openvino/core/model.hpp"
 
 namespace pagewheel {
-
-/// How a layer's keys turn.
-struct LayerRotary {
-    size_t dims = 0;  ///< 0: not at all, or it is not known: no rotation can be asked for
-    bool interleaved = false;
-    size_t kind = 0;  ///< of the model's rotary embeddings, each with a trigonometric table
-};
 
 struct NativeAttentionOptions {
     kernels::CacheFormat format = kernels::CacheFormat::u8;
@@ -29,15 +22,6 @@ struct NativeAttentionOptions {
     std::vector<size_t> sliding_windows;
     /// Of every layer's logits; 0 for none. The stock node has no such input.
     float soft_cap = 0;
-};
-
-/// A layer that has a cache of its own.
-struct CacheLayer {
-    kernels::CacheLayout layout;
-    size_t layer = 0;           ///< its number among the model's layers
-    size_t cache = 0;           ///< N of its inputs key_cache.N and value_cache.N
-    size_t sliding_window = 0;  ///< 0: none
-    LayerRotary rotary;
 };
 
 struct NativeAttentionReport {

@@ -1,7 +1,7 @@
+#include "runtime/beam_step.hpp"
+
 #include <algorithm>
 #include <utility>
-
-#include "runtime/token_step.hpp"
 
 namespace pagewheel {
 
@@ -12,7 +12,6 @@ void BeamStep::score(Generation& beam, float* logits, size_t vocabulary) {
         request.beams = std::make_unique<BeamSearch>(
             request.config, prompt_length,
             request.max_tokens - std::min(request.max_tokens, prompt_length), detected_isa());
-    beam.sequence.wants_prompt_logits = false;  // it has them
     request.beams->score(beam.index, beam.sequence.tokens, logits, vocabulary);
     // Most often they come in one step. A beam that was preempted is idle until its slot's turn;
     // what it was to be continued with is known, so the others need not wait for its blocks.

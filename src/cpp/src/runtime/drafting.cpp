@@ -6,11 +6,16 @@
 
 namespace pagewheel {
 
-void Drafting::propose(const Requests& requests) {
+void Drafting::propose(Requests& requests) {
     for (const auto& request : requests.all()) {
-        if (request->beams) continue;
-        for (const auto& generation : request->generations)
-            if (generation->sequence.stage == Sequence::Stage::DECODING) propose(*generation);
+        if (request->beams || request->is_over()) continue;
+        try {
+            for (const auto& generation : request->generations)
+                if (generation->sequence.stage == Sequence::Stage::DECODING) propose(*generation);
+        } catch (const std::exception& error) {
+            requests.end(*request, {GenerationStatus::CANCEL, GenerationFinishReason::NONE,
+                                    concat("the drafter failed: ", error.what())});
+        }
     }
 }
 

@@ -16,8 +16,8 @@ namespace pagewheel {
 class Drafter {
 public:
     virtual ~Drafter() = default;
-    /// Appends at most `most` tokens that may follow `tokens` to `drafts`. An exception ends every
-    /// request, as one of the engine's own does.
+    /// Appends at most `most` tokens that may follow `tokens` to `drafts`. An exception ends the
+    /// request.
     virtual void propose(const std::vector<int64_t>& tokens, size_t most,
                          std::vector<int64_t>& drafts) = 0;
 };
@@ -30,7 +30,7 @@ public:
     Drafting(std::unique_ptr<Drafter> drafter, size_t vocabulary, const CacheKeeper* keeper)
         : m_drafter(std::move(drafter)), m_vocabulary(vocabulary), m_keeper(keeper) {}
 
-    void propose(const Requests& requests);
+    void propose(Requests& requests);
     void withdraw();
 
 private:

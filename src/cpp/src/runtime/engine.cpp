@@ -25,9 +25,14 @@ size_t num_blocks(const Model& model, const SchedulerConfig& config, size_t cont
                              config.max_num_seqs * blocks_for(context, model.block_size()));
 }
 
+Model& with_cache(Model& model, size_t num_blocks) {
+    model.allocate_cache(num_blocks);
+    return model;
+}
+
+/// Null if nothing is evicted. The model has its cache.
 std::unique_ptr<CacheKeeper> make_keeper(const SchedulerConfig& config, Model& model,
                                          Scheduler& scheduler) {
-    model.allocate_cache(scheduler.pool().size());
     if (!config.use_cache_eviction) return nullptr;
     auto keeper = std::make_unique<CacheKeeper>(config.cache_eviction_config, model, scheduler);
     check_argument(scheduler.pool().size() >= keeper->most_blocks(), "the KV cache has ",
@@ -57,7 +62,7 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
       m_has_prefixes(config.enable_prefix_caching),
       m_scheduler(config, num_blocks(*m_model, config, parts.context_length),
                   m_model->block_size()),
-      m_keeper(make_keeper(config, *m_model, m_scheduler)),
+      m_keeper(make_keeper(config, with_cache(*m_model, m_scheduler.pool().size()), m_scheduler)),
       m_output(m_step),
       m_admission(
           {m_model->vocabulary(), m_model->block_size(), parts.context_length, config.max_num_seqs},
@@ -121,7 +126,11 @@ StepStatistics Engine::step() {
     }
     const ThreadRole role(*m_inbox, ThreadRole::Kind::CALLER);
     if (!log_line.empty()) log(LogLevel::INFO, log_line);
-    news.tell();
+    try {
+        news.tell();
+    } catch (...) {  // the step's own failure matters more
+        if (!failure) throw;
+    }
     if (failure) std::rethrow_exception(failure);
     return made;
 }

@@ -1,8 +1,8 @@
 #include "pagewheel/generation_handle.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 
 #include "runtime/handle_state.hpp"
@@ -12,45 +12,51 @@
 namespace pagewheel {
 namespace {
 
-/// All but its text.
-GenerationOutput take_unread(SequenceOutput& sequence) {
+/// What was not read of the first `end` tokens: all but the text. A reason to finish comes with or
+/// after the last of them.
+GenerationOutput take_unread(SequenceOutput& sequence, size_t end) {
     const GenerationOutput& all = sequence.all;
-    const auto begin = ptrdiff_t(std::exchange(sequence.num_read, all.generated_ids.size()));
+    const size_t begin = std::min(end, sequence.num_read);
+    const auto part = [&](const auto& values) {
+        return std::remove_const_t<std::remove_reference_t<decltype(values)>>(
+            values.begin() + ptrdiff_t(begin), values.begin() + ptrdiff_t(end));
+    };
     GenerationOutput output;
-    output.generated_ids.assign(all.generated_ids.begin() + begin, all.generated_ids.end());
-    output.generated_log_probs.assign(all.generated_log_probs.begin() + begin,
-                                      all.generated_log_probs.end());
+    output.generated_ids = part(all.generated_ids);
+    output.generated_log_probs = part(all.generated_log_probs);
     output.score = all.score;
-    output.finish_reason = all.finish_reason;
+    sequence.num_read = std::max(sequence.num_read, end);
+    if (end < all.generated_ids.size()) return output;
+    output.finish_reason = sequence.told_reason = all.finish_reason;
     return output;
 }
 
-/// What texts are to be brought up to date with.
-struct Undecoded {
-    std::vector<int64_t> tokens;
-    bool is_last;
-};
-
-/// Needs both locks.
-std::vector<Undecoded> undecoded(const GenerationHandle::State& state) {
-    std::vector<Undecoded> all;
-    for (size_t i = 0; i < state.outputs.size(); ++i) {
-        const std::vector<int64_t>& ids = state.outputs[i].all.generated_ids;
-        // Where a step failed between the two, the text is ahead.
-        const size_t num_decoded = std::min(state.texts[i].num_decoded(), ids.size());
-        const auto begin = ids.begin() + ptrdiff_t(num_decoded);
-        all.push_back({{begin, ids.end()}, state.is_over(i)});
+/// Brings the texts up to date: what comes meanwhile is not waited for. Needs their lock. By
+/// sequence, whether it was over before.
+std::vector<bool> decode_news(GenerationHandle::State& state) {
+    struct News {
+        std::vector<int64_t> tokens;
+        bool is_last;
+    };
+    std::vector<News> news;
+    {
+        const auto lock = state.lock();
+        for (size_t i = 0; i < state.outputs.size(); ++i) {
+            const std::vector<int64_t>& ids = state.outputs[i].all.generated_ids;
+            // Where a step failed between the two, the text is ahead.
+            const size_t begin = std::min(state.texts[i].num_decoded(), ids.size());
+            news.push_back({{ids.begin() + ptrdiff_t(begin), ids.end()}, state.is_over(i)});
+        }
     }
-    return all;
-}
-
-/// Needs the lock of the texts.
-void decode(GenerationHandle::State& state, const std::vector<Undecoded>& all) {
-    for (size_t i = 0; i < all.size(); ++i)
-        if (all[i].is_last)
-            state.texts[i].end_with(all[i].tokens);
+    std::vector<bool> were_over;
+    for (size_t i = 0; i < news.size(); ++i) {
+        were_over.push_back(news[i].is_last);
+        if (news[i].is_last)
+            state.texts[i].end_with(news[i].tokens);
         else
-            state.texts[i].append(all[i].tokens);
+            state.texts[i].append(news[i].tokens);
+    }
+    return were_over;
 }
 
 }  // namespace
@@ -66,10 +72,13 @@ std::unique_lock<std::mutex> GenerationHandle::State::lock_texts() const {
 }
 
 bool GenerationHandle::State::can_read() const {
-    for (size_t i = 0; i < outputs.size(); ++i)
-        if (outputs[i].num_read < outputs[i].all.generated_ids.size() ||
-            (outputs[i].owes_text && is_over(i)))
+    for (size_t i = 0; i < outputs.size(); ++i) {
+        const SequenceOutput& sequence = outputs[i];
+        if (sequence.num_read < sequence.all.generated_ids.size() ||
+            sequence.told_reason != sequence.all.finish_reason ||
+            (sequence.owes_text && is_over(i)))
             return true;
+    }
     return false;
 }
 
@@ -106,45 +115,35 @@ bool GenerationHandle::can_read() const {
 GenerationOutputs GenerationHandle::read(bool with_text) {
     State& state = *m_state;
     const auto text_lock = with_text ? state.lock_texts() : std::unique_lock<std::mutex>();
-    auto lock = state.lock();
+    const std::vector<bool> were_over = with_text ? decode_news(state) : std::vector<bool>();
+    const auto lock = state.lock();
     GenerationOutputs fresh;
     for (size_t i = 0; i < state.outputs.size(); ++i) {
         SequenceOutput& sequence = state.outputs[i];
-        sequence.owes_text = with_text && !state.is_over(i);
-        if (with_text || sequence.num_read < sequence.all.generated_ids.size())
-            fresh[i] = take_unread(sequence);
+        const size_t size = sequence.all.generated_ids.size(), num_read = sequence.num_read;
+        const GenerationFinishReason told = sequence.told_reason;
+        GenerationOutput output =
+            take_unread(sequence, with_text ? std::min(size, state.texts[i].num_decoded()) : size);
+        if (with_text) output.text = state.texts[i].take();
+        sequence.owes_text = with_text && !were_over[i];
+        if (sequence.num_read > num_read || sequence.told_reason != told || !output.text.empty())
+            fresh[i] = std::move(output);
     }
-    const std::string error = state.error;
-    const auto news = with_text ? undecoded(state) : std::vector<Undecoded>();
-    lock.unlock();
-    try {
-        decode(state, news);
-    } catch (...) {  // nothing was read
-        lock.lock();
-        for (const auto& [i, output] : fresh)
-            state.outputs[i].num_read -= output.generated_ids.size();
-        throw;
-    }
-    for (auto at = fresh.begin(); with_text && at != fresh.end();) {
-        at->second.text = state.texts[at->first].take();
-        const bool is_empty = at->second.text.empty() && at->second.generated_ids.empty();
-        at = is_empty ? fresh.erase(at) : std::next(at);
-    }
-    if (fresh.empty() && !error.empty()) throw std::runtime_error(error);
+    if (fresh.empty() && !state.error.empty()) throw std::runtime_error(state.error);
     return fresh;
 }
 
 std::vector<GenerationOutput> GenerationHandle::read_all(bool with_text) const {
     State& state = *m_state;
     const auto text_lock = with_text ? state.lock_texts() : std::unique_lock<std::mutex>();
-    auto lock = state.lock();
+    if (with_text) decode_news(state);
+    const auto lock = state.lock();
     if (!state.error.empty()) throw std::runtime_error(state.error);
     std::vector<GenerationOutput> all;
-    for (const SequenceOutput& sequence : state.outputs) all.push_back(sequence.all);
-    const auto news = with_text ? undecoded(state) : std::vector<Undecoded>();
-    lock.unlock();
-    decode(state, news);
-    for (size_t i = 0; i < news.size(); ++i) all[i].text = state.texts[i].text();
+    for (size_t i = 0; i < state.outputs.size(); ++i) {
+        all.push_back(state.outputs[i].all);
+        if (with_text) all.back().text = state.texts[i].text();
+    }
     return all;
 }
 
@@ -194,6 +193,7 @@ void GenerationHandle::drop() {
     for (size_t i = 0; i < m_state->outputs.size(); ++i) {
         SequenceOutput& sequence = m_state->outputs[i];
         sequence.num_read = sequence.all.generated_ids.size();
+        sequence.told_reason = sequence.all.finish_reason;
         sequence.owes_text = false;
         m_state->texts[i].skip(sequence.num_read);
     }

@@ -18,8 +18,10 @@ struct Request;
 
 /// What callers see of one sequence.
 struct SequenceOutput {
-    GenerationOutput all;    ///< complete but for its text
-    size_t num_read = 0;     ///< tokens that read() has handed out
+    GenerationOutput all;  ///< complete but for its text
+    size_t num_read = 0;   ///< tokens that read() has handed out
+    /// That read() has handed out.
+    GenerationFinishReason told_reason = GenerationFinishReason::NONE;
     bool owes_text = false;  ///< read() gave text and may have held some back
 };
 

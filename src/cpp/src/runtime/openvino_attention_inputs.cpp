@@ -62,14 +62,14 @@ std::vector<CacheLayer> cache_layers(const std::vector<StockAttentionLayer>& att
 
 }  // namespace
 
-bool OpenvinoAttentionInputs::serves(const ov::CompiledModel& model) {
+bool OpenVinoAttentionInputs::serves(const ov::CompiledModel& model) {
     for (const char* name : {ports::past_lens, ports::subsequence_begins, ports::block_indices,
                              ports::block_indices_begins, ports::max_context_len})
         if (InputTensor(model, name).exists()) return true;
     return false;
 }
 
-OpenvinoAttentionInputs::OpenvinoAttentionInputs(const ov::CompiledModel& model,
+OpenVinoAttentionInputs::OpenVinoAttentionInputs(const ov::CompiledModel& model,
                                                  std::vector<CacheLayer> layers)
     : AttentionInputs(std::move(layers)),
       m_past_lens(model, ports::past_lens),
@@ -79,16 +79,16 @@ OpenvinoAttentionInputs::OpenvinoAttentionInputs(const ov::CompiledModel& model,
       m_windows(model, ports::score_window),
       m_outputs(m_layers.size()) {}
 
-OpenvinoAttentionInputs::OpenvinoAttentionInputs(const ov::CompiledModel& model)
-    : OpenvinoAttentionInputs(model, std::vector<CacheLayer>()) {
+OpenVinoAttentionInputs::OpenVinoAttentionInputs(const ov::CompiledModel& model)
+    : OpenVinoAttentionInputs(model, std::vector<CacheLayer>()) {
     m_tables.push_back({0, InputTensor(model, ports::block_indices)});
 }
 
-OpenvinoAttentionInputs::OpenvinoAttentionInputs(const ov::CompiledModel& model,
+OpenVinoAttentionInputs::OpenVinoAttentionInputs(const ov::CompiledModel& model,
                                                  const std::vector<StockAttentionLayer>& attention,
                                                  const CacheGeometry& geometry,
                                                  const RotaryDescription& rotary)
-    : OpenvinoAttentionInputs(model, cache_layers(attention, geometry, rotary)) {
+    : OpenVinoAttentionInputs(model, cache_layers(attention, geometry, rotary)) {
     check_invariant(m_windows.exists(), "the model has no input ", ports::score_window);
     for (const StockAttentionLayer& layer : attention) {
         const auto owner =
@@ -100,7 +100,7 @@ OpenvinoAttentionInputs::OpenvinoAttentionInputs(const ov::CompiledModel& model,
     }
 }
 
-void OpenvinoAttentionInputs::fill(ov::InferRequest& request, const Batch& batch,
+void OpenVinoAttentionInputs::fill(ov::InferRequest& request, const Batch& batch,
                                    const std::vector<size_t>& windows) {
     const size_t sequences = batch.entries.size(), blocks = count_blocks(batch);
     fill_extents(batch, {m_past_lens.resize<int32_t>(request, sequences),
@@ -117,7 +117,7 @@ void OpenvinoAttentionInputs::fill(ov::InferRequest& request, const Batch& batch
     std::copy(windows.begin(), windows.end(), m_windows.resize<int32_t>(request, sequences));
 }
 
-const std::vector<const float*>& OpenvinoAttentionInputs::scores(ov::InferRequest& request,
+const std::vector<const float*>& OpenVinoAttentionInputs::scores(ov::InferRequest& request,
                                                                  size_t entry) {
     m_pointers.clear();
     for (size_t output : m_outputs)

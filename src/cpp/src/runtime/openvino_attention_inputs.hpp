@@ -14,15 +14,15 @@ namespace pagewheel {
 
 /// The inputs that SDPAToPagedAttention makes. Where caches are evicted from, each layer has a
 /// block table and scores. Keys are never turned at read: whoever evicts turns them where they lie.
-class OpenvinoAttentionInputs final : public AttentionInputs {
+class OpenVinoAttentionInputs final : public AttentionInputs {
 public:
     static bool serves(const ov::CompiledModel& model);
 
     /// Nothing is evicted.
-    explicit OpenvinoAttentionInputs(const ov::CompiledModel& model);
+    explicit OpenVinoAttentionInputs(const ov::CompiledModel& model);
     /// Throws std::invalid_argument for a cache whose blocks are not plain rows of f32, bf16 or
     /// f16.
-    OpenvinoAttentionInputs(const ov::CompiledModel& model,
+    OpenVinoAttentionInputs(const ov::CompiledModel& model,
                             const std::vector<StockAttentionLayer>& attention,
                             const CacheGeometry& geometry, const RotaryDescription& rotary);
 
@@ -35,7 +35,7 @@ private:
         size_t owner;  ///< index of layers() whose cache it leads to
         InputTensor input;
     };
-    OpenvinoAttentionInputs(const ov::CompiledModel& model, std::vector<CacheLayer> layers);
+    OpenVinoAttentionInputs(const ov::CompiledModel& model, std::vector<CacheLayer> layers);
 
     InputTensor m_past_lens, m_subsequence_begins, m_block_indices_begins, m_max_context_len;
     std::vector<Table> m_tables;  // one of all layers, or one of each

@@ -28,12 +28,12 @@ OpenVinoModel::OpenVinoModel(CompiledGraph graph)
             model, m_graph.options.evicts ? m_graph.layers : std::vector<CacheLayer>(), rotated,
             m_graph.geometry.block_size));
     if (!m_graph.stock_layers.empty()) {
-        m_attention.push_back(std::make_unique<OpenvinoAttentionInputs>(
+        m_attention.push_back(std::make_unique<OpenVinoAttentionInputs>(
             model, m_graph.stock_layers, m_graph.geometry, m_graph.rotary));
         m_rotated_in_place = rotated;
         m_blocks = BlockLayout::rows;
-    } else if (OpenvinoAttentionInputs::serves(model)) {
-        m_attention.push_back(std::make_unique<OpenvinoAttentionInputs>(model));
+    } else if (OpenVinoAttentionInputs::serves(model)) {
+        m_attention.push_back(std::make_unique<OpenVinoAttentionInputs>(model));
     }
 }
 

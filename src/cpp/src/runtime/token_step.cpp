@@ -72,6 +72,8 @@ void TokenStep::record_prompt(Generation& generation, const Rows& rows) {
         fresh.push_back(float(double(values[sequence.tokens[next]] - best) - std::log(total)));
     }
     m_parts.output.append_prompt_log_probs(generation, fresh);
+    const bool has_all = num_known + fresh.size() + 1 == sequence.prompt_length;
+    if (has_all) generation.sequence.wants_prompt_logits = false;
 }
 
 void TokenStep::fork_siblings(Generation& first, const std::vector<float>& logits) {

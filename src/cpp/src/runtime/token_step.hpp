@@ -4,38 +4,11 @@
 #include <cstddef>
 #include <vector>
 
-#include "runtime/admission.hpp"
-#include "runtime/cache_keeper.hpp"
+#include "runtime/beam_step.hpp"
 #include "runtime/model.hpp"
-#include "runtime/output.hpp"
-#include "runtime/requests.hpp"
-#include "scheduling/scheduler.hpp"
+#include "runtime/step_parts.hpp"
 
 namespace pagewheel {
-
-/// The engine's parts that choosing tokens acts upon.
-struct StepParts {
-    Scheduler& scheduler;
-    const CacheKeeper* keeper;  ///< null: nothing is evicted
-    const Admission& admission;
-    Requests& requests;
-    Output& output;
-};
-
-/// Beam search as the step loop drives it.
-class BeamStep {
-public:
-    explicit BeamStep(const StepParts& parts) : m_parts(parts) {}
-
-    /// A beam's logits are there; with those of the request's last beam the search advances.
-    void score(Generation& beam, float* logits, size_t vocabulary);
-
-private:
-    void move(Request& request, const BeamMoves& moves);
-    void fork(Request& request, size_t from, size_t to);
-
-    const StepParts m_parts;
-};
 
 /// Under the step's lock.
 class TokenStep {

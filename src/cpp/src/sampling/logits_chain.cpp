@@ -20,7 +20,7 @@ std::vector<int64_t> stop_tokens(const Config& config) {
 
 }  // namespace
 
-// A new processor, be it a bias, a grammar's mask or a function of the user's, is a class and a row
+// A new processor, be it a bias or a grammar's mask, is a class and a row
 // here. What it needs comes with the config.
 const std::vector<ProcessorKind>& logits_processors() {
     static const std::vector<ProcessorKind> table{

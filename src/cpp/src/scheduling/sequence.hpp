@@ -33,7 +33,8 @@ struct Sequence {
         SUSPENDED,   ///< was preempted while it was idle: it waits from its next token on
     };
 
-    // ---- What every step reads, side by side: a step finds nothing of it in the processor's cache.
+    // ---- What every step reads, side by side: a step finds nothing of it in the processor's
+    // cache.
     std::vector<int64_t> tokens;  ///< prompt, what was generated, drafts
     size_t num_drafted = 0;
     size_t num_cached = 0;  ///< computed, in the cache or evicted from it
@@ -61,8 +62,8 @@ struct Sequence {
     size_t num_observed = 0;
 
     // ---- Its place in the scheduler.
-    int64_t rank = 0;     ///< less goes first; of equals the lower number
-    uint64_t number = 0;  ///< unique, in the order of add() and fork()
+    int64_t rank = 0;       ///< less goes first; of equals the lower number
+    uint64_t number = 0;    ///< unique, in the order of add() and fork()
     size_t num_starts = 0;  ///< times that it, or the one it was forked from, began with a cache
     Sequence* leader = nullptr;  ///< whom it follows,
     size_t follow_until = 0;     ///< until that one has computed so many tokens,

@@ -1,0 +1,21 @@
+// What choosing tokens acts upon.
+#pragma once
+
+#include "runtime/admission.hpp"
+#include "runtime/cache_keeper.hpp"
+#include "runtime/output.hpp"
+#include "runtime/requests.hpp"
+#include "scheduling/scheduler.hpp"
+
+namespace pagewheel {
+
+/// Parts of the engine. Under the step's lock.
+struct StepParts {
+    Scheduler& scheduler;
+    const CacheKeeper* keeper;  ///< null: nothing is evicted
+    const Admission& admission;
+    Requests& requests;
+    Output& output;
+};
+
+}  // namespace pagewheel
