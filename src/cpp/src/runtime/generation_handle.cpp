@@ -15,11 +15,12 @@ namespace {
 /// All but its text.
 GenerationOutput take_unread(SequenceOutput& sequence) {
     const GenerationOutput& all = sequence.all;
-    const auto begin = ptrdiff_t(std::exchange(sequence.num_read, all.generated_ids.size()));
+    const auto end = ptrdiff_t(all.generated_ids.size());
+    const auto begin = ptrdiff_t(std::exchange(sequence.num_read, size_t(end)));
     GenerationOutput output;
     output.generated_ids.assign(all.generated_ids.begin() + begin, all.generated_ids.end());
     output.generated_log_probs.assign(all.generated_log_probs.begin() + begin,
-                                      all.generated_log_probs.end());
+                                      all.generated_log_probs.begin() + end);
     output.score = all.score;
     output.finish_reason = all.finish_reason;
     return output;
