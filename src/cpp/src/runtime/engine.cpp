@@ -213,7 +213,12 @@ std::exception_ptr Engine::attempt(const Batch& batch, Work&& work) {
 void Engine::cancel_batch(const Batch& batch, const std::string& error) {
     Ending ending{GenerationStatus::CANCEL, GenerationFinishReason::NONE,
                   "the request was cancelled because a step failed: " + error, true};
-    for (const BatchEntry& entry : batch.entries) m_requests.end(request_of(entry), ending);
+    for (const BatchEntry& entry : batch.entries) {
+        Request& request = request_of(entry);
+        m_requests.end(request, ending);
+        // What failed may have been its end.
+        check_invariant(request.state->is_over(), "a request could not be ended: ", error);
+    }
 }
 
 void Engine::evict(const Batch& batch) {

@@ -51,8 +51,8 @@ void Output::publish(Generation& generation, const SampledToken& token, Reason r
     GenerationOutput& output = state.outputs[generation.index].all;
     time_token(generation, output.generated_ids.empty());
     ++state.metrics.num_generated_tokens;
-    output.generated_ids.push_back(token.id);
     output.generated_log_probs.push_back(token.log_prob);
+    output.generated_ids.push_back(token.id);  // last: read() goes by their number
     output.score += token.log_prob;
     output.finish_reason = reason;
 }

@@ -85,6 +85,7 @@ void Requests::fail(Request& request, const std::string& error) noexcept {
         if (!is_told)
             m_output.end(request, GenerationStatus::CANCEL, GenerationFinishReason::NONE, error);
     } catch (...) {
+        request.state->request = nullptr;
         const std::lock_guard lock(request.state->mutex);
         request.state->status = GenerationStatus::CANCEL;
         request.state->changed.notify_all();
