@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "sampling/finish_reason.hpp"
+
 namespace pagewheel {
 namespace {
 
@@ -19,30 +21,23 @@ auto timed(double& time, Work&& work) {
 }  // namespace
 
 Reason Output::append(Generation& generation, const SampledToken& token) {
-    GenerationHandle::State& state = *generation.request->state;
+    const Request& request = *generation.request;
+    GenerationHandle::State& state = *request.state;
     ++m_step.num_generated_tokens;
     m_news.add(*generation.request);
-    if (generation.request->config.stop_strings.empty()) {
-        const Reason reason = finish_reason(generation, token.id, false);
-        publish(generation, token, reason);
-        return reason;
-    }
-    const std::lock_guard lock(state.text_mutex);  // nobody reads text without its token
-    const bool stopped = timed(m_step.text_time, [&] {
-        SequenceText& text = state.texts[generation.index];
-        text.append({token.id});
-        return text.stopped();
-    });
-    const Reason reason = finish_reason(generation, token.id, stopped);
+    std::unique_lock text_lock(state.text_mutex, std::defer_lock);
+    const auto stops_text = [&] {
+        text_lock.lock();  // until it is published: nobody reads text without its token
+        return timed(m_step.text_time, [&] {
+            SequenceText& text = state.texts[generation.index];
+            text.append({token.id});
+            return text.stopped();
+        });
+    };
+    const bool is_full = generation.sequence.tokens.size() >= request.max_tokens;
+    const Reason reason = finish_reason(request.config, token.id, is_full, stops_text);
     publish(generation, token, reason);
     return reason;
-}
-
-Reason Output::finish_reason(const Generation& generation, int64_t token, bool text_stopped) const {
-    const GenerationConfig& config = generation.request->config;
-    if (text_stopped || (!config.ignore_eos && config.is_stop_token(token))) return Reason::STOP;
-    const bool is_full = generation.sequence.tokens.size() >= generation.request->max_tokens;
-    return is_full ? Reason::LENGTH : Reason::NONE;
 }
 
 void Output::publish(Generation& generation, const SampledToken& token, Reason reason) {

@@ -36,8 +36,6 @@ public:
     News take_news() { return m_news.take(); }
 
 private:
-    GenerationFinishReason finish_reason(const Generation& generation, int64_t token,
-                                         bool text_stopped) const;
     void publish(Generation& generation, const SampledToken& token, GenerationFinishReason reason);
     /// A token came now, the sequence's first or not; the caller holds the state's lock.
     static void time_token(Generation& generation, bool is_first);

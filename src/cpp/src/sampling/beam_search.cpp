@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/logits.hpp"
+#include "sampling/finish_reason.hpp"
 
 namespace pagewheel {
 
@@ -88,11 +89,8 @@ void BeamSearch::find_candidates(const Group& group) {
 
 Reason BeamSearch::ends(const Beam& beam, const Candidate& candidate,
                         const StopsText& stops_text) const {
-    if (!m_config.ignore_eos && m_config.stop_token_ids.count(candidate.token) != 0)
-        return Reason::STOP;
-    if (!m_config.stop_strings.empty() && stops_text(beam.slot, candidate.token))
-        return Reason::STOP;
-    return beam.tokens.size() + 1 >= m_max_new_tokens ? Reason::LENGTH : Reason::NONE;
+    return finish_reason(m_config, candidate.token, beam.tokens.size() + 1 >= m_max_new_tokens,
+                         [&] { return stops_text(beam.slot, candidate.token); });
 }
 
 void BeamSearch::advance_group(Group& group, const StopsText& stops_text) {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "check.hpp"
 #include "kernels/logits.hpp"
 #include "sampling/candidate_filters.hpp"
 
@@ -25,7 +26,9 @@ Shortlist::Shortlist(const GenerationConfig& config, double scale, Isa isa)
         const CandidateBound bound = m_filters.back()->bound();
         m_bound.count = std::min(m_bound.count, bound.count);
         m_bound.weight = std::max(m_bound.weight, bound.weight);
-        m_needs_total = m_needs_total || m_filters.back()->needs_total();
+        if (!m_filters.back()->needs_total()) continue;
+        check_invariant(!m_needs_total, "two filters need totals; fill() knows that of one");
+        m_needs_total = true;
     }
 }
 
