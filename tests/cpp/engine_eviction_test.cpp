@@ -177,5 +177,49 @@ TEST(EngineEviction, AnswersAndDecisionsAreTheSameWithDrafts) {
         }
 }
 
+/// Fails when it is asked the second time.
+class FailingPolicy final : public EvictionPolicy {
+public:
+    void drop(const EvictionView& view, size_t count, std::vector<size_t>& dropped) override {
+        if (++m_num_asked == 2) throw std::runtime_error("no idea");
+        for (size_t i = 0; i < count; ++i) dropped.push_back(view.first_unit + i);
+    }
+
+private:
+    size_t m_num_asked = 0;
+};
+
+TEST(EngineEviction, APolicyThatFailsEndsItsRequestAlone) {
+    SchedulerConfig config;
+    config.num_kv_blocks = 30;
+    config.use_cache_eviction = true;
+    config.cache_eviction_config = CacheEvictionConfig(4, 8, budget, AggregationMode::SUM);
+    config.cache_eviction_config.custom_policy = std::make_shared<FailingPolicy>();
+    EngineParts parts;
+    parts.model = std::make_unique<EvictingModel>();
+    const auto numbers = [](const Tokens&) { return std::string(); };
+    parts.decoders = {numbers, numbers};
+    Engine engine(std::move(parts), config);
+    GenerationConfig generation;
+    generation.max_new_tokens = 60;
+    std::vector<GenerationHandle> handles;
+    for (int64_t i = 0; i < 2; ++i)
+        handles.emplace_back(engine.submit(std::nullopt, Tokens(10, i), generation));
+    while (engine.has_work()) EXPECT_NO_THROW(engine.step());
+    size_t num_failed = 0;
+    for (const GenerationHandle& handle : handles) {
+        if (handle.get_status() == GenerationStatus::FINISHED) continue;
+        ++num_failed;
+        try {
+            handle.read_all();
+            FAIL() << "the failure is not told";
+        } catch (const std::runtime_error& error) {
+            EXPECT_STREQ(error.what(), "the eviction policy failed: no idea");
+        }
+    }
+    EXPECT_EQ(num_failed, 1u);
+    EXPECT_EQ(engine.statistics().num_used_blocks, 0u);
+}
+
 }  // namespace
 }  // namespace pagewheel
