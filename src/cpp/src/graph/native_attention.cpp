@@ -25,7 +25,6 @@ enum StockInput : size_t {
     stock_scale = 9,
     stock_sliding_window = 10,
     stock_alibi = 11,
-    stock_score_window = 13,
     stock_rotated = 14,
     stock_xattention = 17,
     stock_sinks = 20,

@@ -160,7 +160,8 @@ std::exception_ptr Engine::attempt_step() {
 
 void Engine::accept() {
     m_inbox->take(m_taken);
-    for (auto& request : m_taken.requests) m_requests.accept(std::move(request));
+    for (auto& request : m_taken.requests)
+        if (request) m_requests.accept(std::move(request));  // else before a failure
     m_taken.requests.clear();
 }
 
