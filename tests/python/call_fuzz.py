@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,8 +101,8 @@ def next_id() -> int:
     return next(_ids)
 
 
-async def _collect(handle: pagewheel.GenerationHandle) -> None:
-    async for _ in handle:
+async def _collect(outputs: AsyncIterable[object]) -> None:
+    async for _ in outputs:
         pass
 
 
@@ -142,8 +142,11 @@ CALLS: dict[type, dict[str, Call]] = {
         "get_perf_metrics": lambda w: w.handle.get_perf_metrics(),
         "get_status": lambda w: w.handle.get_status(),
         "notify_once": lambda w: w.handle.notify_once(lambda: None),
+        "outputs": lambda w: asyncio.run(_collect(w.handle.outputs(with_text=True))),
         "read": lambda w: w.handle.read(),
+        "read ": lambda w: w.handle.read(with_text=True),
         "read_all": lambda w: w.handle.read_all(),
+        "read_all ": lambda w: w.handle.read_all(with_text=True),
         "stop": lambda w: w.handle.stop(),
         "wait": lambda w: w.handle.wait(),
         "__aiter__": lambda w: asyncio.run(_collect(w.handle)),
@@ -384,6 +387,9 @@ def fuzz_threads(world: World, seconds: float, seed: int) -> int:
     calls["GenerationHandle.wait"] = lambda w: w.handle.wait(0.01)  # perhaps nobody steps
     calls["GenerationHandle.__aiter__"] = lambda w: asyncio.run(
         asyncio.wait_for(_collect(w.handle), 0.01)
+    )
+    calls["GenerationHandle.outputs"] = lambda w: asyncio.run(
+        asyncio.wait_for(_collect(w.handle.outputs(with_text=True)), 0.01)
     )
     names = list(calls)
     pairs = [(a, b) for i, a in enumerate(names) for b in names[i:]]
