@@ -161,7 +161,7 @@ std::exception_ptr Engine::attempt_step() {
 void Engine::accept() {
     m_inbox->take(m_taken);
     for (auto& request : m_taken.requests)
-        if (request) m_requests.accept(std::move(request));  // else before a failure
+        if (request) m_requests.accept(std::move(request));  // null: accepted by an earlier try
     m_taken.requests.clear();
 }
 
