@@ -34,11 +34,11 @@ GenerationOutput take_unread(SequenceOutput& sequence, size_t end) {
 /// Brings the texts up to date: what comes meanwhile is not waited for. Needs their lock. By
 /// sequence, whether it was over before.
 std::vector<bool> decode_news(GenerationHandle::State& state) {
-    struct News {
+    struct Undecoded {
         std::vector<int64_t> tokens;
         bool is_last;
     };
-    std::vector<News> news;
+    std::vector<Undecoded> news;
     {
         const auto lock = state.lock();
         for (size_t i = 0; i < state.outputs.size(); ++i) {

@@ -1,7 +1,6 @@
 // A batch as OpenVINO's attention is told about it.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "graph/stock_attention.hpp"

@@ -22,14 +22,11 @@ void SequenceText::skip(size_t num_tokens) {
     if (m_num_decoded <= num_tokens) m_num_taken = m_text.size();
 }
 
-void SequenceText::end() {
-    if (!std::exchange(m_ended, true)) m_text += m_generated.flush();
-}
-
 void SequenceText::end_with(const std::vector<int64_t>& tokens) {
     if (m_num_decoded > 0 || m_num_skipped > 0 || m_has_stop_strings || m_ended) {
         append(tokens);
-        return end();
+        if (!std::exchange(m_ended, true)) m_text += m_generated.flush();
+        return;
     }
     m_text = m_decoders.shown(tokens);
     m_num_decoded = tokens.size();

@@ -16,15 +16,13 @@ class SequenceText {
 public:
     SequenceText(GeneratedText::Decoders decoders, StopStrings stop_strings);
 
-    /// Each token's text decides whether the sequence goes on.
-    bool has_stop_strings() const { return m_has_stop_strings; }
+    /// A stop string was seen.
     bool stopped() const { return m_generated.stopped(); }
     size_t num_decoded() const { return m_num_decoded; }
     /// The next tokens after those that were decoded.
     void append(const std::vector<int64_t>& tokens);
-    /// No more follow: what was held back is text, too. Nothing is appended after it.
-    void end();
-    /// end() after these tokens, which are all there are: at once if none was decoded before.
+    /// The same where no more follow: what was held back is text, too. Nothing comes after it.
+    /// All are decoded at once if none was before.
     void end_with(const std::vector<int64_t>& tokens);
 
     /// What is certain.
