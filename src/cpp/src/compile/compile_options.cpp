@@ -66,6 +66,20 @@ Backend take_backend(ov::AnyMap& properties, const std::string& key) {
     return Backend::OPENVINO;
 }
 
+/// The same of a property that is true or false; `otherwise` where it is not given.
+bool take_switch(ov::AnyMap& properties, const std::string& key, bool otherwise) {
+    const auto found = properties.find(key);
+    if (found == properties.end()) return otherwise;
+    const ov::Any value = found->second;
+    properties.erase(found);
+    try {
+        return value.as<bool>();
+    } catch (const ov::Exception&) {
+        throw std::invalid_argument(
+            concat(key, " is '", value.as<std::string>(), "'; allowed: true, false"));
+    }
+}
+
 /// As the plugin would choose it.
 void parse_cache(CompileOptions& options, bool accurate) {
     const ov::AnyMap& properties = options.openvino;
@@ -110,7 +124,7 @@ bool is_on(const ov::AnyMap& properties, const std::string& key) {
 
 std::string describe_cache_properties(const ov::AnyMap& properties) {
     std::string text;
-    for (const char* key : {"attention_backend", "linear_backend", "INFERENCE_PRECISION_HINT",
+    for (const char* key : {"attention_backend", "linear_backend", "fast_prefill", "INFERENCE_PRECISION_HINT",
                             "EXECUTION_MODE_HINT", "KV_CACHE_PRECISION", "KEY_CACHE_PRECISION",
                             "VALUE_CACHE_PRECISION", "DYNAMIC_QUANTIZATION_GROUP_SIZE"})
         if (properties.count(key) != 0) text += concat("\n", key, " ", text_of(properties, key));
@@ -132,6 +146,7 @@ CompileOptions parse_compile_options(const std::string& device, const ov::AnyMap
     options.openvino = properties;
     options.attention = take_backend(options.openvino, "attention_backend");
     options.linear = take_backend(options.openvino, "linear_backend");
+    options.fast_prefill = take_switch(options.openvino, "fast_prefill", options.on_cpu);
     const bool accurate = text_of(properties, ov::hint::execution_mode.name()) == "ACCURACY";
     parse_cache(options, accurate);
     options.exact_activations =

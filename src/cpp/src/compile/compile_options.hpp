@@ -21,6 +21,10 @@ struct CompileOptions {
     Backend attention = Backend::AUTO;
     Backend linear = Backend::AUTO;
 
+    /// What only logits need is computed for the rows whose logits are wanted. Unless the
+    /// properties say: on CPU, as no other device has run it.
+    bool fast_prefill = false;
+
     /// Of pagewheel's cache. Unset: it has none such, for the reason in cache_refusal.
     std::optional<kernels::CacheFormat> cache_format;
     std::string cache_refusal;

@@ -8,6 +8,7 @@
 #include "compile/choose_attention.hpp"
 #include "compile/choose_linear.hpp"
 #include "graph/gather_logits.hpp"
+#include "graph/gather_rows.hpp"
 #include "graph/outer_products.hpp"
 #include "graph/paged_attention.hpp"
 #include "graph/share_constants.hpp"
@@ -82,9 +83,12 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
         graph.stock_layers = find_stock_attention(*graph.model, graph.config.sliding_windows);
     NativeAttentionReport attention = choose_attention(graph.model, graph.config, options);
     graph.layers = std::move(attention.layers);
+    if (options.fast_prefill)
+        graph.fast_prefill = skip_unread_rows(graph.model, {options.evicts});
     std::optional<QuantizedLinearReport> linear = choose_linear(graph.model, options);
     if (linear) graph.left = std::move(linear->left);
     if (options.on_cpu) multiply_outer_products(graph.model);
+    if (has_native_operations(*graph.model)) use_gather_rows(graph.model);
     graph.regions = form_native_regions(graph.model);
 
     NativeParts native;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compile/compile_options.hpp"
+#include "graph/fast_prefill.hpp"
 #include "graph/native_attention.hpp"
 #include "graph/native_regions.hpp"
 #include "graph/stock_attention.hpp"
@@ -27,6 +28,8 @@ struct PreparedGraph {
     std::vector<std::string> warnings;
     /// What has a cache of pagewheel's attention; empty where attention is the plugin's.
     std::vector<CacheLayer> layers;
+    /// What is computed for asked rows alone.
+    FastPrefillReport fast_prefill;
     /// pagewheel's operations that became one node.
     NativeRegions regions;
     /// The plugin's attention of a model whose caches are evicted from; else empty.

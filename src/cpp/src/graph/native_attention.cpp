@@ -6,7 +6,7 @@
 
 #include "check.hpp"
 #include "graph/port_names.hpp"
-#include "openvino/core/attribute_visitor.hpp"
+#include "graph/stock_attention.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/convert.hpp"
 #include "openvino/op/parameter.hpp"
@@ -18,33 +18,9 @@ namespace {
 using ov::op::v0::Constant;
 using ov::op::v0::Parameter;
 
-/// Inputs of the stock op, whose header OpenVINO does not ship.
-enum StockInput : size_t {
-    stock_key_cache = 3,
-    stock_value_cache = 4,
-    stock_scale = 9,
-    stock_sliding_window = 10,
-    stock_alibi = 11,
-    stock_rotated = 14,
-    stock_xattention = 17,
-    stock_sinks = 20,
-    stock_token_types = 25,
-    stock_qq_bias = 26,
-};
-
 /// Why a node is left to the plugin.
 struct NotServed : std::runtime_error {
     using std::runtime_error::runtime_error;
-};
-
-/// Reads the stock op's only attribute that matters here.
-class WriteKvCache : public ov::AttributeVisitor {
-public:
-    bool value = true;
-    void on_adapter(const std::string&, ov::ValueAccessor<void>&) override {}
-    void on_adapter(const std::string& name, ov::ValueAccessor<bool>& adapter) override {
-        if (name == "write_kv_cache") value = adapter.get();
-    }
 };
 
 std::shared_ptr<Constant> constant_at(const ov::Node& node, size_t input) {
@@ -113,9 +89,7 @@ PagedAttention::Attributes attributes_of(const std::shared_ptr<ov::Node>& node, 
     config.sliding_window = sliding_window(*node, layer, options);
     config.rotary_dims = rotary_of(layer, options).dims;
     config.interleaved = rotary_of(layer, options).interleaved;
-    WriteKvCache write;
-    node->visit_attributes(write);
-    config.write_kv_cache = write.value;
+    config.write_kv_cache = writes_kv_cache(*node);
     attributes.alibi_slopes = per_head(*node, stock_alibi, config.heads);
     attributes.sinks = per_head(*node, stock_sinks, config.heads);
     try {

@@ -270,7 +270,10 @@ private:
                 step.rows.push_back(value_of(input));
             else
                 step.tensors.push_back(tensor_of(input.get_source_output()));
-        const RowCount rows = m_region.values[step.rows[0]].rows;
+        const size_t counted = member.row_count_input();
+        const RowCount rows = counted < member.num_row_inputs()
+                                  ? m_region.values[step.rows[counted]].rows
+                                  : RowCount{input_number(member.input_value(counted)), 1};
         for (const ov::Output<ov::Node>& output : member.outputs()) {
             step.outputs.push_back(m_region.values.size());
             m_values[output] = m_region.values.size();

@@ -4,26 +4,41 @@
 
 #include "check.hpp"
 #include "graph/port_names.hpp"
+#include "openvino/core/attribute_visitor.hpp"
 #include "openvino/op/constant.hpp"
 
 namespace pagewheel {
 namespace {
 
-/// Inputs of PagedAttentionExtension, whose header OpenVINO does not ship.
-constexpr size_t key_cache_input = 3, block_indices_input = 7, sliding_window_input = 10;
 constexpr size_t scores_output = 1;
+
+/// Reads the only attribute that matters here.
+class WriteKvCache : public ov::AttributeVisitor {
+public:
+    bool value = true;
+    void on_adapter(const std::string&, ov::ValueAccessor<void>&) override {}
+    void on_adapter(const std::string& name, ov::ValueAccessor<bool>& adapter) override {
+        if (name == "write_kv_cache") value = adapter.get();
+    }
+};
 
 /// By the config if it says, else by the node.
 size_t sliding_window_of(const ov::Node& node, size_t layer, const std::vector<size_t>& windows) {
     if (layer < windows.size()) return windows[layer];
     const auto constant =
-        ov::as_type_ptr<ov::op::v0::Constant>(node.get_input_node_shared_ptr(sliding_window_input));
+        ov::as_type_ptr<ov::op::v0::Constant>(node.get_input_node_shared_ptr(stock_sliding_window));
     if (!constant) return 0;
     const auto window = constant->cast_vector<int64_t>();
     return window.empty() || window[0] < 0 ? 0 : size_t(window[0]);
 }
 
 }  // namespace
+
+bool writes_kv_cache(ov::Node& attention) {
+    WriteKvCache write;
+    attention.visit_attributes(write);
+    return write.value;
+}
 
 std::vector<StockAttentionLayer> find_stock_attention(const ov::Model& model,
                                                       const std::vector<size_t>& windows) {
@@ -33,11 +48,11 @@ std::vector<StockAttentionLayer> find_stock_attention(const ov::Model& model,
         if (std::string(node->get_type_name()) != "PagedAttentionExtension") continue;
         StockAttentionLayer layer;
         layer.layer = layers.size();
-        const std::string cache = node->get_input_node_ptr(key_cache_input)->get_friendly_name();
+        const std::string cache = node->get_input_node_ptr(stock_key_cache)->get_friendly_name();
         layer.cache = size_t(std::stoul(cache.substr(cache.find('.') + 1)));
         layer.owns_cache = owned.insert(layer.cache).second;
         layer.sliding_window = sliding_window_of(*node, layer.layer, windows);
-        layer.block_indices = node->get_input_node_ptr(block_indices_input)->get_friendly_name();
+        layer.block_indices = node->get_input_node_ptr(stock_block_indices)->get_friendly_name();
         for (const ov::Input<ov::Node>& reader : node->output(scores_output).get_target_inputs())
             layer.scores = reader.get_node()->get_friendly_name();
         check_argument(

@@ -9,6 +9,29 @@
 
 namespace pagewheel {
 
+/// Inputs of PagedAttentionExtension, whose header OpenVINO does not ship.
+enum StockInput : size_t {
+    stock_key = 1,
+    stock_value = 2,
+    stock_key_cache = 3,
+    stock_value_cache = 4,
+    stock_past_lens = 5,
+    stock_subsequence_begins = 6,
+    stock_block_indices = 7,
+    stock_block_indices_begins = 8,
+    stock_scale = 9,
+    stock_sliding_window = 10,
+    stock_alibi = 11,
+    stock_rotated = 14,
+    stock_xattention = 17,
+    stock_sinks = 20,
+    stock_token_types = 25,
+    stock_qq_bias = 26,
+};
+
+/// Whether the node's keys and values go to its cache. Else it reads what another layer writes.
+bool writes_kv_cache(ov::Node& attention);
+
 /// A layer of a model after apply_paged_attention() with per_layer_tables and scores.
 struct StockAttentionLayer {
     size_t layer = 0;           ///< its number among the model's layers

@@ -30,7 +30,7 @@ struct NativeInputs {
 
 /// An operation on the CPU that computes rows of activations from such rows, and from tensors of
 /// any kind beside them: caches, tables. Its outputs are f32, each in the shape of the first input
-/// but for the last dimension.
+/// but for the last dimension, and for the first where another input says how many rows there are.
 ///
 /// It has no ov::Tensor where rows are concerned, so that a NativeRegion can run it on memory of
 /// its own.
@@ -40,10 +40,12 @@ public:
 
     /// The first so many inputs are rows, at least one; the others are tensors.
     virtual size_t num_row_inputs() const = 0;
+    /// The input that has as many rows as each output, or as many elements if it is a tensor.
+    virtual size_t row_count_input() const { return 0; }
     /// Last dimension of an output.
     virtual size_t output_width(size_t output) const = 0;
-    /// `outputs` are as many as the operation has, each with room for as many rows as the first
-    /// input has; they overlap no input. Throws std::invalid_argument for inputs that do not fit.
+    /// `outputs` are as many as the operation has, each with room for as many rows as
+    /// row_count_input() says; they overlap no input. Throws std::invalid_argument for inputs that do not fit.
     /// Several threads may run one operation at once.
     virtual void run(const NativeInputs& inputs, float* const* outputs) const = 0;
 

@@ -1,0 +1,51 @@
+// Computes what leads to logits, and to nothing else, for the rows whose logits are asked for.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "openvino/core/model.hpp"
+
+namespace pagewheel {
+
+struct FastPrefillOptions {
+    /// Attention of more rows than those whose logits are wanted may be observed: the model gets an
+    /// input asked_rows, and its logits_rows count asked rows.
+    bool observes_attention = false;
+};
+
+/// What a prompt's tokens are spared.
+struct FastPrefillReport {
+    /// Attention that has queries for asked rows alone; each is a layer's.
+    size_t num_attentions = 0;
+    /// Of pagewheel's: these read the tables of asked rows.
+    size_t num_native_attentions = 0;
+    /// Of the multiply-adds with constant matrices that a token costs which is not asked for, the
+    /// vocabulary's aside: how many are left out, 0 to 1.
+    double work_skipped = 0;
+    /// What keeps more from being left out, one sentence each; empty where only keys and values do.
+    std::vector<std::string> why;
+};
+
+/// Moves the gathering of gather_logits() up to where it finds what the cache depends on. Behind
+/// the last layer that writes keys and values lies nothing but what logits need: in a model whose
+/// last layers read the caches of earlier ones these layers, and in every model all of the last
+/// writing layer but its keys and values. All of that then has asked rows: of each sequence the last
+/// tokens of its chunk, as many as are asked for, none for a chunk in the middle of a prompt.
+///
+/// It follows what is computed token by token (TokenLayouts), across attention if that can have
+/// other queries than keys: pagewheel's can. OpenVINO's writes and attends in one go, so that it
+/// can only where it writes nothing. What is not known to be computed token by token, and all
+/// before it, stays as it is.
+///
+/// After gather_logits() and use_native_attention(), before all that merges operations. Inputs that
+/// it adds: see ports::asked_*.
+///
+/// Sources: You Only Cache Once (arXiv 2405.05254) skips the second half of a decoder-decoder at
+/// prefill; the suffix and the last layer are the same thing, seen from the logits.
+FastPrefillReport skip_unread_rows(const std::shared_ptr<ov::Model>& model,
+                                   const FastPrefillOptions& options);
+
+}  // namespace pagewheel

@@ -1,0 +1,15 @@
+// Rows that pagewheel's operations read are gathered by one of them.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "openvino/core/model.hpp"
+
+namespace pagewheel {
+
+/// A Gather of rows by the model's asked_rows or logits_rows becomes GatherRows, so that it does
+/// not part what a region could hold. Returns how many.
+size_t use_gather_rows(const std::shared_ptr<ov::Model>& model);
+
+}  // namespace pagewheel

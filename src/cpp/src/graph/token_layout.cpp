@@ -1,0 +1,551 @@
+#include "graph/token_layout.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "check.hpp"
+#include "graph/node_queries.hpp"
+#include "graph/port_names.hpp"
+#include "openvino/op/concat.hpp"
+#include "openvino/op/gather_elements.hpp"
+#include "openvino/op/log_softmax.hpp"
+#include "openvino/op/matmul.hpp"
+#include "openvino/op/parameter.hpp"
+#include "openvino/op/reshape.hpp"
+#include "openvino/op/softmax.hpp"
+#include "openvino/op/util/arithmetic_reductions_keep_dims.hpp"
+#include "openvino/op/util/binary_elementwise_arithmetic.hpp"
+#include "openvino/op/util/binary_elementwise_bitwise.hpp"
+#include "openvino/op/util/binary_elementwise_comparison.hpp"
+#include "openvino/op/util/binary_elementwise_logical.hpp"
+#include "openvino/op/util/broadcast_base.hpp"
+#include "openvino/op/util/gather_base.hpp"
+#include "openvino/op/util/logical_reduction_keep_dims.hpp"
+#include "openvino/op/util/topk_base.hpp"
+#include "openvino/op/util/unary_elementwise_arithmetic.hpp"
+#include "ops/paged_attention.hpp"
+
+namespace pagewheel {
+namespace {
+
+using Kind = TokenValue::Kind;
+using MaybeExtents = std::optional<Extents>;
+using Integers = std::vector<int64_t>;
+
+constexpr size_t max_shape_elements = 64;
+
+size_t num_token_extents(const Extents& extents) {
+    return size_t(std::count_if(extents.begin(), extents.end(),
+                                [](const Extent& extent) { return extent.tokens; }));
+}
+
+/// A value of such dimensions, computed token by token.
+TokenValue rows_of(Extents extents) {
+    const size_t tokens = num_token_extents(extents);
+    if (tokens > 1) return {};
+    return {tokens == 1 ? Kind::ROWS : Kind::CONSTANT, std::move(extents)};
+}
+
+TokenValue rows_of(MaybeExtents extents) {
+    return extents ? rows_of(std::move(*extents)) : TokenValue();
+}
+
+/// The product of the extents' sizes from dimension `begin` to `end`.
+int64_t product(const Extents& extents, size_t begin, size_t end) {
+    int64_t product = 1;
+    for (size_t i = begin; i < end; ++i) product *= extents[i].size;
+    return product;
+}
+
+size_t token_axis(const Extents& extents) {
+    return size_t(std::find_if(extents.begin(), extents.end(),
+                               [](const Extent& extent) { return extent.tokens; }) -
+                  extents.begin());
+}
+
+/// What dimensions become where two tensors meet element by element.
+MaybeExtents broadcast(const Extents& a, const Extents& b) {
+    if (a.size() < b.size()) return broadcast(b, a);
+    Extents both = a;
+    for (size_t i = 0; i < b.size(); ++i) {
+        Extent& one = both[a.size() - 1 - i];
+        const Extent& other = b[b.size() - 1 - i];
+        if (one == Extent{}) one = other;
+        if (!(one == other) && !(other == Extent{})) return {};
+    }
+    return both;
+}
+
+/// A node, what it reads, and questions about that. A rule asks these and says what comes out.
+class Reader {
+public:
+    Reader(const ov::Node& node, const std::map<ov::Output<ov::Node>, TokenValue>& values)
+        : m_node(node), m_values(values) {}
+
+    const ov::Node& node() const { return m_node; }
+    template <class Op>
+    const Op& as() const {
+        return *ov::as_type<const Op>(&m_node);
+    }
+    const TokenValue& value(size_t input) const { return m_values.at(m_node.input_value(input)); }
+
+    /// The input's dimensions, if they are known.
+    MaybeExtents extents(size_t input) const {
+        const TokenValue& known = value(input);
+        if (known.kind == Kind::ROWS) return known.extents;
+        const ov::PartialShape& shape = m_node.get_input_partial_shape(input);
+        if (known.kind != Kind::CONSTANT || shape.is_dynamic()) return {};
+        Extents extents;
+        for (const ov::Dimension& dimension : shape) extents.push_back({dimension.get_length()});
+        return extents;
+    }
+    /// The input's elements, if they are lengths of dimensions or constants.
+    MaybeExtents shape(size_t input) const {
+        const TokenValue& known = value(input);
+        if (known.kind == Kind::SHAPE) return known.extents;
+        const auto constant = constant_under(m_node.input_value(input));
+        if (!constant || ov::shape_size(constant->get_shape()) > max_shape_elements) return {};
+        Extents elements;
+        for (const int64_t each : constant->cast_vector<int64_t>()) elements.push_back({each});
+        return elements;
+    }
+    /// The same without tokens.
+    std::optional<Integers> integers(size_t input) const {
+        const MaybeExtents elements = shape(input);
+        if (!elements || num_token_extents(*elements) > 0) return {};
+        Integers integers;
+        for (const Extent& each : *elements) integers.push_back(each.size);
+        return integers;
+    }
+    /// The dimensions [0, rank) that the input lists, the negative ones from the end.
+    std::optional<std::vector<size_t>> axes(size_t input, size_t rank) const {
+        const std::optional<Integers> listed = integers(input);
+        if (!listed) return {};
+        std::vector<size_t> axes;
+        for (const int64_t axis : *listed) {
+            const int64_t counted = axis < 0 ? axis + int64_t(rank) : axis;
+            if (counted < 0 || counted >= int64_t(rank)) return {};
+            axes.push_back(size_t(counted));
+        }
+        return axes;
+    }
+    /// The extent that the output has along `axis` by its shape.
+    std::optional<Extent> static_extent(size_t output, size_t axis) const {
+        const ov::PartialShape& shape = m_node.get_output_partial_shape(output);
+        if (shape.rank().is_dynamic() || axis >= shape.size() || shape[axis].is_dynamic())
+            return {};
+        return Extent{shape[axis].get_length()};
+    }
+
+private:
+    const ov::Node& m_node;
+    const std::map<ov::Output<ov::Node>, TokenValue>& m_values;
+};
+
+// ---- Rules: what comes out of an operation, of all its outputs unless they differ
+
+TokenValue elementwise(const Reader& reader) {
+    if (reader.node().get_autob().m_type == ov::op::AutoBroadcastType::PDPD) return {};
+    MaybeExtents all = Extents{};
+    for (size_t i = 0; i < reader.node().get_input_size() && all; ++i) {
+        const MaybeExtents each = reader.extents(i);
+        all = each ? broadcast(*all, *each) : each;
+    }
+    return rows_of(all);
+}
+
+/// The dimensions of its first input, if it works along one of them without tokens.
+TokenValue along(const Reader& reader, int64_t axis) {
+    const MaybeExtents extents = reader.extents(0);
+    if (!extents) return {};
+    const auto rank = int64_t(extents->size());
+    const int64_t counted = axis < 0 ? axis + rank : axis;
+    if (counted < 0 || counted >= rank || (*extents)[size_t(counted)].tokens) return {};
+    return rows_of(extents);
+}
+
+/// Elements keep their order, so tokens stay tokens if as much lies behind each of them.
+TokenValue reshape(const Reader& reader) {
+    const MaybeExtents from = reader.extents(0), pattern = reader.shape(1);
+    if (!from || !pattern || num_token_extents(*from) != 1) return {};
+    const bool zero_copies = reader.as<ov::op::v1::Reshape>().get_special_zero();
+    Extents to = *pattern;
+    size_t open = to.size();
+    for (size_t i = 0; i < to.size(); ++i) {
+        if (zero_copies && to[i].size == 0) {
+            if (i >= from->size()) return {};
+            to[i] = (*from)[i];
+        }
+        if (to[i].size == -1) open = i;
+    }
+    if (open < to.size()) {
+        to[open] = {1, num_token_extents(to) == 0};
+        const int64_t known = product(to, 0, to.size()), all = product(*from, 0, from->size());
+        if (known <= 0 || all % known != 0) return {};
+        to[open].size = all / known;
+    }
+    if (num_token_extents(to) != 1) return {};
+    const auto behind = [](const Extents& extents) {
+        return product(extents, token_axis(extents) + 1, extents.size());
+    };
+    if (behind(*from) != behind(to) ||
+        product(*from, 0, from->size()) != product(to, 0, to.size()))
+        return {};
+    return rows_of(std::move(to));
+}
+
+TokenValue transpose(const Reader& reader) {
+    const MaybeExtents from = reader.extents(0);
+    if (!from) return {};
+    auto order = reader.axes(1, from->size());
+    if (!order) return {};
+    if (order->empty()) {
+        order->resize(from->size());
+        std::iota(order->rbegin(), order->rend(), size_t(0));
+    }
+    Extents to;
+    for (const size_t axis : *order) to.push_back((*from)[axis]);
+    return rows_of(std::move(to));
+}
+
+TokenValue unsqueeze(const Reader& reader) {
+    if (reader.value(0).kind == Kind::SHAPE) return reader.value(0);
+    MaybeExtents extents = reader.extents(0);
+    const auto listed = reader.integers(1);
+    if (!extents || !listed) return {};
+    auto axes = reader.axes(1, extents->size() + listed->size());
+    if (!axes) return {};
+    std::sort(axes->begin(), axes->end());
+    for (const size_t axis : *axes) extents->insert(extents->begin() + int64_t(axis), Extent{});
+    return rows_of(extents);
+}
+
+TokenValue squeeze(const Reader& reader) {
+    if (reader.value(0).kind == Kind::SHAPE) return reader.value(0);
+    MaybeExtents extents = reader.extents(0);
+    if (!extents || reader.node().get_input_size() < 2) return {};
+    auto axes = reader.axes(1, extents->size());
+    if (!axes) return {};
+    std::sort(axes->rbegin(), axes->rend());
+    for (const size_t axis : *axes) {
+        if (!((*extents)[axis] == Extent{})) return {};
+        extents->erase(extents->begin() + int64_t(axis));
+    }
+    return rows_of(extents);
+}
+
+TokenValue tile(const Reader& reader) {
+    MaybeExtents extents = reader.extents(0);
+    const auto repeats = reader.integers(1);
+    if (!extents || !repeats || repeats->size() > extents->size()) return {};
+    for (size_t i = 0; i < repeats->size(); ++i)
+        (*extents)[extents->size() - 1 - i].size *= (*repeats)[repeats->size() - 1 - i];
+    return rows_of(extents);
+}
+
+TokenValue broadcast_to_shape(const Reader& reader) {
+    using Mode = ov::op::BroadcastType;
+    const MaybeExtents from = reader.extents(0), target = reader.shape(1);
+    const auto* node = dynamic_cast<const ov::op::util::BroadcastBase*>(&reader.node());
+    const auto mode = node ? node->get_broadcast_spec().m_type : Mode::EXPLICIT;
+    if (!from || !target || (mode != Mode::NUMPY && mode != Mode::BIDIRECTIONAL)) return {};
+    MaybeExtents both = broadcast(*from, *target);
+    if (mode == Mode::NUMPY && both != target) return {};
+    return rows_of(std::move(both));
+}
+
+TokenValue concat_values(const Reader& reader) {
+    const size_t inputs = reader.node().get_input_size();
+    Extents joined;
+    for (size_t i = 0; i < inputs; ++i)
+        if (reader.value(i).kind == Kind::SHAPE) {
+            for (size_t j = 0; j < inputs; ++j) {
+                const MaybeExtents each = reader.shape(j);
+                if (!each) return {};
+                joined.insert(joined.end(), each->begin(), each->end());
+            }
+            return {Kind::SHAPE, joined};
+        }
+    const int64_t axis = reader.as<ov::op::v0::Concat>().get_axis();
+    joined = along(reader, axis).extents;
+    if (num_token_extents(joined) != 1) return {};
+    const size_t counted = size_t(axis < 0 ? axis + int64_t(joined.size()) : axis);
+    for (size_t i = 1; i < inputs; ++i) {
+        const MaybeExtents each = reader.extents(i);
+        if (!each || each->size() != joined.size() ||
+            token_axis(*each) != token_axis(joined))
+            return {};
+        joined[counted].size += (*each)[counted].size;
+    }
+    return rows_of(std::move(joined));
+}
+
+/// One output of Split, VariadicSplit or Slice: its first input, less along some axes.
+TokenValue cut(const Reader& reader, size_t output, const std::vector<size_t>& axes) {
+    MaybeExtents extents = reader.extents(0);
+    if (!extents) return {};
+    for (const size_t axis : axes) {
+        const std::optional<Extent> left = reader.static_extent(output, axis);
+        if ((*extents)[axis].tokens || !left) return {};
+        (*extents)[axis] = *left;
+    }
+    return rows_of(extents);
+}
+
+TokenValue split(const Reader& reader, size_t output) {
+    const MaybeExtents extents = reader.extents(0);
+    const auto axes = extents ? reader.axes(1, extents->size()) : std::nullopt;
+    return axes ? cut(reader, output, *axes) : TokenValue();
+}
+
+TokenValue slice(const Reader& reader) {
+    const MaybeExtents extents = reader.extents(0);
+    if (!extents || reader.node().get_input_size() != 5) return {};
+    for (const size_t bound : {1, 2, 3})
+        if (!reader.integers(bound)) return {};
+    const auto axes = reader.axes(4, extents->size());
+    return axes ? cut(reader, 0, *axes) : TokenValue();
+}
+
+TokenValue gather(const Reader& reader) {
+    const MaybeExtents indices = reader.extents(1);
+    const auto axis_input = reader.integers(2);
+    const auto* node = ov::as_type<const ov::op::util::GatherBase>(&reader.node());
+    if (!node || node->get_batch_dims() != 0 || !axis_input || axis_input->size() != 1) return {};
+    if (reader.value(0).kind == Kind::SHAPE) {
+        const Extents& elements = reader.value(0).extents;
+        const auto chosen = reader.axes(1, elements.size());
+        if (!chosen) return {};
+        TokenValue value{Kind::SHAPE, {}};
+        for (const size_t each : *chosen) value.extents.push_back(elements[each]);
+        return value;
+    }
+    MaybeExtents extents = reader.extents(0);
+    if (!extents || !indices) return {};
+    const auto axes = reader.axes(2, extents->size());
+    if (!axes || (*extents)[(*axes)[0]].tokens) return {};
+    const auto at = extents->begin() + int64_t((*axes)[0]);
+    extents->insert(extents->erase(at), indices->begin(), indices->end());
+    return rows_of(extents);
+}
+
+/// Of as many dimensions: a token's elements are picked from or put into a token's.
+TokenValue gather_elements(const Reader& reader) {
+    const TokenValue along_axis =
+        along(reader, reader.as<ov::op::v6::GatherElements>().get_axis());
+    const MaybeExtents indices = reader.extents(1);
+    if (!along_axis.is_rows() || !indices || indices->size() != along_axis.extents.size() ||
+        token_axis(*indices) != along_axis.axis() ||
+        !((*indices)[along_axis.axis()] == along_axis.extents[along_axis.axis()]))
+        return {};
+    return rows_of(indices);
+}
+
+TokenValue scatter_elements(const Reader& reader) {
+    const auto axis = reader.integers(3);
+    if (!axis || axis->size() != 1) return {};
+    TokenValue into = along(reader, (*axis)[0]);
+    if (!into.is_rows()) return {};
+    for (const size_t input : {1, 2}) {
+        const MaybeExtents each = reader.extents(input);
+        if (!each || each->size() != into.extents.size() ||
+            !((*each)[into.axis()] == into.extents[into.axis()]))
+            return {};
+    }
+    return into;
+}
+
+TokenValue top_k(const Reader& reader) {
+    const auto* node = ov::as_type<const ov::op::util::TopKBase>(&reader.node());
+    if (!node || !reader.extents(0)) return {};
+    return cut(reader, 0, {size_t(node->get_axis())});
+}
+
+TokenValue reduce(const Reader& reader) {
+    const MaybeExtents extents = reader.extents(0);
+    const auto axes = extents ? reader.axes(1, extents->size()) : std::nullopt;
+    if (!axes) return {};
+    bool keeps = false;
+    if (const auto* one =
+            ov::as_type<const ov::op::util::ArithmeticReductionKeepDims>(&reader.node()))
+        keeps = one->get_keep_dims();
+    else if (const auto* other =
+                 ov::as_type<const ov::op::util::LogicalReductionKeepDims>(&reader.node()))
+        keeps = other->get_keep_dims();
+    else
+        return {};
+    Extents left;
+    for (size_t i = 0; i < extents->size(); ++i) {
+        const bool reduced = std::find(axes->begin(), axes->end(), i) != axes->end();
+        if (reduced && (*extents)[i].tokens) return {};
+        if (!reduced) left.push_back((*extents)[i]);
+        if (reduced && keeps) left.push_back({});
+    }
+    return rows_of(std::move(left));
+}
+
+/// Rows of one side meet columns of the other; tokens may be either, or lie in front of both.
+TokenValue matmul(const Reader& reader) {
+    const auto& node = reader.as<ov::op::v0::MatMul>();
+    MaybeExtents a = reader.extents(0), b = reader.extents(1);
+    if (!a || !b || a->size() < 2 || b->size() < 2) return {};
+    if (node.get_transpose_a()) std::swap((*a)[a->size() - 1], (*a)[a->size() - 2]);
+    if (node.get_transpose_b()) std::swap((*b)[b->size() - 1], (*b)[b->size() - 2]);
+    const Extent inner = a->back(), columns = b->back(), others = (*a)[a->size() - 2];
+    if (inner.tokens || (*b)[b->size() - 2].tokens) return {};
+    a->resize(a->size() - 2);
+    b->resize(b->size() - 2);
+    MaybeExtents product = broadcast(*a, *b);
+    if (!product) return {};
+    product->push_back(others);
+    product->push_back(columns);
+    return rows_of(product);
+}
+
+TokenValue shape_of(const Reader& reader) {
+    const MaybeExtents extents = reader.extents(0);
+    return extents ? TokenValue{Kind::SHAPE, *extents} : TokenValue();
+}
+
+/// A Convert, a Reshape or such of lengths leaves them what they are.
+TokenValue same_shape_elements(const Reader& reader) {
+    return reader.value(0);
+}
+
+TokenValue attention(const Reader& reader, size_t output) {
+    const MaybeExtents query = reader.extents(PagedAttention::query);
+    const auto width = reader.static_extent(0, 1);
+    if (output != 0 || !query || query->size() != 2 || !width) return {};
+    return rows_of(Extents{(*query)[0], *width});
+}
+
+// ---- Which rule is whose
+
+using Rule = std::function<TokenValue(const Reader&, size_t output)>;
+
+Rule of_all_outputs(TokenValue (*rule)(const Reader&)) {
+    return [rule](const Reader& reader, size_t) { return rule(reader); };
+}
+
+template <class Op>
+TokenValue along_own_axis(const Reader& reader) {
+    return along(reader, int64_t(reader.as<Op>().get_axis()));
+}
+
+TokenValue softmax(const Reader& reader) {
+    if (ov::is_type<ov::op::v8::Softmax>(&reader.node()))
+        return along_own_axis<ov::op::v8::Softmax>(reader);
+    return ov::is_type<ov::op::v1::Softmax>(&reader.node())
+               ? along_own_axis<ov::op::v1::Softmax>(reader)
+               : TokenValue();
+}
+
+const std::unordered_map<std::string, Rule>& rules() {
+    static const std::unordered_map<std::string, Rule> rules = [] {
+        std::unordered_map<std::string, Rule> table{
+            {"Reshape", of_all_outputs(reshape)},
+            {"Transpose", of_all_outputs(transpose)},
+            {"Unsqueeze", of_all_outputs(unsqueeze)},
+            {"Squeeze", of_all_outputs(squeeze)},
+            {"Tile", of_all_outputs(tile)},
+            {"Broadcast", of_all_outputs(broadcast_to_shape)},
+            {"Concat", of_all_outputs(concat_values)},
+            {"Split", split},
+            {"VariadicSplit", split},
+            {"Slice", of_all_outputs(slice)},
+            {"Gather", of_all_outputs(gather)},
+            {"GatherElements", of_all_outputs(gather_elements)},
+            {"ScatterElementsUpdate", of_all_outputs(scatter_elements)},
+            {"TopK", of_all_outputs(top_k)},
+            {"Softmax", of_all_outputs(softmax)},
+            {"LogSoftmax", of_all_outputs(along_own_axis<ov::op::v5::LogSoftmax>)},
+            {"MatMul", of_all_outputs(matmul)},
+            {"ShapeOf", of_all_outputs(shape_of)},
+            {"PagedAttentionExtension", attention},
+            {"PagedAttention", attention},
+        };
+        for (const char* name : {"Convert", "Select", "Swish", "Gelu", "Clamp", "SoftPlus", "Mish",
+                                 "HSwish", "Relu", "Elu", "LogicalNot"})
+            table.emplace(name, of_all_outputs(elementwise));
+        return table;
+    }();
+    return rules;
+}
+
+bool is_elementwise(const ov::Node& node) {
+    using namespace ov::op::util;
+    return ov::is_type<UnaryElementwiseArithmetic>(&node) ||
+           ov::is_type<BinaryElementwiseArithmetic>(&node) ||
+           ov::is_type<BinaryElementwiseBitwise>(&node) ||
+           ov::is_type<BinaryElementwiseComparison>(&node) ||
+           ov::is_type<BinaryElementwiseLogical>(&node);
+}
+
+TokenValue value_of(const Reader& reader, size_t output) {
+    const ov::Node& node = reader.node();
+    bool constant = true, unknown = false;
+    for (size_t i = 0; i < node.get_input_size(); ++i) {
+        constant = constant && reader.value(i).kind == Kind::CONSTANT;
+        unknown = unknown || reader.value(i).kind == Kind::UNKNOWN;
+    }
+    if (constant) return {Kind::CONSTANT, {}};
+    if (unknown && !is_paged_attention(node)) return {};
+    const std::string type = node.get_type_name();
+    const bool keeps_elements = type == "Convert" || type == "Reshape";
+    if (keeps_elements && reader.value(0).kind == Kind::SHAPE) return same_shape_elements(reader);
+    if (is_elementwise(node)) return elementwise(reader);
+    if (type.rfind("Reduce", 0) == 0) return reduce(reader);
+    const auto rule = rules().find(type);
+    return rule == rules().end() ? TokenValue() : rule->second(reader, output);
+}
+
+/// The batch's tokens and their positions lie along the only dimension that is dynamic.
+TokenValue value_of_input(const ov::op::v0::Parameter& parameter) {
+    const auto& names = parameter.get_output_tensor(0).get_names();
+    if (names.count(ports::input_ids) == 0 && names.count(ports::position_ids) == 0) return {};
+    const ov::PartialShape& shape = parameter.get_partial_shape();
+    if (shape.rank().is_dynamic()) return {};
+    Extents extents;
+    for (const ov::Dimension& dimension : shape)
+        extents.push_back(dimension.is_dynamic() ? Extent{1, true}
+                                                 : Extent{dimension.get_length()});
+    return rows_of(std::move(extents));
+}
+
+}  // namespace
+
+size_t TokenValue::axis() const {
+    return token_axis(extents);
+}
+
+bool TokenValue::counts_tokens() const {
+    return kind == Kind::SHAPE && num_token_extents(extents) > 0;
+}
+
+TokenLayouts::TokenLayouts(const ov::Model& model) {
+    for (const auto& node : model.get_ordered_ops()) {
+        const auto* parameter = ov::as_type<const ov::op::v0::Parameter>(node.get());
+        const Reader reader(*node, m_values);
+        for (const auto& output : node->outputs())
+            m_values[output] = parameter ? value_of_input(*parameter)
+                                         : value_of(reader, output.get_index());
+    }
+}
+
+const TokenValue& TokenLayouts::of(const ov::Output<ov::Node>& output) const {
+    const auto found = m_values.find(output);
+    check_invariant(found != m_values.end(), output.get_node()->get_friendly_name(),
+                    " is not in the graph");
+    return found->second;
+}
+
+bool is_paged_attention(const ov::Node& node) {
+    return std::string(node.get_type_name()) == "PagedAttentionExtension" ||
+           ov::is_type<PagedAttention>(&node);
+}
+
+}  // namespace pagewheel
