@@ -109,7 +109,7 @@ public:
         batch.key_blocks = m_keys.data();
         batch.value_blocks = m_values.data();
         batch.tables = BatchTables(m_words.data(), m_words.size(), 0);
-        batch.tables.check({m_num_sequences, m_num_blocks, 32, 64});
+        batch.tables.check({m_num_sequences, m_num_sequences, m_num_blocks, 32, 64});
         paged_attention(m_config, batch, detected_isa());
     }
 

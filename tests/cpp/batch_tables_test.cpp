@@ -99,6 +99,8 @@ struct SeparateTables {
             &tables.score_windows,  &tables.block_indices,      &tables.rotated_block_indices,
             &tables.rotation_deltas};
         for (size_t i = 0; i < 7; ++i) *sections[i] = {integers[i].data(), integers[i].size()};
+        tables.written_past_lens = tables.past_lens;
+        tables.written_begins = tables.subsequence_begins;
         tables.rotation_trig_lut = {lut.data(), lut.size()};
         tables.scores = {scores.data(), scores.size()};
         if (!integers[5].empty()) tables.delta_width = integers[6].size() / integers[5].size();
@@ -123,7 +125,7 @@ bool serves(SeparateTables& values, CacheFormat format) {
     batch.value_blocks = values_of_blocks.data();
     batch.tables = values.tables();
     try {
-        batch.tables.check({6, 8, 16, 8});
+        batch.tables.check({6, 6, 8, 16, 8});
     } catch (const std::invalid_argument&) {
         return false;
     }

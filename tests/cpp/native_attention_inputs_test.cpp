@@ -78,7 +78,7 @@ struct Step {
     kernels::BatchTables read(size_t layer) {
         ov::Tensor tensor = request.get_tensor("batch_tables");
         const kernels::BatchTables tables(tensor.data<int32_t>(), tensor.get_size(), layer);
-        tables.check({8, 8, block_size, 4});
+        tables.check({8, 8, 8, block_size, 4});
         return tables;
     }
 };

@@ -29,6 +29,7 @@ struct CompiledGraph {
     std::vector<StockAttentionLayer> stock_layers;           ///< the same
     std::vector<std::shared_ptr<const RegionPlan>> regions;  ///< the same
     std::vector<std::string> warnings;                       ///< the same: for the user
+    bool asks_rows = false;  ///< some attention has queries for asked rows alone
 };
 
 /// Throws std::invalid_argument where prepare_graph() does, and for properties that the device

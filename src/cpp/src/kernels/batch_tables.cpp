@@ -15,8 +15,14 @@ void check_size(const char* name, const Table& table, size_t expected) {
                    expected);
 }
 
+void check_last(const char* name, const Table& begins, size_t last) {
+    const int32_t is = begins[begins.size - 1];
+    check_argument(last == TableBounds::any || is == int64_t(last), name, " ends with ", is,
+                   ", expected ", last);
+}
+
 /// [0, a, b, ..., last] that grows by at least `least` each.
-void check_begins(const char* name, const Table& begins, size_t num_sequences, int64_t last,
+void check_begins(const char* name, const Table& begins, size_t num_sequences, size_t last,
                   int64_t least) {
     check_size(name, begins, num_sequences + 1);
     check_argument(begins[0] == 0, name, " begins with ", begins[0], ", expected 0");
@@ -25,22 +31,26 @@ void check_begins(const char* name, const Table& begins, size_t num_sequences, i
         check_argument(begins[i + 1] >= expected, name, "[", i + 1, "] is ", begins[i + 1],
                        ", expected at least ", expected);
     }
-    check_argument(begins[num_sequences] == last, name, " ends with ", begins[num_sequences],
-                   ", expected ", last);
+    check_last(name, begins, last);
+}
+
+/// Of sequence i, whose part of `begins` was checked.
+int64_t rows_of(const Table& begins, size_t i) {
+    return int64_t(begins[i + 1]) - begins[i];
 }
 
 /// Returns the sum of the context lengths.
 int64_t check_sequences(const BatchTables& tables, const TableBounds& bounds) {
-    const Table &past = tables.past_lens, &subsequences = tables.subsequence_begins,
+    const Table &past = tables.written_past_lens, &begins = tables.written_begins,
                 &blocks = tables.block_indices, &block_begins = tables.block_indices_begins;
     const size_t num_sequences = past.size;
-    check_begins("subsequence_begins", subsequences, num_sequences, int64_t(bounds.num_tokens), 1);
-    check_begins("block_indices_begins", block_begins, num_sequences, int64_t(blocks.size), 0);
+    check_begins("subsequence_begins", begins, num_sequences, bounds.num_tokens, 1);
+    check_begins("block_indices_begins", block_begins, num_sequences, blocks.size, 0);
     int64_t contexts = 0;
     for (size_t i = 0; i < num_sequences; ++i) {
         check_argument(past[i] >= 0, "past_lens[", i, "] is ", past[i], ", expected at least 0");
-        const int64_t context = int64_t(past[i]) + subsequences[i + 1] - subsequences[i];
-        const int64_t held = (block_begins[i + 1] - block_begins[i]) * int64_t(bounds.block_size);
+        const int64_t context = past[i] + rows_of(begins, i);
+        const int64_t held = rows_of(block_begins, i) * int64_t(bounds.block_size);
         check_argument(context <= held, "sequence ", i, " has a context of ", context,
                        " tokens, its blocks hold ", held);
         contexts += context;
@@ -52,6 +62,33 @@ int64_t check_sequences(const BatchTables& tables, const TableBounds& bounds) {
     return contexts;
 }
 
+/// The queries' rows, and that they are the last ones of each sequence's new tokens.
+void check_queries(const BatchTables& tables, const TableBounds& bounds) {
+    if (tables.queries == Queries::ALL)
+        return check_last("subsequence_begins", tables.subsequence_begins, bounds.num_queries);
+    const Table &past = tables.past_lens, &begins = tables.subsequence_begins;
+    const size_t num_sequences = tables.written_past_lens.size;
+    check_size("asked_past_lens", past, num_sequences);
+    check_begins("asked_begins", begins, num_sequences, bounds.num_queries, 0);
+    for (size_t i = 0; i < num_sequences; ++i) {
+        const int64_t asked = rows_of(begins, i), fresh = rows_of(tables.written_begins, i);
+        check_argument(asked <= fresh, "sequence ", i, " has ", asked,
+                       " asked rows, expected at most its new tokens, ", fresh);
+        const int64_t before = tables.written_past_lens[i] + fresh - asked;
+        check_argument(past[i] == before, "asked_past_lens[", i, "] is ", past[i], ", expected ",
+                       before);
+    }
+}
+
+/// Attention that counts must be computed.
+void check_window(const BatchTables& tables, size_t i) {
+    const int64_t asked = rows_of(tables.subsequence_begins, i),
+                  counts =
+                      std::min<int64_t>(tables.score_windows[i], rows_of(tables.written_begins, i));
+    check_argument(counts <= asked, "score_windows[", i, "] is ", tables.score_windows[i],
+                   ", expected at most the sequence's asked rows, ", asked);
+}
+
 void check_scores(const BatchTables& tables, int64_t contexts) {
     const Table& windows = tables.score_windows;
     if (windows.size == 0) return;
@@ -60,6 +97,7 @@ void check_scores(const BatchTables& tables, int64_t contexts) {
     for (size_t i = 0; i < windows.size; ++i) {
         check_argument(windows[i] >= 0, "score_windows[", i, "] is ", windows[i],
                        ", expected at least 0");
+        if (tables.queries == Queries::ASKED) check_window(tables, i);
         any = any || windows[i] > 0;
     }
     const size_t size = tables.scores.size;
@@ -145,13 +183,18 @@ private:
 
 }  // namespace
 
-BatchTables::BatchTables(int32_t* words, size_t num_words, size_t layer) {
+BatchTables::BatchTables(int32_t* words, size_t num_words, size_t layer, Queries queries)
+    : queries(queries) {
     const Directory directory(words, num_words);
     const size_t layers = directory.num_layers();
     check_argument(layers == 1 || layer < layers, "the tables have ", layers,
                    " layers, expected more than ", layer, ", or 1 for all");
-    past_lens = directory.to_read<int32_t>(Layout::past_lens);
-    subsequence_begins = directory.to_read<int32_t>(Layout::subsequence_begins);
+    past_lens = written_past_lens = directory.to_read<int32_t>(Layout::past_lens);
+    subsequence_begins = written_begins = directory.to_read<int32_t>(Layout::subsequence_begins);
+    if (queries == Queries::ASKED) {
+        past_lens = directory.to_read<int32_t>(Layout::asked_past_lens);
+        subsequence_begins = directory.to_read<int32_t>(Layout::asked_begins);
+    }
     block_indices_begins = directory.to_read<int32_t>(Layout::block_indices_begins);
     score_windows = directory.to_read<int32_t>(Layout::score_windows);
     const auto own = [&](Layout::OfLayer section) {
@@ -167,7 +210,9 @@ BatchTables::BatchTables(int32_t* words, size_t num_words, size_t layer) {
 }
 
 void BatchTables::check(const TableBounds& bounds) const {
-    check_scores(*this, check_sequences(*this, bounds));
+    const int64_t contexts = check_sequences(*this, bounds);
+    check_queries(*this, bounds);
+    check_scores(*this, contexts);
     check_rotation(*this, bounds);
 }
 

@@ -18,12 +18,17 @@ namespace pagewheel::kernels {
 ///
 /// Sections of layers may be the same words. Floats are stored as they are. There may be more words
 /// than sections take, so that a tensor's shape stays the same from step to step.
+///
+/// The asked rows are the last few of each sequence's new tokens, none to all of them: what a step
+/// computes to the end. Their sections are there if some layer has queries for them alone.
 struct BatchTablesLayout {
     enum Shared : size_t {
         past_lens,             ///< [B] tokens in the cache before the call
         subsequence_begins,    ///< [B + 1] into the new tokens
         block_indices_begins,  ///< [B + 1] into block_indices
         score_windows,         ///< [B] last new tokens whose attention counts; or empty
+        asked_past_lens,       ///< [B] tokens before the first asked row; or empty
+        asked_begins,          ///< [B + 1] into the asked rows; or empty
         num_shared
     };
     enum OfLayer : size_t {
@@ -53,21 +58,32 @@ struct TableSection {
     PAGEWHEEL_INLINE T& operator[](size_t i) const { return values[i]; }
 };
 
+/// Which of the new tokens a layer has queries for. Keys and values are written for all of them.
+enum class Queries { ALL, ASKED };
+
 /// What the tables of a call may lead to.
 struct TableBounds {
-    size_t num_tokens = 0;  ///< new ones, of all sequences
-    size_t num_blocks = 0;  ///< of the pool
+    static constexpr size_t any = SIZE_MAX;
+
+    size_t num_tokens = 0;   ///< keys and values, of all sequences; any: the layer writes none
+    size_t num_queries = 0;  ///< of all sequences
+    size_t num_blocks = 0;   ///< of the pool
     size_t block_size = 0;
     size_t rotary_dims = 0;
 };
 
 /// What one layer reads of a batch's tables: views of the sections, which BatchTablesLayout
-/// describes. B sequences with their new tokens, one after the other: tokens of sequence s are
+/// describes. B sequences with their queries, one after the other: those of sequence s are rows
 /// [subsequence_begins[s], subsequence_begins[s + 1]) and stand at positions past_lens[s] and up;
-/// its context is past + new tokens, in the blocks
+/// its context ends with the last new token, in the blocks
 /// block_indices[block_indices_begins[s] .. block_indices_begins[s + 1]).
 struct BatchTables {
     TableSection<const int32_t> past_lens, subsequence_begins, block_indices_begins, block_indices;
+
+    // The same of all new tokens, whose keys and values are written. With queries for all, the same
+    // words; with queries for the asked rows alone, those end where these end.
+    TableSection<const int32_t> written_past_lens, written_begins;
+    Queries queries = Queries::ALL;
 
     // The key of a block (delta_width 1) or token (delta_width block size) with delta e is read as
     // if it had been written e rows lower: LUT row e holds the cosines and sines of e's angles.
@@ -75,7 +91,7 @@ struct BatchTables {
     TableSection<const float> rotation_trig_lut;
     size_t delta_width = 1;  ///< deltas per rotated block
 
-    // Attention probability per key, summed over heads and the last score_windows[s] new tokens of
+    // Attention probability per key, summed over heads and the last score_windows[s] queries of
     // the sequence; contexts concatenated. Zeros, at no cost, for a sequence with window 0.
     TableSection<const int32_t> score_windows;
     TableSection<float> scores;
@@ -83,14 +99,15 @@ struct BatchTables {
     BatchTables() = default;
     /// Throws std::invalid_argument if the words are no tables, a section leads out of them or
     /// scores would be written over what is read. What is in the sections is not looked at.
-    BatchTables(int32_t* words, size_t num_words, size_t layer);
+    BatchTables(int32_t* words, size_t num_words, size_t layer, Queries queries = Queries::ALL);
 
     size_t num_sequences() const { return past_lens.size; }
     bool has_scores() const { return scores.size > 0 && score_windows.size > 0; }
     /// Throws std::invalid_argument that names the section, what it says and what is allowed. After
     /// it no index leads out of a section or the pool: every sequence has at least one new token
-    /// and enough blocks for its context, begins and rotated blocks ascend, deltas are rows of the
-    /// LUT, and scores have room for all contexts.
+    /// and enough blocks for its context, its asked rows are the last of its new tokens and hold
+    /// those whose attention counts, begins and rotated blocks ascend, deltas are rows of the LUT,
+    /// and scores have room for all contexts.
     void check(const TableBounds& bounds) const;
 };
 

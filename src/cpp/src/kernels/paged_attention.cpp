@@ -50,6 +50,11 @@ struct Kernels {
     const PrefillVariant& many_rows;
 };
 
+/// Tokens whose keys and values a layer writes that has a cache.
+size_t num_written(const BatchTables& tables) {
+    return static_cast<size_t>(tables.written_begins[tables.num_sequences()]);
+}
+
 class Call {
 public:
     Call(const AttentionConfig& config, const AttentionBatch& batch, const Kernels& kernels,
@@ -73,8 +78,7 @@ public:
     void run() {
         std::fill_n(batch_.tables.scores.values, plan_.num_scores, 0.0f);
         const size_t items = plan_.num_items(), scores = plan_.score_tiles.size();
-        const size_t fresh =
-            config_.write_kv_cache ? tokens_.begin(batch_.tables.num_sequences()) : 0;
+        const size_t fresh = config_.write_kv_cache ? num_written(batch_.tables) : 0;
         const size_t writes = (fresh + write_tokens - 1) / write_tokens;
         const bool cut = plan_.cuts_tiles();
         const auto write_item = [&](size_t i) {
@@ -98,11 +102,11 @@ public:
 private:
     /// Writes rows [first, last) of the new tokens.
     void write_range(size_t first, size_t last) const {
-        const int32_t* begins = batch_.tables.subsequence_begins.values;
+        const int32_t* begins = batch_.tables.written_begins.values;
         const int32_t* end = begins + batch_.tables.num_sequences();
         auto s = size_t(std::upper_bound(begins, end, int32_t(first)) - begins) - 1;
         for (size_t t = first; t < last; ++t) {
-            while (tokens_.end(s) <= t) ++s;
+            while (size_t(begins[s + 1]) <= t) ++s;
             kernels_.few_rows.write(layout_, batch_, s, t);
         }
     }
@@ -297,7 +301,7 @@ void write_keys_values(const CacheLayout& layout, const AttentionBatch& batch, I
     const Kernels* kernels = kernels_of(isa, false);
     const auto write = kernels ? kernels->few_rows.write : write_token_reference;
     for (size_t s = 0, t = 0; s < batch.tables.num_sequences(); ++s)
-        for (; t < static_cast<size_t>(batch.tables.subsequence_begins[s + 1]); ++t)
+        for (; t < static_cast<size_t>(batch.tables.written_begins[s + 1]); ++t)
             write(layout, batch, s, t);
 }
 

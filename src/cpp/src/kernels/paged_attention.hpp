@@ -42,10 +42,10 @@ struct AttentionConfig {
 
 /// One call. Views; the caller owns everything and has checked the tables (the kernels trust them).
 struct AttentionBatch {
-    const float* query = nullptr;  // [tokens, heads * key_size]
+    const float* query = nullptr;  // [queries, heads * key_size]
     const float* key = nullptr;    // [tokens, kv_heads * key_size]; unused without write_kv_cache
     const float* value = nullptr;  // [tokens, kv_heads * value_size]; the same
-    float* output = nullptr;       // [tokens, heads * value_size]
+    float* output = nullptr;       // [queries, heads * value_size]
 
     // Pool bases; block b starts at b * key_block_bytes(). All writes of a call come before its
     // reads, so a sequence may share a block that another one of the batch fills.
@@ -59,10 +59,10 @@ struct AttentionBatch {
         nullptr;  // [heads] or null: logit += slope * (key - query position)
 };
 
-/// Writes the new tokens' keys and values to the cache (config.write_kv_cache), then attends
-/// causally to each sequence's context. Runs in the calling thread's TBB arena. Memory it needs is
-/// kept per thread and reused. What an input that is not finite gives is unspecified, but it stays
-/// within its sequence.
+/// Writes the new tokens' keys and values to the cache (config.write_kv_cache), then each query
+/// attends causally to its sequence's context. Runs in the calling thread's TBB arena. Memory it
+/// needs is kept per thread and reused. What an input that is not finite gives is unspecified, but
+/// it stays within its sequence.
 void paged_attention(const AttentionConfig& config, const AttentionBatch& batch, Isa isa);
 
 /// Only the writing. Every ISA writes the same bytes.

@@ -39,31 +39,46 @@ size_t check_blocks(const char* name, const ov::Tensor& tensor, size_t block_byt
     return blocks;
 }
 
+void check_num_inputs(const NativeInputs& inputs) {
+    const size_t num_inputs = inputs.rows.size() + inputs.tensors.size();
+    check_argument(num_inputs == PagedAttention::num_inputs, "got ", num_inputs,
+                   " inputs, expected ", size_t(PagedAttention::num_inputs));
+}
+
+/// Tokens whose keys and values are written, or TableBounds::any.
+size_t num_written(const PagedAttention::Attributes& attributes, const NativeInputs& inputs) {
+    if (!attributes.config.write_kv_cache) return kernels::TableBounds::any;
+    using Op = PagedAttention;
+    return inputs.rows[attributes.asked_rows ? Op::key : Op::query].count;
+}
+
 /// Shapes and types of all inputs but the tables; what the tables may lead to.
-kernels::TableBounds check_tensors(const kernels::AttentionConfig& config,
+kernels::TableBounds check_tensors(const PagedAttention::Attributes& attributes,
                                    const NativeInputs& inputs) {
     using Op = PagedAttention;
-    const size_t num_inputs = inputs.rows.size() + inputs.tensors.size();
-    check_argument(num_inputs == Op::num_inputs, "got ", num_inputs, " inputs, expected ",
-                   size_t(Op::num_inputs));
+    const kernels::AttentionConfig& config = attributes.config;
     const kernels::CacheLayout& layout = config.layout;
-    const size_t tokens = inputs.rows[Op::query].count;
-    check_rows("query", inputs.rows[Op::query], tokens, config.heads * layout.key_size);
-    check_rows("key", inputs.rows[Op::key], tokens, layout.kv_heads * layout.key_size);
-    check_rows("value", inputs.rows[Op::value], tokens, layout.kv_heads * layout.value_size);
+    const size_t queries = inputs.rows[Op::query].count, tokens = num_written(attributes, inputs);
+    check_rows("query", inputs.rows[Op::query], queries, config.heads * layout.key_size);
+    if (config.write_kv_cache) {
+        check_rows("key", inputs.rows[Op::key], tokens, layout.kv_heads * layout.key_size);
+        check_rows("value", inputs.rows[Op::value], tokens, layout.kv_heads * layout.value_size);
+    }
     const size_t num_blocks =
         check_blocks("key_blocks", tensor_of(inputs, Op::key_blocks), layout.key_block_bytes());
     const size_t num_value_blocks = check_blocks(
         "value_blocks", tensor_of(inputs, Op::value_blocks), layout.value_block_bytes());
     check_argument(num_blocks == num_value_blocks, "there are ", num_blocks, " key blocks and ",
                    num_value_blocks, " value blocks, expected as many");
-    return {tokens, num_blocks, layout.block_size, config.rotary_dims};
+    return {tokens, queries, num_blocks, layout.block_size, config.rotary_dims};
 }
 
-kernels::BatchTables read_tables(const ov::Tensor& tensor, size_t layer) {
+kernels::BatchTables read_tables(const ov::Tensor& tensor,
+                                 const PagedAttention::Attributes& attributes) {
     check_argument(tensor.get_element_type() == ov::element::i32, "batch_tables has type ",
                    tensor.get_element_type(), ", expected i32");
-    return {written<int32_t>(tensor), tensor.get_size(), layer};
+    const auto queries = attributes.asked_rows ? kernels::Queries::ASKED : kernels::Queries::ALL;
+    return {written<int32_t>(tensor), tensor.get_size(), attributes.layer, queries};
 }
 
 }  // namespace
@@ -84,8 +99,8 @@ void PagedAttention::validate_and_infer_types() {
     const ov::PartialShape& rows = get_input_partial_shape(query);
     NODE_VALIDATION_CHECK(this, rows.rank().compatible(2), "got a query ", rows,
                           ", expected two dimensions");
-    const ov::Dimension tokens = rows.rank().is_static() ? rows[0] : ov::Dimension::dynamic();
-    set_output_type(0, ov::element::f32, {tokens, ov::Dimension(int64_t(output_width(0)))});
+    const ov::Dimension queries = rows.rank().is_static() ? rows[0] : ov::Dimension::dynamic();
+    set_output_type(0, ov::element::f32, {queries, ov::Dimension(int64_t(output_width(0)))});
 }
 
 std::shared_ptr<ov::Node> PagedAttention::clone_with_new_inputs(
@@ -108,6 +123,7 @@ bool PagedAttention::visit_attributes(ov::AttributeVisitor& visitor) {
     visitor.on_attribute("soft_cap", config.soft_cap);
     visitor.on_attribute("interleaved", config.interleaved);
     visitor.on_attribute("write_kv_cache", config.write_kv_cache);
+    visitor.on_attribute("asked_rows", m_attributes.asked_rows);
     visitor.on_attribute("sinks", m_attributes.sinks);
     visitor.on_attribute("alibi_slopes", m_attributes.alibi_slopes);
     return true;
@@ -118,8 +134,11 @@ size_t PagedAttention::output_width(size_t) const {
 }
 
 void PagedAttention::run(const NativeInputs& inputs, float* const* outputs) const {
-    if (inputs.rows[query].count == 0) return;
-    const kernels::TableBounds bounds = check_tensors(m_attributes.config, inputs);
+    check_num_inputs(inputs);
+    const size_t tokens = num_written(m_attributes, inputs);
+    if (inputs.rows[query].count == 0 && (tokens == 0 || tokens == kernels::TableBounds::any))
+        return;
+    const kernels::TableBounds bounds = check_tensors(m_attributes, inputs);
     kernels::AttentionBatch batch;
     batch.query = inputs.rows[query].values;
     batch.key = inputs.rows[key].values;
@@ -127,7 +146,7 @@ void PagedAttention::run(const NativeInputs& inputs, float* const* outputs) cons
     batch.output = outputs[0];
     batch.key_blocks = written<uint8_t>(tensor_of(inputs, key_blocks));
     batch.value_blocks = written<uint8_t>(tensor_of(inputs, value_blocks));
-    batch.tables = read_tables(tensor_of(inputs, batch_tables), m_attributes.layer);
+    batch.tables = read_tables(tensor_of(inputs, batch_tables), m_attributes);
     // A layer that reads another's cache gives no scores: they are the owner's.
     if (!m_attributes.config.write_kv_cache) batch.tables.score_windows = {};
     batch.tables.check(bounds);

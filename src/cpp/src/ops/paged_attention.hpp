@@ -19,7 +19,10 @@ namespace pagewheel {
 /// tokens up to its own. Blocks that are rotated are read as if their keys had been written at
 /// lower positions: the query is turned instead, and no key is ever rewritten.
 ///
-/// Output: f32 [tokens, heads * value size]. Scores lie in the tables and are written through: an
+/// Queries are all new tokens or, with `asked_rows`, those alone that the step computes to the end,
+/// which may be none. A layer that writes no cache does not look at keys and values.
+///
+/// Output: f32 [queries, heads * value size]. Scores lie in the tables and are written through: an
 /// output whose shape depends on data would cost a copy. Everything is checked at every call, and a
 /// violation is an error that names both values.
 ///
@@ -30,7 +33,7 @@ public:
     OPENVINO_OP("PagedAttention", "pagewheel")
 
     enum Input : size_t {
-        query,         ///< f32 [tokens, heads * key size]
+        query,         ///< f32 [queries, heads * key size]
         key,           ///< f32 [tokens, kv_heads * key size]
         value,         ///< f32 [tokens, kv_heads * value size]
         key_blocks,    ///< u8 [blocks, kv_heads, block size, bytes of a key]; written
@@ -43,6 +46,7 @@ public:
     struct Attributes {
         kernels::AttentionConfig config;
         size_t layer = 0;                 ///< whose sections of the tables this op reads
+        bool asked_rows = false;          ///< queries are those of kernels::Queries::ASKED
         std::vector<float> sinks;         ///< [heads] or empty
         std::vector<float> alibi_slopes;  ///< [heads] or empty
     };

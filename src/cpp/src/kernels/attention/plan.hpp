@@ -8,7 +8,7 @@
 
 namespace pagewheel::kernels {
 
-/// The tokens of a batch, sequence by sequence.
+/// The tokens of a batch that have queries, sequence by sequence.
 struct BatchTokens {
     const BatchTables& tables;
 
@@ -19,7 +19,7 @@ struct BatchTokens {
     size_t context(size_t s) const { return past(s) + fresh(s); }
     size_t position(size_t s, size_t token) const { return past(s) + token - begin(s); }
 
-    /// New tokens at the sequence's end whose probabilities are asked for.
+    /// Of those, at the sequence's end, whose probabilities are asked for.
     size_t window(size_t s) const {
         if (!tables.has_scores()) return 0;
         return std::min(static_cast<size_t>(std::max(tables.score_windows[s], 0)), fresh(s));

@@ -16,8 +16,8 @@ public:
     explicit TokenWriter(const CacheLayout& layout) : layout_(layout) {}
 
     void write(const AttentionBatch& batch, size_t sequence, size_t token) const {
-        const size_t position = static_cast<size_t>(batch.tables.past_lens[sequence]) + token -
-                                static_cast<size_t>(batch.tables.subsequence_begins[sequence]);
+        const size_t position = static_cast<size_t>(batch.tables.written_past_lens[sequence]) +
+                                token - static_cast<size_t>(batch.tables.written_begins[sequence]);
         const size_t entry = static_cast<size_t>(batch.tables.block_indices_begins[sequence]) +
                              position / layout_.block_size;
         const auto block = static_cast<size_t>(batch.tables.block_indices[entry]);
