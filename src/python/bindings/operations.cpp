@@ -15,9 +15,21 @@ void bind_operations(py::module_& module) {
         .def_readonly("operation", &OperationCount::operation)
         .def_readonly("runs_on", &OperationCount::runs_on, "\"pagewheel\" or \"openvino\".")
         .def_readonly("count", &OperationCount::count);
+    py::class_<FastPrefill>(
+        module, "FastPrefill",
+        "What of a prompt is computed only for the tokens whose logits are asked for.")
+        .def_readonly("layers", &FastPrefill::layers,
+                      "Layers from which no more than keys and values is computed for all tokens.")
+        .def_readonly("attention_nodes", &FastPrefill::attention_nodes,
+                      "Those of them whose attention has fewer queries too.")
+        .def_readonly("work_skipped", &FastPrefill::work_skipped,
+                      "Share, 0 to 1, of the multiplications by matrices but the vocabulary's that "
+                      "a token costs.")
+        .def_readonly("why", &FastPrefill::why, "What keeps more from being left out.");
     py::class_<Operations>(module, "Operations", "What of a model runs where.")
         .def_readonly("counts", &Operations::counts, "Matrices and attention.")
-        .def_readonly("left", &Operations::left, "Why MatMuls stay with OpenVINO.");
+        .def_readonly("left", &Operations::left, "Why MatMuls stay with OpenVINO.")
+        .def_readonly("fast_prefill", &Operations::fast_prefill, "What it leaves out.");
     module.def(
         "describe_operations",
         [](const std::filesystem::path& path, const std::string& device,

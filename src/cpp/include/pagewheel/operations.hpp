@@ -17,9 +17,24 @@ struct OperationCount {
     size_t count = 0;
 };
 
+/// What of a prompt is computed only for the tokens whose logits are asked for: all that the cache
+/// does not depend on.
+struct FastPrefill {
+    /// Layers from which no more than keys and values is computed for all tokens.
+    size_t layers = 0;
+    /// Those of them whose attention has queries for the tokens asked for alone.
+    size_t attention_nodes = 0;
+    /// Of the multiplications by matrices that a token costs which is not asked for, the share that
+    /// is left out, 0 to 1. The vocabulary's matrix does not count: it is always left out.
+    double work_skipped = 0;
+    /// What keeps more from being left out, one sentence each.
+    std::vector<std::string> why;
+};
+
 struct Operations {
     std::vector<OperationCount> counts;  ///< of what costs time: matrices and attention
     std::vector<std::string> left;       ///< why MatMuls stay with OpenVINO, one sentence each
+    FastPrefill fast_prefill;            ///< all zero if the property fast_prefill is off
 };
 
 /// For a pipeline of that folder, device and properties; nothing is compiled. Throws

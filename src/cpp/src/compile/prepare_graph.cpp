@@ -83,8 +83,7 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
         graph.stock_layers = find_stock_attention(*graph.model, graph.config.sliding_windows);
     NativeAttentionReport attention = choose_attention(graph.model, graph.config, options);
     graph.layers = std::move(attention.layers);
-    if (options.fast_prefill)
-        graph.fast_prefill = skip_unread_rows(graph.model, {options.evicts});
+    if (options.fast_prefill) graph.fast_prefill = skip_unread_rows(graph.model, {options.evicts});
     std::optional<QuantizedLinearReport> linear = choose_linear(graph.model, options);
     if (linear) graph.left = std::move(linear->left);
     if (options.on_cpu) multiply_outer_products(graph.model);

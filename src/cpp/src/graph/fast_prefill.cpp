@@ -74,6 +74,11 @@ public:
                m_layouts.of(source).is_rows() && reads_rows(input);
     }
 
+    /// Attention whose output is read for asked rows alone.
+    bool ends_asked(ov::Node& node) const {
+        return is_paged_attention(node) && (contains(&node) || is_read_for_asked_rows_alone(node));
+    }
+
     /// Why nodes that only asked rows are read of are computed for all tokens.
     std::vector<std::string> obstacles() const {
         std::vector<std::string> sentences;
@@ -82,8 +87,9 @@ public:
             const std::string name = concat(node->get_friendly_name(), " (", node->get_type_name(),
                                             ") is computed for all rows, and what is before it: ");
             if (is_paged_attention(*node))
-                sentences.push_back(name + "OpenVINO's attention cannot write keys of more rows "
-                                           "than it has queries");
+                sentences.push_back(name +
+                                    "OpenVINO's attention cannot write keys of more rows "
+                                    "than it has queries");
             else if (m_layouts.of(node->output(0)).kind == TokenValue::Kind::UNKNOWN)
                 sentences.push_back(name + "it is not known to keep tokens apart");
         }
@@ -285,8 +291,7 @@ private:
         for (const Extent& extent : value.extents)
             pattern.push_back(extent.tokens ? -1 : extent.size);
         reshape.input(reshape_pattern)
-            .replace_source_output(
-                Constant::create(ov::element::i64, {pattern.size()}, pattern));
+            .replace_source_output(Constant::create(ov::element::i64, {pattern.size()}, pattern));
     }
 
     void use_asked_tables(const NodePointer& node) {
@@ -306,8 +311,7 @@ private:
              {std::pair(stock_past_lens, ports::asked_past_lens),
               std::pair(stock_subsequence_begins, ports::asked_subsequence_begins),
               std::pair(stock_block_indices, ports::asked_block_indices),
-              std::pair(stock_block_indices_begins,
-                        ports::asked_block_indices_begins)})
+              std::pair(stock_block_indices_begins, ports::asked_block_indices_begins)})
             node->input(input).replace_source_output(table(name));
     }
 
@@ -348,6 +352,7 @@ FastPrefillReport report_of(const AskedNodes& asked) {
     for (const NodePointer& node : asked.nodes()) {
         const double work = work_of(*node, asked.layouts());
         all += work;
+        report.num_layers += asked.ends_asked(*node);
         if (!asked.contains(node.get())) continue;
         skipped += work;
         report.num_attentions += is_paged_attention(*node);

@@ -18,7 +18,9 @@ struct FastPrefillOptions {
 
 /// What a prompt's tokens are spared.
 struct FastPrefillReport {
-    /// Attention that has queries for asked rows alone; each is a layer's.
+    /// Layers that are computed for asked rows, but for keys and values that they write.
+    size_t num_layers = 0;
+    /// Those of them whose attention has queries for asked rows alone.
     size_t num_attentions = 0;
     /// Of pagewheel's: these read the tables of asked rows.
     size_t num_native_attentions = 0;
@@ -32,8 +34,8 @@ struct FastPrefillReport {
 /// Moves the gathering of gather_logits() up to where it finds what the cache depends on. Behind
 /// the last layer that writes keys and values lies nothing but what logits need: in a model whose
 /// last layers read the caches of earlier ones these layers, and in every model all of the last
-/// writing layer but its keys and values. All of that then has asked rows: of each sequence the last
-/// tokens of its chunk, as many as are asked for, none for a chunk in the middle of a prompt.
+/// writing layer but its keys and values. All of that then has asked rows: of each sequence the
+/// last tokens of its chunk, as many as are asked for, none for a chunk in the middle of a prompt.
 ///
 /// It follows what is computed token by token (TokenLayouts), across attention if that can have
 /// other queries than keys: pagewheel's can. OpenVINO's writes and attends in one go, so that it

@@ -192,8 +192,7 @@ TokenValue reshape(const Reader& reader) {
     const auto behind = [](const Extents& extents) {
         return product(extents, token_axis(extents) + 1, extents.size());
     };
-    if (behind(*from) != behind(to) ||
-        product(*from, 0, from->size()) != product(to, 0, to.size()))
+    if (behind(*from) != behind(to) || product(*from, 0, from->size()) != product(to, 0, to.size()))
         return {};
     return rows_of(std::move(to));
 }
@@ -276,8 +275,7 @@ TokenValue concat_values(const Reader& reader) {
     const size_t counted = size_t(axis < 0 ? axis + int64_t(joined.size()) : axis);
     for (size_t i = 1; i < inputs; ++i) {
         const MaybeExtents each = reader.extents(i);
-        if (!each || each->size() != joined.size() ||
-            token_axis(*each) != token_axis(joined))
+        if (!each || each->size() != joined.size() || token_axis(*each) != token_axis(joined))
             return {};
         joined[counted].size += (*each)[counted].size;
     }
@@ -335,8 +333,7 @@ TokenValue gather(const Reader& reader) {
 
 /// Of as many dimensions: a token's elements are picked from or put into a token's.
 TokenValue gather_elements(const Reader& reader) {
-    const TokenValue along_axis =
-        along(reader, reader.as<ov::op::v6::GatherElements>().get_axis());
+    const TokenValue along_axis = along(reader, reader.as<ov::op::v6::GatherElements>().get_axis());
     const MaybeExtents indices = reader.extents(1);
     if (!along_axis.is_rows() || !indices || indices->size() != along_axis.extents.size() ||
         token_axis(*indices) != along_axis.axis() ||
@@ -531,8 +528,8 @@ TokenLayouts::TokenLayouts(const ov::Model& model) {
         const auto* parameter = ov::as_type<const ov::op::v0::Parameter>(node.get());
         const Reader reader(*node, m_values);
         for (const auto& output : node->outputs())
-            m_values[output] = parameter ? value_of_input(*parameter)
-                                         : value_of(reader, output.get_index());
+            m_values[output] =
+                parameter ? value_of_input(*parameter) : value_of(reader, output.get_index());
     }
 }
 

@@ -14,10 +14,9 @@ void GatherRows::validate_and_infer_types() {
     NODE_VALIDATION_CHECK(this, get_input_size() == num_inputs, "got ", get_input_size(),
                           " inputs, expected ", size_t(num_inputs));
     ov::PartialShape shape = get_input_partial_shape(x);
-    NODE_VALIDATION_CHECK(this,
-                          shape.rank().is_static() && shape.size() > 1 &&
-                              shape[shape.size() - 1].is_static(),
-                          "got rows of shape ", shape, ", expected [rows, ..., width]");
+    NODE_VALIDATION_CHECK(
+        this, shape.rank().is_static() && shape.size() > 1 && shape[shape.size() - 1].is_static(),
+        "got rows of shape ", shape, ", expected [rows, ..., width]");
     for (size_t i = 1; i + 1 < shape.size(); ++i)
         NODE_VALIDATION_CHECK(this, shape[i] == 1, "got rows of shape ", shape,
                               ", expected 1 between the first dimension and the last");

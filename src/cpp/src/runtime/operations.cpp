@@ -33,6 +33,9 @@ Operations describe_operations(const std::filesystem::path& model_folder, const 
         operations.counts.push_back({key.second, key.first, count});
     operations.left = graph.left;
     operations.left.insert(operations.left.end(), graph.warnings.begin(), graph.warnings.end());
+    const FastPrefillReport& report = graph.fast_prefill;
+    operations.fast_prefill = {report.num_layers, report.num_attentions, report.work_skipped,
+                               report.why};
     return operations;
 }
 
