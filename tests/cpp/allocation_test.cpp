@@ -231,7 +231,7 @@ Counts count_steps(const ov::CompiledModel& model, AttentionInputs& attention, s
         const size_t before = num_allocations, held = sequences.scheduler().pool().num_held();
         const Batch& batch = sequences.scheduler().schedule();
         const size_t scheduled = num_allocations;
-        tokens.fill(request, batch);
+        tokens.fill(request, batch, windows);
         attention.fill(request, batch, windows);
         const size_t filled = num_allocations;
         sequences.scheduler().advance();
@@ -259,10 +259,10 @@ TEST(Allocations, FillingABatchOfSteadyDecodeTakesNoneOfOurs) {
         // A block table that grows.
         EXPECT_LE(counts.in_scheduler, count) << count << " sequences";
 
-        NativeAttentionInputs shared(native, {}, {}, DecodingSequences::block_size);
+        NativeAttentionInputs shared(native, {}, {}, DecodingSequences::block_size, false);
         EXPECT_EQ(count_steps(native, shared, count).in_fill, 0u) << count << " sequences";
         // Scores outgrow their room once: OpenVINO takes some 36 to bind a tensor.
-        NativeAttentionInputs evicting(native, layers, {}, DecodingSequences::block_size);
+        NativeAttentionInputs evicting(native, layers, {}, DecodingSequences::block_size, false);
         EXPECT_LE(count_steps(native, evicting, count).in_fill, 60u) << count << " sequences";
     }
 }

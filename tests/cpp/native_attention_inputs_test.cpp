@@ -92,7 +92,7 @@ using Words = std::vector<int32_t>;
 
 TEST(NativeAttentionInputs, WithoutEvictionOneTableServesAllLayers) {
     Step step;
-    NativeAttentionInputs inputs(step.model, {}, {}, block_size);
+    NativeAttentionInputs inputs(step.model, {}, {}, block_size, false);
     for (int i = 0; i < 2; ++i) {
         inputs.fill(step.request, step.batch, {});
         const kernels::BatchTables tables = step.read(i == 0 ? 0 : 29);
@@ -107,7 +107,7 @@ TEST(NativeAttentionInputs, WithoutEvictionOneTableServesAllLayers) {
 
 TEST(NativeAttentionInputs, LayersShareATableUntilSomethingIsEvicted) {
     Step step;
-    NativeAttentionInputs inputs(step.model, two_layers(), rotary, block_size);
+    NativeAttentionInputs inputs(step.model, two_layers(), rotary, block_size, false);
     inputs.fill(step.request, step.batch, {});
     EXPECT_EQ(values_of(step.read(0).block_indices), (Words{7, 3, 5}));
     EXPECT_EQ(step.read(2).block_indices.values, step.read(0).block_indices.values);
@@ -128,7 +128,7 @@ TEST(NativeAttentionInputs, LayersShareATableUntilSomethingIsEvicted) {
 
 TEST(NativeAttentionInputs, WhatChangesWithEveryStepIsWrittenIntoTablesThatStay) {
     Step step;
-    NativeAttentionInputs inputs(step.model, two_layers(), rotary, block_size);
+    NativeAttentionInputs inputs(step.model, two_layers(), rotary, block_size, false);
     step.evict();
     inputs.fill(step.request, step.batch, {0, 0});
     const auto* before = step.read(2).block_indices.values;
@@ -142,7 +142,7 @@ TEST(NativeAttentionInputs, WhatChangesWithEveryStepIsWrittenIntoTablesThatStay)
 
 TEST(NativeAttentionInputs, ScoresOfALayerAreWhereItsSectionSays) {
     Step step;
-    NativeAttentionInputs inputs(step.model, two_layers(), rotary, block_size);
+    NativeAttentionInputs inputs(step.model, two_layers(), rotary, block_size, false);
     inputs.fill(step.request, step.batch, {0, 2});
     for (const size_t layer : {0, 2}) {
         const kernels::BatchTables tables = step.read(layer);

@@ -25,9 +25,10 @@ bool NativeAttentionInputs::serves(const ov::CompiledModel& model) {
 NativeAttentionInputs::NativeAttentionInputs(const ov::CompiledModel& model,
                                              std::vector<CacheLayer> layers,
                                              const std::vector<RotaryKind>& rotary,
-                                             size_t block_size)
+                                             size_t block_size, bool asks_rows)
     : AttentionInputs(std::move(layers)),
       m_input(model, ports::batch_tables),
+      m_asked(asks_rows ? std::optional(AskedRows(model)) : std::nullopt),
       m_of_layers(m_layers.size()),
       m_block_size(block_size) {
     check_invariant(m_input.exists(), "the model has no input ", ports::batch_tables);
@@ -38,26 +39,30 @@ NativeAttentionInputs::NativeAttentionInputs(const ov::CompiledModel& model,
 
 void NativeAttentionInputs::fill(ov::InferRequest& request, const Batch& batch,
                                  const std::vector<size_t>& windows) {
-    if (m_layers.empty()) return fill_shared(request, batch);
+    if (m_layers.empty()) return fill_shared(request, batch, windows);
     const bool scored = std::any_of(windows.begin(), windows.end(), [](size_t w) { return w > 0; });
     const size_t contexts = fill_score_begins(batch, m_score_begins);
     const size_t layer_scores = scored ? contexts : 0;
     if (!same_sources(batch) || m_tables_end == 0 || layer_scores > m_layer_scores)
         write_tables(request, batch, layer_scores);
     fill_extents(batch, m_extents);
+    fill_asked_extents(batch, windows, m_extents, m_asked_extents);
     write_windows(windows, batch.entries.size());
     place_scores(layer_scores);
 }
 
-void NativeAttentionInputs::fill_shared(ov::InferRequest& request, const Batch& batch) {
+void NativeAttentionInputs::fill_shared(ov::InferRequest& request, const Batch& batch,
+                                        const std::vector<size_t>& windows) {
     const size_t sequences = batch.entries.size(), blocks = count_blocks(batch);
     const size_t words = Layout::num_shared * (sequences + 1) + blocks;
     if (words > m_capacity) allocate(request, 2 * words, 0);
     Writer writer(m_words, m_num_numbers);
     writer.go_on_at(m_begin);
     const BatchExtents extents = add_extents(writer, sequences);
+    const AskedExtents asked = add_asked_extents(writer, sequences);
     fill_extents_and_blocks(batch, extents,
                             writer.add(Layout::index_of(0, Layout::block_indices), blocks));
+    fill_asked_extents(batch, windows, extents, asked);
     writer.begin_scores();
 }
 
@@ -65,6 +70,28 @@ BatchExtents NativeAttentionInputs::add_extents(Writer& writer, size_t sequences
     return {writer.add(Layout::past_lens, sequences),
             writer.add(Layout::subsequence_begins, sequences + 1),
             writer.add(Layout::block_indices_begins, sequences + 1)};
+}
+
+NativeAttentionInputs::AskedExtents NativeAttentionInputs::add_asked_extents(
+    Writer& writer, size_t sequences) const {
+    if (!m_asked) return {};
+    return {writer.add(Layout::asked_past_lens, sequences),
+            writer.add(Layout::asked_begins, sequences + 1)};
+}
+
+void NativeAttentionInputs::fill_asked_extents(const Batch& batch,
+                                               const std::vector<size_t>& windows,
+                                               const BatchExtents& extents,
+                                               const AskedExtents& asked) const {
+    if (!m_asked) return;
+    int32_t row = 0;
+    for (size_t i = 0; i < batch.entries.size(); ++i) {
+        const size_t count = m_asked->count(batch, i, windows);
+        asked.past_lens[i] = extents.past_lens[i] + int32_t(batch.entries[i].num_tokens - count);
+        asked.begins[i] = row;
+        row += int32_t(count);
+    }
+    asked.begins[batch.entries.size()] = row;
 }
 
 bool NativeAttentionInputs::same_sources(const Batch& batch) {
@@ -152,6 +179,7 @@ void NativeAttentionInputs::write_tables(ov::InferRequest& request, const Batch&
     writer.go_on_at(m_begin);
     const size_t sequences = batch.entries.size();
     m_extents = add_extents(writer, sequences);
+    m_asked_extents = add_asked_extents(writer, sequences);
     m_windows = writer.add(Layout::score_windows, sequences);
     if (has_evicted(batch)) {
         for (size_t l = 0; l < m_layers.size(); ++l) write_layer(writer, l, batch);

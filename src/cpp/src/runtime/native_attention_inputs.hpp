@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "eviction/rotation_table.hpp"
 #include "kernels/batch_tables.hpp"
+#include "runtime/asked_rows.hpp"
 #include "runtime/attention_inputs.hpp"
 #include "runtime/input_tensor.hpp"
 
@@ -20,9 +22,10 @@ class NativeAttentionInputs final : public AttentionInputs {
 public:
     static bool serves(const ov::CompiledModel& model);
 
-    /// `rotary` empty: nothing is ever rotated.
+    /// `rotary` empty: nothing is ever rotated. With `asks_rows` some attention of the model has
+    /// queries for the asked rows alone.
     NativeAttentionInputs(const ov::CompiledModel& model, std::vector<CacheLayer> layers,
-                          const std::vector<RotaryKind>& rotary, size_t block_size);
+                          const std::vector<RotaryKind>& rotary, size_t block_size, bool asks_rows);
 
     void fill(ov::InferRequest& request, const Batch& batch,
               const std::vector<size_t>& windows) override;
@@ -35,6 +38,11 @@ private:
     struct Table {
         RotationTable table;
         size_t begin = 0;  ///< word of the tensor
+    };
+    /// Of each sequence of a batch: tokens before its asked rows, and where these begin.
+    struct AskedExtents {
+        int32_t* past_lens = nullptr;  ///< [sequences]
+        int32_t* begins = nullptr;     ///< [sequences + 1]
     };
     /// Of a layer in the batch.
     struct Rotation {
@@ -56,8 +64,14 @@ private:
     }
     /// Where nothing is ever evicted: all layers read one table, which is written at every step, as
     /// that costs less than to find out what has changed.
-    void fill_shared(ov::InferRequest& request, const Batch& batch);
+    void fill_shared(ov::InferRequest& request, const Batch& batch,
+                     const std::vector<size_t>& windows);
     static BatchExtents add_extents(Writer& writer, size_t sequences);
+    /// Nothing is added where no attention reads it.
+    AskedExtents add_asked_extents(Writer& writer, size_t sequences) const;
+    /// Once the extents are filled.
+    void fill_asked_extents(const Batch& batch, const std::vector<size_t>& windows,
+                            const BatchExtents& extents, const AskedExtents& asked) const;
     /// Takes down what the batch's tables are made of. True if it is what they were made of before.
     bool same_sources(const Batch& batch);
     Rotation rotation_of(size_t layer, const Batch& batch) const;
@@ -75,6 +89,7 @@ private:
     void place_scores(size_t layer_scores);
 
     InputTensor m_input;
+    std::optional<AskedRows> m_asked;   // none: all attention has queries for all new tokens
     std::vector<Table> m_rotation;      // by rotary kind
     std::vector<Rotation> m_of_layers;  // of this step
     size_t m_num_numbers = 1;           // numbers that caches have: the highest plus one
@@ -88,6 +103,7 @@ private:
     std::vector<Source> m_sources;
     std::vector<BlockId> m_blocks;
     BatchExtents m_extents{};
+    AskedExtents m_asked_extents;
     int32_t* m_windows = nullptr;
     size_t m_tables_end = 0;  // 0: there are none
     // Of this step: where scores begin, and their number per layer.

@@ -6,13 +6,16 @@
 #include "graph/stock_attention.hpp"
 #include "model/cache_geometry.hpp"
 #include "model/rotary.hpp"
+#include "runtime/asked_rows.hpp"
 #include "runtime/attention_inputs.hpp"
 #include "runtime/input_tensor.hpp"
 
 namespace pagewheel {
 
 /// The inputs that SDPAToPagedAttention makes. Where caches are evicted from, each layer has a
-/// block table and scores. Keys are never turned at read: whoever evicts turns them where they lie.
+/// block table and scores; where they are not, some layers may have queries for the asked rows
+/// alone, and inputs of those beside the others'. Keys are never turned at read: whoever evicts
+/// turns them where they lie.
 class OpenVinoAttentionInputs final : public AttentionInputs {
 public:
     static bool serves(const ov::CompiledModel& model);
@@ -34,8 +37,16 @@ private:
         size_t owner;  ///< index of layers() whose cache it leads to
         InputTensor input;
     };
+    /// Of the sequences that have asked rows.
+    struct AskedInputs {
+        InputTensor past_lens, subsequence_begins, block_indices, block_indices_begins;
+    };
     OpenVinoAttentionInputs(const ov::CompiledModel& model, std::vector<CacheLayer> layers);
+    void fill_asked(ov::InferRequest& request, const Batch& batch,
+                    const std::vector<size_t>& windows);
 
+    AskedRows m_asked;
+    AskedInputs m_asked_inputs;
     InputTensor m_past_lens, m_subsequence_begins, m_block_indices_begins, m_max_context_len;
     std::vector<Table> m_tables;  // one of all layers, or one of each
     InputTensor m_windows;

@@ -26,7 +26,7 @@ OpenVinoModel::OpenVinoModel(CompiledGraph graph)
     if (NativeAttentionInputs::serves(model))
         m_attention.push_back(std::make_unique<NativeAttentionInputs>(
             model, m_graph.options.evicts ? m_graph.layers : std::vector<CacheLayer>(), rotated,
-            m_graph.geometry.block_size));
+            m_graph.geometry.block_size, m_graph.asks_rows));
     if (!m_graph.stock_layers.empty()) {
         m_attention.push_back(std::make_unique<OpenVinoAttentionInputs>(
             model, m_graph.stock_layers, m_graph.geometry, m_graph.rotary));
@@ -63,7 +63,7 @@ std::vector<LayerCache> OpenVinoModel::layer_caches() const {
 Logits OpenVinoModel::run(const Batch& batch, const std::vector<size_t>& windows) {
     const auto begin = std::chrono::steady_clock::now();
     for (const BlockCopy& copy : batch.copies) m_cache->copy_block(copy.from, copy.to);
-    m_tokens.fill(m_request, batch);
+    m_tokens.fill(m_request, batch, windows);
     for (const auto& attention : m_attention) attention->fill(m_request, batch, windows);
     const auto filled = std::chrono::steady_clock::now();
     m_request.start_async();  // infer() with one thread can swallow a node's exception

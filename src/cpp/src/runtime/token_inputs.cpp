@@ -6,24 +6,54 @@ namespace pagewheel {
 
 TokenInputs::TokenInputs(const ov::CompiledModel& model, bool compact_positions)
     : m_compact_positions(compact_positions),
+      m_asked(model),
       m_input_ids(model, ports::input_ids),
       m_position_ids(model, ports::position_ids),
+      m_asked_rows(model, ports::asked_rows),
       m_logits_rows(model, ports::logits_rows) {}
 
-void TokenInputs::fill(ov::InferRequest& request, const Batch& batch) {
-    size_t num_rows = 0;
-    for (const BatchEntry& entry : batch.entries) num_rows += entry.num_logits;
+void TokenInputs::fill(ov::InferRequest& request, const Batch& batch,
+                       const std::vector<size_t>& windows) {
+    fill_tokens(request, batch);
+    if (m_asked_rows.exists()) fill_asked_rows(request, batch, windows);
+    fill_logits_rows(request, batch, windows);
+}
+
+void TokenInputs::fill_tokens(ov::InferRequest& request, const Batch& batch) {
     auto* input_ids = m_input_ids.resize<int64_t>(request, batch.num_tokens);
     auto* position_ids = m_position_ids.resize<int64_t>(request, batch.num_tokens);
-    auto* logits_rows = m_logits_rows.resize<int64_t>(request, num_rows);
-    int64_t token = 0;
     for (const BatchEntry& entry : batch.entries) {
         const Sequence& sequence = *entry.sequence;
         for (size_t i = sequence.num_cached; i < sequence.num_cached + entry.num_tokens; ++i) {
-            input_ids[token] = sequence.tokens[i];
-            position_ids[token++] = int64_t(m_compact_positions ? i - sequence.num_evicted : i);
+            *input_ids++ = sequence.tokens[i];
+            *position_ids++ = int64_t(m_compact_positions ? i - sequence.num_evicted : i);
         }
-        for (size_t i = entry.num_logits; i > 0; --i) *logits_rows++ = token - int64_t(i);
+    }
+}
+
+void TokenInputs::fill_asked_rows(ov::InferRequest& request, const Batch& batch,
+                                  const std::vector<size_t>& windows) {
+    size_t num_rows = 0;
+    for (size_t i = 0; i < batch.entries.size(); ++i) num_rows += m_asked.count(batch, i, windows);
+    auto* rows = m_asked_rows.resize<int64_t>(request, num_rows);
+    int64_t token = 0;
+    for (size_t i = 0; i < batch.entries.size(); ++i) {
+        token += int64_t(batch.entries[i].num_tokens);
+        for (size_t row = m_asked.count(batch, i, windows); row > 0; --row)
+            *rows++ = token - int64_t(row);
+    }
+}
+
+void TokenInputs::fill_logits_rows(ov::InferRequest& request, const Batch& batch,
+                                   const std::vector<size_t>& windows) {
+    size_t num_rows = 0;
+    for (const BatchEntry& entry : batch.entries) num_rows += entry.num_logits;
+    auto* rows = m_logits_rows.resize<int64_t>(request, num_rows);
+    int64_t end = 0;  // of the entry's rows that are there to choose from
+    for (size_t i = 0; i < batch.entries.size(); ++i) {
+        end += int64_t(m_asked_rows.exists() ? m_asked.count(batch, i, windows)
+                                             : batch.entries[i].num_tokens);
+        for (size_t row = batch.entries[i].num_logits; row > 0; --row) *rows++ = end - int64_t(row);
     }
 }
 
