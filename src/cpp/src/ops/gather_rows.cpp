@@ -5,6 +5,19 @@
 #include "check.hpp"
 
 namespace pagewheel {
+namespace {
+
+template <class Index>
+void gather(const Rows& rows, const ov::Tensor& indices, float* out) {
+    const Index* index = indices.data<const Index>();
+    for (size_t i = 0; i < indices.get_size(); ++i, out += rows.width) {
+        check_argument(index[i] >= 0 && size_t(index[i]) < rows.count, "row ", index[i],
+                       " is gathered of ", rows.count);
+        std::memcpy(out, rows.values + size_t(index[i]) * rows.width, rows.width * sizeof(float));
+    }
+}
+
+}  // namespace
 
 GatherRows::GatherRows(const ov::OutputVector& inputs) : NativeOp(inputs) {
     constructor_validate_and_infer_types();
@@ -20,9 +33,10 @@ void GatherRows::validate_and_infer_types() {
     for (size_t i = 1; i + 1 < shape.size(); ++i)
         NODE_VALIDATION_CHECK(this, shape[i] == 1, "got rows of shape ", shape,
                               ", expected 1 between the first dimension and the last");
-    NODE_VALIDATION_CHECK(this, get_input_element_type(indices) == ov::element::i64,
-                          "got indices of type ", get_input_element_type(indices),
-                          ", expected i64");
+    const ov::element::Type type = get_input_element_type(indices);
+    NODE_VALIDATION_CHECK(this,
+                          type == ov::element::i32 || type == ov::element::i64 || type.is_dynamic(),
+                          "got indices of type ", type, ", expected i32 or i64");
     const ov::PartialShape& count = get_input_partial_shape(indices);
     NODE_VALIDATION_CHECK(this, count.rank().compatible(1), "got indices of shape ", count,
                           ", expected [n]");
@@ -40,15 +54,11 @@ size_t GatherRows::output_width(size_t) const {
 }
 
 void GatherRows::run(const NativeInputs& inputs, float* const* outputs) const {
-    const Rows& rows = inputs.rows[x];
     const ov::Tensor& tensor = *inputs.tensors[0];
-    const auto* index = tensor.data<const int64_t>();
-    float* out = outputs[0];
-    for (size_t i = 0; i < tensor.get_size(); ++i, out += rows.width) {
-        check_argument(index[i] >= 0 && size_t(index[i]) < rows.count, "row ", index[i],
-                       " is gathered of ", rows.count);
-        std::memcpy(out, rows.values + size_t(index[i]) * rows.width, rows.width * sizeof(float));
-    }
+    if (tensor.get_element_type() == ov::element::i64)
+        gather<int64_t>(inputs.rows[x], tensor, outputs[0]);
+    else
+        gather<int32_t>(inputs.rows[x], tensor, outputs[0]);
 }
 
 }  // namespace pagewheel
