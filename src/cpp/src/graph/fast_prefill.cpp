@@ -57,6 +57,7 @@ public:
             if (!settle()) return;
         }
         m_asked.clear();
+        m_gave_up = true;
     }
 
     const std::vector<NodePointer>& nodes() const { return m_nodes; }
@@ -81,6 +82,9 @@ public:
 
     /// Why nodes that only asked rows are read of are computed for all tokens.
     std::vector<std::string> obstacles() const {
+        if (m_gave_up)
+            return {concat("the search for what only logits need was given up after ", max_searches,
+                           " rounds")};
         std::vector<std::string> sentences;
         for (const NodePointer& node : m_nodes) {
             if (contains(node.get()) || !is_read_for_asked_rows_alone(*node)) continue;
@@ -159,20 +163,26 @@ private:
         }
     }
 
-    /// Whether the number of rows that lengths count is that of the asked rows.
-    bool counts_asked_rows(const Output& lengths) const {
+    /// Whether the number of rows that lengths count is that of the asked rows. `known` has what
+    /// was found of other nodes.
+    bool counts_asked_rows(const Output& lengths,
+                           std::unordered_map<const ov::Node*, bool>& known) const {
         const ov::Node* node = lengths.get_node();
+        const auto found = known.find(node);
+        if (found != known.end()) return found->second;
+        bool asked = true;
         for (const Output& source : node->input_values()) {
             const TokenValue& value = m_layouts.of(source);
-            if (value.is_rows() && !contains(source.get_node())) return false;
-            if (value.counts_tokens() && !counts_asked_rows(source)) return false;
+            asked = asked && (!value.is_rows() || contains(source.get_node())) &&
+                    (!value.counts_tokens() || counts_asked_rows(source, known));
         }
-        return true;
+        return known[node] = asked;
     }
 
     /// Takes down what asked nodes would read that they cannot. False if there is no such thing.
     bool settle() {
         bool changed = false;
+        std::unordered_map<const ov::Node*, bool> known;
         for (const NodePointer& node : m_nodes) {
             if (!contains(node.get()) || m_layouts.of(node->output(0)).counts_tokens()) continue;
             for (const Input& input : node->inputs()) {
@@ -180,7 +190,7 @@ private:
                 const TokenValue& value = m_layouts.of(source);
                 const bool repeated = is_border(input) && value.extents[value.axis()].size != 1;
                 const bool miscounted = reads_rows(input) && value.counts_tokens() &&
-                                        !is_indifferent(input) && !counts_asked_rows(source);
+                                        !is_indifferent(input) && !counts_asked_rows(source, known);
                 if (!repeated && !miscounted) continue;
                 const bool patches = miscounted && ov::is_type<Reshape>(node) &&
                                      input.get_index() == reshape_pattern;
@@ -194,6 +204,7 @@ private:
     TokenLayouts m_layouts;
     Input m_end;
     NodeSet m_asked, m_indifferent, m_patched, m_refused;
+    bool m_gave_up = false;
 };
 
 /// Gathers what asked nodes read and lets them read that.

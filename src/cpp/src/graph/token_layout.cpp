@@ -54,10 +54,20 @@ TokenValue rows_of(MaybeExtents extents) {
     return extents ? rows_of(std::move(*extents)) : TokenValue();
 }
 
-/// The product of the extents' sizes from dimension `begin` to `end`.
-int64_t product(const Extents& extents, size_t begin, size_t end) {
-    int64_t product = 1;
-    for (size_t i = begin; i < end; ++i) product *= extents[i].size;
+/// Sizes are a stranger's. More than this is no decoder's, and less cannot overflow.
+constexpr int64_t max_elements = int64_t(1) << 40;
+
+/// a * b; none if one is negative or the product is more than max_elements.
+std::optional<int64_t> bounded_product(int64_t a, int64_t b) {
+    if (a < 0 || b < 0 || (b > 0 && a > max_elements / b)) return {};
+    return a * b;
+}
+
+/// The product of the extents' sizes from dimension `begin` on.
+std::optional<int64_t> product(const Extents& extents, size_t begin = 0) {
+    std::optional<int64_t> product = 1;
+    for (size_t i = begin; i < extents.size() && product; ++i)
+        product = bounded_product(*product, extents[i].size);
     return product;
 }
 
@@ -184,17 +194,16 @@ TokenValue reshape(const Reader& reader) {
     }
     if (open < to.size()) {
         to[open] = {1, num_token_extents(to) == 0};
-        const int64_t known = product(to, 0, to.size()), all = product(*from, 0, from->size());
-        if (known <= 0 || all % known != 0) return {};
-        to[open].size = all / known;
+        const auto known = product(to), all = product(*from);
+        if (!known || !all || *known == 0 || *all % *known != 0) return {};
+        to[open].size = *all / *known;
     }
     if (num_token_extents(to) != 1) return {};
     const auto behind = [](const Extents& extents) {
-        return product(extents, token_axis(extents) + 1, extents.size());
+        return product(extents, token_axis(extents) + 1);
     };
-    if (behind(*from) != behind(to) || product(*from, 0, from->size()) != product(to, 0, to.size()))
-        return {};
-    return rows_of(std::move(to));
+    const bool same = product(to) && product(to) == product(*from) && behind(to) == behind(*from);
+    return same ? rows_of(std::move(to)) : TokenValue();
 }
 
 TokenValue transpose(const Reader& reader) {
@@ -241,8 +250,12 @@ TokenValue tile(const Reader& reader) {
     MaybeExtents extents = reader.extents(0);
     const auto repeats = reader.integers(1);
     if (!extents || !repeats || repeats->size() > extents->size()) return {};
-    for (size_t i = 0; i < repeats->size(); ++i)
-        (*extents)[extents->size() - 1 - i].size *= (*repeats)[repeats->size() - 1 - i];
+    for (size_t i = 0; i < repeats->size(); ++i) {
+        Extent& extent = (*extents)[extents->size() - 1 - i];
+        const auto tiled = bounded_product(extent.size, (*repeats)[repeats->size() - 1 - i]);
+        if (!tiled) return {};
+        extent.size = *tiled;
+    }
     return rows_of(extents);
 }
 
@@ -264,7 +277,7 @@ TokenValue concat_values(const Reader& reader) {
         if (reader.value(i).kind == Kind::SHAPE) {
             for (size_t j = 0; j < inputs; ++j) {
                 const MaybeExtents each = reader.shape(j);
-                if (!each) return {};
+                if (!each || joined.size() + each->size() > max_shape_elements) return {};
                 joined.insert(joined.end(), each->begin(), each->end());
             }
             return {Kind::SHAPE, joined};
@@ -277,7 +290,7 @@ TokenValue concat_values(const Reader& reader) {
         const MaybeExtents each = reader.extents(i);
         if (!each || each->size() != joined.size() || token_axis(*each) != token_axis(joined))
             return {};
-        joined[counted].size += (*each)[counted].size;
+        joined[counted].size += std::min((*each)[counted].size, max_elements);
     }
     return rows_of(std::move(joined));
 }
