@@ -10,11 +10,9 @@
 #include <vector>
 
 #include "graph/native_regions.hpp"
+#include "inputs_model.hpp"
 #include "kernels/paged_attention.hpp"
-#include "openvino/op/add.hpp"
-#include "openvino/op/constant.hpp"
 #include "openvino/op/parameter.hpp"
-#include "openvino/runtime/core.hpp"
 #include "ops/quantized_linear.hpp"
 #include "packed_tables.hpp"
 #include "runtime/native_attention_inputs.hpp"
@@ -153,29 +151,23 @@ namespace pagewheel {
 namespace {
 
 /// A model with the inputs that describe a batch, which passes them through: with `native` those of
-/// pagewheel's attention, else of OpenVINO's.
-ov::CompiledModel batch_model(bool native) {
-    ov::ParameterVector parameters;
-    ov::OutputVector results;
-    const auto add = [&](const char* name, const ov::element::Type& type, size_t rank) {
-        auto parameter = std::make_shared<ov::op::v0::Parameter>(
-            type, ov::PartialShape(std::vector<ov::Dimension>(rank)));
-        parameter->output(0).set_names({name});
-        const auto one = ov::op::v0::Constant::create(type, {}, {1});
-        results.push_back(std::make_shared<ov::op::v1::Add>(parameter, one)->output(0));
-        parameters.push_back(parameter);
-    };
-    for (const char* name : {"input_ids", "position_ids", "logits_rows"})
-        add(name, ov::element::i64, 1);
+/// pagewheel's attention, else of OpenVINO's; with `asks_rows` those of the asked rows too.
+ov::CompiledModel batch_model(bool native, bool asks_rows) {
+    InputsModel::Inputs i64{{"input_ids", 1}, {"position_ids", 1}, {"logits_rows", 1}}, i32;
+    if (asks_rows) i64.emplace_back("asked_rows", 1);
     if (native) {
-        add("batch_tables", ov::element::i32, 1);
+        i32.emplace_back("batch_tables", 1);
     } else {
         for (const char* name :
              {"past_lens", "subsequence_begins", "block_indices", "block_indices_begins"})
-            add(name, ov::element::i32, 1);
-        add("max_context_len", ov::element::i32, 0);
+            i32.emplace_back(name, 1);
+        i32.emplace_back("max_context_len", 0);
+        if (asks_rows)
+            for (const char* name : {"asked_past_lens", "asked_subsequence_begins",
+                                     "asked_block_indices", "asked_block_indices_begins"})
+                i32.emplace_back(name, 1);
     }
-    return ov::Core().compile_model(std::make_shared<ov::Model>(results, parameters), "CPU");
+    return InputsModel(i64, i32).compiled;
 }
 
 /// So many sequences that decode, some of which begin a block in every step.
@@ -247,24 +239,35 @@ Counts count_steps(const ov::CompiledModel& model, AttentionInputs& attention, s
     return counts;
 }
 
-TEST(Allocations, FillingABatchOfSteadyDecodeTakesNoneOfOurs) {
-    const ov::CompiledModel native = batch_model(true), openvino = batch_model(false);
+void expect_that_filling_takes_none(bool asks_rows) {
+    const ov::CompiledModel native = batch_model(true, asks_rows),
+                            openvino = batch_model(false, asks_rows);
     const std::vector<CacheLayer> layers(2);
+    constexpr size_t block_size = DecodingSequences::block_size;
     for (size_t count : {1, 32, 256}) {
         OpenVinoAttentionInputs plain(openvino);
         const Counts counts = count_steps(openvino, plain, count);
-        // One per step whose block tables have grown: ov::ITensor::set_shape() takes a copy.
-        EXPECT_LE(counts.in_fill, std::min<size_t>(counts.num_blocks, 198)) << count;
+        // One per step and block table that has grown: ov::ITensor::set_shape() takes a copy.
+        const size_t tables = asks_rows ? 2 : 1;
+        EXPECT_LE(counts.in_fill, tables * std::min<size_t>(counts.num_blocks, 198)) << count;
         EXPECT_GE(counts.num_blocks, 6 * count);
         // A block table that grows.
         EXPECT_LE(counts.in_scheduler, count) << count << " sequences";
 
-        NativeAttentionInputs shared(native, {}, {}, DecodingSequences::block_size, false);
+        NativeAttentionInputs shared(native, {}, {}, block_size, asks_rows);
         EXPECT_EQ(count_steps(native, shared, count).in_fill, 0u) << count << " sequences";
         // Scores outgrow their room once: OpenVINO takes some 36 to bind a tensor.
-        NativeAttentionInputs evicting(native, layers, {}, DecodingSequences::block_size, false);
+        NativeAttentionInputs evicting(native, layers, {}, block_size, asks_rows);
         EXPECT_LE(count_steps(native, evicting, count).in_fill, 60u) << count << " sequences";
     }
+}
+
+TEST(Allocations, FillingABatchOfSteadyDecodeTakesNoneOfOurs) {
+    expect_that_filling_takes_none(false);
+}
+
+TEST(Allocations, AskedRowsTakeNoneOfOurs) {
+    expect_that_filling_takes_none(true);
 }
 
 TEST(Allocations, ARegionTakesNoneInStepsLikeTheFirst) {

@@ -9,6 +9,18 @@
 namespace pagewheel::kernels {
 namespace {
 
+/// Of rows of all new tokens, those of each sequence's last asked[s].
+std::vector<float> last_rows(const World& w, const std::vector<float>& rows,
+                             const std::vector<size_t>& asked) {
+    const size_t width = rows.size() / size_t(w.begins.back());
+    std::vector<float> kept;
+    for (size_t s = 0; s < w.batch_size(); ++s) {
+        const auto end = rows.begin() + ptrdiff_t(size_t(w.begins[s + 1]) * width);
+        kept.insert(kept.end(), end - ptrdiff_t(asked[s] * width), end);
+    }
+    return kept;
+}
+
 /// Largest error of an element that arithmetic adds to what the cache holds, for values of unit
 /// variance.
 double arithmetic_bound(const World& w, Isa isa) {
@@ -28,7 +40,7 @@ bool rounds_to_bf16(const World& w, Isa isa) {
     if (w.config.layout.format != CacheFormat::bf16 || isa != Isa::avx512) return false;
     if (!w.config.bf16_products || !has_avx512_bf16()) return false;
     for (size_t s = 0; s < w.batch_size(); ++s)
-        if (w.fresh(s) > 1) return true;
+        if (w.queries(s) > 1) return true;
     return false;
 }
 
@@ -87,6 +99,18 @@ World make_world(const AttentionConfig& config, const std::vector<Length>& lengt
     return w;
 }
 
+void ask(World& w, const std::vector<size_t>& asked) {
+    w.query = last_rows(w, w.query, asked);
+    w.output = last_rows(w, w.output, asked);
+    w.asked = asked;
+    for (size_t s = 0; s < w.windows.size(); ++s)
+        w.windows[s] = std::min(w.windows[s], int32_t(asked[s]));
+}
+
+std::vector<float> asked_rows(const World& w, const std::vector<size_t>& asked) {
+    return last_rows(w, w.output, asked);
+}
+
 void make_lut(World& w, size_t rows) {
     const size_t r = w.config.rotary_dims;
     w.lut.resize(rows * r);
@@ -104,24 +128,24 @@ Expected::Expected(World& w) {
     const CacheLayout& l = w.config.layout;
     output.resize(w.output.size());
     scores.assign(w.all_contexts(), 0);
-    size_t score_begin = 0;
+    size_t score_begin = 0, first_row = 0;
     for (size_t s = 0; s < w.batch_size(); ++s) {
-        for (size_t h = 0; h < l.kv_heads; ++h) head(w, s, h, score_begin);
+        for (size_t h = 0; h < l.kv_heads; ++h) head(w, s, h, first_row, score_begin);
+        first_row += w.queries(s);
         score_begin += w.context(s);
     }
 }
 
-void Expected::head(World& w, size_t s, size_t kv_head, size_t score_begin) {
+void Expected::head(World& w, size_t s, size_t kv_head, size_t first_row, size_t score_begin) {
     const CacheLayout& l = w.config.layout;
     const size_t context = w.context(s), ratio = w.config.heads / l.kv_heads;
     std::vector<double> keys, values;
     for (size_t j = 0; j < context; ++j) load(w, s, kv_head, j, keys, values);
-    for (size_t t = 0; t < w.fresh(s); ++t)
+    for (size_t t = 0; t < w.queries(s); ++t)
         for (size_t q = 0; q < ratio; ++q) {
-            const size_t token = static_cast<size_t>(w.begins[s]) + t;
-            const bool scored =
-                !w.windows.empty() && w.fresh(s) - t <= static_cast<size_t>(w.windows[s]);
-            row(w, token, static_cast<size_t>(w.past[s]) + t, kv_head * ratio + q, keys, values,
+            const size_t after = w.queries(s) - t;
+            const bool scored = !w.windows.empty() && after <= static_cast<size_t>(w.windows[s]);
+            row(w, first_row + t, context - after, kv_head * ratio + q, keys, values,
                 scored ? &scores[score_begin] : nullptr);
         }
 }

@@ -21,6 +21,7 @@ std::vector<Isa> isas();
 struct World {
     AttentionConfig config;
     std::vector<int32_t> past, begins{0}, block_indices, block_begins{0};
+    std::vector<size_t> asked;  // last new tokens that have queries; empty: all have
     std::vector<float> query, key, value, output;
     std::vector<uint8_t> key_blocks, value_blocks;
     std::vector<int32_t> rotated, deltas;
@@ -33,6 +34,7 @@ struct World {
     size_t batch_size() const { return past.size(); }
     size_t fresh(size_t s) const { return static_cast<size_t>(begins[s + 1] - begins[s]); }
     size_t context(size_t s) const { return static_cast<size_t>(past[s]) + fresh(s); }
+    size_t queries(size_t s) const { return asked.empty() ? fresh(s) : asked[s]; }
     size_t all_contexts() const {
         size_t sum = 0;
         for (size_t s = 0; s < batch_size(); ++s) sum += context(s);
@@ -61,10 +63,12 @@ private:
         values.subsequence_begins = begins;
         values.block_indices_begins = block_begins;
         values.score_windows = windows;
+        if (!asked.empty()) values.ask(asked);
         values.layers = {{block_indices, rotated, deltas, lut, 0}};
         m_words.resize(values.num_words());
         values.pack(m_words.data());
-        BatchTables tables(m_words.data(), m_words.size(), 0);
+        BatchTables tables(m_words.data(), m_words.size(), 0,
+                           asked.empty() ? Queries::ALL : Queries::ASKED);
         tables.scores = {scores.data(), windows.empty() ? 0 : scores.size()};
         return tables;
     }
@@ -86,6 +90,12 @@ struct Length {
 World make_world(const AttentionConfig& config, const std::vector<Length>& lengths,
                  std::mt19937& random);
 
+/// Keeps the queries of each sequence's last asked[s] new tokens alone, and no more of its window.
+void ask(World& w, const std::vector<size_t>& asked);
+
+/// The rows of all queries' output that ask() keeps.
+std::vector<float> asked_rows(const World& w, const std::vector<size_t>& asked);
+
 /// One LUT row per delta, theta 10000.
 void make_lut(World& w, size_t rows);
 void rotate_at_random(World& w, std::mt19937& random);
@@ -98,7 +108,7 @@ struct Expected {
     explicit Expected(World& w);
 
 private:
-    void head(World& w, size_t s, size_t kv_head, size_t score_begin);
+    void head(World& w, size_t s, size_t kv_head, size_t first_row, size_t score_begin);
     static void load(World& w, size_t s, size_t kv_head, size_t j, std::vector<double>& keys,
                      std::vector<double>& values);
     void row(World& w, size_t token, size_t position, size_t h, const std::vector<double>& keys,

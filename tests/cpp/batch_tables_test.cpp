@@ -6,6 +6,7 @@
 #include <random>
 #include <stdexcept>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "kernels/paged_attention.hpp"
@@ -49,6 +50,33 @@ TEST(BatchTables, AreReadAsTheyWereWritten) {
     EXPECT_FALSE(first.has_scores());
 }
 
+TEST(BatchTables, QueriesForTheAskedRowsStandBesideWhatIsWritten) {
+    TableValues values;
+    values.add(3, 2, {7, 8});
+    values.add(0, 5, {9});
+    values.add(6, 1, {4});
+    values.ask({1, 0, 1});
+    std::vector<int32_t> words(values.num_words());
+    values.pack(words.data());
+    const BatchTables asked(words.data(), words.size(), 0, Queries::ASKED);
+    EXPECT_EQ(values_of(asked.past_lens), (std::vector<int32_t>{4, 5, 6}));
+    EXPECT_EQ(values_of(asked.subsequence_begins), (std::vector<int32_t>{0, 1, 1, 2}));
+    EXPECT_EQ(values_of(asked.written_past_lens), (std::vector<int32_t>{3, 0, 6}));
+    EXPECT_EQ(values_of(asked.written_begins), (std::vector<int32_t>{0, 2, 7, 8}));
+    asked.check({8, 2, 10, 16, 0});
+    asked.check({TableBounds::any, 2, 10, 16, 0});
+    EXPECT_THROW(asked.check({7, 2, 10, 16, 0}), std::invalid_argument);
+    EXPECT_THROW(asked.check({8, 3, 10, 16, 0}), std::invalid_argument);
+
+    const BatchTables all(words.data(), words.size(), 0);
+    for (const auto& [query, written] : {std::pair(all.past_lens, all.written_past_lens),
+                                         std::pair(all.subsequence_begins, all.written_begins)})
+        EXPECT_EQ(query.values, written.values);
+    EXPECT_EQ(values_of(all.past_lens), (std::vector<int32_t>{3, 0, 6}));
+    all.check({8, 8, 10, 16, 0});
+    EXPECT_THROW(all.check({TableBounds::any, 2, 10, 16, 0}), std::invalid_argument);
+}
+
 TEST(BatchTables, OfOneLayerServeAllLayers) {
     TableValues values;
     values.add(3, 2, {7, 8});
@@ -87,20 +115,28 @@ TEST(BatchTables, AWriterThatResumesKeepsWhatIsThere) {
 }
 
 /// Two sequences over eight blocks, one in its prompt, one decoding, in vectors of their own:
-/// sanitizers see what leads out of each.
+/// sanitizers see what leads out of each. The last two sections are of queries for asked rows.
 struct SeparateTables {
-    std::vector<int32_t> integers[7] = {{0, 20}, {0, 5, 6}, {0, 1, 3}, {0, 1}, {3, 1, 4}, {1}, {2}};
+    Queries queries;
+    std::vector<int32_t> integers[9] = {{0, 20}, {0, 5, 6}, {0, 1, 3}, {0, 1},   {3, 1, 4},
+                                        {1},     {2},       {3, 20},   {0, 2, 3}};
     std::vector<float> lut = std::vector<float>(4 * 8, 0.5f), scores = std::vector<float>(26);
+
+    size_t num_queries() const { return queries == Queries::ALL ? 6 : 3; }
+    size_t num_sections() const { return queries == Queries::ALL ? 7 : 9; }
 
     BatchTables tables() {
         BatchTables tables;
         TableSection<const int32_t>* sections[] = {
-            &tables.past_lens,      &tables.subsequence_begins, &tables.block_indices_begins,
-            &tables.score_windows,  &tables.block_indices,      &tables.rotated_block_indices,
-            &tables.rotation_deltas};
-        for (size_t i = 0; i < 7; ++i) *sections[i] = {integers[i].data(), integers[i].size()};
-        tables.written_past_lens = tables.past_lens;
-        tables.written_begins = tables.subsequence_begins;
+            &tables.written_past_lens, &tables.written_begins, &tables.block_indices_begins,
+            &tables.score_windows,     &tables.block_indices,  &tables.rotated_block_indices,
+            &tables.rotation_deltas,   &tables.past_lens,      &tables.subsequence_begins};
+        for (size_t i = 0; i < 9; ++i) *sections[i] = {integers[i].data(), integers[i].size()};
+        tables.queries = queries;
+        if (queries == Queries::ALL) {
+            tables.past_lens = tables.written_past_lens;
+            tables.subsequence_begins = tables.written_begins;
+        }
         tables.rotation_trig_lut = {lut.data(), lut.size()};
         tables.scores = {scores.data(), scores.size()};
         if (!integers[5].empty()) tables.delta_width = integers[6].size() / integers[5].size();
@@ -109,12 +145,15 @@ struct SeparateTables {
 };
 
 /// Whether attention over the tables runs; anything but a result and a refusal fails the test.
-bool serves(SeparateTables& values, CacheFormat format) {
+bool serves(SeparateTables& values, CacheFormat format, bool writes) {
     AttentionConfig config;
     config.layout = {format, 16, 1, 8, 8};
     config.heads = 2;
     config.rotary_dims = 8;
-    std::vector<float> query(6 * 16, 0.5f), key(6 * 8, 0.5f), output(6 * 16);
+    config.write_kv_cache = writes;
+    const size_t queries = values.num_queries();
+    std::vector<float> query(queries * 16, 0.5f), key(writes ? 6 * 8 : 0, 0.5f),
+        output(queries * 16);
     std::vector<uint8_t> keys(8 * config.layout.key_block_bytes()),
         values_of_blocks(8 * config.layout.value_block_bytes());
     AttentionBatch batch;
@@ -125,7 +164,7 @@ bool serves(SeparateTables& values, CacheFormat format) {
     batch.value_blocks = values_of_blocks.data();
     batch.tables = values.tables();
     try {
-        batch.tables.check({6, 6, 8, 16, 8});
+        batch.tables.check({writes ? 6 : TableBounds::any, queries, 8, 16, 8});
     } catch (const std::invalid_argument&) {
         return false;
     }
@@ -142,9 +181,9 @@ TEST(BatchTables, FuzzedOnesAreServedOrRefusedAndNeverFollowedOutOfBounds) {
     std::mt19937 random(1);
     size_t served = 0, refused = 0;
     for (int i = 0; i < 100000; ++i) {
-        SeparateTables tables;
+        SeparateTables tables{random() % 2 ? Queries::ALL : Queries::ASKED};
         for (unsigned changes = 1 + random() % 3; changes > 0; --changes) {
-            std::vector<int32_t>& old = tables.integers[random() % 7];
+            std::vector<int32_t>& old = tables.integers[random() % tables.num_sections()];
             std::vector<int32_t> values = old;
             const unsigned kind = random() % 8;
             if (kind == 0) values.push_back(odd[random() % 16]);
@@ -152,7 +191,7 @@ TEST(BatchTables, FuzzedOnesAreServedOrRefusedAndNeverFollowedOutOfBounds) {
             if (kind > 1 && !values.empty()) values[random() % values.size()] = odd[random() % 16];
             old = std::vector<int32_t>(values.begin(), values.end());  // of that capacity
         }
-        ++(serves(tables, formats[random() % 4]) ? served : refused);
+        ++(serves(tables, formats[random() % 4], random() % 2) ? served : refused);
     }
     EXPECT_GT(served, 5000u);
     EXPECT_GT(refused, 50000u);

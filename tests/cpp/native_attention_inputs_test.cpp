@@ -4,29 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <memory>
 #include <type_traits>
 #include <vector>
 
-#include "openvino/op/add.hpp"
-#include "openvino/op/constant.hpp"
-#include "openvino/op/parameter.hpp"
-#include "openvino/runtime/core.hpp"
+#include "inputs_model.hpp"
 
 namespace pagewheel {
 namespace {
 
 constexpr size_t block_size = 16;
-
-ov::CompiledModel tables_model() {
-    const auto tables =
-        std::make_shared<ov::op::v0::Parameter>(ov::element::i32, ov::PartialShape{-1});
-    tables->output(0).set_names({"batch_tables"});
-    const auto sum = std::make_shared<ov::op::v1::Add>(
-        tables, ov::op::v0::Constant::create(ov::element::i32, {}, {1}));
-    return ov::Core().compile_model(
-        std::make_shared<ov::Model>(ov::OutputVector{sum}, ov::ParameterVector{tables}), "CPU");
-}
 
 /// Two layers with caches of their own, numbers 0 and 2.
 std::vector<CacheLayer> two_layers() {
@@ -46,10 +32,10 @@ struct Step {
     Sequence first, second;
     EvictionState evicted;
     Batch batch;
-    ov::CompiledModel model = tables_model();
-    ov::InferRequest request = model.create_infer_request();
+    InputsModel model;
 
-    Step() {
+    /// With `names` of inputs beside the tables.
+    explicit Step(const InputsModel::Inputs& names = {}) : model(names, {{"batch_tables", 1}}) {
         first.tokens.resize(23);
         first.num_cached = 20;
         first.blocks = {7, 3};
@@ -76,9 +62,16 @@ struct Step {
     }
 
     kernels::BatchTables read(size_t layer) {
-        ov::Tensor tensor = request.get_tensor("batch_tables");
+        ov::Tensor tensor = model.request.get_tensor("batch_tables");
         const kernels::BatchTables tables(tensor.data<int32_t>(), tensor.get_size(), layer);
         tables.check({8, 8, 8, block_size, 4});
+        return tables;
+    }
+    kernels::BatchTables read_asked(size_t layer, size_t num_rows) {
+        ov::Tensor tensor = model.request.get_tensor("batch_tables");
+        const kernels::BatchTables tables(tensor.data<int32_t>(), tensor.get_size(), layer,
+                                          kernels::Queries::ASKED);
+        tables.check({8, num_rows, 8, block_size, 4});
         return tables;
     }
 };
@@ -92,9 +85,9 @@ using Words = std::vector<int32_t>;
 
 TEST(NativeAttentionInputs, WithoutEvictionOneTableServesAllLayers) {
     Step step;
-    NativeAttentionInputs inputs(step.model, {}, {}, block_size, false);
+    NativeAttentionInputs inputs(step.model.compiled, {}, {}, block_size, false);
     for (int i = 0; i < 2; ++i) {
-        inputs.fill(step.request, step.batch, {});
+        inputs.fill(step.model.request, step.batch, {});
         const kernels::BatchTables tables = step.read(i == 0 ? 0 : 29);
         EXPECT_EQ(values_of(tables.past_lens), (Words{20, 0}));
         EXPECT_EQ(values_of(tables.subsequence_begins), (Words{0, 3, 8}));
@@ -107,14 +100,14 @@ TEST(NativeAttentionInputs, WithoutEvictionOneTableServesAllLayers) {
 
 TEST(NativeAttentionInputs, LayersShareATableUntilSomethingIsEvicted) {
     Step step;
-    NativeAttentionInputs inputs(step.model, two_layers(), rotary, block_size, false);
-    inputs.fill(step.request, step.batch, {});
+    NativeAttentionInputs inputs(step.model.compiled, two_layers(), rotary, block_size, false);
+    inputs.fill(step.model.request, step.batch, {});
     EXPECT_EQ(values_of(step.read(0).block_indices), (Words{7, 3, 5}));
     EXPECT_EQ(step.read(2).block_indices.values, step.read(0).block_indices.values);
     EXPECT_EQ(step.read(2).rotated_block_indices.size, 0u);
 
     step.evict();
-    inputs.fill(step.request, step.batch, {});
+    inputs.fill(step.model.request, step.batch, {});
     EXPECT_EQ(values_of(step.read(0).past_lens), (Words{16, 0}));
     EXPECT_EQ(values_of(step.read(0).block_indices), (Words{7, 3, 5}));
     EXPECT_EQ(values_of(step.read(2).block_indices), (Words{3, 7, 5}));
@@ -128,13 +121,13 @@ TEST(NativeAttentionInputs, LayersShareATableUntilSomethingIsEvicted) {
 
 TEST(NativeAttentionInputs, WhatChangesWithEveryStepIsWrittenIntoTablesThatStay) {
     Step step;
-    NativeAttentionInputs inputs(step.model, two_layers(), rotary, block_size, false);
+    NativeAttentionInputs inputs(step.model.compiled, two_layers(), rotary, block_size, false);
     step.evict();
-    inputs.fill(step.request, step.batch, {0, 0});
+    inputs.fill(step.model.request, step.batch, {0, 0});
     const auto* before = step.read(2).block_indices.values;
     step.first.num_cached += 3;
     step.batch.entries[0].num_tokens = 3;
-    inputs.fill(step.request, step.batch, {0, 0});
+    inputs.fill(step.model.request, step.batch, {0, 0});
     EXPECT_EQ(step.read(2).block_indices.values, before);
     EXPECT_EQ(values_of(step.read(2).past_lens), (Words{19, 0}));
     EXPECT_EQ(values_of(step.read(2).block_indices), (Words{3, 7, 5}));
@@ -142,21 +135,69 @@ TEST(NativeAttentionInputs, WhatChangesWithEveryStepIsWrittenIntoTablesThatStay)
 
 TEST(NativeAttentionInputs, ScoresOfALayerAreWhereItsSectionSays) {
     Step step;
-    NativeAttentionInputs inputs(step.model, two_layers(), rotary, block_size, false);
-    inputs.fill(step.request, step.batch, {0, 2});
+    NativeAttentionInputs inputs(step.model.compiled, two_layers(), rotary, block_size, false);
+    inputs.fill(step.model.request, step.batch, {0, 2});
     for (const size_t layer : {0, 2}) {
         const kernels::BatchTables tables = step.read(layer);
         EXPECT_EQ(values_of(tables.score_windows), (Words{0, 2}));
         ASSERT_EQ(tables.scores.size, 23u + 5u);
         tables.scores[23] = float(layer) + 0.5f;
     }
-    const std::vector<const float*>& scores = inputs.scores(step.request, 1);
+    const std::vector<const float*>& scores = inputs.scores(step.model.request, 1);
     ASSERT_EQ(scores.size(), 2u);
     EXPECT_EQ(*scores[0], 0.5f);
     EXPECT_EQ(*scores[1], 2.5f);
     // Nobody asks: none are written.
-    inputs.fill(step.request, step.batch, {0, 0});
+    inputs.fill(step.model.request, step.batch, {0, 0});
     EXPECT_FALSE(step.read(0).has_scores());
+}
+
+TEST(NativeAttentionInputs, AskedRowsAreWrittenWhereSomeAttentionReadsThem) {
+    using Layout = kernels::BatchTablesLayout;
+    for (const bool evicts : {false, true}) {
+        Step step;
+        const std::vector<CacheLayer> layers = evicts ? two_layers() : std::vector<CacheLayer>();
+        NativeAttentionInputs none(step.model.compiled, layers, rotary, block_size, false);
+        none.fill(step.model.request, step.batch, {});
+        const ov::Tensor tensor = step.model.request.get_tensor("batch_tables");
+        for (const size_t section : {Layout::asked_past_lens, Layout::asked_begins})
+            EXPECT_EQ(tensor.data<int32_t>()[3 + 2 * section], 0);
+
+        NativeAttentionInputs inputs(step.model.compiled, layers, rotary, block_size, true);
+        inputs.fill(step.model.request, step.batch, {});
+        const kernels::BatchTables tables = step.read_asked(0, 3);
+        EXPECT_EQ(values_of(tables.past_lens), (Words{21, 4}));
+        EXPECT_EQ(values_of(tables.subsequence_begins), (Words{0, 2, 3}));
+        EXPECT_EQ(values_of(step.read(0).past_lens), (Words{20, 0}));
+        for (BatchEntry& entry : step.batch.entries) entry.num_logits = 0;
+        inputs.fill(step.model.request, step.batch, {});
+        EXPECT_EQ(values_of(step.read_asked(0, 0).past_lens), (Words{23, 5}));
+    }
+}
+
+TEST(NativeAttentionInputs, AskedRowsChangeWithEveryStepInTablesThatStay) {
+    Step step({{"asked_rows", 1}});
+    NativeAttentionInputs inputs(step.model.compiled, two_layers(), rotary, block_size, true);
+    step.evict();
+    inputs.fill(step.model.request, step.batch, {1, 4});
+    const auto* before = step.read(2).block_indices.values;
+    EXPECT_EQ(values_of(step.read_asked(2, 6).past_lens), (Words{17, 1}));
+    inputs.fill(step.model.request, step.batch, {0, 0});
+    EXPECT_EQ(values_of(step.read_asked(2, 3).past_lens), (Words{17, 4}));
+    // A window that is longer than what is new.
+    inputs.fill(step.model.request, step.batch, {64, 0});
+    const kernels::BatchTables tables = step.read_asked(2, 4);
+    EXPECT_EQ(values_of(tables.past_lens), (Words{16, 4}));
+    EXPECT_EQ(values_of(tables.subsequence_begins), (Words{0, 3, 4}));
+    EXPECT_EQ(values_of(tables.score_windows), (Words{64, 0}));
+    EXPECT_EQ(step.read(2).block_indices.values, before);
+}
+
+TEST(NativeAttentionInputs, WithoutAskedRowsAsAnInputTheyAreThoseOfLogits) {
+    Step step;
+    NativeAttentionInputs inputs(step.model.compiled, {}, {}, block_size, true);
+    inputs.fill(step.model.request, step.batch, {64, 64});
+    EXPECT_EQ(values_of(step.read_asked(0, 3).past_lens), (Words{21, 4}));
 }
 
 }  // namespace

@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
+#include <vector>
 
+#include "openvino/op/parameter.hpp"
+#include "openvino/runtime/core.hpp"
 #include "packed_tables.hpp"
 
 namespace pagewheel {
@@ -149,6 +153,148 @@ TEST(PagedAttentionOp, ALayerThatReadsAnothersCacheGivesNoScores) {
     fixture.attributes.config.write_kv_cache = false;
     fixture.evaluate();
     EXPECT_EQ(fixture.scores(), std::vector<float>(26, 0));
+}
+
+/// The fixture's batch with queries for the last asked[s] new tokens of each sequence.
+Fixture asking(const std::vector<size_t>& asked) {
+    Fixture fixture;
+    fixture.attributes.asked_rows = true;
+    fixture.tables.ask(asked);
+    const ov::Tensor all = fixture.inputs[Input::query];
+    const auto rows = size_t(fixture.tables.asked_begins.back());
+    fixture.inputs[Input::query] = ov::Tensor(ov::element::f32, {rows, 16});
+    auto* row = fixture.inputs[Input::query].data<float>();
+    for (size_t s = 0; s < 2; ++s) {
+        const float* end = all.data<float>() + fixture.tables.subsequence_begins[s + 1] * 16;
+        row = std::copy(end - asked[s] * 16, end, row);
+    }
+    return fixture;
+}
+
+std::vector<uint8_t> bytes_of(const ov::Tensor& tensor) {
+    const auto* bytes = tensor.data<const uint8_t>();
+    return {bytes, bytes + tensor.get_byte_size()};
+}
+
+TEST(PagedAttentionOp, AskedRowsAreThoseOfAllAndAllKeysAreWritten) {
+    Fixture all;
+    all.evaluate();
+    for (const std::vector<size_t>& asked : {std::vector<size_t>{5, 1}, {2, 1}, {0, 1}, {1, 1}}) {
+        Fixture some = asking(asked);
+        some.evaluate();
+        EXPECT_EQ(some.outputs[0].get_shape(), (ov::Shape{asked[0] + asked[1], 16}));
+        std::vector<float> expected = all.output();
+        expected.erase(expected.begin(), expected.begin() + ptrdiff_t((5 - asked[0]) * 16));
+        ASSERT_EQ(some.output().size(), expected.size());
+        for (size_t i = 0; i < expected.size(); ++i)
+            EXPECT_NEAR(some.output()[i], expected[i], 1e-6) << i;
+        EXPECT_EQ(some.scores(), all.scores());
+        for (const size_t cache : {Input::key_blocks, Input::value_blocks})
+            EXPECT_EQ(bytes_of(some.inputs[cache]), bytes_of(all.inputs[cache]));
+    }
+}
+
+TEST(PagedAttentionOp, WithoutAnyQueryKeysAndValuesAreWritten) {
+    Fixture all;
+    all.evaluate();
+    Fixture none = asking({0, 0});
+    none.tables.score_windows = {0, 0};
+    none.evaluate();
+    EXPECT_EQ(none.outputs[0].get_shape(), (ov::Shape{0, 16}));
+    EXPECT_EQ(none.scores(), std::vector<float>(26, 0));
+    for (const size_t cache : {Input::key_blocks, Input::value_blocks})
+        EXPECT_EQ(bytes_of(none.inputs[cache]), bytes_of(all.inputs[cache]));
+}
+
+/// The op as the only node of a model that the plugin runs.
+TEST(PagedAttentionOp, ThePluginRunsItWithoutAnyQuery) {
+    Fixture all;
+    all.evaluate();
+    Fixture none = asking({0, 0});
+    none.tables.score_windows = {0, 0};
+    none.inputs[Input::batch_tables] = none.packed();
+    ov::ParameterVector parameters;
+    ov::OutputVector inputs;
+    for (const ov::Tensor& tensor : none.inputs) {
+        ov::PartialShape shape = tensor.get_shape();
+        shape[0] = -1;
+        parameters.push_back(
+            std::make_shared<ov::op::v0::Parameter>(tensor.get_element_type(), shape));
+        inputs.push_back(parameters.back());
+    }
+    const auto op = std::make_shared<PagedAttention>(inputs, none.attributes);
+    auto compiled = ov::Core().compile_model(
+        std::make_shared<ov::Model>(ov::OutputVector{op}, parameters), "CPU");
+    auto request = compiled.create_infer_request();
+    for (size_t i = 0; i < none.inputs.size(); ++i) request.set_input_tensor(i, none.inputs[i]);
+    request.infer();
+    EXPECT_EQ(request.get_output_tensor().get_shape(), (ov::Shape{0, 16}));
+    for (const size_t cache : {Input::key_blocks, Input::value_blocks})
+        EXPECT_EQ(bytes_of(none.inputs[cache]), bytes_of(all.inputs[cache]));
+}
+
+TEST(PagedAttentionOp, WithoutAnyTokenNothingHappens) {
+    for (const bool writes : {true, false}) {
+        Fixture fixture = asking({0, 0});
+        fixture.attributes.config.write_kv_cache = writes;
+        fixture.floats(Input::key, {0, 8});
+        fixture.floats(Input::value, {0, 8});
+        fixture.evaluate(ov::Tensor(ov::element::i32, {0}));
+        EXPECT_EQ(fixture.outputs[0].get_shape(), (ov::Shape{0, 16}));
+    }
+}
+
+TEST(PagedAttentionOp, ALayerThatWritesNothingTakesAnyKeysAndValues) {
+    Fixture writing = asking({2, 1});
+    writing.evaluate();
+    for (const size_t tokens : {0, 3, 6}) {
+        Fixture reading = writing;
+        reading.attributes.config.write_kv_cache = false;
+        reading.floats(Input::key, {tokens, 8});
+        reading.floats(Input::value, {tokens, 4});
+        reading.outputs[0] = ov::Tensor(ov::element::f32, {0});
+        reading.evaluate();
+        EXPECT_EQ(reading.output(), writing.output());
+    }
+}
+
+TEST(PagedAttentionOp, TablesOfAskedRowsAreChecked) {
+    const auto refused = [](const auto& change) {
+        Fixture fixture = asking({2, 1});
+        change(fixture);
+        return fixture.refusal();
+    };
+    using F = Fixture;
+    EXPECT_EQ(refused([](F&) {}), "nothing was refused");
+    EXPECT_EQ(refused([](F& f) { f.tables.asked_past_lens = f.tables.asked_begins = {}; }),
+              "asked_past_lens has 0 entries, expected 2");
+    EXPECT_EQ(refused([](F& f) { f.tables.asked_begins = {0, 3}; }),
+              "asked_begins has 2 entries, expected 3");
+    EXPECT_EQ(refused([](F& f) { f.tables.asked_begins = {1, 2, 3}; }),
+              "asked_begins begins with 1, expected 0");
+    EXPECT_EQ(refused([](F& f) { f.tables.asked_begins = {0, 4, 3}; }),
+              "asked_begins[2] is 3, expected at least 4");
+    EXPECT_EQ(refused([](F& f) { f.tables.asked_begins = {0, 2, 4}; }),
+              "asked_begins ends with 4, expected 3");
+    EXPECT_EQ(refused([](F& f) {
+                  f.tables.asked_begins = {0, 1, 3};
+                  f.tables.asked_past_lens = {4, 19};
+              }),
+              "sequence 1 has 2 asked rows, expected at most its new tokens, 1");
+    EXPECT_EQ(refused([](F& f) { f.tables.asked_past_lens = {2, 20}; }),
+              "asked_past_lens[0] is 2, expected 3");
+    EXPECT_EQ(refused([](F& f) { f.tables.asked_past_lens = {3, -2147483647}; }),
+              "asked_past_lens[1] is -2147483647, expected 20");
+    EXPECT_EQ(refused([](F& f) { f.tables.subsequence_begins = {0, 5, 7}; }),
+              "subsequence_begins ends with 7, expected 6");
+    EXPECT_EQ(refused([](F& f) { f.tables.score_windows = {3, 1}; }),
+              "score_windows[0] is 3, expected at most the sequence's asked rows, 2");
+    // A window that is longer than what is new needs no more than that.
+    EXPECT_EQ(refused([](F& f) { f.tables.score_windows = {0, 64}; }), "nothing was refused");
+    EXPECT_EQ(refused([](F& f) { f.floats(Input::key, {5, 8}); }),
+              "value is f32 [6,8], expected f32 [5,8]");
+    EXPECT_EQ(refused([](F& f) { f.floats(Input::query, {2, 16}); }),
+              "asked_begins ends with 3, expected 2");
 }
 
 TEST(PagedAttentionOp, TablesForAllLayersAreChecked) {
