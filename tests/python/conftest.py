@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -74,7 +74,7 @@ def greedy(max_new_tokens: int, **kwargs: object) -> pagewheel.GenerationConfig:
 
 
 def batching_pipeline(
-    folder: Path, properties: dict[str, str] = F32, **limits: object
+    folder: Path, properties: Mapping[str, object] = F32, **limits: object
 ) -> pagewheel.ContinuousBatchingPipeline:
     """With `limits` as the members of its SchedulerConfig."""
     scheduler = pagewheel.SchedulerConfig()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,17 +56,22 @@ def test_prefill_and_decode_give_the_logits_of_transformers(
 def test_native_attention_gives_the_tokens_of_transformers(
     folder: Path, model: Any, expected: Any
 ) -> None:
-    check_tokens(folder, "native", model, expected)
+    check_tokens(folder, "native", lambda ids: tiny_models.logits(model, ids), expected)
 
 
 def test_openvinos_attention_gives_the_tokens_of_transformers(
     folder: Path, model: Any, expected_of_openvino: Any
 ) -> None:
     with tiny_models.without_attention_caps(model):
-        check_tokens(folder, "openvino", model, expected_of_openvino)
+        check_tokens(
+            folder, "openvino", lambda ids: tiny_models.logits(model, ids), expected_of_openvino
+        )
 
 
-def check_tokens(folder: Path, backend: str, model: Any, expected: Any) -> None:
+def check_tokens(
+    folder: Path, backend: str, logits_of: Callable[[list[int]], Any], expected: Any
+) -> None:
+    """`expected` are the reference's logits of TEXT."""
     scheduler = pagewheel.SchedulerConfig()
     scheduler.max_num_batched_tokens = 128
     pipeline = pagewheel.ContinuousBatchingPipeline(
@@ -82,7 +88,7 @@ def check_tokens(folder: Path, backend: str, model: Any, expected: Any) -> None:
     # Where every token is the reference's best after the same tokens, both went one way.
     generated = list(output.generated_ids)
     assert len(generated) == 64
-    logits = tiny_models.logits(model, TEXT + generated)[len(TEXT) - 1 : -1]
+    logits = logits_of(TEXT + generated)[len(TEXT) - 1 : -1]
     assert generated == logits.argmax(-1).tolist()
 
 

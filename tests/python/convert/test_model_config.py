@@ -27,7 +27,11 @@ def value_of(config: Any, key: str) -> Any:
     return getattr(config, key)
 
 
-@pytest.mark.parametrize("model_type", SUPPORTED_MODEL_TYPES)
+# transformers has no models that are called so.
+OURS = ("yoco",)
+
+
+@pytest.mark.parametrize("model_type", [each for each in SUPPORTED_MODEL_TYPES if each not in OURS])
 def test_defaults_are_those_of_transformers(model_type: str) -> None:
     config = AutoConfig.for_model(model_type)
     for key, value in DEFAULTS[model_type].items():
@@ -38,6 +42,7 @@ def test_defaults_are_those_of_transformers(model_type: str) -> None:
 
 GEMMA3N = {"model_type": "gemma3n_text", "num_kv_shared_layers": 0}
 DEEPSEEK = {"model_type": "deepseek_v3"}
+YOCO = {"model_type": "yoco"}
 
 
 @pytest.mark.parametrize(
@@ -65,6 +70,28 @@ DEEPSEEK = {"model_type": "deepseek_v3"}
         ),
         ({**DEEPSEEK, "n_group": 7}, "256 experts are no multiple of 7 groups"),
         ({**DEEPSEEK, "topk_group": 9}, "groups of experts must be 1 to 8, got 9"),
+        ({**YOCO, "cache_of_layer": [None, 2]}, "layer 1 cannot read the cache of layer 2, which"),
+        ({**YOCO, "cache_of_layer": [1, None]}, "layer 0 cannot read the cache of layer 1, which"),
+        ({**YOCO, "cache_of_layer": [None, 1]}, "layer 1 cannot read the cache of layer 1, which"),
+        ({**YOCO, "cache_of_layer": [None, -1]}, "layer 1 cannot read the cache of layer -1"),
+        (
+            {**YOCO, "cache_of_layer": [None, 0, 1], "num_hidden_layers": 3},
+            "layer 2 cannot read the cache of layer 1, which is no earlier layer with a cache of",
+        ),
+        (
+            {**YOCO, "cache_of_layer": [None]},
+            "must be 2 numbers of layers or nulls, got ",
+        ),
+        ({**YOCO, "cache_of_layer": [None, True]}, "must be 2 numbers of layers or nulls"),
+        ({**YOCO, "cache_of_layer": "half"}, "must be 2 numbers of layers or nulls, got 'half'"),
+        ({**YOCO, "cache_of_layer": [None, 0], "num_kv_shared_layers": 1}, "cannot both be given"),
+        ({**YOCO, "num_kv_shared_layers": 2}, "'num_kv_shared_layers' leaves 0 of 2 layers"),
+        ({**YOCO, "num_kv_shared_layers": -1}, "'num_kv_shared_layers' leaves 3 of 2 layers"),
+        (
+            {**YOCO, "num_key_value_heads": [2, 1]},
+            "layer 1 reads the cache of layer 0, but their kv heads differ",
+        ),
+        ({**YOCO, "num_key_value_heads": [2]}, "'num_key_value_heads' must be 2 values"),
     ],
 )
 def test_values_that_make_no_sense_are_named(changes: dict[str, Any], words: str) -> None:
@@ -81,6 +108,24 @@ def test_values_that_make_no_sense_are_named(changes: dict[str, Any], words: str
     }
     with pytest.raises(ConversionError, match=f"where: .*{words}"):
         read_architecture(config, "where")
+
+
+@pytest.mark.parametrize(
+    ("changes", "owners"),
+    [
+        ({}, [None, None, None, 2, 2]),
+        ({"num_kv_shared_layers": 0}, [None] * 5),
+        ({"num_kv_shared_layers": 1}, [None, None, None, None, 3]),
+        ({"cache_of_layer": [None, 0, None, 2, 0]}, [None, 0, None, 2, 0]),
+    ],
+)
+def test_yoco_shares_half_of_its_layers_unless_it_says_which(
+    changes: dict[str, Any], owners: list[int | None]
+) -> None:
+    config = {**YOCO, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 5}
+    config |= {"num_attention_heads": 2, "vocab_size": 100, **changes}
+    layers = read_architecture(config, "where").layers
+    assert [layer.attention.cache_of for layer in layers] == owners
 
 
 def test_the_error_for_a_damaged_config_keeps_its_cause() -> None:

@@ -284,16 +284,19 @@ class Architecture:
                     f"{dims} rotary dimensions exceed the head size {attention.head_size}"
                 )
         if attention.cache_of is not None:
-            owner = self.layers[attention.cache_of].attention
-            if not 0 <= attention.cache_of < index or owner.cache_of is not None:
-                raise ConversionError(
-                    f"layer {index} cannot read the cache of layer {attention.cache_of}"
-                )
-            if (owner.kv_heads, owner.head_size) != (attention.kv_heads, attention.head_size):
-                raise ConversionError(
-                    f"layer {index} reads the cache of layer {attention.cache_of}, "
-                    "but their kv heads differ"
-                )
+            self._check_shared_cache(index, attention, attention.cache_of)
+
+    def _check_shared_cache(self, index: int, attention: Attention, cache_of: int) -> None:
+        if not 0 <= cache_of < index or self.layers[cache_of].attention.cache_of is not None:
+            raise ConversionError(
+                f"layer {index} cannot read the cache of layer {cache_of}, "
+                "which is no earlier layer with a cache of its own"
+            )
+        owner = self.layers[cache_of].attention
+        if (owner.kv_heads, owner.head_size) != (attention.kv_heads, attention.head_size):
+            raise ConversionError(
+                f"layer {index} reads the cache of layer {cache_of}, but their kv heads differ"
+            )
 
     @property
     def attention_soft_cap(self) -> float:

@@ -22,6 +22,7 @@ from .errors import ConversionError
 from .gemma_reader import gemma, gemma2, gemma3, gemma3n, gemma4
 from .model_config import ModelConfig
 from .rotary import rotary_embedding
+from .yoco_reader import yoco
 
 
 def read_architecture(
@@ -241,5 +242,6 @@ _READERS: Mapping[str, Callable[[Reader], Architecture]] = {
     "gemma3_text": gemma3,
     "gemma3n_text": gemma3n,
     "gemma4_text": gemma4,
+    "yoco": yoco,
 }
 SUPPORTED_MODEL_TYPES = tuple(_READERS)

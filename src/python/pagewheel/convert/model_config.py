@@ -1,7 +1,7 @@
 """Typed access to a config.json, with the defaults of each model type.
 
 A config leaves out what equals its class' default, so those defaults are part of the format:
-they are the ones of transformers' configuration classes.
+they are the ones of transformers' configuration classes. yoco has none there; its are llama's.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ _GEMMA = {"rms_norm_eps": 1e-6, "tie_word_embeddings": True, "head_dim": 256}
 # By model type; what is not named here has no default or is read with one where it is used.
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "llama": {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048},
+    "yoco": {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048},
     "mistral": {
         "rms_norm_eps": 1e-6,
         "num_key_value_heads": 8,

@@ -1,0 +1,375 @@
+"""Fast prefill leaves out work and changes no token and, in f32, no log-probability by 1e-4.
+
+Every pipeline computes at most 33 tokens a step and has room for few sequences, so that prompts
+come in chunks, beside decodes of others, from the prefix cache and after preemption.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import F32, batching_pipeline, drain, greedy
+
+import pagewheel
+from pagewheel._pagewheel import describe_operations
+from pagewheel.convert import convert
+
+sys.path.insert(0, str(Path(__file__).parent / "convert"))
+import tiny_models
+import tiny_yoco
+
+Batching = pagewheel.ContinuousBatchingPipeline
+Request = tuple[list[int], pagewheel.GenerationConfig]
+STEP = 33  # tokens
+BACKENDS = ("native", "openvino")
+NAMES = [*tiny_models.ARCHITECTURES, *(f"yoco-{name}" for name in tiny_yoco.PATTERNS)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread_for_the_references() -> Iterator[None]:
+    """Their matrices are too small for more."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@dataclass(frozen=True)
+class Model:
+    """`logits(ids, backend)` are the reference's, f32 [len(ids), vocabulary]."""
+
+    folder: Path
+    logits: Callable[[list[int], str], Any]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A model with and without fast prefill."""
+
+    model: Model
+    backend: str
+    fast: Batching
+    slow: Batching
+
+
+def make_model(name: str, folder: Path) -> Model:
+    kind, _, pattern = name.partition("yoco-")
+    if kind:
+        model = tiny_models.make(name)
+        source = tiny_models.save(model, folder / "source")
+    else:
+        yoco = tiny_yoco.make(pattern)
+        source = tiny_yoco.save(yoco, folder / "source")
+
+    def logits(ids: list[int], backend: str) -> Any:
+        if not kind:
+            return tiny_yoco.logits(yoco, ids)
+        with ExitStack() as stack:
+            if backend == "openvino":  # whose attention has no soft cap
+                stack.enter_context(tiny_models.without_attention_caps(model))
+            return tiny_models.logits(model, ids)
+
+    return Model(convert(source, folder / "model", progress=False), logits)
+
+
+def make_pair(model: Model, backend: str, **limits: object) -> Pair:
+    fast, slow = (
+        batching_pipeline(
+            model.folder, {**F32, "attention_backend": backend, "fast_prefill": fast}, **limits
+        )
+        for fast in (True, False)
+    )
+    return Pair(model, backend, fast, slow)
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return make_model(request.param, tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def pair(request: pytest.FixtureRequest, model: Model) -> Pair:
+    limits = {"max_num_batched_tokens": STEP, "num_kv_blocks": 36, "enable_prefix_caching": True}
+    return make_pair(model, request.param, **limits)
+
+
+def log_probs(count: int, **options: object) -> pagewheel.GenerationConfig:
+    """Greedy, with the log-probabilities of what is generated."""
+    return greedy(count, logprobs=1, **options)
+
+
+def ids(count: int, seed: int) -> list[int]:
+    return tiny_models.random_ids(count, seed)
+
+
+def submit(pipeline: Batching, requests: Iterable[Request]) -> list[pagewheel.GenerationHandle]:
+    return [pipeline.add_request(i, *request) for i, request in enumerate(requests)]
+
+
+def same_outputs(
+    pair: Pair, run: Callable[[Batching], list[pagewheel.GenerationHandle]]
+) -> list[pagewheel.GenerationOutput]:
+    """What `run` makes the pipeline generate, where fast prefill makes no difference."""
+    fast, slow = (
+        [output for handle in run(pipeline) for output in handle.read_all()]
+        for pipeline in (pair.fast, pair.slow)
+    )
+    assert [each.generated_ids for each in fast] == [each.generated_ids for each in slow]
+    for got, expected in zip(fast, slow, strict=True):
+        for name in ("generated_log_probs", "prompt_log_probs", "score"):
+            np.testing.assert_allclose(
+                getattr(got, name), getattr(expected, name), atol=1e-4, err_msg=name
+            )
+    return fast
+
+
+def same_answers(pair: Pair, *requests: Request) -> list[pagewheel.GenerationOutput]:
+    """The same for requests that are submitted at once."""
+
+    def run(pipeline: Batching) -> list[pagewheel.GenerationHandle]:
+        handles = submit(pipeline, requests)
+        drain(pipeline)
+        return handles
+
+    return same_outputs(pair, run)
+
+
+@pytest.mark.parametrize("echo", [False, True])
+def test_a_prompt_alone_whole_and_in_chunks(pair: Pair, echo: bool) -> None:
+    """Without echo, only a prompt's last step has a row that anyone reads."""
+    for count in (1, 2, STEP, STEP + 1, 3 * STEP + 7):
+        prompt = ids(count, seed=2 * count + echo)
+        (output,) = same_answers(pair, (prompt, log_probs(3, echo=echo)))
+        assert len(output.prompt_log_probs) == (count - 1 if echo else 0)
+
+
+def test_a_prompt_in_chunks_gives_the_tokens_of_the_reference(pair: Pair) -> None:
+    prompt = ids(3 * STEP, seed=1)
+    (output,) = same_answers(pair, (prompt, log_probs(6)))
+    generated = list(output.generated_ids)
+    logits = pair.model.logits(prompt + generated, pair.backend)[len(prompt) - 1 : -1]
+    # Where every token is the reference's best after the same tokens, both went one way.
+    assert generated == logits.argmax(-1).tolist()
+    expected = torch.log_softmax(torch.from_numpy(logits).double(), -1).max(-1).values
+    np.testing.assert_allclose(output.generated_log_probs, expected, atol=2e-4)
+
+
+def test_requests_of_one_batch_that_ask_for_different_rows(pair: Pair) -> None:
+    lengths = [(40, False, 2), (1, False, 5), (7, True, 4), (20, False, 1), (3, True, 6)]
+    requests = [
+        (ids(count, seed=1000 + count), log_probs(new, echo=echo)) for count, echo, new in lengths
+    ]
+    same_answers(pair, *requests)
+
+
+@pytest.mark.parametrize("chunk", [1, 7])
+def test_small_chunks_beside_decodes(pair: Pair, chunk: int) -> None:
+    """Samples that decode leave `chunk` tokens of each step to the prompts."""
+    decodes = {"do_sample": True, "top_k": 1, "num_return_sequences": STEP - chunk}
+
+    def run(pipeline: Batching) -> list[pagewheel.GenerationHandle]:
+        handles = submit(pipeline, [(ids(1, seed=chunk), log_probs(24, **decodes))])
+        pipeline.step()
+        for number, echo in ((1, False), (2, True)):
+            prompt = ids(chunk * 5, seed=100 * chunk + number)
+            handles.append(pipeline.add_request(number, prompt, log_probs(1, echo=echo)))
+            for _ in range(4):
+                pipeline.step()
+                assert not handles[-1].can_read()
+            pipeline.step()
+            assert handles[-1].can_read()
+        drain(pipeline)
+        return handles
+
+    same_outputs(pair, run)
+
+
+def test_a_prefix_that_leaves_one_token(pair: Pair) -> None:
+    prompt = ids(70, seed=5)
+    hits = []
+
+    def run(pipeline: Batching) -> list[pagewheel.GenerationHandle]:
+        handles = []
+        for number in range(2):
+            handles.append(pipeline.add_request(number, prompt, log_probs(4)))
+            drain(pipeline)
+        hits.append(handles[1].get_perf_metrics().get_num_prefix_cache_hit_tokens())
+        return handles
+
+    cold, warm = same_outputs(pair, run)
+    assert hits == [69, 69]
+    assert warm.generated_ids == cold.generated_ids
+
+
+def test_samples_and_beams(pair: Pair) -> None:
+    sampled = {"do_sample": True, "num_return_sequences": 3, "rng_seed": 11}
+    beams = pagewheel.GenerationConfig(
+        max_new_tokens=6, ignore_eos=True, num_beams=3, num_return_sequences=2
+    )
+    requests = [(ids(45, seed=6), log_probs(5, **sampled)), (ids(50, seed=7), beams)]
+    assert len(same_answers(pair, *requests)) == 5
+
+
+def test_after_preemption(pair: Pair) -> None:
+    """Twenty samples of a block and then of two are more than there is room for."""
+    before = [pipeline.get_metrics().preemptions for pipeline in (pair.fast, pair.slow)]
+    sampled = {"do_sample": True, "num_return_sequences": 20, "rng_seed": 3}
+    requests = [
+        (ids(30, seed=8), log_probs(6, **sampled)),
+        (ids(40, seed=9), log_probs(3, echo=True)),
+    ]
+    same_answers(pair, *requests)
+    after = [pipeline.get_metrics().preemptions for pipeline in (pair.fast, pair.slow)]
+    assert after[0] > before[0] and after[1] > before[1]
+
+
+def random_requests(rng: random.Random) -> list[tuple[int, Request]]:
+    """Each with the number of steps that are made before it comes."""
+    found = []
+    for _ in range(rng.randrange(2, 8)):
+        prompt = ids(rng.choice([1, 2, rng.randrange(1, 70)]), rng.randrange(2**31))
+        config = log_probs(rng.randrange(1, 9), echo=rng.random() < 0.3)
+        found.append((rng.randrange(4), (prompt, config)))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_sharing_and_random_batches(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    yoco = tiny_yoco.make_at_random(rng)
+    folder = convert(tiny_yoco.save(yoco, tmp_path / "source"), tmp_path / "model", progress=False)
+    model = Model(folder, lambda ids, _backend: tiny_yoco.logits(yoco, ids))
+    for backend in BACKENDS:
+        limits = {
+            "max_num_batched_tokens": rng.choice([1, 7, 33, 200]),
+            "num_kv_blocks": rng.choice([8, 100]),
+            "enable_prefix_caching": rng.random() < 0.5,
+        }
+        pair = make_pair(model, backend, **limits)
+        for _ in range(2):
+            requests = random_requests(rng)
+
+            def run(
+                pipeline: Batching, requests: list[tuple[int, Request]] = requests
+            ) -> list[pagewheel.GenerationHandle]:
+                handles = []
+                for number, (steps, request) in enumerate(requests):
+                    for _ in range(steps):
+                        pipeline.step()
+                    handles.append(pipeline.add_request(number, *request))
+                drain(pipeline)
+                return handles
+
+            outputs = same_outputs(pair, run)
+            for (_, (prompt, _)), output in zip(requests, outputs, strict=True):
+                generated = list(output.generated_ids)
+                expected = model.logits(prompt + generated, backend)[len(prompt) - 1 : -1]
+                assert generated == expected.argmax(-1).tolist()
+
+
+class Recorded(pagewheel.EvictionPolicy):
+    """A policy of pagewheel's, and what it saw and chose."""
+
+    def __init__(self, config: pagewheel.CacheEvictionConfig) -> None:
+        super().__init__()
+        self._policy = pagewheel.make_policy(config)
+        self.seen: list[np.ndarray] = []
+        self.dropped: list[tuple[int, list[int]]] = []
+
+    def observed(self) -> pagewheel.ObservedQueries:
+        return self._policy.observed()
+
+    def drop(self, view: pagewheel.EvictionView, count: int) -> list[int]:
+        units = sorted(self._policy.drop(view, count))
+        self.seen.append(np.array(view.scores))
+        self.dropped.append((view.layer, units))
+        return units
+
+
+def generate_with_eviction(
+    folder: Path, backend: str, fast: bool, policy: str, during_prefill: bool
+) -> tuple[Recorded, pagewheel.GenerationOutput]:
+    config = pagewheel.CacheEvictionConfig(
+        32,
+        32,
+        128,
+        pagewheel.AggregationMode.NORM_SUM,
+        policy=policy,
+        apply_rotation=True,
+        evict_during_prefill=during_prefill,
+    )
+    recorded = Recorded(config)
+    config.policy = recorded
+    pipeline = batching_pipeline(
+        folder,
+        {**F32, "attention_backend": backend, "fast_prefill": fast},
+        num_kv_blocks=40,
+        max_num_batched_tokens=50,
+        use_cache_eviction=True,
+        cache_eviction_config=config,
+    )
+    handle = pipeline.add_request(0, ids(230, seed=4), log_probs(70))
+    drain(pipeline)
+    return recorded, handle.read_all()[0]
+
+
+@pytest.fixture(scope="module", params=["llama-even", "yoco-half"])
+def evicting_folder(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    return make_model(request.param, tmp_path_factory.mktemp("model")).folder
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("policy", "during_prefill"),
+    [("norm_sum", False), ("sum", True), ("snapkv", False), ("tova", True), ("key_diff", False)],
+)
+def test_eviction_sees_and_keeps_the_same(
+    evicting_folder: Path, backend: str, policy: str, during_prefill: bool
+) -> None:
+    """Also of the last layer with a cache, whose queries policies observe to the prompt's end."""
+    (fast, got), (slow, expected) = (
+        generate_with_eviction(evicting_folder, backend, each, policy, during_prefill)
+        for each in (True, False)
+    )
+    assert got.generated_ids == expected.generated_ids
+    np.testing.assert_allclose(got.generated_log_probs, expected.generated_log_probs, atol=1e-4)
+    assert len(fast.dropped) > 4
+    assert fast.dropped == slow.dropped
+    for left, right in zip(fast.seen, slow.seen, strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
+
+
+def test_the_sharing_layers_at_the_end_are_trimmed_and_the_last_one_always(tmp_path: Path) -> None:
+    for name, (owners, _) in tiny_yoco.PATTERNS.items():
+        folder = make_model(f"yoco-{name}", tmp_path / name).folder
+        owning = [layer for layer, owner in enumerate(owners) if owner is None]
+        sharing = len(owners) - 1 - owning[-1]
+        found = describe_operations(folder).fast_prefill
+        # The last layer that owns a cache computes keys and values of all tokens.
+        assert found.layers in (max(sharing, 1), sharing + 1), name
+        assert found.attention_nodes in (max(sharing, 1), sharing + 1), name
+        assert 0 < found.work_skipped < 1, name
+        off = describe_operations(folder, "CPU", {"fast_prefill": False}).fast_prefill
+        assert (off.layers, off.work_skipped) == (0, 0)
+
+
+def test_the_property_is_true_or_false(tiny_folder: Path) -> None:
+    prompt, config = "hello", greedy(4)
+    texts = [
+        pagewheel.LLMPipeline(tiny_folder, "CPU", fast_prefill=fast, **F32).generate(prompt, config)
+        for fast in (True, False)
+    ]
+    assert texts[0] == texts[1]
+    with pytest.raises(ValueError, match="fast_prefill"):
+        pagewheel.LLMPipeline(tiny_folder, "CPU", fast_prefill="perhaps")
