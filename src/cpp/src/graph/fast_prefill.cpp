@@ -37,6 +37,9 @@ constexpr size_t reshape_pattern = 1;
 /// Decoders need two or three. More is a graph made to take long.
 constexpr size_t max_searches = 32;
 
+/// One after the other; a norm has seven.
+constexpr size_t max_cheap_operations = 10;
+
 /// The input of gather_logits(): what is read there is read for asked rows alone.
 Input gathered_logits(const ov::Model& model) {
     for (const auto& parameter : model.get_parameters())
@@ -163,26 +166,27 @@ private:
         }
     }
 
-    /// Whether the number of rows that lengths count is that of the asked rows. `known` has what
-    /// was found of other nodes.
-    bool counts_asked_rows(const Output& lengths,
-                           std::unordered_map<const ov::Node*, bool>& known) const {
-        const ov::Node* node = lengths.get_node();
-        const auto found = known.find(node);
-        if (found != known.end()) return found->second;
-        bool asked = true;
-        for (const Output& source : node->input_values()) {
-            const TokenValue& value = m_layouts.of(source);
-            asked = asked && (!value.is_rows() || contains(source.get_node())) &&
-                    (!value.counts_tokens() || counts_asked_rows(source, known));
+    /// The nodes that count rows, and all of them are asked rows.
+    NodeSet counting_asked_rows() const {
+        NodeSet counting;
+        for (const NodePointer& node : m_nodes) {
+            if (node->get_output_size() == 0 || !m_layouts.of(node->output(0)).counts_tokens())
+                continue;
+            bool asked = true;
+            for (const Output& source : node->input_values()) {
+                const TokenValue& value = m_layouts.of(source);
+                asked = asked && (!value.is_rows() || contains(source.get_node())) &&
+                        (!value.counts_tokens() || counting.count(source.get_node()) != 0);
+            }
+            if (asked) counting.insert(node.get());
         }
-        return known[node] = asked;
+        return counting;
     }
 
     /// Takes down what asked nodes would read that they cannot. False if there is no such thing.
     bool settle() {
         bool changed = false;
-        std::unordered_map<const ov::Node*, bool> known;
+        const NodeSet counting = counting_asked_rows();
         for (const NodePointer& node : m_nodes) {
             if (!contains(node.get()) || m_layouts.of(node->output(0)).counts_tokens()) continue;
             for (const Input& input : node->inputs()) {
@@ -190,7 +194,8 @@ private:
                 const TokenValue& value = m_layouts.of(source);
                 const bool repeated = is_border(input) && value.extents[value.axis()].size != 1;
                 const bool miscounted = reads_rows(input) && value.counts_tokens() &&
-                                        !is_indifferent(input) && !counts_asked_rows(source, known);
+                                        !is_indifferent(input) &&
+                                        counting.count(source.get_node()) == 0;
                 if (!repeated && !miscounted) continue;
                 const bool patches = miscounted && ov::is_type<Reshape>(node) &&
                                      input.get_index() == reshape_pattern;
@@ -261,19 +266,16 @@ private:
 
     const TokenValue& layout(const Output& output) const { return m_asked.layouts().of(output); }
 
-    /// Whether the value's asked rows follow by cheap operations from rows that are gathered.
-    bool can_repeat(const Output& output) {
-        std::unordered_map<const ov::Node*, bool> seen;
-        return can_repeat(output, seen);
-    }
-    bool can_repeat(const Output& output, std::unordered_map<const ov::Node*, bool>& seen) {
+    /// Whether the value's asked rows follow by a few cheap operations from rows that are gathered.
+    bool can_repeat(const Output& output, size_t depth = 0) const {
         if (m_gathered.count(output) != 0) return true;
-        const ov::Node* node = output.get_node();
-        const auto [at, fresh] = seen.emplace(node, false);
-        if (!fresh || !layout(output).is_rows() || !is_cheap(*node)) return seen[node];
-        for (const Output& source : node->input_values())
-            if (layout(source).is_rows() && !can_repeat(source, seen)) return false;
-        return seen[node] = true;
+        const ov::Node& node = *output.get_node();
+        if (depth == max_cheap_operations || !layout(output).is_rows() || !is_cheap(node))
+            return false;
+        const ov::OutputVector sources = node.input_values();
+        return std::all_of(sources.begin(), sources.end(), [&](const Output& source) {
+            return !layout(source).is_rows() || can_repeat(source, depth + 1);
+        });
     }
 
     Output repeated(const Output& output) {
