@@ -72,7 +72,7 @@ TEST(OpenVinoAttentionInputs, ThoseOfAskedRowsLeaveOutSequencesThatHaveNone) {
     EXPECT_EQ(model.read<int32_t>("asked_block_indices_begins"), (Words{0, 2, 3}));
 }
 
-TEST(OpenVinoAttentionInputs, ThoseOfAskedRowsMayBeOfNoSequence) {
+TEST(OpenVinoAttentionInputs, ThoseOfAskedRowsHaveTheLastTokenIfNobodyAsks) {
     Step step;
     InputsModel model({}, with_asked());
     OpenVinoAttentionInputs inputs(model.compiled);
@@ -80,11 +80,12 @@ TEST(OpenVinoAttentionInputs, ThoseOfAskedRowsMayBeOfNoSequence) {
         for (BatchEntry& entry : step.batch.entries) entry.num_logits = asks;
         inputs.fill(model.request, step.batch, {});
         expect_plain(model);
-        EXPECT_EQ(model.read<int32_t>("asked_past_lens").size(), asks ? 3u : 0u);
-        EXPECT_EQ(model.read<int32_t>("asked_block_indices").size(), asks ? 5u : 0u);
+        EXPECT_EQ(model.read<int32_t>("asked_past_lens"), asks ? Words({21, 27, 8}) : Words{8});
+        EXPECT_EQ(model.read<int32_t>("asked_block_indices"),
+                  asks ? Words({7, 3, 5, 6, 1}) : Words{1});
         if (asks) continue;
-        EXPECT_EQ(model.read<int32_t>("asked_subsequence_begins"), (Words{0}));
-        EXPECT_EQ(model.read<int32_t>("asked_block_indices_begins"), (Words{0}));
+        EXPECT_EQ(model.read<int32_t>("asked_subsequence_begins"), (Words{0, 1}));
+        EXPECT_EQ(model.read<int32_t>("asked_block_indices_begins"), (Words{0, 1}));
     }
 }
 

@@ -68,5 +68,22 @@ TEST(TokenInputs, AskedRowsHoldWhatIsObservedAndLogitsRowsAreOfThem) {
     EXPECT_EQ(fill({}), std::pair(Numbers{}, Numbers{}));
 }
 
+TEST(TokenInputs, BesideOpenVinosAttentionOfAskedRowsTheLastTokenIsOne) {
+    Step step;
+    const InputsModel::Inputs attention{{"asked_past_lens", 1}};
+    InputsModel without({{"input_ids", 1}, {"position_ids", 1}, {"logits_rows", 1}}, attention);
+    InputsModel with({{"input_ids", 1}, {"position_ids", 1}, {"asked_rows", 1}, {"logits_rows", 1}},
+                     attention);
+    for (const size_t logits : {2, 0}) {
+        step.batch.entries[0].num_logits = logits;
+        const Numbers asked = logits == 2 ? Numbers{1, 2, 7} : Numbers{7};
+        TokenInputs(without.compiled, false).fill(without.request, step.batch, {});
+        EXPECT_EQ(without.read<int64_t>("logits_rows"), asked);
+        TokenInputs(with.compiled, false).fill(with.request, step.batch, {});
+        EXPECT_EQ(with.read<int64_t>("asked_rows"), asked);
+        EXPECT_EQ(with.read<int64_t>("logits_rows"), logits == 2 ? Numbers({0, 1}) : Numbers{});
+    }
+}
+
 }  // namespace
 }  // namespace pagewheel

@@ -15,8 +15,8 @@ TokenInputs::TokenInputs(const ov::CompiledModel& model, bool compact_positions)
 void TokenInputs::fill(ov::InferRequest& request, const Batch& batch,
                        const std::vector<size_t>& windows) {
     fill_tokens(request, batch);
-    if (m_asked_rows.exists()) fill_asked_rows(request, batch, windows);
-    fill_logits_rows(request, batch, windows);
+    fill_asked_rows(request, batch, windows);
+    if (m_asked_rows.exists()) fill_logits_rows(request, batch, windows);
 }
 
 void TokenInputs::fill_tokens(ov::InferRequest& request, const Batch& batch) {
@@ -33,14 +33,16 @@ void TokenInputs::fill_tokens(ov::InferRequest& request, const Batch& batch) {
 
 void TokenInputs::fill_asked_rows(ov::InferRequest& request, const Batch& batch,
                                   const std::vector<size_t>& windows) {
+    // Without an input of their own, in the place of those that have logits.
+    InputTensor& input = m_asked_rows.exists() ? m_asked_rows : m_logits_rows;
     size_t num_rows = 0;
     for (size_t i = 0; i < batch.entries.size(); ++i) num_rows += m_asked.count(batch, i, windows);
-    auto* rows = m_asked_rows.resize<int64_t>(request, num_rows);
-    int64_t token = 0;
+    auto* rows = input.resize<int64_t>(request, num_rows);
+    int64_t end = 0;  // of the entry's tokens
     for (size_t i = 0; i < batch.entries.size(); ++i) {
-        token += int64_t(batch.entries[i].num_tokens);
+        end += int64_t(batch.entries[i].num_tokens);
         for (size_t row = m_asked.count(batch, i, windows); row > 0; --row)
-            *rows++ = token - int64_t(row);
+            *rows++ = end - int64_t(row);
     }
 }
 
@@ -49,10 +51,9 @@ void TokenInputs::fill_logits_rows(ov::InferRequest& request, const Batch& batch
     size_t num_rows = 0;
     for (const BatchEntry& entry : batch.entries) num_rows += entry.num_logits;
     auto* rows = m_logits_rows.resize<int64_t>(request, num_rows);
-    int64_t end = 0;  // of the entry's rows that are there to choose from
+    int64_t end = 0;  // of the entry's asked rows
     for (size_t i = 0; i < batch.entries.size(); ++i) {
-        end += int64_t(m_asked_rows.exists() ? m_asked.count(batch, i, windows)
-                                             : batch.entries[i].num_tokens);
+        end += int64_t(m_asked.count(batch, i, windows));
         for (size_t row = batch.entries[i].num_logits; row > 0; --row) *rows++ = end - int64_t(row);
     }
 }

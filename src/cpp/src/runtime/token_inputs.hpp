@@ -10,7 +10,8 @@
 namespace pagewheel {
 
 /// The new tokens, their positions, the rows that are computed to the end and those whose logits
-/// are wanted. Filling them allocates nothing unless a batch is more than twice as large as any
+/// are wanted: in the order of the entries, and after these at most one that nobody wants
+/// (AskedRows). Filling them allocates nothing unless a batch is more than twice as large as any
 /// before.
 class TokenInputs {
 public:
