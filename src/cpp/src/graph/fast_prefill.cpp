@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -10,6 +12,7 @@
 #include "check.hpp"
 #include "graph/node_queries.hpp"
 #include "graph/port_names.hpp"
+#include "graph/slice_assign.hpp"
 #include "graph/stock_attention.hpp"
 #include "graph/token_layout.hpp"
 #include "openvino/op/constant.hpp"
@@ -50,6 +53,79 @@ Input gathered_logits(const ov::Model& model) {
     return model.get_results()[0]->input(0);
 }
 
+/// Lengths that have nothing to do with tokens become constants, and what is computed of them: an
+/// exporter writes heads and channels as what it read off another tensor. A Broadcast to the shape
+/// that a value has goes.
+class LengthFolder {
+public:
+    /// Returns whether there was anything.
+    bool fold(const ov::Model& model) {
+        const TokenLayouts layouts(model);
+        m_folded.clear();
+        for (const NodePointer& node : model.get_ordered_ops()) {
+            if (node->get_output_size() != 1) continue;
+            const TokenValue& value = layouts.of(node->output(0));
+            if (value.kind == TokenValue::Kind::SHAPE && !value.counts_tokens())
+                fix(node, value.extents);
+            else if (follows_from_lengths(*node))
+                compute(node);
+            else if (changes_nothing(*node, layouts))
+                node->output(0).replace(node->input_value(0));
+        }
+        return !m_folded.empty();
+    }
+
+private:
+    /// What is computed of lengths is small. Weights are not.
+    static constexpr size_t max_elements = 4096;
+
+    static std::optional<size_t> num_elements(const ov::Node& node) {
+        const ov::PartialShape& shape = node.get_output_partial_shape(0);
+        if (shape.is_dynamic()) return {};
+        return ov::shape_size(shape.to_shape());
+    }
+
+    void fix(const NodePointer& node, const Extents& extents) {
+        if (num_elements(*node) != extents.size()) return;
+        std::vector<int64_t> lengths;
+        for (const Extent& extent : extents) lengths.push_back(extent.size);
+        put(node,
+            Constant::create(node->get_output_element_type(0), node->get_output_shape(0), lengths));
+    }
+
+    bool follows_from_lengths(const ov::Node& node) const {
+        const ov::OutputVector sources = node.input_values();
+        const auto is_constant = [](const Output& source) {
+            return ov::is_type<Constant>(source.get_node());
+        };
+        return std::all_of(sources.begin(), sources.end(), is_constant) &&
+               std::any_of(sources.begin(), sources.end(), [&](const Output& source) {
+                   return m_folded.count(source.get_node()) != 0;
+               });
+    }
+
+    static bool changes_nothing(ov::Node& node, const TokenLayouts& layouts) {
+        const TokenValue& value = layouts.of(node.output(0));
+        return std::string(node.get_type_name()) == "Broadcast" && value.is_rows() &&
+               layouts.of(node.input_value(0)).extents == value.extents;
+    }
+
+    void compute(const NodePointer& node) {
+        node->validate_and_infer_types();  // its shape may follow from lengths too
+        const std::optional<size_t> size = num_elements(*node);
+        ov::OutputVector results(1);
+        if (size && *size <= max_elements && node->constant_fold(results, node->input_values()))
+            put(node, results[0].get_node_shared_ptr());
+    }
+
+    void put(const NodePointer& node, const NodePointer& constant) {
+        replace_with(node, constant);
+        m_folded.insert(constant.get());
+    }
+
+    NodeSet m_folded;
+};
+
 /// Which nodes can be computed for asked rows alone.
 class AskedNodes {
 public:
@@ -89,17 +165,27 @@ public:
             return {concat("the search for what only logits need was given up after ", max_searches,
                            " rounds")};
         std::vector<std::string> sentences;
+        bool unknown = false;
         for (const NodePointer& node : m_nodes) {
             if (contains(node.get()) || !is_read_for_asked_rows_alone(*node)) continue;
-            const std::string name = concat(node->get_friendly_name(), " (", node->get_type_name(),
-                                            ") is computed for all rows, and what is before it: ");
             if (is_paged_attention(*node))
-                sentences.push_back(name +
-                                    "OpenVINO's attention cannot write keys of more rows "
-                                    "than it has queries");
-            else if (m_layouts.of(node->output(0)).kind == TokenValue::Kind::UNKNOWN)
-                sentences.push_back(name + "it is not known to keep tokens apart");
+                sentences.push_back(
+                    concat(node->get_friendly_name(),
+                           " has queries for all tokens, and what is before it is computed for "
+                           "all: OpenVINO's attention cannot write more keys than it has queries"));
+            else if (m_refused.count(node.get()) != 0)
+                sentences.push_back(concat(node->get_friendly_name(), " (", node->get_type_name(),
+                                           ") counts all tokens"));
+            else
+                unknown = unknown || is_unknown(node->output(0));
         }
+        // What follows from something unknown is unknown: the first such node is the reason.
+        for (const NodePointer& node : m_nodes)
+            if (unknown && begins_unknown(*node)) {
+                sentences.push_back(concat(node->get_friendly_name(), " (", node->get_type_name(),
+                                           ") is not known to keep tokens apart"));
+                break;
+            }
         return sentences;
     }
 
@@ -107,6 +193,18 @@ private:
     /// Of attention only the queries are rows that can be fewer.
     static bool reads_rows(const Input& input) {
         return !is_paged_attention(*input.get_node()) || input.get_index() == query_input;
+    }
+
+    bool is_unknown(const Output& output) const {
+        return m_layouts.of(output).kind == TokenValue::Kind::UNKNOWN;
+    }
+    bool begins_unknown(ov::Node& node) const {
+        if (ov::is_type<Parameter>(&node) || node.get_output_size() == 0 ||
+            !is_unknown(node.output(0)))
+            return false;
+        const ov::OutputVector sources = node.input_values();
+        return std::none_of(sources.begin(), sources.end(),
+                            [&](const Output& source) { return is_unknown(source); });
     }
 
     static bool is_allowed(ov::Node& node) {
@@ -388,6 +486,9 @@ std::shared_ptr<Parameter> add_asked_rows(ov::Model& model) {
 
 FastPrefillReport skip_unread_rows(const std::shared_ptr<ov::Model>& model,
                                    const FastPrefillOptions& options) {
+    for (size_t i = 0; i < max_searches && LengthFolder().fold(*model); ++i)
+        model->validate_nodes_and_infer_types();
+    replace_slice_assigns(model);
     Input end = gathered_logits(*model);
     const AskedNodes asked(*model, end);
     FastPrefillReport report = report_of(asked);

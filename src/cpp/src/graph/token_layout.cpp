@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include "check.hpp"
 #include "graph/node_queries.hpp"
 #include "graph/port_names.hpp"
+#include "graph/slice_assign.hpp"
 #include "openvino/op/concat.hpp"
 #include "openvino/op/gather_elements.hpp"
 #include "openvino/op/log_softmax.hpp"
@@ -101,7 +103,10 @@ public:
     const Op& as() const {
         return *ov::as_type<const Op>(&m_node);
     }
-    const TokenValue& value(size_t input) const { return m_values.at(m_node.input_value(input)); }
+    const TokenValue& value(size_t input) const { return value(m_node.input_value(input)); }
+    const TokenValue& value(const ov::Output<ov::Node>& earlier) const {
+        return m_values.at(earlier);
+    }
 
     /// The input's dimensions, if they are known.
     MaybeExtents extents(size_t input) const {
@@ -206,6 +211,19 @@ TokenValue reshape(const Reader& reader) {
     return same ? rows_of(std::move(to)) : TokenValue();
 }
 
+/// Of several operations, of which `reader` has the last one.
+TokenValue slice_assign(const Reader& reader, const SliceAssign& assign) {
+    const TokenValue &into = reader.value(assign.into), &update = reader.value(assign.update);
+    if (!into.is_rows() || !update.is_rows() ||
+        into.extents != reader.value(assign.shaped).extents || assign.axis >= into.extents.size() ||
+        into.extents[assign.axis].tokens)
+        return {};
+    Extents assigned = into.extents;
+    Extent& extent = assigned[assign.axis];
+    extent.size = std::min(assign.end, extent.size) - assign.begin;
+    return update.extents == assigned ? into : TokenValue();
+}
+
 TokenValue transpose(const Reader& reader) {
     const MaybeExtents from = reader.extents(0);
     if (!from) return {};
@@ -249,7 +267,8 @@ TokenValue squeeze(const Reader& reader) {
 TokenValue tile(const Reader& reader) {
     MaybeExtents extents = reader.extents(0);
     const auto repeats = reader.integers(1);
-    if (!extents || !repeats || repeats->size() > extents->size()) return {};
+    if (!extents || !repeats) return {};
+    while (extents->size() < repeats->size()) extents->insert(extents->begin(), Extent{});
     for (size_t i = 0; i < repeats->size(); ++i) {
         Extent& extent = (*extents)[extents->size() - 1 - i];
         const auto tiled = bounded_product(extent.size, (*repeats)[repeats->size() - 1 - i]);
@@ -313,13 +332,26 @@ TokenValue split(const Reader& reader, size_t output) {
     return axes ? cut(reader, output, *axes) : TokenValue();
 }
 
+/// Along tokens only all of them: up to their number, or as far as there is anything.
 TokenValue slice(const Reader& reader) {
+    constexpr int64_t no_end = std::numeric_limits<int32_t>::max();
     const MaybeExtents extents = reader.extents(0);
     if (!extents || reader.node().get_input_size() != 5) return {};
-    for (const size_t bound : {1, 2, 3})
-        if (!reader.integers(bound)) return {};
+    const auto starts = reader.integers(1), steps = reader.integers(3);
+    const MaybeExtents ends = reader.shape(2);
     const auto axes = reader.axes(4, extents->size());
-    return axes ? cut(reader, 0, *axes) : TokenValue();
+    if (!starts || !ends || !steps || !axes || starts->size() != axes->size() ||
+        ends->size() != axes->size() || steps->size() != axes->size())
+        return {};
+    std::vector<size_t> shortened;
+    for (size_t i = 0; i < axes->size(); ++i) {
+        const Extent &extent = (*extents)[(*axes)[i]], &end = (*ends)[i];
+        const bool whole = (*starts)[i] == 0 && (*steps)[i] == 1 &&
+                           (end == extent || (!end.tokens && end.size >= no_end));
+        if (!whole && end.tokens) return {};
+        if (!whole) shortened.push_back((*axes)[i]);
+    }
+    return cut(reader, 0, shortened);
 }
 
 TokenValue gather(const Reader& reader) {
@@ -398,6 +430,17 @@ TokenValue reduce(const Reader& reader) {
     return rows_of(std::move(left));
 }
 
+/// Means and variances over dimensions without tokens.
+TokenValue normalize(const Reader& reader) {
+    const MaybeExtents extents = reader.extents(0);
+    const bool lists_axes = reader.node().get_input_size() == 2;
+    const auto axes = extents && lists_axes ? reader.axes(1, extents->size()) : std::nullopt;
+    if (!axes) return {};
+    for (const size_t axis : *axes)
+        if ((*extents)[axis].tokens) return {};
+    return rows_of(extents);
+}
+
 /// Rows of one side meet columns of the other; tokens may be either, or lie in front of both.
 TokenValue matmul(const Reader& reader) {
     const auto& node = reader.as<ov::op::v0::MatMul>();
@@ -473,6 +516,7 @@ const std::unordered_map<std::string, Rule>& rules() {
             {"TopK", of_all_outputs(top_k)},
             {"Softmax", of_all_outputs(softmax)},
             {"LogSoftmax", of_all_outputs(along_own_axis<ov::op::v5::LogSoftmax>)},
+            {"MVN", of_all_outputs(normalize)},
             {"MatMul", of_all_outputs(matmul)},
             {"ShapeOf", of_all_outputs(shape_of)},
             {"PagedAttentionExtension", attention},
@@ -503,6 +547,7 @@ TokenValue value_of(const Reader& reader, size_t output) {
         unknown = unknown || reader.value(i).kind == Kind::UNKNOWN;
     }
     if (constant) return {Kind::CONSTANT, {}};
+    if (const auto assign = find_slice_assign(node)) return slice_assign(reader, *assign);
     if (unknown && !is_paged_attention(node)) return {};
     const std::string type = node.get_type_name();
     const bool keeps_elements = type == "Convert" || type == "Reshape";
