@@ -148,6 +148,34 @@ Output norm(const Output& x) {
     return make<Multiply>(x, make<Divide>(number(1), make<Sqrt>(make<Add>(mean, number(1e-3f)))));
 }
 
+/// x[1:] = update of streams [3, tokens, 1, 4], as PyTorch's assignment to a slice is exported;
+/// `shaped` has x's shape.
+Output assigned(const Output& x, const Output& update, const Output& shaped) {
+    const Output shape = make<ShapeOf>(shaped);
+    const Output count = make<ReduceProd>(shape, one_int(0), false);
+    const Output numbers =
+        make<Reshape>(make<Range>(one_int(0), count, one_int(1), ov::element::i64), shape, false);
+    const Output chosen = make<Slice>(
+        numbers, ints({1}), ints({std::numeric_limits<int64_t>::max()}), ints({1}), ints({0}));
+    const auto flat = [](const Output& each) { return make<Reshape>(each, ints({-1}), false); };
+    const Output scattered =
+        make<ScatterNDUpdate>(flat(x), make<Reshape>(chosen, ints({-1, 1}), false), flat(update));
+    return make<Reshape>(scattered, shape, false);
+}
+
+/// Streams apart, the second and third moved by the first, and back.
+Output streams(const Output& x) {
+    const Output apart = make<Transpose>(reshaped(x, {0, 0, 3, 4}), ints({2, 0, 1, 3}));
+    const auto others = [](const Output& all) {
+        return make<Slice>(all, ints({1}), ints({3}), ints({1}), ints({0}));
+    };
+    const Output first = make<Tanh>(make<Gather>(apart, one_int(0), one_int(0)));
+    const Output once = assigned(apart, make<Add>(others(apart), first), apart);
+    const Output update = make<Add>(others(once), first);
+    const Output same = make<Broadcast>(update, make<ShapeOf>(others(apart)));
+    return make<Transpose>(assigned(once, same, apart), ints({1, 2, 0, 3}));
+}
+
 const std::vector<Case>& by_token() {
     static const std::vector<Case> cases{
         {"Relu", [](const Output& x) { return make<Relu>(x); }},
@@ -211,6 +239,29 @@ const std::vector<Case>& by_token() {
              return make<MatMul>(make<MatMul>(square, square, false, true), square, false, false);
          }},
         {"experts", experts},
+        {"assignments to slices", streams},
+        {"lengths computed of lengths",
+         [](const Output& x) {
+             const Output channels = make<Gather>(make<ShapeOf>(x), ints({2}), one_int(0));
+             const Output half = make<Divide>(channels, ints({2}));
+             const Output front = make<Slice>(x, ints({0}), half, ints({1}), ints({2}));
+             const Output back = make<Slice>(x, half, channels, ints({1}), ints({2}));
+             return make<Concat>(ov::OutputVector{back, front}, int64_t(2));
+         }},
+        {"all rows that another value has",
+         [](const Output& x) {
+             const Output flat = reshaped(x, {-1, width});
+             return make<Slice>(make<Relu>(flat), ints({0, 0}), make<ShapeOf>(flat), ints({1, 1}),
+                                ints({0, 1}));
+         }},
+        {"layer norm",
+         [](const Output& x) {
+             return make<MVN>(x, ints({-1}), true, 1e-5f, ov::op::MVNEpsMode::INSIDE_SQRT);
+         }},
+        {"Tile to another rank",
+         [](const Output& x) {
+             return make<ReduceSum>(make<Tile>(x, ints({2, 1, 1, 1})), ints({0}), false);
+         }},
         {"GatherElements",
          [](const Output& x) {
              const auto best = std::make_shared<TopK>(x, one_int(width), 2, "max", "value");
@@ -257,6 +308,18 @@ const std::vector<Case>& across_tokens() {
          [](const Output& x) {
              const Output mixed = make<Transpose>(reshaped(x, {-1, width}), ints({1, 0}));
              return reshaped(mixed, {-1, width});
+         }},
+        {"layer norm over tokens",
+         [](const Output& x) {
+             return make<MVN>(x, ints({0}), true, 1e-5f, ov::op::MVNEpsMode::INSIDE_SQRT);
+         }},
+        {"a slice that is assigned what another has",
+         [](const Output& x) {
+             // The indices are of a value of another shape: elements move between tokens.
+             const Output apart = make<Transpose>(reshaped(x, {0, 0, 3, 4}), ints({2, 0, 1, 3}));
+             const Output turned = make<Transpose>(apart, ints({0, 1, 3, 2}));
+             const Output back = make<Slice>(apart, ints({1}), ints({3}), ints({1}), ints({0}));
+             return make<Transpose>(assigned(turned, make<Tanh>(back), apart), ints({1, 2, 0, 3}));
          }},
         {"best of all tokens",
          [](const Output& x) {
@@ -329,7 +392,9 @@ BuildWithOthers chain(size_t count) {
         Output before = keep_all(make<Tanh>(x), others), sum = x;
         for (size_t i = 0; i < count; ++i) {
             const Output value = make<Multiply>(make<Relu>(x), number(0.01f * float(i + 1)));
-            sum = make<Add>(sum, make<Broadcast>(value, make<ShapeOf>(before)));
+            const Output channel =
+                make<Slice>(value, ints({0}), ints({1}), ints({1}), ints({2}));
+            sum = make<Add>(sum, make<Broadcast>(channel, make<ShapeOf>(before)));
             before = value;
         }
         return make<MatMul>(sum, random_constant({width, width}, 10), false, true);

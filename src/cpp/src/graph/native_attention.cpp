@@ -138,6 +138,10 @@ public:
         if (attributes.config.write_kv_cache)
             m_layers.push_back({layout, layer, attributes.layer, attributes.config.sliding_window,
                                 rotary_of(layer, m_options)});
+        else
+            for (CacheLayer& owner : m_layers)
+                if (owner.cache == attributes.layer)
+                    owner.is_read_through(attributes.config.sliding_window);
         const auto native = std::make_shared<PagedAttention>(inputs, attributes);
         native->set_friendly_name(node->get_friendly_name());
         // The stock op has more outputs; they are unused without its score results.

@@ -1,6 +1,7 @@
 // What one attention layer keeps in the cache.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include "kernels/cache_layout.hpp"
@@ -19,8 +20,15 @@ struct CacheLayer {
     kernels::CacheLayout layout;
     size_t layer = 0;           ///< its number among the model's layers
     size_t cache = 0;           ///< N of its inputs key_cache.N and value_cache.N
-    size_t sliding_window = 0;  ///< 0: none
+    /// The widest of the layers that read the cache. 0: one sees all of it.
+    size_t sliding_window = 0;
     LayerRotary rotary;
+
+    /// Another layer reads the cache through that window, 0: all of it.
+    void is_read_through(size_t window) {
+        const bool all = window == 0 || sliding_window == 0;
+        sliding_window = all ? 0 : std::max(sliding_window, window);
+    }
 };
 
 }  // namespace pagewheel

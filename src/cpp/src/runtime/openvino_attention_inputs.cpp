@@ -42,7 +42,11 @@ std::vector<CacheLayer> cache_layers(const std::vector<StockAttentionLayer>& att
                                      const RotaryDescription& rotary) {
     std::vector<CacheLayer> layers;
     for (const StockAttentionLayer& layer : attention) {
-        if (!layer.owns_cache) continue;
+        if (!layer.owns_cache) {
+            for (CacheLayer& owner : layers)
+                if (owner.cache == layer.cache) owner.is_read_through(layer.sliding_window);
+            continue;
+        }
         LayerRotary turns;
         if (!rotary.kinds.empty()) {
             const size_t kind = rotary.kind_of(layer.layer);
