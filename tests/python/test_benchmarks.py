@@ -499,6 +499,50 @@ def check_report(record: dict[str, Any]) -> None:
     assert "51%" in text  # 7 bytes of weights x 510 tokens/s of 7,000 bytes/s
 
 
+def test_what_fast_prefill_gains_stands_beside_its_ideal(model: Path) -> None:
+    from benchmarks.fast_prefill import FAST, SCENARIO, SLOW, table
+
+    peers = [fake(SLOW.name), fake(FAST.name, speed=2.0)]
+    plan = Plan(model, "CPU", rounds=2, patience=0.0, timeout=60, limits=ANYTHING)
+    with Session(plan, peers, lambda line: None) as session:
+        session.start("x" * 40_000)
+        rounds = session.run(SCENARIO).rounds
+    rows = [row.split() for row in table(rounds, ["without", "with"], 0.6).splitlines()]
+    assert rows[1] == ["prefill", "512,", "tokens/s", "512.0", "1024.0", "2.00", "2.50", "80%"]
+    assert rows[3] == ["decode", "after", "512,", "ms/token", "15.9", "7.9", "2.00"]
+
+
+def test_a_random_model_of_gemma_3ns_shape_runs(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    import pagewheel
+    from benchmarks.gemma3n_model import make_gemma3n
+    from pagewheel.cli.info import read_info
+
+    count = make_gemma3n(
+        tmp_path / "model",
+        vocab_size=300,
+        vocab_size_per_layer_input=300,
+        hidden_size=64,
+        hidden_size_per_layer_input=32,
+        intermediate_size=128,
+        num_hidden_layers=4,
+        num_kv_shared_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        laurel_rank=32,
+        layer_types=["sliding_attention", "full_attention"] * 2,
+        activation_sparsity_pattern=[0.95, 0.0, 0.0, 0.0],
+    )
+    assert 200_000 < count < 400_000
+    info = read_info(tmp_path / "model")
+    assert info.weight_format == "int4 asymmetric groups of 64"
+    assert info.kv_cache_bytes_per_token["f32"] == 2 * 2 * 32 * 4  # of two layers out of four
+    pipeline = pagewheel.LLMPipeline(tmp_path / "model", "CPU")
+    result = pipeline.generate([[5, 6, 7]], max_new_tokens=3, ignore_eos=True)
+    assert len(result.tokens[0]) == 3
+
+
 def test_a_busy_machine_is_refused(model: Path) -> None:
     nothing = Limits(others=-1.0, waiting_workers=1e9)
     plan = Plan(model, "CPU", rounds=1, patience=0.0, timeout=60, limits=nothing)

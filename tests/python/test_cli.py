@@ -286,6 +286,24 @@ def test_info_prints_json(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["architecture"] == "LlamaForCausalLM"
 
 
+def test_info_says_what_fast_prefill_trims(tiny_folder: Path) -> None:
+    """Of the last of two layers all but keys and values."""
+    result = invoke("info", "--ops", "--json", str(tiny_folder))
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)["fast_prefill"]
+    assert (found["layers"], found["attention_nodes"]) == (1, 1)
+    assert 0.3 < found["work_skipped"] < 0.5
+    text = invoke("info", "--ops", str(tiny_folder)).stdout
+    share = f"{found['work_skipped']:.1%}"
+    assert f"fast prefill        trims 1 layer, 1 attention node: {share} of a prompt's" in text
+    assert all(why in text for why in found["why"])
+
+
+def test_info_without_operations_says_nothing_of_them(tiny_folder: Path) -> None:
+    assert "fast_prefill" not in json.loads(invoke("info", "--json", str(tiny_folder)).stdout)
+    assert "fast prefill" not in invoke("info", str(tiny_folder)).stdout
+
+
 def test_info_says_what_a_config_does_not_state(tmp_path: Path) -> None:
     (tiny_model(tmp_path) / "config.json").unlink()
     result = invoke("info", str(tmp_path))

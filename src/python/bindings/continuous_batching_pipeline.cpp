@@ -121,6 +121,8 @@ attention_backend: "native" (pagewheel's own op, CPU only), "openvino" or "auto"
 every layer).
 linear_backend: "native" (pagewheel's own int4 and int8 MatMuls, CPU only), "openvino" or "auto" (native on CPU
 unless f32 inference is asked for).
+fast_prefill: True (default; CPU only) computes of a prompt what the cache does not need only for rows whose logits are
+asked for: most of the last layer, and layers at the end that read others' caches.
 
 Everything may be called from any thread. Steps are made one at a time: by whoever calls step() or
 generate(), or, after start(), by a thread of the pipeline's own; `async for outputs in handle` then

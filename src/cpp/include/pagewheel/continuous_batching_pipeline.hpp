@@ -52,6 +52,9 @@ public:
     /// "linear_backend" is "native" (pagewheel's own MatMuls of compressed weights, activations in
     /// int8, CPU only), "openvino" or "auto": native on CPU, unless the properties ask for f32
     /// inference or switch dynamic quantisation off. With it all else is computed in f32.
+    /// "fast_prefill" (bool, default true; on CPU) computes of a prompt what the cache does not
+    /// need for the rows alone whose logits are asked for: most of the last layer, and layers at
+    /// the end that read others' caches.
     /// Throws std::invalid_argument for a missing file, an unknown device or property.
     ContinuousBatchingPipeline(const std::filesystem::path& model_folder,
                                const SchedulerConfig& scheduler_config,

@@ -273,7 +273,12 @@ def info(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     ops: Annotated[
-        bool, typer.Option("--ops", help="Say what runs in pagewheel's own operations (on CPU).")
+        bool,
+        typer.Option(
+            "--ops",
+            help="Say what runs in pagewheel's own operations, and what fast prefill leaves out "
+            "(on CPU).",
+        ),
     ] = False,
 ) -> None:
     """Describe a model: its shape, weights, size on disk and KV cache per token.

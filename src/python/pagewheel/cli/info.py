@@ -228,14 +228,47 @@ def _rows(info: ModelInfo) -> list[tuple[str, str]]:
 
 
 def _operations(folder: Path) -> dict[str, Any]:
-    """What a pipeline on CPU with default properties runs where."""
+    """What a pipeline on CPU with default properties runs where, and what it leaves out."""
     from pagewheel._pagewheel import describe_operations
 
     found = describe_operations(folder)
     counts: dict[str, dict[str, int]] = {}
     for one in found.counts:
         counts.setdefault(one.runs_on, {})[one.operation] = one.count
-    return {"operations": counts, "left_to_openvino": found.left}
+    trimmed = found.fast_prefill
+    return {
+        "operations": counts,
+        "left_to_openvino": found.left,
+        "fast_prefill": {
+            "layers": trimmed.layers,
+            "attention_nodes": trimmed.attention_nodes,
+            "work_skipped": trimmed.work_skipped,
+            "why": trimmed.why,
+        },
+    }
+
+
+def _operation_rows(operations: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rows = []
+    for place, counts in operations["operations"].items():
+        text = "\n".join(f"{count} {name}" for name, count in counts.items())
+        rows.append((f"runs in {place}", text))
+    if operations["left_to_openvino"]:
+        rows.append(("why", "\n".join(operations["left_to_openvino"])))
+    trimmed = operations["fast_prefill"]
+    what = "trims nothing"
+    if trimmed["layers"]:
+        what = (
+            f"trims {_counted(trimmed['layers'], 'layer')}, "
+            f"{_counted(trimmed['attention_nodes'], 'attention node')}: "
+            f"{trimmed['work_skipped']:.1%} of a prompt's work in weights"
+        )
+    rows.append(("fast prefill", "\n".join([what, *trimmed["why"]])))
+    return rows
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def print_info(folder: Path, *, as_json: bool, with_ops: bool = False) -> None:
@@ -245,13 +278,7 @@ def print_info(folder: Path, *, as_json: bool, with_ops: bool = False) -> None:
     if as_json:
         typer.echo(json.dumps(asdict(info) | operations, indent=2))
         return
-    rows = _rows(info)
-    for place, counts in operations.get("operations", {}).items():
-        text = "\n".join(f"{count} {name}" for name, count in counts.items())
-        rows.append((f"runs in {place}", text))
-    if operations.get("left_to_openvino"):
-        rows.append(("why", "\n".join(operations["left_to_openvino"])))
-    for label, text in rows:
+    for label, text in _rows(info) + (_operation_rows(operations) if operations else []):
         for line in text.splitlines() or [""]:
             typer.echo(f"{label:<20}{line}")
             label = ""
