@@ -392,8 +392,7 @@ BuildWithOthers chain(size_t count) {
         Output before = keep_all(make<Tanh>(x), others), sum = x;
         for (size_t i = 0; i < count; ++i) {
             const Output value = make<Multiply>(make<Relu>(x), number(0.01f * float(i + 1)));
-            const Output channel =
-                make<Slice>(value, ints({0}), ints({1}), ints({1}), ints({2}));
+            const Output channel = make<Slice>(value, ints({0}), ints({1}), ints({1}), ints({2}));
             sum = make<Add>(sum, make<Broadcast>(channel, make<ShapeOf>(before)));
             before = value;
         }

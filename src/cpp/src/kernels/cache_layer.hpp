@@ -18,8 +18,8 @@ struct LayerRotary {
 /// A layer that has a cache of its own.
 struct CacheLayer {
     kernels::CacheLayout layout;
-    size_t layer = 0;           ///< its number among the model's layers
-    size_t cache = 0;           ///< N of its inputs key_cache.N and value_cache.N
+    size_t layer = 0;  ///< its number among the model's layers
+    size_t cache = 0;  ///< N of its inputs key_cache.N and value_cache.N
     /// The widest of the layers that read the cache. 0: one sees all of it.
     size_t sliding_window = 0;
     LayerRotary rotary;
