@@ -19,13 +19,22 @@ bool has_plain_rows(const ov::Output<ov::Node>& output) {
                        [](const ov::Dimension& dimension) { return dimension == 1; });
 }
 
+/// Alone, a node of pagewheel's costs the plugin more than its own Gather does.
+bool feeds_native_operation(const ov::Output<ov::Node>& rows) {
+    const auto readers = rows.get_target_inputs();
+    return std::any_of(readers.begin(), readers.end(), [](const ov::Input<ov::Node>& reader) {
+        const auto* native = dynamic_cast<const NativeOp*>(reader.get_node());
+        return native && reader.get_index() < native->num_row_inputs();
+    });
+}
+
 }  // namespace
 
 size_t use_gather_rows(const std::shared_ptr<ov::Model>& model) {
     size_t replaced = 0;
     for (const auto& node : model->get_ordered_ops()) {
         if (!ov::is_type<ov::op::v8::Gather>(node) || !has_plain_rows(node->input_value(0)) ||
-            scalar(node->input_value(2)) != 0.0f)
+            scalar(node->input_value(2)) != 0.0f || !feeds_native_operation(node->output(0)))
             continue;
         const std::string& rows = node->get_input_node_ptr(1)->get_friendly_name();
         if (rows != ports::asked_rows && rows != ports::logits_rows) continue;
