@@ -44,6 +44,17 @@ TEST(CompileOptions, WithoutPropertiesBackendsAreChosenAndTheCacheIsOfBytes) {
     EXPECT_EQ(options.cache_properties, "");
 }
 
+TEST(CompileOptions, FastPrefillIsOnOnCpuAloneUnlessAskedOtherwise) {
+    EXPECT_TRUE(parse({}).fast_prefill);
+    EXPECT_FALSE(parse({}, nullptr, "GPU").fast_prefill);
+    EXPECT_FALSE(parse({{"fast_prefill", false}}).fast_prefill);
+    EXPECT_TRUE(parse({{"fast_prefill", "true"}}, nullptr, "GPU").fast_prefill);
+    EXPECT_TRUE(parse({{"fast_prefill", true}}).openvino.empty());
+    EXPECT_EQ(parse({{"fast_prefill", "false"}}).cache_properties, "\nfast_prefill false");
+    EXPECT_EQ(refusal({{"fast_prefill", "maybe"}}),
+              "fast_prefill is 'maybe'; allowed: true, false");
+}
+
 TEST(CompileOptions, BackendsAreTakenAndTheRestGoesToOpenVino) {
     const CompileOptions options = parse({{"attention_backend", "native"},
                                           {"linear_backend", "openvino"},

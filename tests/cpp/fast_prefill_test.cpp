@@ -108,8 +108,7 @@ struct Case {
 FastPrefillReport compare(const char* name, const BuildWithOthers& build) {
     const auto whole = decoder(build), trimmed = decoder(build);
     gather_logits(whole);
-    gather_logits(trimmed);
-    const FastPrefillReport report = skip_unread_rows(trimmed, {});
+    const FastPrefillReport report = skip_unread_rows(trimmed, gather_logits(trimmed), {});
     Decoder decoder_of_all(whole), decoder_of_asked(trimmed);
     const std::vector<int64_t> tokens{3, 19, 0, 7, 7, 12, 5};
     for (const std::vector<int64_t>& rows :
@@ -376,8 +375,7 @@ TEST(FastPrefill, ARowThatCrossesTheBorderIsGatheredOnceAndItsNormIsComputedBehi
     };
     EXPECT_EQ(compare("layer", layer).work_skipped, 0);
     const auto model = decoder(layer);
-    gather_logits(model);
-    skip_unread_rows(model, {});
+    skip_unread_rows(model, gather_logits(model), {});
     size_t gathers = 0;
     for (const auto& parameter : model->get_parameters())
         if (parameter->get_friendly_name() == "logits_rows")

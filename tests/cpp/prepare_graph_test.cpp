@@ -5,9 +5,11 @@
 
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "kernels/isa.hpp"
 #include "model/openvino_core.hpp"
+#include "ops/paged_attention.hpp"
 
 namespace pagewheel {
 namespace {
@@ -19,9 +21,10 @@ protected:
             GTEST_SKIP() << "PAGEWHEEL_TEST_TINY_MODEL is not set";
         if (detected_isa() == Isa::scalar) GTEST_SKIP() << "backends stay with OpenVINO";
     }
-    static PreparedGraph prepare(const ov::AnyMap& properties) {
+    static PreparedGraph prepare(const ov::AnyMap& properties,
+                                 const CacheEvictionConfig* eviction = nullptr) {
         return prepare_graph(openvino_core(), ModelFolder(std::getenv("PAGEWHEEL_TEST_TINY_MODEL")),
-                             parse_compile_options("CPU", properties, nullptr, {"CPU"}));
+                             parse_compile_options("CPU", properties, eviction, {"CPU"}));
     }
     /// "none" where it is not set.
     static std::string property(const PreparedGraph& graph, const char* key) {
@@ -70,6 +73,65 @@ TEST_F(PrepareGraph, F32InferenceSwitchesDynamicQuantisationOffUnlessItIsGiven) 
     const PreparedGraph given =
         prepare({{"INFERENCE_PRECISION_HINT", "f32"}, {"DYNAMIC_QUANTIZATION_GROUP_SIZE", "32"}});
     EXPECT_EQ(property(given, "DYNAMIC_QUANTIZATION_GROUP_SIZE"), "32");
+}
+
+/// The model's attention, in regions and outside of them: how many, and how many for asked rows.
+std::pair<size_t, size_t> count_attention(const PreparedGraph& graph) {
+    std::pair<size_t, size_t> counts;
+    const auto count = [&](const ov::Node& node) {
+        const auto* attention = ov::as_type<const PagedAttention>(&node);
+        counts.first += attention != nullptr;
+        counts.second += attention && attention->attributes().asked_rows;
+    };
+    for (const auto& node : graph.model->get_ops()) count(*node);
+    for (const auto& plan : graph.regions.plans)
+        for (const RegionStep& step : plan->description().steps) count(*step.op);
+    return counts;
+}
+
+bool has_input(const PreparedGraph& graph, const char* name) {
+    for (const auto& input : graph.model->inputs())
+        if (input.get_names().count(name) != 0) return true;
+    return false;
+}
+
+TEST_F(PrepareGraph, TheLastLayerHasQueriesForTheRowsWhoseLogitsAreAsked) {
+    const PreparedGraph graph = prepare({});
+    const auto [all, asked] = count_attention(graph);
+    EXPECT_GT(all, 1u);
+    EXPECT_EQ(asked, 1u);
+    EXPECT_EQ(graph.fast_prefill.num_layers, 1u);
+    EXPECT_EQ(graph.fast_prefill.num_native_attentions, 1u);
+    EXPECT_GT(graph.fast_prefill.work_skipped, 0.5 / double(all));
+    EXPECT_LT(graph.fast_prefill.work_skipped, 1.0 / double(all));
+    EXPECT_TRUE(graph.fast_prefill.why.empty());
+    EXPECT_EQ(graph.regions.plans.size(), 1u);  // the gathering does not part it
+    EXPECT_TRUE(has_input(graph, "logits_rows"));
+    EXPECT_FALSE(has_input(graph, "asked_rows"));
+}
+
+TEST_F(PrepareGraph, WithoutFastPrefillNothingIsTrimmed) {
+    const PreparedGraph graph = prepare({{"fast_prefill", false}});
+    EXPECT_EQ(count_attention(graph).second, 0u);
+    EXPECT_EQ(graph.fast_prefill.num_layers, 0u);
+    EXPECT_EQ(graph.fast_prefill.work_skipped, 0);
+}
+
+TEST_F(PrepareGraph, OpenVinosAttentionKeepsItsQueriesAndWhatFollowsIsTrimmed) {
+    const PreparedGraph graph = prepare({{"attention_backend", "openvino"}});
+    EXPECT_EQ(graph.fast_prefill.num_layers, 1u);
+    EXPECT_EQ(graph.fast_prefill.num_attentions, 0u);
+    EXPECT_GT(graph.fast_prefill.work_skipped, 0);
+    ASSERT_EQ(graph.fast_prefill.why.size(), 1u);
+    EXPECT_NE(graph.fast_prefill.why[0].find("has queries for all tokens"), std::string::npos);
+}
+
+TEST_F(PrepareGraph, WhereAttentionIsObservedRowsAreAskedApartFromLogits) {
+    const CacheEvictionConfig eviction;
+    const PreparedGraph graph = prepare({}, &eviction);
+    EXPECT_EQ(count_attention(graph).second, 1u);
+    EXPECT_TRUE(has_input(graph, "logits_rows"));
+    EXPECT_TRUE(has_input(graph, "asked_rows"));
 }
 
 }  // namespace

@@ -31,23 +31,26 @@ struct FastPrefillReport {
     std::vector<std::string> why;
 };
 
-/// Moves the gathering of gather_logits() up to where it finds what the cache depends on. Behind
-/// the last layer that writes keys and values lies nothing but what logits need: in a model whose
-/// last layers read the caches of earlier ones these layers, and in every model all of the last
-/// writing layer but its keys and values. All of that then has asked rows: of each sequence the
-/// last tokens of its chunk, as many as are asked for, none for a chunk in the middle of a prompt.
+/// Moves `gather`, which gather_logits() made, up to where it finds what the cache depends on.
+/// Behind the last layer that writes keys and values lies nothing but what logits need: in a model
+/// whose last layers read the caches of earlier ones these layers, and in every model all of the
+/// last writing layer but its keys and values. All of that then has asked rows: of each sequence
+/// the last tokens of its chunk, as many as are asked for, none for a chunk in the middle of a
+/// prompt.
 ///
 /// It follows what is computed token by token (TokenLayouts), across attention if that can have
 /// other queries than keys: pagewheel's can. OpenVINO's writes and attends in one go, so that it
-/// can only where it writes nothing. What is not known to be computed token by token, and all
-/// before it, stays as it is.
+/// can only where it writes nothing. What is not known to be computed token by token stays as it
+/// is, with all that follows from it or leads to it.
 ///
 /// After gather_logits() and use_native_attention(), before all that merges operations. Inputs that
-/// it adds: see ports::asked_*.
+/// it adds: see ports::asked_*. Throws std::invalid_argument for a graph that OpenVINO does not
+/// take with fewer rows.
 ///
 /// Sources: You Only Cache Once (arXiv 2405.05254) skips the second half of a decoder-decoder at
 /// prefill; the suffix and the last layer are the same thing, seen from the logits.
 FastPrefillReport skip_unread_rows(const std::shared_ptr<ov::Model>& model,
+                                   const std::shared_ptr<ov::Node>& gather,
                                    const FastPrefillOptions& options);
 
 }  // namespace pagewheel

@@ -27,7 +27,7 @@ ov::Input<ov::Node> find_gather_point(const std::shared_ptr<ov::Node>& result) {
 
 }  // namespace
 
-void gather_logits(const std::shared_ptr<ov::Model>& model) {
+std::shared_ptr<ov::Node> gather_logits(const std::shared_ptr<ov::Model>& model) {
     using ov::op::v0::Constant;
     std::shared_ptr<ov::op::v0::Result> result;
     for (const auto& candidate : model->get_results())
@@ -61,6 +61,7 @@ void gather_logits(const std::shared_ptr<ov::Model>& model) {
     logits->output(0).get_tensor().add_names(names);
     model->add_parameters({rows});
     model->validate_nodes_and_infer_types();
+    return gather;
 }
 
 }  // namespace pagewheel

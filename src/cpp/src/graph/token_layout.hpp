@@ -50,6 +50,7 @@ public:
     /// `model` is ragged, as apply_paged_attention() leaves it.
     explicit TokenLayouts(const ov::Model& model);
 
+    /// UNKNOWN for what was not in the graph.
     const TokenValue& of(const ov::Output<ov::Node>& output) const;
 
 private:

@@ -1,0 +1,64 @@
+// Which operations of a decoder only lead to logits.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "graph/token_layout.hpp"
+#include "openvino/core/model.hpp"
+
+namespace pagewheel {
+
+/// The nodes that can be computed for asked rows alone: token by token, and read by nothing but
+/// each other and the gathering of the logits. Does not change the model.
+class AskedNodes {
+public:
+    /// `end` is the input that reads rows for the logits.
+    AskedNodes(const ov::Model& model, const ov::Input<ov::Node>& end);
+
+    /// The model's nodes, in an order in which each comes after what it reads.
+    const std::vector<std::shared_ptr<ov::Node>>& nodes() const { return m_nodes; }
+    const TokenLayouts& layouts() const { return m_layouts; }
+    bool contains(const ov::Node* node) const { return m_asked.count(node) != 0; }
+    bool empty() const { return m_asked.empty(); }
+
+    /// Whether the node is a Reshape whose pattern says how many rows there are by something that
+    /// has all rows: it needs another pattern.
+    bool needs_pattern(const ov::Node* node) const { return m_patched.count(node) != 0; }
+
+    /// Whether an asked node reads rows there that are computed for all tokens.
+    bool is_border(const ov::Input<ov::Node>& input) const;
+
+    /// Whether the node is attention whose output is read for asked rows alone.
+    bool is_attention_for_asked_rows(ov::Node& node) const;
+
+    /// What keeps more nodes from being asked, one sentence each.
+    std::vector<std::string> obstacles() const;
+
+private:
+    using NodeSet = std::unordered_set<const ov::Node*>;
+
+    bool is_unknown(const ov::Output<ov::Node>& output) const;
+    bool begins_unknown(ov::Node& node) const;
+    bool is_computed_by_token(ov::Node& node) const;
+    bool is_read_for_asked_rows_alone(ov::Node& node) const;
+    bool is_indifferent(const ov::Input<ov::Node>& reader) const;
+    bool is_indifferent(ov::Node& node) const;
+    void search();
+    NodeSet counting_asked_rows() const;
+    bool settle();
+
+    std::vector<std::shared_ptr<ov::Node>> m_nodes;
+    TokenLayouts m_layouts;
+    ov::Input<ov::Node> m_end;
+    NodeSet m_asked;
+    NodeSet m_indifferent;  // lengths to which it is the same how many rows there are
+    NodeSet m_patched;      // see needs_pattern()
+    NodeSet m_refused;      // nodes that would read what asked nodes cannot
+    bool m_gave_up = false;
+};
+
+}  // namespace pagewheel

@@ -1,0 +1,62 @@
+// What rules about tokens ask of a node and what it reads. Internal to token_layout and
+// token_rules.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "graph/token_layout.hpp"
+#include "openvino/core/node.hpp"
+
+namespace pagewheel {
+
+/// None where they are not known.
+using MaybeExtents = std::optional<Extents>;
+using TokenValues = std::map<ov::Output<ov::Node>, TokenValue>;
+
+size_t num_token_extents(const Extents& extents);
+
+/// The dimension along which tokens lie; extents.size() if none.
+size_t token_axis(const Extents& extents);
+
+/// A value of such dimensions that is computed token by token. Without tokens it is a constant,
+/// with tokens along several dimensions unknown.
+TokenValue rows_of(Extents extents);
+TokenValue rows_of(MaybeExtents extents);
+
+/// A node, what it reads, and questions about that. A rule asks these and says what comes out.
+class TokenReader {
+public:
+    /// `values` are those of all nodes before.
+    TokenReader(const ov::Node& node, const TokenValues& values) : m_node(node), m_values(values) {}
+
+    const ov::Node& node() const { return m_node; }
+    template <class Op>
+    const Op& as() const {
+        return *ov::as_type<const Op>(&m_node);
+    }
+    const TokenValue& value(size_t input) const { return value(m_node.input_value(input)); }
+    const TokenValue& value(const ov::Output<ov::Node>& earlier) const {
+        return m_values.at(earlier);
+    }
+
+    /// The input's dimensions, if they are known.
+    MaybeExtents extents(size_t input) const;
+    /// The input's elements, if they are lengths of dimensions or constants.
+    MaybeExtents shape(size_t input) const;
+    /// The same without tokens.
+    std::optional<std::vector<int64_t>> integers(size_t input) const;
+    /// The dimensions [0, rank) that the input lists, the negative ones from the end.
+    std::optional<std::vector<size_t>> axes(size_t input, size_t rank) const;
+    /// The extent that the output has along `axis` by its shape.
+    std::optional<Extent> static_extent(size_t output, size_t axis) const;
+
+private:
+    const ov::Node& m_node;
+    const TokenValues& m_values;
+};
+
+}  // namespace pagewheel

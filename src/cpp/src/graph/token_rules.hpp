@@ -1,0 +1,15 @@
+// What comes out of each operation, of rows of tokens, lengths and constants.
+#pragma once
+
+#include <cstddef>
+
+#include "graph/token_reader.hpp"
+
+namespace pagewheel {
+
+/// Of one output of a node that is no input of the model. UNKNOWN for an operation that no rule
+/// knows. A new rule is a function and an entry of the table in token_rules.cpp; a case of it goes
+/// to tests/cpp/fast_prefill_test.cpp.
+TokenValue apply_token_rule(const TokenReader& reader, size_t output);
+
+}  // namespace pagewheel
