@@ -117,7 +117,7 @@ bool AskedNodes::is_computed_by_token(ov::Node& node) const {
 bool AskedNodes::ignores_row_count(const Input& reader) const {
     const ov::Node* node = reader.get_node();
     return m_no_row_counts.count(node) != 0 ||
-           (reader.get_index() == reshape_pattern && m_patched.count(node) != 0);
+           (reader.get_index() == reshape_pattern && needs_pattern(node));
 }
 
 bool AskedNodes::is_read_for_asked_rows_alone(ov::Node& node) const {

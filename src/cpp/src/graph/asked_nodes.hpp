@@ -27,7 +27,9 @@ public:
 
     /// Whether the node is a Reshape whose pattern says how many rows there are by something that
     /// has all rows: it needs another pattern.
-    bool needs_pattern(const ov::Node* node) const { return m_patched.count(node) != 0; }
+    bool needs_pattern(const ov::Node* node) const {
+        return contains(node) && m_patched.count(node) != 0;
+    }
 
     /// Whether an asked node reads rows there that are computed for all tokens.
     bool is_border(const ov::Input<ov::Node>& input) const;

@@ -25,8 +25,8 @@ using NodePointer = std::shared_ptr<ov::Node>;
 using Output = ov::Output<ov::Node>;
 using Input = ov::Input<ov::Node>;
 
-/// One after the other; a norm has seven.
-constexpr size_t max_cheap_operations = 10;
+/// A norm has seven, one of which two others read.
+constexpr size_t max_cheap_operations = 12;
 
 class Gathering {
 public:
@@ -82,14 +82,18 @@ private:
     const TokenValue& layout(const Output& output) const { return m_asked.layouts().of(output); }
 
     /// Whether the value's asked rows follow by a few cheap operations from rows that are gathered.
-    bool can_repeat(const Output& output, size_t depth = 0) const {
+    bool can_repeat(const Output& output) const {
+        size_t visits = max_cheap_operations;
+        return can_repeat(output, visits);
+    }
+    bool can_repeat(const Output& output, size_t& visits) const {
         if (m_gathered.count(output) != 0) return true;
         const ov::Node& node = *output.get_node();
-        if (depth == max_cheap_operations || !layout(output).is_rows() || !is_cheap(node))
-            return false;
+        if (visits == 0 || !layout(output).is_rows() || !is_cheap(node)) return false;
+        --visits;
         const ov::OutputVector sources = node.input_values();
         return std::all_of(sources.begin(), sources.end(), [&](const Output& source) {
-            return !layout(source).is_rows() || can_repeat(source, depth + 1);
+            return !layout(source).is_rows() || can_repeat(source, visits);
         });
     }
 

@@ -1,6 +1,7 @@
 #include "graph/fold_lengths.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "graph/node_queries.hpp"
 #include "graph/token_layout.hpp"
+#include "graph/token_rules.hpp"
 #include "openvino/op/constant.hpp"
 
 namespace pagewheel {
@@ -53,8 +55,12 @@ private:
 
     void fix(const NodePointer& node, const Extents& extents) {
         if (num_elements(*node) != extents.size()) return;
+        const bool narrow = node->get_output_element_type(0) != ov::element::i64;
         std::vector<int64_t> lengths;
-        for (const Extent& extent : extents) lengths.push_back(extent.size);
+        for (const Extent& extent : extents) {
+            if (narrow && extent.size > std::numeric_limits<int32_t>::max()) return;
+            lengths.push_back(extent.size);
+        }
         put(node,
             Constant::create(node->get_output_element_type(0), node->get_output_shape(0), lengths));
     }
@@ -80,7 +86,8 @@ private:
         node->validate_and_infer_types();  // its shape may follow from lengths too
         const std::optional<size_t> size = num_elements(*node);
         ov::OutputVector results(1);
-        if (size && *size <= max_elements && node->constant_fold(results, node->input_values()))
+        if (size && *size <= max_elements && !has_state(*node) &&
+            node->constant_fold(results, node->input_values()))
             put(node, results[0].get_node_shared_ptr());
     }
 

@@ -18,6 +18,30 @@ inline std::shared_ptr<ov::Node> without_converts(std::shared_ptr<ov::Node> node
     return node;
 }
 
+/// The same through Converts between i32 and i64 alone, which leave lengths and indices as they
+/// are, and not many of them.
+inline std::shared_ptr<ov::Node> without_integer_converts(std::shared_ptr<ov::Node> node) {
+    constexpr int most = 4;
+    const auto is_integer = [](const ov::element::Type& type) {
+        return type == ov::element::i32 || type == ov::element::i64;
+    };
+    for (int i = 0; i < most && ov::is_type<ov::op::v0::Convert>(node); ++i) {
+        if (!is_integer(node->get_input_element_type(0)) ||
+            !is_integer(node->get_output_element_type(0)))
+            break;
+        node = node->get_input_node_shared_ptr(0);
+    }
+    return node;
+}
+
+/// The constant of whole numbers that `output` is, in i32 or i64; null if it is none.
+inline std::shared_ptr<ov::op::v0::Constant> integers_under(const ov::Output<ov::Node>& output) {
+    auto constant = ov::as_type_ptr<ov::op::v0::Constant>(
+        without_integer_converts(output.get_node_shared_ptr()));
+    const bool whole = constant && constant->get_element_type().is_integral_number();
+    return whole ? constant : nullptr;
+}
+
 /// The constant, converted or not, that `output` is; null if it is none.
 inline std::shared_ptr<ov::op::v0::Constant> constant_under(const ov::Output<ov::Node>& output) {
     return ov::as_type_ptr<ov::op::v0::Constant>(without_converts(output.get_node_shared_ptr()));

@@ -10,8 +10,8 @@
 #include "openvino/op/range.hpp"
 #include "openvino/op/reduce_prod.hpp"
 #include "openvino/op/reshape.hpp"
+#include "openvino/op/scatter_nd_update.hpp"
 #include "openvino/op/slice.hpp"
-#include "openvino/op/util/scatter_nd_base.hpp"
 #include "openvino/op/util/shape_of_base.hpp"
 
 namespace pagewheel {
@@ -21,7 +21,7 @@ using ov::op::v0::Constant;
 using Output = ov::Output<ov::Node>;
 
 std::optional<int64_t> integer(const Output& output) {
-    const auto constant = constant_under(output);
+    const auto constant = integers_under(output);
     if (!constant || ov::shape_size(constant->get_shape()) != 1) return {};
     return constant->cast_vector<int64_t>()[0];
 }
@@ -30,7 +30,7 @@ std::optional<int64_t> integer(const Output& output) {
 Output reshaped(const Output& output, const std::vector<int64_t>& pattern) {
     const ov::Node* node = output.get_node();
     if (!node || !ov::is_type<ov::op::v1::Reshape>(node)) return {};
-    const auto constant = constant_under(node->input_value(1));
+    const auto constant = integers_under(node->input_value(1));
     const bool same = constant && constant->get_shape().size() == 1 &&
                       constant->cast_vector<int64_t>() == pattern;
     return same ? node->input_value(0) : Output();
@@ -38,20 +38,20 @@ Output reshaped(const Output& output, const std::vector<int64_t>& pattern) {
 
 /// What `output` is the shape of.
 Output shape_source(const Output& output) {
-    const ov::Node* node = without_converts(output.get_node_shared_ptr()).get();
-    return ov::as_type<const ov::op::util::ShapeOfBase>(node) ? node->input_value(0) : Output();
+    const auto node = without_integer_converts(output.get_node_shared_ptr());
+    return ov::as_type_ptr<ov::op::util::ShapeOfBase>(node) ? node->input_value(0) : Output();
 }
 
 /// The source of the shape, if `output` numbers the elements of a tensor of that shape.
 Output numbered(const Output& output) {
     const ov::Node* reshape = output.get_node();
     if (!ov::is_type<ov::op::v1::Reshape>(reshape)) return {};
-    const auto range = without_converts(reshape->get_input_node_shared_ptr(0));
+    const auto range = without_integer_converts(reshape->get_input_node_shared_ptr(0));
     if (range->get_input_size() != 3 || integer(range->input_value(0)) != 0 ||
         integer(range->input_value(2)) != 1 ||
         (!ov::is_type<ov::op::v4::Range>(range) && !ov::is_type<ov::op::v0::Range>(range)))
         return {};
-    const auto count = without_converts(range->get_input_node_shared_ptr(1));
+    const auto count = without_integer_converts(range->get_input_node_shared_ptr(1));
     if (!ov::is_type<ov::op::v1::ReduceProd>(count)) return {};
     const Output source = shape_source(count->input_value(0));
     return source == shape_source(reshape->input_value(1)) ? source : Output();
@@ -70,6 +70,14 @@ bool read_bounds(const ov::Node& slice, SliceAssign& assign) {
     return true;
 }
 
+/// Whether a scatter's updates take the places of what was there.
+bool overwrites(const ov::Node& scatter) {
+    using Reducing = ov::op::v15::ScatterNDUpdate;
+    if (const auto* reducing = ov::as_type<const Reducing>(&scatter))
+        return reducing->get_reduction() == Reducing::Reduction::NONE;
+    return ov::is_type<ov::op::v3::ScatterNDUpdate>(&scatter);
+}
+
 Output part(const Output& x, size_t axis, int64_t begin, int64_t end) {
     const auto one = [](int64_t value) { return Constant::create(ov::element::i64, {1}, {value}); };
     return std::make_shared<ov::op::v8::Slice>(x, one(begin), one(end), one(1), one(int64_t(axis)));
@@ -80,8 +88,7 @@ Output part(const Output& x, size_t axis, int64_t begin, int64_t end) {
 std::optional<SliceAssign> find_slice_assign(const ov::Node& node) {
     if (!ov::is_type<ov::op::v1::Reshape>(&node)) return {};
     const ov::Node* scatter = node.get_input_node_ptr(0);
-    if (!ov::as_type<const ov::op::util::ScatterNDBase>(scatter) || scatter->get_input_size() != 3)
-        return {};
+    if (!overwrites(*scatter)) return {};
     SliceAssign assign;
     assign.into = reshaped(scatter->input_value(0), {-1});
     assign.update = reshaped(scatter->input_value(2), {-1});

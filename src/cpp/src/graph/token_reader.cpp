@@ -44,7 +44,7 @@ MaybeExtents TokenReader::shape(size_t input) const {
         if (known.extents.size() > max_lengths) return {};
         return known.extents;
     }
-    const auto constant = constant_under(m_node.input_value(input));
+    const auto constant = integers_under(m_node.input_value(input));
     if (!constant || ov::shape_size(constant->get_shape()) > max_lengths) return {};
     Extents elements;
     for (const int64_t each : constant->cast_vector<int64_t>()) elements.push_back({each});

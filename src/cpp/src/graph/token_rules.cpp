@@ -163,6 +163,7 @@ TokenValue squeeze(const TokenReader& reader) {
     auto axes = reader.axes(1, extents->size());
     if (!axes) return {};
     std::sort(axes->rbegin(), axes->rend());
+    axes->erase(std::unique(axes->begin(), axes->end()), axes->end());
     for (const size_t axis : *axes) {
         if (!((*extents)[axis] == Extent{})) return {};
         extents->erase(extents->begin() + int64_t(axis));
@@ -438,13 +439,6 @@ const std::unordered_map<std::string, Rule>& rules() {
     return rules;
 }
 
-/// Whether more than its inputs may decide what comes out.
-bool has_state(const ov::Node& node) {
-    static const std::set<std::string> types{"ReadValue", "Assign", "RandomUniform", "Multinomial"};
-    return types.count(node.get_type_name()) != 0 ||
-           ov::as_type<const ov::op::util::MultiSubGraphOp>(&node);
-}
-
 bool is_elementwise(const ov::Node& node) {
     using namespace ov::op::util;
     return ov::is_type<UnaryElementwiseArithmetic>(&node) ||
@@ -454,9 +448,7 @@ bool is_elementwise(const ov::Node& node) {
            ov::is_type<BinaryElementwiseLogical>(&node);
 }
 
-}  // namespace
-
-TokenValue apply_token_rule(const TokenReader& reader, size_t output) {
+TokenValue value_of(const TokenReader& reader, size_t output) {
     const ov::Node& node = reader.node();
     if (ov::is_type<ov::op::v0::Constant>(&node)) return {Kind::CONSTANT, {}};
     bool constant = node.get_input_size() > 0 && !has_state(node), unknown = has_state(node);
@@ -474,6 +466,28 @@ TokenValue apply_token_rule(const TokenReader& reader, size_t output) {
     if (type.rfind("Reduce", 0) == 0) return reduce(reader);
     const auto rule = rules().find(type);
     return rule == rules().end() ? TokenValue() : rule->second(reader, output);
+}
+
+/// Lengths are a list of them or one: in more dimensions their order says less than rules ask for.
+bool is_list(const ov::PartialShape& shape, size_t elements) {
+    if (shape.is_dynamic() || shape.size() > 1) return false;
+    return ov::shape_size(shape.to_shape()) == elements;
+}
+
+}  // namespace
+
+bool has_state(const ov::Node& node) {
+    static const std::set<std::string> types{"ReadValue", "Assign", "RandomUniform", "Multinomial"};
+    return types.count(node.get_type_name()) != 0 ||
+           ov::as_type<const ov::op::util::MultiSubGraphOp>(&node);
+}
+
+TokenValue apply_token_rule(const TokenReader& reader, size_t output) {
+    TokenValue value = value_of(reader, output);
+    const bool lengths = value.kind == Kind::SHAPE;
+    if (lengths && !is_list(reader.node().get_output_partial_shape(output), value.extents.size()))
+        return {};
+    return value;
 }
 
 }  // namespace pagewheel

@@ -7,6 +7,9 @@
 
 namespace pagewheel {
 
+/// Whether more than its inputs may decide what comes out of the node.
+bool has_state(const ov::Node& node);
+
 /// Of one output of a node that is no input of the model. UNKNOWN for an operation that no rule
 /// knows. A new rule is a function and an entry of the table in token_rules.cpp; a case of it goes
 /// to tests/cpp/fast_prefill_test.cpp.
