@@ -308,6 +308,26 @@ def test_eviction_sees_and_keeps_the_same(
         np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("reader", "asked"), [("full_attention", {0, 1}), ("sliding_attention", {1})]
+)
+def test_the_widest_window_on_a_cache_says_what_no_one_sees(
+    tmp_path: Path, backend: str, reader: str, asked: set[int]
+) -> None:
+    """Layer 0 has a window and no other; of what layer 2 reads there, the policy decides."""
+    changes = {
+        "cache_of_layer": [None, None, 0],
+        "sliding_window": 40,
+        "layer_types": ["sliding_attention", "full_attention", reader],
+    }
+    yoco = tiny_yoco.make_of([None, None, 0], changes, seed=12)
+    folder = convert(tiny_yoco.save(yoco, tmp_path / "source"), tmp_path / "model", progress=False)
+    for fast in (True, False):
+        recorded, _ = generate_with_eviction(folder, backend, fast, "norm_sum", False)
+        assert {layer for layer, _ in recorded.dropped} == asked
+
+
 def test_the_layers_from_the_last_owned_cache_on_are_trimmed(tmp_path: Path) -> None:
     for name, (owners, _) in tiny_yoco.PATTERNS.items():
         folder = make_model(f"yoco-{name}", tmp_path / name).folder
