@@ -52,6 +52,19 @@ TEST(NativeAttention, TheConfigsSlidingWindowBeatsTheNodes) {
     EXPECT_EQ(windows_after(graph_with_window(17), options), (std::vector<size_t>{5, 0}));
 }
 
+TEST(NativeAttention, ACachesWindowIsTheWidestOfTheLayersThatReadIt) {
+    const auto window_of = [](size_t owner, const std::vector<size_t>& readers) {
+        CacheLayer layer;
+        layer.sliding_window = owner;
+        for (const size_t window : readers) layer.widen_window(window);
+        return layer.sliding_window;
+    };
+    EXPECT_EQ(window_of(40, {}), 40u);
+    EXPECT_EQ(window_of(40, {16, 64, 32}), 64u);
+    EXPECT_EQ(window_of(40, {16, 0, 32}), 0u);  // one sees all
+    EXPECT_EQ(window_of(0, {16}), 0u);
+}
+
 /// Runs a graph of attention over a prompt chunk and decodes; returns its output.
 std::vector<float> run(const std::shared_ptr<ov::Model>& model, const AttentionShape& shape,
                        const ov::AnyMap& properties) {

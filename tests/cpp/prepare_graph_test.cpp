@@ -134,5 +134,15 @@ TEST_F(PrepareGraph, WhereAttentionIsObservedRowsAreAskedApartFromLogits) {
     EXPECT_TRUE(has_input(graph, "asked_rows"));
 }
 
+TEST_F(PrepareGraph, AttentionOfOpenVinosThatIsObservedHasNoAskedRows) {
+    const CacheEvictionConfig eviction;
+    const PreparedGraph graph =
+        prepare({{"attention_backend", "openvino"}, {"KV_CACHE_PRECISION", "f32"}}, &eviction);
+    EXPECT_EQ(graph.fast_prefill.num_attentions, 0u);
+    EXPECT_GT(graph.fast_prefill.work_skipped, 0);
+    EXPECT_FALSE(has_input(graph, "asked_rows"));
+    EXPECT_FALSE(has_input(graph, "asked_past_lens"));
+}
+
 }  // namespace
 }  // namespace pagewheel

@@ -19,12 +19,12 @@ void bind_operations(py::module_& module) {
         module, "FastPrefill",
         "What of a prompt is computed only for the tokens whose logits are asked for.")
         .def_readonly("layers", &FastPrefill::layers,
-                      "Layers from which no more than keys and values is computed for all tokens.")
+                      "Layers whose attention's output is read for the tokens asked for alone.")
         .def_readonly("attention_nodes", &FastPrefill::attention_nodes,
-                      "Those of them whose attention has fewer queries too.")
+                      "Those of them whose attention has queries for these tokens alone, too.")
         .def_readonly("work_skipped", &FastPrefill::work_skipped,
                       "Share, 0 to 1, of the multiplications by matrices but the vocabulary's that "
-                      "a token costs.")
+                      "is left out for a token nobody asks for.")
         .def_readonly("why", &FastPrefill::why, "What keeps more from being left out.");
     py::class_<Operations>(module, "Operations", "What of a model runs where.")
         .def_readonly("counts", &Operations::counts, "Matrices and attention.")

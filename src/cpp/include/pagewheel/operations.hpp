@@ -20,12 +20,13 @@ struct OperationCount {
 /// What of a prompt is computed only for the tokens whose logits are asked for: all that the cache
 /// does not depend on.
 struct FastPrefill {
-    /// Layers from which no more than keys and values is computed for all tokens.
+    /// Layers whose attention's output is read for the tokens asked for alone.
     size_t layers = 0;
-    /// Those of them whose attention has queries for the tokens asked for alone.
+    /// Those of them whose attention has queries for these tokens alone, too. OpenVINO's attention
+    /// must have all, where it writes keys.
     size_t attention_nodes = 0;
-    /// Of the multiplications by matrices that a token costs which is not asked for, the share that
-    /// is left out, 0 to 1. The vocabulary's matrix does not count: it is always left out.
+    /// The share, 0 to 1, of the multiplications by matrices that is left out for a token nobody
+    /// asks for. Of experts all count; the vocabulary's matrix does not: it is always left out.
     double work_skipped = 0;
     /// What keeps more from being left out, one sentence each.
     std::vector<std::string> why;

@@ -124,10 +124,9 @@ bool is_on(const ov::AnyMap& properties, const std::string& key) {
 
 std::string describe_cache_properties(const ov::AnyMap& properties) {
     std::string text;
-    for (const char* key :
-         {"attention_backend", "linear_backend", "fast_prefill", "INFERENCE_PRECISION_HINT",
-          "EXECUTION_MODE_HINT", "KV_CACHE_PRECISION", "KEY_CACHE_PRECISION",
-          "VALUE_CACHE_PRECISION", "DYNAMIC_QUANTIZATION_GROUP_SIZE"})
+    for (const char* key : {"attention_backend", "linear_backend", "INFERENCE_PRECISION_HINT",
+                            "EXECUTION_MODE_HINT", "KV_CACHE_PRECISION", "KEY_CACHE_PRECISION",
+                            "VALUE_CACHE_PRECISION", "DYNAMIC_QUANTIZATION_GROUP_SIZE"})
         if (properties.count(key) != 0) text += concat("\n", key, " ", text_of(properties, key));
     return text;
 }

@@ -21,8 +21,8 @@ struct CompileOptions {
     Backend attention = Backend::AUTO;
     Backend linear = Backend::AUTO;
 
-    /// What only logits need is computed for the rows whose logits are wanted. Unless the
-    /// properties say: on CPU, as no other device has run it.
+    /// What only logits need is computed for the rows whose logits are wanted. On by default on
+    /// CPU, the only device that it was run on.
     bool fast_prefill = false;
 
     /// Of pagewheel's cache. Unset: it has none such, for the reason in cache_refusal.

@@ -78,13 +78,17 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
     share_constants(graph.model);
     const bool for_openvino = options.evicts_from_openvino();
     apply_paged_attention(graph.model, {for_openvino, for_openvino});
-    const std::shared_ptr<ov::Node> gather = gather_logits(graph.model);
+    gather_logits(graph.model);
     if (for_openvino)
         graph.stock_layers = find_stock_attention(*graph.model, graph.config.sliding_windows);
     NativeAttentionReport attention = choose_attention(graph.model, graph.config, options);
     graph.layers = std::move(attention.layers);
-    if (options.fast_prefill)
-        graph.fast_prefill = skip_unread_rows(graph.model, gather, {options.evicts});
+    if (options.fast_prefill) {
+        graph.fast_prefill = skip_unread_rows(graph.model, {options.evicts});
+        if (graph.fast_prefill.failed)
+            graph.warnings.insert(graph.warnings.end(), graph.fast_prefill.why.begin(),
+                                  graph.fast_prefill.why.end());
+    }
     std::optional<QuantizedLinearReport> linear = choose_linear(graph.model, options);
     if (linear) graph.left = std::move(linear->left);
     if (options.on_cpu) multiply_outer_products(graph.model);

@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "check.hpp"
+#include "graph/node_queries.hpp"
 #include "graph/stock_attention.hpp"
 #include "openvino/op/parameter.hpp"
 #include "openvino/op/reshape.hpp"
+#include "openvino/op/result.hpp"
 #include "ops/paged_attention.hpp"
 
 namespace pagewheel {
@@ -16,8 +18,6 @@ using ov::op::v1::Reshape;
 using NodePointer = std::shared_ptr<ov::Node>;
 using Output = ov::Output<ov::Node>;
 using Input = ov::Input<ov::Node>;
-
-constexpr size_t reshape_pattern = 1;
 
 /// Decoders need two or three. More is a graph made to take long.
 constexpr size_t max_searches = 32;
@@ -31,7 +31,7 @@ bool reads_rows(const Input& input) {
 bool is_allowed(ov::Node& node) {
     if (ov::is_type<Parameter>(&node) || node.get_output_size() == 0) return false;
     if (!is_paged_attention(node) || ov::is_type<PagedAttention>(&node)) return true;
-    return !writes_kv_cache(node) && node.output(1).get_target_inputs().empty();
+    return !writes_kv_cache(node) && node.output(stock_scores).get_target_inputs().empty();
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ AskedNodes::AskedNodes(const ov::Model& model, const Input& end)
     : m_nodes(model.get_ordered_ops()), m_layouts(model), m_end(end) {
     for (size_t i = 0; i < max_searches; ++i) {
         search();
-        if (!settle()) return;
+        if (!refuse_what_cannot_be_read()) return;
     }
     m_asked.clear();
     m_gave_up = true;
@@ -63,6 +63,9 @@ std::vector<std::string> AskedNodes::obstacles() const {
     std::vector<std::string> sentences;
     bool unknown = false;
     for (const NodePointer& node : m_nodes) {
+        if (is_other_output(*node))
+            sentences.push_back(concat("the output ", node->get_friendly_name(),
+                                       " is of all tokens, and what it is computed from"));
         if (contains(node.get()) || !is_read_for_asked_rows_alone(*node)) continue;
         if (is_paged_attention(*node))
             sentences.push_back(
@@ -83,6 +86,10 @@ std::vector<std::string> AskedNodes::obstacles() const {
             break;
         }
     return sentences;
+}
+
+bool AskedNodes::is_other_output(ov::Node& node) const {
+    return ov::is_type<ov::op::v0::Result>(&node) && m_layouts.of(node.input_value(0)).is_rows();
 }
 
 bool AskedNodes::is_unknown(const Output& output) const {
@@ -106,10 +113,10 @@ bool AskedNodes::is_computed_by_token(ov::Node& node) const {
     });
 }
 
-/// Whether the input takes nothing that changes if rows are fewer.
-bool AskedNodes::is_indifferent(const Input& reader) const {
+/// Whether the reader gets nothing that changes if rows are fewer.
+bool AskedNodes::ignores_row_count(const Input& reader) const {
     const ov::Node* node = reader.get_node();
-    return m_indifferent.count(node) != 0 ||
+    return m_no_row_counts.count(node) != 0 ||
            (reader.get_index() == reshape_pattern && m_patched.count(node) != 0);
 }
 
@@ -117,7 +124,7 @@ bool AskedNodes::is_read_for_asked_rows_alone(ov::Node& node) const {
     bool any = false;
     for (const Output& output : node.outputs())
         for (const Input& reader : output.get_target_inputs()) {
-            if (is_indifferent(reader)) continue;
+            if (ignores_row_count(reader)) continue;
             any = true;
             if (reader != m_end && !(contains(reader.get_node()) && reads_rows(reader)))
                 return false;
@@ -125,23 +132,23 @@ bool AskedNodes::is_read_for_asked_rows_alone(ov::Node& node) const {
     return any;
 }
 
-/// Lengths of dimensions that do not count tokens, or that nobody takes who minds.
-bool AskedNodes::is_indifferent(ov::Node& node) const {
+/// Lengths of dimensions that do not count tokens, or whose readers do not care how many there are.
+bool AskedNodes::ignores_row_count(ov::Node& node) const {
     if (node.get_output_size() != 1) return false;
     const TokenValue& value = m_layouts.of(node.output(0));
     if (value.kind != TokenValue::Kind::SHAPE) return false;
     if (!value.counts_tokens()) return true;
     const auto readers = node.output(0).get_target_inputs();
     return std::all_of(readers.begin(), readers.end(),
-                       [&](const Input& reader) { return is_indifferent(reader); });
+                       [&](const Input& reader) { return ignores_row_count(reader); });
 }
 
 void AskedNodes::search() {
     m_asked.clear();
-    m_indifferent.clear();
+    m_no_row_counts.clear();
     for (auto node = m_nodes.rbegin(); node != m_nodes.rend(); ++node) {
-        if (is_indifferent(**node))
-            m_indifferent.insert(node->get());
+        if (ignores_row_count(**node))
+            m_no_row_counts.insert(node->get());
         else if (m_refused.count(node->get()) == 0 && is_allowed(**node) &&
                  is_computed_by_token(**node) && is_read_for_asked_rows_alone(**node))
             m_asked.insert(node->get());
@@ -165,8 +172,8 @@ AskedNodes::NodeSet AskedNodes::counting_asked_rows() const {
     return counting;
 }
 
-/// Takes down what asked nodes would read that they cannot. False if there is no such thing.
-bool AskedNodes::settle() {
+/// Refuses asked nodes that would read what they cannot. False if there are none.
+bool AskedNodes::refuse_what_cannot_be_read() {
     bool changed = false;
     const NodeSet counting = counting_asked_rows();
     for (const NodePointer& node : m_nodes) {
@@ -176,7 +183,7 @@ bool AskedNodes::settle() {
             const TokenValue& value = m_layouts.of(source);
             const bool repeated = is_border(input) && value.extents[value.axis()].size != 1;
             const bool miscounted = reads_rows(input) && value.counts_tokens() &&
-                                    !is_indifferent(input) &&
+                                    !ignores_row_count(input) &&
                                     counting.count(source.get_node()) == 0;
             if (!repeated && !miscounted) continue;
             const bool patches =

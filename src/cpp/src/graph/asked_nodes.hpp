@@ -41,23 +41,24 @@ public:
 private:
     using NodeSet = std::unordered_set<const ov::Node*>;
 
+    bool is_other_output(ov::Node& node) const;
     bool is_unknown(const ov::Output<ov::Node>& output) const;
     bool begins_unknown(ov::Node& node) const;
     bool is_computed_by_token(ov::Node& node) const;
     bool is_read_for_asked_rows_alone(ov::Node& node) const;
-    bool is_indifferent(const ov::Input<ov::Node>& reader) const;
-    bool is_indifferent(ov::Node& node) const;
+    bool ignores_row_count(const ov::Input<ov::Node>& reader) const;
+    bool ignores_row_count(ov::Node& node) const;
     void search();
     NodeSet counting_asked_rows() const;
-    bool settle();
+    bool refuse_what_cannot_be_read();
 
     std::vector<std::shared_ptr<ov::Node>> m_nodes;
     TokenLayouts m_layouts;
     ov::Input<ov::Node> m_end;
     NodeSet m_asked;
-    NodeSet m_indifferent;  // lengths to which it is the same how many rows there are
-    NodeSet m_patched;      // see needs_pattern()
-    NodeSet m_refused;      // nodes that would read what asked nodes cannot
+    NodeSet m_no_row_counts;  // lengths whose readers do not care how many rows there are
+    NodeSet m_patched;        // see needs_pattern()
+    NodeSet m_refused;        // nodes that would read what asked nodes cannot
     bool m_gave_up = false;
 };
 

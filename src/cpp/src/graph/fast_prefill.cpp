@@ -1,174 +1,26 @@
 #include "graph/fast_prefill.hpp"
 
-#include <algorithm>
-#include <map>
-#include <string>
-#include <unordered_map>
-#include <utility>
+#include <stdexcept>
 
 #include "check.hpp"
 #include "graph/asked_nodes.hpp"
+#include "graph/compute_asked_rows.hpp"
 #include "graph/fold_lengths.hpp"
+#include "graph/node_queries.hpp"
 #include "graph/port_names.hpp"
 #include "graph/slice_assign.hpp"
 #include "graph/stock_attention.hpp"
-#include "openvino/op/constant.hpp"
-#include "openvino/op/gather.hpp"
 #include "openvino/op/matmul.hpp"
-#include "openvino/op/parameter.hpp"
-#include "openvino/op/util/gather_base.hpp"
 #include "openvino_error.hpp"
 #include "ops/paged_attention.hpp"
 
 namespace pagewheel {
 namespace {
 
-using ov::op::v0::Constant;
-using ov::op::v0::Parameter;
 using NodePointer = std::shared_ptr<ov::Node>;
-using Output = ov::Output<ov::Node>;
-using Input = ov::Input<ov::Node>;
 
-constexpr size_t reshape_pattern = 1;
-
-/// One after the other; a norm has seven.
-constexpr size_t max_cheap_operations = 10;
-
-/// Gathers what asked nodes read and lets them read that.
-class Rewriter {
-public:
-    Rewriter(ov::Model& model, const AskedNodes& asked, Output rows)
-        : m_model(model), m_asked(asked), m_rows(std::move(rows)) {}
-
-    void rewrite() {
-        // In the order of the graph: what is gathered first, others are computed from.
-        std::vector<std::pair<Output, std::vector<Input>>> borders;
-        std::map<Output, size_t> known;
-        for (const NodePointer& node : m_asked.nodes())
-            for (const Input& input : node->inputs()) {
-                if (!m_asked.is_border(input)) continue;
-                const Output source = input.get_source_output();
-                const auto [at, fresh] = known.emplace(source, borders.size());
-                if (fresh) borders.push_back({source, {}});
-                borders[at->second].second.push_back(input);
-            }
-        sort_by_graph(borders);
-        for (const auto& [source, readers] : borders)
-            if (!can_repeat(source)) gather(source);
-        for (auto& [source, readers] : borders)
-            for (Input& reader : readers) reader.replace_source_output(repeated(source));
-        for (const NodePointer& node : m_asked.nodes()) {
-            if (!m_asked.contains(node.get())) continue;
-            if (m_asked.needs_pattern(node.get())) set_pattern(*node);
-            if (is_paged_attention(*node)) use_asked_tables(node);
-        }
-    }
-
-private:
-    template <class Borders>
-    void sort_by_graph(Borders& borders) const {
-        std::unordered_map<const ov::Node*, size_t> places;
-        for (const NodePointer& node : m_asked.nodes()) places.emplace(node.get(), places.size());
-        std::stable_sort(borders.begin(), borders.end(), [&](const auto& a, const auto& b) {
-            return places.at(a.first.get_node()) < places.at(b.first.get_node());
-        });
-    }
-
-    /// Norms and the like cost less than what it costs to have them apart from what follows them.
-    bool is_cheap(const ov::Node& node) const {
-        if (ov::is_type<Parameter>(&node) || ov::is_type<ov::op::v0::MatMul>(&node) ||
-            is_paged_attention(node) || node.get_output_size() != 1)
-            return false;
-        if (ov::is_type<ov::op::util::GatherBase>(&node) && !layout(node.input_value(0)).is_rows())
-            return false;  // an embedding
-        for (const Output& source : node.input_values())
-            if (layout(source).kind == TokenValue::Kind::SHAPE) return false;
-        return true;
-    }
-
-    const TokenValue& layout(const Output& output) const { return m_asked.layouts().of(output); }
-
-    /// Whether the value's asked rows follow by a few cheap operations from rows that are gathered.
-    bool can_repeat(const Output& output, size_t depth = 0) const {
-        if (m_gathered.count(output) != 0) return true;
-        const ov::Node& node = *output.get_node();
-        if (depth == max_cheap_operations || !layout(output).is_rows() || !is_cheap(node))
-            return false;
-        const ov::OutputVector sources = node.input_values();
-        return std::all_of(sources.begin(), sources.end(), [&](const Output& source) {
-            return !layout(source).is_rows() || can_repeat(source, depth + 1);
-        });
-    }
-
-    Output repeated(const Output& output) {
-        const auto known = m_gathered.find(output);
-        if (known != m_gathered.end()) return known->second;
-        ov::OutputVector inputs = output.get_node()->input_values();
-        for (Output& input : inputs)
-            if (layout(input).is_rows()) input = repeated(input);
-        const NodePointer copy = output.get_node()->clone_with_new_inputs(inputs);
-        copy->set_friendly_name(output.get_node()->get_friendly_name() + ".asked");
-        return m_gathered[output] = copy->output(output.get_index());
-    }
-
-    Output gather(const Output& output) {
-        const auto axis = int64_t(layout(output).axis());
-        const auto gather = std::make_shared<ov::op::v8::Gather>(
-            output, m_rows, Constant::create(ov::element::i64, {}, {axis}));
-        gather->set_friendly_name(output.get_node()->get_friendly_name() + ".asked");
-        return m_gathered[output] = gather;
-    }
-
-    /// Elements and other dimensions say how many rows there are.
-    void set_pattern(ov::Node& reshape) const {
-        const TokenValue& value = layout(reshape.output(0));
-        std::vector<int64_t> pattern;
-        for (const Extent& extent : value.extents)
-            pattern.push_back(extent.tokens ? -1 : extent.size);
-        reshape.input(reshape_pattern)
-            .replace_source_output(Constant::create(ov::element::i64, {pattern.size()}, pattern));
-    }
-
-    void use_asked_tables(const NodePointer& node) {
-        if (const auto native = ov::as_type_ptr<PagedAttention>(node)) {
-            PagedAttention::Attributes attributes = native->attributes();
-            attributes.asked_rows = true;
-            native->set_attributes(std::move(attributes));
-            return;
-        }
-        // It writes none, but wants as many keys and values as queries.
-        for (const size_t input : {stock_key, stock_value}) {
-            const Output source = node->input_value(input);
-            node->input(input).replace_source_output(
-                m_gathered.count(source) != 0 ? m_gathered.at(source) : gather(source));
-        }
-        for (const auto& [input, name] :
-             {std::pair(stock_past_lens, ports::asked_past_lens),
-              std::pair(stock_subsequence_begins, ports::asked_subsequence_begins),
-              std::pair(stock_block_indices, ports::asked_block_indices),
-              std::pair(stock_block_indices_begins, ports::asked_block_indices_begins)})
-            node->input(input).replace_source_output(table(name));
-    }
-
-    Output table(const std::string& name) {
-        auto& known = m_tables[name];
-        if (!known) {
-            known = std::make_shared<Parameter>(ov::element::i32, ov::PartialShape{-1});
-            known->set_friendly_name(name);
-            known->get_output_tensor(0).set_names({name});
-            m_model.add_parameters({known});
-        }
-        return known;
-    }
-
-    ov::Model& m_model;
-    const AskedNodes& m_asked;
-    Output m_rows;
-    std::map<Output, Output> m_gathered;  ///< the asked rows of a value
-    std::map<std::string, std::shared_ptr<Parameter>> m_tables;
-};
-
-/// Multiply-adds of a token with a constant matrix; 0 for what is no such product.
+/// Multiply-adds of a token with a constant matrix; 0 for what is no such product, and behind the
+/// gathering of the logits, where nothing is known to be rows of all tokens.
 double work_of(ov::Node& node, const TokenLayouts& layouts) {
     const auto* matmul = ov::as_type<const ov::op::v0::MatMul>(&node);
     if (!matmul || !layouts.of(node.output(0)).is_rows() ||
@@ -198,41 +50,45 @@ FastPrefillReport report_of(const AskedNodes& asked) {
     return report;
 }
 
-std::shared_ptr<Parameter> add_asked_rows(ov::Model& model) {
-    const auto rows = std::make_shared<Parameter>(ov::element::i64, ov::PartialShape{-1});
-    rows->set_friendly_name(ports::asked_rows);
-    rows->get_output_tensor(0).set_names({ports::asked_rows});
-    model.add_parameters({rows});
-    return rows;
+/// The Gather of gather_logits().
+ov::Node& gather_of_logits(const ov::Model& model) {
+    for (const auto& parameter : model.get_parameters())
+        if (parameter->get_friendly_name() == ports::logits_rows)
+            return *parameter->output(0).get_target_inputs().begin()->get_node();
+    throw std::logic_error("the model's logits are not gathered");
 }
 
-/// As skip_unread_rows().
-FastPrefillReport skip(const std::shared_ptr<ov::Model>& model, ov::Node& gather,
-                       const FastPrefillOptions& options) {
+/// As skip_unread_rows(), but leaves the model half done when it throws.
+FastPrefillReport skip(ov::Model& model, const FastPrefillOptions& options) {
     fold_lengths(model);
-    replace_slice_assigns(model);
-    const AskedNodes asked(*model, gather.input(0));
+    replace_slice_assigns(model);  // of shapes that are known by then
+    ov::Node& gather = gather_of_logits(model);
+    const AskedNodes asked(model, gather.input(0));
     FastPrefillReport report = report_of(asked);
     if (asked.empty()) return report;
     const bool apart = options.observes_attention && report.num_native_attentions > 0;
-    Rewriter(*model, asked, apart ? add_asked_rows(*model)->output(0) : gather.input_value(1))
-        .rewrite();
+    compute_asked_rows(model, asked,
+                       apart ? add_parameter(model, ports::asked_rows, ov::element::i64, {-1})
+                             : gather.input_value(1));
     if (!apart) gather.output(0).replace(gather.input_value(0));
-    model->validate_nodes_and_infer_types();
+    model.validate_nodes_and_infer_types();
     return report;
 }
 
 }  // namespace
 
-FastPrefillReport skip_unread_rows(const std::shared_ptr<ov::Model>& model,
-                                   const std::shared_ptr<ov::Node>& gather,
+FastPrefillReport skip_unread_rows(std::shared_ptr<ov::Model>& model,
                                    const FastPrefillOptions& options) {
+    const std::shared_ptr<ov::Model> whole = model->clone();
     try {
-        return skip(model, *gather, options);
+        return skip(*model, options);
     } catch (const ov::Exception& error) {
-        throw std::invalid_argument(
-            concat("fast prefill does not understand the model: ", reason(error),
-                   " (the property fast_prefill false leaves it as it is)"));
+        model = whole;
+        FastPrefillReport report;
+        report.failed = true;
+        report.why = {concat("fast prefill is left out, as OpenVINO does not take the graph with ",
+                             "fewer rows: ", reason(error))};
+        return report;
     }
 }
 

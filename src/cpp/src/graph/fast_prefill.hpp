@@ -18,20 +18,22 @@ struct FastPrefillOptions {
 
 /// What a prompt's tokens are spared.
 struct FastPrefillReport {
-    /// Layers that are computed for asked rows, but for keys and values that they write.
+    /// Layers whose attention's output is read for asked rows alone.
     size_t num_layers = 0;
-    /// Those of them whose attention has queries for asked rows alone.
+    /// Those of them whose attention has queries for asked rows alone, too.
     size_t num_attentions = 0;
     /// Of pagewheel's: these read the tables of asked rows.
     size_t num_native_attentions = 0;
-    /// Of the multiply-adds with constant matrices that a token costs which is not asked for, the
-    /// vocabulary's aside: how many are left out, 0 to 1.
+    /// The share, 0 to 1, of the multiply-adds with constant matrices (all experts', not the
+    /// vocabulary's) that a token nobody asks for is spared.
     double work_skipped = 0;
+    /// OpenVINO did not take the graph with fewer rows: it is as it was.
+    bool failed = false;
     /// What keeps more from being left out, one sentence each; empty where only keys and values do.
     std::vector<std::string> why;
 };
 
-/// Moves `gather`, which gather_logits() made, up to where it finds what the cache depends on.
+/// Moves the gathering of gather_logits() up to where it finds what the cache depends on.
 /// Behind the last layer that writes keys and values lies nothing but what logits need: in a model
 /// whose last layers read the caches of earlier ones these layers, and in every model all of the
 /// last writing layer but its keys and values. All of that then has asked rows: of each sequence
@@ -44,13 +46,12 @@ struct FastPrefillReport {
 /// is, with all that follows from it or leads to it.
 ///
 /// After gather_logits() and use_native_attention(), before all that merges operations. Inputs that
-/// it adds: see ports::asked_*. Throws std::invalid_argument for a graph that OpenVINO does not
-/// take with fewer rows.
+/// it adds: see ports::asked_*. Lengths and assignments to slices are written out in any case
+/// (fold_lengths(), replace_slice_assigns()).
 ///
 /// Sources: You Only Cache Once (arXiv 2405.05254) skips the second half of a decoder-decoder at
 /// prefill; the suffix and the last layer are the same thing, seen from the logits.
-FastPrefillReport skip_unread_rows(const std::shared_ptr<ov::Model>& model,
-                                   const std::shared_ptr<ov::Node>& gather,
+FastPrefillReport skip_unread_rows(std::shared_ptr<ov::Model>& model,
                                    const FastPrefillOptions& options);
 
 }  // namespace pagewheel

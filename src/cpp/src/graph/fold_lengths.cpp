@@ -1,6 +1,7 @@
 #include "graph/fold_lengths.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_set>
@@ -27,7 +28,6 @@ public:
     /// Returns whether there was anything.
     bool fold(const ov::Model& model) {
         const TokenLayouts layouts(model);
-        m_folded.clear();
         for (const NodePointer& node : model.get_ordered_ops()) {
             if (node->get_output_size() != 1) continue;
             const TokenValue& value = layouts.of(node->output(0));
@@ -94,9 +94,9 @@ private:
 
 }  // namespace
 
-void fold_lengths(const std::shared_ptr<ov::Model>& model) {
-    for (size_t i = 0; i < max_rounds && LengthFolder().fold(*model); ++i)
-        model->validate_nodes_and_infer_types();
+void fold_lengths(ov::Model& model) {
+    for (size_t i = 0; i < max_rounds && LengthFolder().fold(model); ++i)
+        model.validate_nodes_and_infer_types();
 }
 
 }  // namespace pagewheel

@@ -4,12 +4,12 @@
 #include <string>
 
 #include "check.hpp"
+#include "graph/node_queries.hpp"
 #include "graph/port_names.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/convert.hpp"
 #include "openvino/op/gather.hpp"
 #include "openvino/op/matmul.hpp"
-#include "openvino/op/parameter.hpp"
 #include "openvino/op/reshape.hpp"
 #include "openvino/op/result.hpp"
 
@@ -27,7 +27,7 @@ ov::Input<ov::Node> find_gather_point(const std::shared_ptr<ov::Node>& result) {
 
 }  // namespace
 
-std::shared_ptr<ov::Node> gather_logits(const std::shared_ptr<ov::Model>& model) {
+void gather_logits(const std::shared_ptr<ov::Model>& model) {
     using ov::op::v0::Constant;
     std::shared_ptr<ov::op::v0::Result> result;
     for (const auto& candidate : model->get_results())
@@ -38,9 +38,7 @@ std::shared_ptr<ov::Node> gather_logits(const std::shared_ptr<ov::Model>& model)
     check_argument(shape.rank().is_static() && shape.size() == 3 && shape[2].is_static(),
                    "the model's logits have shape ", shape, "; expected [tokens, 1, vocabulary]");
 
-    auto rows = std::make_shared<ov::op::v0::Parameter>(ov::element::i64, ov::PartialShape{-1});
-    rows->set_friendly_name(ports::logits_rows);
-    rows->get_output_tensor(0).set_names({ports::logits_rows});
+    const auto rows = add_parameter(*model, ports::logits_rows, ov::element::i64, {-1});
 
     // Tokens lie along dimension 0, [tokens, 1, hidden], unless that one is fixed to 1.
     ov::Input<ov::Node> point = find_gather_point(result);
@@ -59,9 +57,7 @@ std::shared_ptr<ov::Node> gather_logits(const std::shared_ptr<ov::Model>& model)
     const auto names = result->get_output_tensor(0).get_names();
     result->input(0).replace_source_output(logits);
     logits->output(0).get_tensor().add_names(names);
-    model->add_parameters({rows});
     model->validate_nodes_and_infer_types();
-    return gather;
 }
 
 }  // namespace pagewheel

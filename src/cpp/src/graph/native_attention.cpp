@@ -141,7 +141,7 @@ public:
         else
             for (CacheLayer& owner : m_layers)
                 if (owner.cache == attributes.layer)
-                    owner.is_read_through(attributes.config.sliding_window);
+                    owner.widen_window(attributes.config.sliding_window);
         const auto native = std::make_shared<PagedAttention>(inputs, attributes);
         native->set_friendly_name(node->get_friendly_name());
         // The stock op has more outputs; they are unused without its score results.

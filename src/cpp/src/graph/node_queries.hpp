@@ -3,10 +3,13 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
+#include "openvino/core/model.hpp"
 #include "openvino/core/node.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/convert.hpp"
+#include "openvino/op/parameter.hpp"
 
 namespace pagewheel {
 
@@ -35,6 +38,20 @@ inline bool has_one_reader(const ov::Output<ov::Node>& output) {
 inline std::shared_ptr<ov::Node> only_reader(const ov::Output<ov::Node>& output) {
     if (!has_one_reader(output)) return nullptr;
     return output.get_target_inputs().begin()->get_node()->shared_from_this();
+}
+
+/// The input of a Reshape that says what shape there will be.
+inline constexpr size_t reshape_pattern = 1;
+
+/// A new input of the model.
+inline ov::Output<ov::Node> add_parameter(ov::Model& model, const std::string& name,
+                                          const ov::element::Type& type,
+                                          const ov::PartialShape& shape) {
+    const auto parameter = std::make_shared<ov::op::v0::Parameter>(type, shape);
+    parameter->set_friendly_name(name);
+    parameter->get_output_tensor(0).set_names({name});
+    model.add_parameters({parameter});
+    return parameter;
 }
 
 /// Puts `fresh` in the place of `old`, output by output.

@@ -29,7 +29,7 @@ inline constexpr const char* logits_rows = "logits_rows";
 inline constexpr const char* batch_tables = "batch_tables";
 inline constexpr const char* cache_directory = "cache_directory";
 
-// Of SDPAToPagedAttention's attention with queries for the asked rows alone: the same of the
+// Inputs of OpenVINO's attention that has queries for asked rows alone. They describe only the
 // sequences that have any.
 inline constexpr const char* asked_past_lens = "asked_past_lens";
 inline constexpr const char* asked_subsequence_begins = "asked_subsequence_begins";

@@ -1,7 +1,6 @@
 #include "graph/slice_assign.hpp"
 
-#include <algorithm>
-#include <limits>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -95,10 +94,10 @@ std::optional<SliceAssign> find_slice_assign(const ov::Node& node) {
     return assign;
 }
 
-size_t replace_slice_assigns(const std::shared_ptr<ov::Model>& model) {
+void replace_slice_assigns(ov::Model& model) {
     std::vector<std::pair<std::shared_ptr<ov::Node>, SliceAssign>> found;
-    const TokenLayouts layouts(*model);
-    for (const auto& node : model->get_ordered_ops())
+    const TokenLayouts layouts(model);
+    for (const auto& node : model.get_ordered_ops())
         if (const auto assign = find_slice_assign(*node))
             if (layouts.of(node->output(0)).is_rows()) found.emplace_back(node, *assign);
     for (const auto& [node, assign] : found) {
@@ -113,8 +112,7 @@ size_t replace_slice_assigns(const std::shared_ptr<ov::Model>& model) {
         if (assign.end < size) parts.push_back(part(into, assign.axis, assign.end, size));
         replace_with(node, std::make_shared<ov::op::v0::Concat>(parts, int64_t(assign.axis)));
     }
-    if (!found.empty()) model->validate_nodes_and_infer_types();
-    return found.size();
+    if (!found.empty()) model.validate_nodes_and_infer_types();
 }
 
 }  // namespace pagewheel

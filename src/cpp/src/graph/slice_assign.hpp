@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 
 #include "openvino/core/model.hpp"
@@ -30,7 +29,7 @@ struct SliceAssign {
 std::optional<SliceAssign> find_slice_assign(const ov::Node& node);
 
 /// Such assignments, where `into` is known to have the shape of `shaped` (TokenLayouts), become a
-/// Concat of what stays and what is new, which keeps tokens apart and costs less. Returns how many.
-size_t replace_slice_assigns(const std::shared_ptr<ov::Model>& model);
+/// Concat of what stays and what is new, which keeps tokens apart and costs less.
+void replace_slice_assigns(ov::Model& model);
 
 }  // namespace pagewheel

@@ -6,11 +6,10 @@
 #include "graph/port_names.hpp"
 #include "openvino/core/attribute_visitor.hpp"
 #include "openvino/op/constant.hpp"
+#include "ops/paged_attention.hpp"
 
 namespace pagewheel {
 namespace {
-
-constexpr size_t scores_output = 1;
 
 /// Reads the only attribute that matters here.
 class WriteKvCache : public ov::AttributeVisitor {
@@ -34,6 +33,11 @@ size_t sliding_window_of(const ov::Node& node, size_t layer, const std::vector<s
 
 }  // namespace
 
+bool is_paged_attention(const ov::Node& node) {
+    return std::string(node.get_type_name()) == "PagedAttentionExtension" ||
+           ov::is_type<PagedAttention>(&node);
+}
+
 bool writes_kv_cache(ov::Node& attention) {
     WriteKvCache write;
     attention.visit_attributes(write);
@@ -53,7 +57,7 @@ std::vector<StockAttentionLayer> find_stock_attention(const ov::Model& model,
         layer.owns_cache = owned.insert(layer.cache).second;
         layer.sliding_window = sliding_window_of(*node, layer.layer, windows);
         layer.block_indices = node->get_input_node_ptr(stock_block_indices)->get_friendly_name();
-        for (const ov::Input<ov::Node>& reader : node->output(scores_output).get_target_inputs())
+        for (const ov::Input<ov::Node>& reader : node->output(stock_scores).get_target_inputs())
             layer.scores = reader.get_node()->get_friendly_name();
         check_argument(
             layer.block_indices.rfind(ports::block_indices_prefix, 0) == 0 && !layer.scores.empty(),

@@ -11,6 +11,7 @@ namespace pagewheel {
 
 /// Inputs of PagedAttentionExtension, whose header OpenVINO does not ship.
 enum StockInput : size_t {
+    stock_query = 0,
     stock_key = 1,
     stock_value = 2,
     stock_key_cache = 3,
@@ -28,6 +29,12 @@ enum StockInput : size_t {
     stock_token_types = 25,
     stock_qq_bias = 26,
 };
+
+/// Its output of scores; the first is what it attends to.
+inline constexpr size_t stock_scores = 1;
+
+/// Whether the node is attention over a paged cache, OpenVINO's or pagewheel's.
+bool is_paged_attention(const ov::Node& node);
 
 /// Whether the node's keys and values go to its cache. Else it reads what another layer writes.
 bool writes_kv_cache(ov::Node& attention);

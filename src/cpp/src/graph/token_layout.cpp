@@ -1,12 +1,10 @@
 #include "graph/token_layout.hpp"
 
-#include <string>
 #include <utility>
 
 #include "graph/port_names.hpp"
 #include "graph/token_rules.hpp"
 #include "openvino/op/parameter.hpp"
-#include "ops/paged_attention.hpp"
 
 namespace pagewheel {
 namespace {
@@ -48,11 +46,6 @@ const TokenValue& TokenLayouts::of(const ov::Output<ov::Node>& output) const {
     static const TokenValue unknown;
     const auto found = m_values.find(output);
     return found == m_values.end() ? unknown : found->second;
-}
-
-bool is_paged_attention(const ov::Node& node) {
-    return std::string(node.get_type_name()) == "PagedAttentionExtension" ||
-           ov::is_type<PagedAttention>(&node);
 }
 
 }  // namespace pagewheel

@@ -57,7 +57,4 @@ private:
     std::map<ov::Output<ov::Node>, TokenValue> m_values;
 };
 
-/// Whether the node is attention over a paged cache, OpenVINO's or pagewheel's.
-bool is_paged_attention(const ov::Node& node);
-
 }  // namespace pagewheel

@@ -6,12 +6,6 @@
 #include "graph/node_queries.hpp"
 
 namespace pagewheel {
-namespace {
-
-constexpr size_t max_shape_elements = 64;
-
-}  // namespace
-
 size_t num_token_extents(const Extents& extents) {
     return size_t(std::count_if(extents.begin(), extents.end(),
                                 [](const Extent& extent) { return extent.tokens; }));
@@ -47,11 +41,11 @@ MaybeExtents TokenReader::extents(size_t input) const {
 MaybeExtents TokenReader::shape(size_t input) const {
     const TokenValue& known = value(input);
     if (known.kind == TokenValue::Kind::SHAPE) {
-        if (known.extents.size() > max_shape_elements) return {};
+        if (known.extents.size() > max_lengths) return {};
         return known.extents;
     }
     const auto constant = constant_under(m_node.input_value(input));
-    if (!constant || ov::shape_size(constant->get_shape()) > max_shape_elements) return {};
+    if (!constant || ov::shape_size(constant->get_shape()) > max_lengths) return {};
     Extents elements;
     for (const int64_t each : constant->cast_vector<int64_t>()) elements.push_back({each});
     return elements;

@@ -17,6 +17,9 @@ namespace pagewheel {
 using MaybeExtents = std::optional<Extents>;
 using TokenValues = std::map<ov::Output<ov::Node>, TokenValue>;
 
+/// Lengths of dimensions in one value. More is no shape.
+inline constexpr size_t max_lengths = 64;
+
 size_t num_token_extents(const Extents& extents);
 
 /// The dimension along which tokens lie; extents.size() if none.

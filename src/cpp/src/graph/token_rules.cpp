@@ -11,6 +11,7 @@
 
 #include "graph/node_queries.hpp"
 #include "graph/slice_assign.hpp"
+#include "graph/stock_attention.hpp"
 #include "openvino/op/concat.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/gather_elements.hpp"
@@ -36,9 +37,7 @@ namespace {
 
 using Kind = TokenValue::Kind;
 
-constexpr size_t max_lengths = 64;  // of one value
-
-/// Sizes are a stranger's. More than this is no decoder's, and less cannot overflow.
+/// A model file may hold any size. This bound rejects nonsense and keeps products from overflowing.
 constexpr int64_t max_elements = int64_t(1) << 40;
 
 /// a * b; none if one is negative or the product is more than max_elements.

@@ -25,7 +25,7 @@ struct CacheLayer {
     LayerRotary rotary;
 
     /// Another layer reads the cache through that window, 0: all of it.
-    void is_read_through(size_t window) {
+    void widen_window(size_t window) {
         const bool all = window == 0 || sliding_window == 0;
         sliding_window = all ? 0 : std::max(sliding_window, window);
     }

@@ -17,8 +17,7 @@ bool NativeOp::evaluate(ov::TensorVector& outputs, const ov::TensorVector& input
         else
             views.tensors.push_back(&inputs[i]);
     ov::Shape shape = inputs[0].get_shape();
-    const size_t counted = row_count_input();
-    if (counted >= num_row_inputs()) shape[0] = inputs[counted].get_size();
+    if (row_count_input() > 0) shape[0] = inputs[row_count_input()].get_shape()[0];
     std::vector<float*> values;
     for (size_t i = 0; i < outputs.size(); ++i) {
         shape.back() = output_width(i);

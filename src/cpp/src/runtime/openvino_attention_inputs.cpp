@@ -44,7 +44,7 @@ std::vector<CacheLayer> cache_layers(const std::vector<StockAttentionLayer>& att
     for (const StockAttentionLayer& layer : attention) {
         if (!layer.owns_cache) {
             for (CacheLayer& owner : layers)
-                if (owner.cache == layer.cache) owner.is_read_through(layer.sliding_window);
+                if (owner.cache == layer.cache) owner.widen_window(layer.sliding_window);
             continue;
         }
         LayerRotary turns;

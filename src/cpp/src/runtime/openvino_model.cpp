@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "check.hpp"
 #include "graph/port_names.hpp"
 #include "log.hpp"
 #include "model/openvino_core.hpp"
@@ -72,7 +73,11 @@ Logits OpenVinoModel::run(const Batch& batch, const std::vector<size_t>& windows
     m_times.fill = std::chrono::duration<double, std::micro>(filled - begin).count();
     m_times.infer = std::chrono::duration<double, std::micro>(done - filled).count();
     ov::Tensor logits = m_request.get_output_tensor(m_logits_output);
-    return {logits.data<float>(), logits.get_shape()[0], m_vocabulary};
+    size_t rows = 0;
+    for (const BatchEntry& entry : batch.entries) rows += entry.num_logits;
+    check_invariant(logits.get_shape()[0] >= rows, "the model gave ", logits.get_shape()[0],
+                    " rows of logits for ", rows);
+    return {logits.data<float>(), rows, m_vocabulary};
 }
 
 std::unique_ptr<OpenVinoModel> load_model(const ModelFolder& folder, const std::string& device,
