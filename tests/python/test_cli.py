@@ -5,21 +5,25 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import openvino as ov
+import openvino.opset13 as ops
 import pytest
 from convert import tiny_llama
+from openvino_core import CORE
 from typer.testing import CliRunner
 
 import pagewheel
 from pagewheel.cli.app import app
 from pagewheel.cli.chat import Chat
 from pagewheel.cli.failures import one_line
-from pagewheel.cli.info import read_info
+from pagewheel.cli.info import operation_rows, read_info
 from pagewheel.cli.options import Sampling, parse_properties
 
 
@@ -297,6 +301,48 @@ def test_info_says_what_fast_prefill_trims(tiny_folder: Path) -> None:
     share = f"{found['work_skipped']:.1%}"
     assert f"fast prefill        trims 1 layer, 1 attention node: {share} of a prompt's" in text
     assert all(why in text for why in found["why"])
+
+
+@pytest.mark.parametrize(
+    ("layers", "attention_nodes", "work_skipped", "why", "lines"),
+    [
+        (3, 2, 0.6195, [], ["trims 3 layers, 2 attention nodes: 62.0% of a prompt's work"]),
+        (0, 0, 0.125, ["Abs_1 is why"], ["trims less than a layer: 12.5% of", "Abs_1 is why"]),
+        (0, 0, 0.0, ["Abs_1 is why", "so is TopK_2"],
+         ["trims nothing", "Abs_1 is why", "so is TopK_2"]),
+        (0, 0, 0.0, [], ["trims nothing"]),
+    ],
+)  # fmt: skip
+def test_info_prints_what_is_trimmed_and_why_not_more(
+    layers: int, attention_nodes: int, work_skipped: float, why: list[str], lines: list[str]
+) -> None:
+    found = {
+        "layers": layers,
+        "attention_nodes": attention_nodes,
+        "work_skipped": work_skipped,
+        "why": why,
+    }
+    operations = {"operations": {}, "left_to_openvino": [], "fast_prefill": found}
+    ((label, text),) = operation_rows(operations)
+    assert label == "fast prefill"
+    assert len(text.splitlines()) == len(lines)
+    for got, expected in zip(text.splitlines(), lines, strict=True):
+        assert got.startswith(expected)
+
+
+def test_info_says_what_keeps_more_from_being_trimmed(tiny_folder: Path, tmp_path: Path) -> None:
+    """By an operation of no known rule before the vocabulary's matrix."""
+    folder = Path(shutil.copytree(tiny_folder, tmp_path / "folder"))
+    model = CORE.read_model(tiny_folder / "openvino_model.xml")
+    head = model.get_results()[0].input_value(0).get_node()
+    assert head.get_type_name() == "MatMul"
+    rolled = ops.roll(head.input_value(0), ops.constant(0), ops.constant(1))
+    rolled.set_friendly_name("the_roll")
+    head.input(0).replace_source_output(rolled.output(0))
+    ov.save_model(model, folder / "openvino_model.xml", compress_to_fp16=False)
+    text = invoke("info", "--ops", str(folder)).stdout
+    assert "fast prefill        trims nothing\n" in text
+    assert "the_roll (Roll) is not known to keep tokens apart" in text
 
 
 def test_info_without_operations_says_nothing_of_them(tiny_folder: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,17 @@ import numpy as np
 import pytest
 import torch
 from conftest import F32, batching_pipeline, drain, greedy
+from fast_prefill_pairs import (
+    BACKENDS,
+    Batching,
+    Pair,
+    Request,
+    log_probs,
+    make_pair,
+    same_answers,
+    same_outputs,
+    submit,
+)
 
 import pagewheel
 from pagewheel._pagewheel import describe_operations
@@ -27,10 +38,7 @@ sys.path.insert(0, str(Path(__file__).parent / "convert"))
 import tiny_models
 import tiny_yoco
 
-Batching = pagewheel.ContinuousBatchingPipeline
-Request = tuple[list[int], pagewheel.GenerationConfig]
 STEP = 33  # tokens
-BACKENDS = ("native", "openvino")
 NAMES = [*tiny_models.ARCHITECTURES, *(f"yoco-{name}" for name in tiny_yoco.PATTERNS)]
 
 
@@ -49,16 +57,6 @@ class Model:
 
     folder: Path
     logits: Callable[[list[int], str], Any]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A model with and without fast prefill."""
-
-    model: Model
-    backend: str
-    fast: Batching
-    slow: Batching
 
 
 def make_model(name: str, folder: Path) -> Model:
@@ -81,66 +79,24 @@ def make_model(name: str, folder: Path) -> Model:
     return Model(convert(source, folder / "model", progress=False), logits)
 
 
-def make_pair(model: Model, backend: str, **limits: object) -> Pair:
-    fast, slow = (
-        batching_pipeline(
-            model.folder, {**F32, "attention_backend": backend, "fast_prefill": fast}, **limits
-        )
-        for fast in (True, False)
-    )
-    return Pair(model, backend, fast, slow)
-
-
 @pytest.fixture(scope="module", params=NAMES)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
     return make_model(request.param, tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
-def pair(request: pytest.FixtureRequest, model: Model) -> Pair:
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def pair(model: Model, backend: str) -> Pair:
     limits = {"max_num_batched_tokens": STEP, "num_kv_blocks": 36, "enable_prefix_caching": True}
-    return make_pair(model, request.param, **limits)
-
-
-def log_probs(count: int, **options: object) -> pagewheel.GenerationConfig:
-    """Greedy, with the log-probabilities of what is generated."""
-    return greedy(count, logprobs=1, **options)
+    return make_pair(model.folder, backend, **limits)
 
 
 def ids(count: int, seed: int) -> list[int]:
     return tiny_models.random_ids(count, seed)
-
-
-def submit(pipeline: Batching, requests: Iterable[Request]) -> list[pagewheel.GenerationHandle]:
-    return [pipeline.add_request(i, *request) for i, request in enumerate(requests)]
-
-
-def same_outputs(
-    pair: Pair, run: Callable[[Batching], list[pagewheel.GenerationHandle]]
-) -> list[pagewheel.GenerationOutput]:
-    """What `run` makes the pipeline generate, where fast prefill makes no difference."""
-    fast, slow = (
-        [output for handle in run(pipeline) for output in handle.read_all()]
-        for pipeline in (pair.fast, pair.slow)
-    )
-    assert [each.generated_ids for each in fast] == [each.generated_ids for each in slow]
-    for got, expected in zip(fast, slow, strict=True):
-        for name in ("generated_log_probs", "prompt_log_probs", "score"):
-            np.testing.assert_allclose(
-                getattr(got, name), getattr(expected, name), atol=1e-4, err_msg=name
-            )
-    return fast
-
-
-def same_answers(pair: Pair, *requests: Request) -> list[pagewheel.GenerationOutput]:
-    """The same for requests that are submitted at once."""
-
-    def run(pipeline: Batching) -> list[pagewheel.GenerationHandle]:
-        handles = submit(pipeline, requests)
-        drain(pipeline)
-        return handles
-
-    return same_outputs(pair, run)
 
 
 @pytest.mark.parametrize("echo", [False, True])
@@ -152,11 +108,13 @@ def test_a_prompt_alone_whole_and_in_chunks(pair: Pair, echo: bool) -> None:
         assert len(output.prompt_log_probs) == (count - 1 if echo else 0)
 
 
-def test_a_prompt_in_chunks_gives_the_tokens_of_the_reference(pair: Pair) -> None:
+def test_a_prompt_in_chunks_gives_the_tokens_of_the_reference(
+    pair: Pair, model: Model, backend: str
+) -> None:
     prompt = ids(3 * STEP, seed=1)
     (output,) = same_answers(pair, (prompt, log_probs(6)))
     generated = list(output.generated_ids)
-    logits = pair.model.logits(prompt + generated, pair.backend)[len(prompt) - 1 : -1]
+    logits = model.logits(prompt + generated, backend)[len(prompt) - 1 : -1]
     # Where every token is the reference's best after the same tokens, both went one way.
     assert generated == logits.argmax(-1).tolist()
     expected = torch.log_softmax(torch.from_numpy(logits).double(), -1).max(-1).values
@@ -254,7 +212,7 @@ def test_random_sharing_and_random_batches(tmp_path: Path, seed: int) -> None:
             "num_kv_blocks": rng.choice([8, 100]),
             "enable_prefix_caching": rng.random() < 0.5,
         }
-        pair = make_pair(model, backend, **limits)
+        pair = make_pair(model.folder, backend, **limits)
         for _ in range(2):
             requests = random_requests(rng)
 
@@ -348,6 +306,26 @@ def test_eviction_sees_and_keeps_the_same(
     assert fast.dropped == slow.dropped
     for left, right in zip(fast.seen, slow.seen, strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("reader", "asked"), [("full_attention", {0, 1}), ("sliding_attention", {1})]
+)
+def test_the_widest_window_on_a_cache_says_what_no_one_sees(
+    tmp_path: Path, backend: str, reader: str, asked: set[int]
+) -> None:
+    """Layer 0 has a window and no other; of what layer 2 reads there, the policy decides."""
+    changes = {
+        "cache_of_layer": [None, None, 0],
+        "sliding_window": 40,
+        "layer_types": ["sliding_attention", "full_attention", reader],
+    }
+    yoco = tiny_yoco.make_of([None, None, 0], changes, seed=12)
+    folder = convert(tiny_yoco.save(yoco, tmp_path / "source"), tmp_path / "model", progress=False)
+    for fast in (True, False):
+        recorded, _ = generate_with_eviction(folder, backend, fast, "norm_sum", False)
+        assert {layer for layer, _ in recorded.dropped} == asked
 
 
 def test_the_layers_from_the_last_owned_cache_on_are_trimmed(tmp_path: Path) -> None:

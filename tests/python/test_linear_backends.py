@@ -48,12 +48,28 @@ def test_unknown_choices_are_refused_by_name(smollm2_folder: Path) -> None:
         make_pipeline(smollm2_folder, linear_backend="fast")
 
 
+def operation_counts(folder: Path, **properties: object) -> dict[tuple[str, str], int]:
+    found = pagewheel._pagewheel.describe_operations(str(folder), "CPU", properties)
+    assert found.left == []
+    return {(one.runs_on, one.operation): one.count for one in found.counts}
+
+
 def test_every_matrix_of_the_real_model_is_taken(smollm2_folder: Path) -> None:
-    found = pagewheel._pagewheel.describe_operations(str(smollm2_folder))
-    counts = {(one.runs_on, one.operation): one.count for one in found.counts}
-    # Per layer q+k+v and o; gate, up and down are one; the vocabulary head.
+    counts = operation_counts(smollm2_folder)
+    # Per layer q+k+v and o; gate, up and down are one; the vocabulary head. Of the last layer q
+    # stands alone: it is of the asked rows only.
+    assert counts[("pagewheel", "QuantizedLinear")] == 2 * 30 + 1 + 1
+    assert counts[("pagewheel", "GatedMlp")] == 30
+    # Everything hangs together: rows of the last layer's hidden state, cosines and sines are picked
+    # inside.
+    assert counts[("pagewheel", "GatherRows")] == 3
+    assert counts[("pagewheel", "NativeRegion")] == 1
+
+
+def test_without_fast_prefill_every_matrix_is_taken_too(smollm2_folder: Path) -> None:
+    counts = operation_counts(smollm2_folder, fast_prefill=False)
     assert counts[("pagewheel", "QuantizedLinear")] == 2 * 30 + 1
     assert counts[("pagewheel", "GatedMlp")] == 30
-    # All layers hang together and are one node; the head comes after the rows are picked.
-    assert counts[("pagewheel", "NativeRegion")] == 1
-    assert found.left == []
+    # All layers; the head with the rows that are picked for it.
+    assert counts[("pagewheel", "GatherRows")] == 1
+    assert counts[("pagewheel", "NativeRegion")] == 2

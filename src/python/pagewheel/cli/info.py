@@ -248,23 +248,28 @@ def _operations(folder: Path) -> dict[str, Any]:
     }
 
 
-def _operation_rows(operations: Mapping[str, Any]) -> list[tuple[str, str]]:
+def operation_rows(operations: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Labels and texts of what _operations() found."""
     rows = []
     for place, counts in operations["operations"].items():
         text = "\n".join(f"{count} {name}" for name, count in counts.items())
         rows.append((f"runs in {place}", text))
     if operations["left_to_openvino"]:
         rows.append(("why", "\n".join(operations["left_to_openvino"])))
-    trimmed = operations["fast_prefill"]
-    what = "trims nothing"
-    if trimmed["layers"]:
-        what = (
-            f"trims {_counted(trimmed['layers'], 'layer')}, "
-            f"{_counted(trimmed['attention_nodes'], 'attention node')}: "
-            f"{trimmed['work_skipped']:.1%} of a prompt's work in weights"
-        )
-    rows.append(("fast prefill", "\n".join([what, *trimmed["why"]])))
+    rows.append(("fast prefill", "\n".join(_trimmed_lines(operations["fast_prefill"]))))
     return rows
+
+
+def _trimmed_lines(trimmed: Mapping[str, Any]) -> list[str]:
+    """What goes, and what keeps more from going."""
+    if not trimmed["work_skipped"]:
+        return ["trims nothing", *trimmed["why"]]
+    what = "less than a layer"
+    if trimmed["layers"]:
+        layers = _counted(trimmed["layers"], "layer")
+        what = f"{layers}, {_counted(trimmed['attention_nodes'], 'attention node')}"
+    share = f"{trimmed['work_skipped']:.1%} of a prompt's work in weights"
+    return [f"trims {what}: {share}", *trimmed["why"]]
 
 
 def _counted(count: int, noun: str) -> str:
@@ -278,7 +283,7 @@ def print_info(folder: Path, *, as_json: bool, with_ops: bool = False) -> None:
     if as_json:
         typer.echo(json.dumps(asdict(info) | operations, indent=2))
         return
-    for label, text in _rows(info) + (_operation_rows(operations) if operations else []):
+    for label, text in _rows(info) + (operation_rows(operations) if operations else []):
         for line in text.splitlines() or [""]:
             typer.echo(f"{label:<20}{line}")
             label = ""
