@@ -151,7 +151,9 @@ Output norm(const Output& x) {
 
 /// x[1:] = update of streams [3, tokens, 1, 4], as PyTorch's assignment to a slice is exported;
 /// `shaped` has x's shape.
-Output assigned(const Output& x, const Output& update, const Output& shaped) {
+Output assigned(const Output& x, const Output& update, const Output& shaped,
+                ov::op::v15::ScatterNDUpdate::Reduction reduction =
+                    ov::op::v15::ScatterNDUpdate::Reduction::NONE) {
     const Output shape = make<ShapeOf>(shaped);
     const Output count = make<ReduceProd>(shape, one_int(0), false);
     const Output numbers =
@@ -159,8 +161,8 @@ Output assigned(const Output& x, const Output& update, const Output& shaped) {
     const Output chosen = make<Slice>(
         numbers, ints({1}), ints({std::numeric_limits<int64_t>::max()}), ints({1}), ints({0}));
     const auto flat = [](const Output& each) { return make<Reshape>(each, ints({-1}), false); };
-    const Output scattered =
-        make<ScatterNDUpdate>(flat(x), make<Reshape>(chosen, ints({-1, 1}), false), flat(update));
+    const Output scattered = std::make_shared<ov::op::v15::ScatterNDUpdate>(
+        flat(x), make<Reshape>(chosen, ints({-1, 1}), false), flat(update), reduction);
     return make<Reshape>(scattered, shape, false);
 }
 
@@ -219,6 +221,10 @@ const std::vector<Case>& by_token() {
          [](const Output& x) {
              const auto split = std::make_shared<VariadicSplit>(x, one_int(2), ints({4, -1}));
              return make<Concat>(ov::OutputVector{split->output(1), split->output(0)}, int64_t(2));
+         }},
+        {"Squeeze of a dimension that is named twice",
+         [](const Output& x) {
+             return make<Squeeze>(make<Tanh>(make<Unsqueeze>(x, ints({0, 1}))), ints({0, -5}));
          }},
         {"Squeeze and Unsqueeze",
          [](const Output& x) {
@@ -344,6 +350,39 @@ const std::vector<Case>& across_tokens() {
                                                                 number(1), ov::element::f32, 5, 7);
              return make<Add>(x, make<Floor>(noise->output(0)));
          }},
+        {"an axis that is something else in another type",
+         [](const Output& x) {
+             // 0.5 is true, and that is 1.
+             const Output axis = make<Convert>(
+                 make<Convert>(Constant::create(ov::element::f32, {1}, {0.5f})->output(0),
+                               ov::element::boolean),
+                 ov::element::i64);
+             const Output turned = make<Transpose>(x, ints({1, 0, 2}));
+             const Output best = make<ReduceMax>(turned, axis, true);
+             return make<Add>(x, make<Transpose>(best, ints({1, 0, 2})));
+         }},
+        {"a scatter that adds",
+         [](const Output& x) {
+             const Output apart = make<Transpose>(reshaped(x, {0, 0, 3, 4}), ints({2, 0, 1, 3}));
+             const Output others = make<Slice>(apart, ints({1}), ints({3}), ints({1}), ints({0}));
+             return make<Transpose>(assigned(apart, make<Tanh>(others), apart,
+                                             ov::op::v15::ScatterNDUpdate::Reduction::SUM),
+                                    ints({1, 2, 0, 3}));
+         }},
+        {"lengths in a matrix",
+         [](const Output& x) {
+             // Rows of [[tokens, 1], [1, 12]] gathered along the second dimension: 1 and 12.
+             const Output lengths = make<Concat>(
+                 ov::OutputVector{make<Gather>(make<ShapeOf>(x), ints({0, 1}), one_int(0)),
+                                  ints({1, width})},
+                 int64_t(0));
+             const Output matrix = make<Reshape>(lengths, ints({2, 2}), false);
+             const Output column = make<Gather>(matrix, one_int(1), one_int(1));
+             const Output last = make<Gather>(column, ints({1}), one_int(0));
+             return make<Reshape>(make<Relu>(x),
+                                  make<Concat>(ov::OutputVector{ints({-1, 1}), last}, int64_t(0)),
+                                  false);
+         }},
         {"best of all tokens",
          [](const Output& x) {
              const auto best = std::make_shared<TopK>(x, one_int(1), 0, "max", "value");
@@ -435,6 +474,19 @@ BuildWithOthers chain(size_t count) {
         }
         return make<MatMul>(sum, random_constant({width, width}, 10), false, true);
     };
+}
+
+TEST(FastPrefill, WhatManyReadOftenIsSearchedOnce) {
+    // Followed one by one, what leads to the hidden state would be 200^6 ways.
+    const BuildWithOthers build = [](const Output& x, ov::ResultVector& others) {
+        Output wide = x;
+        for (int i = 0; i < 6; ++i)
+            wide = make<Slice>(make<Concat>(ov::OutputVector(200, wide), int64_t(2)), ints({0}),
+                               ints({width}), ints({1}), ints({2}));
+        keep_all(wide, others);
+        return make<MatMul>(make<Add>(x, wide), random_constant({width, width}, 13), false, true);
+    };
+    EXPECT_EQ(compare("wide", build).work_skipped, 0.5);
 }
 
 TEST(FastPrefill, AGraphMadeToTakeLongIsLeftAsItIs) {
