@@ -89,7 +89,8 @@ public:
             std::copy(values->begin(), values->end(), tensor.data<int64_t>());
             m_request.set_tensor(name, tensor);
         }
-        m_request.infer();
+        m_request.start_async();
+        m_request.wait();
         const ov::Tensor logits = m_request.get_tensor("logits");
         EXPECT_EQ(logits.get_shape(), (ov::Shape{rows.size(), size_t(vocabulary)}));
         return {logits.data<float>(), logits.data<float>() + logits.get_size()};
