@@ -62,7 +62,7 @@ AttentionRunner::AttentionRunner(ov::Core& core, Backend backend, const RunnerOp
     // Each op gets its inputs in the type it computes in, so that neither waits for conversions.
     if (backend == Backend::native) m_options.precision = ov::element::f32;
     const auto model =
-        stock_paged_attention(m_options.shape, m_options.layers, m_options.precision);
+        openvino_paged_attention(m_options.shape, m_options.layers, m_options.precision);
     ov::AnyMap properties;
     if (backend == Backend::native) {
         NativeAttentionOptions native;

@@ -139,8 +139,8 @@ std::shared_ptr<ov::Model> stateful_attention(const AttentionShape& shape) {
     return StatefulAttention(shape).build();
 }
 
-std::shared_ptr<ov::Model> stock_paged_attention(const AttentionShape& shape, size_t layers,
-                                                 const ov::element::Type& type) {
+std::shared_ptr<ov::Model> openvino_paged_attention(const AttentionShape& shape, size_t layers,
+                                                    const ov::element::Type& type) {
     const auto model = stateful_attention(shape);
     apply_paged_attention(model);
     const auto node = paged_node(*model);

@@ -20,11 +20,11 @@ struct AttentionShape {
 /// beam_idx.
 std::shared_ptr<ov::Model> stateful_attention(const AttentionShape& shape);
 
-/// `layers` nodes of the plugin's PagedAttentionExtension, each with its own cache inputs
+/// `layers` nodes of OpenVINO's PagedAttentionExtension, each with its own cache inputs
 /// (key_cache.N, value_cache.N) and with the previous one's output as its query, between inputs
 /// query, key and value [tokens, heads * head_size] of `type` and one result. The node is made by
 /// SDPAToPagedAttention out of stateful_attention(): OpenVINO does not ship its header.
-std::shared_ptr<ov::Model> stock_paged_attention(const AttentionShape& shape, size_t layers,
-                                                 const ov::element::Type& type);
+std::shared_ptr<ov::Model> openvino_paged_attention(const AttentionShape& shape, size_t layers,
+                                                    const ov::element::Type& type);
 
 }  // namespace pagewheel

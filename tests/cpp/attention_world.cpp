@@ -30,7 +30,7 @@ double arithmetic_bound(const World& w, Isa isa) {
     if (layout.format != CacheFormat::u8 && layout.format != CacheFormat::u4) return 1e-5;
     // Codes of up to 255 are summed before the zero point is taken off.
     if (isa != Isa::avx512) return 2e-5;
-    // Integers of large heads are coarser where keys are turned, lest sums overflow.
+    // Integers of large heads are coarser where keys are rotated, lest sums overflow.
     return layout.key_size > 256 ? 3e-3 : 1e-3;
 }
 

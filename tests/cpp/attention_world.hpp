@@ -100,8 +100,8 @@ std::vector<float> asked_rows(const World& w, const std::vector<size_t>& asked);
 void make_lut(World& w, size_t rows);
 void rotate_at_random(World& w, std::mt19937& random);
 
-/// The definition in double over what the cache holds. Keys are turned down here, where the kernels
-/// turn queries up.
+/// The definition in double over what the cache holds. Keys are rotated down here, where the
+/// kernels rotate queries up.
 struct Expected {
     std::vector<double> output, scores;
 

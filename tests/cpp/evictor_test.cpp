@@ -118,7 +118,7 @@ public:
     }
 
     /// Every layer holds, in order and bit by bit, the tokens its ledger says; with rotation each
-    /// turns back from where it was written to its slot.
+    /// rotates back from where it was written to its slot.
     void check() const {
         for (size_t l = 0; l < state.layers.size(); ++l) {
             const LayerLedger& ledger = state.layers[l];
@@ -145,10 +145,10 @@ public:
                     ASSERT_NEAR(key[d], k[d], error) << "layer " << l << " slot " << s;
                     ASSERT_NEAR(value[d], v[d], error) << "layer " << l << " slot " << s;
                 }
-                const int64_t turned =
+                const int64_t rotated =
                     evictor->config().apply_rotation ? written_at[token] - int64_t(s) : 0;
-                ASSERT_EQ(ledger.delta[s], turned) << "layer " << l << " slot " << s;
-                ASSERT_EQ(described(ledger, s), turned) << "layer " << l << " slot " << s;
+                ASSERT_EQ(ledger.delta[s], rotated) << "layer " << l << " slot " << s;
+                ASSERT_EQ(described(ledger, s), rotated) << "layer " << l << " slot " << s;
             }
         }
     }
@@ -318,7 +318,7 @@ private:
 };
 
 /// Whoever else holds a block that the decision does not name as written reads what was there.
-TEST(Evictor, WritesNoBlockThatItsDecisionDoesNotNameWhereKeysTurnInPlace) {
+TEST(Evictor, WritesNoBlockThatItsDecisionDoesNotNameWhereKeysRotateInPlace) {
     for (const auto granularity : {EvictionGranularity::BLOCK, EvictionGranularity::TOKEN}) {
         auto stretches = config(true, granularity);
         stretches.custom_policy = std::make_shared<RandomStretch>();

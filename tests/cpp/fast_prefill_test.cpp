@@ -204,7 +204,7 @@ const std::vector<Case>& by_token() {
              return make<Reshape>(
                  x, make<Concat>(ov::OutputVector{count, ints({4}), ints({3})}, int64_t(0)), false);
          }},
-        {"a slice, turned",
+        {"a slice, transposed",
          [](const Output& x) {
              const auto half = [&](int64_t begin) {
                  return make<Slice>(x, ints({begin}), ints({begin + 6}), ints({1}), ints({2}));
@@ -325,9 +325,10 @@ const std::vector<Case>& across_tokens() {
          [](const Output& x) {
              // The indices are of a value of another shape: elements move between tokens.
              const Output apart = make<Transpose>(reshaped(x, {0, 0, 3, 4}), ints({2, 0, 1, 3}));
-             const Output turned = make<Transpose>(apart, ints({0, 1, 3, 2}));
+             const Output transposed = make<Transpose>(apart, ints({0, 1, 3, 2}));
              const Output back = make<Slice>(apart, ints({1}), ints({3}), ints({1}), ints({0}));
-             return make<Transpose>(assigned(turned, make<Tanh>(back), apart), ints({1, 2, 0, 3}));
+             return make<Transpose>(assigned(transposed, make<Tanh>(back), apart),
+                                    ints({1, 2, 0, 3}));
          }},
         {"Split of tokens",
          [](const Output& x) {
@@ -358,8 +359,8 @@ const std::vector<Case>& across_tokens() {
                  make<Convert>(Constant::create(ov::element::f32, {1}, {0.5f})->output(0),
                                ov::element::boolean),
                  ov::element::i64);
-             const Output turned = make<Transpose>(x, ints({1, 0, 2}));
-             const Output best = make<ReduceMax>(turned, axis, true);
+             const Output transposed = make<Transpose>(x, ints({1, 0, 2}));
+             const Output best = make<ReduceMax>(transposed, axis, true);
              return make<Add>(x, make<Transpose>(best, ints({1, 0, 2})));
          }},
         {"a scatter that adds",

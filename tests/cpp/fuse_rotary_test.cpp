@@ -47,7 +47,7 @@ struct Options {
     bool read_before = false;     // the heads as they were are an output too
 };
 
-/// x [tokens, 1, 64] and angles [tokens, 1, 1, size / 2]: three heads of q and one of k, turned as
+/// x [tokens, 1, 64] and angles [tokens, 1, 1, size / 2]: three heads of q and one of k, rotated as
 /// Hugging Face's models do it, and v, as attention takes them.
 std::shared_ptr<ov::Model> make_model(const Options& options) {
     std::mt19937 random(3);
@@ -64,7 +64,7 @@ std::shared_ptr<ov::Model> make_model(const Options& options) {
         const Node split =
             std::make_shared<Reshape>(projected, integers({0, 0, heads, size}), true);
         const Node swapped = std::make_shared<Transpose>(split, integers({0, 2, 1, 3}));
-        Node turned = swapped;
+        Node rotated = swapped;
         if (heads != 2) {
             const Node minus =
                 std::make_shared<Multiply>(slice(swapped, size / 2, INT64_MAX),
@@ -72,11 +72,11 @@ std::shared_ptr<ov::Model> make_model(const Options& options) {
             const Node first = slice(swapped, 0, size / 2);
             const ov::OutputVector halves = options.swapped_halves ? ov::OutputVector{first, minus}
                                                                    : ov::OutputVector{minus, first};
-            turned = std::make_shared<Add>(
+            rotated = std::make_shared<Add>(
                 std::make_shared<Multiply>(swapped, cos),
                 std::make_shared<Multiply>(std::make_shared<Concat>(halves, -1), sin));
         }
-        const Node back = std::make_shared<Transpose>(turned, integers({0, 2, 1, 3}));
+        const Node back = std::make_shared<Transpose>(rotated, integers({0, 2, 1, 3}));
         outputs.push_back(std::make_shared<Reshape>(back, integers({0, -1}), true));
         if (options.read_before) outputs.push_back(split);
     }
@@ -123,7 +123,7 @@ void expect_equal(const std::vector<std::vector<float>>& a,
     }
 }
 
-TEST(FuseRotary, TurnsTheHeadsOfQueriesAndKeysInTheirProjection) {
+TEST(FuseRotary, RotatesTheHeadsOfQueriesAndKeysInTheirProjection) {
     for (const int64_t size : {2, 16, 44, 80}) {  // halves that fill vectors, and that do not
         const auto model = make_model({size});
         use_quantized_linear(model);

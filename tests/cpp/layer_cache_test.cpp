@@ -1,4 +1,4 @@
-// Blocks as the plugin's attention lays them out: moved as they are, keys turned where they lie.
+// Blocks as OpenVINO's attention lays them out: moved as they are, keys rotated where they lie.
 #include "eviction/layer_cache.hpp"
 
 #include <gtest/gtest.h>
@@ -83,7 +83,7 @@ TEST(LayerCache, MovesRowsOfTokensBitByBit) {
     }
 }
 
-TEST(LayerCache, TurnsKeysBackInPlace) {
+TEST(LayerCache, RotatesKeysBackInPlace) {
     for (CacheFormat format : formats)
         for (bool interleaved : {false, true})
             for (size_t dims : {size_t(10), size_t(6)}) {
@@ -102,7 +102,7 @@ TEST(LayerCache, TurnsKeysBackInPlace) {
                 }();
                 std::vector<float> before(2 * block_size * heads * key_size), after(before.size());
                 cache.read_keys(table, 0, 2 * block_size, before.data());
-                cache.turn_back(table, deltas, angles);
+                cache.rotate_back(table, deltas, angles);
                 cache.read_keys(table, 0, 2 * block_size, after.data());
                 const double digits = format == CacheFormat::f32   ? 1e-6
                                       : format == CacheFormat::f16 ? 0x1p-11

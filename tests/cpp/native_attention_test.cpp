@@ -1,4 +1,4 @@
-// The pass that puts pagewheel's attention in the place of the plugin's.
+// The pass that puts pagewheel's attention in the place of OpenVINO's.
 #include "graph/native_attention.hpp"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 namespace pagewheel {
 namespace {
 
-constexpr size_t stock_sliding_window_input = 10;
+constexpr size_t sliding_window_input = 10;
 
 std::vector<size_t> windows_after(const std::shared_ptr<ov::Model>& model,
                                   const NativeAttentionOptions& options) {
@@ -31,12 +31,12 @@ std::vector<size_t> windows_after(const std::shared_ptr<ov::Model>& model,
     return windows;
 }
 
-/// Two layers whose nodes say `window`, as the plugin's pass writes it where it knows the mask.
+/// Two layers whose nodes say `window`, as OpenVINO's pass writes it where it knows the mask.
 std::shared_ptr<ov::Model> graph_with_window(int32_t window) {
-    auto model = stock_paged_attention({}, 2, ov::element::f32);
+    auto model = openvino_paged_attention({}, 2, ov::element::f32);
     for (const auto& node : model->get_ordered_ops())
         if (std::string(node->get_type_name()) == "PagedAttentionExtension")
-            node->input(stock_sliding_window_input)
+            node->input(sliding_window_input)
                 .replace_source_output(
                     ov::op::v0::Constant::create(ov::element::i32, {}, {window}));
     return model;
@@ -47,7 +47,7 @@ TEST(NativeAttention, TheConfigsSlidingWindowBeatsTheNodes) {
     EXPECT_EQ(windows_after(graph_with_window(0), options), (std::vector<size_t>{0, 0}));
     EXPECT_EQ(windows_after(graph_with_window(17), options), (std::vector<size_t>{17, 17}));
     options.sliding_windows = {5, 0};
-    // Where the plugin's pass missed the mask, and where it found another one.
+    // Where OpenVINO's pass missed the mask, and where it found another one.
     EXPECT_EQ(windows_after(graph_with_window(0), options), (std::vector<size_t>{5, 0}));
     EXPECT_EQ(windows_after(graph_with_window(17), options), (std::vector<size_t>{5, 0}));
 }
@@ -136,22 +136,24 @@ NativeAttentionReport leave_one(const std::shared_ptr<ov::Model>& model,
     return report;
 }
 
-TEST(NativeAttention, ComputesWhatThePluginsDoes) {
+TEST(NativeAttention, ComputesWhatOpenVinosDoes) {
     for (const AttentionShape& shape :
          {AttentionShape{9, 3, 64}, AttentionShape{4, 1, 80}, AttentionShape{5, 5, 48}}) {
         const ov::AnyMap exact{ov::hint::inference_precision(ov::element::f32),
                                ov::hint::kv_cache_precision(ov::element::f32)};
-        const auto stock = run(stock_paged_attention(shape, 2, ov::element::f32), shape, exact);
+        const auto openvino =
+            run(openvino_paged_attention(shape, 2, ov::element::f32), shape, exact);
         for (const bool mixed : {false, true}) {
-            const auto model = stock_paged_attention(shape, 2, ov::element::f32);
+            const auto model = openvino_paged_attention(shape, 2, ov::element::f32);
             NativeAttentionOptions options;
             options.format = kernels::CacheFormat::f32;
             const auto report =
                 mixed ? leave_one(model, options) : use_native_attention(model, options);
             ASSERT_EQ(report.num_replaced, mixed ? 1u : 2u);
             const auto native = run(model, shape, exact);
-            ASSERT_EQ(native.size(), stock.size());
-            for (size_t i = 0; i < native.size(); ++i) ASSERT_NEAR(native[i], stock[i], 2e-5) << i;
+            ASSERT_EQ(native.size(), openvino.size());
+            for (size_t i = 0; i < native.size(); ++i)
+                ASSERT_NEAR(native[i], openvino[i], 2e-5) << i;
         }
     }
 }
@@ -162,14 +164,14 @@ std::set<std::string> input_names(const ov::Model& model) {
     return names;
 }
 
-TEST(NativeAttention, InputsThatOnlyThePluginsReadGo) {
+TEST(NativeAttention, InputsThatOnlyOpenVinosReadGo) {
     const std::set<std::string> own{"query",         "key",         "value",
                                     "key_cache.0",   "key_cache.1", "value_cache.0",
                                     "value_cache.1", "batch_tables"};
-    const auto whole = stock_paged_attention({}, 2, ov::element::f32);
+    const auto whole = openvino_paged_attention({}, 2, ov::element::f32);
     use_native_attention(whole, {});
     EXPECT_EQ(input_names(*whole), own);
-    const auto mixed = stock_paged_attention({}, 2, ov::element::f32);
+    const auto mixed = openvino_paged_attention({}, 2, ov::element::f32);
     leave_one(mixed, {});
     std::set<std::string> both = own;
     both.insert({"past_lens", "subsequence_begins", "block_indices", "block_indices_begins",
@@ -180,7 +182,7 @@ TEST(NativeAttention, InputsThatOnlyThePluginsReadGo) {
 TEST(NativeAttention, AModelThatItCannotServeWhollyStaysIfThatIsAskedFor) {
     constexpr size_t token_types_input = 25;
     for (const bool all_or_none : {true, false}) {
-        auto model = stock_paged_attention({}, 2, ov::element::f32);
+        auto model = openvino_paged_attention({}, 2, ov::element::f32);
         const size_t parameters = model->get_parameters().size();
         std::string odd;
         for (const auto& node : model->get_ordered_ops())
@@ -195,7 +197,7 @@ TEST(NativeAttention, AModelThatItCannotServeWhollyStaysIfThatIsAskedFor) {
         options.all_or_none = all_or_none;
         const auto report = use_native_attention(model, options);
         ASSERT_EQ(report.left.size(), 1u);
-        EXPECT_EQ(report.left[0], odd + " stays with the plugin: it uses token types");
+        EXPECT_EQ(report.left[0], odd + " stays with OpenVINO: it uses token types");
         EXPECT_EQ(report.num_replaced, all_or_none ? 0u : 1u);
         EXPECT_EQ(model->get_parameters().size() == parameters, all_or_none);
     }

@@ -26,7 +26,7 @@ TEST(PackedLinear, TakesTheSmallestFormThatIsExact) {
     EXPECT_EQ(q4_1.bytes(), 32 * 128 * 5 / 8);  // 4 bits and two f16 for 32
 }
 
-TEST(PackedLinear, RefusesGroupsThatCutAChunk) {
+TEST(PackedLinear, RefusesGroupsThatCutAKBlock) {
     std::mt19937 random(9);
     Matrix m = make_matrix({WeightType::u4, 32}, 16, 128, 1, random);
     m.view.group = 48;

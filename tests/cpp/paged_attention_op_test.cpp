@@ -393,14 +393,14 @@ TEST(PagedAttentionOp, NamesBothValuesOfWhatItRefuses) {
 }
 
 TEST(PagedAttentionOp, NoRotatedBlocksEqualRotationByNothing) {
-    Fixture turned;
-    LayerTableValues& layer = turned.layer();
+    Fixture rotated;
+    LayerTableValues& layer = rotated.layer();
     std::fill_n(layer.rotation_trig_lut.begin(), 4, 1.0f);  // row 0: cosines, sines of no angle
     std::fill_n(layer.rotation_trig_lut.begin() + 4, 4, 0.0f);
     layer.rotated_block_indices = {0, 1, 2};
     layer.rotation_deltas = {0, 0, 0};
-    turned.evaluate();
-    const std::vector<float> expected = turned.output();
+    rotated.evaluate();
+    const std::vector<float> expected = rotated.output();
     Fixture still;
     still.layer().rotated_block_indices = still.layer().rotation_deltas = {};
     still.layer().rotation_trig_lut = {};

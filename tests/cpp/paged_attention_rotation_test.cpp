@@ -13,9 +13,9 @@ namespace {
 
 class AttentionRotation : public testing::TestWithParam<CacheFormat> {};
 
-/// Keys of one head position by position, turned to `position`.
-std::vector<float> turned(const World& w, const std::vector<float>& keys,
-                          const std::vector<size_t>& positions) {
+/// Keys of one head position by position, rotated to `position`.
+std::vector<float> rotated(const World& w, const std::vector<float>& keys,
+                           const std::vector<size_t>& positions) {
     const size_t d = w.config.layout.key_size, heads = w.config.layout.kv_heads;
     const size_t half = w.config.rotary_dims / 2;
     std::vector<float> out = keys;
@@ -61,16 +61,16 @@ TEST_P(AttentionRotation, RotatedCacheIsAsGoodAsOneWrittenAtTheLowerPositions) {
                                 exact.config.layout.key_block_bytes());
         exact.value_blocks.resize((w.block_indices.size() + 1) *
                                   exact.config.layout.value_block_bytes());
-        exact.key = turned(w, keys, low);
+        exact.key = rotated(w, keys, low);
         write_keys_values(exact.config.layout, exact.view(), Isa::scalar);
         const Expected expected(exact);
 
         for (Isa isa : isas()) {
             World scratch = w;
             scratch.rotated.clear();
-            scratch.key = turned(w, keys, low);
+            scratch.key = rotated(w, keys, low);
             paged_attention(scratch.config, scratch.view(), isa);
-            w.key = turned(w, keys, high);
+            w.key = rotated(w, keys, high);
             paged_attention(w.config, w.view(), isa);
             const auto mean_square = [&](const std::vector<float>& out) {
                 double sum = 0;

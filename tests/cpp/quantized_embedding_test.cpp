@@ -75,13 +75,13 @@ TEST(QuantizedEmbedding, TakesIdsOf32BitsOneOrMany) {
     Draw draw(2);
     const auto table = compressed(draw, ov::element::i8, 40, 64, 32, Zero::none);
     const auto model = tied_model(table, ov::element::i32);
-    const auto stock = model->clone();
+    const auto openvino = model->clone();
     use_quantized_linear(model);
     for (const size_t size : {1, 7, 300}) {
         std::vector<int32_t> ids(size);
         for (size_t i = 0; i < size; ++i) ids[i] = int32_t(i * 7 % 40);
         EXPECT_EQ(look_up(model, ids, {size, 1}, {size, 1, 64}),
-                  look_up(stock, ids, {size, 1}, {size, 1, 64}));
+                  look_up(openvino, ids, {size, 1}, {size, 1, 64}));
     }
 }
 
@@ -98,7 +98,7 @@ TEST(QuantizedEmbedding, LetsGoOfTheConstants) {
     EXPECT_TRUE(weights.expired());
 }
 
-TEST(QuantizedEmbedding, FractionalZeroPointsAndOtherTablesStayWithThePlugin) {
+TEST(QuantizedEmbedding, FractionalZeroPointsAndOtherTablesStayWithOpenVino) {
     Draw draw(4);
     const auto fractional = compressed(draw, ov::element::u4, 40, 64, 32, Zero::fractional);
     const auto first = tied_model(fractional, ov::element::i64);

@@ -173,9 +173,9 @@ TEST(UseQuantizedLinear, SaysWhyAMatMulStays) {
     ASSERT_EQ(report.left.size(), 3u);
     std::string all;
     for (const std::string& sentence : report.left) all += sentence + "\n";
-    for (const char* part : {"plain stays with the plugin: its weights are not compressed",
-                             "small stays with the plugin: its weights are in groups of 16",
-                             "across stays with the plugin: its weights are not [outputs, inputs]"})
+    for (const char* part : {"plain stays with OpenVINO: its weights are not compressed",
+                             "small stays with OpenVINO: its weights are in groups of 16",
+                             "across stays with OpenVINO: its weights are not [outputs, inputs]"})
         EXPECT_NE(all.find(part), std::string::npos) << all;
 }
 

@@ -322,7 +322,7 @@ TEST(QuantizedLinear, MultipliesTheNormOfItsInput) {
         }
 }
 
-TEST(QuantizedLinear, TurnsTheHeadsOfAnOutput) {
+TEST(QuantizedLinear, RotatesTheHeadsOfAnOutput) {
     std::mt19937 random(13);
     const size_t k = 64, heads = 3;
     for (const size_t size : {2, 16, 44, 64})
@@ -334,9 +334,9 @@ TEST(QuantizedLinear, TurnsTheHeadsOfAnOutput) {
             const std::vector<float> cos = normal(rows * size, random);
             const std::vector<float> sin = normal(rows * size, random);
             for (const Variant& variant : variants()) {
-                std::vector<float> plain(rows * n), turned(rows * n);
+                std::vector<float> plain(rows * n), rotated(rows * n);
                 const LinearOutput outputs[] = {{&packed, plain.data(), nullptr, false},
-                                                {&packed, turned.data(), nullptr, true}};
+                                                {&packed, rotated.data(), nullptr, true}};
                 quantized_linear_by(variant.calls, {x.data(), rows}, outputs, 2,
                                     {size, cos.data(), sin.data()});
                 for (size_t i = 0; i < rows * n; ++i) {
@@ -344,7 +344,7 @@ TEST(QuantizedLinear, TurnsTheHeadsOfAnOutput) {
                     const double other = at < half ? -plain[i + half] : plain[i - half];
                     const double expected =
                         double(plain[i]) * cos[row * size + at] + other * sin[row * size + at];
-                    ASSERT_NEAR(turned[i], expected, 1e-5)
+                    ASSERT_NEAR(rotated[i], expected, 1e-5)
                         << "size " << size << ", row " << row << ", " << variant.name;
                 }
             }

@@ -19,8 +19,8 @@ using kernels::CacheFormat;
 
 constexpr double pi = 3.14159265358979323846;
 
-/// Rotary embedding: channel pair i of a head turns by position * frequencies[i]; queries and keys
-/// are multiplied by `magnitude`.
+/// Rotary embedding: channel pair i of a head rotates by position * frequencies[i]; queries and
+/// keys are multiplied by `magnitude`.
 struct Rotary {
     std::vector<double> frequencies;
     double magnitude = 1;
@@ -73,8 +73,8 @@ struct Settings {
     size_t max_position = 4096;
 };
 
-/// `x` [head_size] turned to `position`, as the model does before it hands it to attention.
-void turn(const Settings& settings, const Rotary& rotary, double position, double* x) {
+/// `x` [head_size] rotated to `position`, as the model does before it hands it to attention.
+void rotate(const Settings& settings, const Rotary& rotary, double position, double* x) {
     const size_t half = rotary.frequencies.size();
     for (size_t i = 0; i < half; ++i) {
         const double c = std::cos(position * rotary.frequencies[i]) * rotary.magnitude;
@@ -229,11 +229,11 @@ private:
         return m_blocks[index / m_settings.block_size].tokens[layer][index % m_settings.block_size];
     }
 
-    /// Rows of x [heads, size], turned and one after the other in f32.
+    /// Rows of x [heads, size], rotated and one after the other in f32.
     void put(size_t layer, std::vector<double> x, double position, float*& out) const {
         const size_t size = m_settings.key_size;
         for (size_t h = 0; h < x.size() / size; ++h)
-            turn(m_settings, m_settings.layers[layer], position, &x[h * size]);
+            rotate(m_settings, m_settings.layers[layer], position, &x[h * size]);
         out = std::copy(x.begin(), x.end(), out);
     }
 
@@ -299,13 +299,13 @@ private:
             const size_t kv_head = h / (m_settings.heads / m_settings.kv_heads);
             std::vector<double> query(&at(layer, index).query[h * d],
                                       &at(layer, index).query[h * d] + d);
-            turn(m_settings, rotary, double(index), query.data());
+            rotate(m_settings, rotary, double(index), query.data());
             std::vector<double> p(index + 1);
             double sum = 0;
             for (size_t j = 0; j <= index; ++j) {
                 std::vector<double> key(&at(layer, j).key[kv_head * d],
                                         &at(layer, j).key[kv_head * d] + d);
-                turn(m_settings, rotary, double(j), key.data());
+                rotate(m_settings, rotary, double(j), key.data());
                 double dot = 0;
                 for (size_t i = 0; i < d; ++i) dot += query[i] * key[i];
                 sum += p[j] = std::exp(dot / std::sqrt(double(d)));

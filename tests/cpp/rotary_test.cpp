@@ -48,7 +48,7 @@ TEST(Rotary, IsDerivedFromConfigJson) {
         {1.0, 0.075, 0.005, 0.00025});
 }
 
-TEST(Rotary, RefusesWhatItCannotTurnAndSaysWhy) {
+TEST(Rotary, RefusesWhatItCannotRotateAndSaysWhy) {
     EXPECT_NE(derive(json::parse(R"({"model_type": "novel"})")).unsupported.find("'novel'"),
               std::string::npos);
     EXPECT_NE(derive(json::parse(R"({"rope_scaling": {"rope_type": "longrope"}})"))

@@ -97,7 +97,7 @@ void parse_cache(CompileOptions& options, bool accurate) {
 }
 
 /// Of caches that OpenVINO's attention reads. Their blocks must be rows of plain numbers on the
-/// CPU, to be moved and rotated here: the plugin's own rotation corrupts memory in most formats,
+/// CPU, to be moved and rotated here: OpenVINO's own rotation corrupts memory in most formats,
 /// and its u8 keys share a scale between the tokens of a block.
 void check_eviction_from_openvino(const CompileOptions& options) {
     check_argument(options.on_cpu, "cache eviction runs on CPU, not ", options.device);

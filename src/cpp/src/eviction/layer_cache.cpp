@@ -39,7 +39,7 @@ void copy_rows(size_t heads, size_t block_size, size_t row_bytes, const uint8_t*
 }
 
 /// One key of `row`, elements of `bytes` bytes.
-void turn_row(CacheFormat format, const LayerRotary& rotary, const float* cosines, uint8_t* row) {
+void rotate_row(CacheFormat format, const LayerRotary& rotary, const float* cosines, uint8_t* row) {
     const size_t half = rotary.dims / 2, bytes = format == CacheFormat::f32 ? 4 : 2;
     const float* sines = cosines + half;
     for (size_t i = 0; i < half; ++i) {
@@ -81,17 +81,17 @@ void LayerCache::move_tokens(const std::vector<BlockId>& table, size_t from, siz
     }
 }
 
-void LayerCache::turn_back(const std::vector<BlockId>& table, const std::vector<int32_t>& deltas,
-                           const RotationTable& angles) const {
+void LayerCache::rotate_back(const std::vector<BlockId>& table, const std::vector<int32_t>& deltas,
+                             const RotationTable& angles) const {
     check_invariant(m_blocks == BlockLayout::rows && angles.dims() == m_layer.rotary.dims,
-                    "keys of layer ", m_layer.layer, " cannot be turned in place");
+                    "keys of layer ", m_layer.layer, " cannot be rotated in place");
     const size_t size = layout().block_size, row = layout().bits() / 8 * layout().key_size;
     for (size_t slot = 0; slot < deltas.size(); ++slot) {
         if (deltas[slot] == 0) continue;
         const float* cosines = angles.data() + size_t(deltas[slot]) * angles.dims();
         for (size_t head = 0; head < layout().kv_heads; ++head)
-            turn_row(layout().format, m_layer.rotary, cosines,
-                     keys(table[slot / size]) + (head * size + slot % size) * row);
+            rotate_row(layout().format, m_layer.rotary, cosines,
+                       keys(table[slot / size]) + (head * size + slot % size) * row);
     }
 }
 

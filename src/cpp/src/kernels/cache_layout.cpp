@@ -175,12 +175,12 @@ void read_value(const CacheLayout& layout, const uint8_t* value_block, size_t to
         size_t column = d, shift = token % per_word * std::max<size_t>(bits, 32 / per_word);
         size_t group = 0;
         if (bits == 4) {
-            const size_t chunk = d / (2 * u4_group) * (2 * u4_group);
-            const size_t half = std::min(2 * u4_group, layout.value_size - chunk) / 2;
-            const bool high = d - chunk >= half;
-            column = chunk / 2 + (d - chunk) - (high ? half : 0);
+            const size_t pair_begin = d / (2 * u4_group) * (2 * u4_group);
+            const size_t half = std::min(2 * u4_group, layout.value_size - pair_begin) / 2;
+            const bool high = d - pair_begin >= half;
+            column = pair_begin / 2 + (d - pair_begin) - (high ? half : 0);
             shift += high ? 4 : 0;
-            group = chunk / u4_group + (high ? 1 : 0);
+            group = pair_begin / u4_group + (high ? 1 : 0);
         }
         const uint32_t word = word_at(words, token / per_word * layout.value_row_words() + column);
         out[d] = float_of_code(layout.format, (word >> shift) & mask);

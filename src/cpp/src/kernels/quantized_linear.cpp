@@ -25,7 +25,7 @@ const LinearVariant& variant_of(Isa isa) {
     return linear_reference();
 }
 
-/// Whether so many rows are multiplied in pairs: a chunk is unpacked for all rows of a block, and
+/// Whether so many rows are multiplied in pairs: a k-block is unpacked for all rows of a block, and
 /// for eight or less that takes longer than what pairs save.
 bool takes_pairs(const LinearVariant& variant, size_t rows, const LinearOutput* matrices,
                  size_t count) {
@@ -85,9 +85,9 @@ void quantized_linear_by(const LinearVariant& variant, const LinearInput& input,
         check_argument(outputs[i].weights->k() == k, "matrices of ", k, " and ",
                        outputs[i].weights->k(), " inputs share their input: must be equal");
     for (size_t i = 0; i < count; ++i)
-        check_argument(!outputs[i].turned || (angles.size > 0 && angles.size % 2 == 0 &&
-                                              outputs[i].weights->n() % angles.size == 0),
-                       "heads of ", angles.size, " are to be turned in an output of ",
+        check_argument(!outputs[i].rotated || (angles.size > 0 && angles.size % 2 == 0 &&
+                                               outputs[i].weights->n() % angles.size == 0),
+                       "heads of ", angles.size, " are to be rotated in an output of ",
                        outputs[i].weights->n(), ": must be even and a divisor of it");
     if (input.rows <= max_block_rows) return stream_linear(variant, input, outputs, count, angles);
     // Named here, because in the phases below a thread_local would be the running thread's own.
@@ -105,7 +105,7 @@ void quantized_linear_by(const LinearVariant& variant, const LinearInput& input,
         Phase{ranges.size() * blocks,
               [&](size_t i) { run_item(variant, rows, ranges[i / blocks], i % blocks); }},
         Phase{angles.size ? blocks : 0, [&](size_t b) {
-                  turn_rows(variant, outputs, count, rows.first(b), rows.block(b).rows, angles);
+                  rotate_rows(variant, outputs, count, rows.first(b), rows.block(b).rows, angles);
               }});
 }
 
@@ -129,7 +129,7 @@ void gated_mlp_by(const LinearVariant& variant, const LinearInput& input, const 
 
     const size_t wanted =
         tiles_per_item(gate.tile_bytes() + up.tile_bytes(), gate.bytes() + up.bytes(), blocks);
-    const size_t step = (wanted + tiles_per_chunk - 1) / tiles_per_chunk * tiles_per_chunk;
+    const size_t step = (wanted + tiles_per_k_block - 1) / tiles_per_k_block * tiles_per_k_block;
     const size_t steps = (gate.tiles() + step - 1) / step;
     run_phases(Phase{blocks,
                      [&](size_t b) {

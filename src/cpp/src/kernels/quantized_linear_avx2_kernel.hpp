@@ -13,7 +13,7 @@
 namespace pagewheel::kernels {
 namespace {
 
-constexpr size_t chunk = PackedLinear::chunk;
+constexpr size_t k_block = PackedLinear::k_block;
 
 float horizontal_max(__m256 v) {
     __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
@@ -28,7 +28,7 @@ int horizontal_sum(__m256i v) {
 }
 
 /// 32 floats to the place `at` of the block.
-void quantize_chunk(const float* in, const QuantizedBlock& block, size_t at) {
+void quantize_k_block(const float* in, const QuantizedBlock& block, size_t at) {
     const __m256 zero = _mm256_setzero_ps();
     __m256 highest = zero, below = zero;  // and minus the lowest
     for (size_t i = 0; i < 4; ++i) {
@@ -49,23 +49,23 @@ void quantize_chunk(const float* in, const QuantizedBlock& block, size_t at) {
     const __m256i bytes =
         _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(block.values + at * chunk),
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(block.values + at * k_block),
                         _mm256_permutevar8x32_epi32(bytes, order));
     block.scales[at] = scale;
     block.sums[at] = scale * float(horizontal_sum(sum));
 }
 
-void quantize(const float* x, size_t stride, size_t chunk_begin, size_t k,
+void quantize(const float* x, size_t stride, size_t k_block_begin, size_t k,
               const QuantizedBlock& block) {
-    for (size_t c = chunk_begin; c * chunk < k; ++c)
+    for (size_t c = k_block_begin; c * k_block < k; ++c)
         for (size_t r = 0; r < block.rows; ++r) {
-            const float* in = x + r * stride + (c - chunk_begin) * chunk;
-            float padded[chunk] = {};
-            if (k - c * chunk < chunk) {
-                std::memcpy(padded, in, (k - c * chunk) * sizeof(float));
+            const float* in = x + r * stride + (c - k_block_begin) * k_block;
+            float padded[k_block] = {};
+            if (k - c * k_block < k_block) {
+                std::memcpy(padded, in, (k - c * k_block) * sizeof(float));
                 in = padded;
             }
-            quantize_chunk(in, block, c * block.stride + r);
+            quantize_k_block(in, block, c * block.stride + r);
         }
 }
 
@@ -100,7 +100,7 @@ __m256i load(const uint8_t* in) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in));
 }
 
-/// The nibbles of half a chunk, 8 registers of 8 rows and four of k.
+/// The nibbles of half a k-block, 8 registers of 8 rows and four of k.
 void unpack(const uint8_t* in, size_t half, __m256i* values) {
     const __m256i low = _mm256_set1_epi8(15);
 #pragma GCC unroll 4
@@ -185,19 +185,19 @@ void multiply(const PackedLinear& weights, const uint8_t* in, size_t half,
                       ? _mm256_maskload_ps(output.initial + out + r * output.stride, mask)
                       : _mm256_setzero_ps();
 
-    const size_t chunks = weights.chunks(), per_group = weights.chunks_per_group();
-    for (size_t c = 0; c < chunks;) {
+    const size_t k_blocks = weights.k_blocks(), per_group = weights.k_blocks_per_group();
+    for (size_t c = 0; c < k_blocks;) {
         const __m256 scales = load_floats(in, half, weights.f16_scales());
         const __m256 minima = load_minima(weights, in + weights.scale_bytes(), half, scales);
         in += weights.scale_bytes() + weights.offset_bytes();
-        const size_t end = std::min(c + per_group, chunks);
+        const size_t end = std::min(c + per_group, k_blocks);
         for (; c < end; ++c) {
             __m256i values[8];
             if (bits == 4) unpack(in, half, values);
 #pragma GCC unroll 4
             for (size_t r = 0; r < rows; ++r) {
                 const size_t at = c * block.stride + first + r;
-                const int8_t* x = block.values + at * chunk;
+                const int8_t* x = block.values + at * k_block;
                 const __m256i dot = bits == 4 ? dot_4_bits(values, x) : dot_8_bits(in, half, x);
                 const __m256 scale = _mm256_mul_ps(scales, _mm256_set1_ps(block.scales[at]));
                 sums[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sums[r]);
@@ -261,7 +261,7 @@ void swiglu(float* gate, const float* up, size_t n) {
     for (; i < n; ++i) gate[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
 }
 
-void turn(float* x, size_t heads, size_t size, const float* cos, const float* sin) {
+void rotate(float* x, size_t heads, size_t size, const float* cos, const float* sin) {
     const size_t half = size / 2;
     for (float* head = x; head != x + heads * size; head += size) {
         size_t i = 0;
@@ -281,7 +281,7 @@ void turn(float* x, size_t heads, size_t size, const float* cos, const float* si
     }
 }
 
-constexpr LinearVariant avx2_variant{quantize, multiply_any, nullptr, rms_norm, swiglu, turn};
+constexpr LinearVariant avx2_variant{quantize, multiply_any, nullptr, rms_norm, swiglu, rotate};
 
 }  // namespace
 }  // namespace pagewheel::kernels

@@ -10,9 +10,9 @@
 namespace pagewheel::kernels {
 namespace {
 
-constexpr size_t chunk = PackedLinear::chunk;
+constexpr size_t k_block = PackedLinear::k_block;
 
-/// 16 bytes of a chunk's first or second half; zeros past k.
+/// 16 bytes of a k-block's first or second half; zeros past k.
 __m512 load_half(const float* x, size_t left) {
     if (left >= 16) return _mm512_loadu_ps(x);
     return _mm512_maskz_loadu_ps(__mmask16((1u << left) - 1), x);
@@ -37,13 +37,13 @@ int move_of(float highest, float lowest) {
     return down > 120 ? std::min(down - 120, 7) : 0;
 }
 
-/// A chunk's 32 values, whose halves are `low` and `high`, to the place `at` of the block.
-void store_chunk(__m128i low, __m128i high, float scale, const QuantizedBlock& block, size_t at,
-                 int move) {
+/// A k-block's 32 values, whose halves are `low` and `high`, to the place `at` of the block.
+void store_k_block(__m128i low, __m128i high, float scale, const QuantizedBlock& block, size_t at,
+                   int move) {
     // Bytes have finite sums, whatever is in the row.
     const __m128i zero = _mm_setzero_si128(), one = _mm_set1_epi8(1);
     const __m128i sum = _mm_dpbusd_epi32(_mm_dpbusd_epi32(zero, one, low), one, high);
-    auto* out = reinterpret_cast<__m128i*>(block.values + at * chunk);
+    auto* out = reinterpret_cast<__m128i*>(block.values + at * k_block);
     __m128i correction = zero;
     if (block.corrections) {
         constexpr auto paired_fours = __mmask8((1u << (paired_places / 4)) - 1);
@@ -67,13 +67,13 @@ void store_chunk(__m128i low, __m128i high, float scale, const QuantizedBlock& b
     }
 }
 
-void quantize(const float* x, size_t stride, size_t chunk_begin, size_t k,
+void quantize(const float* x, size_t stride, size_t k_block_begin, size_t k,
               const QuantizedBlock& block) {
     const __m512 zero = _mm512_setzero_ps();
-    for (size_t c = chunk_begin; c * chunk < k; ++c)
+    for (size_t c = k_block_begin; c * k_block < k; ++c)
         for (size_t r = 0; r < block.rows; ++r) {
-            const float* in = x + r * stride + (c - chunk_begin) * chunk;
-            const size_t left = k - c * chunk;
+            const float* in = x + r * stride + (c - k_block_begin) * k_block;
+            const size_t left = k - c * k_block;
             const __m512 low = load_half(in, left);
             const __m512 high = left > 16 ? load_half(in + 16, left - 16) : zero;
             const float highest = _mm512_reduce_max_ps(_mm512_max_ps(low, high));
@@ -86,8 +86,8 @@ void quantize(const float* x, size_t stride, size_t chunk_begin, size_t k,
             const auto bytes = [&](__m512 half) {
                 return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(half, inverse)));
             };
-            store_chunk(bytes(low), bytes(high), scale, block, c * block.stride + r,
-                        move_of(highest * factor, lowest * factor));
+            store_k_block(bytes(low), bytes(high), scale, block, c * block.stride + r,
+                          move_of(highest * factor, lowest * factor));
         }
 }
 
@@ -118,8 +118,8 @@ __m512i broadcast(const int8_t* values, size_t j) {
     return _mm512_set1_epi32(four);
 }
 
-/// One tile times `rows` rows. A chunk's values lie in 8 registers (4 bits) while the rows pass by,
-/// the rows' sums in `rows` more. Nothing is fetched ahead: the processor does, and better.
+/// One tile times `rows` rows. A k-block's values lie in 8 registers (4 bits) while the rows pass
+/// by, the rows' sums in `rows` more. Nothing is fetched ahead: the processor does, and better.
 template <int bits, size_t rows>
 void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
               const TileOutput& output) {
@@ -131,17 +131,17 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
                       ? _mm512_maskz_loadu_ps(columns, output.initial + r * output.stride)
                       : _mm512_setzero_ps();
 
-    const size_t chunks = weights.chunks(), per_group = weights.chunks_per_group();
+    const size_t k_blocks = weights.k_blocks(), per_group = weights.k_blocks_per_group();
     const size_t scale_bytes = weights.scale_bytes(), offset_bytes = weights.offset_bytes();
     const bool f16_scales = weights.f16_scales();
     const int8_t* x = block.values;
     const float *x_scales = block.scales, *x_sums = block.sums;
     const __m512i low_nibble = _mm512_set1_epi8(15);
-    for (size_t c = 0; c < chunks;) {
+    for (size_t c = 0; c < k_blocks;) {
         const __m512 scales = f16_scales ? load_f16(in) : _mm512_loadu_ps(in);
         const __m512 minima = load_offsets(weights, in + scale_bytes, scales);
         in += scale_bytes + offset_bytes;
-        const size_t end = std::min(c + per_group, chunks);
+        const size_t end = std::min(c + per_group, k_blocks);
         for (; c < end; ++c) {
             __m512i values[8];
 #pragma GCC unroll 8
@@ -160,12 +160,12 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
                 __m512i dot = _mm512_setzero_si512();
 #pragma GCC unroll 8
                 for (size_t j = 0; j < 8; ++j)
-                    dot = _mm512_dpbusd_epi32(dot, values[j], broadcast(x + r * chunk, j));
+                    dot = _mm512_dpbusd_epi32(dot, values[j], broadcast(x + r * k_block, j));
                 const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(x_scales[r]));
                 sums[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sums[r]);
                 sums[r] = _mm512_fmadd_ps(minima, _mm512_set1_ps(x_sums[r]), sums[r]);
             }
-            x += rows * chunk;
+            x += rows * k_block;
             x_scales += rows;
             x_sums += rows;
         }
@@ -206,13 +206,13 @@ void multiply_any(const PackedLinear& weights, const uint8_t* in, const Quantize
         multiply_rows<8>(weights, in, block, output);
 }
 
-/// A chunk's weights for the paired product (QuantizedBlock).
-struct PairedChunk {
+/// A k-block's weights for the paired product (QuantizedBlock).
+struct PairedKBlock {
     __m512i low[4], high[4];  // of the first three, the first and the second factors
     __m512i constant;         // minus the sum of what is the weights' alone
     __m512i sums;             // of the weights in pairs, by byte: 6 of up to 15
 
-    explicit PairedChunk(const uint8_t* in) {
+    explicit PairedKBlock(const uint8_t* in) {
         const __m512i low_nibble = _mm512_set1_epi8(15), shift = _mm512_set1_epi8(120);
         __m512i alone = _mm512_setzero_si512();
         sums = _mm512_setzero_si512();
@@ -249,7 +249,7 @@ struct PairedChunk {
     }
 };
 
-/// The rows' sums lie in the L1 cache: a chunk that is unpacked once serves them all.
+/// The rows' sums lie in the L1 cache: a k-block that is unpacked once serves them all.
 void multiply_pairs(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
                     const TileOutput& output) {
     constexpr size_t lanes = PackedLinear::tile_rows;
@@ -261,22 +261,22 @@ void multiply_pairs(const PackedLinear& weights, const uint8_t* in, const Quanti
                             ? _mm512_maskz_loadu_ps(columns, output.initial + r * output.stride)
                             : _mm512_setzero_ps());
 
-    const size_t chunks = weights.chunks(), per_group = weights.chunks_per_group();
-    for (size_t c = 0; c < chunks;) {
+    const size_t k_blocks = weights.k_blocks(), per_group = weights.k_blocks_per_group();
+    for (size_t c = 0; c < k_blocks;) {
         const __m512 scales = weights.f16_scales() ? load_f16(in) : _mm512_loadu_ps(in);
         const __m512 minima = load_offsets(weights, in + weights.scale_bytes(), scales);
         in += weights.scale_bytes() + weights.offset_bytes();
-        const size_t end = std::min(c + per_group, chunks);
-        for (; c < end; ++c, in += weights.chunk_bytes()) {
-            const PairedChunk values(in);
-            const int8_t* x = block.values + c * block.stride * chunk;
+        const size_t end = std::min(c + per_group, k_blocks);
+        for (; c < end; ++c, in += weights.k_block_bytes()) {
+            const PairedKBlock values(in);
+            const int8_t* x = block.values + c * block.stride * k_block;
             const float* x_scales = block.scales + c * block.stride;
             const float* x_sums = block.sums + c * block.stride;
             const int32_t* corrections = block.corrections + c * block.stride;
             const int32_t* moves = block.moves + c * block.stride;
             for (size_t r = 0; r < block.rows; ++r) {
                 const __m512 dot =
-                    _mm512_cvtepi32_ps(values.dot(x + r * chunk, corrections[r], moves[r]));
+                    _mm512_cvtepi32_ps(values.dot(x + r * k_block, corrections[r], moves[r]));
                 const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(x_scales[r]));
                 __m512 sum = _mm512_fmadd_ps(dot, scale, _mm512_load_ps(sums + r * lanes));
                 sum = _mm512_fmadd_ps(minima, _mm512_set1_ps(x_sums[r]), sum);
@@ -330,7 +330,7 @@ void swiglu(float* gate, const float* up, size_t n) {
     }
 }
 
-void turn(float* x, size_t heads, size_t size, const float* cos, const float* sin) {
+void rotate(float* x, size_t heads, size_t size, const float* cos, const float* sin) {
     const size_t half = size / 2;
     for (float* head = x; head != x + heads * size; head += size)
         for (size_t i = 0; i < half; i += 16) {
@@ -347,7 +347,7 @@ void turn(float* x, size_t heads, size_t size, const float* cos, const float* si
 
 const LinearVariant& linear_avx512() {
     static const LinearVariant variant{quantize, multiply_any, multiply_pairs,
-                                       rms_norm, swiglu,       turn};
+                                       rms_norm, swiglu,       rotate};
     return variant;
 }
 

@@ -5,7 +5,7 @@
 namespace pagewheel::kernels {
 namespace {
 
-constexpr size_t chunk = PackedLinear::chunk;
+constexpr size_t k_block = PackedLinear::k_block;
 constexpr size_t tile_rows = PackedLinear::tile_rows;
 
 void multiply(const LinearVariant& variant, const PackedLinear& weights, size_t tile,
@@ -44,34 +44,35 @@ void run_tile(const LinearVariant& variant, const LinearOutput& matrix, size_t t
     multiply(variant, weights, tile, rows.block(b), output);
 }
 
-void turn_rows(const LinearVariant& variant, const LinearOutput* outputs, size_t count,
-               size_t first, size_t rows, const RotaryAngles& angles) {
+void rotate_rows(const LinearVariant& variant, const LinearOutput* outputs, size_t count,
+                 size_t first, size_t rows, const RotaryAngles& angles) {
     const size_t size = angles.size;
     for (size_t i = 0; i < count; ++i) {
         const size_t n = outputs[i].weights->n();
-        for (size_t row = first; outputs[i].turned && row < first + rows; ++row)
-            variant.turn(outputs[i].output + row * n, n / size, size, angles.cos + row * size,
-                         angles.sin + row * size);
+        for (size_t row = first; outputs[i].rotated && row < first + rows; ++row)
+            variant.rotate(outputs[i].output + row * n, n / size, size, angles.cos + row * size,
+                           angles.sin + row * size);
     }
 }
 
 void run_gated_item(const LinearVariant& variant, const GatedMlp& mlp, QuantizedRows& rows,
                     size_t begin, size_t end, size_t b, QuantizedRows& inner) {
-    alignas(64) static thread_local float gates[max_paired_rows * chunk];
-    alignas(64) static thread_local float ups[max_paired_rows * chunk];
+    alignas(64) static thread_local float gates[max_paired_rows * k_block];
+    alignas(64) static thread_local float ups[max_paired_rows * k_block];
     const QuantizedBlock block = rows.block(b);
-    for (size_t first = begin; first < end; first += tiles_per_chunk) {
-        for (size_t tile = first; tile < std::min(first + tiles_per_chunk, end); ++tile) {
+    for (size_t first = begin; first < end; first += tiles_per_k_block) {
+        for (size_t tile = first; tile < std::min(first + tiles_per_k_block, end); ++tile) {
             TileOutput output;
-            output.stride = chunk;
+            output.stride = k_block;
             output.output = gates + (tile - first) * tile_rows;
             multiply(variant, *mlp.gate, tile, block, output);
             output.output = ups + (tile - first) * tile_rows;
             multiply(variant, *mlp.up, tile, block, output);
         }
-        variant.swiglu(gates, ups, block.rows * chunk);
-        const size_t c = first / tiles_per_chunk;
-        variant.quantize(gates, chunk, c, std::min(mlp.gate->n(), (c + 1) * chunk), inner.block(b));
+        variant.swiglu(gates, ups, block.rows * k_block);
+        const size_t c = first / tiles_per_k_block;
+        variant.quantize(gates, k_block, c, std::min(mlp.gate->n(), (c + 1) * k_block),
+                         inner.block(b));
     }
 }
 

@@ -8,16 +8,16 @@
 namespace pagewheel::kernels {
 namespace {
 
-constexpr size_t chunk = PackedLinear::chunk;
+constexpr size_t k_block = PackedLinear::k_block;
 constexpr size_t tile_rows = PackedLinear::tile_rows;
 
-void quantize(const float* x, size_t stride, size_t chunk_begin, size_t k,
+void quantize(const float* x, size_t stride, size_t k_block_begin, size_t k,
               const QuantizedBlock& block) {
-    for (size_t c = chunk_begin; c * chunk < k; ++c)
+    for (size_t c = k_block_begin; c * k_block < k; ++c)
         for (size_t r = 0; r < block.rows; ++r) {
-            const float* in = x + r * stride + (c - chunk_begin) * chunk;
-            const size_t size = std::min(chunk, k - c * chunk);
-            int8_t* out = block.values + (c * block.stride + r) * chunk;
+            const float* in = x + r * stride + (c - k_block_begin) * k_block;
+            const size_t size = std::min(k_block, k - c * k_block);
+            int8_t* out = block.values + (c * block.stride + r) * k_block;
             float highest = 0, lowest = 0;
             for (size_t i = 0; i < size; ++i) {
                 highest = std::max(highest, in[i]);
@@ -27,7 +27,7 @@ void quantize(const float* x, size_t stride, size_t chunk_begin, size_t k,
             const float inverse = maximum < smallest_maximum ? 0.0f : activation_steps / maximum;
             const float scale = maximum < smallest_maximum ? 0.0f : maximum / activation_steps;
             int sum = 0;
-            for (size_t i = 0; i < chunk; ++i) {
+            for (size_t i = 0; i < k_block; ++i) {
                 const float value = i < size ? std::nearbyint(in[i] * inverse) : 0.0f;
                 out[i] =
                     std::abs(value) <= activation_steps ? int8_t(value) : int8_t(0);  // 0 for NaN
@@ -49,7 +49,7 @@ float read(const uint8_t* values, size_t i, bool half) {
     return value;
 }
 
-/// Reads a group's scales and minima; returns where its chunks begin.
+/// Reads a group's scales and minima; returns where its k-blocks begin.
 const uint8_t* read_group(const PackedLinear& weights, const uint8_t* in, float* scales,
                           float* minima) {
     using Offset = PackedLinear::Offset;
@@ -66,7 +66,7 @@ const uint8_t* read_group(const PackedLinear& weights, const uint8_t* in, float*
     return offsets + weights.offset_bytes();
 }
 
-/// Value of row n and place k of a chunk.
+/// Value of row n and place k of a k-block.
 int value_at(const PackedLinear& weights, const uint8_t* in, size_t n, size_t k) {
     const size_t high = weights.bits() == 4 ? k / 16 : 0, at = k - 16 * high;
     const int byte = in[(at / 4 * tile_rows + n) * 4 + at % 4];
@@ -77,19 +77,19 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
               const TileOutput& output) {
     float sums[max_block_rows][tile_rows] = {};
     float scales[tile_rows], minima[tile_rows];
-    for (size_t c = 0; c < weights.chunks(); ++c) {
-        if (c % weights.chunks_per_group() == 0) in = read_group(weights, in, scales, minima);
+    for (size_t c = 0; c < weights.k_blocks(); ++c) {
+        if (c % weights.k_blocks_per_group() == 0) in = read_group(weights, in, scales, minima);
         for (size_t r = 0; r < block.rows; ++r) {
             const size_t at = c * block.stride + r;
             for (size_t n = 0; n < output.columns; ++n) {
                 int dot = 0;
-                for (size_t k = 0; k < chunk; ++k)
-                    dot += value_at(weights, in, n, k) * block.values[at * chunk + k];
+                for (size_t k = 0; k < k_block; ++k)
+                    dot += value_at(weights, in, n, k) * block.values[at * k_block + k];
                 sums[r][n] +=
                     scales[n] * block.scales[at] * float(dot) + minima[n] * block.sums[at];
             }
         }
-        in += weights.chunk_bytes();
+        in += weights.k_block_bytes();
     }
     for (size_t r = 0; r < block.rows; ++r)
         for (size_t n = 0; n < output.columns; ++n) {
@@ -109,7 +109,7 @@ void swiglu(float* gate, const float* up, size_t n) {
     for (size_t i = 0; i < n; ++i) gate[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
 }
 
-void turn(float* x, size_t heads, size_t size, const float* cos, const float* sin) {
+void rotate(float* x, size_t heads, size_t size, const float* cos, const float* sin) {
     const size_t half = size / 2;
     for (float* head = x; head != x + heads * size; head += size)
         for (size_t i = 0; i < half; ++i) {
@@ -122,7 +122,7 @@ void turn(float* x, size_t heads, size_t size, const float* cos, const float* si
 }  // namespace
 
 const LinearVariant& linear_reference() {
-    static const LinearVariant variant{quantize, multiply, nullptr, rms_norm, swiglu, turn};
+    static const LinearVariant variant{quantize, multiply, nullptr, rms_norm, swiglu, rotate};
     return variant;
 }
 

@@ -75,7 +75,7 @@ void stream_linear(const LinearVariant& variant, const LinearInput& input,
                                run_tile(variant, *matrix, i, few.rows(), 0);
                            }},
                Phase{size_t(angles.size > 0),
-                     [&](size_t) { turn_rows(variant, outputs, count, 0, input.rows, angles); }});
+                     [&](size_t) { rotate_rows(variant, outputs, count, 0, input.rows, angles); }});
 }
 
 void stream_mlp(const LinearVariant& variant, const LinearInput& input, const GatedMlp& mlp) {
@@ -88,10 +88,10 @@ void stream_mlp(const LinearVariant& variant, const LinearInput& input, const Ga
     run_phases(
         EachThread{[&] { few.quantize_own(); }},
         Phase{few.shared_rows(), [&](size_t row) { few.quantize_shared(row); }},
-        StreamPhase{(tiles + tiles_per_chunk - 1) / tiles_per_chunk,
+        StreamPhase{(tiles + tiles_per_k_block - 1) / tiles_per_k_block,
                     [&](size_t i) {
-                        const size_t begin = i * tiles_per_chunk;
-                        const size_t end = std::min(begin + tiles_per_chunk, tiles);
+                        const size_t begin = i * tiles_per_k_block;
+                        const size_t end = std::min(begin + tiles_per_k_block, tiles);
                         run_gated_item(variant, mlp, few.rows(), begin, end, 0, inner);
                     }},
         StreamPhase{mlp.down->tiles(), [&](size_t i) { run_tile(variant, last, i, inner, 0); }});

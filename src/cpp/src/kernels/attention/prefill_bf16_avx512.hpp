@@ -10,9 +10,9 @@ namespace pagewheel::kernels {
 
 /// The two matrix products of a bf16 cache with AVX512_BF16: queries and probabilities rounded to
 /// bf16, sums in f32. Keys and values are read as they lie, pairs of dimensions and pairs of tokens
-/// in a word. Keys that are turned are sums of two bf16 numbers, so that turning adds no error. The
-/// instructions are assembly, so that this file is compiled for AVX-512 like the others; who calls
-/// asks the processor for them.
+/// in a word. Keys that are rotated are sums of two bf16 numbers, so that rotating adds no error.
+/// The instructions are assembly, so that this file is compiled for AVX-512 like the others; who
+/// calls asks the processor for them.
 class Bf16Products {
     static constexpr size_t L = 16, R = group_rows;
 
@@ -25,7 +25,7 @@ public:
         words_ = tile.layout.key_words();
         size_ = tile.layout.value_size;
         queries_ = scratch.take<uint32_t>(tile.groups * R * words_);
-        turned_ = scratch.take(2 * words_ * block_);
+        rotated_ = scratch.take(2 * words_ * block_);
         keys_ = scratch.take<uint32_t>(2 * words_ * max_span);
         values_ = scratch.take<uint32_t>(size_ * block_ / 2);
         weights_ = scratch.take<uint16_t>(R * max_span);
@@ -36,14 +36,14 @@ public:
     }
 
     void load_span(size_t block, size_t end) {
-        turns_ = false;
+        rotates_ = false;
         for (size_t b = block, v = 0; b < end; ++b) {
             const auto* keys = reinterpret_cast<const uint32_t*>(tile_.keys_of(b));
             const uint32_t* low = nullptr;
             if (tile_.deltas_of(b)) {
-                keys = turned_keys(b, b - block);
+                keys = rotated_keys(b, b - block);
                 low = keys + words_ * block_;
-                turns_ = true;
+                rotates_ = true;
             }
             for (size_t lane = 0; lane < block_; lane += L, ++v) {
                 key_lanes_[v] = keys + lane;
@@ -57,7 +57,7 @@ public:
         size_t v = begin / L;
         for (; (v + 4) * L <= end; v += 4) dot<4>(group, key_lanes_ + v, out + v * L);
         for (; v * L < end; ++v) dot<1>(group, key_lanes_ + v, out + v * L);
-        if (!turns_) return;
+        if (!rotates_) return;
         for (v = begin / L; v * L < end; ++v)
             if (low_lanes_[v]) dot<1, true>(group, low_lanes_ + v, out + v * L);
     }
@@ -120,18 +120,18 @@ private:
         }
     }
 
-    /// Keys [2][words_][block_size] of a block, turned, and what rounding them left; in the span's
+    /// Keys [2][words_][block_size] of a block, rotated, and what rounding them left; in the span's
     /// place `place`.
-    const uint32_t* turned_keys(size_t block, size_t place) {
-        unpacker_.keys(tile_.keys_of(block), turned_);
-        unpacker_.turn(turned_, tile_.config, tile_.batch->tables.rotation_trig_lut.values,
-                       tile_.deltas_of(block), tile_.batch->tables.delta_width);
+    const uint32_t* rotated_keys(size_t block, size_t place) {
+        unpacker_.keys(tile_.keys_of(block), rotated_);
+        unpacker_.rotate(rotated_, tile_.config, tile_.batch->tables.rotation_trig_lut.values,
+                         tile_.deltas_of(block), tile_.batch->tables.delta_width);
         uint32_t* keys = keys_ + place * 2 * words_ * block_;
         for (size_t word = 0; word < words_; ++word)
             for (size_t lane = 0; lane < block_; lane += L) {
                 __m512i high[2], low[2];
                 for (size_t d = 0; d < 2; ++d) {
-                    const __m512 x = _mm512_loadu_ps(turned_ + (2 * word + d) * block_ + lane);
+                    const __m512 x = _mm512_loadu_ps(rotated_ + (2 * word + d) * block_ + lane);
                     high[d] = widened(rounded(x));
                     low[d] = widened(rounded(_mm512_sub_ps(x, _mm512_castsi512_ps(high[d]))));
                 }
@@ -221,13 +221,13 @@ private:
     BlockUnpacker<Avx512, CacheFormat::bf16> unpacker_;
     size_t block_, words_, size_;
     uint32_t* queries_;
-    float* turned_;       // [key_size][block_size], of the block that is being turned
-    uint32_t* keys_;      // of the span's turned blocks
-    uint32_t* values_;    // of the block that ends with half a word
-    uint16_t* weights_;   // [group_rows, max_span]
-    bool turns_ = false;  // some block of the span
+    float* rotated_;        // [key_size][block_size], of the block that is being rotated
+    uint32_t* keys_;        // of the span's rotated blocks
+    uint32_t* values_;      // of the block that ends with half a word
+    uint16_t* weights_;     // [group_rows, max_span]
+    bool rotates_ = false;  // some block of the span
     const uint32_t* key_lanes_[max_span / L];      // [words_][block_size], of each vector of keys
-    const uint32_t* low_lanes_[max_span / L];      // what their rounding left; null if not turned
+    const uint32_t* low_lanes_[max_span / L];      // what their rounding left; null if not rotated
     const uint32_t* value_blocks_[max_span / 16];  // [block_size / 2][value_size]
 };
 

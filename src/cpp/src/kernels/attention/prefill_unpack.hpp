@@ -1,4 +1,4 @@
-// A block's keys and values of one head as floats, keys turned. Include only from *_avx2.cpp and
+// A block's keys and values of one head as floats, keys rotated. Include only from *_avx2.cpp and
 // *_avx512.cpp: everything is a template over the ISA (see write.hpp).
 #pragma once
 
@@ -43,10 +43,10 @@ public:
             }
     }
 
-    /// Turns keys [key_size][block_size] down by `deltas` [width] (width 1 or block_size), rows of
-    /// `lut`.
-    void turn(float* keys, const AttentionConfig& config, const float* lut, const int32_t* deltas,
-              size_t width) const {
+    /// Rotates keys [key_size][block_size] down by `deltas` [width] (width 1 or block_size), rows
+    /// of `lut`.
+    void rotate(float* keys, const AttentionConfig& config, const float* lut, const int32_t* deltas,
+                size_t width) const {
         const size_t half = config.rotary_dims / 2, block = layout_.block_size;
         alignas(64) float cosine[L], sine[L];
         for (size_t i = 0; i < half; ++i) {
@@ -113,12 +113,12 @@ private:
     /// u4: a word holds four tokens of a dimension in a group and of one in the next.
     void nibble_values(const uint8_t* head, size_t tokens, size_t width, float* out) const {
         const size_t size = layout_.value_size, block = layout_.block_size;
-        constexpr size_t chunk = 2 * u4_group;
+        constexpr size_t pair = 2 * u4_group;
         const auto* words = reinterpret_cast<const uint32_t*>(head);
         const uint32_t* scales = value_scales(head);
         for (size_t t = 0; t < tokens; t += 4, words += layout_.value_row_words())
-            for (size_t begin = 0, group = 0; begin < size; begin += chunk, group += 2) {
-                const size_t half = (size - begin < chunk ? size - begin : chunk) / 2;
+            for (size_t begin = 0, group = 0; begin < size; begin += pair, group += 2) {
+                const size_t half = (size - begin < pair ? size - begin : pair) / 2;
                 for (size_t i = 0; i < half; i += L) {
                     const auto mask = V::mask(half - i);
                     const Words word = V::load_words(words + begin / 2 + i, mask);

@@ -31,7 +31,7 @@ namespace pagewheel::kernels {
 
 /// The two matrix products of a u8 cache in 16-bit integers (VNNI): the codes exactly, queries and
 /// probabilities rounded to 15 bits. Zero points multiply the rounded operand's sum, so that
-/// rounding meets x - zero point only. Keys that are turned are rounded to integers of their own.
+/// rounding meets x - zero point only. Keys that are rotated are rounded to integers of their own.
 class WordProducts {
     static constexpr size_t L = 16, R = group_rows;
 
@@ -73,7 +73,7 @@ public:
     void load_span(size_t block, size_t end) {
         for (size_t b = block; b < end; ++b) {
             if (tile_.deltas_of(b))
-                load_turned_keys(b, (b - block) * block_);
+                load_rotated_keys(b, (b - block) * block_);
             else
                 load_keys(b, (b - block) * block_);
             load_values(b, (b - block) * block_);
@@ -125,8 +125,8 @@ public:
     }
 
 private:
-    // With queries and turned keys no longer than this, no product reaches 2^31.
-    static constexpr float query_length = 65000, turned_length = 32767;
+    // With queries and rotated keys no longer than this, no product reaches 2^31.
+    static constexpr float query_length = 65000, rotated_length = 32767;
 
     float longest_query() const {
         const size_t stride = floats_.stride();
@@ -187,8 +187,8 @@ private:
         }
     }
 
-    /// The same of a block with turned keys: each is brought to turned_length.
-    void load_turned_keys(size_t block, size_t column) {
+    /// The same of a block with rotated keys: each is brought to rotated_length.
+    void load_rotated_keys(size_t block, size_t column) {
         const float* keys = floats_.unpack_keys(block, 0);
         const size_t size = tile_.layout.key_size;
         for (size_t lane = 0; lane < block_; lane += L) {
@@ -198,7 +198,7 @@ private:
                 squares = _mm512_fmadd_ps(x, x, squares);
             }
             const __m512 unit =
-                _mm512_div_ps(_mm512_sqrt_ps(squares), _mm512_set1_ps(turned_length));
+                _mm512_div_ps(_mm512_sqrt_ps(squares), _mm512_set1_ps(rotated_length));
             const __m512 inverse = _mm512_div_ps(_mm512_set1_ps(1), unit);
             const auto integers = [&](size_t d) {
                 if (d >= size) return _mm512_setzero_si512();

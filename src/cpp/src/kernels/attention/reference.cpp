@@ -61,8 +61,8 @@ struct Scalar {
     }
 };
 
-/// x [key_size] turned up by the angles of a LUT row [rotary_dims].
-void turn(const AttentionConfig& config, const float* row, float* x) {
+/// x [key_size] rotated up by the angles of a LUT row [rotary_dims].
+void rotate(const AttentionConfig& config, const float* row, float* x) {
     const size_t half = config.rotary_dims / 2;
     for (size_t i = 0; i < half; ++i) {
         float& a = x[config.interleaved ? 2 * i : i];
@@ -120,8 +120,8 @@ private:
                 deltas_of_block(batch_.tables, first_entry_ + key_position / layout_.block_size)) {
             const auto delta =
                 static_cast<size_t>(deltas[batch_.tables.delta_width == 1 ? 0 : slot]);
-            turn(config_, batch_.tables.rotation_trig_lut.values + delta * config_.rotary_dims,
-                 query_.data());
+            rotate(config_, batch_.tables.rotation_trig_lut.values + delta * config_.rotary_dims,
+                   query_.data());
         }
         float dot = 0;
         for (size_t d = 0; d < layout_.key_size; ++d) dot += query_[d] * key_[d];

@@ -96,7 +96,7 @@ static constexpr size_t span_blocks(size_t block_size) {
     return span_tokens > block_size ? span_tokens / block_size : 1;
 }
 
-/// How the keys of one block are turned: null, one delta or one per token.
+/// How the keys of one block are rotated: null, one delta or one per token.
 static inline const int32_t* deltas_of_block(const BatchTables& tables, size_t block_index) {
     size_t low = 0, high = tables.rotated_block_indices.size;
     while (low < high) {

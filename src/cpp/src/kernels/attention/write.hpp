@@ -34,7 +34,7 @@ public:
     }
 
 private:
-    static constexpr size_t chunk = 32;  // dimensions encoded at once: whole words
+    static constexpr size_t at_once = 32;  // dimensions encoded at once: whole words
 
     /// Codes [n] of x [n] in one group; its scale and minimum to `scale_word`. Codes count from the
     /// minimum and in the scale that are stored, so that only the codes' rounding is an error.
@@ -74,10 +74,10 @@ private:
             for (size_t d = 0; d < size; d += 4) put(d / 4, codes + d);
             return;
         }
-        for (size_t begin = 0; begin < size; begin += chunk) {
-            const size_t n = size - begin < chunk ? size - begin : chunk;
+        for (size_t begin = 0; begin < size; begin += at_once) {
+            const size_t n = size - begin < at_once ? size - begin : at_once;
             if (layout_.format == CacheFormat::u4) {
-                uint8_t codes[chunk] = {};
+                uint8_t codes[at_once] = {};
                 for (size_t d = 0; d < n; d += u4_group)
                     quantize(x + begin + d, n - d < u4_group ? n - d : u4_group, 15, codes + d,
                              scales + 4 * ((begin + d) / u4_group * block + slot));
@@ -88,7 +88,7 @@ private:
                     put((begin + d) / 8, word);
                 }
             } else {
-                uint16_t halves[chunk];
+                uint16_t halves[at_once];
                 to_16_bits(x + begin, n, halves);
                 for (size_t d = 0; d < n; d += 2) put((begin + d) / 2, halves + d);
             }
@@ -113,10 +113,10 @@ private:
             for (size_t d = 0; d < size; ++d) row[4 * d + in_word] = codes[d];
             return;
         }
-        for (size_t begin = 0; begin < size; begin += chunk) {
-            const size_t n = size - begin < chunk ? size - begin : chunk;
+        for (size_t begin = 0; begin < size; begin += at_once) {
+            const size_t n = size - begin < at_once ? size - begin : at_once;
             if (layout_.format == CacheFormat::u4) {
-                uint8_t codes[chunk];
+                uint8_t codes[at_once];
                 for (size_t half = 0; half < 2; ++half)
                     quantize(x + begin + half * n / 2, n / 2, 15, codes + half * n / 2,
                              scales + 4 * ((begin / u4_group + half) * block + slot));
@@ -124,7 +124,7 @@ private:
                     row[4 * (begin / 2 + i) + in_word] =
                         static_cast<uint8_t>(codes[i] | codes[n / 2 + i] << 4);
             } else {
-                uint16_t halves[chunk];
+                uint16_t halves[at_once];
                 to_16_bits(x + begin, n, halves);
                 for (size_t i = 0; i < n; ++i)
                     std::memcpy(row + 4 * (begin + i) + 2 * in_word, halves + i, 2);

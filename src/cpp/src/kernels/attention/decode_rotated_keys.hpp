@@ -1,4 +1,4 @@
-// Keys turned token by token. Include only from *_avx2.cpp and *_avx512.cpp: everything is a
+// Keys rotated token by token. Include only from *_avx2.cpp and *_avx512.cpp: everything is a
 // template over the ISA (see write.hpp).
 #pragma once
 
@@ -7,8 +7,9 @@
 
 namespace pagewheel::kernels {
 
-/// Where every token of a block has a delta of its own it costs less to turn the keys down than to
-/// turn the queries up for one token at a time. A block's cosines and sines serve all kv heads.
+/// Where every token of a block has a delta of its own it costs less to rotate the keys down than
+/// to rotate the queries up for one token at a time. A block's cosines and sines serve all kv
+/// heads.
 template <class V, CacheFormat Format>
 class TurnedKeys {
     using T = FormatTraits<Format>;
@@ -16,7 +17,7 @@ class TurnedKeys {
     static constexpr size_t L = V::lanes;
 
 public:
-    TurnedKeys(const AttentionConfig& config, Scratch<V>& scratch) : config_(config) {
+    RotatedKeys(const AttentionConfig& config, Scratch<V>& scratch) : config_(config) {
         block_ = config.layout.block_size;
         angles_ = scratch.take(span_blocks(block_) * config.rotary_dims * block_);
         keys_ = scratch.take((config.layout.key_words() * T::dims_per_word + 1) * L);
@@ -39,9 +40,9 @@ public:
         }
     }
 
-    /// Keys as floats, L tokens from `lane` of block i of the span, turned down by load()'s angles;
-    /// good until the next call.
-    KeyLanes turn(const KeyLanes& keys, size_t i, size_t lane) {
+    /// Keys as floats, L tokens from `lane` of block i of the span, rotated down by load()'s
+    /// angles; good until the next call.
+    KeyLanes rotate(const KeyLanes& keys, size_t i, size_t lane) {
         unpack(keys);
         const size_t half = config_.rotary_dims / 2;
         const float* cosines = table_of(i) + lane;

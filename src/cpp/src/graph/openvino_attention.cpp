@@ -1,4 +1,4 @@
-#include "graph/stock_attention.hpp"
+#include "graph/openvino_attention.hpp"
 
 #include <set>
 
@@ -24,8 +24,8 @@ public:
 /// By the config if it says, else by the node.
 size_t sliding_window_of(const ov::Node& node, size_t layer, const std::vector<size_t>& windows) {
     if (layer < windows.size()) return windows[layer];
-    const auto constant =
-        ov::as_type_ptr<ov::op::v0::Constant>(node.get_input_node_shared_ptr(stock_sliding_window));
+    const auto constant = ov::as_type_ptr<ov::op::v0::Constant>(
+        node.get_input_node_shared_ptr(openvino_input::sliding_window));
     if (!constant) return 0;
     const auto window = constant->cast_vector<int64_t>();
     return window.empty() || window[0] < 0 ? 0 : size_t(window[0]);
@@ -44,24 +44,27 @@ bool writes_kv_cache(ov::Node& attention) {
     return write.value;
 }
 
-std::vector<StockAttentionLayer> find_stock_attention(const ov::Model& model,
-                                                      const std::vector<size_t>& windows) {
-    std::vector<StockAttentionLayer> layers;
+std::vector<OpenVinoAttentionLayer> find_openvino_attention(const ov::Model& model,
+                                                            const std::vector<size_t>& windows) {
+    std::vector<OpenVinoAttentionLayer> layers;
     std::set<size_t> owned;
     for (const auto& node : model.get_ordered_ops()) {
         if (std::string(node->get_type_name()) != "PagedAttentionExtension") continue;
-        StockAttentionLayer layer;
+        OpenVinoAttentionLayer layer;
         layer.layer = layers.size();
-        const std::string cache = node->get_input_node_ptr(stock_key_cache)->get_friendly_name();
+        const std::string cache =
+            node->get_input_node_ptr(openvino_input::key_cache)->get_friendly_name();
         layer.cache = size_t(std::stoul(cache.substr(cache.find('.') + 1)));
         layer.owns_cache = owned.insert(layer.cache).second;
         layer.sliding_window = sliding_window_of(*node, layer.layer, windows);
-        layer.block_indices = node->get_input_node_ptr(stock_block_indices)->get_friendly_name();
-        for (const ov::Input<ov::Node>& reader : node->output(stock_scores).get_target_inputs())
+        layer.block_indices =
+            node->get_input_node_ptr(openvino_input::block_indices)->get_friendly_name();
+        for (const ov::Input<ov::Node>& reader :
+             node->output(openvino_scores_output).get_target_inputs())
             layer.scores = reader.get_node()->get_friendly_name();
         check_argument(
             layer.block_indices.rfind(ports::block_indices_prefix, 0) == 0 && !layer.scores.empty(),
-            "the plugin's attention ", node->get_friendly_name(),
+            "OpenVINO's attention ", node->get_friendly_name(),
             " has no block table or no scores of its own; use attention_backend native");
         layers.push_back(layer);
     }
