@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "attention_graph.hpp"
+#include "support/attention_graph.hpp"
 #include "cache/kv_cache.hpp"
 #include "model/cache_geometry.hpp"
 #include "openvino/runtime/core.hpp"
-#include "packed_tables.hpp"
+#include "support/packed_tables.hpp"
 
 namespace pagewheel::benchmark {
 

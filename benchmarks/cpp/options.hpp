@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "attention_graph.hpp"
+#include "support/attention_graph.hpp"
 
 namespace pagewheel::benchmark {
 
