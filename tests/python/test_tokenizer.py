@@ -12,9 +12,9 @@ import pytest
 from convert.test_text_tokenizer import corpus, reference_tokenizer, representable
 
 import pagewheel
-from pagewheel.convert.gguf_file import GGUFFile
-from pagewheel.convert.gguf_metadata import Metadata
-from pagewheel.convert.vocabulary import Vocabulary, read_vocabulary
+from pagewheel.convert.gguf.file import GGUFFile
+from pagewheel.convert.architectures.gguf_metadata import Metadata
+from pagewheel.convert.tokenizers.vocabulary import Vocabulary, read_vocabulary
 
 
 @pytest.fixture(scope="module")

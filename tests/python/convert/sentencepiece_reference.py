@@ -6,7 +6,7 @@ import struct
 
 import sentencepiece
 
-from pagewheel.convert.vocabulary import TokenType, Vocabulary
+from pagewheel.convert.tokenizers.vocabulary import TokenType, Vocabulary
 
 _BPE = 2
 

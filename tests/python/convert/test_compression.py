@@ -14,12 +14,12 @@ from openvino_core import CORE
 from test_decoder_graph import EXACT, Decoder, relative, runtime_layers
 
 from pagewheel.convert import convert
-from pagewheel.convert.compress import compressing
-from pagewheel.convert.compression import Compression
-from pagewheel.convert.graph import build_model
-from pagewheel.convert.huggingface_source import HuggingFaceSource
-from pagewheel.convert.source_folder import SourceFolder
-from pagewheel.convert.weights import DenseWeight, QuantizedWeight, emit
+from pagewheel.convert.weights.compress import compressing
+from pagewheel.convert.weights.compression import Compression
+from pagewheel.convert.graph.model import build_model
+from pagewheel.convert.huggingface.source import HuggingFaceSource
+from pagewheel.convert.huggingface.source_folder import SourceFolder
+from pagewheel.convert.weights.weight import DenseWeight, QuantizedWeight, emit
 
 TEXT = tiny_models.random_ids(60)
 

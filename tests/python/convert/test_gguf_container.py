@@ -10,7 +10,7 @@ import pytest
 import tiny_llama
 
 from pagewheel.convert import ConversionError
-from pagewheel.convert.gguf_file import GGUFFile
+from pagewheel.convert.gguf.file import GGUFFile
 
 
 def header(*, tensors: int = 0, keys: int = 0, version: int = 3) -> bytes:

@@ -16,8 +16,8 @@ from folder_fuzz import ODD_NUMBERS, damaged
 from gguf_models import write
 
 from pagewheel.convert import ConversionError
-from pagewheel.convert.gguf_file import GGUFFile
-from pagewheel.convert.gguf_source import GGUFSource
+from pagewheel.convert.gguf.file import GGUFFile
+from pagewheel.convert.gguf.source import GGUFSource
 
 HEADER_CASES = 10_000
 MODEL_CASES = 1_500

@@ -28,10 +28,10 @@ from typer.testing import CliRunner
 import pagewheel
 from pagewheel.cli.app import app
 from pagewheel.convert import ConversionError, convert, resolve_model
-from pagewheel.convert.foreign_tokenizer import convert_foreign_tokenizer
-from pagewheel.convert.huggingface_source import HuggingFaceSource
-from pagewheel.convert.safetensors_file import read_safetensors
-from pagewheel.convert.source_folder import SourceFolder
+from pagewheel.convert.huggingface.foreign_tokenizer import convert_foreign_tokenizer
+from pagewheel.convert.huggingface.source import HuggingFaceSource
+from pagewheel.convert.huggingface.safetensors_file import read_safetensors
+from pagewheel.convert.huggingface.source_folder import SourceFolder
 
 TEXT = tiny_models.random_ids(60)
 INDEX = "model.safetensors.index.json"

@@ -12,8 +12,8 @@ import tiny_llama
 from gguf.constants import GGMLQuantizationType as Kind
 
 from pagewheel.convert import ConversionError, convert
-from pagewheel.convert.gguf_file import GGUFFile
-from pagewheel.convert.gguf_source import GGUFSource
+from pagewheel.convert.gguf.file import GGUFFile
+from pagewheel.convert.gguf.source import GGUFSource
 
 
 def source(path: Path) -> GGUFSource:

@@ -8,8 +8,8 @@ import pytest
 from transformers import AutoConfig
 
 from pagewheel.convert import ConversionError
-from pagewheel.convert.config_reader import SUPPORTED_MODEL_TYPES, read_architecture
-from pagewheel.convert.model_config import DEFAULTS
+from pagewheel.convert.architectures.registry import SUPPORTED_MODEL_TYPES, read_architecture
+from pagewheel.convert.architectures.model_config import DEFAULTS
 
 
 def value_of(config: Any, key: str) -> Any:

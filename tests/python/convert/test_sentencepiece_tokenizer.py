@@ -19,11 +19,11 @@ from test_text_tokenizer import PIECES, OpenVINOTokenizer, corpus, differences, 
 
 import pagewheel
 from pagewheel.convert import ConversionError
-from pagewheel.convert.gguf_file import GGUFFile
-from pagewheel.convert.gguf_metadata import Metadata
-from pagewheel.convert.sentencepiece import merges_of_scores, token_bytes
-from pagewheel.convert.tokenizer import build_tokenizer
-from pagewheel.convert.vocabulary import TokenType, Vocabulary, read_vocabulary
+from pagewheel.convert.gguf.file import GGUFFile
+from pagewheel.convert.architectures.gguf_metadata import Metadata
+from pagewheel.convert.tokenizers.sentencepiece import merges_of_scores, token_bytes
+from pagewheel.convert.tokenizers.tokenizer import build_tokenizer
+from pagewheel.convert.tokenizers.vocabulary import TokenType, Vocabulary, read_vocabulary
 
 USER_DEFINED = ["<tool é>", "  ", "    ", "\n", "\n\n", "<b>", "<bb>"]
 

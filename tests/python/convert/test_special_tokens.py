@@ -12,7 +12,7 @@ import tiny_llama
 
 import pagewheel
 from pagewheel.convert import ConversionError, convert
-from pagewheel.convert.special_tokens import trie_pattern
+from pagewheel.convert.tokenizers.special_tokens import trie_pattern
 
 TEXT = "Hello <|im_start|>the  wörld"
 

@@ -19,10 +19,10 @@ import pytest
 from openvino_core import CORE
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from pagewheel.convert.gguf_file import GGUFFile
-from pagewheel.convert.gguf_metadata import Metadata
-from pagewheel.convert.tokenizer import build_tokenizer
-from pagewheel.convert.vocabulary import TokenType, Vocabulary, read_vocabulary
+from pagewheel.convert.gguf.file import GGUFFile
+from pagewheel.convert.architectures.gguf_metadata import Metadata
+from pagewheel.convert.tokenizers.tokenizer import build_tokenizer
+from pagewheel.convert.tokenizers.vocabulary import TokenType, Vocabulary, read_vocabulary
 
 Encode = Callable[[list[str]], list[list[int]]]
 

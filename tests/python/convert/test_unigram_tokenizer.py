@@ -14,10 +14,10 @@ from test_sentencepiece_tokenizer import sentences
 from test_text_tokenizer import OpenVINOTokenizer, corpus, differences
 
 from pagewheel.convert import ConversionError
-from pagewheel.convert.gguf_file import GGUFFile
-from pagewheel.convert.gguf_metadata import Metadata
-from pagewheel.convert.tokenizer import build_tokenizer
-from pagewheel.convert.vocabulary import TokenType, Vocabulary, read_vocabulary
+from pagewheel.convert.gguf.file import GGUFFile
+from pagewheel.convert.architectures.gguf_metadata import Metadata
+from pagewheel.convert.tokenizers.tokenizer import build_tokenizer
+from pagewheel.convert.tokenizers.vocabulary import TokenType, Vocabulary, read_vocabulary
 
 NAMES = ["nmt_nfkc", "identity"]
 

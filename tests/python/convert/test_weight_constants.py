@@ -16,8 +16,8 @@ from openvino.op import Parameter
 from openvino_core import CORE
 
 from pagewheel.convert import ConversionError
-from pagewheel.convert.gguf_blocks import SUPPORTED_TYPES, decode, decode_transposed
-from pagewheel.convert.weights import QuantizedWeight, Weight, dense_f32, emit
+from pagewheel.convert.gguf.blocks import SUPPORTED_TYPES, decode, decode_transposed
+from pagewheel.convert.weights.weight import QuantizedWeight, Weight, dense_f32, emit
 
 COMPUTE_F32 = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 
