@@ -17,7 +17,7 @@ from tokenizers import pre_tokenizers
 from transformers import PreTrainedModel
 
 # transformers' model_type -> `general.architecture`
-_ARCHITECTURES = {
+ARCHITECTURES = {
     "mistral": "llama",
     "mixtral": "llama",
     "qwen3_moe": "qwen3moe",
@@ -33,7 +33,7 @@ _WITH_WINDOWS = ("phi3", "gemma2", "gemma3", "gemma3n", "gemma4", "gpt-oss")
 
 
 def architecture_of(model: PreTrainedModel) -> str:
-    return _ARCHITECTURES.get(model.config.model_type, model.config.model_type)
+    return ARCHITECTURES.get(model.config.model_type, model.config.model_type)
 
 
 def write(

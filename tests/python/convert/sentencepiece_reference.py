@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import struct
 
 import sentencepiece
+from convert.tokenizer_reference import PIECES
 
 from pagewheel.convert.tokenizers.vocabulary import TokenType, Vocabulary
 
@@ -49,3 +51,18 @@ def _number(field: int, value: int) -> bytes:
 
 def _field(field: int, content: bytes) -> bytes:
     return _varint(field << 3 | 2) + _varint(len(content)) + content
+
+
+WORDS = (
+    "the of and to in was that his he it with is for as had you not be her on at by which have or "
+    "from this him but all she they were my are me one their so an said them we who would been "
+    "will no when there if more out up into do any your what has man could other than our some "
+    "very time upon about may its only now like little then can should made did us such great"
+)
+
+
+def sentences(count: int) -> list[str]:
+    """What small vocabularies are trained on."""
+    generator = random.Random(21)
+    words = [*PIECES, *(" " + word for word in WORDS.split())]
+    return ["".join(generator.choices(words, k=30)) for _ in range(count)]

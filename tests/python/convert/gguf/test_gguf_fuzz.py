@@ -10,10 +10,9 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-import tiny_llama
-import tiny_models
+from convert import tiny_llama, tiny_models
+from convert.gguf_models import write
 from folder_fuzz import ODD_NUMBERS, damaged
-from gguf_models import write
 
 from pagewheel.convert import ConversionError
 from pagewheel.convert.gguf.file import GGUFFile

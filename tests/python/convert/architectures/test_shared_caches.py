@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny_yoco
+from convert import tiny_yoco
+from convert.stateful_decoder import Decoder, relative
 from openvino._offline_transformations import paged_attention_transformation
 from openvino_core import CORE
 from test_architectures import TEXT, check_tokens
-from test_decoder_graph import Decoder, relative
 
 from pagewheel.convert import convert
 

@@ -8,8 +8,7 @@ import pytest
 from transformers import AutoConfig
 
 from pagewheel.convert import ConversionError
-from pagewheel.convert.architectures.registry import SUPPORTED_MODEL_TYPES, read_architecture
-from pagewheel.convert.architectures.model_config import DEFAULTS
+from pagewheel.convert.architectures.registry import MODEL_TYPES, read_architecture
 
 
 def value_of(config: Any, key: str) -> Any:
@@ -31,11 +30,12 @@ def value_of(config: Any, key: str) -> Any:
 OURS = ("yoco",)
 
 
-@pytest.mark.parametrize("model_type", [each for each in SUPPORTED_MODEL_TYPES if each not in OURS])
+@pytest.mark.parametrize("model_type", [each for each in MODEL_TYPES if each not in OURS])
 def test_defaults_are_those_of_transformers(model_type: str) -> None:
     config = AutoConfig.for_model(model_type)
-    for key, value in DEFAULTS[model_type].items():
-        if key == "sliding_window" and "use_sliding_window" in DEFAULTS[model_type]:
+    defaults = MODEL_TYPES[model_type].defaults
+    for key, value in defaults.items():
+        if key == "sliding_window" and "use_sliding_window" in defaults:
             continue  # transformers forgets the window where it is not used
         assert value_of(config, key) == value, key
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_llama
+from convert import tiny_llama
 
-from pagewheel.convert import cache, convert
+from pagewheel.convert import convert
+from pagewheel.convert.files import cache
 
 # Waits where everything but the last file is written, then fails or goes on as it is told.
 SLOW = (

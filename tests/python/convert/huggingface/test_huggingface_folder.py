@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import openvino as ov
 import pytest
-import tiny_models
 import torch
 from conftest import F32, greedy
+from convert import tiny_models
+from convert.stateful_decoder import Decoder, relative
 from safetensors.torch import load_file, save_file
-from test_decoder_graph import Decoder, relative
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
@@ -29,8 +29,8 @@ import pagewheel
 from pagewheel.cli.app import app
 from pagewheel.convert import ConversionError, convert, resolve_model
 from pagewheel.convert.huggingface.foreign_tokenizer import convert_foreign_tokenizer
-from pagewheel.convert.huggingface.source import HuggingFaceSource
 from pagewheel.convert.huggingface.safetensors_file import read_safetensors
+from pagewheel.convert.huggingface.source import HuggingFaceSource
 from pagewheel.convert.huggingface.source_folder import SourceFolder
 
 TEXT = tiny_models.random_ids(60)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny_models
 import torch
 from conftest import F32, greedy
-from test_decoder_graph import Decoder, relative
+from convert import tiny_models
+from convert.stateful_decoder import Decoder, relative
 
 import pagewheel
 from pagewheel.convert import convert

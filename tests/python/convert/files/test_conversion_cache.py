@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-import tiny_llama
+from convert import tiny_llama
 
-from pagewheel.convert import cache, convert
+from pagewheel.convert import convert
+from pagewheel.convert.files import cache
 
 CONVERT = "import sys; from pagewheel.convert import convert; print(convert(sys.argv[1]))"
 

@@ -8,21 +8,15 @@ from typing import Any
 import numpy as np
 import openvino as ov
 import pytest
-import tiny_models
+from convert import tiny_models
+from convert.gguf_models import write
+from convert.stateful_decoder import Decoder, relative
 from gguf.constants import GGMLQuantizationType as Kind
-from gguf_models import write
-from openvino_core import CORE
-from test_decoder_graph import relative
 
 from pagewheel.convert.gguf.file import GGUFFile
 from pagewheel.convert.gguf.source import GGUFSource
 from pagewheel.convert.graph.model import build_model
 
-COMPUTE_F32 = {
-    "INFERENCE_PRECISION_HINT": "f32",
-    "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
-    "KV_CACHE_PRECISION": "f32",
-}
 # What llama.cpp's files have no key for is left at the value that llama.cpp takes.
 CHANGES: dict[str, dict[str, Any]] = {
     "llama3": {"attention_bias": False, "mlp_bias": False},
@@ -42,21 +36,11 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 def logits(source: GGUFSource, ids: list[int]) -> Any:
     """All positions: half as a prompt, then the rest with a cache."""
-    model = build_model(source.architecture, source.weight)
-    request = CORE.compile_model(model, "CPU", COMPUTE_F32).create_infer_request()
-    rows, start = [], 0
-    for stop in (len(ids) // 2, len(ids) // 2 + 1, len(ids)):
-        result = request.infer(
-            {
-                "input_ids": np.array([ids[start:stop]]),
-                "attention_mask": np.ones((1, stop), np.int64),
-                "position_ids": np.arange(start, stop)[None],
-                "beam_idx": np.zeros(1, np.int32),
-            }
-        )
-        rows.append(result["logits"][0].copy())
-        start = stop
-    return np.concatenate(rows)
+    decoder = Decoder(build_model(source.architecture, source.weight))
+    half = len(ids) // 2
+    return np.concatenate(
+        [decoder(each) for each in (ids[:half], ids[half : half + 1], ids[half + 1 :])]
+    )
 
 
 NAMES = list(tiny_models.ARCHITECTURES)

@@ -10,14 +10,14 @@ from pathlib import Path
 import gguf
 import pytest
 import sentencepiece
-from test_sentencepiece_tokenizer import sentences
-from test_text_tokenizer import OpenVINOTokenizer, corpus, differences
+from convert.sentencepiece_reference import sentences
+from convert.tokenizer_reference import OpenVINOTokenizer, corpus, differences
 
 from pagewheel.convert import ConversionError
 from pagewheel.convert.gguf.file import GGUFFile
-from pagewheel.convert.architectures.gguf_metadata import Metadata
+from pagewheel.convert.gguf.vocabulary import read_vocabulary
 from pagewheel.convert.tokenizers.tokenizer import build_tokenizer
-from pagewheel.convert.tokenizers.vocabulary import TokenType, Vocabulary, read_vocabulary
+from pagewheel.convert.tokenizers.vocabulary import TokenType, Vocabulary
 
 NAMES = ["nmt_nfkc", "identity"]
 
@@ -114,7 +114,7 @@ def write(processor: sentencepiece.SentencePieceProcessor, path: Path) -> Path:
 
 def read(path: Path) -> Vocabulary:
     with GGUFFile(path) as file:
-        return read_vocabulary(Metadata(file), 1024)
+        return read_vocabulary(file, 1024)
 
 
 def test_text_encodes_and_decodes_as_the_package_does(

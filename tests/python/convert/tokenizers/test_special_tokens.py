@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny_llama
+from convert import tiny_llama
 
 import pagewheel
 from pagewheel.convert import ConversionError, convert

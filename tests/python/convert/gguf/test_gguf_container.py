@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-import tiny_llama
+from convert import tiny_llama
 
 from pagewheel.convert import ConversionError
 from pagewheel.convert.gguf.file import GGUFFile

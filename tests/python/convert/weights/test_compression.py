@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import openvino as ov
 import pytest
-import tiny_models
+from convert import tiny_models
+from convert.stateful_decoder import EXACT, Decoder, relative, runtime_layers
 from openvino_core import CORE
-from test_decoder_graph import EXACT, Decoder, relative, runtime_layers
 
 from pagewheel.convert import convert
-from pagewheel.convert.weights.compress import compressing
-from pagewheel.convert.weights.compression import Compression
 from pagewheel.convert.graph.model import build_model
 from pagewheel.convert.huggingface.source import HuggingFaceSource
 from pagewheel.convert.huggingface.source_folder import SourceFolder
+from pagewheel.convert.weights.compress import compressing
+from pagewheel.convert.weights.compression import Compression
 from pagewheel.convert.weights.weight import DenseWeight, QuantizedWeight, emit
 
 TEXT = tiny_models.random_ids(60)
