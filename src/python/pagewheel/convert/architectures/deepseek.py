@@ -111,7 +111,6 @@ def _config(file: GGUFConfig) -> Config:
     if weight and config["rope_scaling"] is not None:
         config["rope_scaling"] |= {"mscale": weight, "mscale_all_dim": weight}
     groups = max(file.integer("expert_group_count", 1), 1)
-    count, active = file.experts()
     return {
         "architectures": [f"DeepseekV{3 if sigmoid else 2}ForCausalLM"],
         **config,
@@ -120,8 +119,7 @@ def _config(file: GGUFConfig) -> Config:
         "qk_rope_head_dim": rotated,
         "qk_nope_head_dim": sizes["key"] - rotated,
         "v_head_dim": sizes["value"],
-        "n_routed_experts": count,
-        "num_experts_per_tok": active,
+        **file.experts("n_routed_experts"),
         "moe_intermediate_size": file.integer("expert_feed_forward_length"),
         "n_shared_experts": file.integer("expert_shared_count", 0),
         "first_k_dense_replace": file.integer("leading_dense_block_count", 0),

@@ -246,6 +246,9 @@ class GGUFConfig:
             raise self.fail(f"tensor {name!r} must hold positive numbers")
         return values
 
-    def experts(self) -> tuple[int, int]:
-        """How many there are and how many compute a token."""
-        return self.integer("expert_count"), self.integer("expert_used_count")
+    def experts(self, count_name: str) -> Config:
+        """How many there are, as `count_name`, and how many compute a token."""
+        return {
+            count_name: self.integer("expert_count"),
+            "num_experts_per_tok": self.integer("expert_used_count"),
+        }

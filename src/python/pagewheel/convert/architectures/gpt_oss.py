@@ -27,7 +27,6 @@ def _read(reader: Reader) -> Architecture:
 
 
 def _config(file: GGUFConfig) -> Config:
-    count, active = file.experts()
     config = file.common(
         "gpt_oss", ("attention.sliding_window", "expert_count", "expert_gating_func")
     )
@@ -40,8 +39,7 @@ def _config(file: GGUFConfig) -> Config:
         "intermediate_size": inner,
         "attention_bias": True,
         "sliding_window": file.integer("attention.sliding_window"),
-        "num_local_experts": count,
-        "num_experts_per_tok": active,
+        **file.experts("num_local_experts"),
         "swiglu_alpha": 1.702,
         "swiglu_limit": 7.0,
     }

@@ -24,12 +24,10 @@ def _read(reader: Reader) -> Architecture:
 
 
 def config_of_mixtral(file: GGUFConfig) -> Config:
-    count, active = file.experts()
     return {
         "architectures": ["MixtralForCausalLM"],
         **file.common("mixtral", ("expert_count",)),
-        "num_local_experts": count,
-        "num_experts_per_tok": active,
+        **file.experts("num_local_experts"),
     }
 
 

@@ -9,10 +9,6 @@ from .gguf_config import Config, GGUFConfig
 from .reader import Reader
 
 
-def _read(reader: Reader) -> Architecture:
-    return reader.architecture(windows=reader.windows(reader.same_everywhere(True)))
-
-
 def _config(file: GGUFConfig) -> Config:
     config = file.common("phi3", ("attention.sliding_window",))
     window = file.integer("attention.sliding_window", 0)
@@ -51,7 +47,7 @@ FAMILY = Family(
     (
         ModelType(
             "phi3",
-            _read,
+            Reader.architecture_with_windows,
             {
                 "rms_norm_eps": 1e-5,
                 "max_position_embeddings": 4096,

@@ -67,12 +67,10 @@ def _config_of_qwen3(file: GGUFConfig) -> Config:
 
 
 def _config_of_qwen3_moe(file: GGUFConfig) -> Config:
-    count, active = file.experts()
     return {
         "architectures": ["Qwen3MoeForCausalLM"],
         **file.common("qwen3_moe", ("expert_count",)),
-        "num_experts": count,
-        "num_experts_per_tok": active,
+        **file.experts("num_experts"),
         "moe_intermediate_size": file.integer("expert_feed_forward_length"),
         "norm_topk_prob": True,
         "decoder_sparse_step": 1,

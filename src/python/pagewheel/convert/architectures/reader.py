@@ -77,6 +77,10 @@ class Reader:
             raise self.config.fail(f"'rope_parameters' of {layer_type!r} are missing")
         return rotary_embedding(parameters)
 
+    def architecture_with_windows(self) -> Architecture:
+        """All layers have the config's window, where it has one."""
+        return self.architecture(windows=self.windows(self.same_everywhere(True)))
+
     def architecture(
         self,
         attention: Attention | None = None,

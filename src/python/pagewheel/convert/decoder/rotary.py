@@ -22,9 +22,9 @@ _MAX_F32 = 3.4e38  # the graph's type of frequencies
 class RotaryEmbedding:
     """Rotary position embedding of the first `dims` channels of every head.
 
-    Channel i turns together with channel i + dims/2 ("half" pairing, as in Hugging
-    Face's models), by position * inverse_frequencies[i] radians. Cosine and sine are
-    multiplied by `attention_scaling`. `theta` is the base, for information.
+    Channel i rotates together with channel i + dims/2, by position * inverse_frequencies[i]
+    radians ("half" pairing, as in Hugging Face's models). Cosine and sine are multiplied by
+    `attention_scaling`. `theta` is the base, for information.
     """
 
     dims: int
@@ -59,7 +59,7 @@ class RotaryParameters:
     values: Mapping[str, Any]
     theta: float
     head_size: int
-    partial: float  # the part of a head that turns
+    partial: float  # the rotary part of a head, 1 for all of it
     context_length: int
     # Trained on so many positions, where the config says so outside of `values`.
     original_context_length: int | None = None
@@ -134,11 +134,11 @@ def _linear(parameters: RotaryParameters) -> RotaryEmbedding:
 
 
 def _proportional(parameters: RotaryParameters) -> RotaryEmbedding:
-    """Frequencies of a whole head, of which those past the turning part are 0."""
+    """Frequencies of a whole head. Past the rotary part they are 0."""
     factor = parameters.positive("factor", 1.0)
-    turning = int(parameters.partial * parameters.head_size // 2)
+    rotated = int(parameters.partial * parameters.head_size // 2)
     plain = inverse_frequencies(parameters.head_size, parameters.theta)
-    frequencies = tuple(f / factor if i < turning else 0.0 for i, f in enumerate(plain))
+    frequencies = tuple(f / factor if i < rotated else 0.0 for i, f in enumerate(plain))
     return RotaryEmbedding(parameters.head_size, parameters.theta, frequencies)
 
 
@@ -149,12 +149,12 @@ def _llama3(parameters: RotaryParameters) -> RotaryEmbedding:
     original = parameters.original()
 
     def scaled(frequency: float) -> float:
-        turns = original * frequency / (2 * math.pi)  # over the original context
-        if turns < low:
+        rotations = original * frequency / (2 * math.pi)  # over the original context
+        if rotations < low:
             return frequency / factor
-        if turns > high:
+        if rotations > high:
             return frequency
-        kept = (turns - low) / (high - low)
+        kept = (rotations - low) / (high - low)
         return (1 - kept) * frequency / factor + kept * frequency
 
     plain = inverse_frequencies(parameters.dims, parameters.theta)
@@ -166,9 +166,9 @@ def _yarn(parameters: RotaryParameters) -> RotaryEmbedding:
     original = parameters.original()
     factor = parameters.positive("factor", parameters.context_length / original)
 
-    def channel_of(turns: float) -> float:
-        """The channel that turns so often over the original context."""
-        return dims * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
+    def channel_of(rotations: float) -> float:
+        """The channel that makes so many full rotations over the original context."""
+        return dims * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(theta))
 
     low = channel_of(parameters.positive("beta_fast", 32.0))
     high = channel_of(parameters.positive("beta_slow", 1.0))

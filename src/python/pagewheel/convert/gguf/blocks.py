@@ -63,8 +63,8 @@ def _affine(
     -minimum / scale in f32, equal to |minimum| / 2**22.
 
     In f16 the zero point would move a weight by up to |minimum| / 2048, which costs SmolLM2's
-    logits 6e-3 at the worst position instead of 7e-6; the CPU plugin holds zero points in f32
-    whatever the file has. A group whose scale is 0 is constant: (0 - -1) * minimum.
+    logits 6e-3 at the worst position instead of 7e-6; OpenVINO's CPU plugin holds zero points
+    in f32 whatever the file has. A group whose scale is 0 is constant: (0 - -1) * minimum.
     """
     constant = scale == 0
     if constant.any():

@@ -17,8 +17,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -69,6 +68,9 @@ class GGUFTensor:
     pages: MappedPages
 
 
+_Type = TypeVar("_Type", GGUFValueType, GGMLQuantizationType)
+
+
 class _Cursor:
     """Reads little-endian values one after another and refuses to leave the file."""
 
@@ -109,10 +111,10 @@ class _Cursor:
             raise ConversionError(f"{self.path}: {what} is not UTF-8: {error}") from None
 
     def value(self, what: str) -> Any:
-        value_type = self._value_type(what)
+        value_type = self.type_of(what, GGUFValueType)
         if value_type is not GGUFValueType.ARRAY:
             return self._plain(value_type, what)
-        item_type = self._value_type(what)
+        item_type = self.type_of(what, GGUFValueType)
         if item_type is GGUFValueType.ARRAY:
             raise ConversionError(f"{self.path}: {what} is an array of arrays, not supported")
         count = self.u64(f"the length of {what}")
@@ -144,14 +146,12 @@ class _Cursor:
         self.offset = offset
         return texts
 
-    def _value_type(self, what: str) -> GGUFValueType:
+    def type_of(self, what: str, kind: type[_Type]) -> _Type:
         number = self.u32(f"the type of {what}")
         try:
-            return GGUFValueType(number)
+            return kind(number)
         except ValueError:
-            raise ConversionError(
-                f"{self.path} is damaged: {what} has the unknown value type {number}"
-            ) from None
+            raise ConversionError(f"{self.path}: {what} has the unknown type {number}") from None
 
     def _plain(self, value_type: GGUFValueType, what: str) -> Any:
         if value_type is GGUFValueType.STRING:
@@ -200,12 +200,7 @@ class GGUFFile:
     def __enter__(self) -> GGUFFile:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.tensors = {}
         for shard in self._shards:
             shard.close()
@@ -268,7 +263,8 @@ class _Shard:
                     f"1 to {MAX_DIMENSIONS} are allowed"
                 )
             shape = tuple(cursor.u64(f"the shape of tensor {name!r}") for _ in range(rank))[::-1]
-            entries[name] = (self._tensor_type(cursor, name), shape, cursor.u64("an offset"))
+            kind = cursor.type_of(f"tensor {name!r}", GGMLQuantizationType)
+            entries[name] = (kind, shape, cursor.u64("an offset"))
         alignment = self.metadata.get("general.alignment", GGUF_DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
             raise ConversionError(
@@ -295,15 +291,6 @@ class _Shard:
                 raise ConversionError(
                     f"{self.path} is damaged: tensors {name!r} and {following!r} overlap"
                 )
-
-    def _tensor_type(self, cursor: _Cursor, name: str) -> GGMLQuantizationType:
-        number = cursor.u32(f"the type of tensor {name!r}")
-        try:
-            return GGMLQuantizationType(number)
-        except ValueError:
-            raise ConversionError(
-                f"{self.path}: tensor {name!r} has the unknown type {number}"
-            ) from None
 
     def _tensor(
         self, name: str, kind: GGMLQuantizationType, shape: tuple[int, ...], start: int

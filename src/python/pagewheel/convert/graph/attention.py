@@ -73,8 +73,8 @@ class Inputs:
     def mask(self, window: int) -> ov.Node:
         """f32 [batch, 1, tokens, cached + tokens]: 0 where a token may look, else -65504.
 
-        With a window in the form in which OpenVINO's SDPAToPagedAttention finds windows
-        (it knows the one of gpt-oss' export).
+        A sliding window is written as in gpt-oss' export, which is the form that OpenVINO's
+        SDPAToPagedAttention knows.
         """
         if window not in self._masks:
             mask = self._windowed_mask(window) if window else self._causal_mask()
@@ -109,8 +109,10 @@ class Rotation:
         self.cos, self.sin = self._cos_and_sin(inputs, name)
 
     def _cos_and_sin(self, inputs: Inputs, name: str) -> tuple[ov.Node, ov.Node]:
-        """f32 [batch, 1, tokens, dims] each; f32 whatever the inference precision,
-        because the plugins know this subgraph as a rotary embedding's.
+        """f32 [batch, 1, tokens, dims] each.
+
+        They stay f32 in any inference precision: OpenVINO's plugins know the subgraph as a
+        rotary embedding's.
         """
         frequencies = np.array(self.rotary.inverse_frequencies, np.float32).reshape(1, -1, 1)
         spread = ops.broadcast(
@@ -130,18 +132,18 @@ class Rotation:
         return finished(ops.cos(angles), "cos"), finished(ops.sin(angles), "sin")
 
     def __call__(self, x: ov.Node, head_size: int) -> ov.Node:
-        """Turns the first `rotary.dims` channels of [batch, heads, tokens, head_size]."""
+        """Rotates the first `rotary.dims` channels of [batch, heads, tokens, head_size]."""
         dims = self.rotary.dims
         if dims == head_size:
             return self._rotate_all(x)
-        turned, kept = slice_last(x, 4, 0, dims), slice_last(x, 4, dims, head_size)
-        return ops.concat([self._rotate_all(turned), kept], -1)
+        rotary, kept = slice_last(x, 4, 0, dims), slice_last(x, 4, dims, head_size)
+        return ops.concat([self._rotate_all(rotary), kept], -1)
 
     def _rotate_all(self, x: ov.Node) -> ov.Node:
         dims = self.rotary.dims
         first, second = slice_last(x, 4, 0, dims // 2), slice_last(x, 4, dims // 2, dims)
-        half_turned = ops.concat([ops.multiply(second, f32(-1.0)), first], -1)
-        return ops.add(ops.multiply(x, self.cos), ops.multiply(half_turned, self.sin))
+        half_rotated = ops.concat([ops.multiply(second, f32(-1.0)), first], -1)
+        return ops.add(ops.multiply(x, self.cos), ops.multiply(half_rotated, self.sin))
 
 
 class AttentionBuilder:
@@ -236,14 +238,15 @@ class AttentionBuilder:
             return ops.transpose(self._split(x, count, size), i64([0, 2, 1, 3]))
 
         shared = self.weighted.linear(x, f"{prefix}.k_rope_proj", attention.bias)
-        turned = self.rotations[attention.rotary](split(shared, 1, latent.rotated), latent.rotated)
-        turned = ops.broadcast(turned, i64([1, heads, 1, 1]), broadcast_spec="BIDIRECTIONAL")
+        rotate = self.rotations[attention.rotary]
+        rotated = rotate(split(shared, 1, latent.rotated), latent.rotated)
+        rotated = ops.broadcast(rotated, i64([1, heads, 1, 1]), broadcast_spec="BIDIRECTIONAL")
         narrow = self.weighted.linear(x, f"{prefix}.kv_a_proj", attention.bias)
         narrow = self.weighted.rms_norm(narrow, f"{prefix}.kv_a_layernorm")
         kept = self.weighted.linear(narrow, f"{prefix}.k_b_proj")
         kept = split(kept, heads, attention.head_size - latent.rotated)
         value = self.weighted.linear(narrow, f"{prefix}.v_b_proj")
-        return ops.concat([turned, kept], -1), split(value, heads, attention.value_size)
+        return ops.concat([rotated, kept], -1), split(value, heads, attention.value_size)
 
     @staticmethod
     def _split(x: ov.Node, heads: int, size: int) -> ov.Node:

@@ -43,10 +43,10 @@ def _largest(x: ov.Node, sparsity: float) -> ov.Node:
 
 
 class RoutedExperts:
-    """Experts in the form that OpenVINO's plugins turn into gathered MatMuls.
+    """Experts in the form that OpenVINO's plugins replace with gathered MatMuls.
 
-    Written down, every expert computes every token and the router's zeros drop what is
-    not wanted; the CPU and GPU plugins know the form (ConvertTiledMoeBlockToGatherMatmuls)
+    As written, every expert computes every token, and the router's zeros drop what is not
+    wanted. OpenVINO's CPU and GPU plugins know the form (ConvertTiledMoeBlockToGatherMatmuls)
     and compute the chosen experts only.
     """
 
@@ -69,7 +69,7 @@ class RoutedExperts:
         shape = ops.concat([i64([experts.count]), batch, i64([-1])], 0)
         weights = ops.unsqueeze(ops.reshape(weights, shape, False), i64([-1]))
         total = ops.reduce_sum(ops.multiply(outputs, weights), i64([0]), False)
-        # Says again what is static about the shape, which the shapes computed above hide.
+        # The shapes computed above hide what is static about the result's: say it again.
         total = ops.reshape(total, ops.shape_of(x, "i64"), False)
         return named(total, f"model.{self.prefix}.experts")
 
@@ -91,9 +91,9 @@ class RoutedExperts:
         return self._clamped(x)
 
     def _clamped(self, x: ov.Node) -> ov.Node:
-        """gpt-oss': gate and up in turns in one MatMul, which its form has.
+        """gpt-oss': one MatMul with the rows of gate and up interleaved, as the form has it.
 
-        One after the other they would become a VariadicSplit, which the form lacks.
+        One after the other they would need a VariadicSplit, which the form lacks.
         """
         names = [f"{self.prefix}.experts.{each}" for each in ("gate_proj", "up_proj")]
         both = ops.matmul(x, self.weighted.interleaved_constant(*names), False, True)

@@ -2,7 +2,7 @@
 
 Inputs: see `attention_graph.Inputs`. Output: logits f32 [batch, tokens, vocab]. Each
 layer's keys and values are state. The patterns are those that SDPAToPagedAttention
-and the CPU plugin's fusions (RMS, RoPE, compressed MatMul and Gather) recognise.
+and OpenVINO's CPU plugin's fusions (RMS, RoPE, compressed MatMul and Gather) recognise.
 """
 
 from __future__ import annotations

@@ -57,8 +57,7 @@ def soft_capped(x: ov.Node, cap: float) -> ov.Node:
 
 def activated(x: ov.Node, activation: Activation) -> ov.Node:
     if activation is Activation.SILU:
-        # Without a second input, 1, that ops.swish would give it: the plugins' patterns of
-        # experts have none.
+        # ops.swish would add a second input, 1. OpenVINO's patterns of experts have none.
         return NodeFactory("opset13").create("Swish", [x])
     return ops.gelu(x, "tanh" if activation is Activation.GELU_TANH else "erf")
 
@@ -83,7 +82,7 @@ class Weighted:
         return named(ops.constant(dense_f32(self.weight(name))), f"model.{name}")
 
     def interleaved_constant(self, first: str, second: str) -> ov.Node:
-        """The rows of two weights in turns."""
+        """The rows of two weights, interleaved."""
         joined = interleave_rows(self.weight(first), self.weight(second))
         return emit(joined, f"model.{first}+{second.rpartition('.')[2]}.weight")
 

@@ -61,6 +61,6 @@ class WholePiecesBPEStep(BPETokenizationStep):
             [begins, ends, ids, longest, _i32(-1)],
             {"pad_right": True, "pad_max_length": False},
         )
-        # The CPU plugin's NonZero takes no booleans, so not the mask: ids plus one.
+        # NonZero of OpenVINO's CPU plugin takes no booleans, so not the mask: ids plus one.
         filled = ops.non_zero(ops.add(dense.output(0), _i32(1)), "i32")
         return ops.gather_nd(dense.output(0), ops.transpose(filled, _i32([1, 0]))).output(0)

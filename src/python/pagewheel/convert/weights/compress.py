@@ -124,9 +124,7 @@ def _quantized(
         values.reshape(*leading, -1),
         element_type,
         scales.reshape(*leading, groups),
-        zero_points.reshape(*leading, groups)
-        if isinstance(zero_points, np.ndarray)
-        else zero_points,
+        zero_points,
         group_size,
     )
 

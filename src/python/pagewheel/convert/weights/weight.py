@@ -1,7 +1,7 @@
-"""Tensors as OpenVINO constants: quantised ones keep their bits and are dressed.
+"""Weights as OpenVINO constants. Quantised ones keep their bits; the graph decodes them.
 
 A quantised matrix [out, in] in groups of g along `in` becomes the subgraph that
-NNCF and optimum-intel write and OpenVINO's plugins fuse into their MatMul and Gather:
+NNCF and optimum-intel write, and that OpenVINO's plugins fuse into their MatMul and Gather:
 
     Constant u4, i8... [out, in/g, g] -> Convert f16 -> (Subtract zero point)
         -> Multiply scale f16 [out, in/g, 1] -> Reshape [out, in] -> Convert f32
@@ -61,31 +61,34 @@ Weight = DenseWeight | QuantizedWeight
 
 
 def interleave_rows(first: Weight, second: Weight) -> Weight:
-    """Both weights' rows in turns. They must be stored alike and have as many rows."""
+    """A row of the first, one of the second, and so on.
+
+    Both must be stored in the same type and have as many rows.
+    """
     if isinstance(first, DenseWeight) and isinstance(second, DenseWeight):
         if first.element_type == second.element_type:
-            return DenseWeight(_in_turns(first.values, second.values), first.element_type)
+            return DenseWeight(_interleaved(first.values, second.values), first.element_type)
     elif isinstance(first, QuantizedWeight) and isinstance(second, QuantizedWeight):
         alike = (first.element_type, first.group_size) == (second.element_type, second.group_size)
         points = [first.zero_point, second.zero_point]
         arrays = [each for each in points if isinstance(each, np.ndarray)]
         zero_point: npt.NDArray[Any] | int | None = first.zero_point
         if len(arrays) == 2:
-            zero_point = _in_turns(*arrays)
+            zero_point = _interleaved(*arrays)
         elif arrays or points[0] != points[1]:
             alike = False
         if alike:
             return QuantizedWeight(
-                _in_turns(first.values, second.values),
+                _interleaved(first.values, second.values),
                 first.element_type,
-                _in_turns(first.scale, second.scale),
+                _interleaved(first.scale, second.scale),
                 zero_point,
                 first.group_size,
             )
     raise ConversionError("two weights of one matrix must be stored in the same type")
 
 
-def _in_turns(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _interleaved(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[Any]:
     *leading, rows, columns = first.shape
     return np.stack([first, second], -2).reshape(*leading, 2 * rows, columns)
 
