@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import random
 import struct
+from typing import Any
 
 import sentencepiece
 from convert.tokenizer_reference import PIECES
@@ -66,3 +68,12 @@ def sentences(count: int) -> list[str]:
     generator = random.Random(21)
     words = [*PIECES, *(" " + word for word in WORDS.split())]
     return ["".join(generator.choices(words, k=30)) for _ in range(count)]
+
+
+def trained_model(**options: Any) -> sentencepiece.SentencePieceProcessor:
+    """A small model of the sentencepiece package, of `sentences`."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences(2000)), model_writer=model, minloglevel=2, **options
+    )
+    return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())

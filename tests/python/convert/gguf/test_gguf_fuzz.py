@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from convert import tiny_llama, tiny_models
 from convert.gguf_models import write
+from convert.gguf_writing import finish
 from folder_fuzz import ODD_NUMBERS, damaged
 
 from pagewheel.convert import ConversionError
@@ -35,10 +36,7 @@ def small_file(path: Path) -> Path:
     writer.add_tensor("norm.weight", np.ones(8, np.float32))
     quantised = gguf.quantize(np.ones((2, 64), np.float32), gguf.GGMLQuantizationType.Q8_0)
     writer.add_tensor("q.weight", quantised, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

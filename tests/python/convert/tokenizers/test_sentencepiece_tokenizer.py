@@ -5,15 +5,13 @@ The models are trained here, small, on the text of the byte-level tests.
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from pathlib import Path
 
 import gguf
 import openvino as ov
 import pytest
-import sentencepiece
-from convert.sentencepiece_reference import reference, sentences
+from convert.sentencepiece_reference import reference, trained_model
 from convert.tokenizer_reference import (
     OpenVINOTokenizer,
     corpus,
@@ -43,10 +41,7 @@ def tokenizer(vocabulary: Vocabulary) -> OpenVINOTokenizer:
 
 
 def trained(prefix: bool) -> Vocabulary:
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(sentences(2000)),
-        model_writer=model,
+    processor = trained_model(
         model_type="bpe",
         vocab_size=1200,
         byte_fallback=True,
@@ -55,9 +50,7 @@ def trained(prefix: bool) -> Vocabulary:
         remove_extra_whitespaces=False,
         add_dummy_prefix=prefix,
         user_defined_symbols=[text.replace(" ", "\u2581") for text in USER_DEFINED],
-        minloglevel=2,
     )
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
     size = processor.get_piece_size()
     tokens = [processor.id_to_piece(index) for index in range(size)]
     types = [int(TokenType.NORMAL)] * size

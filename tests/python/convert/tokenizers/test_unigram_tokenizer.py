@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import gguf
 import pytest
 import sentencepiece
-from convert.sentencepiece_reference import sentences
+from convert.sentencepiece_reference import trained_model
 from convert.tokenizer_reference import OpenVINOTokenizer, corpus, differences
 
 from pagewheel.convert import ConversionError
@@ -24,18 +23,13 @@ NAMES = ["nmt_nfkc", "identity"]
 
 @pytest.fixture(scope="module", params=NAMES)
 def processor(request: pytest.FixtureRequest) -> sentencepiece.SentencePieceProcessor:
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(sentences(2000)),
-        model_writer=model,
+    return trained_model(
         model_type="unigram",
         vocab_size=700,
         hard_vocab_limit=False,
         normalization_rule_name=request.param,
         remove_extra_whitespaces=request.param == "nmt_nfkc",
-        minloglevel=2,
     )
-    return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
 
 
 def charsmap(processor: sentencepiece.SentencePieceProcessor) -> bytes:
