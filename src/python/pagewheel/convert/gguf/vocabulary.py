@@ -63,18 +63,7 @@ def read_vocabulary(file: GGUFFile, context_length: int) -> Vocabulary:
         return value
 
     eos_id = token_id("eos")
-    ends = [each for each in (eos_id, token_id("eot"), token_id("eom")) if each is not None]
-    control = {
-        text: index
-        for index, (text, kind) in enumerate(zip(tokens, types, strict=True))
-        if kind == TokenType.CONTROL
-    }
-    messages_end = control.keys() >= _ENDS_OF_HARMONY
-    ends += [
-        index
-        for text, index in control.items()
-        if text in _END_OF_GENERATION_TEXTS and not (messages_end and text == "<|end|>")
-    ]
+    named_ends = [each for each in (eos_id, token_id("eot"), token_id("eom")) if each is not None]
     pad_id = token_id("padding")
     return Vocabulary(
         model=model,
@@ -88,7 +77,7 @@ def read_vocabulary(file: GGUFFile, context_length: int) -> Vocabulary:
         unk_id=token_id("unknown"),
         add_bos=metadata.get(key("add_bos_token"), bool, _adds_bos(metadata, model)),
         add_eos=metadata.get(key("add_eos_token"), bool, model == "t5"),
-        end_ids=tuple(dict.fromkeys(ends)),
+        end_ids=tuple(dict.fromkeys(named_ends + _known_ends(tokens, types))),
         chat_template=metadata.get("tokenizer.chat_template", str),
         context_length=context_length,
         scores=_scores(metadata, key("scores"), len(tokens)) if scored else (),
@@ -96,6 +85,21 @@ def read_vocabulary(file: GGUFFile, context_length: int) -> Vocabulary:
         charsmap=_bytes(metadata, key("precompiled_charsmap")),
         remove_extra_spaces=metadata.get(key("remove_extra_whitespaces"), bool, False),
     )
+
+
+def _known_ends(tokens: list[str], types: list[int]) -> list[int]:
+    """Control tokens whose text says that they end a turn or a text."""
+    control = {
+        text: index
+        for index, (text, kind) in enumerate(zip(tokens, types, strict=True))
+        if kind == TokenType.CONTROL
+    }
+    messages_end = control.keys() >= _ENDS_OF_HARMONY
+    return [
+        index
+        for text, index in control.items()
+        if text in _END_OF_GENERATION_TEXTS and not (messages_end and text == "<|end|>")
+    ]
 
 
 def _scores(metadata: Metadata, key: str, count: int) -> tuple[float, ...]:
