@@ -21,8 +21,7 @@ def describe_attention(arch: Architecture) -> dict[str, Any]:
 def describe_rotary(arch: Architecture) -> dict[str, Any]:
     """`kinds` are the model's rotary embeddings, `layers` each layer's kind or -1 for none.
 
-    `dims`, `theta`, `inverse_frequencies` and so on are the first kind's again: what a model
-    with one kind is described by.
+    The first kind's entries stand beside them too: a model with one kind is described by these.
     """
     first = _describe_kind(arch.rotary[0]) if arch.rotary else {"pairing": "half"}
     return {

@@ -1,8 +1,8 @@
 """Rotary position embeddings: the frequencies a config's `rope_parameters` stand for.
 
 Kinds: default, linear, llama3, yarn (Peng et al., 2023, arXiv 2309.00071), longrope (Ding et
-al., 2024, arXiv 2402.13753), proportional (Gemma 4), dynamic (as default: it only differs
-beyond the context length).
+al., 2024, arXiv 2402.13753), proportional (Gemma 4) and dynamic. Dynamic is read as default,
+from which it differs beyond the context length only.
 """
 
 from __future__ import annotations

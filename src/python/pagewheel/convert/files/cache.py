@@ -111,11 +111,10 @@ def cached_entry(key: str, build: Callable[[Path], None]) -> Path:
 
 
 def _publish(entry: Path, build: Callable[[Path], None]) -> None:
-    """Builds a folder beside `entry` and renames it there. Only for the cache, whose folders hold
-    nothing that anybody else has made.
+    """Builds a folder beside `entry` and renames it to that.
 
-    If another process was faster its folder stays and ours is thrown away: both came from
-    the same content. A damaged entry (files deleted by hand) is replaced.
+    If another process was faster, its folder stays and ours is removed: both came from the
+    same content. A damaged entry (files deleted by hand) is replaced.
     """
     entry.parent.mkdir(parents=True, exist_ok=True)
     _remove_stale_temporaries(entry.parent)
@@ -149,7 +148,7 @@ def _remove_stale_temporaries(folder: Path) -> None:
 
 
 def _discard(entry: Path) -> None:
-    # Out of the way first: nobody may meet it half deleted.
+    # Renamed first, so that nobody sees it half deleted.
     aside = Path(tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=entry.parent))
     with contextlib.suppress(FileNotFoundError):  # another process did it
         entry.rename(aside / "entry")

@@ -1,4 +1,4 @@
-"""Pages of mapped files that have been read: given back, or they count as the process' memory."""
+"""Pages of mapped files. Once read they count as the process' memory until they are given back."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ class MappedPages:
     size: int
 
     def give_back(self) -> None:
-        """They stay in the system's cache and are read again by whoever looks at them again."""
+        """They stay in the system's cache. A later look reads them again."""
         if self.size and hasattr(mmap, "MADV_DONTNEED"):
             first = self.start - self.start % mmap.PAGESIZE
             self.mapped.madvise(mmap.MADV_DONTNEED, first, self.start + self.size - first)
 
 
 class PagesInUse:
-    """Those that the weight being read lies in. Its values may be views of them, so they are
-    given back when the next weight is read, or sooner where nothing needs them any more; who
-    still looks at them then reads the file again.
+    """The pages of the weight that was read last.
+
+    Its values may be views of them. So they are given back when the next weight is read, or
+    sooner where nothing needs them. A later look at a view reads the file again.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,7 @@
-"""A folder that a user named for a conversion's result. Nothing in it or beside it is removed but
-what the conversion itself has put there."""
+"""The folder that a user named for a conversion's result.
+
+Only what the conversion itself has put there is ever removed.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ from .folder_format import MODEL_FILE
 def output_folder(output: Path) -> Iterator[Path]:
     """Gives an empty folder to fill, whose files are in `output` when the block ends.
 
-    `output` is made, with its parents, or it is an empty folder or a link to one. The model's
-    file comes last: before, nobody takes the folder for a model. What others put there meanwhile
-    stays. If the block raises, or a file's name is taken by then, all that was made goes again.
+    `output` is an empty folder, a link to one, or is made with its parents. The model's file
+    comes last, so that nobody takes a part for a model. What others put there meanwhile stays.
+    If the block raises, or another has taken a file's name by then, all that was made is removed.
 
     Raises FileExistsError where `output` is a file or not empty, another OSError where it cannot
     be made or written to, both before the block begins.
@@ -62,7 +64,7 @@ def _make_folders(output: Path, undo: ExitStack) -> None:
         try:
             folder.mkdir()
         except FileExistsError:
-            continue  # made by another meanwhile, and his
+            continue  # another has made it meanwhile and keeps it
         except OSError as error:
             raise _explained(error, f"cannot make the folder {folder}") from None
         undo.callback(_remove_if_empty, folder)
@@ -85,8 +87,9 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 def _publish(file: Path, target: Path, undo: ExitStack) -> None:
-    """Gives the file the name `target` at once and whole, unless another's has it."""
-    undo.callback(_remove_link, file, target)  # before: Ctrl-C may come right after the link
+    """Gives the whole file the name `target` in one step, unless another has taken it."""
+    # Before the link is made: Ctrl-C may come right after it.
+    undo.callback(_remove_link, file, target)
     try:
         if not _link(file, target):
             _rename(file, target, undo)
@@ -114,12 +117,12 @@ def _remove_link(file: Path, target: Path) -> None:
 
 
 def _rename(file: Path, target: Path, undo: ExitStack) -> None:
-    # Taken first, as a rename would replace another's file.
+    # A rename would replace another's file. Making an empty one first fails where there is one.
     target.touch(exist_ok=False)
     undo.callback(_remove, target)
     file.replace(target)
 
 
 def _remove(file: Path) -> None:
-    with contextlib.suppress(OSError):  # what has failed before is what is told
+    with contextlib.suppress(OSError):  # the first failure is the one to report
         file.unlink()

@@ -130,11 +130,11 @@ def _halves(numbers: Floats) -> npt.NDArray[np.float16]:
 
 
 def _joined(quants: npt.NDArray[np.int8], scale: Floats, parts: int) -> QuantizedWeight:
-    """Groups of 16 with signed values, two by two, as i8 in groups of 32, which kernels for
-    int8 activations take.
+    """Pairs of groups of 16 as i8 in groups of 32, which kernels for int8 activations take.
 
-    The scale is the larger one's, divided by `parts`: that group's values become `parts` times
-    themselves, the other one's are rounded. `parts` times the values must fit i8.
+    The scale is that of the group with the larger one, divided by `parts`. So that group's
+    values are multiplied by `parts`, and the other's are rounded. `parts` times the values must
+    fit i8.
     """
     pairs = scale.reshape(len(scale), -1, 2)
     larger = np.take_along_axis(pairs, np.abs(pairs).argmax(-1)[..., None], -1)[..., 0]
@@ -240,12 +240,12 @@ def _decode_mxfp4(data: Bytes) -> QuantizedWeight:
     return QuantizedWeight(quants, ov.Type.f4e2m1, scale.astype(np.float32), None)
 
 
-# What the values of f4e2m1 are, twice.
+# The values of f4e2m1, times two.
 _MXFP4_VALUES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
 
 
 def _widen_mxfp4(data: Bytes) -> QuantizedWeight:
-    """As i8, exactly: of a matrix that is no stack of experts, for kernels that know no f4."""
+    """As i8, exactly: kernels for plain matrices know no f4."""
     blocks = _fields(data, ("exponent", "u1"), ("quants", "16u1"))
     values = _MXFP4_VALUES[_rows(_split(blocks["quants"], 16, 4))]
     with np.errstate(over="ignore"):  # 255 is e8m0's NaN
@@ -287,8 +287,8 @@ _QUANTIZED: Mapping[Kind, Callable[[Bytes], QuantizedWeight]] = {
     Kind.MXFP4: _decode_mxfp4,
     **{kind: _decode_through_floats(kind) for kind in _ROUNDED},
 }
-# Types in groups of 16, or of numbers that kernels for int8 activations do not take: what else
-# becomes of them in a matrix. Stacks of experts, which other kernels multiply, stay smaller.
+# Kernels for int8 activations do not take these types' groups of 16 or their numbers. So plain
+# matrices become something else. Stacks of experts have other kernels and stay smaller.
 _OF_MATRICES: Mapping[Kind, Callable[[Bytes], QuantizedWeight]] = {
     Kind.Q2_K: _decode_through_floats(Kind.Q2_K),
     Kind.Q3_K: _join_q3_k,
@@ -334,7 +334,7 @@ def decode(name: str, kind: Kind, shape: tuple[int, ...], data: Bytes) -> Weight
 def decode_transposed(name: str, kind: Kind, shape: tuple[int, ...], data: Bytes) -> DenseWeight:
     """The transposed matrices of a stack [heads, in, out], one below the other.
 
-    The groups of quantised ones would stand across the rows then: they become f16. Raises
+    Quantised ones become f16, since groups would lie across the transposed rows. Raises
     ConversionError as `decode` does.
     """
     weight = decode(name, kind, shape, data) if kind not in _QUANTIZED else None

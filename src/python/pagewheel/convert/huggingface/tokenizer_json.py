@@ -116,7 +116,7 @@ class _Reader:
         return UnsupportedTokenizerError(f"{self.where}: {what} is not supported")
 
     def _tokens(self, vocab: Mapping[str, int]) -> tuple[list[str], list[int]]:
-        """Tokens and their types by id; ids that nobody has are unused."""
+        """Tokens and their types by id. Ids without a token get an unused one."""
         added = self.tokenizer.get("added_tokens") or []
         ids = [*vocab.values(), *(each["id"] for each in added)]
         size = max(ids, default=-1) + 1
@@ -154,7 +154,7 @@ class _Reader:
         replaced = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
         prefix = {"type": "Prepend", "prepend": "\u2581"}
         if steps in ([replaced], [prefix, replaced]) and pre.get("type") in (None, "Split"):
-            # A split at spaces finds none: they are replaced before.
+            # A split at spaces does nothing: they are replaced before.
             return {"add_space_prefix": len(steps) == 2}
         scheme = pre.get("prepend_scheme")
         if not steps and pre.get("type") == "Metaspace" and scheme in ("always", "never"):
@@ -165,7 +165,7 @@ class _Reader:
         return tokens.index(model["unk_token"]) if model.get("unk_token") in tokens else None
 
     def _split_patterns(self) -> tuple[str, ...]:
-        """Patterns in turn; the pieces are spelled in bytes afterwards."""
+        """Applied one after another. The pieces are spelled in bytes afterwards."""
         pre = self.tokenizer.get("pre_tokenizer") or {}
         steps = pre.get("pretokenizers", [pre]) if pre else []
         patterns: list[str] = []
@@ -177,7 +177,7 @@ class _Reader:
                     raise self._unsupported("add_prefix_space")
                 byte_level = True
                 if step.get("use_regex", True):
-                    # Digits first: one pattern does both, see SMOLLM.
+                    # After a split at digits, SMOLLM is one pattern for both steps.
                     digits = patterns == [r"\p{N}"]
                     patterns = [SMOLLM] if digits else [*patterns, GPT2]
             elif kind == "Digits" and step.get("individual_digits"):

@@ -28,12 +28,12 @@ class SpecialTokensTrie(SpecialTokensSplit):
 
 
 def split_special_tokens(texts: Iterable[str]) -> SpecialTokensTrie:
-    """Without any texts, too: the steps behind take what only this one adds to their input."""
+    """Needed without any texts too: the next steps take what this one adds to their input."""
     return SpecialTokensTrie([SpecialToken(text) for text in texts])
 
 
-# PCRE2 allows 250 groups in each other. Of real vocabularies Gemma's, with its runs of spaces, has
-# the most: 30.
+# PCRE2 allows 250 nested groups. Gemma's vocabulary, with its runs of spaces, needs the most of
+# those known: 30.
 _MAX_NESTED = 200
 
 
@@ -43,14 +43,14 @@ def trie_pattern(texts: Iterable[str]) -> str:
     Raises ConversionError where more than 200 of them begin with each other.
     """
     different = sorted(set(texts))
-    return _branches(different, 0, 0) if different else "(?!)"  # which is nowhere
+    return _branches(different, 0, 0) if different else "(?!)"  # matches nowhere
 
 
 def _branches(texts: list[str], start: int, nested: int) -> str:
     """The pattern of what follows the first `start` characters, which the sorted `texts` share.
 
-    What they share beyond becomes one string: a run of a thousand spaces must not nest a thousand
-    groups.
+    Further characters that all share become one string, not a group each: there may be a
+    thousand spaces.
     """
     if nested > _MAX_NESTED:
         raise ConversionError(

@@ -44,13 +44,14 @@ from .whole_pieces import WholePiecesBPEStep
 # `Vocabulary.model`: byte-level BPE, SentencePiece BPE and Unigram.
 _MODELS = ("gpt2", "llama", "t5")
 _SENTENCEPIECE = ("llama", "t5")
-# As the C++ core's: openvino-tokenizers' tree of a vocabulary is as deep as its longest token.
+# The C++ core's limit too. openvino-tokenizers' tree of a vocabulary is as deep as its longest
+# token.
 _MAX_TOKEN_BYTES = 16_384
 
 
 @lru_cache(maxsize=1)
 def _byte_of_character() -> Mapping[str, int]:
-    """GPT-2's alphabet: printable Latin-1 stands for itself, the rest from U+0100 on."""
+    """GPT-2's alphabet: printable Latin-1 is itself, other bytes are characters from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in set(printable)]
     return {chr(byte): byte for byte in printable} | {
@@ -112,8 +113,8 @@ def _encoding_steps(vocabulary: Vocabulary) -> list[object]:
         steps = unigram.encoding_steps(vocabulary)
     else:
         steps = _byte_level_steps(vocabulary)
-    # Off unless a program switches its state on; openvino_genai's edits of the graph need
-    # it (without it, encoding without special tokens gives nothing there).
+    # It does nothing until a program switches it on. openvino_genai edits the graph and needs
+    # it: without it, encoding without special tokens gives nothing there.
     steps.append(TruncationStep(max_length=vocabulary.context_length))
     sequence: list[object] = [Sequence()]
     if vocabulary.add_bos and vocabulary.bos_id is not None:
@@ -157,8 +158,8 @@ def _special_ids(vocabulary: Vocabulary) -> list[int]:
 def _encoded_tokens(vocabulary: Vocabulary) -> list[bytes]:
     """The bytes that become each token.
 
-    Some files have tokens that are no byte-level spelling (command-r: the rocket emoji as it
-    is); no text becomes them. A byte that no UTF-8 has keeps it so.
+    Some files have tokens that are not spelled in bytes (command-r: the rocket emoji as it is).
+    No text becomes them: a byte that UTF-8 does not have is put in front.
     """
     specials = set(_special_ids(vocabulary))
     return [

@@ -1,5 +1,6 @@
-"""SentencePiece's Unigram: the likeliest way to cut a text into pieces (Kudo, 2018, arXiv
-1804.10959). `tokenizer.ggml.model` calls it t5.
+"""SentencePiece's Unigram (`tokenizer.ggml.model` t5): the likeliest way to cut a text.
+
+Kudo, 2018, arXiv 1804.10959.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ _SPECIAL = (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
 
 
 def encoding_steps(vocabulary: Vocabulary) -> list[object]:
-    """Text to token ids, without those added around a text. Raises ConversionError for a
-    vocabulary that spells unknown characters in bytes or has no token for them.
+    """Text to token ids, without those added around a text.
+
+    Raises ConversionError for a vocabulary that spells unknown characters in bytes or has no
+    token for them.
     """
     if TokenType.BYTE in vocabulary.types:
         # UnigramTokenizer spells fewer characters in bytes than sentencepiece does.
@@ -45,7 +48,7 @@ def encoding_steps(vocabulary: Vocabulary) -> list[object]:
 
 
 def _normalisation(vocabulary: Vocabulary) -> list[object]:
-    """The file's compiled one; without it, spaces only: CharsmapStep's "identity" gives nothing."""
+    """The file's compiled one. Without it spaces only, since CharsmapStep has no identity."""
     if vocabulary.charsmap:
         return [
             CharsmapStep(

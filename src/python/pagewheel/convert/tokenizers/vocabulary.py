@@ -66,8 +66,10 @@ class Vocabulary:
 def listed_merges(
     vocabulary: Vocabulary, tokens: Set[bytes], spelled: Callable[[str], bytes]
 ) -> list[tuple[bytes, bytes]]:
-    """`vocabulary.merges` in bytes; `tokens` are the vocabulary's. Raises ConversionError for a
-    merge that does not make one token of two: OpenVINO's tokenizer gives nothing at all then.
+    """`vocabulary.merges` in bytes; `tokens` are the vocabulary's.
+
+    Raises ConversionError for a merge that does not make one token of two. With such a merge
+    OpenVINO's tokenizer would give nothing at all.
     """
     merges = []
     for rank, merge in enumerate(vocabulary.merges):

@@ -33,7 +33,7 @@ class WholePiecesBPEStep(BPETokenizationStep):
         after_rows = ops.add(rows, _i32(1)).output(0)
         begins, ends, merged = super().get_ov_subgraph([rows, after_rows, *pieces])
         whole = self._lookup(pieces)
-        # The whole pieces' ids stand behind all others.
+        # The ids of whole pieces are behind all others.
         count = _length(merged)
         is_whole = ops.greater_equal(whole, _i32(0))
         begins = ops.select(is_whole, ops.add(rows, count), begins).output(0)
@@ -61,6 +61,6 @@ class WholePiecesBPEStep(BPETokenizationStep):
             [begins, ends, ids, longest, _i32(-1)],
             {"pad_right": True, "pad_max_length": False},
         )
-        # NonZero of OpenVINO's CPU plugin takes no booleans, so not the mask: ids plus one.
+        # Ids plus one in place of a mask: NonZero of OpenVINO's CPU plugin takes no booleans.
         filled = ops.non_zero(ops.add(dense.output(0), _i32(1)), "i32")
         return ops.gather_nd(dense.output(0), ops.transpose(filled, _i32([1, 0]))).output(0)
