@@ -65,7 +65,7 @@ def tokens(tokenizer: pagewheel.Tokenizer, text: str, count: int) -> list[int]:
 
 
 def values_of(weight: Weight) -> Any:
-    """f32; with more than f16's precision, as the plugin's kernels have it."""
+    """f32; with more than f16's precision, as OpenVINO's kernels have it."""
     if isinstance(weight, DenseWeight):
         return dense_f32(weight)
     values = weight.values
@@ -145,7 +145,7 @@ def test_every_matrix_runs_on_pagewheels_kernels(folder: Path) -> None:
 def test_evictions_with_rotation_equal_a_replay_in_transformers(
     model_file: Path, folder: Path, tokenizer: pagewheel.Tokenizer
 ) -> None:
-    """Keys of both rotary bases are turned. A policy chooses in every layer while the budget is
+    """Keys of both rotary bases are rotated. A policy chooses in every layer while the budget is
     less than the windows of 512; beyond them, layers that slide lose their oldest tokens."""
     model = dequantised(model_file)
     ids = tokens(tokenizer, real_text(None), 640)

@@ -139,3 +139,25 @@ def test_linear_scaling_divides_the_frequencies(tmp_path: Path) -> None:
 def test_frequencies_are_double_precision(tmp_path: Path) -> None:
     rotary = source(tiny_llama.write(tmp_path / "a.gguf")).architecture.rotary[0]
     assert rotary.inverse_frequencies[3] == 10000.0 ** (-6 / tiny_llama.HEAD_SIZE)
+
+
+@pytest.mark.parametrize(
+    ("divisors", "words"),
+    [
+        (np.ones(5, np.float32), r"has shape \[5\], the rotary dimensions ask for \[16\]"),
+        (np.ones(65_537, np.float32), "must be at most 65536 long, got 65537"),
+        (np.zeros(16, np.float32), "must hold positive numbers"),
+        (np.full(16, np.inf, np.float32), "must hold positive numbers"),
+        (np.ones((2, 16), np.float32), "is missing or no vector"),
+    ],
+    ids=["short", "long", "zeros", "infinite", "matrix"],
+)
+def test_frequency_divisors_that_fit_no_head_are_refused(
+    tmp_path: Path, divisors: np.ndarray[Any, Any], words: str
+) -> None:
+    def add(tensors: dict[str, Any]) -> None:
+        tensors["rope_freqs.weight"] = divisors
+
+    path = tiny_llama.write(tmp_path / "a.gguf", edit=add, kind=Kind.F32)
+    with pytest.raises(ConversionError, match=f"'rope_freqs.weight'.*{words}"):
+        source(path)

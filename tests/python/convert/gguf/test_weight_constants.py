@@ -23,7 +23,7 @@ COMPUTE_F32 = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SI
 
 
 def compiled_weight(kind: Kind, shape: tuple[int, int], data: np.ndarray[Any, Any]) -> Any:
-    """The weight as the CPU plugin multiplies with it: identity times its transpose."""
+    """The weight as OpenVINO's CPU plugin multiplies with it: identity times its transpose."""
     x = Parameter(ov.Type.f32, ov.PartialShape([-1, shape[1]]))
     weight = emit(decode("w", kind, shape, data), "w")
     model = ov.Model([ops.matmul(x, weight, False, True)], [x], "one")

@@ -126,7 +126,7 @@ def test_a_compressed_model_computes_with_its_values_and_is_fused(
 
 @pytest.mark.parametrize("name", ["qwen3_moe", "gpt_oss"])
 def test_only_the_chosen_experts_are_computed(tmp_path: Path, name: str) -> None:
-    """The plugin takes the form of the experts for gathered MatMuls."""
+    """OpenVINO's CPU plugin takes the form of the experts for gathered MatMuls."""
     folder = tiny_models.save(tiny_models.make(name), tmp_path / "source")
     source = HuggingFaceSource(SourceFolder(folder))
     for compression in (Compression(), Compression("int8"), Compression("int4", group_size=32)):

@@ -238,9 +238,12 @@ class GGUFConfig:
         return scaling
 
     def vector(self, name: str) -> list[float]:
-        """A tensor of one dimension with positive numbers."""
-        if len(self.shapes.get(name, ())) != 1:
+        """A tensor of one dimension with positive numbers, at most as many as a head is long."""
+        shape = self.shapes.get(name, ())
+        if len(shape) != 1:
             raise self.fail(f"the vector {name!r} is missing or no vector")
+        if shape[0] > MAX_HEAD_SIZE:
+            raise self.fail(f"tensor {name!r} must be at most {MAX_HEAD_SIZE} long, got {shape[0]}")
         values = self._read_vector(name)
         if not all(0 < each < math.inf for each in values):
             raise self.fail(f"tensor {name!r} must hold positive numbers")
