@@ -16,10 +16,10 @@ from transformers import LlamaForCausalLM
 
 import pagewheel
 from pagewheel.convert import convert
-from pagewheel.convert.attention_description import describe_rotary
-from pagewheel.convert.graph import build_model
-from pagewheel.convert.huggingface_source import HuggingFaceSource
-from pagewheel.convert.source_folder import SourceFolder
+from pagewheel.convert.decoder.attention_description import describe_rotary
+from pagewheel.convert.graph.model import build_model
+from pagewheel.convert.huggingface.source import HuggingFaceSource
+from pagewheel.convert.huggingface.source_folder import SourceFolder
 
 sys.path.insert(0, str(Path(__file__).parent / "convert"))
 import tiny_llama

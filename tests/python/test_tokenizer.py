@@ -9,12 +9,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from convert.test_text_tokenizer import corpus, reference_tokenizer, representable
+from convert.tokenizer_reference import corpus, reference_tokenizer, representable
 
 import pagewheel
-from pagewheel.convert.gguf_file import GGUFFile
-from pagewheel.convert.gguf_metadata import Metadata
-from pagewheel.convert.vocabulary import Vocabulary, read_vocabulary
+from pagewheel.convert.gguf.file import GGUFFile
+from pagewheel.convert.gguf.vocabulary import read_vocabulary
+from pagewheel.convert.tokenizers.vocabulary import Vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def tokenizer(smollm2_folder: Path) -> pagewheel.Tokenizer:
 @pytest.fixture(scope="module")
 def vocabulary(smollm2_gguf: Path) -> Vocabulary:
     with GGUFFile(smollm2_gguf) as file:
-        return read_vocabulary(Metadata(file), 8192)
+        return read_vocabulary(file, 8192)
 
 
 def test_varied_text_encodes_as_the_reference_and_returns(
