@@ -7,15 +7,14 @@ Medians of tokens/s and of the ratio within a round; the first round is not coun
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 
 import pagewheel
+from benchmarks.command_line import model_folder, parser_with_model
 
 BACKENDS = ("openvino", "native")
 Measure = Callable[[pagewheel.ContinuousBatchingPipeline], float]
@@ -82,17 +81,11 @@ def print_table(
 
 def main() -> None:
     """Print a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--model", type=Path, help="default: the default model")
+    parser = parser_with_model(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
 
-    from pagewheel.convert import resolve_model
-    from pagewheel.default_model import default_model
-
-    folder = resolve_model(arguments.model or default_model())
+    folder = model_folder(arguments.model)
     pipelines = {
         name: pagewheel.ContinuousBatchingPipeline(
             folder, pagewheel.SchedulerConfig(), "CPU", {"attention_backend": name}

@@ -7,28 +7,20 @@ Medians of tokens/s and of the ratio within a round; the first round is not coun
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
 import pagewheel
 from benchmarks.attention_backends import BACKENDS, SCENARIOS, print_table
+from benchmarks.command_line import model_folder, parser_with_model
 
 
 def main() -> None:
     """Print a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--model", type=Path, help="default: the default model")
+    parser = parser_with_model(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--attention", default="auto", help="attention_backend of both")
     parser.add_argument("--scenario", action="append", choices=list(SCENARIOS), help="default: all")
     arguments = parser.parse_args()
 
-    from pagewheel.convert import resolve_model
-    from pagewheel.default_model import default_model
-
-    folder = resolve_model(arguments.model or default_model())
+    folder = model_folder(arguments.model)
     pipelines = {
         name: pagewheel.ContinuousBatchingPipeline(
             folder,

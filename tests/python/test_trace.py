@@ -224,7 +224,7 @@ def test_a_layers_picture_says_what_its_axes_and_colours_mean() -> None:
     trace = small_trace()
     words = words_of(draw_layer(trace, 1, ScoreScale(trace)))
     for word in (
-        "Layer 1: 1 decisions",
+        "Layer 1, decisions: 1",
         "small · tova, single tokens · budget 6 tokens, 1 first and 1 last stay · rotation",
         "position in the text, tokens",
         "tokens computed (time)",

@@ -18,7 +18,7 @@ from pagewheel.trace.style import (
     SCORES,
     rgb,
 )
-from pagewheel.trace.svg import Axes, Figure, Pixels, decades, short, whole_ticks
+from pagewheel.trace.svg import Axes, Figure, Pixels, whole_ticks
 
 POSITION, COMPUTED = "position in the text, tokens", "tokens computed"
 SCORE = "score: attention received"
@@ -82,7 +82,7 @@ def draw_layer(trace: Trace, layer: int, scale: ScoreScale) -> str:
     top, height, gap = 80, 300, 80
     panels = 1 if scale.empty else 2
     figure = Figure(WIDTH, top + panels * height + (panels - 1) * gap + 45)
-    figure.text(LEFT, 24, f"Layer {layer}: {len(trace.of_layer(layer))} decisions", size=16)
+    figure.text(LEFT, 24, f"Layer {layer}, decisions: {len(trace.of_layer(layer))}", size=16)
     figure.text(LEFT, 43, title_of(trace), colour=MUTED)
     rows, begins = history.times(trace, ROWS), history.columns_of(trace, COLUMNS)
     cells = history.cells(trace, history.dropped_at(trace, layer), rows, begins)
@@ -131,9 +131,6 @@ def _score_bar(figure: Figure, scale: ScoreScale, x: float, y: float, height: fl
     frame = (x + 48, y + 20, 14, height - 20)
     axes = Axes(figure, frame, (0, 1), (scale.low, scale.high), log_y=True)
     figure.image(*frame, ramp(np.linspace(1, 0, 64))[:, None].round().astype(np.uint8))
-    names = {scale.low: f"≤ {short(scale.low)}", scale.high: f"≥ {short(scale.high)}"}
-    inner = [
-        one for one in decades(scale.low, scale.high) if scale.low * 1.6 < one < scale.high / 1.6
-    ]
-    axes.y_axis([*names, *inner], "", lambda value: names.get(value, short(value)))
+    names = dict(scale.ticks())
+    axes.y_axis(list(names), "", names.__getitem__)
     axes.frame()

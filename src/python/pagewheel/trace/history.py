@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pagewheel.trace.record import Decision, Trace
+from pagewheel.trace.svg import decades, short
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -99,6 +100,17 @@ class ScoreScale:
         """From 0 (low) to 1 (high), scores beyond them clipped; NaN stays."""
         values = np.asarray(scores, np.float64).clip(self.low, self.high)
         return np.log(values / self.low) / np.log(self.high / self.low)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Scores to write at the scale: both ends, and powers of ten that are not too near them."""
+        span = np.log(self.high / self.low)
+        inner = [
+            score
+            for score in decades(self.low, self.high)
+            if min(np.log(score / self.low), np.log(self.high / score)) > 0.14 * span
+        ]
+        ends = [(self.low, f"≤ {short(self.low)}"), (self.high, f"≥ {short(self.high)}")]
+        return sorted([*ends, *((score, short(score)) for score in inner)])
 
 
 def rotated_keys(decision: Decision) -> int:

@@ -15,7 +15,7 @@ from pagewheel.trace.history import ScoreScale
 from pagewheel.trace.record import Decision, Trace
 from pagewheel.trace.style import EVICTED, INK, MUTED, RED, SCORES
 from pagewheel.trace.summary import draw_summary
-from pagewheel.trace.svg import decades, short, xml_text
+from pagewheel.trace.svg import xml_text
 
 MOST_TOKENS = 300_000  # held tokens of all decisions shown
 MOST_AT_ONCE = 2_000  # of one decision
@@ -57,7 +57,6 @@ def _content(trace: Trace) -> dict[str, Any]:
         for decision in shown
         for position in _in_view(decision.positions)
     }
-    bar = [scale.low, *decades(scale.low, scale.high), scale.high]
     return {
         "prompt": len(trace.prompt),
         "end": len(trace.texts) - 1,
@@ -69,7 +68,7 @@ def _content(trace: Trace) -> dict[str, Any]:
             "low": scale.low,
             "high": scale.high,
             "colours": SCORES,
-            "ticks": [[float(scale.place(one)), short(one)] for one in sorted(set(bar))],
+            "ticks": [[float(scale.place(score)), name] for score, name in scale.ticks()],
         },
         "counts": {str(layer): len(trace.of_layer(layer)) for layer in layers},
         "layers": decisions,

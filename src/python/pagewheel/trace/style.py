@@ -7,7 +7,7 @@ INK, MUTED, GRID, PAPER = "#222222", "#6b7280", "#e3e5e8", "#ffffff"
 
 BLUE, ORANGE, GREEN = "#2f6db3", "#e08a2e", "#5a9e5d"
 PURPLE, RED, TEAL, GREY = "#8d6cab", "#b5545c", "#4aa5a8", "#7d7d7d"
-SERIES = (BLUE, ORANGE, GREEN, PURPLE, RED, TEAL, GREY)
+GOLD, PINK, BROWN = "#b8960c", "#d16ba5", "#7a5a3a"
 
 HELD_PROMPT, HELD_GENERATED, EVICTED = "#1b3e68", BLUE, "#f3dcc2"
 SCORES = ("#d6e6f4", "#8fbbdf", BLUE, "#0d2544")  # from low to high
