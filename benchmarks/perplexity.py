@@ -4,7 +4,7 @@
 
 Windows of --window tokens are prompts of their own; every token but a window's first counts.
 Where the tokenizer begins a text with a token (Gemma's bos), every window begins with it.
-Computed in chunks of 512, so most keys and values that a token sees come out of the cache.
+Prefill chunks have 512 tokens, so most keys and values that a token sees come out of the cache.
 """
 
 from __future__ import annotations

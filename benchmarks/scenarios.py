@@ -133,6 +133,21 @@ class Batch(WarmScenario):
         }
 
 
+class Prefill(WarmScenario):
+    """Prompt tokens over time to first token, for a few prompt lengths."""
+
+    LENGTHS = (512, 2048, 6144)
+
+    def tasks(self, source: PromptSource) -> list[Task]:
+        return [Task(source.cut([length]), 1) for length in self.LENGTHS]
+
+    def sample(self, tasks: Sequence[Task], results: Sequence[Generated]) -> Sample:
+        return {
+            f"prefill_{length}": length / result.first_token
+            for length, result in zip(self.LENGTHS, results, strict=True)
+        }
+
+
 class Throughput(WarmScenario):
     """Offline work: many requests with prompts of all lengths, output tokens/s over the whole."""
 
@@ -180,23 +195,8 @@ class SharedPrefix(WarmScenario):
         return {"shared_prefix": results[0].last_token}
 
 
-class Prefill(WarmScenario):
-    """Prompt tokens over time to first token, for a few prompt lengths."""
-
-    LENGTHS = (512, 2048, 6144)
-
-    def tasks(self, source: PromptSource) -> list[Task]:
-        return [Task(source.cut([length]), 1) for length in self.LENGTHS]
-
-    def sample(self, tasks: Sequence[Task], results: Sequence[Generated]) -> Sample:
-        return {
-            f"prefill_{length}": length / result.first_token
-            for length, result in zip(self.LENGTHS, results, strict=True)
-        }
-
-
 class ColdScenario(Scenario):
-    """Measured by starting processes; `run.py` knows how."""
+    """Measured by starting processes; `session.py` knows how."""
 
 
 DECODE = Decode(
@@ -227,16 +227,16 @@ BATCH = Batch(
     f"Batch: so many requests at once, {Batch.PROMPT_TOKENS} + {Batch.NEW_TOKENS} tokens each",
     metrics("tokens/s", Better.HIGHER, {f"batch_{n}": f"{n} at once" for n in Batch.SIZES}),
 )
+PREFILL = Prefill(
+    "prefill",
+    "Prefill: prompt tokens / time to first token",
+    metrics("tokens/s", Better.HIGHER, {f"prefill_{n}": f"{n} tokens" for n in Prefill.LENGTHS}),
+)
 THROUGHPUT = Throughput(
     "throughput",
     f"Throughput: {Throughput.REQUESTS} requests, prompts of {Throughput.SHORTEST} to "
     f"{Throughput.LONGEST} tokens, {Throughput.NEW_TOKENS} new each",
     metrics("tokens/s", Better.HIGHER, {"throughput": "output"}),
-)
-PREFILL = Prefill(
-    "prefill",
-    "Prefill: prompt tokens / time to first token",
-    metrics("tokens/s", Better.HIGHER, {f"prefill_{n}": f"{n} tokens" for n in Prefill.LENGTHS}),
 )
 SHARED_PREFIX = SharedPrefix(
     "shared_prefix",

@@ -54,7 +54,7 @@ class Session(AbstractContextManager["Session"]):
         self.weight_bytes: dict[str, int] = {}
 
     def start(self, text: str) -> PromptSource:
-        """Load every peer's model; the first peer's tokenizer turns `text` into the prompts."""
+        """Load every peer's model; the first peer's tokenizer makes the prompts of `text`."""
         for name, peer in self._peers.items():
             self._say(f"loading {name}")
             worker = self._stack.enter_context(WorkerProcess(peer, timeout=self._plan.timeout))
