@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -39,13 +41,13 @@ def columns_of(trace: Trace, count: int) -> Ints:
     return np.arange(columns) * end // columns
 
 
+@dataclass(frozen=True)
 class Cells:
     """Shares of the tokens in each cell, f64 [rows, columns]; what is left is not computed yet."""
 
-    def __init__(self, held_prompt: Floats, held_generated: Floats, evicted: Floats) -> None:
-        self.held_prompt = held_prompt
-        self.held_generated = held_generated
-        self.evicted = evicted
+    held_prompt: Floats
+    held_generated: Floats
+    evicted: Floats
 
 
 def cells(trace: Trace, when: Ints, rows: Ints, begins: Ints) -> Cells:

@@ -115,7 +115,7 @@ def _compact(decision: Decision, scale: ScoreScale) -> dict[str, Any]:
         "tokens": len(decision.positions),
         "going": len(decision.dropped),
         "hidden": len(decision.positions) - len(positions),
-        "hiddenBefore": positions[len(positions) // 2] if len(positions) else 0,
+        "hiddenBefore": positions[len(positions) // 2],  # the first token after those
         "held": held,
         "dropped": dropped,
         "scores": base64.b64encode(places.tobytes()).decode("ascii"),
