@@ -111,20 +111,15 @@ def test_a_trace_says_what_was_run(trace: Trace, smollm2_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["norm_sum", "streaming"])
-def test_a_traced_generation_is_the_one_without_a_trace(policy: str, smollm2_folder: Path) -> None:
+def test_a_traced_generation_is_the_one_without_a_trace(policy: str, tiny_folder: Path) -> None:
     """With the granularity and the pooling of scores that a built-in policy takes by itself."""
     config = pagewheel.CacheEvictionConfig(32, 32, 128, apply_rotation=True, policy=policy)
-    prompt = (
-        "Once upon a time there was a lighthouse keeper named Oliver. He lived alone by the sea "
-        "with his dog Rex and three grey cats. One morning he found a bottle on the beach, and in "
-        "it a letter that told of a treasure. "
-    )  # without the pooling, other tokens come after some 170
-    traced = record(smollm2_folder, prompt, config, 200)
+    traced = record(tiny_folder, "A list of animals: ", config, 400)
     scheduler = pagewheel.SchedulerConfig()
     scheduler.use_cache_eviction = True
     scheduler.cache_eviction_config = config  # as it was before the trace
-    pipeline = pagewheel.ContinuousBatchingPipeline(smollm2_folder, scheduler, "CPU")
-    options = pagewheel.GenerationConfig(max_new_tokens=200, ignore_eos=True)
+    pipeline = pagewheel.ContinuousBatchingPipeline(tiny_folder, scheduler, "CPU")
+    options = pagewheel.GenerationConfig(max_new_tokens=400, ignore_eos=True)
     handle = pipeline.add_request(0, traced.prompt, options)
     while pipeline.has_non_finished_requests():
         pipeline.step()
@@ -327,16 +322,16 @@ def test_a_models_name_and_its_settings_are_text(name: str, tmp_path: Path) -> N
 
 
 def test_page_and_pictures_of_a_long_run_stay_small(tmp_path: Path) -> None:
-    trace = long_trace(layers=12, num_decisions=400, held=672)
+    trace = long_trace(layers=6, num_decisions=150, held=672)
     write_pictures(trace, tmp_path)
     assert max(file.stat().st_size for file in tmp_path.glob("*.svg")) < 1_000_000
     page = page_of(trace)
     assert len(page) < 8_000_000
     data = data_of(page)
-    assert data["counts"] == {str(layer): 400 for layer in range(12)}
-    for layer in range(12):
+    assert data["counts"] == {str(layer): 150 for layer in range(6)}
+    for layer in range(6):
         shown, decisions = data["layers"][str(layer)], trace.of_layer(layer)
-        assert 2 <= len(shown) < 400
+        assert 2 <= len(shown) < 150
         assert shown[0]["processed"] == decisions[0].processed
         assert shown[-1]["processed"] == decisions[-1].processed
 
