@@ -303,7 +303,9 @@ def test_what_a_prompt_holds_is_text_in_the_page() -> None:
     assert page.count("</script>") == clean.count("</script>")
     assert page.count("<!--") == clean.count("<!--") and "onerror=alert(1)>" not in page
     texts = data_of(page)["texts"]
-    assert [texts[str(i)] for i in range(len(HOSTILE))] == [text[:32] for text in HOSTILE]
+    assert [texts[str(i)] for i in range(len(HOSTILE))] == [
+        re.sub("[\ud800\x00]", "\ufffd", text[:32]) for text in HOSTILE
+    ]
 
 
 @pytest.mark.parametrize("name", HOSTILE)

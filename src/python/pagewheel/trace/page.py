@@ -15,7 +15,7 @@ from pagewheel.trace.history import ScoreScale
 from pagewheel.trace.record import Decision, Trace
 from pagewheel.trace.style import EVICTED, INK, MUTED, RED, SCORES
 from pagewheel.trace.summary import draw_summary
-from pagewheel.trace.svg import xml_text
+from pagewheel.trace.svg import printable, xml_text
 
 MOST_TOKENS = 300_000  # held tokens of all decisions shown
 MOST_AT_ONCE = 2_000  # of one decision
@@ -60,7 +60,9 @@ def _content(trace: Trace) -> dict[str, Any]:
     return {
         "prompt": len(trace.prompt),
         "end": len(trace.texts) - 1,
-        "texts": {number: trace.texts[number][:MOST_CHARACTERS] for number in sorted(numbers)},
+        "texts": {
+            number: printable(trace.texts[number][:MOST_CHARACTERS]) for number in sorted(numbers)
+        },
         "scale": None
         if scale.empty
         else {

@@ -22,9 +22,14 @@ Pixels = NDArray[np.uint8]
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 
 
+def printable(text: str) -> str:
+    """`text` with U+FFFD for what a document cannot hold."""
+    return _FORBIDDEN.sub("\ufffd", text)
+
+
 def xml_text(text: str) -> str:
     """`text` as the content or the attribute of an element, whatever is in it."""
-    return escape(_FORBIDDEN.sub("\ufffd", text))
+    return escape(printable(text))
 
 
 def png(pixels: Pixels) -> bytes:
@@ -118,12 +123,12 @@ class Figure:
         bold: bool = False,
         upward: bool = False,
     ) -> None:
-        """`anchor`: start, middle or end of the text is at x; `upward`: turned by 90 degrees."""
-        turn = f' transform="rotate(-90 {x:g} {y:g})"' if upward else ""
+        """`anchor`: start, middle or end of the text is at x; `upward`: it runs up."""
+        rotation = f' transform="rotate(-90 {x:g} {y:g})"' if upward else ""
         weight = ' font-weight="600"' if bold else ""
         self._parts.append(
             f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-size="{size:g}" '
-            f'fill="{colour}"{weight}{turn}>{xml_text(content)}</text>'
+            f'fill="{colour}"{weight}{rotation}>{xml_text(content)}</text>'
         )
 
     def rect(self, x: float, y: float, width: float, height: float, fill: str) -> None:
