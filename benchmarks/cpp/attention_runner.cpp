@@ -136,7 +136,8 @@ void AttentionRunner::set_tables(const TableValues& tables, int32_t max_context)
 }
 
 LayerTableValues AttentionRunner::rotated(LayerTableValues layer) const {
-    check_argument(m_backend == Backend::native, "the plugin's op is measured without rotation");
+    check_argument(m_backend == Backend::native,
+                   "the openvino backend is measured without rotation");
     const size_t blocks = layer.block_indices.size(), dims = m_options.shape.head_size;
     layer.rotated_block_indices.resize(blocks);
     std::iota(layer.rotated_block_indices.begin(), layer.rotated_block_indices.end(), 0);
