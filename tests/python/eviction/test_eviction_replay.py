@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import openvino as ov
 import pytest
 from conftest import F32
+from convert import tiny_llama, tiny_models
 from eviction_replay import Replay, replayed, run_with_recorded_evictions
 from references import dequantised_llama
 from transformers import LlamaForCausalLM
@@ -20,10 +20,6 @@ from pagewheel.convert.attention_description import describe_rotary
 from pagewheel.convert.graph import build_model
 from pagewheel.convert.huggingface_source import HuggingFaceSource
 from pagewheel.convert.source_folder import SourceFolder
-
-sys.path.insert(0, str(Path(__file__).parent / "convert"))
-import tiny_llama
-import tiny_models
 
 SIZES = (32, 32, 128)  # start, recent, budget
 STOCK = {**F32, "attention_backend": "openvino"}

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-DATA = Path(__file__).parents[1] / "data" / "optimum"
+DATA = Path(__file__).parents[2] / "data" / "optimum"
 NAMES = sorted(folder.name for folder in DATA.iterdir() if folder.is_dir())
 KEPT = 64  # elements; the fixtures have zeros in place of larger constants
 

@@ -7,7 +7,6 @@ come in chunks, beside decodes of others, from the prefix cache and after preemp
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import F32, batching_pipeline, drain, greedy
+from convert import tiny_models, tiny_yoco
 from fast_prefill_pairs import (
     BACKENDS,
     Batching,
@@ -33,10 +33,6 @@ from fast_prefill_pairs import (
 import pagewheel
 from pagewheel._pagewheel import describe_operations
 from pagewheel.convert import convert
-
-sys.path.insert(0, str(Path(__file__).parent / "convert"))
-import tiny_models
-import tiny_yoco
 
 STEP = 33  # tokens
 NAMES = [*tiny_models.ARCHITECTURES, *(f"yoco-{name}" for name in tiny_yoco.PATTERNS)]

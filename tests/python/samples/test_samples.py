@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SAMPLES = Path(__file__).parents[2] / "samples/python"
+SAMPLES = Path(__file__).parents[3] / "samples/python"
 
 
 @pytest.mark.parametrize("sample", sorted(path.name for path in SAMPLES.glob("*.py")))

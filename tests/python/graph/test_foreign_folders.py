@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import foreign_folders
@@ -10,14 +9,12 @@ import numpy as np
 import openvino as ov
 import pytest
 from conftest import F32
+from convert import tiny_models
 from fast_prefill_pairs import BACKENDS, log_probs, make_pair, same_answers
 from openvino_core import CORE
 
 from pagewheel._pagewheel import describe_operations
 from pagewheel.convert import convert
-
-sys.path.insert(0, str(Path(__file__).parent / "convert"))
-import tiny_models
 
 # name -> layers from the last with a cache of its own on
 TRIMMED = {"cohere": 1, "gemma3n_text": 3, "gemma4_text": 3, "mixtral": 1, "phi3": 1}

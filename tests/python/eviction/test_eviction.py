@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import random
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import F32, drain, greedy
+from convert import tiny_llama
 
 import pagewheel
 from pagewheel import AggregationMode, CacheEvictionConfig
 from pagewheel.convert import convert
-
-sys.path.insert(0, str(Path(__file__).parent / "convert"))
-import tiny_llama
 
 START, RECENT, BUDGET, BLOCK = 32, 32, 128, 32
 POLICIES = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ from transformers import LlamaForCausalLM
 
 import pagewheel
 from pagewheel import GenerationFinishReason, GenerationStatus, StopCriteria
-
-sys.path.insert(0, str(Path(__file__).parent / "convert"))
 
 EARLY_STOPPING = {
     StopCriteria.EARLY: True,

@@ -6,21 +6,17 @@ rounded, an activation.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import batching_pipeline, drain
+from convert import tiny_models, tiny_yoco
 from fast_prefill_pairs import log_probs
 
 import pagewheel
 from pagewheel._pagewheel import describe_operations
 from pagewheel.convert import convert
-
-sys.path.insert(0, str(Path(__file__).parent / "convert"))
-import tiny_models
-import tiny_yoco
 
 EXACT_CACHE = {"KV_CACHE_PRECISION": "f32"}
 # Of a log-probability. Measured is 1e-6 at most; the same prompts in other chunks, which round

@@ -12,7 +12,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from pagewheel.chat_template import render
 
-FOLDER = Path(__file__).parent.parent / "data" / "chat_templates"
+FOLDER = Path(__file__).parents[2] / "data" / "chat_templates"
 TEMPLATES = sorted(FOLDER.glob("*.jinja"))
 
 
