@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from convert import tiny_llama
@@ -12,6 +13,9 @@ from convert import tiny_llama
 import pagewheel
 from pagewheel.convert import convert as convert_model
 from pagewheel.default_model import default_model
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM
 
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 
@@ -42,10 +46,31 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return convert_model(path, folder / "converted", progress=False)
 
 
+@pytest.fixture(scope="session")
+def smollm2_reference(smollm2_gguf: Path) -> LlamaForCausalLM:
+    """transformers' model with the file's weights, dequantised by the gguf package."""
+    from references import dequantised_llama  # loads PyTorch, which most files do not need
+
+    return dequantised_llama(smollm2_gguf)
+
+
+@pytest.fixture(scope="session")
+def tiny_reference(tiny_folder: Path) -> LlamaForCausalLM:
+    from references import dequantised_llama
+
+    return dequantised_llama(tiny_folder.parent / "tiny.gguf")
+
+
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("PAGEWHEEL_CACHE", str(tmp_path / "cache"))
     yield
+
+
+@pytest.fixture
+def fake_engine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the processes that benchmarks start."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "benchmarks"))
 
 
 @pytest.fixture(scope="session")

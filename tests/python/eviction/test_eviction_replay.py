@@ -11,7 +11,6 @@ import pytest
 from conftest import F32
 from convert import tiny_llama, tiny_models
 from eviction_replay import Replay, replayed, run_with_recorded_evictions
-from references import dequantised_llama
 from transformers import LlamaForCausalLM
 
 import pagewheel
@@ -26,18 +25,13 @@ STOCK = {**F32, "attention_backend": "openvino"}
 PROMPT = Path(__file__).read_text()
 
 
-@pytest.fixture(scope="module")
-def llama(smollm2_gguf: Path) -> LlamaForCausalLM:
-    return dequantised_llama(smollm2_gguf)
-
-
 @pytest.mark.parametrize(
     ("granularity", "rotation", "during_prefill", "new_tokens"),
     [("block", True, False, 300), ("token", True, True, 120), ("token", False, False, 120)],
 )
 def test_evictions_equal_a_replay_in_transformers(
     smollm2_folder: Path,
-    llama: LlamaForCausalLM,
+    smollm2_reference: LlamaForCausalLM,
     granularity: str,
     rotation: bool,
     during_prefill: bool,
@@ -55,9 +49,9 @@ def test_evictions_equal_a_replay_in_transformers(
         granularity=granularity,
         evict_during_prefill=during_prefill,
     )
-    assert len(policy.decisions) > 3 * llama.config.num_hidden_layers
+    assert len(policy.decisions) > 3 * smollm2_reference.config.num_hidden_layers
     assert (policy.decisions[0][1] == 300) is not during_prefill
-    expected = replayed(Replay(llama, rotation), prompt, generated, policy.decisions)
+    expected = replayed(Replay(smollm2_reference, rotation), prompt, generated, policy.decisions)
     assert expected.argmax(-1).tolist() == generated
     chosen = expected[np.arange(len(generated)), generated]
     np.testing.assert_allclose(log_probs, chosen, atol=1e-3)
@@ -69,7 +63,7 @@ def test_evictions_equal_a_replay_in_transformers(
 )
 def test_the_plugins_attention_evicts_alike(
     smollm2_folder: Path,
-    llama: LlamaForCausalLM,
+    smollm2_reference: LlamaForCausalLM,
     granularity: str,
     during_prefill: bool,
     cache: str,
@@ -88,8 +82,8 @@ def test_the_plugins_attention_evicts_alike(
         granularity=granularity,
         evict_during_prefill=during_prefill,
     )
-    assert len(policy.decisions) > 2 * llama.config.num_hidden_layers
-    expected = replayed(Replay(llama, True), prompt, generated, policy.decisions)
+    assert len(policy.decisions) > 2 * smollm2_reference.config.num_hidden_layers
+    expected = replayed(Replay(smollm2_reference, True), prompt, generated, policy.decisions)
     chosen = expected[np.arange(len(generated)), generated]
     np.testing.assert_allclose(log_probs, chosen, atol=tolerance)
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from conftest import F32, greedy
-from references import dequantised_llama
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 import pagewheel
@@ -36,12 +35,6 @@ NEW_TOKENS = 64
 
 
 @pytest.fixture(scope="module")
-def reference(smollm2_gguf: Path) -> LlamaForCausalLM:
-    """transformers' Llama with the file's weights, dequantised by the gguf package."""
-    return dequantised_llama(smollm2_gguf)
-
-
-@pytest.fixture(scope="module")
 def prompts(smollm2_folder: Path) -> dict[str, list[int]]:
     tokenizer = pagewheel.Tokenizer(smollm2_folder)
     return {
@@ -51,7 +44,7 @@ def prompts(smollm2_folder: Path) -> dict[str, list[int]]:
 
 @pytest.fixture(scope="module")
 def choices(
-    reference: torch.nn.Module, prompts: dict[str, list[int]]
+    smollm2_reference: torch.nn.Module, prompts: dict[str, list[int]]
 ) -> Callable[[str, tuple[int, ...]], list[int]]:
     """What transformers takes in each greedy step after a prompt if the steps before took `tokens`.
 
@@ -62,7 +55,7 @@ def choices(
     def choose(name: str, tokens: tuple[int, ...]) -> list[int]:
         with torch.no_grad():
             ids = torch.tensor([[*prompts[name], *tokens]])
-            logits = reference(ids, logits_to_keep=len(tokens) + 1).logits[0]
+            logits = smollm2_reference(ids, logits_to_keep=len(tokens) + 1).logits[0]
         chosen: list[int] = logits[:-1].argmax(1).tolist()
         return chosen
 
@@ -107,7 +100,7 @@ def test_all_prompts_in_one_batch_give_the_tokens_of_transformers(
 def test_log_probabilities_equal_those_of_transformers(
     batching: pagewheel.ContinuousBatchingPipeline,
     prompts: dict[str, list[int]],
-    reference: torch.nn.Module,
+    smollm2_reference: torch.nn.Module,
 ) -> None:
     """Of every token of a prompt and of the one generated: log-softmax, so all logits take part."""
     for name in ("question", "long", "emoji"):
@@ -117,7 +110,7 @@ def test_log_probabilities_equal_those_of_transformers(
             batching.step()
         output = handle.read_all()[0]
         with torch.no_grad():
-            logits = reference(torch.tensor([ids])).logits[0].double()
+            logits = smollm2_reference(torch.tensor([ids])).logits[0].double()
         log_probs = torch.log_softmax(logits, 1).numpy()
         expected = log_probs[np.arange(len(ids) - 1), ids[1:]]
         np.testing.assert_allclose(output.prompt_log_probs, expected, atol=1e-3)
@@ -127,10 +120,10 @@ def test_log_probabilities_equal_those_of_transformers(
 
 
 def test_a_hugging_face_folder_of_the_weights_gives_the_files_text(
-    reference: LlamaForCausalLM, smollm2_gguf: Path, smollm2_folder: Path, tmp_path: Path
+    smollm2_reference: LlamaForCausalLM, smollm2_gguf: Path, smollm2_folder: Path, tmp_path: Path
 ) -> None:
     """Trained weights through safetensors and tokenizer.json, both written by transformers."""
-    reference.save_pretrained(tmp_path / "checkpoint")
+    smollm2_reference.save_pretrained(tmp_path / "checkpoint")
     AutoTokenizer.from_pretrained(
         str(smollm2_gguf.parent), gguf_file=smollm2_gguf.name
     ).save_pretrained(tmp_path / "checkpoint")
