@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """A worker of pytest-xdist keeps to one core: its threads and another's would wait for each
+    other. Libraries ask for the number of cores when they first compute."""
+    worker: dict[str, str] | None = getattr(config, "workerinput", None)
+    if worker is not None:
+        cores = sorted(os.sched_getaffinity(0))
+        number = int(worker["workerid"].removeprefix("gw"))
+        os.sched_setaffinity(0, {cores[number % len(cores)]})
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _interrupts_arrive() -> None:
     """A shell starts what runs in the background with SIGINT ignored, and Python leaves it so."""
@@ -32,10 +43,16 @@ def smollm2_gguf() -> Path:
 
 
 @pytest.fixture(scope="session")
-def smollm2_folder(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return convert_model(
-        smollm2_gguf, tmp_path_factory.mktemp("converted") / "smollm2", progress=False
-    )
+def converted_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of converted models that tests may share."""
+    return tmp_path_factory.mktemp("converted")
+
+
+@pytest.fixture(scope="session")
+def smollm2_folder(smollm2_gguf: Path, converted_models: Path) -> Path:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PAGEWHEEL_CACHE", str(converted_models))
+        return convert_model(smollm2_gguf, progress=False)
 
 
 @pytest.fixture(scope="session")
@@ -65,6 +82,14 @@ def tiny_reference(tiny_folder: Path) -> LlamaForCausalLM:
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("PAGEWHEEL_CACHE", str(tmp_path / "cache"))
     yield
+
+
+@pytest.fixture
+def default_model_is_converted(
+    smollm2_folder: Path, converted_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For all processes that the test starts."""
+    monkeypatch.setenv("PAGEWHEEL_CACHE", str(converted_models))
 
 
 @pytest.fixture

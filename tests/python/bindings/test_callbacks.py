@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 from call_fuzz import DropOldest
 from conftest import batching_pipeline, drain, greedy
+from fuzzing import TIMES
 
 import pagewheel
 from pagewheel.async_outputs import AsyncOutputs
 
+pytestmark = pytest.mark.all_cores
 TOKENS = [10, 20, 30]
 
 
@@ -26,7 +28,7 @@ def run_program(program: str, *arguments: object, module: bool = False) -> str:
         [sys.executable, "-m" if module else "-c", program, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=180 * TIMES,
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
     )
@@ -48,9 +50,10 @@ def test_every_public_call_from_every_callback_works_or_says_no(tiny_folder: Pat
     assert int(lines[-1].split()[0]) > 800
 
 
+@pytest.mark.fuzz
 def test_every_two_public_calls_may_meet(tiny_folder: Path) -> None:
     lines = run_program(
-        "call_fuzz", tiny_folder, "threads", "--seconds", 12, module=True
+        "call_fuzz", tiny_folder, "threads", "--seconds", 12 * TIMES, module=True
     ).splitlines()
     assert int(lines[-1].split()[0]) > 100
 

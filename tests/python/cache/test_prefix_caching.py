@@ -66,7 +66,7 @@ def test_a_salt_keeps_prefixes_apart(sharing: pagewheel.ContinuousBatchingPipeli
 def test_500_random_requests_give_the_same_tokens_whatever_happens_to_them(
     tiny_folder: Path,
 ) -> None:
-    """Prompts from few beginnings: with and without caching, chunks, preemption, in any order."""
+    """Prompts from few beginnings: with and without caching, in prefill chunks, preempted."""
     rng = random.Random(5)
     stems = [[rng.randrange(4, 267) for _ in range(n)] for n in (5, 32, 47, 90, 120)]
     prompts = []

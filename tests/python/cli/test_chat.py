@@ -79,6 +79,7 @@ def test_an_interrupt_ends_the_answer_and_not_the_chat(
     assert seen[1][3] == "go on"
 
 
+@pytest.mark.usefixtures("default_model_is_converted")
 def test_chat_remembers_resets_and_ends_with_its_input() -> None:
     result = run("chat", "--greedy", "-n", "8", text="My name is Ada.\n/reset\nHi.\n")
     assert result.returncode == 0, result.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from command_line import run
 
 
@@ -12,17 +13,20 @@ def test_generate_streams_text_and_keeps_statistics_apart() -> None:
     assert "tokens out" in result.stderr and "tokens out" not in result.stdout
 
 
+@pytest.mark.usefixtures("default_model_is_converted")
 def test_generate_reads_the_prompt_from_standard_input() -> None:
     asked = ["generate", "--greedy", "-n", "8", "--raw"]
     prompt = "The capital of France is"
     assert run(*asked, "-", text=prompt).stdout == run(*asked, prompt).stdout != ""
 
 
+@pytest.mark.usefixtures("default_model_is_converted")
 def test_the_same_seed_draws_the_same_text() -> None:
     asked = ["generate", "-n", "12", "--temperature", "1.5", "--seed", "7", "Tell me a story."]
     assert run(*asked).stdout == run(*asked).stdout != ""
 
 
+@pytest.mark.usefixtures("default_model_is_converted")
 def test_an_unknown_device_is_one_line() -> None:
     result = run("generate", "hello", "--device", "NO_SUCH_DEVICE")
     assert result.returncode == 1

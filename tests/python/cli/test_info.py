@@ -161,6 +161,7 @@ def test_info_says_what_a_config_does_not_state(tmp_path: Path) -> None:
     assert "not stated" in result.stdout
 
 
+@pytest.mark.usefixtures("default_model_is_converted")
 def test_info_of_the_default_model() -> None:
     result = run("info", "--json")
     assert result.returncode == 0, result.stderr

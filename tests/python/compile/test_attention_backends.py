@@ -1,16 +1,17 @@
-"""pagewheel's own attention beside the plugin's, on the real model."""
+"""The attention backends native and openvino beside each other, on the real model."""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import F32, greedy
+from conftest import F32, drain, greedy
 
 import pagewheel
 
-TEXT = Path(__file__).read_text() * 3
+TEXT = Path(__file__).read_text()
 PROMPTS = ["The capital of France is", "def fibonacci(n):\n", "Il était une fois", TEXT]
 
 
@@ -20,12 +21,12 @@ def make_pipeline(folder: Path, **properties: object) -> pagewheel.ContinuousBat
     return pagewheel.ContinuousBatchingPipeline(folder, scheduler, "CPU", properties)
 
 
-def log_probs(folder: Path, text: str, **properties: object) -> np.ndarray:
-    """Of the tokens of a prompt, computed in chunks: most of its keys come out of the cache."""
+@functools.cache
+def log_probs(folder: Path, **properties: str) -> np.ndarray:
+    """Of TEXT's tokens, computed in prefill chunks: most of its keys come out of the cache."""
     pipeline = make_pipeline(folder, **properties)
-    handle = pipeline.add_request(0, text, greedy(1, logprobs=1, echo=True))
-    while pipeline.has_non_finished_requests():
-        pipeline.step()
+    handle = pipeline.add_request(0, TEXT, greedy(1, logprobs=1, echo=True))
+    drain(pipeline)
     return np.array(handle.read_all()[0].prompt_log_probs)
 
 
@@ -48,26 +49,26 @@ def test_both_backends_give_the_same_text(smollm2_folder: Path) -> None:
 def test_a_smaller_cache_costs_little(smollm2_folder: Path, cache: str, bound: float) -> None:
     """Root mean square of the change of a token's log-probability."""
     native = {**F32, "attention_backend": "native"}
-    exact = log_probs(smollm2_folder, TEXT, **native)
-    rounded = log_probs(smollm2_folder, TEXT, **{**native, "KV_CACHE_PRECISION": cache})
+    exact = log_probs(smollm2_folder, **native)
+    rounded = log_probs(smollm2_folder, **{**native, "KV_CACHE_PRECISION": cache})
     assert 0 < np.sqrt(np.mean((rounded - exact) ** 2)) < bound
 
 
 def test_auto_is_native(smollm2_folder: Path) -> None:
     """Each backend rounds its u8 cache in a way of its own."""
     properties = {**F32, "KV_CACHE_PRECISION": "u8"}
-    by_default = log_probs(smollm2_folder, TEXT, **properties)
-    native = log_probs(smollm2_folder, TEXT, attention_backend="native", **properties)
-    stock = log_probs(smollm2_folder, TEXT, attention_backend="openvino", **properties)
+    by_default = log_probs(smollm2_folder, **properties)
+    native = log_probs(smollm2_folder, attention_backend="native", **properties)
+    openvino = log_probs(smollm2_folder, attention_backend="openvino", **properties)
     assert np.array_equal(by_default, native)
-    assert not np.array_equal(by_default, stock)
+    assert not np.array_equal(by_default, openvino)
 
 
-def test_auto_leaves_what_only_the_plugin_has_to_it(smollm2_folder: Path) -> None:
+def test_auto_leaves_what_only_openvino_has_to_it(smollm2_folder: Path) -> None:
     precisions = {"KEY_CACHE_PRECISION": "u8", "VALUE_CACHE_PRECISION": "u4"}
-    mixed = log_probs(smollm2_folder, TEXT, **precisions)
-    stock = log_probs(smollm2_folder, TEXT, attention_backend="openvino", **precisions)
-    assert np.array_equal(mixed, stock)
+    mixed = log_probs(smollm2_folder, **precisions)
+    openvino = log_probs(smollm2_folder, attention_backend="openvino", **precisions)
+    assert np.array_equal(mixed, openvino)
 
 
 def test_unknown_choices_are_refused_by_name(smollm2_folder: Path) -> None:

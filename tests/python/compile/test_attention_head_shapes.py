@@ -1,4 +1,4 @@
-"""pagewheel's own attention beside the plugin's, on tiny random models of many head shapes."""
+"""The attention backends native and openvino, on tiny random models of many head shapes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def tiny_model(folder: Path, heads: int, kv_heads: int, head_size: int) -> Path:
 
 def open_pipeline(folder: Path, **properties: object) -> pagewheel.ContinuousBatchingPipeline:
     scheduler = pagewheel.SchedulerConfig()
-    scheduler.max_num_batched_tokens = 200  # the longest prompt takes two chunks
+    scheduler.max_num_batched_tokens = 200  # the longest prompt takes two prefill chunks
     return pagewheel.ContinuousBatchingPipeline(folder, scheduler, "CPU", properties)
 
 
@@ -76,7 +76,7 @@ def last_log_prob(pipeline: pagewheel.ContinuousBatchingPipeline, ids: list[int]
 
 
 @pytest.mark.parametrize("shape", HEAD_SHAPES, ids=str)
-def test_every_head_shape_gives_the_plugins_text(
+def test_every_head_shape_gives_the_openvino_backends_text(
     tmp_path: Path, shape: tuple[int, int, int]
 ) -> None:
     """In f32 token by token; in bf16 up to a choice between tokens that are as good as equal."""
@@ -95,11 +95,11 @@ def test_every_head_shape_gives_the_plugins_text(
         for backend in ("native", "openvino")
     ]
     bf16 = [greedy_ids(pipeline, prompts, 24) for pipeline in pipelines]
-    for prompt, native, stock in zip(prompts, *bf16, strict=True):
-        same = next((i for i in range(24) if native[i] != stock[i]), None)
+    for prompt, native, openvino in zip(prompts, *bf16, strict=True):
+        same = next((i for i in range(24) if native[i] != openvino[i]), None)
         if same is None:
             continue
-        prefix = [*prompt.tolist(), *stock[:same]]
+        prefix = [*prompt.tolist(), *openvino[:same]]
         for pipeline in pipelines:
-            choices = [last_log_prob(pipeline, [*prefix, ids[same]]) for ids in (native, stock)]
+            choices = [last_log_prob(pipeline, [*prefix, ids[same]]) for ids in (native, openvino)]
             assert abs(choices[0] - choices[1]) < BF16_TIE

@@ -1,4 +1,4 @@
-"""pagewheel's own linear layers beside the plugin's, on the real model."""
+"""The linear backends native and openvino beside each other, on the real model."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import F32, greedy
+from conftest import F32, drain, greedy
 
 import pagewheel
 
-TEXT = Path(__file__).read_text() * 2
+TEXT = Path(__file__).read_text()
 
 
 def make_pipeline(folder: Path, **properties: object) -> pagewheel.ContinuousBatchingPipeline:
@@ -22,8 +22,7 @@ def make_pipeline(folder: Path, **properties: object) -> pagewheel.ContinuousBat
 def prompt_log_probs(folder: Path, **properties: object) -> np.ndarray:
     pipeline = make_pipeline(folder, **properties)
     handle = pipeline.add_request(0, TEXT, greedy(1, logprobs=1, echo=True))
-    while pipeline.has_non_finished_requests():
-        pipeline.step()
+    drain(pipeline)
     return np.array(handle.read_all()[0].prompt_log_probs)
 
 

@@ -23,7 +23,7 @@ def test_f16_inference_on_cpu_is_refused_whatever_the_processor(
 
 @pytest.mark.parametrize("name", ["DEVICE_PROPERTIES", "DEVICE_PROPERTIES_CPU"])
 def test_properties_inside_of_a_property_are_refused(tiny_folder: Path, name: str) -> None:
-    """OpenVINO would give them to the plugin, f16 inference too."""
+    """OpenVINO would give them to its CPU device, f16 inference too."""
     nested = "{CPU:{INFERENCE_PRECISION_HINT:f16}}"
     with pytest.raises(ValueError, match=f"'{name}' is not supported: a model runs on one device"):
         batching_pipeline(tiny_folder, {name: nested})

@@ -157,26 +157,26 @@ def test_samples_of_one_prompt_evict_as_if_alone(tiny_folder: Path) -> None:
         assert [output.generated_ids for output in handle.read_all()] == [alone, alone]
 
 
-def test_the_plugins_attention_evicts_as_pagewheels_does(tiny_folder: Path) -> None:
+def test_the_openvino_backend_evicts_as_the_native_one(tiny_folder: Path) -> None:
     """For every policy, cold and with a prefix that the tree has, whose blocks are copied before
-    their keys are turned."""
+    their keys are rotated."""
     prompt, other = tokens(200), tokens(170) + tokens(60, seed=2)
     for policy, options in POLICIES.items():
         config = eviction(policy, **options)
-        # Keys that were turned where they lie compare differently.
+        # Keys that were rotated where they lie compare differently.
         by_keys = policy in ("key_diff", "adaptive_rkv")
         cold = make_pipeline(tiny_folder, config, "openvino" if by_keys else "native")
         expected = [generate(cold, p, 150) for p in (prompt, other)]
-        stock = make_pipeline(tiny_folder, config, "openvino", enable_prefix_caching=True)
+        openvino = make_pipeline(tiny_folder, config, "openvino", enable_prefix_caching=True)
         for i in (0, 0, 1, 0):
-            ids, log_probs = generate(stock, (prompt, other)[i], 150)
+            ids, log_probs = generate(openvino, (prompt, other)[i], 150)
             assert ids == expected[i][0], policy
             np.testing.assert_allclose(log_probs, expected[i][1], atol=1e-3, err_msg=policy)
-        assert stock.get_metrics().prefix_cache_hit_tokens > 100
-        assert stock.get_metrics().cache_usage == 0
+        assert openvino.get_metrics().prefix_cache_hit_tokens > 100
+        assert openvino.get_metrics().cache_usage == 0
 
 
-def test_samples_evict_as_if_alone_with_the_plugins_attention(tiny_folder: Path) -> None:
+def test_samples_evict_as_if_alone_with_the_openvino_backend(tiny_folder: Path) -> None:
     """Their blocks are shared when the first of them evicts."""
     for granularity in ("block", "token"):
         config = eviction("tova", granularity=granularity)

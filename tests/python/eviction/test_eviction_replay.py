@@ -21,7 +21,7 @@ from pagewheel.convert.huggingface_source import HuggingFaceSource
 from pagewheel.convert.source_folder import SourceFolder
 
 SIZES = (32, 32, 128)  # start, recent, budget
-STOCK = {**F32, "attention_backend": "openvino"}
+OPENVINO = {**F32, "attention_backend": "openvino"}
 PROMPT = Path(__file__).read_text()
 
 
@@ -61,7 +61,7 @@ def test_evictions_equal_a_replay_in_transformers(
     ("granularity", "during_prefill", "cache", "tolerance"),
     [("block", False, "f32", 1e-3), ("token", True, "f16", 2e-2)],
 )
-def test_the_plugins_attention_evicts_alike(
+def test_the_openvino_backend_evicts_alike(
     smollm2_folder: Path,
     smollm2_reference: LlamaForCausalLM,
     granularity: str,
@@ -69,7 +69,7 @@ def test_the_plugins_attention_evicts_alike(
     cache: str,
     tolerance: float,
 ) -> None:
-    """Keys are turned where they lie: an f16 cache rounds them with every decision."""
+    """Keys are rotated where they lie: an f16 cache rounds them with every decision."""
     tokenizer = pagewheel.Tokenizer(smollm2_folder)
     prompt = tokenizer.encode(PROMPT).input_ids.data[0, :300].tolist()
     policy, generated, log_probs = run_with_recorded_evictions(
@@ -77,7 +77,7 @@ def test_the_plugins_attention_evicts_alike(
         prompt,
         70,
         SIZES,
-        {**STOCK, "KV_CACHE_PRECISION": cache},
+        {**OPENVINO, "KV_CACHE_PRECISION": cache},
         apply_rotation=True,
         granularity=granularity,
         evict_during_prefill=during_prefill,
@@ -119,7 +119,7 @@ def test_architectures_evict_and_rotate_by_their_own_rules(
     tmp_path: Path, tokenizer_folder: Path, name: str, granularity: str
 ) -> None:
     """Frequencies scaled and per layer, layers without positions, partial rotation, sinks, soft
-    caps, and windows: layers that slide lose their oldest tokens only."""
+    caps, and sliding windows: layers that slide lose their oldest tokens only."""
     model = convert_tiny(name, tmp_path, tokenizer_folder)
     prompt = tiny_models.random_ids(200)
     policy, generated, log_probs = run_with_recorded_evictions(
@@ -134,7 +134,7 @@ def test_architectures_evict_and_rotate_by_their_own_rules(
     np.testing.assert_allclose(log_probs, chosen, atol=2e-3)
 
 
-@pytest.mark.parametrize("properties", [F32, STOCK])
+@pytest.mark.parametrize("properties", [F32, OPENVINO])
 @pytest.mark.parametrize("during_prefill", [False, True])
 def test_tokens_of_a_block_that_is_not_full_may_go(
     tmp_path: Path, tokenizer_folder: Path, during_prefill: bool, properties: dict[str, str]
@@ -160,14 +160,14 @@ def test_tokens_of_a_block_that_is_not_full_may_go(
 
 
 @pytest.mark.parametrize("name", ["llama3", "smollm3", "phi3", "gemma3"])
-def test_the_plugins_attention_evicts_architectures_alike(
+def test_the_openvino_backend_evicts_architectures_alike(
     tmp_path: Path, tokenizer_folder: Path, name: str
 ) -> None:
     """Scaled frequencies, layers without positions, partial rotation, two rotary bases."""
     model = convert_tiny(name, tmp_path, tokenizer_folder)
     prompt = tiny_models.random_ids(200)
     policy, generated, log_probs = run_with_recorded_evictions(
-        tmp_path, prompt, 80, SIZES, STOCK, apply_rotation=True, granularity="token"
+        tmp_path, prompt, 80, SIZES, OPENVINO, apply_rotation=True, granularity="token"
     )
     replay = Replay(model, rotation=True)
     expected = replayed(replay, prompt, generated, policy.decisions, replay.slides)

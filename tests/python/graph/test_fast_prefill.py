@@ -1,7 +1,7 @@
 """Fast prefill leaves out work and changes no token and, in f32, no log-probability by 1e-4.
 
 Every pipeline computes at most 33 tokens a step and has room for few sequences, so that prompts
-come in chunks, beside decodes of others, from the prefix cache and after preemption.
+come in prefill chunks, beside decodes of others, from the prefix cache and after preemption.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from fast_prefill_pairs import (
     same_outputs,
     submit,
 )
+from fuzzing import TIMES
 
 import pagewheel
 from pagewheel._pagewheel import describe_operations
@@ -96,7 +97,7 @@ def ids(count: int, seed: int) -> list[int]:
 
 
 @pytest.mark.parametrize("echo", [False, True])
-def test_a_prompt_alone_whole_and_in_chunks(pair: Pair, echo: bool) -> None:
+def test_a_prompt_alone_whole_and_in_prefill_chunks(pair: Pair, echo: bool) -> None:
     """Without echo, only a prompt's last step has a row that anyone reads."""
     for count in (1, 2, STEP, STEP + 1, 3 * STEP + 7):
         prompt = ids(count, seed=2 * count + echo)
@@ -104,7 +105,7 @@ def test_a_prompt_alone_whole_and_in_chunks(pair: Pair, echo: bool) -> None:
         assert len(output.prompt_log_probs) == (count - 1 if echo else 0)
 
 
-def test_a_prompt_in_chunks_gives_the_tokens_of_the_reference(
+def test_a_prompt_in_prefill_chunks_gives_the_tokens_of_the_reference(
     pair: Pair, model: Model, backend: str
 ) -> None:
     prompt = ids(3 * STEP, seed=1)
@@ -126,7 +127,7 @@ def test_requests_of_one_batch_that_ask_for_different_rows(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 7])
-def test_small_chunks_beside_decodes(pair: Pair, chunk: int) -> None:
+def test_small_prefill_chunks_beside_decodes(pair: Pair, chunk: int) -> None:
     """Samples that decode leave `chunk` tokens of each step to the prompts."""
     decodes = {"do_sample": True, "top_k": 1, "num_return_sequences": STEP - chunk}
 
@@ -196,7 +197,8 @@ def random_requests(rng: random.Random) -> list[tuple[int, Request]]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", range(6 * TIMES))
 def test_random_sharing_and_random_batches(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     yoco = tiny_yoco.make_at_random(rng)
@@ -308,10 +310,10 @@ def test_eviction_sees_and_keeps_the_same(
 @pytest.mark.parametrize(
     ("reader", "asked"), [("full_attention", {0, 1}), ("sliding_attention", {1})]
 )
-def test_the_widest_window_on_a_cache_says_what_no_one_sees(
+def test_the_widest_sliding_window_on_a_cache_says_what_no_one_sees(
     tmp_path: Path, backend: str, reader: str, asked: set[int]
 ) -> None:
-    """Layer 0 has a window and no other; of what layer 2 reads there, the policy decides."""
+    """Layer 0 alone has a sliding window; of what layer 2 reads there, the policy decides."""
     changes = {
         "cache_of_layer": [None, None, 0],
         "sliding_window": 40,
@@ -335,7 +337,7 @@ def test_the_layers_from_the_last_owned_cache_on_are_trimmed(tmp_path: Path) -> 
         }
         native, openvino = (found[backend] for backend in BACKENDS)
         assert (native.layers, native.attention_nodes) == (count, count), name
-        # The plugin's attention writes keys for its queries alone.
+        # The openvino backend's attention writes keys for its queries alone.
         assert (openvino.layers, openvino.attention_nodes) == (count, count - 1), name
         assert 0 < openvino.work_skipped < native.work_skipped < 1, name
         off = describe_operations(folder, "CPU", {"fast_prefill": False}).fast_prefill

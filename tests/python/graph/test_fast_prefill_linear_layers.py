@@ -19,8 +19,8 @@ from pagewheel._pagewheel import describe_operations
 from pagewheel.convert import convert
 
 EXACT_CACHE = {"KV_CACHE_PRECISION": "f32"}
-# Of a log-probability. Measured is 1e-6 at most; the same prompts in other chunks, which round
-# some activations otherwise, are up to 0.03 apart.
+# Of a log-probability. Measured is 1e-6 at most; the same prompts in other prefill chunks, which
+# round some activations otherwise, are up to 0.03 apart.
 BOUND = 0.05
 
 
@@ -71,7 +71,7 @@ def prompts_beside_decodes(folder: Path, step: int, fast: bool) -> list[pagewhee
 
 @pytest.mark.parametrize("step", [200, 33, 7])
 def test_first_tokens_are_as_likely_with_fast_prefill(folder: Path, step: int) -> None:
-    """Of prompts whole and in chunks, beside a sequence that is being continued."""
+    """Of prompts whole and in prefill chunks, beside a sequence that is being continued."""
     fast, slow = (prompts_beside_decodes(folder, step, fast) for fast in (True, False))
     got, expected = ([each.generated_log_probs[0] for each in found] for found in (fast, slow))
     assert np.std(expected) > 3 * BOUND
@@ -82,7 +82,7 @@ def test_first_tokens_are_as_likely_with_fast_prefill(folder: Path, step: int) -
 
 
 def test_trimmed_layers_are_in_regions(name: str, folder: Path) -> None:
-    """With the rows that are picked, but for Gemma 3n's, whose streams the plugin works on."""
+    """With the rows that are picked, but for Gemma 3n's, whose streams OpenVINO works on."""
     found = describe_operations(folder, "CPU", EXACT_CACHE)
     assert found.fast_prefill.layers > 0
     assert found.left == []
@@ -92,7 +92,7 @@ def test_trimmed_layers_are_in_regions(name: str, folder: Path) -> None:
 
 
 def test_the_real_model_writes_the_same(smollm2_folder: Path) -> None:
-    """Where short prompts come whole and a long one in chunks."""
+    """Where short prompts come whole and a long one in prefill chunks."""
     texts = [
         "The capital of France is",
         "Why is the sky blue?",

@@ -38,7 +38,7 @@ def folder(name: str, tokenizers: Path, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module")
 def exported(folder: Path) -> ov.CompiledModel:
-    """The graph as it came, with its own state, on OpenVINO's CPU plugin."""
+    """The graph as it came, with its own state, on OpenVINO alone."""
     exact = {**F32, "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
     return CORE.compile_model(folder / "openvino_model.xml", "CPU", exact)
 
@@ -59,7 +59,7 @@ def logits(exported: ov.CompiledModel, ids: list[int]) -> np.ndarray:
 def test_fast_prefill_changes_nothing(
     folder: Path, exported: ov.CompiledModel, backend: str
 ) -> None:
-    """Prompts come whole and in chunks, beside each other; tokens are the exported graph's."""
+    """Prompts come whole and in prefill chunks, beside others; tokens are the exported graph's."""
     for step in (200, 7):
         pair = make_pair(folder, backend, max_num_batched_tokens=step, num_kv_blocks=100)
         prompts = [tiny_models.random_ids(count, seed=count) for count in (90, 1, 20)]
@@ -79,7 +79,7 @@ def test_the_layers_from_the_last_owned_cache_on_are_trimmed(name: str, folder: 
     )
     count = TRIMMED[name]
     assert (native.layers, native.attention_nodes, native.why) == (count, count, [])
-    # The plugin's attention writes keys for its queries alone.
+    # The openvino backend's attention writes keys for its queries alone.
     assert (openvino.layers, openvino.attention_nodes) == (count, count - 1)
     if name == "phi3":  # whose one matrix gives queries, keys and values
         assert 0 < openvino.work_skipped == native.work_skipped < 1

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from convert import tiny_llama
 from folder_fuzz import files, fuzz
+from fuzzing import TIMES
 
-CASES = range(4)
+CASES = range(4 * TIMES)
+pytestmark = pytest.mark.fuzz
 # Those that once ended a process, of the first sixty.
 FOUND = {
     "openvino_detokenizer.bin": (6, 40, 42, 43, 54, 56),

@@ -16,6 +16,7 @@ from conftest import batching_pipeline, drain, greedy
 
 import pagewheel
 
+pytestmark = pytest.mark.all_cores
 make_pipeline = functools.partial(batching_pipeline, num_kv_blocks=60, max_num_batched_tokens=128)
 Status = pagewheel.GenerationStatus
 BLOCK = 32

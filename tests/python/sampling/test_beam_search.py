@@ -13,6 +13,7 @@ import torch
 from beam_reference import of_model, search
 from beams import Batching, make_pipeline, random_prompt, run
 from conftest import greedy
+from fuzzing import TIMES
 from transformers import LlamaForCausalLM
 
 import pagewheel
@@ -75,11 +76,12 @@ def transformers_search(
     return rows, found.sequences_scores.tolist()
 
 
+@pytest.mark.fuzz
 def test_random_searches_equal_those_of_transformers(
     batching: Batching, tiny_reference: LlamaForCausalLM
 ) -> None:
     ended_early = 0
-    for seed in range(60):
+    for seed in range(60 * TIMES):
         rng = random.Random(seed)
         prompt, options = random_prompt(rng), random_options(rng)
         result = run(batching, prompt, **options)
@@ -116,11 +118,12 @@ def test_searches_of_a_real_model_equal_those_of_transformers(
         np.testing.assert_allclose(result.m_scores, scores, atol=1e-3)
 
 
+@pytest.mark.fuzz
 def test_random_searches_in_groups_equal_the_definition(
     batching: Batching, tiny_reference: LlamaForCausalLM
 ) -> None:
     diverse = 0
-    for seed in range(25):
+    for seed in range(25 * TIMES):
         rng = random.Random(seed)
         prompt = random_prompt(rng)
         groups, size = rng.randint(1, 4), rng.randint(1, 3)

@@ -10,6 +10,7 @@ from pathlib import Path
 import openvino as ov
 import pytest
 from conftest import batching_pipeline, greedy
+from fuzzing import TIMES
 from openvino_tokenizers import convert_tokenizer
 from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
@@ -43,7 +44,7 @@ def check_streams(tokenizer: pagewheel.Tokenizer, among: list[int], count: int, 
     """Sequences of tokens out of all and out of `among`, with runs of one token."""
     rng = random.Random(seed)
     size = len(tokenizer.get_vocab_vector())
-    for _ in range(count):
+    for _ in range(count * TIMES):
         tokens: list[int] = []
         share = rng.random()
         while len(tokens) < 60:
@@ -128,6 +129,7 @@ def test_any_tokens_with_byte_fallback_stream_as_they_decode(fallback_folder: Pa
     check_streams(tokenizer, ids[128:], 60, seed=2)
 
 
+@pytest.mark.fuzz
 def test_any_tokens_stream_as_they_decode_where_spaces_are_cleaned_up(
     cleaning_folder: Path,
 ) -> None:
@@ -139,10 +141,11 @@ def test_any_tokens_stream_as_they_decode_where_spaces_are_cleaned_up(
     check_streams(tokenizer, words, 60, seed=3)
 
 
+@pytest.mark.fuzz
 def test_generated_text_streams_as_it_results(tiny: pagewheel.ContinuousBatchingPipeline) -> None:
     """The tiny model's weights are random, so what it says is mostly bytes that are no text."""
     stopped = 0
-    for seed in range(150):
+    for seed in range(150 * TIMES):
         stops = (
             {"\ufffd\ufffd"} if seed % 3 == 1 else {"e", "<|im_end|>"} if seed % 3 == 2 else set()
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from convert.test_text_tokenizer import corpus, reference_tokenizer, representable
+from fuzzing import TIMES
 
 import pagewheel
 from pagewheel.convert.gguf_file import GGUFFile
@@ -28,12 +29,13 @@ def vocabulary(smollm2_gguf: Path) -> Vocabulary:
         return read_vocabulary(Metadata(file), 8192)
 
 
+@pytest.mark.fuzz
 def test_varied_text_encodes_as_the_reference_and_returns(
     tokenizer: pagewheel.Tokenizer, vocabulary: Vocabulary
 ) -> None:
     reference = reference_tokenizer(vocabulary)
     returned = 0
-    for line in corpus(5, 3000):
+    for line in corpus(5, 3000 * TIMES):
         ids = tokenizer.encode(line).input_ids.data[0].tolist()
         assert ids == reference.encode(line).ids, repr(line)
         if representable(line, vocabulary):
@@ -42,13 +44,14 @@ def test_varied_text_encodes_as_the_reference_and_returns(
     assert returned > 1000
 
 
+@pytest.mark.fuzz
 def test_any_tokens_decode_to_text(tokenizer: pagewheel.Tokenizer) -> None:
     """Bytes that are no UTF-8, surrogates among them, are replaced as Python replaces them."""
     vocabulary = tokenizer.get_vocab()
     tokens = {index: token for token, index in vocabulary.items()}
     rng = random.Random(6)
     single = [vocabulary[bytes([b])] for b in range(256) if bytes([b]) in vocabulary]
-    for _ in range(2000):
+    for _ in range(2000 * TIMES):
         ids = [rng.choice(single) if rng.random() < 0.7 else rng.randrange(49152) for _ in range(9)]
         expected = b"".join(tokens[i] for i in ids).decode(errors="replace")
         assert tokenizer.decode(ids, skip_special_tokens=False) == expected

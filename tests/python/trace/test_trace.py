@@ -35,7 +35,7 @@ def test_a_trace_says_what_was_held_and_what_went(trace: Trace) -> None:
         assert first.positions == list(range(128)) and set(first.deltas) == {0}
         assert first.processed == 128 and second.processed == 160
         assert not set(second.positions) & set(first.dropped)
-        # A key turned down by as many tokens as went before it.
+        # A key rotated back by as many tokens as went before it.
         gone = np.array(first.dropped)
         for token, delta in zip(second.positions, second.deltas, strict=True):
             assert delta == (np.sum(gone < token) if token < 128 else 0)

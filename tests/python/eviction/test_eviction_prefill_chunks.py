@@ -1,5 +1,5 @@
-"""What is evicted, and so every token, is the same however a prompt is cut into chunks, whoever
-else is in the batch, and whether the prefix tree has it."""
+"""What is evicted, and so every token, depends on the prompt alone: not on its prefill chunks, not on
+who else is in the batch, and not on whether the prefix tree has it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def ids(outputs: list[pagewheel.GenerationOutput]) -> list[list[int]]:
 
 @pytest.mark.parametrize("during_prefill", [False, True])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_tokens_do_not_depend_on_how_a_prompt_is_chunked(
+def test_tokens_do_not_depend_on_the_prefill_chunks(
     tiny_folder: Path, policy: str, during_prefill: bool
 ) -> None:
     config = eviction(policy, during_prefill)
@@ -68,9 +68,9 @@ def test_tokens_do_not_depend_on_how_a_prompt_is_chunked(
     whole = make_pipeline(tiny_folder, config, max_num_batched_tokens=4096)
     expected = [ids(generate(whole, [prompt], 3))[0] for prompt in prompts]
     for step in (512, 64, 7):
-        chunks = make_pipeline(tiny_folder, config, max_num_batched_tokens=step)
+        in_chunks = make_pipeline(tiny_folder, config, max_num_batched_tokens=step)
         for prompt, wanted in zip(prompts, expected, strict=True):
-            assert ids(generate(chunks, [prompt], 3)) == [wanted], (len(prompt), step)
+            assert ids(generate(in_chunks, [prompt], 3)) == [wanted], (len(prompt), step)
 
 
 @pytest.mark.parametrize("during_prefill", [False, True])
