@@ -1,5 +1,5 @@
-"""What is evicted, and so every token, depends on the prompt alone: not on its prefill chunks, not on
-who else is in the batch, and not on whether the prefix tree has it."""
+"""What is evicted, and so every token, depends on the prompt alone: not on its prefill chunks, not
+on who else is in the batch, and not on whether the prefix tree has it."""
 
 from __future__ import annotations
 
