@@ -28,8 +28,9 @@ import pagewheel
 
 HANG_SECONDS = 30.0
 PROMPT = [10, 20, 30]
-LONG = 200  # tokens: more than the budget of the eviction holds
 ANSWER = pagewheel.GenerationConfig(max_new_tokens=4, ignore_eos=True)
+# More tokens than the budget of the eviction holds.
+MANY_TOKENS = pagewheel.GenerationConfig(max_new_tokens=200, ignore_eos=True)
 
 
 class DropOldest(pagewheel.EvictionPolicy):
@@ -275,17 +276,24 @@ def in_notify_of_generate(world: World, call: Callable[[], None]) -> None:
     world.answer()
 
 
-def in_notify_of_the_thread(world: World, call: Callable[[], None]) -> None:
+@contextmanager
+def awaited(call: Callable[[], None]) -> Iterator[Callable[[], None]]:
+    """The call, for another thread, and in the end a wait until it was made."""
     called = threading.Event()
 
-    def notify() -> None:
+    def act() -> None:
         call()
         called.set()
 
-    world.handle = world.pipeline.add_request(next_id(), PROMPT, ANSWER)
-    world.handle.notify_once(notify)
-    world.pipeline.start()
+    yield act
     assert called.wait(HANG_SECONDS)
+
+
+def in_notify_of_the_thread(world: World, call: Callable[[], None]) -> None:
+    with awaited(call) as act:
+        world.handle = world.pipeline.add_request(next_id(), PROMPT, ANSWER)
+        world.handle.notify_once(act)
+        world.pipeline.start()
 
 
 def in_notify_at_once(world: World, call: Callable[[], None]) -> None:
@@ -302,30 +310,20 @@ def in_finalizer_of_a_callback(world: World, call: Callable[[], None]) -> None:
 
 def in_policy_of_a_caller(world: World, call: Callable[[], None]) -> None:
     world.policy.asked = call
-    long = pagewheel.GenerationConfig(max_new_tokens=LONG, ignore_eos=True)
-    world.handle = world.pipeline.add_request(next_id(), PROMPT, long)
+    world.handle = world.pipeline.add_request(next_id(), PROMPT, MANY_TOKENS)
     world.drain()
 
 
 def in_policy_of_the_thread(world: World, call: Callable[[], None]) -> None:
-    called = threading.Event()
-
-    def asked() -> None:
-        call()
-        called.set()
-
-    world.policy.asked = asked
-    long = pagewheel.GenerationConfig(max_new_tokens=LONG, ignore_eos=True)
-    world.handle = world.pipeline.add_request(next_id(), PROMPT, long)
-    world.pipeline.start()
-    assert called.wait(HANG_SECONDS)
+    with awaited(call) as world.policy.asked:
+        world.handle = world.pipeline.add_request(next_id(), PROMPT, MANY_TOKENS)
+        world.pipeline.start()
 
 
 def in_signal_handler(world: World, call: Callable[[], None]) -> None:
     signal.signal(signal.SIGALRM, lambda number, frame: call())
     signal.setitimer(signal.ITIMER_REAL, 0.002)
-    long = pagewheel.GenerationConfig(max_new_tokens=LONG, ignore_eos=True)
-    world.pipeline.generate([PROMPT], long)
+    world.pipeline.generate([PROMPT], MANY_TOKENS)
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 

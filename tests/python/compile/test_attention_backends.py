@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import F32, drain, greedy
+from conftest import F32, greedy
+from prompt_log_probs import prompt_log_probs
 
 import pagewheel
 
@@ -24,10 +25,7 @@ def make_pipeline(folder: Path, **properties: object) -> pagewheel.ContinuousBat
 @functools.cache
 def log_probs(folder: Path, **properties: str) -> np.ndarray:
     """Of TEXT's tokens, computed in prefill chunks: most of its keys come out of the cache."""
-    pipeline = make_pipeline(folder, **properties)
-    handle = pipeline.add_request(0, TEXT, greedy(1, logprobs=1, echo=True))
-    drain(pipeline)
-    return np.array(handle.read_all()[0].prompt_log_probs)
+    return prompt_log_probs(make_pipeline(folder, **properties), TEXT)
 
 
 def test_both_backends_give_the_same_text(smollm2_folder: Path) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import F32, drain, greedy
+from conftest import F32
+from prompt_log_probs import prompt_log_probs
 
 import pagewheel
 
@@ -19,17 +20,11 @@ def make_pipeline(folder: Path, **properties: object) -> pagewheel.ContinuousBat
     )
 
 
-def prompt_log_probs(folder: Path, **properties: object) -> np.ndarray:
-    pipeline = make_pipeline(folder, **properties)
-    handle = pipeline.add_request(0, TEXT, greedy(1, logprobs=1, echo=True))
-    drain(pipeline)
-    return np.array(handle.read_all()[0].prompt_log_probs)
-
-
 def test_int8_activations_change_log_probabilities_little(smollm2_folder: Path) -> None:
     """Root mean square and mean of the change of a token's log-probability."""
-    exact = prompt_log_probs(smollm2_folder, **F32)
-    native = prompt_log_probs(smollm2_folder, linear_backend="native", KV_CACHE_PRECISION="f32")
+    exact = prompt_log_probs(make_pipeline(smollm2_folder, **F32), TEXT)
+    rounded = make_pipeline(smollm2_folder, linear_backend="native", KV_CACHE_PRECISION="f32")
+    native = prompt_log_probs(rounded, TEXT)
     assert 0 < np.sqrt(np.mean((native - exact) ** 2)) < 0.15
     assert abs(np.mean(native - exact)) < 0.01
 

@@ -22,7 +22,13 @@ from pagewheel.convert.source_folder import SourceFolder
 
 SIZES = (32, 32, 128)  # start, recent, budget
 OPENVINO = {**F32, "attention_backend": "openvino"}
-PROMPT = Path(__file__).read_text()
+
+
+@pytest.fixture(scope="module")
+def prompt(smollm2_folder: Path) -> list[int]:
+    """Of 300 tokens."""
+    text = Path(__file__).read_text()
+    return pagewheel.Tokenizer(smollm2_folder).encode(text).input_ids.data[0, :300].tolist()
 
 
 @pytest.mark.parametrize(
@@ -32,14 +38,13 @@ PROMPT = Path(__file__).read_text()
 def test_evictions_equal_a_replay_in_transformers(
     smollm2_folder: Path,
     smollm2_reference: LlamaForCausalLM,
+    prompt: list[int],
     granularity: str,
     rotation: bool,
     during_prefill: bool,
     new_tokens: int,
 ) -> None:
     """Greedy tokens are those of the reference, and their log-probabilities within 1e-3."""
-    tokenizer = pagewheel.Tokenizer(smollm2_folder)
-    prompt = tokenizer.encode(PROMPT).input_ids.data[0, :300].tolist()
     policy, generated, log_probs = run_with_recorded_evictions(
         smollm2_folder,
         prompt,
@@ -64,14 +69,13 @@ def test_evictions_equal_a_replay_in_transformers(
 def test_the_openvino_backend_evicts_alike(
     smollm2_folder: Path,
     smollm2_reference: LlamaForCausalLM,
+    prompt: list[int],
     granularity: str,
     during_prefill: bool,
     cache: str,
     tolerance: float,
 ) -> None:
     """Keys are rotated where they lie: an f16 cache rounds them with every decision."""
-    tokenizer = pagewheel.Tokenizer(smollm2_folder)
-    prompt = tokenizer.encode(PROMPT).input_ids.data[0, :300].tolist()
     policy, generated, log_probs = run_with_recorded_evictions(
         smollm2_folder,
         prompt,

@@ -24,11 +24,12 @@ def small_pool(smollm2_folder: Path) -> pagewheel.ContinuousBatchingPipeline:
 def check_requests_end_as_alone(
     pipeline: pagewheel.ContinuousBatchingPipeline,
     prompts: list[list[int]],
-    lengths: list[int],
+    longest_answer: int,
     alone: int,
     rng: random.Random,
 ) -> None:
     """Submits them while steps are made; the first `alone` are compared."""
+    lengths = [rng.randint(1, longest_answer) for _ in prompts]
     expected = [
         pipeline.generate([ids], greedy(n))[0].m_generation_ids[0]
         for ids, n in zip(prompts[:alone], lengths[:alone], strict=True)
@@ -52,21 +53,23 @@ def check_requests_end_as_alone(
     assert metrics.cache_usage == 0
 
 
+def random_prompts(rng: random.Random, count: int, ids: range, longest: int) -> list[list[int]]:
+    return [[rng.choice(ids) for _ in range(rng.randint(1, longest))] for _ in range(count)]
+
+
 def test_200_random_requests_each_end_as_alone(tiny_folder: Path) -> None:
     """In a pool for about 20 of them."""
     rng = random.Random(3)
-    prompts = [[rng.randrange(4, 267) for _ in range(rng.randint(1, 100))] for _ in range(200)]
-    lengths = [rng.randint(1, 36) for _ in prompts]
+    prompts = random_prompts(rng, 200, range(4, 267), 100)
     pipeline = batching_pipeline(tiny_folder, num_kv_blocks=40, max_num_batched_tokens=128)
-    check_requests_end_as_alone(pipeline, prompts, lengths, 200, rng)
+    check_requests_end_as_alone(pipeline, prompts, 36, 200, rng)
 
 
 def test_random_requests_to_a_real_model_each_end_as_alone(smollm2_folder: Path) -> None:
     rng = random.Random(4)
-    prompts = [[rng.randrange(1000, 40000) for _ in range(rng.randint(1, 60))] for _ in range(50)]
-    lengths = [rng.randint(1, 24) for _ in prompts]
+    prompts = random_prompts(rng, 50, range(1000, 40000), 60)
     pipeline = batching_pipeline(smollm2_folder, num_kv_blocks=16, max_num_batched_tokens=64)
-    check_requests_end_as_alone(pipeline, prompts, lengths, 25, rng)
+    check_requests_end_as_alone(pipeline, prompts, 24, 25, rng)
 
 
 def test_the_token_budget_changes_no_token(smollm2_folder: Path) -> None:

@@ -75,22 +75,17 @@ def test_a_request_whose_logits_are_no_numbers_ends_alone(
         assert pipeline.get_metrics().cache_usage == 0
 
 
-def test_generate_raises_for_a_model_that_computes_no_numbers(tmp_path: Path) -> None:
-    pipeline = pagewheel.LLMPipeline(
-        write_model(tmp_path, set_row("output_norm.weight", 3, np.nan)), "CPU", F32
-    )
+@pytest.mark.parametrize(
+    ("tensor", "row", "token"), [("output_norm.weight", 3, 0), ("output.weight", 77, 77)]
+)
+def test_generate_names_the_first_logit_that_is_no_number(
+    tmp_path: Path, tensor: str, row: int, token: int
+) -> None:
+    """If it is one alone, the others may look sound; probabilities beside it are not."""
+    folder = write_model(tmp_path, set_row(tensor, row, np.nan))
+    pipeline = pagewheel.LLMPipeline(folder, "CPU", F32)
     for config in configs():
-        with pytest.raises(RuntimeError, match=r"computed a logit of -?nan for token 0"):
-            pipeline.generate(np.array(GOOD_PROMPTS[0]), config)
-
-
-def test_one_logit_that_is_no_number_is_an_error_that_names_it(tmp_path: Path) -> None:
-    """The others may look sound; probabilities beside it are not."""
-    pipeline = pagewheel.LLMPipeline(
-        write_model(tmp_path, set_row("output.weight", 77, np.nan)), "CPU", F32
-    )
-    for config in configs():
-        with pytest.raises(RuntimeError, match=r"computed a logit of -?nan for token 77"):
+        with pytest.raises(RuntimeError, match=rf"computed a logit of -?nan for token {token}\b"):
             pipeline.generate(np.array(GOOD_PROMPTS[0]), config)
 
 
