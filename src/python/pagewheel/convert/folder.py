@@ -15,7 +15,7 @@ from .architecture import Architecture
 from .attention_description import describe_attention
 from .chat_format import derive_chat_format
 from .errors import ConversionError
-from .folder_format import DESCRIPTION_FILE, FORMAT_VERSION, MODEL_FILE
+from .folder_format import DESCRIPTION_FILE, DESCRIPTION_VERSION, FORMAT_VERSION, MODEL_FILE
 from .gguf_file import GGUFFile
 from .gguf_source import GGUFSource
 from .graph import build_model
@@ -150,6 +150,7 @@ def _description(sources: Sources) -> dict[str, Any]:
             sources.chat_template, bos_token=text("bos_token"), eos_token=text("eos_token")
         )
     return {
+        "version": DESCRIPTION_VERSION,
         "format": FORMAT_VERSION,
         "source": sources.source,
         **describe_attention(sources.architecture),
