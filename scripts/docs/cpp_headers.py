@@ -7,9 +7,11 @@ edge of the namespace begins there, and ends in `};`, `}` or `;`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from prose import to_markdown
 
 HEADERS = Path(__file__).parents[2] / "src/cpp/include/pagewheel"
 _LEFT_OUT = {"visibility.hpp"}  # holds a macro alone
@@ -36,7 +38,7 @@ def page(header: Path) -> str:
     """The page in Markdown."""
     lines = header.read_text().splitlines()
     parts = [
-        f"# {header.stem}",
+        f"# {header.name}",
         _prose(line for line in lines if line.startswith("// ")),
         f"```cpp\n#include <pagewheel/{header.name}>\n```",
     ]
@@ -87,18 +89,8 @@ def _name(code: str) -> str:
     return found["type"] or found["alias"] or found["function"]
 
 
-def _prose(comment: Iterator[str] | list[str]) -> str:
-    """The comment as paragraphs; what is indented in it stays as it is."""
-    lines = [re.sub(r"^///? ?", "", line) for line in comment]
-    result: list[str] = []
-    for i, line in enumerate(lines):
-        indented = line.startswith("  ")
-        if indented and (i == 0 or not lines[i - 1].startswith("  ")):
-            result += ["", "```text"]
-        result.append(line)
-        if indented and (i + 1 == len(lines) or not lines[i + 1].startswith("  ")):
-            result += ["```", ""]
-    return "\n".join(result).strip()
+def _prose(comment: Iterable[str]) -> str:
+    return to_markdown(re.sub(r"^///? ?", "", line) for line in comment)
 
 
 def _public(code: str) -> str:
