@@ -17,6 +17,7 @@ sys.path.append(str(ROOT / "tests/python/convert"))
 import tiny_llama  # noqa: E402
 
 import pagewheel  # noqa: E402
+from pagewheel.convert import convert  # noqa: E402
 
 
 def main() -> None:
@@ -24,7 +25,7 @@ def main() -> None:
         sys.exit(f"{pagewheel.__file__} is the checkout's package, not the wheel's")
     with tempfile.TemporaryDirectory() as name:
         model = tiny_llama.write(Path(name) / "tiny.gguf")
-        folder = pagewheel.convert.convert(model, Path(name) / "folder", progress=False)
+        folder = convert(model, Path(name) / "folder", progress=False)
         texts = set()
         for backend in ("native", "openvino"):
             pipeline = pagewheel.LLMPipeline(

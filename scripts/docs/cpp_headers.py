@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from parameter_table import written_out
 from prose import to_markdown
 
 HEADERS = Path(__file__).parents[2] / "src/cpp/include/pagewheel"
@@ -36,7 +37,7 @@ def public_headers() -> list[Path]:
 
 def page(header: Path) -> str:
     """The page in Markdown."""
-    lines = header.read_text().splitlines()
+    lines = written_out(header.read_text(), header.parent).splitlines()
     parts = [
         f"# {header.name}",
         _prose(line for line in lines if line.startswith("// ")),
@@ -104,4 +105,5 @@ def _public(code: str) -> str:
             hidden = False
         if not hidden and not line.strip().startswith(("class Impl;", "friend ", "struct Impl;")):
             shown.append(line)
-    return re.sub(r"\n\n+(?=\})", "\n", "\n".join(shown))
+    text = re.sub(r"\n\n+(?=\})", "\n", "\n".join(shown))
+    return re.sub(r"\n\n\n+", "\n\n", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 
@@ -22,4 +23,5 @@ def to_markdown(lines: Iterable[str]) -> str:
         result.append(line)
         if not indented:
             previous = line
-    return "\n".join([*result, "```"] if fenced else result).strip()
+    text = "\n".join([*result, "```"] if fenced else result).strip()
+    return re.sub(r"\n\n\n+", "\n\n", text)
