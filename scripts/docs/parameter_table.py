@@ -7,8 +7,12 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-_INCLUDED = re.compile(r'^#define PAGEWHEEL_\w+\(.*\n#include "pagewheel/(?P<file>\w+\.def)"$', re.M)
-_ENTRY = re.compile(r"^PAGEWHEEL_(?P<kind>[A-Z]+)\((?P<content>.*?)\)$(?=\n[^ ]|\n*\Z)", re.M | re.S)
+_INCLUDED = re.compile(
+    r'^#define PAGEWHEEL_\w+\(.*\n#include "pagewheel/(?P<file>\w+\.def)"$', re.M
+)
+_ENTRY = re.compile(
+    r"^PAGEWHEEL_(?P<kind>[A-Z]+)\((?P<content>.*?)\)$(?=\n[^ ]|\n*\Z)", re.M | re.S
+)
 _COMMENT = "    /// "
 _LITERALS = re.compile(r'"(?:[^"\\]|\\.)*"(?:\s+"(?:[^"\\]|\\.)*")*')
 

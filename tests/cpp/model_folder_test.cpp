@@ -130,8 +130,8 @@ TEST(ModelFolder, RefusesWhatANewerVersionWrote) {
 
 TEST(ModelFolder, ReadsFoldersOfItsOwnVersionAndOfBeforeThereWereVersions) {
     const TemporaryFolder folder;
-    for (const char* text : {R"({"version": 1, "context_length": 77})",
-                             R"({"format": 4, "context_length": 77})"}) {
+    for (const char* text :
+         {R"({"version": 1, "context_length": 77})", R"({"format": 4, "context_length": 77})"}) {
         folder.write("pagewheel.json", text);
         EXPECT_EQ(folder.config().max_position_embeddings, 77u) << text;
     }

@@ -59,7 +59,9 @@ def test_python_reference_has_every_public_member(documented: set[str]) -> None:
 @pytest.mark.parametrize("header", sorted(HEADERS.glob("*.hpp")), ids=lambda path: path.name)
 def test_cpp_reference_has_every_exported_name(site: Path, header: Path) -> None:
     text = header.read_text()
-    names = set(re.findall(r"^(?:class|struct|enum class)(?: PAGEWHEEL_API)? (\w+)[^;]*$", text, re.M))
+    names = set(
+        re.findall(r"^(?:class|struct|enum class)(?: PAGEWHEEL_API)? (\w+)[^;]*$", text, re.M)
+    )
     names |= set(re.findall(r"^PAGEWHEEL_API [^;=]*?(\w+)\(", text, re.M))
     page = site / "api/cpp" / header.stem / "index.html"
     if not names and not page.exists():
