@@ -109,7 +109,12 @@ def test_lists_and_code_are_left_as_they_are() -> None:
     assert prose.to_markdown(text.splitlines()) == text
 
 
+def test_lines_that_are_items_become_a_list() -> None:
+    text = prose.to_markdown(["Values:", "  a: one", "  b (int, 2): two: or three", "End."])
+    assert text == "Values:\n\n- `a`: one\n- `b` (int, 2): two: or three\n\nEnd."
+
+
 def test_text_that_was_changed_once_is_not_changed_again() -> None:
-    once = prose.to_markdown(["Values:", "  a: one", "  b: two"])
-    assert once == "Values:\n\n```text\n  a: one\n  b: two\n```"
-    assert prose.to_markdown(once.splitlines()) == once
+    for lines in (["Values:", "  a: one", "  b: two"], ["Values:", "  a  one", "  b  two"]):
+        once = prose.to_markdown(lines)
+        assert prose.to_markdown(once.splitlines()) == once
