@@ -15,24 +15,27 @@ for the chat template. Messages are dicts with at least "role".)")
              py::arg("messages"))
         .def(
             "append", [](C& c, const py::dict& message) { c.append_json(to_json(message)); },
-            py::arg("message"))
+            py::arg("message"), "Adds a message. Raises ValueError if it has no \"role\".")
         .def(
             "pop", [](C& c) { return from_json(c.pop()); }, "Removes and returns the last message.")
-        .def("clear", &C::clear)
+        .def("clear", &C::clear, "Removes all messages.")
         .def(
             "get_messages", [](const C& c) { return from_json(c.messages_json()); }, "A deep copy.")
         .def(
             "set_messages", [](C& c, const py::list& m) { c.set_messages_json(to_json(m)); },
-            py::arg("messages"))
-        .def("get_tools", [](const C& c) { return from_json(c.tools_json()); })
+            py::arg("messages"), "Puts these messages in the place of all there are.")
+        .def(
+            "get_tools", [](const C& c) { return from_json(c.tools_json()); }, "A deep copy.")
         .def(
             "set_tools", [](C& c, const py::list& tools) { c.set_tools_json(to_json(tools)); },
-            py::arg("tools"))
-        .def("get_extra_context", [](const C& c) { return from_json(c.extra_context_json()); })
+            py::arg("tools"), "What the chat template sees as `tools`.")
+        .def(
+            "get_extra_context", [](const C& c) { return from_json(c.extra_context_json()); },
+            "A deep copy.")
         .def(
             "set_extra_context",
             [](C& c, const py::dict& context) { c.set_extra_context_json(to_json(context)); },
-            py::arg("extra_context"))
+            py::arg("extra_context"), "More variables for the chat template, by name.")
         .def("__len__", &C::size)
         .def("__bool__", [](const C& c) { return !c.empty(); });
 }

@@ -94,13 +94,19 @@ turn at a time: RuntimeError while another one is generated.)")
              py::arg("streamer") = py::none(), generate_doc)
         .def("start_chat", &LLMPipeline::start_chat, py::arg("system_message") = "",
              "Strings are turns of one conversation until finish_chat().")
-        .def("finish_chat", &LLMPipeline::finish_chat)
-        .def("get_tokenizer", &LLMPipeline::get_tokenizer)
-        .def("get_generation_config", &LLMPipeline::get_generation_config)
-        .def("set_generation_config", &LLMPipeline::set_generation_config, py::arg("config"))
-        .def("get_metrics", &LLMPipeline::get_metrics)
-        .def("get_statistics", &LLMPipeline::get_statistics)
-        .def("get_prefix_cache", &LLMPipeline::get_prefix_cache, py::keep_alive<0, 1>());
+        .def("finish_chat", &LLMPipeline::finish_chat,
+             "Ends the conversation that start_chat() began and forgets it.")
+        .def("get_tokenizer", &LLMPipeline::get_tokenizer, "The model's tokenizer.")
+        .def("get_generation_config", &LLMPipeline::get_generation_config,
+             "A copy of the defaults of generate(): the model's own at first.")
+        .def("set_generation_config", &LLMPipeline::set_generation_config, py::arg("config"),
+             "Sets the defaults of generate(). Raises ValueError for what is not allowed.")
+        .def("get_metrics", &LLMPipeline::get_metrics,
+             "Requests and cache, under openvino_genai's names.")
+        .def("get_statistics", &LLMPipeline::get_statistics,
+             "Blocks, queue, and the time of steps by phase.")
+        .def("get_prefix_cache", &LLMPipeline::get_prefix_cache, py::keep_alive<0, 1>(),
+             "What is kept of earlier prompts.");
 }
 
 }  // namespace pagewheel::python

@@ -60,8 +60,9 @@ reaches the caller of generate().)")
                 const Unlocked unlocked;  // it decodes, and may be at work elsewhere
                 return s.write(tokens);
             },
-            py::arg("token"))
-        .def("end", &StreamerBase::end, py::call_guard<Unlocked>());
+            py::arg("token"), "Takes new tokens, at least one; its answer says whether to go on.")
+        .def("end", &StreamerBase::end, py::call_guard<Unlocked>(),
+             "Called after the last token, unless an exception ended the request.");
 
     py::class_<TextStreamer, StreamerBase, py::smart_holder>(
         module, "TextStreamer",

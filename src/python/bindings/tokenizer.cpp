@@ -125,14 +125,19 @@ list of lists). Raises IndexError for an id outside the vocabulary.)")
 
 Raises ValueError where the template fails, or does not end within ten seconds, 512 MB of memory and
 16 million characters. RuntimeError where there is no template, or no process to render it in.)")
-        .def("get_bos_token", &Tokenizer::get_bos_token)
-        .def("get_bos_token_id", &Tokenizer::get_bos_token_id)
-        .def("get_eos_token", &Tokenizer::get_eos_token)
-        .def("get_eos_token_id", &Tokenizer::get_eos_token_id)
-        .def("get_pad_token", &Tokenizer::get_pad_token)
-        .def("get_pad_token_id", &Tokenizer::get_pad_token_id)
-        .def("get_original_chat_template", &Tokenizer::get_original_chat_template)
-        .def("set_chat_template", &Tokenizer::set_chat_template, py::arg("chat_template"))
+        .def("get_bos_token", &Tokenizer::get_bos_token,
+             "The text of the token that begins a text; empty if the model has none.")
+        .def("get_bos_token_id", &Tokenizer::get_bos_token_id, "-1 if the model has none.")
+        .def("get_eos_token", &Tokenizer::get_eos_token,
+             "The text of the token that ends a text; empty if the model has none.")
+        .def("get_eos_token_id", &Tokenizer::get_eos_token_id, "-1 if the model has none.")
+        .def("get_pad_token", &Tokenizer::get_pad_token,
+             "The text of the token that fills up a batch; empty if the model has none.")
+        .def("get_pad_token_id", &Tokenizer::get_pad_token_id, "-1 if the model has none.")
+        .def("get_original_chat_template", &Tokenizer::get_original_chat_template,
+             "The model's own chat template, whatever was set; empty if it has none.")
+        .def("set_chat_template", &Tokenizer::set_chat_template, py::arg("chat_template"),
+             "Renders by this Jinja template from now on.")
         .def_property("chat_template", &Tokenizer::get_chat_template, &Tokenizer::set_chat_template)
         .def("get_vocab", &vocabulary, "Ids by token; tokens are bytes, as not all are UTF-8.")
         .def(

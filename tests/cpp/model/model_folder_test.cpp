@@ -116,6 +116,27 @@ TEST(ModelFolder, RefusesNumbersThatNoModelHas) {
     }
 }
 
+TEST(ModelFolder, RefusesWhatANewerVersionWrote) {
+    const TemporaryFolder folder;
+    for (const char* version : {"2", "0", "1.5", "\"1\"", "null"}) {
+        folder.write("pagewheel.json", concat("{\"version\": ", version, "}"));
+        const std::string message = refusal([&] { folder.config(); });
+        EXPECT_NE(message.find("pagewheel.json"), std::string::npos) << version << message;
+        EXPECT_NE(message.find(concat("version is ", version, "; allowed: 1 to 1")),
+                  std::string::npos)
+            << message;
+    }
+}
+
+TEST(ModelFolder, ReadsFoldersOfItsOwnVersionAndOfBeforeThereWereVersions) {
+    const TemporaryFolder folder;
+    for (const char* text :
+         {R"({"version": 1, "context_length": 77})", R"({"format": 4, "context_length": 77})"}) {
+        folder.write("pagewheel.json", text);
+        EXPECT_EQ(folder.config().max_position_embeddings, 77u) << text;
+    }
+}
+
 TEST(ModelFolder, ReadsWhatIsMissingOrNullAsNotSaid) {
     const TemporaryFolder folder;
     folder.write("config.json", R"({"max_position_embeddings": null, "num_hidden_layers": 2,

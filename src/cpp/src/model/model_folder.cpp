@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "check.hpp"
+#include "model/description_version.hpp"
 #include "model/json_file.hpp"
 
 namespace pagewheel {
@@ -61,6 +62,7 @@ ModelConfig derive_config(const nlohmann::json& json) {
 
 /// What pagewheel.json says goes before what is in `config`.
 void update(ModelConfig& config, const nlohmann::json& own) {
+    check_description_version(own);
     const size_t context = optional_size(own, "context_length", max_context);
     if (context > 0) config.max_position_embeddings = context;
     if (const auto windows = own.find("sliding_windows"); windows != own.end()) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "check.hpp"
+#include "model/description_version.hpp"
 #include "model/json_file.hpp"
 #include "model/openvino_core.hpp"
 #include "model/text_file.hpp"
@@ -135,7 +136,10 @@ void Tokenizer::Impl::read_chat_template(const fs::path& folder, const ov::Model
 
     const nlohmann::json ours = read_if_there(folder / "pagewheel.json");
     try {
+        check_description_version(ours);
         m_chat_format = ChatFormat::from_json(ours.value("chat_format", nlohmann::json()));
+    } catch (const std::invalid_argument& error) {
+        throw std::invalid_argument(concat(folder / "pagewheel.json", ": ", error.what()));
     } catch (const nlohmann::json::exception& error) {
         throw std::invalid_argument(
             concat(folder / "pagewheel.json", ": chat_format: ", error.what()));

@@ -15,7 +15,12 @@ from .chat_format import derive_chat_format
 from .decoder.architecture import Architecture
 from .decoder.attention_description import describe_attention
 from .errors import ConversionError
-from .files.folder_format import DESCRIPTION_FILE, FORMAT_VERSION, MODEL_FILE
+from .files.folder_format import (
+    DESCRIPTION_FILE,
+    DESCRIPTION_VERSION,
+    FORMAT_VERSION,
+    MODEL_FILE,
+)
 from .gguf.file import GGUFFile
 from .gguf.source import GGUFSource
 from .gguf.vocabulary import read_vocabulary
@@ -151,6 +156,7 @@ def _description(sources: Sources) -> dict[str, Any]:
             sources.chat_template, bos_token=text("bos_token"), eos_token=text("eos_token")
         )
     return {
+        "version": DESCRIPTION_VERSION,
         "format": FORMAT_VERSION,
         "source": sources.source,
         **describe_attention(sources.architecture),
