@@ -11,7 +11,7 @@ namespace pagewheel::kernels {
 /// to rotate the queries up for one token at a time. A block's cosines and sines serve all kv
 /// heads.
 template <class V, CacheFormat Format>
-class TurnedKeys {
+class RotatedKeys {
     using T = FormatTraits<Format>;
     using Vec = typename V::F;
     static constexpr size_t L = V::lanes;
