@@ -1,6 +1,5 @@
-// Operands of decode made ready for an arithmetic, and the arithmetic in f32. Include only from
-// *_avx2.cpp and
-// *_avx512.cpp: everything is a template over the ISA (see write.hpp).
+// Operands of decode made ready for an arithmetic, and the arithmetic in f32. For any V
+// (simd/vectors.hpp).
 #pragma once
 
 #include <cstddef>
@@ -8,7 +7,7 @@
 
 #include "kernels/attention/formats.hpp"
 #include "kernels/attention/tile.hpp"
-#include "kernels/unrolled.hpp"
+#include "kernels/simd/unrolled.hpp"
 
 namespace pagewheel::kernels {
 

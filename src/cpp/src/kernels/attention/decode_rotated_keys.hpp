@@ -1,5 +1,4 @@
-// Keys rotated token by token. Include only from *_avx2.cpp and *_avx512.cpp: everything is a
-// template over the ISA (see write.hpp).
+// Keys rotated token by token. For any V (simd/vectors.hpp).
 #pragma once
 
 #include "kernels/attention/decode_float.hpp"

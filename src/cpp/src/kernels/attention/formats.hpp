@@ -1,5 +1,4 @@
-// Cache formats at compile time: what is in a word, and words as floats. Templates over the ISA
-// (see write.hpp).
+// Cache formats at compile time: what is in a word, and words as floats.
 #pragma once
 
 #include <type_traits>

@@ -1,10 +1,9 @@
-// A block's keys and values of one head as floats, keys rotated. Include only from *_avx2.cpp and
-// *_avx512.cpp: everything is a template over the ISA (see write.hpp).
+// A block's keys and values of one head as floats, keys rotated. For any V (simd/vectors.hpp).
 #pragma once
 
 #include "kernels/attention/formats.hpp"
 #include "kernels/attention/tile.hpp"
-#include "kernels/unrolled.hpp"
+#include "kernels/simd/unrolled.hpp"
 
 namespace pagewheel::kernels {
 

@@ -1,5 +1,4 @@
-// Writing one token to the cache. Every class here is a template over the ISA, so that no function
-// compiled for one instruction set is linked into another's code.
+// Writing one token to the cache.
 #pragma once
 
 #include <cstring>
@@ -141,5 +140,11 @@ private:
 
     const CacheLayout& layout_;
 };
+
+template <class V>
+void write_token(const CacheLayout& layout, const AttentionBatch& batch, size_t sequence,
+                 size_t token) {
+    TokenWriter<V>(layout).write(batch, sequence, token);
+}
 
 }  // namespace pagewheel::kernels

@@ -1,19 +1,22 @@
-// Vectors of AVX2, FMA and F16C for the attention kernels. Include only from *_avx2.cpp.
+// Vectors of AVX2, FMA and F16C (simd/vectors.hpp).
 #pragma once
 
 #include <immintrin.h>
 
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
-#include "kernels/simd_avx2.hpp"
+#include "kernels/simd/math.hpp"
 
-namespace pagewheel::kernels {
+namespace pagewheel::kernels::avx2 {
+namespace {
 
 struct Avx2 {
     static constexpr size_t lanes = 8;
     static constexpr size_t columns = 2;  // vectors of one row that prefill kernels sum at once
+    static constexpr size_t rows_at_once = 4;           // whose accumulators fit decode's registers
+    static constexpr size_t independent_sums = 1;       // of one row's squares
+    static constexpr bool scales_by_any_power = false;  // see scale()
     using F = __m256;
     using I = __m256i;
     using Mask = __m256i;
@@ -22,14 +25,23 @@ struct Avx2 {
     static F set(float x) { return _mm256_set1_ps(x); }
     static F iota() { return _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7); }
     static F load(const float* p) { return _mm256_loadu_ps(p); }
+    static F load(const float* p, simd::AllLanes) { return load(p); }
     static F load(const float* p, Mask m) { return _mm256_maskload_ps(p, m); }
     static void store(float* p, F x) { _mm256_storeu_ps(p, x); }
+    static void store(float* p, F x, simd::AllLanes) { store(p, x); }
     static void store(float* p, F x, Mask m) { _mm256_maskstore_ps(p, m, x); }
     static I load_words(const uint32_t* p) {
         return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     }
     static I load_words(const uint32_t* p, Mask m) {
         return _mm256_maskload_epi32(reinterpret_cast<const int*>(p), m);
+    }
+    static F load_f16(const uint8_t* p) {
+        return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    }
+    static F load_u8(const uint8_t* p) {
+        const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+        return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
     }
 
     /// Lanes [0, n), lanes [low, high).
@@ -40,23 +52,54 @@ struct Avx2 {
     static Mask mask(size_t low, size_t high) { return _mm256_andnot_si256(mask(low), mask(high)); }
     static F select(Mask m, F a, F b) { return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(m)); }
 
+    /// x, or 0 where the mask is not.
+    static F zero_unless(Mask m, F x) { return _mm256_and_ps(_mm256_castsi256_ps(m), x); }
+    static Mask either(Mask a, Mask b) { return _mm256_or_si256(a, b); }
+    /// Lane i as bit i.
+    static unsigned bits(Mask m) {
+        return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(m)));
+    }
+    template <int Predicate>
+    static Mask compare(F a, F b) {
+        return _mm256_castps_si256(_mm256_cmp_ps(a, b, Predicate));
+    }
+    static Mask equal(F a, F b) { return compare<_CMP_EQ_OQ>(a, b); }
+    static Mask greater(F a, F b) { return compare<_CMP_GT_OQ>(a, b); }
+    static Mask at_least(F a, F b) { return compare<_CMP_GE_OQ>(a, b); }
+    static Mask is_nan(F a) { return compare<_CMP_UNORD_Q>(a, a); }
+
     static F add(F a, F b) { return _mm256_add_ps(a, b); }
     static F sub(F a, F b) { return _mm256_sub_ps(a, b); }
     static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
     static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+    static F fms(F a, F b, F c) { return _mm256_fmsub_ps(a, b, c); }
     static F fnma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }
     static F div(F a, F b) { return _mm256_div_ps(a, b); }
+    /// a / b, to a few units of the last place.
+    static F quotient(F a, F b) { return div(a, b); }
     static F max(F a, F b) { return _mm256_max_ps(a, b); }
     static F min(F a, F b) { return _mm256_min_ps(a, b); }
     static F abs(F a) { return _mm256_andnot_ps(set(-0.0f), a); }
-    static F exp2(F x) { return exp2_avx2(x); }
-    static float sum(F x) { return horizontal_sum_avx2(x); }
+    /// To the nearest whole number.
+    static F round(F a) {
+        return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    }
+    /// a 2^n for a whole n of [-126, 127] and a of [1/2, 2], by adding to the exponent bits.
+    static F scale(F a, F n) {
+        const I power = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+        return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), power));
+    }
+    static F exp2(F x) { return simd::exp2<Avx2>(x); }
+    static float sum(F x) {
+        __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+        s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+        return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
+    }
     static float largest(F x) {
         __m128 m = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
         m = _mm_max_ps(m, _mm_movehl_ps(m, m));
         return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
     }
-    static float first(F x) { return _mm256_cvtss_f32(x); }
 
     template <int N>
     static I shift_right(I x) {
@@ -104,23 +147,6 @@ struct Avx2 {
     /// Vectors of one row that decode kernels sum at once, with R rows.
     template <size_t R, size_t Nibbles>
     static constexpr size_t value_vectors = Nibbles == 2 ? 1 : 2;
-
-    /// Calls body(R, row) for groups of R rows, whose accumulators fit the registers.
-    template <class Body>
-    static void for_rows(size_t rows, const Body& body) {
-        size_t row = 0;
-        for (; row + 4 <= rows; row += 4) body(std::integral_constant<size_t, 4>(), row);
-        switch (rows - row) {
-            case 1:
-                return body(std::integral_constant<size_t, 1>(), row);
-            case 2:
-                return body(std::integral_constant<size_t, 2>(), row);
-            case 3:
-                return body(std::integral_constant<size_t, 3>(), row);
-            default:
-                return;
-        }
-    }
 
     // For TokenWriter.
     static void range(const float* x, size_t n, float& low, float& high) {
@@ -171,4 +197,5 @@ struct Avx2 {
     }
 };
 
-}  // namespace pagewheel::kernels
+}  // namespace
+}  // namespace pagewheel::kernels::avx2

@@ -1,12 +1,13 @@
-// Prompt chunks over a bf16 cache in bf16 dot products. Include only from *_avx512.cpp.
+// Prompt chunks over a bf16 cache in bf16 dot products.
 #pragma once
 
 #include <immintrin.h>
 
 #include "kernels/attention/prefill_float.hpp"
-#include "kernels/attention/vectors_avx512.hpp"
+#include "kernels/isa/avx512/vectors.hpp"
 
-namespace pagewheel::kernels {
+namespace pagewheel::kernels::avx512 {
+namespace {
 
 /// The two matrix products of a bf16 cache with AVX512_BF16: queries and probabilities rounded to
 /// bf16, sums in f32. Keys and values are read as they lie, pairs of dimensions and pairs of tokens
@@ -62,7 +63,7 @@ public:
             if (low_lanes_[v]) dot<1, true>(group, low_lanes_ + v, out + v * L);
     }
 
-    static __m512 exp2(__m512 x) { return exp2_short_avx512(x); }
+    static __m512 exp2(__m512 x) { return simd::exp2_short<Avx512>(x); }
 
     /// Keeps the probabilities of a group's row `r` in bf16.
     class Row {
@@ -231,4 +232,5 @@ private:
     const uint32_t* value_blocks_[max_span / 16];  // [block_size / 2][value_size]
 };
 
-}  // namespace pagewheel::kernels
+}  // namespace
+}  // namespace pagewheel::kernels::avx512

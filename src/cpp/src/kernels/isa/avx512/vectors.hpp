@@ -1,19 +1,22 @@
-// Vectors of AVX-512 for the attention kernels. Include only from *_avx512.cpp.
+// Vectors of AVX-512 (simd/vectors.hpp).
 #pragma once
 
 #include <immintrin.h>
 
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
-#include "kernels/simd_avx512.hpp"
+#include "kernels/simd/math.hpp"
 
-namespace pagewheel::kernels {
+namespace pagewheel::kernels::avx512 {
+namespace {
 
 struct Avx512 {
     static constexpr size_t lanes = 16;
     static constexpr size_t columns = 4;  // vectors of one row that prefill kernels sum at once
+    static constexpr size_t rows_at_once = 6;          // whose accumulators fit decode's registers
+    static constexpr size_t independent_sums = 2;      // of one row's squares
+    static constexpr bool scales_by_any_power = true;  // see scale()
     using F = __m512;
     using I = __m512i;
     using Mask = __mmask16;
@@ -22,30 +25,61 @@ struct Avx512 {
     static F set(float x) { return _mm512_set1_ps(x); }
     static F iota() { return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
     static F load(const float* p) { return _mm512_loadu_ps(p); }
+    static F load(const float* p, simd::AllLanes) { return load(p); }
     static F load(const float* p, Mask m) { return _mm512_maskz_loadu_ps(m, p); }
     static void store(float* p, F x) { _mm512_storeu_ps(p, x); }
+    static void store(float* p, F x, simd::AllLanes) { store(p, x); }
     static void store(float* p, F x, Mask m) { _mm512_mask_storeu_ps(p, m, x); }
     static I load_words(const uint32_t* p) { return _mm512_loadu_si512(p); }
     static I load_words(const uint32_t* p, Mask m) { return _mm512_maskz_loadu_epi32(m, p); }
+    static F load_f16(const uint8_t* p) {
+        return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    }
+    static F load_u8(const uint8_t* p) {
+        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+        return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+    }
 
     /// Lanes [0, n), lanes [low, high).
     static Mask mask(size_t n) { return n < 16 ? static_cast<Mask>((1u << n) - 1) : Mask(0xffff); }
     static Mask mask(size_t low, size_t high) { return static_cast<Mask>(mask(high) & ~mask(low)); }
     static F select(Mask m, F a, F b) { return _mm512_mask_blend_ps(m, b, a); }
 
+    /// x, or 0 where the mask is not.
+    static F zero_unless(Mask m, F x) { return _mm512_maskz_mov_ps(m, x); }
+    static Mask either(Mask a, Mask b) { return static_cast<Mask>(a | b); }
+    /// Lane i as bit i.
+    static unsigned bits(Mask m) { return m; }
+    static Mask equal(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+    static Mask greater(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+    static Mask at_least(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
+    static Mask is_nan(F a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+
     static F add(F a, F b) { return _mm512_add_ps(a, b); }
     static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
     static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
     static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+    static F fms(F a, F b, F c) { return _mm512_fmsub_ps(a, b, c); }
     static F fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
     static F div(F a, F b) { return _mm512_div_ps(a, b); }
+    /// a / b, to a few units of the last place. A division takes as long as eight of what this is:
+    /// an estimate and one Newton step.
+    static F quotient(F a, F b) {
+        const F estimate = _mm512_rcp14_ps(b);
+        return mul(a, mul(estimate, fnma(b, estimate, set(2))));
+    }
     static F max(F a, F b) { return _mm512_max_ps(a, b); }
     static F min(F a, F b) { return _mm512_min_ps(a, b); }
     static F abs(F a) { return _mm512_abs_ps(a); }
-    static F exp2(F x) { return exp2_avx512(x); }
+    /// To the nearest whole number.
+    static F round(F a) {
+        return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    }
+    /// a 2^n for a whole n.
+    static F scale(F a, F n) { return _mm512_scalef_ps(a, n); }
+    static F exp2(F x) { return simd::exp2<Avx512>(x); }
     static float sum(F x) { return _mm512_reduce_add_ps(x); }
     static float largest(F x) { return _mm512_reduce_max_ps(x); }
-    static float first(F x) { return _mm512_cvtss_f32(x); }
 
     template <int N>
     static I shift_right(I x) {
@@ -99,27 +133,6 @@ struct Avx512 {
     static constexpr size_t value_vectors = Nibbles == 2 ? 1
                                             : R <= 3     ? 4
                                                          : 2;
-
-    /// Calls body(R, row) for groups of R rows, whose accumulators fit the registers.
-    template <class Body>
-    static void for_rows(size_t rows, const Body& body) {
-        size_t row = 0;
-        for (; row + 6 <= rows; row += 6) body(std::integral_constant<size_t, 6>(), row);
-        switch (rows - row) {
-            case 1:
-                return body(std::integral_constant<size_t, 1>(), row);
-            case 2:
-                return body(std::integral_constant<size_t, 2>(), row);
-            case 3:
-                return body(std::integral_constant<size_t, 3>(), row);
-            case 4:
-                return body(std::integral_constant<size_t, 4>(), row);
-            case 5:
-                return body(std::integral_constant<size_t, 5>(), row);
-            default:
-                return;
-        }
-    }
 
     // For TokenWriter.
     static void range(const float* x, size_t n, float& low, float& high) {
@@ -175,4 +188,5 @@ struct Avx512 {
     }
 };
 
-}  // namespace pagewheel::kernels
+}  // namespace
+}  // namespace pagewheel::kernels::avx512

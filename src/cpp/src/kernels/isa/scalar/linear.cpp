@@ -1,4 +1,3 @@
-// The scalar variant: what the others must equal.
 #include <cmath>
 #include <cstring>
 
@@ -121,9 +120,8 @@ void rotate(float* x, size_t heads, size_t size, const float* cos, const float* 
 
 }  // namespace
 
-const LinearVariant& linear_reference() {
-    static const LinearVariant variant{quantize, multiply, nullptr, rms_norm, swiglu, rotate};
-    return variant;
+LinearKernels linear_reference() {
+    return {quantize, multiply, nullptr, rms_norm, swiglu, rotate};
 }
 
 }  // namespace pagewheel::kernels

@@ -1,4 +1,4 @@
-// Prompt chunks over a u8 cache in 16-bit integers. Include only from *_avx512.cpp.
+// Prompt chunks over a u8 cache in 16-bit integers.
 #pragma once
 
 #include <immintrin.h>
@@ -7,9 +7,10 @@
 #include <cmath>
 
 #include "kernels/attention/prefill_float.hpp"
-#include "kernels/attention/vectors_avx512.hpp"
+#include "kernels/isa/avx512/vectors.hpp"
 
-namespace pagewheel::kernels {
+namespace pagewheel::kernels::avx512 {
+namespace {
 
 /// sum += products of two pairs of 16-bit integers per lane. As assembly because GCC 12 copies the
 /// accumulator of the intrinsic around: half the speed.
@@ -87,7 +88,7 @@ public:
         for (; v * L < end; ++v) dot<1>(group, v, out);
     }
 
-    static __m512 exp2(__m512 x) { return exp2_short_avx512(x); }
+    static __m512 exp2(__m512 x) { return simd::exp2_short<Avx512>(x); }
 
     /// Rounds the probabilities times the values' scales of a row; their largest is `steps`.
     class Row {
@@ -326,4 +327,5 @@ private:
     float zero_[R];           // sums of weights times zero points
 };
 
-}  // namespace pagewheel::kernels
+}  // namespace
+}  // namespace pagewheel::kernels::avx512

@@ -1,25 +1,19 @@
-// The AVX2 variant of the linear layers. Includers are compiled with or without a VNNI extension,
-// which decides how integers are multiplied.
+// Linear layers. Includers are compiled with or without a VNNI extension, which decides how
+// integers are multiplied.
 #pragma once
 
 #include <immintrin.h>
 
-#include <cmath>
 #include <cstring>
 
-#include "kernels/quantized_linear_tile.hpp"
-#include "kernels/simd_avx2.hpp"
+#include "kernels/isa/avx2/vectors.hpp"
+#include "kernels/simd/linear_rows.hpp"
+#include "kernels/simd/linear_tile.hpp"
 
-namespace pagewheel::kernels {
+namespace pagewheel::kernels::avx2 {
 namespace {
 
 constexpr size_t k_block = PackedLinear::k_block;
-
-float horizontal_max(__m256 v) {
-    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
-    return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
-}
 
 int horizontal_sum(__m256i v) {
     __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
@@ -36,7 +30,7 @@ void quantize_k_block(const float* in, const QuantizedBlock& block, size_t at) {
         highest = _mm256_max_ps(highest, v);
         below = _mm256_max_ps(below, _mm256_sub_ps(zero, v));
     }
-    const float maximum = scaling_maximum(horizontal_max(highest), -horizontal_max(below));
+    const float maximum = scaling_maximum(Avx2::largest(highest), -Avx2::largest(below));
     const bool nothing = maximum < smallest_maximum;
     const __m256 inverse = _mm256_set1_ps(nothing ? 0.0f : activation_steps / maximum);
     const float scale = nothing ? 0.0f : maximum / activation_steps;
@@ -70,25 +64,6 @@ void quantize(const float* x, size_t stride, size_t k_block_begin, size_t k,
 }
 
 // Half a tile, 8 rows of weights, is worked on at a time: its rows fill a register.
-
-__m256 load_floats(const uint8_t* in, size_t half, bool f16) {
-    if (f16)
-        return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + half * 16)));
-    return _mm256_loadu_ps(reinterpret_cast<const float*>(in + half * 32));
-}
-
-__m256 load_minima(const PackedLinear& weights, const uint8_t* in, size_t half, __m256 scales) {
-    using Offset = PackedLinear::Offset;
-    const __m256 zero = _mm256_setzero_ps();
-    if (weights.offset() == Offset::common)
-        return _mm256_mul_ps(_mm256_set1_ps(-weights.common_zero_point()), scales);
-    if (weights.offset() == Offset::u8_zero_point) {
-        const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(in + half * 8));
-        const __m256 zero_points = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
-        return _mm256_sub_ps(zero, _mm256_mul_ps(zero_points, scales));
-    }
-    return load_floats(in, half, weights.offset() == Offset::f16_minimum);
-}
 
 __m256i broadcast(const int8_t* values, size_t j) {
     int four;
@@ -166,17 +141,12 @@ __m256i dot_8_bits(const uint8_t* in, size_t half, const int8_t* x) {
 
 #endif
 
-__m256i columns_mask(size_t columns) {
-    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32(int(columns)), lanes);
-}
-
 /// Half a tile times rows [first, first + rows) of the block.
 template <int bits, size_t rows>
 void multiply(const PackedLinear& weights, const uint8_t* in, size_t half,
               const QuantizedBlock& block, size_t first, const TileOutput& output) {
     if (output.columns <= 8 * half) return;
-    const __m256i mask = columns_mask(output.columns - 8 * half);
+    const __m256i mask = Avx2::mask(output.columns - 8 * half);
     const size_t out = first * output.stride + 8 * half;
     __m256 sums[rows];
 #pragma GCC unroll 4
@@ -187,8 +157,10 @@ void multiply(const PackedLinear& weights, const uint8_t* in, size_t half,
 
     const size_t k_blocks = weights.k_blocks(), per_group = weights.k_blocks_per_group();
     for (size_t c = 0; c < k_blocks;) {
-        const __m256 scales = load_floats(in, half, weights.f16_scales());
-        const __m256 minima = load_minima(weights, in + weights.scale_bytes(), half, scales);
+        const __m256 scales =
+            simd::load_scales<Avx2>(in + half * (weights.scale_bytes() / 2), weights.f16_scales());
+        const __m256 minima =
+            simd::load_minima<Avx2>(weights, in + weights.scale_bytes(), 8 * half, scales);
         in += weights.scale_bytes() + weights.offset_bytes();
         const size_t end = std::min(c + per_group, k_blocks);
         for (; c < end; ++c) {
@@ -230,58 +202,10 @@ void multiply_any(const PackedLinear& weights, const uint8_t* in, const Quantize
         multiply_rows<8>(weights, in, block, output);
 }
 
-void rms_norm(const float* x, const float* gamma, float epsilon, size_t k, float* out) {
-    __m256 squares = _mm256_setzero_ps();
-    size_t i = 0;
-    for (; i + 8 <= k; i += 8) {
-        const __m256 v = _mm256_loadu_ps(x + i);
-        squares = _mm256_fmadd_ps(v, v, squares);
-    }
-    float sum = horizontal_sum_avx2(squares);
-    for (; i < k; ++i) sum += x[i] * x[i];
-    const float factor = 1.0f / std::sqrt(sum / float(k) + epsilon);
-    const __m256 factors = _mm256_set1_ps(factor);
-    for (i = 0; i + 8 <= k; i += 8)
-        _mm256_storeu_ps(out + i, _mm256_mul_ps(_mm256_loadu_ps(gamma + i),
-                                                _mm256_mul_ps(_mm256_loadu_ps(x + i), factors)));
-    for (; i < k; ++i) out[i] = gamma[i] * (x[i] * factor);
+LinearKernels kernels_here() {
+    return {quantize,           multiply_any,      nullptr, simd::rms_norm<Avx2>,
+            simd::swiglu<Avx2>, simd::rotate<Avx2>};
 }
-
-void swiglu(float* gate, const float* up, size_t n) {
-    const __m256 one = _mm256_set1_ps(1), zero = _mm256_setzero_ps();
-    const __m256 lowest = _mm256_set1_ps(-87), highest = _mm256_set1_ps(87);
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        const __m256 g = _mm256_loadu_ps(gate + i);
-        const __m256 bounded =
-            _mm256_min_ps(_mm256_max_ps(_mm256_sub_ps(zero, g), lowest), highest);
-        const __m256 silu = _mm256_div_ps(g, _mm256_add_ps(one, exp_avx2(bounded)));
-        _mm256_storeu_ps(gate + i, _mm256_mul_ps(silu, _mm256_loadu_ps(up + i)));
-    }
-    for (; i < n; ++i) gate[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
-}
-
-void rotate(float* x, size_t heads, size_t size, const float* cos, const float* sin) {
-    const size_t half = size / 2;
-    for (float* head = x; head != x + heads * size; head += size) {
-        size_t i = 0;
-        for (; i + 8 <= half; i += 8) {
-            const __m256 a = _mm256_loadu_ps(head + i), b = _mm256_loadu_ps(head + half + i);
-            const __m256 first = _mm256_mul_ps(b, _mm256_loadu_ps(sin + i));
-            const __m256 second = _mm256_mul_ps(a, _mm256_loadu_ps(sin + half + i));
-            _mm256_storeu_ps(head + i, _mm256_fmsub_ps(a, _mm256_loadu_ps(cos + i), first));
-            _mm256_storeu_ps(head + half + i,
-                             _mm256_fmadd_ps(b, _mm256_loadu_ps(cos + half + i), second));
-        }
-        for (; i < half; ++i) {
-            const float a = head[i], b = head[half + i];
-            head[i] = a * cos[i] - b * sin[i];
-            head[half + i] = b * cos[half + i] + a * sin[half + i];
-        }
-    }
-}
-
-constexpr LinearVariant avx2_variant{quantize, multiply_any, nullptr, rms_norm, swiglu, rotate};
 
 }  // namespace
-}  // namespace pagewheel::kernels
+}  // namespace pagewheel::kernels::avx2

@@ -1,4 +1,4 @@
-// Attention on integers with VNNI, for u8 and u4 caches. Include only from *_avx512.cpp.
+// Attention on integers with VNNI, for u8 and u4 caches.
 #pragma once
 
 #include <immintrin.h>
@@ -6,14 +6,16 @@
 #include <cstring>
 
 #include "kernels/attention/decode_float.hpp"
-#include "kernels/simd_avx512.hpp"
+#include "kernels/isa/avx512/vectors.hpp"
 
-namespace pagewheel::kernels {
+namespace pagewheel::kernels::avx512 {
+namespace {
 
 /// Queries and weights as 15-bit integers in two signed bytes, value = unit (128 high + low), times
 /// the cache's codes: two VNNI instructions where float arithmetic takes four and the conversions.
-template <class V, CacheFormat Format>
+template <CacheFormat Format>
 struct IntegerArithmetic {
+    using V = Avx512;
     using T = FormatTraits<Format>;
     using Vec = __m512;
     static constexpr float steps = 127 * 128;
@@ -264,4 +266,5 @@ struct IntegerArithmetic {
     }
 };
 
-}  // namespace pagewheel::kernels
+}  // namespace
+}  // namespace pagewheel::kernels::avx512

@@ -1,13 +1,14 @@
-#if defined(__x86_64__)
+// Linear layers with VNNI.
 #include <immintrin.h>
 
-#include <cmath>
 #include <cstring>
 
-#include "kernels/quantized_linear_tile.hpp"
-#include "kernels/simd_avx512.hpp"
+#include "kernels/isa/avx512/kernels.hpp"
+#include "kernels/isa/avx512/vectors.hpp"
+#include "kernels/simd/linear_rows.hpp"
+#include "kernels/simd/linear_tile.hpp"
 
-namespace pagewheel::kernels {
+namespace pagewheel::kernels::avx512 {
 namespace {
 
 constexpr size_t k_block = PackedLinear::k_block;
@@ -91,26 +92,6 @@ void quantize(const float* x, size_t stride, size_t k_block_begin, size_t k,
         }
 }
 
-__m512 load_f16(const uint8_t* in) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in)));
-}
-
-__m512 load_offsets(const PackedLinear& weights, const uint8_t* in, __m512 scales) {
-    switch (weights.offset()) {
-        case PackedLinear::Offset::common:
-            return _mm512_mul_ps(_mm512_set1_ps(-weights.common_zero_point()), scales);
-        case PackedLinear::Offset::u8_zero_point: {
-            const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in));
-            const __m512 zero_points = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
-            return _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(zero_points, scales));
-        }
-        case PackedLinear::Offset::f16_minimum:
-            return load_f16(in);
-        default:
-            return _mm512_loadu_ps(in);
-    }
-}
-
 /// The four bytes of activations j as all lanes.
 __m512i broadcast(const int8_t* values, size_t j) {
     int four;
@@ -138,8 +119,8 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
     const float *x_scales = block.scales, *x_sums = block.sums;
     const __m512i low_nibble = _mm512_set1_epi8(15);
     for (size_t c = 0; c < k_blocks;) {
-        const __m512 scales = f16_scales ? load_f16(in) : _mm512_loadu_ps(in);
-        const __m512 minima = load_offsets(weights, in + scale_bytes, scales);
+        const __m512 scales = simd::load_scales<Avx512>(in, f16_scales);
+        const __m512 minima = simd::load_minima<Avx512>(weights, in + scale_bytes, 0, scales);
         in += scale_bytes + offset_bytes;
         const size_t end = std::min(c + per_group, k_blocks);
         for (; c < end; ++c) {
@@ -263,8 +244,9 @@ void multiply_pairs(const PackedLinear& weights, const uint8_t* in, const Quanti
 
     const size_t k_blocks = weights.k_blocks(), per_group = weights.k_blocks_per_group();
     for (size_t c = 0; c < k_blocks;) {
-        const __m512 scales = weights.f16_scales() ? load_f16(in) : _mm512_loadu_ps(in);
-        const __m512 minima = load_offsets(weights, in + weights.scale_bytes(), scales);
+        const __m512 scales = simd::load_scales<Avx512>(in, weights.f16_scales());
+        const __m512 minima =
+            simd::load_minima<Avx512>(weights, in + weights.scale_bytes(), 0, scales);
         in += weights.scale_bytes() + weights.offset_bytes();
         const size_t end = std::min(c + per_group, k_blocks);
         for (; c < end; ++c, in += weights.k_block_bytes()) {
@@ -289,67 +271,15 @@ void multiply_pairs(const PackedLinear& weights, const uint8_t* in, const Quanti
                               _mm512_load_ps(sums + r * lanes));
 }
 
-/// 16 floats from `i`; zeros past n.
-__m512 load_some(const float* x, size_t i, size_t n) {
-    return load_half(x + i, n - i);
-}
-
-void store_some(float* x, size_t i, size_t n, __m512 values) {
-    const __mmask16 mask = n - i >= 16 ? __mmask16(0xffff) : __mmask16((1u << (n - i)) - 1);
-    _mm512_mask_storeu_ps(x + i, mask, values);
-}
-
-void rms_norm(const float* x, const float* gamma, float epsilon, size_t k, float* out) {
-    __m512 squares[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
-    for (size_t i = 0; i < k; i += 16) {
-        const __m512 v = load_some(x, i, k);
-        squares[i / 16 % 2] = _mm512_fmadd_ps(v, v, squares[i / 16 % 2]);
-    }
-    const float sum = _mm512_reduce_add_ps(_mm512_add_ps(squares[0], squares[1]));
-    const __m512 factor = _mm512_set1_ps(1.0f / std::sqrt(sum / float(k) + epsilon));
-    for (size_t i = 0; i < k; i += 16) {
-        const __m512 v = _mm512_mul_ps(load_some(x, i, k), factor);
-        store_some(out, i, k, _mm512_mul_ps(load_some(gamma, i, k), v));
-    }
-}
-
-void swiglu(float* gate, const float* up, size_t n) {
-    const __m512 one = _mm512_set1_ps(1), zero = _mm512_setzero_ps();
-    const __m512 lowest = _mm512_set1_ps(-87), highest = _mm512_set1_ps(87);
-    for (size_t i = 0; i < n; i += 16) {
-        const __m512 g = load_some(gate, i, n);
-        const __m512 bounded =
-            _mm512_min_ps(_mm512_max_ps(_mm512_sub_ps(zero, g), lowest), highest);
-        // A division takes as long as eight of these: an estimate and one Newton step.
-        const __m512 divisor = _mm512_add_ps(one, exp_avx512(bounded));
-        const __m512 estimate = _mm512_rcp14_ps(divisor);
-        const __m512 inverse =
-            _mm512_mul_ps(estimate, _mm512_fnmadd_ps(divisor, estimate, _mm512_set1_ps(2)));
-        const __m512 silu = _mm512_mul_ps(g, inverse);
-        store_some(gate, i, n, _mm512_mul_ps(silu, load_some(up, i, n)));
-    }
-}
-
-void rotate(float* x, size_t heads, size_t size, const float* cos, const float* sin) {
-    const size_t half = size / 2;
-    for (float* head = x; head != x + heads * size; head += size)
-        for (size_t i = 0; i < half; i += 16) {
-            const __m512 a = load_some(head, i, half), b = load_some(head + half, i, half);
-            const __m512 first = _mm512_mul_ps(b, load_some(sin, i, half));
-            const __m512 second = _mm512_mul_ps(a, load_some(sin + half, i, half));
-            store_some(head, i, half, _mm512_fmsub_ps(a, load_some(cos, i, half), first));
-            store_some(head + half, i, half,
-                       _mm512_fmadd_ps(b, load_some(cos + half, i, half), second));
-        }
-}
-
 }  // namespace
 
-const LinearVariant& linear_avx512() {
-    static const LinearVariant variant{quantize, multiply_any, multiply_pairs,
-                                       rms_norm, swiglu,       rotate};
-    return variant;
+LinearKernels linear_kernels() {
+    return {quantize,
+            multiply_any,
+            multiply_pairs,
+            simd::rms_norm<Avx512>,
+            simd::swiglu<Avx512>,
+            simd::rotate<Avx512>};
 }
 
-}  // namespace pagewheel::kernels
-#endif
+}  // namespace pagewheel::kernels::avx512
