@@ -11,9 +11,6 @@
 
 namespace pagewheel::kernels {
 
-inline constexpr CacheFormat formats[] = {CacheFormat::f32, CacheFormat::bf16, CacheFormat::f16,
-                                          CacheFormat::u8, CacheFormat::u4};
-
 /// Whether an ISA multiplies u8 and u4 caches in integers, with rounded queries and probabilities.
 bool multiplies_integers(Isa isa);
 

@@ -101,7 +101,7 @@ TEST_P(AttentionOfAskedRows, EqualsTheRowsOfAllToTheBitFromTheSameKernel) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, AttentionOfAskedRows, testing::ValuesIn(formats),
+INSTANTIATE_TEST_SUITE_P(Formats, AttentionOfAskedRows, testing::ValuesIn(all_cache_formats),
                          [](const auto& info) { return cache_format_name(info.param); });
 
 }  // namespace

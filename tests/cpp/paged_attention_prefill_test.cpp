@@ -100,7 +100,7 @@ TEST(AttentionPrefillInBf16, AddsAboutTheRoundingOfQueriesAndProbabilities) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, AttentionPrefill, testing::ValuesIn(formats),
+INSTANTIATE_TEST_SUITE_P(Formats, AttentionPrefill, testing::ValuesIn(all_cache_formats),
                          [](const auto& info) { return cache_format_name(info.param); });
 
 }  // namespace

@@ -120,7 +120,7 @@ TEST_P(AttentionRotation, SequencesReadASharedBlockAtTheirOwnDeltas) {
     for (Isa isa : available_isas()) check(w, isa);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, AttentionRotation, testing::ValuesIn(formats),
+INSTANTIATE_TEST_SUITE_P(Formats, AttentionRotation, testing::ValuesIn(all_cache_formats),
                          [](const auto& info) { return cache_format_name(info.param); });
 
 }  // namespace

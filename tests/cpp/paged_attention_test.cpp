@@ -72,7 +72,7 @@ TEST_P(PagedAttention, LongDecodeIsCutAlongTheKeys) {
     for (Isa isa : available_isas()) check(w, isa);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, PagedAttention, testing::ValuesIn(formats),
+INSTANTIATE_TEST_SUITE_P(Formats, PagedAttention, testing::ValuesIn(all_cache_formats),
                          [](const auto& info) { return cache_format_name(info.param); });
 
 }  // namespace

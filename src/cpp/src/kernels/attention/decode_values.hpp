@@ -61,7 +61,7 @@ public:
         correction_ = correction;
         factor_ = factor;
         const size_t row_words = row_words_, columns = padded(span_.keys);
-        const size_t group_words = T::nibbles == 2 ? u4_group : row_words;
+        const size_t group_words = T::quantized ? T::group : row_words;
         for (size_t first = 0, group = 0; first < row_words;
              first += group_words, group += T::nibbles) {
             if constexpr (T::quantized)

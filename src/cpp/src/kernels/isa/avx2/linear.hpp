@@ -196,10 +196,7 @@ void multiply_rows(const PackedLinear& weights, const uint8_t* in, const Quantiz
 
 void multiply_any(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
                   const TileOutput& output) {
-    if (weights.bits() == 4)
-        multiply_rows<4>(weights, in, block, output);
-    else
-        multiply_rows<8>(weights, in, block, output);
+    (weights.bits() == 4 ? multiply_rows<4> : multiply_rows<8>)(weights, in, block, output);
 }
 
 LinearKernels kernels_here() {

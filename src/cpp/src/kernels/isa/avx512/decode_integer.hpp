@@ -17,6 +17,7 @@ template <CacheFormat Format>
 struct IntegerArithmetic {
     using V = Avx512;
     using T = FormatTraits<Format>;
+    static_assert(T::group == 16 || T::group == whole_head);
     using Vec = __m512;
     static constexpr float steps = 127 * 128;
 
@@ -73,14 +74,14 @@ struct IntegerArithmetic {
                     x[i] = _mm512_cvtps_epi32(_mm512_loadu_ps(q.floats + at + 16 * i));
                 });
                 split(x, q.high + at, q.low + at);
-                if constexpr (Format == CacheFormat::u4)
+                if constexpr (T::group == 16)
                     _mm_storeu_ps(q.sums + at / 16, _mm_mul_ps(_mm_cvtepi32_ps(four_sums(x)),
                                                                _mm_set1_ps(q.unit[r])));
                 else
                     sum = _mm512_add_epi32(sum, _mm512_add_epi32(_mm512_add_epi32(x[0], x[1]),
                                                                  _mm512_add_epi32(x[2], x[3])));
             }
-            if constexpr (Format == CacheFormat::u8)
+            if constexpr (T::group == whole_head)
                 q.sums[r * (q.stride / 16)] =
                     q.unit[r] * _mm512_reduce_add_ps(_mm512_cvtepi32_ps(sum));
         }
@@ -102,7 +103,7 @@ struct IntegerArithmetic {
     template <size_t R, size_t N>
     [[gnu::always_inline]] static void logits(const KeyLanes& keys, const PreparedQueries& q,
                                               size_t row, Vec (&out)[R][N]) {
-        if constexpr (Format == CacheFormat::u8) {
+        if constexpr (T::group == whole_head) {
             dot<R, N>(keys, 0, keys.key_words, q, row, out);
             dequantize<R, N, false>(keys, 0, q, row, out, out);
         } else {
@@ -179,7 +180,7 @@ struct IntegerArithmetic {
 
     // Weights are whole multiples of the unit, and codes count from their middle, so that the
     // rounding of weights meets small numbers.
-    static constexpr float middle = Format == CacheFormat::u4 ? 8 : 128;
+    static constexpr float middle = (T::levels + 1) / 2;
 
     static float prepare_scales(float* scales, float* minimums, size_t n) {
         __m512 largest = _mm512_setzero_ps();

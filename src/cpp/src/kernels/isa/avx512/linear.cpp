@@ -159,32 +159,14 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
 template <int bits>
 void multiply_rows(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
                    const TileOutput& output) {
-    switch (block.rows) {
-        case 1:
-            return multiply<bits, 1>(weights, in, block, output);
-        case 2:
-            return multiply<bits, 2>(weights, in, block, output);
-        case 3:
-            return multiply<bits, 3>(weights, in, block, output);
-        case 4:
-            return multiply<bits, 4>(weights, in, block, output);
-        case 5:
-            return multiply<bits, 5>(weights, in, block, output);
-        case 6:
-            return multiply<bits, 6>(weights, in, block, output);
-        case 7:
-            return multiply<bits, 7>(weights, in, block, output);
-        default:
-            return multiply<bits, 8>(weights, in, block, output);
-    }
+    unrolled<max_block_rows>([&](auto i) PAGEWHEEL_INLINE {
+        if (block.rows == i + 1) multiply<bits, i + 1>(weights, in, block, output);
+    });
 }
 
 void multiply_any(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
                   const TileOutput& output) {
-    if (weights.bits() == 4)
-        multiply_rows<4>(weights, in, block, output);
-    else
-        multiply_rows<8>(weights, in, block, output);
+    (weights.bits() == 4 ? multiply_rows<4> : multiply_rows<8>)(weights, in, block, output);
 }
 
 /// A k-block's weights for the paired product (QuantizedBlock).

@@ -167,7 +167,7 @@ private:
 
 void write_token_reference(const CacheLayout& layout, const AttentionBatch& batch, size_t sequence,
                            size_t token) {
-    TokenWriter<Scalar>(layout).write(batch, sequence, token);
+    write_token<Scalar>(layout, batch, sequence, token);
 }
 
 void paged_attention_reference(const AttentionConfig& config, const AttentionBatch& batch) {

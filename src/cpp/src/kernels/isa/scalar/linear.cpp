@@ -55,12 +55,20 @@ const uint8_t* read_group(const PackedLinear& weights, const uint8_t* in, float*
     const uint8_t* offsets = in + weights.scale_bytes();
     for (size_t n = 0; n < tile_rows; ++n) {
         scales[n] = read(in, n, weights.f16_scales());
-        if (weights.offset() == Offset::common)
-            minima[n] = -weights.common_zero_point() * scales[n];
-        else if (weights.offset() == Offset::u8_zero_point)
-            minima[n] = -float(offsets[n]) * scales[n];
-        else
-            minima[n] = read(offsets, n, weights.offset() == Offset::f16_minimum);
+        switch (weights.offset()) {
+            case Offset::common:
+                minima[n] = -weights.common_zero_point() * scales[n];
+                break;
+            case Offset::u8_zero_point:
+                minima[n] = -float(offsets[n]) * scales[n];
+                break;
+            case Offset::f16_minimum:
+                minima[n] = read(offsets, n, true);
+                break;
+            case Offset::f32_minimum:
+                minima[n] = read(offsets, n, false);
+                break;
+        }
     }
     return offsets + weights.offset_bytes();
 }
