@@ -60,7 +60,6 @@ public:
           tokens_{batch.tables},
           few_rows_(kernels.few_rows),
           many_rows_(config.bf16_products ? kernels.many_rows_bf16 : kernels.many_rows),
-          write_(kernels.write),
           memory_(memory),
           plan_(memory.plan),
           ratio_(config.heads / config.layout.kv_heads),
@@ -104,7 +103,7 @@ private:
         auto s = size_t(std::upper_bound(begins, end, int32_t(first)) - begins) - 1;
         for (size_t t = first; t < last; ++t) {
             while (size_t(begins[s + 1]) <= t) ++s;
-            write_(layout_, batch_, s, t);
+            few_rows_.write(layout_, batch_, s, t);
         }
     }
 
@@ -257,7 +256,6 @@ private:
     const BatchTokens tokens_;
     const DecodeKernels& few_rows_;
     const PrefillKernels& many_rows_;
-    const WriteToken write_;
     CallMemory& memory_;
     const AttentionPlan& plan_;
     const size_t ratio_, threads_;
@@ -282,7 +280,7 @@ void check(const AttentionConfig& config, const AttentionBatch& batch) {
 }  // namespace
 
 void write_keys_values(const CacheLayout& layout, const AttentionBatch& batch, Isa isa) {
-    const WriteToken write = isa.kernels().attention.write;
+    const auto write = isa.kernels().attention.few_rows.write;
     for (size_t s = 0, t = 0; s < batch.tables.num_sequences(); ++s)
         for (; t < static_cast<size_t>(batch.tables.written_begins[s + 1]); ++t)
             write(layout, batch, s, t);

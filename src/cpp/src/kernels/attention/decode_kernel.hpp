@@ -6,6 +6,8 @@
 #include "kernels/attention/decode_logits.hpp"
 #include "kernels/attention/decode_span.hpp"
 #include "kernels/attention/decode_values.hpp"
+#include "kernels/attention/write.hpp"
+#include "kernels/simd/encoder.hpp"
 
 namespace pagewheel::kernels {
 
@@ -255,7 +257,7 @@ constexpr DecodeKernels decode_kernels_of() {
                 Kernel<format>::score(config, batch, tile, statistics, scores, scratch);
             });
         },
-        sum_kept<V>};
+        sum_kept<V>, write_token<simd::Encoder<V>>};
 }
 
 }  // namespace pagewheel::kernels

@@ -57,6 +57,8 @@ struct DecodeKernels {
     /// them; statistics [kv_heads, rows].
     void (*sum_kept)(const AttentionConfig&, const AttentionTile&, size_t keys, const float* kept,
                      const RowStatistics* statistics, float* scores);
+    /// Writes the keys and values of one new token (row of batch.key) to its place.
+    void (*write)(const CacheLayout&, const AttentionBatch&, size_t sequence, size_t token);
 };
 
 /// The same for tiles of at least prefill_min_rows rows, the prefill chunks: a block's keys and
@@ -67,15 +69,9 @@ struct PrefillKernels {
                    const TileResult&, float* scratch);
 };
 
-/// Writes the keys and values of one new token (row of batch.key) to its place.
-using WriteToken = void (*)(const CacheLayout&, const AttentionBatch&, size_t sequence,
-                            size_t token);
-
 /// What one ISA computes attention by.
 struct AttentionKernels {
-    WriteToken write;
-    // Without functions: the scalar ISA's, which computes a call as it is defined.
-    DecodeKernels few_rows;
+    DecodeKernels few_rows;  // with nothing but write(): a call is computed as it is defined
     PrefillKernels many_rows;
     PrefillKernels many_rows_bf16;  // may round to bf16: AttentionConfig::bf16_products
 

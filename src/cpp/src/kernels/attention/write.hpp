@@ -8,9 +8,9 @@
 
 namespace pagewheel::kernels {
 
-/// `V` gives range(x, n, low, high), quantize(x, n, low, inverse, levels, codes), half(x) and
+/// `E` gives range(x, n, low, high), quantize(x, n, low, inverse, levels, codes), half(x) and
 /// float_of(half), to_bf16 and to_f16 (x, n, out).
-template <class V>
+template <class E>
 class TokenWriter {
 public:
     explicit TokenWriter(const CacheLayout& layout) : layout_(layout) {}
@@ -55,12 +55,12 @@ private:
     void quantize(const float* x, size_t n, float levels, uint8_t* codes,
                   uint8_t* scale_word) const {
         float low, high;
-        V::range(x, n, low, high);
-        uint16_t halves[2] = {V::half(within_half((high - low) / levels)),
-                              V::half(within_half(low))};
+        E::range(x, n, low, high);
+        uint16_t halves[2] = {E::half(within_half((high - low) / levels)),
+                              E::half(within_half(low))};
         if (halves[0] == 0) halves[0] = 0x3c00;  // equal numbers: a scale of 1, all codes 0
-        const float inverse = 1 / V::float_of(halves[0]);
-        V::quantize(x, n, V::float_of(halves[1]), inverse, levels, codes);
+        const float inverse = 1 / E::float_of(halves[0]);
+        E::quantize(x, n, E::float_of(halves[1]), inverse, levels, codes);
         std::memcpy(scale_word, halves, 4);
     }
 
@@ -77,7 +77,7 @@ private:
         for (size_t begin = 0; begin < size; begin += at_once) {
             const size_t n = size - begin < at_once ? size - begin : at_once;
             typename T::Element elements[at_once];
-            T::template encode<V>(x + begin, n, elements);
+            T::template encode<E>(x + begin, n, elements);
             for (size_t d = 0; d < n; d += T::dims_per_word)
                 std::memcpy(keys + 4 * ((begin + d) / T::dims_per_word * block + slot),
                             elements + d, 4);
@@ -109,7 +109,7 @@ private:
         for (size_t begin = 0; begin < size; begin += at_once) {
             const size_t n = size - begin < at_once ? size - begin : at_once;
             Element elements[at_once];
-            T::template encode<V>(x + begin, n, elements);
+            T::template encode<E>(x + begin, n, elements);
             for (size_t i = 0; i < n; ++i)
                 std::memcpy(row + 4 * (begin + i), elements + i, sizeof(Element));
         }
@@ -140,11 +140,11 @@ private:
     const CacheLayout& layout_;
 };
 
-template <class V>
+template <class E>
 void write_token(const CacheLayout& layout, const AttentionBatch& batch, size_t sequence,
                  size_t token) {
-    for_format<V>(layout.format, [&](auto format) {
-        TokenWriter<V>(layout).template write<FormatTraits<format>>(batch, sequence, token);
+    for_format<E>(layout.format, [&](auto format) {
+        TokenWriter<E>(layout).template write<FormatTraits<format>>(batch, sequence, token);
     });
 }
 

@@ -12,9 +12,9 @@ struct FormatTraits<CacheFormat::bf16> : NumberFormat<uint16_t> {
         const uint32_t bits = bits_of_float(x);
         return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
     }
-    template <class V>
+    template <class E>
     static void encode(const float* x, size_t n, Element* out) {
-        V::to_bf16(x, n, out);
+        E::to_bf16(x, n, out);
     }
     template <class V, size_t G>
     [[gnu::always_inline]] static typename V::F element(typename V::I word) {

@@ -10,9 +10,9 @@ template <>
 struct FormatTraits<CacheFormat::f16> : NumberFormat<uint16_t> {
     static float decode(uint32_t bits) { return float_of_half(static_cast<uint16_t>(bits)); }
     static uint32_t encode(float x) { return half_of_float(x); }
-    template <class V>
+    template <class E>
     static void encode(const float* x, size_t n, Element* out) {
-        V::to_f16(x, n, out);
+        E::to_f16(x, n, out);
     }
     template <class V, size_t G>
     [[gnu::always_inline]] static typename V::F element(typename V::I word) {

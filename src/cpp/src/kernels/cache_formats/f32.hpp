@@ -9,7 +9,7 @@ template <>
 struct FormatTraits<CacheFormat::f32> : NumberFormat<uint32_t> {
     static float decode(uint32_t bits) { return float_of_bits(bits); }
     static uint32_t encode(float x) { return bits_of_float(x); }
-    template <class V>
+    template <class E>
     static void encode(const float* x, size_t n, Element* out) {
         std::memcpy(out, x, n * sizeof *x);
     }

@@ -3,7 +3,7 @@
 // FormatTraits<CacheFormat::name>, in name.hpp, says how a format lies in memory and what an
 // element is. A format of numbers (NumberFormat) gives
 //     float decode(uint32_t bits), uint32_t encode(float)         one element
-//     void encode<V>(const float* x, size_t n, Element* out)      many, with a V as TokenWriter's
+//     void encode<E>(const float* x, size_t n, Element* out)      many, by a TokenWriter's E
 // and a quantised one (CodeFormat)
 //     uint32_t pack_key(const uint8_t* codes)                     of dims_per_word dimensions
 // Both give
@@ -20,8 +20,8 @@
 
 namespace pagewheel::kernels {
 
-/// Calls body(std::integral_constant<CacheFormat, format>()). V as in simd/vectors.hpp, or void in
-/// code that is compiled for every processor.
+/// Calls body(std::integral_constant<CacheFormat, format>()). V says whose object file that
+/// is in (simd/vectors.hpp); void where the code is compiled for every processor.
 template <class V, class Body>
 auto for_format(CacheFormat format, const Body& body) {
     switch (format) {

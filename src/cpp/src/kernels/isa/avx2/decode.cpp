@@ -1,6 +1,5 @@
 // Decode in f32 arithmetic.
 #include "kernels/attention/decode_kernel.hpp"
-#include "kernels/attention/write.hpp"
 #include "kernels/isa/avx2/kernels.hpp"
 #include "kernels/isa/avx2/vectors.hpp"
 
@@ -14,10 +13,6 @@ using Kernel = TileKernel<Avx2, Format, FloatArithmetic<Avx2, Format>>;
 
 DecodeKernels decode_kernels() {
     return decode_kernels_of<Avx2, Kernel>();
-}
-
-WriteToken write_kernel() {
-    return write_token<Avx2>;
 }
 
 }  // namespace pagewheel::kernels::avx2

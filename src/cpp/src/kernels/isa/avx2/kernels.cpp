@@ -6,7 +6,7 @@ Kernels kernels(CpuFeatures features) {
     const bool vnni = features.has(CpuFeature::avx_vnni);
     return {logits_kernels(),
             vnni ? linear_kernels_vnni() : linear_kernels(),
-            {write_kernel(), decode_kernels(), prefill_kernels(), prefill_kernels()}};
+            {decode_kernels(), prefill_kernels(), prefill_kernels()}};
 }
 
 }  // namespace pagewheel::kernels::avx2

@@ -10,6 +10,5 @@ LinearKernels linear_kernels();
 LinearKernels linear_kernels_vnni();  // with AVX-VNNI besides
 DecodeKernels decode_kernels();
 PrefillKernels prefill_kernels();
-WriteToken write_kernel();
 
 }  // namespace pagewheel::kernels::avx2

@@ -6,12 +6,13 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/isa/f16c.hpp"
 #include "kernels/simd/math.hpp"
 
 namespace pagewheel::kernels::avx2 {
 namespace {
 
-struct Avx2 {
+struct Avx2 : F16c {
     static constexpr size_t lanes = 8;
     static constexpr size_t columns = 2;  // vectors of one row that prefill kernels sum at once
     static constexpr size_t rows_at_once = 4;           // whose accumulators fit decode's registers
@@ -100,6 +101,7 @@ struct Avx2 {
         m = _mm_max_ps(m, _mm_movehl_ps(m, m));
         return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
     }
+    static float smallest(F x) { return -largest(sub(set(-0.0f), x)); }
 
     template <int N>
     static I shift_right(I x) {
@@ -109,11 +111,15 @@ struct Avx2 {
     static I shift_left(I x) {
         return _mm256_slli_epi32(x, N);
     }
+    static I add_words(I a, I b) { return _mm256_add_epi32(a, b); }
+    static I set_words(uint32_t x) { return _mm256_set1_epi32(static_cast<int>(x)); }
     static I keep(I x, uint32_t bits) {
         return _mm256_and_si256(x, _mm256_set1_epi32(static_cast<int>(bits)));
     }
     static F as_float(I x) { return _mm256_castsi256_ps(x); }
+    static I as_words(F x) { return _mm256_castps_si256(x); }
     static F to_float(I x) { return _mm256_cvtepi32_ps(x); }
+    /// The low 16 bits of each word.
     static __m128i low_halves(I x) {
         const I packed = _mm256_packus_epi32(keep(x, 0xffff), _mm256_setzero_si256());
         return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 8));
@@ -148,53 +154,19 @@ struct Avx2 {
     template <size_t R, size_t Nibbles>
     static constexpr size_t value_vectors = Nibbles == 2 ? 1 : 2;
 
-    // For TokenWriter.
-    static void range(const float* x, size_t n, float& low, float& high) {
-        F lowest = set(x[0]), highest = lowest;
-        for (size_t i = 0; i < n; i += 8) {
-            const F v = select(mask(n - i), load(x + i, mask(n - i)), set(x[0]));
-            lowest = min(lowest, v);
-            highest = max(highest, v);
-        }
-        low = -largest(sub(set(-0.0f), lowest));
-        high = largest(highest);
+    /// Lanes [0, n) of whole numbers from 0 to 255, as bytes.
+    static void store_bytes(uint8_t* p, F x, size_t n) {
+        alignas(32) int32_t words[8];
+        _mm256_store_si256(reinterpret_cast<__m256i*>(words), _mm256_cvtps_epi32(x));
+        for (size_t i = 0; i < 8 && i < n; ++i) p[i] = static_cast<uint8_t>(words[i]);
     }
-    static void quantize(const float* x, size_t n, float low, float inverse, float levels,
-                         uint8_t* codes) {
-        for (size_t i = 0; i < n; i += 8) {
-            const F v = mul(sub(load(x + i, mask(n - i)), set(low)), set(inverse));
-            alignas(32) int32_t out[8];
-            _mm256_store_si256(reinterpret_cast<__m256i*>(out),
-                               _mm256_cvtps_epi32(min(max(v, zero()), set(levels))));
-            for (size_t j = 0; j < 8 && i + j < n; ++j) codes[i + j] = static_cast<uint8_t>(out[j]);
-        }
-    }
-    static void put_halves(__m128i halves, size_t n, uint16_t* out) {
+    /// Lanes [0, n).
+    static void store_halves(uint16_t* p, __m128i halves, size_t n) {
         alignas(16) uint16_t all[8];
         _mm_store_si128(reinterpret_cast<__m128i*>(all), halves);
-        std::memcpy(out, all, 2 * (n < 8 ? n : 8));
+        std::memcpy(p, all, 2 * (n < 8 ? n : 8));
     }
-    static uint16_t half(float x) {
-        return static_cast<uint16_t>(
-            _mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT)));
-    }
-    static float float_of(uint16_t half) {
-        return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half)));
-    }
-    static void to_bf16(const float* x, size_t n, uint16_t* out) {
-        for (size_t i = 0; i < n; i += 8) {
-            const I bits = _mm256_castps_si256(load(x + i, mask(n - i)));
-            const I odd = keep(shift_right<16>(bits), 1);
-            const I rounded =
-                _mm256_add_epi32(_mm256_add_epi32(bits, odd), _mm256_set1_epi32(0x7fff));
-            put_halves(low_halves(shift_right<16>(rounded)), n - i, out + i);
-        }
-    }
-    static void to_f16(const float* x, size_t n, uint16_t* out) {
-        for (size_t i = 0; i < n; i += 8)
-            put_halves(_mm256_cvtps_ph(load(x + i, mask(n - i)), _MM_FROUND_TO_NEAREST_INT), n - i,
-                       out + i);
-    }
+    static __m128i to_f16(F x) { return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT); }
 };
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include <type_traits>
 
 #include "kernels/attention/decode_kernel.hpp"
-#include "kernels/attention/write.hpp"
 #include "kernels/isa/avx512/decode_integer.hpp"
 #include "kernels/isa/avx512/kernels.hpp"
 
@@ -19,10 +18,6 @@ using Kernel = TileKernel<Avx512, Format, Arithmetic<Format>>;
 
 DecodeKernels decode_kernels() {
     return decode_kernels_of<Avx512, Kernel>();
-}
-
-WriteToken write_kernel() {
-    return write_token<Avx512>;
 }
 
 }  // namespace pagewheel::kernels::avx512

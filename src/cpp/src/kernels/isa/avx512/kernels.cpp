@@ -4,10 +4,10 @@ namespace pagewheel::kernels::avx512 {
 
 Kernels kernels(CpuFeatures features) {
     const bool bf16 = features.has(CpuFeature::avx512_bf16);
-    return {logits_kernels(),
-            linear_kernels(),
-            {write_kernel(), decode_kernels(), prefill_kernels(),
-             bf16 ? prefill_kernels_bf16() : prefill_kernels()}};
+    return {
+        logits_kernels(),
+        linear_kernels(),
+        {decode_kernels(), prefill_kernels(), bf16 ? prefill_kernels_bf16() : prefill_kernels()}};
 }
 
 }  // namespace pagewheel::kernels::avx512

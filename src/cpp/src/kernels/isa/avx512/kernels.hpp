@@ -10,6 +10,5 @@ LinearKernels linear_kernels();
 DecodeKernels decode_kernels();
 PrefillKernels prefill_kernels();
 PrefillKernels prefill_kernels_bf16();  // with AVX512_BF16 besides
-WriteToken write_kernel();
 
 }  // namespace pagewheel::kernels::avx512

@@ -6,12 +6,13 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/isa/f16c.hpp"
 #include "kernels/simd/math.hpp"
 
 namespace pagewheel::kernels::avx512 {
 namespace {
 
-struct Avx512 {
+struct Avx512 : F16c {
     static constexpr size_t lanes = 16;
     static constexpr size_t columns = 4;  // vectors of one row that prefill kernels sum at once
     static constexpr size_t rows_at_once = 6;          // whose accumulators fit decode's registers
@@ -80,6 +81,7 @@ struct Avx512 {
     static F exp2(F x) { return simd::exp2<Avx512>(x); }
     static float sum(F x) { return _mm512_reduce_add_ps(x); }
     static float largest(F x) { return _mm512_reduce_max_ps(x); }
+    static float smallest(F x) { return _mm512_reduce_min_ps(x); }
 
     template <int N>
     static I shift_right(I x) {
@@ -89,12 +91,17 @@ struct Avx512 {
     static I shift_left(I x) {
         return _mm512_slli_epi32(x, N);
     }
+    static I add_words(I a, I b) { return _mm512_add_epi32(a, b); }
+    static I set_words(uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
     static I keep(I x, uint32_t bits) {
         return _mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(bits)));
     }
     static F as_float(I x) { return _mm512_castsi512_ps(x); }
+    static I as_words(F x) { return _mm512_castps_si512(x); }
     static F to_float(I x) { return _mm512_cvtepi32_ps(x); }
-    static F half_to_float(I x) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)); }
+    /// The low 16 bits of each word.
+    static __m256i low_halves(I x) { return _mm512_cvtepi32_epi16(x); }
+    static F half_to_float(I x) { return _mm512_cvtph_ps(low_halves(x)); }
 
     /// (x0, x0, x1, x1, ...), (x1, x0, x3, x2, ...), a b - c in even and a b + c in odd lanes.
     static F twice(F x) {
@@ -134,58 +141,23 @@ struct Avx512 {
                                             : R <= 3     ? 4
                                                          : 2;
 
-    // For TokenWriter.
-    static void range(const float* x, size_t n, float& low, float& high) {
-        F lowest = set(x[0]), highest = lowest;
-        for (size_t i = 0; i < n; i += 16) {
-            const F v = _mm512_mask_loadu_ps(set(x[0]), mask(n - i), x + i);
-            lowest = _mm512_min_ps(lowest, v);
-            highest = _mm512_max_ps(highest, v);
-        }
-        low = _mm512_reduce_min_ps(lowest);
-        high = _mm512_reduce_max_ps(highest);
-    }
-    static void quantize(const float* x, size_t n, float low, float inverse, float levels,
-                         uint8_t* codes) {
-        for (size_t i = 0; i < n; i += 16) {
-            const F v = mul(sub(load(x + i, mask(n - i)), set(low)), set(inverse));
-            const F clipped = _mm512_min_ps(max(v, zero()), set(levels));
-            const __m128i bytes = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(clipped));
-            // A masked store would not be forwarded to the loads that follow.
-            if (n - i >= 16)
-                _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i), bytes);
-            else
-                _mm_mask_storeu_epi8(codes + i, mask(n - i), bytes);
-        }
-    }
-    static __m256i bf16_of(F x) {
-        const I bits = _mm512_castps_si512(x);
-        const I odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-        const I rounded = _mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7fff));
-        return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
-    }
-    static void put_halves(__m256i halves, size_t n, uint16_t* out) {
+    /// Lanes [0, n) of whole numbers from 0 to 255, as bytes.
+    static void store_bytes(uint8_t* p, F x, size_t n) {
+        const __m128i bytes = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x));
+        // A masked store would not be forwarded to the loads that follow.
         if (n >= 16)
-            _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), halves);
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
         else
-            _mm256_mask_storeu_epi16(out, mask(n), halves);
+            _mm_mask_storeu_epi8(p, mask(n), bytes);
     }
-    static uint16_t half(float x) {
-        return static_cast<uint16_t>(
-            _mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT)));
+    /// Lanes [0, n).
+    static void store_halves(uint16_t* p, __m256i halves, size_t n) {
+        if (n >= 16)
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), halves);
+        else
+            _mm256_mask_storeu_epi16(p, mask(n), halves);
     }
-    static float float_of(uint16_t half) {
-        return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half)));
-    }
-    static void to_bf16(const float* x, size_t n, uint16_t* out) {
-        for (size_t i = 0; i < n; i += 16)
-            put_halves(bf16_of(load(x + i, mask(n - i))), n - i, out + i);
-    }
-    static void to_f16(const float* x, size_t n, uint16_t* out) {
-        for (size_t i = 0; i < n; i += 16)
-            put_halves(_mm512_cvtps_ph(load(x + i, mask(n - i)), _MM_FROUND_TO_NEAREST_INT), n - i,
-                       out + i);
-    }
+    static __m256i to_f16(F x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT); }
 };
 
 }  // namespace

@@ -7,7 +7,7 @@ Kernels kernels(CpuFeatures) {
     Kernels all{};
     all.logits = {argmax_scalar, sum_exp_scalar, find_above_scalar};
     all.linear = linear_reference();
-    all.attention.write = write_token_reference;
+    all.attention.few_rows.write = write_token_reference;
     return all;
 }
 
