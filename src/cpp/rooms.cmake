@@ -17,6 +17,7 @@ function(pagewheel_room name)
     file(CREATE_LINK ${folder} ${include_folder}/${name} SYMBOLIC)
 
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
+    include(${folder}/room.cmake OPTIONAL) # may leave out some of `sources`, and set their options
     add_library(pagewheel_${name} STATIC ${sources})
     target_include_directories(pagewheel_${name}
                                PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/include ${include_folder})

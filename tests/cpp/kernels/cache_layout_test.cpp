@@ -19,7 +19,7 @@ TEST_P(CacheWriting, EveryIsaWritesTheSameBytes) {
         World w = random_world(GetParam(), random, 1);
         write_keys_values(w.config.layout, w.view(), Isa::scalar);
         const auto keys = w.key_blocks, values = w.value_blocks;
-        for (Isa isa : isas()) {
+        for (Isa isa : available_isas()) {
             std::fill(w.output.begin(), w.output.end(), 0.0f);
             write_keys_values(w.config.layout, w.view(), isa);
             EXPECT_EQ(w.key_blocks, keys) << describe(w, isa);
@@ -82,7 +82,7 @@ TEST_P(CacheWriting, AppendingATokenLeavesTheBytesOfTheOthers) {
               config.layout.value_block_bytes());
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, CacheWriting, testing::ValuesIn(formats),
+INSTANTIATE_TEST_SUITE_P(Formats, CacheWriting, testing::ValuesIn(all_cache_formats),
                          [](const auto& info) { return cache_format_name(info.param); });
 
 TEST(CacheLayout, SizesAreWordsPlusScales) {
@@ -100,7 +100,7 @@ TEST(CacheLayout, SizesAreWordsPlusScales) {
 }
 
 TEST(CacheLayout, NamesParseBack) {
-    for (CacheFormat format : formats)
+    for (CacheFormat format : all_cache_formats)
         EXPECT_EQ(parse_cache_format(cache_format_name(format)), format);
     EXPECT_THROW(parse_cache_format("i8"), std::invalid_argument);
 }

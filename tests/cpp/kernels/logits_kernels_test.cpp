@@ -13,14 +13,6 @@ namespace {
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-/// Every instruction set that this processor has.
-std::vector<Isa> available() {
-    std::vector<Isa> isas;
-    for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512})
-        if (isa <= detected_isa()) isas.push_back(isa);
-    return isas;
-}
-
 std::vector<float> random_values(size_t n, unsigned seed) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal(0.0f, 8.0f);
@@ -30,7 +22,7 @@ std::vector<float> random_values(size_t n, unsigned seed) {
 }
 
 TEST(Argmax, FindsTheLargestForEverySizeAndInstructionSet) {
-    for (Isa isa : available())
+    for (Isa isa : available_isas())
         for (size_t n = 1; n < 200; ++n) {
             const auto x = random_values(n, unsigned(n));
             size_t expected = 0;
@@ -41,7 +33,7 @@ TEST(Argmax, FindsTheLargestForEverySizeAndInstructionSet) {
 }
 
 TEST(Argmax, TakesTheFirstOfEquals) {
-    for (Isa isa : available()) {
+    for (Isa isa : available_isas()) {
         std::vector<float> x(100, -1.0f);
         x[37] = x[38] = x[99] = 5.0f;
         EXPECT_EQ(argmax(x.data(), x.size(), isa), 37u) << isa_name(isa);
@@ -51,7 +43,7 @@ TEST(Argmax, TakesTheFirstOfEquals) {
 }
 
 TEST(Argmax, FindsTheFirstNaNWhereverItIs) {
-    for (Isa isa : available())
+    for (Isa isa : available_isas())
         for (size_t n : {1, 3, 40, 100}) {
             auto x = random_values(n, unsigned(n));
             for (size_t i = n; i-- > 0;) {
@@ -62,7 +54,7 @@ TEST(Argmax, FindsTheFirstNaNWhereverItIs) {
 }
 
 TEST(Argmax, FindsInfinity) {
-    for (Isa isa : available())
+    for (Isa isa : available_isas())
         for (size_t n : {1, 3, 40, 100}) {
             std::vector<float> x(n, 3.0e38f);
             x[n / 2] = infinity;
@@ -71,7 +63,7 @@ TEST(Argmax, FindsInfinity) {
 }
 
 TEST(FindAbove, FindsEveryGreaterValueInOrder) {
-    for (Isa isa : available())
+    for (Isa isa : available_isas())
         for (size_t n : {0, 1, 7, 16, 33, 200}) {
             auto x = random_values(n, unsigned(n));
             for (size_t i = 0; i < n; i += 5) x[i] = i % 2 == 0 ? nan : -infinity;
@@ -89,7 +81,7 @@ TEST(FindAbove, FindsEveryGreaterValueInOrder) {
 }
 
 TEST(SumExp, EqualsTheDefinitionInDouble) {
-    for (Isa isa : available())
+    for (Isa isa : available_isas())
         for (size_t n : {1, 7, 16, 33, 1000, 49152}) {
             const auto x = random_values(n, unsigned(n));
             const float shift = x[argmax_scalar(x.data(), n)];
@@ -103,7 +95,7 @@ TEST(SumExp, EqualsTheDefinitionInDouble) {
 }
 
 TEST(SumExp, CountsMaskedLogitsAsZero) {
-    for (Isa isa : available()) {
+    for (Isa isa : available_isas()) {
         std::vector<float> x(64, -infinity);
         x[10] = 1.0f;
         x[20] = nan;

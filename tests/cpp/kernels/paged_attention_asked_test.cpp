@@ -34,7 +34,7 @@ TEST_P(AttentionOfAskedRows, EqualsTheDefinitionForRandomShapesAndBatches) {
             w.key.clear();
             w.value.clear();
         }
-        for (Isa isa : isas()) {
+        for (Isa isa : available_isas()) {
             if (isa == Isa::scalar && i % 5) continue;
             check(w, isa);
             if (testing::Test::HasFailure()) return;
@@ -48,7 +48,7 @@ TEST_P(AttentionOfAskedRows, WritesWhatAttentionOfAllRowsWrites) {
         const World start = random_world(GetParam(), random, 1);
         for (const std::vector<size_t>& asked :
              {ask_at_random(start, random), std::vector<size_t>(start.batch_size(), 0)})
-            for (Isa isa : isas()) {
+            for (Isa isa : available_isas()) {
                 World all = start, some = start;
                 ask(some, asked);
                 paged_attention(all.config, all.view(), isa);
@@ -65,7 +65,7 @@ TEST_P(AttentionOfAskedRows, WithoutAnyQueryScoresAreZeros) {
     World w = make_world(random_config(GetParam(), random), {{40, 1}, {3, 20}}, random);
     w.windows = {1, 4};
     ask(w, {0, 0});
-    for (Isa isa : isas()) {
+    for (Isa isa : available_isas()) {
         std::fill(w.scores.begin(), w.scores.end(), 1.0f);
         paged_attention(w.config, w.view(), isa);
         EXPECT_EQ(w.scores, std::vector<float>(w.scores.size(), 0)) << describe(w, isa);
@@ -88,9 +88,9 @@ TEST_P(AttentionOfAskedRows, EqualsTheRowsOfAllToTheBitFromTheSameKernel) {
         if (pick(random, 0, 1)) rotate_at_random(all, random);
         World some = all;
         ask(some, {many ? most + 20 : (fresh + 1) / 2, 0, 1});
-        for (Isa isa : isas()) {
+        for (Isa isa : available_isas()) {
             // The unit of its queries is that of a tile's largest one.
-            if (many && GetParam() == CacheFormat::u8 && isa == Isa::avx512) continue;
+            if (many && GetParam() == CacheFormat::u8 && multiplies_integers(isa)) continue;
             one.execute([&] {
                 paged_attention(all.config, all.view(), isa);
                 paged_attention(some.config, some.view(), isa);
@@ -101,7 +101,7 @@ TEST_P(AttentionOfAskedRows, EqualsTheRowsOfAllToTheBitFromTheSameKernel) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, AttentionOfAskedRows, testing::ValuesIn(formats),
+INSTANTIATE_TEST_SUITE_P(Formats, AttentionOfAskedRows, testing::ValuesIn(all_cache_formats),
                          [](const auto& info) { return cache_format_name(info.param); });
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/kernels.hpp"
 #include "support/attention_world.hpp"
 
 namespace pagewheel::kernels {
@@ -28,7 +29,7 @@ TEST_P(AttentionPrefill, PromptChunksOfEveryLengthEqualTheDefinition) {
         if (pick(random, 0, 1)) w.sinks = normal(config.heads, random, 2);
         if (pick(random, 0, 3) == 0) w.slopes = normal(config.heads, random, 0.1f);
         w.windows = {static_cast<int32_t>(pick(random, 0, 1) * fresh)};
-        for (Isa isa : isas())
+        for (Isa isa : available_isas())
             if (isa != Isa::scalar) check(w, isa);
         if (testing::Test::HasFailure()) return;
     }
@@ -51,9 +52,9 @@ TEST_P(AttentionPrefill, PromptChunksOfUnusualBlocksAndHeadsEqualTheDefinition) 
         config.rotary_dims = key;
         config.scale = 1 / std::sqrt(static_cast<float>(key));
         World w = make_world(config, {{150, 40}, {300, 1}, {0, 14}}, random);
-        for (Isa isa : isas()) check(w, isa);
+        for (Isa isa : available_isas()) check(w, isa);
         rotate_at_random(w, random);
-        for (Isa isa : isas()) check(w, isa);
+        for (Isa isa : available_isas()) check(w, isa);
     }
 }
 
@@ -73,12 +74,13 @@ TEST_P(AttentionPrefill, PromptChunksKeepTheTailBesideAnAttentionSink) {
         w.value[d] *= 0.01f;
     }
     for (float& q : w.query) q += 0.6f;  // 5.8 above the others' logits
-    for (Isa isa : isas()) check(w, isa);
+    for (Isa isa : available_isas()) check(w, isa);
 }
 
 // Against f32 arithmetic over the same cache: roundings of 2^-9 at random, nothing beyond.
 TEST(AttentionPrefillInBf16, AddsAboutTheRoundingOfQueriesAndProbabilities) {
-    if (detected_isa() != Isa::avx512 || !has_avx512_bf16()) GTEST_SKIP() << "no AVX512_BF16";
+    const Isa isa = detected_isa();
+    if (!isa.kernels().attention.rounds_to_bf16()) GTEST_SKIP() << "no products in bf16";
     std::mt19937 random(19);
     for (int i = 0; i < 8; ++i) {
         AttentionConfig config = random_config(CacheFormat::bf16, random);
@@ -88,17 +90,17 @@ TEST(AttentionPrefillInBf16, AddsAboutTheRoundingOfQueriesAndProbabilities) {
         double squares[2] = {};
         for (const bool bf16 : {false, true}) {
             w.config.bf16_products = bf16;
-            paged_attention(w.config, w.view(), Isa::avx512);
+            paged_attention(w.config, w.view(), isa);
             for (size_t j = 0; j < w.output.size(); ++j)
                 squares[bf16] += std::pow(w.output[j] - expected.output[j], 2);
             squares[bf16] = std::sqrt(squares[bf16] / static_cast<double>(w.output.size()));
         }
-        EXPECT_LE(squares[0], 3e-6) << describe(w, Isa::avx512);
-        EXPECT_LE(squares[1], 3e-3) << describe(w, Isa::avx512);
+        EXPECT_LE(squares[0], 3e-6) << describe(w, isa);
+        EXPECT_LE(squares[1], 3e-3) << describe(w, isa);
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, AttentionPrefill, testing::ValuesIn(formats),
+INSTANTIATE_TEST_SUITE_P(Formats, AttentionPrefill, testing::ValuesIn(all_cache_formats),
                          [](const auto& info) { return cache_format_name(info.param); });
 
 }  // namespace

@@ -65,7 +65,7 @@ TEST_P(AttentionRotation, RotatedCacheIsAsGoodAsOneWrittenAtTheLowerPositions) {
         write_keys_values(exact.config.layout, exact.view(), Isa::scalar);
         const Expected expected(exact);
 
-        for (Isa isa : isas()) {
+        for (Isa isa : available_isas()) {
             World scratch = w;
             scratch.rotated.clear();
             scratch.key = rotated(w, keys, low);
@@ -101,7 +101,7 @@ TEST_P(AttentionRotation, OneDeltaPerBlockEqualsEqualDeltasPerToken) {
             tokens.deltas.insert(tokens.deltas.end(), tokens.delta_width, w.deltas.back());
         }
         tokens.rotated = w.rotated;
-        for (Isa isa : isas()) {
+        for (Isa isa : available_isas()) {
             paged_attention(w.config, w.view(), isa);
             paged_attention(tokens.config, tokens.view(), isa);
             EXPECT_EQ(w.output, tokens.output) << describe(w, isa);
@@ -117,10 +117,10 @@ TEST_P(AttentionRotation, SequencesReadASharedBlockAtTheirOwnDeltas) {
         w.block_indices[static_cast<size_t>(w.block_begins[s])] = w.block_indices[0];
     w.rotated = {0, w.block_begins[1]};
     w.deltas = {17, 40};
-    for (Isa isa : isas()) check(w, isa);
+    for (Isa isa : available_isas()) check(w, isa);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, AttentionRotation, testing::ValuesIn(formats),
+INSTANTIATE_TEST_SUITE_P(Formats, AttentionRotation, testing::ValuesIn(all_cache_formats),
                          [](const auto& info) { return cache_format_name(info.param); });
 
 }  // namespace

@@ -17,7 +17,7 @@ TEST_P(PagedAttention, EqualsTheDefinitionForRandomShapesAndBatches) {
     std::mt19937 random(7);
     for (int i = 0; i < 20; ++i) {
         World w = random_world(GetParam(), random, 8);
-        for (Isa isa : isas()) {
+        for (Isa isa : available_isas()) {
             if (isa == Isa::scalar && i % 3) continue;
             check(w, isa);
             if (testing::Test::HasFailure()) return;
@@ -39,7 +39,7 @@ TEST_P(PagedAttention, EqualsTheDefinitionForEveryShape) {
         config.scale = 1 / std::sqrt(static_cast<float>(config.layout.key_size));
         config.rotary_dims = i % 2 ? config.layout.key_size : config.layout.key_size / 4 * 2;
         World w = random_world(config, random, 1);
-        for (Isa isa : isas())
+        for (Isa isa : available_isas())
             if (isa != Isa::scalar || i % 7 == 0) check(w, isa);
         if (testing::Test::HasFailure()) return;
     }
@@ -53,7 +53,7 @@ TEST_P(PagedAttention, ALayerWithoutItsOwnCacheLeavesItAsItIs) {
     w.key.clear();
     w.value.clear();
     const auto keys = w.key_blocks, values = w.value_blocks;
-    for (Isa isa : isas()) check(w, isa);
+    for (Isa isa : available_isas()) check(w, isa);
     EXPECT_EQ(w.key_blocks, keys);
     EXPECT_EQ(w.value_blocks, values);
 }
@@ -67,12 +67,12 @@ TEST_P(PagedAttention, LongDecodeIsCutAlongTheKeys) {
     World w = make_world(config, {{4000, 1}, {1500, 3}}, random);
     w.sinks = normal(3, random);
     w.windows = {1, 2};
-    for (Isa isa : isas()) check(w, isa);
+    for (Isa isa : available_isas()) check(w, isa);
     w.config.sliding_window = 900;
-    for (Isa isa : isas()) check(w, isa);
+    for (Isa isa : available_isas()) check(w, isa);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, PagedAttention, testing::ValuesIn(formats),
+INSTANTIATE_TEST_SUITE_P(Formats, PagedAttention, testing::ValuesIn(all_cache_formats),
                          [](const auto& info) { return cache_format_name(info.param); });
 
 }  // namespace

@@ -10,33 +10,36 @@
 #include <string>
 #include <vector>
 
+#include "kernels/kernels.hpp"
 #include "kernels/quantized_linear_tile.hpp"
 #include "support/linear_matrix.hpp"
 
 namespace pagewheel::kernels {
 
 /// AVX2 with VNNI, the instruction in AVX-512's encoding: for processors that lack the other.
-const LinearVariant& linear_avx2_vnni_by_avx512();
+LinearKernels linear_avx2_vnni_by_avx512();
 
 namespace {
 
 struct Variant {
-    const char* name;
-    const LinearVariant& calls;
+    std::string name;
+    LinearKernels calls;
 };
 
 /// Those that this processor runs.
 std::vector<Variant> variants() {
-    std::vector<Variant> all{{"scalar", linear_reference()}};
+    std::vector<Variant> all;
+    for (const Isa isa : available_isas()) {
+        const LinearKernels least = isa.entry().make(isa.entry().required).linear;
+        const LinearKernels most = isa.kernels().linear;
+        all.push_back({isa.name(), least});
+        if (most.multiply != least.multiply)
+            all.push_back({isa.name() + std::string(" with all there is"), most});
 #if defined(__x86_64__)
-    if (detected_isa() >= Isa::avx2) all.push_back({"avx2", linear_avx2()});
-    if (detected_isa() >= Isa::avx2 && has_avx_vnni())
-        all.push_back({"avx2 vnni", linear_avx2_vnni()});
-    if (detected_isa() >= Isa::avx512) {
-        all.push_back({"avx512", linear_avx512()});
-        all.push_back({"avx2 vnni by avx512", linear_avx2_vnni_by_avx512()});
-    }
+        if (isa.name() == std::string("avx512"))
+            all.push_back({"avx2 vnni by avx512", linear_avx2_vnni_by_avx512()});
 #endif
+    }
     return all;
 }
 

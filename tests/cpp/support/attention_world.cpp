@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <string>
+
+#include "kernels/kernels.hpp"
 
 namespace pagewheel::kernels {
 namespace {
@@ -29,7 +32,7 @@ double arithmetic_bound(const World& w, Isa isa) {
     if (rounds_to_bf16(w, isa)) return 2e-2;
     if (layout.format != CacheFormat::u8 && layout.format != CacheFormat::u4) return 1e-5;
     // Codes of up to 255 are summed before the zero point is taken off.
-    if (isa != Isa::avx512) return 2e-5;
+    if (!multiplies_integers(isa)) return 2e-5;
     // Integers of large heads are coarser where keys are rotated, lest sums overflow.
     return layout.key_size > 256 ? 3e-3 : 1e-3;
 }
@@ -37,18 +40,15 @@ double arithmetic_bound(const World& w, Isa isa) {
 }  // namespace
 
 bool rounds_to_bf16(const World& w, Isa isa) {
-    if (w.config.layout.format != CacheFormat::bf16 || isa != Isa::avx512) return false;
-    if (!w.config.bf16_products || !has_avx512_bf16()) return false;
+    if (w.config.layout.format != CacheFormat::bf16 || !w.config.bf16_products) return false;
+    if (!isa.kernels().attention.rounds_to_bf16()) return false;
     for (size_t s = 0; s < w.batch_size(); ++s)
         if (w.queries(s) > 1) return true;
     return false;
 }
 
-std::vector<Isa> isas() {
-    std::vector<Isa> all;
-    for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512})
-        if (isa <= detected_isa()) all.push_back(isa);
-    return all;
+bool multiplies_integers(Isa isa) {
+    return isa.name() == std::string("avx512");
 }
 
 std::vector<float> normal(size_t n, std::mt19937& random, float deviation) {

@@ -11,11 +11,8 @@
 
 namespace pagewheel::kernels {
 
-inline constexpr CacheFormat formats[] = {CacheFormat::f32, CacheFormat::bf16, CacheFormat::f16,
-                                          CacheFormat::u8, CacheFormat::u4};
-
-/// Those of this processor.
-std::vector<Isa> isas();
+/// Whether an ISA multiplies u8 and u4 caches in integers, with rounded queries and probabilities.
+bool multiplies_integers(Isa isa);
 
 /// A batch that owns its arrays, over a pool that starts as NaN.
 struct World {

@@ -13,13 +13,30 @@
 namespace pagewheel::kernels {
 namespace {
 
-bool is_4_bit(WeightType type) {
-    return type == WeightType::u4 || type == WeightType::i4;
+int bits_of(WeightType type) {
+    switch (type) {
+        case WeightType::u4:
+        case WeightType::i4:
+            return 4;
+        case WeightType::u8:
+        case WeightType::i8:
+            return 8;
+    }
+    __builtin_unreachable();
 }
 
 /// What is added to make a value unsigned.
 int shift(WeightType type) {
-    return type == WeightType::i4 ? 8 : type == WeightType::i8 ? 128 : 0;
+    switch (type) {
+        case WeightType::u4:
+        case WeightType::u8:
+            return 0;
+        case WeightType::i4:
+            return 8;
+        case WeightType::i8:
+            return 128;
+    }
+    __builtin_unreachable();
 }
 
 /// Row `row` of the values, unsigned, one a byte.
@@ -27,7 +44,7 @@ void read_row(const LinearWeights& weights, size_t row, uint8_t* out) {
     const auto* bytes = static_cast<const uint8_t*>(weights.values);
     const size_t k = weights.k, first = row * k;
     const auto flip = uint8_t(shift(weights.type));
-    if (!is_4_bit(weights.type)) {
+    if (bits_of(weights.type) == 8) {
         for (size_t i = 0; i < k; ++i) out[i] = bytes[first + i] ^ flip;
         return;
     }
@@ -94,9 +111,10 @@ size_t PackedLinear::offset_bytes() const {
             return tile_rows;
         case Offset::f16_minimum:
             return 2 * tile_rows;
-        default:
+        case Offset::f32_minimum:
             return 4 * tile_rows;
     }
+    __builtin_unreachable();
 }
 
 size_t PackedLinear::tile_bytes() const {
@@ -105,7 +123,7 @@ size_t PackedLinear::tile_bytes() const {
 }
 
 PackedLinear::PackedLinear(const LinearWeights& weights, WeightMemory& memory)
-    : m_n(weights.n), m_k(weights.k), m_bits(is_4_bit(weights.type) ? 4 : 8) {
+    : m_n(weights.n), m_k(weights.k), m_bits(bits_of(weights.type)) {
     check_argument(m_n > 0 && m_k > 0, "a linear layer of ", m_n, " outputs and ", m_k,
                    " inputs: both must be positive");
     check_argument(weights.group > 0 && (weights.group % k_block == 0 || weights.group >= m_k),

@@ -1,4 +1,4 @@
-// What quantized_linear.cpp, which divides the work, and the variants, which do it, say to each
+// What quantized_linear.cpp, which divides the work, and the kernels, which do it, say to each
 // other. Internal to the kernels.
 #pragma once
 
@@ -80,11 +80,11 @@ struct TileOutput {
     size_t columns = PackedLinear::tile_rows;  // of the tile's 16, those that exist
 };
 
-/// The calls of one ISA.
-struct LinearVariant {
+/// The kernels of one ISA.
+struct LinearKernels {
     /// Quantises columns [32 * k_block_begin, k) of x [block.rows, stride], of which `x` is the
-    /// first row's column 32 * k_block_begin. Only a variant with multiply_pairs takes a paired
-    /// block.
+    /// first row's column 32 * k_block_begin. Only where there is multiply_pairs is a paired block
+    /// taken.
     void (*quantize)(const float* x, size_t stride, size_t k_block_begin, size_t k,
                      const QuantizedBlock& block);
     void (*multiply)(const PackedLinear& weights, const uint8_t* tile, const QuantizedBlock& block,
@@ -100,15 +100,13 @@ struct LinearVariant {
     void (*rotate)(float* x, size_t heads, size_t size, const float* cos, const float* sin);
 };
 
-const LinearVariant& linear_reference();
-const LinearVariant& linear_avx2();
-const LinearVariant& linear_avx2_vnni();  // where there is AVX-VNNI besides
-const LinearVariant& linear_avx512();
+/// The scalar ones.
+LinearKernels linear_reference();
 
-/// quantized_linear() and gated_mlp() by a variant.
-void quantized_linear_by(const LinearVariant& variant, const LinearInput& input,
+/// quantized_linear() and gated_mlp() by these kernels.
+void quantized_linear_by(const LinearKernels& kernels, const LinearInput& input,
                          const LinearOutput* outputs, size_t count,
                          const RotaryAngles& angles = {});
-void gated_mlp_by(const LinearVariant& variant, const LinearInput& input, const GatedMlp& mlp);
+void gated_mlp_by(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp);
 
 }  // namespace pagewheel::kernels

@@ -9,12 +9,13 @@ namespace pagewheel {
 namespace {
 
 kernels::CacheFormat format_of(const ov::element::Type& type) {
-    if (type == ov::element::f32) return kernels::CacheFormat::f32;
-    if (type == ov::element::bf16) return kernels::CacheFormat::bf16;
-    check_argument(type == ov::element::f16, "OpenVINO's KV cache is ", type,
-                   "; its blocks can be evicted from as f32, bf16 and f16 alone: set "
-                   "KV_CACHE_PRECISION, or use attention_backend native");
-    return kernels::CacheFormat::f16;
+    for (const kernels::CacheFormat format : kernels::all_cache_formats)
+        if (!kernels::is_quantized(format) && type.get_type_name() == cache_format_name(format))
+            return format;
+    throw std::invalid_argument(
+        concat("OpenVINO's KV cache is ", type,
+               "; its blocks can be evicted from as f32, bf16 and f16 alone: set "
+               "KV_CACHE_PRECISION, or use attention_backend native"));
 }
 
 /// Of a cache whose ports are keys and values [blocks, kv heads, block size, head size].

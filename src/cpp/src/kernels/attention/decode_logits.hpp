@@ -1,12 +1,11 @@
-// Logits of the span that a tile of few rows is at. Include only from *_avx2.cpp and *_avx512.cpp:
-// everything is a template over the ISA (see write.hpp).
+// Logits of the span that a tile of few rows is at. For any V (simd/vectors.hpp).
 #pragma once
 
 #include "kernels/attention/decode_float.hpp"
 #include "kernels/attention/decode_queries.hpp"
 #include "kernels/attention/decode_rotated_keys.hpp"
 #include "kernels/attention/decode_span.hpp"
-#include "kernels/attention/soft_cap.hpp"
+#include "kernels/simd/soft_cap.hpp"
 
 namespace pagewheel::kernels {
 
@@ -70,7 +69,7 @@ public:
             }
         }
         if (config_.soft_cap > 0)
-            soft_cap<V>(logits, rows_, width_, 0, span_.keys, config_.soft_cap);
+            simd::soft_cap<V>(logits, rows_, width_, 0, span_.keys, config_.soft_cap);
     }
 
 private:
@@ -86,11 +85,11 @@ private:
     void block_logits(const PreparedQueries& q, size_t head, size_t i, size_t begin, size_t end) {
         size_t lane = begin / L * L;
         for (; lane + L < end; lane += 2 * L)
-            V::for_rows(rows_, [&](auto R, size_t row) {
+            simd::for_rows<V>(rows_, [&](auto R, size_t row) {
                 row_logits<R, 2>(q, head, i, row, lane, begin, end);
             });
         if (lane < end)
-            V::for_rows(rows_, [&](auto R, size_t row) {
+            simd::for_rows<V>(rows_, [&](auto R, size_t row) {
                 row_logits<R, 1>(q, head, i, row, lane, begin, end);
             });
     }
@@ -127,7 +126,7 @@ private:
         const PreparedQueries q = queries_.plain(head);
         for (size_t lane = 0; lane < tokens; lane += L) {
             const KeyLanes rotated = rotated_keys_.rotate(key_lanes(head, i, lane), i, lane);
-            V::for_rows(rows_, [&](auto R, size_t row) {
+            simd::for_rows<V>(rows_, [&](auto R, size_t row) {
                 Vec x[R][1];
                 FloatArithmetic<V, CacheFormat::f32>::template logits<R, 1>(rotated, q, row, x);
                 unrolled<R>([&](auto r) PAGEWHEEL_INLINE {

@@ -1,5 +1,5 @@
-// The queries of one tile, as they are and rotated by rotation deltas. Include only from *_avx2.cpp
-// and *_avx512.cpp: everything is a template over the ISA (see write.hpp).
+// The queries of one tile, as they are and rotated by rotation deltas. For any V
+// (simd/vectors.hpp).
 #pragma once
 
 #include "kernels/attention/decode_float.hpp"

@@ -1,5 +1,4 @@
-// Keys rotated token by token. Include only from *_avx2.cpp and *_avx512.cpp: everything is a
-// template over the ISA (see write.hpp).
+// Keys rotated token by token. For any V (simd/vectors.hpp).
 #pragma once
 
 #include "kernels/attention/decode_float.hpp"
@@ -74,7 +73,7 @@ private:
                 scale = scale_of<V>(pair), minimum = minimum_of<V>(pair);
             }
             unrolled<T::dims_per_word>([&](auto g) PAGEWHEEL_INLINE {
-                Vec x = element<V, Format, g>(word);
+                Vec x = T::template element<V, g>(word);
                 if constexpr (T::quantized) x = V::fma(x, scale, minimum);
                 V::store(keys_ + (w * T::dims_per_word + g) * L, x);
             });

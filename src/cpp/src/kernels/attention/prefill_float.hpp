@@ -1,10 +1,9 @@
-// A tile of many rows, and its two matrix products in f32. Include only from *_avx2.cpp and
-// *_avx512.cpp: everything is a template over the ISA (see write.hpp).
+// A tile of many rows, and its two matrix products in f32. For any V (simd/vectors.hpp).
 #pragma once
 
 #include "kernels/attention/prefill_unpack.hpp"
 #include "kernels/attention/scratch.hpp"
-#include "kernels/unrolled.hpp"
+#include "kernels/simd/unrolled.hpp"
 
 namespace pagewheel::kernels {
 
