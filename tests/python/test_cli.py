@@ -15,16 +15,20 @@ from pathlib import Path
 import openvino as ov
 import openvino.opset13 as ops
 import pytest
+import typer
 from convert import tiny_llama
 from openvino_core import CORE
 from typer.testing import CliRunner
 
 import pagewheel
+from pagewheel._pagewheel import generation_parameters
 from pagewheel.cli.app import app
 from pagewheel.cli.chat import Chat
 from pagewheel.cli.failures import one_line
+from pagewheel.cli.generation_options import generation_options, offered_parameters, spelling
 from pagewheel.cli.info import operation_rows, read_info
-from pagewheel.cli.options import Sampling, parse_properties
+from pagewheel.cli.options import parse_properties
+from pagewheel.cli.sampling import Sampling
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +117,9 @@ def test_an_error_without_a_message_is_named_by_its_type() -> None:
         "--seed=-1",
         f"--seed={2**64}",
         "--top-k=-1",
+        "--top-p=1.5",
+        "--temperature=nan",
+        "--stop-criteria=SOON",
         f"--top-k={2**64}",
         f"--max-new-tokens={2**64}",
         f"--num-beams={2**64}",
@@ -210,23 +217,94 @@ def test_properties_have_types() -> None:
     assert found == {"A": 1, "B": 0.5, "C": True, "D": "x=y", "E": ""}
 
 
-class Config:
-    do_sample = False
-    temperature = 1.0
-    max_new_tokens = 0
-    rng_seed = 0
+def applied(**given: object) -> pagewheel.GenerationConfig:
+    config = pagewheel.GenerationConfig()
+    Sampling(given).apply(config)
+    return config
 
 
 def test_an_option_of_sampling_turns_sampling_on() -> None:
-    config = Config()
-    Sampling(5, temperature=0.5).apply(config)
+    config = applied(max_new_tokens=5, temperature=0.5)
     assert (config.max_new_tokens, config.do_sample, config.temperature) == (5, True, 0.5)
+    assert not applied(max_new_tokens=5, repetition_penalty=1.5).do_sample
 
 
 def test_greedy_wins_over_options_of_sampling() -> None:
-    config = Config()
-    Sampling(5, do_sample=False, rng_seed=3).apply(config)
+    config = applied(do_sample=False, rng_seed=3)
     assert (config.do_sample, config.rng_seed) == (False, 3)
+
+
+def test_beams_win_over_a_model_that_samples() -> None:
+    config = pagewheel.GenerationConfig(do_sample=True)
+    Sampling({"num_beams": 3}).apply(config)
+    assert (config.do_sample, config.num_beams) == (False, 3)
+
+
+def options_of(command: str) -> dict[str, str]:
+    """Help by option."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    return {
+        name: getattr(option, "help", None) or ""
+        for option in group.commands[command].params
+        for name in option.opts
+    }
+
+
+@pytest.mark.parametrize("command", ["generate", "chat"])
+def test_every_parameter_of_generation_is_an_option_with_its_help(command: str) -> None:
+    options = options_of(command)
+    offered = offered_parameters(with_beams=command == "generate")
+    assert len(offered) > 15
+    for parameter in offered:
+        text = options[spelling(parameter)]
+        assert text.startswith(parameter.help), parameter.name
+        assert parameter.allowed in text, parameter.name
+
+
+def test_parameters_without_an_option_are_known() -> None:
+    """A new one is an option, or joins this list."""
+    offered = {parameter.name for parameter in offered_parameters()}
+    assert {each.name for each in generation_parameters()} - offered == {
+        "echo",
+        "logprobs",
+        "num_return_sequences",
+        "apply_chat_template",
+        "priority",
+        "timeout",
+        "cache_salt",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "value"),
+    [
+        (["--top-p", "0.5"], "top_p", 0.5),
+        (["--stop-strings", "a", "--stop-strings", "b"], "stop_strings", {"a", "b"}),
+        (["--stop-token-ids", "7"], "stop_token_ids", {7}),
+        (["--stop-criteria", "NEVER"], "stop_criteria", pagewheel.StopCriteria.NEVER),
+        (["--no-ignore-eos"], "ignore_eos", False),
+        (["--ignore-eos"], "ignore_eos", True),
+        (["--seed", str(2**64 - 1)], "rng_seed", 2**64 - 1),
+        ([], "max_new_tokens", 3),
+    ],
+)
+def test_options_become_parameters_of_their_types(
+    given: list[str], name: str, value: object
+) -> None:
+    small = typer.Typer()
+    seen: list[Sampling] = []
+
+    @small.command()
+    @generation_options(max_new_tokens=3)
+    def command(sampling: Sampling) -> None:
+        seen.append(sampling)
+
+    result = CliRunner().invoke(small, given)
+    assert result.exit_code == 0, result.output
+    config = pagewheel.GenerationConfig()
+    seen[0].apply(config)
+    assert getattr(config, name) == value
 
 
 def tiny_model(folder: Path) -> Path:
@@ -395,7 +473,8 @@ def talk(
     """The contents that the pipeline saw each time."""
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
     recorder = Recorder(pipeline)
-    Chat(recorder, Sampling(8, do_sample=False), "be short", stats=False).run()
+    sampling = Sampling({"max_new_tokens": 8, "do_sample": False})
+    Chat(recorder, sampling, "be short", stats=False).run()
     return recorder.seen
 
 

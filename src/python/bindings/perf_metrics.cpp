@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings.hpp"
+#include "fields.hpp"
 
 namespace pagewheel::python {
 
@@ -18,19 +19,15 @@ void bind_perf_metrics(py::module_& module) {
              [](const MeanStdPair& pair) { return py::iter(py::make_tuple(pair.mean, pair.std)); });
 
     using R = RawPerfMetrics;
-    py::class_<R>(module, "RawPerfMetrics", "Samples in microseconds, before any statistics.")
-        .def(py::init<>())
-        .def_readonly("generate_durations", &R::generate_durations)
-        .def_readonly("tokenization_durations", &R::tokenization_durations)
-        .def_readonly("detokenization_durations", &R::detokenization_durations)
-        .def_readonly("chat_template_durations", &R::chat_template_durations)
-        .def_readonly("m_times_to_first_token", &R::m_times_to_first_token)
-        .def_readonly("m_new_token_times", &R::m_new_token_times)
-        .def_readonly("token_infer_durations", &R::token_infer_durations)
-        .def_readonly("m_batch_sizes", &R::m_batch_sizes)
-        .def_readonly("m_durations", &R::m_durations)
-        .def_readonly("inference_durations", &R::inference_durations)
-        .def_readonly("sampling_durations", &R::sampling_durations);
+    py::class_<R> raw(module, "RawPerfMetrics", "Samples in microseconds, before any statistics.");
+    raw.def(py::init<>());
+    read_only(raw, "generate_durations", &R::generate_durations, "tokenization_durations",
+              &R::tokenization_durations, "detokenization_durations", &R::detokenization_durations,
+              "chat_template_durations", &R::chat_template_durations, "m_times_to_first_token",
+              &R::m_times_to_first_token, "m_new_token_times", &R::m_new_token_times,
+              "token_infer_durations", &R::token_infer_durations, "m_batch_sizes",
+              &R::m_batch_sizes, "m_durations", &R::m_durations, "inference_durations",
+              &R::inference_durations, "sampling_durations", &R::sampling_durations);
 
     using P = PerfMetrics;
     py::class_<P>(module, "PerfMetrics",

@@ -21,7 +21,7 @@ struct CandidateBound {
     float weight = 0.0f;                                ///< and none that weighs less.
 };
 
-/// A class of this kind has a row in the table of candidate_filters.cpp.
+/// Each belongs to a parameter of generation_parameters.def.
 class CandidateFilter {
 public:
     virtual ~CandidateFilter() = default;

@@ -25,7 +25,7 @@ struct LogitsRow {
     }
 };
 
-/// Serves one sequence. A class of this kind has a row in the table of logits_chain.cpp.
+/// Serves one sequence. Each belongs to a parameter of generation_parameters.def.
 class LogitsProcessor {
 public:
     virtual ~LogitsProcessor() = default;
@@ -33,6 +33,15 @@ public:
     virtual void process(const LogitsRow& row, const TokenHistory& history) = 0;
     /// For a beam that continues this sequence in another way.
     virtual std::unique_ptr<LogitsProcessor> fork() const = 0;
+};
+
+/// A processor whose fork is a copy.
+template <class Processor>
+class ForkedByCopy : public LogitsProcessor {
+public:
+    std::unique_ptr<LogitsProcessor> fork() const final {
+        return std::make_unique<Processor>(static_cast<const Processor&>(*this));
+    }
 };
 
 }  // namespace pagewheel

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "check.hpp"
 #include "kernels/logits.hpp"
@@ -21,8 +22,9 @@ constexpr size_t growth = 8;
 Shortlist::Shortlist(const GenerationConfig& config, double scale, Isa isa)
     : m_scale(scale), m_isa(isa) {
     for (const FilterKind& kind : candidate_filters()) {
-        if (!kind.is_wanted(config)) continue;
-        m_filters.push_back(kind.make(config));
+        auto filter = kind.make(config);
+        if (!filter) continue;
+        m_filters.push_back(std::move(filter));
         const CandidateBound bound = m_filters.back()->bound();
         m_bound.count = std::min(m_bound.count, bound.count);
         m_bound.weight = std::max(m_bound.weight, bound.weight);

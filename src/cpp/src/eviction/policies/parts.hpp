@@ -1,13 +1,17 @@
 // What the built-in eviction policies are made of.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "pagewheel/cache_eviction_config.hpp"
 #include "pagewheel/eviction_policy.hpp"
 
 namespace pagewheel {
+
+/// Attention by token: [num_tokens].
+std::vector<double> scores_of(const EvictionView& view);
+/// The same, divided by the number of queries that could see the token.
+std::vector<double> scores_by_lifetime(const EvictionView& view);
 
 /// Appends the `count` units of [view.first_unit, view.last_unit) with the least value;
 /// value [last_unit - first_unit]. Of equal ones the first.
@@ -21,11 +25,7 @@ std::vector<double> sum_by_unit(const EvictionView& view, const std::vector<doub
 /// the keys of tokens [first, last). [num_tokens]; only tokens that may go are filled.
 std::vector<double> likeness_to_mean_key(const EvictionView& view, size_t first, size_t last);
 
-/// KVCrush's choice of representatives among `candidates` (units), `count` of them kept: tokens are
-/// bits (1: among the `num_set` tokens of most score), blocks are ordered by the Hamming distance
-/// to the anchor, and taken at even steps.
-std::vector<size_t> crush_representatives(const EvictionView& view,
-                                          const std::vector<size_t>& candidates, size_t count,
-                                          size_t num_set, const KVCrushConfig& config);
+/// The prompt's last snapkv_window_size queries, and all while generating.
+ObservedQueries accumulated_queries(const CacheEvictionConfig& config);
 
 }  // namespace pagewheel
