@@ -12,8 +12,6 @@
 
 namespace pagewheel::python {
 
-namespace py = pybind11;
-
 namespace {
 
 /// What a Python policy sees of a view; it ends with the call.

@@ -1,41 +1,42 @@
-// Members of a struct, and values of an enum, as Python's: several at a time.
+// Members of a class, and values of an enum, as Python's: several at a time, each a name and what
+// it names.
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include "bindings.hpp"
 
 namespace pagewheel::python {
 
-/// Each member as a property that can be read: name, pointer to member, name, pointer...
-template <class Class>
-void read_only(Class& /*bound*/) {}
-template <class Class, class Pointer, class... Rest>
-void read_only(Class& bound, const char* name, Pointer member, Rest... rest) {
-    bound.def_readonly(name, member);
-    read_only(bound, rest...);
+/// Calls define(name, value) for each pair.
+template <class Define>
+void define_all(const Define& /*define*/) {}
+template <class Define, class Value, class... Rest>
+void define_all(const Define& define, const char* name, Value value, Rest... rest) {
+    define(name, value);
+    define_all(define, rest...);
 }
 
-/// The same, of properties that can be written too.
-template <class Class>
-void read_write(Class& /*bound*/) {}
-template <class Class, class Pointer, class... Rest>
-void read_write(Class& bound, const char* name, Pointer member, Rest... rest) {
-    bound.def_readwrite(name, member);
-    read_write(bound, rest...);
+/// Members as properties that can be read.
+template <class Class, class... NamesAndMembers>
+void read_only(Class& bound, NamesAndMembers... all) {
+    define_all([&](const char* name, auto member) { bound.def_readonly(name, member); }, all...);
 }
 
-/// An enum of Python's with these values: name, value, name, value...
-template <class Enum>
-void enum_values(pybind11::enum_<Enum>& /*bound*/) {}
-template <class Enum, class... Rest>
-void enum_values(pybind11::enum_<Enum>& bound, const char* name, Enum value, Rest... rest) {
-    bound.value(name, value);
-    enum_values(bound, rest...);
+/// Members as properties that can be read and written.
+template <class Class, class... NamesAndMembers>
+void read_write(Class& bound, NamesAndMembers... all) {
+    define_all([&](const char* name, auto member) { bound.def_readwrite(name, member); }, all...);
 }
+
+/// Methods whose names say all.
+template <class Class, class... NamesAndMethods>
+void methods(Class& bound, NamesAndMethods... all) {
+    define_all([&](const char* name, auto method) { bound.def(name, method); }, all...);
+}
+
 template <class Enum, class... NamesAndValues>
-void bind_enum(pybind11::module_& module, const char* name, const char* doc,
-               NamesAndValues... names_and_values) {
-    pybind11::enum_<Enum> bound(module, name, doc);
-    enum_values(bound, names_and_values...);
+void bind_enum(py::module_& module, const char* name, const char* doc, NamesAndValues... all) {
+    py::enum_<Enum> bound(module, name, doc);
+    define_all([&](const char* of_value, Enum value) { bound.value(of_value, value); }, all...);
 }
 
 }  // namespace pagewheel::python

@@ -14,7 +14,6 @@
 
 namespace pagewheel::python {
 
-namespace py = pybind11;
 namespace {
 
 // The thread that steps may hold the handle's lock and want the interpreter's.

@@ -8,8 +8,6 @@
 
 namespace pagewheel::python {
 
-namespace py = pybind11;
-
 void bind_perf_metrics(py::module_& module) {
     py::class_<MeanStdPair>(module, "MeanStdPair", "-1 where nothing was measured.")
         .def(py::init<>())
@@ -30,27 +28,26 @@ void bind_perf_metrics(py::module_& module) {
               &R::inference_durations, "sampling_durations", &R::sampling_durations);
 
     using P = PerfMetrics;
-    py::class_<P>(module, "PerfMetrics",
-                  "Statistics in milliseconds (throughput: tokens per second). Sums join samples.")
-        .def(py::init<>())
+    py::class_<P> metrics(
+        module, "PerfMetrics",
+        "Statistics in milliseconds (throughput: tokens per second). Sums join samples.");
+    metrics.def(py::init<>())
         .def_readonly("raw_metrics", &P::raw_metrics)
-        .def("get_load_time", &P::get_load_time)
-        .def("get_num_generated_tokens", &P::get_num_generated_tokens)
-        .def("get_num_input_tokens", &P::get_num_input_tokens)
         .def("get_num_prefix_cache_hit_tokens", &P::get_num_prefix_cache_hit_tokens,
              "Of the input tokens, those that were found in the prefix cache.")
         .def("get_ttft", &P::get_ttft, "Time to first token.")
         .def("get_tpot", &P::get_tpot, "Time per output token after the first.")
         .def("get_ipot", &P::get_ipot, "Inference time per step that gave tokens.")
-        .def("get_throughput", &P::get_throughput)
-        .def("get_generate_duration", &P::get_generate_duration)
-        .def("get_inference_duration", &P::get_inference_duration)
-        .def("get_tokenization_duration", &P::get_tokenization_duration)
-        .def("get_detokenization_duration", &P::get_detokenization_duration)
-        .def("get_chat_template_duration", &P::get_chat_template_duration)
-        .def("get_sampling_duration", &P::get_sampling_duration)
         .def(py::self + py::self)
         .def(py::self += py::self);
+    methods(metrics, "get_load_time", &P::get_load_time, "get_num_generated_tokens",
+            &P::get_num_generated_tokens, "get_num_input_tokens", &P::get_num_input_tokens,
+            "get_throughput", &P::get_throughput, "get_generate_duration",
+            &P::get_generate_duration, "get_inference_duration", &P::get_inference_duration,
+            "get_tokenization_duration", &P::get_tokenization_duration,
+            "get_detokenization_duration", &P::get_detokenization_duration,
+            "get_chat_template_duration", &P::get_chat_template_duration, "get_sampling_duration",
+            &P::get_sampling_duration);
 }
 
 }  // namespace pagewheel::python

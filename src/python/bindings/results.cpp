@@ -7,8 +7,6 @@
 
 namespace pagewheel::python {
 
-namespace py = pybind11;
-
 void bind_results(py::module_& module) {
     using E = EncodedResults;
     py::class_<E> encoded(module, "EncodedResults",

@@ -5,8 +5,6 @@
 
 namespace pagewheel::python {
 
-namespace py = pybind11;
-
 void bind_scheduler_config(py::module_& module) {
     using C = SchedulerConfig;
     py::class_<C> config(module, "SchedulerConfig", R"(How requests share one step and one cache.

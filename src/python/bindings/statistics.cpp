@@ -5,8 +5,6 @@
 
 namespace pagewheel::python {
 
-namespace py = pybind11;
-
 void bind_statistics(py::module_& module) {
     using T = StepStatistics;
     py::class_<T> step(module, "StepStatistics",

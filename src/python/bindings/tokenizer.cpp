@@ -4,6 +4,7 @@
 
 #include "bindings.hpp"
 #include "conversions.hpp"
+#include "fields.hpp"
 
 namespace pagewheel::python {
 namespace {
@@ -77,9 +78,14 @@ void bind_tokenizer(py::module_& module) {
         .def_readwrite("input_ids", &PyTokenizedInputs::input_ids)
         .def_readwrite("attention_mask", &PyTokenizedInputs::attention_mask);
 
-    py::class_<Tokenizer>(module, "Tokenizer", R"(Text to tokens and back.
+    py::class_<Tokenizer> tokenizer(module, "Tokenizer", R"(Text to tokens and back.
 
-Tokenizer(path): a model folder or a .gguf file.)")
+Tokenizer(path): a model folder or a .gguf file.)");
+    methods(tokenizer, "get_bos_token", &Tokenizer::get_bos_token, "get_bos_token_id",
+            &Tokenizer::get_bos_token_id, "get_eos_token", &Tokenizer::get_eos_token,
+            "get_eos_token_id", &Tokenizer::get_eos_token_id, "get_pad_token",
+            &Tokenizer::get_pad_token, "get_pad_token_id", &Tokenizer::get_pad_token_id);
+    tokenizer
         .def(py::init([](const py::object& path) {
                  const auto folder = resolve_model(path);
                  std::optional<Tokenizer> tokenizer;
@@ -125,12 +131,6 @@ list of lists). Raises IndexError for an id outside the vocabulary.)")
 
 Raises ValueError where the template fails, or does not end within ten seconds, 512 MB of memory and
 16 million characters. RuntimeError where there is no template, or no process to render it in.)")
-        .def("get_bos_token", &Tokenizer::get_bos_token)
-        .def("get_bos_token_id", &Tokenizer::get_bos_token_id)
-        .def("get_eos_token", &Tokenizer::get_eos_token)
-        .def("get_eos_token_id", &Tokenizer::get_eos_token_id)
-        .def("get_pad_token", &Tokenizer::get_pad_token)
-        .def("get_pad_token_id", &Tokenizer::get_pad_token_id)
         .def("get_original_chat_template", &Tokenizer::get_original_chat_template)
         .def("set_chat_template", &Tokenizer::set_chat_template, py::arg("chat_template"))
         .def_property("chat_template", &Tokenizer::get_chat_template, &Tokenizer::set_chat_template)

@@ -65,7 +65,7 @@ struct EvictionPolicyKind {
     std::shared_ptr<EvictionPolicy> (*make)(const CacheEvictionConfig&);
     /// Throws std::invalid_argument for values that this policy cannot work with; nullptr: there
     /// are none. The block size is that of the cache, 0 where it is not known yet.
-    void (*check)(const CacheEvictionConfig&, size_t block_size);
+    void (*check)(const CacheEvictionConfig&, size_t block_size) = nullptr;
 };
 
 /// All there are.

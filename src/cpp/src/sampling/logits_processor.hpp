@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "sampling/token_history.hpp"
 
@@ -35,13 +36,25 @@ public:
     virtual std::unique_ptr<LogitsProcessor> fork() const = 0;
 };
 
-/// A processor whose fork is a copy.
-template <class Processor>
-class ForkedByCopy : public LogitsProcessor {
+/// A processor that is a function and what it captures. Its fork has a copy.
+template <class Function>
+class FunctionProcessor final : public LogitsProcessor {
 public:
-    std::unique_ptr<LogitsProcessor> fork() const final {
-        return std::make_unique<Processor>(static_cast<const Processor&>(*this));
+    explicit FunctionProcessor(Function function) : m_function(std::move(function)) {}
+    void process(const LogitsRow& row, const TokenHistory& history) override {
+        m_function(row, history);
     }
+    std::unique_ptr<LogitsProcessor> fork() const override {
+        return std::make_unique<FunctionProcessor>(*this);
+    }
+
+private:
+    Function m_function;
 };
+
+template <class Function>
+std::unique_ptr<LogitsProcessor> make_processor(Function function) {
+    return std::make_unique<FunctionProcessor<Function>>(std::move(function));
+}
 
 }  // namespace pagewheel

@@ -1,29 +1,17 @@
+// The k best.
 #include <algorithm>
 
 #include "sampling/candidate_filters.hpp"
 
 namespace pagewheel {
-namespace {
 
-/// The k best.
-class TopK final : public CandidateFilter {
-public:
-    explicit TopK(size_t k) : m_k(k) {}
-    size_t keep(const Candidates& candidates) const override {
-        return std::min(m_k, candidates.size);
-    }
-    CandidateBound bound() const override { return {m_k, 0.0f}; }
-    bool keeps_all(size_t n) const override { return m_k >= n; }
-
-private:
-    size_t m_k;
-};
-
-}  // namespace
-
-std::unique_ptr<CandidateFilter> make_top_k(const GenerationConfig& config) {
-    if (config.top_k == 0 || config.top_k == GenerationConfig::unlimited) return nullptr;
-    return std::make_unique<TopK>(config.top_k);
+std::optional<CandidateFilter> make_top_k(const GenerationConfig& config) {
+    const size_t k = config.top_k;
+    if (k == 0 || k == GenerationConfig::unlimited) return {};
+    CandidateFilter filter;
+    filter.keep = [k](const Candidates& candidates) { return std::min(k, candidates.size); };
+    filter.bound.count = filter.keeps_all_of = k;
+    return filter;
 }
 
 }  // namespace pagewheel

@@ -11,7 +11,8 @@ namespace {
 
 class AdaptiveRKV final : public EvictionPolicy {
 public:
-    explicit AdaptiveRKV(const AdaptiveRKVConfig& config) : m_config(config) {}
+    explicit AdaptiveRKV(const CacheEvictionConfig& config)
+        : m_config(config.adaptive_rkv_config) {}
     ObservedQueries observed() const override {
         return {m_config.window_size, m_config.window_size, false};
     }
@@ -56,9 +57,7 @@ EvictionPolicyKind adaptive_rkv_policy() {
             "others (after R-KV, Cai et al. 2025, arXiv:2505.24133)",
             "adaptive_rkv_config",
             true,
-            [](const CacheEvictionConfig& config) -> std::shared_ptr<EvictionPolicy> {
-                return std::make_shared<AdaptiveRKV>(config.adaptive_rkv_config);
-            },
+            &made<AdaptiveRKV>,
             &check};
 }
 

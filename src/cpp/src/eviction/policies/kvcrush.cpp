@@ -69,8 +69,10 @@ std::vector<size_t> crush_representatives(const EvictionView& view,
 
 class KVCrush final : public EvictionPolicy {
 public:
-    KVCrush(ObservedQueries observed, bool by_lifetime, const KVCrushConfig& config)
-        : m_observed(observed), m_by_lifetime(by_lifetime), m_config(config) {}
+    explicit KVCrush(const CacheEvictionConfig& config)
+        : m_observed(accumulated_queries(config)),
+          m_by_lifetime(config.aggregation_mode != AggregationMode::SUM),
+          m_config(config.kvcrush_config) {}
     ObservedQueries observed() const override { return m_observed; }
     void drop(const EvictionView& view, size_t count, std::vector<size_t>& dropped) override {
         const size_t kept = view.last_unit - view.first_unit - count;
@@ -112,11 +114,7 @@ EvictionPolicyKind kvcrush_policy() {
             "al. 2025, arXiv:2503.00022)",
             "kvcrush_config, aggregation_mode, snapkv_window_size",
             false,
-            [](const CacheEvictionConfig& config) -> std::shared_ptr<EvictionPolicy> {
-                return std::make_shared<KVCrush>(accumulated_queries(config),
-                                                 config.aggregation_mode != AggregationMode::SUM,
-                                                 config.kvcrush_config);
-            },
+            &made<KVCrush>,
             &check};
 }
 

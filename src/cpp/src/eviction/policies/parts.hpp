@@ -1,12 +1,31 @@
 // What the built-in eviction policies are made of.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "pagewheel/cache_eviction_config.hpp"
 #include "pagewheel/eviction_policy.hpp"
 
 namespace pagewheel {
+
+/// EvictionPolicyKind::make of a policy that is made of the config.
+template <class Policy>
+std::shared_ptr<EvictionPolicy> made(const CacheEvictionConfig& config) {
+    return std::make_shared<Policy>(config);
+}
+
+/// The same of a policy that is a function, which looks at no attention.
+template <void (*drop_units)(const EvictionView&, size_t, std::vector<size_t>&)>
+std::shared_ptr<EvictionPolicy> made_of(const CacheEvictionConfig& /*config*/) {
+    class Policy final : public EvictionPolicy {
+    public:
+        void drop(const EvictionView& view, size_t count, std::vector<size_t>& dropped) override {
+            drop_units(view, count, dropped);
+        }
+    };
+    return std::make_shared<Policy>();
+}
 
 /// Attention by token: [num_tokens].
 std::vector<double> scores_of(const EvictionView& view);
