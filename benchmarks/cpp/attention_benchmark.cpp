@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "attention_runner.hpp"
+#include "base/check.hpp"
 #include "cache/reserved_memory.hpp"
-#include "check.hpp"
 #include "kernels/isa.hpp"
 #include "median.hpp"
 #include "options.hpp"

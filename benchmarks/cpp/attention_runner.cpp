@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "graph/native_attention.hpp"
 #include "openvino/op/parameter.hpp"
 #include "openvino/op/relu.hpp"

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "support/attention_graph.hpp"
 #include "cache/kv_cache.hpp"
 #include "model/cache_geometry.hpp"
 #include "openvino/runtime/core.hpp"
+#include "support/attention_graph.hpp"
 #include "support/packed_tables.hpp"
 
 namespace pagewheel::benchmark {

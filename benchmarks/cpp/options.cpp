@@ -5,7 +5,7 @@
 #include <map>
 #include <sstream>
 
-#include "check.hpp"
+#include "base/check.hpp"
 
 namespace pagewheel::benchmark {
 namespace {

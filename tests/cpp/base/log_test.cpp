@@ -1,5 +1,5 @@
 // Where messages go, whatever the callback does.
-#include "log.hpp"
+#include "base/log.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

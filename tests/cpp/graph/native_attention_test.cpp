@@ -8,12 +8,12 @@
 #include <set>
 #include <string>
 
-#include "support/attention_graph.hpp"
 #include "cache/kv_cache.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/runtime/core.hpp"
 #include "openvino/runtime/properties.hpp"
 #include "ops/paged_attention.hpp"
+#include "support/attention_graph.hpp"
 #include "support/packed_tables.hpp"
 
 namespace pagewheel {

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "support/compressed_graph.hpp"
 #include "graph/quantized_linear.hpp"
 #include "model/openvino_core.hpp"
 #include "openvino/op/gather.hpp"
@@ -16,6 +15,7 @@
 #include "openvino/op/result.hpp"
 #include "openvino/runtime/core.hpp"
 #include "openvino/runtime/properties.hpp"
+#include "support/compressed_graph.hpp"
 
 namespace pagewheel {
 namespace {

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "support/compressed_graph.hpp"
 #include "graph/fuse_linear.hpp"
 #include "graph/quantized_linear.hpp"
 #include "model/openvino_core.hpp"
@@ -23,6 +22,7 @@
 #include "openvino/op/swish.hpp"
 #include "openvino/runtime/core.hpp"
 #include "openvino/runtime/properties.hpp"
+#include "support/compressed_graph.hpp"
 
 namespace pagewheel {
 namespace {

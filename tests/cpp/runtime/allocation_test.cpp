@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "graph/native_regions.hpp"
-#include "support/inputs_model.hpp"
 #include "kernels/paged_attention.hpp"
 #include "openvino/op/parameter.hpp"
 #include "ops/quantized_linear.hpp"
-#include "support/packed_tables.hpp"
 #include "runtime/native_attention_inputs.hpp"
 #include "runtime/openvino_attention_inputs.hpp"
 #include "runtime/token_inputs.hpp"
 #include "scheduling/scheduler.hpp"
+#include "support/inputs_model.hpp"
+#include "support/packed_tables.hpp"
 
 // The sanitizers bring an operator new of their own.
 #if !defined(__SANITIZE_ADDRESS__)

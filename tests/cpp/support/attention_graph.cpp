@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "graph/paged_attention.hpp"
 #include "openvino/op/util/variable.hpp"
 #include "openvino/opsets/opset13.hpp"

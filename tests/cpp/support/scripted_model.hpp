@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "check.hpp"
+#include "base/check.hpp"
 
 #include "runtime/model.hpp"
 

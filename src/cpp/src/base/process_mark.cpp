@@ -1,8 +1,8 @@
-#include "process_mark.hpp"
+#include "base/process_mark.hpp"
 
 #include <stdexcept>
 
-#include "check.hpp"
+#include "base/check.hpp"
 
 namespace pagewheel {
 

@@ -1,6 +1,6 @@
 #include "cache/block_pool.hpp"
 
-#include "check.hpp"
+#include "base/check.hpp"
 
 namespace pagewheel {
 

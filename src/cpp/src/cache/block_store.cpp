@@ -1,6 +1,6 @@
 #include "cache/block_store.hpp"
 
-#include "check.hpp"
+#include "base/check.hpp"
 
 namespace pagewheel {
 

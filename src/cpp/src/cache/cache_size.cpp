@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.hpp"
 #include "cache/reserved_memory.hpp"
-#include "check.hpp"
 
 namespace pagewheel {
 

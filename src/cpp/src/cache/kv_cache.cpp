@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "openvino/runtime/remote_context.hpp"
 
 namespace pagewheel {

@@ -5,8 +5,8 @@
 #include <map>
 #include <vector>
 
+#include "base/check.hpp"
 #include "cache/checksum.hpp"
-#include "check.hpp"
 
 namespace pagewheel {
 namespace {

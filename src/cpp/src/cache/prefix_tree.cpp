@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "check.hpp"
+#include "base/check.hpp"
 
 namespace pagewheel {
 

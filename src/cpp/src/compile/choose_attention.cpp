@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "kernels/isa.hpp"
 
 namespace pagewheel {

@@ -1,6 +1,6 @@
 #include "compile/choose_linear.hpp"
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "graph/fuse_linear.hpp"
 #include "kernels/isa.hpp"
 

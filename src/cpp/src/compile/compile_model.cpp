@@ -3,9 +3,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "check.hpp"
+#include "base/check.hpp"
+#include "base/openvino_error.hpp"
 #include "compile/prepare_graph.hpp"
-#include "openvino_error.hpp"
 
 namespace pagewheel {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "openvino/core/except.hpp"
 #include "openvino/runtime/properties.hpp"
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "compile/choose_attention.hpp"
 #include "compile/choose_linear.hpp"
 #include "graph/gather_logits.hpp"

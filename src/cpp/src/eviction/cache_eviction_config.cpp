@@ -1,6 +1,6 @@
 #include "pagewheel/cache_eviction_config.hpp"
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "pagewheel/eviction_policy.hpp"
 
 namespace pagewheel {

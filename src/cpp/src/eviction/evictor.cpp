@@ -8,7 +8,7 @@
 #include <numeric>
 #include <utility>
 
-#include "check.hpp"
+#include "base/check.hpp"
 
 namespace pagewheel {
 namespace {

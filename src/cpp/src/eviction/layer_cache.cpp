@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "kernels/cache_formats/formats.hpp"
 
 namespace pagewheel {

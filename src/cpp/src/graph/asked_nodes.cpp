@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "graph/node_queries.hpp"
 #include "graph/openvino_attention.hpp"
 #include "openvino/op/parameter.hpp"

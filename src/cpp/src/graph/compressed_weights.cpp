@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "graph/node_queries.hpp"
 #include "openvino/op/multiply.hpp"
 #include "openvino/op/reshape.hpp"

@@ -2,7 +2,8 @@
 
 #include <stdexcept>
 
-#include "check.hpp"
+#include "base/check.hpp"
+#include "base/openvino_error.hpp"
 #include "graph/asked_nodes.hpp"
 #include "graph/compute_asked_rows.hpp"
 #include "graph/fold_lengths.hpp"
@@ -11,7 +12,6 @@
 #include "graph/port_names.hpp"
 #include "graph/slice_assign.hpp"
 #include "openvino/op/matmul.hpp"
-#include "openvino_error.hpp"
 #include "ops/paged_attention.hpp"
 
 namespace pagewheel {

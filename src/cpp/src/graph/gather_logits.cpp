@@ -3,7 +3,7 @@
 #include <set>
 #include <string>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "graph/node_queries.hpp"
 #include "graph/port_names.hpp"
 #include "openvino/op/constant.hpp"

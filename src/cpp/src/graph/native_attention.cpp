@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "graph/openvino_attention.hpp"
 #include "graph/port_names.hpp"
 #include "openvino/op/constant.hpp"

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "graph/convex_groups.hpp"
 #include "graph/node_queries.hpp"
 #include "graph/port_names.hpp"

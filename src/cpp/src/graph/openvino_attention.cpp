@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "graph/port_names.hpp"
 #include "openvino/core/attribute_visitor.hpp"
 #include "openvino/op/constant.hpp"

@@ -3,11 +3,11 @@
 #include <set>
 #include <string>
 
-#include "check.hpp"
+#include "base/check.hpp"
+#include "base/openvino_error.hpp"
 #include "graph/port_names.hpp"
 #include "openvino/pass/manager.hpp"
 #include "openvino/pass/sdpa_to_paged_attention.hpp"
-#include "openvino_error.hpp"
 
 namespace pagewheel {
 namespace {

@@ -3,7 +3,7 @@
 #include <map>
 #include <utility>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "graph/compressed_weights.hpp"
 #include "graph/mapped_files.hpp"
 #include "graph/node_queries.hpp"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "check.hpp"
+#include "base/check.hpp"
 
 namespace pagewheel::kernels {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <stdexcept>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "kernels/cache_formats/formats.hpp"
 
 namespace pagewheel::kernels {

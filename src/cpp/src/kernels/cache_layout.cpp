@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "kernels/cache_formats/formats.hpp"
 #include "kernels/half.hpp"
 

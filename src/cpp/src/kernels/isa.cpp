@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "kernels/kernels.hpp"
 
 namespace pagewheel {

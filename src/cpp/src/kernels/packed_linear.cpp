@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "kernels/half.hpp"
 
 namespace pagewheel::kernels {

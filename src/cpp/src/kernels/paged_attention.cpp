@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "kernels/attention/plan.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/team.hpp"

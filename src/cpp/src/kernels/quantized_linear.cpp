@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/quantized_linear_parts.hpp"
 #include "kernels/quantized_linear_stream.hpp"

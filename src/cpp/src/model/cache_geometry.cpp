@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "graph/port_names.hpp"
 
 namespace pagewheel {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "model/text_file.hpp"
 #include "model/xml_tags.hpp"
 

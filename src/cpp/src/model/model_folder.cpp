@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "model/description_version.hpp"
 #include "model/json_file.hpp"
 

@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "process_mark.hpp"
+#include "base/process_mark.hpp"
 
 namespace pagewheel {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "check.hpp"
+#include "base/check.hpp"
 
 namespace pagewheel {
 namespace {

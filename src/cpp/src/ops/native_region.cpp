@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "kernels/team_session.hpp"
 
 namespace pagewheel {

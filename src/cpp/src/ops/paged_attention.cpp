@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "check.hpp"
+#include "base/check.hpp"
 
 namespace pagewheel {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "kernels/team.hpp"
 
 namespace pagewheel {

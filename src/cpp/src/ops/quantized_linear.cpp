@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "kernels/quantized_linear.hpp"
 
 namespace pagewheel {

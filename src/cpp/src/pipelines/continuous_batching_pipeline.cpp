@@ -4,10 +4,10 @@
 #include <future>
 #include <optional>
 
-#include "check.hpp"
+#include "base/check.hpp"
+#include "base/process_mark.hpp"
 #include "model/model_folder.hpp"
 #include "pipelines/continuous_batching_impl.hpp"
-#include "process_mark.hpp"
 #include "runtime/openvino_model.hpp"
 
 namespace pagewheel {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "pipelines/continuous_batching_impl.hpp"
 #include "text/generated_text.hpp"
 

@@ -3,9 +3,9 @@
 #include <mutex>
 #include <utility>
 
-#include "check.hpp"
+#include "base/check.hpp"
+#include "base/process_mark.hpp"
 #include "pagewheel/prefix_cache.hpp"
-#include "process_mark.hpp"
 
 namespace pagewheel {
 namespace {

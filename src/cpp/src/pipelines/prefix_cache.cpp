@@ -1,6 +1,6 @@
 #include "pagewheel/prefix_cache.hpp"
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "pipelines/continuous_batching_impl.hpp"
 
 namespace pagewheel {

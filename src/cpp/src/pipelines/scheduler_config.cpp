@@ -1,6 +1,6 @@
 #include "pagewheel/scheduler_config.hpp"
 
-#include "check.hpp"
+#include "base/check.hpp"
 
 namespace pagewheel {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "kernels/isa.hpp"
 
 namespace pagewheel {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "eviction/ledger.hpp"
 #include "graph/native_attention.hpp"
 #include "openvino/runtime/infer_request.hpp"

@@ -2,9 +2,9 @@
 
 #include <utility>
 
+#include "base/check.hpp"
+#include "base/log.hpp"
 #include "cache/cache_size.hpp"
-#include "check.hpp"
-#include "log.hpp"
 
 namespace pagewheel {
 namespace {

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "check.hpp"
-#include "log.hpp"
+#include "base/check.hpp"
+#include "base/log.hpp"
 #include "model/json_file.hpp"
 #include "runtime/generation_parameters.hpp"
 #include "runtime/json_values.hpp"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "pagewheel/continuous_batching_pipeline.hpp"
 
 namespace pagewheel {

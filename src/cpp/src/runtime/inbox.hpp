@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "process_mark.hpp"
+#include "base/process_mark.hpp"
 #include "runtime/request.hpp"
 
 namespace pagewheel {

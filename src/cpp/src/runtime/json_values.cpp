@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "check.hpp"
+#include "base/check.hpp"
 
 namespace pagewheel {
 

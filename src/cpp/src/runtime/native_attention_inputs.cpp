@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "graph/port_names.hpp"
 
 namespace pagewheel {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "graph/port_names.hpp"
 
 namespace pagewheel {

@@ -3,9 +3,9 @@
 #include <chrono>
 #include <utility>
 
-#include "check.hpp"
+#include "base/check.hpp"
+#include "base/log.hpp"
 #include "graph/port_names.hpp"
-#include "log.hpp"
 #include "model/openvino_core.hpp"
 #include "runtime/cache_description.hpp"
 #include "runtime/native_attention_inputs.hpp"

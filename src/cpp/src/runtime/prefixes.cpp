@@ -1,8 +1,8 @@
 #include "runtime/prefixes.hpp"
 
+#include "base/check.hpp"
 #include "cache/cache_size.hpp"
 #include "cache/prefix_file.hpp"
-#include "check.hpp"
 
 namespace pagewheel {
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "kernels/logits.hpp"
 
 namespace pagewheel {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "kernels/logits.hpp"
 
 namespace pagewheel {

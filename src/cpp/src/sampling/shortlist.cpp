@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "kernels/logits.hpp"
 #include "sampling/candidate_filters.hpp"
 

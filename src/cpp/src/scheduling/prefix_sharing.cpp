@@ -1,7 +1,7 @@
 // The scheduler's dealings with the prefix tree.
 #include <algorithm>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "scheduling/scheduler.hpp"
 
 namespace pagewheel {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <utility>
 
-#include "check.hpp"
+#include "base/check.hpp"
 
 namespace pagewheel {
 

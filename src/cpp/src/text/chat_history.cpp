@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "model/json_file.hpp"
 
 namespace pagewheel {
@@ -94,7 +94,8 @@ std::string ChatHistory::extra_context_json() const {
 }
 void ChatHistory::set_extra_context_json(const std::string& extra_context_json) {
     json context = parse(extra_context_json, "the extra context");
-    check_argument(context.is_object(), "extra context must be an object, got ", json_text(context));
+    check_argument(context.is_object(), "extra context must be an object, got ",
+                   json_text(context));
     m_impl->extra_context = std::move(context);
 }
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "openvino/op/add.hpp"
 #include "openvino/op/range.hpp"
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "model/description_version.hpp"
 #include "model/json_file.hpp"
 #include "model/openvino_core.hpp"

@@ -7,7 +7,7 @@
 #include <limits>
 #include <set>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "model/graph_file.hpp"
 #include "openvino/core/version.hpp"
 #include "openvino/op/constant.hpp"

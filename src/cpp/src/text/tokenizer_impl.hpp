@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "base/process_mark.hpp"
 #include "openvino/runtime/core.hpp"
 #include "openvino/runtime/infer_request.hpp"
 #include "pagewheel/tokenizer.hpp"
-#include "process_mark.hpp"
 #include "text/chat_format.hpp"
 #include "text/tokenizer_graph.hpp"
 

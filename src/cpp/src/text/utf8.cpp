@@ -1,6 +1,6 @@
 #include "text/utf8.hpp"
 
-#include "check.hpp"
+#include "base/check.hpp"
 
 namespace pagewheel {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "eviction/policies/parts.hpp"
 
 namespace pagewheel {

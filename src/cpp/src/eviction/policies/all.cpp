@@ -1,6 +1,6 @@
 // The built-in policies. A new one is a file in this folder that defines <name>_policy(), and a
 // line here.
-#include "check.hpp"
+#include "base/check.hpp"
 #include "pagewheel/cache_eviction_config.hpp"
 #include "pagewheel/eviction_policy.hpp"
 

@@ -3,7 +3,7 @@
 #include <numeric>
 #include <random>
 
-#include "check.hpp"
+#include "base/check.hpp"
 #include "eviction/policies/parts.hpp"
 
 namespace pagewheel {

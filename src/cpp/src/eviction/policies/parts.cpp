@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "check.hpp"
+#include "base/check.hpp"
 
 namespace pagewheel {
 
