@@ -1,4 +1,4 @@
-"""pagewheel's own attention beside the plugin's, end to end: both in one process, alternating.
+"""Attention backends `native` and `openvino`, end to end: both in one process, alternating.
 
     python -m benchmarks.attention_backends --rounds 5
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 
 import pagewheel
+from benchmarks.command_line import model_folder, parser_with_model
 
 BACKENDS = ("openvino", "native")
 Measure = Callable[[pagewheel.ContinuousBatchingPipeline], float]
@@ -72,34 +72,38 @@ def print_table(
     print(f"{'tokens/s':<22}" + "".join(f"{name:>10}" for name in BACKENDS) + "     ratio")
     for scenario in scenarios:
         measure = SCENARIOS[scenario]
-        rounds = [[measure(pipelines[name]) for name in BACKENDS] for _ in range(num_rounds + 1)][
-            1:
-        ]
+        rounds = []
+        for _ in range(num_rounds + 1):
+            rounds.append([measure(pipelines[name]) for name in BACKENDS])
+        del rounds[0]  # the first pass over a shape takes longer
         speeds = "".join(f"{median(column):10.1f}" for column in zip(*rounds, strict=True))
-        ratio = median(native / stock for stock, native in rounds)
+        ratio = median(native / openvino for openvino, native in rounds)
         print(f"{scenario:<22}{speeds}{ratio:10.2f}", flush=True)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What is measured, and how often."""
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scenario", action="append", choices=list(SCENARIOS), help="default: all")
+
+
+def compare(arguments: argparse.Namespace, properties: Mapping[str, Mapping[str, str]]) -> None:
+    """Print a table of pipelines that differ in their properties, by backend."""
+    folder = model_folder(arguments.model)
+    pipelines = {
+        name: pagewheel.ContinuousBatchingPipeline(
+            folder, pagewheel.SchedulerConfig(), "CPU", dict(properties[name])
+        )
+        for name in BACKENDS
+    }
+    print_table(pipelines, arguments.scenario or SCENARIOS, arguments.rounds)
 
 
 def main() -> None:
     """Print a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--model", type=Path, help="default: the default model")
-    parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
-
-    from pagewheel.convert import resolve_model
-    from pagewheel.default_model import default_model
-
-    folder = resolve_model(arguments.model or default_model())
-    pipelines = {
-        name: pagewheel.ContinuousBatchingPipeline(
-            folder, pagewheel.SchedulerConfig(), "CPU", {"attention_backend": name}
-        )
-        for name in BACKENDS
-    }
-    print_table(pipelines, SCENARIOS, arguments.rounds)
+    parser = parser_with_model(__doc__)
+    add_options(parser)
+    compare(parser.parse_args(), {name: {"attention_backend": name} for name in BACKENDS})
 
 
 if __name__ == "__main__":

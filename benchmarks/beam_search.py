@@ -8,7 +8,6 @@ alternate; medians, and the median of the ratio within a round. The first round 
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import numpy as np
 import openvino as ov
 
 import pagewheel
+from benchmarks.command_line import parser_of
 
 BEAMS, PROMPT, NEW_TOKENS = (1, 4, 8), 64, 128
 
@@ -37,9 +37,7 @@ def measure(module: Any, pipeline: Any, num_beams: int) -> float:
 
 def main() -> None:
     """Print a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("model")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()

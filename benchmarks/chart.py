@@ -7,21 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
+from benchmarks.chart_style import ENGINES, OTHERS, chart, legend_below
 from benchmarks.report import number
+from pagewheel.trace.style import INK
 
-_COLOURS = {"pagewheel": "#2f6db3", "openvino-genai": "#e08a2e", "llama.cpp": "#5a9e5d"}
-_OTHER_COLOURS = ("#8d6cab", "#b5545c", "#4aa5a8", "#7d7d7d")
 _COLUMNS = 3
 
 
 def peer_colours(peers: Sequence[str]) -> dict[str, str]:
     """The same colour for an engine in every chart; unknown peers take the rest in order."""
-    others = [peer for peer in peers if peer not in _COLOURS]
-    extra = {peer: _OTHER_COLOURS[i % len(_OTHER_COLOURS)] for i, peer in enumerate(others)}
-    return {peer: _COLOURS.get(peer) or extra[peer] for peer in peers}
+    others = [peer for peer in peers if peer not in ENGINES]
+    extra = {peer: OTHERS[i % len(OTHERS)] for i, peer in enumerate(others)}
+    return {peer: ENGINES.get(peer) or extra[peer] for peer in peers}
 
 
 def _panels(record: Mapping[str, Any]) -> list[tuple[str, list[Any], Mapping[str, Any]]]:
@@ -40,6 +38,7 @@ def _draw(
     axes: Axes, title: str, metrics: Sequence[Any], summary: Any, colours: Mapping[str, str]
 ) -> None:
     width = 0.8 / len(colours)
+    crowded = len(colours) * len(metrics) > 9
     top = 0.0
     for position, (peer, colour) in enumerate(colours.items()):
         ones = [summary[metric["key"]][peer] for metric in metrics]
@@ -56,7 +55,7 @@ def _draw(
             yerr=spread,
             color=colour,
             label=peer,
-            error_kw={"capsize": 3, "linewidth": 1, "ecolor": "#333333"},
+            error_kw={"capsize": 3, "linewidth": 1, "ecolor": INK},
         )
         for place, one in zip(places, ones, strict=True):
             top = max(top, one["high"])
@@ -67,13 +66,13 @@ def _draw(
                 textcoords="offset points",
                 ha="center",
                 fontsize=8,
+                rotation=90 if crowded else 0,
             )
-    axes.set_title(title.replace(": ", "\n", 1), fontsize=10)
+    axes.set_title(title.replace(": ", "\n", 1))
     axes.set_xticks(range(len(metrics)), [metric["title"] for metric in metrics])
     axes.set_xlim(-0.6, len(metrics) - 0.4)
-    axes.set_ylim(0, top * 1.15)
+    axes.set_ylim(0, top * (1.25 if crowded else 1.15))
     axes.set_ylabel(f"{metrics[0]['unit']} ({metrics[0]['better']} is better)")
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def save_chart(record: Mapping[str, Any], path: Path) -> None:
@@ -84,19 +83,15 @@ def save_chart(record: Mapping[str, Any], path: Path) -> None:
     colours = peer_colours([peer["name"] for peer in record["peers"]])
     columns = min(_COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(max(6.0, 4.2 * columns), 3.6 * rows + 1.0), layout="constrained")
-    FigureCanvasAgg(figure)
-    grid = figure.subplots(rows, columns, squeeze=False).flatten()
-    for axes, (title, metrics, summary) in zip(grid, panels, strict=False):
-        _draw(axes, title, metrics, summary, colours)
-    for axes in grid[len(panels) :]:
-        axes.set_visible(False)
     machine = record["machine"]
-    figure.suptitle(
+    title = (
         f"{record['model']['name']}\n{machine['cpu']}, {machine['cores']} cores; "
-        "medians, bars from lowest to highest round",
-        fontsize=11,
+        "medians, bars from lowest to highest round"
     )
-    handles, labels = grid[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
-    figure.savefig(path, dpi=150, format="png")
+    with chart(path, max(6.0, 4.2 * columns), 3.6 * rows + 1.0, title) as figure:
+        grid = figure.subplots(rows, columns, squeeze=False).flatten()
+        for axes, (panel, metrics, summary) in zip(grid, panels, strict=False):
+            _draw(axes, panel, metrics, summary, colours)
+        for axes in grid[len(panels) :]:
+            axes.set_visible(False)
+        legend_below(figure, *grid[0].get_legend_handles_labels())

@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 
 import pagewheel
+from benchmarks.command_line import model_folder, parser_with_model
 from benchmarks.prompts import real_text
 
 
@@ -102,10 +103,7 @@ def step_costs(folder: Path, arguments: argparse.Namespace, prompt: list[int]) -
 
 def main() -> None:
     """Print tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--model", type=Path, help="default: the default model")
+    parser = parser_with_model(__doc__)
     parser.add_argument("--tokens", type=int, default=6000)
     parser.add_argument("--budget", type=int, default=672)
     parser.add_argument("--policy", nargs="+", default=["norm_sum"])
@@ -115,10 +113,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     arguments = parser.parse_args()
 
-    from pagewheel.convert import resolve_model
-    from pagewheel.default_model import default_model
-
-    folder = resolve_model(arguments.model or default_model())
+    folder = model_folder(arguments.model)
     tokenizer = pagewheel.Tokenizer(folder)
     prompt = tokenizer.encode(real_text(None)).input_ids.data[0].tolist()
     if arguments.steps:

@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 
 import pagewheel
+from benchmarks.command_line import model_folder, parser_with_model
 from benchmarks.eviction_prompts import Question, conversations, passkeys
 from benchmarks.eviction_report import SHARES, draw, table
 from benchmarks.prompts import real_text
@@ -314,11 +315,8 @@ def measure(folder: Path, chosen: list[Setting], arguments: argparse.Namespace) 
 
 def main() -> None:
     """Measure what the record lacks; then the report, if asked."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = parser_with_model(__doc__)
     names = ["passkey", "recall", "agreement", "stream"]
-    parser.add_argument("--model", type=Path, help="default: the default model")
     parser.add_argument("--out", type=Path, required=True, help="JSON; continued if it exists")
     parser.add_argument("--only", nargs="*", default=names, choices=names)
     parser.add_argument("--engines", nargs="+", default=list(GENERATORS), choices=GENERATORS)
@@ -341,10 +339,7 @@ def main() -> None:
     parser.add_argument("--chart", type=Path, help="PNG")
     arguments = parser.parse_args()
 
-    from pagewheel.convert import resolve_model
-    from pagewheel.default_model import default_model
-
-    folder = resolve_model(arguments.model or default_model())
+    folder = model_folder(arguments.model)
     chosen = [
         setting
         for setting in settings(arguments.engines, arguments.policies)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,28 +43,67 @@ def table(results: dict[str, dict[str, Any]]) -> str:
 
 
 def draw(results: dict[str, dict[str, Any]], path: Path) -> None:
-    """Passkey, recall and agreement by budget, a line per setting with rotation."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    """Passkey, recall and agreement by budget, a line per setting.
 
-    figure = Figure(figsize=(14, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    pagewheel's policies with rotation, a colour each: single tokens with circles, blocks dashed
+    with squares.
+    """
+    from matplotlib.ticker import PercentFormatter
+
+    from benchmarks.chart_style import chart, legend_below
+
     names = ("passkey", "recall", "agreement")
-    policies = sorted({key.split(" ")[1] for name in names for key in results.get(name, {})})
+    policies = sorted(
+        {key.split(" ")[1] for name in names for key in results.get(name, {})},
+        key=lambda policy: (policy != "norm_sum", policy),  # the default has the first colour
+    )
+    title = "What is left of the full cache's answers, by the share of the prompt that is kept"
     lines: dict[str, Any] = {}
-    for axes, name in zip(figure.subplots(1, 3), names, strict=True):
-        for row in sorted({key.rsplit(" ", 1)[0] for key in results.get(name, {})}):
-            engine, policy, granularity, positions = row.split(" ")
-            if policy == "full" or (engine == "pagewheel" and positions == "absolute"):
-                continue
-            values = [mean(results[name].get(f"{row} {share:g}")) for share in SHARES]
-            style = ":" if engine != "pagewheel" else "-" if granularity == "token" else "--"
-            colour = "black" if engine != "pagewheel" else f"C{policies.index(policy)}"
-            marker = "x" if positions == "absolute" else "o"
-            label = row.replace(" rotation", "").replace("pagewheel ", "")
-            lines[label] = axes.plot(SHARES, values, style, marker=marker, color=colour)[0]
-        axes.set_title(f"{name}, by share of the prompt kept")
-        axes.set_ylim(-0.02, 1.02)
-        axes.set_xticks(SHARES)
-    figure.legend(list(lines.values()), list(lines), fontsize=7, loc="outside right upper")
-    figure.savefig(path, dpi=70)
+    with chart(path, 12, 5.2, title) as figure:
+        for axes, name in zip(figure.subplots(1, 3), names, strict=True):
+            for row in sorted({key.rsplit(" ", 1)[0] for key in results.get(name, {})}):
+                values = [mean(results[name].get(f"{row} {share:g}")) for share in SHARES]
+                look = _look(row, policies)
+                if look is not None and any(value is not None for value in values):
+                    label = _label(row)
+                    lines[label] = axes.plot(SHARES, np.array(values, float), **look)[0]
+            axes.set_title(name)
+            axes.set_xlabel("budget, share of the prompt")
+            axes.set_ylabel(_UNITS[name])
+            axes.set_ylim(-0.02, 1.04)
+            axes.set_xlim(0.2, 0.8)
+            axes.set_xticks(SHARES)
+            axes.xaxis.set_major_formatter(PercentFormatter(1))
+            axes.yaxis.set_major_formatter(PercentFormatter(1))
+        legend_below(figure, list(lines.values()), list(lines))
+
+
+_UNITS = {
+    "passkey": "pass keys told",
+    "recall": "facts told",
+    "agreement": "tokens before the first difference",
+}
+
+
+def _label(row: str) -> str:
+    engine, policy, granularity, positions = row.split(" ")
+    if engine == "pagewheel":
+        return f"{policy}, {granularity}"
+    return f"{engine} {policy}, {'no rotation' if positions == 'absolute' else positions}"
+
+
+def _look(row: str, policies: Sequence[str]) -> dict[str, Any] | None:
+    """How a setting's line looks; None: it is not drawn."""
+    from benchmarks.chart_style import ENGINES, OTHERS
+
+    engine, policy, granularity, positions = row.split(" ")
+    if policy == "full" or (engine == "pagewheel" and positions == "absolute"):
+        return None
+    if engine != "pagewheel":
+        marker = "x" if positions == "absolute" else "+"
+        return {"color": ENGINES[engine], "linestyle": ":", "marker": marker}
+    colours = (ENGINES["pagewheel"], ENGINES["llama.cpp"], *OTHERS)
+    colour = colours[policies.index(policy) % len(colours)]
+    if granularity == "token":
+        return {"color": colour, "linestyle": "-", "marker": "o"}
+    return {"color": colour, "linestyle": "--", "marker": "s", "markerfacecolor": "none"}

@@ -10,13 +10,13 @@ that fast prefill leaves out (`pagewheel info --ops`), and as much as before in 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.command_line import model_folder, parser_of
 from benchmarks.gemma3n_model import make_gemma3n
 from benchmarks.machine import describe
 from benchmarks.peers import Peer
@@ -91,9 +91,7 @@ def table(rounds: Sequence[Round], peers: Sequence[str], work_skipped: float) ->
 
 def main() -> None:
     """Print a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("model", type=Path, nargs="?", help="a folder; default: the default model")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--genai", action="store_true", help="measure openvino-genai, too")
@@ -106,10 +104,8 @@ def main() -> None:
         return
 
     from pagewheel._pagewheel import describe_operations
-    from pagewheel.convert import resolve_model
-    from pagewheel.default_model import default_model
 
-    folder = resolve_model(arguments.model or default_model())
+    folder = model_folder(arguments.model)
     peers = [SLOW, FAST, *([GENAI] if arguments.genai else [])]
     plan = Plan(folder, "CPU", arguments.rounds)
     with Session(plan, peers, lambda line: print(line, file=sys.stderr)) as session:

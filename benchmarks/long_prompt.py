@@ -8,7 +8,6 @@ comes every 4th step. Prints milliseconds.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import statistics
 import time
@@ -17,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import openvino
+
+from benchmarks.command_line import parser_of
 
 PROMPT, SHORT, STREAMS = 6000, 32, 4
 
@@ -71,9 +72,7 @@ def measure(api: Any, pipeline: Any, length: int = PROMPT) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("model")
     parser.add_argument("--module", default="pagewheel", help="or openvino_genai")
     options = parser.parse_args(arguments)

@@ -4,17 +4,17 @@
 
 Windows of --window tokens are prompts of their own; every token but a window's first counts.
 Where the tokenizer begins a text with a token (Gemma's bos), every window begins with it.
-Computed in chunks of 512, so most keys and values that a token sees come out of the cache.
+Prefill chunks have 512 tokens, so most keys and values that a token sees come out of the cache.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from pathlib import Path
 
 import pagewheel
+from benchmarks.command_line import model_folder, parser_with_model
 from benchmarks.prompts import real_text
 
 
@@ -42,10 +42,7 @@ def windows_of(ids: list[int], bos: int, count: int, size: int) -> list[list[int
 
 def main() -> None:
     """Print a table, and JSON if asked."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--model", type=Path, help="default: the default model")
+    parser = parser_with_model(__doc__)
     parser.add_argument("--tokens", type=int, default=20000)
     parser.add_argument("--window", type=int, default=2048)
     parser.add_argument("--formats", nargs="+", default=["f32", "bf16", "f16", "u8", "u4"])
@@ -61,10 +58,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
 
-    from pagewheel.convert import resolve_model
-    from pagewheel.default_model import default_model
-
-    folder = resolve_model(arguments.model or default_model())
+    folder = model_folder(arguments.model)
     tokenizer = pagewheel.Tokenizer(folder)
     ids = tokenizer.encode(real_text(None)).input_ids.data[0].tolist()
     windows = windows_of(ids, tokenizer.get_bos_token_id(), arguments.tokens, arguments.window)

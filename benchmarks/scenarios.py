@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -31,6 +31,11 @@ class Metric:
     better: Better
     #: One unit reads the weights once: a share of the memory bandwidth is shown beside it.
     reads_weights: bool = False
+
+
+def metrics(unit: str, better: Better, titles: Mapping[str, str]) -> tuple[Metric, ...]:
+    """Metrics with the same unit, by their keys."""
+    return tuple(Metric(key, title, unit, better) for key, title in titles.items())
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,21 @@ class Batch(WarmScenario):
         }
 
 
+class Prefill(WarmScenario):
+    """Prompt tokens over time to first token, for a few prompt lengths."""
+
+    LENGTHS = (512, 2048, 6144)
+
+    def tasks(self, source: PromptSource) -> list[Task]:
+        return [Task(source.cut([length]), 1) for length in self.LENGTHS]
+
+    def sample(self, tasks: Sequence[Task], results: Sequence[Generated]) -> Sample:
+        return {
+            f"prefill_{length}": length / result.first_token
+            for length, result in zip(self.LENGTHS, results, strict=True)
+        }
+
+
 class Throughput(WarmScenario):
     """Offline work: many requests with prompts of all lengths, output tokens/s over the whole."""
 
@@ -175,23 +195,8 @@ class SharedPrefix(WarmScenario):
         return {"shared_prefix": results[0].last_token}
 
 
-class Prefill(WarmScenario):
-    """Prompt tokens over time to first token, for a few prompt lengths."""
-
-    LENGTHS = (512, 2048, 6144)
-
-    def tasks(self, source: PromptSource) -> list[Task]:
-        return [Task(source.cut([length]), 1) for length in self.LENGTHS]
-
-    def sample(self, tasks: Sequence[Task], results: Sequence[Generated]) -> Sample:
-        return {
-            f"prefill_{length}": length / result.first_token
-            for length, result in zip(self.LENGTHS, results, strict=True)
-        }
-
-
 class ColdScenario(Scenario):
-    """Measured by starting processes; `run.py` knows how."""
+    """Measured by starting processes; `session.py` knows how."""
 
 
 DECODE = Decode(
@@ -205,58 +210,53 @@ DECODE = Decode(
 LONG = Long(
     "long",
     f"Long: 1 request, {Long.PROMPT_TOKENS} + {Long.NEW_TOKENS} tokens",
-    (
-        Metric("long", "decode", "tokens/s", Better.HIGHER),
-        *(
-            Metric(f"long_{end}", f"tokens up to {end}", "tokens/s", Better.HIGHER)
-            for end in range(Long.PART, Long.NEW_TOKENS + 1, Long.PART)
-        ),
+    metrics(
+        "tokens/s",
+        Better.HIGHER,
+        {
+            "long": "decode",
+            **{
+                f"long_{end}": f"tokens up to {end}"
+                for end in range(Long.PART, Long.NEW_TOKENS + 1, Long.PART)
+            },
+        },
     ),
 )
 BATCH = Batch(
     "batch",
     f"Batch: so many requests at once, {Batch.PROMPT_TOKENS} + {Batch.NEW_TOKENS} tokens each",
-    tuple(
-        Metric(f"batch_{size}", f"{size} at once", "tokens/s", Better.HIGHER)
-        for size in Batch.SIZES
-    ),
+    metrics("tokens/s", Better.HIGHER, {f"batch_{n}": f"{n} at once" for n in Batch.SIZES}),
+)
+PREFILL = Prefill(
+    "prefill",
+    "Prefill: prompt tokens / time to first token",
+    metrics("tokens/s", Better.HIGHER, {f"prefill_{n}": f"{n} tokens" for n in Prefill.LENGTHS}),
 )
 THROUGHPUT = Throughput(
     "throughput",
     f"Throughput: {Throughput.REQUESTS} requests, prompts of {Throughput.SHORTEST} to "
     f"{Throughput.LONGEST} tokens, {Throughput.NEW_TOKENS} new each",
-    (Metric("throughput", "output", "tokens/s", Better.HIGHER),),
-)
-PREFILL = Prefill(
-    "prefill",
-    "Prefill: prompt tokens / time to first token",
-    tuple(
-        Metric(f"prefill_{length}", f"{length} tokens", "tokens/s", Better.HIGHER)
-        for length in Prefill.LENGTHS
-    ),
+    metrics("tokens/s", Better.HIGHER, {"throughput": "output"}),
 )
 SHARED_PREFIX = SharedPrefix(
     "shared_prefix",
     f"Shared prefix: {SharedPrefix.REQUESTS} requests at once, {SharedPrefix.SHARED_TOKENS} tokens "
     f"shared, {SharedPrefix.OWN_TOKENS} own, {SharedPrefix.NEW_TOKENS} new",
-    (Metric("shared_prefix", "all answered", "s", Better.LOWER),),
+    metrics("s", Better.LOWER, {"shared_prefix": "all answered"}),
 )
 LOAD = ColdScenario(
     "load",
     "Load: start of a cold process to its first token",
-    (
-        Metric("first_time", "first time", "s", Better.LOWER),
-        Metric("cached", "cached", "s", Better.LOWER),
-    ),
+    metrics("s", Better.LOWER, {"first_time": "first time", "cached": "cached"}),
 )
 MEMORY_REQUESTS = 32
 MEMORY = ColdScenario(
     "memory",
     f"Memory: resident set, {MEMORY_REQUESTS} requests in the batch",
-    (
-        Metric("after_load", "after load", "MiB", Better.LOWER),
-        Metric("peak_load", "peak of load", "MiB", Better.LOWER),
-        Metric("peak_batch", "peak of batch", "MiB", Better.LOWER),
+    metrics(
+        "MiB",
+        Better.LOWER,
+        {"after_load": "after load", "peak_load": "peak of load", "peak_batch": "peak of batch"},
     ),
 )
 

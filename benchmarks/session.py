@@ -6,10 +6,9 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from benchmarks.load import Limits, Load, LoadWindow, quiet_problem
@@ -41,7 +40,7 @@ class Plan:
     limits: Limits = field(default_factory=Limits)
 
 
-class Session:
+class Session(AbstractContextManager["Session"]):
     """All workers of a run; use as a context manager."""
 
     def __init__(self, plan: Plan, peers: Sequence[Peer], say: Callable[[str], None]) -> None:
@@ -55,7 +54,7 @@ class Session:
         self.weight_bytes: dict[str, int] = {}
 
     def start(self, text: str) -> PromptSource:
-        """Load every peer's model; the first peer's tokenizer turns `text` into the prompts."""
+        """Load every peer's model; the first peer's tokenizer makes the prompts of `text`."""
         for name, peer in self._peers.items():
             self._say(f"loading {name}")
             worker = self._stack.enter_context(WorkerProcess(peer, timeout=self._plan.timeout))
@@ -179,13 +178,5 @@ class Session:
     def _own_pids(self) -> list[int]:
         return [os.getpid(), *(worker.pid for worker in self._workers.values())]
 
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._stack.close()

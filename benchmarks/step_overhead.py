@@ -7,18 +7,16 @@ Each sequence has a prompt of 64 tokens and decodes; medians over 60 steps, micr
 
 from __future__ import annotations
 
-import argparse
 import statistics
 
 import pagewheel
+from benchmarks.command_line import parser_of
 
 SIZES, PROMPT, STEPS = (1, 32, 256), 64, 60
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("model")
     options = parser.parse_args()
     scheduler = pagewheel.SchedulerConfig()

@@ -10,9 +10,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from benchmarks.peers import Peer
@@ -24,7 +23,7 @@ class WorkerError(RuntimeError):
     """A worker said no, died, or took too long."""
 
 
-class WorkerProcess:
+class WorkerProcess(AbstractContextManager["WorkerProcess"]):
     """One engine in a process of its own; ends with the `with` block."""
 
     def __init__(
@@ -104,13 +103,5 @@ class WorkerProcess:
         self._process.stdout.close()
         self._stderr.close()
 
-    def __enter__(self) -> WorkerProcess:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()

@@ -1,4 +1,4 @@
-// The attention operation alone: the plugin's beside pagewheel's, alternating in one process.
+// The attention operation alone: backend `openvino` beside `native`, alternating in one process.
 #include <tbb/task_arena.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "cache/reserved_memory.hpp"
 #include "check.hpp"
 #include "kernels/isa.hpp"
+#include "median.hpp"
 #include "options.hpp"
 #include "read_bandwidth.hpp"
 
@@ -20,12 +21,6 @@ namespace {
 
 constexpr size_t min_cache_bytes = size_t{256} << 20, max_layers = 32;
 constexpr double least_measured_seconds = 5e-3;
-
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    const size_t middle = values.size() / 2;
-    return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 /// What was measured, by name: one number per round.
 using Samples = std::map<std::string, std::vector<double>>;
@@ -67,7 +62,7 @@ public:
 
 private:
     RunnerOptions runner_options(const std::string& format, size_t layers) const {
-        std::string precision = m_options.stock_precision;
+        std::string precision = m_options.openvino_precision;
         if (precision.empty()) precision = format == "f32" ? "f32" : "bf16";
         return {m_options.shape, format, ov::element::Type(precision), layers, m_threads};
     }
@@ -91,7 +86,7 @@ private:
         }
         Batch batch;
         for (size_t s = 0; s < batch_size; ++s) {
-            std::vector<int32_t> blocks;  // taken in turn, as sequences that decode together do
+            std::vector<int32_t> blocks;  // interleaved, as sequences that decode together do
             for (size_t i = 0; i < blocks_each; ++i) blocks.push_back(int32_t(i * batch_size + s));
             batch.add(context - 1, 1, blocks);
         }
@@ -110,12 +105,12 @@ private:
 
     void measure(const Case& one, const Batch& batch, bool rotate) {
         const RunnerOptions options = runner_options(one.format, one.layers);
-        AttentionRunner stock(m_core, Backend::stock, options);
+        AttentionRunner openvino(m_core, Backend::openvino, options);
         AttentionRunner native(m_core, Backend::native, options);
         EmptyRunner empty(m_core, options, one.tokens);
         const size_t blocks =
             size_t(*std::max_element(batch.blocks().begin(), batch.blocks().end())) + 1;
-        for (AttentionRunner* runner : {&stock, &native}) {
+        for (AttentionRunner* runner : {&openvino, &native}) {
             runner->fill_cache(blocks);
             runner->set_batch(batch);
         }
@@ -125,7 +120,7 @@ private:
             std::function<void()> prepare;
         };
         std::vector<Variant> variants{
-            {"stock", [&] { return stock.infer(); }, [] {}},
+            {"openvino", [&] { return openvino.infer(); }, [] {}},
             {"native", [&] { return native.infer(); }, [&] { native.set_batch(batch); }},
             {"empty", [&] { return empty.infer(); }, [] {}}};
         if (rotate)
@@ -140,7 +135,7 @@ private:
             }
             std::reverse(variants.begin(), variants.end());
         }
-        report(one, samples, {stock.block_bytes(), native.block_bytes()}, stock.block_size());
+        report(one, samples, {openvino.block_bytes(), native.block_bytes()}, openvino.block_size());
     }
 
     /// Of enough inferences to be measured, after one that is not.
@@ -157,39 +152,40 @@ private:
         std::printf("%zu heads, %zu kv heads, head size %zu; %d threads, %s; %zu rounds\n",
                     shape.heads, shape.kv_heads, shape.head_size, m_threads,
                     isa_name(detected_isa()), m_options.rounds);
-        std::printf("us of an inference per layer; cache read GB/s; ratio = stock / native\n");
-        std::printf("%-5s %-18s %6s %8s | %9s %9s %6s | %8s | %6s %6s %6s %6s | %7s\n", "cache",
-                    "case", "layers", "cache MB", "stock us", "native us", "ratio", "empty us",
-                    "stock", "native", "memory", "of it", "rotated");
+        std::printf("us of an inference per layer; cache read GB/s; ratio = openvino / native\n");
+        std::printf("%-5s %-18s %6s %8s | %11s %9s %6s | %8s | %8s %6s %6s %6s | %7s\n", "cache",
+                    "case", "layers", "cache MB", "openvino us", "native us", "ratio", "empty us",
+                    "openvino", "native", "memory", "of it", "rotated");
     }
 
     void report(const Case& one, const Samples& samples, std::pair<size_t, size_t> block_bytes,
                 size_t block_size) {
         const double tokens = double(one.context_tokens) / double(block_size);
         // Of all layers; times are per layer.
-        const double stock_bytes = tokens * double(block_bytes.first);
+        const double openvino_bytes = tokens * double(block_bytes.first);
         const double native_bytes = tokens * double(block_bytes.second);
-        const double stock = median(samples.at("stock")), native = median(samples.at("native"));
+        const double openvino = median(samples.at("openvino"));
+        const double native = median(samples.at("native"));
         const double memory = median(samples.at("bandwidth"));
         const double layers = double(one.layers);
-        std::printf("%-5s %-18s %6zu %8.1f | %9.1f %9.1f %6.2f | %8.1f |", one.format.c_str(),
-                    one.name.c_str(), one.layers, native_bytes * 1e-6, stock * 1e6, native * 1e6,
-                    ratio(samples, "stock", "native"), median(samples.at("empty")) * 1e6);
+        std::printf("%-5s %-18s %6zu %8.1f | %11.1f %9.1f %6.2f | %8.1f |", one.format.c_str(),
+                    one.name.c_str(), one.layers, native_bytes * 1e-6, openvino * 1e6, native * 1e6,
+                    ratio(samples, "openvino", "native"), median(samples.at("empty")) * 1e6);
         nlohmann::json record{{"cache", one.format},
                               {"case", one.name},
                               {"layers", one.layers},
                               {"cache_bytes", native_bytes},
-                              {"stock_cache_bytes", stock_bytes},
-                              {"stock_over_native", ratio(samples, "stock", "native")},
+                              {"openvino_cache_bytes", openvino_bytes},
+                              {"openvino_over_native", ratio(samples, "openvino", "native")},
                               {"seconds_per_layer_and_bytes_per_second", samples}};
         if (one.decode) {
             const double native_rate = native_bytes / layers / native;
-            std::printf(" %6.1f %6.1f %6.1f %5.0f%% |", stock_bytes / layers / stock * 1e-9,
+            std::printf(" %8.1f %6.1f %6.1f %5.0f%% |", openvino_bytes / layers / openvino * 1e-9,
                         native_rate * 1e-9, memory * 1e-9, 100 * native_rate / memory);
         } else {
             const double heads = double(m_options.shape.heads * m_options.shape.head_size);
             const double operations = 2 * heads * double(one.tokens) * double(one.tokens);
-            std::printf(" %.3f and %.3f TFLOPS       |", operations / stock * 1e-12,
+            std::printf(" %.3f and %.3f TFLOPS         |", operations / openvino * 1e-12,
                         operations / native * 1e-12);
         }
         if (samples.count("rotated")) {

@@ -62,7 +62,7 @@ AttentionRunner::AttentionRunner(ov::Core& core, Backend backend, const RunnerOp
     // Each op gets its inputs in the type it computes in, so that neither waits for conversions.
     if (backend == Backend::native) m_options.precision = ov::element::f32;
     const auto model =
-        stock_paged_attention(m_options.shape, m_options.layers, m_options.precision);
+        openvino_paged_attention(m_options.shape, m_options.layers, m_options.precision);
     ov::AnyMap properties;
     if (backend == Backend::native) {
         NativeAttentionOptions native;
@@ -136,7 +136,8 @@ void AttentionRunner::set_tables(const TableValues& tables, int32_t max_context)
 }
 
 LayerTableValues AttentionRunner::rotated(LayerTableValues layer) const {
-    check_argument(m_backend == Backend::native, "the plugin's op is measured without rotation");
+    check_argument(m_backend == Backend::native,
+                   "the openvino backend is measured without rotation");
     const size_t blocks = layer.block_indices.size(), dims = m_options.shape.head_size;
     layer.rotated_block_indices.resize(blocks);
     std::iota(layer.rotated_block_indices.begin(), layer.rotated_block_indices.end(), 0);

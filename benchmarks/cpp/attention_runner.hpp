@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "attention_graph.hpp"
+#include "support/attention_graph.hpp"
 #include "cache/kv_cache.hpp"
 #include "model/cache_geometry.hpp"
 #include "openvino/runtime/core.hpp"
-#include "packed_tables.hpp"
+#include "support/packed_tables.hpp"
 
 namespace pagewheel::benchmark {
 
@@ -26,12 +26,12 @@ struct Batch {
     void add(size_t past, size_t fresh, const std::vector<int32_t>& blocks);
 };
 
-enum class Backend { stock, native };
+enum class Backend { openvino, native };
 
 struct RunnerOptions {
     AttentionShape shape;
     std::string format;           ///< of the cache
-    ov::element::Type precision;  ///< what the plugin's op computes in
+    ov::element::Type precision;  ///< what the `openvino` backend computes in
     size_t layers = 1;
     int threads = 1;
 };
@@ -46,7 +46,8 @@ public:
 
     /// A cache of so many blocks, each of them written by the operation.
     void fill_cache(size_t num_blocks);
-    /// What infer() runs. With `rotated` every block is read as if it had been written lower.
+    /// What infer() runs. With `rotated` every block is read as if it had been written at a lower
+    /// position.
     void set_batch(const Batch& batch, bool rotated = false);
     /// Seconds.
     double infer();

@@ -17,21 +17,18 @@
 #include "kernels/half.hpp"
 #include "kernels/quantized_linear.hpp"
 #include "kernels/team.hpp"
+#include "median.hpp"
 
 namespace {
 
 using namespace pagewheel;
 using namespace pagewheel::kernels;
+using benchmark::median;
 using Clock = std::chrono::steady_clock;
 using Weights = std::unique_ptr<PackedLinear>;
 
 double microseconds_since(Clock::time_point begin) {
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
 }
 
 /// A random matrix, packed as often as layers ask for it.

@@ -67,11 +67,11 @@ Options parse_options(int count, char** arguments) {
         {"--threads",
          [&](auto& name, auto& value) { options.threads = int(number(name, value, 1)); }},
         {"--rotate-from", size(options.rotate_from, 1)},
-        {"--stock-precision",
+        {"--openvino-precision",
          [&](auto& name, auto& value) {
              check_argument(value == "f32" || value == "bf16", name, " is '", value,
                             "', expected f32 or bf16");
-             options.stock_precision = value;
+             options.openvino_precision = value;
          }},
         {"--memory-gb",
          [&](auto& name, auto& value) { options.memory_gb = double(number(name, value, 1)); }},
@@ -92,7 +92,7 @@ Options parse_options(int count, char** arguments) {
 }
 
 const char* usage() {
-    return R"(attention_benchmark: the attention operation alone, the plugin's beside pagewheel's
+    return R"(attention_benchmark: the attention operation alone, the openvino backend beside native
 
   --shape H/K/D           heads, kv heads, head size [9/3/64, SmolLM2's]
   --formats LIST          cache formats: f32, bf16, f16, u8, u4 [u8,bf16]
@@ -104,7 +104,7 @@ const char* usage() {
   --rounds N              [11]
   --threads N             [all cores]
   --rotate-from N         contexts from here on are measured with every block rotated too [32768]
-  --stock-precision P     f32 or bf16: what the plugin infers in [bf16; f32 with an f32 cache]
+  --openvino-precision P  f32 or bf16: what that backend infers in [bf16; f32 with an f32 cache]
   --memory-gb N           cases whose caches need more are left out [half of the free memory]
   --json FILE             write medians and samples there
 

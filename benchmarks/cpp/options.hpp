@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "attention_graph.hpp"
+#include "support/attention_graph.hpp"
 
 namespace pagewheel::benchmark {
 
@@ -17,11 +17,11 @@ struct Options {
     std::vector<size_t> prefills{512, 4096};
     size_t layers = 0;  ///< 0: as many as it takes for min_cache_bytes, at most max_layers
     size_t rounds = 11;
-    int threads = 0;              ///< 0: all cores
-    size_t rotate_from = 32768;   ///< contexts that are measured with rotation as well
-    std::string stock_precision;  ///< f32 or bf16; empty: bf16, but f32 for an f32 cache
-    double memory_gb = 0;         ///< 0: half of what is free
-    std::string json;             ///< a file, or none
+    int threads = 0;                 ///< 0: all cores
+    size_t rotate_from = 32768;      ///< contexts that are measured with rotation as well
+    std::string openvino_precision;  ///< f32 or bf16; empty: bf16, but f32 for an f32 cache
+    double memory_gb = 0;            ///< 0: half of what is free
+    std::string json;                ///< a file, or none
     bool help = false;
 };
 

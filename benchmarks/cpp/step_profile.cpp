@@ -13,23 +13,20 @@
 #include <string>
 #include <vector>
 
+#include "median.hpp"
 #include "runtime/openvino_model.hpp"
 
 namespace {
 
 using namespace pagewheel;
+using benchmark::median;
 
 struct Line {
     size_t nodes = 0;
     double microseconds = 0;  // of one inference, all nodes together
 };
 
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
-}
-
-/// The node's name without the number of its layer, and what the plugin runs it with.
+/// The node's name without the number of its layer, and the primitive that OpenVINO runs it with.
 std::string kind(const ov::ProfilingInfo& node) {
     std::string name;
     for (const char c : node.node_name)

@@ -18,7 +18,7 @@ class GenaiEngine(GenaiApiEngine):
     Settings: no limit on the tokens of a batch, as its own LLMPipeline sets (the
     default of 256 cuts prompts into more steps); a pool of 2 GB, reserved at once
     and committed as it is used, so that it never grows by copying; prefix caching
-    off, because rounds repeat the same prompts; the plugin's default cache
+    off, because rounds repeat the same prompts; OpenVINO's default cache
     precision (u8). `--set` changes any of them.
     """
 

@@ -165,7 +165,7 @@ class LlamaEngine(Engine):
     def _fill(
         self, tokens: list[list[int]], ends: list[int], cached: list[int]
     ) -> list[tuple[int, int]]:
-        """Decodes first, then prompt chunks; (sequence, row) of those that sample."""
+        """Decodes first, then prefill chunks; (sequence, row) of those that sample."""
         batch, row = self._batch, 0
         sampled = []
         waiting = [i for i, known in enumerate(tokens) if len(known) < ends[i]]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from convert import tiny_llama
@@ -13,7 +15,20 @@ import pagewheel
 from pagewheel.convert import convert as convert_model
 from pagewheel.default_model import default_model
 
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM
+
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A worker of pytest-xdist keeps to one core: its threads and another's would wait for each
+    other. Libraries ask for the number of cores when they first compute."""
+    worker: dict[str, str] | None = getattr(config, "workerinput", None)
+    if worker is not None:
+        cores = sorted(os.sched_getaffinity(0))
+        number = int(worker["workerid"].removeprefix("gw"))
+        os.sched_setaffinity(0, {cores[number % len(cores)]})
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,10 +43,16 @@ def smollm2_gguf() -> Path:
 
 
 @pytest.fixture(scope="session")
-def smollm2_folder(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return convert_model(
-        smollm2_gguf, tmp_path_factory.mktemp("converted") / "smollm2", progress=False
-    )
+def converted_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of converted models that tests may share."""
+    return tmp_path_factory.mktemp("converted")
+
+
+@pytest.fixture(scope="session")
+def smollm2_folder(smollm2_gguf: Path, converted_models: Path) -> Path:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PAGEWHEEL_CACHE", str(converted_models))
+        return convert_model(smollm2_gguf, progress=False)
 
 
 @pytest.fixture(scope="session")
@@ -42,10 +63,39 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return convert_model(path, folder / "converted", progress=False)
 
 
+@pytest.fixture(scope="session")
+def smollm2_reference(smollm2_gguf: Path) -> LlamaForCausalLM:
+    """transformers' model with the file's weights, dequantised by the gguf package."""
+    from references import dequantised_llama  # loads PyTorch, which most files do not need
+
+    return dequantised_llama(smollm2_gguf)
+
+
+@pytest.fixture(scope="session")
+def tiny_reference(tiny_folder: Path) -> LlamaForCausalLM:
+    from references import dequantised_llama
+
+    return dequantised_llama(tiny_folder.parent / "tiny.gguf")
+
+
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("PAGEWHEEL_CACHE", str(tmp_path / "cache"))
     yield
+
+
+@pytest.fixture
+def default_model_is_converted(
+    smollm2_folder: Path, converted_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For all processes that the test starts."""
+    monkeypatch.setenv("PAGEWHEEL_CACHE", str(converted_models))
+
+
+@pytest.fixture
+def fake_engine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the processes that benchmarks start."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "benchmarks"))
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Eviction replayed in transformers: the same entries leave its cache, its keys are turned."""
+"""Eviction replayed in transformers: the same entries leave its cache, its keys are rotated."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Recorded(pagewheel.EvictionPolicy):
         return [int(unit) for unit in units]
 
 
-def turned_back(keys: torch.Tensor, inv_freq: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+def rotated_back(keys: torch.Tensor, inv_freq: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
     """keys [1, kv heads, tokens, d] moved to positions lower by `by` [tokens], in double."""
     angles = by.double()[:, None] * inv_freq.double()
     cos, sin = angles.cos(), angles.sin()
@@ -59,8 +59,8 @@ class Replay:
         return self.types[layer] == "sliding_attention"
 
     def inverse_frequencies(self, layer: int) -> torch.Tensor | None:
-        turning = getattr(self.model.config, "no_rope_layers", None)
-        if turning and not turning[layer]:
+        uses_rotary = getattr(self.model.config, "no_rope_layers", None)
+        if uses_rotary and not uses_rotary[layer]:
             return None
         rotary = self.model.model.rotary_emb
         own = f"{self.types[layer]}_inv_freq"  # of models with an embedding per layer type
@@ -98,7 +98,7 @@ class Replay:
         keys = entry.keys[:, :, kept]
         frequencies = self.inverse_frequencies(layer)
         if self.rotation and frequencies is not None:
-            keys = turned_back(keys, frequencies, torch.from_numpy(kept - np.arange(len(kept))))
+            keys = rotated_back(keys, frequencies, torch.from_numpy(kept - np.arange(len(kept))))
         entry.keys, entry.values = keys.contiguous(), entry.values[:, :, kept].contiguous()
 
 

@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 # Numbers that lengths, counts, types and offsets may be damaged to.
 ODD_NUMBERS = (0, 1, 7, 31, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1)
@@ -147,7 +146,7 @@ class Child:
     """A process that loads one folder or file after another."""
 
     def __init__(self) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in __exit__)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close())
         self._process = subprocess.Popen(
             [sys.executable, __file__],
             stdin=subprocess.PIPE,
@@ -156,15 +155,7 @@ class Child:
             text=True,
         )
 
-    def __enter__(self) -> Child:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self._process.kill()
         self._process.communicate()
         self._errors.close()
@@ -246,10 +237,10 @@ def fuzz(
                 report(name, seed, answer)
                 if not is_allowed:
                     findings.append(Finding(name, seed, answer))
-                    child.__exit__(None, None, None)
+                    child.close()
                     child = Child()
     finally:
-        child.__exit__(None, None, None)
+        child.close()
     return findings
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from pagewheel.convert.architecture import Mlp
-from pagewheel.convert.gguf_file import GGUFFile
-from pagewheel.convert.gguf_source import GGUFSource
+from pagewheel.convert.decoder.architecture import Mlp
+from pagewheel.convert.gguf.file import GGUFFile
+from pagewheel.convert.gguf.source import GGUFSource
 
 
 def dequantised_llama(path: Path) -> LlamaForCausalLM:

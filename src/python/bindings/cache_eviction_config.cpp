@@ -237,7 +237,7 @@ start_size: tokens at the beginning (attention sinks) that stay.
 recent_size: tokens at the end that stay.
 max_cache_size: the budget. As soon as it is reached, tokens between the two areas go.
 aggregation_mode: how scores of several steps become one; ADAPTIVE_RKV chooses that policy.
-apply_rotation: positions stay contiguous: what is left turns down by what was evicted before it,
+apply_rotation: positions stay contiguous: what is left rotates down by what was evicted before it,
   and new tokens get the position processed - evicted.
 snapkv_window_size: last queries of the prompt whose attention is counted; 0: all.
 kvcrush_config, adaptive_rkv_config: of those policies.

@@ -12,12 +12,13 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
+from convert.gguf_writing import add_tensor, finish
 from gguf.constants import GGMLQuantizationType as Kind
 from tokenizers import pre_tokenizers
 from transformers import PreTrainedModel
 
 # transformers' model_type -> `general.architecture`
-_ARCHITECTURES = {
+ARCHITECTURES = {
     "mistral": "llama",
     "mixtral": "llama",
     "qwen3_moe": "qwen3moe",
@@ -33,7 +34,7 @@ _WITH_WINDOWS = ("phi3", "gemma2", "gemma3", "gemma3n", "gemma4", "gpt-oss")
 
 
 def architecture_of(model: PreTrainedModel) -> str:
-    return _ARCHITECTURES.get(model.config.model_type, model.config.model_type)
+    return ARCHITECTURES.get(model.config.model_type, model.config.model_type)
 
 
 def write(
@@ -50,14 +51,8 @@ def write(
     _add_vocabulary(writer, model.config.vocab_size)
     for tensor, values in _tensors(model, name, fused_latent).items():
         array = np.ascontiguousarray(values.detach().float().numpy())
-        if array.ndim == 1 or kind is Kind.F32 or "_inp" in tensor:
-            writer.add_tensor(tensor, array)
-        else:
-            writer.add_tensor(tensor, gguf.quantize(array, kind), raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+        add_tensor(writer, tensor, array, Kind.F32 if "_inp" in tensor else kind)
+    finish(writer)
     return path
 
 
@@ -290,8 +285,8 @@ def _rope_tensors(model: PreTrainedModel) -> dict[str, torch.Tensor]:
             values["head_dim"]
             for values in _own_sizes(SimpleNamespace(**config.to_dict())).values()
         )
-        turning = int(size * whole["partial_rotary_factor"] / 2)
-        return {"rope_freqs.weight": torch.tensor([1.0] * turning + [1e30] * (size // 2 - turning))}
+        rotated = int(size * whole["partial_rotary_factor"] / 2)
+        return {"rope_freqs.weight": torch.tensor([1.0] * rotated + [1e30] * (size // 2 - rotated))}
     if rope.get("rope_type") == "longrope":
         return {
             f"rope_factors_{which}.weight": torch.tensor(rope[f"{which}_factor"])

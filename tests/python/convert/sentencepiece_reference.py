@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import random
 import struct
+from typing import Any
 
 import sentencepiece
+from convert.tokenizer_reference import PIECES
 
-from pagewheel.convert.vocabulary import TokenType, Vocabulary
+from pagewheel.convert.tokenizers.vocabulary import TokenType, Vocabulary
 
 _BPE = 2
 
@@ -49,3 +53,27 @@ def _number(field: int, value: int) -> bytes:
 
 def _field(field: int, content: bytes) -> bytes:
     return _varint(field << 3 | 2) + _varint(len(content)) + content
+
+
+WORDS = (
+    "the of and to in was that his he it with is for as had you not be her on at by which have or "
+    "from this him but all she they were my are me one their so an said them we who would been "
+    "will no when there if more out up into do any your what has man could other than our some "
+    "very time upon about may its only now like little then can should made did us such great"
+)
+
+
+def sentences(count: int) -> list[str]:
+    """What small vocabularies are trained on."""
+    generator = random.Random(21)
+    words = [*PIECES, *(" " + word for word in WORDS.split())]
+    return ["".join(generator.choices(words, k=30)) for _ in range(count)]
+
+
+def trained_model(**options: Any) -> sentencepiece.SentencePieceProcessor:
+    """A small model of the sentencepiece package, of `sentences`."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences(2000)), model_writer=model, minloglevel=2, **options
+    )
+    return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())

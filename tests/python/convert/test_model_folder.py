@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_llama
+from convert import tiny_llama
 
 from pagewheel.convert import ConversionError, convert, resolve_model
 

@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 
 import openvino as ov
 import pytest
-import tiny_models
 from conftest import F32, greedy
+from convert import tiny_models
 from openvino_core import CORE
 
 import pagewheel

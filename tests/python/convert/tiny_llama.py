@@ -12,6 +12,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+from convert.gguf_writing import add_tensor, finish
 from gguf.constants import GGMLQuantizationType as Kind
 
 LAYERS, HIDDEN, HEADS, KV_HEADS, INNER = 2, 128, 4, 2, 192
@@ -114,14 +115,9 @@ def write(
         if raw_kinds and name in raw_kinds:
             raw, raw_kind = raw_kinds[name]
             writer.add_tensor(name, raw, raw_dtype=raw_kind)
-        elif tensor.ndim == 1 or kind is Kind.F32:
-            writer.add_tensor(name, tensor)
         else:
-            writer.add_tensor(name, gguf.quantize(tensor, kind), raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+            add_tensor(writer, name, tensor, kind)
+    finish(writer)
     return path
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from convert.tiny_models import VOCABULARY, byte_tokenizer
 from safetensors.torch import save_file
-from tiny_models import VOCABULARY, byte_tokenizer
 from torch.nn.functional import silu
 
 _COMMON = {
@@ -45,7 +45,7 @@ PATTERNS: dict[str, tuple[Owners, dict[str, Any]]] = {
     "all-but-the-first": ([None, 0, 0, 0], {"num_kv_shared_layers": 3, "attention_bias": True}),
     "ends-before-the-last": ([None, 0, 0, None], {"tie_word_embeddings": True}),
     "every-other": ([None, 0, None, 2, None, 4], {"num_key_value_heads": [3, 3, 1, 1, 6, 6]}),
-    "two-owners-in-turns": ([None, None, 0, 1, 0, 1], {
+    "two-owners-alternating": ([None, None, 0, 1, 0, 1], {
         "sliding_window": 40, "layer_types": ["sliding_attention", "full_attention"] * 3}),
     "an-owner-among-them": ([None, None, 0, None, 1, 3], {
         "num_key_value_heads": [2, 3, 2, 3, 3, 3]}),

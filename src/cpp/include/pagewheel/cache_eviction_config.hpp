@@ -69,9 +69,9 @@ enum class ScorePooling {
 /// score_pooling and evict_during_prefill are pagewheel's.
 struct PAGEWHEEL_API CacheEvictionConfig {
     AggregationMode aggregation_mode = AggregationMode::NORM_SUM;
-    /// Positions stay contiguous: surviving keys turn down by what was evicted before them, and new
-    /// tokens get the position processed - evicted. Needs the model's rotary frequencies. False:
-    /// all positions stay as they were, and grow past the model's context.
+    /// Positions stay contiguous: surviving keys rotate down by what was evicted before them, and
+    /// new tokens get the position processed - evicted. Needs the model's rotary frequencies.
+    /// False: all positions stay as they were, and grow past the model's context.
     bool apply_rotation = false;
     /// Last queries of the prompt whose attention is counted (SnapKV, Li et al. 2024,
     /// arXiv:2404.14469). 0: all of them.

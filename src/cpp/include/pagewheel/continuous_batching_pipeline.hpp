@@ -47,7 +47,7 @@ public:
     /// the device (e.g. {"INFERENCE_PRECISION_HINT", "f32"}, {"KV_CACHE_PRECISION", "f32"}). f32
     /// inference sets DYNAMIC_QUANTIZATION_GROUP_SIZE to 0 unless it is given. Besides,
     /// "attention_backend" is "native" (pagewheel's own op, CPU only; KV_CACHE_PRECISION is then
-    /// f32, bf16, f16, u8 or u4), "openvino" (the plugin's) or "auto": native on CPU where it
+    /// f32, bf16, f16, u8 or u4), "openvino" (OpenVINO's) or "auto": native on CPU where it
     /// serves every layer and the properties ask for no cache that only the plugin has; and
     /// "linear_backend" is "native" (pagewheel's own MatMuls of compressed weights, activations in
     /// int8, CPU only), "openvino" or "auto": native on CPU, unless the properties ask for f32

@@ -31,7 +31,7 @@ struct EvictionView {
     /// Widths of the keys that read_keys writes: kv heads and head size.
     size_t kv_heads = 0, head_size = 0;
     /// Writes the keys of tokens [first, last), as they lie in the cache, to out [last - first,
-    /// kv_heads, head_size]: turned to the positions they were written at, or with the plugin's
+    /// kv_heads, head_size]: rotated to the positions they were written at, or with OpenVINO's
     /// attention to those they have now.
     std::function<void(size_t first, size_t last, float* out)> read_keys;
 };

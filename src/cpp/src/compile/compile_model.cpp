@@ -26,7 +26,7 @@ CompiledGraph compile_model(ov::Core& core, const ModelFolder& folder,
     compiled.rotary = std::move(graph.config.rotary);
     compiled.layers = std::move(graph.layers);
     compiled.asks_rows = graph.fast_prefill.num_native_attentions > 0;
-    compiled.stock_layers = std::move(graph.stock_layers);
+    compiled.openvino_layers = std::move(graph.openvino_layers);
     compiled.regions = std::move(graph.regions.plans);
     compiled.warnings = std::move(graph.warnings);
     if (options.profiling)

@@ -8,7 +8,7 @@
 
 #include "compile/compile_options.hpp"
 #include "graph/native_attention.hpp"
-#include "graph/stock_attention.hpp"
+#include "graph/openvino_attention.hpp"
 #include "model/cache_geometry.hpp"
 #include "model/model_folder.hpp"
 #include "model/rotary.hpp"
@@ -26,7 +26,7 @@ struct CompiledGraph {
     CacheGeometry geometry;
     RotaryDescription rotary;
     std::vector<CacheLayer> layers;                          ///< as PreparedGraph has them
-    std::vector<StockAttentionLayer> stock_layers;           ///< the same
+    std::vector<OpenVinoAttentionLayer> openvino_layers;     ///< the same
     std::vector<std::shared_ptr<const RegionPlan>> regions;  ///< the same
     std::vector<std::string> warnings;                       ///< the same: for the user
     bool asks_rows = false;  ///< some attention has queries for asked rows alone

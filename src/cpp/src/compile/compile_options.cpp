@@ -97,7 +97,7 @@ void parse_cache(CompileOptions& options, bool accurate) {
 }
 
 /// Of caches that OpenVINO's attention reads. Their blocks must be rows of plain numbers on the
-/// CPU, to be moved and rotated here: the plugin's own rotation corrupts memory in most formats,
+/// CPU, to be moved and rotated here: OpenVINO's own rotation corrupts memory in most formats,
 /// and its u8 keys share a scale between the tokens of a block.
 void check_eviction_from_openvino(const CompileOptions& options) {
     check_argument(options.on_cpu, "cache eviction runs on CPU, not ", options.device);
@@ -107,8 +107,8 @@ void check_eviction_from_openvino(const CompileOptions& options) {
                        "allowed: KV_CACHE_PRECISION f32, bf16 or f16, or attention_backend native");
     check_argument(options.cache_format.has_value(), options.cache_refusal);
     const kernels::CacheFormat format = *options.cache_format;
-    check_argument(format != kernels::CacheFormat::u8 && format != kernels::CacheFormat::u4,
-                   "KV_CACHE_PRECISION is ", kernels::cache_format_name(format),
+    check_argument(!kernels::is_quantized(format), "KV_CACHE_PRECISION is ",
+                   kernels::cache_format_name(format),
                    ", attention_backend is 'openvino' and use_cache_eviction is true; allowed: "
                    "f32, bf16 or f16, or attention_backend native");
 }

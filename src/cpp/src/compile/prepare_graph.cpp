@@ -80,7 +80,7 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
     apply_paged_attention(graph.model, {for_openvino, for_openvino});
     gather_logits(graph.model);
     if (for_openvino)
-        graph.stock_layers = find_stock_attention(*graph.model, graph.config.sliding_windows);
+        graph.openvino_layers = find_openvino_attention(*graph.model, graph.config.sliding_windows);
     NativeAttentionReport attention = choose_attention(graph.model, graph.config, options);
     graph.layers = std::move(attention.layers);
     if (options.fast_prefill) {

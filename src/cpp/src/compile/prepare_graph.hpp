@@ -9,7 +9,7 @@
 #include "graph/fast_prefill.hpp"
 #include "graph/native_attention.hpp"
 #include "graph/native_regions.hpp"
-#include "graph/stock_attention.hpp"
+#include "graph/openvino_attention.hpp"
 #include "model/model_folder.hpp"
 #include "openvino/core/any.hpp"
 #include "openvino/runtime/core.hpp"
@@ -21,7 +21,7 @@ struct PreparedGraph {
     std::shared_ptr<ov::Model> model;
     ov::AnyMap properties;  ///< OpenVINO's, to compile it with
     ModelConfig config;     ///< the folder's
-    /// Why MatMuls were left to the plugin, one sentence each.
+    /// Why MatMuls were left to OpenVINO, one sentence each.
     std::vector<std::string> left;
     /// What of the model it does not compute, and of the properties it does not do, one sentence
     /// each.
@@ -32,8 +32,8 @@ struct PreparedGraph {
     FastPrefillReport fast_prefill;
     /// pagewheel's operations that became one node.
     NativeRegions regions;
-    /// The plugin's attention of a model whose caches are evicted from; else empty.
-    std::vector<StockAttentionLayer> stock_layers;
+    /// OpenVINO's attention of a model whose caches are evicted from; else empty.
+    std::vector<OpenVinoAttentionLayer> openvino_layers;
 };
 
 /// Reads the folder's model, pages its attention, gathers its logits and puts pagewheel's own ops

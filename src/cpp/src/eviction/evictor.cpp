@@ -146,10 +146,11 @@ bool Evictor::drops_oldest(const CacheLayer& layer) const {
            layer.sliding_window + m_block_size <= m_config.get_max_cache_size();
 }
 
-void Evictor::turn_in_place(LayerLedger& ledger, const LayerCache& cache,
-                            const std::vector<BlockId>& blocks) const {
+void Evictor::rotate_in_place(LayerLedger& ledger, const LayerCache& cache,
+                              const std::vector<BlockId>& blocks) const {
     const LayerRotary& rotary = cache.description().rotary;
-    if (rotary.dims > 0) cache.turn_back(ledger.table(blocks), ledger.delta, m_angles[rotary.kind]);
+    if (rotary.dims > 0)
+        cache.rotate_back(ledger.table(blocks), ledger.delta, m_angles[rotary.kind]);
     std::fill(ledger.delta.begin(), ledger.delta.end(), 0);
 }
 
@@ -291,7 +292,7 @@ void Evictor::apply(const EvictionDecision& decision, EvictionState& state,
         ledger.compact(dropped, m_config.apply_rotation);
         if (!m_observed.accumulate) ledger.forget_scores();
         if (rotates_in_place())
-            turn_in_place(ledger, m_layers[l], remaining);
+            rotate_in_place(ledger, m_layers[l], remaining);
         else if (m_config.apply_rotation)
             ledger.describe_rotation(m_block_size);
     });

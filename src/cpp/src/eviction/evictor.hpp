@@ -74,8 +74,8 @@ private:
                                const std::vector<BlockId>& blocks, size_t held,
                                size_t num_blocks) const;
     /// Of a layer whose ledger has closed up, over the blocks that stay.
-    void turn_in_place(LayerLedger& ledger, const LayerCache& cache,
-                       const std::vector<BlockId>& blocks) const;
+    void rotate_in_place(LayerLedger& ledger, const LayerCache& cache,
+                         const std::vector<BlockId>& blocks) const;
     bool rotates_in_place() const { return !m_angles.empty() && m_config.apply_rotation; }
     /// All held tokens' worth of blocks that lie within the layer's window: the oldest can go.
     bool drops_oldest(const CacheLayer& layer) const;
@@ -85,7 +85,7 @@ private:
     size_t m_block_size, m_chunk;
     std::shared_ptr<EvictionPolicy> m_policy;
     ObservedQueries m_observed;
-    std::vector<RotationTable> m_angles;  // by rotary kind; empty: the attention turns keys
+    std::vector<RotationTable> m_angles;  // by rotary kind; empty: the attention rotates keys
 };
 
 }  // namespace pagewheel

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "check.hpp"
-#include "kernels/half.hpp"
+#include "kernels/cache_formats/formats.hpp"
 
 namespace pagewheel {
 namespace {
@@ -13,22 +13,29 @@ using kernels::CacheFormat;
 
 // ---- BlockLayout::rows: a head's tokens one after the other, `size` elements each.
 
-float element(CacheFormat format, const uint8_t* bytes) {
-    uint32_t bits = 0;
-    std::memcpy(&bits, bytes, format == CacheFormat::f32 ? 4 : 2);
-    if (format == CacheFormat::f16) return kernels::float_of_half(uint16_t(bits));
-    if (format == CacheFormat::bf16) bits <<= 16;
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
+/// Calls body(traits) of a format whose blocks may be rows.
+template <class Body>
+void for_number_format(CacheFormat format, const Body& body) {
+    kernels::for_format<void>(format, [&](auto f) {
+        using Traits = kernels::FormatTraits<f>;
+        if constexpr (Traits::quantized)
+            check_invariant(false, "rows of ", kernels::cache_format_name(f));
+        else
+            body(Traits());
+    });
 }
 
-void set_element(CacheFormat format, float value, uint8_t* bytes) {
-    uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    if (format == CacheFormat::f16) bits = kernels::half_of_float(value);
-    if (format == CacheFormat::bf16) bits = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    std::memcpy(bytes, &bits, format == CacheFormat::f32 ? 4 : 2);
+template <class Traits>
+float element(const uint8_t* bytes) {
+    typename Traits::Element bits;
+    std::memcpy(&bits, bytes, sizeof bits);
+    return Traits::decode(bits);
+}
+
+template <class Traits>
+void set_element(float value, uint8_t* bytes) {
+    const auto bits = static_cast<typename Traits::Element>(Traits::encode(value));
+    std::memcpy(bytes, &bits, sizeof bits);
 }
 
 void copy_rows(size_t heads, size_t block_size, size_t row_bytes, const uint8_t* from_block,
@@ -38,16 +45,18 @@ void copy_rows(size_t heads, size_t block_size, size_t row_bytes, const uint8_t*
                      from_block + (head * block_size + from) * row_bytes, count * row_bytes);
 }
 
-/// One key of `row`, elements of `bytes` bytes.
-void turn_row(CacheFormat format, const LayerRotary& rotary, const float* cosines, uint8_t* row) {
-    const size_t half = rotary.dims / 2, bytes = format == CacheFormat::f32 ? 4 : 2;
+/// One key.
+template <class Traits>
+void rotate_row(const LayerRotary& rotary, const float* cosines, uint8_t* row) {
+    constexpr size_t bytes = Traits::bits / 8;
+    const size_t half = rotary.dims / 2;
     const float* sines = cosines + half;
     for (size_t i = 0; i < half; ++i) {
         uint8_t* first = row + bytes * (rotary.interleaved ? 2 * i : i);
         uint8_t* second = row + bytes * (rotary.interleaved ? 2 * i + 1 : i + half);
-        const float a = element(format, first), b = element(format, second);
-        set_element(format, a * cosines[i] + b * sines[i], first);
-        set_element(format, b * cosines[i] - a * sines[i], second);
+        const float a = element<Traits>(first), b = element<Traits>(second);
+        set_element<Traits>(a * cosines[i] + b * sines[i], first);
+        set_element<Traits>(b * cosines[i] - a * sines[i], second);
     }
 }
 
@@ -81,17 +90,20 @@ void LayerCache::move_tokens(const std::vector<BlockId>& table, size_t from, siz
     }
 }
 
-void LayerCache::turn_back(const std::vector<BlockId>& table, const std::vector<int32_t>& deltas,
-                           const RotationTable& angles) const {
+void LayerCache::rotate_back(const std::vector<BlockId>& table, const std::vector<int32_t>& deltas,
+                             const RotationTable& angles) const {
     check_invariant(m_blocks == BlockLayout::rows && angles.dims() == m_layer.rotary.dims,
-                    "keys of layer ", m_layer.layer, " cannot be turned in place");
+                    "keys of layer ", m_layer.layer, " cannot be rotated in place");
     const size_t size = layout().block_size, row = layout().bits() / 8 * layout().key_size;
     for (size_t slot = 0; slot < deltas.size(); ++slot) {
         if (deltas[slot] == 0) continue;
         const float* cosines = angles.data() + size_t(deltas[slot]) * angles.dims();
         for (size_t head = 0; head < layout().kv_heads; ++head)
-            turn_row(layout().format, m_layer.rotary, cosines,
-                     keys(table[slot / size]) + (head * size + slot % size) * row);
+            for_number_format(layout().format, [&](auto traits) {
+                rotate_row<decltype(traits)>(
+                    m_layer.rotary, cosines,
+                    keys(table[slot / size]) + (head * size + slot % size) * row);
+            });
     }
 }
 
@@ -107,8 +119,10 @@ void LayerCache::read_keys(const std::vector<BlockId>& table, size_t first, size
             }
             const size_t bytes = layout().bits() / 8;
             const uint8_t* key = block + (head * size + slot % size) * bytes * layout().key_size;
-            for (size_t i = 0; i < layout().key_size; ++i)
-                out[i] = element(layout().format, key + i * bytes);
+            for_number_format(layout().format, [&](auto traits) {
+                for (size_t i = 0; i < layout().key_size; ++i)
+                    out[i] = element<decltype(traits)>(key + i * bytes);
+            });
         }
 }
 

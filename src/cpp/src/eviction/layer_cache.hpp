@@ -14,11 +14,11 @@ namespace pagewheel {
 /// How a block lies in memory.
 enum class BlockLayout {
     lanes,  ///< kernels::CacheLayout, of pagewheel's attention
-    rows,   ///< [kv_heads][block_size][head size], of the plugin's; f32, bf16 or f16
+    rows,   ///< [kv_heads][block_size][head size], of OpenVINO's; f32, bf16 or f16
 };
 
 /// A view of a layer's blocks; stored bytes are moved as they are, so nothing is rounded again
-/// unless keys are turned in place.
+/// unless keys are rotated in place.
 class LayerCache {
 public:
     LayerCache(const CacheLayer& layer, uint8_t* key_blocks, uint8_t* value_blocks,
@@ -32,8 +32,8 @@ public:
     void move_tokens(const std::vector<BlockId>& table, size_t from, size_t to, size_t count) const;
     /// The key of each slot s of the table's blocks moves to a position lower by deltas[s], which
     /// rounds it to the cache's format. BlockLayout::rows only. `angles` has a row for each delta.
-    void turn_back(const std::vector<BlockId>& table, const std::vector<int32_t>& deltas,
-                   const RotationTable& angles) const;
+    void rotate_back(const std::vector<BlockId>& table, const std::vector<int32_t>& deltas,
+                     const RotationTable& angles) const;
     /// Keys of slots [first, last) of the table's blocks: out [last - first, kv_heads, key_size].
     void read_keys(const std::vector<BlockId>& table, size_t first, size_t last, float* out) const;
 

@@ -1,4 +1,4 @@
-// What a sequence's cache holds after evictions, and by how much its keys must turn.
+// What a sequence's cache holds after evictions, and by how much its keys must rotate.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ struct LayerLedger {
     /// Adds scores [held] of the last `window` queries.
     void observe(const float* scores, size_t held, size_t window);
     void forget_scores();
-    /// Slots that are not in `dropped` (ascending) close up. With `rotates`, survivors turn by as
+    /// Slots that are not in `dropped` (ascending) close up. With `rotates`, survivors rotate by as
     /// much as they move.
     void compact(const std::vector<size_t>& dropped, bool rotates);
     /// Rewrites rotated and deltas. A block whose tokens have one delta, or that is in part still

@@ -1,4 +1,4 @@
-// Cosines and sines of the angles by which keys are turned back.
+// Cosines and sines of the angles by which keys are rotated back.
 #pragma once
 
 #include <cstddef>

@@ -4,7 +4,7 @@
 
 #include "check.hpp"
 #include "graph/node_queries.hpp"
-#include "graph/stock_attention.hpp"
+#include "graph/openvino_attention.hpp"
 #include "openvino/op/parameter.hpp"
 #include "openvino/op/reshape.hpp"
 #include "openvino/op/result.hpp"
@@ -31,7 +31,8 @@ bool reads_rows(const Input& input) {
 bool is_allowed(ov::Node& node) {
     if (ov::is_type<Parameter>(&node) || node.get_output_size() == 0) return false;
     if (!is_paged_attention(node) || ov::is_type<PagedAttention>(&node)) return true;
-    return !writes_kv_cache(node) && node.output(stock_scores).get_target_inputs().empty();
+    return !writes_kv_cache(node) &&
+           node.output(openvino_scores_output).get_target_inputs().empty();
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ std::unique_ptr<CompressedWeights> find_compressed_weights(const ov::Output<ov::
     found->n = values[0];
     found->k = ov::shape_size(values) / values[0];
     found->groups = values.size() == 3 ? values[1] : 1;
-    if (found->groups > 1 && found->k / found->groups % kernels::PackedLinear::chunk != 0)
+    if (found->groups > 1 && found->k / found->groups % kernels::PackedLinear::k_block != 0)
         return refuse(concat("its weights are in groups of ", found->k / found->groups));
     if (!fits(*found->scales, values) || (found->zero_points && !fits(*found->zero_points, values)))
         return refuse("its scales or zero points have another shape than its groups");

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "graph/node_queries.hpp"
+#include "graph/openvino_attention.hpp"
 #include "graph/port_names.hpp"
-#include "graph/stock_attention.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/gather.hpp"
 #include "openvino/op/matmul.hpp"
@@ -133,7 +133,7 @@ private:
             return;
         }
         // It writes none, but wants as many keys and values as queries.
-        for (const size_t input : {stock_key, stock_value}) {
+        for (const size_t input : {openvino_input::key, openvino_input::value}) {
             const Output source = node->input_value(input);
             const auto known = m_gathered.find(source);
             constexpr size_t tokens = 0;  // [tokens, heads * head size], whatever gives them
@@ -141,10 +141,10 @@ private:
                 known != m_gathered.end() ? known->second : gather(source, tokens));
         }
         for (const auto& [input, name] :
-             {std::pair(stock_past_lens, ports::asked_past_lens),
-              std::pair(stock_subsequence_begins, ports::asked_subsequence_begins),
-              std::pair(stock_block_indices, ports::asked_block_indices),
-              std::pair(stock_block_indices_begins, ports::asked_block_indices_begins)})
+             {std::pair(openvino_input::past_lens, ports::asked_past_lens),
+              std::pair(openvino_input::subsequence_begins, ports::asked_subsequence_begins),
+              std::pair(openvino_input::block_indices, ports::asked_block_indices),
+              std::pair(openvino_input::block_indices_begins, ports::asked_block_indices_begins)})
             node->input(input).replace_source_output(table(name));
     }
 

@@ -17,7 +17,7 @@ size_t fuse_norms(const std::shared_ptr<ov::Model>& model);
 /// GatedMlp, with the norm of the first. Returns how many.
 size_t fuse_gated_mlps(const std::shared_ptr<ov::Model>& model);
 
-/// Where all of each head that a QuantizedLinear gives is turned by rotary angles, halves paired,
+/// Where all of each head that a QuantizedLinear gives is rotated by rotary angles, halves paired,
 /// the node does it itself. Returns how many nodes do.
 size_t fuse_rotary(const std::shared_ptr<ov::Model>& model);
 

@@ -17,11 +17,11 @@ namespace {
 
 using ov::op::v1::Multiply;
 
-/// How heads of `size` that a projection gives are turned, and what reads them then.
+/// How heads of `size` that a projection gives are rotated, and what reads them then.
 struct FoundRotary {
     ov::Output<ov::Node> cos, sin;
     size_t size = 0;
-    std::shared_ptr<ov::Node> rows;  // the heads turned, [tokens, heads * size]
+    std::shared_ptr<ov::Node> rows;  // the heads rotated, [tokens, heads * size]
 };
 
 /// The other factor of `output`, if that is a product with `factor`.
@@ -60,7 +60,8 @@ bool is_slice(const ov::Output<ov::Node>& output, const ov::Output<ov::Node>& x,
 }
 
 /// Whether `output` is (-second half, first half) of x.
-bool is_half_turn(const ov::Output<ov::Node>& output, const ov::Output<ov::Node>& x, int64_t size) {
+bool is_rotated_half(const ov::Output<ov::Node>& output, const ov::Output<ov::Node>& x,
+                     int64_t size) {
     const auto concat = ov::as_type_ptr<ov::op::v0::Concat>(output.get_node_shared_ptr());
     return concat && concat->get_input_size() == 2 &&
            (concat->get_axis() == 3 || concat->get_axis() == -1) &&
@@ -76,18 +77,18 @@ bool are_angles(const ov::Output<ov::Node>& output, size_t size) {
            shape[3] == int64_t(size);
 }
 
-/// x * cos + half turn of x * sin, in either order.
+/// x * cos + rotate_half(x) * sin, in either order.
 bool find_angles(const std::shared_ptr<ov::Node>& sum, const ov::Output<ov::Node>& x,
                  FoundRotary& found) {
     if (!ov::is_type<ov::op::v1::Add>(sum)) return false;
     for (const size_t i : {0, 1}) {
         found.cos = other_factor(sum->input_value(i), x);
-        const auto turned = ov::as_type_ptr<Multiply>(sum->get_input_node_shared_ptr(1 - i));
-        if (!turned || !are_angles(found.cos, found.size)) continue;
+        const auto rotated = ov::as_type_ptr<Multiply>(sum->get_input_node_shared_ptr(1 - i));
+        if (!rotated || !are_angles(found.cos, found.size)) continue;
         for (const size_t j : {0, 1}) {
-            found.sin = turned->input_value(j);
+            found.sin = rotated->input_value(j);
             if (are_angles(found.sin, found.size) &&
-                is_half_turn(turned->input_value(1 - j), x, int64_t(found.size)))
+                is_rotated_half(rotated->input_value(1 - j), x, int64_t(found.size)))
                 return true;
         }
     }
@@ -102,7 +103,7 @@ std::shared_ptr<ov::Node> as_swap(const std::shared_ptr<ov::Node>& node) {
     return swaps ? node : nullptr;
 }
 
-/// [tokens, 1, heads * size] -> [tokens, heads, 1, size] -> turned -> [tokens, heads * size].
+/// [tokens, 1, heads * size] -> [tokens, heads, 1, size] -> rotated -> [tokens, heads * size].
 std::optional<FoundRotary> find_rotary(const ov::Output<ov::Node>& projection) {
     const ov::PartialShape given = projection.get_partial_shape();
     const auto heads = only_reader(projection);
@@ -128,7 +129,7 @@ std::optional<FoundRotary> find_rotary(const ov::Output<ov::Node>& projection) {
     return {};
 }
 
-/// The node with the heads of some outputs turned.
+/// The node with the heads of some outputs rotated.
 void fuse(const std::shared_ptr<QuantizedLinear>& linear,
           const std::vector<std::optional<FoundRotary>>& found, const FoundRotary& first) {
     QuantizedLinear::Attributes attributes = linear->attributes();

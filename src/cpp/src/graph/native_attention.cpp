@@ -5,8 +5,8 @@
 #include <map>
 
 #include "check.hpp"
+#include "graph/openvino_attention.hpp"
 #include "graph/port_names.hpp"
-#include "graph/stock_attention.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/convert.hpp"
 #include "openvino/op/parameter.hpp"
@@ -18,7 +18,7 @@ namespace {
 using ov::op::v0::Constant;
 using ov::op::v0::Parameter;
 
-/// Why a node is left to the plugin.
+/// Why a node is left to OpenVINO.
 struct NotServed : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
@@ -61,7 +61,7 @@ size_t width(const ov::Node& node, size_t input) {
 /// Where the layer's window comes from: the config if it says, else the node.
 size_t sliding_window(const ov::Node& node, size_t layer, const NativeAttentionOptions& options) {
     if (layer < options.sliding_windows.size()) return options.sliding_windows[layer];
-    const auto window = constant_at(node, stock_sliding_window)->cast_vector<int64_t>();
+    const auto window = constant_at(node, openvino_input::sliding_window)->cast_vector<int64_t>();
     return window.empty() || window[0] < 0 ? 0 : size_t(window[0]);
 }
 
@@ -72,10 +72,10 @@ LayerRotary rotary_of(size_t layer, const NativeAttentionOptions& options) {
 
 PagedAttention::Attributes attributes_of(const std::shared_ptr<ov::Node>& node, size_t layer,
                                          const NativeAttentionOptions& options) {
-    expect_empty(*node, stock_rotated, "rotation in place");
-    expect_empty(*node, stock_xattention, "xattention");
-    expect_empty(*node, stock_token_types, "token types");
-    expect_empty(*node, stock_qq_bias, "a query-query bias");
+    expect_empty(*node, openvino_input::rotated, "rotation in place");
+    expect_empty(*node, openvino_input::xattention, "xattention");
+    expect_empty(*node, openvino_input::token_types, "token types");
+    expect_empty(*node, openvino_input::qq_bias, "a query-query bias");
     PagedAttention::Attributes attributes;
     kernels::AttentionConfig& config = attributes.config;
     config.layout = {options.format, options.block_size, rt_size(*node, "num_k_heads"),
@@ -83,15 +83,15 @@ PagedAttention::Attributes attributes_of(const std::shared_ptr<ov::Node>& node, 
     if (rt_size(*node, "num_v_heads") != config.layout.kv_heads)
         throw NotServed("it has other numbers of key and value heads");
     config.heads = width(*node, 0) / config.layout.key_size;
-    const auto scale = constant_at(*node, stock_scale)->cast_vector<float>();
+    const auto scale = constant_at(*node, openvino_input::scale)->cast_vector<float>();
     config.scale = scale.empty() ? 1.0f / std::sqrt(float(config.layout.key_size)) : scale[0];
     config.soft_cap = options.soft_cap;
     config.sliding_window = sliding_window(*node, layer, options);
     config.rotary_dims = rotary_of(layer, options).dims;
     config.interleaved = rotary_of(layer, options).interleaved;
     config.write_kv_cache = writes_kv_cache(*node);
-    attributes.alibi_slopes = per_head(*node, stock_alibi, config.heads);
-    attributes.sinks = per_head(*node, stock_sinks, config.heads);
+    attributes.alibi_slopes = per_head(*node, openvino_input::alibi, config.heads);
+    attributes.sinks = per_head(*node, openvino_input::sinks, config.heads);
     try {
         config.layout.check();
     } catch (const std::invalid_argument& error) {
@@ -114,9 +114,10 @@ public:
     /// `layer` counts all attention nodes.
     void replace(const std::shared_ptr<ov::Node>& node, size_t layer,
                  PagedAttention::Attributes attributes) {
-        const std::string key_name = node->get_input_node_ptr(stock_key_cache)->get_friendly_name();
+        const std::string key_name =
+            node->get_input_node_ptr(openvino_input::key_cache)->get_friendly_name();
         const std::string value_name =
-            node->get_input_node_ptr(stock_value_cache)->get_friendly_name();
+            node->get_input_node_ptr(openvino_input::value_cache)->get_friendly_name();
         const kernels::CacheLayout& layout = attributes.config.layout;
         const auto cache = [&](size_t block_bytes) {
             const size_t slots = layout.kv_heads * layout.block_size;
@@ -144,7 +145,7 @@ public:
                     owner.widen_window(attributes.config.sliding_window);
         const auto native = std::make_shared<PagedAttention>(inputs, attributes);
         native->set_friendly_name(node->get_friendly_name());
-        // The stock op has more outputs; they are unused without its score results.
+        // OpenVINO's op has more outputs; they are unused without its score results.
         node->output(0).replace(native->output(0));
     }
 
@@ -155,7 +156,7 @@ public:
         return layers;
     }
 
-    /// Takes out the parameters that no one reads any more: the stock caches and tables.
+    /// Takes out the parameters that no one reads any more: OpenVINO's caches and tables.
     void finish() {
         const auto parameters = m_model->get_parameters();
         for (const auto& parameter : parameters)
@@ -171,7 +172,7 @@ private:
                                    const ov::PartialShape& shape) {
         auto& known = m_added[name];
         if (!known) {
-            // The stock cache of this name goes; two inputs must not share a name meanwhile.
+            // OpenVINO's cache of this name goes; two inputs must not share a name meanwhile.
             for (const auto& old : m_model->get_parameters())
                 if (old->get_friendly_name() == name) old->output(0).get_tensor().set_names({});
             known = std::make_shared<Parameter>(type, shape);
@@ -207,14 +208,14 @@ NativeAttentionReport use_native_attention(const std::shared_ptr<ov::Model>& mod
             served.push_back({node, number, attributes_of(node, number, options)});
         } catch (const NotServed& reason) {
             report.left.push_back(node->get_friendly_name() +
-                                  " stays with the plugin: " + reason.what());
+                                  " stays with OpenVINO: " + reason.what());
         }
     }
     if (options.all_or_none && !report.left.empty()) return report;
     Rewriter rewriter(model, options);
     for (const Layer& layer : served) rewriter.replace(layer.node, layer.number, layer.attributes);
     report.num_replaced = served.size();
-    served.clear();  // what only the stock nodes read can go when they are gone
+    served.clear();  // what only OpenVINO's nodes read can go when they are gone
     if (report.num_replaced > 0) rewriter.finish();
     report.layers = rewriter.layers();
     return report;

@@ -1,4 +1,4 @@
-// pagewheel's own attention in place of the plugin's.
+// pagewheel's own attention in place of OpenVINO's.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +20,14 @@ struct NativeAttentionOptions {
     bool all_or_none = false;
     /// Sliding window of each layer by the model's config, 0 for none; empty where it does not say.
     std::vector<size_t> sliding_windows;
-    /// Of every layer's logits; 0 for none. The stock node has no such input.
+    /// Of every layer's logits; 0 for none. OpenVINO's node has no such input.
     float soft_cap = 0;
 };
 
 struct NativeAttentionReport {
     size_t num_replaced = 0;
     std::vector<CacheLayer> layers;  ///< in the order of their caches
-    /// Why nodes were left to the plugin, one sentence each.
+    /// Why nodes were left to OpenVINO, one sentence each.
     std::vector<std::string> left;
 };
 
@@ -35,9 +35,9 @@ struct NativeAttentionReport {
 /// pagewheel::PagedAttention over u8 cache inputs of the same names and one input batch_tables for
 /// all layers (kernels::BatchTablesLayout), where the layer with key_cache.N is number N. A layer
 /// that reads another's cache has that one's tables and gives no scores. A node it cannot serve
-/// stays; inputs of the stock nodes that nothing reads any more go.
+/// stays; inputs of OpenVINO's nodes that nothing reads any more go.
 ///
-/// The stock pass finds sliding windows by matching masks and can miss them: where the config's
+/// OpenVINO's pass finds sliding windows by matching masks and can miss them: where the config's
 /// window differs from the node's, the config's is used.
 NativeAttentionReport use_native_attention(const std::shared_ptr<ov::Model>& model,
                                            const NativeAttentionOptions& options);

@@ -11,7 +11,7 @@ namespace pagewheel {
 /// nobody would fill: a model with inputs_embeds, or with keys and values as inputs.
 void check_decoder_inputs(const ov::Model& model);
 
-/// What the plugin's attention is to give and take besides, for caches that are evicted from.
+/// What OpenVINO's attention is to give and take besides, for caches that are evicted from.
 struct PagingOptions {
     bool per_layer_tables = false;  ///< inputs block_indices.N in place of block_indices
     /// Outputs scores.N: attention received by each key of the cache, of the last queries of each

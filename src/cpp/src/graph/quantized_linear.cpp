@@ -50,8 +50,7 @@ std::vector<Group> find_groups(const ov::Model& model, QuantizedLinearReport& re
         if (!matmul || !has_constant_weights(matmul->get_input_node_ptr(1))) continue;
         const std::string reason = obstacle(*matmul);
         if (!reason.empty()) {
-            report.left.push_back(matmul->get_friendly_name() +
-                                  " stays with the plugin: " + reason);
+            report.left.push_back(matmul->get_friendly_name() + " stays with OpenVINO: " + reason);
             continue;
         }
         const ov::Output<ov::Node> input = matmul->input_value(0);

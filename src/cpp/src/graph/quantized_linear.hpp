@@ -1,4 +1,4 @@
-// pagewheel's own linear layers in place of the plugin's.
+// pagewheel's own linear layers in place of OpenVINO's.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ struct QuantizedLinearReport {
     size_t num_matrices = 0;           ///< MatMuls that were replaced
     size_t num_nodes = 0;              ///< by so many nodes
     size_t num_shared_embeddings = 0;  ///< look-ups that read a packed matrix
-    /// Why MatMuls with constant weights were left to the plugin, one sentence each.
+    /// Why MatMuls with constant weights were left to OpenVINO, one sentence each.
     std::vector<std::string> left;
 };
 

@@ -10,8 +10,8 @@
 #include <unordered_map>
 
 #include "graph/node_queries.hpp"
+#include "graph/openvino_attention.hpp"
 #include "graph/slice_assign.hpp"
-#include "graph/stock_attention.hpp"
 #include "openvino/op/concat.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/gather_elements.hpp"

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/unrolled.hpp"
+#include "kernels/simd/unrolled.hpp"
 
 namespace pagewheel::kernels {
 

@@ -5,32 +5,11 @@
 #include <cstring>
 
 #include "check.hpp"
+#include "kernels/cache_formats/formats.hpp"
 #include "kernels/half.hpp"
 
 namespace pagewheel::kernels {
 namespace {
-
-constexpr CacheFormat all_formats[] = {CacheFormat::f32, CacheFormat::bf16, CacheFormat::f16,
-                                       CacheFormat::u8, CacheFormat::u4};
-
-float float_of_bits(uint32_t bits) {
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-float float_of_code(CacheFormat format, uint32_t code) {
-    switch (format) {
-        case CacheFormat::f32:
-            return float_of_bits(code);
-        case CacheFormat::bf16:
-            return float_of_bits(code << 16);
-        case CacheFormat::f16:
-            return float_of_half(static_cast<uint16_t>(code));
-        default:
-            return static_cast<float>(code);
-    }
-}
 
 /// word (uint32_t [..]) number i of the data at p.
 uint32_t word_at(const uint8_t* p, size_t i) {
@@ -91,52 +70,78 @@ float dequantized(float code, uint32_t scale_and_minimum) {
            float_of_half(static_cast<uint16_t>(scale_and_minimum >> 16));
 }
 
+/// Of a word's bits, those of an element that begins `shift` bits up.
+template <class T>
+uint32_t element_at(uint32_t word, size_t shift) {
+    constexpr uint32_t mask = T::bits == 32 ? ~0u : (1u << T::bits % 32) - 1;
+    return (word >> shift) & mask;
+}
+
+/// T: the traits of the layout's format.
+template <class T>
+void read_key_as(const CacheLayout& layout, const uint8_t* words, size_t token, float* out) {
+    const size_t block = layout.block_size;
+    const uint8_t* scales = words + 4 * layout.key_words() * block;
+    for (size_t d = 0; d < layout.key_size; ++d) {
+        const size_t in_word = d % T::dims_per_word;
+        const size_t shift =
+            T::nibbles == 2 ? in_word % 4 * 8 + in_word / 4 * 4 : in_word * T::bits;
+        const uint32_t word = word_at(words, d / T::dims_per_word * block + token);
+        out[d] = T::decode(element_at<T>(word, shift));
+        if (T::quantized)
+            out[d] = dequantized(out[d], word_at(scales, d / T::group * block + token));
+    }
+}
+
+template <class T>
+void read_value_as(const CacheLayout& layout, const uint8_t* words, size_t token, float* out) {
+    const size_t row_words = layout.value_row_words();
+    const uint8_t* scales = words + 4 * layout.value_rows() * row_words;
+    const size_t in_word = token % T::tokens_per_word * (32 / T::tokens_per_word);
+    for (size_t d = 0; d < layout.value_size; ++d) {
+        size_t column = d, shift = in_word, group = d / T::group;
+        if (T::nibbles == 2) {
+            const size_t pair_begin = d / (2 * T::group) * (2 * T::group);
+            const size_t half = std::min(2 * T::group, layout.value_size - pair_begin) / 2;
+            const bool high = d - pair_begin >= half;
+            column = pair_begin / 2 + (d - pair_begin) - (high ? half : 0);
+            shift += high ? 4 : 0;
+            group = pair_begin / T::group + (high ? 1 : 0);
+        }
+        const uint32_t word = word_at(words, token / T::tokens_per_word * row_words + column);
+        out[d] = T::decode(element_at<T>(word, shift));
+        if (T::quantized)
+            out[d] = dequantized(out[d], word_at(scales, group * layout.block_size + token));
+    }
+}
+
 }  // namespace
 
-const char* cache_format_name(CacheFormat format) {
-    switch (format) {
-        case CacheFormat::f32:
-            return "f32";
-        case CacheFormat::bf16:
-            return "bf16";
-        case CacheFormat::f16:
-            return "f16";
-        case CacheFormat::u8:
-            return "u8";
-        default:
-            return "u4";
-    }
-}
-
-CacheFormat parse_cache_format(const std::string& name) {
-    for (CacheFormat format : all_formats)
-        if (name == cache_format_name(format)) return format;
-    throw std::invalid_argument(
-        concat("cache format ", name, ": allowed are f32, bf16, f16, u8 and u4"));
-}
-
 size_t CacheLayout::bits() const {
-    switch (format) {
-        case CacheFormat::f32:
-            return 32;
-        case CacheFormat::bf16:
-        case CacheFormat::f16:
-            return 16;
-        case CacheFormat::u8:
-            return 8;
-        default:
-            return 4;
-    }
+    return for_format<void>(format, [](auto f) { return FormatTraits<f>::bits; });
+}
+
+size_t CacheLayout::tokens_per_value_word() const {
+    return for_format<void>(format, [](auto f) { return FormatTraits<f>::tokens_per_word; });
+}
+
+size_t CacheLayout::value_row_words() const {
+    return for_format<void>(format, [&](auto f) { return value_size / FormatTraits<f>::nibbles; });
 }
 
 size_t CacheLayout::key_groups() const {
-    if (format == CacheFormat::u8) return 1;
-    return format == CacheFormat::u4 ? (key_size + u4_group - 1) / u4_group : 0;
+    return for_format<void>(format, [&](auto f) {
+        using T = FormatTraits<f>;
+        return T::quantized ? (key_size + T::group - 1) / T::group : size_t(0);
+    });
 }
 
 size_t CacheLayout::value_groups() const {
-    if (format == CacheFormat::u8) return 1;
-    return format == CacheFormat::u4 ? (value_size + 2 * u4_group - 1) / (2 * u4_group) * 2 : 0;
+    return for_format<void>(format, [&](auto f) {
+        using T = FormatTraits<f>;
+        constexpr size_t dims = T::nibbles * T::group;
+        return T::quantized ? (value_size + dims - 1) / dims * T::nibbles : size_t(0);
+    });
 }
 
 void CacheLayout::check() const {
@@ -150,43 +155,18 @@ void CacheLayout::check() const {
 
 void read_key(const CacheLayout& layout, const uint8_t* key_block, size_t token, size_t kv_head,
               float* out) {
-    const uint8_t* words = key_block + kv_head * layout.key_head_bytes();
-    const uint8_t* scales = words + 4 * layout.key_words() * layout.block_size;
-    const size_t bits = layout.bits(), per_word = 32 / bits;
-    const uint32_t mask = bits == 32 ? ~0u : (1u << bits) - 1;
-    for (size_t d = 0; d < layout.key_size; ++d) {
-        const size_t in_word = d % per_word;
-        const size_t shift = bits == 4 ? in_word % 4 * 8 + in_word / 4 * 4 : in_word * bits;
-        const uint32_t word = word_at(words, d / per_word * layout.block_size + token);
-        out[d] = float_of_code(layout.format, (word >> shift) & mask);
-        const size_t group = bits == 4 ? d / u4_group : 0;
-        if (layout.key_groups() > 0)
-            out[d] = dequantized(out[d], word_at(scales, group * layout.block_size + token));
-    }
+    const uint8_t* head = key_block + kv_head * layout.key_head_bytes();
+    for_format<void>(layout.format, [&](auto format) {
+        read_key_as<FormatTraits<format>>(layout, head, token, out);
+    });
 }
 
 void read_value(const CacheLayout& layout, const uint8_t* value_block, size_t token, size_t kv_head,
                 float* out) {
-    const uint8_t* words = value_block + kv_head * layout.value_head_bytes();
-    const uint8_t* scales = words + 4 * layout.value_rows() * layout.value_row_words();
-    const size_t bits = layout.bits(), per_word = layout.tokens_per_value_word();
-    const uint32_t mask = bits == 32 ? ~0u : (1u << bits) - 1;
-    for (size_t d = 0; d < layout.value_size; ++d) {
-        size_t column = d, shift = token % per_word * std::max<size_t>(bits, 32 / per_word);
-        size_t group = 0;
-        if (bits == 4) {
-            const size_t chunk = d / (2 * u4_group) * (2 * u4_group);
-            const size_t half = std::min(2 * u4_group, layout.value_size - chunk) / 2;
-            const bool high = d - chunk >= half;
-            column = chunk / 2 + (d - chunk) - (high ? half : 0);
-            shift += high ? 4 : 0;
-            group = chunk / u4_group + (high ? 1 : 0);
-        }
-        const uint32_t word = word_at(words, token / per_word * layout.value_row_words() + column);
-        out[d] = float_of_code(layout.format, (word >> shift) & mask);
-        if (layout.value_groups() > 0)
-            out[d] = dequantized(out[d], word_at(scales, group * layout.block_size + token));
-    }
+    const uint8_t* head = value_block + kv_head * layout.value_head_bytes();
+    for_format<void>(layout.format, [&](auto format) {
+        read_value_as<FormatTraits<format>>(layout, head, token, out);
+    });
 }
 
 void copy_keys(const CacheLayout& layout, const uint8_t* from_block, size_t from, uint8_t* to_block,

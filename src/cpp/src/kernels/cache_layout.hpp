@@ -3,18 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
+
+#include "kernels/cache_format.hpp"
 
 namespace pagewheel::kernels {
-
-enum class CacheFormat { f32, bf16, f16, u8, u4 };
-
-const char* cache_format_name(CacheFormat format);
-/// The format of that name; any other name throws std::invalid_argument.
-CacheFormat parse_cache_format(const std::string& name);
-
-/// Dimensions that share one scale and one minimum in u4, at most.
-constexpr size_t u4_group = 16;
 
 /// Larger heads are refused.
 constexpr size_t max_head_size = 1024;
@@ -59,10 +51,10 @@ struct CacheLayout {
     size_t bits() const;
     /// Dimensions in a word of keys, tokens in a word of values.
     size_t dims_per_key_word() const { return 32 / bits(); }
-    size_t tokens_per_value_word() const { return bits() == 4 ? 4 : 32 / bits(); }
+    size_t tokens_per_value_word() const;
     size_t key_words() const { return (key_size + dims_per_key_word() - 1) / dims_per_key_word(); }
     size_t value_rows() const { return block_size / tokens_per_value_word(); }
-    size_t value_row_words() const { return bits() == 4 ? value_size / 2 : value_size; }
+    size_t value_row_words() const;
     /// Groups with a scale and a minimum along a head; 0 for the formats that have none.
     size_t key_groups() const;
     size_t value_groups() const;

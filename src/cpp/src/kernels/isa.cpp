@@ -1,77 +1,83 @@
 #include "kernels/isa.hpp"
 
+#include <array>
 #include <cstdlib>
 #include <string>
 
 #include "check.hpp"
-
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
+#include "kernels/kernels.hpp"
 
 namespace pagewheel {
 namespace {
 
-Isa best_isa() {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                        __builtin_cpu_supports("avx512vnni");
-    if (avx2) return avx512 ? Isa::avx512 : Isa::avx2;
-#endif
-    return Isa::scalar;
-}
+using Feature = CpuFeature;
 
-Isa chosen_isa() {
-    const Isa best = best_isa();
-    const char* wanted = std::getenv("PAGEWHEEL_ISA");
-    if (!wanted || !*wanted) return best;
-    for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512}) {
-        if (std::string(wanted) != isa_name(isa)) continue;
-        check_argument(isa <= best, "PAGEWHEEL_ISA=", wanted, ": this processor's best is ",
-                       isa_name(best));
-        return isa;
-    }
-    throw std::invalid_argument(
-        concat("PAGEWHEEL_ISA=", wanted, ": allowed are scalar, avx2 and avx512"));
+// The best first; `scalar`, which requires nothing, last. Each is a folder of kernels/isa/.
+constexpr IsaEntry table[] = {
+#if defined(__x86_64__)
+    {"avx512",
+     {Feature::avx2, Feature::fma, Feature::f16c, Feature::avx512f, Feature::avx512bw,
+      Feature::avx512dq, Feature::avx512vl, Feature::avx512_vnni},
+     kernels::avx512::kernels},
+    {"avx2", {Feature::avx2, Feature::fma, Feature::f16c}, kernels::avx2::kernels},
+#endif
+    {"scalar", {}, kernels::scalar::kernels},
+};
+
+/// "scalar, avx2 and avx512".
+std::string names() {
+    std::string text;
+    for (size_t i = std::size(table); i-- > 0;)
+        text += (text.empty() ? "" : i == 0 ? " and " : ", ") + std::string(table[i].name);
+    return text;
 }
 
 }  // namespace
 
-const char* isa_name(Isa isa) {
-    switch (isa) {
-        case Isa::scalar:
-            return "scalar";
-        case Isa::avx2:
-            return "avx2";
-        default:
-            return "avx512";
+const Isa Isa::scalar(table[std::size(table) - 1]);
+
+const kernels::Kernels& Isa::kernels() const {
+    static const auto all = [] {
+        std::array<kernels::Kernels, std::size(table)> made{};
+        const CpuFeatures features = processor_features();
+        for (size_t i = 0; i < made.size(); ++i)
+            if (features.has_all(table[i].required)) made[i] = table[i].make(features);
+        return made;
+    }();
+    return all[size_t(m_entry - table)];
+}
+
+Isa choose_isa(const std::string& wanted, CpuFeatures features) {
+    const IsaEntry* best = table;
+    while (!features.has_all(best->required)) ++best;
+    if (wanted.empty()) return Isa(*best);
+    for (const IsaEntry& entry : table) {
+        if (wanted != entry.name) continue;
+        check_argument(features.has_all(entry.required), "PAGEWHEEL_ISA=", wanted,
+                       ": this processor's best is ", best->name);
+        return Isa(entry);
     }
+    throw std::invalid_argument(concat("PAGEWHEEL_ISA=", wanted, ": allowed are ", names()));
 }
 
 Isa detected_isa() {
-    static const Isa isa = chosen_isa();
+    static const Isa isa = [] {
+        const char* wanted = std::getenv("PAGEWHEEL_ISA");
+        return choose_isa(wanted ? wanted : "", processor_features());
+    }();
     return isa;
 }
 
-bool has_avx_vnni() {
-#if defined(__x86_64__)
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 4)) != 0;
-#else
-    return false;
-#endif
+std::vector<Isa> available_isas() {
+    std::vector<Isa> isas;
+    const CpuFeatures features = processor_features();
+    for (const IsaEntry* entry = &detected_isa().entry(); entry != std::end(table); ++entry)
+        if (features.has_all(entry->required)) isas.emplace_back(*entry);
+    return isas;
 }
 
-bool has_avx512_bf16() {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    return best_isa() == Isa::avx512 && __builtin_cpu_supports("avx512bf16");
-#else
-    return false;
-#endif
+const char* isa_name(Isa isa) {
+    return isa.name();
 }
 
 }  // namespace pagewheel

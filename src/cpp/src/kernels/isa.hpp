@@ -1,20 +1,58 @@
 // Which instruction set the kernels use.
 #pragma once
 
+#include <string>
+#include <vector>
+
+#include "kernels/cpu_features.hpp"
+
 namespace pagewheel {
 
-enum class Isa { scalar = 0, avx2 = 1, avx512 = 2 };
+namespace kernels {
+struct Kernels;
+}
 
-/// The best of what this processor has: avx2 means AVX2, FMA and F16C; avx512 means F, BW, DQ, VL
-/// and VNNI besides. PAGEWHEEL_ISA=scalar|avx2|avx512, read once, takes a lower one; a value that
-/// is none of these or that the processor lacks throws std::invalid_argument.
+/// An entry of the table of instruction sets (kernels/isa.cpp).
+struct IsaEntry {
+    const char* name;
+    CpuFeatures required;
+    /// Its kernels on a processor with these features, which are all that it requires and may be
+    /// more. Code of that instruction set: to be called where the processor has it.
+    kernels::Kernels (*make)(CpuFeatures features);
+};
+
+/// An instruction set that the kernels are written for.
+class Isa {
+public:
+    /// Runs everywhere: the kernels as they are defined.
+    static const Isa scalar;
+
+    explicit constexpr Isa(const IsaEntry& entry) : m_entry(&entry) {}
+
+    const char* name() const { return m_entry->name; }
+    /// Made for this processor, which must have all that is required.
+    const kernels::Kernels& kernels() const;
+    const IsaEntry& entry() const { return *m_entry; }
+
+    bool operator==(Isa other) const { return m_entry == other.m_entry; }
+    bool operator!=(Isa other) const { return m_entry != other.m_entry; }
+
+private:
+    const IsaEntry* m_entry;
+};
+
+/// The first of the table of which the processor has all that is required. PAGEWHEEL_ISA=name, read
+/// once, takes that one instead; a name that is none, or whose instructions the processor lacks,
+/// throws std::invalid_argument.
 Isa detected_isa();
+
+/// The same without asking: `wanted` is empty or what PAGEWHEEL_ISA says.
+Isa choose_isa(const std::string& wanted, CpuFeatures features);
+
+/// detected_isa() and those after it in the table that this processor has; the last is the scalar
+/// one.
+std::vector<Isa> available_isas();
+
 const char* isa_name(Isa isa);
-
-/// Whether this processor has AVX-VNNI: AVX-512's integer products for those that lack the rest.
-bool has_avx_vnni();
-
-/// Whether this processor has AVX512_BF16 besides what Isa::avx512 means.
-bool has_avx512_bf16();
 
 }  // namespace pagewheel

@@ -17,15 +17,16 @@ double sum_exp(const float* x, size_t n, float shift, float scale, Isa isa);
 /// Index of the first of x[begin, n) that is greater than `threshold`; n if none is.
 size_t find_above(const float* x, size_t begin, size_t n, float threshold, Isa isa);
 
-// The variants, for tests; the functions above choose among them.
+/// The same of one ISA.
+struct LogitsKernels {
+    size_t (*argmax)(const float* x, size_t n);
+    double (*sum_exp)(const float* x, size_t n, float shift, float scale);
+    size_t (*find_above)(const float* x, size_t begin, size_t n, float threshold);
+};
+
+// The scalar ones, which take what does not fill a vector of the others.
 size_t argmax_scalar(const float* x, size_t n);
-size_t argmax_avx2(const float* x, size_t n);
-size_t argmax_avx512(const float* x, size_t n);
 double sum_exp_scalar(const float* x, size_t n, float shift, float scale);
-double sum_exp_avx2(const float* x, size_t n, float shift, float scale);
-double sum_exp_avx512(const float* x, size_t n, float shift, float scale);
 size_t find_above_scalar(const float* x, size_t begin, size_t n, float threshold);
-size_t find_above_avx2(const float* x, size_t begin, size_t n, float threshold);
-size_t find_above_avx512(const float* x, size_t begin, size_t n, float threshold);
 
 }  // namespace pagewheel::kernels

@@ -13,13 +13,30 @@
 namespace pagewheel::kernels {
 namespace {
 
-bool is_4_bit(WeightType type) {
-    return type == WeightType::u4 || type == WeightType::i4;
+int bits_of(WeightType type) {
+    switch (type) {
+        case WeightType::u4:
+        case WeightType::i4:
+            return 4;
+        case WeightType::u8:
+        case WeightType::i8:
+            return 8;
+    }
+    __builtin_unreachable();
 }
 
 /// What is added to make a value unsigned.
 int shift(WeightType type) {
-    return type == WeightType::i4 ? 8 : type == WeightType::i8 ? 128 : 0;
+    switch (type) {
+        case WeightType::u4:
+        case WeightType::u8:
+            return 0;
+        case WeightType::i4:
+            return 8;
+        case WeightType::i8:
+            return 128;
+    }
+    __builtin_unreachable();
 }
 
 /// Row `row` of the values, unsigned, one a byte.
@@ -27,7 +44,7 @@ void read_row(const LinearWeights& weights, size_t row, uint8_t* out) {
     const auto* bytes = static_cast<const uint8_t*>(weights.values);
     const size_t k = weights.k, first = row * k;
     const auto flip = uint8_t(shift(weights.type));
-    if (!is_4_bit(weights.type)) {
+    if (bits_of(weights.type) == 8) {
         for (size_t i = 0; i < k; ++i) out[i] = bytes[first + i] ^ flip;
         return;
     }
@@ -94,23 +111,24 @@ size_t PackedLinear::offset_bytes() const {
             return tile_rows;
         case Offset::f16_minimum:
             return 2 * tile_rows;
-        default:
+        case Offset::f32_minimum:
             return 4 * tile_rows;
     }
+    __builtin_unreachable();
 }
 
 size_t PackedLinear::tile_bytes() const {
-    const size_t groups = (chunks() + m_chunks_per_group - 1) / m_chunks_per_group;
-    return groups * (scale_bytes() + offset_bytes()) + chunks() * chunk_bytes();
+    const size_t groups = (k_blocks() + m_k_blocks_per_group - 1) / m_k_blocks_per_group;
+    return groups * (scale_bytes() + offset_bytes()) + k_blocks() * k_block_bytes();
 }
 
 PackedLinear::PackedLinear(const LinearWeights& weights, WeightMemory& memory)
-    : m_n(weights.n), m_k(weights.k), m_bits(is_4_bit(weights.type) ? 4 : 8) {
+    : m_n(weights.n), m_k(weights.k), m_bits(bits_of(weights.type)) {
     check_argument(m_n > 0 && m_k > 0, "a linear layer of ", m_n, " outputs and ", m_k,
                    " inputs: both must be positive");
-    check_argument(weights.group > 0 && (weights.group % chunk == 0 || weights.group >= m_k),
-                   "weights in groups of ", weights.group, ": must be a multiple of ", chunk);
-    m_chunks_per_group = std::min((weights.group + chunk - 1) / chunk, chunks());
+    check_argument(weights.group > 0 && (weights.group % k_block == 0 || weights.group >= m_k),
+                   "weights in groups of ", weights.group, ": must be a multiple of ", k_block);
+    m_k_blocks_per_group = std::min((weights.group + k_block - 1) / k_block, k_blocks());
     choose_format(weights);
     const std::shared_ptr<uint8_t> data = memory.allocate(bytes());
     tbb::parallel_for(size_t(0), tiles(),
@@ -138,16 +156,16 @@ void PackedLinear::choose_format(const LinearWeights& weights) {
 
 void PackedLinear::pack_tile(const LinearWeights& weights, size_t tile, uint8_t* out) const {
     const size_t first = tile * tile_rows, rows = std::min(tile_rows, m_n - first);
-    const size_t width = chunks() * chunk, groups = weights.groups();
+    const size_t width = k_blocks() * k_block, groups = weights.groups();
     static thread_local std::vector<uint8_t> values;
     values.assign(tile_rows * width, 0);
     for (size_t r = 0; r < rows; ++r) read_row(weights, first + r, values.data() + r * width);
 
-    for (size_t c = 0; c < chunks(); ++c) {
-        if (c % m_chunks_per_group == 0) {
+    for (size_t c = 0; c < k_blocks(); ++c) {
+        if (c % m_k_blocks_per_group == 0) {
             float scales[tile_rows] = {}, offsets[tile_rows] = {};
             for (size_t r = 0; r < rows; ++r) {
-                const size_t group = (first + r) * groups + c / m_chunks_per_group;
+                const size_t group = (first + r) * groups + c / m_k_blocks_per_group;
                 scales[r] = weights.scales[group];
                 offsets[r] = m_offset == Offset::u8_zero_point ? zero_point(weights, group)
                                                                : minimum(weights, group);
@@ -158,7 +176,7 @@ void PackedLinear::pack_tile(const LinearWeights& weights, size_t tile, uint8_t*
             else if (m_offset != Offset::common)
                 append(out, offsets, m_offset == Offset::f16_minimum);
         }
-        const uint8_t* in = values.data() + c * chunk;
+        const uint8_t* in = values.data() + c * k_block;
         for (size_t j = 0; j < (m_bits == 4 ? 4u : 8u); ++j)
             for (size_t r = 0; r < tile_rows; ++r)
                 for (size_t i = 0; i < 4; ++i) {
@@ -177,21 +195,21 @@ void PackedLinear::unpack_row(size_t i, float* out) const {
     const size_t r = i % tile_rows;
     const uint8_t* in = tile(i / tile_rows);
     float scale = 0, zero = m_common_zero_point;
-    for (size_t c = 0; c < chunks(); ++c) {
-        if (c % m_chunks_per_group == 0) {
+    for (size_t c = 0; c < k_blocks(); ++c) {
+        if (c % m_k_blocks_per_group == 0) {
             scale = m_f16_scales ? float_of_half(read<uint16_t>(in, r)) : read<float>(in, r);
             in += scale_bytes();
             if (m_offset == Offset::u8_zero_point) zero = float(in[r]);
             in += offset_bytes();
         }
-        const size_t size = std::min(chunk, m_k - c * chunk);
+        const size_t size = std::min(k_block, m_k - c * k_block);
         for (size_t k = 0; k < size; ++k) {
             const size_t at = m_bits == 4 ? k % 16 : k;
             const uint8_t byte = in[(at / 4 * tile_rows + r) * 4 + at % 4];
             const int value = m_bits == 8 ? byte : k < 16 ? byte & 15 : byte >> 4;
-            out[c * chunk + k] = (float(value) - zero) * scale;
+            out[c * k_block + k] = (float(value) - zero) * scale;
         }
-        in += chunk_bytes();
+        in += k_block_bytes();
     }
 }
 

@@ -31,14 +31,14 @@ struct LinearWeights {
 /// A tile is its groups one after the other; a group is
 ///     scales    16 f16 or f32, row by row
 ///     offsets   nothing, 16 u8 zero points, or 16 f16 or f32 minima: see Offset
-///     chunks    of 32 along k, 16 rows each; the last group's end with zeros up to 32:
+///     k-blocks    of 32 along k, 16 rows each; the last group's end with zeros up to 32:
 ///         4 bits  [4][16][4] bytes: byte (j, row, i) holds k = 4j + i low and k = 16 + 4j + i high
 ///         8 bits  [8][16][4] bytes: byte (j, row, i) holds k = 4j + i
 /// Rows after the last have scale and minimum 0.
 class PackedLinear {
 public:
     static constexpr size_t tile_rows = 16;
-    static constexpr size_t chunk = 32;
+    static constexpr size_t k_block = 32;
 
     /// What the minimum is computed from. `common`: minimum = -zero point * scale with one zero
     /// point for the matrix. The smallest that is exact (to 2^-22 for the minima) is taken.
@@ -58,10 +58,10 @@ public:
     Offset offset() const { return m_offset; }
     float common_zero_point() const { return m_common_zero_point; }
 
-    size_t chunks() const { return (m_k + chunk - 1) / chunk; }
-    size_t chunks_per_group() const { return m_chunks_per_group; }
+    size_t k_blocks() const { return (m_k + k_block - 1) / k_block; }
+    size_t k_blocks_per_group() const { return m_k_blocks_per_group; }
     size_t tiles() const { return (m_n + tile_rows - 1) / tile_rows; }
-    size_t chunk_bytes() const { return chunk * tile_rows * size_t(m_bits) / 8; }
+    size_t k_block_bytes() const { return k_block * tile_rows * size_t(m_bits) / 8; }
     size_t scale_bytes() const { return tile_rows * (m_f16_scales ? 2 : 4); }
     size_t offset_bytes() const;
     size_t tile_bytes() const;
@@ -79,7 +79,7 @@ private:
     void pack_tile(const LinearWeights& weights, size_t tile, uint8_t* out) const;
 
     size_t m_n = 0, m_k = 0;
-    size_t m_chunks_per_group = 1;
+    size_t m_k_blocks_per_group = 1;
     int m_bits = 4;
     bool m_f16_scales = true;
     Offset m_offset = Offset::common;

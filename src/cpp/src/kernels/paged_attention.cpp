@@ -7,6 +7,7 @@
 
 #include "check.hpp"
 #include "kernels/attention/plan.hpp"
+#include "kernels/kernels.hpp"
 #include "kernels/team.hpp"
 
 namespace pagewheel::kernels {
@@ -44,12 +45,6 @@ struct CallMemory {
     Arena partials, kept;
 };
 
-/// The kernels of one ISA.
-struct Kernels {
-    const AttentionVariant& few_rows;
-    const PrefillVariant& many_rows;
-};
-
 /// Tokens whose keys and values a layer writes that has a cache.
 size_t num_written(const BatchTables& tables) {
     return static_cast<size_t>(tables.written_begins[tables.num_sequences()]);
@@ -57,13 +52,14 @@ size_t num_written(const BatchTables& tables) {
 
 class Call {
 public:
-    Call(const AttentionConfig& config, const AttentionBatch& batch, const Kernels& kernels,
-         CallMemory& memory)
+    Call(const AttentionConfig& config, const AttentionBatch& batch,
+         const AttentionKernels& kernels, CallMemory& memory)
         : config_(config),
           layout_(config.layout),
           batch_(batch),
           tokens_{batch.tables},
-          kernels_(kernels),
+          few_rows_(kernels.few_rows),
+          many_rows_(config.bf16_products ? kernels.many_rows_bf16 : kernels.many_rows),
           memory_(memory),
           plan_(memory.plan),
           ratio_(config.heads / config.layout.kv_heads),
@@ -107,7 +103,7 @@ private:
         auto s = size_t(std::upper_bound(begins, end, int32_t(first)) - begins) - 1;
         for (size_t t = first; t < last; ++t) {
             while (size_t(begins[s + 1]) <= t) ++s;
-            kernels_.few_rows.write(layout_, batch_, s, t);
+            few_rows_.write(layout_, batch_, s, t);
         }
     }
 
@@ -143,14 +139,13 @@ private:
         const bool whole = planned.is_whole(), many = has_many_rows(tile, ratio_);
         const size_t rows = tile.rows(ratio_);
         const size_t floats = padded(result_floats(all_rows(tile, ratio_), layout_.value_size));
-        float* own = arena.floats(
-            floats + (many ? kernels_.many_rows.scratch_floats(config_, rows)
-                           : kernels_.few_rows.scratch_floats(config_, rows, tile.kv_heads)));
+        float* own =
+            arena.floats(floats + (many ? many_rows_.scratch_floats(config_, rows)
+                                        : few_rows_.scratch_floats(config_, rows, tile.kv_heads)));
         TileResult result = whole ? result_in(own, all_rows(tile, ratio_), layout_.value_size)
                                   : partial_result(part);
         if (part.kept != TilePart::not_kept) result.kept = kept_ + part.kept;
-        (many ? kernels_.many_rows.attend : kernels_.few_rows.attend)(config_, batch_, tile, result,
-                                                                      own + floats);
+        (many ? many_rows_.attend : few_rows_.attend)(config_, batch_, tile, result, own + floats);
         if (whole) {
             finish(planned.tile, result);
             score_part(part);
@@ -228,9 +223,9 @@ private:
         const AttentionTile& tile = part.tile;
         const size_t s = tile.sequence, first = tile.block_begin * layout_.block_size;
         const size_t end = std::min(tile.block_end * layout_.block_size, tokens_.context(s));
-        kernels_.few_rows.sum_kept(config_, tile, end - first, kept_ + part.kept,
-                                   statistics(s, tile.kv_head),
-                                   batch_.tables.scores.values + plan_.score_begins[s] + first);
+        few_rows_.sum_kept(config_, tile, end - first, kept_ + part.kept,
+                           statistics(s, tile.kv_head),
+                           batch_.tables.scores.values + plan_.score_begins[s] + first);
     }
 
     /// All heads' and rows' probabilities of the keys in score tile i, which no other tile touches.
@@ -246,12 +241,12 @@ private:
                 tile.block_end = std::min(keys.block_end, tile.block_end);
                 if (tile.block_begin >= tile.block_end) continue;
                 float* scratch =
-                    arena.floats(kernels_.few_rows.scratch_floats(config_, tile.rows(ratio_), 1));
-                kernels_.few_rows.score(config_, batch_, tile,
-                                        statistics(s, h) + (t - keys.token_begin) * ratio_,
-                                        batch_.tables.scores.values + plan_.score_begins[s] +
-                                            tile.block_begin * layout_.block_size,
-                                        scratch);
+                    arena.floats(few_rows_.scratch_floats(config_, tile.rows(ratio_), 1));
+                few_rows_.score(config_, batch_, tile,
+                                statistics(s, h) + (t - keys.token_begin) * ratio_,
+                                batch_.tables.scores.values + plan_.score_begins[s] +
+                                    tile.block_begin * layout_.block_size,
+                                scratch);
             }
     }
 
@@ -259,26 +254,13 @@ private:
     const CacheLayout& layout_;
     const AttentionBatch& batch_;
     const BatchTokens tokens_;
-    const Kernels& kernels_;
+    const DecodeKernels& few_rows_;
+    const PrefillKernels& many_rows_;
     CallMemory& memory_;
     const AttentionPlan& plan_;
     const size_t ratio_, threads_;
     float *partials_, *kept_;  // of the parts, see TilePart
 };
-
-/// Null for the scalar reference.
-const Kernels* kernels_of(Isa isa, bool bf16_products) {
-#if defined(__x86_64__)
-    static const Kernels avx2{attention_avx2(), prefill_avx2()};
-    static const Kernels avx512{attention_avx512(), prefill_avx512()};
-    static const Kernels avx512_bf16{attention_avx512(), prefill_avx512_bf16()};
-    static const bool has_bf16 = has_avx512_bf16();
-    if (isa == Isa::avx512) return bf16_products && has_bf16 ? &avx512_bf16 : &avx512;
-    if (isa == Isa::avx2) return &avx2;
-#endif
-    (void)isa, (void)bf16_products;
-    return nullptr;
-}
 
 void check(const AttentionConfig& config, const AttentionBatch& batch) {
     const CacheLayout& layout = config.layout;
@@ -298,8 +280,7 @@ void check(const AttentionConfig& config, const AttentionBatch& batch) {
 }  // namespace
 
 void write_keys_values(const CacheLayout& layout, const AttentionBatch& batch, Isa isa) {
-    const Kernels* kernels = kernels_of(isa, false);
-    const auto write = kernels ? kernels->few_rows.write : write_token_reference;
+    const auto write = isa.kernels().attention.few_rows.write;
     for (size_t s = 0, t = 0; s < batch.tables.num_sequences(); ++s)
         for (; t < static_cast<size_t>(batch.tables.written_begins[s + 1]); ++t)
             write(layout, batch, s, t);
@@ -307,14 +288,14 @@ void write_keys_values(const CacheLayout& layout, const AttentionBatch& batch, I
 
 void paged_attention(const AttentionConfig& config, const AttentionBatch& batch, Isa isa) {
     check(config, batch);
-    const Kernels* kernels = kernels_of(isa, config.bf16_products);
-    if (!kernels) {
+    const AttentionKernels& kernels = isa.kernels().attention;
+    if (!kernels.has_tiles()) {
         if (config.write_kv_cache) write_keys_values(config.layout, batch, isa);
         return paged_attention_reference(config, batch);
     }
     // This thread's, which waits for its team and starts no other call meanwhile.
     static thread_local CallMemory memory;
-    Call(config, batch, *kernels, memory).run();
+    Call(config, batch, kernels, memory).run();
 }
 
 }  // namespace pagewheel::kernels

@@ -7,7 +7,7 @@
 //   attention/tile.hpp           what a kernel is given and gives back
 //   attention/write.hpp          writing new tokens
 //   attention/decode_*           tiles of few rows. kernel: softmax, scores; logits: queries x keys
-//                                and who turns for rotation (queries, turned_keys); values; span:
+//                                and which side is rotated (queries, rotated_keys); values; span:
 //                                the blocks at hand; float and integer: the two arithmetics
 //   attention/prefill_*          tiles of many rows. kernel: softmax; float, bf16, words: the
 //                                products in an arithmetic each; unpack: blocks as f32
@@ -31,7 +31,7 @@ struct AttentionConfig {
     float scale = 1;
     float soft_cap = 0;         // 0: none; else a logit x becomes soft_cap * tanh(x / soft_cap)
     size_t sliding_window = 0;  // 0: none; else a query at i sees the keys j with i - j < window
-    size_t rotary_dims = 0;     // the first dimensions of a head that rotation turns; even
+    size_t rotary_dims = 0;     // the first dimensions of a head that are rotated; even
     bool interleaved = false;   // pairs (2i, 2i + 1) instead of (i, i + rotary_dims / 2)
     bool write_kv_cache = true;
 

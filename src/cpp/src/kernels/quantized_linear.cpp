@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "kernels/kernels.hpp"
 #include "kernels/quantized_linear_parts.hpp"
 #include "kernels/quantized_linear_stream.hpp"
 #include "kernels/team.hpp"
@@ -15,21 +16,11 @@ namespace {
 /// Weights that stay in a core's L2 cache while the blocks of rows pass by.
 constexpr size_t item_bytes = 256 << 10;
 
-const LinearVariant& variant_of(Isa isa) {
-#if defined(__x86_64__)
-    if (isa == Isa::avx512) return linear_avx512();
-    static const bool vnni = has_avx_vnni();
-    if (isa == Isa::avx2) return vnni ? linear_avx2_vnni() : linear_avx2();
-#endif
-    (void)isa;
-    return linear_reference();
-}
-
-/// Whether so many rows are multiplied in pairs: a chunk is unpacked for all rows of a block, and
+/// Whether so many rows are multiplied in pairs: a k-block is unpacked for all rows of a block, and
 /// for eight or less that takes longer than what pairs save.
-bool takes_pairs(const LinearVariant& variant, size_t rows, const LinearOutput* matrices,
+bool takes_pairs(const LinearKernels& kernels, size_t rows, const LinearOutput* matrices,
                  size_t count) {
-    return variant.multiply_pairs && rows > max_block_rows &&
+    return kernels.multiply_pairs && rows > max_block_rows &&
            std::all_of(matrices, matrices + count,
                        [](const LinearOutput& matrix) { return matrix.weights->bits() == 4; });
 }
@@ -61,23 +52,23 @@ void plan(const LinearOutput* outputs, size_t count, size_t blocks,
 }
 
 /// One range of weights times block b of the rows.
-void run_item(const LinearVariant& variant, QuantizedRows& rows, const TileRange& range, size_t b) {
+void run_item(const LinearKernels& kernels, QuantizedRows& rows, const TileRange& range, size_t b) {
     for (size_t tile = range.begin; tile < range.end; ++tile)
-        run_tile(variant, *range.output, tile, rows, b);
+        run_tile(kernels, *range.output, tile, rows, b);
 }
 
 }  // namespace
 
 void quantized_linear(const LinearInput& input, const LinearOutput* outputs, size_t count, Isa isa,
                       const RotaryAngles& angles) {
-    quantized_linear_by(variant_of(isa), input, outputs, count, angles);
+    quantized_linear_by(isa.kernels().linear, input, outputs, count, angles);
 }
 
 void gated_mlp(const LinearInput& input, const GatedMlp& mlp, Isa isa) {
-    gated_mlp_by(variant_of(isa), input, mlp);
+    gated_mlp_by(isa.kernels().linear, input, mlp);
 }
 
-void quantized_linear_by(const LinearVariant& variant, const LinearInput& input,
+void quantized_linear_by(const LinearKernels& kernels, const LinearInput& input,
                          const LinearOutput* outputs, size_t count, const RotaryAngles& angles) {
     if (input.rows == 0 || count == 0) return;
     const size_t k = outputs[0].weights->k();
@@ -85,43 +76,43 @@ void quantized_linear_by(const LinearVariant& variant, const LinearInput& input,
         check_argument(outputs[i].weights->k() == k, "matrices of ", k, " and ",
                        outputs[i].weights->k(), " inputs share their input: must be equal");
     for (size_t i = 0; i < count; ++i)
-        check_argument(!outputs[i].turned || (angles.size > 0 && angles.size % 2 == 0 &&
-                                              outputs[i].weights->n() % angles.size == 0),
-                       "heads of ", angles.size, " are to be turned in an output of ",
+        check_argument(!outputs[i].rotated || (angles.size > 0 && angles.size % 2 == 0 &&
+                                               outputs[i].weights->n() % angles.size == 0),
+                       "heads of ", angles.size, " are to be rotated in an output of ",
                        outputs[i].weights->n(), ": must be even and a divisor of it");
-    if (input.rows <= max_block_rows) return stream_linear(variant, input, outputs, count, angles);
+    if (input.rows <= max_block_rows) return stream_linear(kernels, input, outputs, count, angles);
     // Named here, because in the phases below a thread_local would be the running thread's own.
     static thread_local QuantizedRows own_rows;
     static thread_local std::vector<TileRange> own_ranges;
     QuantizedRows& rows = own_rows;
     std::vector<TileRange>& ranges = own_ranges;
-    rows.resize(input.rows, k, takes_pairs(variant, input.rows, outputs, count));
+    rows.resize(input.rows, k, takes_pairs(kernels, input.rows, outputs, count));
     const size_t blocks = rows.blocks();
     plan(outputs, count, blocks, ranges);
     // Range by range, so that its weights stay in the caches while the blocks of rows pass by.
     run_phases(
         Phase{blocks,
-              [&](size_t b) { quantize_rows(variant, input, k, rows.first(b), rows.block(b)); }},
+              [&](size_t b) { quantize_rows(kernels, input, k, rows.first(b), rows.block(b)); }},
         Phase{ranges.size() * blocks,
-              [&](size_t i) { run_item(variant, rows, ranges[i / blocks], i % blocks); }},
+              [&](size_t i) { run_item(kernels, rows, ranges[i / blocks], i % blocks); }},
         Phase{angles.size ? blocks : 0, [&](size_t b) {
-                  turn_rows(variant, outputs, count, rows.first(b), rows.block(b).rows, angles);
+                  rotate_rows(kernels, outputs, count, rows.first(b), rows.block(b).rows, angles);
               }});
 }
 
-void gated_mlp_by(const LinearVariant& variant, const LinearInput& input, const GatedMlp& mlp) {
+void gated_mlp_by(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp) {
     if (input.rows == 0) return;
     const PackedLinear &gate = *mlp.gate, &up = *mlp.up, &down = *mlp.down;
     check_argument(gate.k() == up.k() && gate.n() == up.n() && down.k() == gate.n(),
                    "an MLP of gate [", gate.n(), ", ", gate.k(), "], up [", up.n(), ", ", up.k(),
                    "] and down [", down.n(), ", ", down.k(), "]: sizes must agree");
-    if (input.rows <= max_block_rows) return stream_mlp(variant, input, mlp);
+    if (input.rows <= max_block_rows) return stream_mlp(kernels, input, mlp);
     static thread_local QuantizedRows own_rows, own_inner;
     static thread_local std::vector<TileRange> own_ranges;
     QuantizedRows &rows = own_rows, &inner = own_inner;
     std::vector<TileRange>& ranges = own_ranges;
     const LinearOutput matrices[] = {{&gate}, {&up}, {&down, mlp.output, mlp.residual}};
-    const bool paired = takes_pairs(variant, input.rows, matrices, 3);
+    const bool paired = takes_pairs(kernels, input.rows, matrices, 3);
     rows.resize(input.rows, gate.k(), paired);
     inner.resize(input.rows, down.k(), paired);
     const size_t blocks = rows.blocks();
@@ -129,20 +120,20 @@ void gated_mlp_by(const LinearVariant& variant, const LinearInput& input, const 
 
     const size_t wanted =
         tiles_per_item(gate.tile_bytes() + up.tile_bytes(), gate.bytes() + up.bytes(), blocks);
-    const size_t step = (wanted + tiles_per_chunk - 1) / tiles_per_chunk * tiles_per_chunk;
+    const size_t step = (wanted + tiles_per_k_block - 1) / tiles_per_k_block * tiles_per_k_block;
     const size_t steps = (gate.tiles() + step - 1) / step;
     run_phases(Phase{blocks,
                      [&](size_t b) {
-                         quantize_rows(variant, input, gate.k(), rows.first(b), rows.block(b));
+                         quantize_rows(kernels, input, gate.k(), rows.first(b), rows.block(b));
                      }},
                Phase{steps * blocks,
                      [&](size_t i) {
                          const size_t begin = i / blocks * step;
                          const size_t end = std::min(begin + step, gate.tiles());
-                         run_gated_item(variant, mlp, rows, begin, end, i % blocks, inner);
+                         run_gated_item(kernels, mlp, rows, begin, end, i % blocks, inner);
                      }},
                Phase{ranges.size() * blocks,
-                     [&](size_t i) { run_item(variant, inner, ranges[i / blocks], i % blocks); }});
+                     [&](size_t i) { run_item(kernels, inner, ranges[i / blocks], i % blocks); }});
 }
 
 }  // namespace pagewheel::kernels

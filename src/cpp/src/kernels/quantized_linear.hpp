@@ -23,13 +23,13 @@ struct LinearOutput {
     const PackedLinear* weights = nullptr;
     float* output = nullptr;          // [rows, n]
     const float* residual = nullptr;  // [rows, n] or null: added; may be `output`
-    bool turned = false;              // its heads are turned by the call's RotaryAngles
+    bool rotated = false;             // its heads are rotated by the call's RotaryAngles
 };
 
-/// What a row's heads of `size` are turned by: with x = (a, b), halves of a head, cos = (c, d) and
+/// What a row's heads of `size` are rotated by: with x = (a, b), halves of a head, cos = (c, d) and
 /// sin = (s, t), it becomes (a c - b s, b d + a t).
 struct RotaryAngles {
-    size_t size = 0;             // even; outputs that are turned have a multiple of it
+    size_t size = 0;             // even; outputs that are rotated have a multiple of it
     const float* cos = nullptr;  // [rows, size]
     const float* sin = nullptr;  // [rows, size]
 };

@@ -5,33 +5,33 @@
 namespace pagewheel::kernels {
 namespace {
 
-constexpr size_t chunk = PackedLinear::chunk;
+constexpr size_t k_block = PackedLinear::k_block;
 constexpr size_t tile_rows = PackedLinear::tile_rows;
 
-void multiply(const LinearVariant& variant, const PackedLinear& weights, size_t tile,
+void multiply(const LinearKernels& kernels, const PackedLinear& weights, size_t tile,
               const QuantizedBlock& block, const TileOutput& output) {
-    const auto product = block.corrections ? variant.multiply_pairs : variant.multiply;
+    const auto product = block.corrections ? kernels.multiply_pairs : kernels.multiply;
     product(weights, weights.tile(tile), block, output);
 }
 
 }  // namespace
 
-void quantize_rows(const LinearVariant& variant, const LinearInput& input, size_t k,
+void quantize_rows(const LinearKernels& kernels, const LinearInput& input, size_t k,
                    size_t first_row, const QuantizedBlock& block) {
     const float* x = input.x + first_row * k;
-    if (!input.gamma) return variant.quantize(x, k, 0, k, block);
+    if (!input.gamma) return kernels.quantize(x, k, 0, k, block);
     static thread_local std::vector<float> normed;
     normed.resize(max_block_rows * k);
     for (size_t first = 0; first < block.rows; first += max_block_rows) {
         const QuantizedBlock part = block.part(first, std::min(max_block_rows, block.rows - first));
         for (size_t r = 0; r < part.rows; ++r)
-            variant.rms_norm(x + (first + r) * k, input.gamma, input.epsilon, k,
+            kernels.rms_norm(x + (first + r) * k, input.gamma, input.epsilon, k,
                              normed.data() + r * k);
-        variant.quantize(normed.data(), k, 0, k, part);
+        kernels.quantize(normed.data(), k, 0, k, part);
     }
 }
 
-void run_tile(const LinearVariant& variant, const LinearOutput& matrix, size_t tile,
+void run_tile(const LinearKernels& kernels, const LinearOutput& matrix, size_t tile,
               QuantizedRows& rows, size_t b) {
     const PackedLinear& weights = *matrix.weights;
     const size_t n = weights.n(), column = tile * tile_rows;
@@ -41,37 +41,38 @@ void run_tile(const LinearVariant& variant, const LinearOutput& matrix, size_t t
     output.initial = matrix.residual ? matrix.residual + at : nullptr;
     output.stride = n;
     output.columns = std::min(tile_rows, n - column);
-    multiply(variant, weights, tile, rows.block(b), output);
+    multiply(kernels, weights, tile, rows.block(b), output);
 }
 
-void turn_rows(const LinearVariant& variant, const LinearOutput* outputs, size_t count,
-               size_t first, size_t rows, const RotaryAngles& angles) {
+void rotate_rows(const LinearKernels& kernels, const LinearOutput* outputs, size_t count,
+                 size_t first, size_t rows, const RotaryAngles& angles) {
     const size_t size = angles.size;
     for (size_t i = 0; i < count; ++i) {
         const size_t n = outputs[i].weights->n();
-        for (size_t row = first; outputs[i].turned && row < first + rows; ++row)
-            variant.turn(outputs[i].output + row * n, n / size, size, angles.cos + row * size,
-                         angles.sin + row * size);
+        for (size_t row = first; outputs[i].rotated && row < first + rows; ++row)
+            kernels.rotate(outputs[i].output + row * n, n / size, size, angles.cos + row * size,
+                           angles.sin + row * size);
     }
 }
 
-void run_gated_item(const LinearVariant& variant, const GatedMlp& mlp, QuantizedRows& rows,
+void run_gated_item(const LinearKernels& kernels, const GatedMlp& mlp, QuantizedRows& rows,
                     size_t begin, size_t end, size_t b, QuantizedRows& inner) {
-    alignas(64) static thread_local float gates[max_paired_rows * chunk];
-    alignas(64) static thread_local float ups[max_paired_rows * chunk];
+    alignas(64) static thread_local float gates[max_paired_rows * k_block];
+    alignas(64) static thread_local float ups[max_paired_rows * k_block];
     const QuantizedBlock block = rows.block(b);
-    for (size_t first = begin; first < end; first += tiles_per_chunk) {
-        for (size_t tile = first; tile < std::min(first + tiles_per_chunk, end); ++tile) {
+    for (size_t first = begin; first < end; first += tiles_per_k_block) {
+        for (size_t tile = first; tile < std::min(first + tiles_per_k_block, end); ++tile) {
             TileOutput output;
-            output.stride = chunk;
+            output.stride = k_block;
             output.output = gates + (tile - first) * tile_rows;
-            multiply(variant, *mlp.gate, tile, block, output);
+            multiply(kernels, *mlp.gate, tile, block, output);
             output.output = ups + (tile - first) * tile_rows;
-            multiply(variant, *mlp.up, tile, block, output);
+            multiply(kernels, *mlp.up, tile, block, output);
         }
-        variant.swiglu(gates, ups, block.rows * chunk);
-        const size_t c = first / tiles_per_chunk;
-        variant.quantize(gates, chunk, c, std::min(mlp.gate->n(), (c + 1) * chunk), inner.block(b));
+        kernels.swiglu(gates, ups, block.rows * k_block);
+        const size_t c = first / tiles_per_k_block;
+        kernels.quantize(gates, k_block, c, std::min(mlp.gate->n(), (c + 1) * k_block),
+                         inner.block(b));
     }
 }
 

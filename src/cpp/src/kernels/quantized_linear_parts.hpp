@@ -9,24 +9,25 @@
 
 namespace pagewheel::kernels {
 
-constexpr size_t tiles_per_chunk = PackedLinear::chunk / PackedLinear::tile_rows;
+constexpr size_t tiles_per_k_block = PackedLinear::k_block / PackedLinear::tile_rows;
 
 /// Rows [first_row, first_row + block.rows) as the activations of a call, normalised first where
 /// that is asked for.
-void quantize_rows(const LinearVariant& variant, const LinearInput& input, size_t k,
+void quantize_rows(const LinearKernels& kernels, const LinearInput& input, size_t k,
                    size_t first_row, const QuantizedBlock& block);
 
 /// One tile times block b of the rows.
-void run_tile(const LinearVariant& variant, const LinearOutput& matrix, size_t tile,
+void run_tile(const LinearKernels& kernels, const LinearOutput& matrix, size_t tile,
               QuantizedRows& rows, size_t b);
 
-/// Turns rows [first, first + rows) of the outputs that are to be.
-void turn_rows(const LinearVariant& variant, const LinearOutput* outputs, size_t count,
-               size_t first, size_t rows, const RotaryAngles& angles);
+/// Rotates rows [first, first + rows) of the outputs that are to be.
+void rotate_rows(const LinearKernels& kernels, const LinearOutput* outputs, size_t count,
+                 size_t first, size_t rows, const RotaryAngles& angles);
 
-/// Tiles [begin, end) of gate and up, of whole chunks of what they give, times block b of the rows,
-/// to the rows that `down` takes. A chunk's products stay in the L1 cache until they are quantised.
-void run_gated_item(const LinearVariant& variant, const GatedMlp& mlp, QuantizedRows& rows,
+/// Tiles [begin, end) of gate and up, of whole k-blocks of what they give, times block b of the
+/// rows, to the rows that `down` takes. A k-block's products stay in the L1 cache until they are
+/// quantised.
+void run_gated_item(const LinearKernels& kernels, const GatedMlp& mlp, QuantizedRows& rows,
                     size_t begin, size_t end, size_t b, QuantizedRows& inner);
 
 }  // namespace pagewheel::kernels

@@ -21,9 +21,9 @@ bool overlaps(const LinearInput& input, size_t k, const float* output, size_t n)
 /// that is written over is quantised before anyone goes on.
 class FewRows {
 public:
-    FewRows(const LinearVariant& variant, const LinearInput& input, const LinearOutput* outputs,
+    FewRows(const LinearKernels& kernels, const LinearInput& input, const LinearOutput* outputs,
             size_t count, size_t k, QuantizedRows& shared)
-        : m_variant(variant),
+        : m_kernels(kernels),
           m_input(input),
           m_k(k),
           m_shared(shared),
@@ -36,11 +36,11 @@ public:
     void quantize_own() const {
         if (!m_own) return;
         own_rows().resize(m_input.rows, m_k, false);
-        quantize_rows(m_variant, m_input, m_k, 0, own_rows().block(0));
+        quantize_rows(m_kernels, m_input, m_k, 0, own_rows().block(0));
     }
     size_t shared_rows() const { return m_own ? 0 : m_input.rows; }
     void quantize_shared(size_t row) const {
-        quantize_rows(m_variant, m_input, m_k, row, m_shared.block(0).part(row, 1));
+        quantize_rows(m_kernels, m_input, m_k, row, m_shared.block(0).part(row, 1));
     }
     QuantizedRows& rows() const { return m_own ? own_rows() : m_shared; }
 
@@ -50,7 +50,7 @@ private:
         return rows;
     }
 
-    const LinearVariant& m_variant;
+    const LinearKernels& m_kernels;
     const LinearInput& m_input;
     size_t m_k;
     QuantizedRows& m_shared;
@@ -59,10 +59,10 @@ private:
 
 }  // namespace
 
-void stream_linear(const LinearVariant& variant, const LinearInput& input,
+void stream_linear(const LinearKernels& kernels, const LinearInput& input,
                    const LinearOutput* outputs, size_t count, const RotaryAngles& angles) {
     static thread_local QuantizedRows shared;
-    const FewRows few(variant, input, outputs, count, outputs[0].weights->k(), shared);
+    const FewRows few(kernels, input, outputs, count, outputs[0].weights->k(), shared);
     size_t tiles = 0;
     for (size_t i = 0; i < count; ++i) tiles += outputs[i].weights->tiles();
     run_phases(EachThread{[&] { few.quantize_own(); }},
@@ -72,29 +72,29 @@ void stream_linear(const LinearVariant& variant, const LinearInput& input,
                                const LinearOutput* matrix = outputs;
                                for (; i >= matrix->weights->tiles(); ++matrix)
                                    i -= matrix->weights->tiles();
-                               run_tile(variant, *matrix, i, few.rows(), 0);
+                               run_tile(kernels, *matrix, i, few.rows(), 0);
                            }},
                Phase{size_t(angles.size > 0),
-                     [&](size_t) { turn_rows(variant, outputs, count, 0, input.rows, angles); }});
+                     [&](size_t) { rotate_rows(kernels, outputs, count, 0, input.rows, angles); }});
 }
 
-void stream_mlp(const LinearVariant& variant, const LinearInput& input, const GatedMlp& mlp) {
+void stream_mlp(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp) {
     static thread_local QuantizedRows shared, own_inner;
     QuantizedRows& inner = own_inner;
     inner.resize(input.rows, mlp.down->k(), false);
     const LinearOutput last{mlp.down, mlp.output, mlp.residual};
-    const FewRows few(variant, input, &last, 1, mlp.gate->k(), shared);
+    const FewRows few(kernels, input, &last, 1, mlp.gate->k(), shared);
     const size_t tiles = mlp.gate->tiles();
     run_phases(
         EachThread{[&] { few.quantize_own(); }},
         Phase{few.shared_rows(), [&](size_t row) { few.quantize_shared(row); }},
-        StreamPhase{(tiles + tiles_per_chunk - 1) / tiles_per_chunk,
+        StreamPhase{(tiles + tiles_per_k_block - 1) / tiles_per_k_block,
                     [&](size_t i) {
-                        const size_t begin = i * tiles_per_chunk;
-                        const size_t end = std::min(begin + tiles_per_chunk, tiles);
-                        run_gated_item(variant, mlp, few.rows(), begin, end, 0, inner);
+                        const size_t begin = i * tiles_per_k_block;
+                        const size_t end = std::min(begin + tiles_per_k_block, tiles);
+                        run_gated_item(kernels, mlp, few.rows(), begin, end, 0, inner);
                     }},
-        StreamPhase{mlp.down->tiles(), [&](size_t i) { run_tile(variant, last, i, inner, 0); }});
+        StreamPhase{mlp.down->tiles(), [&](size_t i) { run_tile(kernels, last, i, inner, 0); }});
 }
 
 }  // namespace pagewheel::kernels

@@ -8,8 +8,8 @@ namespace pagewheel::kernels {
 
 /// quantized_linear() and gated_mlp() for up to max_block_rows rows: each thread reads its share of
 /// a matrix from one end to the other.
-void stream_linear(const LinearVariant& variant, const LinearInput& input,
+void stream_linear(const LinearKernels& kernels, const LinearInput& input,
                    const LinearOutput* outputs, size_t count, const RotaryAngles& angles);
-void stream_mlp(const LinearVariant& variant, const LinearInput& input, const GatedMlp& mlp);
+void stream_mlp(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp);
 
 }  // namespace pagewheel::kernels

@@ -1,4 +1,4 @@
-// What quantized_linear.cpp, which divides the work, and the variants, which do it, say to each
+// What quantized_linear.cpp, which divides the work, and the kernels, which do it, say to each
 // other. Internal to the kernels.
 #pragma once
 
@@ -26,39 +26,39 @@ inline float scaling_maximum(float highest, float lowest) {
 }
 
 /// Rows of activations that a tile of weights is multiplied with at once: the last block has fewer.
-/// Their sums and a chunk's weights fit the registers; more gained nothing.
+/// Their sums and a k-block's weights fit the registers; more gained nothing.
 constexpr size_t max_block_rows = 8;
 
 /// The same of the paired product, whose sums lie in memory.
 constexpr size_t max_paired_rows = 64;
 
-/// Activations of a block of rows in int8, chunk after chunk.
+/// Activations of a block of rows in int8, k-block after k-block.
 ///
 /// `corrections` makes it a block for the paired product: Winograd's way to an inner product with
 /// half the multiplications. For weights w (0..15) and values x of two places,
 ///     w1 x1 + w2 x2 = (w1 + x2 + 120) (w2 - 8 + x1) - (w1 + 120) (w2 - 8)
 ///                     - ((x2 + 120) x1 - 8 x2)
 /// where the first product's factors are u8 and s8 to the last value, the second is the weights'
-/// alone and the third the activations' alone. For that x must be -120..120: a chunk's values are
+/// alone and the third the activations' alone. For that x must be -120..120: a k-block's values are
 /// moved there together, by up to 7, and the weights' sum times that is taken off. Places i and
-/// 16 + i of a chunk are such a pair for i < 12; the rest is multiplied as it is, which balances
+/// 16 + i of a k-block are such a pair for i < 12; the rest is multiplied as it is, which balances
 /// additions against multiplications.
 struct QuantizedBlock {
     size_t rows = 0;    // 1..8, paired 1..64
-    size_t stride = 0;  // from chunk to chunk, in rows
-    /// [chunks][stride][32], -127..127; zeros past k. Paired: places 0..11 and 16..27 moved, and of
-    /// these the latter u8, 120 more.
+    size_t stride = 0;  // from k-block to k-block, in rows
+    /// [k_blocks][stride][32], -127..127; zeros past k. Paired: places 0..11 and 16..27 moved, and
+    /// of these the latter u8, 120 more.
     int8_t* values = nullptr;
-    float* scales = nullptr;         // [chunks][stride]: x' = value * scale
-    float* sums = nullptr;           // [chunks][stride]: of x'
-    int32_t* corrections = nullptr;  // [chunks][stride] or null: minus the third products' sum
-    int32_t* moves = nullptr;        // [chunks][stride] or null: minus the move, four times as s8
+    float* scales = nullptr;         // [k_blocks][stride]: x' = value * scale
+    float* sums = nullptr;           // [k_blocks][stride]: of x'
+    int32_t* corrections = nullptr;  // [k_blocks][stride] or null: minus the third products' sum
+    int32_t* moves = nullptr;        // [k_blocks][stride] or null: minus the move, four times as s8
 
     /// Rows [first, first + count) of it.
     QuantizedBlock part(size_t first, size_t count) const {
         QuantizedBlock block = *this;
         block.rows = count;
-        block.values += first * PackedLinear::chunk;
+        block.values += first * PackedLinear::k_block;
         block.scales += first;
         block.sums += first;
         if (corrections) {
@@ -80,11 +80,12 @@ struct TileOutput {
     size_t columns = PackedLinear::tile_rows;  // of the tile's 16, those that exist
 };
 
-/// The calls of one ISA.
-struct LinearVariant {
-    /// Quantises columns [32 * chunk_begin, k) of x [block.rows, stride], of which `x` is the first
-    /// row's column 32 * chunk_begin. Only a variant with multiply_pairs takes a paired block.
-    void (*quantize)(const float* x, size_t stride, size_t chunk_begin, size_t k,
+/// The kernels of one ISA.
+struct LinearKernels {
+    /// Quantises columns [32 * k_block_begin, k) of x [block.rows, stride], of which `x` is the
+    /// first row's column 32 * k_block_begin. Only where there is multiply_pairs is a paired block
+    /// taken.
+    void (*quantize)(const float* x, size_t stride, size_t k_block_begin, size_t k,
                      const QuantizedBlock& block);
     void (*multiply)(const PackedLinear& weights, const uint8_t* tile, const QuantizedBlock& block,
                      const TileOutput& output);
@@ -95,19 +96,17 @@ struct LinearVariant {
     void (*rms_norm)(const float* x, const float* gamma, float epsilon, size_t k, float* out);
     /// gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i], i < n.
     void (*swiglu)(float* gate, const float* up, size_t n);
-    /// Turns `heads` heads of `size`, one after the other (RotaryAngles); cos and sin [size].
-    void (*turn)(float* x, size_t heads, size_t size, const float* cos, const float* sin);
+    /// Rotates `heads` heads of `size`, one after the other (RotaryAngles); cos and sin [size].
+    void (*rotate)(float* x, size_t heads, size_t size, const float* cos, const float* sin);
 };
 
-const LinearVariant& linear_reference();
-const LinearVariant& linear_avx2();
-const LinearVariant& linear_avx2_vnni();  // where there is AVX-VNNI besides
-const LinearVariant& linear_avx512();
+/// The scalar ones.
+LinearKernels linear_reference();
 
-/// quantized_linear() and gated_mlp() by a variant.
-void quantized_linear_by(const LinearVariant& variant, const LinearInput& input,
+/// quantized_linear() and gated_mlp() by these kernels.
+void quantized_linear_by(const LinearKernels& kernels, const LinearInput& input,
                          const LinearOutput* outputs, size_t count,
                          const RotaryAngles& angles = {});
-void gated_mlp_by(const LinearVariant& variant, const LinearInput& input, const GatedMlp& mlp);
+void gated_mlp_by(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp);
 
 }  // namespace pagewheel::kernels

@@ -53,9 +53,9 @@ void Team::help() {
     const Clock::time_point begin = Clock::now();
     Clock::time_point last = begin, now = begin;
     Backoff backoff;
-    for (unsigned turns = 0; now - begin < longest_stay && (now - last < linger || is_kept());
-         ++turns) {
-        if (turns % 16 == 0) now = Clock::now();
+    for (unsigned rounds = 0; now - begin < longest_stay && (now - last < linger || is_kept());
+         ++rounds) {
+        if (rounds % 16 == 0) now = Clock::now();
         const size_t epoch = m_epoch.load(std::memory_order_acquire);
         if (epoch == seen) {
             backoff.wait();

@@ -13,7 +13,8 @@ using nlohmann::json;
 
 constexpr double pi = 3.14159265358979323846;
 
-/// Architectures that turn half-split pairs of one embedding in all layers, by transformers' names.
+/// Architectures that rotate half-split pairs of one embedding in all layers, by transformers'
+/// names.
 const std::set<std::string> known_models = {"llama", "mistral", "qwen2",  "qwen3",
                                             "phi3",  "granite", "gemma2", "smollm3"};
 
@@ -48,18 +49,18 @@ void scale_llama3(const json& scaling, std::vector<double>& frequencies) {
     }
 }
 
-/// YaRN (Peng et al. 2023, arXiv:2309.00071): divided by `factor` below beta_slow turns within the
-/// original context, kept above beta_fast, blended linearly between.
+/// YaRN (Peng et al. 2023, arXiv:2309.00071): divided by `factor` below beta_slow rotations within
+/// the original context, kept above beta_fast, blended linearly between.
 void scale_yarn(const json& scaling, const json& config, double theta, size_t dims,
                 std::vector<double>& frequencies) {
     const double factor = scaling.at("factor");
     const double original = scaling.value("original_max_position_embeddings",
                                           config.value("max_position_embeddings", 0.0));
-    const auto channel_of_turns = [&](double turns) {
-        return double(dims) * std::log(original / (turns * 2 * pi)) / (2 * std::log(theta));
+    const auto channel_of_rotations = [&](double rotations) {
+        return double(dims) * std::log(original / (rotations * 2 * pi)) / (2 * std::log(theta));
     };
-    double first = channel_of_turns(scaling.value("beta_fast", 32.0)),
-           last = channel_of_turns(scaling.value("beta_slow", 1.0));
+    double first = channel_of_rotations(scaling.value("beta_fast", 32.0)),
+           last = channel_of_rotations(scaling.value("beta_slow", 1.0));
     if (scaling.value("truncate", true)) {
         first = std::floor(first);
         last = std::ceil(last);

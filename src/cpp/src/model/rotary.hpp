@@ -1,4 +1,4 @@
-// How a model's rotary embedding turns keys.
+// How a model's rotary embedding rotates keys.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,10 @@
 
 namespace pagewheel {
 
-/// One rotary embedding: at position p channel pair i turns by p * inverse_frequencies[i] radians.
+/// One rotary embedding: at position p channel pair i rotates by p * inverse_frequencies[i]
+/// radians.
 struct RotaryKind {
-    size_t dims = 0;  ///< the first dimensions of a head that turn; 0: the layer does not rotate
+    size_t dims = 0;  ///< the first dimensions of a head that rotate; 0: the layer does not rotate
     bool interleaved = false;                 ///< pairs (2i, 2i + 1) instead of (i, i + dims / 2)
     std::vector<double> inverse_frequencies;  ///< [dims / 2]; empty: not known
 };
@@ -20,7 +21,7 @@ struct RotaryDescription {
     std::vector<RotaryKind> kinds;  ///< empty: nothing is known
     /// Kind of each layer; empty: all layers have kind 0.
     std::vector<size_t> layer_kinds;
-    /// Why keys cannot be turned; empty if they can.
+    /// Why keys cannot be rotated; empty if they can.
     std::string unsupported = "the model folder does not describe its rotary embedding";
 
     /// Kind of a layer; 0 for layers the description does not reach.

@@ -17,7 +17,7 @@ namespace pagewheel {
 ///
 /// Keys and values are written where they belong first; then each query attends to its sequence's
 /// tokens up to its own. Blocks that are rotated are read as if their keys had been written at
-/// lower positions: the query is turned instead, and no key is ever rewritten.
+/// lower positions: the query is rotated instead, and no key is ever rewritten.
 ///
 /// Queries are all new tokens or, with `asked_rows`, those alone that the step computes to the end,
 /// which may be none. A layer that writes no cache does not look at keys and values.

@@ -78,7 +78,7 @@ void QuantizedLinear::validate_and_infer_types() {
         1 + (m_attributes.residual ? weights.size() : 0) + (rotary_size > 0 ? 2 : 0);
     NODE_VALIDATION_CHECK(this, !weights.empty(), "got no weights");
     NODE_VALIDATION_CHECK(this, !m_attributes.residual || rotary_size == 0,
-                          "got both residuals and heads to turn");
+                          "got both residuals and heads to rotate");
     NODE_VALIDATION_CHECK(this, rotary_sizes.empty() || rotary_sizes.size() == weights.size(),
                           "got ", rotary_sizes.size(), " rotary sizes, expected ", weights.size());
     for (size_t i = 0; i < rotary_sizes.size(); ++i)
@@ -134,7 +134,7 @@ void QuantizedLinear::run(const NativeInputs& inputs, float* const* outputs) con
         calls[i].output = outputs[i];
         if (m_attributes.residual)
             calls[i].residual = residual_of(inputs.rows[1 + i], input.rows, weights[i]->n());
-        calls[i].turned = !m_attributes.rotary_sizes.empty() && m_attributes.rotary_sizes[i] > 0;
+        calls[i].rotated = !m_attributes.rotary_sizes.empty() && m_attributes.rotary_sizes[i] > 0;
     }
     kernels::RotaryAngles angles;
     angles.size = m_attributes.rotary_size();

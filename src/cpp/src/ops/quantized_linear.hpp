@@ -37,11 +37,11 @@ public:
         std::vector<SharedWeights> weights;  ///< at least one; equal k
         RmsNorm norm;
         bool residual = false;
-        /// Of each output: the size of its heads, which are turned; 0: it is not. Sizes that are
+        /// Of each output: the size of its heads, which are rotated; 0: it is not. Sizes that are
         /// not 0 are equal. Empty: none is.
         std::vector<size_t> rotary_sizes;
 
-        /// Of the heads that are turned; 0: there are none.
+        /// Of the heads that are rotated; 0: there are none.
         size_t rotary_size() const;
     };
 

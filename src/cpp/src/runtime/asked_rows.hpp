@@ -15,7 +15,7 @@ namespace pagewheel {
 /// and, in a model with the input asked_rows, all whose attention is observed. Without that input
 /// logits_rows are the asked rows.
 ///
-/// The plugin leaves its attention out where it has no query, with an output of the shape it had
+/// OpenVINO leaves its attention out where it has no query, with an output of the shape it had
 /// before. Where that attention has queries for asked rows, the batch's last token is always one.
 class AskedRows {
 public:

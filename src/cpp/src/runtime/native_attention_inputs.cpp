@@ -170,9 +170,9 @@ void NativeAttentionInputs::allocate(ov::InferRequest& request, size_t words, si
 void NativeAttentionInputs::write_tables(ov::InferRequest& request, const Batch& batch,
                                          size_t layer_scores) {
     m_tables_end = 0;  // none are there until they are written below
-    const bool turns_further = grow_rotation(batch);
+    const bool rotates_further = grow_rotation(batch);
     const size_t words = count_words(batch);
-    if (!m_tensor || turns_further || words > m_capacity || layer_scores > m_layer_scores)
+    if (!m_tensor || rotates_further || words > m_capacity || layer_scores > m_layer_scores)
         allocate(request, words > m_capacity ? 2 * words : m_capacity,
                  layer_scores > m_layer_scores ? layer_scores + layer_scores / 2 : m_layer_scores);
     Writer writer(m_words, m_num_numbers);

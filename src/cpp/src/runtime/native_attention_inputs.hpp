@@ -15,9 +15,10 @@
 namespace pagewheel {
 
 /// The input batch_tables. Its tensor is kept from step to step, at its size, until a batch needs
-/// more or a key has to turn further than any before: first come the tables of angles, which stay,
-/// then the tables of the batch, then the scores. Where layers have tables of their own, a step
-/// writes no more of them than what has changed; where nothing was evicted, all have the same one.
+/// more or a key has to rotate further than any before: first come the tables of angles, which
+/// stay, then the tables of the batch, then the scores. Where layers have tables of their own, a
+/// step writes no more of them than what has changed; where nothing was evicted, all have the same
+/// one.
 class NativeAttentionInputs final : public AttentionInputs {
 public:
     static bool serves(const ov::CompiledModel& model);

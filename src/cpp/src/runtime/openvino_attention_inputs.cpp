@@ -9,12 +9,13 @@ namespace pagewheel {
 namespace {
 
 kernels::CacheFormat format_of(const ov::element::Type& type) {
-    if (type == ov::element::f32) return kernels::CacheFormat::f32;
-    if (type == ov::element::bf16) return kernels::CacheFormat::bf16;
-    check_argument(type == ov::element::f16, "the plugin's KV cache is ", type,
-                   "; its blocks can be evicted from as f32, bf16 and f16 alone: set "
-                   "KV_CACHE_PRECISION, or use attention_backend native");
-    return kernels::CacheFormat::f16;
+    for (const kernels::CacheFormat format : kernels::all_cache_formats)
+        if (!kernels::is_quantized(format) && type.get_type_name() == cache_format_name(format))
+            return format;
+    throw std::invalid_argument(
+        concat("OpenVINO's KV cache is ", type,
+               "; its blocks can be evicted from as f32, bf16 and f16 alone: set "
+               "KV_CACHE_PRECISION, or use attention_backend native"));
 }
 
 /// Of a cache whose ports are keys and values [blocks, kv heads, block size, head size].
@@ -23,8 +24,8 @@ kernels::CacheLayout layout_of(const CachePort& keys, const CachePort& values, s
     const ov::Shape &k = keys.block_shape, &v = values.block_shape;
     check_argument(values.type == keys.type && k.size() == 3 && v.size() == 3 && v[0] == k[0] &&
                        k[1] == block_size && v[1] == block_size,
-                   "the plugin's KV cache has blocks ", keys.type, " ", k, " and ", values.type,
-                   " ", v,
+                   "OpenVINO's KV cache has blocks ", keys.type, " ", k, " and ", values.type, " ",
+                   v,
                    "; eviction needs rows by head and token of one type: use "
                    "attention_backend native");
     return {format, block_size, k[0], k[2], v[2]};
@@ -37,22 +38,22 @@ size_t output_named(const ov::CompiledModel& model, const std::string& name) {
     return 0;
 }
 
-std::vector<CacheLayer> cache_layers(const std::vector<StockAttentionLayer>& attention,
+std::vector<CacheLayer> cache_layers(const std::vector<OpenVinoAttentionLayer>& attention,
                                      const CacheGeometry& geometry,
                                      const RotaryDescription& rotary) {
     std::vector<CacheLayer> layers;
-    for (const StockAttentionLayer& layer : attention) {
+    for (const OpenVinoAttentionLayer& layer : attention) {
         if (!layer.owns_cache) {
             for (CacheLayer& owner : layers)
                 if (owner.cache == layer.cache) owner.widen_window(layer.sliding_window);
             continue;
         }
-        LayerRotary turns;
+        LayerRotary rotary_of_layer;
         if (!rotary.kinds.empty()) {
             const size_t kind = rotary.kind_of(layer.layer);
-            turns = {rotary.kinds[kind].dims, rotary.kinds[kind].interleaved, kind};
+            rotary_of_layer = {rotary.kinds[kind].dims, rotary.kinds[kind].interleaved, kind};
         }
-        layers.push_back({{}, layer.layer, layer.cache, layer.sliding_window, turns});
+        layers.push_back({{}, layer.layer, layer.cache, layer.sliding_window, rotary_of_layer});
     }
     std::sort(layers.begin(), layers.end(),
               [](const CacheLayer& a, const CacheLayer& b) { return a.cache < b.cache; });
@@ -93,15 +94,14 @@ OpenVinoAttentionInputs::OpenVinoAttentionInputs(const ov::CompiledModel& model)
     m_tables.push_back({0, InputTensor(model, ports::block_indices)});
 }
 
-OpenVinoAttentionInputs::OpenVinoAttentionInputs(const ov::CompiledModel& model,
-                                                 const std::vector<StockAttentionLayer>& attention,
-                                                 const CacheGeometry& geometry,
-                                                 const RotaryDescription& rotary)
+OpenVinoAttentionInputs::OpenVinoAttentionInputs(
+    const ov::CompiledModel& model, const std::vector<OpenVinoAttentionLayer>& attention,
+    const CacheGeometry& geometry, const RotaryDescription& rotary)
     : OpenVinoAttentionInputs(model, cache_layers(attention, geometry, rotary)) {
     check_invariant(m_windows.exists(), "the model has no input ", ports::score_window);
     check_invariant(!m_asked_inputs.past_lens.exists(), "the model has an input ",
                     ports::asked_past_lens, ", which knows of no eviction");
-    for (const StockAttentionLayer& layer : attention) {
+    for (const OpenVinoAttentionLayer& layer : attention) {
         const auto owner =
             size_t(std::find_if(m_layers.begin(), m_layers.end(),
                                 [&](const CacheLayer& one) { return one.cache == layer.cache; }) -

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "graph/stock_attention.hpp"
+#include "graph/openvino_attention.hpp"
 #include "model/cache_geometry.hpp"
 #include "model/rotary.hpp"
 #include "runtime/asked_rows.hpp"
@@ -14,8 +14,8 @@ namespace pagewheel {
 
 /// The inputs that SDPAToPagedAttention makes. Where caches are evicted from, each layer has a
 /// block table and scores; where they are not, some layers may have queries for the asked rows
-/// alone, and inputs of those beside the others'. Keys are never turned at read: whoever evicts
-/// turns them where they lie.
+/// alone, and inputs of those beside the others'. Keys are never rotated at read: whoever evicts
+/// rotates them where they lie.
 class OpenVinoAttentionInputs final : public AttentionInputs {
 public:
     static bool serves(const ov::CompiledModel& model);
@@ -25,7 +25,7 @@ public:
     /// Throws std::invalid_argument for a cache whose blocks are not plain rows of f32, bf16 or
     /// f16.
     OpenVinoAttentionInputs(const ov::CompiledModel& model,
-                            const std::vector<StockAttentionLayer>& attention,
+                            const std::vector<OpenVinoAttentionLayer>& attention,
                             const CacheGeometry& geometry, const RotaryDescription& rotary);
 
     void fill(ov::InferRequest& request, const Batch& batch,

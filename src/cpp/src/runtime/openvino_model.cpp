@@ -28,9 +28,9 @@ OpenVinoModel::OpenVinoModel(CompiledGraph graph)
         m_attention.push_back(std::make_unique<NativeAttentionInputs>(
             model, m_graph.options.evicts ? m_graph.layers : std::vector<CacheLayer>(), rotated,
             m_graph.geometry.block_size, m_graph.asks_rows));
-    if (!m_graph.stock_layers.empty()) {
+    if (!m_graph.openvino_layers.empty()) {
         m_attention.push_back(std::make_unique<OpenVinoAttentionInputs>(
-            model, m_graph.stock_layers, m_graph.geometry, m_graph.rotary));
+            model, m_graph.openvino_layers, m_graph.geometry, m_graph.rotary));
         m_rotated_in_place = rotated;
         m_blocks = BlockLayout::rows;
     } else if (OpenVinoAttentionInputs::serves(model)) {

@@ -11,7 +11,7 @@ namespace {
 using json = nlohmann::ordered_json;  // templates show keys in the order they were given
 
 json parse(const std::string& text, const char* what) {
-    json value = parse_json<json>(text, what);
+    json value = parse_ordered_json(text, what);
     check_argument(!value.is_discarded(), what, " is not JSON: ", text);
     return value;
 }
@@ -19,7 +19,7 @@ json parse(const std::string& text, const char* what) {
 json checked_message(json message) {
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
         throw std::invalid_argument(concat(
-            "a chat message must be an object with a string \"role\", got ", message.dump()));
+            "a chat message must be an object with a string \"role\", got ", json_text(message)));
     return message;
 }
 
@@ -62,7 +62,7 @@ void ChatHistory::append_json(const std::string& message_json) {
 
 std::string ChatHistory::pop() {
     if (empty()) throw std::out_of_range("pop() from an empty chat history");
-    const std::string last = m_impl->messages.back().dump();
+    const std::string last = json_text(m_impl->messages.back());
     m_impl->messages.erase(m_impl->messages.size() - 1);
     return last;
 }
@@ -74,27 +74,27 @@ size_t ChatHistory::size() const {
     return m_impl->messages.size();
 }
 std::string ChatHistory::messages_json() const {
-    return m_impl->messages.dump();
+    return json_text(m_impl->messages);
 }
 void ChatHistory::set_messages_json(const std::string& messages_json) {
     m_impl->messages = checked_messages(messages_json);
 }
 
 std::string ChatHistory::tools_json() const {
-    return m_impl->tools.dump();
+    return json_text(m_impl->tools);
 }
 void ChatHistory::set_tools_json(const std::string& tools_json) {
     json tools = parse(tools_json, "the list of tools");
-    check_argument(tools.is_array(), "tools must be an array, got ", tools.dump());
+    check_argument(tools.is_array(), "tools must be an array, got ", json_text(tools));
     m_impl->tools = std::move(tools);
 }
 
 std::string ChatHistory::extra_context_json() const {
-    return m_impl->extra_context.dump();
+    return json_text(m_impl->extra_context);
 }
 void ChatHistory::set_extra_context_json(const std::string& extra_context_json) {
     json context = parse(extra_context_json, "the extra context");
-    check_argument(context.is_object(), "extra context must be an object, got ", context.dump());
+    check_argument(context.is_object(), "extra context must be an object, got ", json_text(context));
     m_impl->extra_context = std::move(context);
 }
 

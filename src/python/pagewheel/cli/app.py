@@ -304,7 +304,7 @@ def trace(
     output: Annotated[
         Path,
         typer.Option(
-            "--output", "-o", help="Folder for trace.json.gz, trace.html and layer-N.png."
+            "--output", "-o", help="Folder for trace.json.gz, trace.html and pictures (SVG)."
         ),
     ],
     model: Model = None,
@@ -340,7 +340,7 @@ def trace(
         import pagewheel
         from pagewheel.cli.pipeline import model_path
         from pagewheel.convert import resolve_model
-        from pagewheel.trace import draw_picture, record, write_page
+        from pagewheel.trace import record, write_page, write_pictures
 
         config = pagewheel.CacheEvictionConfig(
             start_size,
@@ -356,8 +356,7 @@ def trace(
         output.mkdir(parents=True, exist_ok=True)
         recorded.write(output / "trace.json.gz")
         write_page(recorded, output / "trace.html")
-        for layer in recorded.layers:
-            draw_picture(recorded, layer, output / f"layer-{layer}.png")
+        write_pictures(recorded, output)
         typer.echo(
             f"{len(recorded.layers)} layers, {len(recorded.decisions)} decisions: "
             f"{output / 'trace.html'}"

@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 
 import typer
 
-from pagewheel.convert.architecture import Architecture
-from pagewheel.convert.config_reader import read_architecture
+from pagewheel.convert.architectures.registry import read_architecture
+from pagewheel.convert.decoder.architecture import Architecture
 from pagewheel.convert.errors import ConversionError
-from pagewheel.convert.json_file import read_json_object
+from pagewheel.convert.files.json_file import read_json_object
 
 _CACHE_BITS = {"f32": 32, "f16": 16, "u8": 8, "u4": 4}
 

@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from .cache import cached_entry, entry_key, files_sha256
 from .errors import ConversionError
-from .folder_format import MODEL_FILE
-from .gguf_split import shard_paths
-from .output_folder import output_folder
+from .files.cache import cached_entry, entry_key, files_sha256
+from .files.folder_format import MODEL_FILE
+from .files.output_folder import output_folder
+from .gguf.split import shard_paths
 from .progress import stages
 
 __all__ = ["ConversionError", "convert", "resolve_model"]
@@ -94,8 +94,8 @@ def _gguf_conversion(path: Path, report: Callable[[str], None]) -> _Conversion:
 def _huggingface_conversion(
     path: Path, options: _Options, report: Callable[[str], None]
 ) -> _Conversion:
-    from .compression import Compression
-    from .source_folder import folder_sha256
+    from .huggingface.source_folder import folder_sha256
+    from .weights.compression import Compression
 
     weight_format, symmetric, group_size, context_length = options
     compression = Compression(weight_format, symmetric, group_size)

@@ -11,17 +11,23 @@ from typing import Any
 
 import openvino as ov
 
-from .architecture import Architecture
-from .attention_description import describe_attention
 from .chat_format import derive_chat_format
+from .decoder.architecture import Architecture
+from .decoder.attention_description import describe_attention
 from .errors import ConversionError
-from .folder_format import DESCRIPTION_FILE, DESCRIPTION_VERSION, FORMAT_VERSION, MODEL_FILE
-from .gguf_file import GGUFFile
-from .gguf_source import GGUFSource
-from .graph import build_model
-from .nodes import WeightReader
-from .tokenizer import build_tokenizer
-from .vocabulary import Vocabulary, read_vocabulary
+from .files.folder_format import (
+    DESCRIPTION_FILE,
+    DESCRIPTION_VERSION,
+    FORMAT_VERSION,
+    MODEL_FILE,
+)
+from .gguf.file import GGUFFile
+from .gguf.source import GGUFSource
+from .gguf.vocabulary import read_vocabulary
+from .graph.model import build_model
+from .graph.nodes import WeightReader
+from .tokenizers.tokenizer import build_tokenizer
+from .tokenizers.vocabulary import Vocabulary
 
 Report = Callable[[str], None]
 
@@ -51,7 +57,7 @@ def write_gguf_folder(source: Path, sha256: str, output: Path, report: Report) -
     with GGUFFile(source) as file:
         report("reading the model")
         gguf = GGUFSource(file)
-        vocabulary = read_vocabulary(gguf.metadata, gguf.architecture.context_length)
+        vocabulary = read_vocabulary(file, gguf.architecture.context_length)
         check_vocabulary_size(str(source), vocabulary, gguf.architecture)
         ids = {
             "bos_token_id": vocabulary.bos_id,

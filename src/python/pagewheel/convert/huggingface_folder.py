@@ -7,8 +7,6 @@ from typing import Any
 
 import openvino as ov
 
-from .compress import compressing
-from .compression import Compression
 from .errors import ConversionError
 from .folder import (
     Report,
@@ -19,11 +17,17 @@ from .folder import (
     tokenizer_config,
     write_folder,
 )
-from .huggingface_source import HuggingFaceSource
-from .source_folder import SourceFolder
-from .tokenizer import build_tokenizer
-from .tokenizer_json import UnsupportedTokenizerError, chat_template, read_tokenizer_json
-from .vocabulary import Vocabulary
+from .huggingface.source import HuggingFaceSource
+from .huggingface.source_folder import SourceFolder
+from .huggingface.tokenizer_json import (
+    UnsupportedTokenizerError,
+    chat_template,
+    read_tokenizer_json,
+)
+from .tokenizers.tokenizer import build_tokenizer
+from .tokenizers.vocabulary import Vocabulary
+from .weights.compress import compressing
+from .weights.compression import Compression
 
 
 def write_huggingface_folder(
@@ -85,7 +89,7 @@ def _vocabulary(folder: SourceFolder, source: HuggingFaceSource) -> Vocabulary |
 def _tokenizer(folder: SourceFolder, vocabulary: Vocabulary | None) -> tuple[ov.Model, ov.Model]:
     if vocabulary is not None:
         return build_tokenizer(vocabulary)
-    from .foreign_tokenizer import convert_foreign_tokenizer
+    from .huggingface.foreign_tokenizer import convert_foreign_tokenizer
 
     return convert_foreign_tokenizer(folder)
 

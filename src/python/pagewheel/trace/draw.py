@@ -1,144 +1,136 @@
-"""A trace as a picture or as a page with a slider; nothing but numpy and zlib is needed."""
+"""A layer of a trace as an SVG picture, and the parts that other pictures share."""
 
 from __future__ import annotations
-
-import json
-import struct
-import zlib
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pagewheel.trace import history
+from pagewheel.trace.history import Cells, Floats, ScoreScale
 from pagewheel.trace.record import Trace
+from pagewheel.trace.style import (
+    EVICTED,
+    HELD_GENERATED,
+    HELD_PROMPT,
+    INK,
+    MUTED,
+    PAPER,
+    SCORES,
+    rgb,
+)
+from pagewheel.trace.svg import Axes, Figure, Pixels, whole_ticks
 
-_ABSENT, _KEPT, _GONE = (255, 255, 255), (47, 109, 179), (222, 222, 226)
-_PROMPT = (27, 62, 104)
+POSITION, COMPUTED = "position in the text, tokens", "tokens computed"
+SCORE = "score: attention received"
+HELD_LEGEND = (
+    (HELD_PROMPT, "held, of the prompt"),
+    (HELD_GENERATED, "held, generated"),
+    (EVICTED, "evicted"),
+    (PAPER, "not computed yet"),
+)
+
+WIDTH, LEFT, PLOT = 980, 70, 740  # of a figure, of its margin, of a wide frame
+LEGEND = LEFT + PLOT + 18
+ROWS, COLUMNS = 260, 740  # the most cells of a picture, whatever the length of the run
 
 
-def _write_png(pixels: NDArray[np.uint8], path: Path) -> None:
-    """pixels u8 [height, width, 3]."""
-    height, width, _ = pixels.shape
-    rows = b"".join(b"\0" + pixels[y].tobytes() for y in range(height))
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        check = zlib.crc32(kind + content)
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", check)
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    path.write_bytes(
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", header)
-        + chunk(b"IDAT", zlib.compress(rows))
-        + chunk(b"IEND", b"")
+def title_of(trace: Trace) -> str:
+    """Model, policy and budget in a line."""
+    setup = trace.setup
+    if setup is None:
+        return trace.config
+    unit = "single tokens" if setup.unit_size == 1 else f"blocks of {setup.unit_size}"
+    rotation = "rotation" if setup.rotation else "no rotation"
+    return (
+        f"{setup.model} · {setup.policy}, {unit} · budget {setup.max_cache_size} tokens, "
+        f"{setup.start_size} first and {setup.recent_size} last stay · {rotation}"
     )
 
 
-def presence(trace: Trace, layer: int) -> NDArray[np.uint8]:
-    """u8 [decisions + 1, tokens]: 0 not computed yet, 1 held, 2 evicted; the last row is the end.
-    A row is what is held after the decision."""
-    decisions = trace.of_layer(layer)
-    tokens = len(trace.texts) - 1  # the last token was never computed
-    rows = np.zeros((len(decisions) + 1, tokens), np.uint8)
-    gone = np.zeros(tokens, bool)
-    for row, decision in enumerate(decisions):
-        gone[decision.dropped] = True
-        rows[row, : decision.processed] = 1
-        rows[row, gone] = 2
-    rows[-1] = np.where(gone, 2, 1)
-    return rows
+def colours_of(cells: Cells) -> Pixels:
+    """u8 [rows, columns, 3]; a cell that holds several kinds of tokens mixes their colours."""
+    kinds = (
+        (cells.held_prompt, HELD_PROMPT),
+        (cells.held_generated, HELD_GENERATED),
+        (cells.evicted, EVICTED),
+    )
+    rest = 1 - cells.held_prompt - cells.held_generated - cells.evicted
+    mixed = rest[..., None] * np.array(rgb(PAPER))
+    for share, colour in kinds:
+        mixed += share[..., None] * np.array(rgb(colour))
+    return mixed.clip(0, 255).round().astype(np.uint8)
 
 
-def draw_picture(trace: Trace, layer: int, path: Path) -> None:
-    """A PNG: a column per token of the sequence, time runs down, a band per decision.
-
-    Dark: held and of the prompt; blue: held and generated; grey: evicted.
-    """
-    rows = presence(trace, layer)
-    colours = np.array([_ABSENT, _KEPT, _GONE], np.uint8)
-    pixels = colours[rows]
-    prompt = len(trace.prompt)
-    pixels[:, :prompt][rows[:, :prompt] == 1] = _PROMPT
-    across = max(1, 1200 // pixels.shape[1])
-    down = max(1, 600 // pixels.shape[0])
-    _write_png(np.repeat(np.repeat(pixels, down, 0), across, 1), path)
+def ramp(places: Floats) -> NDArray[np.float64]:
+    """Colours f64 [..., 3] of places from 0 to 1 on the score scale."""
+    anchors = np.array([rgb(colour) for colour in SCORES], np.float64)
+    at = np.linspace(0, 1, len(anchors))
+    return np.stack([np.interp(places, at, anchors[:, i]) for i in range(3)], axis=-1)
 
 
-def write_page(trace: Trace, path: Path) -> None:
-    """An HTML page without dependencies: choose a layer, move through the decisions, and read what
-    was held, what went, the scores and by how much keys are turned."""
-    content = {
-        "config": trace.config,
-        "prompt": len(trace.prompt),
-        "texts": trace.texts,
-        "layers": {
-            str(layer): [
-                {
-                    "positions": decision.positions,
-                    "deltas": decision.deltas,
-                    "scores": decision.scores,
-                    "dropped": decision.dropped,
-                }
-                for decision in trace.of_layer(layer)
-            ]
-            for layer in trace.layers
-        },
-    }
-    data = json.dumps(content).replace("</", "<\\/")
-    path.write_text(_PAGE.replace("/*DATA*/", data), encoding="utf-8")
+def score_colours(scores: Floats, evicted: Floats, scale: ScoreScale) -> Pixels:
+    """u8 [rows, columns, 3]: the score where there is one, else the share that is evicted."""
+    nothing = np.zeros_like(evicted)
+    pixels = colours_of(Cells(nothing, nothing, evicted))
+    known = ~np.isnan(scores)
+    pixels[known] = ramp(scale.place(scores[known])).round()
+    return pixels
 
 
-_PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>pagewheel trace</title>
-<style>
-body { font: 14px system-ui, sans-serif; margin: 2em; max-width: 75em }
-#tokens span { padding: 1px 0; white-space: pre-wrap; border-radius: 2px }
-#tokens .gone { text-decoration: line-through; color: #b00; background: #fdd }
-#tokens .gap { color: #999; margin: 0 .4em }
-input[type=range] { width: 40em; vertical-align: middle }
-</style>
-<h1>What the cache holds</h1>
-<p id="config"></p>
-<p>Layer <select id="layer"></select>
-decision <input type="range" id="step" min="0" value="0"> <output id="at"></output></p>
-<p>Shade: score. Struck: goes now. Numbers in grey: tokens evicted there before. Hover for a token's
-position, score and turn.</p>
-<div id="tokens"></div>
-<script>
-const data = /*DATA*/;
-const by = id => document.getElementById(id);
-by("config").textContent = data.config;
-for (const layer of Object.keys(data.layers)) by("layer").add(new Option(layer));
-function show() {
-  const decisions = data.layers[by("layer").value];
-  by("step").max = decisions.length - 1;
-  const d = decisions[by("step").value];
-  by("at").textContent = `${+by("step").value + 1} of ${decisions.length}: ` +
-    `${d.positions.length} tokens held of ${d.positions.at(-1) + 1}, ${d.dropped.length} go`;
-  const gone = new Set(d.dropped), top = Math.max(...d.scores, 1e-9);
-  const tokens = by("tokens");
-  tokens.replaceChildren();
-  let next = 0;
-  d.positions.forEach((p, i) => {
-    if (p > next) {
-      const gap = document.createElement("span");
-      gap.className = "gap";
-      gap.textContent = `[${p - next}]`;
-      tokens.append(gap);
-    }
-    next = p + 1;
-    const span = document.createElement("span");
-    span.textContent = data.texts[p];
-    span.title = `token ${p}${p < data.prompt ? " (prompt)" : ""}, score ${d.scores[i]}, ` +
-      `turned back by ${d.deltas[i]}`;
-    if (gone.has(p)) span.className = "gone";
-    else span.style.background = `rgba(47,109,179,${0.7 * Math.sqrt(d.scores[i] / top)})`;
-    tokens.append(span);
-  });
-}
-by("layer").onchange = () => { by("step").value = 0; show(); };
-by("step").oninput = show;
-if (Object.keys(data.layers).length) show();
-</script>
-</html>
-"""
+def draw_layer(trace: Trace, layer: int, scale: ScoreScale) -> str:
+    """An SVG of one layer: what it holds and how high that scores, by position and time."""
+    top, height, gap = 80, 300, 80
+    panels = 1 if scale.empty else 2
+    figure = Figure(WIDTH, top + panels * height + (panels - 1) * gap + 45)
+    figure.text(LEFT, 24, f"Layer {layer}, decisions: {len(trace.of_layer(layer))}", size=16)
+    figure.text(LEFT, 43, title_of(trace), colour=MUTED)
+    rows, begins = history.times(trace, ROWS), history.columns_of(trace, COLUMNS)
+    cells = history.cells(trace, history.dropped_at(trace, layer), rows, begins)
+    axes = _time_axes(figure, trace, top, height)
+    axes.title("What the cache holds")
+    fill(axes, trace, colours_of(cells))
+    figure.swatches(LEGEND, top + 4, HELD_LEGEND)
+    prompt_legend(figure, top + 4 + 19 * len(HELD_LEGEND))
+    if not scale.empty:
+        top += height + gap
+        axes = _time_axes(figure, trace, top, height)
+        axes.title("Scores at the latest decision, those included that it evicts")
+        scores = history.mean_scores(trace, layer, rows, begins)
+        fill(axes, trace, score_colours(scores, cells.evicted, scale))
+        _score_bar(figure, scale, LEGEND, top + 4, 150)
+        figure.swatches(LEGEND, top + 176, [(EVICTED, "evicted before"), (PAPER, "no score yet")])
+    return figure.render(f"Layer {layer}, {title_of(trace)}")
+
+
+def _time_axes(figure: Figure, trace: Trace, top: float, height: float) -> Axes:
+    end = history.tokens_computed(trace)
+    axes = Axes(figure, (LEFT, top, PLOT, height), (0, end), (0, end), down=True)
+    axes.x_axis(whole_ticks(0, end, 10), POSITION)
+    axes.y_axis(whole_ticks(0, end, 8), f"{COMPUTED} (time)")
+    return axes
+
+
+def fill(axes: Axes, trace: Trace, pixels: Pixels) -> None:
+    """The picture in the frame, and where the prompt ends."""
+    left, top, width, height = axes.box
+    axes.figure.image(left, top, width, height, pixels)
+    end = axes.x(min(len(trace.prompt), history.tokens_computed(trace)))
+    axes.figure.line([(end, top), (end, top + height)], INK, dash="4 3")
+    axes.frame()
+
+
+def prompt_legend(figure: Figure, y: float) -> None:
+    """The dashed line of fill()."""
+    figure.line([(LEGEND + 6.5, y), (LEGEND + 6.5, y + 14)], INK, dash="4 3")
+    figure.text(LEGEND + 19, y + 11, "end of the prompt", size=11)
+
+
+def _score_bar(figure: Figure, scale: ScoreScale, x: float, y: float, height: float) -> None:
+    """What the shades of the scores mean."""
+    figure.text(x, y + 8, SCORE, size=11)
+    frame = (x + 48, y + 20, 14, height - 20)
+    axes = Axes(figure, frame, (0, 1), (scale.low, scale.high), log_y=True)
+    figure.image(*frame, ramp(np.linspace(1, 0, 64))[:, None].round().astype(np.uint8))
+    names = dict(scale.ticks())
+    axes.y_axis(list(names), "", names.__getitem__)
+    axes.frame()

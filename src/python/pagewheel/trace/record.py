@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import zlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pagewheel
 
-_FORMAT = 1
+_FORMAT = 2  # 1 had no setup
+
+
+@dataclass
+class Setup:
+    """What was run, for titles."""
+
+    model: str  # name of the folder
+    policy: str
+    unit_size: int  # tokens that go at a time
+    start_size: int
+    recent_size: int
+    max_cache_size: int
+    rotation: bool
 
 
 @dataclass
@@ -20,7 +35,7 @@ class Decision:
     layer: int
     processed: int  # tokens computed so far
     positions: list[int]  # number of the token in the sequence
-    deltas: list[int]  # by how much its key is turned back at this moment
+    deltas: list[int]  # by how many positions its key is rotated back at this moment
     scores: list[float]
     dropped: list[int]  # numbers of the tokens that go
 
@@ -34,6 +49,14 @@ class Trace:
     texts: list[str]  # of all tokens
     config: str
     decisions: list[Decision] = field(default_factory=list)
+    setup: Setup | None = None
+
+    @property
+    def rotates(self) -> bool:
+        """Whether keys are rotated to new positions when others go."""
+        if self.setup is not None:
+            return self.setup.rotation
+        return any(any(decision.deltas) for decision in self.decisions)
 
     @property
     def layers(self) -> list[int]:
@@ -54,12 +77,16 @@ class Trace:
         """What write() wrote; raises ValueError for anything else."""
         try:
             content = json.loads(gzip.decompress(path.read_bytes()))
-        except (OSError, ValueError) as error:
+        except (OSError, EOFError, ValueError, zlib.error) as error:
             raise ValueError(f"{path} is no trace: {error}") from error
-        if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
-            raise ValueError(f"{path} is no trace of format {_FORMAT}")
-        decisions = [Decision(**decision) for decision in content.pop("decisions")]
-        return cls(**content, decisions=decisions)
+        if not isinstance(content, dict) or content.pop("format", None) not in (1, _FORMAT):
+            raise ValueError(f"{path} is no trace of format 1 or {_FORMAT}")
+        try:
+            decisions = [Decision(**decision) for decision in content.pop("decisions")]
+            setup = content.pop("setup", None)
+            return cls(**content, decisions=decisions, setup=Setup(**setup) if setup else None)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{path} is no trace: {error}") from error
 
 
 class _Recorder(pagewheel.EvictionPolicy):
@@ -69,6 +96,7 @@ class _Recorder(pagewheel.EvictionPolicy):
         super().__init__()
         self._policy = pagewheel.make_policy(config)
         self._rotates = config.apply_rotation
+        self.unit_size = 1  # of the latest decision
         self._deltas: dict[int, dict[int, int]] = {}  # layer -> token -> delta
         self.decisions: list[Decision] = []
 
@@ -77,6 +105,7 @@ class _Recorder(pagewheel.EvictionPolicy):
 
     def drop(self, view: pagewheel.EvictionView, count: int) -> list[int]:
         units = sorted(self._policy.drop(view, count))
+        self.unit_size = view.unit_size
         positions = view.positions.tolist()
         gone = {unit * view.unit_size + i for unit in units for i in range(view.unit_size)}
         deltas = self._deltas.setdefault(view.layer, {})
@@ -91,14 +120,36 @@ class _Recorder(pagewheel.EvictionPolicy):
             )
         )
         before = 0
-        turned = {}
+        rotated = {}
         for slot, token in enumerate(positions):
             if slot in gone:
                 before += 1
             elif self._rotates:
-                turned[token] = deltas.get(token, 0) + before
-        self._deltas[view.layer] = turned
+                rotated[token] = deltas.get(token, 0) + before
+        self._deltas[view.layer] = rotated
         return units
+
+
+def _observe(
+    scheduler: pagewheel.SchedulerConfig,
+    config: pagewheel.CacheEvictionConfig,
+    recorder: _Recorder,
+) -> str:
+    """Gives the scheduler `config` with the recorder as its policy; returns the policy's name.
+
+    What a built-in policy takes for granularity "auto" and score_pooling 0 is written out, as
+    it is not what a policy of the caller's takes.
+    """
+    resolved = re.search(
+        r"policy: (\w+), granularity: (\w+), score_pooling: (\d+)", config.to_string()
+    )
+    assert resolved is not None
+    given = config.policy, config.granularity, config.score_pooling
+    config.granularity, config.score_pooling = resolved[2].lower(), int(resolved[3])
+    config.policy = recorder
+    scheduler.cache_eviction_config = config  # a copy
+    config.policy, config.granularity, config.score_pooling = given
+    return resolved[1]
 
 
 def record(
@@ -115,10 +166,9 @@ def record(
     """
     recorder = _Recorder(config)
     text = config.to_string()
-    config.policy = recorder
     scheduler = pagewheel.SchedulerConfig()
     scheduler.use_cache_eviction = True
-    scheduler.cache_eviction_config = config
+    policy = _observe(scheduler, config, recorder)
     pipeline = pagewheel.ContinuousBatchingPipeline(model, scheduler, "CPU", properties or {})
     tokenizer = pipeline.get_tokenizer()
     ids = tokenizer.encode(prompt).input_ids.data[0].tolist()
@@ -128,4 +178,13 @@ def record(
         pipeline.step()
     generated = handle.read_all()[0].generated_ids
     texts = [tokenizer.decode([token]) for token in [*ids, *generated]]
-    return Trace(ids, generated, texts, text, recorder.decisions)
+    setup = Setup(
+        model.name,
+        policy,
+        recorder.unit_size,
+        config.get_start_size(),
+        config.get_recent_size(),
+        config.get_max_cache_size(),
+        config.apply_rotation,
+    )
+    return Trace(ids, generated, texts, text, recorder.decisions, setup)

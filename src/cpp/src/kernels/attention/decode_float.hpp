@@ -1,14 +1,13 @@
-// Operands of decode made ready for an arithmetic, and the arithmetic in f32. Include only from
-// *_avx2.cpp and
-// *_avx512.cpp: everything is a template over the ISA (see write.hpp).
+// Operands of decode made ready for an arithmetic, and the arithmetic in f32. For any V
+// (simd/vectors.hpp).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/attention/formats.hpp"
 #include "kernels/attention/tile.hpp"
-#include "kernels/unrolled.hpp"
+#include "kernels/cache_formats/formats.hpp"
+#include "kernels/simd/unrolled.hpp"
 
 namespace pagewheel::kernels {
 
@@ -70,7 +69,7 @@ struct FloatArithmetic {
 
     static void prepare_queries(const PreparedQueries& q, size_t rows) {
         if constexpr (T::quantized) {
-            const size_t group = Format == CacheFormat::u4 ? u4_group : q.stride;
+            const size_t group = T::group < whole_head ? T::group : q.stride;
             for (size_t r = 0; r < rows; ++r)
                 for (size_t begin = 0; begin < q.stride; begin += group) {
                     Vec sum = V::zero();
@@ -126,7 +125,7 @@ struct FloatArithmetic {
             unrolled<T::dims_per_word>([&](auto g) PAGEWHEEL_INLINE {
                 Vec key[N];
                 unrolled<N>([&](auto n)
-                                PAGEWHEEL_INLINE { key[n] = element<V, Format, g>(word[n]); });
+                                PAGEWHEEL_INLINE { key[n] = T::template element<V, g>(word[n]); });
                 unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
                     const Vec x = V::set(query[r * stride + w * T::dims_per_word + g]);
                     unrolled<N>([&](auto n)
@@ -189,7 +188,7 @@ struct FloatArithmetic {
                 constexpr size_t nibble = T::nibbles == 2 ? g / 4 : 0;
                 Vec v[N];
                 unrolled<N>([&](auto n)
-                                PAGEWHEEL_INLINE { v[n] = element<V, Format, g>(word[n]); });
+                                PAGEWHEEL_INLINE { v[n] = T::template element<V, g>(word[n]); });
                 unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
                     const Vec weight = V::set(weights[nibble][r * span + t + token]);
                     unrolled<N>([&](auto n) PAGEWHEEL_INLINE {

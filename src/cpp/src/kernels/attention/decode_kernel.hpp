@@ -1,12 +1,13 @@
 // Attention over one tile of few rows, written once for every vector ISA and cache format: keys and
-// values are read as they lie in the cache, which is what decoding spends its time on. Include only
-// from *_avx2.cpp and *_avx512.cpp: everything is a template over the ISA (see write.hpp).
+// values are read as they lie in the cache, which is what decoding spends its time on. For any V
+// (simd/vectors.hpp).
 #pragma once
 
 #include "kernels/attention/decode_logits.hpp"
 #include "kernels/attention/decode_span.hpp"
 #include "kernels/attention/decode_values.hpp"
 #include "kernels/attention/write.hpp"
+#include "kernels/simd/encoder.hpp"
 
 namespace pagewheel::kernels {
 
@@ -213,7 +214,7 @@ private:
     float *correction_, *factor_, *span_maximum_;  // [rows], see softmax()
 };
 
-/// AttentionVariant::sum_kept for what TileKernel::keep() wrote.
+/// DecodeKernels::sum_kept for what TileKernel::keep() wrote.
 template <class V>
 void sum_kept(const AttentionConfig& config, const AttentionTile& tile, size_t keys,
               const float* kept, const RowStatistics* statistics, float* scores) {
@@ -237,7 +238,7 @@ void sum_kept(const AttentionConfig& config, const AttentionTile& tile, size_t k
 
 /// The calls of ISA `V`; `Kernel` is its TileKernel of a format.
 template <class V, template <CacheFormat> class Kernel>
-constexpr AttentionVariant attention_variant() {
+constexpr DecodeKernels decode_kernels_of() {
     return {
         [](const AttentionConfig& config, size_t rows, size_t kv_heads) {
             return for_format<V>(config.layout.format, [&](auto format) {
@@ -256,10 +257,7 @@ constexpr AttentionVariant attention_variant() {
                 Kernel<format>::score(config, batch, tile, statistics, scores, scratch);
             });
         },
-        sum_kept<V>,
-        [](const CacheLayout& layout, const AttentionBatch& batch, size_t sequence, size_t token) {
-            TokenWriter<V>(layout).write(batch, sequence, token);
-        }};
+        sum_kept<V>, write_token<simd::Encoder<V>>};
 }
 
 }  // namespace pagewheel::kernels

@@ -1,17 +1,16 @@
-// Logits of the span that a tile of few rows is at. Include only from *_avx2.cpp and *_avx512.cpp:
-// everything is a template over the ISA (see write.hpp).
+// Logits of the span that a tile of few rows is at. For any V (simd/vectors.hpp).
 #pragma once
 
 #include "kernels/attention/decode_float.hpp"
 #include "kernels/attention/decode_queries.hpp"
+#include "kernels/attention/decode_rotated_keys.hpp"
 #include "kernels/attention/decode_span.hpp"
-#include "kernels/attention/decode_turned_keys.hpp"
-#include "kernels/attention/soft_cap.hpp"
+#include "kernels/simd/soft_cap.hpp"
 
 namespace pagewheel::kernels {
 
-/// Queries times keys, as the keys' deltas want it: the queries as they are, turned for a block or
-/// for a run of tokens, or the keys turned. `A` is the arithmetic.
+/// Queries times keys, as the keys' deltas want it: the queries as they are, rotated for a block or
+/// for a run of tokens, or the keys rotated. `A` is the arithmetic.
 template <class V, CacheFormat Format, class A>
 class SpanLogits {
     using T = FormatTraits<Format>;
@@ -31,12 +30,12 @@ public:
           key_words_(config.layout.key_words()),
           key_groups_(config.layout.key_groups()),
           queries_(config, rows, kv_heads, scratch),
-          turned_keys_(config, scratch) {}
+          rotated_keys_(config, scratch) {}
 
     void read(const AttentionBatch& batch, const AttentionTile& tile) {
         batch_ = &batch;
         queries_.load(batch, tile);
-        turned_keys_.read(batch);
+        rotated_keys_.read(batch);
     }
 
     /// Makes the blocks that the span has entered ready.
@@ -44,8 +43,8 @@ public:
         for (size_t i = 0; i < span_.blocks; ++i) {
             const int32_t* deltas = span_.block[i].deltas;
             by_keys_[i] =
-                deltas && batch_->tables.delta_width > 1 && turns_keys(deltas, span_.tokens(i));
-            if (by_keys_[i]) turned_keys_.load(i, deltas, span_.tokens(i));
+                deltas && batch_->tables.delta_width > 1 && rotates_keys(deltas, span_.tokens(i));
+            if (by_keys_[i]) rotated_keys_.load(i, deltas, span_.tokens(i));
         }
     }
 
@@ -58,25 +57,25 @@ public:
             if (!deltas) {
                 block_logits(queries_.plain(head), head, i, 0, tokens);
             } else if (batch_->tables.delta_width == 1) {
-                block_logits(queries_.turned(head, *deltas), head, i, 0, tokens);
+                block_logits(queries_.rotated(head, *deltas), head, i, 0, tokens);
             } else if (by_keys_[i]) {
-                turned_keys_logits(head, i, tokens);
+                rotated_keys_logits(head, i, tokens);
             } else {
                 for (size_t begin = 0, end; begin < tokens; begin = end) {
                     for (end = begin + 1; end < tokens && deltas[end] == deltas[begin]; ++end) {
                     }
-                    block_logits(queries_.turned(head, deltas[begin]), head, i, begin, end);
+                    block_logits(queries_.rotated(head, deltas[begin]), head, i, begin, end);
                 }
             }
         }
         if (config_.soft_cap > 0)
-            soft_cap<V>(logits, rows_, width_, 0, span_.keys, config_.soft_cap);
+            simd::soft_cap<V>(logits, rows_, width_, 0, span_.keys, config_.soft_cap);
     }
 
 private:
-    /// Whether a block's deltas differ so often that turning its keys costs less than turning the
+    /// Whether a block's deltas differ so often that rotating its keys costs less than rotating the
     /// queries for each run of equal ones.
-    static bool turns_keys(const int32_t* deltas, size_t tokens) {
+    static bool rotates_keys(const int32_t* deltas, size_t tokens) {
         size_t runs = 1;
         for (size_t t = 1; t < tokens; ++t) runs += deltas[t] != deltas[t - 1];
         return runs > 1 && runs * 6 > tokens;
@@ -86,11 +85,11 @@ private:
     void block_logits(const PreparedQueries& q, size_t head, size_t i, size_t begin, size_t end) {
         size_t lane = begin / L * L;
         for (; lane + L < end; lane += 2 * L)
-            V::for_rows(rows_, [&](auto R, size_t row) {
+            simd::for_rows<V>(rows_, [&](auto R, size_t row) {
                 row_logits<R, 2>(q, head, i, row, lane, begin, end);
             });
         if (lane < end)
-            V::for_rows(rows_, [&](auto R, size_t row) {
+            simd::for_rows<V>(rows_, [&](auto R, size_t row) {
                 row_logits<R, 1>(q, head, i, row, lane, begin, end);
             });
     }
@@ -122,14 +121,14 @@ private:
         });
     }
 
-    /// Of a block whose tokens are all turned differently: by keys turned down, L at a time.
-    void turned_keys_logits(size_t head, size_t i, size_t tokens) {
+    /// Of a block whose tokens are all rotated differently: by keys rotated down, L at a time.
+    void rotated_keys_logits(size_t head, size_t i, size_t tokens) {
         const PreparedQueries q = queries_.plain(head);
         for (size_t lane = 0; lane < tokens; lane += L) {
-            const KeyLanes turned = turned_keys_.turn(key_lanes(head, i, lane), i, lane);
-            V::for_rows(rows_, [&](auto R, size_t row) {
+            const KeyLanes rotated = rotated_keys_.rotate(key_lanes(head, i, lane), i, lane);
+            simd::for_rows<V>(rows_, [&](auto R, size_t row) {
                 Vec x[R][1];
-                FloatArithmetic<V, CacheFormat::f32>::template logits<R, 1>(turned, q, row, x);
+                FloatArithmetic<V, CacheFormat::f32>::template logits<R, 1>(rotated, q, row, x);
                 unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
                     V::store(logits_ + (row + r) * width_ + i * block_ + lane,
                              V::mul(x[r][0], V::set(q.unit[row + r])));
@@ -143,9 +142,9 @@ private:
     const AttentionBatch* batch_ = nullptr;
     size_t rows_, width_, block_;
     size_t key_bytes_, key_words_, key_groups_;  // of one head in a block
-    bool by_keys_[span_tokens / 16];             // of the span's blocks, see turns_keys()
+    bool by_keys_[span_tokens / 16];             // of the span's blocks, see rotates_keys()
     TileQueries<V, A> queries_;
-    TurnedKeys<V, Format> turned_keys_;
+    RotatedKeys<V, Format> rotated_keys_;
     float* logits_ = nullptr;  // where compute() puts them
 };
 

@@ -1,5 +1,5 @@
-// The queries of one tile, as they are and turned by rotation deltas. Include only from *_avx2.cpp
-// and *_avx512.cpp: everything is a template over the ISA (see write.hpp).
+// The queries of one tile, as they are and rotated by rotation deltas. For any V
+// (simd/vectors.hpp).
 #pragma once
 
 #include "kernels/attention/decode_float.hpp"
@@ -21,8 +21,8 @@ public:
         : config_(config), rows_(rows), ratio_(config.heads / config.layout.kv_heads) {
         stride_ = (config.layout.key_size + 63) / 64 * 64;
         plain_ = take(kv_heads, scratch);
-        turned_ = take(kv_heads, scratch);
-        turned_by_ = scratch.template take<int32_t>(kv_heads);
+        rotated_ = take(kv_heads, scratch);
+        rotated_by_ = scratch.template take<int32_t>(kv_heads);
     }
 
     void load(const AttentionBatch& batch, const AttentionTile& tile) {
@@ -30,24 +30,24 @@ public:
         for (size_t h = 0; h < tile.kv_heads; ++h) {
             load_head(tile, h);
             A::prepare_queries(plain(h), rows_);
-            turned_by_[h] = -1;
+            rotated_by_[h] = -1;
         }
     }
 
     /// Of kv head `head` of the tile.
     PreparedQueries plain(size_t head) const { return of_head(plain_, head); }
 
-    /// The same, turned up by row `delta` of the LUT; good until the head's next delta.
-    PreparedQueries turned(size_t head, int32_t delta) {
-        const PreparedQueries from = plain(head), to = of_head(turned_, head);
-        if (turned_by_[head] == delta) return to;
-        turned_by_[head] = delta;
+    /// The same, rotated up by row `delta` of the LUT; good until the head's next delta.
+    PreparedQueries rotated(size_t head, int32_t delta) {
+        const PreparedQueries from = plain(head), to = of_head(rotated_, head);
+        if (rotated_by_[head] == delta) return to;
+        rotated_by_[head] = delta;
         const float* row = batch_->tables.rotation_trig_lut.values +
                            static_cast<size_t>(delta) * config_.rotary_dims;
         if (config_.interleaved)
-            turn_pairs(from.floats, row, to.floats);
+            rotate_pairs(from.floats, row, to.floats);
         else
-            turn_halves(from.floats, row, to.floats);
+            rotate_halves(from.floats, row, to.floats);
         A::prepare_queries(to, rows_);
         return to;
     }
@@ -79,27 +79,27 @@ private:
         // Rotation lengthens no pair, so no element grows by more than the square root of 2.
         const float growth = batch_->tables.rotated_block_indices.size > 0 ? 1.41422f : 1.0f;
         const float scale = config_.scale * log2_e, size_of_scale = scale < 0 ? -scale : scale;
-        const PreparedQueries to_be_turned = of_head(turned_, h);
+        const PreparedQueries to_be_rotated = of_head(rotated_, h);
         for (size_t r = 0; r < rows_; ++r) {
             const float* from = row(r);
             Vec largest = V::zero();
             for (size_t d = 0; d < size; d += L)
                 largest = V::max(largest, V::abs(V::load(from + d, V::mask(size - d))));
-            q.unit[r] = to_be_turned.unit[r] =
+            q.unit[r] = to_be_rotated.unit[r] =
                 A::unit(V::largest(largest) * size_of_scale * growth);
             const Vec factor = V::set(scale / q.unit[r]);
             for (size_t d = 0; d < stride_; d += L) {
                 const Vec x =
                     d < size ? V::mul(V::load(from + d, V::mask(size - d)), factor) : V::zero();
                 V::store(q.floats + r * stride_ + d, x);
-                // For the dimensions that do not turn.
-                V::store(to_be_turned.floats + r * stride_ + d, x);
+                // For the dimensions that do not rotate.
+                V::store(to_be_rotated.floats + r * stride_ + d, x);
             }
         }
     }
 
     /// Pairs (i, i + half) of all rows.
-    void turn_halves(const float* from, const float* cosines, float* __restrict to) const {
+    void rotate_halves(const float* from, const float* cosines, float* __restrict to) const {
         const size_t half = config_.rotary_dims / 2;
         for (size_t i = 0; i < half; i += L) {
             const auto mask = V::mask(half - i);
@@ -113,7 +113,7 @@ private:
     }
 
     /// Pairs (2i, 2i + 1).
-    void turn_pairs(const float* from, const float* cosines, float* __restrict to) const {
+    void rotate_pairs(const float* from, const float* cosines, float* __restrict to) const {
         const size_t half = config_.rotary_dims / 2;
         for (size_t i = 0; i < half; i += L / 2) {
             const auto mask = V::mask(half - i < L / 2 ? 2 * (half - i) : L);
@@ -130,8 +130,8 @@ private:
     const AttentionConfig& config_;
     const AttentionBatch* batch_ = nullptr;
     size_t rows_, ratio_, stride_;
-    PreparedQueries plain_, turned_;
-    int32_t* turned_by_;  // [kv_heads]: the delta turned_ is at, or -1
+    PreparedQueries plain_, rotated_;
+    int32_t* rotated_by_;  // [kv_heads]: the delta rotated_ is at, or -1
 };
 
 }  // namespace pagewheel::kernels

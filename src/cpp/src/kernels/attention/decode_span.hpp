@@ -1,5 +1,5 @@
-// The blocks that a tile kernel is at, and those it fetches meanwhile. Include only from *_avx2.cpp
-// and *_avx512.cpp: everything is a template over the ISA (see write.hpp).
+// The blocks that a tile kernel is at, and those it fetches meanwhile. For any V
+// (simd/vectors.hpp).
 #pragma once
 
 #include "kernels/attention/decode_float.hpp"

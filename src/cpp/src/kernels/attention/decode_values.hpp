@@ -1,5 +1,5 @@
-// Probabilities times the values of the span that a tile of few rows is at. Include only from
-// *_avx2.cpp and *_avx512.cpp: everything is a template over the ISA (see write.hpp).
+// Probabilities times the values of the span that a tile of few rows is at. For any V
+// (simd/vectors.hpp).
 #pragma once
 
 #include "kernels/attention/decode_float.hpp"
@@ -61,7 +61,7 @@ public:
         correction_ = correction;
         factor_ = factor;
         const size_t row_words = row_words_, columns = padded(span_.keys);
-        const size_t group_words = T::nibbles == 2 ? u4_group : row_words;
+        const size_t group_words = T::quantized ? T::group : row_words;
         for (size_t first = 0, group = 0; first < row_words;
              first += group_words, group += T::nibbles) {
             if constexpr (T::quantized)
@@ -72,7 +72,7 @@ public:
                                        scales_[i], minimums_[i]);
                 }
             const size_t last = first + group_words < row_words ? first + group_words : row_words;
-            V::for_rows(rows_, [&](auto R, size_t row) {
+            simd::for_rows<V>(rows_, [&](auto R, size_t row) {
                 constexpr size_t N = V::template value_vectors<R, T::nibbles>;
                 for (size_t word = first; word < last; word += N * L)
                     row_values<R, N>(head, row, first, word, last, acc);

@@ -1,10 +1,9 @@
-// A tile of many rows, and its two matrix products in f32. Include only from *_avx2.cpp and
-// *_avx512.cpp: everything is a template over the ISA (see write.hpp).
+// A tile of many rows, and its two matrix products in f32. For any V (simd/vectors.hpp).
 #pragma once
 
 #include "kernels/attention/prefill_unpack.hpp"
 #include "kernels/attention/scratch.hpp"
-#include "kernels/unrolled.hpp"
+#include "kernels/simd/unrolled.hpp"
 
 namespace pagewheel::kernels {
 
@@ -120,13 +119,13 @@ public:
         }
     }
 
-    /// Keys [key_size][block_size] of a block, turned; in the span's place `place`.
+    /// Keys [key_size][block_size] of a block, rotated; in the span's place `place`.
     const float* unpack_keys(size_t block, size_t place) {
         float* keys = keys_ + place * block_ * key_size_;
         unpacker_.keys(tile_.keys_of(block), keys);
         if (const int32_t* deltas = tile_.deltas_of(block))
-            unpacker_.turn(keys, tile_.config, tile_.batch->tables.rotation_trig_lut.values, deltas,
-                           tile_.batch->tables.delta_width);
+            unpacker_.rotate(keys, tile_.config, tile_.batch->tables.rotation_trig_lut.values,
+                             deltas, tile_.batch->tables.delta_width);
         return keys;
     }
 

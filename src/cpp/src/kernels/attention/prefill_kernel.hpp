@@ -1,5 +1,5 @@
-// Attention over a tile of many rows, written once for every vector ISA. Include only from
-// *_avx2.cpp and *_avx512.cpp: everything is a template over the ISA (see write.hpp).
+// Attention over a tile of many rows, written once for every vector ISA. For any V
+// (simd/vectors.hpp).
 //
 // Rows go in groups of six. For a span of keys and a group, logits, softmax and the product with
 // the values follow each other while everything lies in the L1 cache (FlashAttention-2, Dao 2023).
@@ -7,7 +7,7 @@
 #pragma once
 
 #include "kernels/attention/prefill_float.hpp"
-#include "kernels/attention/soft_cap.hpp"
+#include "kernels/simd/soft_cap.hpp"
 
 namespace pagewheel::kernels {
 
@@ -76,7 +76,7 @@ private:
         const size_t end = (high + L - 1) / L * L;
         products_.logits(group, begin, end, logits_);
         if (tile_.config.soft_cap > 0)
-            soft_cap<V>(logits_, R, max_span, begin, end, tile_.config.soft_cap);
+            simd::soft_cap<V>(logits_, R, max_span, begin, end, tile_.config.soft_cap);
         if (tile_.batch->alibi_slopes) add_bias(first_row, first_key, begin, end);
         if (tile_.position(first_row) + 1 < first_key + end ||
             window_begin(last_row, first_key) > first_key + begin)
@@ -170,7 +170,7 @@ private:
 
 /// The calls of ISA V; `Products` are its products of a format.
 template <class V, template <CacheFormat> class Products>
-constexpr PrefillVariant prefill_variant() {
+constexpr PrefillKernels prefill_kernels_of() {
     return {[](const AttentionConfig& config, size_t rows) {
                 return for_format<V>(config.layout.format, [&](auto format) {
                     return PrefillKernel<V, Products<format>>::scratch_floats(config, rows);

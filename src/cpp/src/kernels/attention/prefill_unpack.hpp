@@ -1,10 +1,9 @@
-// A block's keys and values of one head as floats, keys turned. Include only from *_avx2.cpp and
-// *_avx512.cpp: everything is a template over the ISA (see write.hpp).
+// A block's keys and values of one head as floats, keys rotated. For any V (simd/vectors.hpp).
 #pragma once
 
-#include "kernels/attention/formats.hpp"
 #include "kernels/attention/tile.hpp"
-#include "kernels/unrolled.hpp"
+#include "kernels/cache_formats/formats.hpp"
+#include "kernels/simd/unrolled.hpp"
 
 namespace pagewheel::kernels {
 
@@ -30,23 +29,23 @@ public:
                 const Words word = V::load_words(words + lane);
                 Vec scale = V::set(1), minimum = V::zero();
                 if constexpr (T::quantized) {
-                    const size_t group = Format == CacheFormat::u4 ? first / u4_group : 0;
+                    const size_t group = first / T::group;
                     const Words pair = V::load_words(scales + group * block + lane);
-                    scale = V::half_to_float(pair);
-                    minimum = V::half_to_float(V::template shift_right<16>(pair));
+                    scale = scale_of<V>(pair);
+                    minimum = minimum_of<V>(pair);
                 }
                 unrolled<per_word>([&](auto i) PAGEWHEEL_INLINE {
                     if (first + i < size)
                         V::store(out + (first + i) * block + lane,
-                                 dequantized(element<V, Format, i>(word), scale, minimum));
+                                 dequantized(T::template element<V, i>(word), scale, minimum));
                 });
             }
     }
 
-    /// Turns keys [key_size][block_size] down by `deltas` [width] (width 1 or block_size), rows of
-    /// `lut`.
-    void turn(float* keys, const AttentionConfig& config, const float* lut, const int32_t* deltas,
-              size_t width) const {
+    /// Rotates keys [key_size][block_size] down by `deltas` [width] (width 1 or block_size), rows
+    /// of `lut`.
+    void rotate(float* keys, const AttentionConfig& config, const float* lut, const int32_t* deltas,
+                size_t width) const {
         const size_t half = config.rotary_dims / 2, block = layout_.block_size;
         alignas(64) float cosine[L], sine[L];
         for (size_t i = 0; i < half; ++i) {
@@ -68,7 +67,7 @@ public:
 
     /// out [tokens][width], width = padded(value_size); what is past value_size is unspecified.
     void values(const uint8_t* head, size_t tokens, size_t width, float* out) const {
-        if constexpr (Format == CacheFormat::u4)
+        if constexpr (T::nibbles == 2)
             nibble_values(head, tokens, width, out);
         else
             whole_values(head, tokens, width, out);
@@ -100,12 +99,13 @@ private:
                 unrolled<per_word>([&](auto i) PAGEWHEEL_INLINE {
                     Vec scale = V::set(1), minimum = V::zero();
                     if constexpr (T::quantized) {
-                        scale = V::set(half_of_word(scales[t + i], 0));
-                        minimum = V::set(half_of_word(scales[t + i], 1));
+                        const uint32_t pair = scales[d / T::group * layout_.block_size + t + i];
+                        scale = V::set(half_of_word(pair, 0));
+                        minimum = V::set(half_of_word(pair, 1));
                     }
                     if (t + i < tokens)
                         V::store(out + (t + i) * width + d,
-                                 dequantized(element<V, Format, i>(word), scale, minimum));
+                                 dequantized(T::template element<V, i>(word), scale, minimum));
                 });
             }
     }
@@ -113,12 +113,12 @@ private:
     /// u4: a word holds four tokens of a dimension in a group and of one in the next.
     void nibble_values(const uint8_t* head, size_t tokens, size_t width, float* out) const {
         const size_t size = layout_.value_size, block = layout_.block_size;
-        constexpr size_t chunk = 2 * u4_group;
+        constexpr size_t pair = 2 * T::group;
         const auto* words = reinterpret_cast<const uint32_t*>(head);
         const uint32_t* scales = value_scales(head);
         for (size_t t = 0; t < tokens; t += 4, words += layout_.value_row_words())
-            for (size_t begin = 0, group = 0; begin < size; begin += chunk, group += 2) {
-                const size_t half = (size - begin < chunk ? size - begin : chunk) / 2;
+            for (size_t begin = 0, group = 0; begin < size; begin += pair, group += 2) {
+                const size_t half = (size - begin < pair ? size - begin : pair) / 2;
                 for (size_t i = 0; i < half; i += L) {
                     const auto mask = V::mask(half - i);
                     const Words word = V::load_words(words + begin / 2 + i, mask);
@@ -129,7 +129,8 @@ private:
                         const Vec scale = V::set(half_of_word(pair, 0));
                         const Vec minimum = V::set(half_of_word(pair, 1));
                         V::store(out + (t + token) * width + begin + i + n / 4 * half,
-                                 dequantized(element<V, Format, n>(word), scale, minimum), mask);
+                                 dequantized(T::template element<V, n>(word), scale, minimum),
+                                 mask);
                     });
                 }
             }

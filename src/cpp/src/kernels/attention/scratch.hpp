@@ -1,5 +1,4 @@
-// Memory of one thread. A template over the ISA though nothing depends on it: the linker keeps one
-// copy of an inline function, and it must not be one compiled for more than the processor has.
+// Memory of one thread.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +7,8 @@
 
 namespace pagewheel::kernels {
 
-/// Hands out pieces of one thread's memory; with a null base it only counts.
+/// Hands out pieces of one thread's memory; with a null base it only counts. V says whose object
+/// file its functions are in (simd/vectors.hpp).
 template <class V>
 class Scratch {
 public:

@@ -44,7 +44,7 @@ struct RowStatistics {
 };
 
 /// The kernels of one ISA for tiles of few rows, decode above all.
-struct AttentionVariant {
+struct DecodeKernels {
     /// Floats of scratch that the other two need for tiles of that many rows of that many kv heads.
     size_t (*scratch_floats)(const AttentionConfig&, size_t rows, size_t kv_heads);
     void (*attend)(const AttentionConfig&, const AttentionBatch&, const AttentionTile&,
@@ -61,20 +61,24 @@ struct AttentionVariant {
     void (*write)(const CacheLayout&, const AttentionBatch&, size_t sequence, size_t token);
 };
 
-const AttentionVariant& attention_avx2();
-const AttentionVariant& attention_avx512();
-
-/// The same for tiles of at least prefill_min_rows rows, the prompt chunks: a block's keys and
+/// The same for tiles of at least prefill_min_rows rows, the prefill chunks: a block's keys and
 /// values are made ready once for all rows, where decode reads them as they lie for a few.
-struct PrefillVariant {
+struct PrefillKernels {
     size_t (*scratch_floats)(const AttentionConfig&, size_t rows);
     void (*attend)(const AttentionConfig&, const AttentionBatch&, const AttentionTile&,
                    const TileResult&, float* scratch);
 };
 
-const PrefillVariant& prefill_avx2();
-const PrefillVariant& prefill_avx512();
-const PrefillVariant& prefill_avx512_bf16();  // of a processor with AVX512_BF16
+/// What one ISA computes attention by.
+struct AttentionKernels {
+    DecodeKernels few_rows;  // with nothing but write(): a call is computed as it is defined
+    PrefillKernels many_rows;
+    PrefillKernels many_rows_bf16;  // may round to bf16: AttentionConfig::bf16_products
+
+    bool has_tiles() const { return few_rows.attend != nullptr; }
+    /// Whether bf16_products makes a difference.
+    bool rounds_to_bf16() const { return many_rows_bf16.attend != many_rows.attend; }
+};
 
 constexpr size_t prefill_min_rows = 24;
 constexpr size_t prefill_tile_rows = 96;  // accumulators and queries stay in the L2 cache
@@ -96,7 +100,7 @@ static constexpr size_t span_blocks(size_t block_size) {
     return span_tokens > block_size ? span_tokens / block_size : 1;
 }
 
-/// How the keys of one block are turned: null, one delta or one per token.
+/// How the keys of one block are rotated: null, one delta or one per token.
 static inline const int32_t* deltas_of_block(const BatchTables& tables, size_t block_index) {
     size_t low = 0, high = tables.rotated_block_indices.size;
     while (low < high) {

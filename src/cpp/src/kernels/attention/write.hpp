@@ -1,20 +1,22 @@
-// Writing one token to the cache. Every class here is a template over the ISA, so that no function
-// compiled for one instruction set is linked into another's code.
+// Writing one token to the cache.
 #pragma once
 
 #include <cstring>
 
 #include "kernels/attention/tile.hpp"
+#include "kernels/cache_formats/formats.hpp"
 
 namespace pagewheel::kernels {
 
-/// `V` gives range(x, n, low, high), quantize(x, n, low, inverse, levels, codes), half(x) and
+/// `E` gives range(x, n, low, high), quantize(x, n, low, inverse, levels, codes), half(x) and
 /// float_of(half), to_bf16 and to_f16 (x, n, out).
-template <class V>
+template <class E>
 class TokenWriter {
 public:
     explicit TokenWriter(const CacheLayout& layout) : layout_(layout) {}
 
+    /// T: the traits of the layout's format.
+    template <class T>
     void write(const AttentionBatch& batch, size_t sequence, size_t token) const {
         const size_t position = static_cast<size_t>(batch.tables.written_past_lens[sequence]) +
                                 token - static_cast<size_t>(batch.tables.written_begins[sequence]);
@@ -26,27 +28,39 @@ public:
         uint8_t* values = batch.value_blocks + block * layout_.value_block_bytes();
         for (size_t h = 0; h < layout_.kv_heads; ++h) {
             const size_t row = token * layout_.kv_heads + h;
-            write_key(batch.key + row * layout_.key_size, keys, slot);
-            write_value(batch.value + row * layout_.value_size, values, slot);
+            write_head<T>(batch.key + row * layout_.key_size,
+                          batch.value + row * layout_.value_size, keys, values, slot);
             keys += layout_.key_head_bytes();
             values += layout_.value_head_bytes();
         }
     }
 
 private:
-    static constexpr size_t chunk = 32;  // dimensions encoded at once: whole words
+    static constexpr size_t at_once = 32;  // numbers that are encoded at once: whole words
+
+    template <class T>
+    void write_head(const float* key, const float* value, uint8_t* keys, uint8_t* values,
+                    size_t slot) const {
+        if constexpr (T::quantized) {
+            write_key_codes<T>(key, keys, slot);
+            write_value_codes<T>(value, values, slot);
+        } else {
+            write_key<T>(key, keys, slot);
+            write_value<T>(value, values, slot);
+        }
+    }
 
     /// Codes [n] of x [n] in one group; its scale and minimum to `scale_word`. Codes count from the
     /// minimum and in the scale that are stored, so that only the codes' rounding is an error.
     void quantize(const float* x, size_t n, float levels, uint8_t* codes,
                   uint8_t* scale_word) const {
         float low, high;
-        V::range(x, n, low, high);
-        uint16_t halves[2] = {V::half(within_half((high - low) / levels)),
-                              V::half(within_half(low))};
+        E::range(x, n, low, high);
+        uint16_t halves[2] = {E::half(within_half((high - low) / levels)),
+                              E::half(within_half(low))};
         if (halves[0] == 0) halves[0] = 0x3c00;  // equal numbers: a scale of 1, all codes 0
-        const float inverse = 1 / V::float_of(halves[0]);
-        V::quantize(x, n, V::float_of(halves[1]), inverse, levels, codes);
+        const float inverse = 1 / E::float_of(halves[0]);
+        E::quantize(x, n, E::float_of(halves[1]), inverse, levels, codes);
         std::memcpy(scale_word, halves, 4);
     }
 
@@ -57,89 +71,81 @@ private:
     }
 
     /// x [key_size] to lane `slot` of keys (one kv head).
+    template <class T>
     void write_key(const float* x, uint8_t* keys, size_t slot) const {
         const size_t size = layout_.key_size, block = layout_.block_size;
+        for (size_t begin = 0; begin < size; begin += at_once) {
+            const size_t n = size - begin < at_once ? size - begin : at_once;
+            typename T::Element elements[at_once];
+            T::template encode<E>(x + begin, n, elements);
+            for (size_t d = 0; d < n; d += T::dims_per_word)
+                std::memcpy(keys + 4 * ((begin + d) / T::dims_per_word * block + slot),
+                            elements + d, 4);
+        }
+    }
+
+    template <class T>
+    void write_key_codes(const float* x, uint8_t* keys, size_t slot) const {
+        const size_t size = layout_.key_size, block = layout_.block_size;
         uint8_t* scales = keys + 4 * layout_.key_words() * block;
-        const auto put = [&](size_t word, const void* p) {
-            std::memcpy(keys + 4 * (word * block + slot), p, 4);
-        };
-        if (layout_.format == CacheFormat::f32) {
-            for (size_t d = 0; d < size; ++d) put(d, x + d);
-            return;
-        }
-        if (layout_.format == CacheFormat::u8) {
-            uint8_t codes[max_head_size];
-            quantize(x, size, 255, codes, scales + 4 * slot);
-            for (size_t d = size; d % 4; ++d) codes[d] = 0;
-            for (size_t d = 0; d < size; d += 4) put(d / 4, codes + d);
-            return;
-        }
-        for (size_t begin = 0; begin < size; begin += chunk) {
-            const size_t n = size - begin < chunk ? size - begin : chunk;
-            if (layout_.format == CacheFormat::u4) {
-                uint8_t codes[chunk] = {};
-                for (size_t d = 0; d < n; d += u4_group)
-                    quantize(x + begin + d, n - d < u4_group ? n - d : u4_group, 15, codes + d,
-                             scales + 4 * ((begin + d) / u4_group * block + slot));
-                for (size_t d = 0; d < n; d += 8) {
-                    uint8_t word[4];
-                    for (size_t b = 0; b < 4; ++b)
-                        word[b] = static_cast<uint8_t>(codes[d + b] | codes[d + 4 + b] << 4);
-                    put((begin + d) / 8, word);
-                }
-            } else {
-                uint16_t halves[chunk];
-                to_16_bits(x + begin, n, halves);
-                for (size_t d = 0; d < n; d += 2) put((begin + d) / 2, halves + d);
-            }
+        uint8_t codes[max_head_size + 2 * T::dims_per_word];
+        for (size_t begin = 0; begin < size; begin += T::group)
+            quantize(x + begin, size - begin < T::group ? size - begin : T::group, T::levels,
+                     codes + begin, scales + 4 * (begin / T::group * block + slot));
+        for (size_t d = size; d % T::dims_per_word; ++d) codes[d] = 0;
+        for (size_t d = 0; d < size; d += T::dims_per_word) {
+            const uint32_t word = T::pack_key(codes + d);
+            std::memcpy(keys + 4 * (d / T::dims_per_word * block + slot), &word, 4);
         }
     }
 
     /// x [value_size] to row `slot` of values (one kv head).
+    template <class T>
     void write_value(const float* x, uint8_t* values, size_t slot) const {
-        const size_t size = layout_.value_size, block = layout_.block_size;
-        const size_t per_word = layout_.tokens_per_value_word(),
-                     row_words = layout_.value_row_words();
-        uint8_t* row = values + 4 * (slot / per_word * row_words);
-        uint8_t* scales = values + 4 * layout_.value_rows() * row_words;
-        const size_t in_word = slot % per_word;
-        if (layout_.format == CacheFormat::f32) {
-            std::memcpy(row, x, 4 * size);
-            return;
-        }
-        if (layout_.format == CacheFormat::u8) {
-            uint8_t codes[max_head_size];
-            quantize(x, size, 255, codes, scales + 4 * slot);
-            for (size_t d = 0; d < size; ++d) row[4 * d + in_word] = codes[d];
-            return;
-        }
-        for (size_t begin = 0; begin < size; begin += chunk) {
-            const size_t n = size - begin < chunk ? size - begin : chunk;
-            if (layout_.format == CacheFormat::u4) {
-                uint8_t codes[chunk];
-                for (size_t half = 0; half < 2; ++half)
-                    quantize(x + begin + half * n / 2, n / 2, 15, codes + half * n / 2,
-                             scales + 4 * ((begin / u4_group + half) * block + slot));
-                for (size_t i = 0; i < n / 2; ++i)
-                    row[4 * (begin / 2 + i) + in_word] =
-                        static_cast<uint8_t>(codes[i] | codes[n / 2 + i] << 4);
-            } else {
-                uint16_t halves[chunk];
-                to_16_bits(x + begin, n, halves);
-                for (size_t i = 0; i < n; ++i)
-                    std::memcpy(row + 4 * (begin + i) + 2 * in_word, halves + i, 2);
-            }
+        using Element = typename T::Element;
+        const size_t size = layout_.value_size;
+        uint8_t* row = values + 4 * (slot / T::tokens_per_word * size);
+        row += slot % T::tokens_per_word * sizeof(Element);
+        for (size_t begin = 0; begin < size; begin += at_once) {
+            const size_t n = size - begin < at_once ? size - begin : at_once;
+            Element elements[at_once];
+            T::template encode<E>(x + begin, n, elements);
+            for (size_t i = 0; i < n; ++i)
+                std::memcpy(row + 4 * (begin + i), elements + i, sizeof(Element));
         }
     }
 
-    void to_16_bits(const float* x, size_t n, uint16_t* out) const {
-        if (layout_.format == CacheFormat::bf16)
-            V::to_bf16(x, n, out);
-        else
-            V::to_f16(x, n, out);
+    template <class T>
+    void write_value_codes(const float* x, uint8_t* values, size_t slot) const {
+        const size_t size = layout_.value_size, block = layout_.block_size;
+        const size_t row_words = layout_.value_row_words();
+        uint8_t* row = values + 4 * (slot / T::tokens_per_word * row_words);
+        uint8_t* scales = values + 4 * layout_.value_rows() * row_words;
+        row += slot % T::tokens_per_word;
+        // A byte holds a code of one group or of two.
+        constexpr size_t dims = T::nibbles * T::group;
+        for (size_t begin = 0; begin < size; begin += dims) {
+            const size_t n = (size - begin < dims ? size - begin : dims) / T::nibbles;
+            uint8_t codes[T::nibbles * max_head_size];
+            for (size_t i = 0; i < T::nibbles; ++i)
+                quantize(x + begin + i * n, n, T::levels, codes + i * n,
+                         scales + 4 * ((begin / T::group + i) * block + slot));
+            uint8_t* to = row + 4 * (begin / T::nibbles);
+            for (size_t i = 0; i < n; ++i)
+                to[4 * i] =
+                    T::nibbles == 2 ? static_cast<uint8_t>(codes[i] | codes[n + i] << 4) : codes[i];
+        }
     }
 
     const CacheLayout& layout_;
 };
+
+template <class E>
+void write_token(const CacheLayout& layout, const AttentionBatch& batch, size_t sequence,
+                 size_t token) {
+    for_format<E>(layout.format, [&](auto format) {
+        TokenWriter<E>(layout).template write<FormatTraits<format>>(batch, sequence, token);
+    });
+}
 
 }  // namespace pagewheel::kernels

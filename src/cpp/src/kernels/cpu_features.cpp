@@ -1,0 +1,36 @@
+#include "kernels/cpu_features.hpp"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace pagewheel {
+
+CpuFeatures processor_features() {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    // Not every compiler knows these two by name. They come with AVX2, which the system may switch
+    // off with all of AVX.
+    const bool avx2 = __builtin_cpu_supports("avx2");
+    const bool f16c = avx2 && __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & (1u << 29));
+    const bool avx_vnni =
+        avx2 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax & (1u << 4));
+    const auto if_present = [](bool present, CpuFeature feature) {
+        return present ? CpuFeatures{feature} : CpuFeatures{};
+    };
+    return if_present(avx2, CpuFeature::avx2) | if_present(f16c, CpuFeature::f16c) |
+           if_present(avx_vnni, CpuFeature::avx_vnni) |
+           if_present(__builtin_cpu_supports("fma"), CpuFeature::fma) |
+           if_present(__builtin_cpu_supports("avx512f"), CpuFeature::avx512f) |
+           if_present(__builtin_cpu_supports("avx512bw"), CpuFeature::avx512bw) |
+           if_present(__builtin_cpu_supports("avx512dq"), CpuFeature::avx512dq) |
+           if_present(__builtin_cpu_supports("avx512vl"), CpuFeature::avx512vl) |
+           if_present(__builtin_cpu_supports("avx512vnni"), CpuFeature::avx512_vnni) |
+           if_present(__builtin_cpu_supports("avx512bf16"), CpuFeature::avx512_bf16);
+#else
+    return {};
+#endif
+}
+
+}  // namespace pagewheel

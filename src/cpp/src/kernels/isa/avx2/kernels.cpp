@@ -1,0 +1,12 @@
+#include "kernels/isa/avx2/kernels.hpp"
+
+namespace pagewheel::kernels::avx2 {
+
+Kernels kernels(CpuFeatures features) {
+    const bool vnni = features.has(CpuFeature::avx_vnni);
+    return {logits_kernels(),
+            vnni ? linear_kernels_vnni() : linear_kernels(),
+            {decode_kernels(), prefill_kernels(), prefill_kernels()}};
+}
+
+}  // namespace pagewheel::kernels::avx2

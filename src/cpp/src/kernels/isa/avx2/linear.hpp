@@ -1,0 +1,208 @@
+// Linear layers. Includers are compiled with or without a VNNI extension, which decides how
+// integers are multiplied.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "kernels/isa/avx2/vectors.hpp"
+#include "kernels/simd/linear_rows.hpp"
+#include "kernels/simd/linear_tile.hpp"
+
+namespace pagewheel::kernels::avx2 {
+namespace {
+
+constexpr size_t k_block = PackedLinear::k_block;
+
+int horizontal_sum(__m256i v) {
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+/// 32 floats to the place `at` of the block.
+void quantize_k_block(const float* in, const QuantizedBlock& block, size_t at) {
+    const __m256 zero = _mm256_setzero_ps();
+    __m256 highest = zero, below = zero;  // and minus the lowest
+    for (size_t i = 0; i < 4; ++i) {
+        const __m256 v = _mm256_loadu_ps(in + 8 * i);
+        highest = _mm256_max_ps(highest, v);
+        below = _mm256_max_ps(below, _mm256_sub_ps(zero, v));
+    }
+    const float maximum = scaling_maximum(Avx2::largest(highest), -Avx2::largest(below));
+    const bool nothing = maximum < smallest_maximum;
+    const __m256 inverse = _mm256_set1_ps(nothing ? 0.0f : activation_steps / maximum);
+    const float scale = nothing ? 0.0f : maximum / activation_steps;
+    __m256i q[4];
+    for (size_t i = 0; i < 4; ++i)
+        q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(in + 8 * i), inverse));
+    const __m256i sum =
+        _mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
+    // Packing works within halves; the permutation puts the eight fours in order.
+    const __m256i bytes =
+        _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(block.values + at * k_block),
+                        _mm256_permutevar8x32_epi32(bytes, order));
+    block.scales[at] = scale;
+    block.sums[at] = scale * float(horizontal_sum(sum));
+}
+
+void quantize(const float* x, size_t stride, size_t k_block_begin, size_t k,
+              const QuantizedBlock& block) {
+    for (size_t c = k_block_begin; c * k_block < k; ++c)
+        for (size_t r = 0; r < block.rows; ++r) {
+            const float* in = x + r * stride + (c - k_block_begin) * k_block;
+            float padded[k_block] = {};
+            if (k - c * k_block < k_block) {
+                std::memcpy(padded, in, (k - c * k_block) * sizeof(float));
+                in = padded;
+            }
+            quantize_k_block(in, block, c * block.stride + r);
+        }
+}
+
+// Half a tile, 8 rows of weights, is worked on at a time: its rows fill a register.
+
+__m256i broadcast(const int8_t* values, size_t j) {
+    int four;
+    std::memcpy(&four, values + 4 * j, sizeof four);
+    return _mm256_set1_epi32(four);
+}
+
+__m256i load(const uint8_t* in) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in));
+}
+
+/// The nibbles of half a k-block, 8 registers of 8 rows and four of k.
+void unpack(const uint8_t* in, size_t half, __m256i* values) {
+    const __m256i low = _mm256_set1_epi8(15);
+#pragma GCC unroll 4
+    for (size_t j = 0; j < 4; ++j) {
+        const __m256i loaded = load(in + 64 * j + 32 * half);
+        values[j] = _mm256_and_si256(loaded, low);
+        values[j + 4] = _mm256_and_si256(_mm256_srli_epi16(loaded, 4), low);
+    }
+}
+
+#if defined(__AVXVNNI__) || (defined(__AVX512VNNI__) && defined(__AVX512VL__))
+
+/// sum + the products of four u8 and four s8 each.
+__m256i multiply_fours(__m256i sum, __m256i a, __m256i b) {
+#if defined(__AVXVNNI__)
+    return _mm256_dpbusd_avx_epi32(sum, a, b);
+#else  // the same instruction in AVX-512's encoding
+    return _mm256_dpbusd_epi32(sum, a, b);
+#endif
+}
+
+__m256i dot_4_bits(const __m256i* values, const int8_t* x) {
+    __m256i dot = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (size_t j = 0; j < 8; ++j) dot = multiply_fours(dot, values[j], broadcast(x, j));
+    return dot;
+}
+
+__m256i dot_8_bits(const uint8_t* in, size_t half, const int8_t* x) {
+    __m256i dot = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (size_t j = 0; j < 8; ++j)
+        dot = multiply_fours(dot, load(in + 64 * j + 32 * half), broadcast(x, j));
+    return dot;
+}
+
+#else
+
+/// Eight products of up to 15 * 127 twice fit 16 bits.
+__m256i dot_4_bits(const __m256i* values, const int8_t* x) {
+    __m256i dot = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (size_t j = 0; j < 8; ++j)
+        dot = _mm256_add_epi16(dot, _mm256_maddubs_epi16(values[j], broadcast(x, j)));
+    return _mm256_madd_epi16(dot, _mm256_set1_epi16(1));
+}
+
+/// Bytes as two nibbles: pairs of whole bytes times 127 would not fit 16 bits.
+__m256i dot_8_bits(const uint8_t* in, size_t half, const int8_t* x) {
+    const __m256i low_nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
+    __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (size_t j = 0; j < 8; ++j) {
+        const __m256i value = load(in + 64 * j + 32 * half), four = broadcast(x, j);
+        const __m256i upper = _mm256_and_si256(_mm256_srli_epi16(value, 4), low_nibble);
+        low =
+            _mm256_add_epi16(low, _mm256_maddubs_epi16(_mm256_and_si256(value, low_nibble), four));
+        high = _mm256_add_epi16(high, _mm256_maddubs_epi16(upper, four));
+    }
+    return _mm256_add_epi32(_mm256_madd_epi16(low, ones),
+                            _mm256_slli_epi32(_mm256_madd_epi16(high, ones), 4));
+}
+
+#endif
+
+/// Half a tile times rows [first, first + rows) of the block.
+template <int bits, size_t rows>
+void multiply(const PackedLinear& weights, const uint8_t* in, size_t half,
+              const QuantizedBlock& block, size_t first, const TileOutput& output) {
+    if (output.columns <= 8 * half) return;
+    const __m256i mask = Avx2::mask(output.columns - 8 * half);
+    const size_t out = first * output.stride + 8 * half;
+    __m256 sums[rows];
+#pragma GCC unroll 4
+    for (size_t r = 0; r < rows; ++r)
+        sums[r] = output.initial
+                      ? _mm256_maskload_ps(output.initial + out + r * output.stride, mask)
+                      : _mm256_setzero_ps();
+
+    const size_t k_blocks = weights.k_blocks(), per_group = weights.k_blocks_per_group();
+    for (size_t c = 0; c < k_blocks;) {
+        const __m256 scales =
+            simd::load_scales<Avx2>(in + half * (weights.scale_bytes() / 2), weights.f16_scales());
+        const __m256 minima =
+            simd::load_minima<Avx2>(weights, in + weights.scale_bytes(), 8 * half, scales);
+        in += weights.scale_bytes() + weights.offset_bytes();
+        const size_t end = std::min(c + per_group, k_blocks);
+        for (; c < end; ++c) {
+            __m256i values[8];
+            if (bits == 4) unpack(in, half, values);
+#pragma GCC unroll 4
+            for (size_t r = 0; r < rows; ++r) {
+                const size_t at = c * block.stride + first + r;
+                const int8_t* x = block.values + at * k_block;
+                const __m256i dot = bits == 4 ? dot_4_bits(values, x) : dot_8_bits(in, half, x);
+                const __m256 scale = _mm256_mul_ps(scales, _mm256_set1_ps(block.scales[at]));
+                sums[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sums[r]);
+                sums[r] = _mm256_fmadd_ps(minima, _mm256_set1_ps(block.sums[at]), sums[r]);
+            }
+            in += bits == 4 ? 256 : 512;
+        }
+    }
+#pragma GCC unroll 4
+    for (size_t r = 0; r < rows; ++r)
+        _mm256_maskstore_ps(output.output + out + r * output.stride, mask, sums[r]);
+}
+
+template <int bits>
+void multiply_rows(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
+                   const TileOutput& output) {
+    for (size_t half = 0; half < 2; ++half) {
+        size_t r = 0;
+        for (; r + 4 <= block.rows; r += 4) multiply<bits, 4>(weights, in, half, block, r, output);
+        for (; r + 2 <= block.rows; r += 2) multiply<bits, 2>(weights, in, half, block, r, output);
+        for (; r < block.rows; ++r) multiply<bits, 1>(weights, in, half, block, r, output);
+    }
+}
+
+void multiply_any(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
+                  const TileOutput& output) {
+    (weights.bits() == 4 ? multiply_rows<4> : multiply_rows<8>)(weights, in, block, output);
+}
+
+LinearKernels kernels_here() {
+    return {quantize,           multiply_any,      nullptr, simd::rms_norm<Avx2>,
+            simd::swiglu<Avx2>, simd::rotate<Avx2>};
+}
+
+}  // namespace
+}  // namespace pagewheel::kernels::avx2

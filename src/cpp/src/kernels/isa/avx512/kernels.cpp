@@ -1,0 +1,13 @@
+#include "kernels/isa/avx512/kernels.hpp"
+
+namespace pagewheel::kernels::avx512 {
+
+Kernels kernels(CpuFeatures features) {
+    const bool bf16 = features.has(CpuFeature::avx512_bf16);
+    return {
+        logits_kernels(),
+        linear_kernels(),
+        {decode_kernels(), prefill_kernels(), bf16 ? prefill_kernels_bf16() : prefill_kernels()}};
+}
+
+}  // namespace pagewheel::kernels::avx512

@@ -1,0 +1,14 @@
+// The kernels of AVX-512: F, BW, DQ, VL and VNNI. Several files, which compile side by side.
+#pragma once
+
+#include "kernels/kernels.hpp"
+
+namespace pagewheel::kernels::avx512 {
+
+LogitsKernels logits_kernels();
+LinearKernels linear_kernels();
+DecodeKernels decode_kernels();
+PrefillKernels prefill_kernels();
+PrefillKernels prefill_kernels_bf16();  // with AVX512_BF16 besides
+
+}  // namespace pagewheel::kernels::avx512

@@ -1,0 +1,267 @@
+// Linear layers with VNNI.
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "kernels/isa/avx512/kernels.hpp"
+#include "kernels/isa/avx512/vectors.hpp"
+#include "kernels/simd/linear_rows.hpp"
+#include "kernels/simd/linear_tile.hpp"
+
+namespace pagewheel::kernels::avx512 {
+namespace {
+
+constexpr size_t k_block = PackedLinear::k_block;
+
+/// 16 bytes of a k-block's first or second half; zeros past k.
+__m512 load_half(const float* x, size_t left) {
+    if (left >= 16) return _mm512_loadu_ps(x);
+    return _mm512_maskz_loadu_ps(__mmask16((1u << left) - 1), x);
+}
+
+/// The sum of a's four lanes and that of b's.
+struct Sums {
+    int a, b;
+};
+
+Sums sums_of(__m128i a, __m128i b) {
+    const __m128i twos = _mm_hadd_epi32(a, b);
+    const __m128i both = _mm_hadd_epi32(twos, twos);
+    return {_mm_cvtsi128_si32(both), _mm_extract_epi32(both, 1)};
+}
+
+/// What brings values from -lowest to highest, of 240 steps in all, to -120..120.
+int move_of(float highest, float lowest) {
+    // Conversions that give INT_MIN for what is not finite.
+    const int up = _mm_cvtss_si32(_mm_set_ss(highest)), down = _mm_cvtss_si32(_mm_set_ss(-lowest));
+    if (up > 120) return std::max(120 - up, -7);
+    return down > 120 ? std::min(down - 120, 7) : 0;
+}
+
+/// A k-block's 32 values, whose halves are `low` and `high`, to the place `at` of the block.
+void store_k_block(__m128i low, __m128i high, float scale, const QuantizedBlock& block, size_t at,
+                   int move) {
+    // Bytes have finite sums, whatever is in the row.
+    const __m128i zero = _mm_setzero_si128(), one = _mm_set1_epi8(1);
+    const __m128i sum = _mm_dpbusd_epi32(_mm_dpbusd_epi32(zero, one, low), one, high);
+    auto* out = reinterpret_cast<__m128i*>(block.values + at * k_block);
+    __m128i correction = zero;
+    if (block.corrections) {
+        constexpr auto paired_fours = __mmask8((1u << (paired_places / 4)) - 1);
+        const __m128i moves = _mm_set1_epi8(char(move));
+        low = _mm_mask_blend_epi32(paired_fours, low, _mm_add_epi8(low, moves));
+        const __m128i moved = _mm_add_epi8(high, moves);
+        const __m128i raised = _mm_add_epi8(moved, _mm_set1_epi8(120));
+        correction =
+            _mm_maskz_sub_epi32(paired_fours, _mm_dpbusd_epi32(zero, _mm_set1_epi8(8), moved),
+                                _mm_dpbusd_epi32(zero, raised, low));
+        high = _mm_mask_blend_epi32(paired_fours, high, raised);
+    }
+    _mm_storeu_si128(out, low);
+    _mm_storeu_si128(out + 1, high);
+    const Sums sums = sums_of(sum, correction);
+    block.scales[at] = scale;
+    block.sums[at] = scale * float(sums.a);
+    if (block.corrections) {
+        block.corrections[at] = sums.b;
+        block.moves[at] = _mm_cvtsi128_si32(_mm_set1_epi8(char(-move)));
+    }
+}
+
+void quantize(const float* x, size_t stride, size_t k_block_begin, size_t k,
+              const QuantizedBlock& block) {
+    const __m512 zero = _mm512_setzero_ps();
+    for (size_t c = k_block_begin; c * k_block < k; ++c)
+        for (size_t r = 0; r < block.rows; ++r) {
+            const float* in = x + r * stride + (c - k_block_begin) * k_block;
+            const size_t left = k - c * k_block;
+            const __m512 low = load_half(in, left);
+            const __m512 high = left > 16 ? load_half(in + 16, left - 16) : zero;
+            const float highest = _mm512_reduce_max_ps(_mm512_max_ps(low, high));
+            const float lowest = _mm512_reduce_min_ps(_mm512_min_ps(low, high));
+            const float maximum = scaling_maximum(highest, lowest);
+            const bool nothing = maximum < smallest_maximum;
+            const float factor = nothing ? 0.0f : activation_steps / maximum;
+            const __m512 inverse = _mm512_set1_ps(factor);
+            const float scale = nothing ? 0.0f : maximum / activation_steps;
+            const auto bytes = [&](__m512 half) {
+                return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(half, inverse)));
+            };
+            store_k_block(bytes(low), bytes(high), scale, block, c * block.stride + r,
+                          move_of(highest * factor, lowest * factor));
+        }
+}
+
+/// The four bytes of activations j as all lanes.
+__m512i broadcast(const int8_t* values, size_t j) {
+    int four;
+    std::memcpy(&four, values + 4 * j, sizeof four);
+    return _mm512_set1_epi32(four);
+}
+
+/// One tile times `rows` rows. A k-block's values lie in 8 registers (4 bits) while the rows pass
+/// by, the rows' sums in `rows` more. Nothing is fetched ahead: the processor does, and better.
+template <int bits, size_t rows>
+void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
+              const TileOutput& output) {
+    const auto columns = __mmask16((1u << output.columns) - 1);
+    __m512 sums[rows];
+#pragma GCC unroll 8
+    for (size_t r = 0; r < rows; ++r)
+        sums[r] = output.initial
+                      ? _mm512_maskz_loadu_ps(columns, output.initial + r * output.stride)
+                      : _mm512_setzero_ps();
+
+    const size_t k_blocks = weights.k_blocks(), per_group = weights.k_blocks_per_group();
+    const size_t scale_bytes = weights.scale_bytes(), offset_bytes = weights.offset_bytes();
+    const bool f16_scales = weights.f16_scales();
+    const int8_t* x = block.values;
+    const float *x_scales = block.scales, *x_sums = block.sums;
+    const __m512i low_nibble = _mm512_set1_epi8(15);
+    for (size_t c = 0; c < k_blocks;) {
+        const __m512 scales = simd::load_scales<Avx512>(in, f16_scales);
+        const __m512 minima = simd::load_minima<Avx512>(weights, in + scale_bytes, 0, scales);
+        in += scale_bytes + offset_bytes;
+        const size_t end = std::min(c + per_group, k_blocks);
+        for (; c < end; ++c) {
+            __m512i values[8];
+#pragma GCC unroll 8
+            for (size_t j = 0; j < 64 / (bits == 4 ? 16 : 8); ++j) {
+                const __m512i loaded = _mm512_loadu_si512(in + 64 * j);
+                if (bits == 4) {
+                    values[j] = _mm512_and_si512(loaded, low_nibble);
+                    values[j + 4] = _mm512_and_si512(_mm512_srli_epi16(loaded, 4), low_nibble);
+                } else {
+                    values[j] = loaded;
+                }
+            }
+            in += bits == 4 ? 256 : 512;
+#pragma GCC unroll 8
+            for (size_t r = 0; r < rows; ++r) {
+                __m512i dot = _mm512_setzero_si512();
+#pragma GCC unroll 8
+                for (size_t j = 0; j < 8; ++j)
+                    dot = _mm512_dpbusd_epi32(dot, values[j], broadcast(x + r * k_block, j));
+                const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(x_scales[r]));
+                sums[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sums[r]);
+                sums[r] = _mm512_fmadd_ps(minima, _mm512_set1_ps(x_sums[r]), sums[r]);
+            }
+            x += rows * k_block;
+            x_scales += rows;
+            x_sums += rows;
+        }
+    }
+#pragma GCC unroll 8
+    for (size_t r = 0; r < rows; ++r)
+        _mm512_mask_storeu_ps(output.output + r * output.stride, columns, sums[r]);
+}
+
+template <int bits>
+void multiply_rows(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
+                   const TileOutput& output) {
+    unrolled<max_block_rows>([&](auto i) PAGEWHEEL_INLINE {
+        if (block.rows == i + 1) multiply<bits, i + 1>(weights, in, block, output);
+    });
+}
+
+void multiply_any(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
+                  const TileOutput& output) {
+    (weights.bits() == 4 ? multiply_rows<4> : multiply_rows<8>)(weights, in, block, output);
+}
+
+/// A k-block's weights for the paired product (QuantizedBlock).
+struct PairedKBlock {
+    __m512i low[4], high[4];  // of the first three, the first and the second factors
+    __m512i constant;         // minus the sum of what is the weights' alone
+    __m512i sums;             // of the weights in pairs, by byte: 6 of up to 15
+
+    explicit PairedKBlock(const uint8_t* in) {
+        const __m512i low_nibble = _mm512_set1_epi8(15), shift = _mm512_set1_epi8(120);
+        __m512i alone = _mm512_setzero_si512();
+        sums = _mm512_setzero_si512();
+#pragma GCC unroll 4
+        for (size_t j = 0; j < 4; ++j) {
+            const __m512i loaded = _mm512_loadu_si512(in + 64 * j);
+            low[j] = _mm512_and_si512(loaded, low_nibble);
+            high[j] = _mm512_and_si512(_mm512_srli_epi16(loaded, 4), low_nibble);
+            if (4 * j >= paired_places) continue;
+            sums = _mm512_add_epi8(sums, _mm512_add_epi8(low[j], high[j]));
+            high[j] = _mm512_sub_epi8(high[j], _mm512_set1_epi8(8));
+            alone = _mm512_dpbusd_epi32(alone, _mm512_add_epi8(low[j], shift), high[j]);
+        }
+        constant = _mm512_sub_epi32(_mm512_setzero_si512(), alone);
+    }
+
+    /// The inner products with one row's 32 values.
+    __m512i dot(const int8_t* x, int32_t correction, int32_t move) const {
+        __m512i sum = _mm512_add_epi32(constant, _mm512_set1_epi32(correction));
+        sum = _mm512_dpbusd_epi32(sum, sums, _mm512_set1_epi32(move));
+#pragma GCC unroll 4
+        for (size_t j = 0; j < 4; ++j) {
+            const __m512i first = broadcast(x, j), second = broadcast(x, j + 4);
+            if (4 * j < paired_places) {
+                // Sums of bytes up to 255 carry nothing, so those of fours take their place.
+                sum = _mm512_dpbusd_epi32(sum, _mm512_add_epi32(low[j], second),
+                                          _mm512_add_epi8(high[j], first));
+            } else {
+                sum = _mm512_dpbusd_epi32(sum, low[j], first);
+                sum = _mm512_dpbusd_epi32(sum, high[j], second);
+            }
+        }
+        return sum;
+    }
+};
+
+/// The rows' sums lie in the L1 cache: a k-block that is unpacked once serves them all.
+void multiply_pairs(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
+                    const TileOutput& output) {
+    constexpr size_t lanes = PackedLinear::tile_rows;
+    const auto columns = __mmask16((1u << output.columns) - 1);
+    alignas(64) float sums[max_paired_rows * lanes];
+    for (size_t r = 0; r < block.rows; ++r)
+        _mm512_store_ps(sums + r * lanes,
+                        output.initial
+                            ? _mm512_maskz_loadu_ps(columns, output.initial + r * output.stride)
+                            : _mm512_setzero_ps());
+
+    const size_t k_blocks = weights.k_blocks(), per_group = weights.k_blocks_per_group();
+    for (size_t c = 0; c < k_blocks;) {
+        const __m512 scales = simd::load_scales<Avx512>(in, weights.f16_scales());
+        const __m512 minima =
+            simd::load_minima<Avx512>(weights, in + weights.scale_bytes(), 0, scales);
+        in += weights.scale_bytes() + weights.offset_bytes();
+        const size_t end = std::min(c + per_group, k_blocks);
+        for (; c < end; ++c, in += weights.k_block_bytes()) {
+            const PairedKBlock values(in);
+            const int8_t* x = block.values + c * block.stride * k_block;
+            const float* x_scales = block.scales + c * block.stride;
+            const float* x_sums = block.sums + c * block.stride;
+            const int32_t* corrections = block.corrections + c * block.stride;
+            const int32_t* moves = block.moves + c * block.stride;
+            for (size_t r = 0; r < block.rows; ++r) {
+                const __m512 dot =
+                    _mm512_cvtepi32_ps(values.dot(x + r * k_block, corrections[r], moves[r]));
+                const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(x_scales[r]));
+                __m512 sum = _mm512_fmadd_ps(dot, scale, _mm512_load_ps(sums + r * lanes));
+                sum = _mm512_fmadd_ps(minima, _mm512_set1_ps(x_sums[r]), sum);
+                _mm512_store_ps(sums + r * lanes, sum);
+            }
+        }
+    }
+    for (size_t r = 0; r < block.rows; ++r)
+        _mm512_mask_storeu_ps(output.output + r * output.stride, columns,
+                              _mm512_load_ps(sums + r * lanes));
+}
+
+}  // namespace
+
+LinearKernels linear_kernels() {
+    return {quantize,
+            multiply_any,
+            multiply_pairs,
+            simd::rms_norm<Avx512>,
+            simd::swiglu<Avx512>,
+            simd::rotate<Avx512>};
+}
+
+}  // namespace pagewheel::kernels::avx512

@@ -1,0 +1,236 @@
+// Prompt chunks over a bf16 cache in bf16 dot products.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/attention/prefill_float.hpp"
+#include "kernels/isa/avx512/vectors.hpp"
+
+namespace pagewheel::kernels::avx512 {
+namespace {
+
+/// The two matrix products of a bf16 cache with AVX512_BF16: queries and probabilities rounded to
+/// bf16, sums in f32. Keys and values are read as they lie, pairs of dimensions and pairs of tokens
+/// in a word. Keys that are rotated are sums of two bf16 numbers, so that rotating adds no error.
+/// The instructions are assembly, so that this file is compiled for AVX-512 like the others; who
+/// calls asks the processor for them.
+class Bf16Products {
+    static constexpr size_t L = 16, R = group_rows;
+
+public:
+    static constexpr size_t span_tokens = 128;
+
+    Bf16Products(const PrefillTile<Avx512>& tile, Scratch<Avx512>& scratch)
+        : tile_(tile), unpacker_(tile.layout) {
+        block_ = tile.layout.block_size;
+        words_ = tile.layout.key_words();
+        size_ = tile.layout.value_size;
+        queries_ = scratch.take<uint32_t>(tile.groups * R * words_);
+        rotated_ = scratch.take(2 * words_ * block_);
+        keys_ = scratch.take<uint32_t>(2 * words_ * max_span);
+        values_ = scratch.take<uint32_t>(size_ * block_ / 2);
+        weights_ = scratch.take<uint16_t>(R * max_span);
+    }
+
+    void load_queries() {
+        for (size_t row = 0; row < tile_.groups * R; ++row) load_query(row);
+    }
+
+    void load_span(size_t block, size_t end) {
+        rotates_ = false;
+        for (size_t b = block, v = 0; b < end; ++b) {
+            const auto* keys = reinterpret_cast<const uint32_t*>(tile_.keys_of(b));
+            const uint32_t* low = nullptr;
+            if (tile_.deltas_of(b)) {
+                keys = rotated_keys(b, b - block);
+                low = keys + words_ * block_;
+                rotates_ = true;
+            }
+            for (size_t lane = 0; lane < block_; lane += L, ++v) {
+                key_lanes_[v] = keys + lane;
+                low_lanes_[v] = low ? low + lane : nullptr;
+            }
+            value_blocks_[b - block] = values_of(b);
+        }
+    }
+
+    void logits(size_t group, size_t begin, size_t end, float* out) const {
+        size_t v = begin / L;
+        for (; (v + 4) * L <= end; v += 4) dot<4>(group, key_lanes_ + v, out + v * L);
+        for (; v * L < end; ++v) dot<1>(group, key_lanes_ + v, out + v * L);
+        if (!rotates_) return;
+        for (v = begin / L; v * L < end; ++v)
+            if (low_lanes_[v]) dot<1, true>(group, low_lanes_ + v, out + v * L);
+    }
+
+    static __m512 exp2(__m512 x) { return simd::exp2_short<Avx512>(x); }
+
+    /// Keeps the probabilities of a group's row `r` in bf16.
+    class Row {
+    public:
+        Row(Bf16Products& products, size_t r) : to_(products.weights_ + r * max_span) {}
+        void put(size_t column, __m512 p) {
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(to_ + column), rounded(p));
+        }
+        void end() {}
+
+    private:
+        uint16_t* to_;
+    };
+
+    void weigh(size_t begin, size_t end, const float* correction, const float* factor, float* acc,
+               size_t live) const {
+        size_t d = 0;
+        for (; d + 3 * L < size_; d += 4 * L)
+            sum<4>(begin, end, correction, factor, acc + d, d, live);
+        for (; d < size_; d += L) sum<1>(begin, end, correction, factor, acc + d, d, live);
+    }
+
+private:
+    [[gnu::always_inline]] static __m256i rounded(__m512 x) {
+        __m256i halves;
+        asm("vcvtneps2bf16 %1, %0" : "=v"(halves) : "v"(x));
+        return halves;
+    }
+
+    /// The bits of bf16 numbers as floats.
+    [[gnu::always_inline]] static __m512i widened(__m256i halves) {
+        return _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
+    }
+    /// Two of them in a word.
+    [[gnu::always_inline]] static __m512i pairs_of(__m512i first, __m512i second) {
+        return _mm512_or_si512(_mm512_srli_epi32(first, 16), second);
+    }
+
+    /// sum += products of two pairs of bf16 per lane.
+    [[gnu::always_inline]] static void add_products(__m512& sum, __m512i a, __m512i b) {
+        asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    }
+
+    /// queries_ [groups][words][group_rows], pairs of dimensions.
+    void load_query(size_t row) {
+        uint32_t* to = queries_ + row / R * words_ * R + row % R;
+        const __m512 scale = _mm512_set1_ps(tile_.config.scale * 1.44269504089f);
+        const float* from = row < tile_.rows ? tile_.query(row) : nullptr;
+        for (size_t word = 0; word < words_; word += 8) {
+            const size_t d = 2 * word, left = from ? tile_.layout.key_size - d : 0;
+            alignas(32) uint32_t pairs[8];
+            const __m512 x = left ? Avx512::load(from + d, Avx512::mask(left)) : Avx512::zero();
+            _mm256_store_si256(reinterpret_cast<__m256i*>(pairs), rounded(_mm512_mul_ps(x, scale)));
+            for (size_t i = 0; i < 8 && word + i < words_; ++i, to += R) *to = pairs[i];
+        }
+    }
+
+    /// Keys [2][words_][block_size] of a block, rotated, and what rounding them left; in the span's
+    /// place `place`.
+    const uint32_t* rotated_keys(size_t block, size_t place) {
+        unpacker_.keys(tile_.keys_of(block), rotated_);
+        unpacker_.rotate(rotated_, tile_.config, tile_.batch->tables.rotation_trig_lut.values,
+                         tile_.deltas_of(block), tile_.batch->tables.delta_width);
+        uint32_t* keys = keys_ + place * 2 * words_ * block_;
+        for (size_t word = 0; word < words_; ++word)
+            for (size_t lane = 0; lane < block_; lane += L) {
+                __m512i high[2], low[2];
+                for (size_t d = 0; d < 2; ++d) {
+                    const __m512 x = _mm512_loadu_ps(rotated_ + (2 * word + d) * block_ + lane);
+                    high[d] = widened(rounded(x));
+                    low[d] = widened(rounded(_mm512_sub_ps(x, _mm512_castsi512_ps(high[d]))));
+                }
+                uint32_t* to = keys + word * block_ + lane;
+                _mm512_storeu_si512(to, pairs_of(high[0], high[1]));
+                _mm512_storeu_si512(to + words_ * block_, pairs_of(low[0], low[1]));
+            }
+        return keys;
+    }
+
+    /// Values [block_size / 2][value_size] of a block. A word whose second token no row sees is
+    /// copied without it: it may never have been written, and 0 times a NaN is one.
+    const uint32_t* values_of(size_t block) {
+        const auto* words = reinterpret_cast<const uint32_t*>(tile_.values_of(block));
+        const size_t tokens = tile_.tokens_of(block);
+        if (tokens % 2 == 0) return words;
+        const size_t whole = tokens / 2 * size_;
+        for (size_t i = 0; i < whole; ++i) values_[i] = words[i];
+        for (size_t i = whole; i < whole + size_; ++i) values_[i] = words[i] & 0xffffu;
+        return values_;
+    }
+
+    /// out [group_rows, max_span] = (or +=) the group's queries times N vectors of keys.
+    template <size_t N, bool Add = false>
+    [[gnu::noinline]] void dot(size_t group, const uint32_t* const* lanes, float* out) const {
+        __m512 acc[R][N];
+        unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE {
+            acc[i / N][i % N] =
+                Add ? _mm512_loadu_ps(out + i / N * max_span + i % N * L) : _mm512_setzero_ps();
+        });
+        const uint32_t* keys[N];
+        unrolled<N>([&](auto n) PAGEWHEEL_INLINE { keys[n] = lanes[n]; });
+        const uint32_t* query = queries_ + group * words_ * R;
+        const size_t block = block_;
+        for (size_t word = 0, at = 0; word < words_; ++word, at += block, query += R) {
+            __m512i key[N];
+            unrolled<N>([&](auto n)
+                            PAGEWHEEL_INLINE { key[n] = _mm512_loadu_si512(keys[n] + at); });
+            unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
+                const __m512i x = _mm512_set1_epi32(static_cast<int>(query[r]));
+                unrolled<N>([&](auto n) PAGEWHEEL_INLINE { add_products(acc[r][n], key[n], x); });
+            });
+        }
+        unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE {
+            _mm512_storeu_ps(out + i / N * max_span + i % N * L, acc[i / N][i % N]);
+        });
+    }
+
+    template <size_t N>
+    [[gnu::noinline]] void sum(size_t begin, size_t end, const float* correction,
+                               const float* factor, float* out, size_t dimension,
+                               size_t live) const {
+        __m512 acc[R][N];
+        unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE { acc[i / N][i % N] = _mm512_setzero_ps(); });
+        const __mmask16 last = Avx512::mask(size_ - dimension - (N - 1) * L);
+        for (size_t t = begin; t < end;) {
+            const size_t b = t / block_;
+            const uint32_t* values = value_blocks_[b] + (t - b * block_) / 2 * size_ + dimension;
+            const size_t stop = (b + 1) * block_ < end ? (b + 1) * block_ : end;
+            for (; t < stop; t += 2, values += size_) {
+                __m512i value[N];
+                unrolled<N - 1>([&](auto n) PAGEWHEEL_INLINE {
+                    value[n] = _mm512_loadu_si512(values + n * L);
+                });
+                value[N - 1] = _mm512_maskz_loadu_epi32(last, values + (N - 1) * L);
+                unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
+                    int32_t pair;
+                    __builtin_memcpy(&pair, weights_ + r * max_span + t, 4);
+                    const __m512i x = _mm512_set1_epi32(pair);
+                    unrolled<N>([&](auto n)
+                                    PAGEWHEEL_INLINE { add_products(acc[r][n], value[n], x); });
+                });
+            }
+        }
+        unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
+            if (r >= live) return;
+            const __m512 c = _mm512_set1_ps(correction[r]), f = _mm512_set1_ps(factor[r]);
+            float* row = out + r * padded(size_);
+            unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
+                const __m512 before = _mm512_mul_ps(c, _mm512_loadu_ps(row + n * L));
+                _mm512_storeu_ps(row + n * L, _mm512_fmadd_ps(f, acc[r][n], before));
+            });
+        });
+    }
+
+    const PrefillTile<Avx512>& tile_;
+    BlockUnpacker<Avx512, CacheFormat::bf16> unpacker_;
+    size_t block_, words_, size_;
+    uint32_t* queries_;
+    float* rotated_;        // [key_size][block_size], of the block that is being rotated
+    uint32_t* keys_;        // of the span's rotated blocks
+    uint32_t* values_;      // of the block that ends with half a word
+    uint16_t* weights_;     // [group_rows, max_span]
+    bool rotates_ = false;  // some block of the span
+    const uint32_t* key_lanes_[max_span / L];      // [words_][block_size], of each vector of keys
+    const uint32_t* low_lanes_[max_span / L];      // what their rounding left; null if not rotated
+    const uint32_t* value_blocks_[max_span / 16];  // [block_size / 2][value_size]
+};
+
+}  // namespace
+}  // namespace pagewheel::kernels::avx512

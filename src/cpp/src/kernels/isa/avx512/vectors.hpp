@@ -1,0 +1,164 @@
+// Vectors of AVX-512 (simd/vectors.hpp).
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/isa/f16c.hpp"
+#include "kernels/simd/math.hpp"
+
+namespace pagewheel::kernels::avx512 {
+namespace {
+
+struct Avx512 : F16c {
+    static constexpr size_t lanes = 16;
+    static constexpr size_t columns = 4;  // vectors of one row that prefill kernels sum at once
+    static constexpr size_t rows_at_once = 6;          // whose accumulators fit decode's registers
+    static constexpr size_t independent_sums = 2;      // of one row's squares
+    static constexpr bool scales_by_any_power = true;  // see scale()
+    using F = __m512;
+    using I = __m512i;
+    using Mask = __mmask16;
+
+    static F zero() { return _mm512_setzero_ps(); }
+    static F set(float x) { return _mm512_set1_ps(x); }
+    static F iota() { return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
+    static F load(const float* p) { return _mm512_loadu_ps(p); }
+    static F load(const float* p, simd::AllLanes) { return load(p); }
+    static F load(const float* p, Mask m) { return _mm512_maskz_loadu_ps(m, p); }
+    static void store(float* p, F x) { _mm512_storeu_ps(p, x); }
+    static void store(float* p, F x, simd::AllLanes) { store(p, x); }
+    static void store(float* p, F x, Mask m) { _mm512_mask_storeu_ps(p, m, x); }
+    static I load_words(const uint32_t* p) { return _mm512_loadu_si512(p); }
+    static I load_words(const uint32_t* p, Mask m) { return _mm512_maskz_loadu_epi32(m, p); }
+    static F load_f16(const uint8_t* p) {
+        return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    }
+    static F load_u8(const uint8_t* p) {
+        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+        return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+    }
+
+    /// Lanes [0, n), lanes [low, high).
+    static Mask mask(size_t n) { return n < 16 ? static_cast<Mask>((1u << n) - 1) : Mask(0xffff); }
+    static Mask mask(size_t low, size_t high) { return static_cast<Mask>(mask(high) & ~mask(low)); }
+    static F select(Mask m, F a, F b) { return _mm512_mask_blend_ps(m, b, a); }
+
+    /// x, or 0 where the mask is not.
+    static F zero_unless(Mask m, F x) { return _mm512_maskz_mov_ps(m, x); }
+    static Mask either(Mask a, Mask b) { return static_cast<Mask>(a | b); }
+    /// Lane i as bit i.
+    static unsigned bits(Mask m) { return m; }
+    static Mask equal(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+    static Mask greater(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+    static Mask at_least(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
+    static Mask is_nan(F a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+
+    static F add(F a, F b) { return _mm512_add_ps(a, b); }
+    static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+    static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+    static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+    static F fms(F a, F b, F c) { return _mm512_fmsub_ps(a, b, c); }
+    static F fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
+    static F div(F a, F b) { return _mm512_div_ps(a, b); }
+    /// a / b, to a few units of the last place. A division takes as long as eight of what this is:
+    /// an estimate and one Newton step.
+    static F quotient(F a, F b) {
+        const F estimate = _mm512_rcp14_ps(b);
+        return mul(a, mul(estimate, fnma(b, estimate, set(2))));
+    }
+    static F max(F a, F b) { return _mm512_max_ps(a, b); }
+    static F min(F a, F b) { return _mm512_min_ps(a, b); }
+    static F abs(F a) { return _mm512_abs_ps(a); }
+    /// To the nearest whole number.
+    static F round(F a) {
+        return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    }
+    /// a 2^n for a whole n.
+    static F scale(F a, F n) { return _mm512_scalef_ps(a, n); }
+    static F exp2(F x) { return simd::exp2<Avx512>(x); }
+    static float sum(F x) { return _mm512_reduce_add_ps(x); }
+    static float largest(F x) { return _mm512_reduce_max_ps(x); }
+    static float smallest(F x) { return _mm512_reduce_min_ps(x); }
+
+    template <int N>
+    static I shift_right(I x) {
+        return _mm512_srli_epi32(x, N);
+    }
+    template <int N>
+    static I shift_left(I x) {
+        return _mm512_slli_epi32(x, N);
+    }
+    static I add_words(I a, I b) { return _mm512_add_epi32(a, b); }
+    static I set_words(uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
+    static I keep(I x, uint32_t bits) {
+        return _mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(bits)));
+    }
+    static F as_float(I x) { return _mm512_castsi512_ps(x); }
+    static I as_words(F x) { return _mm512_castps_si512(x); }
+    static F to_float(I x) { return _mm512_cvtepi32_ps(x); }
+    /// The low 16 bits of each word.
+    static __m256i low_halves(I x) { return _mm512_cvtepi32_epi16(x); }
+    static F half_to_float(I x) { return _mm512_cvtph_ps(low_halves(x)); }
+
+    /// (x0, x0, x1, x1, ...), (x1, x0, x3, x2, ...), a b - c in even and a b + c in odd lanes.
+    static F twice(F x) {
+        return _mm512_permutexvar_ps(
+            _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7), x);
+    }
+    static F swapped(F x) { return _mm512_permute_ps(x, 0xb1); }
+    static F fmaddsub(F a, F b, F c) { return _mm512_fmaddsub_ps(a, b, c); }
+
+    /// out[i * stride + j] = rows[j][at + i] for i, j in [0, lanes).
+    static void transpose(const float* const* rows, size_t at, float* out, size_t stride) {
+        F x[16], y[16];
+        for (size_t j = 0; j < 16; ++j) x[j] = load(rows[j] + at);
+        for (size_t j = 0; j < 16; j += 4) {
+            const F a = _mm512_unpacklo_ps(x[j], x[j + 1]), b = _mm512_unpackhi_ps(x[j], x[j + 1]);
+            const F c = _mm512_unpacklo_ps(x[j + 2], x[j + 3]);
+            const F d = _mm512_unpackhi_ps(x[j + 2], x[j + 3]);
+            y[j] = _mm512_shuffle_ps(a, c, 0x44), y[j + 1] = _mm512_shuffle_ps(a, c, 0xee);
+            y[j + 2] = _mm512_shuffle_ps(b, d, 0x44), y[j + 3] = _mm512_shuffle_ps(b, d, 0xee);
+        }
+        // Column i of 4 rows now is 128-bit lane i / 4 of y[4 (row / 4) + i % 4].
+        for (size_t i = 0; i < 4; ++i) {
+            const F a = _mm512_shuffle_f32x4(y[i], y[4 + i], 0x88);
+            const F b = _mm512_shuffle_f32x4(y[i], y[4 + i], 0xdd);
+            const F c = _mm512_shuffle_f32x4(y[8 + i], y[12 + i], 0x88);
+            const F d = _mm512_shuffle_f32x4(y[8 + i], y[12 + i], 0xdd);
+            store(out + i * stride, _mm512_shuffle_f32x4(a, c, 0x88));
+            store(out + (4 + i) * stride, _mm512_shuffle_f32x4(b, d, 0x88));
+            store(out + (8 + i) * stride, _mm512_shuffle_f32x4(a, c, 0xdd));
+            store(out + (12 + i) * stride, _mm512_shuffle_f32x4(b, d, 0xdd));
+        }
+    }
+
+    /// Vectors of one row that decode kernels sum at once, with R rows.
+    template <size_t R, size_t Nibbles>
+    static constexpr size_t value_vectors = Nibbles == 2 ? 1
+                                            : R <= 3     ? 4
+                                                         : 2;
+
+    /// Lanes [0, n) of whole numbers from 0 to 255, as bytes.
+    static void store_bytes(uint8_t* p, F x, size_t n) {
+        const __m128i bytes = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x));
+        // A masked store would not be forwarded to the loads that follow.
+        if (n >= 16)
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+        else
+            _mm_mask_storeu_epi8(p, mask(n), bytes);
+    }
+    /// Lanes [0, n).
+    static void store_halves(uint16_t* p, __m256i halves, size_t n) {
+        if (n >= 16)
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), halves);
+        else
+            _mm256_mask_storeu_epi16(p, mask(n), halves);
+    }
+    static __m256i to_f16(F x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT); }
+};
+
+}  // namespace
+}  // namespace pagewheel::kernels::avx512

@@ -1,0 +1,2 @@
+include(${CMAKE_CURRENT_LIST_DIR}/isa/isa.cmake)
+pagewheel_set_isa_options(sources)

@@ -1,0 +1,51 @@
+// What linear layers do to rows of floats (LinearKernels), for any V (simd/vectors.hpp).
+#pragma once
+
+#include "kernels/simd/math.hpp"
+
+namespace pagewheel::kernels::simd {
+
+template <class V>
+void rms_norm(const float* x, const float* gamma, float epsilon, size_t k, float* out) {
+    typename V::F squares[V::independent_sums];
+    for (auto& sum : squares) sum = V::zero();
+    for_vectors<V>(k, [&](size_t i, auto lanes) PAGEWHEEL_INLINE {
+        const auto v = V::load(x + i, lanes);
+        auto& sum = squares[i / V::lanes % V::independent_sums];
+        sum = V::fma(v, v, sum);
+    });
+    auto sum = squares[0];
+    for (size_t i = 1; i < V::independent_sums; ++i) sum = V::add(sum, squares[i]);
+    const float mean = V::sum(sum) / float(k);
+    const auto factor = V::set(1.0f / __builtin_sqrtf(mean + epsilon));
+    for_vectors<V>(k, [&](size_t i, auto lanes) PAGEWHEEL_INLINE {
+        const auto v = V::mul(V::load(x + i, lanes), factor);
+        V::store(out + i, V::mul(V::load(gamma + i, lanes), v), lanes);
+    });
+}
+
+template <class V>
+void swiglu(float* gate, const float* up, size_t n) {
+    const auto one = V::set(1), zero = V::zero(), lowest = V::set(-87), highest = V::set(87);
+    for_vectors<V>(n, [&](size_t i, auto lanes) PAGEWHEEL_INLINE {
+        const auto g = V::load(gate + i, lanes);
+        const auto bounded = V::min(V::max(V::sub(zero, g), lowest), highest);
+        const auto silu = V::quotient(g, V::add(one, exp<V>(bounded)));
+        V::store(gate + i, V::mul(silu, V::load(up + i, lanes)), lanes);
+    });
+}
+
+template <class V>
+void rotate(float* x, size_t heads, size_t size, const float* cos, const float* sin) {
+    const size_t half = size / 2;
+    for (float* head = x; head != x + heads * size; head += size)
+        for_vectors<V>(half, [&](size_t i, auto lanes) PAGEWHEEL_INLINE {
+            const auto a = V::load(head + i, lanes), b = V::load(head + half + i, lanes);
+            const auto first = V::mul(b, V::load(sin + i, lanes));
+            const auto second = V::mul(a, V::load(sin + half + i, lanes));
+            V::store(head + i, V::fms(a, V::load(cos + i, lanes), first), lanes);
+            V::store(head + half + i, V::fma(b, V::load(cos + half + i, lanes), second), lanes);
+        });
+}
+
+}  // namespace pagewheel::kernels::simd

@@ -1,0 +1,33 @@
+// What a tile of packed weights is multiplied with besides its values, for any V
+// (simd/vectors.hpp).
+#pragma once
+
+#include "kernels/quantized_linear_tile.hpp"
+#include "kernels/simd/vectors.hpp"
+
+namespace pagewheel::kernels::simd {
+
+/// A group's scales of V::lanes rows of a tile.
+template <class V>
+typename V::F load_scales(const uint8_t* in, bool f16) {
+    return f16 ? V::load_f16(in) : V::load(reinterpret_cast<const float*>(in));
+}
+
+/// A group's minima of the tile's rows from `row` on, V::lanes of them.
+template <class V>
+typename V::F load_minima(const PackedLinear& weights, const uint8_t* in, size_t row,
+                          typename V::F scales) {
+    switch (weights.offset()) {
+        case PackedLinear::Offset::common:
+            return V::mul(V::set(-weights.common_zero_point()), scales);
+        case PackedLinear::Offset::u8_zero_point:
+            return V::sub(V::zero(), V::mul(V::load_u8(in + row), scales));
+        case PackedLinear::Offset::f16_minimum:
+            return V::load_f16(in + 2 * row);
+        case PackedLinear::Offset::f32_minimum:
+            return V::load(reinterpret_cast<const float*>(in + 4 * row));
+    }
+    __builtin_unreachable();
+}
+
+}  // namespace pagewheel::kernels::simd

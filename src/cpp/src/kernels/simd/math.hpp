@@ -1,0 +1,77 @@
+// Functions of a vector's lanes.
+#pragma once
+
+#include "kernels/simd/vectors.hpp"
+
+namespace pagewheel::kernels::simd {
+
+/// c[0] x^n + ... + c[n], by Horner's rule.
+template <class V, class... Coefficients>
+[[gnu::always_inline]] inline typename V::F polynomial(typename V::F x, float first,
+                                                       Coefficients... rest) {
+    auto p = V::set(first);
+    ((p = V::fma(p, x, V::set(rest))), ...);
+    return p;
+}
+
+/// exp(x), relative error below 3e-7, for x in [-87, 88]: x = n ln 2 + r, a polynomial of degree 6
+/// for exp(r), and 2^n put into the exponent bits.
+template <class V>
+[[gnu::always_inline]] inline typename V::F exp(typename V::F x) {
+    const auto n = V::round(V::mul(x, V::set(1.44269504089f)));
+    // ln 2 in two parts, so that r keeps its low bits.
+    auto r = V::fnma(n, V::set(0.693359375f), x);
+    r = V::fnma(n, V::set(-2.12194440e-4f), r);
+    return V::scale(polynomial<V>(r, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f),
+                    n);
+}
+
+/// 2^x for x whose powers of two V::scale() can give: x = n + r, and polynomial(r) for 2^r.
+template <class V, class Polynomial>
+[[gnu::always_inline]] inline typename V::F exp2_by(typename V::F x,
+                                                    const Polynomial& polynomial_of) {
+    const auto n = V::round(x);
+    return V::scale(polynomial_of(V::sub(x, n)), n);
+}
+
+/// 2^x, relative error below 3e-7, for any x up to 127; below -126 it may be 0. The polynomial of
+/// degree 5 has the least relative error on [-1/2, 1/2].
+template <class V>
+[[gnu::always_inline]] inline typename V::F exp2(typename V::F x) {
+    const auto power = [](typename V::F r) PAGEWHEEL_INLINE {
+        return polynomial<V>(r, 0.00132764725f, 0.00967554189f, 0.0555071309f, 0.240221202f,
+                             0.693146944f, 1.00000012f);
+    };
+    if constexpr (V::scales_by_any_power) {
+        return exp2_by<V>(x, power);
+    } else {
+        const auto lowest = V::set(-126);
+        return V::zero_unless(V::at_least(x, lowest), exp2_by<V>(V::max(x, lowest), power));
+    }
+}
+
+/// One degree less: relative error below 3e-6, a tenth of what rounding to 15 bits adds.
+template <class V>
+[[gnu::always_inline]] inline typename V::F exp2_short(typename V::F x) {
+    static_assert(V::scales_by_any_power, "x may be anything");
+    return exp2_by<V>(x, [](typename V::F r) PAGEWHEEL_INLINE {
+        return polynomial<V>(r, 0.0095701013f, 0.05591786f, 0.24024744f, 0.6931218f, 0.9999993f);
+    });
+}
+
+/// tanh(x), relative error below 4e-7 for any x: Lambert's continued fraction to x^7 at x / 2, and
+/// tanh(2u) = 2 tanh(u) / (1 + tanh(u)^2) put into the same division. Past 9 it is 1 in f32.
+template <class V>
+[[gnu::always_inline]] inline typename V::F tanh(typename V::F x) {
+    const auto u = V::mul(V::min(V::max(x, V::set(-9)), V::set(9)), V::set(0.5f));
+    const auto s = V::mul(u, u);
+    auto p = V::add(s, V::set(378));
+    p = V::fma(p, s, V::set(17325));
+    p = V::mul(u, V::fma(p, s, V::set(135135)));
+    auto q = V::fma(V::set(28), s, V::set(3150));
+    q = V::fma(q, s, V::set(62370));
+    q = V::fma(q, s, V::set(135135));
+    return V::div(V::mul(V::add(p, p), q), V::fma(q, q, V::mul(p, p)));
+}
+
+}  // namespace pagewheel::kernels::simd

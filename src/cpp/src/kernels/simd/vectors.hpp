@@ -1,0 +1,43 @@
+// Kernels that are written once for every instruction set with vectors.
+//
+// They are templates over a class V that names the vectors of one and their operations: Avx2
+// (isa/avx2/vectors.hpp), Avx512 (isa/avx512/vectors.hpp). F is a vector of floats, I one of 32-bit
+// words, Mask one bit a lane.
+//
+// V stands in an anonymous namespace. What is made of a template with it is then the object file's
+// own. The linker must never choose a copy of a function that one file was compiled with more
+// instructions for than another: the processor may lack them. A test looks at the object files
+// (tests/cpp/no_weak_symbols.cmake).
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/simd/unrolled.hpp"
+
+namespace pagewheel::kernels::simd {
+
+/// All lanes, where a mask may stand for some.
+struct AllLanes {};
+
+/// Calls body(i, lanes) for the vectors that cover [0, n): with AllLanes, the last with a mask if
+/// it is not whole.
+template <class V, class Body>
+[[gnu::always_inline]] inline void for_vectors(size_t n, const Body& body) {
+    size_t i = 0;
+    for (; i + V::lanes <= n; i += V::lanes) body(i, AllLanes());
+    if (i < n) body(i, V::mask(n - i));
+}
+
+/// Calls body(std::integral_constant<size_t, R>(), row) for groups of R of `rows` rows, as many as
+/// V has registers for.
+template <class V, class Body>
+[[gnu::always_inline]] inline void for_rows(size_t rows, const Body& body) {
+    constexpr size_t most = V::rows_at_once;
+    size_t row = 0;
+    for (; row + most <= rows; row += most) body(std::integral_constant<size_t, most>(), row);
+    unrolled<most - 1>([&](auto i) PAGEWHEEL_INLINE {
+        if (rows - row == i + 1) body(std::integral_constant<size_t, i + 1>(), row);
+    });
+}
+
+}  // namespace pagewheel::kernels::simd

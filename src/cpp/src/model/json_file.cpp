@@ -1,0 +1,47 @@
+#include "model/json_file.hpp"
+
+#include "model/text_file.hpp"
+
+namespace pagewheel {
+namespace {
+
+template <class Json>
+Json parse(const std::string& text, const MessagePart& what) {
+    using Event = typename Json::parse_event_t;
+    bool is_deep = false;
+    const auto keep = [&](int level, Event event, const Json&) {
+        const bool begins = event == Event::object_start || event == Event::array_start;
+        is_deep = is_deep || (begins && level >= max_json_levels);
+        return !is_deep;
+    };
+    Json json = Json::parse(text, keep, /*allow_exceptions=*/false);
+    check_argument(!is_deep, what, " is JSON of more than ", max_json_levels,
+                   " arrays and objects in each other; allowed: ", max_json_levels);
+    return json;
+}
+
+}  // namespace
+
+nlohmann::json parse_json(const std::string& text, const MessagePart& what) {
+    return parse<nlohmann::json>(text, what);
+}
+
+nlohmann::ordered_json parse_ordered_json(const std::string& text, const MessagePart& what) {
+    return parse<nlohmann::ordered_json>(text, what);
+}
+
+std::string json_text(const nlohmann::json& value) {
+    return value.dump();
+}
+
+std::string json_text(const nlohmann::ordered_json& value) {
+    return value.dump();
+}
+
+nlohmann::json read_json_object(const std::filesystem::path& path) {
+    nlohmann::json json = parse_json(read_text(path), path);
+    check_argument(json.is_object(), path, " is not a JSON object");
+    return json;
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,245 @@
+"""DeepSeek V2, V3 and R1: latent attention, groups of experts, shared experts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from ..decoder.architecture import Architecture, Attention, Experts, LatentKeys, Mlp, Routing
+from ..decoder.rotary import RotaryParameters, rotary_embedding
+from .checkpoint import Part, Recipe, each_expert
+from .entry import Family, GGUFArchitecture, ModelType
+from .gguf_config import Config, GGUFConfig
+from .model_config import ModelConfig
+from .reader import Reader
+
+
+def _v2(reader: Reader) -> Architecture:
+    return _read(reader, Routing.SOFTMAX)
+
+
+def _v3(reader: Reader) -> Architecture:
+    return _read(reader, Routing.SIGMOID)
+
+
+def _read(reader: Reader, routing: Routing) -> Architecture:
+    config = reader.config
+    rotary = _rotary_parameters(config)
+    arch = reader.architecture(
+        _attention(config, rotary),
+        _experts(reader, routing),
+        rotary=(rotary_embedding(rotary),),
+        rotary_interleaved=routing is Routing.SOFTMAX or config.boolean("rope_interleave", True),
+    )
+    dense = config.integer("first_k_dense_replace", 0)
+    layers = tuple(
+        replace(layer, mlp=reader.mlp()) if index < dense else layer
+        for index, layer in enumerate(arch.layers)
+    )
+    return replace(arch, layers=layers)
+
+
+def _rotary_parameters(config: ModelConfig) -> RotaryParameters:
+    """Of the rotated channels of a head alone."""
+    values = {**config.values, "head_dim": config.positive("qk_rope_head_dim")}
+    rotary = ModelConfig(values, config.where).rotary_parameters()
+    assert rotary is not None  # only nested parameters may be
+    return rotary
+
+
+def _attention(config: ModelConfig, rotary: RotaryParameters) -> Attention:
+    size = config.positive("qk_nope_head_dim") + rotary.head_size
+    scale = size**-0.5
+    if rotary.kind != "default" and rotary.values.get("mscale_all_dim"):
+        factor = rotary.positive("factor")
+        scale *= (0.1 * rotary.number("mscale_all_dim") * math.log(max(factor, 1.0)) + 1.0) ** 2
+    bias = config.boolean("attention_bias")
+    query_rank = config.values.get("q_lora_rank")
+    return Attention(
+        heads=config.heads,
+        kv_heads=config.heads,
+        head_size=size,
+        scale=scale,
+        bias=bias,
+        output_bias=bias,
+        latent=LatentKeys(
+            config.positive("kv_lora_rank"),
+            rotary.head_size,
+            0 if query_rank is None else config.positive("q_lora_rank"),
+        ),
+        separate_value_size=config.positive("v_head_dim"),
+    )
+
+
+def _experts(reader: Reader, routing: Routing) -> Experts:
+    config = reader.config
+    inner = config.positive("moe_intermediate_size")
+    shared = config.integer("n_shared_experts", 0)
+    limited = routing is Routing.SIGMOID or config.values.get("topk_method") != "greedy"
+    return Experts(
+        count=config.positive("n_routed_experts"),
+        active=config.positive("num_experts_per_tok"),
+        mlp=Mlp(inner, reader.activation()),
+        routing=routing,
+        weights_scale=config.number("routed_scaling_factor", 1.0),
+        normalise=routing is Routing.SIGMOID and config.boolean("norm_topk_prob", True),
+        groups=config.positive("n_group", 1) if limited else 1,
+        active_groups=config.positive("topk_group", 1) if limited else 1,
+        shared=Mlp(inner * shared, reader.activation()) if shared else None,
+    )
+
+
+_SIGMOID = 2  # of `expert_gating_func`
+
+
+def _config(file: GGUFConfig) -> Config:
+    """V2, V3 and what is built like them."""
+    rotated = file.integer("rope.dimension_count")
+    sigmoid = file.integer("expert_gating_func", 1) == _SIGMOID
+    config = _common_config(file, "deepseek_v3" if sigmoid else "deepseek_v2", rotated)
+    sizes = {
+        name: file.integer(f"attention.{name}_length_mla", file.integer(f"attention.{name}_length"))
+        for name in ("key", "value")
+    }
+    if sizes["key"] <= rotated:
+        raise file.fail(f"key heads of {sizes['key']} with {rotated} rotated channels")
+    normalised = file.metadata.get(file.key("expert_weights_norm"), bool, False)
+    if normalised and not sigmoid:
+        raise file.fail(f"{file.key('expert_weights_norm')} with softmax is not supported")
+    # llama.cpp takes the cosines' and sines' own factor to be the same, so that it cancels.
+    weight = 10.0 * file.number("rope.scaling.yarn_log_multiplier", 0.0)
+    if weight and config["rope_scaling"] is not None:
+        config["rope_scaling"] |= {"mscale": weight, "mscale_all_dim": weight}
+    groups = max(file.integer("expert_group_count", 1), 1)
+    return {
+        "architectures": [f"DeepseekV{3 if sigmoid else 2}ForCausalLM"],
+        **config,
+        "kv_lora_rank": file.integer("attention.kv_lora_rank"),
+        "q_lora_rank": file.integer("attention.q_lora_rank", 0) or None,
+        "qk_rope_head_dim": rotated,
+        "qk_nope_head_dim": sizes["key"] - rotated,
+        "v_head_dim": sizes["value"],
+        **file.experts("n_routed_experts"),
+        "moe_intermediate_size": file.integer("expert_feed_forward_length"),
+        "n_shared_experts": file.integer("expert_shared_count", 0),
+        "first_k_dense_replace": file.integer("leading_dense_block_count", 0),
+        "routed_scaling_factor": file.number("expert_weights_scale", 0.0) or 1.0,
+        "norm_topk_prob": normalised,
+        "topk_method": "greedy" if groups == 1 else "group_limited_greedy",
+        "n_group": groups,
+        "topk_group": file.integer("expert_group_used_count", 1) if groups > 1 else 1,
+    }
+
+
+def _common_config(file: GGUFConfig, model_type: str, rotated: int) -> Config:
+    known = (
+        *("leading_dense_block_count", "expert_shared_count", "expert_group_count"),
+        *("expert_weights_scale", "expert_count", "expert_gating_func"),
+        "rope.scaling.yarn_log_multiplier",
+    )
+    # With one kv head, files since 2025-04 describe what llama.cpp computes with.
+    heads = file.metadata.uniform(file.key("attention.head_count"), file.layers)
+    return file.common(model_type, known, kv_heads=heads, head_size=rotated)
+
+
+def _recipe(arch: Architecture, name: str) -> Recipe | None:
+    """In the checkpoint the rotated channels of a head come last, in V2 as pairs (2i, 2i + 1).
+
+    The graph wants them first, and channel i paired with i + half.
+    """
+    attention = arch.layers[0].attention
+    latent = attention.latent
+    prefix, _, last = name.removesuffix(".bias").rpartition(".")
+    suffix = ".bias" if name.endswith(".bias") else ".weight"
+    if latent is None or not prefix.endswith("self_attn"):
+        return each_expert(arch, name)
+    size, rotated = attention.head_size, latent.rotated
+    kept = size - rotated
+    rotated_order = list(range(rotated))
+    if arch.rotary_interleaved:
+        rotated_order = [*range(0, rotated, 2), *range(1, rotated, 2)]
+
+    def of_heads(width: int, order: list[int]) -> tuple[int, ...]:
+        return tuple(head * width + each for head in range(attention.heads) for each in order)
+
+    order = [kept + each for each in rotated_order] + list(range(kept))
+    both = kept + attention.value_size
+    rank = latent.rank
+    parts: dict[str, tuple[str, tuple[int, ...], int]] = {
+        "q_proj": ("q_proj", of_heads(size, order), attention.heads * size),
+        "q_b_proj": ("q_b_proj", of_heads(size, order), attention.heads * size),
+        "kv_a_proj": ("kv_a_proj_with_mqa", tuple(range(rank)), rank + rotated),
+        "k_rope_proj": (
+            "kv_a_proj_with_mqa",
+            tuple(rank + each for each in rotated_order),
+            rank + rotated,
+        ),
+        "k_b_proj": ("kv_b_proj", of_heads(both, list(range(kept))), attention.heads * both),
+        "v_b_proj": ("kv_b_proj", of_heads(both, list(range(kept, both))), attention.heads * both),
+    }
+    if last not in parts:
+        return None
+    tensor, rows, length = parts[last]
+    axis = -1 if suffix == ".bias" else -2
+    return (Part(f"{prefix}.{tensor}{suffix}", rows, length, axis),)
+
+
+_COMMON = {
+    "rms_norm_eps": 1e-6,
+    "kv_lora_rank": 512,
+    "q_lora_rank": 1536,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
+}
+
+FAMILY = Family(
+    (
+        ModelType(
+            "deepseek_v2",
+            _v2,
+            {
+                **_COMMON,
+                "max_position_embeddings": 2048,
+                "n_routed_experts": 64,
+                "n_shared_experts": 2,
+                "moe_intermediate_size": 1407,
+                "topk_method": "greedy",
+            },
+            _recipe,
+        ),
+        ModelType(
+            "deepseek_v3",
+            _v3,
+            {
+                **_COMMON,
+                "max_position_embeddings": 4096,
+                "n_routed_experts": 256,
+                "n_shared_experts": 1,
+                "num_experts_per_tok": 8,
+                "moe_intermediate_size": 2048,
+                "n_group": 8,
+                "topk_group": 4,
+                "first_k_dense_replace": 3,
+                "routed_scaling_factor": 2.5,
+            },
+            _recipe,
+        ),
+    ),
+    (
+        GGUFArchitecture(
+            "deepseek2",
+            _config,
+            names={
+                "mlp.gate.e_score_correction": "exp_probs_b",
+                "self_attn.q_a_proj": "attn_q_a",
+                "self_attn.q_a_layernorm": "attn_q_a_norm",
+                "self_attn.q_b_proj": "attn_q_b",
+                "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+                "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+                "self_attn.kv_b_proj": "attn_kv_b",
+            },
+            fused_as_in_checkpoint=True,
+        ),
+    ),
+)

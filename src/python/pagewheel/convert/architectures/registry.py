@@ -1,0 +1,103 @@
+"""The table of architectures, and what describes a model by it.
+
+A line here and a file beside it are an architecture: its config.json, its checkpoint, its GGUF
+files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..decoder.architecture import Architecture
+from ..errors import ConversionError
+from . import (
+    deepseek,
+    gemma,
+    gemma3n,
+    gemma4,
+    gpt_oss,
+    granite,
+    llama,
+    mistral,
+    mixtral,
+    olmo2,
+    phi3,
+    qwen,
+    smollm3,
+    yoco,
+)
+from .checkpoint import Part, Recipe, tensor_name
+from .entry import Family, GGUFArchitecture, ModelType
+from .gguf_config import Config, GGUFConfig
+from .model_config import ModelConfig
+from .reader import Reader
+
+_FAMILIES: tuple[Family, ...] = (
+    llama.FAMILY,
+    mistral.FAMILY,
+    smollm3.FAMILY,
+    qwen.FAMILY,
+    mixtral.FAMILY,
+    gpt_oss.FAMILY,
+    deepseek.FAMILY,
+    phi3.FAMILY,
+    granite.FAMILY,
+    olmo2.FAMILY,
+    gemma.FAMILY,
+    gemma3n.FAMILY,
+    gemma4.FAMILY,
+    yoco.FAMILY,
+)
+MODEL_TYPES: Mapping[str, ModelType] = {
+    each.name: each for family in _FAMILIES for each in family.model_types
+}
+GGUF_ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
+    each.name: each for family in _FAMILIES for each in family.gguf
+}
+
+
+def read_architecture(
+    values: Mapping[str, Any], where: str, *, context_length: int | None = None
+) -> Architecture:
+    """The architecture a config.json describes; `where` names the file in errors.
+
+    `context_length` asks for so many positions of a model whose rotary frequencies depend on
+    it (longrope). Raises ConversionError for a model type or a value that is not supported.
+    """
+    name = str(values.get("model_type"))
+    if name not in MODEL_TYPES:
+        raise ConversionError(
+            f"{where}: the model type {name!r} is not supported; "
+            f"supported: {', '.join(sorted(MODEL_TYPES))}"
+        )
+    model_type = MODEL_TYPES[name]
+    config = ModelConfig({**model_type.defaults, **values}, where)
+    try:
+        return model_type.read(Reader(config, context_length))
+    except ConversionError as error:
+        if str(error).startswith(where):
+            raise
+        raise config.fail(str(error)) from None
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError) as error:
+        raise config.fail(f"the config is damaged: {type(error).__name__}: {error}") from error
+
+
+def recipe(arch: Architecture, name: str) -> Recipe:
+    """The parts of a Hugging Face checkpoint that make the weight `name`."""
+    return MODEL_TYPES[arch.model_type].recipe(arch, name) or (Part(tensor_name(name)),)
+
+
+def gguf_architecture(file: GGUFConfig) -> GGUFArchitecture:
+    """Raises ConversionError where the file's is not supported."""
+    if file.name not in GGUF_ARCHITECTURES:
+        raise file.fail(
+            f"the architecture {file.name!r} is not supported; "
+            f"supported: {', '.join(GGUF_ARCHITECTURES)}"
+        )
+    return GGUF_ARCHITECTURES[file.name]
+
+
+def read_gguf_config(file: GGUFConfig) -> Config:
+    """config.json's values. Raises ConversionError, naming the file and the key."""
+    return gguf_architecture(file).config(file)

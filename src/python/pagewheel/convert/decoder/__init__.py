@@ -1,0 +1,1 @@
+"""What a decoder is: its description, its rotary embeddings, the shapes of its weights."""

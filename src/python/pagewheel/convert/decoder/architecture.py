@@ -1,0 +1,308 @@
+"""What a decoder is made of: the numbers a graph is built from, whoever wrote the file.
+
+`config_reader` makes it of a config.json, `graph` builds an ov::Model of it. Weights are asked
+for by name: Hugging Face's without "model." and ".weight" ("layers.0.self_attn.q_proj");
+biases end with ".bias".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+from ..errors import ConversionError
+from .rotary import RotaryEmbedding
+
+# Channels of all heads. Far above any model's; keeps a damaged file or config from asking for
+# lists of that many rows.
+_MAX_WIDTH = 1 << 22
+# As far above any model's, for the same reason.
+_MAX_RANK = 1 << 16
+_MAX_EXPERTS = 1 << 16
+_MAX_STREAMS = 64
+
+
+class NormPlacement(Enum):
+    """Where the norms of a layer sit; the values are the norms' names, or None.
+
+    (before attention, after attention, before the MLP, after the MLP); norms "after" act on
+    the block's output before it is added.
+    """
+
+    PRE = ("input_layernorm", None, "post_attention_layernorm", None)
+    POST = (None, "post_attention_layernorm", None, "post_feedforward_layernorm")
+    SANDWICH = (
+        "input_layernorm",
+        "post_attention_layernorm",
+        "pre_feedforward_layernorm",
+        "post_feedforward_layernorm",
+    )
+
+
+class QueryKeyNorm(Enum):
+    """RMS norm of queries and keys before rotation."""
+
+    NONE = "none"
+    HEAD = "head"  # each head by itself, one weight of head_size
+    WHOLE = "whole"  # all heads together
+
+
+class Activation(Enum):
+    SILU = "silu"
+    GELU = "gelu"
+    GELU_TANH = "gelu_tanh"
+
+
+@dataclass(frozen=True)
+class LatentKeys:
+    """DeepSeek's latent attention (arXiv 2405.04434), written out: the cache holds whole heads.
+
+    Keys and values come from a projection to `rank` channels (kv_a_proj, kv_a_layernorm; then
+    k_b_proj and v_b_proj), but for the first `rotated` channels of a key, which all heads share
+    (k_rope_proj). Queries pass `query_rank` channels (q_a_proj, q_a_layernorm, q_b_proj); 0: none.
+    """
+
+    rank: int
+    rotated: int
+    query_rank: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("rank", 1), ("rotated", 1), ("query_rank", 0)):
+            value = getattr(self, name)
+            if not least <= value <= _MAX_RANK:
+                raise ConversionError(
+                    f"{name} of latent keys must be {least} to {_MAX_RANK}, got {value}"
+                )
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One layer's attention.
+
+    Logits are `scale` * q.k, then soft_cap * tanh(logits / soft_cap) where soft_cap is not
+    0. A query sees the last `window` keys, its own included; 0: all.
+    """
+
+    heads: int
+    kv_heads: int
+    head_size: int
+    scale: float
+    rotary: int | None = 0  # index into Architecture.rotary; None: no positions
+    window: int = 0
+    bias: bool = False  # of the query, key and value projections
+    output_bias: bool = False
+    query_key_norm: QueryKeyNorm = QueryKeyNorm.NONE
+    value_norm: bool = False  # RMS norm of each value head, without weights
+    soft_cap: float = 0.0
+    sinks: bool = False  # one more logit per head in the softmax, weight "self_attn.sinks"
+    cache_of: int | None = None  # the earlier layer whose keys and values it reads
+    values_are_keys: bool = False  # no v_proj: values are the keys before norm and rotation
+    latent: LatentKeys | None = None
+    separate_value_size: int | None = None  # where it is not the head size
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "kv_heads", "head_size"):
+            if getattr(self, name) <= 0:
+                raise ConversionError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.heads * max(self.head_size, self.value_size) > _MAX_WIDTH:
+            raise ConversionError(
+                f"{self.heads} heads of {max(self.head_size, self.value_size)} are more than "
+                "any model has"
+            )
+        if self.heads % self.kv_heads:
+            raise ConversionError(
+                f"{self.heads} attention heads are no multiple of {self.kv_heads} kv heads"
+            )
+        if self.window < 0:
+            raise ConversionError(f"the sliding window must not be negative, got {self.window}")
+        if not 0 <= self.soft_cap < math.inf:
+            raise ConversionError(
+                f"the soft cap of attention logits must be 0 (none) or more, got {self.soft_cap}"
+            )
+
+    @property
+    def value_size(self) -> int:
+        return self.separate_value_size or self.head_size
+
+    @property
+    def queries_per_kv_head(self) -> int:
+        return self.heads // self.kv_heads
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """down(activation(gate(x)) * up(x)); weights gate_proj, up_proj and down_proj."""
+
+    intermediate_size: int
+    activation: Activation = Activation.SILU
+    bias: bool = False
+    # Gemma 3n: only about this part of the gate's channels, the largest, pass the activation.
+    sparsity: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.intermediate_size <= 0:
+            raise ConversionError(
+                f"intermediate_size must be positive, got {self.intermediate_size}"
+            )
+
+
+class Routing(Enum):
+    """How a token's expert weights come from its router logits."""
+
+    SOFTMAX = "softmax"  # of all experts, then the best
+    SOFTMAX_OF_BEST = "softmax of best"  # the best, renormalised to sum 1
+    SIGMOID = "sigmoid"  # of all; chosen by sigmoid + bias "mlp.gate.e_score_correction_bias"
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A routed MLP: `active` of `count` experts per token, weighted and added.
+
+    Weights: mlp.gate [count, hidden], mlp.experts.gate_proj, .up_proj and .down_proj, each
+    [count, out, in], and those of `shared`, an MLP every token passes, under
+    mlp.shared_experts.
+    """
+
+    count: int
+    active: int
+    mlp: Mlp
+    routing: Routing
+    router_bias: bool = False
+    weights_scale: float = 1.0
+    normalise: bool = False  # SIGMOID: divide the chosen weights by their sum
+    groups: int = 1  # experts are chosen from the best `active_groups` of so many groups
+    active_groups: int = 1
+    shared: Mlp | None = None
+    # gpt-oss: gate <= limit, |up| <= limit, gate * sigmoid(alpha * gate) * (up + 1).
+    clamp: float = 0.0
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.active <= self.count:
+            raise ConversionError(f"{self.active} active of {self.count} experts is not possible")
+        if self.count > _MAX_EXPERTS:
+            raise ConversionError(f"experts must be at most {_MAX_EXPERTS}, got {self.count}")
+        if self.groups <= 0 or self.count % self.groups:
+            raise ConversionError(f"{self.count} experts are no multiple of {self.groups} groups")
+        if not 0 < self.active_groups <= self.groups:
+            raise ConversionError(
+                f"active groups of experts must be 1 to {self.groups}, got {self.active_groups}"
+            )
+
+
+@dataclass(frozen=True)
+class Layer:
+    attention: Attention
+    mlp: Mlp | Experts
+    scaled: bool = False  # the layer's output is multiplied by a number, "layer_scalar"
+
+
+@dataclass(frozen=True)
+class PerLayerInputs:
+    """Gemma 3n's and 4's second embedding: each token has `size` numbers for every layer."""
+
+    size: int
+    vocab_size: int  # later tokens read row 0
+    activation: Activation = Activation.GELU_TANH
+
+
+@dataclass(frozen=True)
+class AltUp:
+    """Gemma 3n's alternating updates (Baykal et al., 2023, arXiv 2301.13310).
+
+    The model carries `streams` hidden states, of which layers compute one and predict the
+    others. Beside attention runs LAuReL, a product of two matrices of `laurel_rank`.
+    """
+
+    streams: int
+    active: int
+    laurel_rank: int
+    scale_corrected: bool
+
+    def __post_init__(self) -> None:
+        if not 0 < self.streams <= _MAX_STREAMS:
+            raise ConversionError(
+                f"streams of alternating updates must be 1 to {_MAX_STREAMS}, got {self.streams}"
+            )
+        if not 0 <= self.active < self.streams:
+            raise ConversionError(
+                f"the active stream must be 0 to {self.streams - 1}, got {self.active}"
+            )
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A decoder-only transformer with RMS norms."""
+
+    model_type: str
+    hidden_size: int
+    vocab_size: int
+    context_length: int
+    layers: tuple[Layer, ...]
+    rotary: tuple[RotaryEmbedding, ...]
+    norm_eps: float
+    tied_embeddings: bool
+    norms: NormPlacement = NormPlacement.PRE
+    # Added to every norm's weight: Gemma's checkpoints hold weight - 1 (its GGUF files do not).
+    norm_offset: float = 0.0
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logits_scale: float = 1.0
+    logits_soft_cap: float = 0.0
+    lm_head_bias: bool = False
+    per_layer_inputs: PerLayerInputs | None = None
+    # The checkpoint pairs channels (2i, 2i + 1); the graph always pairs (i, i + dims / 2).
+    rotary_interleaved: bool = False
+    altup: AltUp | None = None  # with per_layer_inputs only
+
+    def __post_init__(self) -> None:
+        for name in ("hidden_size", "vocab_size", "context_length"):
+            if getattr(self, name) <= 0:
+                raise ConversionError(f"{name} must be positive, got {getattr(self, name)}")
+        if not self.layers:
+            raise ConversionError("layers must be positive, got 0")
+        if self.altup is not None and self.per_layer_inputs is None:
+            raise ConversionError("a model with alternating updates needs per-layer inputs")
+        for index, layer in enumerate(self.layers):
+            self._check_layer(index, layer.attention)
+            if layer.attention.soft_cap != self.attention_soft_cap:
+                raise ConversionError(
+                    f"layer {index} caps attention logits at {layer.attention.soft_cap:g}, "
+                    f"layer 0 at {self.attention_soft_cap:g}"
+                )
+
+    def _check_layer(self, index: int, attention: Attention) -> None:
+        if attention.rotary is not None:
+            if not 0 <= attention.rotary < len(self.rotary):
+                raise ConversionError(
+                    f"layer {index} uses rotary embedding {attention.rotary} of {len(self.rotary)}"
+                )
+            dims = self.rotary[attention.rotary].dims
+            if dims > attention.head_size:
+                raise ConversionError(
+                    f"{dims} rotary dimensions exceed the head size {attention.head_size}"
+                )
+        if attention.cache_of is not None:
+            self._check_shared_cache(index, attention, attention.cache_of)
+
+    def _check_shared_cache(self, index: int, attention: Attention, cache_of: int) -> None:
+        if not 0 <= cache_of < index or self.layers[cache_of].attention.cache_of is not None:
+            raise ConversionError(
+                f"layer {index} cannot read the cache of layer {cache_of}, "
+                "which is no earlier layer with a cache of its own"
+            )
+        owner = self.layers[cache_of].attention
+        if (owner.kv_heads, owner.head_size) != (attention.kv_heads, attention.head_size):
+            raise ConversionError(
+                f"layer {index} reads the cache of layer {cache_of}, but their kv heads differ"
+            )
+
+    @property
+    def attention_soft_cap(self) -> float:
+        """Of every layer; 0 for none. It is not in the graph: OpenVINO's attention has none."""
+        return self.layers[0].attention.soft_cap
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        return tuple(layer.attention.window for layer in self.layers)

@@ -1,0 +1,1 @@
+"""Files and folders: the cache of converted models, output folders, JSON, mapped pages."""

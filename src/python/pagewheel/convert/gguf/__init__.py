@@ -1,0 +1,1 @@
+"""GGUF files: the container, its blocks of weights, its vocabulary, the model in it."""

@@ -1,0 +1,215 @@
+"""A GGUF file as an Architecture and its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ..architectures.checkpoint import Part
+from ..architectures.gguf_config import GGUFConfig
+from ..architectures.gguf_metadata import Metadata
+from ..architectures.registry import (
+    gguf_architecture,
+    read_architecture,
+    read_gguf_config,
+    recipe,
+)
+from ..decoder.architecture import Architecture
+from ..decoder.rotary import RotaryEmbedding
+from ..decoder.weight_shapes import weight_shapes
+from ..errors import ConversionError
+from ..files.mapped_pages import PagesInUse
+from ..weights.weight import QuantizedWeight, Weight, dense_f32
+from . import names
+from .blocks import decode, decode_transposed
+from .file import GGUFFile
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a weight is: a tensor of `shape`, of which `rows` are the weight's, in their order.
+
+    Rows are counted over all dimensions but the last. `transposed`: the tensor's last two
+    dimensions are swapped first.
+    """
+
+    tensor: str
+    shape: tuple[int, ...]
+    rows: slice | npt.NDArray[np.intp] | None = None
+    transposed: bool = False
+
+
+class GGUFSource:
+    """Reads the architecture at once, each weight when it is asked for.
+
+    Weight names are Hugging Face's without "model." and ".weight":
+    "embed_tokens", "layers.0.self_attn.q_proj", "norm", "lm_head"...
+    """
+
+    def __init__(self, file: GGUFFile) -> None:
+        self.file = file
+        self.numbers = GGUFConfig(
+            Metadata(file.metadata, file.path),
+            {name: tensor.shape for name, tensor in file.tensors.items()},
+            self._vector,
+        )
+        self.kind = gguf_architecture(self.numbers)
+        self.config = read_gguf_config(self.numbers)
+        self.architecture = self._read_architecture()
+        self._shapes = weight_shapes(self.architecture)
+        self._places = self._find_weights()
+        self._check_tensors()
+        self._pages = PagesInUse()
+
+    def weight(self, name: str) -> Weight:
+        """The weight in the row order Hugging Face's models use.
+
+        Raises ConversionError for a type that is not supported.
+        """
+        place, shape = self._places[name], self._shapes[name]
+        tensor = self.file.tensors[place.tensor]
+        self._pages.give_back()
+        self._pages.hold(tensor.pages)
+        weight: Weight
+        try:
+            if place.transposed:
+                weight = decode_transposed(place.tensor, tensor.type, place.shape, tensor.data)
+            else:
+                data = tensor.data if place.rows is None else tensor.data[place.rows]
+                weight = decode(place.tensor, tensor.type, shape, data)
+        except ConversionError as error:
+            raise ConversionError(f"{self.file.path}: {error}") from None
+        if isinstance(weight, QuantizedWeight):  # no view of the file
+            self._pages.give_back()
+        return weight
+
+    def _vector(self, name: str) -> list[float]:
+        tensor = self.file.tensors[name]
+        values = dense_f32(decode(name, tensor.type, tensor.shape, tensor.data))
+        return [float(each) for each in values]
+
+    def _read_architecture(self) -> Architecture:
+        arch = read_architecture(self.config, str(self.file.path))
+        if self.kind.norms_with_offset:
+            arch = replace(arch, norm_offset=0.0)
+        if "rope_freqs.weight" in self.file.tensors and self.kind.frequency_divisors:
+            # Llama 3's file holds quotients, not the four numbers config.json would.
+            self.config["rope_scaling"] = {"rope_type": "llama3"}
+            arch = replace(arch, rotary=(self._divided(arch.rotary[0]), *arch.rotary[1:]))
+        return arch
+
+    def _divided(self, rotary: RotaryEmbedding) -> RotaryEmbedding:
+        name = "rope_freqs.weight"
+        divisors = self.numbers.vector(name)
+        if len(divisors) != len(rotary.inverse_frequencies):
+            raise ConversionError(
+                f"{self.file.path}: tensor {name!r} has shape [{len(divisors)}], the rotary "
+                f"dimensions ask for [{len(rotary.inverse_frequencies)}]"
+            )
+        pairs = zip(rotary.inverse_frequencies, divisors, strict=True)
+        return replace(rotary, inverse_frequencies=tuple(f / d for f, d in pairs))
+
+    def _find_weights(self) -> dict[str, _Place]:
+        in_layers = names.in_layers(self.architecture.norms, self.kind.names)
+        places = self._fused_places(in_layers) if self.kind.fused_as_in_checkpoint else {}
+        for name, shape in self._shapes.items():
+            if name in places:
+                continue
+            if name.startswith("layers."):
+                _, layer, part = name.split(".", 2)
+                places[name] = _Place(f"blk.{layer}.{_tensor_name(part, in_layers)}", shape)
+            elif name in names.OUTSIDE_LAYERS:
+                places[name] = _Place(names.OUTSIDE_LAYERS[name], shape)
+            else:
+                places[name] = self._stacked_place(name, shape)
+            if self.kind.interleaved and name.endswith(("q_proj", "k_proj")):
+                rows = self._half_split_rows(name, shape[0])
+                places[name] = replace(places[name], rows=rows)
+        return places
+
+    def _stacked_place(self, name: str, shape: tuple[int, ...]) -> _Place:
+        stem, _, index = name.rpartition(".")
+        count = sum(each.startswith(f"{stem}.") for each in self._shapes)
+        rows = slice(int(index) * shape[0], (int(index) + 1) * shape[0])
+        return _Place(names.STACKED[stem], (count, *shape), rows)
+
+    def _fused_places(self, in_layers: Mapping[str, str]) -> dict[str, _Place]:
+        """Weights that are rows of a larger tensor, in the checkpoint's order.
+
+        DeepSeek's files since 2025-04 have the keys' and values' second projection in tensors
+        of their own.
+        """
+        places = {}
+        for name, shape in self._shapes.items():
+            part = recipe(self.architecture, name)[0]
+            if part.rows is None:
+                continue
+            layer = int(name.split(".")[1])
+            own = f"blk.{layer}.attn_{name.rsplit('.', 1)[1].removesuffix('_proj')}.weight"
+            if own in self.file.tensors and name.endswith(("k_b_proj", "v_b_proj")):
+                places[name] = self._place_of_heads(name, own, shape, layer)
+            else:
+                places[name] = _place_of_rows(part, shape, in_layers)
+        return places
+
+    def _place_of_heads(self, name: str, tensor: str, shape: tuple[int, ...], layer: int) -> _Place:
+        """A matrix for each head; those of keys are transposed."""
+        heads = self.architecture.layers[layer].attention.heads
+        rows, columns = shape[0] // heads, shape[1]
+        if name.endswith("k_b_proj"):
+            return _Place(tensor, (heads, columns, rows), transposed=True)
+        return _Place(tensor, (heads, rows, columns))
+
+    def _check_tensors(self) -> None:
+        for place in self._places.values():
+            tensor = self.file.tensors.get(place.tensor)
+            if tensor is None:
+                raise ConversionError(f"{self.file.path}: the tensor {place.tensor!r} is missing")
+            if tensor.shape != place.shape:
+                raise ConversionError(
+                    f"{self.file.path}: tensor {place.tensor!r} has shape {list(tensor.shape)}, "
+                    f"the metadata asks for {list(place.shape)}"
+                )
+        # Leaving a weight out would give a model that runs and is wrong.
+        known = {place.tensor for place in self._places.values()} | names.ROTARY_TENSORS
+        for index, layer in enumerate(self.architecture.layers):
+            if layer.attention.cache_of is not None:  # its own keys and values are never read
+                known |= {f"blk.{index}.{each}.weight" for each in names.KEYS_AND_VALUES}
+        unknown = sorted(self.file.tensors.keys() - known)
+        if unknown:
+            raise ConversionError(
+                f"{self.file.path}: {len(unknown)} tensor(s) that a {self.kind.name} model does "
+                f"not have, first {unknown[0]!r}"
+            )
+
+    def _half_split_rows(self, name: str, rows: int) -> npt.NDArray[np.intp]:
+        """Row order that undoes llama.cpp's.
+
+        llama.cpp stores query and key rows so that channels 2i and 2i + 1 rotate together. The
+        graph pairs i with i + dims/2, as the model was trained. Channels past the rotary
+        dimensions stay where they are.
+        """
+        arch = self.architecture
+        layer = arch.layers[int(name.split(".")[1])]
+        size = layer.attention.head_size
+        dims = arch.rotary[layer.attention.rotary or 0].dims
+        head = np.concatenate([np.arange(0, dims, 2), np.arange(1, dims, 2), np.arange(dims, size)])
+        order: npt.NDArray[np.intp] = np.arange(rows // size)[:, None] * size + head
+        return order.reshape(-1)
+
+
+def _tensor_name(part: str, in_layers: Mapping[str, str]) -> str:
+    """A layer's weight or bias, without the layer's own name: self_attn.q_proj -> attn_q.weight."""
+    stem = part.removesuffix(".bias").removesuffix("_bias")
+    return f"{in_layers[stem]}.{'bias' if stem != part else 'weight'}"
+
+
+def _place_of_rows(part: Part, shape: tuple[int, ...], in_layers: Mapping[str, str]) -> _Place:
+    """Rows of a tensor that is named as in Hugging Face's checkpoint."""
+    _, layer, name = part.tensor.split(".", 2)
+    tensor = _tensor_name(name.removesuffix(".weight"), in_layers)
+    rows = part.rows if isinstance(part.rows, slice) else np.array(part.rows, np.intp)
+    return _Place(f"blk.{layer}.{tensor}", (part.length, *shape[1:]), rows)

@@ -1,0 +1,1 @@
+"""The ov::Model of a decoder, built from its description and its weights."""

@@ -1,0 +1,225 @@
+"""A Hugging Face folder (config.json and safetensors) as an Architecture and its weights."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import openvino as ov
+
+from ..architectures.checkpoint import Part, Recipe
+from ..architectures.registry import read_architecture, recipe
+from ..decoder.weight_shapes import weight_shapes
+from ..errors import ConversionError
+from ..files.mapped_pages import PagesInUse
+from ..weights.weight import DenseWeight, QuantizedWeight, Weight
+from .float8 import DECODED, dequantize
+from .safetensors_file import StoredTensor, read_checkpoint
+from .source_folder import SourceFolder
+
+# Of models with more than a text part: where the text decoder's weights are.
+_PREFIXES = ("model.", "model.language_model.", "language_model.model.", "")
+# Not part of the decoder, or computed from the config.
+_IGNORED = re.compile(
+    r"rotary_emb\.|(^|\.)masked_bias$|\.(k|v|input)_scale$"
+    r"|(^|\.)(vision_tower|audio_tower|multi_modal_projector|embed_vision|embed_audio)\."
+)
+_DENSE: Mapping[str, tuple[str, ov.Type]] = {
+    "F32": ("<f4", ov.Type.f32),
+    "F16": ("<f2", ov.Type.f16),
+    "BF16": ("<u2", ov.Type.bf16),
+}
+_KEYS_AND_VALUES = ("k_proj", "v_proj", "k_norm", "v_norm")
+_SCALE_SUFFIXES = ("_scale_inv", "_scale")  # of f8 tensors
+# `quantization_config.quant_method` that are read: f8 with scales beside it, gpt-oss' MXFP4.
+_QUANTIZED = ("fp8", "mxfp4")
+
+
+class HuggingFaceSource:
+    """Checks config, names and shapes at once; reads each weight when it is asked for."""
+
+    def __init__(self, folder: SourceFolder, *, context_length: int | None = None) -> None:
+        self.folder = folder
+        config = folder.read_json("config.json")
+        if config is None:
+            raise ConversionError(f"{folder.path} holds no config.json")
+        where = str(folder.path / "config.json")
+        self.config = _text_config(config)
+        self._check_quantization(where)
+        self.architecture = read_architecture(self.config, where, context_length=context_length)
+        self.tensors = read_checkpoint(folder)
+        self._prefix = self._find_prefix()
+        self._shapes = weight_shapes(self.architecture)
+        self._pages = PagesInUse()
+        self._check_tensors()
+
+    def weight(self, name: str) -> Weight:
+        """The weight as the checkpoint holds it; f8 as f32."""
+        self._pages.give_back()
+        parts = recipe(self.architecture, name)
+        if self._is_packed(parts[0]):
+            return self._packed(parts[0])
+        return self._part(parts[0]) if len(parts) == 1 else self._stack(name, parts)
+
+    def give_back_pages(self) -> None:
+        """Of the last weight, for who has made something else of it."""
+        self._pages.give_back()
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(math.prod(shape) for shape in self._shapes.values())
+
+    def _find_prefix(self) -> str:
+        for prefix in _PREFIXES:
+            if f"{prefix}embed_tokens.weight" in self.tensors:
+                return prefix
+        raise ConversionError(f"{self.folder.path}: no tensor is named '*embed_tokens.weight'")
+
+    def _check_quantization(self, where: str) -> None:
+        quantization = self.config.get("quantization_config")
+        if quantization is None:
+            return
+        method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+        if method not in _QUANTIZED:
+            raise ConversionError(
+                f"{where}: checkpoints quantised by {method!r} are not supported; supported: "
+                f"{', '.join(_QUANTIZED)} and not quantised ones"
+            )
+
+    def _stored(self, part: Part) -> StoredTensor:
+        name = part.tensor
+        if not name.startswith("lm_head."):
+            name = self._prefix + name
+        if name not in self.tensors:
+            raise ConversionError(f"{self.folder.path}: the tensor {name!r} is missing")
+        return self.tensors[name]
+
+    def _part(self, part: Part) -> DenseWeight:
+        tensor = self._stored(part)
+        self._pages.hold(tensor.pages)
+        weight = self._dense(tensor)
+        values = weight.values
+        if part.transposed:
+            values = values.swapaxes(-1, -2)
+        if part.rows is not None:
+            values = values[(..., part.rows) + (slice(None),) * (-1 - part.axis)]
+        return DenseWeight(values, weight.element_type)
+
+    def _stack(self, name: str, parts: Recipe) -> DenseWeight:
+        """Filled part by part: beside the stack there is one of them at a time."""
+        stack: npt.NDArray[Any] | None = None
+        element_type = ov.Type.f32
+        for index, part in enumerate(parts):
+            each = self._part(part)
+            if stack is None:
+                stack = np.empty((len(parts), *each.shape), each.values.dtype)
+                element_type = each.element_type
+            if each.element_type != element_type:
+                raise ConversionError(
+                    f"{self.folder.path}: the parts of {name!r} must be stored in one type, got "
+                    f"{element_type.to_string()} and {each.element_type.to_string()}"
+                )
+            stack[index] = each.values
+            self._pages.give_back()
+        assert stack is not None
+        return DenseWeight(stack, element_type)
+
+    def _is_packed(self, part: Part) -> bool:
+        return f"{self._prefix}{part.tensor}_blocks" in self.tensors
+
+    def _blocks_and_scales(self, part: Part) -> tuple[StoredTensor, StoredTensor]:
+        """MXFP4: u8 [experts, out, in / 32, 16] with two values a byte, the first one low, and
+        exponents u8 [experts, out, in / 32]. It is not transposed, as unpacked weights are.
+        """
+        names = [f"{self._prefix}{part.tensor}_{each}" for each in ("blocks", "scales")]
+        for name in names:
+            if name not in self.tensors:
+                raise ConversionError(f"{self.folder.path}: the tensor {name!r} is missing")
+        return self.tensors[names[0]], self.tensors[names[1]]
+
+    def _packed(self, part: Part) -> QuantizedWeight:
+        blocks, scales = self._blocks_and_scales(part)
+        self._pages.hold(blocks.pages)
+        self._pages.hold(scales.pages)
+        rows = slice(None) if part.rows is None else part.rows
+        values = blocks.data.reshape(blocks.shape)[:, rows]
+        exponents = scales.data.reshape(scales.shape)[:, rows].astype(np.int32)
+        scale = np.ldexp(np.float32(1), exponents - 127).astype(np.float32)
+        values = values.reshape(*values.shape[:2], -1)
+        return QuantizedWeight(values, ov.Type.f4e2m1, scale, None)
+
+    def _dense(self, tensor: StoredTensor) -> DenseWeight:
+        if tensor.dtype in _DENSE:
+            dtype, element_type = _DENSE[tensor.dtype]
+            values: npt.NDArray[Any] = tensor.data.view(dtype).reshape(tensor.shape)
+            return DenseWeight(values, element_type)
+        if tensor.dtype == "F64":
+            values = tensor.data.view("<f8").reshape(tensor.shape).astype(np.float32)
+            return DenseWeight(values, ov.Type.f32)
+        if tensor.dtype in DECODED:
+            return DenseWeight(dequantize(tensor, self._scale_of(tensor)), ov.Type.f32)
+        raise ConversionError(
+            f"{self.folder.path}: tensor {tensor.name!r} has type {tensor.dtype}, not supported"
+        )
+
+    def _scale_of(self, tensor: StoredTensor) -> StoredTensor | None:
+        for suffix in _SCALE_SUFFIXES:
+            found = self.tensors.get(tensor.name + suffix)
+            if found is not None:
+                return found
+        return None
+
+    def _check_tensors(self) -> None:
+        used: set[str] = set()
+        for name, shape in self._shapes.items():
+            parts = recipe(self.architecture, name)
+            for part in parts:
+                used |= self._check_part(part, shape if len(parts) == 1 else shape[1:])
+        if self.architecture.tied_embeddings:
+            used.add("lm_head.weight")  # a copy of the embeddings
+        for index, layer in enumerate(self.architecture.layers):
+            if layer.attention.cache_of is not None:  # its own keys and values are never read
+                prefix = f"{self._prefix}layers.{index}.self_attn"
+                used |= {f"{prefix}.{each}.weight" for each in _KEYS_AND_VALUES}
+        # Leaving a weight out would give a model that runs and is wrong.
+        unknown = sorted(each for each in self.tensors.keys() - used if not _IGNORED.search(each))
+        if unknown:
+            raise ConversionError(
+                f"{self.folder.path}: {len(unknown)} tensor(s) that a "
+                f"{self.architecture.model_type} model of this config does not have, "
+                f"first {unknown[0]!r}"
+            )
+
+    def _check_part(self, part: Part, shape: tuple[int, ...]) -> set[str]:
+        """The names of the tensors the part reads, whose shapes are right."""
+        stored = part.stored_shape(shape)
+        if not self._is_packed(part):
+            tensor = self._stored(part)
+            self._check_shape(tensor, stored)
+            return {tensor.name + suffix for suffix in ("", *_SCALE_SUFFIXES)}
+        experts, columns, rows = stored
+        blocks, scales = self._blocks_and_scales(part)
+        self._check_shape(blocks, (experts, rows, columns // 32, 16))
+        self._check_shape(scales, (experts, rows, columns // 32))
+        return {blocks.name, scales.name}
+
+    def _check_shape(self, tensor: StoredTensor, expected: tuple[int, ...]) -> None:
+        if tensor.shape != expected:
+            raise ConversionError(
+                f"{self.folder.path}: tensor {tensor.name!r} has shape {list(tensor.shape)}, "
+                f"config.json asks for {list(expected)}"
+            )
+
+
+def _text_config(config: dict[str, Any]) -> dict[str, Any]:
+    """The config of the text decoder of a model with more parts."""
+    text = config.get("text_config")
+    if not isinstance(text, dict):
+        return config
+    shared = ("bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings")
+    outer = {key: config[key] for key in (*shared, "quantization_config") if key in config}
+    return {**outer, **text}

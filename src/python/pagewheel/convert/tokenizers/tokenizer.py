@@ -1,0 +1,221 @@
+"""Tokenizer and detokenizer graphs, out of openvino_tokenizers' steps.
+
+Only `openvino_tokenizers.tokenizer_pipeline` is used: its Hugging Face parser imports
+transformers, which pagewheel does not need at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import openvino as ov
+import openvino_tokenizers
+from openvino_tokenizers.constants import (
+    BOS_TOKEN_ID_NAME,
+    CHAT_TEMPLATE_NAME,
+    EOS_TOKEN_ID_NAME,
+    PAD_TOKEN_ID_NAME,
+    UTF8ReplaceMode,
+)
+from openvino_tokenizers.tokenizer_pipeline import (
+    AddToken,
+    BPETokenizationStep,
+    CombineSegmentsStep,
+    FuseStep,
+    NormalizeUnicode,
+    PaddingStep,
+    RegexSplitStep,
+    Sequence,
+    TokenizerPipeline,
+    TruncationStep,
+    UTF8ValidateStep,
+    VocabDecoderStep,
+)
+from openvino_tokenizers.utils import change_inputs_type, change_outputs_type
+
+from ..errors import ConversionError
+from . import sentencepiece, unigram
+from .pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
+from .special_tokens import split_special_tokens
+from .vocabulary import TokenType, Vocabulary, listed_merges
+from .whole_pieces import WholePiecesBPEStep
+
+# `Vocabulary.model`: byte-level BPE, SentencePiece BPE and Unigram.
+_MODELS = ("gpt2", "llama", "t5")
+_SENTENCEPIECE = ("llama", "t5")
+# The C++ core's limit too. openvino-tokenizers' tree of a vocabulary is as deep as its longest
+# token.
+_MAX_TOKEN_BYTES = 16_384
+
+
+@lru_cache(maxsize=1)
+def _byte_of_character() -> Mapping[str, int]:
+    """GPT-2's alphabet: printable Latin-1 is itself, other bytes are characters from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    return {chr(byte): byte for byte in printable} | {
+        chr(0x100 + index): byte for index, byte in enumerate(others)
+    }
+
+
+def _is_byte_level(text: str) -> bool:
+    alphabet = _byte_of_character()
+    return all(character in alphabet for character in text)
+
+
+def _token_bytes(text: str) -> bytes:
+    """A byte-level token's bytes; text outside the alphabet stands for itself."""
+    if not _is_byte_level(text):
+        return text.encode()
+    alphabet = _byte_of_character()
+    return bytes(alphabet[character] for character in text)
+
+
+def build_tokenizer(vocabulary: Vocabulary) -> tuple[ov.Model, ov.Model]:
+    """The tokenizer (string [batch] -> input_ids, attention_mask i64 [batch, tokens],
+    padded on the left) and the detokenizer (i64 [batch, tokens] -> string [batch]).
+
+    Control tokens are recognised in text and left out of decoded text; user-defined
+    tokens are recognised and kept. Raises ConversionError for a tokenizer model or
+    pre-tokenizer that is not supported.
+    """
+    if vocabulary.model not in _MODELS:
+        raise ConversionError(
+            f"tokenizer.ggml.model {vocabulary.model!r} is not supported; "
+            f"supported: {', '.join(_MODELS)}"
+        )
+    _check_lengths(vocabulary.tokens)
+    pipeline = TokenizerPipeline()
+    pipeline.add_steps(_encoding_steps(vocabulary))
+    pipeline.add_steps(_decoding_steps(vocabulary))
+    # The order matters: the detokenizer shares the vocabulary constant of the tokenizer.
+    tokenizer = change_outputs_type(pipeline.get_tokenizer_ov_subgraph(), ov.Type.i64)
+    detokenizer = change_inputs_type(pipeline.get_detokenizer_ov_subgraph(), ov.Type.i64)
+    for model in (tokenizer, detokenizer):
+        _describe(model, vocabulary)
+    return tokenizer, detokenizer
+
+
+def _check_lengths(tokens: list[str]) -> None:
+    for index, text in enumerate(tokens):
+        if len(text) > _MAX_TOKEN_BYTES // 4 and len(text.encode()) > _MAX_TOKEN_BYTES:
+            raise ConversionError(
+                f"token {index}, {text!r:.40}, is {len(text.encode())} bytes long; allowed: "
+                f"{_MAX_TOKEN_BYTES}"
+            )
+
+
+def _encoding_steps(vocabulary: Vocabulary) -> list[object]:
+    if vocabulary.model == "llama":
+        steps = sentencepiece.encoding_steps(vocabulary)
+    elif vocabulary.model == "t5":
+        steps = unigram.encoding_steps(vocabulary)
+    else:
+        steps = _byte_level_steps(vocabulary)
+    # It does nothing until a program switches it on. openvino_genai edits the graph and needs
+    # it: without it, encoding without special tokens gives nothing there.
+    steps.append(TruncationStep(max_length=vocabulary.context_length))
+    sequence: list[object] = [Sequence()]
+    if vocabulary.add_bos and vocabulary.bos_id is not None:
+        sequence.insert(0, AddToken(_token_id=vocabulary.bos_id))
+    if vocabulary.add_eos and vocabulary.eos_id is not None:
+        sequence.append(AddToken(_token_id=vocabulary.eos_id))
+    steps.append(CombineSegmentsStep(sequence))
+    # A decoder continues where the prompt ends, so prompts of a batch end together.
+    steps.append(PaddingStep(_token_id=vocabulary.pad_id or 0, pad_right=False))
+    return steps
+
+
+def _byte_level_steps(vocabulary: Vocabulary) -> list[object]:
+    """Text to token ids, without those added around a text."""
+    pre_tokenizer = _pre_tokenizer(vocabulary)
+    special_texts = {
+        text: each for each in _special_ids(vocabulary) if (text := vocabulary.tokens[each])
+    }
+    tokens = _encoded_tokens(vocabulary)
+    steps: list[object] = [split_special_tokens(special_texts)]
+    if pre_tokenizer.nfc:
+        steps.append(NormalizeUnicode("NFC"))
+    for pattern in pre_tokenizer.patterns:
+        steps.append(RegexSplitStep(pattern, behaviour="isolate", mergeable=False))
+    step = WholePiecesBPEStep if pre_tokenizer.whole_pieces else BPETokenizationStep
+    steps.append(
+        step(
+            vocab=tokens,
+            merges=listed_merges(vocabulary, set(tokens), _token_bytes),
+            added_tokens={text.encode(): each for text, each in special_texts.items()},
+            cache_capacity=max(20_000, len(tokens) // 5),
+        )
+    )
+    return steps
+
+
+def _special_ids(vocabulary: Vocabulary) -> list[int]:
+    return vocabulary.ids_of_type(TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
+
+
+def _encoded_tokens(vocabulary: Vocabulary) -> list[bytes]:
+    """The bytes that become each token.
+
+    Some files have tokens that are not spelled in bytes (command-r: the rocket emoji as it is).
+    No text becomes them: a byte that UTF-8 does not have is put in front.
+    """
+    specials = set(_special_ids(vocabulary))
+    return [
+        text.encode()
+        if index in specials
+        else _token_bytes(text)
+        if _is_byte_level(text)
+        else b"\xff" + text.encode()
+        for index, text in enumerate(vocabulary.tokens)
+    ]
+
+
+def _decoded_tokens(vocabulary: Vocabulary) -> list[bytes] | None:
+    """The bytes that each token becomes; None where they are the encoded ones."""
+    specials = set(_special_ids(vocabulary))
+    if all(each in specials or _is_byte_level(t) for each, t in enumerate(vocabulary.tokens)):
+        return None
+    return [
+        text.encode() if index in specials else _token_bytes(text)
+        for index, text in enumerate(vocabulary.tokens)
+    ]
+
+
+def _pre_tokenizer(vocabulary: Vocabulary) -> PreTokenizer:
+    if vocabulary.split_patterns:
+        return PreTokenizer(vocabulary.split_patterns, vocabulary.nfc, vocabulary.whole_pieces)
+    if vocabulary.pre_tokenizer not in PRE_TOKENIZERS:
+        raise ConversionError(
+            f"tokenizer.ggml.pre {vocabulary.pre_tokenizer!r} is not supported; "
+            f"supported: {', '.join(PRE_TOKENIZERS)}"
+        )
+    return PRE_TOKENIZERS[vocabulary.pre_tokenizer]
+
+
+def _decoding_steps(vocabulary: Vocabulary) -> list[object]:
+    if vocabulary.model in _SENTENCEPIECE:
+        steps = sentencepiece.decoding_steps(vocabulary)
+    else:
+        skipped = vocabulary.ids_of_type(TokenType.CONTROL, TokenType.UNKNOWN)
+        steps = [VocabDecoderStep(vocab=_decoded_tokens(vocabulary), skip_tokens=skipped)]
+    steps += [FuseStep(), UTF8ValidateStep(mode=UTF8ReplaceMode.REPLACE)]
+    if vocabulary.model in _SENTENCEPIECE:
+        steps += sentencepiece.final_steps(vocabulary)
+    return steps
+
+
+def _describe(model: ov.Model, vocabulary: Vocabulary) -> None:
+    """Writes what programs that open only the tokenizer look for (openvino_genai does)."""
+    values = {
+        "openvino_version": ov.get_version(),
+        "openvino_tokenizers_version": openvino_tokenizers.__version__,
+        BOS_TOKEN_ID_NAME: vocabulary.bos_id,
+        EOS_TOKEN_ID_NAME: vocabulary.eos_id,
+        PAD_TOKEN_ID_NAME: vocabulary.pad_id,
+        CHAT_TEMPLATE_NAME: vocabulary.chat_template,
+    }
+    for name, value in values.items():
+        if value is not None:
+            model.set_rt_info(value, name)

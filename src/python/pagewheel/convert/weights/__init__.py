@@ -1,0 +1,1 @@
+"""Weights between a source and a graph: their forms, and compression to fewer bits."""

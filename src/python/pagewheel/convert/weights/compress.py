@@ -1,0 +1,182 @@
+"""Weight compression without data: groups of neighbours share a scale.
+
+Round to nearest between a group's least and largest value, as NNCF does without a data set.
+Written here because it is 100 lines of numpy, and NNCF brings several hundred megabytes of
+packages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import openvino as ov
+
+from ..errors import ConversionError
+from .compression import GROUP_SIZES, Compression
+from .weight import DenseWeight, QuantizedWeight, Weight, dense_f32
+
+# f32 values handled at a time: bounds temporary memory.
+_CHUNK_VALUES = 1 << 18
+
+
+def compressing(
+    weight: Callable[[str], Weight],
+    compression: Compression,
+    give_back_pages: Callable[[], None] = lambda: None,
+) -> Callable[[str], Weight]:
+    """`weight` with every matrix compressed that is not yet.
+
+    `give_back_pages` is called when what `weight` gave last is needed no more: its compressed
+    form is an array of its own. Raises ConversionError for values that are not finite.
+    """
+
+    def compressed(name: str) -> Weight:
+        dense = weight(name)
+        if isinstance(dense, QuantizedWeight):
+            return dense
+        if dense.values.ndim < 2 or name.endswith((".mlp.gate", ".bias")):
+            return dense
+        try:
+            result = _compressed(dense, name, compression)
+        except ConversionError as error:
+            raise ConversionError(f"weight {name!r}: {error}") from None
+        if result is not dense:
+            give_back_pages()
+        return result
+
+    return compressed
+
+
+def _compressed(dense: DenseWeight, name: str, compression: Compression) -> Weight:
+    if compression.weight_format == "auto":
+        return dense
+    if compression.weight_format == "f16":
+        return _as_f16(dense)
+    columns = dense.values.shape[-1]
+    if compression.weight_format == "int4" and name not in ("embed_tokens", "lm_head"):
+        for group_size in sorted(GROUP_SIZES, reverse=True):
+            if group_size <= compression.group_size and columns % group_size == 0:
+                quantize = _int4_symmetric if compression.symmetric else _int4
+                return _quantized(dense, quantize, ov.Type.u4, group_size)
+    if compression.symmetric:
+        return _quantized(dense, _int8_symmetric, ov.Type.i8, columns)
+    return _quantized(dense, _int8, ov.Type.u8, columns)
+
+
+def _as_f16(dense: DenseWeight) -> DenseWeight:
+    """f16, or the weight as it is where a value is too large for it."""
+    if dense.element_type == ov.Type.f16:
+        return dense
+    result = np.empty(dense.values.shape, np.float16)
+    rows = _rows(dense)
+    flat = result.reshape(rows.shape)
+    step = _step(rows)
+    for start in range(0, len(rows), step):
+        chunk = _f32(rows[start : start + step], dense.element_type)
+        if np.abs(chunk).max(initial=0) > np.finfo(np.float16).max:
+            return dense
+        flat[start : start + step] = chunk
+    return DenseWeight(result, ov.Type.f16)
+
+
+# What a kind of quantisation gives for f32 [rows, groups, group]: u8 values of that shape,
+# scales and zero points [rows, groups].
+_Quantized = tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16], npt.NDArray[np.uint8] | None]
+
+
+def _quantized(
+    dense: DenseWeight,
+    quantize: Callable[[npt.NDArray[np.float32]], _Quantized],
+    element_type: ov.Type,
+    group_size: int,
+) -> QuantizedWeight:
+    rows = _rows(dense)
+    leading, columns = dense.values.shape[:-1], dense.values.shape[-1]
+    groups = columns // group_size
+    packed = element_type == ov.Type.u4
+    values = np.empty((len(rows), columns // 2 if packed else columns), np.uint8)
+    scales = np.empty((len(rows), groups), np.float16)
+    zero_points: npt.NDArray[np.uint8] | int | None = None
+    step = _step(rows)
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        chunk = _f32(rows[part], dense.element_type).reshape(-1, groups, group_size)
+        if not np.isfinite(chunk).all():
+            raise ConversionError("its values are not finite")
+        quants, scales[part], zeros = quantize(chunk)
+        flat = quants.reshape(-1, columns)
+        values[part] = flat[:, 0::2] | (flat[:, 1::2] << 4) if packed else flat
+        if zeros is not None:
+            if zero_points is None:
+                zero_points = np.empty((len(rows), groups), np.uint8)
+            assert isinstance(zero_points, np.ndarray)
+            zero_points[part] = zeros
+    if not np.isfinite(scales).all():
+        raise ConversionError("its values are too large for scales in f16")
+    if isinstance(zero_points, np.ndarray):
+        zero_points = zero_points.reshape(*leading, groups)
+    elif packed:
+        zero_points = 8
+    return QuantizedWeight(
+        values.reshape(*leading, -1),
+        element_type,
+        scales.reshape(*leading, groups),
+        zero_points,
+        group_size,
+    )
+
+
+def _int4(chunk: npt.NDArray[np.float32]) -> _Quantized:
+    return _between(chunk, 15)
+
+
+def _int8(chunk: npt.NDArray[np.float32]) -> _Quantized:
+    return _between(chunk, 255)
+
+
+def _between(chunk: npt.NDArray[np.float32], levels: int) -> _Quantized:
+    """0 to `levels` between a group's least and largest value, 0 among them."""
+    least = np.minimum(chunk.min(-1), 0)
+    largest = np.maximum(chunk.max(-1), 0)
+    scale = _f16_scale((largest - least) / np.float32(levels))
+    divisor = scale.astype(np.float32)
+    zero = np.clip(np.rint(-least / divisor), 0, levels)
+    quants = np.clip(np.rint(chunk / divisor[..., None] + zero[..., None]), 0, levels)
+    return quants.astype(np.uint8), scale, zero.astype(np.uint8)
+
+
+def _int4_symmetric(chunk: npt.NDArray[np.float32]) -> _Quantized:
+    """-8 to 7, stored as 0 to 15: the value largest in size becomes -8."""
+    extreme = np.take_along_axis(chunk, np.abs(chunk).argmax(-1)[..., None], -1)[..., 0]
+    scale = _f16_scale(extreme / np.float32(-8))
+    quants = np.clip(np.rint(chunk / scale.astype(np.float32)[..., None]), -8, 7) + 8
+    return quants.astype(np.uint8), scale, None
+
+
+def _int8_symmetric(chunk: npt.NDArray[np.float32]) -> _Quantized:
+    scale = _f16_scale(np.abs(chunk).max(-1) / np.float32(127))
+    quants = np.clip(np.rint(chunk / scale.astype(np.float32)[..., None]), -127, 127)
+    return quants.astype(np.int8).view(np.uint8), scale, None
+
+
+def _f16_scale(scale: npt.NDArray[np.float32]) -> npt.NDArray[np.float16]:
+    """In f16; 1 where a group is all zeros or too small for f16."""
+    with np.errstate(over="ignore"):
+        rounded = scale.astype(np.float16)
+    rounded[rounded == 0] = 1
+    return rounded
+
+
+def _rows(dense: DenseWeight) -> npt.NDArray[Any]:
+    return dense.values.reshape(-1, dense.values.shape[-1])
+
+
+def _step(rows: npt.NDArray[Any]) -> int:
+    return max(1, _CHUNK_VALUES // rows.shape[1])
+
+
+def _f32(values: npt.NDArray[Any], element_type: ov.Type) -> npt.NDArray[np.float32]:
+    return dense_f32(DenseWeight(values, element_type))

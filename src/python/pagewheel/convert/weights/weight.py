@@ -1,0 +1,182 @@
+"""Weights as OpenVINO constants. Quantised ones keep their bits; the graph decodes them.
+
+A quantised matrix [out, in] in groups of g along `in` becomes the subgraph that
+NNCF and optimum-intel write, and that OpenVINO's plugins fuse into their MatMul and Gather:
+
+    Constant u4, i8... [out, in/g, g] -> Convert f16 -> (Subtract zero point)
+        -> Multiply scale f16 [out, in/g, 1] -> Reshape [out, in] -> Convert f32
+
+A fractional zero point or an f32 scale needs more than f16's precision; its subgraph is f32
+from the first Convert on. More dimensions than two (the experts of a layer) go in front.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import openvino as ov
+import openvino.opset13 as ops
+from openvino.op import Constant
+
+from ..errors import ConversionError
+
+
+@dataclass(frozen=True)
+class DenseWeight:
+    """Values as they are: f32, f16 or bf16 (held as u16), any shape."""
+
+    values: npt.NDArray[Any]
+    element_type: ov.Type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.values.shape)
+
+
+@dataclass(frozen=True)
+class QuantizedWeight:
+    """w = (values - zero_point) * scale, group by group.
+
+    values: u8, bytes of `element_type`, [..., bytes of a row]. u4, i4 and f4e2m1 pack two a
+    byte, low nibble first; u8, i8 one. scale: f16 or f32 [..., in/group_size]. zero_point:
+    f32 or u8 [..., in/group_size], or one number for the whole matrix, or None for zero.
+    """
+
+    values: npt.NDArray[np.uint8]
+    element_type: ov.Type
+    scale: npt.NDArray[Any]
+    zero_point: npt.NDArray[Any] | int | None
+    group_size: int = 32
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        *leading, groups = self.scale.shape
+        return (*leading, groups * self.group_size)
+
+
+Weight = DenseWeight | QuantizedWeight
+
+
+def interleave_rows(first: Weight, second: Weight) -> Weight:
+    """A row of the first, one of the second, and so on.
+
+    Both must be stored in the same type and have as many rows.
+    """
+    if isinstance(first, DenseWeight) and isinstance(second, DenseWeight):
+        if first.element_type == second.element_type:
+            return DenseWeight(_interleaved(first.values, second.values), first.element_type)
+    elif isinstance(first, QuantizedWeight) and isinstance(second, QuantizedWeight):
+        alike = (first.element_type, first.group_size) == (second.element_type, second.group_size)
+        points = [first.zero_point, second.zero_point]
+        arrays = [each for each in points if isinstance(each, np.ndarray)]
+        zero_point: npt.NDArray[Any] | int | None = first.zero_point
+        if len(arrays) == 2:
+            zero_point = _interleaved(*arrays)
+        elif arrays or points[0] != points[1]:
+            alike = False
+        if alike:
+            return QuantizedWeight(
+                _interleaved(first.values, second.values),
+                first.element_type,
+                _interleaved(first.scale, second.scale),
+                zero_point,
+                first.group_size,
+            )
+    raise ConversionError("two weights of one matrix must be stored in the same type")
+
+
+def _interleaved(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    *leading, rows, columns = first.shape
+    return np.stack([first, second], -2).reshape(*leading, 2 * rows, columns)
+
+
+def dense_f32(weight: Weight) -> npt.NDArray[np.float32]:
+    """The weight's values in f32; for small tensors (norms, frequencies).
+
+    Raises ConversionError for a type narrower than eight bits: nobody packs vectors so.
+    """
+    if isinstance(weight, DenseWeight):
+        if weight.element_type == ov.Type.bf16:
+            return (weight.values.astype(np.uint32) << 16).view(np.float32)
+        return weight.values.astype(np.float32)
+    if weight.element_type not in (ov.Type.u8, ov.Type.i8):
+        raise ConversionError(f"a vector must not be quantised to {weight.element_type}")
+    dtype = np.uint8 if weight.element_type == ov.Type.u8 else np.int8
+    values = weight.values.view(dtype).astype(np.float32)
+    groups = values.reshape(*weight.scale.shape, weight.group_size)
+    if isinstance(weight.zero_point, np.ndarray):
+        groups = groups - weight.zero_point[..., None]
+    elif weight.zero_point is not None:
+        groups = groups - np.float32(weight.zero_point)
+    return (groups * weight.scale.astype(np.float32)[..., None]).reshape(weight.shape)
+
+
+def _constant(
+    values: npt.NDArray[Any], shape: tuple[int, ...], element_type: ov.Type, name: str
+) -> ov.Node:
+    # The tensor owns its memory: one made over a numpy array does not keep the array alive.
+    tensor = ov.Tensor(element_type, ov.Shape(shape))
+    raw = np.ascontiguousarray(values).view(np.uint8).reshape(-1)
+    tensor.data.reshape(-1).view(np.uint8)[:] = raw
+    node = Constant(tensor, shared_memory=True)
+    node.set_friendly_name(name)
+    return node
+
+
+def _named(node: ov.Node, name: str) -> ov.Node:
+    node.set_friendly_name(name)
+    return node
+
+
+def emit(weight: Weight, name: str) -> ov.Node:
+    """The weight as a subgraph whose output is f32, of the weight's shape."""
+    if isinstance(weight, DenseWeight):
+        values = _constant(weight.values, weight.values.shape, weight.element_type, name)
+        if weight.element_type == ov.Type.f32:
+            return values
+        return _named(ops.convert(values, "f32"), f"{name}/convert")
+    # A group as long as the row needs no dimension of its own.
+    whole_rows = weight.scale.shape[-1] == 1
+    grouped = weight.shape if whole_rows else (*weight.scale.shape, weight.group_size)
+    ones = (*grouped[:-1], 1)
+    exact = weight.scale.dtype == np.float32 or (
+        isinstance(weight.zero_point, np.ndarray) and weight.zero_point.dtype == np.float32
+    )
+    precision = "f32" if exact else "f16"
+    values = _constant(weight.values, grouped, weight.element_type, name)
+    result = _named(ops.convert(values, precision), f"{name}/convert")
+    if weight.zero_point is not None:
+        result = ops.subtract(result, _zero_point(weight.zero_point, ones, precision, name))
+        result = _named(result, f"{name}/subtract")
+    result = ops.multiply(result, _scale(weight.scale, ones, precision, name))
+    result = _named(result, f"{name}/fq_weights_1")
+    if not whole_rows:
+        shape = ops.constant(np.array(weight.shape, np.int64))
+        result = _named(ops.reshape(result, shape, False), f"{name}/fq_weights_1/reshape")
+    if exact:
+        return result
+    return _named(ops.convert(result, "f32"), f"{name}/fq_weights_1/convert")
+
+
+def _scale(scale: npt.NDArray[Any], shape: tuple[int, ...], precision: str, name: str) -> ov.Node:
+    element_type = ov.Type.f32 if scale.dtype == np.float32 else ov.Type.f16
+    constant = _constant(scale, shape, element_type, f"{name}/scale")
+    if precision == "f32" and element_type == ov.Type.f16:
+        return _named(ops.convert(constant, "f32"), f"{name}/scale/convert")
+    return constant
+
+
+def _zero_point(
+    zero_point: npt.NDArray[Any] | int, shape: tuple[int, ...], precision: str, name: str
+) -> ov.Node:
+    if isinstance(zero_point, int):
+        value = np.array([zero_point], np.uint8)
+        constant = _constant(value, (1,) * len(shape), ov.Type.u8, f"{name}/zero_point")
+        return _named(ops.convert(constant, precision), f"{name}/zero_point/convert")
+    if zero_point.dtype == np.float32:
+        return _constant(zero_point, shape, ov.Type.f32, f"{name}/zero_point")
+    constant = _constant(zero_point, shape, ov.Type.u8, f"{name}/zero_point")
+    return _named(ops.convert(constant, precision), f"{name}/zero_point/convert")

@@ -1,0 +1,159 @@
+// Several tokens per step: drafts change no answer.
+#include "support/engine_fixture.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <random>
+
+namespace pagewheel {
+namespace {
+
+using EngineDrafts = EngineTest;
+
+/// Says what comes as the script does, but is wrong now and then.
+class ScriptedDrafter final : public Drafter {
+public:
+    using Next = std::function<int64_t(const Tokens&)>;
+
+    ScriptedDrafter(Next next, size_t count, size_t percent_wrong)
+        : m_next(std::move(next)), m_count(count), m_percent_wrong(percent_wrong) {}
+
+    void propose(const Tokens& tokens, size_t most, Tokens& drafts) override {
+        Tokens all = tokens;
+        for (size_t i = 0; i < std::min(m_count, most); ++i) {
+            const bool is_wrong = m_random() % 100 < m_percent_wrong;
+            all.push_back(is_wrong ? int64_t(m_random() % ScriptedModel::words) : m_next(all));
+            drafts.push_back(all.back());
+        }
+    }
+
+private:
+    Next m_next;
+    size_t m_count, m_percent_wrong;
+    std::mt19937 m_random{7};
+};
+
+int64_t successor(const Tokens& tokens) {
+    return (tokens.back() + 1) % int64_t(ScriptedModel::words);
+}
+
+TEST_F(EngineDrafts, DraftsThatAreRightGiveSeveralTokensPerStep) {
+    drafter = std::make_unique<ScriptedDrafter>(successor, 3, 0);
+    make();
+    size_t num_runs = 0, most_rows = 0;
+    model->before_run = [&](const Batch& batch) {
+        ++num_runs;
+        most_rows = std::max(most_rows, batch.entries.at(0).num_sampled);
+    };
+    const GenerationHandle handle = submit({1}, greedy(13));
+    finish();
+    EXPECT_EQ(generated(handle), (Tokens{2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}));
+    EXPECT_EQ(most_rows, 4u);
+    EXPECT_EQ(num_runs, 1u + 3u);  // the prompt's token, then four in each
+    EXPECT_EQ(num_free(), num_blocks);
+}
+
+TEST_F(EngineDrafts, DraftsTakeNoTurnFromOtherSequences) {
+    for (const bool has_drafts : {false, true}) {
+        // All are wrong, and as many as a step has tokens.
+        if (has_drafts)
+            drafter = std::make_unique<ScriptedDrafter>(
+                [](const Tokens& tokens) { return (tokens.back() + 50) % 100; }, 7, 0);
+        make();
+        const GenerationHandle first = submit({1}, greedy(40)), second = submit({2}, greedy(40));
+        const GenerationHandle prompt = submit(Tokens(12, 3), greedy(1));
+        for (size_t i = 0; i < 10; ++i) engine->step();
+        EXPECT_EQ(generated(first).size(), 10u) << has_drafts;
+        EXPECT_EQ(generated(second).size(), 10u) << has_drafts;
+        EXPECT_EQ(prompt.get_status(), Status::FINISHED) << has_drafts;
+    }
+}
+
+/// Seeded samples, greedy answers and stop strings of requests that share prefixes in a cache that
+/// is too small for all of them.
+std::vector<GenerationOutput> answers(Engine& engine) {
+    std::mt19937 random(3);
+    std::vector<GenerationHandle> handles;
+    for (size_t i = 0; i < 40; ++i) {
+        GenerationConfig config;
+        config.max_new_tokens = 1 + random() % 30;
+        config.do_sample = i % 3 == 0;
+        config.rng_seed = i;
+        config.repetition_penalty = i % 4 == 0 ? 1.3f : 1.0f;
+        config.no_repeat_ngram_size = i % 5 == 0 ? 2 : GenerationConfig::unlimited;
+        config.logprobs = i % 2;
+        config.num_return_sequences = config.do_sample ? 1 + i % 3 : 1;
+        if (i % 7 == 0) config.stop_strings = {"ab", "jj"};
+        if (i % 11 == 0) config.stop_token_ids = {17, 40};
+        Tokens prompt(1 + random() % 20, int64_t(i % 4));
+        handles.emplace_back(engine.submit(std::nullopt, prompt, config));
+        for (size_t k = random() % 3; k > 0; --k) engine.step();
+    }
+    while (engine.has_work()) engine.step();
+    std::vector<GenerationOutput> all;
+    for (const GenerationHandle& handle : handles)
+        for (const GenerationOutput& output : handle.read_all(true)) all.push_back(output);
+    return all;
+}
+
+TEST_F(EngineDrafts, AnswersAreTheSameWithAnyDrafts) {
+    // What comes depends on all tokens so far, so that a wrong one in the cache would be seen.
+    const auto scores = [](const Tokens& tokens, size_t count, float* logits) {
+        size_t hash = 1;
+        for (size_t i = 0; i < count; ++i) hash = hash * 31 + size_t(tokens[i]);
+        std::mt19937 random{unsigned(hash)};
+        for (size_t i = 0; i < ScriptedModel::words; ++i) logits[i] = float(random() % 1000) / 100;
+    };
+    const auto most_likely = [&](const Tokens& tokens) {
+        std::vector<float> logits(ScriptedModel::words);
+        scores(tokens, tokens.size(), logits.data());
+        return int64_t(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    };
+    SchedulerConfig config = scheduler();
+    config.enable_prefix_caching = true;
+    config.num_kv_blocks = 30;
+    config.max_num_batched_tokens = 20;
+    const auto run = [&](size_t num_drafts, size_t percent_wrong) {
+        if (num_drafts > 0)
+            drafter = std::make_unique<ScriptedDrafter>(most_likely, num_drafts, percent_wrong);
+        make(config);
+        model->score = scores;
+        std::vector<GenerationOutput> all = answers(*engine);
+        EXPECT_EQ(engine->statistics().num_used_blocks, 0u);
+        return all;
+    };
+    const std::vector<GenerationOutput> expected = run(0, 0);
+    const size_t num_preemptions = engine->statistics().num_preemptions;
+    EXPECT_GT(num_preemptions, 0u);
+    for (const auto& [num_drafts, percent_wrong] :
+         {std::pair<size_t, size_t>{1, 30}, {3, 30}, {7, 60}, {5, 100}, {12, 5}}) {
+        const std::vector<GenerationOutput> drafted = run(num_drafts, percent_wrong);
+        ASSERT_EQ(drafted.size(), expected.size());
+        for (size_t i = 0; i < drafted.size(); ++i) {
+            EXPECT_EQ(drafted[i].generated_ids, expected[i].generated_ids) << i;
+            EXPECT_EQ(drafted[i].generated_log_probs, expected[i].generated_log_probs) << i;
+            EXPECT_EQ(drafted[i].text, expected[i].text) << i;
+            EXPECT_EQ(drafted[i].finish_reason, expected[i].finish_reason) << i;
+        }
+    }
+}
+
+TEST_F(EngineDrafts, ADrafterThatNamesNoTokenEndsItsRequestWithTheReason) {
+    drafter = std::make_unique<ScriptedDrafter>(
+        [](const Tokens& tokens) { return tokens.front() == 1 ? 1000 : successor(tokens); }, 2, 0);
+    make();
+    const GenerationHandle bad = submit({1}, greedy(9)), good = submit({2}, greedy(4));
+    finish();
+    EXPECT_EQ(bad.get_status(), Status::CANCEL);
+    try {
+        bad.read_all();
+        FAIL() << "the failure is not told";
+    } catch (const std::runtime_error& error) {
+        EXPECT_NE(std::string(error.what()).find("the drafter failed"), std::string::npos);
+    }
+    EXPECT_EQ(generated(good), (Tokens{3, 4, 5, 6}));
+    EXPECT_EQ(num_free(), num_blocks);
+}
+
+}  // namespace
+}  // namespace pagewheel

@@ -1,0 +1,212 @@
+// Text of handles: matched, read in pieces, held back, dropped.
+#include "support/engine_fixture.hpp"
+
+#include <functional>
+#include <random>
+
+namespace pagewheel {
+namespace {
+
+using EngineText = EngineTest;
+
+TEST_F(EngineText, AHundredRequestsWithStopStringsEndWhereTheirTextDoes) {
+    std::mt19937 random(1);
+    std::vector<std::pair<GenerationHandle, std::string>> requests;
+    std::vector<int64_t> firsts;
+    for (size_t i = 0; i < 100; ++i) {
+        const int64_t first = int64_t(random() % 50);
+        const size_t begin = size_t(random() % 20), length = 1 + random() % 4;
+        Tokens following;
+        for (size_t k = 0; k < 30; ++k) following.push_back((first + 1 + int64_t(k)) % 100);
+        GenerationConfig config = greedy(30);
+        config.stop_strings = {letters(following).substr(begin, length)};
+        requests.emplace_back(submit({first}, config), *config.stop_strings.begin());
+        firsts.push_back(first);
+    }
+    finish();
+    for (size_t i = 0; i < requests.size(); ++i) {
+        const auto& [handle, stop] = requests[i];
+        const std::string text = letters(generated(handle));
+        ASSERT_GE(text.size(), stop.size()) << i;
+        EXPECT_EQ(text.find(stop), text.size() - stop.size()) << i << " from " << firsts[i];
+        EXPECT_EQ(handle.read_all().at(0).finish_reason, Reason::STOP);
+    }
+    EXPECT_EQ(num_free(), num_blocks);
+}
+
+TEST_F(EngineText, ReadTellsTheReasonOfAStopOnce) {
+    for (const bool with_text : {false, true}) {
+        GenerationHandle handle = submit({1}, greedy(9));
+        engine->step();
+        handle.read(with_text);
+        handle.stop(Reason::STOP);
+        engine->step();
+        EXPECT_TRUE(handle.can_read());
+        EXPECT_EQ(handle.read(with_text).at(0).finish_reason, Reason::STOP);
+        EXPECT_FALSE(handle.can_read());
+        EXPECT_TRUE(handle.read(with_text).empty());
+    }
+}
+
+TEST_F(EngineText, TextIsReadOnceInPiecesThatJoinToTheWhole) {
+    GenerationHandle handle = submit({1}, greedy(6));
+    std::string text;
+    while (engine->has_work()) {
+        engine->step();
+        for (const auto& [index, output] : handle.read(true)) {
+            EXPECT_EQ(output.text, letters(output.generated_ids));
+            text += output.text;
+        }
+    }
+    EXPECT_EQ(text, "cdefgh");
+    EXPECT_TRUE(handle.read(true).empty());
+    EXPECT_FALSE(handle.can_read());
+    EXPECT_EQ(handle.read_all(true).at(0).text, text);
+    EXPECT_EQ(handle.read_all().at(0).text, "");
+}
+
+TEST_F(EngineText, HeldBackTextComesWithTheEndAlsoWithoutTokens) {
+    GenerationConfig config = greedy(50);
+    config.stop_strings = {"ghx"};  // "gh" is held back: it may be the beginning
+    GenerationHandle handle = submit({4}, config);
+    std::string text;
+    for (size_t i = 0; i < 3; ++i) {  // f, g, h
+        engine->step();
+        for (const auto& [index, output] : handle.read(true)) text += output.text;
+    }
+    EXPECT_EQ(text, "f");
+    handle.stop();
+    EXPECT_FALSE(handle.can_read());
+    engine->step();
+    EXPECT_TRUE(handle.can_read());
+    const GenerationOutputs rest = handle.read(true);
+    EXPECT_EQ(rest.at(0).text, "gh");
+    EXPECT_TRUE(rest.at(0).generated_ids.empty());
+    EXPECT_FALSE(handle.can_read());
+}
+
+TEST_F(EngineText, TextThatIsHeldBackIsNotLostWhereTokensAreReadWithoutIt) {
+    GenerationConfig config = greedy(50);
+    config.stop_strings = {"ghx"};
+    GenerationHandle handle = submit({4}, config);
+    std::string text;
+    for (size_t i = 0; i < 3; ++i) {  // f, g, h
+        engine->step();
+        for (const auto& [index, output] : handle.read(true)) text += output.text;
+    }
+    handle.read();
+    handle.stop();
+    engine->step();
+    handle.read();
+    for (const auto& [index, output] : handle.read(true)) text += output.text;
+    EXPECT_EQ(text, "fgh");
+    EXPECT_TRUE(handle.read(true).empty());
+    EXPECT_FALSE(handle.can_read());
+}
+
+TEST_F(EngineText, TextThatWasDroppedDoesNotComeWithTheTokenOfAStepUnderWay) {
+    GenerationHandle handle = submit({1}, greedy(9));
+    for (size_t i = 0; i < 4; ++i) engine->step();
+    model->before_run = [&](const Batch&) { handle.drop(); };
+    engine->step();
+    const GenerationOutputs late = handle.read(true);
+    ASSERT_EQ(late.count(0), 1u);
+    EXPECT_EQ(late.at(0).text, letters(late.at(0).generated_ids));
+    finish();
+}
+
+TEST_F(EngineText, ADecoderThatFailsOnceNeitherLosesNorDoublesWhatIsRead) {
+    bool fails = false;
+    const auto decoder = [&](const Tokens& tokens) {
+        if (tokens.back() == 6 && std::exchange(fails, false)) throw std::runtime_error("no text");
+        return letters(tokens);
+    };
+    EngineParts parts;
+    parts.model = std::make_unique<ScriptedModel>();
+    parts.decoders = {decoder, letters};
+    engine = std::make_shared<Engine>(std::move(parts), scheduler());
+    GenerationHandle handle = submit({1}, greedy(9));
+    Tokens tokens;
+    std::string text;
+    const auto read = [&] {
+        for (const auto& [index, output] : handle.read(true)) {
+            tokens.insert(tokens.end(), output.generated_ids.begin(), output.generated_ids.end());
+            text += output.text;
+        }
+    };
+    engine->step();
+    read();
+    for (size_t i = 0; i < 6; ++i) engine->step();
+    fails = true;
+    EXPECT_THROW(read(), std::runtime_error);
+    finish();
+    read();
+    EXPECT_EQ(tokens, generated(handle));
+    EXPECT_EQ(text, letters(generated(handle)));
+}
+
+/// Cannot be copied while `is_stuck`, as where memory is out.
+struct StickyDecoder {
+    const bool* is_stuck;
+
+    explicit StickyDecoder(const bool* stuck) : is_stuck(stuck) {}
+    StickyDecoder(const StickyDecoder& other) : is_stuck(other.is_stuck) {
+        if (*is_stuck) throw std::bad_alloc();
+    }
+    std::string operator()(const Tokens& tokens) const { return letters(tokens); }
+};
+
+TEST_F(EngineText, ARequestThatCannotBeEndedProperlyIsToldAllTheSame) {
+    for (const bool is_cancelled : {false, true}) {
+        bool is_stuck = false;
+        EngineParts parts;
+        parts.model = std::make_unique<ScriptedModel>();
+        parts.decoders = {StickyDecoder(&is_stuck), letters};
+        engine = std::make_shared<Engine>(std::move(parts), scheduler());
+        GenerationConfig beams = greedy(4);
+        beams.num_beams = beams.num_return_sequences = 2;
+        GenerationHandle handle = submit({1}, beams), other = submit({2}, greedy(9));
+        for (size_t i = 0; i < 3; ++i) engine->step();
+        if (is_cancelled) handle.cancel();  // else they end by their length
+        is_stuck = true;                    // the texts of its beams cannot be made
+        EXPECT_ANY_THROW(engine->step());
+        for (const GenerationHandle& one : {handle, other}) {
+            EXPECT_EQ(one.get_status(), Status::CANCEL) << is_cancelled;
+            EXPECT_THROW(one.read_all(), std::runtime_error) << is_cancelled;
+            EXPECT_TRUE(one.wait(std::chrono::seconds(0)));
+        }
+        EXPECT_FALSE(engine->has_work());
+        is_stuck = false;
+    }
+}
+
+TEST_F(EngineText, EachTokenIsDecodedOnceWhoeverWantsItsText) {
+    std::vector<size_t> lengths;
+    const auto counted = [&](const Tokens& tokens) {
+        lengths.push_back(tokens.size());
+        return letters(tokens);
+    };
+    EngineParts parts;
+    parts.model = std::make_unique<ScriptedModel>();
+    parts.decoders = {counted, letters};
+    engine = std::make_shared<Engine>(std::move(parts), scheduler());
+    GenerationConfig config = greedy(8);
+    GenerationHandle unread = submit({1}, config);
+    finish();
+    EXPECT_TRUE(lengths.empty());  // nobody asked
+    EXPECT_EQ(unread.read_all(true).at(0).text, "cdefghij");
+    EXPECT_EQ(unread.read(true).at(0).text, "cdefghij");
+    EXPECT_EQ(lengths, (std::vector<size_t>{8}));  // at once
+    lengths.clear();
+    config.stop_strings = {"zz"};
+    GenerationHandle matched = submit({1}, config);
+    while (engine->has_work()) {
+        engine->step();
+        matched.read(true);
+    }
+    EXPECT_EQ(matched.read_all(true).at(0).text, "cdefghij");
+    EXPECT_EQ(lengths.size(), 8u);
+}
+
+}  // namespace
+}  // namespace pagewheel

@@ -1,0 +1,83 @@
+// An engine on a model that is a script, for tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/engine.hpp"
+#include "support/scripted_model.hpp"
+
+namespace pagewheel {
+
+using Tokens = std::vector<int64_t>;
+using Status = GenerationStatus;
+using Reason = GenerationFinishReason;
+using Stage = Sequence::Stage;
+
+inline constexpr size_t num_blocks = 64;
+
+/// Token t is the letter 'a' + t % 26.
+inline std::string letters(const Tokens& tokens) {
+    std::string text;
+    for (const int64_t token : tokens) text += char('a' + token % 26);
+    return text;
+}
+
+class EngineTest : public testing::Test {
+protected:
+    static SchedulerConfig scheduler() {
+        SchedulerConfig config;
+        config.num_kv_blocks = num_blocks;
+        config.max_num_batched_tokens = 8;
+        return config;
+    }
+    void make(const SchedulerConfig& config = scheduler()) {
+        auto scripted = std::make_unique<ScriptedModel>();
+        model = scripted.get();
+        EngineParts parts;
+        parts.model = std::move(scripted);
+        parts.drafter = std::move(drafter);
+        parts.context_length = 1000;
+        parts.decoders = {letters, letters};
+        engine = std::make_shared<Engine>(std::move(parts), config);
+    }
+    void SetUp() override { make(); }
+
+    static GenerationConfig greedy(size_t count) {
+        GenerationConfig config;
+        config.max_new_tokens = count;
+        return config;
+    }
+    GenerationHandle submit(const Tokens& prompt, const GenerationConfig& config) {
+        return GenerationHandle(engine->submit(std::nullopt, prompt, config));
+    }
+    void finish() {
+        while (engine->has_work()) engine->step();
+    }
+    size_t num_free() const { return engine->statistics().num_free_blocks; }
+    static Tokens generated(const GenerationHandle& handle) {
+        return handle.read_all().at(0).generated_ids;
+    }
+
+    using Handle = std::shared_ptr<GenerationHandle::State>;
+
+    /// Where a request's first sequence is; OUTSIDE once the request is over.
+    static Stage stage_of(const Handle& state) {
+        return state->request ? state->request->generations.front()->sequence.stage
+                              : Stage::OUTSIDE;
+    }
+    Handle submit_state(const Tokens& prompt, const GenerationConfig& config) {
+        return engine->submit(std::nullopt, prompt, config);
+    }
+
+    std::unique_ptr<Drafter> drafter;  // of the next make()
+    ScriptedModel* model = nullptr;
+    std::shared_ptr<Engine> engine;
+};
+
+}  // namespace pagewheel

@@ -1,0 +1,86 @@
+"""`pagewheel chat`: history, interrupts and the end of input."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+from command_line import run
+
+import pagewheel
+from pagewheel.cli.chat import Chat
+from pagewheel.cli.options import Sampling
+
+
+class Recorder:
+    """A pipeline that notes the contents of each history it is given.
+
+    While it answers "stop" it is interrupted, as by Ctrl-C, after two pieces of text.
+    """
+
+    def __init__(self, pipeline: pagewheel.LLMPipeline) -> None:
+        self._pipeline = pipeline
+        self.seen: list[list[str]] = []
+
+    def get_generation_config(self) -> pagewheel.GenerationConfig:
+        return self._pipeline.get_generation_config()
+
+    def generate(
+        self,
+        history: pagewheel.ChatHistory,
+        config: pagewheel.GenerationConfig,
+        streamer: Callable[[str], None],
+    ) -> pagewheel.DecodedResults:
+        contents = [message["content"] for message in history.get_messages()]
+        self.seen.append(contents)
+        pieces: list[str] = []
+
+        def stream(piece: str) -> None:
+            streamer(piece)
+            pieces.append(piece)
+            if contents[-1] == "stop" and len(pieces) == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        return self._pipeline.generate(history, config, stream)
+
+
+def talk(
+    pipeline: pagewheel.LLMPipeline, monkeypatch: pytest.MonkeyPatch, text: str
+) -> list[list[str]]:
+    """The contents that the pipeline saw each time."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    recorder = Recorder(pipeline)
+    Chat(recorder, Sampling(8, do_sample=False), "be short", stats=False).run()
+    return recorder.seen
+
+
+def test_chat_keeps_history_until_reset(
+    pipeline: pagewheel.LLMPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = talk(pipeline, monkeypatch, "Hello\n\nHow are you?\n/reset\nBye\n/quit\nlost\n")
+    answer = seen[1][2]
+    assert answer.strip() != ""
+    assert seen == [
+        ["be short", "Hello"],
+        ["be short", "Hello", answer, "How are you?"],
+        ["be short", "Bye"],
+    ]
+
+
+def test_an_interrupt_ends_the_answer_and_not_the_chat(
+    pipeline: pagewheel.LLMPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = talk(pipeline, monkeypatch, "stop\ngo on\n")
+    assert seen[1][:2] == ["be short", "stop"]
+    assert 0 < len(seen[1][2].split()) < 4  # two pieces of the eight
+    assert seen[1][3] == "go on"
+
+
+@pytest.mark.usefixtures("default_model_is_converted")
+def test_chat_remembers_resets_and_ends_with_its_input() -> None:
+    result = run("chat", "--greedy", "-n", "8", text="My name is Ada.\n/reset\nHi.\n")
+    assert result.returncode == 0, result.stderr
+    assert len([line for line in result.stdout.splitlines() if line.strip()]) >= 2

@@ -1,0 +1,34 @@
+"""`pagewheel generate` on the default model."""
+
+from __future__ import annotations
+
+import pytest
+from command_line import run
+
+
+def test_generate_streams_text_and_keeps_statistics_apart() -> None:
+    result = run("generate", "--greedy", "-n", "8", "--stats", "Name the capital city of France.")
+    assert result.returncode == 0, result.stderr
+    assert "Paris" in result.stdout
+    assert "tokens out" in result.stderr and "tokens out" not in result.stdout
+
+
+@pytest.mark.usefixtures("default_model_is_converted")
+def test_generate_reads_the_prompt_from_standard_input() -> None:
+    asked = ["generate", "--greedy", "-n", "8", "--raw"]
+    prompt = "The capital of France is"
+    assert run(*asked, "-", text=prompt).stdout == run(*asked, prompt).stdout != ""
+
+
+@pytest.mark.usefixtures("default_model_is_converted")
+def test_the_same_seed_draws_the_same_text() -> None:
+    asked = ["generate", "-n", "12", "--temperature", "1.5", "--seed", "7", "Tell me a story."]
+    assert run(*asked).stdout == run(*asked).stdout != ""
+
+
+@pytest.mark.usefixtures("default_model_is_converted")
+def test_an_unknown_device_is_one_line() -> None:
+    result = run("generate", "hello", "--device", "NO_SUCH_DEVICE")
+    assert result.returncode == 1
+    assert result.stderr.count("error: ") == 1
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,76 @@
+"""The attention backends native and openvino beside each other, on the real model."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import F32, greedy
+from prompt_log_probs import prompt_log_probs
+
+import pagewheel
+
+TEXT = Path(__file__).read_text()
+PROMPTS = ["The capital of France is", "def fibonacci(n):\n", "Il était une fois", TEXT]
+
+
+def make_pipeline(folder: Path, **properties: object) -> pagewheel.ContinuousBatchingPipeline:
+    scheduler = pagewheel.SchedulerConfig()
+    scheduler.max_num_batched_tokens = 200
+    return pagewheel.ContinuousBatchingPipeline(folder, scheduler, "CPU", properties)
+
+
+@functools.cache
+def log_probs(folder: Path, **properties: str) -> np.ndarray:
+    """Of TEXT's tokens, computed in prefill chunks: most of its keys come out of the cache."""
+    return prompt_log_probs(make_pipeline(folder, **properties), TEXT)
+
+
+def test_both_backends_give_the_same_text(smollm2_folder: Path) -> None:
+    texts = [
+        [
+            result.m_generation_ids[0]
+            for result in make_pipeline(smollm2_folder, attention_backend=backend, **F32).generate(
+                PROMPTS, greedy(32, apply_chat_template=False)
+            )
+        ]
+        for backend in ("native", "openvino")
+    ]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    ("cache", "bound"), [("bf16", 0.02), ("f16", 0.005), ("u8", 0.05), ("u4", 0.5)]
+)
+def test_a_smaller_cache_costs_little(smollm2_folder: Path, cache: str, bound: float) -> None:
+    """Root mean square of the change of a token's log-probability."""
+    native = {**F32, "attention_backend": "native"}
+    exact = log_probs(smollm2_folder, **native)
+    rounded = log_probs(smollm2_folder, **{**native, "KV_CACHE_PRECISION": cache})
+    assert 0 < np.sqrt(np.mean((rounded - exact) ** 2)) < bound
+
+
+def test_auto_is_native(smollm2_folder: Path) -> None:
+    """Each backend rounds its u8 cache in a way of its own."""
+    properties = {**F32, "KV_CACHE_PRECISION": "u8"}
+    by_default = log_probs(smollm2_folder, **properties)
+    native = log_probs(smollm2_folder, attention_backend="native", **properties)
+    openvino = log_probs(smollm2_folder, attention_backend="openvino", **properties)
+    assert np.array_equal(by_default, native)
+    assert not np.array_equal(by_default, openvino)
+
+
+def test_auto_leaves_what_only_openvino_has_to_it(smollm2_folder: Path) -> None:
+    precisions = {"KEY_CACHE_PRECISION": "u8", "VALUE_CACHE_PRECISION": "u4"}
+    mixed = log_probs(smollm2_folder, **precisions)
+    openvino = log_probs(smollm2_folder, attention_backend="openvino", **precisions)
+    assert np.array_equal(mixed, openvino)
+
+
+def test_unknown_choices_are_refused_by_name(smollm2_folder: Path) -> None:
+    with pytest.raises(ValueError, match="attention_backend is 'fast'; allowed: auto, native"):
+        make_pipeline(smollm2_folder, attention_backend="fast")
+    with pytest.raises(ValueError, match="u3"):
+        make_pipeline(smollm2_folder, attention_backend="native", KV_CACHE_PRECISION="u3")

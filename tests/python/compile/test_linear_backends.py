@@ -1,0 +1,69 @@
+"""The linear backends native and openvino beside each other, on the real model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import F32
+from prompt_log_probs import prompt_log_probs
+
+import pagewheel
+
+TEXT = Path(__file__).read_text()
+
+
+def make_pipeline(folder: Path, **properties: object) -> pagewheel.ContinuousBatchingPipeline:
+    return pagewheel.ContinuousBatchingPipeline(
+        folder, pagewheel.SchedulerConfig(), "CPU", properties
+    )
+
+
+def test_int8_activations_change_log_probabilities_little(smollm2_folder: Path) -> None:
+    """Root mean square and mean of the change of a token's log-probability."""
+    exact = prompt_log_probs(make_pipeline(smollm2_folder, **F32), TEXT)
+    rounded = make_pipeline(smollm2_folder, linear_backend="native", KV_CACHE_PRECISION="f32")
+    native = prompt_log_probs(rounded, TEXT)
+    assert 0 < np.sqrt(np.mean((native - exact) ** 2)) < 0.15
+    assert abs(np.mean(native - exact)) < 0.01
+
+
+def test_f32_inference_means_f32_activations(smollm2_folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"linear_backend is 'native'.*f32 inference"):
+        make_pipeline(smollm2_folder, linear_backend="native", **F32)
+    auto = pagewheel._pagewheel.describe_operations(str(smollm2_folder), "CPU", F32)
+    ours = {one.operation for one in auto.counts if one.runs_on == "pagewheel"}
+    assert ours == {"PagedAttention"}
+
+
+def test_unknown_choices_are_refused_by_name(smollm2_folder: Path) -> None:
+    with pytest.raises(ValueError, match="linear_backend is 'fast'; allowed: auto, native"):
+        make_pipeline(smollm2_folder, linear_backend="fast")
+
+
+def operation_counts(folder: Path, **properties: object) -> dict[tuple[str, str], int]:
+    found = pagewheel._pagewheel.describe_operations(str(folder), "CPU", properties)
+    assert found.left == []
+    return {(one.runs_on, one.operation): one.count for one in found.counts}
+
+
+def test_every_matrix_of_the_real_model_is_taken(smollm2_folder: Path) -> None:
+    counts = operation_counts(smollm2_folder)
+    # Per layer q+k+v and o; gate, up and down are one; the vocabulary head. Of the last layer q
+    # stands alone: it is of the asked rows only.
+    assert counts[("pagewheel", "QuantizedLinear")] == 2 * 30 + 1 + 1
+    assert counts[("pagewheel", "GatedMlp")] == 30
+    # Everything hangs together: rows of the last layer's hidden state, cosines and sines are picked
+    # inside.
+    assert counts[("pagewheel", "GatherRows")] == 3
+    assert counts[("pagewheel", "NativeRegion")] == 1
+
+
+def test_without_fast_prefill_every_matrix_is_taken_too(smollm2_folder: Path) -> None:
+    counts = operation_counts(smollm2_folder, fast_prefill=False)
+    assert counts[("pagewheel", "QuantizedLinear")] == 2 * 30 + 1
+    assert counts[("pagewheel", "GatedMlp")] == 30
+    # All layers; the head with the rows that are picked for it.
+    assert counts[("pagewheel", "GatherRows")] == 1
+    assert counts[("pagewheel", "NativeRegion")] == 2

@@ -1,0 +1,85 @@
+"""Each architecture as a GGUF file gives transformers' logits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from convert import tiny_models
+from convert.gguf_models import write
+from convert.stateful_decoder import Decoder, relative
+from gguf.constants import GGMLQuantizationType as Kind
+
+from pagewheel.convert.gguf.file import GGUFFile
+from pagewheel.convert.gguf.source import GGUFSource
+from pagewheel.convert.graph.model import build_model
+
+# What llama.cpp's files have no key for is left at the value that llama.cpp takes.
+CHANGES: dict[str, dict[str, Any]] = {
+    "llama3": {"attention_bias": False, "mlp_bias": False},
+    "mistral": {"sliding_window": None},
+    "mixtral": {"sliding_window": None},
+    "smollm3": {"no_rope_layer_interval": 4, "num_hidden_layers": 4},
+    "qwen2": {"use_sliding_window": False, "sliding_window": None},
+    "gemma2": {"query_pre_attn_scalar": 32},
+    "deepseek_v3": {"rope_parameters": {**tiny_models.YARN, "mscale": 0.7, "mscale_all_dim": 0.7}},
+    "gemma3": {
+        "query_pre_attn_scalar": 32,
+        "num_hidden_layers": 6,
+        "layer_types": ["sliding_attention"] * 5 + ["full_attention"],
+    },
+}
+
+
+def logits(source: GGUFSource, ids: list[int]) -> Any:
+    """All positions: half as a prompt, then the rest with a cache."""
+    decoder = Decoder(build_model(source.architecture, source.weight))
+    half = len(ids) // 2
+    return np.concatenate(
+        [decoder(each) for each in (ids[:half], ids[half : half + 1], ids[half + 1 :])]
+    )
+
+
+NAMES = list(tiny_models.ARCHITECTURES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_are_transformers(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, options = tiny_models.ARCHITECTURES[name]
+    changed = (kind, {**options, **CHANGES.get(name, {})})
+    monkeypatch.setitem(tiny_models.ARCHITECTURES, name, changed)
+    model = tiny_models.make(name)
+    ids = tiny_models.random_ids(300)
+    with tiny_models.without_attention_caps(model):  # OpenVINO's attention has none
+        expected = tiny_models.logits(model, ids)
+    with GGUFFile(write(model, tmp_path / "model.gguf")) as file:
+        source = GGUFSource(file)
+        cap = getattr(model.config, "attn_logit_softcapping", None)
+        assert source.architecture.attention_soft_cap == (cap or 0.0)
+        got = logits(source, ids)
+    error = relative(got, expected)
+    print(f"{error:.1e}")
+    assert error < 1e-4
+
+
+def test_deepseeks_keys_and_values_may_be_one_tensor(tmp_path: Path) -> None:
+    """As in files before 2025-04, which describe heads as the model has them."""
+    model = tiny_models.make("deepseek_v2")
+    ids = tiny_models.random_ids(60)
+    with GGUFFile(write(model, tmp_path / "model.gguf", fused_latent=True)) as file:
+        assert "blk.0.attn_kv_b.weight" in file.tensors
+        got = logits(GGUFSource(file), ids)
+    assert relative(got, tiny_models.logits(model, ids)) < 1e-4
+
+
+def test_stacked_experts_stay_in_the_files_type(tmp_path: Path) -> None:
+    model = tiny_models.make("gpt_oss")
+    with GGUFFile(write(model, tmp_path / "model.gguf", Kind.F16)) as file:
+        weight = GGUFSource(file).weight("layers.1.mlp.experts.up_proj")
+    assert weight.shape == (5, 52, 60)
+    assert weight.element_type == ov.Type.f16

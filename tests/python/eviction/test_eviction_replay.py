@@ -1,0 +1,179 @@
+"""What eviction computes, against transformers with the same entries deleted from its cache."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+from conftest import F32
+from convert import tiny_llama, tiny_models
+from eviction_replay import Replay, replayed, run_with_recorded_evictions
+from transformers import LlamaForCausalLM
+
+import pagewheel
+from pagewheel.convert import convert
+from pagewheel.convert.decoder.attention_description import describe_rotary
+from pagewheel.convert.graph.model import build_model
+from pagewheel.convert.huggingface.source import HuggingFaceSource
+from pagewheel.convert.huggingface.source_folder import SourceFolder
+
+SIZES = (32, 32, 128)  # start, recent, budget
+OPENVINO = {**F32, "attention_backend": "openvino"}
+
+
+@pytest.fixture(scope="module")
+def prompt(smollm2_folder: Path) -> list[int]:
+    """Of 300 tokens."""
+    text = Path(__file__).read_text()
+    return pagewheel.Tokenizer(smollm2_folder).encode(text).input_ids.data[0, :300].tolist()
+
+
+@pytest.mark.parametrize(
+    ("granularity", "rotation", "during_prefill", "new_tokens"),
+    [("block", True, False, 300), ("token", True, True, 120), ("token", False, False, 120)],
+)
+def test_evictions_equal_a_replay_in_transformers(
+    smollm2_folder: Path,
+    smollm2_reference: LlamaForCausalLM,
+    prompt: list[int],
+    granularity: str,
+    rotation: bool,
+    during_prefill: bool,
+    new_tokens: int,
+) -> None:
+    """Greedy tokens are those of the reference, and their log-probabilities within 1e-3."""
+    policy, generated, log_probs = run_with_recorded_evictions(
+        smollm2_folder,
+        prompt,
+        new_tokens,
+        SIZES,
+        apply_rotation=rotation,
+        granularity=granularity,
+        evict_during_prefill=during_prefill,
+    )
+    assert len(policy.decisions) > 3 * smollm2_reference.config.num_hidden_layers
+    assert (policy.decisions[0][1] == 300) is not during_prefill
+    expected = replayed(Replay(smollm2_reference, rotation), prompt, generated, policy.decisions)
+    assert expected.argmax(-1).tolist() == generated
+    chosen = expected[np.arange(len(generated)), generated]
+    np.testing.assert_allclose(log_probs, chosen, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("granularity", "during_prefill", "cache", "tolerance"),
+    [("block", False, "f32", 1e-3), ("token", True, "f16", 2e-2)],
+)
+def test_the_openvino_backend_evicts_alike(
+    smollm2_folder: Path,
+    smollm2_reference: LlamaForCausalLM,
+    prompt: list[int],
+    granularity: str,
+    during_prefill: bool,
+    cache: str,
+    tolerance: float,
+) -> None:
+    """Keys are rotated where they lie: an f16 cache rounds them with every decision."""
+    policy, generated, log_probs = run_with_recorded_evictions(
+        smollm2_folder,
+        prompt,
+        70,
+        SIZES,
+        {**OPENVINO, "KV_CACHE_PRECISION": cache},
+        apply_rotation=True,
+        granularity=granularity,
+        evict_during_prefill=during_prefill,
+    )
+    assert len(policy.decisions) > 2 * smollm2_reference.config.num_hidden_layers
+    expected = replayed(Replay(smollm2_reference, True), prompt, generated, policy.decisions)
+    chosen = expected[np.arange(len(generated)), generated]
+    np.testing.assert_allclose(log_probs, chosen, atol=tolerance)
+
+
+@pytest.fixture(scope="module")
+def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny")
+    return convert(tiny_llama.write(folder / "tiny.gguf"), folder / "ir", progress=False)
+
+
+def convert_tiny(name: str, folder: Path, tokenizer_folder: Path) -> object:
+    """transformers' model, and its graph in `folder`."""
+    model = tiny_models.make(name)
+    source = HuggingFaceSource(SourceFolder(tiny_models.save(model, folder / "checkpoint")))
+    graph = build_model(source.architecture, source.weight)
+    ov.save_model(graph, folder / "openvino_model.xml", compress_to_fp16=False)
+    description = {
+        "rotary": describe_rotary(source.architecture),
+        "sliding_windows": list(source.architecture.windows),
+    }
+    (folder / "pagewheel.json").write_text(json.dumps(description))
+    (folder / "config.json").symlink_to(folder / "checkpoint" / "config.json")
+    for file in tokenizer_folder.glob("openvino_*tokenizer.*"):
+        (folder / file.name).symlink_to(file)
+    return model
+
+
+@pytest.mark.parametrize("granularity", ["block", "token"])
+@pytest.mark.parametrize(
+    "name", ["llama3", "llama-yarn", "smollm3", "phi3", "gemma2", "gemma3", "gpt_oss", "mistral"]
+)
+def test_architectures_evict_and_rotate_by_their_own_rules(
+    tmp_path: Path, tokenizer_folder: Path, name: str, granularity: str
+) -> None:
+    """Frequencies scaled and per layer, layers without positions, partial rotation, sinks, soft
+    caps, and sliding windows: layers that slide lose their oldest tokens only."""
+    model = convert_tiny(name, tmp_path, tokenizer_folder)
+    prompt = tiny_models.random_ids(200)
+    policy, generated, log_probs = run_with_recorded_evictions(
+        tmp_path, prompt, 80, SIZES, apply_rotation=True, granularity=granularity
+    )
+    replay = Replay(model, rotation=True)
+    decisions = policy.decisions
+    if name == "mistral":  # no layer is asked, as all slide; nothing is lost
+        assert not decisions
+    expected = replayed(replay, prompt, generated, decisions, replay.slides)
+    chosen = expected[np.arange(len(generated)), generated]
+    np.testing.assert_allclose(log_probs, chosen, atol=2e-3)
+
+
+@pytest.mark.parametrize("properties", [F32, OPENVINO])
+@pytest.mark.parametrize("during_prefill", [False, True])
+def test_tokens_of_a_block_that_is_not_full_may_go(
+    tmp_path: Path, tokenizer_folder: Path, during_prefill: bool, properties: dict[str, str]
+) -> None:
+    """A budget that is no multiple of the block size and keeps almost no recent tokens."""
+    model = convert_tiny("llama3", tmp_path, tokenizer_folder)
+    policy, generated, log_probs = run_with_recorded_evictions(
+        tmp_path,
+        tiny_models.random_ids(200),
+        80,
+        (5, 1, 75),
+        properties,
+        apply_rotation=True,
+        granularity="token",
+        evict_during_prefill=during_prefill,
+    )
+    assert any(slots[-1] >= held // 32 * 32 for _, held, slots in policy.decisions)
+    expected = replayed(
+        Replay(model, rotation=True), tiny_models.random_ids(200), generated, policy.decisions
+    )
+    chosen = expected[np.arange(len(generated)), generated]
+    np.testing.assert_allclose(log_probs, chosen, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", ["llama3", "smollm3", "phi3", "gemma3"])
+def test_the_openvino_backend_evicts_architectures_alike(
+    tmp_path: Path, tokenizer_folder: Path, name: str
+) -> None:
+    """Scaled frequencies, layers without positions, partial rotation, two rotary bases."""
+    model = convert_tiny(name, tmp_path, tokenizer_folder)
+    prompt = tiny_models.random_ids(200)
+    policy, generated, log_probs = run_with_recorded_evictions(
+        tmp_path, prompt, 80, SIZES, OPENVINO, apply_rotation=True, granularity="token"
+    )
+    replay = Replay(model, rotation=True)
+    expected = replayed(replay, prompt, generated, policy.decisions, replay.slides)
+    chosen = expected[np.arange(len(generated)), generated]
+    np.testing.assert_allclose(log_probs, chosen, atol=2e-3)
