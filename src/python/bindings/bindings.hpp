@@ -5,20 +5,22 @@
 
 namespace pagewheel::python {
 
-void bind_log(pybind11::module_& module);
-void bind_generation_config(pybind11::module_& module);
-void bind_cache_eviction_config(pybind11::module_& module);
-void bind_scheduler_config(pybind11::module_& module);
-void bind_chat_history(pybind11::module_& module);
-void bind_tokenizer(pybind11::module_& module);
-void bind_streamer(pybind11::module_& module);
-void bind_perf_metrics(pybind11::module_& module);
-void bind_generation_handle(pybind11::module_& module);
-void bind_results(pybind11::module_& module);
-void bind_prefix_cache(pybind11::module_& module);
-void bind_statistics(pybind11::module_& module);
-void bind_continuous_batching_pipeline(pybind11::module_& module);
-void bind_llm_pipeline(pybind11::module_& module);
-void bind_operations(pybind11::module_& module);
+namespace py = pybind11;
+
+void bind_log(py::module_& module);
+void bind_generation_config(py::module_& module);
+void bind_cache_eviction_config(py::module_& module);
+void bind_scheduler_config(py::module_& module);
+void bind_chat_history(py::module_& module);
+void bind_tokenizer(py::module_& module);
+void bind_streamer(py::module_& module);
+void bind_perf_metrics(py::module_& module);
+void bind_generation_handle(py::module_& module);
+void bind_results(py::module_& module);
+void bind_prefix_cache(py::module_& module);
+void bind_statistics(py::module_& module);
+void bind_continuous_batching_pipeline(py::module_& module);
+void bind_llm_pipeline(py::module_& module);
+void bind_operations(py::module_& module);
 
 }  // namespace pagewheel::python

@@ -6,12 +6,11 @@
 #include <optional>
 
 #include "bindings.hpp"
+#include "fields.hpp"
 #include "interpreter_lock.hpp"
 #include "pagewheel/eviction_policy.hpp"
 
 namespace pagewheel::python {
-
-namespace py = pybind11;
 
 namespace {
 
@@ -34,6 +33,19 @@ struct Ending {
     View& view;
     ~Ending() { view.end(); }
 };
+
+template <size_t EvictionView::* member>
+size_t number(const View& self) {
+    return self.get().*member;
+}
+
+/// An array of the view's, a value for each token.
+template <auto array>
+auto copied(const View& self) {
+    const EvictionView& view = self.get();
+    using T = std::decay_t<decltype(*(view.*array))>;
+    return py::array_t<T>(py::ssize_t(view.num_tokens), view.*array);
+}
 
 py::array_t<float> read_keys(const View& self, size_t first, size_t last) {
     const EvictionView& view = self.get();
@@ -106,31 +118,18 @@ void bind_policy(py::module_& module) {
 Tokens are in the order of their positions. Units [first_unit, last_unit) may go; unit u is tokens
 [u * unit_size, (u + 1) * unit_size): a block or, with unit_size 1, a token. Arrays are copies,
 which may be kept; the view itself is valid during the call only.)")
-        .def_property_readonly("layer", [](const View& v) { return v.get().layer; })
-        .def_property_readonly("num_tokens", [](const View& v) { return v.get().num_tokens; })
-        .def_property_readonly("unit_size", [](const View& v) { return v.get().unit_size; })
-        .def_property_readonly("first_unit", [](const View& v) { return v.get().first_unit; })
-        .def_property_readonly("last_unit", [](const View& v) { return v.get().last_unit; })
+        .def_property_readonly("layer", &number<&EvictionView::layer>)
+        .def_property_readonly("num_tokens", &number<&EvictionView::num_tokens>)
+        .def_property_readonly("unit_size", &number<&EvictionView::unit_size>)
+        .def_property_readonly("first_unit", &number<&EvictionView::first_unit>)
+        .def_property_readonly("last_unit", &number<&EvictionView::last_unit>)
         .def_property_readonly(
-            "scores",
-            [](const View& view) {
-                const EvictionView& v = view.get();
-                return py::array_t<float>(py::ssize_t(v.num_tokens), v.scores);
-            },
+            "scores", &copied<&EvictionView::scores>,
             "float32 [num_tokens]: attention received from the observed queries, over all heads.")
+        .def_property_readonly("lifetimes", &copied<&EvictionView::lifetimes>,
+                               "int32 [num_tokens]: observed queries that could see the token.")
         .def_property_readonly(
-            "lifetimes",
-            [](const View& view) {
-                const EvictionView& v = view.get();
-                return py::array_t<int32_t>(py::ssize_t(v.num_tokens), v.lifetimes);
-            },
-            "int32 [num_tokens]: observed queries that could see the token.")
-        .def_property_readonly(
-            "positions",
-            [](const View& view) {
-                const EvictionView& v = view.get();
-                return py::array_t<int64_t>(py::ssize_t(v.num_tokens), v.positions);
-            },
+            "positions", &copied<&EvictionView::positions>,
             "int64 [num_tokens]: the tokens' numbers in the sequence, ascending.")
         .def("keys", &read_keys, py::arg("first"), py::arg("last"),
              "float32 [last - first, kv heads, head size]: keys of tokens [first, last), as "
@@ -182,31 +181,24 @@ EvictionGranularity granularity_of(const py::object& value) {
 }
 
 void bind_parts(py::module_& module) {
-    py::enum_<AggregationMode>(module, "AggregationMode")
-        .value("SUM", AggregationMode::SUM)
-        .value("NORM_SUM", AggregationMode::NORM_SUM)
-        .value("ADAPTIVE_RKV", AggregationMode::ADAPTIVE_RKV);
-    py::enum_<EvictionGranularity>(module, "EvictionGranularity")
-        .value("BLOCK", EvictionGranularity::BLOCK)
-        .value("TOKEN", EvictionGranularity::TOKEN)
-        .value("AUTO", EvictionGranularity::AUTO);
-    py::enum_<ScorePooling>(module, "ScorePooling")
-        .value("ROOT_MEAN", ScorePooling::ROOT_MEAN)
-        .value("MAX", ScorePooling::MAX);
-    py::enum_<KVCrushAnchorPointMode>(module, "KVCrushAnchorPointMode")
-        .value("RANDOM", KVCrushAnchorPointMode::RANDOM)
-        .value("ZEROS", KVCrushAnchorPointMode::ZEROS)
-        .value("ONES", KVCrushAnchorPointMode::ONES)
-        .value("MEAN", KVCrushAnchorPointMode::MEAN)
-        .value("ALTERNATING", KVCrushAnchorPointMode::ALTERNATING);
+    using M = AggregationMode;
+    bind_enum<M>(module, "AggregationMode", "", "SUM", M::SUM, "NORM_SUM", M::NORM_SUM,
+                 "ADAPTIVE_RKV", M::ADAPTIVE_RKV);
+    using G = EvictionGranularity;
+    bind_enum<G>(module, "EvictionGranularity", "", "BLOCK", G::BLOCK, "TOKEN", G::TOKEN, "AUTO",
+                 G::AUTO);
+    bind_enum<ScorePooling>(module, "ScorePooling", "", "ROOT_MEAN", ScorePooling::ROOT_MEAN, "MAX",
+                            ScorePooling::MAX);
+    using A = KVCrushAnchorPointMode;
+    bind_enum<A>(module, "KVCrushAnchorPointMode", "", "RANDOM", A::RANDOM, "ZEROS", A::ZEROS,
+                 "ONES", A::ONES, "MEAN", A::MEAN, "ALTERNATING", A::ALTERNATING);
     py::class_<KVCrushConfig>(
         module, "KVCrushConfig",
         "KVCrush: of the blocks that scores would evict, `budget` are kept as "
         "representatives of the others (arXiv:2503.00022).")
         .def(py::init<>())
         .def(py::init<size_t, KVCrushAnchorPointMode, size_t>(), py::arg("budget"),
-             py::arg_v("anchor_point_mode", KVCrushAnchorPointMode::RANDOM,
-                       "KVCrushAnchorPointMode.RANDOM"),
+             py::arg_v("anchor_point_mode", A::RANDOM, "KVCrushAnchorPointMode.RANDOM"),
              py::arg("rng_seed") = 0)
         .def_readwrite("budget", &KVCrushConfig::budget)
         .def_readwrite("anchor_point_mode", &KVCrushConfig::anchor_point_mode)
@@ -225,13 +217,8 @@ void bind_parts(py::module_& module) {
         .def("__repr__", &AdaptiveRKVConfig::to_string);
 }
 
-}  // namespace
-
-void bind_cache_eviction_config(py::module_& module) {
-    using C = CacheEvictionConfig;
-    bind_parts(module);
-    py::class_<C> config(module, "CacheEvictionConfig",
-                         R"(How a sequence's KV cache is kept within a budget. Sizes are tokens.
+constexpr const char* eviction_config_intro =
+    R"(How a sequence's KV cache is kept within a budget. Sizes are tokens.
 
 start_size: tokens at the beginning (attention sinks) that stay.
 recent_size: tokens at the end that stay.
@@ -241,15 +228,53 @@ apply_rotation: positions stay contiguous: what is left rotates down by what was
   and new tokens get the position processed - evicted.
 snapkv_window_size: last queries of the prompt whose attention is counted; 0: all.
 kvcrush_config, adaptive_rkv_config: of those policies.
-policy: "" (by aggregation_mode and kvcrush_config), "sum", "norm_sum", "snapkv", "streaming", "tova",
-  "kvcrush", "adaptive_rkv", "key_norm", "key_diff", or an EvictionPolicy of your own.
+policy: "" (by aggregation_mode and kvcrush_config), an EvictionPolicy of your own, or one of those below.
 granularity: "block" or "token": what goes at a time. Tokens that stay are packed densely. "auto":
   "token" for policies that go by attention, else "block".
 score_pooling: a score is pooled over that many tokens around it; odd. 1: it stays as it is; 0: 17
   with granularity "token", else 1.
 score_pooling_mode: ROOT_MEAN, the square of the mean root, or MAX.
-evict_during_prefill: prompts are evicted while they are computed, not only after.)");
+evict_during_prefill: prompts are evicted while they are computed, not only after.
+
+Policies:
+)";
+
+/// A line for each policy below the rest.
+std::string eviction_config_doc() {
+    std::string text = eviction_config_intro;
+    for (const EvictionPolicyKind& each : eviction_policies()) {
+        const std::string parameters = each.parameters;
+        text += "  " + std::string(each.name) + ": " + each.help +
+                (parameters.empty() ? "" : "; reads " + parameters) + "\n";
+    }
+    return text;
+}
+
+void bind_policy_kinds(py::module_& module) {
+    using K = EvictionPolicyKind;
+    py::class_<K> kind(module, "EvictionPolicyKind",
+                       R"(A policy that CacheEvictionConfig knows by its name.
+
+parameters: those of CacheEvictionConfig that only some policies read. by_attention: single tokens go
+with granularity "auto", else whole blocks.)");
+    read_only(kind, "name", &K::name, "help", &K::help, "parameters", &K::parameters,
+              "by_attention", &K::by_attention);
+    module.def("eviction_policies", &eviction_policies, "All policies that have a name.");
+}
+
+}  // namespace
+
+void bind_cache_eviction_config(py::module_& module) {
+    using C = CacheEvictionConfig;
+    bind_parts(module);
+    bind_policy_kinds(module);
+    py::class_<C> config(module, "CacheEvictionConfig", eviction_config_doc().c_str());
     bind_policy(module);
+    read_write(config, "aggregation_mode", &C::aggregation_mode, "apply_rotation",
+               &C::apply_rotation, "snapkv_window_size", &C::snapkv_window_size, "kvcrush_config",
+               &C::kvcrush_config, "adaptive_rkv_config", &C::adaptive_rkv_config, "score_pooling",
+               &C::score_pooling, "score_pooling_mode", &C::score_pooling_mode,
+               "evict_during_prefill", &C::evict_during_prefill);
     config
         .def(py::init([](size_t start_size, size_t recent_size, size_t max_cache_size,
                          AggregationMode aggregation_mode, bool apply_rotation,
@@ -276,18 +301,10 @@ evict_during_prefill: prompts are evicted while they are computed, not only afte
              py::arg("granularity") = "auto", py::arg("score_pooling") = 0,
              py::arg_v("score_pooling_mode", ScorePooling::ROOT_MEAN, "ScorePooling.ROOT_MEAN"),
              py::arg("evict_during_prefill") = false, py::arg("adaptive_rkv_config") = py::none())
-        .def_readwrite("aggregation_mode", &C::aggregation_mode)
-        .def_readwrite("apply_rotation", &C::apply_rotation)
-        .def_readwrite("snapkv_window_size", &C::snapkv_window_size)
-        .def_readwrite("kvcrush_config", &C::kvcrush_config)
-        .def_readwrite("adaptive_rkv_config", &C::adaptive_rkv_config)
         .def_property("policy", &policy_of, &set_policy)
         .def_property(
             "granularity", [](const C& c) { return c.granularity; },
             [](C& c, const py::object& value) { c.granularity = granularity_of(value); })
-        .def_readwrite("score_pooling", &C::score_pooling)
-        .def_readwrite("score_pooling_mode", &C::score_pooling_mode)
-        .def_readwrite("evict_during_prefill", &C::evict_during_prefill)
         .def("get_start_size", &C::get_start_size)
         .def("get_recent_size", &C::get_recent_size)
         .def("get_max_cache_size", &C::get_max_cache_size)

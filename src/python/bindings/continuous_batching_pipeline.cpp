@@ -4,6 +4,7 @@
 
 #include "bindings.hpp"
 #include "conversions.hpp"
+#include "fields.hpp"
 #include "pagewheel/prefix_cache.hpp"
 
 namespace pagewheel::python {
@@ -32,9 +33,11 @@ py::object stopped_at_exit() {
     return started;
 }
 
-PipelineHolder make_pipeline(const py::object& path, const std::optional<Tokenizer>& tokenizer,
-                             const SchedulerConfig& scheduler_config, const std::string& device,
-                             py::dict properties, const py::kwargs& kwargs) {
+PipelineHolder make_batching_pipeline(const py::object& path,
+                                      const std::optional<Tokenizer>& tokenizer,
+                                      const SchedulerConfig& scheduler_config,
+                                      const std::string& device, py::dict properties,
+                                      const py::kwargs& kwargs) {
     const auto folder = resolve_model(path);
     py::dict merged = properties.attr("copy")();
     merged.attr("update")(kwargs);
@@ -59,8 +62,8 @@ std::vector<GenerationConfig> to_configs(const Pipeline& pipeline, const py::obj
 }
 
 /// Prompts are a str, or a list of str, of ChatHistory, or of token ids.
-py::object generate(Pipeline& pipeline, const py::object& prompts,
-                    const py::object& generation_config, const py::object& streamer) {
+py::object generate_in_batch(Pipeline& pipeline, const py::object& prompts,
+                             const py::object& generation_config, const py::object& streamer) {
     const auto configs = to_configs(pipeline, generation_config);
     const auto sink = to_streamer(streamer);
     const auto run = [&](auto&& inputs) {
@@ -97,19 +100,16 @@ std::shared_ptr<GenerationHandle> add_request(Pipeline& pipeline, uint64_t reque
 
 void bind_continuous_batching_pipeline(py::module_& module) {
     using M = PipelineMetrics;
-    py::class_<M>(module, "PipelineMetrics", "State of the pipeline after the latest step.")
-        .def(py::init<>())
-        .def_readonly("requests", &M::requests)
-        .def_readonly("scheduled_requests", &M::scheduled_requests)
-        .def_readonly("cache_usage", &M::cache_usage)
-        .def_readonly("max_cache_usage", &M::max_cache_usage)
-        .def_readonly("avg_cache_usage", &M::avg_cache_usage)
-        .def_readonly("cache_size_in_bytes", &M::cache_size_in_bytes)
-        .def_readonly("kv_cache_size_in_bytes", &M::kv_cache_size_in_bytes)
-        .def_readonly("preemptions", &M::preemptions)
-        .def_readonly("prompt_tokens", &M::prompt_tokens)
-        .def_readonly("prefix_cache_hit_tokens", &M::prefix_cache_hit_tokens)
-        .def_readonly("prefix_cache_usage", &M::prefix_cache_usage);
+    py::class_<M> metrics(module, "PipelineMetrics",
+                          "State of the pipeline after the latest step.");
+    metrics.def(py::init<>());
+    read_only(metrics, "requests", &M::requests, "scheduled_requests", &M::scheduled_requests,
+              "cache_usage", &M::cache_usage, "max_cache_usage", &M::max_cache_usage,
+              "avg_cache_usage", &M::avg_cache_usage, "cache_size_in_bytes",
+              &M::cache_size_in_bytes, "kv_cache_size_in_bytes", &M::kv_cache_size_in_bytes,
+              "preemptions", &M::preemptions, "prompt_tokens", &M::prompt_tokens,
+              "prefix_cache_hit_tokens", &M::prefix_cache_hit_tokens, "prefix_cache_usage",
+              &M::prefix_cache_usage);
 
     py::register_exception<QueueFull>(module, "QueueFullError", PyExc_RuntimeError);
     py::class_<Pipeline, PipelineHolder>(module, "ContinuousBatchingPipeline",
@@ -136,14 +136,16 @@ threads or locks of its parent.)")
                      throw py::value_error("tokenizer_properties is " +
                                            std::string(py::str(tokenizer_properties)) +
                                            "; the tokenizer has none, allowed is {}");
-                 return make_pipeline(path, {}, scheduler_config, device, properties, kwargs);
+                 return make_batching_pipeline(path, {}, scheduler_config, device, properties,
+                                               kwargs);
              }),
              py::arg("models_path"), py::arg("scheduler_config"), py::arg("device") = "CPU",
              py::arg("properties") = py::dict(), py::arg("tokenizer_properties") = py::dict())
         .def(py::init([](const py::object& path, const Tokenizer& tokenizer,
                          const SchedulerConfig& scheduler_config, const std::string& device,
                          const py::kwargs& kwargs) {
-                 return make_pipeline(path, tokenizer, scheduler_config, device, {}, kwargs);
+                 return make_batching_pipeline(path, tokenizer, scheduler_config, device, {},
+                                               kwargs);
              }),
              py::arg("models_path"), py::arg("tokenizer"), py::arg("scheduler_config"),
              py::arg("device") = "CPU")
@@ -167,8 +169,8 @@ QueueFullError if max_queue requests wait.)")
              "That thread ends, after the step under way (in a callback that it makes, or in an "
              "eviction policy: without waiting for that); requests stay as they are.")
         .def(
-            "generate", &generate, py::arg("prompts"), py::arg("generation_config") = py::none(),
-            py::arg("streamer") = py::none(),
+            "generate", &generate_in_batch, py::arg("prompts"),
+            py::arg("generation_config") = py::none(), py::arg("streamer") = py::none(),
             R"(Generates for a str, or a list of str, ChatHistory or token ids; one config for all or one each.
 A streamer takes a single prompt. If anything raises, the call's requests are cancelled.)")
         .def("get_tokenizer", &Pipeline::get_tokenizer)

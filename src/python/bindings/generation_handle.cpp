@@ -10,10 +10,10 @@
 
 #include "bindings.hpp"
 #include "conversions.hpp"
+#include "fields.hpp"
 
 namespace pagewheel::python {
 
-namespace py = pybind11;
 namespace {
 
 // The thread that steps may hold the handle's lock and want the interpreter's.
@@ -58,17 +58,13 @@ void notify_once(GenerationHandle& handle, py::function callback) {
 }  // namespace
 
 void bind_generation_handle(py::module_& module) {
-    py::enum_<GenerationStatus>(module, "GenerationStatus")
-        .value("RUNNING", GenerationStatus::RUNNING)
-        .value("FINISHED", GenerationStatus::FINISHED)
-        .value("IGNORED", GenerationStatus::IGNORED)
-        .value("CANCEL", GenerationStatus::CANCEL)
-        .value("STOP", GenerationStatus::STOP)
-        .value("TIMEOUT", GenerationStatus::TIMEOUT);
-    py::enum_<GenerationFinishReason>(module, "GenerationFinishReason")
-        .value("NONE", GenerationFinishReason::NONE)
-        .value("STOP", GenerationFinishReason::STOP)
-        .value("LENGTH", GenerationFinishReason::LENGTH);
+    using S = GenerationStatus;
+    bind_enum<S>(module, "GenerationStatus", "", "RUNNING", S::RUNNING, "FINISHED", S::FINISHED,
+                 "IGNORED", S::IGNORED, "CANCEL", S::CANCEL, "STOP", S::STOP, "TIMEOUT",
+                 S::TIMEOUT);
+    using R = GenerationFinishReason;
+    bind_enum<R>(module, "GenerationFinishReason", "", "NONE", R::NONE, "STOP", R::STOP, "LENGTH",
+                 R::LENGTH);
 
     using O = GenerationOutput;
     py::class_<O>(module, "GenerationOutput", "Tokens of one sequence.")
@@ -112,10 +108,8 @@ void bind_generation_handle(py::module_& module) {
         .def("outputs", &outputs, py::arg("with_text") = false,
              "An asynchronous iterator over what read(with_text) gives, until the request is over. "
              "Iterating over the handle is outputs().")
-        .def(
-            "stop", &H::stop,
-            py::arg_v("finish_reason", GenerationFinishReason::NONE, "GenerationFinishReason.NONE"),
-            WithoutLock(), "End at the next step and keep what there is.")
+        .def("stop", &H::stop, py::arg_v("finish_reason", R::NONE, "GenerationFinishReason.NONE"),
+             WithoutLock(), "End at the next step and keep what there is.")
         .def("cancel", &H::cancel, WithoutLock(), "End at the next step.")
         .def("drop", &H::drop, WithoutLock(), "cancel(), and what is there counts as read.")
         .def("get_perf_metrics", &H::get_perf_metrics, WithoutLock());

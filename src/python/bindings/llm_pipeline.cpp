@@ -9,10 +9,10 @@
 namespace pagewheel::python {
 namespace {
 
-std::unique_ptr<LLMPipeline> make_pipeline(const py::object& path,
-                                           const std::optional<Tokenizer>& tokenizer,
-                                           const std::string& device, const py::dict& config,
-                                           const py::kwargs& kwargs) {
+std::unique_ptr<LLMPipeline> make_llm_pipeline(const py::object& path,
+                                               const std::optional<Tokenizer>& tokenizer,
+                                               const std::string& device, const py::dict& config,
+                                               const py::kwargs& kwargs) {
     const auto folder = resolve_model(path);
     py::dict merged = config.attr("copy")();
     merged.attr("update")(kwargs);
@@ -32,9 +32,9 @@ std::unique_ptr<LLMPipeline> make_pipeline(const py::object& path,
 }
 
 /// Texts for texts, tokens for tokens.
-py::object generate(LLMPipeline& pipeline, const py::object& inputs,
-                    const py::object& generation_config, const py::object& streamer,
-                    const py::kwargs& kwargs) {
+py::object generate_with_llm(LLMPipeline& pipeline, const py::object& inputs,
+                             const py::object& generation_config, const py::object& streamer,
+                             const py::kwargs& kwargs) {
     const auto config = to_config(generation_config, pipeline.get_generation_config(), kwargs);
     const auto sink = to_streamer(streamer);
     const auto run = [&](const auto& typed_inputs) {
@@ -79,19 +79,21 @@ turn at a time: RuntimeError while another one is generated.)")
         .def(py::init([](const py::object& path, const Tokenizer& tokenizer,
                          const std::string& device, const py::dict& config,
                          const py::kwargs& kwargs) {
-                 return make_pipeline(path, tokenizer, device, config, kwargs);
+                 return make_llm_pipeline(path, tokenizer, device, config, kwargs);
              }),
              py::arg("models_path"), py::arg("tokenizer"), py::arg("device") = "CPU",
              py::arg("config") = py::dict())
         .def(py::init([](const py::object& path, const std::string& device, const py::dict& config,
                          const py::kwargs& kwargs) {
-                 return make_pipeline(path, {}, device, config, kwargs);
+                 return make_llm_pipeline(path, {}, device, config, kwargs);
              }),
              py::arg("models_path"), py::arg("device") = "CPU", py::arg("config") = py::dict())
-        .def("generate", &generate, py::arg("inputs"), py::arg("generation_config") = py::none(),
-             py::arg("streamer") = py::none(), generate_doc)
-        .def("__call__", &generate, py::arg("inputs"), py::arg("generation_config") = py::none(),
-             py::arg("streamer") = py::none(), generate_doc)
+        .def("generate", &generate_with_llm, py::arg("inputs"),
+             py::arg("generation_config") = py::none(), py::arg("streamer") = py::none(),
+             generate_doc)
+        .def("__call__", &generate_with_llm, py::arg("inputs"),
+             py::arg("generation_config") = py::none(), py::arg("streamer") = py::none(),
+             generate_doc)
         .def("start_chat", &LLMPipeline::start_chat, py::arg("system_message") = "",
              "Strings are turns of one conversation until finish_chat().")
         .def("finish_chat", &LLMPipeline::finish_chat,

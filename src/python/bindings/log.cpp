@@ -9,7 +9,6 @@
 
 namespace pagewheel::python {
 
-namespace py = pybind11;
 namespace {
 
 /// A message may hold the name of a file, which need not be UTF-8.

@@ -6,8 +6,6 @@
 #include "bindings.hpp"
 #include "conversions.hpp"
 
-namespace py = pybind11;
-
 namespace pagewheel::python {
 
 void bind_operations(py::module_& module) {

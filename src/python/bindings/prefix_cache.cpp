@@ -8,6 +8,17 @@
 
 namespace pagewheel::python {
 
+namespace {
+
+template <auto method>
+auto with_tokens(PrefixCache& cache, const py::object& prompt, const std::string& salt) {
+    const auto tokens = to_tokens(prompt);
+    const Unlocked unlocked;
+    return (cache.*method)(tokens, salt);
+}
+
+}  // namespace
+
 void bind_prefix_cache(py::module_& module) {
     using C = PrefixCache;
     using WithoutLock = py::call_guard<Unlocked>;
@@ -16,23 +27,11 @@ void bind_prefix_cache(py::module_& module) {
 Of a pipeline with enable_prefix_caching; else every method raises ValueError. From any thread.)")
         .def("num_tokens", &C::num_tokens, WithoutLock(), "Tokens that are cached.")
         .def(
-            "pin",
-            [](C& cache, const py::object& prompt, const std::string& salt) {
-                const auto tokens = to_tokens(prompt);
-                const Unlocked unlocked;
-                return cache.pin(tokens, salt);
-            },
-            py::arg("prompt"), py::arg("salt") = "",
+            "pin", &with_tokens<&C::pin>, py::arg("prompt"), py::arg("salt") = "",
             R"(Computes a prompt (token ids) if it is not cached, and keeps it until unpin(); its length.
 ValueError if more than half of the blocks would be pinned, or an accepted request could not be served.)")
-        .def(
-            "unpin",
-            [](C& cache, const py::object& prompt, const std::string& salt) {
-                const auto tokens = to_tokens(prompt);
-                const Unlocked unlocked;
-                return cache.unpin(tokens, salt);
-            },
-            py::arg("prompt"), py::arg("salt") = "", "False if exactly this was not pinned.")
+        .def("unpin", &with_tokens<&C::unpin>, py::arg("prompt"), py::arg("salt") = "",
+             "False if exactly this was not pinned.")
         .def("clear", &C::clear, WithoutLock(), "Forgets all that is not pinned.")
         .def("save", &C::save, py::arg("path"), WithoutLock(),
              "Writes all of it to a file; RuntimeError if that is not possible.")

@@ -1,14 +1,13 @@
 #include "pagewheel/scheduler_config.hpp"
 
 #include "bindings.hpp"
+#include "fields.hpp"
 
 namespace pagewheel::python {
 
-namespace py = pybind11;
-
 void bind_scheduler_config(py::module_& module) {
     using C = SchedulerConfig;
-    py::class_<C>(module, "SchedulerConfig", R"(How requests share one step and one cache.
+    py::class_<C> config(module, "SchedulerConfig", R"(How requests share one step and one cache.
 
 max_num_batched_tokens: most tokens one step computes: decodes first, then chunks of prompts.
 num_kv_blocks: blocks of the KV cache; 0: derived from cache_size.
@@ -22,20 +21,15 @@ aging_steps: a request that waits gains one priority level per so many steps.
 statistics_interval: one line of statistics to stderr or set_log_callback()'s per so many steps; 0: none.
 enable_prefix_caching: keep the blocks of requests that ended, as long as nothing else needs them, for
   later ones that begin with the same tokens; requests that arrive together share their beginning.
-use_cache_eviction: keep every sequence's cache within cache_eviction_config's budget. On CPU.)")
-        .def(py::init<>())
-        .def_readwrite("max_num_batched_tokens", &C::max_num_batched_tokens)
-        .def_readwrite("num_kv_blocks", &C::num_kv_blocks)
-        .def_readwrite("cache_size", &C::cache_size)
-        .def_readwrite("dynamic_split_fuse", &C::dynamic_split_fuse)
-        .def_readwrite("max_num_seqs", &C::max_num_seqs)
-        .def_readwrite("memory_fraction", &C::memory_fraction)
-        .def_readwrite("max_queue", &C::max_queue)
-        .def_readwrite("aging_steps", &C::aging_steps)
-        .def_readwrite("statistics_interval", &C::statistics_interval)
-        .def_readwrite("enable_prefix_caching", &C::enable_prefix_caching)
-        .def_readwrite("use_cache_eviction", &C::use_cache_eviction)
-        .def_readwrite("cache_eviction_config", &C::cache_eviction_config)
+use_cache_eviction: keep every sequence's cache within cache_eviction_config's budget. On CPU.)");
+    read_write(config, "max_num_batched_tokens", &C::max_num_batched_tokens, "num_kv_blocks",
+               &C::num_kv_blocks, "cache_size", &C::cache_size, "dynamic_split_fuse",
+               &C::dynamic_split_fuse, "max_num_seqs", &C::max_num_seqs, "memory_fraction",
+               &C::memory_fraction, "max_queue", &C::max_queue, "aging_steps", &C::aging_steps,
+               "statistics_interval", &C::statistics_interval, "enable_prefix_caching",
+               &C::enable_prefix_caching, "use_cache_eviction", &C::use_cache_eviction,
+               "cache_eviction_config", &C::cache_eviction_config);
+    config.def(py::init<>())
         .def("validate", &C::validate, "Raises ValueError if a parameter is out of range.")
         .def("to_string", &C::to_string)
         .def("__repr__", &C::to_string);

@@ -4,6 +4,7 @@
 
 #include "bindings.hpp"
 #include "conversions.hpp"
+#include "fields.hpp"
 
 namespace pagewheel::python {
 namespace {
@@ -77,9 +78,10 @@ void bind_tokenizer(py::module_& module) {
         .def_readwrite("input_ids", &PyTokenizedInputs::input_ids)
         .def_readwrite("attention_mask", &PyTokenizedInputs::attention_mask);
 
-    py::class_<Tokenizer>(module, "Tokenizer", R"(Text to tokens and back.
+    py::class_<Tokenizer> tokenizer(module, "Tokenizer", R"(Text to tokens and back.
 
-Tokenizer(path): a model folder or a .gguf file.)")
+Tokenizer(path): a model folder or a .gguf file.)");
+    tokenizer
         .def(py::init([](const py::object& path) {
                  const auto folder = resolve_model(path);
                  std::optional<Tokenizer> tokenizer;

@@ -1,9 +1,12 @@
 // What each policy drops, in small numbers worked by hand. Blocks have 2 tokens here.
-#include "eviction/policies.hpp"
+#include "pagewheel/eviction_policy.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
+
+#include "pagewheel/cache_eviction_config.hpp"
 
 namespace pagewheel {
 namespace {
@@ -135,6 +138,23 @@ TEST(EvictionPolicies, KVCrushKeepsRepresentativesOfWhatWouldGo) {
     // From ones the order is 2, 4, 3.
     config.kvcrush_config.anchor_point_mode = KVCrushAnchorPointMode::ONES;
     EXPECT_EQ(scenario.dropped(*make_policy(config), 2), Units({2, 3}));
+}
+
+TEST(EvictionPolicies, EachOfTheListCanBeAskedForByItsName) {
+    std::set<std::string> names;
+    for (const EvictionPolicyKind& kind : eviction_policies()) {
+        EXPECT_TRUE(names.insert(kind.name).second) << kind.name << " is there twice";
+        CacheEvictionConfig config;
+        config.policy = kind.name;
+        config.kvcrush_config = KVCrushConfig(1);
+        EXPECT_NO_THROW(config.validate()) << kind.name;
+        EXPECT_NE(make_policy(config), nullptr) << kind.name;
+        EXPECT_EQ(config.resolved_granularity() == EvictionGranularity::TOKEN, kind.by_attention);
+        EXPECT_NE(std::string(kind.help), "") << kind.name;
+    }
+    for (const char* known : {"sum", "norm_sum", "snapkv", "streaming", "tova", "kvcrush",
+                              "adaptive_rkv", "key_norm", "key_diff"})
+        EXPECT_EQ(names.count(known), 1u) << known;
 }
 
 TEST(EvictionPolicies, ConfigsSayWhatIsWrongWithBothValues) {

@@ -284,16 +284,15 @@ TEST(EvictionConfig, WhatIsAcceptedRunsALongRequestAndWhatIsNotIsNamed) {
 }
 
 TEST(EvictionConfig, EveryPolicyRunsALongRequestInTheSmallestBudget) {
-    for (const char* policy : {"sum", "norm_sum", "snapkv", "streaming", "tova", "kvcrush",
-                               "adaptive_rkv", "key_norm", "key_diff"})
+    for (const EvictionPolicyKind& policy : eviction_policies())
         for (const auto granularity : {EvictionGranularity::BLOCK, EvictionGranularity::TOKEN})
             for (const bool during_prefill : {false, true}) {
                 const bool whole = granularity == EvictionGranularity::BLOCK;
-                if (!whole && policy == std::string("kvcrush")) continue;
+                if (!whole && policy.name == std::string("kvcrush")) continue;
                 const size_t start = whole ? 16 : 5, recent = whole ? 0 : 1;
                 CacheEvictionConfig config(start, recent, start + recent + block_size,
                                            AggregationMode::NORM_SUM, true);
-                config.policy = policy;
+                config.policy = policy.name;
                 config.kvcrush_config = KVCrushConfig(1);
                 config.granularity = granularity;
                 config.evict_during_prefill = during_prefill;

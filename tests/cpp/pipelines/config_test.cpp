@@ -5,7 +5,6 @@
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <tuple>
 
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/perf_metrics.hpp"
@@ -90,16 +89,41 @@ constexpr const char* one_of_each = R"({"max_new_tokens": 5, "max_length": 6, "m
     "top_p": 0.5, "top_k": 5, "min_p": 0.5, "rng_seed": 9})";
 
 bool equal(const GenerationConfig& a, const GenerationConfig& b) {
-    const auto all = [](const GenerationConfig& c) {
-        return std::tie(
-            c.max_new_tokens, c.max_length, c.min_new_tokens, c.ignore_eos, c.eos_token_id,
-            c.stop_token_ids, c.stop_strings, c.include_stop_str_in_output, c.priority, c.timeout,
-            c.cache_salt, c.echo, c.logprobs, c.num_return_sequences, c.num_beams,
-            c.num_beam_groups, c.diversity_penalty, c.length_penalty, c.stop_criteria,
-            c.no_repeat_ngram_size, c.apply_chat_template, c.repetition_penalty, c.presence_penalty,
-            c.frequency_penalty, c.do_sample, c.temperature, c.top_p, c.top_k, c.min_p, c.rng_seed);
-    };
-    return all(a) == all(b);
+    bool all = true;
+#define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help) \
+    all = all && a.name == b.name;
+#include "pagewheel/generation_parameters.def"
+    return all;
+}
+
+TEST(GenerationConfig, EveryParameterOfTheTableIsDescribedReadAndChecked) {
+    const auto given = nlohmann::json::parse(one_of_each);
+    EXPECT_EQ(given.size(), generation_parameters().size());
+    for (const GenerationParameter& parameter : generation_parameters()) {
+        SCOPED_TRACE(parameter.name);
+        for (const std::string& text : {parameter.section, parameter.type, parameter.help})
+            EXPECT_NE(text, "");
+        GenerationConfig config;
+        ASSERT_NO_THROW(parameter.check(config));
+        config.update_from_json(nlohmann::json{{parameter.name, given.at(parameter.name)}}.dump());
+        EXPECT_FALSE(equal(config, GenerationConfig()));
+        EXPECT_NO_THROW(parameter.check(config));
+    }
+}
+
+TEST(GenerationConfig, ACheckIsOfItsParameterAlone) {
+    GenerationConfig config;
+    config.top_p = 2;
+    config.min_p = -1;
+    for (const GenerationParameter& parameter : generation_parameters()) {
+        const std::string message = refusal([&] { parameter.check(config); });
+        if (parameter.name == "top_p")
+            EXPECT_EQ(message, "top_p is 2; allowed: greater than 0, at most 1");
+        else if (parameter.name == "min_p")
+            EXPECT_EQ(message, "min_p is -1; allowed: from 0 to less than 1");
+        else
+            EXPECT_EQ(message, "nothing was refused");
+    }
 }
 
 TEST(GenerationConfig, NullIsEveryParametersDefault) {

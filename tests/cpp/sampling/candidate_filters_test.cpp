@@ -17,38 +17,57 @@ size_t kept(const CandidateFilter& filter, const std::vector<double>& weights, d
     return filter.keep({weights.data(), weights.size(), total});
 }
 
+/// The filter that one parameter asks for.
+template <class T>
+std::optional<CandidateFilter> filter(
+    std::optional<CandidateFilter> (*make)(const GenerationConfig&),
+    T GenerationConfig::* parameter, T value) {
+    GenerationConfig config;
+    config.*parameter = value;
+    return make(config);
+}
+std::optional<CandidateFilter> top_k(size_t k) {
+    return filter(&make_top_k, &GenerationConfig::top_k, k);
+}
+std::optional<CandidateFilter> top_p(float p) {
+    return filter(&make_top_p, &GenerationConfig::top_p, p);
+}
+std::optional<CandidateFilter> min_p(float p) {
+    return filter(&make_min_p, &GenerationConfig::min_p, p);
+}
+
 TEST(TopK, KeepsTheFirstK) {
-    EXPECT_EQ(kept(TopK(2), {1.0, 0.5, 0.5}, 0), 2u);
-    EXPECT_EQ(kept(TopK(3), {1.0, 0.5, 0.5}, 0), 3u);
-    EXPECT_EQ(kept(TopK(9), {1.0, 0.5, 0.5}, 0), 3u);
-    EXPECT_EQ(TopK(9).bound().count, 9u);
-    EXPECT_TRUE(TopK(9).keeps_all(9));
-    EXPECT_FALSE(TopK(9).keeps_all(10));
+    EXPECT_EQ(kept(*top_k(2), {1.0, 0.5, 0.5}, 0), 2u);
+    EXPECT_EQ(kept(*top_k(3), {1.0, 0.5, 0.5}, 0), 3u);
+    EXPECT_EQ(kept(*top_k(9), {1.0, 0.5, 0.5}, 0), 3u);
+    EXPECT_EQ(top_k(9)->bound.count, 9u);
+    EXPECT_TRUE(top_k(9)->keeps_all_of >= 9);
+    EXPECT_FALSE(top_k(9)->keeps_all_of >= 10);
 }
 
 TEST(TopP, KeepsTheFewestThatReachTheirShareOfTheTotal) {
     const std::vector<double> weights{1.0, 0.5, 0.25, 0.25};
-    EXPECT_EQ(kept(TopP(0.5f), weights, 2.0), 1u);  // exactly
-    EXPECT_EQ(kept(TopP(0.51f), weights, 2.0), 2u);
-    EXPECT_EQ(kept(TopP(0.875f), weights, 2.0), 3u);
-    EXPECT_EQ(kept(TopP(0.875f), weights, 4.0), 4u) << "what is not listed counts";
-    EXPECT_EQ(kept(TopP(1e-45f), weights, 2.0), 1u);
-    EXPECT_TRUE(TopP(0.5f).needs_total());
+    EXPECT_EQ(kept(*top_p(0.5f), weights, 2.0), 1u);  // exactly
+    EXPECT_EQ(kept(*top_p(0.51f), weights, 2.0), 2u);
+    EXPECT_EQ(kept(*top_p(0.875f), weights, 2.0), 3u);
+    EXPECT_EQ(kept(*top_p(0.875f), weights, 4.0), 4u) << "what is not listed counts";
+    EXPECT_EQ(kept(*top_p(1e-45f), weights, 2.0), 1u);
+    EXPECT_TRUE(top_p(0.5f)->needs_total);
 }
 
 TEST(MinP, KeepsWhatIsAsLikelyAsItsShareOfTheBest) {
     const std::vector<double> weights{1.0, 0.5, 0.25, 0.25, 0.125};
-    EXPECT_EQ(kept(MinP(0.25f), weights, 0), 4u);
-    EXPECT_EQ(kept(MinP(0.26f), weights, 0), 2u);
-    EXPECT_EQ(kept(MinP(0.01f), weights, 0), 5u);
-    EXPECT_EQ(kept(MinP(0.999f), weights, 0), 1u);
-    EXPECT_EQ(MinP(0.25f).bound().weight, 0.25f);
+    EXPECT_EQ(kept(*min_p(0.25f), weights, 0), 4u);
+    EXPECT_EQ(kept(*min_p(0.26f), weights, 0), 2u);
+    EXPECT_EQ(kept(*min_p(0.01f), weights, 0), 5u);
+    EXPECT_EQ(kept(*min_p(0.999f), weights, 0), 1u);
+    EXPECT_EQ(min_p(0.25f)->bound.weight, 0.25f);
 }
 
 TEST(CandidateFilters, TheTableHasEachParameterOfSamplingInOrder) {
     GenerationConfig config;
     for (const FilterKind& kind : candidate_filters())
-        EXPECT_FALSE(kind.is_wanted(config)) << kind.parameter;
+        EXPECT_FALSE(kind.make(config)) << kind.parameter;
     std::vector<std::string> order;
     for (const FilterKind& kind : candidate_filters()) {
         order.push_back(kind.parameter);
@@ -56,11 +75,11 @@ TEST(CandidateFilters, TheTableHasEachParameterOfSamplingInOrder) {
         GenerationConfig one;
         one.update_from_json("{\"" + kind.parameter + "\": " + (is_count ? "5" : "0.5") + "}");
         for (const FilterKind& other : candidate_filters())
-            EXPECT_EQ(other.is_wanted(one), &other == &kind) << kind.parameter;
+            EXPECT_EQ(other.make(one).has_value(), &other == &kind) << kind.parameter;
     }
     EXPECT_EQ(order, (std::vector<std::string>{"top_k", "top_p", "min_p"}));
     config.top_k = 0;  // as unlimited
-    EXPECT_FALSE(candidate_filters().front().is_wanted(config));
+    EXPECT_FALSE(make_top_k(config));
 }
 
 TEST(CandidateFilters, NoTotalIsNeededBeforeABoundOnTheCountNorAfterOneOnTheWeight) {
@@ -70,10 +89,10 @@ TEST(CandidateFilters, NoTotalIsNeededBeforeABoundOnTheCountNorAfterOneOnTheWeig
     bool had_total = false, had_weight = false;
     for (const FilterKind& kind : candidate_filters()) {
         const auto filter = kind.make(config);
-        EXPECT_FALSE(filter->needs_total() && had_weight) << kind.parameter;
-        EXPECT_FALSE(filter->bound().count < CandidateBound().count && had_total) << kind.parameter;
-        had_total = had_total || filter->needs_total();
-        had_weight = had_weight || filter->bound().weight > 0;
+        EXPECT_FALSE(filter->needs_total && had_weight) << kind.parameter;
+        EXPECT_FALSE(filter->bound.count < CandidateBound().count && had_total) << kind.parameter;
+        had_total = had_total || filter->needs_total;
+        had_weight = had_weight || filter->bound.weight > 0;
     }
 }
 
@@ -89,9 +108,10 @@ std::vector<int64_t> by_definition(const GenerationConfig& config,
         weights.push_back(std::exp(double(logits[size_t(id)] - logits[size_t(ids[0])]) /
                                    double(config.temperature)));
     for (const FilterKind& kind : candidate_filters()) {
-        if (!kind.is_wanted(config)) continue;
+        const auto filter = kind.make(config);
+        if (!filter) continue;
         const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-        weights.resize(kept(*kind.make(config), weights, total));
+        weights.resize(kept(*filter, weights, total));
     }
     ids.resize(weights.size());
     return ids;

@@ -7,12 +7,7 @@
 #include <map>
 #include <random>
 #include <set>
-#include <sstream>
 
-#include "sampling/minimum_length.hpp"
-#include "sampling/occurrence_penalty.hpp"
-#include "sampling/repeated_ngrams.hpp"
-#include "sampling/repetition_penalty.hpp"
 #include "sampling/token_counts.hpp"
 
 namespace pagewheel {
@@ -24,6 +19,7 @@ using Logits = std::vector<float>;
 constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float most = std::numeric_limits<float>::max();
 
+/// Of a sequence's LogitsProcessor or LogitsChain.
 template <class Processor>
 Logits processed(Processor& processor, const Tokens& tokens, size_t prompt_length, Logits logits,
                  double offset = 0) {
@@ -56,27 +52,34 @@ TEST(TokenCounts, RefuseASequenceThatLostWhatWasCounted) {
     EXPECT_THROW(counts.update({1, 2}, 0), std::logic_error);
 }
 
+std::unique_ptr<LogitsProcessor> repetition_penalty(float penalty) {
+    GenerationConfig config;
+    config.repetition_penalty = penalty;
+    return make_repetition_penalty(config);
+}
+
 TEST(RepetitionPenalty, DividesPositiveLogitsAndMultipliesNegativeOnesOncePerToken) {
-    RepetitionPenalty penalty(2.0f);
+    const auto penalty = repetition_penalty(2.0f);
     // Tokens 0, 1 and 2 occurred, in the prompt or after it; 9 has no logit.
-    EXPECT_EQ(processed(penalty, {0, 1, 0, 9, 2}, 2, {4.0f, -1.0f, 0.0f, 5.0f, -5.0f}),
+    EXPECT_EQ(processed(*penalty, {0, 1, 0, 9, 2}, 2, {4.0f, -1.0f, 0.0f, 5.0f, -5.0f}),
               (Logits{2.0f, -2.0f, 0.0f, 5.0f, -5.0f}));
-    EXPECT_EQ(processed(penalty, {0, 1, 0, 9, 2, 3}, 2, {4.0f, -1.0f, 0.0f, 5.0f, -5.0f}),
+    EXPECT_EQ(processed(*penalty, {0, 1, 0, 9, 2, 3}, 2, {4.0f, -1.0f, 0.0f, 5.0f, -5.0f}),
               (Logits{2.0f, -2.0f, 0.0f, 2.5f, -5.0f}));
 }
 
 TEST(RepetitionPenalty, MultipliesLogProbabilitiesWhereThereIsAnOffset) {
-    RepetitionPenalty penalty(2.0f);
+    const auto penalty = repetition_penalty(2.0f);
     // Log-probabilities -1, -6 and -3.
-    EXPECT_EQ(processed(penalty, {0, 1}, 1, {4.0f, -1.0f, 2.0f}, 5.0), (Logits{3.0f, -7.0f, 2.0f}));
+    EXPECT_EQ(processed(*penalty, {0, 1}, 1, {4.0f, -1.0f, 2.0f}, 5.0),
+              (Logits{3.0f, -7.0f, 2.0f}));
 }
 
 TEST(RepetitionPenalty, KeepsWhatIsFiniteFiniteAndTheRestAsItIs) {
     for (const float extreme : {1e-45f, most})
         for (const double offset : {0.0, 3.0}) {
-            RepetitionPenalty penalty(extreme);
+            const auto penalty = repetition_penalty(extreme);
             const Logits row =
-                processed(penalty, {0, 1, 2, 3}, 4, {10.0f, -10.0f, -inf, NAN}, offset);
+                processed(*penalty, {0, 1, 2, 3}, 4, {10.0f, -10.0f, -inf, NAN}, offset);
             EXPECT_TRUE(std::isfinite(row[0]) && std::isfinite(row[1])) << extreme;
             EXPECT_EQ(row[2], -inf);
             EXPECT_TRUE(std::isnan(row[3]));
@@ -84,18 +87,23 @@ TEST(RepetitionPenalty, KeepsWhatIsFiniteFiniteAndTheRestAsItIs) {
 }
 
 TEST(OccurrencePenalty, SubtractsOnceAndPerOccurrenceOfGeneratedTokens) {
-    OccurrencePenalty penalty(1.0f, 0.25f);
+    GenerationConfig config;
+    config.presence_penalty = 1.0f;
+    config.frequency_penalty = 0.25f;
+    const auto penalty = make_presence_penalty(config);
     // The prompt's token 2 is free, and so is a token that has no logit.
-    EXPECT_EQ(processed(penalty, {2, 0, 1, 0, 9}, 1, {4.0f, -1.0f, 3.0f}),
+    EXPECT_EQ(processed(*penalty, {2, 0, 1, 0, 9}, 1, {4.0f, -1.0f, 3.0f}),
               (Logits{2.5f, -2.25f, 3.0f}));
-    EXPECT_EQ(processed(penalty, {2, 0, 1, 0, 9, 1}, 1, {4.0f, -1.0f, 3.0f}, 7.0),
+    EXPECT_EQ(processed(*penalty, {2, 0, 1, 0, 9, 1}, 1, {4.0f, -1.0f, 3.0f}, 7.0),
               (Logits{2.5f, -2.5f, 3.0f}));
 }
 
 TEST(RepeatedNgrams, AreBanned) {
     const auto banned = [](const Tokens& tokens, size_t size) {
-        RepeatedNgrams processor(size);
-        const Logits logits = processed(processor, tokens, 2, Logits(6, 1.0f));
+        GenerationConfig config;
+        config.no_repeat_ngram_size = size;
+        const auto processor = make_no_repeat_ngram_size(config);
+        const Logits logits = processed(*processor, tokens, 2, Logits(6, 1.0f));
         Tokens ids;
         for (size_t i = 0; i < logits.size(); ++i)
             if (std::isinf(logits[i])) ids.push_back(int64_t(i));
@@ -109,35 +117,26 @@ TEST(RepeatedNgrams, AreBanned) {
     EXPECT_EQ(banned({5, 5, 5}, 3), Tokens{5});
     EXPECT_EQ(banned({5, 5}, 3), Tokens());
     EXPECT_EQ(banned({1000000, 3}, 1), Tokens{3});
-    EXPECT_EQ(banned(tokens, GenerationConfig::unlimited), Tokens());
+    EXPECT_EQ(banned(tokens, GenerationConfig::unlimited - 1), Tokens());
 }
 
 TEST(MinimumLength, BansStopTokensUntilEnoughTokensWereGenerated) {
-    MinimumLength processor(2, {0, 2, 9});
+    GenerationConfig config;
+    config.min_new_tokens = 2;
+    config.eos_token_id = 0;
+    config.stop_token_ids = {2, 9};
+    const auto processor = make_min_new_tokens(config);
     const Logits row{1.0f, 2.0f, 3.0f}, banned{-inf, 2.0f, -inf};
-    EXPECT_EQ(processed(processor, {5, 6, 7}, 3, row), banned);
-    EXPECT_EQ(processed(processor, {5, 6, 7, 1}, 3, row), banned);
-    EXPECT_EQ(processed(processor, {5, 6, 7, 1, 1}, 3, row), row);
+    EXPECT_EQ(processed(*processor, {5, 6, 7}, 3, row), banned);
+    EXPECT_EQ(processed(*processor, {5, 6, 7, 1}, 3, row), banned);
+    EXPECT_EQ(processed(*processor, {5, 6, 7, 1, 1}, 3, row), row);
 }
 
 size_t num_wanted(const GenerationConfig& config) {
     const auto& all = logits_processors();
-    return size_t(std::count_if(all.begin(), all.end(),
-                                [&](const ProcessorKind& kind) { return kind.is_wanted(config); }));
-}
-
-/// The names in the message about an unknown parameter.
-std::set<std::string> all_parameters() {
-    try {
-        GenerationConfig().update_from_json(R"({"no such parameter": 0})");
-    } catch (const std::invalid_argument& error) {
-        const std::string message = error.what();
-        std::istringstream names(message.substr(message.find("known are: ") + 11));
-        std::set<std::string> parameters;
-        for (std::string name; names >> name;) parameters.insert(name.substr(0, name.find(',')));
-        return parameters;
-    }
-    return {};
+    return size_t(std::count_if(all.begin(), all.end(), [&](const ProcessorKind& kind) {
+        return kind.make(config) != nullptr;
+    }));
 }
 
 /// With nothing but the parameter set, to a value that is not its default.
@@ -155,28 +154,31 @@ GenerationConfig config_with(const std::string& parameter) {
 }
 
 TEST(LogitsChain, HasAProcessorForEachParameterOfTheTableAndForNoOther) {
-    std::set<std::string> in_table;
+    std::set<std::string> in_chain{"frequency_penalty"};  // by presence_penalty's
     for (const ProcessorKind& kind : logits_processors())
-        for (const std::string& parameter : kind.parameters)
-            EXPECT_TRUE(in_table.insert(parameter).second) << parameter << " is there twice";
-    const std::set<std::string> parameters = all_parameters();
-    EXPECT_GT(parameters.size(), 20u);
-    for (const std::string& parameter : parameters) {
-        EXPECT_EQ(num_wanted(config_with(parameter)), in_table.erase(parameter)) << parameter;
-    }
-    EXPECT_EQ(in_table, std::set<std::string>()) << "are no parameters of GenerationConfig";
+        EXPECT_TRUE(in_chain.insert(kind.parameter).second) << kind.parameter << " is there twice";
+    EXPECT_GT(generation_parameters().size(), 20u);
+    for (const GenerationParameter& parameter : generation_parameters())
+        EXPECT_EQ(num_wanted(config_with(parameter.name)), in_chain.erase(parameter.name))
+            << parameter.name;
+    EXPECT_EQ(in_chain, std::set<std::string>()) << "are no parameters of GenerationConfig";
 }
 
-TEST(LogitsChain, EveryPenaltyIsInTheTable) {
-    std::set<std::string> in_table;
-    for (const ProcessorKind& kind : logits_processors())
-        in_table.insert(kind.parameters.begin(), kind.parameters.end());
+TEST(LogitsChain, EveryPenaltyHasAProcessor) {
     // These two compare sequences and groups of them, and are beam search's.
     const std::set<std::string> of_beams{"diversity_penalty", "length_penalty"};
-    for (const std::string& parameter : all_parameters())
-        if (parameter.find("penalty") != std::string::npos && of_beams.count(parameter) == 0) {
-            EXPECT_EQ(in_table.count(parameter), 1u) << parameter;
+    for (const GenerationParameter& parameter : generation_parameters())
+        if (parameter.name.find("penalty") != std::string::npos &&
+            of_beams.count(parameter.name) == 0) {
+            EXPECT_EQ(num_wanted(config_with(parameter.name)), 1u) << parameter.name;
         }
+}
+
+TEST(LogitsChain, HasTransformersOrder) {
+    std::vector<std::string> order;
+    for (const ProcessorKind& kind : logits_processors()) order.push_back(kind.parameter);
+    EXPECT_EQ(order, (std::vector<std::string>{"repetition_penalty", "presence_penalty",
+                                               "no_repeat_ngram_size", "min_new_tokens"}));
 }
 
 TEST(LogitsChain, IsEmptyWhereNothingIsAskedFor) {

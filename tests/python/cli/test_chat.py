@@ -12,7 +12,7 @@ from command_line import run
 
 import pagewheel
 from pagewheel.cli.chat import Chat
-from pagewheel.cli.options import Sampling
+from pagewheel.cli.sampling import Sampling
 
 
 class Recorder:
@@ -53,7 +53,8 @@ def talk(
     """The contents that the pipeline saw each time."""
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
     recorder = Recorder(pipeline)
-    Chat(recorder, Sampling(8, do_sample=False), "be short", stats=False).run()
+    sampling = Sampling({"max_new_tokens": 8, "do_sample": False})
+    Chat(recorder, sampling, "be short", stats=False).run()
     return recorder.seen
 
 

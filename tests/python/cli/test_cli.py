@@ -10,7 +10,7 @@ import pytest
 from command_line import invoke, run
 
 from pagewheel.cli.failures import one_line
-from pagewheel.cli.options import Sampling, parse_properties
+from pagewheel.cli.options import parse_properties
 
 
 @pytest.mark.parametrize("command", ["generate", "chat", "convert", "info", "trace"])
@@ -83,6 +83,9 @@ def test_an_error_without_a_message_is_named_by_its_type() -> None:
         "--seed=-1",
         f"--seed={2**64}",
         "--top-k=-1",
+        "--top-p=1.5",
+        "--temperature=nan",
+        "--stop-criteria=SOON",
         f"--top-k={2**64}",
         f"--max-new-tokens={2**64}",
         f"--num-beams={2**64}",
@@ -109,22 +112,3 @@ def test_sizes_of_a_trace_out_of_their_range_are_wrong_usage(
 def test_properties_have_types() -> None:
     found = parse_properties(["A=1", "B=0.5", "C=true", "D=x=y", "E="])
     assert found == {"A": 1, "B": 0.5, "C": True, "D": "x=y", "E": ""}
-
-
-class Config:
-    do_sample = False
-    temperature = 1.0
-    max_new_tokens = 0
-    rng_seed = 0
-
-
-def test_an_option_of_sampling_turns_sampling_on() -> None:
-    config = Config()
-    Sampling(5, temperature=0.5).apply(config)
-    assert (config.max_new_tokens, config.do_sample, config.temperature) == (5, True, 0.5)
-
-
-def test_greedy_wins_over_options_of_sampling() -> None:
-    config = Config()
-    Sampling(5, do_sample=False, rng_seed=3).apply(config)
-    assert (config.do_sample, config.rng_seed) == (False, 3)

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from conftest import F32, drain, greedy
 from convert import tiny_llama
 
 import pagewheel
 from pagewheel import AggregationMode, CacheEvictionConfig
+from pagewheel._pagewheel import eviction_policies
+from pagewheel.cli.app import app
 from pagewheel.convert import convert
 
 START, RECENT, BUDGET, BLOCK = 32, 32, 128, 32
-POLICIES = {
-    "sum": {},
+# What a policy needs to be told besides its name.
+OPTIONS = {
     "norm_sum": {"score_pooling": 5},
-    "snapkv": {},
-    "streaming": {},
-    "tova": {},
     "kvcrush": {"kvcrush_config": pagewheel.KVCrushConfig(1)},
-    "adaptive_rkv": {},
-    "key_norm": {},
-    "key_diff": {},
 }
+POLICIES = {each.name: OPTIONS.get(each.name, {}) for each in eviction_policies()}
 
 
 def eviction(policy: object = "norm_sum", **options: object) -> CacheEvictionConfig:
@@ -283,6 +282,26 @@ def test_a_builtin_policy_in_python_chooses_the_same(tiny_folder: Path) -> None:
         built_in = make_pipeline(tiny_folder, config)
         own = make_pipeline(tiny_folder, eviction(NormSum(), granularity=granularity))
         assert generate(own, tokens(150), 150) == generate(built_in, tokens(150), 150)
+
+
+def test_every_policy_is_in_all_lists() -> None:
+    """Those of the docs, the docstring and the command line."""
+    docs = next(
+        (folder / "docs/eviction.md").read_text(encoding="utf-8")
+        for folder in Path(__file__).parents
+        if (folder / "docs/eviction.md").exists()
+    )
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \|$", docs, re.MULTILINE)
+    assert rows == [(each.name, each.help, each.parameters) for each in eviction_policies()]
+    docstring = CacheEvictionConfig.__doc__ or ""
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    (option,) = [each for each in group.commands["trace"].params if each.name == "policy"]
+    for each in eviction_policies():
+        assert f"\n  {each.name}: {each.help}" in docstring
+        assert re.search(rf"\b{each.name}\b", getattr(option, "help", ""))
+        for parameter in filter(None, each.parameters.split(", ")):
+            assert hasattr(CacheEvictionConfig, parameter)
 
 
 def test_what_cannot_be_is_refused_with_the_reason(tiny_folder: Path) -> None:

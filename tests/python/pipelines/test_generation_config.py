@@ -12,6 +12,7 @@ import pytest
 from conftest import batching_pipeline, greedy
 
 import pagewheel
+from pagewheel._pagewheel import GenerationParameter, generation_parameters
 
 PROMPT = [10, 11, 12]
 PARAMETERS = [
@@ -19,9 +20,68 @@ PARAMETERS = [
 ]
 
 
+# Of each type a value that is no parameter's default.
+OTHER_VALUES: dict[str, object] = {
+    "bool": True,
+    "int": 2,
+    "int | None": 2,
+    "float": 0.5,
+    "float | None": 0.5,
+    "str": "text",
+    "set[int]": {2},
+    "set[str]": {"text"},
+    "StopCriteria": pagewheel.StopCriteria.NEVER,
+}
+
+
 @pytest.fixture(scope="module")
 def tiny(tiny_folder: Path) -> pagewheel.LLMPipeline:
     return pagewheel.LLMPipeline(tiny_folder, "CPU")
+
+
+@pytest.mark.parametrize("parameter", generation_parameters(), ids=lambda each: each.name)
+def test_every_parameter_is_a_keyword_a_property_a_key_and_a_line_of_the_docs(
+    parameter: GenerationParameter, tmp_path: Path
+) -> None:
+    name = parameter.name
+    value = False if name == "apply_chat_template" else OTHER_VALUES[parameter.type]
+    assert getattr(pagewheel.GenerationConfig(), name) != value
+    by_keyword = pagewheel.GenerationConfig(**{name: value})
+    assert getattr(by_keyword, name) == value
+    config = pagewheel.GenerationConfig()
+    setattr(config, name, value)
+    assert getattr(config, name) == value
+    assert (getattr(pagewheel.GenerationConfig, name).__doc__ or "").endswith(parameter.help)
+    text = pagewheel.GenerationConfig.__doc__ or ""
+    (line,) = [each for each in text.splitlines() if each.startswith(f"  {name} (")]
+    assert parameter.help in line and parameter.allowed in line and parameter.initial in line
+    assert f"\n{parameter.section}:\n" in text
+    file = tmp_path / "generation_config.json"
+    plain = [2] if value == {2} else ["text"] if value == {"text"} else value
+    plain = "NEVER" if parameter.type == "StopCriteria" else plain
+    file.write_text(json.dumps({"do_sample": True, "num_beam_groups": 1, name: plain}))
+    if name not in ("num_beams", "num_beam_groups"):  # which go with others only
+        assert getattr(pagewheel.GenerationConfig(file), name) == value
+
+
+def test_the_table_has_every_property() -> None:
+    assert [each.name for each in generation_parameters()] == PARAMETERS
+    assert {each.type for each in generation_parameters()} == set(OTHER_VALUES)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("top_p", 1.5, "top_p is 1.5; allowed: greater than 0, at most 1"),
+        ("top_k", -1, "generation parameter 'top_k' is -1; allowed: integers from 0"),
+        ("num_beams", 0, "num_beams is 0; allowed: 1 to 1000"),
+    ],
+)
+def test_a_parameter_is_checked_by_itself(name: str, value: object, message: str) -> None:
+    (parameter,) = [each for each in generation_parameters() if each.name == name]
+    with pytest.raises(ValueError, match=message):
+        parameter.check(value)
+    parameter.check(1)
 
 
 def test_none_is_every_parameters_default_as_keyword_and_in_a_dict(

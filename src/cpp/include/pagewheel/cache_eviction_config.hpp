@@ -53,8 +53,8 @@ struct PAGEWHEEL_API AdaptiveRKVConfig {
 enum class EvictionGranularity {
     BLOCK = 0,  ///< whole blocks of the cache go
     TOKEN = 1,  ///< single tokens go; the others are packed into dense blocks
-    AUTO = 2,   ///< TOKEN for policies that go by attention (sum, norm_sum, snapkv, tova,
-                ///< adaptive_rkv): more of what matters stays; else BLOCK
+    AUTO = 2,   ///< TOKEN for policies that go by attention (EvictionPolicyKind::by_attention):
+                ///< more of what matters stays; else BLOCK
 };
 
 /// What a token's score becomes of its neighbours' and its own.
@@ -79,9 +79,8 @@ struct PAGEWHEEL_API CacheEvictionConfig {
     KVCrushConfig kvcrush_config;
     AdaptiveRKVConfig adaptive_rkv_config;
 
-    /// "": by aggregation_mode and kvcrush_config. Else one of "sum", "norm_sum", "snapkv",
-    /// "streaming", "tova", "kvcrush", "adaptive_rkv", "key_norm", "key_diff"
-    /// (make_policy() says what they do, and names the papers).
+    /// "": by aggregation_mode and kvcrush_config. Else the name of one of eviction_policies(),
+    /// which says what they do and names the papers.
     std::string policy;
     /// A policy of the caller's; `policy` must be empty then.
     std::shared_ptr<EvictionPolicy> custom_policy;

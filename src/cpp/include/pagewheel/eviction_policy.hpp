@@ -56,23 +56,22 @@ public:
     virtual void drop(const EvictionView& view, size_t count, std::vector<size_t>& dropped) = 0;
 };
 
-/// The policy a config asks for, or the caller's own.
-///
-///   sum, norm_sum  heavy hitters: least attention goes (H2O, Zhang et al. 2023, arXiv:2306.14048);
-///                  norm_sum divides by the number of queries that could see a token
-///   snapkv         attention of the last snapkv_window_size queries before each decision
-///                  (SnapKV, Li et al. 2024, arXiv:2404.14469)
-///   streaming      the oldest go, attention is not looked at (StreamingLLM, Xiao et al. 2023,
-///                  arXiv:2309.17453)
-///   tova           attention of the last query alone (TOVA, Oren et al. 2024, arXiv:2401.06104)
-///   kvcrush        heavy hitters stay, and representatives of the rest (KVCrush, Jha et al. 2025,
-///                  arXiv:2503.00022)
-///   adaptive_rkv   what carries a share of the attention stays, and of the rest the keys least
-///                  like the others (after R-KV, Cai et al. 2025, arXiv:2505.24133)
-///   key_norm       keys of the greatest L2 norm go (Devoto et al. 2024, arXiv:2406.11430)
-///   key_diff       keys closest to the mean key go (KeyDiff, Park et al. 2025, arXiv:2504.15364)
-///
-/// Where units are equal, the older ones go.
+/// A policy that CacheEvictionConfig::policy may name.
+struct EvictionPolicyKind {
+    const char* name;
+    const char* help;        ///< what goes, and the paper
+    const char* parameters;  ///< members of CacheEvictionConfig that only some policies read; or ""
+    bool by_attention;       ///< single tokens go by default (EvictionGranularity::AUTO)
+    std::shared_ptr<EvictionPolicy> (*make)(const CacheEvictionConfig&);
+    /// Throws std::invalid_argument for values that this policy cannot work with; nullptr: there
+    /// are none. The block size is that of the cache, 0 where it is not known yet.
+    void (*check)(const CacheEvictionConfig&, size_t block_size) = nullptr;
+};
+
+/// All there are.
+PAGEWHEEL_API const std::vector<EvictionPolicyKind>& eviction_policies();
+
+/// The policy a config asks for, or the caller's own. Where units are equal, the older ones go.
 PAGEWHEEL_API std::shared_ptr<EvictionPolicy> make_policy(const CacheEvictionConfig& config);
 
 }  // namespace pagewheel

@@ -1,15 +1,10 @@
 #include "pagewheel/cache_eviction_config.hpp"
 
-#include <algorithm>
-#include <iterator>
-
 #include "check.hpp"
+#include "pagewheel/eviction_policy.hpp"
 
 namespace pagewheel {
 namespace {
-
-constexpr const char* policies[] = {"sum",     "norm_sum",     "snapkv",   "streaming", "tova",
-                                    "kvcrush", "adaptive_rkv", "key_norm", "key_diff"};
 
 const char* name_of(AggregationMode mode) {
     switch (mode) {
@@ -17,14 +12,40 @@ const char* name_of(AggregationMode mode) {
             return "SUM";
         case AggregationMode::NORM_SUM:
             return "NORM_SUM";
-        default:
+        case AggregationMode::ADAPTIVE_RKV:
             return "ADAPTIVE_RKV";
     }
+    return "unknown";
 }
 
 const char* name_of(KVCrushAnchorPointMode mode) {
-    constexpr const char* names[] = {"RANDOM", "ZEROS", "ONES", "MEAN", "ALTERNATING"};
-    return names[size_t(mode)];
+    switch (mode) {
+        case KVCrushAnchorPointMode::RANDOM:
+            return "RANDOM";
+        case KVCrushAnchorPointMode::ZEROS:
+            return "ZEROS";
+        case KVCrushAnchorPointMode::ONES:
+            return "ONES";
+        case KVCrushAnchorPointMode::MEAN:
+            return "MEAN";
+        case KVCrushAnchorPointMode::ALTERNATING:
+            return "ALTERNATING";
+    }
+    return "unknown";
+}
+
+/// nullptr for a name that no built-in policy has.
+const EvictionPolicyKind* kind_of(const std::string& name) {
+    for (const EvictionPolicyKind& kind : eviction_policies())
+        if (name == kind.name) return &kind;
+    return nullptr;
+}
+
+std::string known_policies() {
+    std::string names;
+    for (const EvictionPolicyKind& kind : eviction_policies())
+        names += (names.empty() ? "" : ", ") + std::string(kind.name);
+    return names;
 }
 
 }  // namespace
@@ -64,10 +85,8 @@ std::string CacheEvictionConfig::policy_name() const {
 
 EvictionGranularity CacheEvictionConfig::resolved_granularity() const {
     if (granularity != EvictionGranularity::AUTO) return granularity;
-    const std::string name = policy_name();
-    for (const char* by_attention : {"sum", "norm_sum", "snapkv", "tova", "adaptive_rkv"})
-        if (name == by_attention) return EvictionGranularity::TOKEN;
-    return EvictionGranularity::BLOCK;
+    const EvictionPolicyKind* kind = kind_of(policy_name());
+    return kind && kind->by_attention ? EvictionGranularity::TOKEN : EvictionGranularity::BLOCK;
 }
 
 size_t CacheEvictionConfig::pooling_size() const {
@@ -84,25 +103,10 @@ void CacheEvictionConfig::validate() const {
                    "; allowed: odd numbers, or 0 for the granularity's own");
     check_argument(policy.empty() || !custom_policy, "policy is '", policy,
                    "' and custom_policy is set; allowed: one of them");
-    if (!policy.empty() &&
-        std::find(std::begin(policies), std::end(policies), policy) == std::end(policies)) {
-        std::string allowed;
-        for (const char* name : policies)
-            allowed += (allowed.empty() ? "" : ", ") + std::string(name);
-        throw std::invalid_argument(concat("policy is '", policy, "'; allowed: ", allowed));
-    }
-    const std::string name = policy_name();
-    check_argument(!(name == "adaptive_rkv") || (adaptive_rkv_config.attention_mass >= 0 &&
-                                                 adaptive_rkv_config.attention_mass <= 1),
-                   "adaptive_rkv_config.attention_mass is ", adaptive_rkv_config.attention_mass,
-                   "; allowed: 0 to 1");
-    check_argument(!(name == "adaptive_rkv") || adaptive_rkv_config.window_size > 0,
-                   "adaptive_rkv_config.window_size is 0; allowed: 1 or more");
-    check_argument(name != "kvcrush" || resolved_granularity() == EvictionGranularity::BLOCK,
-                   "policy is 'kvcrush' and granularity is TOKEN; allowed: BLOCK, as it compares "
-                   "blocks");
-    check_argument(name != "kvcrush" || kvcrush_config.budget > 0,
-                   "policy is 'kvcrush' and kvcrush_config.budget is 0; allowed: 1 or more blocks");
+    if (custom_policy) return;
+    const EvictionPolicyKind* kind = kind_of(policy_name());
+    check_argument(kind, "policy is '", policy, "'; allowed: ", kind ? "" : known_policies());
+    if (kind->check) kind->check(*this, 0);
 }
 
 void CacheEvictionConfig::validate(size_t block_size) const {
@@ -122,10 +126,8 @@ void CacheEvictionConfig::validate(size_t block_size) const {
                    "; allowed: start_size ", m_start_size, " plus recent_size ", m_recent_size,
                    " plus a block of ", block_size, ", which is ",
                    m_start_size + m_recent_size + block_size, ", or more");
-    check_argument(
-        policy_name() != "kvcrush" || kvcrush_config.budget <= get_evictable_size() / block_size,
-        "kvcrush_config.budget is ", kvcrush_config.budget, "; allowed: at most the ",
-        get_evictable_size() / block_size, " evictable blocks");
+    const EvictionPolicyKind* kind = kind_of(policy_name());
+    if (kind && kind->check) kind->check(*this, block_size);
 }
 
 std::string CacheEvictionConfig::to_string() const {

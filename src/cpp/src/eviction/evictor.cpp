@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "check.hpp"
-#include "eviction/policies.hpp"
 
 namespace pagewheel {
 namespace {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <limits>
 
 namespace pagewheel {
@@ -21,19 +22,17 @@ struct CandidateBound {
     float weight = 0.0f;                                ///< and none that weighs less.
 };
 
-/// A class of this kind has a row in the table of candidate_filters.cpp.
-class CandidateFilter {
-public:
-    virtual ~CandidateFilter() = default;
+/// Each belongs to a parameter of generation_parameters.def.
+struct CandidateFilter {
     /// How many of the candidates stay, from the best on. Whether one stays may depend on those
     /// before it and on the total, not on those after it, which may not be listed. The best always
     /// stays.
-    virtual size_t keep(const Candidates& candidates) const = 0;
+    std::function<size_t(const Candidates&)> keep;
     /// Bounds save sorting; without them the result is the same.
-    virtual CandidateBound bound() const { return {}; }
-    virtual bool needs_total() const { return false; }
-    /// Of n tokens it leaves out none, whatever they weigh.
-    virtual bool keeps_all(size_t /*n*/) const { return false; }
+    CandidateBound bound = {};
+    bool needs_total = false;
+    /// Of so many tokens it leaves out none, whatever they weigh.
+    size_t keeps_all_of = 0;
 };
 
 }  // namespace pagewheel

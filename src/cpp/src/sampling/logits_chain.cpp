@@ -1,67 +1,31 @@
 #include "sampling/logits_chain.hpp"
 
-#include "sampling/minimum_length.hpp"
-#include "sampling/occurrence_penalty.hpp"
-#include "sampling/repeated_ngrams.hpp"
-#include "sampling/repetition_penalty.hpp"
+#include <utility>
 
 namespace pagewheel {
 
-using Config = GenerationConfig;
-using Processor = std::unique_ptr<LogitsProcessor>;
-
-namespace {
-
-std::vector<int64_t> stop_tokens(const Config& config) {
-    std::vector<int64_t> tokens(config.stop_token_ids.begin(), config.stop_token_ids.end());
-    if (config.eos_token_id >= 0) tokens.push_back(config.eos_token_id);
-    return tokens;
-}
-
-}  // namespace
-
-// A new processor, be it a bias or a grammar's mask, is a class and a row
-// here. What it needs comes with the config.
 const std::vector<ProcessorKind>& logits_processors() {
     static const std::vector<ProcessorKind> table{
-        {{"repetition_penalty"},
-         [](const Config& c) { return c.repetition_penalty != 1.0f; },
-         [](const Config& c) -> Processor {
-             return std::make_unique<RepetitionPenalty>(c.repetition_penalty);
-         }},
-        {{"presence_penalty", "frequency_penalty"},
-         [](const Config& c) { return c.presence_penalty != 0.0f || c.frequency_penalty != 0.0f; },
-         [](const Config& c) -> Processor {
-             return std::make_unique<OccurrencePenalty>(c.presence_penalty, c.frequency_penalty);
-         }},
-        {{"no_repeat_ngram_size"},
-         [](const Config& c) {
-             return c.no_repeat_ngram_size != 0 && c.no_repeat_ngram_size != Config::unlimited;
-         },
-         [](const Config& c) -> Processor {
-             return std::make_unique<RepeatedNgrams>(c.no_repeat_ngram_size);
-         }},
-        {{"min_new_tokens"},
-         [](const Config& c) { return c.min_new_tokens > 0; },
-         [](const Config& c) -> Processor {
-             return std::make_unique<MinimumLength>(c.min_new_tokens, stop_tokens(c));
-         }},
+#define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help)
+#define PAGEWHEEL_PROCESSOR(type, name, initial, condition, allowed, help) {#name, &make_##name},
+#define PAGEWHEEL_FILTER PAGEWHEEL_PARAMETER
+#include "pagewheel/generation_parameters.def"
     };
     return table;
 }
 
-LogitsChain::LogitsChain(const Config& config) {
+LogitsChain::LogitsChain(const GenerationConfig& config) {
     for (const ProcessorKind& kind : logits_processors())
-        if (kind.is_wanted(config)) m_processors.push_back(kind.make(config));
+        if (auto processor = kind.make(config)) m_processors.push_back(std::move(processor));
 }
 
 void LogitsChain::process(const LogitsRow& row, const TokenHistory& history) {
-    for (const Processor& processor : m_processors) processor->process(row, history);
+    for (const auto& processor : m_processors) processor->process(row, history);
 }
 
 LogitsChain LogitsChain::fork() const {
     LogitsChain chain;
-    for (const Processor& processor : m_processors) chain.m_processors.push_back(processor->fork());
+    for (const auto& processor : m_processors) chain.m_processors.push_back(processor->fork());
     return chain;
 }
 

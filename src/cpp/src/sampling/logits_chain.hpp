@@ -10,13 +10,20 @@
 
 namespace pagewheel {
 
+// make_<name>(config) for each processor in the table of parameters; nullptr where the config does
+// not ask for it. Each is defined in a file of its own.
+#define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help)
+#define PAGEWHEEL_PROCESSOR(type, name, initial, condition, allowed, help) \
+    std::unique_ptr<LogitsProcessor> make_##name(const GenerationConfig& config);
+#define PAGEWHEEL_FILTER PAGEWHEEL_PARAMETER
+#include "pagewheel/generation_parameters.def"
+
 struct ProcessorKind {
-    std::vector<std::string> parameters;  ///< of GenerationConfig that ask for it
-    bool (*is_wanted)(const GenerationConfig&);
+    std::string parameter;  ///< of GenerationConfig
     std::unique_ptr<LogitsProcessor> (*make)(const GenerationConfig&);
 };
 
-/// All there are, in the order in which they are applied: transformers'.
+/// All there are, in the order in which they are applied.
 const std::vector<ProcessorKind>& logits_processors();
 
 /// Empty by default.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "sampling/token_history.hpp"
 
@@ -25,7 +26,7 @@ struct LogitsRow {
     }
 };
 
-/// Serves one sequence. A class of this kind has a row in the table of logits_chain.cpp.
+/// Serves one sequence. Each belongs to a parameter of generation_parameters.def.
 class LogitsProcessor {
 public:
     virtual ~LogitsProcessor() = default;
@@ -34,5 +35,26 @@ public:
     /// For a beam that continues this sequence in another way.
     virtual std::unique_ptr<LogitsProcessor> fork() const = 0;
 };
+
+/// A processor that is a function and what it captures. Its fork has a copy.
+template <class Function>
+class FunctionProcessor final : public LogitsProcessor {
+public:
+    explicit FunctionProcessor(Function function) : m_function(std::move(function)) {}
+    void process(const LogitsRow& row, const TokenHistory& history) override {
+        m_function(row, history);
+    }
+    std::unique_ptr<LogitsProcessor> fork() const override {
+        return std::make_unique<FunctionProcessor>(*this);
+    }
+
+private:
+    Function m_function;
+};
+
+template <class Function>
+std::unique_ptr<LogitsProcessor> make_processor(Function function) {
+    return std::make_unique<FunctionProcessor<Function>>(std::move(function));
+}
 
 }  // namespace pagewheel

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "check.hpp"
 #include "kernels/logits.hpp"
@@ -21,12 +22,13 @@ constexpr size_t growth = 8;
 Shortlist::Shortlist(const GenerationConfig& config, double scale, Isa isa)
     : m_scale(scale), m_isa(isa) {
     for (const FilterKind& kind : candidate_filters()) {
-        if (!kind.is_wanted(config)) continue;
-        m_filters.push_back(kind.make(config));
-        const CandidateBound bound = m_filters.back()->bound();
+        auto filter = kind.make(config);
+        if (!filter) continue;
+        m_filters.push_back(*std::move(filter));
+        const CandidateBound bound = m_filters.back().bound;
         m_bound.count = std::min(m_bound.count, bound.count);
         m_bound.weight = std::max(m_bound.weight, bound.weight);
-        if (!m_filters.back()->needs_total()) continue;
+        if (!m_filters.back().needs_total) continue;
         check_invariant(!m_needs_total, "two filters need totals; fill() knows that of one");
         m_needs_total = true;
     }
@@ -34,7 +36,7 @@ Shortlist::Shortlist(const GenerationConfig& config, double scale, Isa isa)
 
 bool Shortlist::keeps_all(size_t n) const {
     return std::all_of(m_filters.begin(), m_filters.end(),
-                       [&](const auto& filter) { return filter->keeps_all(n); });
+                       [&](const auto& filter) { return filter.keeps_all_of >= n; });
 }
 
 void Shortlist::fill(const float* logits, size_t n) {
@@ -65,7 +67,7 @@ void Shortlist::list(const float* logits, size_t n, size_t count, float weakest)
 
 void Shortlist::apply_filters(double total) {
     for (const auto& filter : m_filters) {
-        const size_t kept = filter->keep({m_weights.data(), m_weights.size(), total});
+        const size_t kept = filter.keep({m_weights.data(), m_weights.size(), total});
         if (kept >= m_tokens.size()) continue;
         m_tokens.resize(std::max<size_t>(kept, 1));
         m_weights.resize(m_tokens.size());

@@ -1,7 +1,6 @@
 // The tokens that the filters of a config leave to draw from, found without sorting a vocabulary.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "kernels/isa.hpp"
@@ -36,7 +35,7 @@ private:
 
     double m_scale;
     Isa m_isa;
-    std::vector<std::unique_ptr<CandidateFilter>> m_filters;
+    std::vector<CandidateFilter> m_filters;
     CandidateBound m_bound;  // of all filters
     bool m_needs_total = false;
     std::vector<TokenLogit> m_tokens;

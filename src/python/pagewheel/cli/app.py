@@ -10,14 +10,16 @@ from typing import Annotated
 
 import typer
 
+from pagewheel._pagewheel import eviction_policies
 from pagewheel.cli.failures import ended_as_interrupted, failures
+from pagewheel.cli.generation_options import generation_options
 from pagewheel.cli.options import (
-    Sampling,
     check_text,
     parse_properties,
     prompt_text,
     show_any_path,
 )
+from pagewheel.cli.sampling import Sampling
 
 app = typer.Typer(
     name="pagewheel",
@@ -32,8 +34,6 @@ app = typer.Typer(
 _MAX_NUMBER = 2**64 - 1
 _MAX_COUNT = 2**31 - 1
 
-_SAMPLING_PANEL = "Sampling (each turns sampling on)"
-
 Model = Annotated[
     Path | None,
     typer.Option(
@@ -44,63 +44,6 @@ Model = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="OpenVINO device: CPU, GPU, GPU.1...")]
-MaxNewTokens = Annotated[
-    int,
-    typer.Option(
-        "--max-new-tokens", "-n", min=1, max=_MAX_NUMBER, help="Tokens to generate at most."
-    ),
-]
-DoSample = Annotated[
-    bool | None,
-    typer.Option(
-        "--do-sample/--greedy",
-        help="Draw tokens at random, or take the likeliest. By default as the model says.",
-    ),
-]
-Temperature = Annotated[
-    float | None,
-    typer.Option(help="Flatter above 1, sharper below.", rich_help_panel=_SAMPLING_PANEL),
-]
-TopK = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        max=_MAX_NUMBER,
-        help="Draw from the k likeliest tokens; 0: from all.",
-        rich_help_panel=_SAMPLING_PANEL,
-    ),
-]
-TopP = Annotated[
-    float | None,
-    typer.Option(
-        help="Draw from the fewest tokens with this probability in sum.",
-        rich_help_panel=_SAMPLING_PANEL,
-    ),
-]
-MinP = Annotated[
-    float | None,
-    typer.Option(
-        help="Drop tokens below this fraction of the likeliest one's probability.",
-        rich_help_panel=_SAMPLING_PANEL,
-    ),
-]
-Seed = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        max=_MAX_NUMBER,
-        help="The same seed draws the same text.",
-        rich_help_panel=_SAMPLING_PANEL,
-    ),
-]
-NumBeams = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        max=_MAX_COUNT,
-        help="Search for the likeliest text with so many beams; it comes as a whole.",
-    ),
-]
 Properties = Annotated[
     list[str] | None,
     typer.Option(
@@ -129,19 +72,13 @@ def root(
 
 
 @app.command()
+@generation_options(max_new_tokens=256)
 def generate(
     context: typer.Context,
+    sampling: Sampling,
     prompt: Annotated[str, typer.Argument(help="The prompt; '-' reads standard input.")],
     model: Model = None,
     device: Device = "CPU",
-    max_new_tokens: MaxNewTokens = 256,
-    do_sample: DoSample = None,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    min_p: MinP = None,
-    seed: Seed = None,
-    num_beams: NumBeams = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text as it is: no chat template.")
     ] = False,
@@ -162,9 +99,6 @@ def generate(
 
     cat question.txt | pagewheel generate --stats --model model.gguf -
     """
-    sampling = Sampling(
-        max_new_tokens, do_sample, temperature, top_k, top_p, min_p, seed, num_beams
-    )
     settings = parse_properties(properties or [])
     with failures(debug=context.obj):
         from pagewheel.cli.generate import generate_text
@@ -176,20 +110,15 @@ def generate(
 
 
 @app.command()
+@generation_options(max_new_tokens=1024, with_beams=False)
 def chat(
     context: typer.Context,
+    sampling: Sampling,
     model: Model = None,
     device: Device = "CPU",
     system: Annotated[
         str | None, typer.Option(help="The system message that opens the conversation.")
     ] = None,
-    max_new_tokens: MaxNewTokens = 1024,
-    do_sample: DoSample = None,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    min_p: MinP = None,
-    seed: Seed = None,
     stats: Stats = False,
     properties: Properties = None,
 ) -> None:
@@ -204,7 +133,6 @@ def chat(
 
     pagewheel chat --model model.gguf --system "Answer in French." --temperature 0.7
     """
-    sampling = Sampling(max_new_tokens, do_sample, temperature, top_k, top_p, min_p, seed)
     settings = parse_properties(properties or [])
     with failures(debug=context.obj):
         from pagewheel.cli.chat import Chat
@@ -308,8 +236,18 @@ def trace(
         ),
     ],
     model: Model = None,
-    max_new_tokens: MaxNewTokens = 256,
-    policy: Annotated[str, typer.Option(help="Eviction policy.")] = "norm_sum",
+    max_new_tokens: Annotated[
+        int,
+        typer.Option(
+            "--max-new-tokens", "-n", min=1, max=_MAX_NUMBER, help="Tokens to generate at most."
+        ),
+    ] = 256,
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="Eviction policy: " + ", ".join(each.name for each in eviction_policies()) + "."
+        ),
+    ] = "norm_sum",
     granularity: Annotated[
         str, typer.Option(help="What goes at a time: auto, block or token.")
     ] = "auto",

@@ -8,8 +8,9 @@ from contextlib import suppress
 import typer
 
 import pagewheel
-from pagewheel.cli.options import Sampling, check_text
+from pagewheel.cli.options import check_text
 from pagewheel.cli.pipeline import Printer, print_stats
+from pagewheel.cli.sampling import Sampling
 
 _HELP = "/reset forgets the conversation, /quit leaves; Ctrl-C stops an answer"
 

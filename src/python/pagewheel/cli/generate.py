@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 import pagewheel
-from pagewheel.cli.options import Sampling
 from pagewheel.cli.pipeline import Printer, print_stats
+from pagewheel.cli.sampling import Sampling
 
 
 def generate_text(

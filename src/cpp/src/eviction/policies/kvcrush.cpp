@@ -1,9 +1,10 @@
-// KVCrush's representatives of blocks that few queries look at.
+// KVCrush: of the blocks that few queries look at, representatives stay.
 #include <algorithm>
 #include <numeric>
 #include <random>
 
-#include "eviction/policies.hpp"
+#include "check.hpp"
+#include "eviction/policies/parts.hpp"
 
 namespace pagewheel {
 namespace {
@@ -45,8 +46,9 @@ Bits anchor_of(const std::vector<Bits>& bits, size_t size, const KVCrushConfig& 
     return anchor;
 }
 
-}  // namespace
-
+/// `count` representatives of `candidates` (units): tokens are bits (1: among the `num_set` tokens
+/// of most score), blocks are ordered by the Hamming distance to the anchor, and taken at even
+/// steps.
 std::vector<size_t> crush_representatives(const EvictionView& view,
                                           const std::vector<size_t>& candidates, size_t count,
                                           size_t num_set, const KVCrushConfig& config) {
@@ -63,6 +65,57 @@ std::vector<size_t> crush_representatives(const EvictionView& view,
     for (size_t i = 0; i < count; ++i)
         chosen.push_back(candidates[order[(2 * i + 1) * order.size() / (2 * count)]]);
     return chosen;
+}
+
+class KVCrush final : public EvictionPolicy {
+public:
+    explicit KVCrush(const CacheEvictionConfig& config)
+        : m_observed(accumulated_queries(config)),
+          m_by_lifetime(config.aggregation_mode != AggregationMode::SUM),
+          m_config(config.kvcrush_config) {}
+    ObservedQueries observed() const override { return m_observed; }
+    void drop(const EvictionView& view, size_t count, std::vector<size_t>& dropped) override {
+        const size_t kept = view.last_unit - view.first_unit - count;
+        const size_t representatives = std::min(m_config.budget, kept);
+        const auto value = m_by_lifetime ? scores_by_lifetime(view) : scores_of(view);
+        std::vector<size_t> candidates;
+        drop_least(view, sum_by_unit(view, value), count + representatives, candidates);
+        std::sort(candidates.begin(), candidates.end());
+        const auto saved = crush_representatives(view, candidates, representatives,
+                                                 kept * view.unit_size, m_config);
+        for (size_t unit : candidates)
+            if (std::find(saved.begin(), saved.end(), unit) == saved.end()) dropped.push_back(unit);
+    }
+
+private:
+    ObservedQueries m_observed;
+    bool m_by_lifetime;
+    KVCrushConfig m_config;
+};
+
+void check(const CacheEvictionConfig& config, size_t block_size) {
+    const size_t budget = config.kvcrush_config.budget;
+    check_argument(config.resolved_granularity() == EvictionGranularity::BLOCK,
+                   "policy is 'kvcrush' and granularity is TOKEN; allowed: BLOCK, as it compares "
+                   "blocks");
+    check_argument(budget > 0,
+                   "policy is 'kvcrush' and kvcrush_config.budget is 0; allowed: 1 or more blocks");
+    if (block_size == 0) return;
+    const size_t blocks = config.get_evictable_size() / block_size;
+    check_argument(budget <= blocks, "kvcrush_config.budget is ", budget, "; allowed: at most the ",
+                   blocks, " evictable blocks");
+}
+
+}  // namespace
+
+EvictionPolicyKind kvcrush_policy() {
+    return {"kvcrush",
+            "what received most attention stays, and representatives of the rest (KVCrush, Jha et "
+            "al. 2025, arXiv:2503.00022)",
+            "kvcrush_config, aggregation_mode, snapkv_window_size",
+            false,
+            &made<KVCrush>,
+            &check};
 }
 
 }  // namespace pagewheel

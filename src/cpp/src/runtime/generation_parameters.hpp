@@ -1,0 +1,20 @@
+// What generation_config.json and validate() do with each parameter of generation_parameters.def.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "pagewheel/generation_config.hpp"
+
+namespace pagewheel {
+
+/// Sets a parameter to a value that may be null, which is its default. Throws std::invalid_argument
+/// that says what is allowed.
+using ParameterReader = void (*)(const nlohmann::json& value, GenerationConfig& config);
+
+/// By the keys of generation_config.json: the parameters, and early_stopping, as transformers calls
+/// stop_criteria.
+const std::map<std::string, ParameterReader>& parameter_readers();
+
+}  // namespace pagewheel

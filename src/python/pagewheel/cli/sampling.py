@@ -1,0 +1,26 @@
+"""How a command was told to choose tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pagewheel._pagewheel import GenerationConfig, generation_parameters
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Generation parameters that were given; the others stay as the model's config has them."""
+
+    given: dict[str, Any]
+
+    def apply(self, config: GenerationConfig) -> None:
+        """Write into a config. A parameter of sampling turns sampling on."""
+        config.update_generation_config(**self.given)
+        if "do_sample" in self.given:
+            return
+        section = {each.name: each.section for each in generation_parameters()}
+        if any(section[name] == section["do_sample"] for name in self.given):
+            config.do_sample = True
+        elif config.num_beams > 1:
+            config.do_sample = False
