@@ -79,3 +79,11 @@ def test_the_changelog_has_the_sections_of_keep_a_changelog() -> None:
     order = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
     assert set(sections) <= set(order)
     assert sections[: len(order)] == [name for name in order if name in sections[: len(order)]]
+
+
+def test_files_that_contributing_names_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = set(re.findall(r"`((?:src|tests)/[\w./]+)`", text))
+    assert len(named) > 8
+    missing = {name for name in named if "NAME" not in name and not (ROOT / name).exists()}
+    assert not missing
