@@ -1,4 +1,4 @@
-// The evictor on a cache in memory: what is held, where it lies and how far it must turn.
+// The evictor on a cache in memory: what is held, where it lies and how far it must rotate.
 #include "eviction/evictor.hpp"
 
 #include <gtest/gtest.h>

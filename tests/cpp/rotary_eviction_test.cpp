@@ -40,8 +40,8 @@ Rotary llama3(double theta, size_t dims, double scale, double low_factor, double
               double context) {
     Rotary rotary = plain(theta, dims);
     for (double& frequency : rotary.frequencies) {
-        const double turns = context * frequency / (2 * pi);
-        const double smooth = (turns - low_factor) / (high_factor - low_factor);
+        const double rotations = context * frequency / (2 * pi);
+        const double smooth = (rotations - low_factor) / (high_factor - low_factor);
         const double kept = std::clamp(smooth, 0.0, 1.0);
         frequency *= kept + (1 - kept) / scale;
     }
@@ -54,8 +54,8 @@ Rotary yarn(double theta, size_t dims, double scale, double context) {
     constexpr double alpha = 1, beta = 32;
     Rotary rotary = plain(theta, dims);
     for (double& frequency : rotary.frequencies) {
-        const double turns = context * frequency / (2 * pi);
-        const double ramp = std::clamp((turns - alpha) / (beta - alpha), 0.0, 1.0);
+        const double rotations = context * frequency / (2 * pi);
+        const double ramp = std::clamp((rotations - alpha) / (beta - alpha), 0.0, 1.0);
         frequency = (1 - ramp) * frequency / scale + ramp * frequency;
     }
     rotary.magnitude = 0.1 * std::log(scale) + 1;

@@ -1,4 +1,4 @@
-// What a sequence's cache holds after evictions, and by how much its keys must turn.
+// What a sequence's cache holds after evictions, and by how much its keys must rotate.
 #pragma once
 
 #include <cstddef>

@@ -8,7 +8,7 @@
 
 namespace pagewheel {
 
-/// How a layer's keys turn.
+/// How a layer's keys rotate.
 struct LayerRotary {
     size_t dims = 0;  ///< 0: not at all, or it is not known: no rotation can be asked for
     bool interleaved = false;

@@ -56,8 +56,8 @@ void scale_yarn(const json& scaling, const json& config, double theta, size_t di
     const double factor = scaling.at("factor");
     const double original = scaling.value("original_max_position_embeddings",
                                           config.value("max_position_embeddings", 0.0));
-    const auto channel_of_turns = [&](double turns) {
-        return double(dims) * std::log(original / (turns * 2 * pi)) / (2 * std::log(theta));
+    const auto channel_of_rotations = [&](double rotations) {
+        return double(dims) * std::log(original / (rotations * 2 * pi)) / (2 * std::log(theta));
     };
     double first = channel_of_rotations(scaling.value("beta_fast", 32.0)),
            last = channel_of_rotations(scaling.value("beta_slow", 1.0));

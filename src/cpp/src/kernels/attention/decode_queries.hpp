@@ -92,7 +92,7 @@ private:
                 const Vec x =
                     d < size ? V::mul(V::load(from + d, V::mask(size - d)), factor) : V::zero();
                 V::store(q.floats + r * stride_ + d, x);
-                // For the dimensions that do not turn.
+                // For the dimensions that do not rotate.
                 V::store(to_be_rotated.floats + r * stride_ + d, x);
             }
         }
