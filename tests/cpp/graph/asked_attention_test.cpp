@@ -10,6 +10,7 @@
 #include "graph/gather_logits.hpp"
 #include "openvino/opsets/opset13.hpp"
 #include "ops/paged_attention.hpp"
+#include "support/named_parameter.hpp"
 
 namespace pagewheel {
 namespace {
@@ -91,10 +92,7 @@ private:
 
     Output input(const std::string& name, const ov::element::Type& type,
                  const ov::PartialShape& shape) {
-        m_inputs.push_back(std::make_shared<Parameter>(type, shape));
-        m_inputs.back()->set_friendly_name(name);
-        m_inputs.back()->output(0).set_names({name});
-        return m_inputs.back();
+        return m_inputs.emplace_back(named_parameter(name, type, shape));
     }
 
     Output layer(const Output& x, int number, const LayerKind& kind) {

@@ -24,6 +24,7 @@
 #include "openvino/runtime/properties.hpp"
 #include "ops/paged_attention.hpp"
 #include "ops/quantized_linear.hpp"
+#include "support/named_parameter.hpp"
 #include "support/packed_tables.hpp"
 
 namespace pagewheel {
@@ -136,10 +137,7 @@ public:
 private:
     Output parameter(const std::string& name, const ov::element::Type& type,
                      const ov::PartialShape& shape) {
-        m_parameters.push_back(std::make_shared<Parameter>(type, shape));
-        m_parameters.back()->set_friendly_name(name);
-        m_parameters.back()->output(0).set_names({name});
-        return m_parameters.back();
+        return m_parameters.emplace_back(named_parameter(name, type, shape));
     }
 
     RmsNorm norm(size_t k) {

@@ -77,6 +77,13 @@ double relative_error(const std::vector<float>& a, const std::vector<float>& b) 
     return std::sqrt(difference / norm);
 }
 
+void expect_close(const std::vector<std::vector<float>>& got,
+                  const std::vector<std::vector<float>>& expected, double bound) {
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t i = 0; i < got.size(); ++i)
+        EXPECT_LT(relative_error(got[i], expected[i]), bound) << "output " << i;
+}
+
 size_t count(const ov::Model& model, const std::string& type) {
     size_t found = 0;
     for (const auto& node : model.get_ops()) found += node->get_type_name() == type;
@@ -123,9 +130,7 @@ TEST(UseQuantizedLinear, MatricesThatShareAnInputBecomeOneNode) {
     EXPECT_EQ(report.num_nodes, 2u);
     EXPECT_EQ(count(*model, "MatMul"), 0u);
     EXPECT_TRUE(report.left.empty());
-    const auto got = run(model, values);
-    for (size_t i = 0; i < 3; ++i)
-        EXPECT_LT(relative_error(got[i], expected[i]), 2 * quantisation) << "output " << i;
+    expect_close(run(model, values), expected, 2 * quantisation);
 }
 
 TEST(UseQuantizedLinear, NodesAlikeInAllButTheirWeightsStayApart) {
@@ -260,9 +265,7 @@ TEST(FuseLinear, LeavesWhatIsReadElsewhere) {
     const auto expected = run(model->clone(), values);
     use_quantized_linear(model);
     EXPECT_EQ(fuse_norms(model) + fuse_gated_mlps(model) + fuse_residuals(model), 0u);
-    const auto got = run(model, values);
-    for (size_t i = 0; i < 4; ++i)
-        EXPECT_LT(relative_error(got[i], expected[i]), 3 * quantisation) << "output " << i;
+    expect_close(run(model, values), expected, 3 * quantisation);
 }
 
 TEST(FuseLinear, ABiasIsNoResidual) {

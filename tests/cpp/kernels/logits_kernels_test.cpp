@@ -4,8 +4,9 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
 #include <vector>
+
+#include "support/random_logits.hpp"
 
 namespace pagewheel::kernels {
 namespace {
@@ -13,18 +14,10 @@ namespace {
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-std::vector<float> random_values(size_t n, unsigned seed) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal(0.0f, 8.0f);
-    std::vector<float> values(n);
-    for (float& value : values) value = normal(random);
-    return values;
-}
-
 TEST(Argmax, FindsTheLargestForEverySizeAndInstructionSet) {
     for (Isa isa : available_isas())
         for (size_t n = 1; n < 200; ++n) {
-            const auto x = random_values(n, unsigned(n));
+            const auto x = random_logits(n, unsigned(n), 8.0f);
             size_t expected = 0;
             for (size_t i = 0; i < n; ++i)
                 if (x[i] > x[expected]) expected = i;
@@ -45,7 +38,7 @@ TEST(Argmax, TakesTheFirstOfEquals) {
 TEST(Argmax, FindsTheFirstNaNWhereverItIs) {
     for (Isa isa : available_isas())
         for (size_t n : {1, 3, 40, 100}) {
-            auto x = random_values(n, unsigned(n));
+            auto x = random_logits(n, unsigned(n), 8.0f);
             for (size_t i = n; i-- > 0;) {
                 x[i] = nan;
                 EXPECT_EQ(argmax(x.data(), n, isa), i) << isa_name(isa) << " n=" << n;
@@ -65,7 +58,7 @@ TEST(Argmax, FindsInfinity) {
 TEST(FindAbove, FindsEveryGreaterValueInOrder) {
     for (Isa isa : available_isas())
         for (size_t n : {0, 1, 7, 16, 33, 200}) {
-            auto x = random_values(n, unsigned(n));
+            auto x = random_logits(n, unsigned(n), 8.0f);
             for (size_t i = 0; i < n; i += 5) x[i] = i % 2 == 0 ? nan : -infinity;
             for (const float threshold : {-infinity, 0.0f, n > 3 ? x[3] : 1.0f, 5.0f, infinity}) {
                 size_t at = 0;
@@ -83,7 +76,7 @@ TEST(FindAbove, FindsEveryGreaterValueInOrder) {
 TEST(SumExp, EqualsTheDefinitionInDouble) {
     for (Isa isa : available_isas())
         for (size_t n : {1, 7, 16, 33, 1000, 49152}) {
-            const auto x = random_values(n, unsigned(n));
+            const auto x = random_logits(n, unsigned(n), 8.0f);
             const float shift = x[argmax_scalar(x.data(), n)];
             for (float scale : {0.2f, 1.0f, 3.0f}) {
                 double expected = 0;

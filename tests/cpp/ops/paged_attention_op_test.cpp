@@ -171,6 +171,13 @@ Fixture asking(const std::vector<size_t>& asked) {
     return fixture;
 }
 
+/// No queries and no scores, as of a batch of prompts' first parts.
+Fixture asking_nothing() {
+    Fixture fixture = asking({0, 0});
+    fixture.tables.score_windows = {0, 0};
+    return fixture;
+}
+
 std::vector<uint8_t> bytes_of(const ov::Tensor& tensor) {
     const auto* bytes = tensor.data<const uint8_t>();
     return {bytes, bytes + tensor.get_byte_size()};
@@ -197,8 +204,7 @@ TEST(PagedAttentionOp, AskedRowsAreThoseOfAllAndAllKeysAreWritten) {
 TEST(PagedAttentionOp, WithoutAnyQueryKeysAndValuesAreWritten) {
     Fixture all;
     all.evaluate();
-    Fixture none = asking({0, 0});
-    none.tables.score_windows = {0, 0};
+    Fixture none = asking_nothing();
     none.evaluate();
     EXPECT_EQ(none.outputs[0].get_shape(), (ov::Shape{0, 16}));
     EXPECT_EQ(none.scores(), std::vector<float>(26, 0));
@@ -210,8 +216,7 @@ TEST(PagedAttentionOp, WithoutAnyQueryKeysAndValuesAreWritten) {
 TEST(PagedAttentionOp, ThePluginRunsItWithoutAnyQuery) {
     Fixture all;
     all.evaluate();
-    Fixture none = asking({0, 0});
-    none.tables.score_windows = {0, 0};
+    Fixture none = asking_nothing();
     none.inputs[Input::batch_tables] = none.packed();
     ov::ParameterVector parameters;
     ov::OutputVector inputs;

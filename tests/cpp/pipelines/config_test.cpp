@@ -24,17 +24,20 @@ std::string refusal(Function&& function) {
     return "nothing was refused";
 }
 
+/// Why a config that samples is refused once it is changed.
+template <class Change>
+std::string refused(const Change& change) {
+    GenerationConfig config;
+    config.do_sample = true;
+    change(config);
+    return refusal([&] { config.validate(); });
+}
+
 TEST(GenerationConfig, DefaultsAreValid) {
     EXPECT_NO_THROW(GenerationConfig().validate());
 }
 
 TEST(GenerationConfig, RefusalsNameParameterValueAndRange) {
-    const auto refused = [](auto&& change) {
-        GenerationConfig config;
-        config.do_sample = true;
-        change(config);
-        return refusal([&] { config.validate(); });
-    };
     EXPECT_EQ(refused([](auto& c) { c.max_new_tokens = 0; }),
               "max_new_tokens is 0; allowed: 1 or more");
     EXPECT_EQ(refused([](auto& c) { c.top_p = 2; }),
@@ -208,12 +211,6 @@ TEST(GenerationConfig, RefusesNestedValuesOfAnyDepth) {
 }
 
 TEST(GenerationConfig, BoundsEveryCount) {
-    const auto refused = [](auto&& change) {
-        GenerationConfig config;
-        config.do_sample = true;
-        change(config);
-        return refusal([&] { config.validate(); });
-    };
     EXPECT_EQ(refused([](auto& c) { c.num_return_sequences = 1000000000; }),
               "num_return_sequences is 1000000000; allowed: 1 to 1000");
     EXPECT_EQ(refused([](auto& c) { c.logprobs = GenerationConfig::unlimited; }),

@@ -8,8 +8,9 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <random>
 #include <utility>
+
+#include "support/random_logits.hpp"
 
 namespace pagewheel {
 namespace {
@@ -44,14 +45,6 @@ private:
     Sampler m_sampler;
 };
 
-std::vector<float> random_logits(size_t n, unsigned seed) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal(0.0f, 3.0f);
-    std::vector<float> logits(n);
-    for (float& logit : logits) logit = normal(random);
-    return logits;
-}
-
 /// Probabilities by the definition: temperature, top_k, top_p, min_p, in double.
 std::vector<double> expected_probabilities(const std::vector<float>& logits,
                                            const GenerationConfig& config) {
@@ -84,7 +77,7 @@ std::vector<double> expected_probabilities(const std::vector<float>& logits,
 
 TEST(BestTokens, AreThoseOfAFullSort) {
     for (size_t n : {1, 5, 64, 1000}) {
-        std::vector<float> logits = random_logits(n, unsigned(n));
+        std::vector<float> logits = random_logits(n, unsigned(n), 3.0f);
         for (size_t i = 2; i < n; i += 3) logits[i] = logits[i - 1];  // equals: the lower id first
         if (n > 10) logits[4] = -INFINITY, logits[7] = NAN;
         std::vector<TokenLogit> sorted, best;
@@ -110,7 +103,7 @@ TEST(Sampler, GreedyTakesTheBest) {
 }
 
 TEST(Sampler, DrawsFromTheDefinedDistribution) {
-    const std::vector<float> logits = random_logits(300, 5);
+    const std::vector<float> logits = random_logits(300, 5, 3.0f);
     std::vector<GenerationConfig> configs(8, sampling());
     configs[1].temperature = 0.5f;
     configs[2].top_k = 7;
@@ -138,7 +131,7 @@ TEST(Sampler, DrawsFromTheDefinedDistribution) {
 }
 
 TEST(Sampler, ReportsTheLogProbabilityOfWhatItSampledFrom) {
-    const std::vector<float> logits = random_logits(100, 9);
+    const std::vector<float> logits = random_logits(100, 9, 3.0f);
     for (int variant = 0; variant < 3; ++variant) {
         GenerationConfig config = sampling();
         config.logprobs = 1;
@@ -230,24 +223,24 @@ TEST(Sampler, RefusesLogitsThatAreNoNumbers) {
         return "";
     };
     for (const GenerationConfig& config : every_way()) {
-        EXPECT_EQ(refused(config, random_logits(50, 3)), "");
+        EXPECT_EQ(refused(config, random_logits(50, 3, 3.0f)), "");
         EXPECT_NE(refused(config, std::vector<float>(50, NAN)).find("nan for token 0"),
                   std::string::npos);
         EXPECT_NE(refused(config, std::vector<float>(50, -INFINITY)).find("minus infinity"),
                   std::string::npos);
         for (const float bad : {NAN, INFINITY}) {
-            std::vector<float> logits = random_logits(50, 3);
+            std::vector<float> logits = random_logits(50, 3, 3.0f);
             logits[41] = bad;
             EXPECT_NE(refused(config, logits).find("for token 41"), std::string::npos) << bad;
         }
-        std::vector<float> masked = random_logits(50, 3);
+        std::vector<float> masked = random_logits(50, 3, 3.0f);
         masked[7] = -INFINITY;  // as models mask what is no token
         EXPECT_EQ(refused(config, masked), "");
     }
 }
 
 TEST(Sampler, TheLowestTemperatureTakesTheBestToken) {
-    const std::vector<float> logits = random_logits(5000, 5);
+    const std::vector<float> logits = random_logits(5000, 5, 3.0f);
     const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
     for (GenerationConfig config : every_way())
         for (const float temperature : {1e-3f, 1e-38f, 1e-39f, 1e-45f}) {
@@ -266,7 +259,7 @@ TEST(Sampler, TheLowestTemperatureTakesTheBestToken) {
 
 TEST(Sampler, ExtremeParametersGiveTokensAndFiniteLogProbabilities) {
     constexpr float most = std::numeric_limits<float>::max(), least = 1e-45f;
-    const std::vector<float> logits = random_logits(300, 6);
+    const std::vector<float> logits = random_logits(300, 6, 3.0f);
     for (const GenerationConfig& way : every_way())
         for (const auto& change : std::vector<std::function<void(GenerationConfig&)>>{
                  [](auto& c) { c.temperature = most; },

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,6 +63,16 @@ protected:
     size_t num_free() const { return engine->statistics().num_free_blocks; }
     static Tokens generated(const GenerationHandle& handle) {
         return handle.read_all().at(0).generated_ids;
+    }
+
+    /// That reading the handle throws an error with `text` in it.
+    static void expect_told(const GenerationHandle& handle, const std::string& text) {
+        try {
+            handle.read_all();
+            FAIL() << "the failure is not told";
+        } catch (const std::runtime_error& error) {
+            EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+        }
     }
 
     using Handle = std::shared_ptr<GenerationHandle::State>;
