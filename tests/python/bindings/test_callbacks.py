@@ -28,7 +28,7 @@ def run_program(program: str, *arguments: object, module: bool = False) -> str:
         [sys.executable, "-m" if module else "-c", program, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=180 * TIMES,
+        timeout=600 * TIMES,
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
     )
@@ -55,7 +55,7 @@ def test_every_two_public_calls_may_meet(tiny_folder: Path) -> None:
     lines = run_program(
         "call_fuzz", tiny_folder, "threads", "--seconds", 12 * TIMES, module=True
     ).splitlines()
-    assert int(lines[-1].split()[0]) > 100
+    assert int(lines[-1].split()[0]) > 50
 
 
 def test_a_callback_shared_by_threads_is_counted_right(tiny_folder: Path) -> None:
