@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "attention_world.hpp"
+
 namespace pagewheel::kernels {
 namespace {
 
@@ -15,10 +17,7 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 
 std::vector<float> random_values(size_t n, unsigned seed) {
     std::mt19937 random(seed);
-    std::normal_distribution<float> normal(0.0f, 8.0f);
-    std::vector<float> values(n);
-    for (float& value : values) value = normal(random);
-    return values;
+    return normal(n, random, 8.0f);
 }
 
 TEST(Argmax, FindsTheLargestForEverySizeAndInstructionSet) {
