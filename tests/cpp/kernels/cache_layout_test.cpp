@@ -11,6 +11,24 @@
 namespace pagewheel::kernels {
 namespace {
 
+/// Most that a format changes x, one of numbers that lie in a range of that size.
+double rounding_of(CacheFormat format, double x, double range) {
+    switch (format) {
+        case CacheFormat::f32:
+            return 0;
+        case CacheFormat::bf16:
+            return std::abs(x) / 256;
+        case CacheFormat::f16:
+            return std::abs(x) / 2048 + 1e-7;
+        case CacheFormat::u8:
+            return range / 510 * 1.001;
+        case CacheFormat::u4:
+            return range / 30 * 1.001;
+    }
+    ADD_FAILURE() << "no such format";
+    return 0;
+}
+
 class CacheWriting : public testing::TestWithParam<CacheFormat> {};
 
 TEST_P(CacheWriting, EveryIsaWritesTheSameBytes) {
@@ -39,12 +57,8 @@ TEST_P(CacheWriting, ReadsBackWhatWasWrittenWithinTheFormatsStep) {
         const auto compare = [&](const float* wanted, size_t size) {
             const auto [low, high] = std::minmax_element(wanted, wanted + size);
             for (size_t d = 0; d < size; ++d) {
-                double step = 0;
-                if (l.format == CacheFormat::bf16) step = std::abs(wanted[d]) / 256;
-                if (l.format == CacheFormat::f16) step = std::abs(wanted[d]) / 2048 + 1e-7;
-                if (l.format == CacheFormat::u8) step = (*high - *low) / 510 * 1.001;
-                if (l.format == CacheFormat::u4) step = (*high - *low) / 30 * 1.001;
-                ASSERT_LE(std::abs(x[d] - wanted[d]), step) << describe(w, Isa::scalar);
+                const double bound = rounding_of(l.format, wanted[d], *high - *low);
+                ASSERT_LE(std::abs(x[d] - wanted[d]), bound) << describe(w, Isa::scalar);
             }
         };
         for (size_t t = 0; t < 50; ++t)

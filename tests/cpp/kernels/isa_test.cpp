@@ -45,8 +45,9 @@ TEST(Isa, IsTheOneThatIsAskedForIfTheProcessorHasIt) {
 #if defined(__x86_64__)
     EXPECT_STREQ(choose_isa("avx2", avx512).name(), "avx2");
     EXPECT_EQ(refusal_of("avx512", avx2), "PAGEWHEEL_ISA=avx512: this processor's best is avx2");
-    EXPECT_EQ(refusal_of("avx3", avx512),
-              "PAGEWHEEL_ISA=avx3: allowed are scalar, avx2 and avx512");
+    const std::string unknown = refusal_of("avx3", avx512);
+    EXPECT_EQ(unknown.find("PAGEWHEEL_ISA=avx3: allowed are scalar, "), 0u) << unknown;
+    EXPECT_NE(unknown.find(" and avx512"), std::string::npos) << unknown;
 #endif
     EXPECT_NE(refusal_of("AVX2", processor_features()), "none");
 }

@@ -30,7 +30,7 @@ double arithmetic_bound(const World& w, Isa isa) {
     const CacheLayout& layout = w.config.layout;
     // A rounding of 2^-9 in each query and probability.
     if (rounds_to_bf16(w, isa)) return 2e-2;
-    if (layout.format != CacheFormat::u8 && layout.format != CacheFormat::u4) return 1e-5;
+    if (!is_quantized(layout.format)) return 1e-5;
     // Codes of up to 255 are summed before the zero point is taken off.
     if (!multiplies_integers(isa)) return 2e-5;
     // Integers of large heads are coarser where keys are rotated, lest sums overflow.

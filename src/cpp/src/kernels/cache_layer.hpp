@@ -24,7 +24,7 @@ struct CacheLayer {
     size_t sliding_window = 0;
     LayerRotary rotary;
 
-    /// Another layer reads the cache through that window, 0: all of it.
+    /// Another layer reads the cache through that sliding window, 0: all of it.
     void widen_window(size_t window) {
         const bool all = window == 0 || sliding_window == 0;
         sliding_window = all ? 0 : std::max(sliding_window, window);

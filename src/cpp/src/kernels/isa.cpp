@@ -7,24 +7,36 @@
 #include "base/check.hpp"
 #include "kernels/kernels.hpp"
 
+// The instruction sets, the best first: ISA(name, what it requires...) for the folder
+// kernels/isa/name, which gives name::kernels(). The scalar one comes after them.
+#if defined(__x86_64__)
+#define PAGEWHEEL_ISAS(ISA)                                                                      \
+    ISA(avx512, Feature::avx2, Feature::fma, Feature::f16c, Feature::avx512f, Feature::avx512bw, \
+        Feature::avx512dq, Feature::avx512vl, Feature::avx512_vnni)                              \
+    ISA(avx2, Feature::avx2, Feature::fma, Feature::f16c)
+#else
+#define PAGEWHEEL_ISAS(ISA)
+#endif
+
 namespace pagewheel {
+
+#define PAGEWHEEL_DECLARE(name, ...)       \
+    namespace kernels::name {              \
+    Kernels kernels(CpuFeatures features); \
+    }
+PAGEWHEEL_ISAS(PAGEWHEEL_DECLARE)
+PAGEWHEEL_DECLARE(scalar, )
+#undef PAGEWHEEL_DECLARE
+
 namespace {
 
 using Feature = CpuFeature;
 
-// The best first; `scalar`, which requires nothing, last. Each is a folder of kernels/isa/.
-constexpr IsaEntry table[] = {
-#if defined(__x86_64__)
-    {"avx512",
-     {Feature::avx2, Feature::fma, Feature::f16c, Feature::avx512f, Feature::avx512bw,
-      Feature::avx512dq, Feature::avx512vl, Feature::avx512_vnni},
-     kernels::avx512::kernels},
-    {"avx2", {Feature::avx2, Feature::fma, Feature::f16c}, kernels::avx2::kernels},
-#endif
-    {"scalar", {}, kernels::scalar::kernels},
-};
+#define PAGEWHEEL_ENTRY(name, ...) {#name, {__VA_ARGS__}, kernels::name::kernels},
+constexpr IsaEntry table[] = {PAGEWHEEL_ISAS(PAGEWHEEL_ENTRY) PAGEWHEEL_ENTRY(scalar, )};
+#undef PAGEWHEEL_ENTRY
 
-/// "scalar, avx2 and avx512".
+/// As a sentence lists them.
 std::string names() {
     std::string text;
     for (size_t i = std::size(table); i-- > 0;)

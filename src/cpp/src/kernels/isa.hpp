@@ -12,7 +12,8 @@ namespace kernels {
 struct Kernels;
 }
 
-/// An entry of the table of instruction sets (kernels/isa.cpp).
+/// An entry of the table of instruction sets (isa.cpp). Whoever writes for another one adds a
+/// folder to kernels/isa/ and an entry there; what is required is a set, not a rank.
 struct IsaEntry {
     const char* name;
     CpuFeatures required;

@@ -13,15 +13,4 @@ struct Kernels {
     AttentionKernels attention;
 };
 
-// Those of kernels/isa/, for the table in kernels/isa.cpp.
-namespace avx512 {
-Kernels kernels(CpuFeatures features);
-}
-namespace avx2 {
-Kernels kernels(CpuFeatures features);
-}
-namespace scalar {
-Kernels kernels(CpuFeatures features);
-}
-
 }  // namespace pagewheel::kernels

@@ -202,14 +202,14 @@ private:
 
     // ---- scores
 
-    /// Of the sequence's kv head, the rows of the last window(s) tokens [window, ratio].
+    /// Of the sequence's kv head, the rows of the last scored(s) tokens [scored, ratio].
     RowStatistics* statistics(size_t s, size_t kv_head) const {
-        return memory_.statistics.data() + plan_.statistics(s, kv_head, tokens_.window(s), ratio_);
+        return memory_.statistics.data() + plan_.statistics(s, kv_head, tokens_.scored(s), ratio_);
     }
 
     void keep_statistics(size_t s, size_t kv_head, size_t token, size_t row_of_token,
                          RowStatistics row) {
-        const size_t first = tokens_.end(s) - tokens_.window(s);
+        const size_t first = tokens_.end(s) - tokens_.scored(s);
         if (token >= first) statistics(s, kv_head)[(token - first) * ratio_ + row_of_token] = row;
     }
 

@@ -1,6 +1,6 @@
 // Attention of ragged batches over a paged cache, rotated at read. What is where:
 //
-//   cache_layout.hpp             how keys and values lie in a block
+//   cache_layout, cache_formats/ how keys and values lie in a block, and a file for each format
 //   batch_tables                 what tells sequences, blocks, rotation and scores apart
 //   paged_attention.cpp          a call: writes, attends, merges parts, scores
 //   attention/plan               a call divided into tiles and parts for all threads
@@ -8,11 +8,12 @@
 //   attention/write.hpp          writing new tokens
 //   attention/decode_*           tiles of few rows. kernel: softmax, scores; logits: queries x keys
 //                                and which side is rotated (queries, rotated_keys); values; span:
-//                                the blocks at hand; float and integer: the two arithmetics
-//   attention/prefill_*          tiles of many rows. kernel: softmax; float, bf16, words: the
-//                                products in an arithmetic each; unpack: blocks as f32
-//   attention/vectors_*          vectors of one instruction set; formats.hpp: what is in a word
-//   attention/reference.cpp      all of it as it is defined
+//                                the blocks at hand; float: the arithmetic in f32
+//   attention/prefill_*          tiles of many rows. kernel: softmax; float: the products in f32;
+//                                unpack: blocks as f32
+//   isa/avx2, isa/avx512         the same with an instruction set's vectors, and arithmetic that it
+//                                alone has: decode_integer, prefill_bf16, prefill_words
+//   isa/scalar/attention.cpp     all of it as it is defined
 #pragma once
 
 #include <cstddef>
@@ -35,7 +36,7 @@ struct AttentionConfig {
     bool interleaved = false;   // pairs (2i, 2i + 1) instead of (i, i + rotary_dims / 2)
     bool write_kv_cache = true;
 
-    // Prompt chunks over a bf16 cache multiply numbers rounded to bf16, probabilities too, and sum
+    // Prefill chunks over a bf16 cache multiply numbers rounded to bf16, probabilities too, and sum
     // in f32, where the processor has instructions for that. Else f32 arithmetic.
     bool bf16_products = true;
 };

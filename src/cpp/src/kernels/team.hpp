@@ -105,20 +105,12 @@ struct Phase {
     Body body;
 };
 
-template <class Body>
-Phase(size_t, Body) -> Phase<Body>;
-
 /// The same where neighbouring items are neighbours in memory: each thread has a share of them, so
 /// that it reads one stream, and the same from call to call (Shares).
 template <class Body>
-struct StreamPhase {
+struct StreamPhase : Phase<Body> {
     using Progress = detail::StreamProgress;
-    size_t items;
-    Body body;
 };
-
-template <class Body>
-StreamPhase(size_t, Body) -> StreamPhase<Body>;
 
 /// A call of body() on each thread, for which no other waits.
 template <class Body>
@@ -127,6 +119,10 @@ struct EachThread {
     Body body;
 };
 
+template <class Body>
+Phase(size_t, Body) -> Phase<Body>;
+template <class Body>
+StreamPhase(size_t, Body) -> StreamPhase<Body>;
 template <class Body>
 EachThread(Body) -> EachThread<Body>;
 

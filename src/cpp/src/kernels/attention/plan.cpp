@@ -43,8 +43,8 @@ public:
             plan_.score_begins.push_back(plan_.num_scores);
             plan_.statistics_begins.push_back(plan_.num_statistics);
             plan_.num_scores += tokens_.context(s);
-            plan_.num_statistics += tokens_.window(s) * config_.heads;
-            if (tokens_.window(s) > 0 && !keeps(s)) add_score_tiles(s);
+            plan_.num_statistics += tokens_.scored(s) * config_.heads;
+            if (tokens_.scored(s) > 0 && !keeps(s)) add_score_tiles(s);
         }
     }
 
@@ -59,7 +59,7 @@ private:
     /// Whether the sequence's scores come from the probabilities of its only new token, which are
     /// kept, instead of a second pass over the keys.
     bool keeps(size_t s) const {
-        return tokens_.window(s) > 0 && tokens_.fresh(s) == 1 &&
+        return tokens_.scored(s) > 0 && tokens_.fresh(s) == 1 &&
                heads_together(1) == layout_.kv_heads;
     }
 
@@ -74,7 +74,7 @@ private:
                (layout_.key_head_bytes() + layout_.value_head_bytes());
     }
 
-    /// Prompt chunks are cut into tiles of equal sizes.
+    /// Prefill chunks are cut into tiles of equal sizes.
     size_t tile_tokens(size_t s) const {
         const size_t fresh = tokens_.fresh(s);
         const bool many = fresh * ratio_ >= prefill_min_rows;
@@ -156,7 +156,7 @@ private:
     void add_score_tiles(size_t s) {
         const size_t blocks = std::max<size_t>(1, 512 / layout_.block_size), end = tokens_.end(s);
         const AttentionTile all =
-            tile_of(config_, batch_, s, 0, layout_.kv_heads, end - tokens_.window(s), end);
+            tile_of(config_, batch_, s, 0, layout_.kv_heads, end - tokens_.scored(s), end);
         for (size_t b = all.block_begin; b < all.block_end; b += blocks) {
             AttentionTile tile = all;
             tile.block_begin = b;

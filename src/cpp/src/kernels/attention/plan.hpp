@@ -20,7 +20,7 @@ struct BatchTokens {
     size_t position(size_t s, size_t token) const { return past(s) + token - begin(s); }
 
     /// Of those, at the sequence's end, whose probabilities are asked for.
-    size_t window(size_t s) const {
+    size_t scored(size_t s) const {
         if (!tables.has_scores()) return 0;
         return std::min(static_cast<size_t>(std::max(tables.score_windows[s], 0)), fresh(s));
     }
@@ -64,10 +64,10 @@ struct AttentionPlan {
     size_t num_items() const { return item_begins.size() - 1; }
     bool cuts_tiles() const { return parts.size() > tiles.size(); }
 
-    /// The row of statistics [kv_heads, window, ratio] of the first of the sequence's last `window`
+    /// The row of statistics [kv_heads, scored, ratio] of the first of the sequence's last `scored`
     /// tokens and its kv head.
-    size_t statistics(size_t s, size_t kv_head, size_t window, size_t ratio) const {
-        return statistics_begins[s] + kv_head * window * ratio;
+    size_t statistics(size_t s, size_t kv_head, size_t scored, size_t ratio) const {
+        return statistics_begins[s] + kv_head * scored * ratio;
     }
 };
 

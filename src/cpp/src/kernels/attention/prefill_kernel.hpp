@@ -60,7 +60,7 @@ private:
         }
     }
 
-    /// The first key at or after first_key that the row's window holds.
+    /// The first key at or after first_key that the row's sliding window holds.
     size_t window_begin(size_t row, size_t first_key) const {
         const size_t next = tile_.position(row) + 1, window = tile_.config.sliding_window;
         return window && next > window + first_key ? next - window : first_key;

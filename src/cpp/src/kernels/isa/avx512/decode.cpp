@@ -9,7 +9,7 @@ namespace pagewheel::kernels::avx512 {
 namespace {
 
 template <CacheFormat Format>
-using Arithmetic = std::conditional_t<FormatTraits<Format>::quantized, IntegerArithmetic<Format>,
+using Arithmetic = std::conditional_t<sums_in_integers<Format>, IntegerArithmetic<Format>,
                                       FloatArithmetic<Avx512, Format>>;
 template <CacheFormat Format>
 using Kernel = TileKernel<Avx512, Format, Arithmetic<Format>>;

@@ -11,13 +11,19 @@
 namespace pagewheel::kernels::avx512 {
 namespace {
 
+/// Whether integers are summed by groups of the format.
+template <CacheFormat Format>
+constexpr bool sums_in_integers =
+    FormatTraits<Format>::quantized &&
+    (FormatTraits<Format>::group == 16 || FormatTraits<Format>::group == whole_head);
+
 /// Queries and weights as 15-bit integers in two signed bytes, value = unit (128 high + low), times
 /// the cache's codes: two VNNI instructions where float arithmetic takes four and the conversions.
 template <CacheFormat Format>
 struct IntegerArithmetic {
     using V = Avx512;
     using T = FormatTraits<Format>;
-    static_assert(T::group == 16 || T::group == whole_head);
+    static_assert(sums_in_integers<Format>);
     using Vec = __m512;
     static constexpr float steps = 127 * 128;
 

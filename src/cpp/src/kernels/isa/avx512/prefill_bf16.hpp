@@ -1,4 +1,4 @@
-// Prompt chunks over a bf16 cache in bf16 dot products.
+// Prefill chunks over a bf16 cache in bf16 dot products.
 #pragma once
 
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-// Prompt chunks over a u8 cache in 16-bit integers.
+// Prefill chunks over a u8 cache in 16-bit integers.
 #pragma once
 
 #include <immintrin.h>

@@ -88,12 +88,12 @@ public:
 
     size_t context() const { return past_ + end_ - begin_; }
 
-    /// scores [context] += the probabilities of the last `window` tokens; null for none.
-    void run(size_t window, float* scores) {
+    /// scores [context] += the probabilities of the last `scored` tokens; null for none.
+    void run(size_t scored, float* scores) {
         for (size_t token = begin_; token < end_; ++token)
             for (size_t head = 0; head < config_.heads; ++head) {
                 attend(token, head);
-                if (!scores || end_ - token > window) continue;
+                if (!scores || end_ - token > scored) continue;
                 for (size_t j = 0; j < probabilities_.size(); ++j)
                     scores[first_key_ + j] += probabilities_[j];
             }
