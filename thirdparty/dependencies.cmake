@@ -22,7 +22,7 @@ if(NOT OpenVINO_DIR)
     set(OpenVINO_DIR "${openvino_package}/cmake" CACHE PATH "Folder of OpenVINOConfig.cmake")
 endif()
 find_package(OpenVINO 2026.4 REQUIRED COMPONENTS Runtime)
-# oneTBB from OpenVINO's own package: kernels must run in the plugin's threads.
+# oneTBB from OpenVINO's own package: kernels must run in OpenVINO's threads.
 find_package(TBB REQUIRED CONFIG HINTS ${OpenVINO_DIR})
 
 find_package(nlohmann_json 3.11 QUIET)

@@ -1,4 +1,4 @@
-// Embeddings that read the vocabulary head's packed matrix, against the plugin's look-up.
+// Embeddings that read the vocabulary head's packed matrix, against OpenVINO's look-up.
 #include <gtest/gtest.h>
 
 #include <cmath>

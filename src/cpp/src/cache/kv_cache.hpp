@@ -12,7 +12,7 @@
 namespace pagewheel {
 
 /// One tensor per cache input. On CPU address space, so that blocks cost memory from their first
-/// use on; on other devices the plugin's own tensors (no such device has run this yet).
+/// use on; on other devices OpenVINO's own tensors (no such device has run this yet).
 class KvCache final : public BlockMemory {
 public:
     KvCache(const CacheGeometry& geometry, size_t num_blocks, const ov::CompiledModel& model,

@@ -26,7 +26,7 @@ struct PreparedGraph {
     /// What of the model it does not compute, and of the properties it does not do, one sentence
     /// each.
     std::vector<std::string> warnings;
-    /// What has a cache of pagewheel's attention; empty where attention is the plugin's.
+    /// What has a cache of pagewheel's attention; empty where attention is OpenVINO's.
     std::vector<CacheLayer> layers;
     /// What is computed for asked rows alone.
     FastPrefillReport fast_prefill;
