@@ -35,9 +35,22 @@ template <class V, class Body>
     constexpr size_t most = V::rows_at_once;
     size_t row = 0;
     for (; row + most <= rows; row += most) body(std::integral_constant<size_t, most>(), row);
-    unrolled<most - 1>([&](auto i) PAGEWHEEL_INLINE {
-        if (rows - row == i + 1) body(std::integral_constant<size_t, i + 1>(), row);
-    });
+    const auto rest = [&](auto R) PAGEWHEEL_INLINE {
+        if constexpr (R < most) body(R, row);
+    };
+    static_assert(most <= 6);
+    switch (rows - row) {  // a jump: decode comes here for every block of a head
+        case 1:
+            return rest(std::integral_constant<size_t, 1>());
+        case 2:
+            return rest(std::integral_constant<size_t, 2>());
+        case 3:
+            return rest(std::integral_constant<size_t, 3>());
+        case 4:
+            return rest(std::integral_constant<size_t, 4>());
+        case 5:
+            return rest(std::integral_constant<size_t, 5>());
+    }
 }
 
 }  // namespace pagewheel::kernels::simd

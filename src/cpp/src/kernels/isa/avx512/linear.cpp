@@ -156,17 +156,21 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
         _mm512_mask_storeu_ps(output.output + r * output.stride, columns, sums[r]);
 }
 
-template <int bits>
-void multiply_rows(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
-                   const TileOutput& output) {
-    unrolled<max_block_rows>([&](auto i) PAGEWHEEL_INLINE {
-        if (block.rows == i + 1) multiply<bits, i + 1>(weights, in, block, output);
-    });
+using Multiply = decltype(LinearKernels::multiply);
+
+/// multiply() by what it is a template over: the tile takes so little that comparing would count.
+template <int bits, size_t... I>
+Multiply multiply_by_rows(size_t rows, std::index_sequence<I...>) {
+    static constexpr Multiply calls[] = {multiply<bits, I + 1>...};
+    return calls[rows - 1];
 }
 
 void multiply_any(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
                   const TileOutput& output) {
-    (weights.bits() == 4 ? multiply_rows<4> : multiply_rows<8>)(weights, in, block, output);
+    constexpr auto all = std::make_index_sequence<max_block_rows>();
+    const Multiply call = weights.bits() == 4 ? multiply_by_rows<4>(block.rows, all)
+                                              : multiply_by_rows<8>(block.rows, all);
+    call(weights, in, block, output);
 }
 
 /// A k-block's weights for the paired product (QuantizedBlock).
