@@ -106,6 +106,8 @@ private:
         const size_t size = layout_.value_size;
         uint8_t* row = values + 4 * (slot / T::tokens_per_word * size);
         row += slot % T::tokens_per_word * sizeof(Element);
+        if constexpr (T::tokens_per_word == 1)
+            return T::template encode<E>(x, size, reinterpret_cast<Element*>(row));
         for (size_t begin = 0; begin < size; begin += at_once) {
             const size_t n = size - begin < at_once ? size - begin : at_once;
             Element elements[at_once];

@@ -7,15 +7,22 @@ namespace pagewheel::kernels::simd {
 
 template <class V>
 void rms_norm(const float* x, const float* gamma, float epsilon, size_t k, float* out) {
-    typename V::F squares[V::independent_sums];
-    for (auto& sum : squares) sum = V::zero();
-    for_vectors<V>(k, [&](size_t i, auto lanes) PAGEWHEEL_INLINE {
+    constexpr size_t L = V::lanes, S = V::independent_sums;
+    typename V::F squares[S];
+    unrolled<S>([&](auto s) PAGEWHEEL_INLINE { squares[s] = V::zero(); });
+    const auto add = [&](auto s, size_t i, auto lanes) PAGEWHEEL_INLINE {
         const auto v = V::load(x + i, lanes);
-        auto& sum = squares[i / V::lanes % V::independent_sums];
-        sum = V::fma(v, v, sum);
+        squares[s] = V::fma(v, v, squares[s]);
+    };
+    size_t first = 0;
+    for (; first + S * L <= k; first += S * L)
+        unrolled<S>([&](auto s) PAGEWHEEL_INLINE { add(s, first + s * L, AllLanes()); });
+    unrolled<S>([&](auto s) PAGEWHEEL_INLINE {
+        const size_t i = first + s * L;
+        if (i < k) add(s, i, V::mask(k - i));
     });
     auto sum = squares[0];
-    for (size_t i = 1; i < V::independent_sums; ++i) sum = V::add(sum, squares[i]);
+    for (size_t i = 1; i < S; ++i) sum = V::add(sum, squares[i]);
     const float mean = V::sum(sum) / float(k);
     const auto factor = V::set(1.0f / __builtin_sqrtf(mean + epsilon));
     for_vectors<V>(k, [&](size_t i, auto lanes) PAGEWHEEL_INLINE {
