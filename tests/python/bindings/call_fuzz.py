@@ -18,7 +18,6 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import AsyncIterable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -379,8 +378,8 @@ def fuzz_callbacks(world: World) -> int:
     return count
 
 
-def fuzz_threads(world: World, seconds: float, seed: int) -> int:
-    """How many pairs were run: all of them in a random order, or what there was time for."""
+def fuzz_threads(world: World, most_pairs: int, seed: int) -> int:
+    """How many pairs were run, drawn at random: `most_pairs`, or all where there are fewer."""
     calls = all_calls()
     calls["GenerationHandle.wait"] = lambda w: w.handle.wait(0.01)  # perhaps nobody steps
     calls["GenerationHandle.__aiter__"] = lambda w: asyncio.run(
@@ -393,11 +392,7 @@ def fuzz_threads(world: World, seconds: float, seed: int) -> int:
     pairs = [(a, b) for i, a in enumerate(names) for b in names[i:]]
     rng = random.Random(seed)
     rng.shuffle(pairs)
-    end = time.monotonic() + seconds
-    count = 0
-    for pair in pairs:
-        if time.monotonic() > end:
-            break
+    for pair in pairs[:most_pairs]:
         world.handle = world.pipeline.add_request(next_id(), PROMPT, ANSWER)
         if rng.random() < 0.5:
             world.pipeline.start()
@@ -420,15 +415,14 @@ def fuzz_threads(world: World, seconds: float, seed: int) -> int:
                 thread.join()
             assert not silent, silent
             world.check()
-        count += 1
-    return count
+    return len(pairs[:most_pairs])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("kind", choices=("callbacks", "threads"))
-    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--pairs", type=int, default=10**9)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     assert not missing_calls(), missing_calls()
@@ -437,7 +431,7 @@ def main() -> None:
         if arguments.kind == "callbacks":
             count = fuzz_callbacks(world)
         else:
-            count = fuzz_threads(world, arguments.seconds, arguments.seed)
+            count = fuzz_threads(world, arguments.pairs, arguments.seed)
     print(f"{count} done")
 
 

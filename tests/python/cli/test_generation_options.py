@@ -75,6 +75,9 @@ def test_what_a_command_that_prints_one_text_has_no_use_for_is_no_option() -> No
         (["--ignore-eos"], "ignore_eos", True),
         (["--seed", str(2**64 - 1)], "rng_seed", 2**64 - 1),
         ([], "max_new_tokens", 3),
+        (["--max-length", "9"], "max_length", 9),
+        (["--max-length", "9"], "max_new_tokens", 2**64 - 1),
+        (["--max-length", "9", "--max-new-tokens", "4"], "max_new_tokens", 4),
     ],
 )
 def test_options_become_parameters_of_their_types(

@@ -11,6 +11,7 @@ import pytest
 from conftest import F32, batching_pipeline, greedy
 
 import pagewheel
+from pagewheel.cli.info import read_info
 
 DATA = Path(__file__).parents[2] / "data" / "folders"
 PROMPT = "the sky over the hill"
@@ -57,7 +58,7 @@ def test_older_folders_keep_tokenizer_and_chat_format(name: str, tmp_path: Path)
     assert tokenizer.apply_chat_template(messages, add_generation_prompt=True) == expected
 
 
-@pytest.mark.parametrize("reader", [pagewheel.Tokenizer, pagewheel.LLMPipeline])
+@pytest.mark.parametrize("reader", [pagewheel.Tokenizer, pagewheel.LLMPipeline, read_info])
 def test_a_folder_for_a_newer_version_is_refused(reader: type, tmp_path: Path) -> None:
     folder = unpack("format_4", tmp_path / "folder")
     path = folder / "pagewheel.json"

@@ -45,7 +45,7 @@ void read_list(const json& value, const char* of_what, std::set<T>& out) {
 
 std::string shown(const json& value) {
     if (value.is_structured() || value.is_discarded()) return value.type_name();
-    const std::string text = value.dump();
+    const std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);  // cut at any place
     return text.size() <= 100 ? text : text.substr(0, 100) + "...";
 }
 

@@ -60,13 +60,14 @@ def offered_parameters(*, with_beams: bool = True) -> list[GenerationParameter]:
     ]
 
 
-def _option(parameter: GenerationParameter, default: object) -> inspect.Parameter:
+def _option(parameter: GenerationParameter, shown_default: str | None) -> inspect.Parameter:
     sampling = next(each.section for each in generation_parameters() if each.name == "do_sample")
     allowed = f" Allowed: {parameter.allowed}." if parameter.allowed else ""
     panel = parameter.section
     info = typer.Option(
-        default,
+        None,
         *_SPELLINGS.get(parameter.name, ()),
+        show_default=shown_default or False,
         help=parameter.help + allowed,
         rich_help_panel=f"{panel} (each turns it on)" if panel == sampling else panel,
     )
@@ -103,11 +104,13 @@ def generation_options(
                 for each in offered
                 if (value := arguments.pop(each.name)) not in (None, [])
             }
+            if not given.keys() & {"max_new_tokens", "max_length"}:
+                given["max_new_tokens"] = max_new_tokens
             command(**arguments, sampling=Sampling(given))
 
         signature = inspect.signature(command, eval_str=True)
         own = [each for each in signature.parameters.values() if each.name != "sampling"]
-        defaults = {"max_new_tokens": max_new_tokens}
+        defaults = {"max_new_tokens": f"{max_new_tokens}, unless --max-length is given"}
         options = [_option(each, defaults.get(each.name)) for each in offered]
         parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + options
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]

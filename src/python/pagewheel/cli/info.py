@@ -15,6 +15,7 @@ import typer
 from pagewheel.convert.architectures.registry import read_architecture
 from pagewheel.convert.decoder.architecture import Architecture
 from pagewheel.convert.errors import ConversionError
+from pagewheel.convert.files.folder_format import check_description_version
 from pagewheel.convert.files.json_file import read_json_object
 
 _CACHE_BITS = {"f32": 32, "f16": 16, "u8": 8, "u4": 4}
@@ -151,6 +152,7 @@ def read_info(folder: Path) -> ModelInfo:
 def _read_info(folder: Path) -> ModelInfo:
     config = _read_json(folder / "config.json")
     description = _read_json(folder / "pagewheel.json")
+    check_description_version(description)
     arch = _architecture(config, folder / "config.json")
     values = _cache_values(arch, config)
     source = description.get("source", {})

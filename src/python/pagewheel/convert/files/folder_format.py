@@ -12,3 +12,14 @@ DESCRIPTION_VERSION = 1
 MODEL_FILE = "openvino_model.xml"
 # Written last: a folder that has it is whole.
 DESCRIPTION_FILE = "pagewheel.json"
+
+
+def check_description_version(description: dict[str, object]) -> None:
+    """Raises ValueError where pagewheel.json was written for newer code, as the C++ core does."""
+    version = description.get("version", 1)
+    if type(version) is not int or version < 1 or version > DESCRIPTION_VERSION:
+        raise ValueError(
+            f"pagewheel.json: version is {version!r:.100}; allowed: 1 to {DESCRIPTION_VERSION}. "
+            "A newer pagewheel may have written this folder: install that one, or convert the "
+            "model again with this one"
+        )

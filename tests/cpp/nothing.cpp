@@ -1,0 +1,2 @@
+// The program of links_ROOM: that it links is the test.
+int main() {}
