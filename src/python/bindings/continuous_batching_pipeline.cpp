@@ -156,7 +156,7 @@ threads or locks of its parent.)")
 Raises ValueError for an empty prompt, one that does not fit, a request_id in use or a bad config,
 QueueFullError if max_queue requests wait.)")
         .def("step", &Pipeline::step, py::call_guard<Unlocked>(),
-             "Computes one batch: every running sequence's next token, and chunks of prompts.")
+             "Computes one batch: every running sequence's next token, and prefill chunks.")
         .def("has_non_finished_requests", &Pipeline::has_non_finished_requests)
         .def(
             "start",

@@ -9,7 +9,7 @@ void bind_scheduler_config(py::module_& module) {
     using C = SchedulerConfig;
     py::class_<C> config(module, "SchedulerConfig", R"(How requests share one step and one cache.
 
-max_num_batched_tokens: most tokens one step computes: decodes first, then chunks of prompts.
+max_num_batched_tokens: most tokens one step computes: decodes first, then prefill chunks.
 num_kv_blocks: blocks of the KV cache; 0: derived from cache_size.
 cache_size: size of the KV cache in GB (2**30 bytes). With both 0, memory_fraction (0.5) of
   the free memory, and no more than max_num_seqs sequences of the model's context can use. On CPU it is

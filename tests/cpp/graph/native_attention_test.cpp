@@ -65,7 +65,7 @@ TEST(NativeAttention, ACachesWindowIsTheWidestOfTheLayersThatReadIt) {
     EXPECT_EQ(window_of(0, {16}), 0u);
 }
 
-/// Runs a graph of attention over a prompt chunk and decodes; returns its output.
+/// Runs a graph of attention over a prefill chunk and decodes; returns its output.
 std::vector<float> run(const std::shared_ptr<ov::Model>& model, const AttentionShape& shape,
                        const ov::AnyMap& properties) {
     ov::Core core;

@@ -1,4 +1,4 @@
-// Prompt chunks of every ISA and cache format against a double reference.
+// Prefill chunks of every ISA and cache format against a double reference.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -81,9 +81,8 @@ def test_the_changelog_has_the_sections_of_keep_a_changelog() -> None:
     assert sections[: len(order)] == [name for name in order if name in sections[: len(order)]]
 
 
-def test_files_that_contributing_names_exist() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    named = set(re.findall(r"`((?:src|tests)/[\w./]+)`", text))
-    assert len(named) > 8
+@pytest.mark.parametrize("page", markdown_files(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    named = set(re.findall(r"`((?:src|tests|scripts|benchmarks)/[\w./]+)`", page.read_text()))
     missing = {name for name in named if "NAME" not in name and not (ROOT / name).exists()}
     assert not missing

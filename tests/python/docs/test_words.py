@@ -54,6 +54,7 @@ OLD_WORDS = (
     OldWord(r"stock", "OpenVINO's; as a backend, openvino"),
     OldWord(r"plugin's", "OpenVINO's", phrases=(r"\b(?:CPU|GPU) plugin's",)),
     OldWord(r"chunks? of 32", "k-block"),
+    OldWord(r"prompt chunks?|chunks? of (?:a |the )?prompts?", "prefill chunk"),
 )
 # What others wrote, what tells the past, and the table above.
 _LEFT_OUT = ("tests/data/*", "LICENSE", "CHANGELOG.md", "tests/python/docs/test_words.py")

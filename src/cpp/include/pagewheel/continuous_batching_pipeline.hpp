@@ -80,7 +80,7 @@ public:
     /// Encodes `prompt` as it is, without a chat template.
     std::shared_ptr<GenerationHandle> add_request(uint64_t request_id, const std::string& prompt,
                                                   const GenerationConfig& config);
-    /// Computes one batch: every running sequence's next token, and chunks of prompts.
+    /// Computes one batch: every running sequence's next token, and prefill chunks.
     void step();
     bool has_non_finished_requests() const;
 

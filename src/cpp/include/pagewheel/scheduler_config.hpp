@@ -11,7 +11,7 @@ namespace pagewheel {
 
 /// Limits of a ContinuousBatchingPipeline; the names are those of openvino_genai.
 struct PAGEWHEEL_API SchedulerConfig {
-    /// Most tokens one step computes: decodes first, then chunks of prompts.
+    /// Most tokens one step computes: decodes first, then prefill chunks.
     size_t max_num_batched_tokens = 512;
     /// Blocks of the KV cache. 0: derived from cache_size.
     size_t num_kv_blocks = 0;

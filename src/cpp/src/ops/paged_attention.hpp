@@ -12,7 +12,7 @@
 
 namespace pagewheel {
 
-/// Ragged batches of prompt chunks and decodes over blocks of keys and values, with rotation at
+/// Ragged batches of prefill chunks and decodes over blocks of keys and values, with rotation at
 /// read.
 ///
 /// Keys and values are written where they belong first; then each query attends to its sequence's

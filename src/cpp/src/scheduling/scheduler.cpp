@@ -112,7 +112,7 @@ void Scheduler::move(Sequence& sequence, Stage to) {
 }
 
 const Batch& Scheduler::schedule() {
-    // An empty batch with sequences running means that chunks of prompts hold all blocks and none
+    // An empty batch with sequences running means that prefill chunks hold all blocks and none
     // can go on: the last makes room.
     ++m_step;
     do {
