@@ -2,8 +2,8 @@
 #
 # Files include each other as "room/file.hpp". The include folder of a room is build/rooms/ROOM, where
 # a link has the room's name. A target gets only those of the rooms that it uses, so a forbidden
-# include is a file that is not found. tests/cpp links `test_ROOM` with all of a room's objects and the
-# rooms that it uses, so a call that goes round the headers is an undefined symbol.
+# include is a file that is not found. tests/cpp links `links_ROOM` with all of a room's objects and
+# the rooms that it uses, so a call that goes round the headers is an undefined symbol.
 
 # pagewheel_room(NAME [USES rooms...] [LIBRARIES targets...])
 #
