@@ -118,14 +118,18 @@ TEST(ModelFolder, RefusesNumbersThatNoModelHas) {
 
 TEST(ModelFolder, RefusesWhatANewerVersionWrote) {
     const TemporaryFolder folder;
-    for (const char* version : {"2", "0", "1.5", "\"1\"", "null"}) {
+    const auto refused = [&](const std::string& version) {
         folder.write("pagewheel.json", concat("{\"version\": ", version, "}"));
-        const std::string message = refusal([&] { folder.config(); });
-        EXPECT_NE(message.find("pagewheel.json"), std::string::npos) << version << message;
-        EXPECT_NE(message.find(concat("version is ", version, "; allowed: 1 to 1")),
-                  std::string::npos)
-            << message;
-    }
+        return refusal([&] { folder.config(); });
+    };
+    const auto expect = [](const std::string& message, const std::string& part) {
+        EXPECT_NE(message.find("pagewheel.json"), std::string::npos) << message;
+        EXPECT_NE(message.find(part), std::string::npos) << message;
+    };
+    expect(refused("2"), "version is 2; allowed: 1 to 1. A newer pagewheel wrote this folder");
+    for (const std::string version : {"0", "-1", "1.5", "\"1\"", "null", "true"})
+        expect(refused(version), "version is " + version + "; allowed: integers from 1 to 1");
+    EXPECT_LT(refused("\"" + std::string(100'000, 'x') + "\"").size(), 1000u);
 }
 
 TEST(ModelFolder, ReadsFoldersOfItsOwnVersionAndOfBeforeThereWereVersions) {
