@@ -32,10 +32,14 @@ bool has_detour(const std::vector<size_t>& groups, const std::vector<GraphEdge>&
     return false;
 }
 
+/// That nodes 0 to n - 1, all joined by `edges`, end up together.
+void expect_one_group(size_t n, const std::vector<GraphEdge>& edges) {
+    const auto groups = find_convex_groups(n, edges, edges);
+    EXPECT_EQ(groups, std::vector<size_t>(n, groups[0]));
+}
+
 TEST(ConvexGroups, AChainIsOneGroup) {
-    const std::vector<GraphEdge> chain{{0, 1}, {1, 2}, {2, 3}};
-    const auto groups = find_convex_groups(4, chain, chain);
-    EXPECT_EQ(groups, std::vector<size_t>(4, groups[0]));
+    expect_one_group(4, {{0, 1}, {1, 2}, {2, 3}});
 }
 
 TEST(ConvexGroups, APathOutAndBackInKeepsItsEndsApart) {
@@ -48,9 +52,7 @@ TEST(ConvexGroups, APathOutAndBackInKeepsItsEndsApart) {
 
 TEST(ConvexGroups, ADetourInsideTheGroupIsNone) {
     // The join 0 -> 2 comes first and can only be made after 1 has joined.
-    const std::vector<GraphEdge> edges{{0, 2}, {0, 1}, {1, 2}};
-    const auto groups = find_convex_groups(3, edges, edges);
-    EXPECT_EQ(groups, std::vector<size_t>(3, groups[0]));
+    expect_one_group(3, {{0, 2}, {0, 1}, {1, 2}});
 }
 
 TEST(ConvexGroups, GroupsThatNeedEachOtherStayApart) {
