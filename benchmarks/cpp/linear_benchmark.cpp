@@ -1,6 +1,6 @@
 // The linear layers of a decode step, beside a plain read of the same weights.
 //
-//     linear_benchmark [ROWS [ROUNDS [HIDDEN KV INNER LAYERS VOCABULARY]]]
+//     linear_benchmark [ROWS [ROUNDS [HIDDEN KV INNER LAYERS VOCABULARY [auto|int8|int16]]]]
 //
 // Weights are random: Q4_1 (4 bits, groups of 32, f16 scales and minima), the head in 8 bits. Each
 // round reads all of them plainly, then runs all layers as a step does. Microseconds, medians.
@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/activation_choice.hpp"
 #include "kernels/half.hpp"
 #include "kernels/quantized_linear.hpp"
 #include "kernels/team.hpp"
@@ -134,9 +135,10 @@ struct Times {
 
 class Step {
 public:
-    Step(const Model& model, size_t rows)
+    Step(const Model& model, size_t rows, ActivationPrecision precision)
         : m_model(model),
           m_rows(rows),
+          m_activations(choose_activations(precision, rows, detected_isa())),
           m_x(rows * model.hidden, 0.5f),
           m_q(rows * model.hidden),
           m_k(rows * model.kv),
@@ -149,7 +151,7 @@ public:
 
     void run(Times& times) {
         const Isa isa = detected_isa();
-        const LinearInput x{m_x.data(), m_rows, m_gamma.data(), 1e-5f};
+        const LinearInput x{m_x.data(), m_rows, m_gamma.data(), 1e-5f, m_activations};
         double qkv = 0, o = 0, mlps = 0;
         const auto begin = Clock::now();
         for (const Layer& layer : m_model.layers) {
@@ -161,7 +163,7 @@ public:
             qkv += microseconds_since(start);
             start = Clock::now();
             const LinearOutput out{layer.o.get(), m_q.data()};
-            quantized_linear({m_x.data(), m_rows}, &out, 1, isa);
+            quantized_linear({m_x.data(), m_rows, nullptr, 0, m_activations}, &out, 1, isa);
             o += microseconds_since(start);
             start = Clock::now();
             GatedMlp mlp;
@@ -185,6 +187,7 @@ public:
 private:
     const Model& m_model;
     size_t m_rows;
+    Activations m_activations;
     std::vector<float> m_x, m_q, m_k, m_v, m_logits, m_gamma;
 };
 
@@ -195,7 +198,8 @@ int main(int argc, char** argv) {
     for (int i = 1; i < argc && i <= int(sizes.size()); ++i)
         sizes[size_t(i) - 1] = std::stoul(argv[i]);
     const Model model = make_model(sizes[2], sizes[3], sizes[4], sizes[5], sizes[6]);
-    Step step(model, sizes[0]);
+    Step step(model, sizes[0],
+              parse_activation_precision("activations", argc > 8 ? argv[8] : "auto"));
     Times times;
     uint64_t total = 0;
     for (size_t i = 0; i < sizes[1]; ++i) {

@@ -78,6 +78,20 @@ TEST(CompileOptions, AnUnknownBackendIsRefusedByName) {
                   std::string(key) + " is 'fast'; allowed: auto, native, openvino");
 }
 
+TEST(CompileOptions, TheActivationPrecisionIsTakenByName) {
+    using kernels::ActivationPrecision;
+    EXPECT_EQ(parse({}).activations, ActivationPrecision::automatic);
+    EXPECT_EQ(parse({{"activation_precision", "auto"}}).activations,
+              ActivationPrecision::automatic);
+    EXPECT_EQ(parse({{"activation_precision", "int8"}}).activations, ActivationPrecision::int8);
+    const CompileOptions options = parse({{"activation_precision", "int16"}});
+    EXPECT_EQ(options.activations, ActivationPrecision::int16);
+    EXPECT_TRUE(options.openvino.empty());
+    EXPECT_EQ(options.cache_properties, "\nactivation_precision int16");
+    EXPECT_EQ(refusal({{"activation_precision", "f16"}}),
+              "activation_precision is 'f16'; allowed: auto, int8, int16");
+}
+
 TEST(CompileOptions, ADeviceThatIsNotThereIsRefusedWithThoseThatAre) {
     EXPECT_EQ(refusal({}, nullptr, "NPU"),
               "device 'NPU' is not available; available: CPU, GPU.0, GPU.1");

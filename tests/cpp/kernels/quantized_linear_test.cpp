@@ -24,27 +24,44 @@ namespace {
 struct Variant {
     std::string name;
     LinearKernels calls;
+    Activations activations;
+
+    void linear(LinearInput input, const LinearOutput* outputs, size_t count,
+                const RotaryAngles& angles = {}) const {
+        input.activations = activations;
+        quantized_linear_by(calls, input, outputs, count, angles);
+    }
+    void mlp(LinearInput input, const GatedMlp& mlp) const {
+        input.activations = activations;
+        gated_mlp_by(calls, input, mlp);
+    }
 };
 
 /// Those that this processor runs.
 std::vector<Variant> variants() {
     std::vector<Variant> all;
+    const auto add = [&](const std::string& name, const LinearKernels& calls) {
+        all.push_back({name + " int8", calls, Activations::int8});
+        all.push_back({name + " int16", calls, Activations::int16});
+    };
     for (const Isa isa : available_isas()) {
         const LinearKernels least = isa.entry().make(isa.entry().required).linear;
         const LinearKernels most = isa.kernels().linear;
-        all.push_back({isa.name(), least});
+        add(isa.name(), least);
         if (most.multiply != least.multiply)
-            all.push_back({isa.name() + std::string(" with all there is"), most});
+            add(isa.name() + std::string(" with all there is"), most);
 #if defined(__x86_64__)
         if (isa.name() == std::string("avx512"))
-            all.push_back({"avx2 vnni by avx512", linear_avx2_vnni_by_avx512()});
+            add("avx2 vnni by avx512", linear_avx2_vnni_by_avx512());
 #endif
     }
     return all;
 }
 
 /// x as the layers see it.
-std::vector<double> quantized(const std::vector<float>& x, size_t k) {
+std::vector<double> quantized(const std::vector<float>& x, size_t k, Activations activations) {
+    const bool one_byte = activations == Activations::int8;
+    const float steps = one_byte ? 127 : 32512;
     std::vector<double> result(x.size());
     for (size_t row = 0; row < x.size(); row += k)
         for (size_t c = 0; c < k; c += 32) {
@@ -54,12 +71,12 @@ std::vector<double> quantized(const std::vector<float>& x, size_t k) {
                 highest = std::max(highest, x[i]);
                 lowest = std::min(lowest, x[i]);
             }
-            const float maximum =
-                std::max(std::max(highest, -lowest), (highest - lowest) * (127.0f / 239.9f));
+            float maximum = std::max(highest, -lowest);
+            if (one_byte) maximum = std::max(maximum, (highest - lowest) * (127.0f / 239.9f));
             if (maximum < 1e-30f) continue;
-            const float inverse = 127.0f / maximum;
+            const float inverse = steps / maximum;
             for (size_t i = begin; i < end; ++i)
-                result[i] = double(std::nearbyint(x[i] * inverse)) * double(maximum / 127.0f);
+                result[i] = double(std::nearbyint(x[i] * inverse)) * double(maximum / steps);
         }
     return result;
 }
@@ -74,9 +91,9 @@ std::vector<float> normal(size_t n, std::mt19937& random, float deviation = 1) {
 /// Largest distance of `output` from the double product over the sum of the terms' magnitudes, the
 /// zero point's two terms counted as they are computed.
 double error_of(const Matrix& m, const std::vector<float>& x, const std::vector<float>& output,
-                const std::vector<float>& residual) {
+                const std::vector<float>& residual, Activations activations) {
     const size_t n = m.view.n, k = m.view.k, rows = x.size() / k;
-    const std::vector<double> xq = quantized(x, k);
+    const std::vector<double> xq = quantized(x, k, activations);
     double worst = 0;
     for (size_t r = 0; r < rows; ++r)
         for (size_t i = 0; i < n; ++i) {
@@ -120,8 +137,8 @@ void expect_product(const Format& format, size_t n, size_t k, size_t rows, std::
         std::vector<float> output(rows * n + 16, NAN);
         const LinearOutput one{&packed, output.data(),
                                residual.empty() ? nullptr : residual.data()};
-        quantized_linear_by(variant.calls, {x.data(), rows}, &one, 1);
-        EXPECT_LT(error_of(m, x, output, residual), 3e-7)
+        variant.linear({x.data(), rows}, &one, 1);
+        EXPECT_LT(error_of(m, x, output, residual, variant.activations), 3e-7)
             << name_of(format) << ", n " << n << ", k " << k << ", rows " << rows << ", "
             << variant.name;
         for (size_t i = rows * n; i < output.size(); ++i)
@@ -160,13 +177,13 @@ TEST(QuantizedLinear, ARowIsTheSameToTheBitAmongAnyNumberOfOthers) {
             std::vector<float> expected(most * n);
             for (size_t r = 0; r < most; ++r) {
                 const LinearOutput one{&packed, expected.data() + r * n};
-                quantized_linear_by(variant.calls, {x.data() + r * k, 1, gamma.data(), 1e-5f}, &one,
+                variant.linear({x.data() + r * k, 1, gamma.data(), 1e-5f}, &one,
                                     1);
             }
             for (const size_t rows : {8, 9, 64, 65, 130}) {
                 std::vector<float> output(rows * n);
                 const LinearOutput one{&packed, output.data()};
-                quantized_linear_by(variant.calls, {x.data(), rows, gamma.data(), 1e-5f}, &one, 1);
+                variant.linear({x.data(), rows, gamma.data(), 1e-5f}, &one, 1);
                 for (size_t i = 0; i < output.size(); ++i)
                     ASSERT_EQ(output[i], expected[i]) << name_of(format) << ", row " << i / n
                                                       << " of " << rows << ", " << variant.name;
@@ -213,8 +230,8 @@ TEST(QuantizedLinear, HoldsForActivationsAtTheirLimitsOnOneSideOrBoth) {
         for (const Variant& variant : variants()) {
             std::vector<float> output(rows * n);
             const LinearOutput one{&packed, output.data()};
-            quantized_linear_by(variant.calls, {x.data(), rows}, &one, 1);
-            EXPECT_LT(error_of(m, x, output, {}), 3e-7) << variant.name;
+            variant.linear({x.data(), rows}, &one, 1);
+            EXPECT_LT(error_of(m, x, output, {}, variant.activations), 3e-7) << variant.name;
         }
     }
 }
@@ -228,7 +245,7 @@ TEST(QuantizedLinear, InputOfZerosGivesTheResidual) {
         for (const Variant& variant : variants()) {
             std::vector<float> output(20, 2.5f);
             const LinearOutput one{&packed, output.data(), output.data()};
-            quantized_linear_by(variant.calls, {x.data(), 1}, &one, 1);
+            variant.linear({x.data(), 1}, &one, 1);
             EXPECT_EQ(output, std::vector<float>(20, 2.5f)) << variant.name;
         }
     }
@@ -252,9 +269,9 @@ TEST(QuantizedLinear, MatricesThatShareAnInputAreComputedTogether) {
         }
         for (size_t i = 0; i < packed.size(); ++i)
             calls.push_back({&packed[i], outputs[i].data(), nullptr});
-        quantized_linear_by(variant.calls, {x.data(), rows}, calls.data(), calls.size());
+        variant.linear({x.data(), rows}, calls.data(), calls.size());
         for (size_t i = 0; i < packed.size(); ++i)
-            EXPECT_LT(error_of(matrices[i], x, outputs[i], {}), 3e-7) << variant.name;
+            EXPECT_LT(error_of(matrices[i], x, outputs[i], {}, variant.activations), 3e-7) << variant.name;
     }
 }
 
@@ -269,9 +286,9 @@ TEST(QuantizedLinear, ARowThatIsNotFiniteSpoilsNoOther) {
         for (const Variant& variant : variants()) {
             std::vector<float> output(60), expected(60);
             LinearOutput one{&packed, expected.data(), nullptr};
-            quantized_linear_by(variant.calls, {good.data(), 3}, &one, 1);
+            variant.linear({good.data(), 3}, &one, 1);
             one.output = output.data();
-            quantized_linear_by(variant.calls, {x.data(), 3}, &one, 1);
+            variant.linear({x.data(), 3}, &one, 1);
             for (size_t i = 0; i < 60; ++i)
                 if (i / 20 != 1) {
                     EXPECT_EQ(output[i], expected[i]) << variant.name;
@@ -316,9 +333,9 @@ TEST(QuantizedLinear, MultipliesTheNormOfItsInput) {
             for (const Variant& variant : variants()) {
                 std::vector<float> output(rows * n), expected(rows * n);
                 LinearOutput one{&packed, expected.data(), nullptr};
-                quantized_linear_by(variant.calls, {expected_x.data(), rows}, &one, 1);
+                variant.linear({expected_x.data(), rows}, &one, 1);
                 one.output = output.data();
-                quantized_linear_by(variant.calls, {x.data(), rows, gamma.data(), 1e-3f}, &one, 1);
+                variant.linear({x.data(), rows, gamma.data(), 1e-3f}, &one, 1);
                 EXPECT_LT(largest_difference(output, expected), 0.02)
                     << "k " << k << ", rows " << rows << ", " << variant.name;
             }
@@ -340,7 +357,7 @@ TEST(QuantizedLinear, RotatesTheHeadsOfAnOutput) {
                 std::vector<float> plain(rows * n), rotated(rows * n);
                 const LinearOutput outputs[] = {{&packed, plain.data(), nullptr, false},
                                                 {&packed, rotated.data(), nullptr, true}};
-                quantized_linear_by(variant.calls, {x.data(), rows}, outputs, 2,
+                variant.linear({x.data(), rows}, outputs, 2,
                                     {size, cos.data(), sin.data()});
                 for (size_t i = 0; i < rows * n; ++i) {
                     const size_t row = i / n, at = i % size, half = size / 2;
@@ -371,10 +388,10 @@ TEST(QuantizedLinear, AGatedMlpIsItsPartsOneAfterTheOther) {
                 std::vector<float> g(rows * inner), u(rows * inner), expected(rows * n);
                 const LinearInput input{x.data(), rows, gamma.data(), 1e-5f};
                 const LinearOutput both[] = {{&gate_packed, g.data()}, {&up_packed, u.data()}};
-                quantized_linear_by(variant.calls, input, both, 2);
+                variant.linear(input, both, 2);
                 for (size_t i = 0; i < g.size(); ++i) g[i] *= u[i] / (1 + std::exp(-g[i]));
                 const LinearOutput last{&down_packed, expected.data(), residual.data()};
-                quantized_linear_by(variant.calls, {g.data(), rows}, &last, 1);
+                variant.linear({g.data(), rows}, &last, 1);
 
                 std::vector<float> output = residual;  // in place
                 GatedMlp mlp;
@@ -383,7 +400,7 @@ TEST(QuantizedLinear, AGatedMlpIsItsPartsOneAfterTheOther) {
                 mlp.down = &down_packed;
                 mlp.output = output.data();
                 mlp.residual = output.data();
-                gated_mlp_by(variant.calls, input, mlp);
+                variant.mlp(input, mlp);
                 EXPECT_LT(largest_difference(output, expected), 0.02)
                     << "inner " << inner << ", rows " << rows << ", " << variant.name;
             }
@@ -403,19 +420,19 @@ TEST(QuantizedLinear, AnOutputMayBeTheInput) {
             std::vector<float> expected(rows * k), both(rows * k);
             LinearInput input{x.data(), rows, gamma.data(), 1e-5f};
             const LinearOutput apart{&square, expected.data(), x.data()};
-            quantized_linear_by(variant.calls, input, &apart, 1);
+            variant.linear(input, &apart, 1);
             GatedMlp mlp{&gate, &gate, &down, both.data(), expected.data()};
             input.x = expected.data();
-            gated_mlp_by(variant.calls, input, mlp);
+            variant.mlp(input, mlp);
             for (size_t round = 0; round < 20; ++round) {
                 std::vector<float> stream = x;
                 input.x = stream.data();
                 const LinearOutput same{&square, stream.data(), stream.data()};
-                quantized_linear_by(variant.calls, input, &same, 1);
+                variant.linear(input, &same, 1);
                 ASSERT_EQ(stream, expected) << rows << " rows, " << variant.name;
                 mlp.output = stream.data();
                 mlp.residual = stream.data();
-                gated_mlp_by(variant.calls, input, mlp);
+                variant.mlp(input, mlp);
                 ASSERT_EQ(stream, both) << rows << " rows, " << variant.name;
             }
         }

@@ -8,19 +8,26 @@ namespace pagewheel {
 
 std::optional<QuantizedLinearReport> choose_linear(const std::shared_ptr<ov::Model>& model,
                                                    const CompileOptions& options) {
+    const bool rounded = options.activations != kernels::ActivationPrecision::automatic;
+    check_argument(!rounded || (options.linear != Backend::OPENVINO && options.on_cpu &&
+                                !options.exact_activations),
+                   "activation_precision is of pagewheel's linear layers, which run on CPU, but the "
+                   "properties ask for OpenVINO's, f32 inference or no dynamic quantisation; "
+                   "allowed there: auto");
     if (options.linear == Backend::OPENVINO) return {};
-    const bool asked = options.linear == Backend::NATIVE;
+    const bool asked = options.linear == Backend::NATIVE || rounded;
     const bool gains =
         options.on_cpu && !options.exact_activations && detected_isa() != Isa::scalar;
     if (!asked && !gains) return {};
     check_argument(options.on_cpu, "linear_backend 'native' runs on CPU, not ", options.device);
     check_argument(!options.exact_activations,
-                   "linear_backend is 'native', which quantises activations to int8, but the "
+                   "linear_backend is 'native', which quantises activations, but the "
                    "properties ask for f32 inference or no dynamic quantisation");
-    QuantizedLinearReport report = use_quantized_linear(model);
+    QuantizedLinearReport report = use_quantized_linear(model, options.activations);
     check_argument(
         !asked || report.num_matrices > 0,
-        "linear_backend is 'native', but no MatMul has compressed weights that it takes");
+        "linear_backend is 'native' or activation_precision is set, but no MatMul has compressed "
+        "weights that pagewheel takes");
     fuse_norms(model);
     fuse_gated_mlps(model);
     fuse_residuals(model);

@@ -66,6 +66,12 @@ Backend take_backend(ov::AnyMap& properties, const std::string& key) {
     return Backend::OPENVINO;
 }
 
+kernels::ActivationPrecision take_activations(ov::AnyMap& properties) {
+    const std::string key = "activation_precision", name = text_of(properties, key);
+    if (properties.erase(key) == 0) return kernels::ActivationPrecision::automatic;
+    return kernels::parse_activation_precision(key, name);
+}
+
 /// The same of a property that is true or false; `otherwise` where it is not given.
 bool take_switch(ov::AnyMap& properties, const std::string& key, bool otherwise) {
     const auto found = properties.find(key);
@@ -124,9 +130,10 @@ bool is_on(const ov::AnyMap& properties, const std::string& key) {
 
 std::string describe_cache_properties(const ov::AnyMap& properties) {
     std::string text;
-    for (const char* key : {"attention_backend", "linear_backend", "INFERENCE_PRECISION_HINT",
-                            "EXECUTION_MODE_HINT", "KV_CACHE_PRECISION", "KEY_CACHE_PRECISION",
-                            "VALUE_CACHE_PRECISION", "DYNAMIC_QUANTIZATION_GROUP_SIZE"})
+    for (const char* key :
+         {"attention_backend", "linear_backend", "activation_precision", "INFERENCE_PRECISION_HINT",
+          "EXECUTION_MODE_HINT", "KV_CACHE_PRECISION", "KEY_CACHE_PRECISION",
+          "VALUE_CACHE_PRECISION", "DYNAMIC_QUANTIZATION_GROUP_SIZE"})
         if (properties.count(key) != 0) text += concat("\n", key, " ", text_of(properties, key));
     return text;
 }
@@ -146,6 +153,7 @@ CompileOptions parse_compile_options(const std::string& device, const ov::AnyMap
     options.openvino = properties;
     options.attention = take_backend(options.openvino, "attention_backend");
     options.linear = take_backend(options.openvino, "linear_backend");
+    options.activations = take_activations(options.openvino);
     options.fast_prefill = take_switch(options.openvino, "fast_prefill", options.on_cpu);
     const bool accurate = text_of(properties, ov::hint::execution_mode.name()) == "ACCURACY";
     parse_cache(options, accurate);

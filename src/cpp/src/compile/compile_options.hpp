@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/activation_choice.hpp"
 #include "kernels/cache_layout.hpp"
 #include "openvino/core/any.hpp"
 #include "openvino/core/type/element_type.hpp"
@@ -20,6 +21,8 @@ struct CompileOptions {
     bool on_cpu = false;
     Backend attention = Backend::AUTO;
     Backend linear = Backend::AUTO;
+    /// Of pagewheel's linear layers.
+    kernels::ActivationPrecision activations = kernels::ActivationPrecision::automatic;
 
     /// What only logits need is computed for the rows whose logits are wanted. On by default on
     /// CPU, the only device that it was run on.

@@ -68,6 +68,7 @@ size_t fuse_gated_mlps(const std::shared_ptr<ov::Model>& model) {
         attributes.up = both->attributes().weights[halves.up.get_index()];
         attributes.down = down->attributes().weights[0];
         attributes.norm = both->attributes().norm;
+        attributes.activations = both->attributes().activations;
         const auto mlp =
             std::make_shared<GatedMlp>(ov::OutputVector{both->input_value(0)}, attributes);
         replace_with(down, mlp);

@@ -111,8 +111,9 @@ void release(const MappedFiles& files, const CompressedWeights& weights) {
 }
 
 size_t replace(const Group& group, Embeddings& embeddings, const MappedFiles& files,
-               kernels::WeightMemory& memory) {
+               kernels::WeightMemory& memory, kernels::ActivationPrecision activations) {
     QuantizedLinear::Attributes attributes;
+    attributes.activations = activations;
     std::string name;
     size_t shared = 0;
     for (const auto& matmul : group) {
@@ -133,13 +134,14 @@ size_t replace(const Group& group, Embeddings& embeddings, const MappedFiles& fi
 
 }  // namespace
 
-QuantizedLinearReport use_quantized_linear(const std::shared_ptr<ov::Model>& model) {
+QuantizedLinearReport use_quantized_linear(const std::shared_ptr<ov::Model>& model,
+                                           kernels::ActivationPrecision activations) {
     QuantizedLinearReport report;
     kernels::WeightMemory memory;
     Embeddings embeddings(*model);
     const MappedFiles files;
     for (Group& group : find_groups(*model, report)) {
-        report.num_shared_embeddings += replace(group, embeddings, files, memory);
+        report.num_shared_embeddings += replace(group, embeddings, files, memory, activations);
         report.num_matrices += group.size();
         ++report.num_nodes;
         group.clear();  // its constants go

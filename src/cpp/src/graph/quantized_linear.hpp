@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/activation_choice.hpp"
 #include "openvino/core/model.hpp"
 
 namespace pagewheel {
@@ -23,6 +24,8 @@ struct QuantizedLinearReport {
 /// and the constants let go of, unless something else reads them. An embedding of the same matrix
 /// (the head's, in models that tie them) becomes a pagewheel::QuantizedEmbedding that reads the
 /// packed one, where that gives the same numbers: where zero points are integers.
-QuantizedLinearReport use_quantized_linear(const std::shared_ptr<ov::Model>& model);
+QuantizedLinearReport use_quantized_linear(
+    const std::shared_ptr<ov::Model>& model,
+    kernels::ActivationPrecision activations = kernels::ActivationPrecision::automatic);
 
 }  // namespace pagewheel

@@ -16,13 +16,15 @@ namespace {
 /// Weights that stay in a core's L2 cache while the blocks of rows pass by.
 constexpr size_t item_bytes = 256 << 10;
 
-/// Whether so many rows are multiplied in pairs: a k-block is unpacked for all rows of a block, and
-/// for eight or less that takes longer than what pairs save.
-bool takes_pairs(const LinearKernels& kernels, size_t rows, const LinearOutput* matrices,
-                 size_t count) {
-    return kernels.multiply_pairs && rows > max_block_rows &&
-           std::all_of(matrices, matrices + count,
-                       [](const LinearOutput& matrix) { return matrix.weights->bits() == 4; });
+/// The form of the rows of a call that is too long for streaming.
+RowForm form_of(const LinearKernels& kernels, const LinearInput& input,
+                const LinearOutput* matrices, size_t count) {
+    if (input.activations == Activations::int16) return RowForm::wide;
+    const bool paired =
+        kernels.multiply_pairs && std::all_of(matrices, matrices + count, [](const auto& matrix) {
+            return matrix.weights->bits() == 4;
+        });
+    return paired ? RowForm::paired : RowForm::bytes;
 }
 
 /// Tiles [begin, end) of one matrix.
@@ -80,13 +82,13 @@ void quantized_linear_by(const LinearKernels& kernels, const LinearInput& input,
                                                outputs[i].weights->n() % angles.size == 0),
                        "heads of ", angles.size, " are to be rotated in an output of ",
                        outputs[i].weights->n(), ": must be even and a divisor of it");
-    if (input.rows <= max_block_rows) return stream_linear(kernels, input, outputs, count, angles);
+    if (input.rows <= max_streamed_rows) return stream_linear(kernels, input, outputs, count, angles);
     // Named here, because in the phases below a thread_local would be the running thread's own.
     static thread_local QuantizedRows own_rows;
     static thread_local std::vector<TileRange> own_ranges;
     QuantizedRows& rows = own_rows;
     std::vector<TileRange>& ranges = own_ranges;
-    rows.resize(input.rows, k, takes_pairs(kernels, input.rows, outputs, count));
+    rows.resize(input.rows, k, form_of(kernels, input, outputs, count));
     const size_t blocks = rows.blocks();
     plan(outputs, count, blocks, ranges);
     // Range by range, so that its weights stay in the caches while the blocks of rows pass by.
@@ -106,15 +108,15 @@ void gated_mlp_by(const LinearKernels& kernels, const LinearInput& input, const 
     check_argument(gate.k() == up.k() && gate.n() == up.n() && down.k() == gate.n(),
                    "an MLP of gate [", gate.n(), ", ", gate.k(), "], up [", up.n(), ", ", up.k(),
                    "] and down [", down.n(), ", ", down.k(), "]: sizes must agree");
-    if (input.rows <= max_block_rows) return stream_mlp(kernels, input, mlp);
+    if (input.rows <= max_streamed_rows) return stream_mlp(kernels, input, mlp);
     static thread_local QuantizedRows own_rows, own_inner;
     static thread_local std::vector<TileRange> own_ranges;
     QuantizedRows &rows = own_rows, &inner = own_inner;
     std::vector<TileRange>& ranges = own_ranges;
     const LinearOutput matrices[] = {{&gate}, {&up}, {&down, mlp.output, mlp.residual}};
-    const bool paired = takes_pairs(kernels, input.rows, matrices, 3);
-    rows.resize(input.rows, gate.k(), paired);
-    inner.resize(input.rows, down.k(), paired);
+    const RowForm form = form_of(kernels, input, matrices, 3);
+    rows.resize(input.rows, gate.k(), form);
+    inner.resize(input.rows, down.k(), form);
     const size_t blocks = rows.blocks();
     plan(&matrices[2], 1, blocks, ranges);
 

@@ -1,4 +1,4 @@
-// Linear layers of packed weights: activations in int8, integer dot products.
+// Linear layers of packed weights: activations are rounded, and multiplied in integers.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,13 @@
 
 namespace pagewheel::kernels {
 
+/// What activations are rounded to before they are multiplied: integers with one scale per row and
+/// 32 along k.
+enum class Activations {
+    int8,   ///< 127 steps on either side of zero
+    int16,  ///< 32,512 steps, twice the multiplications: as exact as f32 for what models answer
+};
+
 /// The rows of a call, x [rows, k]. With gamma [k], what counts is their root mean square norm:
 /// gamma[i] * x[i] / sqrt(mean of the row's squares + epsilon).
 struct LinearInput {
@@ -16,6 +23,7 @@ struct LinearInput {
     size_t rows = 0;
     const float* gamma = nullptr;  // null: x as it is
     float epsilon = 0;
+    Activations activations = Activations::int8;
 };
 
 /// One matrix that multiplies the rows of a call.
@@ -35,10 +43,10 @@ struct RotaryAngles {
 };
 
 /// output[m][n] = residual[m][n] + sum over k of w[n][k] * x'[m][k] for each of the matrices, whose
-/// k are equal. x' is x (or its norm) in int8, symmetric, one scale per row and 32 along k:
-/// x' = round(x * (127 / maximum)) * (maximum / 127), halves to even, where maximum is that of |x|,
-/// or 127/239.9 of the distance from the highest (or 0) to the lowest (or 0), if that is more. A
-/// maximum below 1e-30 counts as 0. Sums of 32 are exact; the rest is f32.
+/// k are equal. x' is x (or its norm) with one scale per row and 32 along k:
+/// x' = round(x * (steps / maximum)) * (maximum / steps), halves to even, where maximum is that of
+/// |x|. For int8 it is 127/239.9 of the distance from the highest (or 0) to the lowest (or 0), if
+/// that is more. A maximum below 1e-30 counts as 0. Sums of 32 are exact; the rest is f32.
 ///
 /// Runs in the calling thread's TBB arena; the numbers do not depend on how many threads it has.
 /// Values that are not finite spoil their row only. An output may be the input.

@@ -17,8 +17,12 @@ bool overlaps(const LinearInput& input, size_t k, const float* output, size_t n)
     return before(input.x, output + input.rows * n) && before(output, input.x + input.rows * k);
 }
 
-/// The rows of a call of one block: the calling thread's own copy, or one for all threads. An input
-/// that is written over is quantised before anyone goes on.
+RowForm form_of(const LinearInput& input) {
+    return input.activations == Activations::int16 ? RowForm::wide : RowForm::bytes;
+}
+
+/// The rows of a call: the calling thread's own copy, or one for all threads. An input that is
+/// written over is quantised before anyone goes on.
 class FewRows {
 public:
     FewRows(const LinearKernels& kernels, const LinearInput& input, const LinearOutput* outputs,
@@ -31,16 +35,16 @@ public:
                 std::none_of(outputs, outputs + count, [&](const LinearOutput& one) {
                     return overlaps(input, k, one.output, one.weights->n());
                 })) {
-        if (!m_own) shared.resize(input.rows, k, false);
+        if (!m_own) shared.resize(input.rows, k, form_of(input));
     }
     void quantize_own() const {
         if (!m_own) return;
-        own_rows().resize(m_input.rows, m_k, false);
+        own_rows().resize(m_input.rows, m_k, form_of(m_input));
         quantize_rows(m_kernels, m_input, m_k, 0, own_rows().block(0));
     }
     size_t shared_rows() const { return m_own ? 0 : m_input.rows; }
     void quantize_shared(size_t row) const {
-        quantize_rows(m_kernels, m_input, m_k, row, m_shared.block(0).part(row, 1));
+        quantize_rows(m_kernels, m_input, m_k, row, m_shared.row(row));
     }
     QuantizedRows& rows() const { return m_own ? own_rows() : m_shared; }
 
@@ -57,6 +61,12 @@ private:
     bool m_own;
 };
 
+/// One tile times all rows: after the first block it lies in the L1 or L2 cache.
+void run_tile_of_all(const LinearKernels& kernels, const LinearOutput& matrix, size_t tile,
+                     QuantizedRows& rows) {
+    for (size_t b = 0; b < rows.blocks(); ++b) run_tile(kernels, matrix, tile, rows, b);
+}
+
 }  // namespace
 
 void stream_linear(const LinearKernels& kernels, const LinearInput& input,
@@ -72,7 +82,7 @@ void stream_linear(const LinearKernels& kernels, const LinearInput& input,
                                const LinearOutput* matrix = outputs;
                                for (; i >= matrix->weights->tiles(); ++matrix)
                                    i -= matrix->weights->tiles();
-                               run_tile(kernels, *matrix, i, few.rows(), 0);
+                               run_tile_of_all(kernels, *matrix, i, few.rows());
                            }},
                Phase{size_t(angles.size > 0),
                      [&](size_t) { rotate_rows(kernels, outputs, count, 0, input.rows, angles); }});
@@ -81,7 +91,7 @@ void stream_linear(const LinearKernels& kernels, const LinearInput& input,
 void stream_mlp(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp) {
     static thread_local QuantizedRows shared, own_inner;
     QuantizedRows& inner = own_inner;
-    inner.resize(input.rows, mlp.down->k(), false);
+    inner.resize(input.rows, mlp.down->k(), form_of(input));
     const LinearOutput last{mlp.down, mlp.output, mlp.residual};
     const FewRows few(kernels, input, &last, 1, mlp.gate->k(), shared);
     const size_t tiles = mlp.gate->tiles();
@@ -92,9 +102,11 @@ void stream_mlp(const LinearKernels& kernels, const LinearInput& input, const Ga
                     [&](size_t i) {
                         const size_t begin = i * tiles_per_k_block;
                         const size_t end = std::min(begin + tiles_per_k_block, tiles);
-                        run_gated_item(kernels, mlp, few.rows(), begin, end, 0, inner);
+                        for (size_t b = 0; b < inner.blocks(); ++b)
+                            run_gated_item(kernels, mlp, few.rows(), begin, end, b, inner);
                     }},
-        StreamPhase{mlp.down->tiles(), [&](size_t i) { run_tile(kernels, last, i, inner, 0); }});
+        StreamPhase{mlp.down->tiles(),
+                    [&](size_t i) { run_tile_of_all(kernels, last, i, inner); }});
 }
 
 }  // namespace pagewheel::kernels

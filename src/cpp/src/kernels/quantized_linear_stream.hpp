@@ -6,8 +6,11 @@
 
 namespace pagewheel::kernels {
 
-/// quantized_linear() and gated_mlp() for up to max_block_rows rows: each thread reads its share of
-/// a matrix from one end to the other.
+/// A tile is read once for so many rows, in blocks of up to max_block_rows.
+constexpr size_t max_streamed_rows = 16;
+
+/// quantized_linear() and gated_mlp() for up to max_streamed_rows rows: each thread reads its share
+/// of a matrix from one end to the other.
 void stream_linear(const LinearKernels& kernels, const LinearInput& input,
                    const LinearOutput* outputs, size_t count, const RotaryAngles& angles);
 void stream_mlp(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp);

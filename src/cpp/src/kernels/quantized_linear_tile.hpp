@@ -13,17 +13,11 @@ namespace pagewheel::kernels {
 /// A group of activations whose largest magnitude is below this counts as zero.
 constexpr float smallest_maximum = 1e-30f;
 
-/// Activations are -127..127 times their scale.
+/// Activations in one byte are -127..127 times their scale.
 constexpr float activation_steps = 127;
 
-/// What a group of activations is scaled by, from its highest and its lowest or 0: their largest
-/// magnitude, but so that all values lie within 240 steps, as the paired product needs. (With a
-/// margin for what rounding adds.)
-inline float scaling_maximum(float highest, float lowest) {
-    highest = std::max(highest, 0.0f);
-    lowest = std::min(lowest, 0.0f);
-    return std::max(std::max(highest, -lowest), (highest - lowest) * (activation_steps / 239.9f));
-}
+/// In two bytes they are -32512..32512 times it: 256 * high + low, both signed.
+constexpr float wide_activation_steps = 127 * 256;
 
 /// Rows of activations that a tile of weights is multiplied with at once: the last block has fewer.
 /// Their sums and a k-block's weights fit the registers; more gained nothing.
@@ -32,7 +26,10 @@ constexpr size_t max_block_rows = 8;
 /// The same of the paired product, whose sums lie in memory.
 constexpr size_t max_paired_rows = 64;
 
-/// Activations of a block of rows in int8, k-block after k-block.
+/// Activations of a block of rows in one or two bytes each, k-block after k-block.
+///
+/// `low_values` makes them two: x' = (256 * value + low value) * scale, with as many steps on either
+/// side of zero.
 ///
 /// `corrections` makes it a block for the paired product: Winograd's way to an inner product with
 /// half the multiplications. For weights w (0..15) and values x of two places,
@@ -53,6 +50,7 @@ struct QuantizedBlock {
     float* sums = nullptr;           // [k_blocks][stride]: of x'
     int32_t* corrections = nullptr;  // [k_blocks][stride] or null: minus the third products' sum
     int32_t* moves = nullptr;        // [k_blocks][stride] or null: minus the move, four times as s8
+    int8_t* low_values = nullptr;    // [k_blocks][stride][32] or null; never with corrections
 
     /// Rows [first, first + count) of it.
     QuantizedBlock part(size_t first, size_t count) const {
@@ -65,12 +63,29 @@ struct QuantizedBlock {
             block.corrections += first;
             block.moves += first;
         }
+        if (low_values) block.low_values += first * PackedLinear::k_block;
         return block;
     }
 };
 
 /// Places i < 12 are paired with 16 + i.
 constexpr size_t paired_places = 12;
+
+/// Steps from 0 to the largest value of a group.
+inline float steps_of(const QuantizedBlock& block) {
+    return block.low_values ? wide_activation_steps : activation_steps;
+}
+
+/// What a group of activations is scaled by, from its highest and its lowest or 0: their largest
+/// magnitude. In one byte it is such that all values lie within 240 steps, as the paired product
+/// needs. (With a margin for what rounding adds.)
+inline float scaling_maximum(const QuantizedBlock& block, float highest, float lowest) {
+    highest = std::max(highest, 0.0f);
+    lowest = std::min(lowest, 0.0f);
+    const float largest = std::max(highest, -lowest);
+    if (block.low_values) return largest;
+    return std::max(largest, (highest - lowest) * (activation_steps / 239.9f));
+}
 
 /// Where the products of a tile and a block go.
 struct TileOutput {

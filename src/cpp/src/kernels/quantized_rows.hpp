@@ -1,4 +1,4 @@
-// The int8 activations of a call. Internal to the linear layers.
+// The quantised activations of a call. Internal to the linear layers.
 #pragma once
 
 #include <algorithm>
@@ -14,21 +14,27 @@ struct alignas(64) CacheLine {
     uint8_t bytes[64];
 };
 
-/// The int8 rows of a call, in blocks.
+/// What rows are held as (QuantizedBlock): a byte, a byte for the paired product, two bytes.
+enum class RowForm { bytes, paired, wide };
+
+/// The rows of a call, in blocks.
 class QuantizedRows {
 public:
-    /// Room for `rows` rows of k, in a form for paired products or not; what was there is lost.
-    void resize(size_t rows, size_t k, bool paired) {
+    /// Room for `rows` rows of k; what was there is lost.
+    void resize(size_t rows, size_t k, RowForm form) {
         m_rows = rows;
         m_k_blocks = (k + PackedLinear::k_block - 1) / PackedLinear::k_block;
-        m_paired = paired;
-        m_block_rows = max_block_rows;
-        if (paired) {  // blocks alike: a small last one would be slow
-            const size_t count = (rows + max_paired_rows - 1) / max_paired_rows;
-            m_block_rows = (rows + count - 1) / count;
-        }
-        const size_t lines =
-            (rows * m_k_blocks * (PackedLinear::k_block + 4 * sizeof(float)) + 63) / 64;
+        m_form = form;
+        // Blocks alike: a small last one would be slow.
+        const size_t most = form == RowForm::paired ? max_paired_rows : max_block_rows;
+        const size_t count = (rows + most - 1) / most;
+        m_block_rows = (rows + count - 1) / count;
+        // Values, scale and sum, and either correction and move or low values.
+        const size_t more = form == RowForm::wide     ? PackedLinear::k_block
+                            : form == RowForm::paired ? 2 * sizeof(int32_t)
+                                                      : 0;
+        const size_t bytes = PackedLinear::k_block + 2 * sizeof(float) + more;
+        const size_t lines = (rows * m_k_blocks * bytes + 63) / 64;
         if (m_lines.size() < lines) {
             m_lines = {};  // nothing is kept, so nothing is there twice
             m_lines.resize(lines);
@@ -42,20 +48,24 @@ public:
         const size_t values = m_rows * m_k_blocks, at = first(i) * m_k_blocks;
         auto* bytes = reinterpret_cast<int8_t*>(m_lines.data());
         auto* scales = reinterpret_cast<float*>(bytes + values * PackedLinear::k_block);
-        auto* corrections = reinterpret_cast<int32_t*>(scales + 2 * values);
+        float* rest = scales + 2 * values;
         const size_t rows = std::min(m_rows - first(i), m_block_rows);
         QuantizedBlock block{rows, rows, bytes + at * PackedLinear::k_block, scales + at,
                              scales + values + at};
-        if (m_paired) {
-            block.corrections = corrections + at;
-            block.moves = corrections + values + at;
+        if (m_form == RowForm::paired) {
+            block.corrections = reinterpret_cast<int32_t*>(rest) + at;
+            block.moves = block.corrections + values;
         }
+        if (m_form == RowForm::wide)
+            block.low_values = reinterpret_cast<int8_t*>(rest) + at * PackedLinear::k_block;
         return block;
     }
+    /// Row i alone.
+    QuantizedBlock row(size_t i) { return block(i / m_block_rows).part(i % m_block_rows, 1); }
 
 private:
     size_t m_rows = 0, m_k_blocks = 0, m_block_rows = max_block_rows;
-    bool m_paired = false;
+    RowForm m_form = RowForm::bytes;
     std::vector<CacheLine> m_lines;
 };
 

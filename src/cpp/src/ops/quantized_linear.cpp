@@ -125,8 +125,8 @@ size_t QuantizedLinear::output_width(size_t output) const {
 
 void QuantizedLinear::run(const NativeInputs& inputs, float* const* outputs) const {
     const auto& weights = m_attributes.weights;
-    const kernels::LinearInput input =
-        m_attributes.norm.applied_to(inputs.rows[0], weights[0]->k());
+    kernels::LinearInput input = m_attributes.norm.applied_to(inputs.rows[0], weights[0]->k());
+    input.activations = choose_activations(m_attributes.activations, input.rows, m_isa);
     static thread_local std::vector<kernels::LinearOutput> calls;
     calls.assign(weights.size(), {});
     for (size_t i = 0; i < weights.size(); ++i) {
@@ -180,8 +180,9 @@ size_t GatedMlp::output_width(size_t) const {
 }
 
 void GatedMlp::run(const NativeInputs& inputs, float* const* outputs) const {
-    const kernels::LinearInput input =
+    kernels::LinearInput input =
         m_attributes.norm.applied_to(inputs.rows[0], m_attributes.gate->k());
+    input.activations = choose_activations(m_attributes.activations, input.rows, m_isa);
     kernels::GatedMlp mlp;
     mlp.gate = m_attributes.gate.get();
     mlp.up = m_attributes.up.get();

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/activation_choice.hpp"
 #include "kernels/isa.hpp"
 #include "kernels/quantized_linear.hpp"
 #include "ops/native_op.hpp"
@@ -28,7 +29,7 @@ struct RmsNorm {
 /// Inputs: x f32 [..., k]; with `residual`, one more for each output, f32 [..., n], that is added;
 /// else with `rotary_sizes` cosines and sines, f32 [..., size], of as many rows as x has.
 /// Outputs: f32 [..., n], one per matrix. With a norm, it is x's that is multiplied. Activations
-/// are quantised to int8, symmetric, per row and 32 along k (kernels/quantized_linear.hpp).
+/// are quantised per row and 32 along k (kernels/quantized_linear.hpp).
 class QuantizedLinear : public NativeOp {
 public:
     OPENVINO_OP("QuantizedLinear", "pagewheel")
@@ -36,6 +37,7 @@ public:
     struct Attributes {
         std::vector<SharedWeights> weights;  ///< at least one; equal k
         RmsNorm norm;
+        kernels::ActivationPrecision activations = kernels::ActivationPrecision::automatic;
         bool residual = false;
         /// Of each output: the size of its heads, which are rotated; 0: it is not. Sizes that are
         /// not 0 are equal. Empty: none is.
@@ -74,6 +76,7 @@ public:
         SharedWeights gate, up;  ///< [inner, k]
         SharedWeights down;      ///< [n, inner]
         RmsNorm norm;
+        kernels::ActivationPrecision activations = kernels::ActivationPrecision::automatic;
         bool residual = false;
     };
 

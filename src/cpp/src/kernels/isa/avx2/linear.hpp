@@ -21,6 +21,15 @@ int horizontal_sum(__m256i v) {
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
+/// 32 numbers of -128..127 as bytes.
+void store_bytes(const __m256i (&q)[4], int8_t* out) {
+    // Packing works within halves; the permutation puts the eight fours in order.
+    const __m256i bytes =
+        _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_permutevar8x32_epi32(bytes, order));
+}
+
 /// 32 floats to the place `at` of the block.
 void quantize_k_block(const float* in, const QuantizedBlock& block, size_t at) {
     const __m256 zero = _mm256_setzero_ps();
@@ -30,21 +39,28 @@ void quantize_k_block(const float* in, const QuantizedBlock& block, size_t at) {
         highest = _mm256_max_ps(highest, v);
         below = _mm256_max_ps(below, _mm256_sub_ps(zero, v));
     }
-    const float maximum = scaling_maximum(Avx2::largest(highest), -Avx2::largest(below));
+    const float maximum =
+        scaling_maximum(block, Avx2::largest(highest), -Avx2::largest(below));
+    const float steps = steps_of(block);
     const bool nothing = maximum < smallest_maximum;
-    const __m256 inverse = _mm256_set1_ps(nothing ? 0.0f : activation_steps / maximum);
-    const float scale = nothing ? 0.0f : maximum / activation_steps;
+    const __m256 inverse = _mm256_set1_ps(nothing ? 0.0f : steps / maximum);
+    const float scale = nothing ? 0.0f : maximum / steps;
     __m256i q[4];
     for (size_t i = 0; i < 4; ++i)
         q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(in + 8 * i), inverse));
     const __m256i sum =
         _mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
-    // Packing works within halves; the permutation puts the eight fours in order.
-    const __m256i bytes =
-        _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(block.values + at * k_block),
-                        _mm256_permutevar8x32_epi32(bytes, order));
+    if (block.low_values) {
+        const __m256i half = _mm256_set1_epi32(128);
+        __m256i low[4];
+        for (size_t i = 0; i < 4; ++i) {
+            const __m256i high = _mm256_srai_epi32(_mm256_add_epi32(q[i], half), 8);
+            low[i] = _mm256_sub_epi32(q[i], _mm256_slli_epi32(high, 8));
+            q[i] = high;
+        }
+        store_bytes(low, block.low_values + at * k_block);
+    }
+    store_bytes(q, block.values + at * k_block);
     block.scales[at] = scale;
     block.sums[at] = scale * float(horizontal_sum(sum));
 }
@@ -142,7 +158,7 @@ __m256i dot_8_bits(const uint8_t* in, size_t half, const int8_t* x) {
 #endif
 
 /// Half a tile times rows [first, first + rows) of the block.
-template <int bits, size_t rows>
+template <int bits, bool wide, size_t rows>
 void multiply(const PackedLinear& weights, const uint8_t* in, size_t half,
               const QuantizedBlock& block, size_t first, const TileOutput& output) {
     if (output.columns <= 8 * half) return;
@@ -169,8 +185,13 @@ void multiply(const PackedLinear& weights, const uint8_t* in, size_t half,
 #pragma GCC unroll 4
             for (size_t r = 0; r < rows; ++r) {
                 const size_t at = c * block.stride + first + r;
-                const int8_t* x = block.values + at * k_block;
-                const __m256i dot = bits == 4 ? dot_4_bits(values, x) : dot_8_bits(in, half, x);
+                const auto dot_with = [&](const int8_t* x) {
+                    return bits == 4 ? dot_4_bits(values, x) : dot_8_bits(in, half, x);
+                };
+                __m256i dot = dot_with(block.values + at * k_block);
+                if (wide)
+                    dot = _mm256_add_epi32(_mm256_slli_epi32(dot, 8),
+                                           dot_with(block.low_values + at * k_block));
                 const __m256 scale = _mm256_mul_ps(scales, _mm256_set1_ps(block.scales[at]));
                 sums[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sums[r]);
                 sums[r] = _mm256_fmadd_ps(minima, _mm256_set1_ps(block.sums[at]), sums[r]);
@@ -183,20 +204,24 @@ void multiply(const PackedLinear& weights, const uint8_t* in, size_t half,
         _mm256_maskstore_ps(output.output + out + r * output.stride, mask, sums[r]);
 }
 
-template <int bits>
+template <int bits, bool wide>
 void multiply_rows(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
                    const TileOutput& output) {
     for (size_t half = 0; half < 2; ++half) {
         size_t r = 0;
-        for (; r + 4 <= block.rows; r += 4) multiply<bits, 4>(weights, in, half, block, r, output);
-        for (; r + 2 <= block.rows; r += 2) multiply<bits, 2>(weights, in, half, block, r, output);
-        for (; r < block.rows; ++r) multiply<bits, 1>(weights, in, half, block, r, output);
+        for (; r + 4 <= block.rows; r += 4)
+            multiply<bits, wide, 4>(weights, in, half, block, r, output);
+        for (; r + 2 <= block.rows; r += 2)
+            multiply<bits, wide, 2>(weights, in, half, block, r, output);
+        for (; r < block.rows; ++r) multiply<bits, wide, 1>(weights, in, half, block, r, output);
     }
 }
 
 void multiply_any(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
                   const TileOutput& output) {
-    (weights.bits() == 4 ? multiply_rows<4> : multiply_rows<8>)(weights, in, block, output);
+    const auto four = block.low_values ? multiply_rows<4, true> : multiply_rows<4, false>;
+    const auto eight = block.low_values ? multiply_rows<8, true> : multiply_rows<8, false>;
+    (weights.bits() == 4 ? four : eight)(weights, in, block, output);
 }
 
 LinearKernels kernels_here() {

@@ -38,6 +38,28 @@ int move_of(float highest, float lowest) {
     return down > 120 ? std::min(down - 120, 7) : 0;
 }
 
+/// The same for values of two bytes each, -32512..32512 in all lanes that are finite.
+void store_wide_k_block(__m512i first, __m512i second, float scale, const QuantizedBlock& block,
+                        size_t at) {
+    const __m512i half = _mm512_set1_epi32(128);
+    const auto high = [&](__m512i v) {
+        return _mm512_cvtepi32_epi8(_mm512_srai_epi32(_mm512_add_epi32(v, half), 8));
+    };
+    const __m128i highs[] = {high(first), high(second)};
+    const __m128i lows[] = {_mm512_cvtepi32_epi8(first), _mm512_cvtepi32_epi8(second)};
+    const __m128i zero = _mm_setzero_si128(), one = _mm_set1_epi8(1);
+    const auto sum = [&](const __m128i* v) {
+        return _mm_dpbusd_epi32(_mm_dpbusd_epi32(zero, one, v[0]), one, v[1]);
+    };
+    for (size_t i = 0; i < 2; ++i) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(block.values + at * k_block) + i, highs[i]);
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(block.low_values + at * k_block) + i, lows[i]);
+    }
+    const Sums sums = sums_of(sum(highs), sum(lows));
+    block.scales[at] = scale;
+    block.sums[at] = scale * float(256 * sums.a + sums.b);
+}
+
 /// A k-block's 32 values, whose halves are `low` and `high`, to the place `at` of the block.
 void store_k_block(__m128i low, __m128i high, float scale, const QuantizedBlock& block, size_t at,
                    int move) {
@@ -79,16 +101,20 @@ void quantize(const float* x, size_t stride, size_t k_block_begin, size_t k,
             const __m512 high = left > 16 ? load_half(in + 16, left - 16) : zero;
             const float highest = _mm512_reduce_max_ps(_mm512_max_ps(low, high));
             const float lowest = _mm512_reduce_min_ps(_mm512_min_ps(low, high));
-            const float maximum = scaling_maximum(highest, lowest);
+            const float maximum = scaling_maximum(block, highest, lowest), steps = steps_of(block);
             const bool nothing = maximum < smallest_maximum;
-            const float factor = nothing ? 0.0f : activation_steps / maximum;
-            const __m512 inverse = _mm512_set1_ps(factor);
-            const float scale = nothing ? 0.0f : maximum / activation_steps;
-            const auto bytes = [&](__m512 half) {
-                return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(half, inverse)));
+            const float factor = nothing ? 0.0f : steps / maximum;
+            const float scale = nothing ? 0.0f : maximum / steps;
+            const auto rounded = [&](__m512 half) {
+                return _mm512_cvtps_epi32(_mm512_mul_ps(half, _mm512_set1_ps(factor)));
             };
-            store_k_block(bytes(low), bytes(high), scale, block, c * block.stride + r,
-                          move_of(highest * factor, lowest * factor));
+            const size_t at = c * block.stride + r;
+            if (block.low_values)
+                store_wide_k_block(rounded(low), rounded(high), scale, block, at);
+            else
+                store_k_block(_mm512_cvtepi32_epi8(rounded(low)),
+                              _mm512_cvtepi32_epi8(rounded(high)), scale, block, at,
+                              move_of(highest * factor, lowest * factor));
         }
 }
 
@@ -99,9 +125,29 @@ __m512i broadcast(const int8_t* values, size_t j) {
     return _mm512_set1_epi32(four);
 }
 
+/// The inner products of a k-block's weights with 32 bytes.
+[[gnu::always_inline]] inline __m512i product(const __m512i (&values)[8], const int8_t* x) {
+    __m512i dot = _mm512_setzero_si512();
+#pragma GCC unroll 8
+    for (size_t j = 0; j < 8; ++j) dot = _mm512_dpbusd_epi32(dot, values[j], broadcast(x, j));
+    return dot;
+}
+
+/// So far ahead of what is multiplied weights are fetched: less, and the more products there are for
+/// each of them, the longer the products wait; a row alone gains a sixth (docs/notebook.md).
+constexpr size_t fetched_ahead = 8192;
+
+/// Fetches `bytes` from there on, past the end of the weights too, where nothing happens.
+template <size_t bytes>
+[[gnu::always_inline]] inline void fetch(const uint8_t* weights) {
+#pragma GCC unroll 9
+    for (size_t i = 0; i < bytes; i += 64)
+        _mm_prefetch(reinterpret_cast<const char*>(weights + i), _MM_HINT_T0);
+}
+
 /// One tile times `rows` rows. A k-block's values lie in 8 registers (4 bits) while the rows pass
-/// by, the rows' sums in `rows` more. Nothing is fetched ahead: the processor does, and better.
-template <int bits, size_t rows>
+/// by, the rows' sums in `rows` more.
+template <int bits, bool wide, size_t rows>
 void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
               const TileOutput& output) {
     const auto columns = __mmask16((1u << output.columns) - 1);
@@ -115,7 +161,7 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
     const size_t k_blocks = weights.k_blocks(), per_group = weights.k_blocks_per_group();
     const size_t scale_bytes = weights.scale_bytes(), offset_bytes = weights.offset_bytes();
     const bool f16_scales = weights.f16_scales();
-    const int8_t* x = block.values;
+    const int8_t *x = block.values, *x_low = block.low_values;
     const float *x_scales = block.scales, *x_sums = block.sums;
     const __m512i low_nibble = _mm512_set1_epi8(15);
     for (size_t c = 0; c < k_blocks;) {
@@ -135,18 +181,20 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
                     values[j] = loaded;
                 }
             }
+            fetch<(bits == 4 ? 256 : 512) + 64>(in + fetched_ahead);  // 64 of scales and minima
             in += bits == 4 ? 256 : 512;
 #pragma GCC unroll 8
             for (size_t r = 0; r < rows; ++r) {
-                __m512i dot = _mm512_setzero_si512();
-#pragma GCC unroll 8
-                for (size_t j = 0; j < 8; ++j)
-                    dot = _mm512_dpbusd_epi32(dot, values[j], broadcast(x + r * k_block, j));
+                __m512i dot = product(values, x + r * k_block);
+                if (wide)
+                    dot = _mm512_add_epi32(_mm512_slli_epi32(dot, 8),
+                                           product(values, x_low + r * k_block));
                 const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(x_scales[r]));
                 sums[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sums[r]);
                 sums[r] = _mm512_fmadd_ps(minima, _mm512_set1_ps(x_sums[r]), sums[r]);
             }
             x += rows * k_block;
+            if (wide) x_low += rows * k_block;
             x_scales += rows;
             x_sums += rows;
         }
@@ -159,17 +207,20 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
 using Multiply = decltype(LinearKernels::multiply);
 
 /// multiply() by what it is a template over: the tile takes so little that comparing would count.
-template <int bits, size_t... I>
+template <int bits, bool wide, size_t... I>
 Multiply multiply_by_rows(size_t rows, std::index_sequence<I...>) {
-    static constexpr Multiply calls[] = {multiply<bits, I + 1>...};
+    static constexpr Multiply calls[] = {multiply<bits, wide, I + 1>...};
     return calls[rows - 1];
 }
 
 void multiply_any(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
                   const TileOutput& output) {
     constexpr auto all = std::make_index_sequence<max_block_rows>();
-    const Multiply call = weights.bits() == 4 ? multiply_by_rows<4>(block.rows, all)
-                                              : multiply_by_rows<8>(block.rows, all);
+    const Multiply call = block.low_values
+                              ? (weights.bits() == 4 ? multiply_by_rows<4, true>(block.rows, all)
+                                                     : multiply_by_rows<8, true>(block.rows, all))
+                              : (weights.bits() == 4 ? multiply_by_rows<4, false>(block.rows, all)
+                                                     : multiply_by_rows<8, false>(block.rows, all));
     call(weights, in, block, output);
 }
 

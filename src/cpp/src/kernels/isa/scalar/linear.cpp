@@ -16,24 +16,29 @@ void quantize(const float* x, size_t stride, size_t k_block_begin, size_t k,
         for (size_t r = 0; r < block.rows; ++r) {
             const float* in = x + r * stride + (c - k_block_begin) * k_block;
             const size_t size = std::min(k_block, k - c * k_block);
-            int8_t* out = block.values + (c * block.stride + r) * k_block;
+            const size_t at = c * block.stride + r;
+            int8_t* out = block.values + at * k_block;
             float highest = 0, lowest = 0;
             for (size_t i = 0; i < size; ++i) {
                 highest = std::max(highest, in[i]);
                 lowest = std::min(lowest, in[i]);
             }
-            const float maximum = scaling_maximum(highest, lowest);
-            const float inverse = maximum < smallest_maximum ? 0.0f : activation_steps / maximum;
-            const float scale = maximum < smallest_maximum ? 0.0f : maximum / activation_steps;
+            const float steps = steps_of(block);
+            const float maximum = scaling_maximum(block, highest, lowest);
+            const float inverse = maximum < smallest_maximum ? 0.0f : steps / maximum;
+            const float scale = maximum < smallest_maximum ? 0.0f : maximum / steps;
             int sum = 0;
             for (size_t i = 0; i < k_block; ++i) {
-                const float value = i < size ? std::nearbyint(in[i] * inverse) : 0.0f;
-                out[i] =
-                    std::abs(value) <= activation_steps ? int8_t(value) : int8_t(0);  // 0 for NaN
-                sum += out[i];
+                const float rounded = i < size ? std::nearbyint(in[i] * inverse) : 0.0f;
+                const int value = std::abs(rounded) <= steps ? int(rounded) : 0;  // 0 for NaN
+                sum += value;
+                // The nearest multiple of 256, halves up, and what is left.
+                const int high = block.low_values ? (value + 128) >> 8 : value;
+                out[i] = int8_t(high);
+                if (block.low_values) block.low_values[at * k_block + i] = int8_t(value - 256 * high);
             }
-            block.scales[c * block.stride + r] = scale;
-            block.sums[c * block.stride + r] = scale * float(sum);
+            block.scales[at] = scale;
+            block.sums[at] = scale * float(sum);
         }
 }
 
@@ -90,8 +95,11 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
             const size_t at = c * block.stride + r;
             for (size_t n = 0; n < output.columns; ++n) {
                 int dot = 0;
-                for (size_t k = 0; k < k_block; ++k)
-                    dot += value_at(weights, in, n, k) * block.values[at * k_block + k];
+                for (size_t k = 0; k < k_block; ++k) {
+                    int x = block.values[at * k_block + k];
+                    if (block.low_values) x = 256 * x + block.low_values[at * k_block + k];
+                    dot += value_at(weights, in, n, k) * x;
+                }
                 sums[r][n] +=
                     scales[n] * block.scales[at] * float(dot) + minima[n] * block.sums[at];
             }

@@ -1,0 +1,26 @@
+// Which activations a call gets, by what is asked for and its number of rows.
+#include "kernels/activation_choice.hpp"
+
+#include <gtest/gtest.h>
+
+namespace pagewheel::kernels {
+namespace {
+
+TEST(ActivationChoice, WhatIsAskedForIsTakenForAnyNumberOfRows) {
+    for (const Isa isa : available_isas())
+        for (const size_t rows : {1, 8, 64, 5000}) {
+            EXPECT_EQ(choose_activations(ActivationPrecision::int8, rows, isa), Activations::int8);
+            EXPECT_EQ(choose_activations(ActivationPrecision::int16, rows, isa),
+                      Activations::int16);
+        }
+}
+
+// One person's chat is a row at a time: there twice the multiplications take no time.
+TEST(ActivationChoice, ASingleRowHasTwoBytesOnEveryProcessor) {
+    for (const Isa isa : available_isas())
+        EXPECT_EQ(choose_activations(ActivationPrecision::automatic, 1, isa), Activations::int16)
+            << isa.name();
+}
+
+}  // namespace
+}  // namespace pagewheel::kernels
