@@ -196,6 +196,7 @@ void multiply(const PackedLinear& weights, const uint8_t* in, size_t half,
                 sums[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sums[r]);
                 sums[r] = _mm256_fmadd_ps(minima, _mm256_set1_ps(block.sums[at]), sums[r]);
             }
+            if (half == 0) simd::fetch_ahead<bits>(in);
             in += bits == 4 ? 256 : 512;
         }
     }

@@ -133,18 +133,6 @@ __m512i broadcast(const int8_t* values, size_t j) {
     return dot;
 }
 
-/// So far ahead of what is multiplied weights are fetched: less, and the more products there are for
-/// each of them, the longer the products wait; a row alone gains a sixth (docs/notebook.md).
-constexpr size_t fetched_ahead = 8192;
-
-/// Fetches `bytes` from there on, past the end of the weights too, where nothing happens.
-template <size_t bytes>
-[[gnu::always_inline]] inline void fetch(const uint8_t* weights) {
-#pragma GCC unroll 9
-    for (size_t i = 0; i < bytes; i += 64)
-        _mm_prefetch(reinterpret_cast<const char*>(weights + i), _MM_HINT_T0);
-}
-
 /// One tile times `rows` rows. A k-block's values lie in 8 registers (4 bits) while the rows pass
 /// by, the rows' sums in `rows` more.
 template <int bits, bool wide, size_t rows>
@@ -181,7 +169,7 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
                     values[j] = loaded;
                 }
             }
-            fetch<(bits == 4 ? 256 : 512) + 64>(in + fetched_ahead);  // 64 of scales and minima
+            simd::fetch_ahead<bits>(in);
             in += bits == 4 ? 256 : 512;
 #pragma GCC unroll 8
             for (size_t r = 0; r < rows; ++r) {
