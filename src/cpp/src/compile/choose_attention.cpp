@@ -33,9 +33,12 @@ NativeAttentionReport choose_attention(const std::shared_ptr<ov::Model>& model,
     if (options.attention == Backend::OPENVINO) return {};
     const bool asked = options.attention == Backend::NATIVE;
     const bool capped = !asked && options.on_cpu && config.attention_soft_cap > 0;
-    const bool needed = asked || options.evicts || capped;
+    const bool needed = asked || options.evicts || capped || options.batch_invariant;
     if (!needed && !gains(options)) return {};
-    check_argument(options.on_cpu, options.evicts ? "cache eviction" : "attention_backend 'native'",
+    check_argument(options.on_cpu,
+                   options.evicts            ? "cache eviction"
+                   : options.batch_invariant ? "batch_invariant"
+                                             : "attention_backend 'native'",
                    " runs on CPU, not ", options.device);
     check_argument(options.cache_format.has_value(), options.cache_refusal);
 
@@ -44,14 +47,16 @@ NativeAttentionReport choose_attention(const std::shared_ptr<ov::Model>& model,
     native.rotary = layer_rotary(config.rotary);
     native.sliding_windows = config.sliding_windows;
     native.soft_cap = config.attention_soft_cap;
+    native.batch_invariant = options.batch_invariant;
     native.all_or_none = true;
     NativeAttentionReport report = use_native_attention(model, native);
     std::string left;
     for (const std::string& sentence : report.left) left += "\n  " + sentence;
     check_argument(!needed || left.empty(),
-                   options.evicts ? "use_cache_eviction is true"
-                   : capped       ? "the model caps attention logits"
-                                  : "attention_backend is 'native'",
+                   options.evicts            ? "use_cache_eviction is true"
+                   : options.batch_invariant ? "batch_invariant is true"
+                   : capped                  ? "the model caps attention logits"
+                                             : "attention_backend is 'native'",
                    ", but:", left);
     return report;
 }

@@ -5,6 +5,16 @@
 #include "kernels/isa.hpp"
 
 namespace pagewheel {
+namespace {
+
+/// Batch invariance leaves nothing to the number of rows.
+kernels::ActivationPrecision activations_of(const CompileOptions& options) {
+    const bool free = options.activations == kernels::ActivationPrecision::automatic;
+    return options.batch_invariant && free ? kernels::ActivationPrecision::int16
+                                           : options.activations;
+}
+
+}  // namespace
 
 std::optional<QuantizedLinearReport> choose_linear(const std::shared_ptr<ov::Model>& model,
                                                    const CompileOptions& options) {
@@ -15,7 +25,7 @@ std::optional<QuantizedLinearReport> choose_linear(const std::shared_ptr<ov::Mod
                    "properties ask for OpenVINO's, f32 inference or no dynamic quantisation; "
                    "allowed there: auto");
     if (options.linear == Backend::OPENVINO) return {};
-    const bool asked = options.linear == Backend::NATIVE || rounded;
+    const bool asked = options.linear == Backend::NATIVE || rounded || options.batch_invariant;
     const bool gains =
         options.on_cpu && !options.exact_activations && detected_isa() != Isa::scalar;
     if (!asked && !gains) return {};
@@ -23,11 +33,11 @@ std::optional<QuantizedLinearReport> choose_linear(const std::shared_ptr<ov::Mod
     check_argument(!options.exact_activations,
                    "linear_backend is 'native', which quantises activations, but the "
                    "properties ask for f32 inference or no dynamic quantisation");
-    QuantizedLinearReport report = use_quantized_linear(model, options.activations);
+    QuantizedLinearReport report = use_quantized_linear(model, activations_of(options));
     check_argument(
         !asked || report.num_matrices > 0,
-        "linear_backend is 'native' or activation_precision is set, but no MatMul has compressed "
-        "weights that pagewheel takes");
+        "linear_backend is 'native', or activation_precision or batch_invariant is set, but no "
+        "MatMul has compressed weights that pagewheel takes");
     fuse_norms(model);
     fuse_gated_mlps(model);
     fuse_residuals(model);

@@ -119,6 +119,20 @@ void check_eviction_from_openvino(const CompileOptions& options) {
                    "f32, bf16 or f16, or attention_backend native");
 }
 
+/// What a policy keeps depends on where a prompt was cut into prefill chunks, and OpenVINO's
+/// products on how many rows there are.
+void check_batch_invariance(const CompileOptions& options) {
+    check_argument(!options.evicts,
+                   "batch_invariant is true and so is use_cache_eviction; allowed: one of them");
+    check_argument(options.attention != Backend::OPENVINO && options.linear != Backend::OPENVINO,
+                   "batch_invariant is true and attention_backend or linear_backend 'openvino'; "
+                   "allowed: native, auto");
+    check_argument(!options.exact_activations,
+                   "batch_invariant is true, but the properties ask for f32 inference or no dynamic "
+                   "quantisation, which OpenVINO's linear layers give; allowed: "
+                   "activation_precision int16");
+}
+
 bool is_on(const ov::AnyMap& properties, const std::string& key) {
     const auto found = properties.find(key);
     try {
@@ -131,8 +145,8 @@ bool is_on(const ov::AnyMap& properties, const std::string& key) {
 std::string describe_cache_properties(const ov::AnyMap& properties) {
     std::string text;
     for (const char* key :
-         {"attention_backend", "linear_backend", "activation_precision", "INFERENCE_PRECISION_HINT",
-          "EXECUTION_MODE_HINT", "KV_CACHE_PRECISION", "KEY_CACHE_PRECISION",
+         {"attention_backend", "linear_backend", "activation_precision", "batch_invariant",
+          "INFERENCE_PRECISION_HINT", "EXECUTION_MODE_HINT", "KV_CACHE_PRECISION", "KEY_CACHE_PRECISION",
           "VALUE_CACHE_PRECISION", "DYNAMIC_QUANTIZATION_GROUP_SIZE"})
         if (properties.count(key) != 0) text += concat("\n", key, " ", text_of(properties, key));
     return text;
@@ -155,6 +169,7 @@ CompileOptions parse_compile_options(const std::string& device, const ov::AnyMap
     options.linear = take_backend(options.openvino, "linear_backend");
     options.activations = take_activations(options.openvino);
     options.fast_prefill = take_switch(options.openvino, "fast_prefill", options.on_cpu);
+    options.batch_invariant = take_switch(options.openvino, "batch_invariant", false);
     const bool accurate = text_of(properties, ov::hint::execution_mode.name()) == "ACCURACY";
     parse_cache(options, accurate);
     options.exact_activations =
@@ -165,6 +180,7 @@ CompileOptions parse_compile_options(const std::string& device, const ov::AnyMap
     options.evicts = eviction != nullptr;
     options.rotates = eviction && eviction->apply_rotation;
     if (options.evicts_from_openvino()) check_eviction_from_openvino(options);
+    if (options.batch_invariant) check_batch_invariance(options);
     return options;
 }
 

@@ -28,6 +28,10 @@ struct CompileOptions {
     /// CPU, the only device that it was run on.
     bool fast_prefill = false;
 
+    /// An answer has the same bits whatever else is in the batch, however its prompt was cut into
+    /// prefill chunks and what of it was cached.
+    bool batch_invariant = false;
+
     /// Of pagewheel's cache. Unset: it has none such, for the reason in cache_refusal.
     std::optional<kernels::CacheFormat> cache_format;
     std::string cache_refusal;

@@ -13,6 +13,7 @@
 #include "graph/paged_attention.hpp"
 #include "graph/share_constants.hpp"
 #include "model/graph_file.hpp"
+#include "openvino/op/matmul.hpp"
 #include "openvino/op/util/multi_subgraph_base.hpp"
 #include "openvino/runtime/properties.hpp"
 
@@ -39,6 +40,16 @@ bool has_native_operations(const ov::Model& model) {
         const char* opset = node->get_type_info().version_id;
         return opset && std::string_view(opset) == "pagewheel";
     });
+}
+
+/// OpenVINO's products round otherwise where there are other numbers of rows.
+void check_batch_invariance(const ov::Model& model, const std::vector<std::string>& left) {
+    std::string names;
+    for (const std::string& sentence : left) names += "\n  " + sentence;
+    for (const auto& node : model.get_ops())
+        if (names.empty() && ov::is_type<ov::op::v0::MatMul>(node))
+            names += "\n  " + node->get_friendly_name() + " stays with OpenVINO";
+    check_argument(names.empty(), "batch_invariant is true, but:", names);
 }
 
 /// What of a graph is pagewheel's.
@@ -92,6 +103,7 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
     std::optional<QuantizedLinearReport> linear = choose_linear(graph.model, options);
     if (linear) graph.left = std::move(linear->left);
     if (options.on_cpu) multiply_outer_products(graph.model);
+    if (options.batch_invariant) check_batch_invariance(*graph.model, graph.left);
     if (has_native_operations(*graph.model)) use_gather_rows(graph.model);
     graph.regions = form_native_regions(graph.model);
 

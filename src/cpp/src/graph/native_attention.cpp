@@ -86,6 +86,7 @@ PagedAttention::Attributes attributes_of(const std::shared_ptr<ov::Node>& node, 
     const auto scale = constant_at(*node, openvino_input::scale)->cast_vector<float>();
     config.scale = scale.empty() ? 1.0f / std::sqrt(float(config.layout.key_size)) : scale[0];
     config.soft_cap = options.soft_cap;
+    config.batch_invariant = options.batch_invariant;
     config.sliding_window = sliding_window(*node, layer, options);
     config.rotary_dims = rotary_of(layer, options).dims;
     config.interleaved = rotary_of(layer, options).interleaved;

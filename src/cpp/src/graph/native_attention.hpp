@@ -22,6 +22,7 @@ struct NativeAttentionOptions {
     std::vector<size_t> sliding_windows;
     /// Of every layer's logits; 0 for none. OpenVINO's node has no such input.
     float soft_cap = 0;
+    bool batch_invariant = false;  ///< kernels::AttentionConfig::batch_invariant
 };
 
 struct NativeAttentionReport {

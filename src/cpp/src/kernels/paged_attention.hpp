@@ -39,6 +39,11 @@ struct AttentionConfig {
     // Prefill chunks over a bf16 cache multiply numbers rounded to bf16, probabilities too, and sum
     // in f32, where the processor has instructions for that. Else f32 arithmetic.
     bool bf16_products = true;
+
+    // A query's result is the same to the bit whatever else the call holds, on any number of
+    // threads, however the prompt was cut into prefill chunks: each query has a tile of its own,
+    // which is cut at fixed tokens. Long prompts take several times as long.
+    bool batch_invariant = false;
 };
 
 /// One call. Views; the caller owns everything and has checked the tables (the kernels trust them).

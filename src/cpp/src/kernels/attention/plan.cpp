@@ -10,6 +10,9 @@ constexpr size_t min_part_bytes = 20 * 1024;
 // where these would be smaller than this: what a thread reads first, it waits for.
 constexpr size_t min_quarter_bytes = 192 * 1024;
 
+// Tokens of a part where tiles are cut at fixed ones.
+constexpr size_t fixed_part_tokens = 512;
+
 class Planner {
 public:
     Planner(const AttentionConfig& config, const AttentionBatch& batch, size_t threads,
@@ -76,6 +79,7 @@ private:
 
     /// Prefill chunks are cut into tiles of equal sizes.
     size_t tile_tokens(size_t s) const {
+        if (config_.batch_invariant) return 1;
         const size_t fresh = tokens_.fresh(s);
         const bool many = fresh * ratio_ >= prefill_min_rows;
         const size_t most =
@@ -107,23 +111,32 @@ private:
         }
     }
 
-    /// Cuts tile i along its keys where it is more than its share.
-    void cut(size_t i) {
-        PlannedTile& planned = plan_.tiles[i];
-        const AttentionTile& tile = planned.tile;
+    /// Blocks of a part: the tile's, or about a thread's share of the call.
+    size_t part_blocks(const AttentionTile& tile) const {
         const size_t blocks = tile.block_end - tile.block_begin;
         const size_t share = std::max<size_t>(1, total_cost_ / num_shares());
         const size_t most = std::max<size_t>(1, bytes_of(tile) / min_part_bytes);
-        size_t parts =
+        const size_t parts =
             threads_ == 1 ? 1 : std::min((cost(tile) + share - 1) / share, std::min(most, blocks));
-        const size_t length = (blocks + parts - 1) / parts;
-        parts = (blocks + length - 1) / length;
+        return (blocks + parts - 1) / parts;
+    }
+
+    /// Cuts tile i along its keys where it is more than its share, or at fixed tokens.
+    void cut(size_t i) {
+        PlannedTile& planned = plan_.tiles[i];
+        const AttentionTile& tile = planned.tile;
+        const bool fixed = config_.batch_invariant;
+        const size_t length =
+            fixed ? std::max<size_t>(1, fixed_part_tokens / layout_.block_size) : part_blocks(tile);
+        // Fixed parts begin at multiples of their length, whatever the first block is.
+        const size_t origin = fixed ? tile.block_begin / length * length : tile.block_begin;
+        const size_t parts = (tile.block_end - origin + length - 1) / length;
         planned.part_begin = plan_.parts.size();
         planned.part_end = planned.part_begin + parts;
         for (size_t p = 0; p < parts; ++p) {
             TilePart part{tile, i, plan_.result_floats, TilePart::not_kept};
-            part.tile.block_begin += p * length;
-            part.tile.block_end = std::min(part.tile.block_begin + length, tile.block_end);
+            part.tile.block_begin = std::max(tile.block_begin, origin + p * length);
+            part.tile.block_end = std::min(origin + (p + 1) * length, tile.block_end);
             if (parts > 1)
                 plan_.result_floats += result_floats(all_rows(tile, ratio_), layout_.value_size);
             if (keeps(tile.sequence)) {
