@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "kernels/bf16.hpp"
 #include "kernels/isa.hpp"
 #if defined(__x86_64__)
 #include "kernels/isa/amx/tiles.hpp"
@@ -18,20 +19,6 @@
 
 namespace pagewheel::kernels {
 namespace {
-
-/// Exact for what the tests use.
-uint16_t bf16(float x) {
-    uint32_t bits;
-    std::memcpy(&bits, &x, sizeof bits);
-    return uint16_t(bits >> 16);
-}
-
-float bf16_value(uint16_t bits) {
-    const uint32_t word = uint32_t(bits) << 16;
-    float x;
-    std::memcpy(&x, &word, sizeof x);
-    return x;
-}
 
 /// A product's three matrices as tiles hold them.
 template <class Element, class Sum>
@@ -65,9 +52,9 @@ TEST(EmulatedTiles, MultiplyRowsWithColumnsInPairs) {
     std::mt19937 random(1);
     Operands<uint16_t, float> operands;
     for (auto& row : operands.a)
-        for (uint16_t& x : row) x = bf16(float(int(random() % 17) - 8));
+        for (uint16_t& x : row) x = bf16_of_float(float(int(random() % 17) - 8));
     for (auto& row : operands.b)
-        for (uint16_t& x : row) x = bf16(float(int(random() % 17) - 8));
+        for (uint16_t& x : row) x = bf16_of_float(float(int(random() % 17) - 8));
     for (auto& row : operands.c)
         for (float& x : row) x = float(random() % 100);
     const auto before = operands;
@@ -76,7 +63,7 @@ TEST(EmulatedTiles, MultiplyRowsWithColumnsInPairs) {
         for (size_t n = 0; n < 16; ++n) {
             float expected = before.c[m][n];
             for (size_t k = 0; k < 32; ++k)
-                expected += bf16_value(before.a[m][k]) * bf16_value(before.b[k / 2][2 * n + k % 2]);
+                expected += float_of_bf16(before.a[m][k]) * float_of_bf16(before.b[k / 2][2 * n + k % 2]);
             ASSERT_EQ(operands.c[m][n], expected) << m << ", " << n;
         }
 }
@@ -85,9 +72,9 @@ TEST(EmulatedTiles, MultiplyRowsWithColumnsInPairs) {
 // order.
 TEST(EmulatedTiles, SumEvenAndOddElementsApartBeforeTheyAddThem) {
     Operands<uint16_t, float> operands;
-    for (size_t k : {0, 1, 3}) operands.b[k / 2][k % 2] = bf16(1);
-    operands.a[0][0] = bf16(0x1p24f);
-    operands.a[0][1] = operands.a[0][3] = bf16(1);
+    for (size_t k : {0, 1, 3}) operands.b[k / 2][k % 2] = bf16_of_float(1);
+    operands.a[0][0] = bf16_of_float(0x1p24f);
+    operands.a[0][1] = operands.a[0][3] = bf16_of_float(1);
     operands.run(product_of_bf16);
     EXPECT_EQ(operands.c[0][0], 0x1p24f + 2);
     // The sum of a product is rounded before C joins it.
@@ -99,13 +86,13 @@ TEST(EmulatedTiles, SumEvenAndOddElementsApartBeforeTheyAddThem) {
 
 TEST(EmulatedTiles, TakeDenormalsForZero) {
     Operands<uint16_t, float> operands;
-    operands.b[0][0] = operands.b[0][1] = bf16(0x1p100f);
-    operands.a[0][0] = bf16(0x1p-130f);  // an operand
+    operands.b[0][0] = operands.b[0][1] = bf16_of_float(0x1p100f);
+    operands.a[0][0] = bf16_of_float(0x1p-130f);  // an operand
     operands.c[0][0] = FLT_MIN / 2;
     operands.run(product_of_bf16);
     EXPECT_EQ(operands.c[0][0], 0.0f);
-    operands.b[0][0] = bf16(0x1p-70f);  // a result
-    operands.a[0][0] = bf16(0x1p-70f);
+    operands.b[0][0] = bf16_of_float(0x1p-70f);  // a result
+    operands.a[0][0] = bf16_of_float(0x1p-70f);
     operands.run(product_of_bf16);
     EXPECT_EQ(operands.c[0][0], 0.0f);
 }
@@ -113,10 +100,10 @@ TEST(EmulatedTiles, TakeDenormalsForZero) {
 TEST(EmulatedTiles, SpoilOnlyTheRowOfAValueThatIsNotFinite) {
     Operands<uint16_t, float> operands;
     for (auto& row : operands.a)
-        for (uint16_t& x : row) x = bf16(1);
+        for (uint16_t& x : row) x = bf16_of_float(1);
     for (auto& row : operands.b)
-        for (uint16_t& x : row) x = bf16(1);
-    operands.a[3][7] = bf16(NAN);
+        for (uint16_t& x : row) x = bf16_of_float(1);
+    operands.a[3][7] = bf16_of_float(NAN);
     operands.run(product_of_bf16);
     for (size_t m = 0; m < 16; ++m)
         for (const float sum : operands.c[m]) EXPECT_EQ(std::isnan(sum), m == 3) << m;
@@ -206,9 +193,9 @@ TEST(InstructionTiles, DoWhatTheEmulatedOnesDo) {
     std::normal_distribution<float> normal;
     Operands<uint16_t, float> halves;
     for (auto& row : halves.a)
-        for (uint16_t& x : row) x = bf16(normal(random));
+        for (uint16_t& x : row) x = bf16_of_float(normal(random));
     for (auto& row : halves.b)
-        for (uint16_t& x : row) x = bf16(normal(random));
+        for (uint16_t& x : row) x = bf16_of_float(normal(random));
     auto expected = halves;
     expected.run(product_of_bf16);
     halves.load_and_run<amx::InstructionTiles>(product_of_bf16);

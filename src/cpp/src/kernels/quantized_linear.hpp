@@ -1,4 +1,4 @@
-// Linear layers of packed weights: activations in int8, integer dot products.
+// Linear layers of packed weights: activations in int8 with integer dot products, or in bf16.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,12 @@
 
 namespace pagewheel::kernels {
 
+/// What activations are rounded to before they are multiplied.
+enum class Activations {
+    int8,
+    bf16,  // only where has_bf16_activations()
+};
+
 /// The rows of a call, x [rows, k]. With gamma [k], what counts is their root mean square norm:
 /// gamma[i] * x[i] / sqrt(mean of the row's squares + epsilon).
 struct LinearInput {
@@ -16,6 +22,7 @@ struct LinearInput {
     size_t rows = 0;
     const float* gamma = nullptr;  // null: x as it is
     float epsilon = 0;
+    Activations activations = Activations::int8;
 };
 
 /// One matrix that multiplies the rows of a call.
@@ -40,13 +47,16 @@ struct RotaryAngles {
 /// or 127/239.9 of the distance from the highest (or 0) to the lowest (or 0), if that is more. A
 /// maximum below 1e-30 counts as 0. Sums of 32 are exact; the rest is f32.
 ///
+/// With Activations::bf16 x' and w are rounded to the nearest bf16, and products are summed in f32.
+/// Denormals may count as 0.
+///
 /// Runs in the calling thread's TBB arena; the numbers do not depend on how many threads it has.
 /// Values that are not finite spoil their row only. An output may be the input.
 void quantized_linear(const LinearInput& input, const LinearOutput* outputs, size_t count, Isa isa,
                       const RotaryAngles& angles = {});
 
 /// The multilayer perceptron of a gated model:
-/// output = residual + down(silu(gate(x)) * up(x)), with x and down's input quantised as above.
+/// output = residual + down(silu(gate(x)) * up(x)), with x and down's input rounded as above.
 struct GatedMlp {
     const PackedLinear* gate = nullptr;  // [inner, k]
     const PackedLinear* up = nullptr;    // [inner, k]
@@ -56,5 +66,9 @@ struct GatedMlp {
 };
 
 void gated_mlp(const LinearInput& input, const GatedMlp& mlp, Isa isa);
+
+/// Whether calls may ask for Activations::bf16. From how many rows on that is faster than int8 says
+/// linear_paths.hpp.
+bool has_bf16_activations(Isa isa);
 
 }  // namespace pagewheel::kernels

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.hpp"
+#include "kernels/bf16.hpp"
 
 namespace pagewheel::kernels {
 namespace {
@@ -11,13 +12,6 @@ namespace {
 /// Denormals count as zero, as operands and as results.
 float flushed(float x) {
     return std::fabs(x) < FLT_MIN ? std::copysign(0.0f, x) : x;
-}
-
-float float_of_bf16(uint16_t bits) {
-    const uint32_t word = uint32_t(bits) << 16;
-    float value;
-    std::memcpy(&value, &word, sizeof value);
-    return flushed(value);
 }
 
 }  // namespace
@@ -90,8 +84,8 @@ void EmulatedTiles::dpbf16(int c, int a, int b) {
         for (size_t n = 0; n < sums.row_bytes / 4; ++n) {
             float even = 0, odd = 0;
             for (size_t p = 0; p < right.rows; ++p) {
-                const auto x = [&](size_t i) { return float_of_bf16(left.at<uint16_t>(m, i)); };
-                const auto w = [&](size_t i) { return float_of_bf16(right.at<uint16_t>(p, i)); };
+                const auto x = [&](size_t i) { return flushed(float_of_bf16(left.at<uint16_t>(m, i))); };
+                const auto w = [&](size_t i) { return flushed(float_of_bf16(right.at<uint16_t>(p, i))); };
                 even = flushed(std::fma(x(2 * p), w(2 * n), even));
                 odd = flushed(std::fma(x(2 * p + 1), w(2 * n + 1), odd));
             }
