@@ -14,9 +14,8 @@ constexpr CpuFeatures avx2{Feature::avx2, Feature::fma, Feature::f16c};
 constexpr CpuFeatures avx512 =
     avx2 | CpuFeatures{Feature::avx512f, Feature::avx512bw, Feature::avx512dq, Feature::avx512vl,
                        Feature::avx512_vnni};
-constexpr CpuFeatures amx =
-    avx512 |
-    CpuFeatures{Feature::avx512_bf16, Feature::amx_tile, Feature::amx_bf16, Feature::amx_int8};
+constexpr CpuFeatures amx = avx512 | CpuFeatures{Feature::avx512_bf16, Feature::amx_tile,
+                                                 Feature::amx_bf16, Feature::amx_int8};
 
 std::string refusal_of(const std::string& wanted, CpuFeatures features) {
     try {
@@ -77,9 +76,10 @@ TEST(Isa, IsTheNextOneAndSaysSoWhereTilesAreRefused) {
     for (const char* wanted : {"", "amx"}) {
         const PermittedIsa chosen = choose_permitted_isa(wanted, amx, [] { return false; });
         EXPECT_STREQ(chosen.isa.name(), "avx512");
-        EXPECT_EQ(chosen.warning,
-                  "the operating system refuses this process AMX's tiles: avx512 is used instead of "
-                  "amx");
+        EXPECT_EQ(
+            chosen.warning,
+            "the operating system refuses this process AMX's tiles: avx512 is used instead of "
+            "amx");
     }
 }
 #endif

@@ -63,7 +63,8 @@ TEST(EmulatedTiles, MultiplyRowsWithColumnsInPairs) {
         for (size_t n = 0; n < 16; ++n) {
             float expected = before.c[m][n];
             for (size_t k = 0; k < 32; ++k)
-                expected += float_of_bf16(before.a[m][k]) * float_of_bf16(before.b[k / 2][2 * n + k % 2]);
+                expected +=
+                    float_of_bf16(before.a[m][k]) * float_of_bf16(before.b[k / 2][2 * n + k % 2]);
             ASSERT_EQ(operands.c[m][n], expected) << m << ", " << n;
         }
 }

@@ -171,7 +171,8 @@ void run_gated_item(const LinearKernels& all, const GatedItem& item, PanelRows& 
     const size_t panels = 2 * runs[0].count(), width = panels * outputs_of_panel;
     const Ranges ranges(kernels, item.mlp->gate->k_blocks());
     // With one range a few rows are finished at a time, in the same memory.
-    const size_t step = ranges.count == 1 ? gated_rows / rows.tile_rows() * rows.tile_rows() : count;
+    const size_t step =
+        ranges.count == 1 ? gated_rows / rows.tile_rows() * rows.tile_rows() : count;
     float* sums = own_sums(std::min(step, count) * width);
     for (size_t i = 0; i < ranges.count; ++i) {
         const uint16_t* unpacked = unpack(kernels, runs, 2, ranges, i);
@@ -255,21 +256,21 @@ void panel_mlp(const LinearKernels& kernels, const LinearInput& input, const Gat
     const size_t step = panels_per_group(panels, 2 * gates) / 2;
     const size_t steps = (gates + step - 1) / step;
     const Parts gated_parts = divide_rows(panels, input.rows, steps);
-    run_phases(
-        Phase{tiles_of(panels, input.rows),
-              [&](size_t t) { pack_rows(kernels, input, k, t * tile_rows, rows); }},
-        Phase{steps * gated_parts.count,
-              [&](size_t i) {
-                  const size_t begin = i / gated_parts.count * step, part = i % gated_parts.count;
-                  const GatedItem item{&mlp, begin, std::min(begin + step, gates)};
-                  run_gated_item(kernels, item, rows, gated_parts.first(part),
-                                 gated_parts.size(part), inner);
-              }},
-        Phase{items.size() * parts.count, [&](size_t i) {
-                  const size_t part = i % parts.count;
-                  run_item(panels, items[i / parts.count], inner, parts.first(part),
-                           parts.size(part));
-              }});
+    run_phases(Phase{tiles_of(panels, input.rows),
+                     [&](size_t t) { pack_rows(kernels, input, k, t * tile_rows, rows); }},
+               Phase{steps * gated_parts.count,
+                     [&](size_t i) {
+                         const size_t begin = i / gated_parts.count * step,
+                                      part = i % gated_parts.count;
+                         const GatedItem item{&mlp, begin, std::min(begin + step, gates)};
+                         run_gated_item(kernels, item, rows, gated_parts.first(part),
+                                        gated_parts.size(part), inner);
+                     }},
+               Phase{items.size() * parts.count, [&](size_t i) {
+                         const size_t part = i % parts.count;
+                         run_item(panels, items[i / parts.count], inner, parts.first(part),
+                                  parts.size(part));
+                     }});
 }
 
 }  // namespace pagewheel::kernels

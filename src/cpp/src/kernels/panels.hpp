@@ -25,13 +25,14 @@ struct PanelOutput {
     float* output = nullptr;         // [rows, output_stride]
     const float* initial = nullptr;  // [rows, initial_stride] or null for 0; may be `output`
     size_t output_stride = 0, initial_stride = 0;
-    size_t columns = 0;  // of those of the panels, how many exist; the rest is neither read nor written
+    size_t columns =
+        0;  // of those of the panels, how many exist; the rest is neither read nor written
 };
 
 /// A range of k of some rows times that of some panels.
 struct PanelProduct {
-    const uint16_t* rows = nullptr;    // packed; of the first tile, where the range begins
-    size_t tile_stride = 0;            // from tile to tile
+    const uint16_t* rows = nullptr;  // packed; of the first tile, where the range begins
+    size_t tile_stride = 0;          // from tile to tile
     size_t row_count = 0;
     const uint16_t* panels = nullptr;  // their ranges, one after the other
     size_t panel_count = 0;

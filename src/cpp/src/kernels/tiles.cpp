@@ -84,8 +84,12 @@ void EmulatedTiles::dpbf16(int c, int a, int b) {
         for (size_t n = 0; n < sums.row_bytes / 4; ++n) {
             float even = 0, odd = 0;
             for (size_t p = 0; p < right.rows; ++p) {
-                const auto x = [&](size_t i) { return flushed(float_of_bf16(left.at<uint16_t>(m, i))); };
-                const auto w = [&](size_t i) { return flushed(float_of_bf16(right.at<uint16_t>(p, i))); };
+                const auto x = [&](size_t i) {
+                    return flushed(float_of_bf16(left.at<uint16_t>(m, i)));
+                };
+                const auto w = [&](size_t i) {
+                    return flushed(float_of_bf16(right.at<uint16_t>(p, i)));
+                };
                 even = flushed(std::fma(x(2 * p), w(2 * n), even));
                 odd = flushed(std::fma(x(2 * p + 1), w(2 * n + 1), odd));
             }

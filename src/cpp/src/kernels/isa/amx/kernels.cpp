@@ -1,7 +1,7 @@
 // AMX: linear layers in bf16 on tiles. Everything else is AVX-512's.
+#include "kernels/isa/avx512/kernels.hpp"
 #include "kernels/isa/amx/panels.hpp"
 #include "kernels/isa/amx/tiles.hpp"
-#include "kernels/isa/avx512/kernels.hpp"
 
 namespace pagewheel::kernels::amx {
 

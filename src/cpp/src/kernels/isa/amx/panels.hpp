@@ -92,8 +92,8 @@ void multiply(const PanelProduct& product) {
         for (size_t panel = 0; panel < product.panel_count; panel += 2) {
             const bool two_tiles = row + tile_size < product.row_count;
             const bool two_panels = panel + 1 < product.panel_count;
-            const auto block = two_tiles ? two_panels ? multiply_block<Tiles, true, true>
-                                                      : multiply_block<Tiles, true, false>
+            const auto block = two_tiles    ? two_panels ? multiply_block<Tiles, true, true>
+                                                         : multiply_block<Tiles, true, false>
                                : two_panels ? multiply_block<Tiles, false, true>
                                             : multiply_block<Tiles, false, false>;
             block(tiles, product, row, panel);

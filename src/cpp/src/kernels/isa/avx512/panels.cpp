@@ -120,8 +120,8 @@ void unpack(const PackedLinear& weights, size_t tile, size_t begin, size_t end, 
     const size_t per_group = weights.k_blocks_per_group(), block_bytes = weights.k_block_bytes();
     const size_t group_bytes = weights.scale_bytes() + weights.offset_bytes();
     const size_t first_group = begin / per_group;
-    const uint8_t* group_begin = weights.tile(tile) + first_group * group_bytes +
-                                 first_group * per_group * block_bytes;
+    const uint8_t* group_begin =
+        weights.tile(tile) + first_group * group_bytes + first_group * per_group * block_bytes;
     for (size_t c = begin; c < end;) {
         const Group group(weights, group_begin);
         const size_t first = c / per_group * per_group;
@@ -142,8 +142,7 @@ void multiply_block(const uint16_t* x, const uint16_t* w, size_t k_blocks,
     unrolled<rows * panels>([&](auto i) PAGEWHEEL_INLINE {
         const size_t r = i / panels, p = i % panels;
         const float* from = output.initial + r * output.initial_stride + p * lanes;
-        sums[r][p] =
-            output.initial ? _mm512_maskz_loadu_ps(mask(p), from) : _mm512_setzero_ps();
+        sums[r][p] = output.initial ? _mm512_maskz_loadu_ps(mask(p), from) : _mm512_setzero_ps();
     });
     const size_t range = k_blocks * panel_block;
     for (size_t c = 0; c < k_blocks; ++c, x += most_rows * row_block, w += panel_block) {
@@ -157,8 +156,8 @@ void multiply_block(const uint16_t* x, const uint16_t* w, size_t k_blocks,
                 int32_t word;
                 std::memcpy(&word, x + r * row_block + pair * 2, sizeof word);
                 const __m512i both = _mm512_set1_epi32(word);
-                unrolled<panels>([&](auto p)
-                                     PAGEWHEEL_INLINE { add_products(sums[r][p], weights[p], both); });
+                unrolled<panels>(
+                    [&](auto p) PAGEWHEEL_INLINE { add_products(sums[r][p], weights[p], both); });
             });
         }
     }

@@ -23,7 +23,7 @@ inline float read(const uint8_t* values, size_t i, bool half) {
 
 /// Reads a group's scales and minima; returns where its k-blocks begin.
 inline const uint8_t* read_group(const PackedLinear& weights, const uint8_t* in, float* scales,
-                          float* minima) {
+                                 float* minima) {
     using Offset = PackedLinear::Offset;
     const uint8_t* offsets = in + weights.scale_bytes();
     for (size_t n = 0; n < PackedLinear::tile_rows; ++n) {

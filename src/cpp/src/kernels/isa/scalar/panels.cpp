@@ -51,8 +51,8 @@ void multiply(const PanelProduct& product) {
         const uint16_t* row = product.rows + r / reference_tile_rows * product.tile_stride +
                               r % reference_tile_rows * row_block;
         for (size_t n = 0; n < out.columns; ++n) {
-            const uint16_t* panel = product.panels +
-                                    n / outputs * product.k_blocks * panel_block + n % outputs * 2;
+            const uint16_t* panel =
+                product.panels + n / outputs * product.k_blocks * panel_block + n % outputs * 2;
             const float initial = out.initial ? out.initial[r * out.initial_stride + n] : 0.0f;
             out.output[r * out.output_stride + n] = dot(row, panel, product.k_blocks, initial);
         }
