@@ -7,8 +7,6 @@
 #include "kernels/team.hpp"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-
 #include "kernels/isa/amx/tiles.hpp"
 #endif
 
@@ -19,23 +17,30 @@ namespace {
 
 constexpr size_t loops = 100000;
 
-using Sums = __m512[24];
-
-// Sums in 24 registers: more than the products that are under way at once.
-#define PAGEWHEEL_PEAK(name, instruction)                                          \
-    [[gnu::target("avx512f")]] void name() {                                       \
-        Sums sums;                                                                 \
-        for (__m512& sum : sums) sum = _mm512_setzero_ps();                        \
-        const __m512 x = _mm512_setzero_ps();                                      \
-        for (size_t i = 0; i < loops; ++i) {                                       \
-            _Pragma("GCC unroll 24") for (size_t s = 0; s < 24; ++s) asm volatile( \
-                instruction " %1, %1, %0" : "+v"(sums[s]) : "v"(x));               \
-        }                                                                          \
+// Sums in 24 registers: more than the products that are under way at once. All of it is assembly,
+// because GCC 12 keeps an array of sums in memory.
+#define PAGEWHEEL_REGISTERS "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23"
+#define PAGEWHEEL_PEAK(name, instruction)                                                       \
+    [[gnu::target("avx512f")]] void name() {                                                    \
+        size_t left = loops;                                                                    \
+        asm volatile(                                                                           \
+            "vpxord %%zmm24, %%zmm24, %%zmm24\n"                                                \
+            ".irp n," PAGEWHEEL_REGISTERS                                                       \
+            "\n vpxord %%zmm\\n, %%zmm\\n, %%zmm\\n\n .endr\n"                                  \
+            "1:\n"                                                                              \
+            ".irp n," PAGEWHEEL_REGISTERS "\n" instruction                                      \
+            " %%zmm24, %%zmm24, %%zmm\\n\n .endr\n"                                             \
+            "dec %0\n"                                                                          \
+            "jnz 1b\n"                                                                          \
+            : "+r"(left)::"cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", \
+              "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16",    \
+              "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24");          \
     }
 PAGEWHEEL_PEAK(multiply_floats, "vfmadd231ps")
 PAGEWHEEL_PEAK(multiply_bf16, "vdpbf16ps")
 PAGEWHEEL_PEAK(multiply_bytes, "vpdpbusd")
 #undef PAGEWHEEL_PEAK
+#undef PAGEWHEEL_REGISTERS
 
 void multiply_tiles() {
     const kernels::amx::InstructionTiles tiles;

@@ -198,7 +198,7 @@ void multiply(const PanelProduct& product) {
 }  // namespace
 
 PanelKernels panel_kernels() {
-    return {most_rows, most_panels, 8, pack_row, unpack, multiply};
+    return {most_rows, most_panels, 64, pack_row, unpack, multiply};
 }
 
 }  // namespace pagewheel::kernels::avx512
