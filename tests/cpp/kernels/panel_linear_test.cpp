@@ -92,7 +92,8 @@ TEST(Panels, HoldTheWeightsRoundedToBf16) {
         const std::vector<double> w = rounded_weights(PackedLinear(m.view));
         for (size_t i = 0; i < w.size(); ++i) {
             const size_t group = i / k * m.view.groups() + i % k / m.view.group;
-            // Half a unit of the last of bf16's eight digits, and what f32 loses of values and minima.
+            // Half a unit of the last of bf16's eight digits, and what f32 loses of values and
+            // minima.
             const double tolerance =
                 std::abs(m.w[i]) * 0x1p-8 + std::abs(m.scales[group]) * 0x1p-13;
             ASSERT_NEAR(w[i], m.w[i], tolerance) << name_of(format) << ", n " << n << ", k " << k;
@@ -216,9 +217,9 @@ TEST(PanelLinear, HoldsAtTheEndsOfTheRange) {
             expect_product({WeightType::u4, 32, Zero::none}, 20, 96, 5, random, scale, x_scale);
 }
 
-// What bf16 itself costs: an operand's rounding error is 2^-8 / sqrt(3) = 0.0023 of its power of two
-// in the mean square, 0.0016 of itself, and that of a product of two 0.0023. Sums of k such products
-// grow as their errors do, so it is the same for every k.
+// What bf16 itself costs: an operand's rounding error is 2^-8 / sqrt(3) = 0.0023 of its power of
+// two in the mean square, 0.0016 of itself, and that of a product of two 0.0023. Sums of k such
+// products grow as their errors do, so it is the same for every k.
 TEST(PanelLinear, LosesNoMoreThanBf16OfTheExactProduct) {
     std::mt19937 random(8);
     const size_t n = 40, rows = 10;

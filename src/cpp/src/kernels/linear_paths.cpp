@@ -14,7 +14,8 @@ struct Path {
 };
 
 constexpr Path paths[] = {
-    // A prototype on a Sapphire Rapids, 2 cores, 2026-10: 0.6 to 0.8 TFLOPS on one core from 64 rows
+    // A prototype on a Sapphire Rapids, 2 cores, 2026-10: 0.6 to 0.8 TFLOPS on one core from 64
+    // rows
     // on, where int8 with pairs has 0.2. Not measured with these kernels yet.
     {"amx", 32, 32},
     {"avx512", 64, 32},
