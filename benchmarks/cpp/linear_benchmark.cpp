@@ -1,24 +1,27 @@
 // The linear layers of a decode step, beside a plain read of the same weights.
 //
-//     linear_benchmark [ROWS [ROUNDS [HIDDEN KV INNER LAYERS VOCABULARY [auto|int8|int16]]]]
+//     linear_benchmark [ROWS [ROUNDS [HIDDEN KV INNER LAYERS VOCABULARY]]]
 //
 // Weights are random: Q4_1 (4 bits, groups of 32, f16 scales and minima), the head in 8 bits. Each
-// round reads all of them plainly, then runs all layers as a step does. Microseconds, medians.
+// round reads all of them plainly, then runs all layers as a step does: with activations in int8,
+// in int16 and, from 8 rows on and where the processor has it, in bf16. Microseconds, medians.
+// Beside them stands what the processor's instructions give at best, measured in each round too.
 #include <tbb/task_arena.h>
 
 #include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "kernels/activation_choice.hpp"
 #include "kernels/half.hpp"
 #include "kernels/quantized_linear.hpp"
 #include "kernels/team.hpp"
 #include "median.hpp"
+#include "peak_rates.hpp"
 
 namespace {
 
@@ -130,15 +133,14 @@ uint64_t read_plainly(const Model& model) {
 }
 
 struct Times {
-    std::vector<double> qkv, o, mlp, head, whole, read;
+    std::vector<double> qkv, o, mlp, head, whole;
 };
 
 class Step {
 public:
-    Step(const Model& model, size_t rows, ActivationPrecision precision)
+    Step(const Model& model, size_t rows)
         : m_model(model),
           m_rows(rows),
-          m_activations(choose_activations(precision, rows, detected_isa())),
           m_x(rows * model.hidden, 0.5f),
           m_q(rows * model.hidden),
           m_k(rows * model.kv),
@@ -149,9 +151,10 @@ public:
         for (float& x : m_x) x = float(random() % 1000) * 1e-3f - 0.5f;
     }
 
-    void run(Times& times) {
+    void run(Activations activations, Times& times) {
         const Isa isa = detected_isa();
-        const LinearInput x{m_x.data(), m_rows, m_gamma.data(), 1e-5f, m_activations};
+        const LinearInput x{m_x.data(), m_rows, m_gamma.data(), 1e-5f, activations};
+        const LinearInput plain{m_x.data(), m_rows, nullptr, 0, activations};
         double qkv = 0, o = 0, mlps = 0;
         const auto begin = Clock::now();
         for (const Layer& layer : m_model.layers) {
@@ -163,7 +166,7 @@ public:
             qkv += microseconds_since(start);
             start = Clock::now();
             const LinearOutput out{layer.o.get(), m_q.data()};
-            quantized_linear({m_x.data(), m_rows, nullptr, 0, m_activations}, &out, 1, isa);
+            quantized_linear(plain, &out, 1, isa);
             o += microseconds_since(start);
             start = Clock::now();
             GatedMlp mlp;
@@ -187,9 +190,17 @@ public:
 private:
     const Model& m_model;
     size_t m_rows;
-    Activations m_activations;
     std::vector<float> m_x, m_q, m_k, m_v, m_logits, m_gamma;
 };
+
+/// `read`: microseconds of the plain read; `products`: multiplications of a step.
+void report(const char* name, const Times& times, double read, double products) {
+    const double whole = median(times.whole);
+    std::cout << name << " step " << whole << " (" << read / whole
+              << " of the read's speed, tera-operations a second " << 2 * products / whole * 1e-6
+              << "): qkv " << median(times.qkv) << ", o " << median(times.o) << ", mlp "
+              << median(times.mlp) << ", head " << median(times.head) << "\n";
+}
 
 }  // namespace
 
@@ -198,22 +209,36 @@ int main(int argc, char** argv) {
     for (int i = 1; i < argc && i <= int(sizes.size()); ++i)
         sizes[size_t(i) - 1] = std::stoul(argv[i]);
     const Model model = make_model(sizes[2], sizes[3], sizes[4], sizes[5], sizes[6]);
-    Step step(model, sizes[0],
-              parse_activation_precision("activations", argc > 8 ? argv[8] : "auto"));
-    Times times;
+    Step step(model, sizes[0]);
+    const bool with_bf16 = sizes[0] >= 8 && has_bf16_activations(detected_isa());
+    std::vector<double> read;
+    Times int8, int16, bf16;
+    std::map<std::string, std::vector<double>> peaks;
     uint64_t total = 0;
     for (size_t i = 0; i < sizes[1]; ++i) {
         const auto begin = Clock::now();
         total += read_plainly(model);
-        times.read.push_back(microseconds_since(begin));
-        step.run(times);
+        read.push_back(microseconds_since(begin));
+        step.run(Activations::int8, int8);
+        step.run(Activations::int16, int16);
+        if (with_bf16) step.run(Activations::bf16, bf16);
+        for (const benchmark::PeakRate& rate : benchmark::peak_rates())
+            peaks[rate.instruction].push_back(rate.tera);
     }
     size_t bytes = 0;
-    for (const PackedLinear* one : model.matrices()) bytes += one->bytes();
-    const double whole = median(times.whole), read = median(times.read);
-    std::cout << "rows " << sizes[0] << ", MB " << double(bytes) * 1e-6 << ", plain read " << read
-              << " (" << double(bytes) / read * 1e-3 << " GB/s), step " << whole << " ("
-              << read / whole << " of it): qkv " << median(times.qkv) << ", o " << median(times.o)
-              << ", mlp " << median(times.mlp) << ", head " << median(times.head) << "\n";
+    double products = 0;
+    for (const PackedLinear* one : model.matrices()) {
+        bytes += one->bytes();
+        products += double(sizes[0]) * double(one->n()) * double(one->k());
+    }
+    std::cout << "rows " << sizes[0] << ", MB " << double(bytes) * 1e-6 << ", plain read "
+              << median(read) << " (" << double(bytes) / median(read) * 1e-3 << " GB/s)\n";
+    report("int8", int8, median(read), products);
+    report("int16", int16, median(read), products);
+    if (with_bf16) report("bf16", bf16, median(read), products);
+    std::cout << "peak, tera-operations a second:";
+    for (const auto& [instruction, tera] : peaks)
+        std::cout << " " << instruction << " " << median(tera);
+    std::cout << "\n";
     return total == 1;
 }

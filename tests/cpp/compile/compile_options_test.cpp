@@ -89,7 +89,7 @@ TEST(CompileOptions, TheActivationPrecisionIsTakenByName) {
     EXPECT_TRUE(options.openvino.empty());
     EXPECT_EQ(options.cache_properties, "\nactivation_precision int16");
     EXPECT_EQ(refusal({{"activation_precision", "f16"}}),
-              "activation_precision is 'f16'; allowed: auto, int8, int16");
+              "activation_precision is 'f16'; allowed: auto, int8, int16, bf16");
 }
 
 TEST(CompileOptions, ADeviceThatIsNotThereIsRefusedWithThoseThatAre) {

@@ -22,5 +22,14 @@ TEST(ActivationChoice, ASingleRowHasTwoBytesOnEveryProcessor) {
             << isa.name();
 }
 
+// Answers are f32's where the processor can: long calls too.
+TEST(ActivationChoice, LongCallsHaveBf16WhereItIs) {
+    for (const Isa isa : available_isas())
+        for (const ActivationPrecision precision :
+             {ActivationPrecision::automatic, ActivationPrecision::bf16})
+            EXPECT_EQ(choose_activations(precision, 512, isa),
+                      has_bf16_activations(isa) ? Activations::bf16 : Activations::int8);
+}
+
 }  // namespace
 }  // namespace pagewheel::kernels

@@ -48,7 +48,7 @@ bool rounds_to_bf16(const World& w, Isa isa) {
 }
 
 bool multiplies_integers(Isa isa) {
-    return isa.name() == std::string("avx512");
+    return isa.entry().required.has(CpuFeature::avx512_vnni);
 }
 
 std::vector<float> normal(size_t n, std::mt19937& random, float deviation) {

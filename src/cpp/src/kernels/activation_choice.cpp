@@ -8,8 +8,9 @@
 namespace pagewheel::kernels {
 namespace {
 
-/// Up to how many rows int16 is taken. Reading the weights takes the time of a call of few rows, so
-/// twice the multiplications cost nothing; with more rows they would.
+/// Up to int16_rows calls get int16: reading the weights takes so long that twice the
+/// multiplications cost little or nothing. Longer calls get bf16 where it is, which answers as f32
+/// does and from there on takes no longer than int16; elsewhere int8.
 struct Entry {
     const char* isa;
     CpuFeatures required;
@@ -18,17 +19,19 @@ struct Entry {
 
 /// The first that fits. docs/quantized_linear.md has the figures and the command that measures them.
 const Entry table[] = {
-    {"avx512", {}, 8},
-    {"avx2", {CpuFeature::avx_vnni}, 4},
-    {"avx2", {}, 2},
+    {"amx", {}, 15},                           // computed from avx512's and a prototype's figures
+    {"avx512", {CpuFeature::avx512_bf16}, 15},  // Zen 5, 2026-11-22
+    {"avx512", {}, 8},                         // the same kernels up to there
+    {"avx2", {CpuFeature::avx_vnni}, 4},       // Zen 5, 2026-11-22
+    {"avx2", {}, 2},                           // Zen 5, 2026-11-22
     {"scalar", {}, 2},
 };
 
-const Entry& entry_of(Isa isa) {
+size_t int16_rows(Isa isa) {
     static const CpuFeatures features = processor_features();
-    return *std::find_if(std::begin(table), std::end(table), [&](const Entry& entry) {
-        return isa.name() == std::string(entry.isa) && features.has_all(entry.required);
-    });
+    return std::find_if(std::begin(table), std::end(table), [&](const Entry& entry) {
+               return isa.name() == std::string(entry.isa) && features.has_all(entry.required);
+           })->int16_rows;
 }
 
 }  // namespace
@@ -36,8 +39,12 @@ const Entry& entry_of(Isa isa) {
 ActivationPrecision parse_activation_precision(const std::string& key, const std::string& name) {
     if (name == "auto") return ActivationPrecision::automatic;
     if (name == "int8") return ActivationPrecision::int8;
-    check_argument(name == "int16", key, " is '", name, "'; allowed: auto, int8, int16");
-    return ActivationPrecision::int16;
+    if (name == "int16") return ActivationPrecision::int16;
+    check_argument(name == "bf16", key, " is '", name, "'; allowed: auto, int8, int16, bf16");
+    check_argument(has_bf16_activations(detected_isa()), key, " is 'bf16', but ",
+                   isa_name(detected_isa()),
+                   " has no products of bf16 here; allowed: auto, int8, int16");
+    return ActivationPrecision::bf16;
 }
 
 Activations choose_activations(ActivationPrecision precision, size_t rows, Isa isa) {
@@ -46,10 +53,17 @@ Activations choose_activations(ActivationPrecision precision, size_t rows, Isa i
             return Activations::int8;
         case ActivationPrecision::int16:
             return Activations::int16;
+        case ActivationPrecision::bf16:
         case ActivationPrecision::automatic:
-            return rows <= entry_of(isa).int16_rows ? Activations::int16 : Activations::int8;
+            if (rows <= int16_rows(isa)) return Activations::int16;
+            return has_bf16_activations(isa) ? Activations::bf16 : Activations::int8;
     }
     __builtin_unreachable();
+}
+
+std::string describe_activation_choice(Isa isa) {
+    return concat("int16 up to ", int16_rows(isa), " rows, then ",
+                  has_bf16_activations(isa) ? "bf16" : "int8");
 }
 
 }  // namespace pagewheel::kernels

@@ -9,14 +9,19 @@
 
 namespace pagewheel::kernels {
 
-/// What is asked for: `automatic` leaves it to the table in activation_choice.cpp, which goes by
-/// processor and number of rows.
-enum class ActivationPrecision { automatic, int8, int16 };
+/// What is asked for. `automatic` goes by the table in activation_choice.cpp: by processor and
+/// number of rows, never by a measurement, which would make answers depend on noise. `bf16` is for
+/// calls of many rows; those of few get int16, which is more exact and no slower there.
+enum class ActivationPrecision { automatic, int8, int16, bf16 };
 
-/// "auto", "int8" or "int16"; anything else throws std::invalid_argument naming `key`.
+/// "auto", "int8", "int16" or "bf16"; anything else throws std::invalid_argument naming `key`, and
+/// so does bf16 where the processor has no products of it.
 ActivationPrecision parse_activation_precision(const std::string& key, const std::string& name);
 
 /// For a call of so many rows.
 Activations choose_activations(ActivationPrecision precision, size_t rows, Isa isa);
+
+/// What `automatic` takes there, in words.
+std::string describe_activation_choice(Isa isa);
 
 }  // namespace pagewheel::kernels

@@ -5,6 +5,38 @@
 #endif
 
 namespace pagewheel {
+namespace {
+
+CpuFeatures if_present(bool present, CpuFeature feature) {
+    return present ? CpuFeatures{feature} : CpuFeatures{};
+}
+
+#if defined(__x86_64__)
+/// 0 where the operating system does not say.
+uint64_t extended_control_register() {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & (1u << 27))) return 0;
+    asm("xgetbv" : "=a"(eax), "=d"(edx) : "c"(0));
+    return uint64_t(edx) << 32 | eax;
+}
+
+CpuFeatures tile_features_here() {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return {};
+    return tile_features(edx, extended_control_register());
+}
+#endif
+
+}  // namespace
+
+CpuFeatures tile_features(uint32_t leaf7_edx, uint64_t xcr0) {
+    constexpr uint64_t tile_config = 1u << 17, tile_data = 1u << 18;
+    const bool saved = (xcr0 & tile_config) && (xcr0 & tile_data);
+    if (!saved || !(leaf7_edx & (1u << 24))) return {};
+    return CpuFeatures{CpuFeature::amx_tile} |
+           if_present(leaf7_edx & (1u << 22), CpuFeature::amx_bf16) |
+           if_present(leaf7_edx & (1u << 25), CpuFeature::amx_int8);
+}
 
 CpuFeatures processor_features() {
 #if defined(__x86_64__)
@@ -16,9 +48,6 @@ CpuFeatures processor_features() {
     const bool f16c = avx2 && __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & (1u << 29));
     const bool avx_vnni =
         avx2 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax & (1u << 4));
-    const auto if_present = [](bool present, CpuFeature feature) {
-        return present ? CpuFeatures{feature} : CpuFeatures{};
-    };
     return if_present(avx2, CpuFeature::avx2) | if_present(f16c, CpuFeature::f16c) |
            if_present(avx_vnni, CpuFeature::avx_vnni) |
            if_present(__builtin_cpu_supports("fma"), CpuFeature::fma) |
@@ -27,7 +56,8 @@ CpuFeatures processor_features() {
            if_present(__builtin_cpu_supports("avx512dq"), CpuFeature::avx512dq) |
            if_present(__builtin_cpu_supports("avx512vl"), CpuFeature::avx512vl) |
            if_present(__builtin_cpu_supports("avx512vnni"), CpuFeature::avx512_vnni) |
-           if_present(__builtin_cpu_supports("avx512bf16"), CpuFeature::avx512_bf16);
+           if_present(__builtin_cpu_supports("avx512bf16"), CpuFeature::avx512_bf16) |
+           tile_features_here();
 #else
     return {};
 #endif

@@ -17,6 +17,9 @@ enum class CpuFeature {
     avx512vl,
     avx512_vnni,
     avx512_bf16,
+    amx_tile,
+    amx_bf16,
+    amx_int8,
 };
 
 /// A set of them.
@@ -32,6 +35,11 @@ public:
         others.m_bits |= m_bits;
         return others;
     }
+    constexpr CpuFeatures without(CpuFeatures others) const {
+        CpuFeatures rest = *this;
+        rest.m_bits &= ~others.m_bits;
+        return rest;
+    }
 
 private:
     static constexpr uint32_t bit(CpuFeature feature) { return 1u << unsigned(feature); }
@@ -39,7 +47,12 @@ private:
     uint32_t m_bits = 0;
 };
 
-/// Those of the processor that this runs on, and that its operating system lets programs use.
+/// Those of the processor that this runs on, and that its operating system lets programs use. Of
+/// AMX it may still refuse the use (tile_permission.hpp).
 CpuFeatures processor_features();
+
+/// AMX's, from what CPUID's leaf 7 says in EDX and from XCR0, in which the operating system marks
+/// the registers that it saves. Without tiles there are no instructions on them.
+CpuFeatures tile_features(uint32_t leaf7_edx, uint64_t xcr0);
 
 }  // namespace pagewheel

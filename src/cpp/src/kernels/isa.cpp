@@ -1,16 +1,22 @@
 #include "kernels/isa.hpp"
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <string>
 
 #include "base/check.hpp"
+#include "base/log.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/tile_permission.hpp"
 
 // The instruction sets, the best first: ISA(name, what it requires...) for the folder
 // kernels/isa/name, which gives name::kernels(). The scalar one comes after them.
 #if defined(__x86_64__)
 #define PAGEWHEEL_ISAS(ISA)                                                                      \
+    ISA(amx, Feature::avx2, Feature::fma, Feature::f16c, Feature::avx512f, Feature::avx512bw,    \
+        Feature::avx512dq, Feature::avx512vl, Feature::avx512_vnni, Feature::avx512_bf16,        \
+        Feature::amx_tile, Feature::amx_bf16, Feature::amx_int8)                                 \
     ISA(avx512, Feature::avx2, Feature::fma, Feature::f16c, Feature::avx512f, Feature::avx512bw, \
         Feature::avx512dq, Feature::avx512vl, Feature::avx512_vnni)                              \
     ISA(avx2, Feature::avx2, Feature::fma, Feature::f16c)
@@ -72,12 +78,25 @@ Isa choose_isa(const std::string& wanted, CpuFeatures features) {
     throw std::invalid_argument(concat("PAGEWHEEL_ISA=", wanted, ": allowed are ", names()));
 }
 
+PermittedIsa choose_permitted_isa(const std::string& wanted, CpuFeatures features,
+                                  bool (*ask_for_tiles)()) {
+    const Isa best = choose_isa(wanted, features);
+    if (!best.entry().required.has(Feature::amx_tile) || ask_for_tiles()) return {best, ""};
+    const Isa next = choose_isa("", features.without({Feature::amx_tile}));
+    return {next, concat("the operating system refuses this process AMX's tiles: ", next.name(),
+                         " is used instead of ", best.name())};
+}
+
 Isa detected_isa() {
-    static const Isa isa = [] {
+    static const PermittedIsa chosen = [] {
         const char* wanted = std::getenv("PAGEWHEEL_ISA");
-        return choose_isa(wanted ? wanted : "", processor_features());
+        return choose_permitted_isa(wanted ? wanted : "", processor_features(),
+                                    tiles_are_permitted);
     }();
-    return isa;
+    // Out here, where the log's callback may ask for the instruction set again.
+    static std::atomic<bool> said{false};
+    if (!chosen.warning.empty() && !said.exchange(true)) log(LogLevel::WARNING, chosen.warning);
+    return chosen.isa;
 }
 
 std::vector<Isa> available_isas() {

@@ -44,11 +44,20 @@ private:
 
 /// The first of the table of which the processor has all that is required. PAGEWHEEL_ISA=name, read
 /// once, takes that one instead; a name that is none, or whose instructions the processor lacks,
-/// throws std::invalid_argument.
+/// throws std::invalid_argument. Where the operating system refuses the use of AMX, which is asked
+/// for only if AMX would be taken, it is the next one, and a warning says so.
 Isa detected_isa();
 
 /// The same without asking: `wanted` is empty or what PAGEWHEEL_ISA says.
 Isa choose_isa(const std::string& wanted, CpuFeatures features);
+
+/// What detected_isa() is and says, where `ask_for_tiles` answers for the operating system.
+struct PermittedIsa {
+    Isa isa;
+    std::string warning;  // empty if nothing was refused
+};
+PermittedIsa choose_permitted_isa(const std::string& wanted, CpuFeatures features,
+                                  bool (*ask_for_tiles)());
 
 /// detected_isa() and those after it in the table that this processor has; the last is the scalar
 /// one.

@@ -1,4 +1,4 @@
-// Linear layers of packed weights: activations are rounded, and multiplied in integers.
+// Linear layers of packed weights: activations are rounded before they are multiplied.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace pagewheel::kernels {
 
-/// What activations are rounded to before they are multiplied: integers with one scale per row and
-/// 32 along k.
+/// What activations are rounded to before they are multiplied.
 enum class Activations {
-    int8,   ///< 127 steps on either side of zero
-    int16,  ///< 32,512 steps, twice the multiplications: as exact as f32 for what models answer
+    int8,   ///< 127 steps on either side of zero, one scale per row and 32 along k
+    int16,  ///< 32,512 such steps, twice the multiplications
+    bf16,   ///< and weights too; only where has_bf16_activations()
 };
 
 /// The rows of a call, x [rows, k]. With gamma [k], what counts is their root mean square norm:
@@ -48,13 +48,16 @@ struct RotaryAngles {
 /// |x|. For int8 it is 127/239.9 of the distance from the highest (or 0) to the lowest (or 0), if
 /// that is more. A maximum below 1e-30 counts as 0. Sums of 32 are exact; the rest is f32.
 ///
+/// With Activations::bf16 x' and w are rounded to the nearest bf16, and products are summed in f32.
+/// Denormals may count as 0.
+///
 /// Runs in the calling thread's TBB arena; the numbers do not depend on how many threads it has.
 /// Values that are not finite spoil their row only. An output may be the input.
 void quantized_linear(const LinearInput& input, const LinearOutput* outputs, size_t count, Isa isa,
                       const RotaryAngles& angles = {});
 
 /// The multilayer perceptron of a gated model:
-/// output = residual + down(silu(gate(x)) * up(x)), with x and down's input quantised as above.
+/// output = residual + down(silu(gate(x)) * up(x)), with x and down's input rounded as above.
 struct GatedMlp {
     const PackedLinear* gate = nullptr;  // [inner, k]
     const PackedLinear* up = nullptr;    // [inner, k]
@@ -64,5 +67,8 @@ struct GatedMlp {
 };
 
 void gated_mlp(const LinearInput& input, const GatedMlp& mlp, Isa isa);
+
+/// Whether calls may ask for Activations::bf16.
+bool has_bf16_activations(Isa isa);
 
 }  // namespace pagewheel::kernels

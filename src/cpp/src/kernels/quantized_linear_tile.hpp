@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/panels.hpp"
 #include "kernels/quantized_linear.hpp"
 
 namespace pagewheel::kernels {
@@ -113,6 +114,8 @@ struct LinearKernels {
     void (*swiglu)(float* gate, const float* up, size_t n);
     /// Rotates `heads` heads of `size`, one after the other (RotaryAngles); cos and sin [size].
     void (*rotate)(float* x, size_t heads, size_t size, const float* cos, const float* sin);
+    /// For Activations::bf16; without functions where there is none.
+    PanelKernels panels = {};
 };
 
 /// The scalar ones.

@@ -4,9 +4,11 @@ namespace pagewheel::kernels::avx512 {
 
 Kernels kernels(CpuFeatures features) {
     const bool bf16 = features.has(CpuFeature::avx512_bf16);
+    LinearKernels linear = linear_kernels();
+    if (bf16) linear.panels = panel_kernels();
     return {
         logits_kernels(),
-        linear_kernels(),
+        linear,
         {decode_kernels(), prefill_kernels(), bf16 ? prefill_kernels_bf16() : prefill_kernels()}};
 }
 

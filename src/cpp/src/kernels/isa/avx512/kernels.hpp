@@ -5,8 +5,10 @@
 
 namespace pagewheel::kernels::avx512 {
 
+Kernels kernels(CpuFeatures features);
 LogitsKernels logits_kernels();
 LinearKernels linear_kernels();
+PanelKernels panel_kernels();  // with AVX512_BF16 besides
 DecodeKernels decode_kernels();
 PrefillKernels prefill_kernels();
 PrefillKernels prefill_kernels_bf16();  // with AVX512_BF16 besides

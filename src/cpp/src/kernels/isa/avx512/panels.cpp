@@ -1,0 +1,204 @@
+// Linear layers in bf16 with AVX512_BF16. Its instructions are assembly, so that this file is
+// compiled for AVX-512 like the others; who calls asks the processor for them.
+#include "kernels/panels.hpp"
+
+#include <immintrin.h>
+
+#include <cstring>
+#include <utility>
+
+#include "kernels/isa/avx512/kernels.hpp"
+#include "kernels/isa/avx512/vectors.hpp"
+#include "kernels/simd/linear_tile.hpp"
+
+namespace pagewheel::kernels::avx512 {
+namespace {
+
+constexpr size_t k_block = PackedLinear::k_block;
+constexpr size_t lanes = PackedLinear::tile_rows;
+
+/// Rows and panels that are multiplied at once: the sums take 24 of the 32 registers, so that two
+/// products a cycle of six cycles each find enough of them.
+constexpr size_t most_rows = 6, most_panels = 4;
+
+/// 16 numbers of bf16 in the low half and 16 in the high one.
+[[gnu::always_inline]] inline __m512i rounded(__m512 low, __m512 high) {
+    __m512i both;
+    asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(both) : "v"(low), "v"(high));
+    return both;
+}
+
+/// sum += products of two pairs of bf16 per lane.
+[[gnu::always_inline]] inline void add_products(__m512& sum, __m512i a, __m512i b) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+}
+
+__m512 load(const float* x, size_t left) {
+    return left >= lanes ? _mm512_loadu_ps(x) : _mm512_maskz_loadu_ps(Avx512::mask(left), x);
+}
+
+void pack_row(const float* x, size_t k, size_t tile_rows, uint16_t* out) {
+    for (size_t i = 0; i < k; i += k_block, out += tile_rows * row_block) {
+        const size_t left = k - i;
+        const __m512 high = left > lanes ? load(x + i + lanes, left - lanes) : _mm512_setzero_ps();
+        _mm512_storeu_si512(out, rounded(load(x + i, left), high));
+    }
+}
+
+/// Eight outputs twice each, side by side: of a pair along k, the place of the first and of the
+/// second. `half` 0 is the tile's first eight outputs, 1 the others.
+__m512i twice(size_t half) {
+    const __m512i first = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    return _mm512_add_epi32(first, _mm512_set1_epi32(int(8 * half)));
+}
+
+/// A tile's scales and minima of one group, and how values become weights.
+struct Group {
+    __m512 scales[2], minima[2];
+
+    Group(const PackedLinear& weights, const uint8_t* in) {
+        const __m512 scale = simd::load_scales<Avx512>(in, weights.f16_scales());
+        const __m512 minimum =
+            simd::load_minima<Avx512>(weights, in + weights.scale_bytes(), 0, scale);
+        for (size_t half = 0; half < 2; ++half) {
+            scales[half] = _mm512_permutexvar_ps(twice(half), scale);
+            minima[half] = _mm512_permutexvar_ps(twice(half), minimum);
+        }
+    }
+
+    /// A pair along k of all outputs.
+    void store(__m512 first_half, __m512 second_half, uint16_t* out) const {
+        const __m512 low = _mm512_fmadd_ps(first_half, scales[0], minima[0]);
+        const __m512 high = _mm512_fmadd_ps(second_half, scales[1], minima[1]);
+        _mm512_storeu_si512(out, rounded(low, high));
+    }
+};
+
+/// Shifts that bring the bits `first` and the bits `second` of a word, each in its lane, down.
+__m512i shifts(int first, int second) {
+    return _mm512_set1_epi64(int64_t(uint64_t(uint32_t(second)) << 32 | uint32_t(first)));
+}
+
+/// A k-block of 4 bits. The values' floats come out of a table, whose index is the low four bits.
+void unpack_nibbles(const Group& group, const uint8_t* in, uint16_t* out) {
+    const __m512 floats = Avx512::iota();
+    const __m512i first = twice(0), second = twice(1);
+    for (size_t j = 0; j < 4; ++j) {
+        const __m512i loaded = _mm512_loadu_si512(in + 64 * j);
+        const __m512i halves[2] = {_mm512_permutexvar_epi32(first, loaded),
+                                   _mm512_permutexvar_epi32(second, loaded)};
+        const auto store = [&](__m512i shift, size_t pair) PAGEWHEEL_INLINE {
+            group.store(_mm512_permutexvar_ps(_mm512_srlv_epi32(halves[0], shift), floats),
+                        _mm512_permutexvar_ps(_mm512_srlv_epi32(halves[1], shift), floats),
+                        out + pair * 2 * lanes);
+        };
+        store(shifts(0, 8), 2 * j);
+        store(shifts(16, 24), 2 * j + 1);
+        store(shifts(4, 12), 8 + 2 * j);
+        store(shifts(20, 28), 8 + 2 * j + 1);
+    }
+}
+
+/// A k-block of 8 bits.
+void unpack_bytes(const Group& group, const uint8_t* in, uint16_t* out) {
+    const __m512i first = twice(0), second = twice(1), byte = _mm512_set1_epi32(255);
+    for (size_t j = 0; j < 8; ++j) {
+        const __m512i loaded = _mm512_loadu_si512(in + 64 * j);
+        const __m512i halves[2] = {_mm512_permutexvar_epi32(first, loaded),
+                                   _mm512_permutexvar_epi32(second, loaded)};
+        for (size_t pair = 0; pair < 2; ++pair) {
+            const __m512i shift = shifts(int(16 * pair), int(16 * pair + 8));
+            const auto floats = [&](__m512i half) PAGEWHEEL_INLINE {
+                return _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srlv_epi32(half, shift), byte));
+            };
+            group.store(floats(halves[0]), floats(halves[1]), out + (2 * j + pair) * 2 * lanes);
+        }
+    }
+}
+
+void unpack(const PackedLinear& weights, size_t tile, size_t begin, size_t end, uint16_t* out) {
+    const size_t per_group = weights.k_blocks_per_group(), block_bytes = weights.k_block_bytes();
+    const size_t group_bytes = weights.scale_bytes() + weights.offset_bytes();
+    const size_t first_group = begin / per_group;
+    const uint8_t* group_begin =
+        weights.tile(tile) + first_group * group_bytes + first_group * per_group * block_bytes;
+    for (size_t c = begin; c < end;) {
+        const Group group(weights, group_begin);
+        const size_t first = c / per_group * per_group;
+        const uint8_t* in = group_begin + group_bytes + (c - first) * block_bytes;
+        for (; c < std::min(first + per_group, end); ++c, in += block_bytes, out += panel_block)
+            weights.bits() == 4 ? unpack_nibbles(group, in, out) : unpack_bytes(group, in, out);
+        group_begin = in;
+    }
+}
+
+/// `rows` rows of one tile times `panels` panels, whose ranges lie `range` apart.
+template <size_t rows, size_t panels>
+void multiply_block(const uint16_t* x, const uint16_t* w, size_t k_blocks,
+                    const PanelOutput& output) {
+    const __mmask16 last = Avx512::mask(output.columns - (panels - 1) * lanes);
+    const auto mask = [&](size_t p) { return p + 1 < panels ? __mmask16(0xffff) : last; };
+    __m512 sums[rows][panels];
+    unrolled<rows * panels>([&](auto i) PAGEWHEEL_INLINE {
+        const size_t r = i / panels, p = i % panels;
+        const float* from = output.initial + r * output.initial_stride + p * lanes;
+        sums[r][p] = output.initial ? _mm512_maskz_loadu_ps(mask(p), from) : _mm512_setzero_ps();
+    });
+    const size_t range = k_blocks * panel_block;
+    for (size_t c = 0; c < k_blocks; ++c, x += most_rows * row_block, w += panel_block) {
+#pragma GCC unroll 4
+        for (size_t pair = 0; pair < k_block / 2; ++pair) {
+            __m512i weights[panels];
+            unrolled<panels>([&](auto p) PAGEWHEEL_INLINE {
+                weights[p] = _mm512_loadu_si512(w + p * range + pair * 2 * lanes);
+            });
+            unrolled<rows>([&](auto r) PAGEWHEEL_INLINE {
+                int32_t word;
+                std::memcpy(&word, x + r * row_block + pair * 2, sizeof word);
+                const __m512i both = _mm512_set1_epi32(word);
+                unrolled<panels>(
+                    [&](auto p) PAGEWHEEL_INLINE { add_products(sums[r][p], weights[p], both); });
+            });
+        }
+    }
+    unrolled<rows * panels>([&](auto i) PAGEWHEEL_INLINE {
+        const size_t r = i / panels, p = i % panels;
+        _mm512_mask_storeu_ps(output.output + r * output.output_stride + p * lanes, mask(p),
+                              sums[r][p]);
+    });
+}
+
+using MultiplyBlock = void (*)(const uint16_t*, const uint16_t*, size_t, const PanelOutput&);
+
+/// multiply_block() of 1 + i / most_panels rows and 1 + i % most_panels panels.
+template <size_t... i>
+MultiplyBlock block_of(size_t rows, size_t panels, std::index_sequence<i...>) {
+    static constexpr MultiplyBlock calls[] = {
+        multiply_block<1 + i / most_panels, 1 + i % most_panels>...};
+    return calls[(rows - 1) * most_panels + panels - 1];
+}
+
+void multiply(const PanelProduct& product) {
+    const PanelOutput& all = product.output;
+    for (size_t row = 0, t = 0; row < product.row_count; row += most_rows, ++t)
+        for (size_t panel = 0; panel < product.panel_count; panel += most_panels) {
+            const size_t rows = std::min(most_rows, product.row_count - row);
+            const size_t panels = std::min(most_panels, product.panel_count - panel);
+            const size_t column = panel * lanes;
+            PanelOutput output = all;
+            output.columns = std::min(panels * lanes, all.columns - column);
+            output.output += row * all.output_stride + column;
+            if (all.initial) output.initial += row * all.initial_stride + column;
+            block_of(rows, panels, std::make_index_sequence<most_rows * most_panels>())(
+                product.rows + t * product.tile_stride,
+                product.panels + panel * product.k_blocks * panel_block, product.k_blocks, output);
+        }
+}
+
+}  // namespace
+
+PanelKernels panel_kernels() {
+    return {most_rows, most_panels, 64, pack_row, unpack, multiply};
+}
+
+}  // namespace pagewheel::kernels::avx512

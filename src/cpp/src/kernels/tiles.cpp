@@ -1,0 +1,119 @@
+#include "kernels/tiles.hpp"
+
+#include <cfloat>
+#include <cmath>
+
+#include "base/check.hpp"
+#include "kernels/bf16.hpp"
+
+namespace pagewheel::kernels {
+namespace {
+
+/// Denormals count as zero, as operands and as results.
+float flushed(float x) {
+    return std::fabs(x) < FLT_MIN ? std::copysign(0.0f, x) : x;
+}
+
+}  // namespace
+
+void EmulatedTiles::load_config(const TileConfig& config) {
+    check_invariant(config.palette <= 1, "tiles: palette ", int(config.palette), ": 0 or 1");
+    check_invariant(config.start_row == 0, "tiles: start row ", int(config.start_row), ": 0");
+    for (const uint8_t byte : config.reserved)
+        check_invariant(byte == 0, "tiles: reserved bytes must be 0");
+    m_configured = false;
+    for (size_t i = 0; i < 16; ++i) {
+        const size_t rows = config.rows[i], row_bytes = config.row_bytes[i];
+        const bool exists = config.palette == 1 && i < TileConfig::tiles;
+        check_invariant(rows <= (exists ? TileConfig::most_rows : 0) &&
+                            row_bytes <= (exists ? TileConfig::most_row_bytes : 0) &&
+                            (rows == 0) == (row_bytes == 0),
+                        "tiles: tile ", i, " of ", rows, " rows of ", row_bytes, " bytes");
+    }
+    for (size_t i = 0; i < TileConfig::tiles; ++i) {
+        m_tiles[i] = Tile();
+        m_tiles[i].rows = config.rows[i];
+        m_tiles[i].row_bytes = config.row_bytes[i];
+    }
+    m_configured = config.palette == 1;
+}
+
+const EmulatedTiles::Tile& EmulatedTiles::tile(int i) const {
+    check_invariant(m_configured && m_tiles[size_t(i)].rows > 0, "tiles: tile ", i,
+                    " is not configured");
+    return m_tiles[size_t(i)];
+}
+
+EmulatedTiles::Tile& EmulatedTiles::tile(int i) {
+    return const_cast<Tile&>(static_cast<const EmulatedTiles&>(*this).tile(i));
+}
+
+void EmulatedTiles::zero(int t) {
+    std::memset(tile(t).bytes, 0, sizeof tile(t).bytes);
+}
+
+void EmulatedTiles::load(int t, const void* from, size_t stride) {
+    zero(t);  // rows and bytes past the tile's end become zero
+    Tile& to = tile(t);
+    for (size_t row = 0; row < to.rows; ++row)
+        std::memcpy(to.bytes[row], static_cast<const uint8_t*>(from) + row * stride, to.row_bytes);
+}
+
+void EmulatedTiles::store(int t, void* to, size_t stride) const {
+    const Tile& from = tile(t);
+    for (size_t row = 0; row < from.rows; ++row)
+        std::memcpy(static_cast<uint8_t*>(to) + row * stride, from.bytes[row], from.row_bytes);
+}
+
+void EmulatedTiles::check_product(int c, int a, int b) const {
+    check_invariant(c != a && a != b && c != b, "tiles: a product of tiles ", c, ", ", a, " and ",
+                    b, ": must differ");
+    check_invariant(tile(c).row_bytes % 4 == 0 && tile(a).row_bytes % 4 == 0 &&
+                        tile(c).rows == tile(a).rows && tile(a).row_bytes / 4 == tile(b).rows &&
+                        tile(c).row_bytes == tile(b).row_bytes,
+                    "tiles: the shapes of ", c, ", ", a, " and ", b, " give no product");
+}
+
+/// Even and odd elements of k have a sum each, from zero on. The two are added, and that to C.
+/// Each step rounds to nearest even.
+void EmulatedTiles::dpbf16(int c, int a, int b) {
+    check_product(c, a, b);
+    Tile& sums = tile(c);
+    const Tile &left = tile(a), &right = tile(b);
+    for (size_t m = 0; m < sums.rows; ++m)
+        for (size_t n = 0; n < sums.row_bytes / 4; ++n) {
+            float even = 0, odd = 0;
+            for (size_t p = 0; p < right.rows; ++p) {
+                const auto x = [&](size_t i) {
+                    return flushed(float_of_bf16(left.at<uint16_t>(m, i)));
+                };
+                const auto w = [&](size_t i) {
+                    return flushed(float_of_bf16(right.at<uint16_t>(p, i)));
+                };
+                even = flushed(std::fma(x(2 * p), w(2 * n), even));
+                odd = flushed(std::fma(x(2 * p + 1), w(2 * n + 1), odd));
+            }
+            const float sum = flushed(sums.at<float>(m, n));
+            sums.set(m, n, flushed(sum + flushed(even + odd)));
+        }
+}
+
+/// Sums wrap around.
+void EmulatedTiles::dpbytes(int c, int a, int b, bool a_is_signed) {
+    check_product(c, a, b);
+    Tile& sums = tile(c);
+    const Tile &left = tile(a), &right = tile(b);
+    for (size_t m = 0; m < sums.rows; ++m)
+        for (size_t n = 0; n < sums.row_bytes / 4; ++n) {
+            auto sum = sums.at<uint32_t>(m, n);
+            for (size_t p = 0; p < right.rows; ++p)
+                for (size_t i = 0; i < 4; ++i) {
+                    const int x = a_is_signed ? int(left.at<int8_t>(m, 4 * p + i))
+                                              : int(left.at<uint8_t>(m, 4 * p + i));
+                    sum += uint32_t(x * int(right.at<int8_t>(p, 4 * n + i)));
+                }
+            sums.set(m, n, sum);
+        }
+}
+
+}  // namespace pagewheel::kernels
