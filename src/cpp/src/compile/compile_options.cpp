@@ -127,6 +127,9 @@ void check_batch_invariance(const CompileOptions& options) {
     check_argument(options.attention != Backend::OPENVINO && options.linear != Backend::OPENVINO,
                    "batch_invariant is true and attention_backend or linear_backend 'openvino'; "
                    "allowed: native, auto");
+    check_argument(options.activations != kernels::ActivationPrecision::bf16,
+                   "batch_invariant is true and activation_precision 'bf16', which is for calls of "
+                   "many rows; allowed: auto, int8, int16");
     check_argument(!options.exact_activations,
                    "batch_invariant is true, but the properties ask for f32 inference or no dynamic "
                    "quantisation, which OpenVINO's linear layers give; allowed: "

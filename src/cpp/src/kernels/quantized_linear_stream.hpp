@@ -7,7 +7,7 @@
 namespace pagewheel::kernels {
 
 /// A tile is read once for so many rows, in blocks of up to max_block_rows.
-constexpr size_t max_streamed_rows = 16;
+constexpr size_t max_streamed_rows = 32;
 
 /// quantized_linear() and gated_mlp() for up to max_streamed_rows rows: each thread reads its share
 /// of a matrix from one end to the other.
