@@ -27,6 +27,8 @@ void bind_operations(py::module_& module) {
     py::class_<Operations>(module, "Operations", "What of a model runs where.")
         .def_readonly("counts", &Operations::counts, "Matrices and attention.")
         .def_readonly("left", &Operations::left, "Why MatMuls stay with OpenVINO.")
+        .def_readonly("linear", &Operations::linear,
+                      "Kernels and activations of pagewheel's linear layers; empty: it has none.")
         .def_readonly("fast_prefill", &Operations::fast_prefill, "What it leaves out.");
     module.def(
         "describe_operations",

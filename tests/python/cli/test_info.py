@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from command_line import invoke, run
 from openvino_core import CORE
 
+import pagewheel
 from pagewheel.cli.info import operation_rows, read_info
 
 
@@ -126,12 +128,26 @@ def test_info_prints_what_is_trimmed_and_why_not_more(
         "work_skipped": work_skipped,
         "why": why,
     }
-    operations = {"operations": {}, "left_to_openvino": [], "fast_prefill": found}
+    operations = {
+        "operations": {},
+        "left_to_openvino": [],
+        "linear_layers": "",
+        "fast_prefill": found,
+    }
     ((label, text),) = operation_rows(operations)
     assert label == "fast prefill"
     assert len(text.splitlines()) == len(lines)
     for got, expected in zip(text.splitlines(), lines, strict=True):
         assert got.startswith(expected)
+
+
+def test_info_says_what_linear_layers_round_to(tiny_folder: Path) -> None:
+    text = invoke("info", "--ops", str(tiny_folder)).stdout
+    assert re.search(r"linear layers +(amx|avx512|avx2) kernels, activations in int16 up to", text)
+    described = pagewheel._pagewheel.describe_operations
+    asked = described(str(tiny_folder), "CPU", {"activation_precision": "int8"}).linear
+    assert asked.endswith(" kernels, activations in int8")
+    assert described(str(tiny_folder), "CPU", {"linear_backend": "openvino"}).linear == ""
 
 
 def test_info_says_what_keeps_more_from_being_trimmed(tiny_folder: Path, tmp_path: Path) -> None:

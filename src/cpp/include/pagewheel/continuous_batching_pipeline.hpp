@@ -49,9 +49,14 @@ public:
     /// "attention_backend" is "native" (pagewheel's own op, CPU only; KV_CACHE_PRECISION is then
     /// f32, bf16, f16, u8 or u4), "openvino" (OpenVINO's) or "auto": native on CPU where it
     /// serves every layer and the properties ask for no cache that only the plugin has; and
-    /// "linear_backend" is "native" (pagewheel's own MatMuls of compressed weights, activations in
-    /// int8, CPU only), "openvino" or "auto": native on CPU, unless the properties ask for f32
+    /// "linear_backend" is "native" (pagewheel's own MatMuls of compressed weights, activations
+    /// rounded, CPU only), "openvino" or "auto": native on CPU, unless the properties ask for f32
     /// inference or switch dynamic quantisation off. With it all else is computed in f32.
+    /// "activation_precision" says what native ones round to: "int8", "int16", "bf16" (where the
+    /// processor has it; few rows get int16) or "auto": int16 for few rows, bf16 or int8 for many.
+    /// "batch_invariant" (bool, default false) makes an answer's bits independent of what else is
+    /// in the batch, of prefill chunks and of what was cached; long prompts take several times as
+    /// long. Refused with cache eviction, f32 inference and layers that stay with OpenVINO.
     /// "fast_prefill" (bool, default true; on CPU) computes of a prompt what the cache does not
     /// need for the rows alone whose logits are asked for: most of the last layer, and layers at
     /// the end that read others' caches.

@@ -35,6 +35,7 @@ struct FastPrefill {
 struct Operations {
     std::vector<OperationCount> counts;  ///< of what costs time: matrices and attention
     std::vector<std::string> left;       ///< why MatMuls stay with OpenVINO, one sentence each
+    std::string linear;                  ///< kernels and activations of pagewheel's; empty: none
     FastPrefill fast_prefill;            ///< all zero if the property fast_prefill is off
 };
 

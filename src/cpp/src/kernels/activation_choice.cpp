@@ -61,9 +61,19 @@ Activations choose_activations(ActivationPrecision precision, size_t rows, Isa i
     __builtin_unreachable();
 }
 
-std::string describe_activation_choice(Isa isa) {
-    return concat("int16 up to ", int16_rows(isa), " rows, then ",
-                  has_bf16_activations(isa) ? "bf16" : "int8");
+std::string describe_activations(ActivationPrecision precision, Isa isa) {
+    const std::string kernels = concat(isa_name(isa), " kernels, activations in ");
+    switch (precision) {
+        case ActivationPrecision::int8:
+            return kernels + "int8";
+        case ActivationPrecision::int16:
+            return kernels + "int16";
+        case ActivationPrecision::bf16:
+        case ActivationPrecision::automatic:
+            return concat(kernels, "int16 up to ", int16_rows(isa), " rows, then in ",
+                          has_bf16_activations(isa) ? "bf16" : "int8");
+    }
+    __builtin_unreachable();
 }
 
 }  // namespace pagewheel::kernels

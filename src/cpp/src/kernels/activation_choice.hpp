@@ -21,7 +21,7 @@ ActivationPrecision parse_activation_precision(const std::string& key, const std
 /// For a call of so many rows.
 Activations choose_activations(ActivationPrecision precision, size_t rows, Isa isa);
 
-/// What `automatic` takes there, in words.
-std::string describe_activation_choice(Isa isa);
+/// What calls get there, in words.
+std::string describe_activations(ActivationPrecision precision, Isa isa);
 
 }  // namespace pagewheel::kernels

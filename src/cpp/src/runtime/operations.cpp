@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "compile/prepare_graph.hpp"
+#include "kernels/activation_choice.hpp"
 #include "model/openvino_core.hpp"
+#include "ops/quantized_linear.hpp"
 
 namespace pagewheel {
 
@@ -17,7 +19,11 @@ Operations describe_operations(const std::filesystem::path& model_folder, const 
         parse_compile_options(device, properties, nullptr, core.get_available_devices());
     const PreparedGraph graph = prepare_graph(core, ModelFolder(model_folder), options);
     std::map<std::pair<std::string, std::string>, size_t> counts;
+    Operations operations;
     const auto count = [&](const ov::Node& node) {
+        if (const auto* linear = dynamic_cast<const QuantizedLinear*>(&node))
+            operations.linear =
+                kernels::describe_activations(linear->attributes().activations, detected_isa());
         const auto& type = node.get_type_info();
         const bool own = type.version_id && std::string(type.version_id) == "pagewheel";
         if (own || heavy.count(type.name) != 0)
@@ -28,7 +34,6 @@ Operations describe_operations(const std::filesystem::path& model_folder, const 
         if (const auto region = ov::as_type_ptr<NativeRegion>(node))
             for (const RegionStep& step : region->plan()->description().steps) count(*step.op);
     }
-    Operations operations;
     for (const auto& [key, count] : counts)
         operations.counts.push_back({key.second, key.first, count});
     operations.left = graph.left;

@@ -241,6 +241,7 @@ def _operations(folder: Path) -> dict[str, Any]:
     return {
         "operations": counts,
         "left_to_openvino": found.left,
+        "linear_layers": found.linear,
         "fast_prefill": {
             "layers": trimmed.layers,
             "attention_nodes": trimmed.attention_nodes,
@@ -258,6 +259,8 @@ def operation_rows(operations: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append((f"runs in {place}", text))
     if operations["left_to_openvino"]:
         rows.append(("why", "\n".join(operations["left_to_openvino"])))
+    if operations["linear_layers"]:
+        rows.append(("linear layers", operations["linear_layers"]))
     rows.append(("fast prefill", "\n".join(_trimmed_lines(operations["fast_prefill"]))))
     return rows
 
