@@ -7,28 +7,48 @@
 namespace pagewheel::kernels {
 namespace {
 
-/// Rows from which bf16 is no slower than int8, for weights of 4 and of 8 bits.
-struct Path {
+/// From `rows` rows on bf16 has `speed` times the speed of int8, up to the next entry of the same
+/// instruction set and bits.
+struct Measured {
     const char* isa;
-    size_t rows_of_4_bits, rows_of_8_bits;
+    int bits;
+    size_t rows;
+    double speed;
 };
 
-constexpr Path paths[] = {
-    // A prototype on a Sapphire Rapids, 2 cores, 2026-10: 0.6 to 0.8 TFLOPS on one core from 64
-    // rows
-    // on, where int8 with pairs has 0.2. Not measured with these kernels yet.
-    {"amx", 32, 32},
-    {"avx512", 64, 32},
+constexpr Measured table[] = {
+    // Computed, not measured, from a prototype on a Sapphire Rapids (one core: 13 G weights a
+    // second
+    // unpacked, 0.7 TFLOPS in tiles) and the int8 kernels' 0.1 to 0.15 tera-operations there.
+    {"amx", 4, 16, 1.5},
+    {"amx", 4, 32, 2.5},
+    {"amx", 4, 64, 4},
+    {"amx", 8, 16, 1.5},
+    {"amx", 8, 32, 2.5},
+    {"amx", 8, 64, 4},
+    // linear_benchmark on a Zen 5, 2 cores, 2026-11-22: the lower one of SmolLM2's shapes (hidden
+    // size 576) and those of a model of 1B parameters (2048).
+    {"avx512", 4, 16, 0.75},
+    {"avx512", 4, 64, 0.8},
+    {"avx512", 4, 512, 0.87},
+    {"avx512", 8, 16, 0.6},
+    {"avx512", 8, 64, 0.75},
+    {"avx512", 8, 512, 0.84},
 };
 
 }  // namespace
 
-size_t rows_from_which_bf16_pays(Isa isa, int bits) {
+size_t rows_for_bf16(Isa isa, int bits, double speed) {
     if (!has_bf16_activations(isa)) return never;
-    for (const Path& path : paths)
-        if (std::strcmp(path.isa, isa.name()) == 0)
-            return bits == 4 ? path.rows_of_4_bits : path.rows_of_8_bits;
-    return never;
+    size_t rows = never;
+    for (const Measured& entry : table) {
+        if (entry.bits != bits || std::strcmp(entry.isa, isa.name()) != 0) continue;
+        if (entry.speed < speed)
+            rows = never;
+        else if (rows == never)
+            rows = entry.rows;
+    }
+    return rows;
 }
 
 }  // namespace pagewheel::kernels

@@ -10,9 +10,9 @@ namespace pagewheel::kernels {
 /// No number of rows.
 constexpr size_t never = size_t(-1);
 
-/// From how many rows on a call with weights of 4 or 8 bits is no slower with Activations::bf16
-/// than with int8. `never` also where there is no bf16. A table, not a measurement: what a model
-/// answers must not depend on how fast the processor happened to be.
-size_t rows_from_which_bf16_pays(Isa isa, int bits);
+/// From how many rows on a call with weights of 4 or 8 bits has, with Activations::bf16, at least
+/// `speed` times the speed of int8; `never` also where there is no bf16. From a table, not a
+/// measurement: what a model answers must not depend on how fast the processor happened to be.
+size_t rows_for_bf16(Isa isa, int bits, double speed = 1);
 
 }  // namespace pagewheel::kernels

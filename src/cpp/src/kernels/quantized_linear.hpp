@@ -67,8 +67,7 @@ struct GatedMlp {
 
 void gated_mlp(const LinearInput& input, const GatedMlp& mlp, Isa isa);
 
-/// Whether calls may ask for Activations::bf16. From how many rows on that is faster than int8 says
-/// linear_paths.hpp.
+/// Whether calls may ask for Activations::bf16. How fast that is beside int8 says linear_paths.hpp.
 bool has_bf16_activations(Isa isa);
 
 }  // namespace pagewheel::kernels
