@@ -217,9 +217,9 @@ TEST(PanelLinear, HoldsAtTheEndsOfTheRange) {
             expect_product({WeightType::u4, 32, Zero::none}, 20, 96, 5, random, scale, x_scale);
 }
 
-// What bf16 itself costs: an operand's rounding error is 2^-8 / sqrt(3) = 0.0023 of its power of
-// two in the mean square, 0.0016 of itself, and that of a product of two 0.0023. Sums of k such
-// products grow as their errors do, so it is the same for every k.
+// What bf16 itself costs: an operand's rounding error is at most 2^-8 / sqrt(3) of it in the mean
+// square, that of a product of two sqrt(2) times that, 0.0032. Sums of k such products grow as
+// their errors do, so it is the same for every k.
 TEST(PanelLinear, LosesNoMoreThanBf16OfTheExactProduct) {
     std::mt19937 random(8);
     const size_t n = 40, rows = 10;
@@ -239,7 +239,7 @@ TEST(PanelLinear, LosesNoMoreThanBf16OfTheExactProduct) {
                     error += std::pow(sum - double(output[r * n + i]), 2);
                     size += sum * sum;
                 }
-            EXPECT_LT(std::sqrt(error / size), 0.0025) << "k " << k << ", " << variant.name;
+            EXPECT_LT(std::sqrt(error / size), 0.0032) << "k " << k << ", " << variant.name;
         }
     }
 }
@@ -318,9 +318,9 @@ TEST(PanelLinear, MatricesThatShareAnInputAreComputedTogetherAndTheirHeadsRotate
         EXPECT_EQ(other, alone) << variant.name;
         for (size_t i = 0; i < plain.size(); ++i) {
             const size_t row = i / 72, at = i % size, half = size / 2;
-            const double turned = at < half ? -plain[i + half] : plain[i - half];
+            const double partner = at < half ? -plain[i + half] : plain[i - half];
             const double expected =
-                double(plain[i]) * cos[row * size + at] + turned * sin[row * size + at];
+                double(plain[i]) * cos[row * size + at] + partner * sin[row * size + at];
             ASSERT_NEAR(rotated[i], expected, 1e-5) << "row " << row << ", " << variant.name;
         }
     }

@@ -16,7 +16,7 @@ constexpr size_t outputs_of_panel = PackedLinear::tile_rows;
 
 /// Rows of an item: the most whose sums stay in a core's L2 cache, and the fewest that are worth
 /// unpacking weights for once more.
-constexpr size_t most_part_rows = 512, least_part_rows = 64;
+constexpr size_t most_item_rows = 512, least_item_rows = 32;
 
 /// Rows whose gates and ups stay in the L1 cache until they are rounded.
 constexpr size_t gated_rows = 32;
@@ -29,12 +29,9 @@ struct PanelRun {
     size_t count() const { return end - begin; }
 };
 
-/// How a call's rows are divided.
-struct Parts {
-    size_t rows = 0, step = 0, count = 0;
-
-    size_t first(size_t part) const { return part * step; }
-    size_t size(size_t part) const { return std::min(step, rows - first(part)); }
+/// Rows [first, first + count) times group `group` of panels.
+struct Item {
+    size_t group, first, count;
 };
 
 /// Panels of a group: fewer than the kernels like where that gives each thread a few groups.
@@ -45,16 +42,20 @@ size_t panels_per_group(const PanelKernels& kernels, size_t panels) {
     return group;
 }
 
-/// Enough items that threads end together.
-Parts divide_rows(const PanelKernels& kernels, size_t rows, size_t groups) {
+/// All groups times all rows. Items become smaller towards the end, so that threads end together
+/// though each item unpacks its group.
+void divide(const PanelKernels& kernels, size_t groups, size_t rows, std::vector<Item>& items) {
     const auto threads = size_t(tbb::this_task_arena::max_concurrency());
-    const size_t most = (rows + least_part_rows - 1) / least_part_rows;
-    const size_t wanted = (8 * threads + groups - 1) / groups;
-    const size_t least = (rows + most_part_rows - 1) / most_part_rows;
-    const size_t count = std::max(least, std::min(wanted, most));
-    const size_t pair = 2 * kernels.tile_rows;
-    const size_t step = ((rows + count - 1) / count + pair - 1) / pair * pair;
-    return {rows, step, (rows + step - 1) / step};
+    const size_t step = 2 * kernels.tile_rows;
+    size_t left = groups * rows;
+    items.clear();
+    for (size_t group = 0; group < groups; ++group)
+        for (size_t first = 0, count; first < rows; first += count, left -= count) {
+            count = std::clamp(left / (2 * threads), least_item_rows, most_item_rows);
+            count = (count + step - 1) / step * step;
+            if (rows - first < count + least_item_rows) count = rows - first;
+            items.push_back({group, first, count});
+        }
 }
 
 /// The ranges of k that weights are unpacked in, alike. They depend on k alone, as a row's sums do.
@@ -114,17 +115,17 @@ void pack_rows(const LinearKernels& kernels, const LinearInput& input, size_t k,
     }
 }
 
-/// Some panels of a matrix times some rows.
-struct LinearItem {
+/// Panels [begin, end) of a matrix.
+struct LinearGroup {
     const LinearOutput* matrix;
-    size_t begin, end;  // panels
+    size_t begin, end;
 };
 
-void run_item(const PanelKernels& kernels, const LinearItem& item, PanelRows& rows, size_t first,
+void run_item(const PanelKernels& kernels, const LinearGroup& group, PanelRows& rows, size_t first,
               size_t count) {
-    const LinearOutput& matrix = *item.matrix;
-    const PanelRun run{matrix.weights, item.begin, item.end};
-    const size_t n = matrix.weights->n(), column = item.begin * outputs_of_panel;
+    const LinearOutput& matrix = *group.matrix;
+    const PanelRun run{matrix.weights, group.begin, group.end};
+    const size_t n = matrix.weights->n(), column = group.begin * outputs_of_panel;
     const size_t at = first * n + column, width = run.count() * outputs_of_panel;
     const Ranges ranges(kernels, matrix.weights->k_blocks());
     float* sums = ranges.count > 1 ? own_sums(count * width) : nullptr;
@@ -145,17 +146,17 @@ void run_item(const PanelKernels& kernels, const LinearItem& item, PanelRows& ro
 }
 
 /// Panels [begin, end) of the gate and of `up`, whole k-blocks of what `down` takes.
-struct GatedItem {
+struct GatedGroup {
     const GatedMlp* mlp;
     size_t begin, end;
 };
 
 /// SwiGLU of `count` rows of gates and ups side by side, rounded into the rows that `down` takes.
-void finish_gated(const LinearKernels& kernels, const GatedItem& item, float* sums, size_t first,
+void finish_gated(const LinearKernels& kernels, const GatedGroup& group, float* sums, size_t first,
                   size_t count, PanelRows& inner) {
-    const size_t half = (item.end - item.begin) * outputs_of_panel;
-    const size_t column = item.begin * outputs_of_panel;
-    const size_t columns = std::min(half, item.mlp->gate->n() - column);
+    const size_t half = (group.end - group.begin) * outputs_of_panel;
+    const size_t column = group.begin * outputs_of_panel;
+    const size_t columns = std::min(half, group.mlp->gate->n() - column);
     for (size_t r = 0; r < count; ++r, sums += 2 * half) {
         kernels.swiglu(sums, sums + half, columns);
         kernels.panels.pack_row(sums, columns, inner.tile_rows(),
@@ -163,13 +164,13 @@ void finish_gated(const LinearKernels& kernels, const GatedItem& item, float* su
     }
 }
 
-void run_gated_item(const LinearKernels& all, const GatedItem& item, PanelRows& rows, size_t first,
-                    size_t count, PanelRows& inner) {
+void run_gated_item(const LinearKernels& all, const GatedGroup& group, PanelRows& rows,
+                    size_t first, size_t count, PanelRows& inner) {
     const PanelKernels& kernels = all.panels;
-    const PanelRun runs[] = {{item.mlp->gate, item.begin, item.end},
-                             {item.mlp->up, item.begin, item.end}};
+    const PanelRun runs[] = {{group.mlp->gate, group.begin, group.end},
+                             {group.mlp->up, group.begin, group.end}};
     const size_t panels = 2 * runs[0].count(), width = panels * outputs_of_panel;
-    const Ranges ranges(kernels, item.mlp->gate->k_blocks());
+    const Ranges ranges(kernels, group.mlp->gate->k_blocks());
     // With one range a few rows are finished at a time, in the same memory.
     const size_t step =
         ranges.count == 1 ? gated_rows / rows.tile_rows() * rows.tile_rows() : count;
@@ -183,21 +184,33 @@ void run_gated_item(const LinearKernels& all, const GatedItem& item, PanelRows& 
             product.panel_count = panels;
             product.output = {sums, i == 0 ? nullptr : sums, width, width, width};
             kernels.multiply(product);
-            if (i + 1 == ranges.count) finish_gated(all, item, sums, first + row, some, inner);
+            if (i + 1 == ranges.count) finish_gated(all, group, sums, first + row, some, inner);
         }
     }
 }
 
-void plan(const PanelKernels& kernels, const LinearOutput* outputs, size_t count,
-          std::vector<LinearItem>& items) {
-    items.clear();
+/// What a call does, piece by piece.
+struct Plan {
+    std::vector<LinearGroup> groups;
+    std::vector<Item> items;
+};
+
+void make_plan(const PanelKernels& kernels, const LinearOutput* outputs, size_t count, size_t rows,
+               Plan& plan) {
+    plan.groups.clear();
     size_t panels = 0;
     for (size_t i = 0; i < count; ++i) panels += outputs[i].weights->tiles();
-    const size_t group = panels_per_group(kernels, panels);
+    const size_t step = panels_per_group(kernels, panels);
     for (size_t i = 0; i < count; ++i)
-        for (size_t begin = 0; begin < outputs[i].weights->tiles(); begin += group)
-            items.push_back(
-                {&outputs[i], begin, std::min(begin + group, outputs[i].weights->tiles())});
+        for (size_t begin = 0; begin < outputs[i].weights->tiles(); begin += step)
+            plan.groups.push_back(
+                {&outputs[i], begin, std::min(begin + step, outputs[i].weights->tiles())});
+    divide(kernels, plan.groups.size(), rows, plan.items);
+}
+
+void run_item(const PanelKernels& kernels, const Plan& plan, size_t i, PanelRows& rows) {
+    const Item& item = plan.items[i];
+    run_item(kernels, plan.groups[item.group], rows, item.first, item.count);
 }
 
 void check_panels(const LinearKernels& kernels) {
@@ -216,22 +229,16 @@ void panel_linear(const LinearKernels& kernels, const LinearInput& input,
     check_panels(kernels);
     // Named here, because in the phases below a thread_local would be the running thread's own.
     static thread_local PanelRows own_rows;
-    static thread_local std::vector<LinearItem> own_items;
+    static thread_local Plan own_plan;
     PanelRows& rows = own_rows;
-    std::vector<LinearItem>& items = own_items;
+    Plan& plan = own_plan;
     const PanelKernels& panels = kernels.panels;
     const size_t k = outputs[0].weights->k(), step = panels.tile_rows;
     const size_t tiles = tiles_of(panels, input.rows);
     rows.resize(input.rows, k, step);
-    plan(panels, outputs, count, items);
-    const Parts parts = divide_rows(panels, input.rows, items.size());
+    make_plan(panels, outputs, count, input.rows, plan);
     run_phases(Phase{tiles, [&](size_t t) { pack_rows(kernels, input, k, t * step, rows); }},
-               Phase{items.size() * parts.count,
-                     [&](size_t i) {
-                         const size_t part = i % parts.count;
-                         run_item(panels, items[i / parts.count], rows, parts.first(part),
-                                  parts.size(part));
-                     }},
+               Phase{plan.items.size(), [&](size_t i) { run_item(panels, plan, i, rows); }},
                Phase{angles.size ? tiles : 0, [&](size_t t) {
                          const size_t some = std::min(step, input.rows - t * step);
                          rotate_rows(kernels, outputs, count, t * step, some, angles);
@@ -241,36 +248,31 @@ void panel_linear(const LinearKernels& kernels, const LinearInput& input,
 void panel_mlp(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp) {
     check_panels(kernels);
     static thread_local PanelRows own_rows, own_inner;
-    static thread_local std::vector<LinearItem> own_items;
+    static thread_local Plan own_plan;
+    static thread_local std::vector<Item> own_gated_items;
     PanelRows &rows = own_rows, &inner = own_inner;
-    std::vector<LinearItem>& items = own_items;
+    Plan& plan = own_plan;
+    std::vector<Item>& gated_items = own_gated_items;
     const PanelKernels& panels = kernels.panels;
     const size_t k = mlp.gate->k(), tile_rows = panels.tile_rows;
     rows.resize(input.rows, k, tile_rows);
     inner.resize(input.rows, mlp.down->k(), tile_rows);
     const LinearOutput down{mlp.down, mlp.output, mlp.residual};
-    plan(panels, &down, 1, items);
-    const Parts parts = divide_rows(panels, input.rows, items.size());
+    make_plan(panels, &down, 1, input.rows, plan);
 
     const size_t gates = mlp.gate->tiles();
     const size_t step = panels_per_group(panels, 2 * gates) / 2;
-    const size_t steps = (gates + step - 1) / step;
-    const Parts gated_parts = divide_rows(panels, input.rows, steps);
+    divide(panels, (gates + step - 1) / step, input.rows, gated_items);
     run_phases(Phase{tiles_of(panels, input.rows),
                      [&](size_t t) { pack_rows(kernels, input, k, t * tile_rows, rows); }},
-               Phase{steps * gated_parts.count,
+               Phase{gated_items.size(),
                      [&](size_t i) {
-                         const size_t begin = i / gated_parts.count * step,
-                                      part = i % gated_parts.count;
-                         const GatedItem item{&mlp, begin, std::min(begin + step, gates)};
-                         run_gated_item(kernels, item, rows, gated_parts.first(part),
-                                        gated_parts.size(part), inner);
+                         const Item& item = gated_items[i];
+                         const size_t begin = item.group * step;
+                         const GatedGroup group{&mlp, begin, std::min(begin + step, gates)};
+                         run_gated_item(kernels, group, rows, item.first, item.count, inner);
                      }},
-               Phase{items.size() * parts.count, [&](size_t i) {
-                         const size_t part = i % parts.count;
-                         run_item(panels, items[i / parts.count], inner, parts.first(part),
-                                  parts.size(part));
-                     }});
+               Phase{plan.items.size(), [&](size_t i) { run_item(panels, plan, i, inner); }});
 }
 
 }  // namespace pagewheel::kernels
