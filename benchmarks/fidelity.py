@@ -62,7 +62,9 @@ def answers(
 
 def common(a: list[int], b: list[int]) -> int:
     """How many tokens agree before the first that does not."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(map(len, (a, b))))
+    return next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(map(len, (a, b)))
+    )
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ Prefill chunks have 512 tokens, so most keys and values that a token sees come o
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -55,6 +56,7 @@ def main() -> None:
         help="linear_backend, one or several; with native --precision is left out, as its int8\n"
         "activations are not f32 inference (all else is)",
     )
+    parser.add_argument("--activations", nargs="+", default=["auto"], help="activation_precision")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
 
@@ -64,20 +66,23 @@ def main() -> None:
     windows = windows_of(ids, tokenizer.get_bos_token_id(), arguments.tokens, arguments.window)
     count = sum(map(len, windows))
     results: dict[str, float] = {}
-    for linear in arguments.linear:
-        for cache in arguments.formats:
-            properties = {
-                "KV_CACHE_PRECISION": cache,
-                "attention_backend": arguments.backend,
-                "linear_backend": linear,
-            }
-            if linear != "native":
-                properties["INFERENCE_PRECISION_HINT"] = arguments.precision
-            name = cache if len(arguments.linear) == 1 else f"{linear} {cache}"
-            results[name] = perplexity(folder, windows, properties)
-            change = 100 * (results[name] / next(iter(results.values())) - 1)
-            line = f"{name:>12}  {results[name]:9.4f}  {change:+.3f}%  ({count} tokens)"
-            print(line, flush=True)
+    choices = itertools.product(arguments.linear, arguments.activations, arguments.formats)
+    for linear, activations, cache in choices:
+        properties = {
+            "KV_CACHE_PRECISION": cache,
+            "attention_backend": arguments.backend,
+            "linear_backend": linear,
+        }
+        if linear == "native":
+            properties["activation_precision"] = activations
+        elif activations != arguments.activations[0]:
+            continue  # only pagewheel's layers round them
+        else:
+            properties["INFERENCE_PRECISION_HINT"] = arguments.precision
+        name = f"{linear} {activations} {cache}" if linear == "native" else f"{linear} {cache}"
+        results[name] = perplexity(folder, windows, properties)
+        change = 100 * (results[name] / next(iter(results.values())) - 1)
+        print(f"{name:>18}  {results[name]:9.4f}  {change:+.3f}%  ({count} tokens)", flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps({"tokens": count, "perplexity": results}, indent=2))
 
