@@ -17,17 +17,16 @@ struct Measured {
 };
 
 constexpr Measured table[] = {
-    // Computed, not measured, from a prototype on a Sapphire Rapids (one core: 13 G weights a
-    // second
-    // unpacked, 0.7 TFLOPS in tiles) and the int8 kernels' 0.1 to 0.15 tera-operations there.
+    // Computed, not measured. A prototype on one core of a Sapphire Rapids unpacked 13 G weights
+    // a second and multiplied at 0.7 TFLOPS, where int8 has 0.1 to 0.15 tera-operations.
     {"amx", 4, 16, 1.5},
     {"amx", 4, 32, 2.5},
     {"amx", 4, 64, 4},
     {"amx", 8, 16, 1.5},
     {"amx", 8, 32, 2.5},
     {"amx", 8, 64, 4},
-    // linear_benchmark on a Zen 5, 2 cores, 2026-11-22: the lower one of SmolLM2's shapes (hidden
-    // size 576) and those of a model of 1B parameters (2048).
+    // A Zen 5, 2 cores, 2026-11-22 (docs/quantized_linear.md): the lower one of SmolLM2's
+    // shapes (hidden size 576) and those of a model of 1B parameters (2,048).
     {"avx512", 4, 16, 0.8},
     {"avx512", 4, 64, 0.83},
     {"avx512", 4, 512, 0.88},
