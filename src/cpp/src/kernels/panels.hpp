@@ -25,8 +25,7 @@ struct PanelOutput {
     float* output = nullptr;         // [rows, output_stride]
     const float* initial = nullptr;  // [rows, initial_stride] or null for 0; may be `output`
     size_t output_stride = 0, initial_stride = 0;
-    size_t columns =
-        0;  // of those of the panels, how many exist; the rest is neither read nor written
+    size_t columns = 0;  // of the panels', that exist; the rest is neither read nor written
 };
 
 /// A range of k of some rows times that of some panels.
