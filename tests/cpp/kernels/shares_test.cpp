@@ -56,7 +56,8 @@ TEST(Shares, EachItemIsDoneOnceHoweverThreadsMeet) {
 /// (the threads are not the arena's: more than processors would not come).
 class Meeting {
 public:
-    explicit Meeting(size_t threads) : m_arena(int(threads), unsigned(threads)), m_threads(threads) {}
+    explicit Meeting(size_t threads)
+        : m_arena(int(threads), unsigned(threads)), m_threads(threads) {}
 
     void run(size_t items, size_t most, size_t late) {
         std::vector<std::atomic<int>> times(items);

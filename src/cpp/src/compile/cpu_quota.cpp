@@ -81,7 +81,8 @@ std::optional<double> quota_of(const fs::path& folder, bool version_2) {
 std::optional<double> cpu_quota(const fs::path& root) {
     std::optional<double> least;
     for (const Hierarchy& one : hierarchies(root)) {
-        // A container without a namespace for groups sees its whole path, but has its group mounted.
+        // A container without a namespace for groups sees its whole path, but has its group
+        // mounted.
         std::string path = one.group;
         if (one.mounted != "/" && path.compare(0, one.mounted.size(), one.mounted) == 0)
             path.erase(0, one.mounted.size());
@@ -106,8 +107,9 @@ size_t num_memory_nodes(const fs::path& root) {
     std::error_code failed;
     for (const auto& entry : fs::directory_iterator(root / "sys/devices/system/node", failed)) {
         const std::string name = entry.path().filename().string();
-        nodes += name.compare(0, 4, "node") == 0 && name.size() > 4 &&
-                 std::all_of(name.begin() + 4, name.end(), [](char c) { return c >= '0' && c <= '9'; });
+        nodes +=
+            name.compare(0, 4, "node") == 0 && name.size() > 4 &&
+            std::all_of(name.begin() + 4, name.end(), [](char c) { return c >= '0' && c <= '9'; });
     }
     return std::max<size_t>(nodes, 1);
 }

@@ -10,8 +10,8 @@
 namespace pagewheel {
 namespace {
 
-/// Rounded up: with 1.5 processors two threads that are stopped for a quarter of the time are faster
-/// than one (docs/scaling.md).
+/// Rounded up: with 1.5 processors two threads that are stopped for a quarter of the time are
+/// faster than one (docs/scaling.md).
 size_t threads_of(double quota) {
     return std::max<size_t>(1, size_t(std::ceil(quota)));
 }

@@ -17,11 +17,11 @@ struct InferenceThreads {
     ov::AnyMap properties;
 };
 
-/// What the options ask for. Without that OpenVINO's default, a thread for each physical core of one
-/// socket that the process may use; or fewer, where `quota` (cpu_quota()) is smaller, which OpenVINO
-/// does not know. Threads that a quota allows are not bound to processors: OpenVINO would bind those
-/// of each container to the machine's first ones. Throws ov::Exception for properties that OpenVINO
-/// refuses.
+/// What the options ask for. Without that OpenVINO's default, a thread for each physical core of
+/// one socket that the process may use; or fewer, where `quota` (cpu_quota()) is smaller, which
+/// OpenVINO does not know. Threads that a quota allows are not bound to processors: OpenVINO would
+/// bind those of each container to the machine's first ones. Throws ov::Exception for properties
+/// that OpenVINO refuses.
 InferenceThreads choose_threads(ov::Core& core, const CompileOptions& options,
                                 std::optional<double> quota);
 

@@ -81,8 +81,8 @@ ov::AnyMap properties_of_threads(ov::Core& core, const CompileOptions& options) 
     }
 }
 
-/// choose_linear(), which packs weights. On a machine of several memory nodes OpenVINO's threads for
-/// these properties do that, so that what a thread will read lies on its node.
+/// choose_linear(), which packs weights. On a machine of several memory nodes OpenVINO's threads
+/// for these properties do that, so that what a thread will read lies on its node.
 std::optional<QuantizedLinearReport> choose_linear_near(ov::Core& core,
                                                         const std::shared_ptr<ov::Model>& model,
                                                         const CompileOptions& options,

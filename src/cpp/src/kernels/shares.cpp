@@ -84,7 +84,7 @@ Shares::~Shares() {
     SharesMemory::mine().give_back();
 }
 
-Shares::Turn::Turn(Shares& shares)
+Shares::Worker::Worker(Shares& shares)
     : m_shares(shares),
       m_place(size_t(std::max(tbb::this_task_arena::current_thread_index(), 0)) % shares.m_count),
       m_own(&shares.m_shares[m_place]),
@@ -92,7 +92,7 @@ Shares::Turn::Turn(Shares& shares)
     if (m_own->owned.exchange(true, std::memory_order_relaxed)) m_own = nullptr;
 }
 
-bool Shares::Turn::take_first(size_t& item) {
+bool Shares::Worker::take_first(size_t& item) {
     if (!m_own) return false;
     uint64_t left = m_own->left.load(std::memory_order_relaxed);
     while (begin_of(left) < end_of(left))
@@ -106,7 +106,7 @@ bool Shares::Turn::take_first(size_t& item) {
 
 /// Groups, and shares in them, in the order of place ^ 1, place ^ 2, ...: near ones first, and of
 /// threads that look at the same time each at another one.
-bool Shares::Turn::take_over(size_t& item) {
+bool Shares::Worker::take_over(size_t& item) {
     const size_t own = m_place / group_shares, end = power_of_two(m_shares.groups());
     for (size_t step = 0; step < end; ++step) {
         const size_t group = own ^ step;
@@ -115,7 +115,7 @@ bool Shares::Turn::take_over(size_t& item) {
     return false;
 }
 
-bool Shares::Turn::take_over_in(size_t group, size_t& item) {
+bool Shares::Worker::take_over_in(size_t group, size_t& item) {
     std::atomic<bool>& exhausted = m_shares.m_groups[group].exhausted;
     if (exhausted.load(std::memory_order_relaxed)) return false;
     const size_t first = group * group_shares;
@@ -128,7 +128,7 @@ bool Shares::Turn::take_over_in(size_t group, size_t& item) {
 }
 
 /// Half of what the share has, the first of it as `item`; one item for a thread without a share.
-bool Shares::Turn::take_half(Share& victim, size_t& item) {
+bool Shares::Worker::take_half(Share& victim, size_t& item) {
     uint64_t left = victim.left.load(std::memory_order_relaxed);
     while (begin_of(left) < end_of(left)) {
         const size_t rest = (end_of(left) - begin_of(left) + 1) / 2;
@@ -148,13 +148,13 @@ bool Shares::Turn::take_half(Share& victim, size_t& item) {
 }
 
 /// Counts an item of that group, whose neighbours in a share are of it as well.
-void Shares::Turn::count_in(size_t group) {
+void Shares::Worker::count_in(size_t group) {
     if (group != m_group) flush();
     m_group = group;
     ++m_done;
 }
 
-void Shares::Turn::flush() {
+void Shares::Worker::flush() {
     if (m_done == 0) return;
     const size_t done = std::exchange(m_done, 0);
     // The last of a group has seen what its others wrote, and hands it on.

@@ -32,8 +32,8 @@ public:
     /// nobody. Once for each thread.
     template <class Body>
     void work(const Body& body) {
-        Turn turn(*this);
-        for (size_t item; turn.take(item);) body(item);
+        Worker worker(*this);
+        for (size_t item; worker.take(item);) body(item);
     }
 
     /// Whether all items are done; what they wrote is seen then.
@@ -54,12 +54,12 @@ private:
     static constexpr size_t group_shares = 8;
 
     /// A thread's part of a call.
-    class Turn {
+    class Worker {
     public:
-        explicit Turn(Shares& shares);
-        ~Turn() { flush(); }
-        Turn(const Turn&) = delete;
-        Turn& operator=(const Turn&) = delete;
+        explicit Worker(Shares& shares);
+        ~Worker() { flush(); }
+        Worker(const Worker&) = delete;
+        Worker& operator=(const Worker&) = delete;
 
         bool take(size_t& item) { return take_first(item) || take_over(item); }
 
@@ -73,7 +73,7 @@ private:
 
         Shares& m_shares;
         size_t m_place;
-        Share* m_own;  // null where another thread has that of the place
+        Share* m_own;                // null where another thread has that of the place
         size_t m_group, m_done = 0;  // of the items that are not yet counted there
     };
 
@@ -84,8 +84,8 @@ private:
     }
 
     size_t m_items, m_count;
-    Share* m_shares;  // [count], of the calling thread's memory
-    Group* m_groups;  // [groups()], the same
+    Share* m_shares;                                      // [count], of the calling thread's memory
+    Group* m_groups;                                      // [groups()], the same
     alignas(apart) std::atomic<size_t> m_open_groups{0};  // with items that are not done
 };
 

@@ -19,8 +19,10 @@ constexpr size_t recruits = 8;  // that a thread asks for before it works
 }  // namespace
 
 void Backoff::wait() {
-    // Longer than any item takes on a core of its own: the other thread may be without one.
-    if (++m_waits > 20000) return std::this_thread::yield();
+    // Some 30 us, longer than most waits where each thread has a core: the one that is waited for
+    // may be without one. A thread that yields where none is waiting is back at once.
+    if (m_waits == 500) return std::this_thread::yield();
+    ++m_waits;
 #if defined(__x86_64__)
     _mm_pause();
 #endif
@@ -32,7 +34,8 @@ Team& Team::mine() {
 }
 
 void Team::run(Member member, void* job, size_t helpers, size_t told) {
-    const size_t groups = std::clamp<size_t>((told + group_places - 1) / group_places, 1, num_groups);
+    const size_t groups =
+        std::clamp<size_t>((told + group_places - 1) / group_places, 1, num_groups);
     m_member = member;
     ++m_epoch;
     for (size_t g = 0; g < groups; ++g) {
@@ -68,8 +71,8 @@ bool Team::fill_vacancy() {
     size_t vacancies = m_vacancies.load(std::memory_order_acquire);
     do {
         if (vacancies == 0) return false;
-    } while (!m_vacancies.compare_exchange_weak(vacancies, vacancies - 1,
-                                                std::memory_order_acq_rel));
+    } while (
+        !m_vacancies.compare_exchange_weak(vacancies, vacancies - 1, std::memory_order_acq_rel));
     m_helpers.fetch_add(1, std::memory_order_relaxed);
     return true;
 }
