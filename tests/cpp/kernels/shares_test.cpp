@@ -59,11 +59,11 @@ public:
     explicit Meeting(size_t threads)
         : m_arena(int(threads), unsigned(threads)), m_threads(threads) {}
 
-    void run(size_t items, size_t most, size_t late) {
+    void run(size_t items, size_t late) {
         std::vector<std::atomic<int>> times(items);
         std::optional<Shares> shares;
-        m_arena.execute([&] { shares.emplace(items, most); });
-        EXPECT_EQ(shares->count(), std::max<size_t>(1, std::min({m_threads, items, most})));
+        m_arena.execute([&] { shares.emplace(items); });
+        EXPECT_EQ(shares->count(), std::max<size_t>(1, std::min(m_threads, items)));
         std::atomic<size_t> waiting{0};
         std::vector<std::thread> threads;
         for (size_t t = 0; t + late < m_threads; ++t)
@@ -87,21 +87,16 @@ TEST(Shares, AnyNumberOfThreadsDoEachItemOnce) {
     for (const size_t threads : {1, 2, 3, 7, 8, 9, 63, 64, 65, 100, 300}) {
         Meeting meeting(threads);
         for (const size_t items : {size_t(0), size_t(1), threads - 1, threads, 3 * threads + 1})
-            meeting.run(items, SIZE_MAX, 0);
+            meeting.run(items, 0);
     }
 }
 
 TEST(Shares, TheItemsOfThreadsThatNeverComeAreDone) {
     for (const size_t threads : {2, 9, 65, 200}) {
         Meeting meeting(threads);
-        meeting.run(5 * threads, SIZE_MAX, threads - 1);
-        meeting.run(5 * threads, SIZE_MAX, threads / 2);
+        meeting.run(5 * threads, threads - 1);
+        meeting.run(5 * threads, threads / 2);
     }
-}
-
-TEST(Shares, AreNoMoreThanAreWorthIt) {
-    Meeting meeting(20);
-    for (const size_t most : {0, 1, 3, 9, 19, 20, 21}) meeting.run(100, most, 0);
 }
 
 TEST(Shares, CallsWithinCallsHaveSharesOfTheirOwn) {

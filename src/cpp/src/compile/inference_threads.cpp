@@ -10,10 +10,10 @@
 namespace pagewheel {
 namespace {
 
-/// Rounded up: with 1.5 processors two threads that are stopped for a quarter of the time are
-/// faster than one (docs/scaling.md).
+/// To the nearest number. Two threads in 1.5 processors, which are stopped for a quarter of the
+/// time, are faster than one; in 1.4 they are not (docs/scaling.md).
 size_t threads_of(double quota) {
-    return std::max<size_t>(1, size_t(std::ceil(quota)));
+    return std::max<size_t>(1, size_t(std::lround(quota)));
 }
 
 }  // namespace

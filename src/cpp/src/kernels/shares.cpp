@@ -58,10 +58,10 @@ size_t power_of_two(size_t n) {
 
 }  // namespace
 
-Shares::Shares(size_t items, size_t most)
+Shares::Shares(size_t items)
     : m_items(items),
-      m_count(std::min({size_t(std::max(tbb::this_task_arena::max_concurrency(), 1)),
-                        std::max<size_t>(most, 1), std::max<size_t>(items, 1)})) {
+      m_count(std::min(size_t(std::max(tbb::this_task_arena::max_concurrency(), 1)),
+                       std::max<size_t>(items, 1))) {
     SharesMemory::Call& memory = SharesMemory::mine().borrow(m_count, groups());
     m_shares = memory.shares.data();
     m_groups = memory.groups.data();

@@ -20,8 +20,8 @@ constexpr size_t apart = 128;
 /// call is not one counter that all write.
 class Shares {
 public:
-    /// In at most `most` shares, and no more than items. Throws std::bad_alloc.
-    explicit Shares(size_t items, size_t most = SIZE_MAX);
+    /// No more shares than items. Throws std::bad_alloc.
+    explicit Shares(size_t items);
     ~Shares();
     Shares(const Shares&) = delete;
     Shares& operator=(const Shares&) = delete;

@@ -19,9 +19,9 @@ constexpr size_t recruits = 8;  // that a thread asks for before it works
 }  // namespace
 
 void Backoff::wait() {
-    // Some 30 us, longer than most waits where each thread has a core: the one that is waited for
+    // Some 0.1 ms, longer than most waits where each thread has a core: the one that is waited for
     // may be without one. A thread that yields where none is waiting is back at once.
-    if (m_waits == 500) return std::this_thread::yield();
+    if (m_waits == 2000) return std::this_thread::yield();
     ++m_waits;
 #if defined(__x86_64__)
     _mm_pause();

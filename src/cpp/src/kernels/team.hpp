@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <cstdint>
 #include <exception>
 #include <memory>
 #include <tuple>
@@ -103,7 +102,7 @@ struct Progress {
 
 struct StreamProgress : Shares {
     template <class Phase>
-    explicit StreamProgress(const Phase& phase) : Shares(phase.items, phase.most) {}
+    explicit StreamProgress(const Phase& phase) : Shares(phase.items) {}
 };
 
 struct NoProgress {
@@ -122,12 +121,10 @@ struct Phase {
 };
 
 /// The same where neighbouring items are neighbours in memory: each thread has a share of them, so
-/// that it reads one stream, and the same from call to call (Shares). `most` shares are worth a
-/// thread's coming.
+/// that it reads one stream, and the same from call to call (Shares).
 template <class Body>
 struct StreamPhase : Phase<Body> {
     using Progress = detail::StreamProgress;
-    size_t most = SIZE_MAX;
 };
 
 /// A call of body() on each thread, for which no other waits.
@@ -141,8 +138,6 @@ template <class Body>
 Phase(size_t, Body) -> Phase<Body>;
 template <class Body>
 StreamPhase(size_t, Body) -> StreamPhase<Body>;
-template <class Body>
-StreamPhase(size_t, Body, size_t) -> StreamPhase<Body>;
 template <class Body>
 EachThread(Body) -> EachThread<Body>;
 
@@ -177,11 +172,6 @@ void work(NoProgress&, const EachThread<Body>& phase, Failure& failure) {
 template <class Body>
 size_t useful_threads(const Phase<Body>& phase) {
     return phase.items;
-}
-
-template <class Body>
-size_t useful_threads(const StreamPhase<Body>& phase) {
-    return std::min(phase.items, phase.most);
 }
 
 template <class Body>
