@@ -41,6 +41,19 @@ void bind_operations(py::module_& module) {
         py::arg("models_path"), py::arg("device") = "CPU", py::arg("properties") = py::dict(),
         R"(Which of a model's heavy operations a pipeline with these arguments would run where.
 Raises ValueError as the pipeline does.)");
+    py::class_<Threads>(module, "Threads", "The threads of a pipeline.")
+        .def_readonly("count", &Threads::count)
+        .def_readonly("why", &Threads::why, "Why there are so many.");
+    module.def(
+        "describe_threads",
+        [](const std::string& device, const py::dict& properties) {
+            const ov::AnyMap map = to_properties(properties).first;
+            const Unlocked unlocked;
+            return describe_threads(device, map);
+        },
+        py::arg("device") = "CPU", py::arg("properties") = py::dict(),
+        R"(How many threads a pipeline on CPU with these properties would run on, and why.
+Raises ValueError as the pipeline does.)");
 }
 
 }  // namespace pagewheel::python

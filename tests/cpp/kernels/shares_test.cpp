@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <tbb/task_arena.h>
 
+#include <algorithm>
 #include <atomic>
+#include <optional>
 #include <random>
 #include <thread>
 #include <vector>
@@ -47,6 +49,68 @@ TEST(Shares, EachItemIsDoneOnceHoweverThreadsMeet) {
             EXPECT_TRUE(shares.all_done());
             for (const auto& one : times) ASSERT_EQ(one.load(), 1) << items << " items";
         }
+    });
+}
+
+/// Counts of `items` items that `threads` threads did, each at its own place in an arena of as many
+/// (the threads are not the arena's: more than processors would not come).
+class Meeting {
+public:
+    explicit Meeting(size_t threads)
+        : m_arena(int(threads), unsigned(threads)), m_threads(threads) {}
+
+    void run(size_t items, size_t late) {
+        std::vector<std::atomic<int>> times(items);
+        std::optional<Shares> shares;
+        m_arena.execute([&] { shares.emplace(items); });
+        EXPECT_EQ(shares->count(), std::max<size_t>(1, std::min(m_threads, items)));
+        std::atomic<size_t> waiting{0};
+        std::vector<std::thread> threads;
+        for (size_t t = 0; t + late < m_threads; ++t)
+            threads.emplace_back([&] {
+                m_arena.execute([&] {
+                    for (++waiting; waiting + late < m_threads;) std::this_thread::yield();
+                    shares->work([&](size_t i) { ++times[i]; });
+                });
+            });
+        for (std::thread& thread : threads) thread.join();
+        EXPECT_TRUE(shares->all_done());
+        for (const auto& one : times) ASSERT_EQ(one.load(), 1) << items << " items";
+    }
+
+private:
+    tbb::task_arena m_arena;
+    size_t m_threads;
+};
+
+TEST(Shares, AnyNumberOfThreadsDoEachItemOnce) {
+    for (const size_t threads : {1, 2, 3, 7, 8, 9, 63, 64, 65, 100, 300}) {
+        Meeting meeting(threads);
+        for (const size_t items : {size_t(0), size_t(1), threads - 1, threads, 3 * threads + 1})
+            meeting.run(items, 0);
+    }
+}
+
+TEST(Shares, TheItemsOfThreadsThatNeverComeAreDone) {
+    for (const size_t threads : {2, 9, 65, 200}) {
+        Meeting meeting(threads);
+        meeting.run(5 * threads, threads - 1);
+        meeting.run(5 * threads, threads / 2);
+    }
+}
+
+TEST(Shares, CallsWithinCallsHaveSharesOfTheirOwn) {
+    tbb::task_arena arena(12);
+    arena.execute([] {
+        Shares outer(30);
+        std::vector<int> times(30 * 20);
+        outer.work([&](size_t i) {
+            Shares inner(20);
+            inner.work([&](size_t j) { ++times[i * 20 + j]; });
+            EXPECT_TRUE(inner.all_done());
+        });
+        EXPECT_TRUE(outer.all_done());
+        EXPECT_EQ(times, std::vector<int>(30 * 20, 1));
     });
 }
 

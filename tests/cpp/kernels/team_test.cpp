@@ -6,6 +6,8 @@
 
 #include "kernels/team_session.hpp"
 
+#include <tbb/global_control.h>
+
 #include <atomic>
 #include <new>
 #include <numeric>
@@ -63,6 +65,35 @@ TEST(Team, CallersOfOneArenaHaveTeamsOfTheirOwn) {
             });
         });
     for (std::thread& caller : callers) caller.join();
+}
+
+// More threads than processors: those that wait let the others run.
+TEST(Team, MoreThreadsThanProcessorsDoAllThatIsToBeDone) {
+    for (const size_t threads : {8, 64}) {
+        const tbb::global_control workers(tbb::global_control::max_allowed_parallelism, threads);
+        tbb::task_arena arena{int(threads)};
+        arena.execute([] {
+            const TeamSession session;
+            Layer layer;
+            for (int64_t x = 0; x < 50; ++x) layer.run(x);
+        });
+    }
+}
+
+// Places of few threads are anywhere in such arenas; calls of few items tell only the first places.
+TEST(Team, ArenasOfAnySizeServeCallsOfAnySize) {
+    for (const int threads : {1, 2, 9, 65, 300, 1000}) {
+        tbb::task_arena arena(threads);
+        arena.execute([] {
+            for (size_t round = 0; round < 200; ++round) {
+                const size_t items = round % 2 ? round : round % 10;
+                std::vector<size_t> first(items), second(items);
+                run_phases(StreamPhase{items, [&](size_t i) { first[i] = i + 1; }},
+                           Phase{items, [&](size_t i) { second[i] = first[items - 1 - i]; }});
+                for (size_t i = 0; i < items; ++i) ASSERT_EQ(second[i], items - i);
+            }
+        });
+    }
 }
 
 TEST(Team, OneThreadRunsThePhasesAlone) {

@@ -15,6 +15,7 @@ from command_line import invoke, run
 from openvino_core import CORE
 
 import pagewheel
+from pagewheel._pagewheel import describe_threads
 from pagewheel.cli.info import operation_rows, read_info
 
 
@@ -183,3 +184,11 @@ def test_info_of_the_default_model() -> None:
     assert result.returncode == 0, result.stderr
     info = json.loads(result.stdout)
     assert (info["layers"], info["heads"], info["kv_heads"], info["head_size"]) == (30, 9, 3, 64)
+
+
+def test_info_says_how_many_threads_there_are_and_why(tmp_path: Path) -> None:
+    default = describe_threads()
+    lines = invoke("info", str(tiny_model(tmp_path))).stdout.splitlines()
+    assert f"{'threads':<20}{default.count}: {default.why}" in lines
+    found = json.loads(invoke("info", str(tmp_path), "--json").stdout)
+    assert found["threads"] == {"count": default.count, "why": default.why}

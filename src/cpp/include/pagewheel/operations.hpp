@@ -1,4 +1,4 @@
-// Which operations of a model run where.
+// Which operations of a model run where, and on how many threads.
 #pragma once
 
 #include <cstddef>
@@ -44,5 +44,15 @@ struct Operations {
 PAGEWHEEL_API Operations describe_operations(const std::filesystem::path& model_folder,
                                              const std::string& device = "CPU",
                                              const ov::AnyMap& properties = {});
+
+struct Threads {
+    size_t count = 0;
+    std::string why;  ///< there are so many
+};
+
+/// The threads of a pipeline on "CPU" with these properties. Throws std::invalid_argument as the
+/// pipeline's constructor does.
+PAGEWHEEL_API Threads describe_threads(const std::string& device = "CPU",
+                                       const ov::AnyMap& properties = {});
 
 }  // namespace pagewheel

@@ -6,8 +6,23 @@
 #include "base/check.hpp"
 #include "base/openvino_error.hpp"
 #include "compile/prepare_graph.hpp"
+#include "openvino/runtime/properties.hpp"
 
 namespace pagewheel {
+namespace {
+
+/// OpenVINO takes fewer threads than it is asked for without a word.
+void check_threads(const CompileOptions& options, CompiledGraph& compiled) {
+    const auto asked = options.openvino.find(ov::inference_num_threads.name());
+    if (!options.on_cpu || asked == options.openvino.end()) return;
+    const int count = compiled.model.get_property(ov::inference_num_threads);
+    if (asked->second.as<int>() > count)
+        compiled.warnings.push_back(concat(asked->first, " is ", asked->second.as<std::string>(),
+                                           ", but only ", count,
+                                           " physical cores may be used: as many threads run"));
+}
+
+}  // namespace
 
 CompiledGraph compile_model(ov::Core& core, const ModelFolder& folder,
                             const CompileOptions& options) {
@@ -29,6 +44,7 @@ CompiledGraph compile_model(ov::Core& core, const ModelFolder& folder,
     compiled.openvino_layers = std::move(graph.openvino_layers);
     compiled.regions = std::move(graph.regions.plans);
     compiled.warnings = std::move(graph.warnings);
+    check_threads(options, compiled);
     if (options.profiling)
         for (const auto& region : compiled.regions) region->profile().switch_on();
     return compiled;

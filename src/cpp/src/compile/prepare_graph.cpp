@@ -7,6 +7,9 @@
 #include "base/check.hpp"
 #include "compile/choose_attention.hpp"
 #include "compile/choose_linear.hpp"
+#include "compile/cpu_quota.hpp"
+#include "compile/inference_arena.hpp"
+#include "compile/inference_threads.hpp"
 #include "graph/gather_logits.hpp"
 #include "graph/gather_rows.hpp"
 #include "graph/outer_products.hpp"
@@ -59,8 +62,10 @@ struct NativeParts {
     bool any = false;
 };
 
-ov::AnyMap properties_for(const CompileOptions& options, const NativeParts& native) {
+ov::AnyMap properties_for(const CompileOptions& options, const ov::AnyMap& of_threads,
+                          const NativeParts& native) {
     ov::AnyMap properties = options.openvino;
+    properties.insert(of_threads.begin(), of_threads.end());
     if (native.attention) properties.erase(ov::hint::kv_cache_precision.name());
     // With no MatMul left, nothing gains by bf16, and all between our ops would be converted.
     const bool chosen =
@@ -73,6 +78,38 @@ ov::AnyMap properties_for(const CompileOptions& options, const NativeParts& nati
     if (chosen || options.inference_precision == ov::element::f32)
         properties.emplace(ov::hint::dynamic_quantization_group_size.name(), uint64_t(0));
     return properties;
+}
+
+/// What choose_threads() adds. Properties that OpenVINO refuses are refused when the model is
+/// compiled, which says more.
+ov::AnyMap properties_of_threads(ov::Core& core, const CompileOptions& options) {
+    const std::optional<double> quota = options.on_cpu ? cpu_quota() : std::nullopt;
+    if (!quota) return {};
+    try {
+        return choose_threads(core, options, quota).properties;
+    } catch (const ov::Exception&) {
+        return {};
+    }
+}
+
+/// choose_linear(), which packs weights. On a machine of several memory nodes OpenVINO's threads
+/// for these properties do that, so that what a thread will read lies on its node.
+std::optional<QuantizedLinearReport> choose_linear_near(ov::Core& core,
+                                                        const std::shared_ptr<ov::Model>& model,
+                                                        const CompileOptions& options,
+                                                        const ov::AnyMap& of_threads) {
+    if (!options.on_cpu || num_memory_nodes() == 1) return choose_linear(model, options);
+    ov::AnyMap properties = options.openvino;
+    properties.insert(of_threads.begin(), of_threads.end());
+    std::optional<InferenceArena> arena;
+    try {
+        arena.emplace(core, properties);
+    } catch (const ov::Exception&) {  // refused when the model is compiled, which says more
+        return choose_linear(model, options);
+    }
+    std::optional<QuantizedLinearReport> report;
+    arena->run([&] { report = choose_linear(model, options); });
+    return report;
 }
 
 }  // namespace
@@ -100,7 +137,9 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
             graph.warnings.insert(graph.warnings.end(), graph.fast_prefill.why.begin(),
                                   graph.fast_prefill.why.end());
     }
-    std::optional<QuantizedLinearReport> linear = choose_linear(graph.model, options);
+    const ov::AnyMap of_threads = properties_of_threads(core, options);
+    std::optional<QuantizedLinearReport> linear =
+        choose_linear_near(core, graph.model, options, of_threads);
     if (linear) graph.left = std::move(linear->left);
     if (options.on_cpu) multiply_outer_products(graph.model);
     if (options.batch_invariant) check_batch_invariance(*graph.model, graph.left);
@@ -111,7 +150,7 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
     native.attention = attention.num_replaced > 0;
     native.all_linear = linear && graph.left.empty();
     native.any = has_native_operations(*graph.model);
-    graph.properties = properties_for(options, native);
+    graph.properties = properties_for(options, of_threads, native);
     if (native.any && options.asks_model_cache)
         graph.warnings.push_back(
             "CACHE_DIR is left out: OpenVINO's model cache does not hold pagewheel's operations");

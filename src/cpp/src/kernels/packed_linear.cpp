@@ -1,7 +1,5 @@
 #include "kernels/packed_linear.hpp"
 
-#include <tbb/parallel_for.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -9,6 +7,7 @@
 
 #include "base/check.hpp"
 #include "kernels/half.hpp"
+#include "kernels/team.hpp"
 
 namespace pagewheel::kernels {
 namespace {
@@ -131,8 +130,10 @@ PackedLinear::PackedLinear(const LinearWeights& weights, WeightMemory& memory)
     m_k_blocks_per_group = std::min((weights.group + k_block - 1) / k_block, k_blocks());
     choose_format(weights);
     const std::shared_ptr<uint8_t> data = memory.allocate(bytes());
-    tbb::parallel_for(size_t(0), tiles(),
-                      [&](size_t i) { pack_tile(weights, i, data.get() + i * tile_bytes()); });
+    // In the shares of the calls to come: a page lies on the node of the thread that writes it
+    // first.
+    run_phases(StreamPhase{
+        tiles(), [&](size_t i) { pack_tile(weights, i, data.get() + i * tile_bytes()); }});
     m_data = data;
 }
 

@@ -1,93 +1,92 @@
 // Items that are divided among threads beforehand, and taken over from those that are late.
 #pragma once
 
-#include <tbb/task_arena.h>
-
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 namespace pagewheel::kernels {
 
+/// What one thread writes lies so far from what others do: processors fetch lines of 64 bytes in
+/// pairs.
+constexpr size_t apart = 128;
+
 /// Items [0, items) in shares of neighbours, one for each thread of the calling thread's TBB arena.
 /// By the threads' places in the arena they have the same from call to call. Who is done with his
-/// own takes the latter half of what another has not begun.
+/// own takes the latter half of what another has not begun: first of a thread whose place is near,
+/// which is mostly on the same memory node, and each thread of another one.
+///
+/// Of any number of threads, eight count what is done in a line of their own, so that the end of a
+/// call is not one counter that all write.
 class Shares {
 public:
-    explicit Shares(size_t items)
-        : m_items(items),
-          m_count(std::clamp<size_t>(size_t(tbb::this_task_arena::max_concurrency()), 1, most)) {
-        for (size_t i = 0; i < m_count; ++i) {
-            m_shares[i].left.store(pack(items * i / m_count, items * (i + 1) / m_count),
-                                   std::memory_order_relaxed);
-            m_shares[i].owned.store(false, std::memory_order_relaxed);
-        }
-    }
+    /// No more shares than items. Throws std::bad_alloc.
+    explicit Shares(size_t items);
+    ~Shares();
+    Shares(const Shares&) = delete;
+    Shares& operator=(const Shares&) = delete;
+
+    size_t count() const { return m_count; }
 
     /// Calls body(item) for items of the calling thread until none is left to take. Waits for
     /// nobody. Once for each thread.
     template <class Body>
     void work(const Body& body) {
-        Share* own = own_share();
-        size_t done = 0;
-        for (size_t item; take_first(own, item) || take_over(own, item); ++done) body(item);
-        m_done.fetch_add(done, std::memory_order_release);
+        Worker worker(*this);
+        for (size_t item; worker.take(item);) body(item);
     }
 
     /// Whether all items are done; what they wrote is seen then.
-    bool all_done() const { return m_done.load(std::memory_order_acquire) == m_items; }
+    bool all_done() const { return m_open_groups.load(std::memory_order_acquire) == 0; }
 
-private:
-    static constexpr size_t most = 64;
-
-    struct alignas(64) Share {
+    struct alignas(apart) Share {
         std::atomic<uint64_t> left;  // the first item in the low half, the end in the high one
         std::atomic<bool> owned;     // only the owner puts items into it
     };
 
-    static uint64_t pack(size_t begin, size_t end) { return begin | uint64_t(end) << 32; }
-    static size_t begin(uint64_t left) { return uint32_t(left); }
-    static size_t end(uint64_t left) { return size_t(left >> 32); }
+    /// What the threads of eight places share.
+    struct alignas(apart) Group {
+        std::atomic<size_t> undone;   // of the items that its shares had at first
+        std::atomic<bool> exhausted;  // no share had an item when someone looked
+    };
 
-    /// Of the thread's place in the arena or, should another have that, of none.
-    Share* own_share() {
-        const int place = std::max(tbb::this_task_arena::current_thread_index(), 0);
-        Share& share = m_shares[size_t(place) % m_count];
-        return share.owned.exchange(true, std::memory_order_relaxed) ? nullptr : &share;
-    }
+private:
+    static constexpr size_t group_shares = 8;
 
-    static bool take_first(Share* own, size_t& item) {
-        if (!own) return false;
-        uint64_t left = own->left.load(std::memory_order_relaxed);
-        while (begin(left) < end(left))
-            if (own->left.compare_exchange_weak(left, left + 1, std::memory_order_relaxed)) {
-                item = begin(left);
-                return true;
-            }
-        return false;
-    }
+    /// A thread's part of a call.
+    class Worker {
+    public:
+        explicit Worker(Shares& shares);
+        ~Worker() { flush(); }
+        Worker(const Worker&) = delete;
+        Worker& operator=(const Worker&) = delete;
 
-    /// Half of what another has, the first of it as `item`; one item for a thread without a share.
-    bool take_over(Share* own, size_t& item) {
-        for (size_t i = 0; i < m_count; ++i) {
-            uint64_t left = m_shares[i].left.load(std::memory_order_relaxed);
-            while (begin(left) < end(left)) {
-                const size_t rest = (end(left) - begin(left) + 1) / 2;
-                item = end(left) - (own ? rest : 1);
-                if (!m_shares[i].left.compare_exchange_weak(left, pack(begin(left), item),
-                                                            std::memory_order_relaxed))
-                    continue;
-                if (own) own->left.store(pack(item + 1, end(left)), std::memory_order_relaxed);
-                return true;
-            }
-        }
-        return false;
+        bool take(size_t& item) { return take_first(item) || take_over(item); }
+
+    private:
+        bool take_first(size_t& item);
+        bool take_over(size_t& item);
+        bool take_over_in(size_t group, size_t& item);
+        bool take_half(Share& victim, size_t& item);
+        void count_in(size_t group);
+        void flush();
+
+        Shares& m_shares;
+        size_t m_place;
+        Share* m_own;                // null where another thread has that of the place
+        size_t m_group, m_done = 0;  // of the items that are not yet counted there
+    };
+
+    size_t groups() const { return (m_count + group_shares - 1) / group_shares; }
+    size_t first_item(size_t share) const { return m_items * share / m_count; }
+    size_t group_of(size_t item) const {
+        return ((item + 1) * m_count - 1) / m_items / group_shares;
     }
 
     size_t m_items, m_count;
-    Share m_shares[most];
-    alignas(64) std::atomic<size_t> m_done{0};
+    Share* m_shares;                                      // [count], of the calling thread's memory
+    Group* m_groups;                                      // [groups()], the same
+    alignas(apart) std::atomic<size_t> m_open_groups{0};  // with items that are not done
 };
 
 }  // namespace pagewheel::kernels

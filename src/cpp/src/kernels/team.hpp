@@ -3,6 +3,7 @@
 
 #include <tbb/task_arena.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <exception>
@@ -24,9 +25,11 @@ private:
 
 /// The threads that help one calling thread, out of its TBB arena. A helper stays for some 20
 /// microseconds after its last work, because waking a thread takes as long as a small layer does;
-/// then, or after 20 milliseconds, which
-/// gives other arenas their turn, it is the arena's again. The caller starts at once and waits for
-/// no helper that has not come.
+/// then, or after 20 milliseconds, which gives other arenas their turn, it is the arena's again.
+/// The caller starts at once and waits for no helper that has not come.
+///
+/// Helpers of eight places in the arena look for work, and say that they are at it, in lines of
+/// their own: what a call costs the caller grows with an eighth of the threads.
 class Team : public std::enable_shared_from_this<Team> {
 public:
     using Member = void (*)(void* job);
@@ -39,18 +42,30 @@ public:
     bool is_kept() const { return m_kept.load(std::memory_order_relaxed); }
 
     /// Calls member(job), which does not throw, here and, while that lasts, on each helper that is
-    /// there. What helpers read and write through `job` they are done with when this returns.
-    void run(Member member, void* job, size_t helpers);
+    /// there and told: those at the first `told` places, others of their eight too. What helpers
+    /// read and write through `job` they are done with when this returns.
+    void run(Member member, void* job, size_t helpers, size_t told);
 
 private:
+    static constexpr size_t group_places = 8;
+    static constexpr size_t num_groups = 64;  // places beyond begin again with the first
+
+    struct Group {
+        alignas(apart) std::atomic<size_t> epoch{0};  // changes with each call
+        std::atomic<void*> job{nullptr};
+        alignas(apart) std::atomic<size_t> visitors{0};  // helpers that may hold the job
+    };
+
+    void recruit();
+    bool fill_vacancy();
     void help();
 
-    std::atomic<size_t> m_helpers{0};  // asked for or there
     std::atomic<bool> m_kept{false};
-    alignas(64) std::atomic<size_t> m_epoch{0};
-    std::atomic<void*> m_job{nullptr};
     Member m_member = nullptr;
-    alignas(64) std::atomic<size_t> m_visitors{0};  // helpers that may hold m_job
+    size_t m_epoch = 0;
+    alignas(apart) std::atomic<size_t> m_helpers{0};  // asked for or there
+    std::atomic<size_t> m_vacancies{0};               // not yet asked for
+    Group m_groups[num_groups];
 };
 
 namespace detail {
@@ -77,12 +92,12 @@ private:
     std::exception_ptr m_error;
 };
 
-struct alignas(64) Progress {
+struct Progress {
     template <class Phase>
     explicit Progress(const Phase&) {}
 
-    std::atomic<size_t> next{0};
-    alignas(64) std::atomic<size_t> done{0};
+    alignas(apart) std::atomic<size_t> next{0};
+    alignas(apart) std::atomic<size_t> done{0};
 };
 
 struct StreamProgress : Shares {
@@ -129,13 +144,15 @@ EachThread(Body) -> EachThread<Body>;
 namespace detail {
 
 /// A thread's part of a phase: takes items while there are some, then waits for those that others
-/// took.
+/// took. Who comes when none is left only reads.
 template <class Body>
 void work(Progress& progress, const Phase<Body>& phase, Failure& failure) {
-    for (size_t i; (i = progress.next.fetch_add(1, std::memory_order_relaxed)) < phase.items;) {
-        failure.guard([&] { phase.body(i); });
-        progress.done.fetch_add(1, std::memory_order_release);
-    }
+    size_t done = 0;
+    if (progress.next.load(std::memory_order_relaxed) < phase.items)
+        for (size_t i; (i = progress.next.fetch_add(1, std::memory_order_relaxed)) < phase.items;
+             ++done)
+            failure.guard([&] { phase.body(i); });
+    if (done > 0) progress.done.fetch_add(done, std::memory_order_release);
     for (Backoff backoff; progress.done.load(std::memory_order_acquire) < phase.items;)
         backoff.wait();
 }
@@ -151,6 +168,17 @@ void work(NoProgress&, const EachThread<Body>& phase, Failure& failure) {
     failure.guard(phase.body);
 }
 
+/// How many threads find something to do.
+template <class Body>
+size_t useful_threads(const Phase<Body>& phase) {
+    return phase.items;
+}
+
+template <class Body>
+size_t useful_threads(const EachThread<Body>&) {
+    return 1;
+}
+
 template <class Function>
 void call(void* function) {
     (*static_cast<Function*>(function))();
@@ -159,9 +187,9 @@ void call(void* function) {
 }  // namespace detail
 
 /// Runs the phases one after the other, each one's items on the calling thread and its team; what a
-/// phase wrote is seen by the next. `helpers` are asked for; with 0, those that are there from an
-/// earlier call help all the same. Throws the first exception of a body, after which no other
-/// begins.
+/// phase wrote is seen by the next. `helpers` are asked for, and as many are told as find something
+/// to do; with 0, a few that are there from an earlier call help all the same. Throws the first
+/// exception of a body, after which no other begins.
 template <class... Phases>
 void run_phases_with(size_t helpers, const Phases&... phases) {
     std::tuple<typename Phases::Progress...> progress(phases...);
@@ -169,7 +197,9 @@ void run_phases_with(size_t helpers, const Phases&... phases) {
     auto member = [&] {
         std::apply([&](auto&... each) { (detail::work(each, phases, failure), ...); }, progress);
     };
-    Team::mine().run(detail::call<decltype(member)>, &member, helpers);
+    const size_t useful = std::max({size_t(1), detail::useful_threads(phases)...});
+    Team::mine().run(detail::call<decltype(member)>, &member, helpers,
+                     std::min(useful, helpers + 1));
     failure.rethrow();
 }
 

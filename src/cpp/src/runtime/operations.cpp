@@ -2,8 +2,13 @@
 
 #include <map>
 #include <set>
+#include <stdexcept>
 #include <utility>
 
+#include "base/check.hpp"
+#include "base/openvino_error.hpp"
+#include "compile/cpu_quota.hpp"
+#include "compile/inference_threads.hpp"
 #include "compile/prepare_graph.hpp"
 #include "kernels/activation_choice.hpp"
 #include "model/openvino_core.hpp"
@@ -42,6 +47,20 @@ Operations describe_operations(const std::filesystem::path& model_folder, const 
     operations.fast_prefill = {report.num_layers, report.num_attentions, report.work_skipped,
                                report.why};
     return operations;
+}
+
+Threads describe_threads(const std::string& device, const ov::AnyMap& properties) {
+    ov::Core& core = openvino_core();
+    const CompileOptions options =
+        parse_compile_options(device, properties, nullptr, core.get_available_devices());
+    check_argument(options.on_cpu, "threads are counted on CPU, not on ", device);
+    try {
+        const InferenceThreads threads = choose_threads(core, options, cpu_quota());
+        return {threads.count, threads.why};
+    } catch (const ov::Exception& error) {
+        throw std::invalid_argument(
+            concat("device ", device, " refuses these properties: ", reason(error)));
+    }
 }
 
 }  // namespace pagewheel

@@ -229,6 +229,14 @@ def _rows(info: ModelInfo) -> list[tuple[str, str]]:
     ]
 
 
+def _threads() -> dict[str, Any]:
+    """How many a pipeline on CPU with default properties has here."""
+    from pagewheel._pagewheel import describe_threads
+
+    found = describe_threads()
+    return {"count": found.count, "why": found.why}
+
+
 def _operations(folder: Path) -> dict[str, Any]:
     """What a pipeline on CPU with default properties runs where, and what it leaves out."""
     from pagewheel._pagewheel import describe_operations
@@ -284,11 +292,13 @@ def _counted(count: int, noun: str) -> str:
 def print_info(folder: Path, *, as_json: bool, with_ops: bool = False) -> None:
     """To standard output, as a table or as JSON."""
     info = read_info(folder)
+    threads = _threads()
     operations = _operations(folder) if with_ops else {}
     if as_json:
-        typer.echo(json.dumps(asdict(info) | operations, indent=2))
+        typer.echo(json.dumps(asdict(info) | {"threads": threads} | operations, indent=2))
         return
-    for label, text in _rows(info) + (operation_rows(operations) if operations else []):
+    rows = [*_rows(info), ("threads", f"{threads['count']}: {threads['why']}")]
+    for label, text in rows + (operation_rows(operations) if operations else []):
         for line in text.splitlines() or [""]:
             typer.echo(f"{label:<20}{line}")
             label = ""
