@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "compile/inference_arena.hpp"
 #include "kernels/isa.hpp"
 #include "model/openvino_core.hpp"
 #include "ops/paged_attention.hpp"
@@ -53,6 +55,15 @@ TEST_F(PrepareGraph, NativeOperationsTakeThePropertiesThatOpenVinoCannotServe) {
     EXPECT_EQ(property(graph, "CACHE_DIR"), "none");
     ASSERT_EQ(graph.warnings.size(), 1u);
     EXPECT_EQ(graph.warnings[0].find("CACHE_DIR is left out"), 0u);
+}
+
+// What a machine with several memory nodes does.
+TEST_F(PrepareGraph, WeightsArePackedOnOpenVinosThreadsAsWell) {
+    InferenceArena arena(openvino_core(), {});
+    std::optional<PreparedGraph> graph;
+    arena.run([&] { graph.emplace(prepare({})); });
+    EXPECT_TRUE(graph->left.empty());
+    EXPECT_EQ(graph->regions.plans.size(), prepare({}).regions.plans.size());
 }
 
 TEST_F(PrepareGraph, WhereNoMatMulIsLeftTheRestIsComputedInF32UnlessAskedOtherwise) {
