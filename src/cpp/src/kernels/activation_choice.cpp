@@ -20,7 +20,7 @@ struct Entry {
 /// The first that fits. docs/quantized_linear.md has the figures and the command that measures them.
 const Entry table[] = {
     {"amx", {}, 15},                           // computed from avx512's and a prototype's figures
-    {"avx512", {CpuFeature::avx512_bf16}, 15},  // Zen 5, 2026-11-22
+    {"avx512", {CpuFeature::avx512_bf16}, 24},  // Zen 5, 2026-11-22
     {"avx512", {}, 8},                         // the same kernels up to there
     {"avx2", {CpuFeature::avx_vnni}, 4},       // Zen 5, 2026-11-22
     {"avx2", {}, 2},                           // Zen 5, 2026-11-22
