@@ -77,7 +77,7 @@ protected:
     static void wait_until_over(const Handle& handle) {
         while (handle->get_status() == GenerationStatus::RUNNING) {
             handle->wait(1s);
-            handle->read();
+            handle->read_available();
         }
     }
 };
@@ -117,7 +117,8 @@ TEST_F(PipelineThreads, TheLastReferenceMayBeDroppedInACallbackOfTheThreadThatSt
     });
     ASSERT_EQ(dropped.get_future().wait_for(60s), std::future_status::ready);
     handle->notify_once([] {});
-    while (handle->get_status() == GenerationStatus::RUNNING) handle->wait(1s), handle->read();
+    while (handle->get_status() == GenerationStatus::RUNNING)
+        handle->wait(1s), handle->read_available();
     EXPECT_EQ(handle->get_status(), GenerationStatus::CANCEL);
     ContinuousBatchingPipeline::wait_for_stopped(10s);
 }
@@ -138,7 +139,7 @@ TEST_F(PipelineThreads, AWaitForOnesOwnThreadIsRefused) {
     const auto pipeline = make();
     in_callback_of_service(pipeline, [&](const Handle& handle) {
         EXPECT_TRUE(handle->wait(1h));  // it has something to read
-        handle->read();
+        handle->read_available();
         EXPECT_FALSE(handle->can_wait());
         EXPECT_FALSE(handle->wait(0s));
         EXPECT_THROW(handle->wait(1h), std::runtime_error);
@@ -147,7 +148,7 @@ TEST_F(PipelineThreads, AWaitForOnesOwnThreadIsRefused) {
     const Handle other = pipeline->add_request(2, prompt, greedy(30));
     size_t num_refused = 0;
     pipeline->generate(prompts, {greedy(3)}, TextStreamer::Callback([&](const std::string&) {
-                           other->read();
+                           other->read_available();
                            if (!other->can_wait()) ++num_refused;
                            return StreamingStatus::RUNNING;
                        }));
@@ -191,7 +192,7 @@ TEST_F(PipelineThreads, StopInAPolicyOfACallersStepDoesNotWaitForTheThreadThatWa
         pipeline->stop();
         ++num_stops;
     };
-    pipeline->add_request(1, prompt, greedy(300));
+    const Handle handle = pipeline->add_request(1, prompt, greedy(300));
     while (pipeline->has_non_finished_requests()) pipeline->step();
     EXPECT_GT(num_stops, 0u);
     ContinuousBatchingPipeline::wait_for_stopped(10s);
@@ -338,7 +339,7 @@ TEST_F(PipelineThreads, AnyNumberMayBeARequestsId) {
     for (int i = 0; i < 3; ++i) EXPECT_EQ(answer(*pipeline), expected);
     while (pipeline->has_non_finished_requests()) pipeline->step();
     for (const Handle& handle : handles)
-        EXPECT_EQ(handle->read_all().at(0).generated_ids, expected);
+        EXPECT_EQ(handle->outputs_so_far().at(0).generated_ids, expected);
 }
 
 TEST_F(PipelineThreads, AForkedChildIsRefusedAndEnds) {
@@ -366,7 +367,7 @@ TEST_F(PipelineThreads, AForkedChildIsRefusedAndEnds) {
         ok = ok && refuses([&] { pipeline->get_statistics(); });
         ok = ok && refuses([&] { pipeline->get_prefix_cache().num_tokens(); });
         ok = ok && refuses([&] { pipeline->get_tokenizer().encode("text"); });
-        ok = ok && refuses([&] { handle->read(); });
+        ok = ok && refuses([&] { handle->read_available(); });
         ok = ok && refuses([&] { handle->cancel(); });
         pipeline->stop();
         _exit(ok ? 0 : 1);
