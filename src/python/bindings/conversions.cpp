@@ -27,12 +27,16 @@ IntArray to_int_array(const py::handle& values) {
     return IntArray::ensure(array);
 }
 
+/// By its bytes: a path need not be UTF-8.
+std::filesystem::path to_path(const py::handle& path) {
+    return py::module_::import("os").attr("fsencode")(path).cast<std::string>();
+}
+
 /// openvino_genai's property: paths of libraries.
 ov::Any to_libraries(const py::handle& paths) {
-    const auto fsencode = py::module_::import("os").attr("fsencode");
     std::vector<std::filesystem::path> libraries;
     if (!is_sequence(paths)) throw py::type_error("extensions must be a list of paths");
-    for (const py::handle& path : paths) libraries.emplace_back(fsencode(path).cast<std::string>());
+    for (const py::handle& path : paths) libraries.push_back(to_path(path));
     return libraries;
 }
 
@@ -140,14 +144,18 @@ std::filesystem::path resolve_model(const py::object& path) {
     return resolve_model(path, py::dict());
 }
 
+std::filesystem::path resolve_tokenizer(const py::object& path) {
+    const std::filesystem::path given = to_path(path);
+    const bool is_there = std::filesystem::exists(given / "openvino_tokenizer.xml");
+    return is_there ? given : resolve_model(path);
+}
+
 std::filesystem::path resolve_model(const py::object& path, const py::dict& properties) {
-    // Bytes: a path need not be UTF-8.
-    const auto fsencode = py::module_::import("os").attr("fsencode");
-    const auto given = std::filesystem::path(fsencode(path).cast<std::string>());
+    const std::filesystem::path given = to_path(path);
     if (std::filesystem::exists(given / "openvino_model.xml")) return given;
     const auto resolve = py::module_::import("pagewheel.convert").attr("resolve_model");
     const py::object saves = properties.attr("get")("enable_save_ov_model", py::bool_(false));
-    return fsencode(resolve(path, py::arg("save_beside") = saves)).cast<std::string>();
+    return to_path(resolve(path, py::arg("save_beside") = saves));
 }
 
 std::pair<ov::AnyMap, SchedulerConfig> to_properties(const py::dict& properties,

@@ -35,6 +35,8 @@ bool is_sequence(const py::handle& value);
 
 /// The folder for a model folder, a .gguf file, or whatever pagewheel.convert can turn into one.
 std::filesystem::path resolve_model(const py::object& path);
+/// The same of a tokenizer, which may be alone in a folder.
+std::filesystem::path resolve_tokenizer(const py::object& path);
 /// The same of a pipeline with `properties`: "enable_save_ov_model" leaves the folder's files
 /// beside a .gguf file.
 std::filesystem::path resolve_model(const py::object& path, const py::dict& properties);

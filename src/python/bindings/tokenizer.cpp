@@ -121,7 +121,7 @@ py::dict vocabulary(const Tokenizer& tokenizer) {
 }  // namespace
 
 Tokenizer make_tokenizer(const py::object& path, const py::dict& properties) {
-    return construct(properties, resolve_model(path));
+    return construct(properties, resolve_tokenizer(path));
 }
 
 void bind_tokenizer(py::module_& module) {

@@ -96,6 +96,46 @@ void in_callback_of_service(const std::shared_ptr<ContinuousBatchingPipeline>& p
     ASSERT_EQ(called.get_future().wait_for(60s), std::future_status::ready);
 }
 
+TEST_F(PipelineThreads, ReadingMakesTheStepsThatNobodyElseMakes) {
+    for (const bool started : {false, true}) {
+        const auto pipeline = make();
+        if (started) pipeline->start();
+        const Handle handle = pipeline->add_request(1, prompt, greedy(5));
+        Tokens tokens;
+        while (handle->get_status() == GenerationStatus::RUNNING)
+            for (const auto& [index, output] : handle->read())
+                tokens.insert(tokens.end(), output.generated_ids.begin(),
+                              output.generated_ids.end());
+        for (const GenerationOutput& rest : handle->read_all())  // of a step since
+            tokens.insert(tokens.end(), rest.generated_ids.begin(), rest.generated_ids.end());
+        EXPECT_EQ(tokens, handle->outputs_so_far().at(0).generated_ids);
+        EXPECT_EQ(tokens.size(), 5u);
+        EXPECT_TRUE(handle->read().empty());
+        EXPECT_TRUE(handle->read_all().empty());
+        const Handle whole = pipeline->add_request(1, prompt, greedy(5));
+        EXPECT_EQ(whole->read_all().at(0).generated_ids, tokens);
+    }
+}
+
+TEST_F(PipelineThreads, AHandleThatIsStoppedOrDroppedGivesNothingToRead) {
+    const auto pipeline = make();
+    Handle handle = pipeline->add_request(1, prompt, greedy(100));
+    pipeline->step();
+    handle->stop();
+    EXPECT_EQ(handle->get_status(), GenerationStatus::STOP);
+    EXPECT_FALSE(handle->can_read());
+    EXPECT_THROW(handle->read(), std::runtime_error);
+    EXPECT_THROW(handle->read_all(), std::runtime_error);
+    EXPECT_EQ(handle->read_available().at(0).generated_ids.size(), 1u);
+    pipeline->step();
+    EXPECT_FALSE(pipeline->has_non_finished_requests());
+    handle = pipeline->add_request(1, prompt, greedy(100));
+    pipeline->step();
+    handle.reset();
+    pipeline->step();
+    EXPECT_FALSE(pipeline->has_non_finished_requests());
+}
+
 TEST_F(PipelineThreads, StopInACallbackOfTheThreadThatStepsEndsItAfterTheStep) {
     const auto pipeline = make();
     const Tokens expected = answer(*pipeline);

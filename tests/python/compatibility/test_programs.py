@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import json
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -12,7 +14,11 @@ from typing import Any
 import numpy as np
 import openvino as ov
 import pytest
+import tokenizers
 from conftest import drain
+from openvino_tokenizers import convert_tokenizer
+from transformers import PreTrainedTokenizerFast
+from transformers.utils.chat_template_utils import render_jinja_template
 
 import pagewheel
 import pagewheel.openvino_genai
@@ -188,6 +194,47 @@ def test_pairs_are_refused_where_the_tokenizer_takes_one_text(pipe: Any) -> None
             tokenizer.encode(*pairs)
 
 
+@pytest.fixture(scope="module")
+def paired_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer of two inputs, and no model, as encoders have."""
+    tokens = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "d")
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token="[UNK]")
+    )
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = tokenizers.decoders.WordPiece()
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B [SEP]",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]"
+    )
+    folder = tmp_path_factory.mktemp("paired")
+    graphs = convert_tokenizer(fast, with_detokenizer=True, number_of_inputs=2)
+    for name, graph in zip(("tokenizer", "detokenizer"), graphs, strict=True):
+        ov.save_model(graph, folder / f"openvino_{name}.xml")
+    return folder
+
+
+def test_pairs_are_encoded_where_the_tokenizer_takes_two_texts(
+    genai: ModuleType, paired_folder: Path
+) -> None:
+    tokenizer = genai.Tokenizer(paired_folder)
+    assert tokenizer.supports_paired_input()
+    expected = [[2, 4, 5, 3, 6, 3], [2, 7, 3, 6, 3, 0]]
+    for pairs in ((["a b", "d"], ["c"]), (["a b", "d"], ("c", "c")), ([("a b", "c"), ["d", "c"]],)):
+        assert tokenizer.encode(*pairs).input_ids.data.tolist() == expected
+    mask = tokenizer.encode(["a b", "d"], ["c"]).attention_mask.data.tolist()
+    assert mask == [[1] * 6, [1] * 5 + [0]]
+    assert tokenizer.encode("a b c").input_ids.data.tolist() == [[2, 4, 5, 6, 3]]
+    plain = tokenizer.encode(["a b"], ["c"], add_special_tokens=False)
+    assert plain.input_ids.data.tolist() == [[4, 5, 6]]
+    with pytest.raises(RuntimeError, match="there are 2 first and 3 second texts"):
+        tokenizer.encode(["a", "b"], ["a", "b", "c"])
+
+
 def test_generate_of_batches_knows_its_arguments_by_name(genai: ModuleType, batching: Any) -> None:
     config = config_of(genai)
     text = batching.generate(PROMPT, config)[0].get_generation_ids()
@@ -229,6 +276,76 @@ def test_the_template_is_applied_per_prompt(genai: ModuleType, batching: Any) ->
     both = batching.generate([PROMPT, PROMPT], [templated, plain])
     assert [result.m_generation_ids for result in both] == alone
     assert alone[0] != alone[1]
+
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "f",
+            "description": "d",
+            "parameters": {"z": 1, "a": {"y": 2}},
+        },
+    }
+]
+MESSAGES = [
+    {"role": "user", "zeta": 1, "content": "hi", "alpha": [{"d": 1, "c": 2}]},
+    {"content": "without a role"},
+]
+CONTEXT = {"zz": {"b": 1, "a": 2}}
+
+
+@pytest.mark.parametrize("tools", [None, [], TOOLS], ids=["none", "empty", "one"])
+def test_keys_keep_their_order_and_tools_may_be_absent(
+    genai: ModuleType, pipe: Any, tools: list[dict[str, Any]] | None
+) -> None:
+    template = (
+        "{{ messages | tojson }}{{ zz | tojson }}{% if tools %}{{ tools | tojson }}{% endif %}"
+    )
+    (expected,), _ = render_jinja_template(
+        conversations=[MESSAGES], tools=tools, chat_template=template, **CONTEXT
+    )
+    tokenizer = pipe.get_tokenizer()
+    assert tokenizer.apply_chat_template(MESSAGES, False, template, tools, CONTEXT) == expected
+    history = genai.ChatHistory(MESSAGES)
+    history.set_tools(tools or [])
+    history.set_extra_context(CONTEXT)
+    assert tokenizer.apply_chat_template(history, False, template) == expected
+    assert history.get_messages() == MESSAGES
+
+
+def test_what_special_tokens_and_templates_are_is_found_in_every_file(
+    genai: ModuleType, tiny_folder: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(tiny_folder, tmp_path / "model"))
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    tokens = genai.Tokenizer(folder)
+    plain = {k: v for k, v in config.items() if "token" not in k and k != "chat_template"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(plain))
+    (folder / "special_tokens_map.json").write_text(
+        json.dumps({"eos_token": {"content": tokens.get_eos_token()}, "bos_token": "<mine>"})
+    )
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    (folder / "processor_config.json").write_text(json.dumps({"chat_template": "of the processor"}))
+    found = genai.Tokenizer(folder)
+    assert found.get_eos_token() == tokens.get_eos_token()
+    assert found.get_bos_token() == "<mine>"
+    assert found.chat_template == "of the processor"
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": "its own file"}))
+    assert genai.Tokenizer(folder).chat_template == "its own file"
+
+
+def test_a_missing_padding_token_is_the_end_token(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny_folder, tmp_path / "model"))
+    for name in ("tokenizer_config.json", "config.json"):
+        config = json.loads((folder / name).read_text())
+        kept = {key: value for key, value in config.items() if not key.startswith("pad_token")}
+        (folder / name).write_text(json.dumps(kept))
+    graph = (folder / "openvino_tokenizer.xml").read_text()
+    (folder / "openvino_tokenizer.xml").write_text(re.sub(r"<pad_token_id [^>]*/>", "", graph))
+    tokenizer = pagewheel.Tokenizer(folder)
+    assert tokenizer.get_pad_token_id() == tokenizer.get_eos_token_id() != -1
+    assert tokenizer.get_pad_token() == tokenizer.get_eos_token()
 
 
 def test_set_generation_config_shows_what_is_in_force(genai: ModuleType, tiny_folder: Path) -> None:

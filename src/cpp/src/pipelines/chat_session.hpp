@@ -14,7 +14,7 @@ namespace pagewheel {
 /// May be used by any thread. Throws in a child that fork() made.
 class ChatSession {
 public:
-    class Turn;
+    class Exchange;
 
     void start(const std::string& system_message);
     void finish();
@@ -33,13 +33,13 @@ private:
 
 /// A turn while it is generated. One that is not remembered is forgotten, and so is one during
 /// which the chat was started or finished.
-class ChatSession::Turn {
+class ChatSession::Exchange {
 public:
-    /// Throws std::runtime_error if the chat is at another. `session` must outlive the turn.
-    Turn(ChatSession& session, const std::string& prompt);
-    ~Turn();
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
+    /// Throws std::runtime_error if the chat is at another. `session` must outlive the exchange.
+    Exchange(ChatSession& session, const std::string& prompt);
+    ~Exchange();
+    Exchange(const Exchange&) = delete;
+    Exchange& operator=(const Exchange&) = delete;
 
     /// With the prompt.
     const ChatHistory& history() const { return m_history; }

@@ -36,8 +36,8 @@ void set(GenerationConfig& config, const std::string& key, const json& value) {
     }
 }
 
-/// The parameter of that name, in a model's file, also where it does not apply: callers who turn
-/// sampling on have it then.
+/// The parameter of that name, in a model's file, also where it does not apply: callers who ask
+/// for sampling have it then.
 void check_value(const GenerationConfig& config, const std::string& name) {
     for (const GenerationParameter& parameter : generation_parameters())
         if (parameter.name == name) parameter.check(config);

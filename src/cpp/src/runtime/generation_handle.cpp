@@ -25,6 +25,7 @@ GenerationOutput take_unread(SequenceOutput& sequence, size_t end) {
     output.generated_ids = part(all.generated_ids);
     output.generated_log_probs = part(all.generated_log_probs);
     output.score = all.score;
+    if (begin == 0) output.prompt_log_probs = all.prompt_log_probs;
     sequence.num_read = std::max(sequence.num_read, end);
     if (end < all.generated_ids.size()) return output;
     output.finish_reason = sequence.told_reason = all.finish_reason;

@@ -216,6 +216,13 @@ void Tokenizer::Impl::read_chat_template(const fs::path& folder) {
 
 std::vector<int64_t> Tokenizer::Impl::encode(const std::vector<std::string>& text,
                                              bool add_special_tokens) {
+    if (text.size() == 2 && !add_special_tokens) {
+        // A graph of pairs has special tokens that cannot be told from the text's.
+        std::vector<int64_t> ids = encode(std::vector{text[0]}, false);
+        const std::vector<int64_t> second = encode(std::vector{text[1]}, false);
+        ids.insert(ids.end(), second.begin(), second.end());
+        return ids;
+    }
     std::vector<ov::Tensor> inputs;
     for (const std::string& each : text) {
         check_utf8(each, "the text to encode");
