@@ -28,8 +28,9 @@ def step_ends(
     rng = np.random.default_rng(0)
     config = pagewheel.GenerationConfig(max_new_tokens=new_tokens, ignore_eos=True)
     begin = time.perf_counter()
+    handles = []  # a request whose handle is dropped is cancelled
     for i in range(requests):
-        pipeline.add_request(i, rng.integers(1000, 40000, prompt), config)
+        handles.append(pipeline.add_request(i, rng.integers(1000, 40000, prompt), config))
     ends = []
     while pipeline.has_non_finished_requests():
         pipeline.step()

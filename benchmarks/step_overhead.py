@@ -26,9 +26,10 @@ def main() -> None:
     config = pagewheel.GenerationConfig(max_new_tokens=STEPS + 40, ignore_eos=True)
     print("sequences  schedule      fill per sequence     infer   share")
     for size in SIZES:
+        handles = []  # a request whose handle is dropped is cancelled
         for i in range(size):
             prompt = [4 + (i * 37 + j * j) % 250 for j in range(PROMPT)]
-            pipeline.add_request(i, prompt, config)
+            handles.append(pipeline.add_request(i, prompt, config))
         while pipeline.get_statistics().latest_step.num_generated_tokens < size:
             pipeline.step()
         steps = []

@@ -24,6 +24,8 @@ def written_out(code: str, folder: Path) -> str:
 
 def _members(table: Path) -> Iterator[str]:
     for entry in _ENTRY.finditer(table.read_text()):
+        if entry["kind"] == "APPLIES":
+            continue
         texts = [_joined(literals[0]) for literals in _LITERALS.finditer(entry["content"])]
         if entry["kind"] == "SECTION":
             yield f"\n    // {texts[0]}"

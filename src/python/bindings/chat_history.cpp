@@ -9,13 +9,13 @@ void bind_chat_history(py::module_& module) {
     using C = ChatHistory;
     py::class_<C>(module, "ChatHistory",
                   R"(The messages of a conversation, with tools and extra context
-for the chat template. Messages are dicts with at least "role".)")
+for the chat template, which says what messages must have. Keys keep their order.)")
         .def(py::init<>())
         .def(py::init([](const py::list& messages) { return C(to_json(messages)); }),
              py::arg("messages"))
         .def(
             "append", [](C& c, const py::dict& message) { c.append_json(to_json(message)); },
-            py::arg("message"), "Adds a message. Raises ValueError if it has no \"role\".")
+            py::arg("message"), "Adds a message, a dict.")
         .def(
             "pop", [](C& c) { return from_json(c.pop()); }, "Removes and returns the last message.")
         .def("clear", &C::clear, "Removes all messages.")

@@ -36,11 +36,8 @@ py::object stopped_at_exit() {
 PipelineHolder make_batching_pipeline(const py::object& path,
                                       const std::optional<Tokenizer>& tokenizer,
                                       const SchedulerConfig& scheduler_config,
-                                      const std::string& device, py::dict properties,
-                                      const py::kwargs& kwargs) {
-    const auto folder = resolve_model(path);
-    py::dict merged = properties.attr("copy")();
-    merged.attr("update")(kwargs);
+                                      const std::string& device, const py::dict& merged) {
+    const auto folder = resolve_model(path, merged);
     const auto [map, unused] = to_properties(merged);
     PipelineHolder pipeline;
     {
@@ -55,13 +52,13 @@ PipelineHolder make_batching_pipeline(const py::object& path,
 
 std::vector<GenerationConfig> to_configs(const Pipeline& pipeline, const py::object& config) {
     std::vector<GenerationConfig> configs;
-    if (!py::isinstance<py::list>(config)) return {to_config(config, pipeline.get_config(), {})};
+    if (!is_sequence(config)) return {to_config(config, pipeline.get_config(), {})};
     for (const py::handle& one : config)
         configs.push_back(to_config(one, pipeline.get_config(), {}));
     return configs;
 }
 
-/// Prompts are a str, or a list of str, of ChatHistory, or of token ids.
+/// Prompts are a str, or a sequence of str, of ChatHistory, or of token ids.
 py::object generate_in_batch(Pipeline& pipeline, const py::object& prompts,
                              const py::object& generation_config, const py::object& streamer) {
     const auto configs = to_configs(pipeline, generation_config);
@@ -72,9 +69,9 @@ py::object generate_in_batch(Pipeline& pipeline, const py::object& prompts,
     };
     if (py::isinstance<py::str>(prompts))
         return py::cast(run(std::vector<std::string>{to_text(prompts)}));
-    if (!py::isinstance<py::list>(prompts) || py::len(prompts) == 0)
+    if (!is_sequence(prompts) || py::len(prompts) == 0)
         throw py::type_error(
-            "prompts must be a str or a list (not empty) of str, ChatHistory or token ids");
+            "prompts must be a str or a sequence (not empty) of str, ChatHistory or token ids");
     const py::object first = prompts[py::int_(0)];
     if (py::isinstance<py::str>(first)) return py::cast(run(to_texts(prompts)));
     if (py::isinstance<ChatHistory>(first))
@@ -115,7 +112,7 @@ void bind_continuous_batching_pipeline(py::module_& module) {
     py::class_<Pipeline, PipelineHolder>(module, "ContinuousBatchingPipeline",
                                          R"(Many requests in one batch, token by token.
 
-models_path: a model folder or a .gguf file. device: "CPU", "GPU", ... properties: OpenVINO's for the
+models_path: a model folder or a .gguf file. device: "CPU", "GPU", ... ("AUTO" is the CPU). properties: OpenVINO's for the
 device, e.g. {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}, and
 attention_backend: "native" (pagewheel's own op, CPU only), "openvino" or "auto" (native on CPU where it serves
 every layer).
@@ -137,20 +134,18 @@ threads or locks of its parent.)")
         .def(py::init([](const py::object& path, const SchedulerConfig& scheduler_config,
                          const std::string& device, const py::dict& properties,
                          const py::dict& tokenizer_properties, const py::kwargs& kwargs) {
+                 const py::dict merged = merged_properties(properties, kwargs);
+                 std::optional<Tokenizer> tokenizer;
                  if (!tokenizer_properties.empty())
-                     throw py::value_error("tokenizer_properties is " +
-                                           std::string(py::str(tokenizer_properties)) +
-                                           "; the tokenizer has none, allowed is {}");
-                 return make_batching_pipeline(path, {}, scheduler_config, device, properties,
-                                               kwargs);
+                     tokenizer = make_tokenizer(path, tokenizer_properties);
+                 return make_batching_pipeline(path, tokenizer, scheduler_config, device, merged);
              }),
              py::arg("models_path"), py::arg("scheduler_config"), py::arg("device") = "CPU",
              py::arg("properties") = py::dict(), py::arg("tokenizer_properties") = py::dict())
         .def(py::init([](const py::object& path, const Tokenizer& tokenizer,
                          const SchedulerConfig& scheduler_config, const std::string& device,
                          const py::kwargs& kwargs) {
-                 return make_batching_pipeline(path, tokenizer, scheduler_config, device, {},
-                                               kwargs);
+                 return make_batching_pipeline(path, tokenizer, scheduler_config, device, kwargs);
              }),
              py::arg("models_path"), py::arg("tokenizer"), py::arg("scheduler_config"),
              py::arg("device") = "CPU")
@@ -160,6 +155,8 @@ threads or locks of its parent.)")
             R"(Queues a request: a str, encoded as it is, or token ids (openvino.Tensor, numpy array, list).
 Raises ValueError for an empty prompt, one that does not fit, a request_id in use or a bad config,
 QueueFullError if max_queue requests wait.)")
+        .def("add_request", &add_request, py::arg("request_id"), py::arg("input_ids"),
+             py::arg("generation_config") = py::none())
         .def("step", &Pipeline::step, py::call_guard<Unlocked>(),
              "Computes one batch: every running sequence's next token, and prefill chunks.")
         .def("has_non_finished_requests", &Pipeline::has_non_finished_requests)
@@ -176,8 +173,18 @@ QueueFullError if max_queue requests wait.)")
         .def(
             "generate", &generate_in_batch, py::arg("prompts"),
             py::arg("generation_config") = py::none(), py::arg("streamer") = py::none(),
-            R"(Generates for a str, or a list of str, ChatHistory or token ids; one config for all or one each.
+            R"(Generates for a str, or a sequence of str, ChatHistory or token ids; one config for all or one each.
 A streamer takes a single prompt. If anything raises, the call's requests are cancelled.)")
+        .def("generate", &generate_in_batch, py::arg("prompt"),
+             py::arg("generation_config") = py::none(), py::arg("streamer") = py::none())
+        .def("generate", &generate_in_batch, py::arg("input_ids"),
+             py::arg("generation_config") = py::none(), py::arg("streamer") = py::none())
+        .def("generate", &generate_in_batch, py::arg("histories"),
+             py::arg("generation_config") = py::none(), py::arg("streamer") = py::none())
+        .def("start_chat", &Pipeline::start_chat, py::arg("system_message") = "",
+             "Texts are turns of one conversation until finish_chat().")
+        .def("finish_chat", &Pipeline::finish_chat,
+             "Ends the conversation that start_chat() began and forgets it.")
         .def("get_tokenizer", &Pipeline::get_tokenizer)
         .def("get_config", &Pipeline::get_config)
         .def("get_metrics", &Pipeline::get_metrics)

@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <cmath>
+#include <cstring>
 
 namespace pagewheel::python {
 namespace {
@@ -26,7 +27,21 @@ IntArray to_int_array(const py::handle& values) {
     return IntArray::ensure(array);
 }
 
+/// By its bytes: a path need not be UTF-8.
+std::filesystem::path to_path(const py::handle& path) {
+    return py::module_::import("os").attr("fsencode")(path).cast<std::string>();
+}
+
+/// openvino_genai's property: paths of libraries.
+ov::Any to_libraries(const py::handle& paths) {
+    std::vector<std::filesystem::path> libraries;
+    if (!is_sequence(paths)) throw py::type_error("extensions must be a list of paths");
+    for (const py::handle& path : paths) libraries.push_back(to_path(path));
+    return libraries;
+}
+
 ov::Any to_any(const std::string& key, const py::handle& value) {
+    if (key == "extensions") return to_libraries(value);
     if (py::isinstance<py::bool_>(value)) return value.cast<bool>();
     if (py::isinstance<py::int_>(value)) {
         int overflow = 0;
@@ -120,13 +135,27 @@ std::vector<std::string> to_texts(const py::handle& texts) {
     return result;
 }
 
+bool is_sequence(const py::handle& value) {
+    return PySequence_Check(value.ptr()) != 0 && !py::isinstance<py::str>(value) &&
+           !py::isinstance<py::bytes>(value);
+}
+
 std::filesystem::path resolve_model(const py::object& path) {
-    // Bytes: a path need not be UTF-8.
-    const auto fsencode = py::module_::import("os").attr("fsencode");
-    const auto given = std::filesystem::path(fsencode(path).cast<std::string>());
+    return resolve_model(path, py::dict());
+}
+
+std::filesystem::path resolve_tokenizer(const py::object& path) {
+    const std::filesystem::path given = to_path(path);
+    const bool is_there = std::filesystem::exists(given / "openvino_tokenizer.xml");
+    return is_there ? given : resolve_model(path);
+}
+
+std::filesystem::path resolve_model(const py::object& path, const py::dict& properties) {
+    const std::filesystem::path given = to_path(path);
     if (std::filesystem::exists(given / "openvino_model.xml")) return given;
     const auto resolve = py::module_::import("pagewheel.convert").attr("resolve_model");
-    return fsencode(resolve(path)).cast<std::string>();
+    const py::object saves = properties.attr("get")("enable_save_ov_model", py::bool_(false));
+    return to_path(resolve(path, py::arg("save_beside") = saves));
 }
 
 std::pair<ov::AnyMap, SchedulerConfig> to_properties(const py::dict& properties,
@@ -142,9 +171,16 @@ std::pair<ov::AnyMap, SchedulerConfig> to_properties(const py::dict& properties,
     return result;
 }
 
+py::dict merged_properties(const py::dict& properties, const py::kwargs& kwargs) {
+    py::dict merged = properties.attr("copy")();
+    merged.attr("update")(kwargs);
+    return merged;
+}
+
 std::vector<std::vector<int64_t>> to_token_rows(const py::handle& ids) {
-    const bool is_ragged = py::isinstance<py::list>(ids) && py::len(ids) > 0 &&
-                           !py::isinstance<py::int_>(ids[py::int_(0)]);
+    const bool is_list = py::isinstance<py::list>(ids) || py::isinstance<py::tuple>(ids);
+    const bool is_ragged =
+        is_list && py::len(ids) > 0 && !py::isinstance<py::int_>(ids[py::int_(0)]);
     std::vector<std::vector<int64_t>> rows;
     if (is_ragged) {
         for (const py::handle& row : ids) rows.push_back(to_tokens(row));
@@ -184,6 +220,20 @@ ov::Tensor to_tensor(const py::handle& values) {
     return tensor;
 }
 
+ov::Tensor to_byte_tensor(const py::handle& bytes) {
+    const bool is_tensor = py::hasattr(bytes, "get_element_type") && py::hasattr(bytes, "data");
+    const py::module_ numpy = py::module_::import("numpy");
+    const py::object source = is_tensor ? py::object(bytes.attr("data"))
+                              : py::isinstance<py::bytes>(bytes)
+                                  ? numpy.attr("frombuffer")(bytes, py::arg("dtype") = "u1")
+                                  : py::reinterpret_borrow<py::object>(bytes);
+    const py::array array = numpy.attr("ascontiguousarray")(source);
+    const size_t size = size_t(array.nbytes());
+    ov::Tensor tensor(ov::element::u8, {size});
+    std::memcpy(tensor.data(), array.data(), size);
+    return tensor;
+}
+
 SharedCallable share(py::object callable) {
     return {new py::object(std::move(callable)), [](const py::object* object) {
                 if (!Py_IsInitialized()) return;  // it went with the interpreter
@@ -211,7 +261,7 @@ StreamingStatus to_streaming_status(const py::handle& answer) {
     if (py::isinstance<StreamingStatus>(answer)) return answer.cast<StreamingStatus>();
     if (py::isinstance<py::int_>(answer)) {  // bool is one: True means stop
         const int status = answer.cast<int>();
-        if (status >= 0 && status <= 2) return StreamingStatus(status);
+        if (status >= 0 && status <= 3) return StreamingStatus(status);
     }
     throw py::type_error("a streamer must return None, bool or StreamingStatus, got " +
                          std::string(py::repr(answer)));

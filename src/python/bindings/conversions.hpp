@@ -30,12 +30,23 @@ py::object from_json(const std::string& json);
 std::string to_text(const py::handle& text);
 std::vector<std::string> to_texts(const py::handle& texts);
 
+/// A list, a tuple or the like, but no text.
+bool is_sequence(const py::handle& value);
+
 /// The folder for a model folder, a .gguf file, or whatever pagewheel.convert can turn into one.
 std::filesystem::path resolve_model(const py::object& path);
+/// The same of a tokenizer, which may be alone in a folder.
+std::filesystem::path resolve_tokenizer(const py::object& path);
+/// The same of a pipeline with `properties`: "enable_save_ov_model" leaves the folder's files
+/// beside a .gguf file.
+std::filesystem::path resolve_model(const py::object& path, const py::dict& properties);
 
 /// OpenVINO's properties, and the "scheduler_config" taken out from among them.
 std::pair<ov::AnyMap, SchedulerConfig> to_properties(const py::dict& properties,
                                                      const SchedulerConfig& default_config = {});
+
+/// kwargs go before properties.
+py::dict merged_properties(const py::dict& properties, const py::kwargs& kwargs);
 
 /// Token ids from openvino.Tensor, numpy array or nested lists: one row per sequence.
 std::vector<std::vector<int64_t>> to_token_rows(const py::handle& ids);
@@ -45,6 +56,8 @@ std::vector<int64_t> to_tokens(const py::handle& ids);
 py::object to_openvino_tensor(const ov::Tensor& tensor);
 /// i64, copied, from openvino.Tensor, numpy array or nested lists.
 ov::Tensor to_tensor(const py::handle& values);
+/// u8, copied, from openvino.Tensor, numpy array or bytes: what a file would hold.
+ov::Tensor to_byte_tensor(const py::handle& bytes);
 
 /// A callable for C++ to keep: copied, called and destroyed by threads that do not hold the
 /// interpreter's lock. Call it with the lock.
@@ -58,6 +71,9 @@ GenerationConfig to_config(const py::handle& config, const GenerationConfig& bas
 StreamerVariant to_streamer(const py::object& streamer);
 TextStreamer::Callback to_text_callback(py::object callable);
 StreamingStatus to_streaming_status(const py::handle& answer);
+
+/// Of a model's path, with OpenVINO's properties; it renders with Jinja2.
+Tokenizer make_tokenizer(const py::object& path, const py::dict& properties);
 
 /// Renders with Jinja2 from now on, within the limits of pagewheel.chat_template.
 void use_jinja(Tokenizer tokenizer);

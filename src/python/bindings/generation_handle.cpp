@@ -35,6 +35,29 @@ bool wait(const GenerationHandle& handle, std::optional<double> timeout) {
     return handle.wait(std::chrono::microseconds(0));
 }
 
+/// Waits as read() does, but for signals too.
+void advance(GenerationHandle& handle, GenerationHandle::Until until) {
+    for (bool again = true; again;) {
+        {
+            const Unlocked unlocked;
+            again = handle.advance(until);
+        }
+        raise_pending_signals();
+    }
+}
+
+GenerationOutputs read(GenerationHandle& handle, bool with_text) {
+    advance(handle, GenerationHandle::Until::NEWS);
+    const Unlocked unlocked;
+    return handle.read(with_text);
+}
+
+std::vector<GenerationOutput> read_all(GenerationHandle& handle, bool with_text) {
+    advance(handle, GenerationHandle::Until::END);
+    const Unlocked unlocked;
+    return handle.read_all(with_text);
+}
+
 py::object outputs(const py::object& handle, bool with_text) {
     return py::module_::import("pagewheel.async_outputs").attr("AsyncOutputs")(handle, with_text);
 }
@@ -64,7 +87,7 @@ void bind_generation_handle(py::module_& module) {
                  S::TIMEOUT);
     using R = GenerationFinishReason;
     bind_enum<R>(module, "GenerationFinishReason", "", "NONE", R::NONE, "STOP", R::STOP, "LENGTH",
-                 R::LENGTH);
+                 R::LENGTH, "TOOL_CALL", R::TOOL_CALL);
 
     using O = GenerationOutput;
     py::class_<O>(module, "GenerationOutput", "Tokens of one sequence.")
@@ -83,18 +106,27 @@ void bind_generation_handle(py::module_& module) {
     using H = GenerationHandle;
     py::class_<H, std::shared_ptr<H>>(
         module, "GenerationHandle",
-        "Reads what one request generates, from any thread and any callback. The request goes on "
-        "if it is dropped. In a child that os.fork() made everything raises RuntimeError.")
+        "Reads what one request generates, from any thread and any callback. The request is "
+        "cancelled once its handle is dropped. In a child that os.fork() made everything raises "
+        "RuntimeError.")
         .def("get_status", &H::get_status, WithoutLock())
         .def("can_read", &H::can_read, WithoutLock())
         .def(
-            "read", &H::read, py::arg("with_text") = false, WithoutLock(),
-            "Tokens generated since the last read, by index of the sequence; with_text: and the "
-            "text since the last read with text, of which the rest comes when the sequence is "
-            "over. RuntimeError with the reason if a step failed and the request was cancelled for "
+            "read", &read, py::arg("with_text") = false,
+            "Tokens generated since the last read, by index of the sequence. Waits until there are "
+            "some or the request is over, and is empty then; makes steps meanwhile, unless the "
+            "thread of start() does. with_text: and the text since the last read with text, of "
+            "which the rest comes when the sequence is over. RuntimeError after stop(), cancel() "
+            "or drop(), and with the reason if a step failed and the request was cancelled for "
             "it.")
-        .def("read_all", &H::read_all, py::arg("with_text") = false, WithoutLock(),
-             "Everything generated so far, in the order of the sequences.")
+        .def("read_all", &read_all, py::arg("with_text") = false,
+             "read() until the request is over: what of each sequence was not read, the best "
+             "score first.")
+        .def("read_available", &H::read_available, py::arg("with_text") = false, WithoutLock(),
+             "read() of what is there, without waiting, also after stop() or cancel(); empty if "
+             "nothing is.")
+        .def("outputs_so_far", &H::outputs_so_far, py::arg("with_text") = false, WithoutLock(),
+             "Everything generated so far, in the order of the sequences, read or not.")
         .def("wait", &wait, py::arg("timeout") = py::none(),
              "Until there is something to read or the request is over, at most timeout seconds; "
              "whether so. RuntimeError where it would have to wait and can_wait() is false.")

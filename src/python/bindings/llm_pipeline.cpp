@@ -9,13 +9,17 @@
 namespace pagewheel::python {
 namespace {
 
+std::unique_ptr<LLMPipeline> finished(std::unique_ptr<LLMPipeline> pipeline) {
+    pipeline->set_step_hook(raise_pending_signals);
+    return pipeline;
+}
+
 std::unique_ptr<LLMPipeline> make_llm_pipeline(const py::object& path,
                                                const std::optional<Tokenizer>& tokenizer,
                                                const std::string& device, const py::dict& config,
                                                const py::kwargs& kwargs) {
-    const auto folder = resolve_model(path);
-    py::dict merged = config.attr("copy")();
-    merged.attr("update")(kwargs);
+    const py::dict merged = merged_properties(config, kwargs);
+    const auto folder = resolve_model(path, merged);
     const auto [properties, scheduler_config] =
         to_properties(merged, LLMPipeline::default_scheduler_config());
     std::unique_ptr<LLMPipeline> pipeline;
@@ -27,8 +31,25 @@ std::unique_ptr<LLMPipeline> make_llm_pipeline(const py::object& path,
                       : std::make_unique<LLMPipeline>(folder, device, properties, scheduler_config);
     }
     if (!tokenizer) use_jinja(pipeline->get_tokenizer());
-    pipeline->set_step_hook(raise_pending_signals);
-    return pipeline;
+    return finished(std::move(pipeline));
+}
+
+std::unique_ptr<LLMPipeline> make_llm_pipeline_in_memory(
+    const py::str& model, const py::object& weights, const Tokenizer& tokenizer,
+    const std::string& device, const std::optional<GenerationConfig>& generation_config,
+    const py::kwargs& kwargs) {
+    const std::string xml = to_text(model);
+    const ov::Tensor bytes = to_byte_tensor(weights);
+    const auto [properties, scheduler_config] =
+        to_properties(kwargs, LLMPipeline::default_scheduler_config());
+    std::unique_ptr<LLMPipeline> pipeline;
+    {
+        const Unlocked unlocked;
+        pipeline = std::make_unique<LLMPipeline>(xml, bytes, tokenizer, device, properties,
+                                                 scheduler_config);
+    }
+    if (generation_config) pipeline->set_generation_config(*generation_config);
+    return finished(std::move(pipeline));
 }
 
 /// Texts for texts, tokens for tokens.
@@ -47,8 +68,7 @@ py::object generate_with_llm(LLMPipeline& pipeline, const py::object& inputs,
     }
     if (py::isinstance<ChatHistory>(inputs))
         return py::cast(run(StringInputs(inputs.cast<ChatHistory>())));
-    if (py::isinstance<py::list>(inputs) && py::len(inputs) > 0 &&
-        py::isinstance<py::str>(inputs[py::int_(0)]))
+    if (is_sequence(inputs) && py::len(inputs) > 0 && py::isinstance<py::str>(inputs[py::int_(0)]))
         return py::cast(run(StringInputs(to_texts(inputs))));
     if (py::hasattr(inputs, "input_ids") && py::hasattr(inputs, "attention_mask"))
         return py::cast(run(EncodedInputs(TokenizedInputs{
@@ -58,7 +78,7 @@ py::object generate_with_llm(LLMPipeline& pipeline, const py::object& inputs,
 
 constexpr const char* generate_doc =
     R"(Generates from a str (returns str; DecodedResults if num_return_sequences is more
-than 1), a list of str or a ChatHistory (DecodedResults), or from TokenizedInputs or token ids, [tokens] or
+than 1), a sequence of str or a ChatHistory (DecodedResults), or from TokenizedInputs or token ids, [tokens] or
 [batch, tokens] (EncodedResults).
 
 generation_config: a GenerationConfig or dict; without it, the model's own. kwargs override it.
@@ -70,7 +90,7 @@ StreamerBase. Raises ValueError for bad input; what a streamer raises passes thr
 void bind_llm_pipeline(py::module_& module) {
     py::class_<LLMPipeline>(module, "LLMPipeline", R"(One call from text to text.
 
-models_path: a model folder or a .gguf file. device: "CPU", "GPU", ... config and kwargs: OpenVINO's
+models_path: a model folder or a .gguf file. device: "CPU", "GPU", ... ("AUTO" is the CPU). config and kwargs: OpenVINO's
 properties for the device, and scheduler_config (without it: prefix caching is on, the rest as
 SchedulerConfig has it).
 
@@ -88,6 +108,11 @@ turn at a time: RuntimeError while another one is generated.)")
                  return make_llm_pipeline(path, {}, device, config, kwargs);
              }),
              py::arg("models_path"), py::arg("device") = "CPU", py::arg("config") = py::dict())
+        .def(py::init(&make_llm_pipeline_in_memory), py::arg("model"), py::arg("weights"),
+             py::arg("tokenizer"), py::arg("device") = "CPU",
+             py::arg("generation_config") = py::none(),
+             "A model that is in no file: what openvino_model.xml would hold, a text, and what the "
+             ".bin would, bytes.")
         .def("generate", &generate_with_llm, py::arg("inputs"),
              py::arg("generation_config") = py::none(), py::arg("streamer") = py::none(),
              generate_doc)
@@ -101,8 +126,10 @@ turn at a time: RuntimeError while another one is generated.)")
         .def("get_tokenizer", &LLMPipeline::get_tokenizer, "The model's tokenizer.")
         .def("get_generation_config", &LLMPipeline::get_generation_config,
              "A copy of the defaults of generate(): the model's own at first.")
-        .def("set_generation_config", &LLMPipeline::set_generation_config, py::arg("config"),
-             "Sets the defaults of generate(). Raises ValueError for what is not allowed.")
+        .def(
+            "set_generation_config", &LLMPipeline::set_generation_config, py::arg("config"),
+            "Sets the defaults of generate(); the model's stop tokens are filled in where it names "
+            "none. Raises ValueError for what is not allowed.")
         .def("get_metrics", &LLMPipeline::get_metrics,
              "Requests and cache, under openvino_genai's names.")
         .def("get_statistics", &LLMPipeline::get_statistics,

@@ -3,6 +3,7 @@
 PYBIND11_MODULE(_pagewheel, module) {
     using namespace pagewheel::python;
     module.doc() = "pagewheel's C++ core. Use it through the package pagewheel.";
+    bind_errors();
     bind_log(module);
     bind_generation_config(module);
     bind_cache_eviction_config(module);

@@ -1,6 +1,5 @@
 #include "pagewheel/perf_metrics.hpp"
 
-#include <pybind11/operators.h>
 #include <pybind11/stl.h>
 
 #include "bindings.hpp"
@@ -16,6 +15,14 @@ void bind_perf_metrics(py::module_& module) {
         .def("__iter__",
              [](const MeanStdPair& pair) { return py::iter(py::make_tuple(pair.mean, pair.std)); });
 
+    using S = SummaryStats;
+    py::class_<S> summary(module, "SummaryStats", "-1 where nothing was measured.");
+    summary.def(py::init<>())
+        .def(
+            "as_tuple", [](const S& s) { return py::make_tuple(s.mean, s.std, s.min, s.max); },
+            "(mean, std, min, max).");
+    read_only(summary, "mean", &S::mean, "std", &S::std, "min", &S::min, "max", &S::max);
+
     using R = RawPerfMetrics;
     py::class_<R> raw(module, "RawPerfMetrics", "Samples in microseconds, before any statistics.");
     raw.def(py::init<>());
@@ -25,7 +32,8 @@ void bind_perf_metrics(py::module_& module) {
               &R::m_times_to_first_token, "m_new_token_times", &R::m_new_token_times,
               "token_infer_durations", &R::token_infer_durations, "m_batch_sizes",
               &R::m_batch_sizes, "m_durations", &R::m_durations, "inference_durations",
-              &R::inference_durations, "sampling_durations", &R::sampling_durations);
+              &R::inference_durations, "sampling_durations", &R::sampling_durations,
+              "grammar_compile_times", &R::grammar_compile_times);
 
     using P = PerfMetrics;
     py::class_<P> metrics(
@@ -38,8 +46,12 @@ void bind_perf_metrics(py::module_& module) {
         .def("get_ttft", &P::get_ttft, "Time to first token.")
         .def("get_tpot", &P::get_tpot, "Time per output token after the first.")
         .def("get_ipot", &P::get_ipot, "Inference time per step that gave tokens.")
-        .def(py::self + py::self)
-        .def(py::self += py::self);
+        .def(
+            "__add__", [](const P& self, const P& other) { return self + other; },
+            py::arg("metrics"))
+        .def(
+            "__iadd__", [](P& self, const P& other) -> P& { return self += other; },
+            py::arg("right"));
     methods(metrics, "get_load_time", &P::get_load_time, "get_num_generated_tokens",
             &P::get_num_generated_tokens, "get_num_input_tokens", &P::get_num_input_tokens,
             "get_throughput", &P::get_throughput, "get_generate_duration",
@@ -47,7 +59,8 @@ void bind_perf_metrics(py::module_& module) {
             "get_tokenization_duration", &P::get_tokenization_duration,
             "get_detokenization_duration", &P::get_detokenization_duration,
             "get_chat_template_duration", &P::get_chat_template_duration, "get_sampling_duration",
-            &P::get_sampling_duration);
+            &P::get_sampling_duration, "get_grammar_compile_time", &P::get_grammar_compile_time,
+            "get_grammar_compiler_init_times", &P::get_grammar_compiler_init_times);
 }
 
 }  // namespace pagewheel::python

@@ -14,10 +14,7 @@ public:
     StreamingStatus write(const std::vector<int64_t>& tokens) override {
         const Locked locked;
         const py::function method = find("write");
-        // One token is the common case, and subclasses written for openvino_genai expect an int
-        // then.
-        return to_streaming_status(tokens.size() == 1 ? call(method, tokens.front())
-                                                      : call(method, tokens));
+        return to_streaming_status(call(method, tokens));
     }
     void end() override {
         const Locked locked;
@@ -42,14 +39,16 @@ std::vector<int64_t> one_or_more(const py::object& token) {
 void bind_streamer(py::module_& module) {
     py::enum_<StreamingStatus>(
         module, "StreamingStatus",
-        "What a streamer answers: go on; end and keep what there is; end and drop.")
+        "What a streamer answers: go on; end and keep what there is; end and drop; STOP, of which "
+        "the finish reason is TOOL_CALL.")
         .value("RUNNING", StreamingStatus::RUNNING)
         .value("STOP", StreamingStatus::STOP)
-        .value("CANCEL", StreamingStatus::CANCEL);
+        .value("CANCEL", StreamingStatus::CANCEL)
+        .value("TOOL_CALL_STOP", StreamingStatus::TOOL_CALL_STOP);
 
     py::class_<StreamerBase, PyStreamer, py::smart_holder>(
         module, "StreamerBase", R"(Receives tokens as they are generated. Subclass it and define
-write(self, token: int | list[int]) -> StreamingStatus | bool | None and end(self). They run on the
+write(self, token: list[int]) -> StreamingStatus | bool | None and end(self). They run on the
 thread that called generate() and may call everything. An exception raised from them cancels the request and
 reaches the caller of generate().)")
         .def(py::init<>())

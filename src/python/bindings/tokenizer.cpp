@@ -15,12 +15,15 @@ struct PyTokenizedInputs {
     py::object attention_mask;
 };
 
+/// One list of texts, or two of the firsts and the seconds of pairs.
 PyTokenizedInputs encode(const Tokenizer& tokenizer, const std::vector<std::string>& prompts,
+                         const std::optional<std::vector<std::string>>& seconds,
                          const EncodeOptions& options) {
     TokenizedInputs inputs;
     {
         const Unlocked unlocked;
-        inputs = tokenizer.encode(prompts, options);
+        inputs = seconds ? tokenizer.encode(prompts, *seconds, options)
+                         : tokenizer.encode(prompts, options);
     }
     return {to_openvino_tensor(inputs.input_ids), to_openvino_tensor(inputs.attention_mask)};
 }
@@ -32,15 +35,43 @@ EncodeOptions to_options(bool add_special_tokens, bool pad_to_max_length,
     options.add_special_tokens = add_special_tokens;
     options.pad_to_max_length = pad_to_max_length;
     options.max_length = max_length;
-    options.padding_side = padding_side.value_or("right");
+    options.padding_side = padding_side;
     options.truncation = truncation;
     return options;
 }
 
+/// Texts, or pairs of them.
+PyTokenizedInputs encode_all(const Tokenizer& tokenizer, const py::sequence& prompts,
+                             const EncodeOptions& options) {
+    std::vector<std::string> firsts, seconds;
+    for (const py::handle& each : prompts) {
+        if (py::isinstance<py::str>(each)) {
+            firsts.push_back(to_text(each));
+            continue;
+        }
+        const auto pair = is_sequence(each) ? to_texts(each) : std::vector<std::string>();
+        if (pair.size() != 2)
+            throw py::type_error("prompts must hold texts, or pairs of texts, got " +
+                                 std::string(py::str(py::type::of(each))));
+        firsts.push_back(pair[0]);
+        seconds.push_back(pair[1]);
+    }
+    if (seconds.empty()) return encode(tokenizer, firsts, {}, options);
+    if (seconds.size() != firsts.size())
+        throw py::type_error("prompts hold texts and pairs of texts; allowed: either");
+    return encode(tokenizer, firsts, seconds, options);
+}
+
+/// A sequence of numbers, or an array of one dimension.
+bool is_one_row(const py::object& tokens) {
+    if (py::hasattr(tokens, "ndim")) return tokens.attr("ndim").cast<int>() == 1;
+    if (py::hasattr(tokens, "get_element_type")) return py::len(tokens.attr("shape")) == 1;
+    return is_sequence(tokens) &&
+           (py::len(tokens) == 0 || PyIndex_Check(py::object(tokens[py::int_(0)]).ptr()) != 0);
+}
+
 py::object decode(const Tokenizer& tokenizer, const py::object& tokens, bool skip_special_tokens) {
-    // A flat list is one sequence and gives str; everything with rows gives a list of str.
-    const bool is_flat = py::isinstance<py::list>(tokens) &&
-                         (py::len(tokens) == 0 || py::isinstance<py::int_>(tokens[py::int_(0)]));
+    const bool is_flat = is_one_row(tokens);
     std::vector<std::string> texts;
     for (const auto& row : to_token_rows(tokens)) {
         const Unlocked unlocked;
@@ -59,6 +90,27 @@ std::string apply_chat_template(const Tokenizer& tokenizer, const py::object& hi
     return tokenizer.apply_chat_template(chat, add_generation_prompt, chat_template);
 }
 
+template <class... Arguments>
+Tokenizer construct(const py::dict& properties, const Arguments&... arguments) {
+    const ov::AnyMap map = to_properties(properties).first;
+    std::optional<Tokenizer> tokenizer;
+    {
+        const Unlocked unlocked;
+        tokenizer.emplace(arguments..., map);
+    }
+    use_jinja(*tokenizer);
+    return *tokenizer;
+}
+
+/// Every encode() has the same options behind its prompts.
+template <class Function, class... Prompts>
+void bind_with_options(py::class_<Tokenizer>& tokenizer, const Function& function, const char* doc,
+                       const Prompts&... prompts) {
+    tokenizer.def("encode", function, prompts..., py::arg("add_special_tokens") = true,
+                  py::arg("pad_to_max_length") = false, py::arg("max_length") = py::none(),
+                  py::arg("padding_side") = py::none(), py::arg("truncation") = false, doc);
+}
+
 py::dict vocabulary(const Tokenizer& tokenizer) {
     py::dict result;
     const auto tokens = tokenizer.get_vocab_vector();
@@ -67,6 +119,10 @@ py::dict vocabulary(const Tokenizer& tokenizer) {
 }
 
 }  // namespace
+
+Tokenizer make_tokenizer(const py::object& path, const py::dict& properties) {
+    return construct(properties, resolve_tokenizer(path));
+}
 
 void bind_tokenizer(py::module_& module) {
     py::class_<PyTokenizedInputs>(module, "TokenizedInputs",
@@ -80,46 +136,59 @@ void bind_tokenizer(py::module_& module) {
 
     py::class_<Tokenizer> tokenizer(module, "Tokenizer", R"(Text to tokens and back.
 
-Tokenizer(path): a model folder or a .gguf file.)");
+Tokenizer(path): a model folder or a .gguf file. Tokenizer(tokenizer_model, tokenizer_weights, detokenizer_model,
+detokenizer_weights): what the files of a folder would hold, texts and bytes. properties and kwargs: OpenVINO's for
+the CPU, which runs it.)");
+    const auto bind_encode = [&](const auto& function, const char* doc, const auto&... prompts) {
+        bind_with_options(tokenizer, function, doc, prompts...);
+    };
     tokenizer
-        .def(py::init([](const py::object& path) {
-                 const auto folder = resolve_model(path);
-                 std::optional<Tokenizer> tokenizer;
-                 {
-                     const Unlocked unlocked;
-                     tokenizer.emplace(folder);
-                 }
-                 use_jinja(*tokenizer);
-                 return *tokenizer;
-             }),
-             py::arg("tokenizer_path"))
+        .def(py::init(
+                 [](const py::object& path, const py::dict& properties, const py::kwargs& kwargs) {
+                     return make_tokenizer(path, merged_properties(properties, kwargs));
+                 }),
+             py::arg("tokenizer_path"), py::arg("properties") = py::dict())
         .def(
-            "encode",
-            [](const Tokenizer& t, const py::str& prompt, bool special, bool pad,
-               std::optional<size_t> max_length, const std::optional<std::string>& side, bool cut) {
-                return encode(t, {to_text(prompt)},
-                              to_options(special, pad, max_length, side, cut));
-            },
-            py::arg("prompt"), py::arg("add_special_tokens") = true,
-            py::arg("pad_to_max_length") = false, py::arg("max_length") = py::none(),
-            py::arg("padding_side") = py::none(), py::arg("truncation") = false,
-            "Token ids of a text. padding_side is 'left' or 'right'; truncation cuts to "
-            "max_length.")
-        .def(
-            "encode",
-            [](const Tokenizer& t, const py::list& prompts, bool special, bool pad,
-               std::optional<size_t> max_length, const std::optional<std::string>& side, bool cut) {
-                return encode(t, to_texts(prompts),
-                              to_options(special, pad, max_length, side, cut));
-            },
-            py::arg("prompts"), py::arg("add_special_tokens") = true,
-            py::arg("pad_to_max_length") = false, py::arg("max_length") = py::none(),
-            py::arg("padding_side") = py::none(), py::arg("truncation") = false,
-            "Token ids of several texts, padded to the longest.")
+            py::init([](const py::str& model, const py::object& weights, const py::str& detokenizer,
+                        const py::object& detokenizer_weights, const py::kwargs& kwargs) {
+                return construct(kwargs, to_text(model), to_byte_tensor(weights),
+                                 to_text(detokenizer), to_byte_tensor(detokenizer_weights));
+            }),
+            py::arg("tokenizer_model"), py::arg("tokenizer_weights"), py::arg("detokenizer_model"),
+            py::arg("detokenizer_weights"));
+    bind_encode(
+        [](const Tokenizer& t, const py::str& prompt, bool special, bool pad,
+           std::optional<size_t> max_length, const std::optional<std::string>& side, bool cut) {
+            return encode(t, {to_text(prompt)}, {},
+                          to_options(special, pad, max_length, side, cut));
+        },
+        "Token ids of a text. pad_to_max_length and truncation are to max_length, or without it "
+        "to the model's own maximum. padding_side is 'left' or 'right', or without it the model's.",
+        py::arg("prompt"));
+    bind_encode(
+        [](const Tokenizer& t, const py::sequence& firsts, const py::sequence& seconds,
+           bool special, bool pad, std::optional<size_t> max_length,
+           const std::optional<std::string>& side, bool cut) {
+            return encode(t, to_texts(firsts), to_texts(seconds),
+                          to_options(special, pad, max_length, side, cut));
+        },
+        "Token ids of pairs of texts, where supports_paired_input() is true. Either list may have "
+        "one text, which then is in every pair.",
+        py::arg("prompts_1"), py::arg("prompts_2"));
+    bind_encode(
+        [](const Tokenizer& t, const py::sequence& prompts, bool special, bool pad,
+           std::optional<size_t> max_length, const std::optional<std::string>& side, bool cut) {
+            return encode_all(t, prompts, to_options(special, pad, max_length, side, cut));
+        },
+        "Token ids of several texts, or pairs of texts, padded to the longest.",
+        py::arg("prompts"));
+    tokenizer
+        .def("supports_paired_input", &Tokenizer::supports_paired_input,
+             "Whether it encodes pairs of texts.")
         .def(
             "decode", &decode, py::arg("tokens"), py::arg("skip_special_tokens") = true,
-            R"(Text of a list of token ids; a list of texts for a batch (openvino.Tensor, numpy array,
-list of lists). Raises IndexError for an id outside the vocabulary.)")
+            R"(Text of a sequence of token ids; a list of texts for a batch (openvino.Tensor, numpy array,
+list of lists). Raises OutOfRangeError for an id outside the vocabulary.)")
         .def("apply_chat_template", &apply_chat_template, py::arg("history"),
              py::arg("add_generation_prompt"), py::arg("chat_template") = "",
              py::arg("tools") = py::none(), py::arg("extra_context") = py::none(),

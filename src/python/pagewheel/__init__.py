@@ -43,12 +43,14 @@ from pagewheel._pagewheel import (
     StopCriteria,
     StreamerBase,
     StreamingStatus,
+    SummaryStats,
     TextStreamer,
     TokenizedInputs,
     Tokenizer,
     make_policy,
     set_log_callback,
 )
+from pagewheel.errors import InvalidArgumentError, ModelNotFoundError, OutOfRangeError
 
 try:
     __version__ = version("pagewheel")
@@ -73,12 +75,15 @@ __all__ = [
     "GenerationOutput",
     "GenerationResult",
     "GenerationStatus",
+    "InvalidArgumentError",
     "KVCrushAnchorPointMode",
     "KVCrushConfig",
     "LLMPipeline",
     "LogLevel",
     "MeanStdPair",
+    "ModelNotFoundError",
     "ObservedQueries",
+    "OutOfRangeError",
     "PerfMetrics",
     "PipelineMetrics",
     "PipelineStatistics",
@@ -91,6 +96,7 @@ __all__ = [
     "StopCriteria",
     "StreamerBase",
     "StreamingStatus",
+    "SummaryStats",
     "TextStreamer",
     "TokenizedInputs",
     "Tokenizer",

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class AsyncOutputs:
-    """Yields what GenerationHandle.read(with_text) gives, until the request is over.
+    """Yields what GenerationHandle.read(with_text) would, until the request is over.
 
     Somebody has to step: ContinuousBatchingPipeline.start() makes a thread that does. If the task
     that iterates is cancelled, the request goes on: cancel() the handle where that is not wanted.
@@ -29,7 +29,7 @@ class AsyncOutputs:
 
         while True:
             is_over = self._handle.get_status() != GenerationStatus.RUNNING
-            outputs = self._handle.read(self._with_text)
+            outputs = self._handle.read_available(self._with_text)
             if outputs:
                 return outputs
             if is_over:

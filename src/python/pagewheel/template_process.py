@@ -21,6 +21,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from .errors import InvalidArgumentError
+
 # Bytes of address space, of which Python and Jinja take 25 million.
 MAX_MEMORY = 512 << 20
 # On a machine that is busy with other things.
@@ -179,7 +181,7 @@ class TemplateProcess:
         # Six bytes are what JSON makes of a control character.
         answer = self._ask(request, max_seconds, 6 * max_characters + (1 << 16))
         if "error" in answer:
-            raise ValueError(answer["error"])
+            raise InvalidArgumentError(answer["error"])
         return str(answer["text"])
 
     def _ask(self, request: bytes, seconds: float, max_answer: int) -> dict[str, Any]:
@@ -195,11 +197,11 @@ class TemplateProcess:
                 answer = child.ask(request, seconds, max_answer)
             except TimeoutError:
                 self.end()
-                raise ValueError(
+                raise InvalidArgumentError(
                     f"chat template: it takes longer than {seconds:g} seconds"
                 ) from None
             except (EOFError, OSError, ValueError):
-                raise ValueError(f"chat template: {_ending(self.end())}") from None
+                raise InvalidArgumentError(f"chat template: {_ending(self.end())}") from None
             except BaseException:  # a signal's handler may raise between request and answer
                 self.end()
                 raise
@@ -234,7 +236,9 @@ def _encoded(**request: Any) -> bytes:
     try:
         return json.dumps(request, ensure_ascii=False).encode(errors="surrogatepass")
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"chat template: the conversation cannot be JSON: {error}") from None
+        raise InvalidArgumentError(
+            f"chat template: the conversation cannot be JSON: {error}"
+        ) from None
 
 
 def _ending(code: int | None) -> str:

@@ -33,13 +33,51 @@ std::string refused(const Change& change) {
     return refusal([&] { config.validate(); });
 }
 
-TEST(GenerationConfig, DefaultsAreValid) {
-    EXPECT_NO_THROW(GenerationConfig().validate());
+TEST(GenerationConfig, SomethingMustEndIt) {
+    EXPECT_NO_THROW(GenerationConfig().validate_values());
+    EXPECT_EQ(refusal([] { GenerationConfig().validate(); }).find("nothing ends the generation"),
+              0u);
+    for (const auto& change : std::vector<std::function<void(GenerationConfig&)>>{
+             [](auto& c) { c.max_new_tokens = 1; }, [](auto& c) { c.max_length = 1; },
+             [](auto& c) { c.set_eos_token_id(0); }, [](auto& c) { c.stop_token_ids = {0}; },
+             [](auto& c) { c.stop_strings = {"a"}; }}) {
+        GenerationConfig config;
+        change(config);
+        EXPECT_NO_THROW(config.validate());
+        config.ignore_eos = true;
+        const bool has_limit = std::min(config.max_new_tokens, config.max_length) == 1;
+        EXPECT_EQ(refusal([&] { config.validate(); }).find("ignore_eos is true") == 0, !has_limit);
+    }
+}
+
+TEST(GenerationConfig, WhatDoesNotApplyIsNotLookedAt) {
+    GenerationConfig config;
+    config.max_new_tokens = 1;
+    config.temperature = config.top_p = 0;
+    config.min_p = -1;
+    config.num_beam_groups = 0;
+    config.diversity_penalty = 1;
+    EXPECT_NO_THROW(config.validate());
+    config.do_sample = true;
+    EXPECT_NE(refusal([&] { config.validate(); }).find("temperature is 0"), std::string::npos);
+    config.do_sample = false;
+    config.num_beams = 2;
+    EXPECT_NE(refusal([&] { config.validate(); }).find("num_beam_groups is 0"), std::string::npos);
+}
+
+TEST(GenerationConfig, EveryEosTokenStops) {
+    GenerationConfig config;
+    config.set_eos_token_id(3);
+    config.set_eos_token_id(5);
+    EXPECT_EQ(config.eos_token_id, 5);
+    EXPECT_EQ(config.stop_token_ids, (std::set<int64_t>{3, 5}));
+    config.stop_token_ids.insert(-1);
+    EXPECT_EQ(refusal([&] { config.validate(); }), "stop_token_ids holds -1; allowed: 0 or more");
 }
 
 TEST(GenerationConfig, RefusalsNameParameterValueAndRange) {
     EXPECT_EQ(refused([](auto& c) { c.max_new_tokens = 0; }),
-              "max_new_tokens is 0; allowed: 1 or more");
+              "max_new_tokens is 0; allowed: 1 or more, with echo 0 too");
     EXPECT_EQ(refused([](auto& c) { c.top_p = 2; }),
               "top_p is 2; allowed: greater than 0, at most 1");
     EXPECT_EQ(refused([](auto& c) { c.top_p = 0; }),
@@ -162,7 +200,7 @@ TEST(GenerationConfig, TakesNumbersExactlyOrRefusesThem) {
     for (const char* key : {"max_new_tokens", "max_length", "min_new_tokens", "eos_token_id",
                             "priority", "logprobs", "num_return_sequences", "num_beams",
                             "num_beam_groups", "no_repeat_ngram_size", "top_k", "rng_seed"})
-        for (const char* value : {"1.5", "1.0", "1e3", "18446744073709551616",
+        for (const char* value : {"1.5", "1e30", "-1e30", "18446744073709551616",
                                   "-9223372036854775809", "true", "\"1\"", "{}"})
             refused(key, value);
     for (const char* key : {"max_new_tokens", "eos_token_id", "logprobs", "top_k", "rng_seed"})
@@ -184,6 +222,10 @@ TEST(GenerationConfig, TakesNumbersExactlyOrRefusesThem) {
     for (const char* value : {"\"a\"", "[1]", "[[\"a\"]]"}) refused("stop_strings", value);
 
     GenerationConfig config;
+    config.update_from_json(R"({"max_new_tokens": 1e3, "priority": -2.0, "eos_token_id": 7.0})");
+    EXPECT_EQ(config.max_new_tokens, 1000u);
+    EXPECT_EQ(config.priority, -2);
+    EXPECT_EQ(config.eos_token_id, 7);
     config.update_from_json(
         R"({"max_new_tokens": 18446744073709551615, "rng_seed": 18446744073709551614,
             "eos_token_id": 9223372036854775807, "priority": -2147483648, "timeout": "inf"})");
@@ -195,7 +237,7 @@ TEST(GenerationConfig, TakesNumbersExactlyOrRefusesThem) {
     EXPECT_NE(refusal([&] { config.validate(); }).find("priority is -2"), std::string::npos);
     config.update_from_json(R"({"priority": 0, "eos_token_id": -1})");
     EXPECT_EQ(config.eos_token_id, -1);
-    EXPECT_NO_THROW(config.validate());
+    EXPECT_NO_THROW(config.validate_values());
 }
 
 TEST(GenerationConfig, RefusesNestedValuesOfAnyDepth) {
@@ -271,7 +313,7 @@ TEST(GenerationConfig, AModelsTemperatureOfZeroMeansGreedy) {
     for (const char* json : {R"({"temperature": 0, "do_sample": false})",
                              R"({"temperature": 0.0, "do_sample": true})"}) {
         const GenerationConfig config = of_model(json);
-        EXPECT_NO_THROW(config.validate());
+        EXPECT_NO_THROW(config.validate_values());
         EXPECT_FALSE(config.do_sample);
         EXPECT_EQ(config.temperature, 1.0f);
     }

@@ -114,7 +114,7 @@ protected:
         while (reference.has_non_finished_requests()) reference.step();
         std::vector<Tokens> tokens;
         for (const Handle& handle : handles)
-            tokens.push_back(handle->read_all().at(0).generated_ids);
+            tokens.push_back(handle->outputs_so_far().at(0).generated_ids);
         return tokens;
     }
 };
@@ -151,7 +151,7 @@ TEST_P(PipelineStress, FortyBlocksServe500RequestsOfWhichAThirdIsCancelledByOthe
             const Handle& earlier = handles[i - below(own, i / num_threads + 1) * num_threads];
             for (size_t reads = below(own, 20); reads > 0; --reads) {
                 earlier->wait(std::chrono::milliseconds(2));
-                earlier->read();
+                earlier->read_available();
                 if (earlier->get_status() != GenerationStatus::RUNNING) break;
             }
         }
@@ -167,7 +167,7 @@ TEST_P(PipelineStress, FortyBlocksServe500RequestsOfWhichAThirdIsCancelledByOthe
     EXPECT_EQ(num_refused, num_requests / 25);
     size_t num_cancelled = 0;
     for (size_t i = 0; i < num_requests; ++i) {
-        const Tokens tokens = handles[i]->read_all().at(0).generated_ids;
+        const Tokens tokens = handles[i]->outputs_so_far().at(0).generated_ids;
         if (handles[i]->get_status() == GenerationStatus::FINISHED) {
             EXPECT_EQ(tokens, expected[i]) << "request " << i;
             continue;

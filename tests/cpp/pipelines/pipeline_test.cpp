@@ -137,7 +137,7 @@ TEST_F(Pipeline, TakesRequestsAndCancelsFromOtherThreads) {
         const bool cancelled = handles[i]->get_status() == GenerationStatus::CANCEL;
         if (i % 3 != 0) {
             EXPECT_FALSE(cancelled);
-            EXPECT_EQ(handles[i]->read_all().at(0).generated_ids.size(), 20u);
+            EXPECT_EQ(handles[i]->outputs_so_far().at(0).generated_ids.size(), 20u);
         }
     }
     EXPECT_EQ(pipeline.get_metrics().cache_usage, 0.0f);
@@ -169,11 +169,11 @@ TEST_F(Pipeline, ServesManyThreadsWhileAThreadOfItsOwnSteps) {
             if (i % 4 == 3) handle->cancel();
             while (handle->get_status() == GenerationStatus::RUNNING) {
                 handle->wait(std::chrono::seconds(1));
-                handle->read();
+                handle->read_available();
             }
             if (handle->get_status() != GenerationStatus::FINISHED) continue;
             ++num_finished;
-            EXPECT_EQ(handle->read_all().at(0).generated_ids.size(), 6u);
+            EXPECT_EQ(handle->outputs_so_far().at(0).generated_ids.size(), 6u);
         }
     };
     std::vector<std::thread> threads;

@@ -77,7 +77,7 @@ protected:
     static void wait_until_over(const Handle& handle) {
         while (handle->get_status() == GenerationStatus::RUNNING) {
             handle->wait(1s);
-            handle->read();
+            handle->read_available();
         }
     }
 };
@@ -94,6 +94,46 @@ void in_callback_of_service(const std::shared_ptr<ContinuousBatchingPipeline>& p
         called.set_value();
     });
     ASSERT_EQ(called.get_future().wait_for(60s), std::future_status::ready);
+}
+
+TEST_F(PipelineThreads, ReadingMakesTheStepsThatNobodyElseMakes) {
+    for (const bool started : {false, true}) {
+        const auto pipeline = make();
+        if (started) pipeline->start();
+        const Handle handle = pipeline->add_request(1, prompt, greedy(5));
+        Tokens tokens;
+        while (handle->get_status() == GenerationStatus::RUNNING)
+            for (const auto& [index, output] : handle->read())
+                tokens.insert(tokens.end(), output.generated_ids.begin(),
+                              output.generated_ids.end());
+        for (const GenerationOutput& rest : handle->read_all())  // of a step since
+            tokens.insert(tokens.end(), rest.generated_ids.begin(), rest.generated_ids.end());
+        EXPECT_EQ(tokens, handle->outputs_so_far().at(0).generated_ids);
+        EXPECT_EQ(tokens.size(), 5u);
+        EXPECT_TRUE(handle->read().empty());
+        EXPECT_TRUE(handle->read_all().empty());
+        const Handle whole = pipeline->add_request(1, prompt, greedy(5));
+        EXPECT_EQ(whole->read_all().at(0).generated_ids, tokens);
+    }
+}
+
+TEST_F(PipelineThreads, AHandleThatIsStoppedOrDroppedGivesNothingToRead) {
+    const auto pipeline = make();
+    Handle handle = pipeline->add_request(1, prompt, greedy(100));
+    pipeline->step();
+    handle->stop();
+    EXPECT_EQ(handle->get_status(), GenerationStatus::STOP);
+    EXPECT_FALSE(handle->can_read());
+    EXPECT_THROW(handle->read(), std::runtime_error);
+    EXPECT_THROW(handle->read_all(), std::runtime_error);
+    EXPECT_EQ(handle->read_available().at(0).generated_ids.size(), 1u);
+    pipeline->step();
+    EXPECT_FALSE(pipeline->has_non_finished_requests());
+    handle = pipeline->add_request(1, prompt, greedy(100));
+    pipeline->step();
+    handle.reset();
+    pipeline->step();
+    EXPECT_FALSE(pipeline->has_non_finished_requests());
 }
 
 TEST_F(PipelineThreads, StopInACallbackOfTheThreadThatStepsEndsItAfterTheStep) {
@@ -117,7 +157,8 @@ TEST_F(PipelineThreads, TheLastReferenceMayBeDroppedInACallbackOfTheThreadThatSt
     });
     ASSERT_EQ(dropped.get_future().wait_for(60s), std::future_status::ready);
     handle->notify_once([] {});
-    while (handle->get_status() == GenerationStatus::RUNNING) handle->wait(1s), handle->read();
+    while (handle->get_status() == GenerationStatus::RUNNING)
+        handle->wait(1s), handle->read_available();
     EXPECT_EQ(handle->get_status(), GenerationStatus::CANCEL);
     ContinuousBatchingPipeline::wait_for_stopped(10s);
 }
@@ -138,7 +179,7 @@ TEST_F(PipelineThreads, AWaitForOnesOwnThreadIsRefused) {
     const auto pipeline = make();
     in_callback_of_service(pipeline, [&](const Handle& handle) {
         EXPECT_TRUE(handle->wait(1h));  // it has something to read
-        handle->read();
+        handle->read_available();
         EXPECT_FALSE(handle->can_wait());
         EXPECT_FALSE(handle->wait(0s));
         EXPECT_THROW(handle->wait(1h), std::runtime_error);
@@ -147,7 +188,7 @@ TEST_F(PipelineThreads, AWaitForOnesOwnThreadIsRefused) {
     const Handle other = pipeline->add_request(2, prompt, greedy(30));
     size_t num_refused = 0;
     pipeline->generate(prompts, {greedy(3)}, TextStreamer::Callback([&](const std::string&) {
-                           other->read();
+                           other->read_available();
                            if (!other->can_wait()) ++num_refused;
                            return StreamingStatus::RUNNING;
                        }));
@@ -191,7 +232,7 @@ TEST_F(PipelineThreads, StopInAPolicyOfACallersStepDoesNotWaitForTheThreadThatWa
         pipeline->stop();
         ++num_stops;
     };
-    pipeline->add_request(1, prompt, greedy(300));
+    const Handle handle = pipeline->add_request(1, prompt, greedy(300));
     while (pipeline->has_non_finished_requests()) pipeline->step();
     EXPECT_GT(num_stops, 0u);
     ContinuousBatchingPipeline::wait_for_stopped(10s);
@@ -338,7 +379,7 @@ TEST_F(PipelineThreads, AnyNumberMayBeARequestsId) {
     for (int i = 0; i < 3; ++i) EXPECT_EQ(answer(*pipeline), expected);
     while (pipeline->has_non_finished_requests()) pipeline->step();
     for (const Handle& handle : handles)
-        EXPECT_EQ(handle->read_all().at(0).generated_ids, expected);
+        EXPECT_EQ(handle->outputs_so_far().at(0).generated_ids, expected);
 }
 
 TEST_F(PipelineThreads, AForkedChildIsRefusedAndEnds) {
@@ -366,7 +407,7 @@ TEST_F(PipelineThreads, AForkedChildIsRefusedAndEnds) {
         ok = ok && refuses([&] { pipeline->get_statistics(); });
         ok = ok && refuses([&] { pipeline->get_prefix_cache().num_tokens(); });
         ok = ok && refuses([&] { pipeline->get_tokenizer().encode("text"); });
-        ok = ok && refuses([&] { handle->read(); });
+        ok = ok && refuses([&] { handle->read_available(); });
         ok = ok && refuses([&] { handle->cancel(); });
         pipeline->stop();
         _exit(ok ? 0 : 1);

@@ -92,7 +92,7 @@ std::vector<GenerationOutput> answers(Engine& engine) {
     while (engine.has_work()) engine.step();
     std::vector<GenerationOutput> all;
     for (const GenerationHandle& handle : handles)
-        for (const GenerationOutput& output : handle.read_all(true)) all.push_back(output);
+        for (const GenerationOutput& output : handle.outputs_so_far(true)) all.push_back(output);
     return all;
 }
 

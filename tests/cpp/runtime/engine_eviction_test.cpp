@@ -155,7 +155,7 @@ Answers run(const std::string& policy, bool in_chunks, std::unique_ptr<Drafter> 
     while (engine.has_work()) engine.step();
     Answers result{prompts, scripted.most_rows};
     for (size_t i = 0; i < handles.size(); ++i) {
-        const Tokens tokens = handles[i].read_all().at(0).generated_ids;
+        const Tokens tokens = handles[i].outputs_so_far().at(0).generated_ids;
         EXPECT_EQ(tokens.size(), 80u);
         result.all[i].insert(result.all[i].end(), tokens.begin(), tokens.end());
     }
@@ -211,7 +211,7 @@ TEST(EngineEviction, APolicyThatFailsEndsItsRequestAlone) {
         if (handle.get_status() == GenerationStatus::FINISHED) continue;
         ++num_failed;
         try {
-            handle.read_all();
+            handle.outputs_so_far();
             FAIL() << "the failure is not told";
         } catch (const std::runtime_error& error) {
             EXPECT_STREQ(error.what(), "the eviction policy failed: no idea");

@@ -15,7 +15,7 @@ TEST_F(EngineTest, ARequestGetsWhatTheModelSaysAndEndsByLength) {
     finish();
     EXPECT_EQ(handle.get_status(), Status::FINISHED);
     EXPECT_EQ(generated(handle), (Tokens{4, 5, 6, 7}));
-    EXPECT_EQ(handle.read_all().at(0).finish_reason, Reason::LENGTH);
+    EXPECT_EQ(handle.outputs_so_far().at(0).finish_reason, Reason::LENGTH);
     EXPECT_EQ(num_free(), num_blocks);
 }
 
@@ -25,7 +25,7 @@ TEST_F(EngineTest, AStopTokenEndsIt) {
     const GenerationHandle handle = submit({3}, config);
     finish();
     EXPECT_EQ(generated(handle), (Tokens{4, 5, 6}));
-    EXPECT_EQ(handle.read_all().at(0).finish_reason, Reason::STOP);
+    EXPECT_EQ(handle.outputs_so_far().at(0).finish_reason, Reason::STOP);
 }
 
 TEST_F(EngineTest, CancelAndStopEndARequestAtTheNextStepInEveryStage) {
@@ -117,7 +117,7 @@ TEST_F(EngineTest, AFailureOutsideTheModelsRunEndsEveryRequestWithTheCauseAndThe
     ASSERT_TRUE(submitted.has_value());
     for (const GenerationHandle& handle : {running, *submitted}) {
         EXPECT_EQ(handle.get_status(), Status::CANCEL);
-        EXPECT_TRUE(fails([&] { handle.read_all(); }));
+        EXPECT_TRUE(fails([&] { handle.outputs_so_far(); }));
         EXPECT_TRUE(handle.wait(std::chrono::hours(1)));
     }
     EXPECT_FALSE(engine->has_work());

@@ -29,7 +29,7 @@ TEST_F(EngineText, AHundredRequestsWithStopStringsEndWhereTheirTextDoes) {
         const std::string text = letters(generated(handle));
         ASSERT_GE(text.size(), stop.size()) << i;
         EXPECT_EQ(text.find(stop), text.size() - stop.size()) << i << " from " << firsts[i];
-        EXPECT_EQ(handle.read_all().at(0).finish_reason, Reason::STOP);
+        EXPECT_EQ(handle.outputs_so_far().at(0).finish_reason, Reason::STOP);
     }
     EXPECT_EQ(num_free(), num_blocks);
 }
@@ -41,10 +41,10 @@ TEST_F(EngineText, ReadTellsTheReasonOfAStopOnce) {
         handle.read(with_text);
         handle.stop(Reason::STOP);
         engine->step();
-        EXPECT_TRUE(handle.can_read());
-        EXPECT_EQ(handle.read(with_text).at(0).finish_reason, Reason::STOP);
         EXPECT_FALSE(handle.can_read());
-        EXPECT_TRUE(handle.read(with_text).empty());
+        EXPECT_THROW(handle.read(with_text), std::runtime_error);
+        EXPECT_EQ(handle.read_available(with_text).at(0).finish_reason, Reason::STOP);
+        EXPECT_TRUE(handle.read_available(with_text).empty());
     }
 }
 
@@ -61,8 +61,8 @@ TEST_F(EngineText, TextIsReadOnceInPiecesThatJoinToTheWhole) {
     EXPECT_EQ(text, "cdefgh");
     EXPECT_TRUE(handle.read(true).empty());
     EXPECT_FALSE(handle.can_read());
-    EXPECT_EQ(handle.read_all(true).at(0).text, text);
-    EXPECT_EQ(handle.read_all().at(0).text, "");
+    EXPECT_EQ(handle.outputs_so_far(true).at(0).text, text);
+    EXPECT_EQ(handle.outputs_so_far().at(0).text, "");
 }
 
 TEST_F(EngineText, HeldBackTextComesWithTheEndAlsoWithoutTokens) {
@@ -72,14 +72,13 @@ TEST_F(EngineText, HeldBackTextComesWithTheEndAlsoWithoutTokens) {
     std::string text;
     for (size_t i = 0; i < 3; ++i) {  // f, g, h
         engine->step();
-        for (const auto& [index, output] : handle.read(true)) text += output.text;
+        for (const auto& [index, output] : handle.read_available(true)) text += output.text;
     }
     EXPECT_EQ(text, "f");
     handle.stop();
     EXPECT_FALSE(handle.can_read());
     engine->step();
-    EXPECT_TRUE(handle.can_read());
-    const GenerationOutputs rest = handle.read(true);
+    const GenerationOutputs rest = handle.read_available(true);
     EXPECT_EQ(rest.at(0).text, "gh");
     EXPECT_TRUE(rest.at(0).generated_ids.empty());
     EXPECT_FALSE(handle.can_read());
@@ -92,15 +91,15 @@ TEST_F(EngineText, TextThatIsHeldBackIsNotLostWhereTokensAreReadWithoutIt) {
     std::string text;
     for (size_t i = 0; i < 3; ++i) {  // f, g, h
         engine->step();
-        for (const auto& [index, output] : handle.read(true)) text += output.text;
+        for (const auto& [index, output] : handle.read_available(true)) text += output.text;
     }
-    handle.read();
+    handle.read_available();
     handle.stop();
     engine->step();
-    handle.read();
-    for (const auto& [index, output] : handle.read(true)) text += output.text;
+    handle.read_available();
+    for (const auto& [index, output] : handle.read_available(true)) text += output.text;
     EXPECT_EQ(text, "fgh");
-    EXPECT_TRUE(handle.read(true).empty());
+    EXPECT_TRUE(handle.read_available(true).empty());
     EXPECT_FALSE(handle.can_read());
 }
 
@@ -109,7 +108,7 @@ TEST_F(EngineText, TextThatWasDroppedDoesNotComeWithTheTokenOfAStepUnderWay) {
     for (size_t i = 0; i < 4; ++i) engine->step();
     model->before_run = [&](const Batch&) { handle.drop(); };
     engine->step();
-    const GenerationOutputs late = handle.read(true);
+    const GenerationOutputs late = handle.read_available(true);
     ASSERT_EQ(late.count(0), 1u);
     EXPECT_EQ(late.at(0).text, letters(late.at(0).generated_ids));
     finish();
@@ -172,7 +171,7 @@ TEST_F(EngineText, ARequestThatCannotBeEndedProperlyIsToldAllTheSame) {
         EXPECT_ANY_THROW(engine->step());
         for (const GenerationHandle& one : {handle, other}) {
             EXPECT_EQ(one.get_status(), Status::CANCEL) << is_cancelled;
-            EXPECT_THROW(one.read_all(), std::runtime_error) << is_cancelled;
+            EXPECT_THROW(one.outputs_so_far(), std::runtime_error) << is_cancelled;
             EXPECT_TRUE(one.wait(std::chrono::seconds(0)));
         }
         EXPECT_FALSE(engine->has_work());
@@ -194,7 +193,7 @@ TEST_F(EngineText, EachTokenIsDecodedOnceWhoeverWantsItsText) {
     GenerationHandle unread = submit({1}, config);
     finish();
     EXPECT_TRUE(lengths.empty());  // nobody asked
-    EXPECT_EQ(unread.read_all(true).at(0).text, "cdefghij");
+    EXPECT_EQ(unread.outputs_so_far(true).at(0).text, "cdefghij");
     EXPECT_EQ(unread.read(true).at(0).text, "cdefghij");
     EXPECT_EQ(lengths, (std::vector<size_t>{8}));  // at once
     lengths.clear();
@@ -204,7 +203,7 @@ TEST_F(EngineText, EachTokenIsDecodedOnceWhoeverWantsItsText) {
         engine->step();
         matched.read(true);
     }
-    EXPECT_EQ(matched.read_all(true).at(0).text, "cdefghij");
+    EXPECT_EQ(matched.outputs_so_far(true).at(0).text, "cdefghij");
     EXPECT_EQ(lengths.size(), 8u);
 }
 

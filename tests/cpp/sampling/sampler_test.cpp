@@ -272,7 +272,7 @@ TEST(Sampler, ExtremeParametersGiveTokensAndFiniteLogProbabilities) {
             GenerationConfig config = way;
             config.logprobs = 1;
             change(config);
-            config.validate();
+            config.validate_values();
             Continuation sequence(config, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
             for (int i = 0; i < 20; ++i) {
                 const SampledToken token = sequence.next(logits);

@@ -62,13 +62,13 @@ protected:
     }
     size_t num_free() const { return engine->statistics().num_free_blocks; }
     static Tokens generated(const GenerationHandle& handle) {
-        return handle.read_all().at(0).generated_ids;
+        return handle.outputs_so_far().at(0).generated_ids;
     }
 
     /// That reading the handle throws an error with `text` in it.
     static void expect_told(const GenerationHandle& handle, const std::string& text) {
         try {
-            handle.read_all();
+            handle.outputs_so_far();
             FAIL() << "the failure is not told";
         } catch (const std::runtime_error& error) {
             EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();

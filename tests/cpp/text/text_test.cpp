@@ -358,13 +358,21 @@ TEST(GeneratedText, StreamsAsItDecodesWhereSpecialTokensStandInSpacesThatAreTake
     }
 }
 
-TEST(ChatHistory, RefusesMessagesWithoutARole) {
+TEST(ChatHistory, RefusesWhatIsNoMessage) {
     ChatHistory history;
-    EXPECT_THROW(history.append_json(R"({"content": "x"})"), std::invalid_argument);
+    EXPECT_THROW(history.append_json("[1]"), std::invalid_argument);
     EXPECT_THROW(history.append_json("not json"), std::invalid_argument);
     EXPECT_THROW(history.set_messages_json(R"({"role": "user"})"), std::invalid_argument);
     EXPECT_THROW(history.pop(), std::out_of_range);
     EXPECT_TRUE(history.empty());
+}
+
+TEST(ChatHistory, KeepsTheOrderOfKeysAndAsksForNone) {
+    ChatHistory history;
+    history.append_json(R"({"tool": 1, "content": "x", "a": {"c": 1, "b": 2}})");
+    EXPECT_EQ(history.messages_json(), R"([{"tool":1,"content":"x","a":{"c":1,"b":2}}])");
+    std::vector<std::pair<std::string, std::string>> plain;
+    EXPECT_FALSE(history.as_plain(plain));
 }
 
 TEST(ChatHistory, IsPlainUntilToolsOrPartsAreUsed) {

@@ -96,9 +96,10 @@ def test_tokens_arrive_step_by_step_and_are_read_once(
         small_pool.step()
         assert handle.can_read()
         pieces.append(handle.read()[0].generated_ids)
-        assert handle.read() == {}
+        assert handle.read_available() == {}
     assert [len(piece) for piece in pieces] == [1] * 5
-    assert [token for piece in pieces for token in piece] == handle.read_all()[0].generated_ids
+    (whole,) = handle.outputs_so_far()
+    assert [token for piece in pieces for token in piece] == whole.generated_ids
 
 
 def test_cancel_and_stop_end_one_request_alone(
@@ -114,12 +115,15 @@ def test_cancel_and_stop_end_one_request_alone(
     drain(small_pool)
     assert cancelled.get_status() == pagewheel.GenerationStatus.CANCEL
     assert stopped.get_status() == pagewheel.GenerationStatus.STOP
-    assert len(stopped.read_all()[0].generated_ids) == 4
+    assert len(stopped.read_available()[0].generated_ids) == 4
+    for handle in (cancelled, stopped):
+        with pytest.raises(RuntimeError, match="stopped, cancelled or dropped"):
+            handle.read()
     assert len(other.read_all()[0].generated_ids) == 30
     assert small_pool.get_metrics().cache_usage == 0
 
 
-def test_a_dropped_handle_does_not_end_its_request(
+def test_a_dropped_handle_cancels_its_request(
     small_pool: pagewheel.ContinuousBatchingPipeline,
 ) -> None:
     small_pool.add_request(5, "Once", greedy(3))
@@ -127,7 +131,8 @@ def test_a_dropped_handle_does_not_end_its_request(
     while small_pool.has_non_finished_requests():
         small_pool.step()
         steps += 1
-    assert steps == 3
+    assert steps == 1
+    assert small_pool.get_metrics().cache_usage == 0
 
 
 def test_samples_of_one_prompt_share_its_blocks(smollm2_folder: Path) -> None:
@@ -229,7 +234,9 @@ def test_a_request_id_in_use_is_refused(small_pool: pagewheel.ContinuousBatching
 
 def test_generation_ends_with_the_pool_when_nothing_else_ends_it(smollm2_folder: Path) -> None:
     pipeline = batching_pipeline(smollm2_folder, num_kv_blocks=2)
-    handle = pipeline.add_request(0, [504] * 10, pagewheel.GenerationConfig(ignore_eos=True))
+    handle = pipeline.add_request(
+        0, [504] * 10, pagewheel.GenerationConfig(ignore_eos=True, max_length=10**6)
+    )
     drain(pipeline)
     (output,) = handle.read_all()
     assert len(output.generated_ids) == 2 * BLOCK - 10

@@ -110,13 +110,13 @@ def test_none_is_every_parameters_default_as_keyword_and_in_a_dict(
     [
         ("logprobs", -1),
         ("priority", 2**40),
-        ("priority", 1.0),
+        ("priority", 1.5),
         ("eos_token_id", 1.5),
         ("eos_token_id", [1, 1.5]),
         ("stop_token_ids", {1.5}),
         ("stop_token_ids", [2**63]),
         ("max_new_tokens", 2**64),
-        ("top_k", np.float32(3)),
+        ("top_k", np.float32(3.5)),
         ("rng_seed", -1),
         ("temperature", math.nan),
         ("temperature", math.inf),
@@ -214,9 +214,10 @@ def test_nulls_in_a_models_generation_config_are_defaults(
     nulls = folder_with(tiny_folder, tmp_path, dict.fromkeys(names))
     pipeline = batching_pipeline(nulls)
     default = pagewheel.GenerationConfig()
-    for name in set(PARAMETERS) - {"eos_token_id"}:
+    for name in set(PARAMETERS) - {"eos_token_id", "stop_token_ids"}:
         assert getattr(pipeline.get_config(), name) == getattr(default, name), name
     assert pipeline.get_config().eos_token_id == pipeline.get_tokenizer().get_eos_token_id()
+    assert pipeline.get_config().stop_token_ids == {pipeline.get_config().eos_token_id}
     assert "warning" not in capfd.readouterr().err
 
 

@@ -194,9 +194,9 @@ def test_metrics_describe_the_call(pipeline: pagewheel.LLMPipeline) -> None:
     ("kwargs", "message"),
     [
         ({"max_new_tokens": 0}, "max_new_tokens is 0"),
-        ({"temperature": -1.0}, "temperature is -1"),
-        ({"top_p": 0}, "top_p is 0"),
-        ({"top_p": 2}, "top_p is 2"),
+        ({"temperature": -1.0, "do_sample": True}, "temperature is -1"),
+        ({"top_p": 0, "do_sample": True}, "top_p is 0"),
+        ({"top_p": 2, "do_sample": True}, "top_p is 2"),
         ({"top_k": -1}, "top_k"),
         ({"num_return_sequences": 2}, "num_return_sequences is 2"),
         ({"max_tokens": 5}, "unknown generation parameter 'max_tokens'"),

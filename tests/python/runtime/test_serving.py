@@ -82,7 +82,7 @@ def test_a_request_ends_at_its_deadline_with_what_there_is(
     drain(queueing)
     assert running.get_status() == waiting.get_status() == Status.TIMEOUT
     assert 0 < len(running.read_all()[0].generated_ids) < 1000
-    assert waiting.read_all()[0].generated_ids == []
+    assert waiting.read_all() == []
     assert queueing.get_metrics().cache_usage == 0
 
 
@@ -99,15 +99,15 @@ def test_stop_gives_its_reason_and_drop_leaves_nothing_to_read(
             handle.drop()
         queueing.step()
         assert handle.get_status() == (Status.STOP if ends == "stop" else Status.CANCEL)
-        assert handle.can_read() == (ends == "stop")
-        reason = handle.read_all()[0].finish_reason
+        assert not handle.can_read()
+        assert (handle.read_available() != {}) == (ends == "stop")
+        reason = handle.outputs_so_far()[0].finish_reason
         assert (reason == pagewheel.GenerationFinishReason.STOP) == (ends == "stop")
 
 
 def test_statistics_add_up(queueing: pagewheel.ContinuousBatchingPipeline) -> None:
     before = queueing.get_statistics().all_steps.num_tokens
-    for i in range(2):
-        queueing.add_request(i, list(range(100, 140)), greedy(5))
+    handles = [queueing.add_request(i, list(range(100, 140)), greedy(5)) for i in range(2)]
     queueing.step()
     statistics = queueing.get_statistics()
     assert (statistics.num_running, statistics.num_queued, statistics.num_preempted) == (1, 1, 0)
@@ -121,14 +121,16 @@ def test_statistics_add_up(queueing: pagewheel.ContinuousBatchingPipeline) -> No
     assert "1 running, 1 queued" in repr(statistics)
     drain(queueing)
     assert queueing.get_statistics().all_steps.num_tokens == before + 2 * (40 + 4)
+    assert [len(handle.read_all()[0].generated_ids) for handle in handles] == [5, 5]
 
 
 def test_statistics_are_printed_every_n_steps(
     smollm2_folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pipeline = make_pipeline(smollm2_folder, statistics_interval=3)
-    pipeline.add_request(0, "One", greedy(7))
+    handle = pipeline.add_request(0, "One", greedy(7))
     drain(pipeline)
+    assert handle.get_status() == Status.FINISHED
     lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("pagewheel")]
     assert [line.split(":")[0] for line in lines] == ["pagewheel step 3", "pagewheel step 6"]
 
@@ -162,7 +164,7 @@ def test_async_iteration_gives_every_piece_of_text_once(
             for i in range(6)
         ]
         texts = await asyncio.gather(*(collect(handle) for handle in handles))
-        assert texts == [handle.read_all(with_text=True)[0].text for handle in handles]
+        assert texts == [handle.outputs_so_far(with_text=True)[0].text for handle in handles]
         return texts
 
     texts = asyncio.run(main())

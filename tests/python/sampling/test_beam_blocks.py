@@ -72,11 +72,12 @@ def test_beams_share_blocks(tiny_folder: Path) -> None:
     """Eight beams after a prompt of ten blocks hold the prompt once, and give all back."""
     pipeline = make_pipeline(tiny_folder, num_kv_blocks=100)
     prompt = [random.Random(5).randrange(4, 267) for _ in range(320)]
-    pipeline.add_request(0, prompt, greedy(40, num_beams=8))
+    handle = pipeline.add_request(0, prompt, greedy(40, num_beams=8))
     most = 0
     while pipeline.has_non_finished_requests():
         pipeline.step()
         most = max(most, pipeline.get_statistics().num_used_blocks)
+    assert handle.get_status() == GenerationStatus.FINISHED
     assert 11 <= most <= 10 + 8 * 2
     assert pipeline.get_statistics().num_free_blocks == 100
 
@@ -103,7 +104,7 @@ def test_what_is_ended_keeps_what_there_is(
         handle.stop(reason)
     pipeline.step()
     assert handle.get_status() == status
-    outputs = handle.read_all()
+    outputs = handle.outputs_so_far()
     shorter = run(
         pipeline, prompt, num_beams=4, num_return_sequences=3, max_new_tokens=5, ignore_eos=True
     )
@@ -119,7 +120,7 @@ def test_what_is_cancelled_before_it_began_has_nothing(tiny_folder: Path) -> Non
     handle.cancel()
     pipeline.step()
     assert handle.get_status() == GenerationStatus.CANCEL
-    assert all(output.generated_ids == [] for output in handle.read_all())
+    assert all(output.generated_ids == [] for output in handle.outputs_so_far())
 
 
 class RecordedByPosition(Recorded):
@@ -159,7 +160,7 @@ def test_beams_that_evict_equal_a_replay_of_each_alone(
     assert pipeline.get_statistics().num_free_blocks == 60
     decisions = [policy.by_position[key] for key in sorted(policy.by_position)]
     assert len(decisions) == tiny_reference.config.num_hidden_layers * 5
-    for output in handle.read_all():
+    for output in handle.outputs_so_far():
         replay = replayed(Replay(tiny_reference, True), prompt, output.generated_ids, decisions)
         expected = replay[np.arange(230), output.generated_ids]
         np.testing.assert_allclose(output.generated_log_probs, expected, atol=1e-3)

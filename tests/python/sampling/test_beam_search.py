@@ -173,7 +173,7 @@ def test_a_score_is_the_sum_of_log_probabilities_over_the_length(
     assert not handle.can_read()  # nothing is final yet
     while batching.has_non_finished_requests():
         batching.step()
-    outputs = handle.read_all()
+    outputs = handle.outputs_so_far()
     assert [output.score for output in outputs] == sorted((o.score for o in outputs), reverse=True)
     assert handle.read().keys() == {0, 1, 2}
     for output in outputs:
@@ -196,7 +196,7 @@ def test_presence_and_frequency_penalties_are_subtracted(batching: Batching) -> 
     plain = run(batching, prompt, num_beams=3, max_new_tokens=25, ignore_eos=True)
     assert len(set(plain.m_generation_ids[0])) < 25
     for name in ("presence_penalty", "frequency_penalty"):
-        options: dict[str, Any] = {name: 2.0, "no_repeat_ngram_size": 0}
+        options: dict[str, Any] = {name: 2.0}
         result = run(batching, prompt, num_beams=3, max_new_tokens=25, ignore_eos=True, **options)
         assert len(set(result.m_generation_ids[0])) > len(set(plain.m_generation_ids[0]))
 
@@ -256,7 +256,8 @@ def test_generate_gives_the_best_first_for_each_prompt(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_beams": 0}, "num_beams is 0; allowed: 1 to 1000"),
+        ({"num_beams": 4, "no_repeat_ngram_size": 0}, "no_repeat_ngram_size is 0 and num_beams"),
+        ({"num_beams": 1001}, "num_beams is 1001; allowed: 1 to 1000"),
         ({"num_beams": 4, "num_beam_groups": 3}, "num_beam_groups is 3; allowed: divisors"),
         ({"num_beams": 4, "num_beam_groups": 0}, "num_beam_groups is 0; allowed: divisors"),
         ({"num_beams": 4, "num_beam_groups": 2}, "diversity_penalty is 0 and num_beam_groups is 2"),
@@ -296,7 +297,9 @@ def test_parameters_are_read_as_transformers_and_openvino_genai_write_them(tmp_p
         config = pagewheel.GenerationConfig(path)
         assert config.is_beam_search() and not config.is_greedy_decoding()
         assert (config.stop_criteria.name, config.length_penalty) == (read, 0.5)
-    path.write_text('{"num_beams": null, "num_beam_groups": 1, "no_repeat_ngram_size": 0}')
+    path.write_text(
+        '{"num_beams": null, "num_beam_groups": 1, "no_repeat_ngram_size": 0, "max_length": 9}'
+    )
     pagewheel.GenerationConfig(path).validate()
     config = pagewheel.GenerationConfig(stop_criteria=StopCriteria.NEVER, num_beams=2)
     assert config.stop_criteria == StopCriteria.NEVER

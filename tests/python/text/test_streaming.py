@@ -185,7 +185,7 @@ def test_a_handles_text_in_pieces_is_what_its_tokens_decode_to(
     tokens: list[dict[int, list[int]]] = [{} for _ in handles]
 
     def read(i: int) -> None:
-        for index, output in handles[i].read(with_text=True).items():
+        for index, output in handles[i].read_available(with_text=True).items():
             output.text.encode()  # never half a character
             texts[i][index] = texts[i].get(index, "") + output.text
             tokens[i][index] = tokens[i].get(index, []) + output.generated_ids
@@ -197,12 +197,12 @@ def test_a_handles_text_in_pieces_is_what_its_tokens_decode_to(
     for i, handle in enumerate(handles):
         read(i)
         assert not handle.can_read()
-        whole = handle.read_all(with_text=True)
+        whole = handle.outputs_so_far(with_text=True)
         assert len(whole) == 1 + i % 3
         for index, output in enumerate(whole):
             assert output.generated_ids == tokens[i][index]
             assert output.text == texts[i][index] == tokenizer.decode(output.generated_ids)
-        assert [output.text for output in handle.read_all()] == [""] * len(whole)
+        assert [output.text for output in handle.outputs_so_far()] == [""] * len(whole)
 
 
 def test_a_special_tokens_text_as_stop_string_ends_result_and_stream(

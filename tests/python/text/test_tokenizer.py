@@ -66,25 +66,24 @@ def test_special_tokens_are_skipped_or_shown(tokenizer: pagewheel.Tokenizer) -> 
 
 def test_batches_are_padded_and_truncated_as_asked(tokenizer: pagewheel.Tokenizer) -> None:
     texts = ["one", "one two three four"]
-    right = tokenizer.encode(texts)
+    right = tokenizer.encode(texts, padding_side="right")
     assert right.input_ids.shape == right.attention_mask.shape
     assert right.attention_mask.data.sum(axis=1).tolist() == [1, 4]
     assert right.attention_mask.data[0, 0] == 1
-    left = tokenizer.encode(texts, padding_side="left")
+    left = tokenizer.encode(texts)  # as the folder says
     assert left.attention_mask.data[0, -1] == 1
     assert tokenizer.encode(texts, truncation=True, max_length=2).input_ids.shape[1] == 2
     assert tokenizer.encode(texts, truncation=True, max_length=0).input_ids.shape[1] == 0
     assert tokenizer.encode(texts, max_length=0).input_ids.shape[1] == 4
     padded = tokenizer.encode("one", pad_to_max_length=True, max_length=9)
     assert list(padded.input_ids.shape) == [1, 9]
+    assert list(tokenizer.encode("one", pad_to_max_length=True).input_ids.shape) == [1, 8192]
     assert tokenizer.decode(right.input_ids) == texts
 
 
 def test_bad_arguments_are_refused(tokenizer: pagewheel.Tokenizer) -> None:
     with pytest.raises(ValueError, match="padding_side is 'middle'"):
         tokenizer.encode("a", padding_side="middle")
-    with pytest.raises(ValueError, match="needs max_length"):
-        tokenizer.encode("a", pad_to_max_length=True)
     with pytest.raises(ValueError, match="max_length is 1000000000000 and pad_to_max_length"):
         tokenizer.encode("a", pad_to_max_length=True, max_length=10**12)
     with pytest.raises(IndexError, match="49152 is outside"):

@@ -15,7 +15,7 @@ namespace pagewheel {
 class PAGEWHEEL_API ChatHistory {
 public:
     ChatHistory();
-    /// From a JSON array of message objects, each with at least "role".
+    /// From a JSON array of message objects: what the chat template asks of them.
     explicit ChatHistory(const std::string& messages_json);
     ChatHistory(const ChatHistory& other);
     ChatHistory(ChatHistory&&) noexcept;
@@ -24,7 +24,7 @@ public:
     ~ChatHistory();
 
     void append(const std::string& role, const std::string& content);
-    /// One message as a JSON object. Throws std::invalid_argument if it is none or has no "role".
+    /// One message as a JSON object. Throws std::invalid_argument if it is none.
     void append_json(const std::string& message_json);
     /// Removes the last message and returns it as JSON. Throws std::out_of_range if there is none.
     std::string pop();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "openvino/core/any.hpp"
+#include "openvino/runtime/tensor.hpp"
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/generation_handle.hpp"
 #include "pagewheel/results.hpp"
@@ -60,12 +61,23 @@ public:
     /// "fast_prefill" (bool, default true; on CPU) computes of a prompt what the cache does not
     /// need for the rows alone whose logits are asked for: most of the last layer, and layers at
     /// the end that read others' caches.
+    /// "extensions" (std::vector<std::filesystem::path>) are libraries of operations that the model
+    /// may have; the caller answers for it then. Of openvino_genai's properties "ATTENTION_BACKEND"
+    /// may be "PA" or "SDPA", which are one here, and "prompt_lookup" false.
+    /// The device "AUTO" is the CPU.
     /// Throws std::invalid_argument for a missing file, an unknown device or property.
     ContinuousBatchingPipeline(const std::filesystem::path& model_folder,
                                const SchedulerConfig& scheduler_config,
                                const std::string& device = "CPU",
                                const ov::AnyMap& properties = {});
     ContinuousBatchingPipeline(const std::filesystem::path& model_folder,
+                               const Tokenizer& tokenizer, const SchedulerConfig& scheduler_config,
+                               const std::string& device = "CPU",
+                               const ov::AnyMap& properties = {});
+    /// A model that is in no file, as one that was decrypted: `model` is what openvino_model.xml
+    /// would hold and `weights`, u8, what the .bin would. Rotating eviction and saved prefixes need
+    /// a folder.
+    ContinuousBatchingPipeline(const std::string& model, const ov::Tensor& weights,
                                const Tokenizer& tokenizer, const SchedulerConfig& scheduler_config,
                                const std::string& device = "CPU",
                                const ov::AnyMap& properties = {});
@@ -109,6 +121,13 @@ public:
     std::vector<GenerationResult> generate(const std::vector<ChatHistory>& histories,
                                            const std::vector<GenerationConfig>& configs,
                                            const StreamerVariant& streamer = {});
+
+    /// Between start_chat() and finish_chat() texts, one at a time, are turns of one conversation,
+    /// and answers are remembered. A turn that fails or is cancelled is forgotten, and so is one
+    /// during which either is called. While one is being generated another throws
+    /// std::runtime_error.
+    void start_chat(const std::string& system_message = {});
+    void finish_chat();
 
     /// Called by generate() after every step, on its thread; what it throws cancels the call.
     /// Python uses it for Ctrl-C.

@@ -46,7 +46,7 @@ struct PAGEWHEEL_API GenerationConfig {
     bool is_stop_token(int64_t id) const {
         return id == eos_token_id || stop_token_ids.count(id) != 0;
     }
-    /// Throws std::invalid_argument if another id was set before.
+    /// The id becomes one of stop_token_ids, too. Those that are there stay.
     void set_eos_token_id(int64_t id);
 
     /// Sets what a JSON object names; null means the default, and for timeout "inf" is never. An
@@ -55,7 +55,12 @@ struct PAGEWHEEL_API GenerationConfig {
     void update_from_json(const std::string& json_object);
 
     /// Throws std::invalid_argument that names the parameter, its value and what is allowed.
+    /// Nothing is asked of parameters that do not apply, such as temperature without do_sample.
+    /// Something must end it: a stop token or string, or a limit; with ignore_eos a limit.
     void validate() const;
+    /// validate(), but nothing need end it. For requests whose cache is evicted from, which may be
+    /// endless.
+    void validate_values() const;
 
 private:
     void validate_stops() const;
@@ -72,6 +77,8 @@ struct GenerationParameter {
     std::string help;
     /// Throws std::invalid_argument if the value of this parameter alone is out of range.
     void (*check)(const GenerationConfig&);
+    /// Whether the parameter matters for the config.
+    bool (*applies)(const GenerationConfig&);
 };
 
 /// All of them, in the order of the table.

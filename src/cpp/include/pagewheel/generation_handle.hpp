@@ -24,15 +24,16 @@ enum class GenerationStatus {
     TIMEOUT = 5,   ///< by GenerationConfig::timeout
 };
 
-enum class GenerationFinishReason { NONE = 0, STOP = 1, LENGTH = 2 };
+/// NONE also where the request was cancelled or timed out. TOOL_CALL: a streamer said so.
+enum class GenerationFinishReason { NONE = 0, STOP = 1, LENGTH = 2, TOOL_CALL = 3 };
 
 struct GenerationOutput {
     std::vector<int64_t> generated_ids;
-    /// As long as generated_ids; 0 unless logprobs was asked.
+    /// As long as generated_ids; 0 of greedy decoding, unless logprobs was asked.
     std::vector<float> generated_log_probs;
     /// Of the prompt from its second token on, in the first sequence; needs echo and logprobs.
     std::vector<float> prompt_log_probs;
-    float score = 0.0f;  ///< sum of log-probabilities; 0 unless logprobs was asked
+    float score = 0.0f;  ///< sum of log-probabilities; of beam search, its score
     /// Of generated_ids, where it was asked: up to the first stop string, without special tokens,
     /// and never half a character of UTF-8, so that the last of it may come with later tokens.
     std::string text;
@@ -42,25 +43,39 @@ struct GenerationOutput {
 using GenerationOutputs = std::map<uint64_t, GenerationOutput>;
 
 /// Reads what one request generates; its methods may be called from any thread while another steps,
-/// and from callbacks. The request goes on if the handle is dropped. In a child that fork() made
-/// every method throws std::runtime_error.
+/// and from callbacks. Once the handle that add_request() gave is dropped, the request is
+/// cancelled. In a child that fork() made every method throws std::runtime_error.
 class PAGEWHEEL_API GenerationHandle {
 public:
     struct State;  // internal: runtime/handle_state.hpp
     explicit GenerationHandle(std::shared_ptr<State> state);
 
+    /// That it was stopped or cancelled is said at once, though a step is still to do it.
     GenerationStatus get_status() const;
     /// New tokens wait to be read, a reason to finish, or the rest of a text that is being read.
     bool can_read() const;
-    /// Tokens generated since the last read, and a finish reason once; empty if none. `with_text`:
-    /// and the text since the last read with text; what was held back comes when the sequence is
-    /// over, also without tokens. It is decoded once, by whoever asks first, while steps go on.
-    /// Where the request was cancelled because a step or an eviction policy of the caller's failed,
-    /// and all was read, throws std::runtime_error with the reason.
+    /// Tokens generated since the last read, and a finish reason once. Waits until there are some
+    /// or the request is over, and is empty then; it makes steps meanwhile, unless the thread of
+    /// start() does. `with_text`: and the text since the last read with text; what was held back
+    /// comes when the sequence is over, also without tokens. It is decoded once, by whoever asks
+    /// first, while steps go on.
+    /// Throws std::runtime_error after stop(), cancel() or drop(); and with the reason, where the
+    /// request was cancelled because a step or an eviction policy of the caller's failed, and all
+    /// was read.
     GenerationOutputs read(bool with_text = false);
-    /// Everything generated so far, in the order of the sequences. Throws where the request was
-    /// cancelled because something failed, as read() does.
-    std::vector<GenerationOutput> read_all(bool with_text = false) const;
+    /// read() until the request is over: what of each sequence was not read, the best score first.
+    std::vector<GenerationOutput> read_all(bool with_text = false);
+    /// read() of what is there, without waiting, also after stop() or cancel(); empty if nothing
+    /// is.
+    GenerationOutputs read_available(bool with_text = false);
+    /// Everything generated so far, in the order of the sequences, read or not. Throws where the
+    /// request was cancelled because something failed, as read() does.
+    std::vector<GenerationOutput> outputs_so_far(bool with_text = false) const;
+    /// What read() and read_all() wait for.
+    enum class Until { NEWS, END };
+    /// If it is not there: makes a step, or waits a moment for the thread that does. Whether it
+    /// did.
+    bool advance(Until until);
     /// Until there is something to read or the request is over, at most `timeout`; whether so.
     /// Where it would have to wait and can_wait() is false, throws std::runtime_error.
     bool wait(std::chrono::microseconds timeout) const;
@@ -80,6 +95,8 @@ public:
     PerfMetrics get_perf_metrics() const;
 
 private:
+    void check_open() const;
+
     std::shared_ptr<State> m_state;
 };
 

@@ -34,6 +34,9 @@ public:
     LLMPipeline(const std::filesystem::path& model_folder, const Tokenizer& tokenizer,
                 const std::string& device = "CPU", const ov::AnyMap& properties = {},
                 const SchedulerConfig& scheduler_config = default_scheduler_config());
+    LLMPipeline(const std::string& model, const ov::Tensor& weights, const Tokenizer& tokenizer,
+                const std::string& device = "CPU", const ov::AnyMap& properties = {},
+                const SchedulerConfig& scheduler_config = default_scheduler_config());
 
     /// Without a config, the model's own (get_generation_config()). A string is put into the
     /// model's chat template as a user message, if there is one and apply_chat_template is not
@@ -45,14 +48,13 @@ public:
                             const std::optional<GenerationConfig>& config = std::nullopt,
                             const StreamerVariant& streamer = {});
 
-    /// Between start_chat() and finish_chat(), strings are turns of one conversation, and answers
-    /// are remembered. A turn that fails or is cancelled is forgotten, and so is one during which
-    /// either is called.
+    /// As ContinuousBatchingPipeline's.
     void start_chat(const std::string& system_message = {});
     void finish_chat();
 
     Tokenizer get_tokenizer() const;
     GenerationConfig get_generation_config() const;
+    /// The model's stop tokens are filled in where it names none.
     void set_generation_config(const GenerationConfig& config);
     PipelineMetrics get_metrics() const;
     PipelineStatistics get_statistics() const;
@@ -61,8 +63,6 @@ public:
 
 private:
     struct Session;
-    class Turn;
-    bool is_in_chat() const;
 
     ContinuousBatchingPipeline m_pipeline;
     std::shared_ptr<Session> m_session;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "pagewheel/visibility.hpp"
@@ -11,6 +13,13 @@ namespace pagewheel {
 struct MeanStdPair {
     float mean = -1.0f;  ///< -1 where nothing was measured
     float std = -1.0f;
+};
+
+struct SummaryStats {
+    float mean = -1.0f;  ///< -1 where nothing was measured, as the others
+    float std = -1.0f;
+    float min = -1.0f;
+    float max = -1.0f;
 };
 
 /// Samples in microseconds, before any statistics.
@@ -24,8 +33,9 @@ struct RawPerfMetrics {
     std::vector<float> token_infer_durations;   ///< per step, model inference
     std::vector<size_t> m_batch_sizes;          ///< tokens generated per step
     std::vector<float> m_durations;  ///< per step after a request's first token: time per token
-    std::vector<float> inference_durations;  ///< per generate() call
-    std::vector<float> sampling_durations;   ///< per step
+    std::vector<float> inference_durations;    ///< per generate() call
+    std::vector<float> sampling_durations;     ///< per step
+    std::vector<float> grammar_compile_times;  ///< none, as there are no grammars yet
 };
 
 /// Statistics in milliseconds (throughput: tokens per second). Sums (operator+) join samples.
@@ -51,6 +61,8 @@ public:
     MeanStdPair get_detokenization_duration() const;
     MeanStdPair get_chat_template_duration() const;
     MeanStdPair get_sampling_duration() const;
+    SummaryStats get_grammar_compile_time() const;
+    std::map<std::string, float> get_grammar_compiler_init_times() const;  ///< by backend: none
 
     PerfMetrics& operator+=(const PerfMetrics& other);
     PerfMetrics operator+(const PerfMetrics& other) const;

@@ -17,16 +17,18 @@ struct EncodedResults {
     std::vector<std::vector<int64_t>> tokens;
     std::vector<float> scores;
     std::vector<GenerationFinishReason> finish_reasons;
-    PerfMetrics perf_metrics;
+    PerfMetrics perf_metrics;                  ///< of the call
+    std::vector<PerfMetrics> request_metrics;  ///< of each prompt
 };
 
 struct DecodedResults {
     std::vector<std::string> texts;
     std::vector<float> scores;
     std::vector<GenerationFinishReason> finish_reasons;
-    PerfMetrics perf_metrics;
+    PerfMetrics perf_metrics;                  ///< of the call
+    std::vector<PerfMetrics> request_metrics;  ///< of each prompt
 
-    /// The text; of several, each in a line of its own.
+    /// A line for each text, with its score before it.
     PAGEWHEEL_API std::string to_string() const;
 };
 PAGEWHEEL_API std::ostream& operator<<(std::ostream& stream, const DecodedResults& results);
@@ -38,7 +40,8 @@ struct EncodedGenerationResult {
     std::vector<float> m_scores;
     std::vector<GenerationFinishReason> m_finish_reasons;
     GenerationStatus m_status = GenerationStatus::RUNNING;
-    PerfMetrics perf_metrics;
+    PerfMetrics perf_metrics;     ///< of the call
+    PerfMetrics request_metrics;  ///< of this request: its tokens and their times
 };
 
 struct GenerationResult {
@@ -47,7 +50,8 @@ struct GenerationResult {
     std::vector<float> m_scores;
     std::vector<GenerationFinishReason> m_finish_reasons;
     GenerationStatus m_status = GenerationStatus::RUNNING;
-    PerfMetrics perf_metrics;
+    PerfMetrics perf_metrics;     ///< of the call
+    PerfMetrics request_metrics;  ///< of this request: its tokens and their times
 };
 
 }  // namespace pagewheel

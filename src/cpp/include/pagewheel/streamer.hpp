@@ -14,8 +14,9 @@
 
 namespace pagewheel {
 
-/// What a streamer answers: go on; end and keep what there is; end and drop the request.
-enum class StreamingStatus { RUNNING = 0, STOP = 1, CANCEL = 2 };
+/// What a streamer answers: go on; end and keep what there is; end and drop the request; STOP, of
+/// which the finish reason is TOOL_CALL.
+enum class StreamingStatus { RUNNING = 0, STOP = 1, CANCEL = 2, TOOL_CALL_STOP = 3 };
 
 /// Receives the tokens of one sequence, on the thread that called generate(); it may call
 /// everything. An exception thrown from it cancels the request and reaches the caller of

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "openvino/core/any.hpp"
 #include "openvino/runtime/tensor.hpp"
 #include "pagewheel/chat_history.hpp"
 #include "pagewheel/visibility.hpp"
@@ -23,10 +24,12 @@ struct TokenizedInputs {
 
 struct EncodeOptions {
     bool add_special_tokens = true;
-    bool pad_to_max_length = false;      ///< Pad to max_length; needs max_length, up to 2^24.
-    std::optional<size_t> max_length;    ///< Used with truncation or pad_to_max_length.
-    std::string padding_side = "right";  ///< "left" or "right"
-    bool truncation = false;             ///< Cut to max_length; without it, to the model's context.
+    bool pad_to_max_length = false;  ///< Pad to max_length, up to 2^24.
+    std::optional<size_t>
+        max_length;  ///< Of truncation and pad_to_max_length; unset: the folder's.
+    /// "left" or "right"; unset: the folder's.
+    std::optional<std::string> padding_side;
+    bool truncation = false;  ///< Cut to max_length.
 };
 
 /// What a chat template is rendered from; the JSON strings are as in ChatHistory.
@@ -46,12 +49,24 @@ using ChatTemplateRenderer = std::function<std::string(const ChatTemplateInputs&
 class PAGEWHEEL_API Tokenizer {
 public:
     /// Throws std::invalid_argument that names the missing or unreadable file.
-    explicit Tokenizer(const std::filesystem::path& model_folder);
+    /// `properties` are OpenVINO's for the CPU, which runs the tokenizer.
+    explicit Tokenizer(const std::filesystem::path& model_folder,
+                       const ov::AnyMap& properties = {});
+    /// Of what openvino_tokenizer.xml, openvino_detokenizer.xml and the .bin files (u8) would hold.
+    Tokenizer(const std::string& tokenizer, const ov::Tensor& tokenizer_weights,
+              const std::string& detokenizer, const ov::Tensor& detokenizer_weights,
+              const ov::AnyMap& properties = {});
 
     /// Token ids of `text`, which must be UTF-8.
     std::vector<int64_t> encode(const std::string& text, bool add_special_tokens = true) const;
     TokenizedInputs encode(const std::vector<std::string>& texts,
                            const EncodeOptions& options) const;
+    /// Pairs of texts, for tokenizers with two inputs. Either list may have one text, which then is
+    /// in every pair. Throws std::invalid_argument where supports_paired_input() is false.
+    TokenizedInputs encode(const std::vector<std::string>& firsts,
+                           const std::vector<std::string>& seconds,
+                           const EncodeOptions& options) const;
+    bool supports_paired_input() const;
 
     /// Throws std::out_of_range for an id outside the vocabulary.
     std::string decode(const std::vector<int64_t>& tokens, bool skip_special_tokens = true) const;

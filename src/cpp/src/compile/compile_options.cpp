@@ -16,6 +16,19 @@ std::string text_of(const ov::AnyMap& properties, const std::string& key) {
     return found == properties.end() ? "" : found->second.as<std::string>();
 }
 
+/// "AUTO", with a list behind it or without, leaves the choice to us: it is the CPU where that is
+/// allowed, as no other device was run on.
+std::string choose_device(const std::string& asked) {
+    const std::string kind = asked.substr(0, asked.find(':'));
+    check_argument(kind != "HETERO" && kind != "MULTI", "device is '", asked,
+                   "': a model runs on one device, in whose memory its cache is; allowed: AUTO or "
+                   "the name of one device");
+    if (kind != "AUTO") return asked;
+    const std::string list = asked.size() > kind.size() ? asked.substr(kind.size() + 1) : "CPU";
+    const bool has_cpu = ("," + list + ",").find(",CPU,") != std::string::npos;
+    return has_cpu ? "CPU" : list.substr(0, list.find(','));
+}
+
 /// The error if `device` ("CPU", "GPU", "GPU.1", ...) is not there.
 void check_device(const std::string& device, const std::vector<std::string>& devices) {
     const auto serves = [&](const std::string& available) {
@@ -84,6 +97,15 @@ bool take_switch(ov::AnyMap& properties, const std::string& key, bool otherwise)
         throw std::invalid_argument(
             concat(key, " is '", value.as<std::string>(), "'; allowed: true, false"));
     }
+}
+
+/// openvino_genai's choice among two pipelines. There is one here, with paged attention, which does
+/// what either does.
+void take_attention_pipeline(ov::AnyMap& properties) {
+    const std::string key = "ATTENTION_BACKEND", name = text_of(properties, key);
+    check_argument(name.empty() || name == "PA" || name == "SDPA", key, " is '", name,
+                   "'; allowed: PA, SDPA");
+    properties.erase(key);
 }
 
 /// As the plugin would choose it.
@@ -160,14 +182,23 @@ std::string describe_cache_properties(const ov::AnyMap& properties) {
 CompileOptions parse_compile_options(const std::string& device, const ov::AnyMap& properties,
                                      const CacheEvictionConfig* eviction,
                                      const std::vector<std::string>& devices) {
-    check_device(device, devices);
+    const std::string chosen = choose_device(device);
+    check_device(chosen, devices);
     check_nested_properties(properties);
     CompileOptions options;
-    options.device = device;
-    options.on_cpu = device == "CPU";
+    options.device = chosen;
+    options.on_cpu = chosen == "CPU";
     options.inference_precision = parse_precision(properties, options.on_cpu);
     options.cache_properties = describe_cache_properties(properties);
     options.openvino = properties;
+    take_attention_pipeline(options.openvino);
+    options.has_extensions = options.openvino.erase("extensions") != 0;
+    // A model folder is what it would save.
+    take_switch(options.openvino, "enable_save_ov_model", false);
+    const bool looks_up = take_switch(options.openvino, "prompt_lookup", false);
+    check_argument(!looks_up,
+                   "prompt_lookup is true; allowed: false, as there is no speculative "
+                   "decoding yet");
     options.attention = take_backend(options.openvino, "attention_backend");
     options.linear = take_backend(options.openvino, "linear_backend");
     options.activations = take_activations(options.openvino);

@@ -43,6 +43,8 @@ struct CompileOptions {
     /// Activations may not be quantised: f32 inference, or no dynamic quantisation.
     bool exact_activations = false;
     bool profiling = false;
+    /// The caller has added operations, and answers for a decoder that has some of them.
+    bool has_extensions = false;
     bool asks_model_cache = false;  ///< CACHE_DIR
 
     /// Caches are evicted from.

@@ -120,8 +120,8 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
     graph.config = folder.read_config();
     check_argument(!options.rotates || graph.config.rotary.unsupported.empty(),
                    "apply_rotation is true, but ", graph.config.rotary.unsupported);
-    graph.model = read_graph(core, folder.model_xml());
-    check_operations(*graph.model, folder.model_xml());
+    graph.model = folder.read_decoder(core);
+    if (!options.has_extensions) check_operations(*graph.model, folder.model_xml());
     check_decoder_inputs(*graph.model);
     share_constants(graph.model);
     const bool for_openvino = options.evicts_from_openvino();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.hpp"
+#include "base/openvino_error.hpp"
 #include "model/text_file.hpp"
 #include "model/xml_tags.hpp"
 
@@ -54,17 +55,32 @@ void check_variables(std::string_view text, const std::filesystem::path& xml) {
     check_argument(tags.is_good(), xml, " is damaged: it is no XML");
 }
 
-}  // namespace
-
-std::shared_ptr<ov::Model> read_graph(ov::Core& core, const std::filesystem::path& xml) {
-    const std::string text = read_text(xml);
+void check_text(const std::string& text, const std::filesystem::path& xml) {
     const auto first = XmlTags(text).next();
     check_argument(first && first->name == "net", xml,
                    " is no OpenVINO graph: it must begin with <net>");
     check_variables(text, xml);
+}
+
+}  // namespace
+
+std::shared_ptr<ov::Model> read_graph(ov::Core& core, const std::filesystem::path& xml) {
+    check_text(read_text(xml), xml);
     const auto constants = std::filesystem::path(xml).replace_extension(".bin");
     if (std::filesystem::exists(constants)) check_is_file(constants);
     return core.read_model(xml.string());
+}
+
+std::shared_ptr<ov::Model> read_graph(ov::Core& core, const GraphBuffers& buffers,
+                                      const std::filesystem::path& name) {
+    check_text(buffers.xml, name);
+    check_argument(bool(buffers.weights) && buffers.weights.get_element_type() == ov::element::u8,
+                   "the weights of ", name, " must be a tensor of bytes (u8)");
+    try {
+        return core.read_model(buffers.xml, buffers.weights);
+    } catch (const ov::Exception& error) {
+        throw std::invalid_argument(concat(name, " is damaged: ", reason(error)));
+    }
 }
 
 }  // namespace pagewheel

@@ -1,16 +1,29 @@
-// The graphs of a model folder, openvino_*.xml with their constants in the .bin beside them.
+// The graphs of a model: openvino_*.xml with their constants in the .bin beside them, or both in
+// memory.
 #pragma once
 
 #include <filesystem>
 #include <memory>
+#include <string>
 
 #include "openvino/core/model.hpp"
 #include "openvino/runtime/core.hpp"
+#include "openvino/runtime/tensor.hpp"
 
 namespace pagewheel {
 
 /// Throws std::invalid_argument for a file that is no OpenVINO IR: OpenVINO would try its readers
 /// of other formats on it.
 std::shared_ptr<ov::Model> read_graph(ov::Core& core, const std::filesystem::path& xml);
+
+/// A graph that is in no file, as that of an encrypted model.
+struct GraphBuffers {
+    std::string xml;
+    ov::Tensor weights;  ///< u8, what the .bin would hold; the graph goes on using it
+};
+
+/// The same; errors call it `name`.
+std::shared_ptr<ov::Model> read_graph(ov::Core& core, const GraphBuffers& buffers,
+                                      const std::filesystem::path& name);
 
 }  // namespace pagewheel

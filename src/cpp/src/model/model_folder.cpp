@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "base/check.hpp"
 #include "model/description_version.hpp"
@@ -103,8 +104,23 @@ ModelFolder::ModelFolder(const fs::path& path) : m_path(path) {
     check_argument(fs::is_regular_file(model_xml()), path, " holds no openvino_model.xml");
 }
 
+ModelFolder::ModelFolder(GraphBuffers buffers) : m_buffers(std::move(buffers)) {}
+
+fs::path ModelFolder::model_xml() const {
+    return m_buffers ? "the model in memory" : m_path / "openvino_model.xml";
+}
+
+std::shared_ptr<ov::Model> ModelFolder::read_decoder(ov::Core& core) const {
+    return m_buffers ? read_graph(core, *m_buffers, model_xml()) : read_graph(core, model_xml());
+}
+
+fs::path ModelFolder::generation_config_json() const {
+    return m_buffers ? fs::path() : m_path / "generation_config.json";
+}
+
 ModelConfig ModelFolder::read_config() const {
     ModelConfig config;
+    if (m_buffers) return config;
     read_if_there(m_path / "config.json",
                   [&](const nlohmann::json& json) { config = derive_config(json); });
     read_if_there(m_path / "pagewheel.json",

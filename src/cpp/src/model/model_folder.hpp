@@ -3,9 +3,12 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "model/graph_file.hpp"
 #include "model/rotary.hpp"
 
 namespace pagewheel {
@@ -21,22 +24,26 @@ struct ModelConfig {
     RotaryDescription rotary;
 };
 
+/// Or a decoder in memory, which has no other files.
 class ModelFolder {
 public:
     /// Throws std::invalid_argument if `path` is no folder or holds no openvino_model.xml.
     explicit ModelFolder(const std::filesystem::path& path);
+    explicit ModelFolder(GraphBuffers buffers);
 
-    std::filesystem::path model_xml() const { return m_path / "openvino_model.xml"; }
-    /// It may be missing.
-    std::filesystem::path generation_config_json() const {
-        return m_path / "generation_config.json";
-    }
+    const std::filesystem::path& path() const { return m_path; }
+    /// The decoder's file; for messages, where there is none.
+    std::filesystem::path model_xml() const;
+    std::shared_ptr<ov::Model> read_decoder(ov::Core& core) const;
+    /// It may be missing; empty of a model in memory.
+    std::filesystem::path generation_config_json() const;
     /// All unknown where the files are missing. Throws std::invalid_argument, naming the file and
     /// the key, for numbers that no model has.
     ModelConfig read_config() const;
 
 private:
     std::filesystem::path m_path;
+    std::optional<GraphBuffers> m_buffers;
 };
 
 }  // namespace pagewheel

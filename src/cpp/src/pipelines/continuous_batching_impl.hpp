@@ -7,11 +7,20 @@
 #include <string>
 #include <vector>
 
+#include "model/model_folder.hpp"
 #include "pagewheel/continuous_batching_pipeline.hpp"
+#include "pipelines/chat_session.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/stepper.hpp"
 
 namespace pagewheel {
+
+/// The config with the model's stop tokens where it names none.
+GenerationConfig with_stops_of(const GenerationConfig& model, GenerationConfig config);
+
+/// One config per prompt; a single one serves all.
+std::vector<GenerationConfig> spread(const std::vector<GenerationConfig>& configs,
+                                     size_t num_prompts);
 
 /// What generate() made of one prompt, before it becomes tokens or text for the caller.
 struct GeneratedPrompt {
@@ -20,9 +29,16 @@ struct GeneratedPrompt {
     std::shared_ptr<GenerationHandle::State> state;
 };
 
+/// A text as it is encoded.
+struct TextPrompt {
+    std::string text;
+    bool add_special_tokens;  ///< A rendered chat template brings its own.
+};
+
 class ContinuousBatchingPipeline::Impl {
 public:
-    Impl(const std::filesystem::path& model_folder, const Tokenizer* tokenizer,
+    /// Without a tokenizer the folder's.
+    Impl(const ModelFolder& folder, const Tokenizer* tokenizer,
          const SchedulerConfig& scheduler_config, const std::string& device,
          const ov::AnyMap& properties);
 
@@ -32,8 +48,7 @@ public:
                                                   const std::vector<GenerationConfig>& configs,
                                                   const StreamerVariant& streamer);
     /// Encodes, generates and decodes.
-    std::vector<GenerationResult> generate_text(const std::vector<std::string>& prompts,
-                                                bool add_special_tokens,
+    std::vector<GenerationResult> generate_text(const std::vector<TextPrompt>& prompts,
                                                 const std::vector<GenerationConfig>& configs,
                                                 const StreamerVariant& streamer,
                                                 PerfMetrics metrics);
@@ -42,6 +57,10 @@ public:
     Stepper& stepper() { return *m_stepper; }
     void set_step_hook(std::function<void()> hook);
 
+    /// The history in the model's template.
+    TextPrompt render(const ChatHistory& history, PerfMetrics& metrics) const;
+
+    ChatSession chat;
     Tokenizer tokenizer;
     const GenerationConfig default_config;
 
@@ -52,8 +71,7 @@ private:
     std::vector<GeneratedPrompt> run(const std::vector<std::vector<int64_t>>& prompts,
                                      const std::vector<GenerationConfig>& configs,
                                      const StreamerVariant& streamer, PerfMetrics& metrics);
-    /// The config with the model's stop tokens where it names none.
-    GenerationConfig completed(GenerationConfig config) const;
+    GenerationConfig completed(const GenerationConfig& config) const;
 
     std::function<void()> step_hook() const;
     /// Steps, or waits for the thread that does, until all are over; streams meanwhile.

@@ -1,6 +1,5 @@
 #include "pagewheel/continuous_batching_pipeline.hpp"
 
-#include <algorithm>
 #include <future>
 #include <optional>
 
@@ -18,7 +17,8 @@ GenerationConfig default_config_of(const ModelFolder& folder, const Tokenizer& t
     const std::filesystem::path json = folder.generation_config_json();
     GenerationConfig config;
     if (std::filesystem::exists(json)) config = GenerationConfig(json);
-    if (config.eos_token_id == -1) config.eos_token_id = tokenizer.get_eos_token_id();
+    const int64_t eos = tokenizer.get_eos_token_id();
+    if (config.eos_token_id == -1 && eos != -1) config.set_eos_token_id(eos);
     return config;
 }
 
@@ -26,12 +26,13 @@ GenerationConfig default_config_of(const ModelFolder& folder, const Tokenizer& t
 
 /// What the constructor waits for.
 struct ContinuousBatchingPipeline::Impl::Loaded {
-    Loaded(const std::filesystem::path& path, const Tokenizer* given, const std::string& device,
+    Loaded(const ModelFolder& opened, const Tokenizer* given, const std::string& device,
            const ov::AnyMap& properties, const SchedulerConfig& scheduler)
-        : folder(path) {
+        : folder(opened) {
         // Reading the tokenizer overlaps with compiling the model.
-        auto reading = given ? std::future<Tokenizer>()
-                             : std::async(std::launch::async, [&] { return Tokenizer(path); });
+        auto reading =
+            given ? std::future<Tokenizer>()
+                  : std::async(std::launch::async, [&] { return Tokenizer(folder.path()); });
         model =
             load_model(folder, device, properties,
                        scheduler.use_cache_eviction ? &scheduler.cache_eviction_config : nullptr);
@@ -44,11 +45,10 @@ struct ContinuousBatchingPipeline::Impl::Loaded {
     std::optional<Tokenizer> tokenizer;
 };
 
-ContinuousBatchingPipeline::Impl::Impl(const std::filesystem::path& model_folder,
-                                       const Tokenizer* given_tokenizer,
+ContinuousBatchingPipeline::Impl::Impl(const ModelFolder& folder, const Tokenizer* given_tokenizer,
                                        const SchedulerConfig& scheduler_config,
                                        const std::string& device, const ov::AnyMap& properties)
-    : Impl(Loaded(model_folder, given_tokenizer, device, properties, scheduler_config),
+    : Impl(Loaded(folder, given_tokenizer, device, properties, scheduler_config),
            scheduler_config) {}
 
 ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& scheduler_config)
@@ -58,26 +58,49 @@ ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& s
     parts.context_length = loaded.folder.read_config().max_position_embeddings;
     parts.decoders = decoders_of(tokenizer);
     m_engine = std::make_shared<Engine>(std::move(parts), scheduler_config);
+    m_engine->inbox().set_step([engine = std::weak_ptr(m_engine)] {
+        const auto alive = engine.lock();
+        if (alive) alive->step();
+        return alive != nullptr;
+    });
     m_stepper = std::make_unique<Stepper>(m_engine);
     m_load_time = microseconds_since(loaded.begin) / 1000;
 }
 
-GenerationConfig ContinuousBatchingPipeline::Impl::completed(GenerationConfig config) const {
+GenerationConfig with_stops_of(const GenerationConfig& model, GenerationConfig config) {
     if (config.eos_token_id != -1) return config;
-    config.eos_token_id = default_config.eos_token_id;
-    config.stop_token_ids.insert(default_config.stop_token_ids.begin(),
-                                 default_config.stop_token_ids.end());
+    config.eos_token_id = model.eos_token_id;
+    config.stop_token_ids.insert(model.stop_token_ids.begin(), model.stop_token_ids.end());
     return config;
+}
+
+GenerationConfig ContinuousBatchingPipeline::Impl::completed(const GenerationConfig& config) const {
+    return with_stops_of(default_config, config);
 }
 
 std::shared_ptr<GenerationHandle> ContinuousBatchingPipeline::Impl::add_request(
     uint64_t id, const std::vector<int64_t>& prompt, const GenerationConfig& config) {
-    return std::make_shared<GenerationHandle>(m_engine->submit(id, prompt, completed(config)));
+    const auto state = m_engine->submit(id, prompt, completed(config));
+    const auto drop = [state](GenerationHandle* handle) {
+        delete handle;
+        if (state->inbox->is_forked()) return;
+        GenerationHandle::State::close(state, GenerationStatus::CANCEL,
+                                       GenerationFinishReason::NONE);
+    };
+    return {new GenerationHandle(state), drop};
 }
 
 void ContinuousBatchingPipeline::Impl::set_step_hook(std::function<void()> hook) {
     const std::lock_guard lock(m_hook_mutex);
     m_step_hook.swap(hook);  // the old one is destroyed without the lock
+}
+
+TextPrompt ContinuousBatchingPipeline::Impl::render(const ChatHistory& history,
+                                                    PerfMetrics& metrics) const {
+    return timed(metrics.raw_metrics.chat_template_durations, [&] {
+        return TextPrompt{tokenizer.apply_chat_template(history, /*add_generation_prompt=*/true),
+                          /*add_special_tokens=*/false};
+    });
 }
 
 std::function<void()> ContinuousBatchingPipeline::Impl::step_hook() const {
@@ -90,8 +113,8 @@ ContinuousBatchingPipeline::ContinuousBatchingPipeline(const std::filesystem::pa
                                                        const std::string& device,
                                                        const ov::AnyMap& properties) {
     scheduler_config.validate();  // before anything is loaded
-    m_impl =
-        make_shared_in_process<Impl>(model_folder, nullptr, scheduler_config, device, properties);
+    m_impl = make_shared_in_process<Impl>(ModelFolder(model_folder), nullptr, scheduler_config,
+                                          device, properties);
 }
 
 ContinuousBatchingPipeline::ContinuousBatchingPipeline(const std::filesystem::path& model_folder,
@@ -100,8 +123,19 @@ ContinuousBatchingPipeline::ContinuousBatchingPipeline(const std::filesystem::pa
                                                        const std::string& device,
                                                        const ov::AnyMap& properties) {
     scheduler_config.validate();
-    m_impl = make_shared_in_process<Impl>(model_folder, &tokenizer, scheduler_config, device,
-                                          properties);
+    m_impl = make_shared_in_process<Impl>(ModelFolder(model_folder), &tokenizer, scheduler_config,
+                                          device, properties);
+}
+
+ContinuousBatchingPipeline::ContinuousBatchingPipeline(const std::string& model,
+                                                       const ov::Tensor& weights,
+                                                       const Tokenizer& tokenizer,
+                                                       const SchedulerConfig& scheduler_config,
+                                                       const std::string& device,
+                                                       const ov::AnyMap& properties) {
+    scheduler_config.validate();
+    m_impl = make_shared_in_process<Impl>(ModelFolder(GraphBuffers{model, weights}), &tokenizer,
+                                          scheduler_config, device, properties);
 }
 
 Tokenizer ContinuousBatchingPipeline::get_tokenizer() const {
@@ -157,15 +191,30 @@ std::vector<GenerationResult> ContinuousBatchingPipeline::generate(
     const std::vector<std::string>& prompts, const std::vector<GenerationConfig>& configs,
     const StreamerVariant& streamer) {
     const auto impl = m_impl;
-    // A template applies to a call as a whole, as the rendered text brings its own special tokens.
-    const bool use_template =
-        !impl->tokenizer.get_chat_template().empty() && !configs.empty() &&
-        std::all_of(configs.begin(), configs.end(),
-                    [](const GenerationConfig& config) { return config.apply_chat_template; });
-    if (!use_template) return impl->generate_text(prompts, true, configs, streamer, {});
-    std::vector<ChatHistory> histories(prompts.size());
-    for (size_t i = 0; i < prompts.size(); ++i) histories[i].append("user", prompts[i]);
-    return generate(histories, configs, streamer);
+    PerfMetrics metrics;
+    if (impl->chat.is_open()) {
+        check_argument(prompts.size() == 1, "a chat takes one text at a time, got a list of ",
+                       prompts.size());
+        ChatSession::Exchange exchange(impl->chat, prompts.front());
+        auto results = impl->generate_text({impl->render(exchange.history(), metrics)}, configs,
+                                           streamer, metrics);
+        if (results.front().m_status != GenerationStatus::CANCEL)
+            exchange.remember(results.front().m_generation_ids.front());
+        return results;
+    }
+    const bool has_template = !impl->tokenizer.get_chat_template().empty();
+    const auto all = spread(configs, prompts.size());
+    std::vector<TextPrompt> texts;
+    for (size_t i = 0; i < prompts.size(); ++i) {
+        if (!has_template || !all[i].apply_chat_template) {
+            texts.push_back({prompts[i], true});
+            continue;
+        }
+        ChatHistory history;
+        history.append("user", prompts[i]);
+        texts.push_back(impl->render(history, metrics));
+    }
+    return impl->generate_text(texts, configs, streamer, metrics);
 }
 
 std::vector<GenerationResult> ContinuousBatchingPipeline::generate(
@@ -173,12 +222,16 @@ std::vector<GenerationResult> ContinuousBatchingPipeline::generate(
     const StreamerVariant& streamer) {
     const auto impl = m_impl;
     PerfMetrics metrics;
-    std::vector<std::string> prompts;
-    for (const ChatHistory& history : histories)
-        prompts.push_back(timed(metrics.raw_metrics.chat_template_durations, [&] {
-            return impl->tokenizer.apply_chat_template(history, /*add_generation_prompt=*/true);
-        }));
-    return impl->generate_text(prompts, /*add_special_tokens=*/false, configs, streamer, metrics);
+    std::vector<TextPrompt> prompts;
+    for (const ChatHistory& history : histories) prompts.push_back(impl->render(history, metrics));
+    return impl->generate_text(prompts, configs, streamer, metrics);
+}
+
+void ContinuousBatchingPipeline::start_chat(const std::string& system_message) {
+    m_impl->chat.start(system_message);
+}
+void ContinuousBatchingPipeline::finish_chat() {
+    m_impl->chat.finish();
 }
 
 void ContinuousBatchingPipeline::set_step_hook(std::function<void()> hook) {

@@ -1,6 +1,7 @@
 // One call of generate(): requests in, results out.
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "base/check.hpp"
 #include "pipelines/continuous_batching_impl.hpp"
@@ -43,33 +44,74 @@ bool is_set(const StreamerVariant& streamer) {
     return given && *given;
 }
 
-/// Hands what is new to the streamer: text to a callback, else tokens. What it wishes.
-StreamingStatus write(const StreamerVariant& streamer, GenerationHandle& handle) {
-    const auto* callback = std::get_if<TextStreamer::Callback>(&streamer);
-    const GenerationOutputs outputs = handle.read(/*with_text=*/callback != nullptr);
-    if (outputs.empty()) return StreamingStatus::RUNNING;
-    const GenerationOutput& output = outputs.at(0);
-    if (!callback)
-        return std::get<std::shared_ptr<StreamerBase>>(streamer)->write(output.generated_ids);
-    return output.text.empty() ? StreamingStatus::RUNNING : (*callback)(output.text);
+/// The text of the prompt as it stands before the text of what was generated: with the space
+/// between them, if there is one.
+std::string echoed(const Tokenizer& tokenizer, const std::vector<int64_t>& prompt,
+                   const std::vector<int64_t>& generated) {
+    std::vector<int64_t> both = prompt;
+    both.insert(both.end(), generated.begin(), generated.end());
+    const std::string all = tokenizer.decode_generated(both),
+                      own = tokenizer.decode_generated(generated);
+    const bool fits =
+        all.size() >= own.size() && all.compare(all.size() - own.size(), own.size(), own) == 0;
+    return fits ? all.substr(0, all.size() - own.size()) : tokenizer.decode_generated(prompt);
 }
 
-void stream(const StreamerVariant& streamer, GenerationHandle& handle) {
-    switch (write(streamer, handle)) {
-        case StreamingStatus::RUNNING:
-            break;
-        case StreamingStatus::STOP:
-            handle.stop();
-            break;
-        case StreamingStatus::CANCEL:
-            handle.cancel();
-            break;
+/// Hands what is new of a request to a streamer, before it the prompt if that is echoed.
+class Stream {
+public:
+    Stream(const StreamerVariant& streamer, const Tokenizer& tokenizer,
+           const GeneratedPrompt& generated)
+        : m_streamer(streamer), m_tokenizer(tokenizer), m_state(generated.state) {
+        if (generated.config.echo) m_prompt = generated.prompt;
     }
-}
 
-void end_stream(const StreamerVariant& streamer) {
-    if (const auto* given = std::get_if<std::shared_ptr<StreamerBase>>(&streamer)) (*given)->end();
-}
+    void write_news() {
+        GenerationHandle handle(m_state);
+        switch (write(handle)) {
+            case StreamingStatus::RUNNING:
+                break;
+            case StreamingStatus::STOP:
+                handle.stop(GenerationFinishReason::STOP);
+                break;
+            case StreamingStatus::TOOL_CALL_STOP:
+                handle.stop(GenerationFinishReason::TOOL_CALL);
+                break;
+            case StreamingStatus::CANCEL:
+                handle.cancel();
+                break;
+        }
+    }
+
+    void end() {
+        if (const auto* given = std::get_if<std::shared_ptr<StreamerBase>>(&m_streamer))
+            (*given)->end();
+    }
+
+private:
+    /// Text to a callback, else tokens. What it wishes.
+    StreamingStatus write(GenerationHandle& handle) {
+        const auto* callback = std::get_if<TextStreamer::Callback>(&m_streamer);
+        const GenerationOutputs outputs = handle.read_available(/*with_text=*/callback != nullptr);
+        if (outputs.empty()) return StreamingStatus::RUNNING;
+        const GenerationOutput& output = outputs.at(0);
+        std::vector<int64_t> tokens = std::exchange(m_prompt, {});
+        if (callback) {
+            const std::string before =
+                tokens.empty() ? "" : echoed(m_tokenizer, tokens, output.generated_ids);
+            const std::string text = before + output.text;
+            return text.empty() ? StreamingStatus::RUNNING : (*callback)(text);
+        }
+        tokens.insert(tokens.end(), output.generated_ids.begin(), output.generated_ids.end());
+        return tokens.empty() ? StreamingStatus::RUNNING
+                              : std::get<std::shared_ptr<StreamerBase>>(m_streamer)->write(tokens);
+    }
+
+    const StreamerVariant& m_streamer;
+    const Tokenizer& m_tokenizer;
+    const std::shared_ptr<GenerationHandle::State> m_state;
+    std::vector<int64_t> m_prompt;  // that is still to be echoed
+};
 
 /// Time and tokens per step, as seen by a generate() call.
 class CallStatistics {
@@ -112,15 +154,6 @@ void wait_for_any(const std::vector<GeneratedPrompt>& results) {
     }
 }
 
-/// One config per prompt; a single one serves all.
-std::vector<GenerationConfig> spread(const std::vector<GenerationConfig>& configs,
-                                     size_t num_prompts) {
-    if (configs.size() == 1) return std::vector<GenerationConfig>(num_prompts, configs.front());
-    check_argument(configs.size() == num_prompts, "there are ", num_prompts, " prompts and ",
-                   configs.size(), " generation configs; allowed: one for all, or one each");
-    return configs;
-}
-
 /// A call's part in the streamer, if that is one which tells calls apart.
 class StreamerUse {
 public:
@@ -157,6 +190,14 @@ void add_metrics(PerfMetrics& all, const PerfMetrics& one) {
 }
 
 }  // namespace
+
+std::vector<GenerationConfig> spread(const std::vector<GenerationConfig>& configs,
+                                     size_t num_prompts) {
+    if (configs.size() == 1) return std::vector<GenerationConfig>(num_prompts, configs.front());
+    check_argument(configs.size() == num_prompts, "there are ", num_prompts, " prompts and ",
+                   configs.size(), " generation configs; allowed: one for all, or one each");
+    return configs;
+}
 
 std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
     const std::vector<std::vector<int64_t>>& prompts,
@@ -201,12 +242,8 @@ void ContinuousBatchingPipeline::Impl::finish(const std::vector<GeneratedPrompt>
     const ThreadRole role(inbox, ThreadRole::Kind::CALLER);
     const bool steps_itself = ThreadRole::is(inbox, ThreadRole::Kind::SERVICE);
     const auto step_hook = this->step_hook();
-    const bool streams = is_set(streamer) && !results.empty();
-    const auto stream_news = [&] {
-        if (!streams) return;
-        GenerationHandle handle(results.front().state);
-        stream(streamer, handle);
-    };
+    std::optional<Stream> stream;
+    if (is_set(streamer) && !results.empty()) stream.emplace(streamer, tokenizer, results.front());
     CallStatistics statistics(metrics);
     const auto any_running = [&] {
         return std::any_of(results.begin(), results.end(),
@@ -218,11 +255,11 @@ void ContinuousBatchingPipeline::Impl::finish(const std::vector<GeneratedPrompt>
         else
             statistics.add(m_engine->step());
         if (step_hook) step_hook();
-        stream_news();
+        if (stream) stream->write_news();
     }
-    stream_news();  // a thread of the pipeline's own may have ended it since
+    if (stream) stream->write_news();  // a thread of the pipeline's own may have ended it since
     statistics.finish();
-    if (streams) end_stream(streamer);
+    if (stream) stream->end();
 }
 
 std::vector<EncodedGenerationResult> ContinuousBatchingPipeline::Impl::generate(
@@ -239,7 +276,8 @@ std::vector<EncodedGenerationResult> ContinuousBatchingPipeline::Impl::generate(
         result.m_request_id = results.size() - 1;
         result.m_status = one.state->status;
         result.perf_metrics = metrics;
-        for (const GenerationOutput& output : GenerationHandle(one.state).read_all()) {
+        result.request_metrics = one.state->metrics;
+        for (const GenerationOutput& output : all_outputs(*one.state, /*with_text=*/false)) {
             std::vector<int64_t> tokens;
             if (one.config.echo) tokens = one.prompt;
             tokens.insert(tokens.end(), output.generated_ids.begin(), output.generated_ids.end());
@@ -252,15 +290,15 @@ std::vector<EncodedGenerationResult> ContinuousBatchingPipeline::Impl::generate(
 }
 
 std::vector<GenerationResult> ContinuousBatchingPipeline::Impl::generate_text(
-    const std::vector<std::string>& prompts, bool add_special_tokens,
-    const std::vector<GenerationConfig>& configs, const StreamerVariant& streamer,
-    PerfMetrics metrics) {
+    const std::vector<TextPrompt>& prompts, const std::vector<GenerationConfig>& configs,
+    const StreamerVariant& streamer, PerfMetrics metrics) {
     const auto begin = Clock::now();
     RawPerfMetrics& raw = metrics.raw_metrics;
     std::vector<std::vector<int64_t>> encoded;
-    for (const std::string& prompt : prompts)
-        encoded.push_back(timed(raw.tokenization_durations,
-                                [&] { return tokenizer.encode(prompt, add_special_tokens); }));
+    for (const TextPrompt& prompt : prompts)
+        encoded.push_back(timed(raw.tokenization_durations, [&] {
+            return tokenizer.encode(prompt.text, prompt.add_special_tokens);
+        }));
     const auto generated = run(encoded, configs, streamer, metrics);
 
     std::vector<GenerationResult> results;
@@ -268,12 +306,16 @@ std::vector<GenerationResult> ContinuousBatchingPipeline::Impl::generate_text(
         GenerationResult& result = results.emplace_back();
         result.m_request_id = i;
         result.m_status = generated[i].state->status;
-        const GenerationHandle handle(generated[i].state);
-        const auto outputs = timed(raw.detokenization_durations,
-                                   [&] { return handle.read_all(/*with_text=*/true); });
+        result.request_metrics = generated[i].state->metrics;
+        const auto outputs = timed(raw.detokenization_durations, [&] {
+            return all_outputs(*generated[i].state, /*with_text=*/true);
+        });
         for (const GenerationOutput& output : outputs) {
-            result.m_generation_ids.push_back((generated[i].config.echo ? prompts[i] : "") +
-                                              output.text);
+            const std::string before =
+                generated[i].config.echo
+                    ? echoed(tokenizer, generated[i].prompt, output.generated_ids)
+                    : "";
+            result.m_generation_ids.push_back(before + output.text);
             result.m_scores.push_back(output.score);
             result.m_finish_reasons.push_back(output.finish_reason);
         }

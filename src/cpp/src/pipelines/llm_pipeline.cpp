@@ -6,6 +6,7 @@
 #include "base/check.hpp"
 #include "base/process_mark.hpp"
 #include "pagewheel/prefix_cache.hpp"
+#include "pipelines/continuous_batching_impl.hpp"
 
 namespace pagewheel {
 namespace {
@@ -17,6 +18,7 @@ Results join(std::vector<Result>&& results,
     Results joined;
     for (Result& result : results) {
         joined.perf_metrics = result.perf_metrics;
+        joined.request_metrics.push_back(result.request_metrics);
         joined.scores.insert(joined.scores.end(), result.m_scores.begin(), result.m_scores.end());
         joined.finish_reasons.insert(joined.finish_reasons.end(), result.m_finish_reasons.begin(),
                                      result.m_finish_reasons.end());
@@ -72,57 +74,12 @@ struct LLMPipeline::Session {
     const ProcessMark process;
     std::mutex mutex;  // guards what follows
     GenerationConfig config;
-    std::optional<ChatHistory> chat;
-    uint64_t chat_number = 0;  // of the chat; each start and finish makes it another
-    uint64_t turn_of = 0;      // number of the chat of which a turn is being generated
 
     /// Throws in a child that fork() made.
     std::unique_lock<std::mutex> lock() {
         process.check("pipeline");
         return std::unique_lock(mutex);
     }
-    void change_chat(std::optional<ChatHistory> next) {
-        const auto lock = this->lock();
-        chat = std::move(next);
-        ++chat_number;
-    }
-};
-
-/// A chat's turn while it is generated.
-class LLMPipeline::Turn {
-public:
-    /// Throws std::runtime_error if the chat is at another.
-    Turn(std::shared_ptr<Session> session, const std::string& prompt)
-        : m_session(std::move(session)) {
-        const auto lock = m_session->lock();
-        if (!m_session->chat) return;
-        if (m_session->turn_of == m_session->chat_number)
-            throw std::runtime_error(
-                "a turn of this chat is being generated; the next one can begin when it is over");
-        m_history = m_session->chat;
-        m_history->append("user", prompt);
-        m_number = m_session->turn_of = m_session->chat_number;
-    }
-    ~Turn() {
-        if (m_number == 0) return;
-        const std::lock_guard lock(m_session->mutex);
-        if (m_session->turn_of == m_number) m_session->turn_of = 0;
-    }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
-
-    /// With the prompt; nothing where there is no chat.
-    const std::optional<ChatHistory>& history() const { return m_history; }
-    void remember(const std::string& answer) {
-        m_history->append("assistant", answer);
-        const auto lock = m_session->lock();
-        if (m_session->chat_number == m_number) m_session->chat = std::move(m_history);
-    }
-
-private:
-    const std::shared_ptr<Session> m_session;  // a callback may drop the pipeline
-    std::optional<ChatHistory> m_history;
-    uint64_t m_number = 0;
 };
 
 SchedulerConfig LLMPipeline::default_scheduler_config() {
@@ -142,25 +99,22 @@ LLMPipeline::LLMPipeline(const std::filesystem::path& model_folder, const Tokeni
     : m_pipeline(model_folder, tokenizer, scheduler_config, device, properties),
       m_session(std::make_shared<Session>(m_pipeline.get_config())) {}
 
+LLMPipeline::LLMPipeline(const std::string& model, const ov::Tensor& weights,
+                         const Tokenizer& tokenizer, const std::string& device,
+                         const ov::AnyMap& properties, const SchedulerConfig& scheduler_config)
+    : m_pipeline(model, weights, tokenizer, scheduler_config, device, properties),
+      m_session(std::make_shared<Session>(m_pipeline.get_config())) {}
+
 DecodedResults LLMPipeline::generate(const StringInputs& inputs,
                                      const std::optional<GenerationConfig>& config,
                                      const StreamerVariant& streamer) {
     const std::vector<GenerationConfig> configs{config ? *config : get_generation_config()};
     if (const auto* history = std::get_if<ChatHistory>(&inputs))
         return joined_texts(m_pipeline.generate(std::vector{*history}, configs, streamer));
-    if (const auto* prompts = std::get_if<std::vector<std::string>>(&inputs)) {
-        check_argument(!is_in_chat(), "a chat takes one string at a time, got a list of ",
-                       prompts->size());
+    if (const auto* prompts = std::get_if<std::vector<std::string>>(&inputs))
         return joined_texts(m_pipeline.generate(*prompts, configs, streamer));
-    }
-    const auto& prompt = std::get<std::string>(inputs);
-    Turn turn(m_session, prompt);
-    if (!turn.history())
-        return joined_texts(m_pipeline.generate(std::vector{prompt}, configs, streamer));
-    auto results = m_pipeline.generate(std::vector{*turn.history()}, configs, streamer);
-    if (results.front().m_status != GenerationStatus::CANCEL)
-        turn.remember(results.front().m_generation_ids.front());
-    return joined_texts(std::move(results));
+    const std::vector<std::string> prompt{std::get<std::string>(inputs)};
+    return joined_texts(m_pipeline.generate(prompt, configs, streamer));
 }
 
 EncodedResults LLMPipeline::generate(const EncodedInputs& inputs,
@@ -178,18 +132,10 @@ EncodedResults LLMPipeline::generate(const EncodedInputs& inputs,
 }
 
 void LLMPipeline::start_chat(const std::string& system_message) {
-    ChatHistory chat;
-    if (!system_message.empty()) chat.append("system", system_message);
-    m_session->change_chat(std::move(chat));
+    m_pipeline.start_chat(system_message);
 }
-
 void LLMPipeline::finish_chat() {
-    m_session->change_chat(std::nullopt);
-}
-
-bool LLMPipeline::is_in_chat() const {
-    const auto lock = m_session->lock();
-    return m_session->chat.has_value();
+    m_pipeline.finish_chat();
 }
 
 Tokenizer LLMPipeline::get_tokenizer() const {
@@ -200,9 +146,10 @@ GenerationConfig LLMPipeline::get_generation_config() const {
     return m_session->config;
 }
 void LLMPipeline::set_generation_config(const GenerationConfig& config) {
-    config.validate();
+    GenerationConfig in_force = with_stops_of(m_pipeline.get_config(), config);
+    in_force.validate_values();
     const auto lock = m_session->lock();
-    m_session->config = config;
+    m_session->config = std::move(in_force);
 }
 PipelineMetrics LLMPipeline::get_metrics() const {
     return m_pipeline.get_metrics();

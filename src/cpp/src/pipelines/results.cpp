@@ -6,7 +6,9 @@ namespace pagewheel {
 
 std::string DecodedResults::to_string() const {
     std::string joined;
-    for (const std::string& text : texts) joined += (&text == &texts.front() ? "" : "\n") + text;
+    for (size_t i = 0; i < texts.size(); ++i)
+        joined += (i == 0 ? "" : "\n") + std::to_string(i < scores.size() ? scores[i] : 0.0f) +
+                  ": " + texts[i];
     return joined;
 }
 

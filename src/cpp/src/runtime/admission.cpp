@@ -25,7 +25,10 @@ std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
                                                  const std::vector<int64_t>& prompt,
                                                  const GenerationConfig& config,
                                                  std::shared_ptr<Inbox> inbox) const {
-    config.validate();
+    if (m_keeper)  // a sequence need not end
+        config.validate_values();
+    else
+        config.validate();
     check_argument(config.num_beams <= m_limits.max_num_seqs, "num_beams is ", config.num_beams,
                    "; allowed: up to max_num_seqs, which is ", m_limits.max_num_seqs);
     check_prompt(prompt, config);

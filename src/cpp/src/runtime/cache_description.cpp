@@ -5,6 +5,7 @@
 #include <sstream>
 #include <vector>
 
+#include "base/check.hpp"
 #include "cache/checksum.hpp"
 #include "openvino/core/version.hpp"
 
@@ -12,6 +13,8 @@ namespace pagewheel {
 namespace {
 
 Checksum checksum_of_model(const std::filesystem::path& xml) {
+    check_argument(std::filesystem::exists(xml), "prefixes of ", xml,
+                   " cannot be saved or loaded: no file tells it from others");
     Checksum checksum;
     std::vector<char> piece(size_t(1) << 20);
     for (const char* extension : {".xml", ".bin"}) {

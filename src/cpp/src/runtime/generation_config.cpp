@@ -36,6 +36,13 @@ void set(GenerationConfig& config, const std::string& key, const json& value) {
     }
 }
 
+/// The parameter of that name, in a model's file, also where it does not apply: callers who ask
+/// for sampling have it then.
+void check_value(const GenerationConfig& config, const std::string& name) {
+    for (const GenerationParameter& parameter : generation_parameters())
+        if (parameter.name == name) parameter.check(config);
+}
+
 /// Sets of `object` what makes a valid config; the reasons by the names of what does not.
 std::map<std::string, std::string> set_what_is_valid(GenerationConfig& config, const json& object) {
     std::map<std::string, std::string> left;
@@ -52,7 +59,8 @@ std::map<std::string, std::string> set_what_is_valid(GenerationConfig& config, c
             GenerationConfig next = config;
             try {
                 set(next, it->first, object.at(it->first));
-                next.validate();
+                check_value(next, it->first);
+                next.validate_values();
             } catch (const std::invalid_argument& error) {
                 (it++)->second = error.what();
                 continue;
@@ -82,21 +90,34 @@ void GenerationConfig::update_from_json(const std::string& json_object) {
                        "'; known are: ", known_keys());
         set(updated, key, value);
     }
+    // Whatever the order of the keys.
+    if (object.contains("eos_token_id") && updated.eos_token_id != -1)
+        updated.stop_token_ids.insert(updated.eos_token_id);
     *this = std::move(updated);
 }
 
 void GenerationConfig::set_eos_token_id(int64_t id) {
-    check_argument(eos_token_id == -1 || eos_token_id == id, "eos_token_id is ", eos_token_id,
-                   " already, and was to become ", id);
     eos_token_id = id;
+    stop_token_ids.insert(id);
 }
 
 void GenerationConfig::validate() const {
-    for (const GenerationParameter& parameter : generation_parameters()) parameter.check(*this);
+    validate_values();
+    if (max_new_tokens != unlimited || max_length != unlimited) return;
+    check_argument(!ignore_eos,
+                   "ignore_eos is true, and max_new_tokens and max_length are not set: one of them "
+                   "must be");
+    check_argument(
+        eos_token_id != -1 || !stop_token_ids.empty() || !stop_strings.empty(),
+        "nothing ends the generation: one of eos_token_id, stop_token_ids, stop_strings, "
+        "max_new_tokens and max_length must be set");
+}
+
+void GenerationConfig::validate_values() const {
+    for (const GenerationParameter& parameter : generation_parameters())
+        if (parameter.applies(*this)) parameter.check(*this);
     check_argument(min_new_tokens <= max_new_tokens, "min_new_tokens is ", min_new_tokens,
                    ", more than max_new_tokens, ", max_new_tokens);
-    check_argument(num_beams % num_beam_groups == 0, "num_beam_groups is ", num_beam_groups,
-                   "; allowed: divisors of num_beams, which is ", num_beams);
     if (is_beam_search())
         validate_beam_search();
     else
@@ -114,6 +135,8 @@ void GenerationConfig::validate_stops() const {
     };
     count("stop_strings", stop_strings.size());
     count("stop_token_ids", stop_token_ids.size());
+    for (const int64_t id : stop_token_ids)
+        check_argument(id >= 0, "stop_token_ids holds ", id, "; allowed: 0 or more");
     for (const std::string& stop : stop_strings) {
         check_argument(!stop.empty(), "stop_strings holds an empty string");
         check_argument(stop.size() <= longest_stop_string, "stop_strings holds one of ",
@@ -125,15 +148,20 @@ void GenerationConfig::validate_stops() const {
 void GenerationConfig::validate_beam_search() const {
     check_argument(!do_sample, "num_beams is ", num_beams,
                    " and do_sample is true; allowed: one of beam search and sampling");
+    check_argument(num_beams % num_beam_groups == 0, "num_beam_groups is ", num_beam_groups,
+                   "; allowed: divisors of num_beams, which is ", num_beams);
+    check_argument(no_repeat_ngram_size > 0, "no_repeat_ngram_size is 0 and num_beams is ",
+                   num_beams, "; allowed: 1 or more");
     check_argument(num_return_sequences <= num_beams, "num_return_sequences is ",
                    num_return_sequences, "; allowed: up to num_beams, which is ", num_beams);
     if (num_beam_groups == 1)
         check_argument(diversity_penalty == 0.0f, "diversity_penalty is ", diversity_penalty,
                        " but num_beam_groups is 1; allowed: 0, or more groups");
     else
-        check_argument(diversity_penalty > 0 && std::isfinite(diversity_penalty),
+        check_argument(diversity_penalty != 0 && std::isfinite(diversity_penalty),
                        "diversity_penalty is ", diversity_penalty, " and num_beam_groups is ",
-                       num_beam_groups, "; allowed: greater than 0, else all groups find the same");
+                       num_beam_groups,
+                       "; allowed: another number than 0, else all groups find the same");
 }
 
 }  // namespace pagewheel

@@ -25,6 +25,7 @@ GenerationOutput take_unread(SequenceOutput& sequence, size_t end) {
     output.generated_ids = part(all.generated_ids);
     output.generated_log_probs = part(all.generated_log_probs);
     output.score = all.score;
+    if (begin == 0) output.prompt_log_probs = all.prompt_log_probs;
     sequence.num_read = std::max(sequence.num_read, end);
     if (end < all.generated_ids.size()) return output;
     output.finish_reason = sequence.told_reason = all.finish_reason;
@@ -102,17 +103,37 @@ void GenerationHandle::State::wake() {
 
 GenerationHandle::GenerationHandle(std::shared_ptr<State> state) : m_state(std::move(state)) {}
 
+std::vector<GenerationOutput> all_outputs(GenerationHandle::State& state, bool with_text) {
+    const auto text_lock = with_text ? state.lock_texts() : std::unique_lock<std::mutex>();
+    if (with_text) decode_news(state);
+    const auto lock = state.lock();
+    std::vector<GenerationOutput> all;
+    for (size_t i = 0; i < state.outputs.size(); ++i) {
+        all.push_back(state.outputs[i].all);
+        if (with_text) all.back().text = state.texts[i].text();
+    }
+    return all;
+}
+
 GenerationStatus GenerationHandle::get_status() const {
     const auto lock = m_state->lock();
-    return m_state->status;
+    return m_state->is_over() ? m_state->status : m_state->closed_as.value_or(m_state->status);
 }
 
 bool GenerationHandle::can_read() const {
     const auto lock = m_state->lock();
-    return m_state->can_read();
+    return !m_state->closed_as && m_state->can_read();
 }
 
-GenerationOutputs GenerationHandle::read(bool with_text) {
+void GenerationHandle::check_open() const {
+    const auto lock = m_state->lock();
+    if (m_state->closed_as)
+        throw std::runtime_error(
+            "the handle was stopped, cancelled or dropped: nothing can be read of it; "
+            "read_available() gives what there is");
+}
+
+GenerationOutputs GenerationHandle::read_available(bool with_text) {
     State& state = *m_state;
     const auto text_lock = with_text ? state.lock_texts() : std::unique_lock<std::mutex>();
     const std::vector<bool> were_over = with_text ? decode_news(state) : std::vector<bool>();
@@ -133,23 +154,60 @@ GenerationOutputs GenerationHandle::read(bool with_text) {
     return fresh;
 }
 
-std::vector<GenerationOutput> GenerationHandle::read_all(bool with_text) const {
-    State& state = *m_state;
-    const auto text_lock = with_text ? state.lock_texts() : std::unique_lock<std::mutex>();
-    if (with_text) decode_news(state);
-    const auto lock = state.lock();
-    if (!state.error.empty()) throw std::runtime_error(state.error);
-    std::vector<GenerationOutput> all;
-    for (size_t i = 0; i < state.outputs.size(); ++i) {
-        all.push_back(state.outputs[i].all);
-        if (with_text) all.back().text = state.texts[i].text();
+std::vector<GenerationOutput> GenerationHandle::outputs_so_far(bool with_text) const {
+    {
+        const auto lock = m_state->lock();
+        if (!m_state->error.empty()) throw std::runtime_error(m_state->error);
     }
+    return all_outputs(*m_state, with_text);
+}
+
+bool GenerationHandle::advance(Until until) {
+    // A thread of start() tells; where it ends, somebody else has to step.
+    constexpr std::chrono::milliseconds moment(20);
+    Inbox& inbox = *m_state->inbox;
+    {
+        auto lock = m_state->lock();
+        if (m_state->is_over() || m_state->closed_as) return false;
+        if (until == Until::NEWS && m_state->can_read()) return false;
+        if (inbox.is_served() && !ThreadRole::is(inbox, ThreadRole::Kind::SERVICE) &&
+            !ThreadRole::is(inbox, ThreadRole::Kind::STEP)) {
+            m_state->changed.wait_for(lock, moment);
+            return true;
+        }
+    }
+    return inbox.step();
+}
+
+GenerationOutputs GenerationHandle::read(bool with_text) {
+    for (;;) {
+        check_open();
+        const bool advanced = advance(Until::NEWS);
+        if (advanced && !can_read()) continue;
+        GenerationOutputs outputs = read_available(with_text);
+        if (!outputs.empty() || !advanced) return outputs;
+    }
+}
+
+std::vector<GenerationOutput> GenerationHandle::read_all(bool with_text) {
+    check_open();
+    while (advance(Until::END)) {
+    }
+    check_open();
+    std::vector<GenerationOutput> all;
+    for (auto& [index, output] : read_available(with_text)) all.push_back(std::move(output));
+    std::stable_sort(all.begin(), all.end(),
+                     [](const auto& a, const auto& b) { return a.score > b.score; });
+    const auto lock = m_state->lock();
+    if (!m_state->error.empty()) throw std::runtime_error(m_state->error);
     return all;
 }
 
 bool GenerationHandle::wait(std::chrono::microseconds timeout) const {
     auto lock = m_state->lock();
-    const auto is_done = [&] { return m_state->can_read() || m_state->is_over(); };
+    const auto is_done = [&] {
+        return m_state->can_read() || m_state->is_over() || m_state->closed_as;
+    };
     if (is_done() || timeout <= timeout.zero()) return is_done();
     if (!can_wait())
         throw std::runtime_error(
@@ -177,13 +235,21 @@ void GenerationHandle::notify_once(std::function<void()> callback) {
     callback();
 }
 
+void GenerationHandle::State::close(const std::shared_ptr<State>& state, GenerationStatus as,
+                                    GenerationFinishReason reason) {
+    {
+        const auto lock = state->lock();
+        if (state->is_over() || state->closed_as) return;
+        state->closed_as = as;
+    }
+    state->inbox->wish({state, as, reason});
+}
+
 void GenerationHandle::stop(GenerationFinishReason reason) {
-    if (get_status() != GenerationStatus::RUNNING) return;
-    m_state->inbox->wish({m_state, GenerationStatus::STOP, reason});
+    State::close(m_state, GenerationStatus::STOP, reason);
 }
 void GenerationHandle::cancel() {
-    if (get_status() != GenerationStatus::RUNNING) return;
-    m_state->inbox->wish({m_state, GenerationStatus::CANCEL, GenerationFinishReason::NONE});
+    State::close(m_state, GenerationStatus::CANCEL, GenerationFinishReason::NONE);
 }
 
 void GenerationHandle::drop() {

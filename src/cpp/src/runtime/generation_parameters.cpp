@@ -97,8 +97,7 @@ void read_eos(const json& value, GenerationConfig& config) {
     if (value.is_array()) read_value(value, all);
     int64_t id = 0;
     read_value(value.is_array() ? value.front() : value, id);
-    config.eos_token_id = id;
-    config.stop_token_ids.insert(id);
+    config.set_eos_token_id(id);
     config.stop_token_ids.merge(all);
 }
 
@@ -119,15 +118,22 @@ void read_early_stopping(const json& value, GenerationConfig& config) {
 const std::vector<GenerationParameter>& generation_parameters() {
     static const std::vector<GenerationParameter> table = [] {
         std::vector<GenerationParameter> all;
-        const GenerationConfig config;
+        const GenerationConfig defaults;
         const char* section = "";
-#define PAGEWHEEL_SECTION(title) section = title;
-#define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help)                         \
-    all.push_back({section, #name, type_name(config.name), default_in_words(config.name), allowed, \
-                   help, [](const GenerationConfig& given) {                                       \
-                       [[maybe_unused]] const type& value = given.name;                            \
-                       if (!(condition)) refuse(#name, in_words(value), allowed);                  \
-                   }});
+        bool (*applies)(const GenerationConfig&) = nullptr;
+#define PAGEWHEEL_SECTION(title) \
+    section = title;             \
+    applies = [](const GenerationConfig&) { return true; };
+#define PAGEWHEEL_APPLIES(condition) \
+    applies = [](const GenerationConfig& config) { return condition; };
+#define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help)                    \
+    all.push_back({section, #name, type_name(defaults.name), default_in_words(defaults.name), \
+                   allowed, help,                                                             \
+                   [](const GenerationConfig& config) {                                       \
+                       [[maybe_unused]] const type& value = config.name;                      \
+                       if (!(condition)) refuse(#name, in_words(value), allowed);             \
+                   },                                                                         \
+                   applies});
 #include "pagewheel/generation_parameters.def"
         return all;
     }();

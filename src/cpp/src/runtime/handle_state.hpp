@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ struct GenerationHandle::State {
     GenerationStatus status = GenerationStatus::RUNNING;
     std::vector<SequenceOutput> outputs;
     PerfMetrics metrics;
+    /// What the handle asked for, which ends the request at the next step.
+    std::optional<GenerationStatus> closed_as;
     std::string error;                             // why the engine cancelled it, if it did
     std::vector<std::function<void()>> on_change;  // called once, without the lock
 
@@ -54,6 +57,12 @@ struct GenerationHandle::State {
     bool can_read() const;
     /// For those that wait for tokens or the end. Throws what the callback throws.
     void wake();
+    /// Asks for the end, once.
+    static void close(const std::shared_ptr<State>& state, GenerationStatus as,
+                      GenerationFinishReason reason);
 };
+
+/// Everything generated so far, in the order of the sequences. Reads nothing off the handle.
+std::vector<GenerationOutput> all_outputs(GenerationHandle::State& state, bool with_text);
 
 }  // namespace pagewheel

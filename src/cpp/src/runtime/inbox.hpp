@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -60,6 +61,10 @@ public:
     /// The engine ends: what comes from now on is dropped.
     void close();
 
+    /// How a handle's owner makes a step; false where the engine is gone. Set before requests come.
+    void set_step(std::function<bool()> step) { m_step = std::move(step); }
+    bool step() const { return m_step && m_step(); }
+
     /// Whether a thread of the pipeline's own steps.
     bool is_served() const { return m_served; }
     void set_served(bool served) { m_served = served; }
@@ -69,6 +74,7 @@ private:
     mutable std::mutex m_mutex;
     std::condition_variable m_work;
     const size_t m_max_queue;
+    std::function<bool()> m_step;
     size_t m_num_queued = 0;
     size_t m_num_requests = 0;           // that are not over
     std::unordered_set<uint64_t> m_ids;  // given by callers, of requests that are not over

@@ -13,8 +13,13 @@ using nlohmann::json;
 
 namespace {
 
-/// Whether it is an integer, not one by rounding, in a range.
-bool is_integer(const json& value, int64_t least, uint64_t most) {
+/// Whether it is an integer, not one by rounding, in a range whose end is 2 ^ bits - 1.
+bool is_integer(const json& value, int64_t least, uint64_t most, int bits) {
+    if (value.is_number_float()) {
+        const double number = value.get<double>();
+        return number == std::trunc(number) && number >= double(least) &&
+               number < std::ldexp(1.0, bits);
+    }
     if (value.is_number_unsigned())
         return value.get<uint64_t>() <= most &&
                (least <= 0 || value.get<uint64_t>() >= uint64_t(least));
@@ -24,8 +29,9 @@ bool is_integer(const json& value, int64_t least, uint64_t most) {
 template <class T>
 T to_integer(const json& value, T least) {
     constexpr T most = std::numeric_limits<T>::max();
-    check_argument(is_integer(value, int64_t(least), uint64_t(most)), "integers from ", least,
-                   " to ", most);
+    check_argument(
+        is_integer(value, int64_t(least), uint64_t(most), std::numeric_limits<T>::digits),
+        "integers from ", least, " to ", most);
     return value.get<T>();
 }
 

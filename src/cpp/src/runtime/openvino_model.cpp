@@ -1,10 +1,13 @@
 #include "runtime/openvino_model.hpp"
 
 #include <chrono>
+#include <filesystem>
+#include <stdexcept>
 #include <utility>
 
 #include "base/check.hpp"
 #include "base/log.hpp"
+#include "base/openvino_error.hpp"
 #include "graph/port_names.hpp"
 #include "model/openvino_core.hpp"
 #include "runtime/cache_description.hpp"
@@ -80,9 +83,26 @@ Logits OpenVinoModel::run(const Batch& batch, const std::vector<size_t>& windows
     return {logits.data<float>(), rows, m_vocabulary};
 }
 
+namespace {
+
+/// Libraries of operations, for all models that the process reads from now on.
+void add_extensions(const ov::AnyMap& properties) {
+    const auto found = properties.find("extensions");
+    if (found == properties.end()) return;
+    for (const auto& library : found->second.as<std::vector<std::filesystem::path>>()) try {
+            openvino_core_with(library);
+        } catch (const ov::Exception& error) {
+            throw std::invalid_argument(
+                concat("extensions holds ", library, ", which cannot be loaded: ", reason(error)));
+        }
+}
+
+}  // namespace
+
 std::unique_ptr<OpenVinoModel> load_model(const ModelFolder& folder, const std::string& device,
                                           const ov::AnyMap& properties,
                                           const CacheEvictionConfig* eviction) {
+    add_extensions(properties);
     ov::Core& core = openvino_core();
     CompiledGraph graph = compile_model(
         core, folder,

@@ -109,10 +109,7 @@ void Output::publish_beams(Request& request, std::vector<SequenceText> texts) {
         GenerationOutput& output = state.outputs[i].all;
         state.metrics.num_generated_tokens += found[i].tokens.size();
         output.generated_ids = std::move(found[i].tokens);
-        if (request.config.logprobs > 0)
-            output.generated_log_probs = std::move(found[i].log_probs);
-        else
-            output.generated_log_probs.assign(output.generated_ids.size(), 0.0f);
+        output.generated_log_probs = std::move(found[i].log_probs);
         output.score = found[i].score;
         output.finish_reason = found[i].finish_reason;
     }

@@ -32,6 +32,9 @@ void TokenStep::sample(const Batch& batch, const Logits& logits) {
 void TokenStep::continue_sequence(Generation& generation, const Rows& rows) {
     const Request& request = *generation.request;
     const size_t vocabulary = rows.logits.vocabulary;
+    if (request.max_tokens <= generation.sequence.prompt_length)  // the prompt alone is wanted
+        return m_parts.requests.end(*generation.request,
+                                    {GenerationStatus::FINISHED, GenerationFinishReason::LENGTH});
     if (request.config.is_beam_search()) return m_beams.score(generation, rows.row(0), vocabulary);
     if (generation.sequence.num_drafted > 0) return confirm_drafts(generation, rows);
     std::vector<float> unchanged;  // the sampler writes its penalties into the row

@@ -17,8 +17,7 @@ SampledToken GreedySelection::select(const float* logits, size_t n) {
 }
 
 RandomSelection::RandomSelection(const GenerationConfig& config, uint64_t seed, Isa isa)
-    : m_wants_log_prob(config.logprobs > 0),
-      m_isa(isa),
+    : m_isa(isa),
       m_scale(
           std::min(1.0 / double(config.temperature), double(std::numeric_limits<float>::max()))),
       m_random(seed),
@@ -44,7 +43,7 @@ SampledToken RandomSelection::select_from_shortlist() {
     for (const double weight : m_shortlist.weights()) m_sums.push_back(total += weight);
     const size_t chosen = first_above(draw_point());
     return {m_shortlist.tokens()[chosen].id,
-            m_wants_log_prob ? float(std::log(m_shortlist.weights()[chosen] / total)) : 0.0f};
+            float(std::log(m_shortlist.weights()[chosen] / total))};
 }
 
 SampledToken RandomSelection::select_from_all(const float* logits, size_t n) {
@@ -71,7 +70,7 @@ SampledToken RandomSelection::select_from_all(const float* logits, size_t n) {
         break;
     }
     const double log_prob = double(logits[chosen] - best) * m_scale - std::log(total);
-    return {int64_t(chosen), m_wants_log_prob ? float(log_prob) : 0.0f};
+    return {int64_t(chosen), float(log_prob)};
 }
 
 }  // namespace pagewheel

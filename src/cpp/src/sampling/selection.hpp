@@ -14,7 +14,8 @@ namespace pagewheel {
 
 struct SampledToken {
     int64_t id = 0;
-    float log_prob = 0.0f;  ///< under the distribution that was sampled from; 0 unless logprobs
+    float log_prob =
+        0.0f;  ///< under the distribution that was drawn from; of greedy, 0 unless logprobs
 };
 
 /// Of one sequence, a token per call. Beam search, which chooses among sequences, is not one
@@ -52,7 +53,6 @@ private:
     /// Index in m_sums of the first that is greater.
     size_t first_above(double point) const;
 
-    bool m_wants_log_prob;
     Isa m_isa;
     double m_scale;  // 1 / temperature, as much as a float holds
     std::mt19937_64 m_random;

@@ -17,9 +17,8 @@ json parse(const std::string& text, const char* what) {
 }
 
 json checked_message(json message) {
-    if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
-        throw std::invalid_argument(concat(
-            "a chat message must be an object with a string \"role\", got ", json_text(message)));
+    check_argument(message.is_object(), "a chat message must be an object, got ",
+                   json_text(message));
     return message;
 }
 
@@ -103,9 +102,11 @@ bool ChatHistory::as_plain(std::vector<std::pair<std::string, std::string>>& pla
     if (!m_impl->tools.empty() || !m_impl->extra_context.empty()) return false;
     plain.clear();
     for (const json& message : m_impl->messages) {
-        const auto content = message.find("content");
-        if (message.size() != 2 || content == message.end() || !content->is_string()) return false;
-        plain.emplace_back(message["role"], *content);
+        const auto role = message.find("role"), content = message.find("content");
+        const bool is_plain = message.size() == 2 && role != message.end() && role->is_string() &&
+                              content != message.end() && content->is_string();
+        if (!is_plain) return false;
+        plain.emplace_back(*role, *content);
     }
     return true;
 }

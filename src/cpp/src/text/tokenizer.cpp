@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.hpp"
+#include "base/openvino_error.hpp"
 #include "model/description_version.hpp"
 #include "model/json_file.hpp"
 #include "model/openvino_core.hpp"
@@ -34,8 +35,50 @@ std::string token_text(const nlohmann::json& config, const char* key) {
     return token->is_object() ? token->value("content", std::string()) : std::string();
 }
 
-nlohmann::json read_if_there(const fs::path& file) {
-    return fs::exists(file) ? read_json_object(file) : nlohmann::json::object();
+/// Empty where there is no folder or no such file.
+nlohmann::json read_if_there(const fs::path& folder, const char* name) {
+    const bool is_there = !folder.empty() && fs::exists(folder / name);
+    return is_there ? read_json_object(folder / name) : nlohmann::json::object();
+}
+
+/// A "chat_template", which may be a list of templates with names.
+std::string template_in(const nlohmann::json& config) {
+    const auto found = config.find("chat_template");
+    if (found == config.end()) return {};
+    if (found->is_string()) return *found;
+    if (found->is_array())
+        for (const auto& entry : *found)
+            if (entry.value("name", std::string()) == "default")
+                return entry.value("template", std::string());
+    return {};
+}
+
+/// The first that is not empty, in the order in which transformers lets one go before the other;
+/// then what the graph holds.
+std::string find_chat_template(const fs::path& folder, const ov::Model& tokenizer) {
+    if (!folder.empty() && fs::exists(folder / "chat_template.jinja"))
+        return read_text(folder / "chat_template.jinja");
+    for (const char* file :
+         {"chat_template.json", "processor_config.json", "tokenizer_config.json"})
+        if (std::string found = template_in(read_if_there(folder, file)); !found.empty())
+            return found;
+    return tokenizer.has_rt_info("chat_template")
+               ? tokenizer.get_rt_info<std::string>("chat_template")
+               : std::string();
+}
+
+ov::Tensor string_tensor(const std::string& text) {
+    ov::Tensor tensor(ov::element::string, {1});
+    tensor.data<std::string>()[0] = text;
+    return tensor;
+}
+
+std::vector<int64_t> to_ids(const ov::Tensor& tensor) {
+    const auto copy = [&](const auto* data) {
+        return std::vector<int64_t>(data, data + tensor.get_size());
+    };
+    return tensor.get_element_type() == ov::element::i32 ? copy(tensor.data<const int32_t>())
+                                                         : copy(tensor.data<const int64_t>());
 }
 
 }  // namespace
@@ -48,15 +91,21 @@ void StringGraph::compile(ov::Core& core) {
 void StringGraph::compile_once(ov::Core& core) {
     if (m_request) return;
     // Single-threaded: these graphs are string operations, and threads would only be woken.
-    const ov::AnyMap properties{{"INFERENCE_NUM_THREADS", 1}, {"NUM_STREAMS", 1}};
-    m_request = core.compile_model(m_build(), "CPU", properties).create_infer_request();
+    ov::AnyMap properties{{"INFERENCE_NUM_THREADS", 1}, {"NUM_STREAMS", 1}};
+    for (const auto& [key, value] : m_properties) properties[key] = value;
+    try {
+        m_request = core.compile_model(m_build(), "CPU", properties).create_infer_request();
+    } catch (const ov::Exception& error) {
+        throw std::invalid_argument(
+            concat("the tokenizer cannot run with these properties: ", reason(error)));
+    }
 }
 
-ov::Tensor StringGraph::run(ov::Core& core, const ov::Tensor& input) {
+ov::Tensor StringGraph::run(ov::Core& core, const std::vector<ov::Tensor>& inputs) {
     m_process.check("tokenizer");
     const std::lock_guard lock(m_mutex);
     compile_once(core);
-    m_request.set_input_tensor(input);
+    for (size_t i = 0; i < inputs.size(); ++i) m_request.set_input_tensor(i, inputs[i]);
     m_request.start_async();  // with one thread, infer() can swallow a node's exception
     m_request.wait();
     const ov::Tensor shared = m_request.get_output_tensor(0);
@@ -65,29 +114,38 @@ ov::Tensor StringGraph::run(ov::Core& core, const ov::Tensor& input) {
     return output;
 }
 
-Tokenizer::Impl::Impl(const fs::path& folder)
-    : m_core(openvino_core_with(find_tokenizers_extension())) {
-    m_tokenizer_model = read_graph_in_folder(m_core, folder / "openvino_tokenizer.xml");
-    m_detokenizer_model = read_graph_in_folder(m_core, folder / "openvino_detokenizer.xml");
-    read_special_tokens(folder, *m_tokenizer_model);
-    read_chat_template(folder, *m_tokenizer_model);
+ov::Core& Tokenizer::Impl::core() {
+    return openvino_core_with(find_tokenizers_extension());
+}
+
+Tokenizer::Impl::Source Tokenizer::Impl::open(ov::Core& core, const fs::path& folder) {
+    return {read_graph_in_folder(core, folder / "openvino_tokenizer.xml"),
+            read_graph_in_folder(core, folder / "openvino_detokenizer.xml"), folder};
+}
+
+Tokenizer::Impl::Impl(ov::Core& core, const Source& source, const ov::AnyMap& properties)
+    : m_core(core), m_tokenizer_model(source.tokenizer), m_detokenizer_model(source.detokenizer) {
     tables = read_detokenizer_tables(m_detokenizer_model);
+    read_special_tokens(source.folder);
+    read_limits(source.folder);
+    read_chat_template(source.folder);
     m_is_special.resize(tables.vocabulary.size());
     for (int32_t id : tables.special_tokens)
         if (size_t(id) < m_is_special.size()) m_is_special[size_t(id)] = true;
 
-    m_tokenizer =
-        std::make_shared<StringGraph>([model = m_tokenizer_model] { return model->clone(); });
+    m_tokenizer = std::make_shared<StringGraph>(
+        [model = m_tokenizer_model] { return model->clone(); }, properties);
     const auto plain = m_tokenizer_model->clone();
     m_plain_tokenizer = disable_added_tokens(plain)
-                            ? std::make_shared<StringGraph>([plain] { return plain; })
+                            ? std::make_shared<StringGraph>([plain] { return plain; }, properties)
                             : m_tokenizer;
-    const auto detokenizer = [model = m_detokenizer_model](bool skip) {
-        return std::make_shared<StringGraph>([model, skip] {
+    const auto detokenizer = [&](bool skip) {
+        const auto build = [model = m_detokenizer_model, skip] {
             auto graph = model->clone();
             set_skip_special_tokens(graph, skip);
             return graph;
-        });
+        };
+        return std::make_shared<StringGraph>(build, properties);
     };
     m_detokenizer = detokenizer(true);
     m_verbatim_detokenizer = detokenizer(false);
@@ -97,44 +155,54 @@ Tokenizer::Impl::Impl(const fs::path& folder)
     if (!tables.joins_bytes) m_detokenizer->compile(m_core);
 }
 
-void Tokenizer::Impl::read_special_tokens(const fs::path& folder, const ov::Model& tokenizer) {
-    const nlohmann::json config = read_if_there(folder / "tokenizer_config.json");
-    const nlohmann::json model_config = read_if_there(folder / "config.json");
+void Tokenizer::Impl::read_special_tokens(const fs::path& folder) {
+    const nlohmann::json config = read_if_there(folder, "tokenizer_config.json");
+    const nlohmann::json map = read_if_there(folder, "special_tokens_map.json");
+    const nlohmann::json model_config = read_if_there(folder, "config.json");
     const auto read = [&](const std::string& name, SpecialToken& token) {
         token.text = token_text(config, (name + "_token").c_str());
+        if (token.text.empty()) token.text = token_text(map, (name + "_token").c_str());
         const std::string key = name + "_token_id";
         const auto id = model_config.find(key);
-        if (tokenizer.has_rt_info(key))
-            token.id = tokenizer.get_rt_info<int64_t>(key);
+        if (m_tokenizer_model->has_rt_info(key))
+            token.id = m_tokenizer_model->get_rt_info<int64_t>(key);
         else if (id != model_config.end() && id->is_number_integer())
             token.id = *id;
         else if (id != model_config.end() && id->is_array() && !id->empty())
             token.id = id->front();
+        complete(token);
     };
     read("bos", bos);
     read("eos", eos);
     read("pad", pad);
-    const auto max_length = config.find("model_max_length");
-    if (max_length != config.end() && max_length->is_number_unsigned()) m_max_length = *max_length;
+    if (pad.id == -1) pad = eos;
 }
 
-void Tokenizer::Impl::read_chat_template(const fs::path& folder, const ov::Model& tokenizer) {
-    const nlohmann::json config = read_if_there(folder / "tokenizer_config.json");
-    const auto found = config.find("chat_template");
-    if (fs::exists(folder / "chat_template.jinja")) {
-        original_chat_template = read_text(folder / "chat_template.jinja");
-    } else if (found != config.end() && found->is_string()) {
-        original_chat_template = *found;
-    } else if (found != config.end() && found->is_array()) {
-        for (const auto& entry : *found)
-            if (entry.value("name", std::string()) == "default")
-                original_chat_template = entry.value("template", std::string());
-    } else if (tokenizer.has_rt_info("chat_template")) {
-        original_chat_template = tokenizer.get_rt_info<std::string>("chat_template");
+void Tokenizer::Impl::complete(SpecialToken& token) const {
+    const std::vector<std::string>& all = tables.vocabulary;
+    if (token.id == -1 && !token.text.empty()) {
+        const auto found = std::find(all.begin(), all.end(), token.text);
+        if (found != all.end()) token.id = found - all.begin();
+    } else if (token.text.empty() && token.id >= 0 && size_t(token.id) < all.size()) {
+        token.text = all[size_t(token.id)];
     }
+}
+
+void Tokenizer::Impl::read_limits(const fs::path& folder) {
+    const nlohmann::json config = read_if_there(folder, "tokenizer_config.json");
+    const auto max_length = config.find("model_max_length");
+    if (max_length != config.end() && max_length->is_number_unsigned()) m_max_length = *max_length;
+    if (const auto pads_right = read_pads_right(*m_tokenizer_model))
+        m_padding_side = *pads_right ? "right" : "left";
+    else if (config.value("padding_side", nlohmann::json()) == "left")
+        m_padding_side = "left";
+}
+
+void Tokenizer::Impl::read_chat_template(const fs::path& folder) {
+    original_chat_template = find_chat_template(folder, *m_tokenizer_model);
     m_chat_template = original_chat_template;
 
-    const nlohmann::json ours = read_if_there(folder / "pagewheel.json");
+    const nlohmann::json ours = read_if_there(folder, "pagewheel.json");
     try {
         check_description_version(ours);
         m_chat_format = ChatFormat::from_json(ours.value("chat_format", nlohmann::json()));
@@ -146,34 +214,45 @@ void Tokenizer::Impl::read_chat_template(const fs::path& folder, const ov::Model
     }
 }
 
-std::vector<int64_t> Tokenizer::Impl::encode(const std::string& text, bool add_special_tokens) {
-    check_utf8(text, "the text to encode");
-    if (text.empty() && !add_special_tokens) return {};
-    ov::Tensor input(ov::element::string, {1});
-    input.data<std::string>()[0] = text;
-    const ov::Tensor ids =
-        (add_special_tokens ? m_tokenizer : m_plain_tokenizer)->run(m_core, input);
-    if (ids.get_element_type() == ov::element::i32)
-        return {ids.data<const int32_t>(), ids.data<const int32_t>() + ids.get_size()};
-    return {ids.data<const int64_t>(), ids.data<const int64_t>() + ids.get_size()};
+std::vector<int64_t> Tokenizer::Impl::encode(const std::vector<std::string>& text,
+                                             bool add_special_tokens) {
+    if (text.size() == 2 && !add_special_tokens) {
+        // A graph of pairs has special tokens that cannot be told from the text's.
+        std::vector<int64_t> ids = encode(std::vector{text[0]}, false);
+        const std::vector<int64_t> second = encode(std::vector{text[1]}, false);
+        ids.insert(ids.end(), second.begin(), second.end());
+        return ids;
+    }
+    std::vector<ov::Tensor> inputs;
+    for (const std::string& each : text) {
+        check_utf8(each, "the text to encode");
+        inputs.push_back(string_tensor(each));
+    }
+    if (text.size() == 1 && text.front().empty() && !add_special_tokens) return {};
+    // No second text is an empty list of them.
+    if (inputs.size() < m_tokenizer_model->inputs().size())
+        inputs.emplace_back(ov::element::string, ov::Shape{0});
+    const auto& graph = add_special_tokens ? m_tokenizer : m_plain_tokenizer;
+    return to_ids(graph->run(m_core, inputs));
 }
 
-TokenizedInputs Tokenizer::Impl::encode(const std::vector<std::string>& texts,
+TokenizedInputs Tokenizer::Impl::encode(const std::vector<std::vector<std::string>>& texts,
                                         const EncodeOptions& options) {
-    const bool left = options.padding_side == "left";
-    check_argument(left || options.padding_side == "right", "padding_side is '",
-                   options.padding_side, "'; allowed are 'left' and 'right'");
-    check_argument(!options.pad_to_max_length || options.max_length,
-                   "pad_to_max_length needs max_length");
-    check_argument(!options.pad_to_max_length || *options.max_length <= most_padding,
-                   "max_length is ", options.max_length.value_or(0),
+    const std::string& side = options.padding_side.value_or(m_padding_side);
+    const bool left = side == "left";
+    check_argument(left || side == "right", "padding_side is '", side,
+                   "'; allowed are 'left' and 'right'");
+    const size_t own_limit = m_max_length > 0 ? m_max_length : std::numeric_limits<size_t>::max();
+    const size_t limit = options.max_length.value_or(own_limit);
+    check_argument(!options.pad_to_max_length || options.max_length || m_max_length > 0,
+                   "pad_to_max_length is true; max_length must be set, as tokenizer_config.json "
+                   "has no model_max_length");
+    check_argument(!options.pad_to_max_length || limit <= most_padding, "max_length is ", limit,
                    " and pad_to_max_length is true; allowed: up to ", most_padding);
-    const size_t most = std::numeric_limits<size_t>::max();
-    const size_t limit = options.max_length.value_or(m_max_length > 0 ? m_max_length : most);
 
     std::vector<std::vector<int64_t>> rows;
-    size_t width = options.pad_to_max_length ? *options.max_length : 0;
-    for (const std::string& text : texts) {
+    size_t width = options.pad_to_max_length ? limit : 0;
+    for (const auto& text : texts) {
         rows.push_back(encode(text, options.add_special_tokens));
         if (options.truncation && rows.back().size() > limit) rows.back().resize(limit);
         width = std::max(width, rows.back().size());
@@ -227,7 +306,7 @@ std::string Tokenizer::Impl::run_detokenizer(const std::vector<int64_t>& tokens,
     else
         std::copy(tokens.begin(), tokens.end(), input.data<int32_t>());
     const auto& graph = skip_special_tokens ? m_detokenizer : m_verbatim_detokenizer;
-    return graph->run(m_core, input).data<const std::string>()[0];
+    return graph->run(m_core, {input}).data<const std::string>()[0];
 }
 
 std::string Tokenizer::Impl::apply_chat_template(const ChatHistory& history,
@@ -274,15 +353,48 @@ void Tokenizer::Impl::set_renderer(ChatTemplateRenderer renderer) {
     m_renderer.swap(renderer);  // the old one goes with the parameter, after the lock
 }
 
-Tokenizer::Tokenizer(const fs::path& model_folder)
-    : m_impl(make_shared_in_process<Impl>(model_folder)) {}
+Tokenizer::Tokenizer(const fs::path& model_folder, const ov::AnyMap& properties) {
+    ov::Core& core = Impl::core();
+    m_impl = make_shared_in_process<Impl>(core, Impl::open(core, model_folder), properties);
+}
+
+Tokenizer::Tokenizer(const std::string& tokenizer, const ov::Tensor& tokenizer_weights,
+                     const std::string& detokenizer, const ov::Tensor& detokenizer_weights,
+                     const ov::AnyMap& properties) {
+    ov::Core& core = Impl::core();
+    const Impl::Source source{
+        read_string_graph(core, {tokenizer, tokenizer_weights}, "the tokenizer in memory"),
+        read_string_graph(core, {detokenizer, detokenizer_weights}, "the detokenizer in memory"),
+        {}};
+    m_impl = make_shared_in_process<Impl>(core, source, properties);
+}
 
 std::vector<int64_t> Tokenizer::encode(const std::string& text, bool add_special_tokens) const {
-    return m_impl->encode(text, add_special_tokens);
+    return m_impl->encode(std::vector{text}, add_special_tokens);
 }
 TokenizedInputs Tokenizer::encode(const std::vector<std::string>& texts,
                                   const EncodeOptions& options) const {
-    return m_impl->encode(texts, options);
+    std::vector<std::vector<std::string>> each;
+    for (const std::string& text : texts) each.push_back({text});
+    return m_impl->encode(each, options);
+}
+
+TokenizedInputs Tokenizer::encode(const std::vector<std::string>& firsts,
+                                  const std::vector<std::string>& seconds,
+                                  const EncodeOptions& options) const {
+    check_argument(supports_paired_input(),
+                   "pairs of texts were given, and this tokenizer takes one text at a time");
+    const size_t a = firsts.size(), b = seconds.size();
+    check_argument(a > 0 && b > 0 && (a == b || a == 1 || b == 1), "there are ", a, " first and ",
+                   b, " second texts of pairs; allowed: as many of both, or one of either");
+    std::vector<std::vector<std::string>> pairs;
+    for (size_t i = 0; i < std::max(a, b); ++i)
+        pairs.push_back({firsts[a == 1 ? 0 : i], seconds[b == 1 ? 0 : i]});
+    return m_impl->encode(pairs, options);
+}
+
+bool Tokenizer::supports_paired_input() const {
+    return m_impl->supports_paired_input();
 }
 std::string Tokenizer::decode(const std::vector<int64_t>& tokens, bool skip_special_tokens) const {
     return m_impl->decode(tokens, skip_special_tokens);

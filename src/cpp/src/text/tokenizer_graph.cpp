@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <optional>
 #include <set>
 
 #include "base/check.hpp"
 #include "model/graph_file.hpp"
+#include "openvino/core/attribute_visitor.hpp"
 #include "openvino/core/version.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/slice.hpp"
@@ -32,6 +34,42 @@ std::shared_ptr<ov::Model> read_string_graph(ov::Core& core, const fs::path& xml
     auto graph = read_graph(core, xml);
     check_string_graph(*graph, xml.string());
     return graph;
+}
+
+std::shared_ptr<ov::Model> read_string_graph(ov::Core& core, const GraphBuffers& buffers,
+                                             const std::string& name) {
+    auto graph = read_graph(core, buffers, name);
+    check_string_graph(*graph, name);
+    return graph;
+}
+
+namespace {
+
+/// Finds one attribute of an operation, true or false.
+class FlagReader final : public ov::AttributeVisitor {
+public:
+    explicit FlagReader(std::string name) : m_name(std::move(name)) {}
+    std::optional<bool> found;
+
+    void on_adapter(const std::string& /*name*/, ov::ValueAccessor<void>& /*adapter*/) override {}
+    void on_adapter(const std::string& name, ov::ValueAccessor<bool>& adapter) override {
+        if (name == m_name) found = adapter.get();
+    }
+
+private:
+    const std::string m_name;
+};
+
+}  // namespace
+
+std::optional<bool> read_pads_right(const ov::Model& tokenizer) {
+    for (const auto& node : tokenizer.get_ops()) {
+        if (std::string(node->get_type_name()) != "RaggedToDense") continue;
+        FlagReader reader("pad_right");
+        node->visit_attributes(reader);
+        if (reader.found) return reader.found;
+    }
+    return std::nullopt;
 }
 
 fs::path find_tokenizers_extension() {

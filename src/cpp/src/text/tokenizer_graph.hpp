@@ -3,9 +3,11 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "model/graph_file.hpp"
 #include "openvino/core/model.hpp"
 #include "openvino/runtime/core.hpp"
 
@@ -18,6 +20,12 @@ std::filesystem::path find_tokenizers_extension();
 /// A tokenizer or detokenizer. Throws std::invalid_argument where its tables of strings are
 /// damaged: openvino-tokenizers reads them without a check of its own.
 std::shared_ptr<ov::Model> read_string_graph(ov::Core& core, const std::filesystem::path& xml);
+/// The same of a graph in memory, which errors call `name`.
+std::shared_ptr<ov::Model> read_string_graph(ov::Core& core, const GraphBuffers& buffers,
+                                             const std::string& name);
+
+/// The side of padding that the conversion left in a tokenizer, if it did.
+std::optional<bool> read_pads_right(const ov::Model& tokenizer);
 
 /// Makes a tokenizer add no special tokens. False if it adds none anyway.
 bool disable_added_tokens(const std::shared_ptr<ov::Model>& tokenizer);

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from ..errors import InvalidArgumentError, ModelNotFoundError
 from .errors import ConversionError
 from .files.cache import cached_entry, entry_key, files_sha256
 from .files.folder_format import MODEL_FILE
@@ -47,7 +49,7 @@ def convert(
     """
     path = Path(source)
     if not path.exists():
-        raise FileNotFoundError(f"no such model file or folder: {path}")
+        raise ModelNotFoundError(f"no such model file or folder: {path}")
     if not path.is_dir() and not path.is_file():
         raise ConversionError(f"{path} is a device or a pipe; allowed are files and folders")
     title = f"converting {path.name}"
@@ -72,7 +74,7 @@ def _conversion(path: Path, options: _Options, report: Callable[[str], None]) ->
         return _huggingface_conversion(path, options, report)
     weight_format, _, _, context_length = options
     if weight_format != "auto" or context_length is not None:
-        raise ValueError(
+        raise InvalidArgumentError(
             f"{path} is a GGUF file, which keeps its weights and its context: "
             "weight_format must be 'auto' and context_length None"
         )
@@ -100,7 +102,7 @@ def _huggingface_conversion(
     weight_format, symmetric, group_size, context_length = options
     compression = Compression(weight_format, symmetric, group_size)
     if context_length is not None and context_length <= 0:
-        raise ValueError(f"context_length is {context_length}; it must be positive")
+        raise InvalidArgumentError(f"context_length is {context_length}; it must be positive")
     sha256 = folder_sha256(path)
 
     def build(folder: Path) -> None:
@@ -117,18 +119,28 @@ def _check_unchanged(path: Path, before: str, after: str) -> None:
         raise ConversionError(f"{path} changed while it was being converted")
 
 
-def resolve_model(source: str | os.PathLike[str]) -> Path:
+def _copy_new_files(source: Path, target: Path) -> None:
+    for file in source.iterdir():
+        if not (target / file.name).exists():
+            shutil.copyfile(file, target / file.name)
+
+
+def resolve_model(source: str | os.PathLike[str], *, save_beside: bool = False) -> Path:
     """The OpenVINO model folder for whatever the user names.
 
     A folder with openvino_model.xml is returned as it is; a GGUF file or a Hugging Face
-    folder is converted, once, into the cache. Raises FileNotFoundError for a path that does
+    folder is converted, once, into the cache. `save_beside` copies what a GGUF file became into the
+    folder of that file, but leaves what is there. Raises FileNotFoundError for a path that does
     not exist, ConversionError for one that is nothing pagewheel reads.
     """
     path = Path(source)
     if path.is_file():
-        return convert(path)
+        folder = convert(path)
+        if save_beside:
+            _copy_new_files(folder, path.parent)
+        return folder
     if not path.is_dir():
-        raise FileNotFoundError(f"no such model: {path}")
+        raise ModelNotFoundError(f"no such model: {path}")
     if (path / MODEL_FILE).is_file():
         return path
     if (path / "config.json").is_file() and any(path.glob("*.safetensors*")):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ..errors import InvalidArgumentError
 
-class ConversionError(ValueError):
+
+class ConversionError(InvalidArgumentError):
     """The source is damaged, or uses something pagewheel does not support.
 
     The message names the file, the key or tensor, its value and what is allowed.

@@ -1,8 +1,10 @@
-"""How a user wants weights stored. Imports nothing: options are checked before work starts."""
+"""How a user wants weights stored. Imports little: it is read before work starts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+
+from ...errors import InvalidArgumentError
 
 FORMATS = ("auto", "f16", "int8", "int4")
 GROUP_SIZES = (32, 64, 128)
@@ -26,12 +28,12 @@ class Compression:
 
     def __post_init__(self) -> None:
         if self.weight_format not in FORMATS:
-            raise ValueError(
+            raise InvalidArgumentError(
                 f"weight_format is {self.weight_format!r}; allowed: {', '.join(FORMATS)}"
             )
         if self.group_size not in GROUP_SIZES:
             sizes = ", ".join(map(str, GROUP_SIZES))
-            raise ValueError(f"group_size is {self.group_size}; allowed: {sizes}")
+            raise InvalidArgumentError(f"group_size is {self.group_size}; allowed: {sizes}")
 
     def chosen(self, num_parameters: int) -> Compression:
         """With "auto" resolved to "int8" where the model is large."""
