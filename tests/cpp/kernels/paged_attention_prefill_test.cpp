@@ -80,7 +80,9 @@ TEST_P(AttentionPrefill, PromptChunksKeepTheTailBesideAnAttentionSink) {
 // Against f32 arithmetic over the same cache: roundings of 2^-9 at random, nothing beyond.
 TEST(AttentionPrefillInBf16, AddsAboutTheRoundingOfQueriesAndProbabilities) {
     const Isa isa = detected_isa();
-    if (!isa.kernels().attention.rounds_to_bf16()) GTEST_SKIP() << "no products in bf16";
+    AttentionConfig layer;
+    layer.layout.format = CacheFormat::bf16;
+    if (!isa.kernels().attention.rounds_to_bf16(layer)) GTEST_SKIP() << "no products in bf16";
     std::mt19937 random(19);
     for (int i = 0; i < 8; ++i) {
         AttentionConfig config = random_config(CacheFormat::bf16, random);

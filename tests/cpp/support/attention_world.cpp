@@ -7,8 +7,6 @@
 #include <numeric>
 #include <string>
 
-#include "kernels/kernels.hpp"
-
 namespace pagewheel::kernels {
 namespace {
 
@@ -26,22 +24,21 @@ std::vector<float> last_rows(const World& w, const std::vector<float>& rows,
 
 /// Largest error of an element that arithmetic adds to what the cache holds, for values of unit
 /// variance.
-double arithmetic_bound(const World& w, Isa isa) {
+double arithmetic_bound(const World& w, const AttentionVariant& variant) {
     const CacheLayout& layout = w.config.layout;
     // A rounding of 2^-9 in each query and probability.
-    if (rounds_to_bf16(w, isa)) return 2e-2;
+    if (rounds_to_bf16(w, variant)) return 2e-2;
     if (!is_quantized(layout.format)) return 1e-5;
     // Codes of up to 255 are summed before the zero point is taken off.
-    if (!multiplies_integers(isa)) return 2e-5;
+    if (!variant.integers) return 2e-5;
     // Integers of large heads are coarser where keys are rotated, lest sums overflow.
     return layout.key_size > 256 ? 3e-3 : 1e-3;
 }
 
 }  // namespace
 
-bool rounds_to_bf16(const World& w, Isa isa) {
-    if (w.config.layout.format != CacheFormat::bf16 || !w.config.bf16_products) return false;
-    if (!isa.kernels().attention.rounds_to_bf16()) return false;
+bool rounds_to_bf16(const World& w, const AttentionVariant& variant) {
+    if (!variant.kernels.rounds_to_bf16(w.config)) return false;
     for (size_t s = 0; s < w.batch_size(); ++s)
         if (w.queries(s) > 1) return true;
     return false;
@@ -210,10 +207,10 @@ double largest_difference(const std::vector<float>& a, const std::vector<double>
     return largest;
 }
 
-std::string describe(const World& w, Isa isa) {
+std::string describe(const World& w, const AttentionVariant& variant) {
     const CacheLayout& l = w.config.layout;
-    std::string text = std::string(isa_name(isa)) + " " + cache_format_name(l.format);
-    if (rounds_to_bf16(w, isa)) text += " in bf16";
+    std::string text = variant.name + " " + cache_format_name(l.format);
+    if (rounds_to_bf16(w, variant)) text += " in bf16";
     if (w.config.soft_cap > 0) text += " capped at " + std::to_string(w.config.soft_cap);
     for (size_t n :
          {l.block_size, l.kv_heads, w.config.heads, l.key_size, l.value_size,
@@ -224,11 +221,11 @@ std::string describe(const World& w, Isa isa) {
     return text;
 }
 
-double check(World& w, Isa isa) {
-    SCOPED_TRACE(describe(w, isa));
-    paged_attention(w.config, w.view(), isa);
+double check(World& w, const AttentionVariant& variant) {
+    SCOPED_TRACE(describe(w, variant));
+    paged_attention(w.config, w.view(), variant.kernels);
     const Expected expected(w);
-    const double bound = arithmetic_bound(w, isa);
+    const double bound = arithmetic_bound(w, variant);
     const double error = largest_difference(w.output, expected.output);
     EXPECT_LE(error, bound);
     if (!w.windows.empty()) {

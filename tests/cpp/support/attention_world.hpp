@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/kernels.hpp"
 #include "kernels/paged_attention.hpp"
 #include "support/packed_tables.hpp"
 
@@ -13,6 +14,20 @@ namespace pagewheel::kernels {
 
 /// Whether an ISA multiplies u8 and u4 caches in integers, with rounded queries and probabilities.
 bool multiplies_integers(Isa isa);
+
+/// Attention kernels and how exact they are: an ISA's, or some that a test made.
+struct AttentionVariant {
+    AttentionVariant(Isa isa)
+        : name(isa_name(isa)),
+          kernels(isa.kernels().attention),
+          integers(multiplies_integers(isa)) {}
+    AttentionVariant(std::string name, const AttentionKernels& kernels, bool integers)
+        : name(std::move(name)), kernels(kernels), integers(integers) {}
+
+    std::string name;
+    AttentionKernels kernels;
+    bool integers;  // few_rows multiplies integers over u8 and u4 caches
+};
 
 /// A batch that owns its arrays, over a pool that starts as NaN.
 struct World {
@@ -74,7 +89,7 @@ private:
 };
 
 /// Whether some of the batch is computed in products of bf16 numbers.
-bool rounds_to_bf16(const World& w, Isa isa);
+bool rounds_to_bf16(const World& w, const AttentionVariant& variant);
 
 std::vector<float> normal(size_t n, std::mt19937& random, float deviation = 1);
 size_t pick(std::mt19937& random, size_t low, size_t high);
@@ -113,10 +128,10 @@ private:
 };
 
 double largest_difference(const std::vector<float>& a, const std::vector<double>& b);
-std::string describe(const World& w, Isa isa);
+std::string describe(const World& w, const AttentionVariant& variant);
 
 /// Runs and compares output and scores; returns the output's largest error.
-double check(World& w, Isa isa);
+double check(World& w, const AttentionVariant& variant);
 
 inline constexpr std::array<size_t, 5> kv_head_counts{1, 2, 3, 5, 8}, ratios{1, 3, 4, 6, 7};
 inline constexpr std::array<size_t, 8> head_sizes{32, 48, 64, 72, 80, 96, 128, 256};

@@ -59,7 +59,7 @@ public:
           batch_(batch),
           tokens_{batch.tables},
           few_rows_(kernels.few_rows),
-          many_rows_(config.bf16_products ? kernels.many_rows_bf16 : kernels.many_rows),
+          many_rows_(kernels.many_rows_for(config)),
           memory_(memory),
           plan_(memory.plan),
           ratio_(config.heads / config.layout.kv_heads),
@@ -277,20 +277,28 @@ void check(const AttentionConfig& config, const AttentionBatch& batch) {
             layout.block_size);
 }
 
+void write_with(const DecodeKernels& kernels, const CacheLayout& layout,
+                const AttentionBatch& batch) {
+    for (size_t s = 0, t = 0; s < batch.tables.num_sequences(); ++s)
+        for (; t < static_cast<size_t>(batch.tables.written_begins[s + 1]); ++t)
+            kernels.write(layout, batch, s, t);
+}
+
 }  // namespace
 
 void write_keys_values(const CacheLayout& layout, const AttentionBatch& batch, Isa isa) {
-    const auto write = isa.kernels().attention.few_rows.write;
-    for (size_t s = 0, t = 0; s < batch.tables.num_sequences(); ++s)
-        for (; t < static_cast<size_t>(batch.tables.written_begins[s + 1]); ++t)
-            write(layout, batch, s, t);
+    write_with(isa.kernels().attention.few_rows, layout, batch);
 }
 
 void paged_attention(const AttentionConfig& config, const AttentionBatch& batch, Isa isa) {
+    paged_attention(config, batch, isa.kernels().attention);
+}
+
+void paged_attention(const AttentionConfig& config, const AttentionBatch& batch,
+                     const AttentionKernels& kernels) {
     check(config, batch);
-    const AttentionKernels& kernels = isa.kernels().attention;
     if (!kernels.has_tiles()) {
-        if (config.write_kv_cache) write_keys_values(config.layout, batch, isa);
+        if (config.write_kv_cache) write_with(kernels.few_rows, config.layout, batch);
         return paged_attention_reference(config, batch);
     }
     // This thread's, which waits for its team and starts no other call meanwhile.

@@ -13,6 +13,7 @@
 //                                unpack: blocks as f32
 //   isa/avx2, isa/avx512         the same with an instruction set's vectors, and arithmetic that it
 //                                alone has: decode_integer, prefill_bf16, prefill_words
+//   isa/amx                      prefill_tiles
 //   isa/scalar/attention.cpp     all of it as it is defined
 #pragma once
 
@@ -36,8 +37,9 @@ struct AttentionConfig {
     bool interleaved = false;   // pairs (2i, 2i + 1) instead of (i, i + rotary_dims / 2)
     bool write_kv_cache = true;
 
-    // Prefill chunks over a bf16 cache multiply numbers rounded to bf16, probabilities too, and sum
-    // in f32, where the processor has instructions for that. Else f32 arithmetic.
+    // Prefill chunks may multiply numbers rounded to bf16, probabilities too, and sum in f32: over
+    // a bf16 cache with AVX512_BF16, over every one but f32 with AMX. Else f32 arithmetic, or
+    // integers.
     bool bf16_products = true;
 
     // A query's result is the same to the bit whatever else the call holds, on any number of

@@ -7,12 +7,14 @@
 
 namespace pagewheel::kernels {
 
-constexpr size_t group_rows = 6;
 constexpr size_t max_span = 256;  // keys; at least the largest block, so that a span holds one
 
-/// The tile and where its data is.
-template <class V>
+/// The tile and where its data is. Its rows go through a span of keys in groups of `GroupRows`: six
+/// have sums that fit vector registers.
+template <class V, size_t GroupRows = 6>
 struct PrefillTile {
+    static constexpr size_t group_rows = GroupRows;
+
     PrefillTile(const AttentionConfig& c, size_t tile_rows)
         : config(c), layout(c.layout), rows(tile_rows) {
         groups = (rows + group_rows - 1) / group_rows;
@@ -75,10 +77,12 @@ struct PrefillTile {
 template <class V, CacheFormat Format>
 class FloatProducts {
     using Vec = typename V::F;
-    static constexpr size_t L = V::lanes, R = group_rows;
+    static constexpr size_t L = V::lanes, R = PrefillTile<V>::group_rows;
 
 public:
+    using Tile = PrefillTile<V>;
     static constexpr size_t span_tokens = 128;
+    static constexpr bool rounds_to_bf16 = false;
 
     FloatProducts(const PrefillTile<V>& tile, Scratch<V>& scratch, bool with_values = true)
         : tile_(tile), unpacker_(tile.layout) {
@@ -160,7 +164,10 @@ public:
     class Row {
     public:
         Row(FloatProducts& products, size_t r) : to_(products.weights_ + r * max_span) {}
-        void put(size_t column, Vec p) { V::store(to_ + column, p); }
+        Vec put(size_t column, Vec p) {
+            V::store(to_ + column, p);
+            return p;
+        }
         void end() {}
 
     private:

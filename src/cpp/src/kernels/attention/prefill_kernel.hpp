@@ -1,9 +1,9 @@
 // Attention over a tile of many rows, written once for every vector ISA. For any V
 // (simd/vectors.hpp).
 //
-// Rows go in groups of six. For a span of keys and a group, logits, softmax and the product with
-// the values follow each other while everything lies in the L1 cache (FlashAttention-2, Dao 2023).
-// Logits are in powers of two: log2(e) is multiplied into the queries.
+// Rows go in groups (PrefillTile). For a span of keys and a group, logits, softmax and the product
+// with the values follow each other while everything lies in the L1 cache (FlashAttention-2, Dao
+// 2023). Logits are in powers of two: log2(e) is multiplied into the queries.
 #pragma once
 
 #include "kernels/attention/prefill_float.hpp"
@@ -15,12 +15,13 @@ namespace pagewheel::kernels {
 template <class V, class Products>
 class PrefillKernel {
     using Vec = typename V::F;
-    static constexpr size_t L = V::lanes, R = group_rows;
+    using Tile = typename Products::Tile;
+    static constexpr size_t L = V::lanes, R = Tile::group_rows;
 
 public:
     static size_t scratch_floats(const AttentionConfig& config, size_t rows) {
         Scratch<V> scratch(nullptr);
-        const PrefillTile<V> tile(config, rows);
+        const Tile tile(config, rows);
         PrefillKernel kernel(tile, scratch);
         return scratch.used();
     }
@@ -28,13 +29,12 @@ public:
     static void attend(const AttentionConfig& config, const AttentionBatch& batch,
                        const AttentionTile& tile, const TileResult& result, float* memory) {
         Scratch<V> scratch(memory);
-        const PrefillTile<V> view(config, batch, tile);
+        const Tile view(config, batch, tile);
         PrefillKernel(view, scratch).attend(result);
     }
 
 private:
-    PrefillKernel(const PrefillTile<V>& tile, Scratch<V>& scratch)
-        : tile_(tile), products_(tile, scratch) {
+    PrefillKernel(const Tile& tile, Scratch<V>& scratch) : tile_(tile), products_(tile, scratch) {
         const size_t block = tile.layout.block_size;
         span_blocks_ = Products::span_tokens > block ? Products::span_tokens / block : 1;
         logits_ = scratch.take(R * max_span);
@@ -134,8 +134,7 @@ private:
             Vec sum = V::zero();
             for (size_t c = begin; c < end; c += L) {
                 const Vec p = Products::exp2(V::sub(V::load(logits + c), subtracted));
-                row.put(c, p);
-                sum = V::add(sum, p);
+                sum = V::add(sum, row.put(c, p));
             }
             row.end();
             sums_[r] = V::sum(sum);
@@ -158,7 +157,7 @@ private:
     static constexpr float hidden = -3e38f;  // below every logit
     static constexpr float lowest = -1e30f;  // the maximum of no keys; far above `hidden`
 
-    const PrefillTile<V>& tile_;
+    const Tile& tile_;
     Products products_;
     size_t span_blocks_;
     float* logits_;          // [group_rows, max_span]; after softmax(), probabilities
@@ -182,6 +181,9 @@ constexpr PrefillKernels prefill_kernels_of() {
                     PrefillKernel<V, Products<format>>::attend(config, batch, tile, result,
                                                                scratch);
                 });
+            },
+            [](CacheFormat format) {
+                return for_format<V>(format, [](auto f) { return Products<f>::rounds_to_bf16; });
             }};
 }
 

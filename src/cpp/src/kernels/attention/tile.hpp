@@ -67,6 +67,8 @@ struct PrefillKernels {
     size_t (*scratch_floats)(const AttentionConfig&, size_t rows);
     void (*attend)(const AttentionConfig&, const AttentionBatch&, const AttentionTile&,
                    const TileResult&, float* scratch);
+    /// Whether queries and probabilities over such a cache are rounded to bf16.
+    bool (*rounds_to_bf16)(CacheFormat);
 };
 
 /// What one ISA computes attention by.
@@ -76,12 +78,21 @@ struct AttentionKernels {
     PrefillKernels many_rows_bf16;  // may round to bf16: AttentionConfig::bf16_products
 
     bool has_tiles() const { return few_rows.attend != nullptr; }
-    /// Whether bf16_products makes a difference.
-    bool rounds_to_bf16() const { return many_rows_bf16.attend != many_rows.attend; }
+    const PrefillKernels& many_rows_for(const AttentionConfig& config) const {
+        return config.bf16_products ? many_rows_bf16 : many_rows;
+    }
+    /// Whether prefill chunks of such a layer are computed in products of bf16 numbers.
+    bool rounds_to_bf16(const AttentionConfig& config) const {
+        return has_tiles() && many_rows_for(config).rounds_to_bf16(config.layout.format);
+    }
 };
 
 constexpr size_t prefill_min_rows = 24;
 constexpr size_t prefill_tile_rows = 96;  // accumulators and queries stay in the L2 cache
+
+/// paged_attention() by these kernels.
+void paged_attention(const AttentionConfig& config, const AttentionBatch& batch,
+                     const AttentionKernels& kernels);
 
 void paged_attention_reference(const AttentionConfig& config, const AttentionBatch& batch);
 void write_token_reference(const CacheLayout& layout, const AttentionBatch& batch, size_t sequence,

@@ -1,15 +1,16 @@
-// AMX: linear layers in bf16 on tiles. Everything else is AVX-512's.
-#include "kernels/isa/avx512/kernels.hpp"
+// AMX: linear layers and prefill chunks in bf16 on tiles. Everything else is AVX-512's.
+#include "kernels/isa/amx/kernels.hpp"
+
 #include "kernels/isa/amx/panels.hpp"
 #include "kernels/isa/amx/tiles.hpp"
+#include "kernels/isa/avx512/kernels.hpp"
 
 namespace pagewheel::kernels::amx {
-
-Kernels kernels(CpuFeatures features);
 
 Kernels kernels(CpuFeatures features) {
     Kernels all = avx512::kernels(features);
     all.linear.panels = panel_kernels<InstructionTiles>(all.linear.panels);
+    all.attention.many_rows_bf16 = prefill_kernels_bf16();
     return all;
 }
 

@@ -1,2 +1,2 @@
-# Without options: the instructions are assembly (tiles.hpp), the rest is AVX-512's.
-set(processors x86_64 AMD64)
+# AMX's own instructions are assembly (tiles.hpp), so AVX-512's options will do.
+include(${CMAKE_CURRENT_LIST_DIR}/../avx512/options.cmake)

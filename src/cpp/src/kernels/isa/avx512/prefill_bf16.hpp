@@ -15,10 +15,12 @@ namespace {
 /// The instructions are assembly, so that this file is compiled for AVX-512 like the others; who
 /// calls asks the processor for them.
 class Bf16Products {
-    static constexpr size_t L = 16, R = group_rows;
+    static constexpr size_t L = 16, R = PrefillTile<Avx512>::group_rows;
 
 public:
+    using Tile = PrefillTile<Avx512>;
     static constexpr size_t span_tokens = 128;
+    static constexpr bool rounds_to_bf16 = true;
 
     Bf16Products(const PrefillTile<Avx512>& tile, Scratch<Avx512>& scratch)
         : tile_(tile), unpacker_(tile.layout) {
@@ -69,8 +71,9 @@ public:
     class Row {
     public:
         Row(Bf16Products& products, size_t r) : to_(products.weights_ + r * max_span) {}
-        void put(size_t column, __m512 p) {
+        __m512 put(size_t column, __m512 p) {
             _mm256_storeu_si256(reinterpret_cast<__m256i*>(to_ + column), rounded(p));
+            return p;
         }
         void end() {}
 

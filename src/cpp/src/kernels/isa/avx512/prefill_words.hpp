@@ -34,10 +34,12 @@ namespace {
 /// probabilities rounded to 15 bits. Zero points multiply the rounded operand's sum, so that
 /// rounding meets x - zero point only. Keys that are rotated are rounded to integers of their own.
 class WordProducts {
-    static constexpr size_t L = 16, R = group_rows;
+    static constexpr size_t L = 16, R = PrefillTile<Avx512>::group_rows;
 
 public:
+    using Tile = PrefillTile<Avx512>;
     static constexpr size_t span_tokens = 128;
+    static constexpr bool rounds_to_bf16 = false;
 
     WordProducts(const PrefillTile<Avx512>& tile, Scratch<Avx512>& scratch)
         : tile_(tile), floats_(tile, scratch, false) {
@@ -99,7 +101,7 @@ public:
               zeros_(products.zeros_),
               zero_(products.zero_ + r) {}
 
-        void put(size_t column, __m512 p) {
+        __m512 put(size_t column, __m512 p) {
             // Adding 1.5 * 2^23 rounds and leaves the integer in the low bits.
             const __m512 magic = _mm512_set1_ps(12582912);
             const __m512 rounded = _mm512_fmadd_ps(p, _mm512_loadu_ps(scales_ + column), magic);
@@ -107,6 +109,7 @@ public:
                                 _mm512_cvtepi32_epi16(_mm512_castps_si512(rounded)));
             sum_ = _mm512_fmadd_ps(_mm512_sub_ps(rounded, magic), _mm512_loadu_ps(zeros_ + column),
                                    sum_);
+            return p;
         }
         void end() { *zero_ = _mm512_reduce_add_ps(sum_); }
 

@@ -1,0 +1,16 @@
+// Prefill chunks on emulated tiles with the vectors that AMX's kernels have, so that tests run
+// these on processors that have AVX512_BF16 but no tiles.
+#if defined(__x86_64__)
+#include "kernels/isa/amx/prefill_tiles.hpp"
+#include "kernels/isa/amx/vectors.hpp"
+
+namespace pagewheel::kernels {
+
+PrefillKernels prefill_on_emulated_tiles_by_avx512();
+
+PrefillKernels prefill_on_emulated_tiles_by_avx512() {
+    return amx::PrefillOnTiles<amx::AmxVectors, EmulatedTiles>::kernels();
+}
+
+}  // namespace pagewheel::kernels
+#endif

@@ -1,0 +1,224 @@
+// Prefill chunks on tile registers, emulated, against the definition in double: every cache format
+// on any processor.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/isa/amx/prefill_tiles.hpp"
+#include "support/attention_world.hpp"
+#include "support/plain_vectors.hpp"
+
+namespace pagewheel::kernels {
+
+PrefillKernels prefill_on_emulated_tiles_by_avx512();  // in a file with its options
+
+namespace {
+
+/// This processor's kernels with prefill chunks on emulated tiles: by plain vectors and, where it
+/// has them, those of AMX's kernels.
+std::vector<AttentionVariant> emulated() {
+    std::vector<AttentionVariant> all(1, detected_isa());
+    all[0].name += ", amx emulated";
+    all[0].kernels.many_rows_bf16 = amx::PrefillOnTiles<PlainVectors, EmulatedTiles>::kernels();
+#if defined(__x86_64__)
+    using Feature = CpuFeature;
+    if (processor_features().has_all({Feature::avx512f, Feature::avx512bw, Feature::avx512dq,
+                                      Feature::avx512vl, Feature::avx512_vnni, Feature::fma,
+                                      Feature::f16c, Feature::avx512_bf16})) {
+        all.push_back(all[0]);
+        all[1].name += " by avx512";
+        all[1].kernels.many_rows_bf16 = prefill_on_emulated_tiles_by_avx512();
+    }
+#endif
+    return all;
+}
+
+bool has_kernels_besides() {
+    return emulated()[0].kernels.has_tiles();
+}
+
+/// Root mean square of what the kernels make of the world, against the definition.
+double error_of(World& w, const AttentionVariant& variant) {
+    paged_attention(w.config, w.view(), variant.kernels);
+    const Expected expected(w);
+    double squares = 0;
+    for (size_t i = 0; i < w.output.size(); ++i)
+        squares += std::pow(w.output[i] - expected.output[i], 2);
+    return std::sqrt(squares / double(w.output.size()));
+}
+
+/// 130 keys and three heads of 64, without what makes an error smaller.
+World plain_world(CacheFormat format, std::mt19937& random) {
+    AttentionConfig config = random_config(format, random);
+    config.layout.kv_heads = 1;
+    config.heads = 3;
+    config.layout.key_size = config.layout.value_size = config.rotary_dims = 64;
+    config.scale = 0.125f;
+    config.sliding_window = 0;
+    config.soft_cap = 0;
+    config.bf16_products = true;
+    return make_world(config, {{40, 90}}, random);
+}
+
+class AttentionOnTiles : public testing::TestWithParam<CacheFormat> {
+protected:
+    void SetUp() override {
+        if (!has_kernels_besides()) GTEST_SKIP() << "no kernels to decode with";
+    }
+
+    /// All that a layer may have, but for what the arguments say.
+    static AttentionConfig config_of(size_t kv_heads, size_t ratio, std::mt19937& random) {
+        AttentionConfig config = random_config(GetParam(), random);
+        config.layout.kv_heads = kv_heads;
+        config.heads = kv_heads * ratio;
+        config.bf16_products = true;
+        return config;
+    }
+};
+
+/// Tokens and rows around the sizes at which the work is divided otherwise: 16 and 32 rows, 16 and
+/// 32 keys, one tile of 96 rows, several.
+TEST_P(AttentionOnTiles, PromptChunksOfEveryLengthEqualTheDefinition) {
+    std::mt19937 random(31);
+    const size_t past[] = {0, 1, 15, 100, 333}, windows[] = {0, 0, 1, 3, 40, 128};
+    for (const size_t fresh : {7, 24, 25, 31, 32, 33, 95, 97, 130}) {
+        AttentionConfig config =
+            config_of(pick(random, 1, 2), fresh < 90 ? pick(random, 1, 7) : 1, random);
+        config.sliding_window = windows[pick(random, 0, 5)];
+        World w = make_world(config, {{past[pick(random, 0, 4)], fresh}}, random);
+        if (pick(random, 0, 1)) rotate_at_random(w, random);
+        if (pick(random, 0, 1)) w.sinks = normal(config.heads, random, 2);
+        if (pick(random, 0, 3) == 0) w.slopes = normal(config.heads, random, 0.1f);
+        w.windows = {int32_t(pick(random, 0, 1) * fresh)};
+        for (const AttentionVariant& variant : emulated()) check(w, variant);
+        if (HasFailure()) return;
+    }
+}
+
+TEST_P(AttentionOnTiles, PromptChunksOfEveryHeadSizeEqualTheDefinition) {
+    std::mt19937 random(32);
+    for (const size_t size : head_sizes) {
+        AttentionConfig config = config_of(1, ratios[pick(random, 0, 4)], random);
+        config.layout.key_size = config.rotary_dims = size;
+        config.scale = 1 / std::sqrt(float(size));
+        World w = make_world(config, {{pick(random, 0, 90), 30}, {20, 1}}, random);
+        if (pick(random, 0, 1)) rotate_at_random(w, random);
+        for (const AttentionVariant& variant : emulated()) check(w, variant);
+        if (HasFailure()) return;
+    }
+}
+
+TEST_P(AttentionOnTiles, PromptChunksOfUnusualBlocksAndHeadsEqualTheDefinition) {
+    std::mt19937 random(33);
+    const size_t shapes[][3] = {{128, 64, 64},
+                                {256, 32, 128},
+                                {16, 10, 6},
+                                {48, 258, 34},
+                                {48, 1024, 520}};  // block size, key size, value size
+    for (const auto& [block, key, value] : shapes) {
+        AttentionConfig config = config_of(1, 2, random);
+        config.layout.block_size = block;
+        config.layout.key_size = config.rotary_dims = key;
+        config.layout.value_size = value;
+        config.scale = 1 / std::sqrt(float(key));
+        World w = make_world(config, {{150, 20}, {0, 14}}, random);
+        for (const AttentionVariant& variant : emulated()) check(w, variant);
+        rotate_at_random(w, random);
+        for (const AttentionVariant& variant : emulated()) check(w, variant);
+    }
+}
+
+// Rows, keys and values of one sequence stay out of all others', though the blocks of both lie in
+// one pool and tiles are filled up with what follows.
+TEST_P(AttentionOnTiles, WhatIsNotFiniteStaysWithinItsSequence) {
+    constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    std::mt19937 random(37);
+    AttentionConfig config = config_of(2, 3, random);
+    config.layout.key_size = config.layout.value_size = config.rotary_dims = 48;
+    World w = make_world(config, {{10, 33}, {0, 37}, {5, 11}}, random);
+    rotate_at_random(w, random);
+    const size_t width = config.heads * config.layout.value_size;
+    const auto spoil = [&](std::vector<float>& x, float bad) {
+        const size_t row = x.size() / size_t(w.begins.back());
+        for (size_t t = size_t(w.begins[1]); t < size_t(w.begins[2]); t += 5)
+            for (size_t i = t % 3; i < row; i += 3) x[t * row + i] = bad;
+    };
+    for (const AttentionVariant& variant : emulated())
+        for (const float bad : {nan, infinity}) {
+            World spoiled = w;
+            for (auto* x : {&spoiled.query, &spoiled.key, &spoiled.value}) spoil(*x, bad);
+            paged_attention(w.config, w.view(), variant.kernels);
+            paged_attention(spoiled.config, spoiled.view(), variant.kernels);
+            for (size_t i = 0; i < w.output.size(); ++i) {
+                const auto token = int32_t(i / width);
+                if (token >= w.begins[1] && token < w.begins[2]) continue;
+                ASSERT_EQ(w.output[i], spoiled.output[i]) << describe(w, variant) << token;
+            }
+        }
+}
+
+// A bf16 cache is multiplied as it is, so that its error is the rounding of queries and
+// probabilities. Those of codes, of sums of two numbers and of rotated keys are no larger. With the
+// values' scales the largest probability, 1, is rounded too: a tenth more.
+TEST(AttentionOnTilesInEveryFormat, AddsAboutTheRoundingOfQueriesAndProbabilities) {
+    if (!has_kernels_besides()) GTEST_SKIP() << "no kernels to decode with";
+    for (const AttentionVariant& variant : emulated()) {
+        const auto error_in = [&](CacheFormat format, bool rotated) {
+            double squares = 0;
+            for (const unsigned seed : {34, 35, 36, 37}) {
+                std::mt19937 random(seed);
+                World w = plain_world(format, random);
+                if (rotated) rotate_at_random(w, random);
+                squares += std::pow(error_of(w, variant), 2) / 4;
+            }
+            return std::sqrt(squares);
+        };
+        const double rounding = error_in(CacheFormat::bf16, false);
+        EXPECT_LE(rounding, 1e-3);
+        for (const CacheFormat format :
+             {CacheFormat::bf16, CacheFormat::f16, CacheFormat::u8, CacheFormat::u4})
+            for (const bool rotated : {false, true})
+                EXPECT_LE(error_in(format, rotated),
+                          (format == CacheFormat::u8 ? 1.2 : 1.1) * rounding)
+                    << variant.name << cache_format_name(format) << (rotated ? " rotated" : "");
+    }
+}
+
+// Queries of zeros make probabilities of 1, which bf16 holds: what is left is the values' error.
+TEST(AttentionOnTilesInEveryFormat, RoundsNoValue) {
+    if (!has_kernels_besides()) GTEST_SKIP() << "no kernels to decode with";
+    for (const CacheFormat format : {CacheFormat::bf16, CacheFormat::f16, CacheFormat::u4}) {
+        std::mt19937 random(38);
+        World w = plain_world(format, random);
+        std::fill(w.query.begin(), w.query.end(), 0.0f);
+        for (const AttentionVariant& variant : emulated())
+            EXPECT_LE(error_of(w, variant), 1e-6) << describe(w, variant);
+    }
+}
+
+// Each query is a multiple of its token's key. The value's scale is rounded with the probability of
+// 1, and the sum makes up for it.
+TEST(AttentionOnTilesInEveryFormat, AKeyWithAllOfTheMassGivesItsValue) {
+    if (!has_kernels_besides()) GTEST_SKIP() << "no kernels to decode with";
+    for (const CacheFormat format :
+         {CacheFormat::bf16, CacheFormat::f16, CacheFormat::u8, CacheFormat::u4}) {
+        std::mt19937 random(39);
+        World w = plain_world(format, random);
+        const size_t size = w.config.layout.key_size, heads = w.config.heads;
+        for (size_t i = 0; i < w.query.size(); ++i)
+            w.query[i] = 20 * w.key[i / (heads * size) * size + i % size];
+        for (const AttentionVariant& variant : emulated())
+            EXPECT_LE(error_of(w, variant), 1e-5) << describe(w, variant);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, AttentionOnTiles, testing::ValuesIn(all_cache_formats),
+                         [](const auto& info) { return cache_format_name(info.param); });
+
+}  // namespace
+}  // namespace pagewheel::kernels
