@@ -53,7 +53,7 @@ def main() -> None:
         "--linear",
         nargs="+",
         default=["auto"],
-        help="linear_backend, one or several; with native --precision is left out, as its int8\n"
+        help="linear_backend, one or several; with native --precision is left out, as its rounded\n"
         "activations are not f32 inference (all else is)",
     )
     parser.add_argument("--activations", nargs="+", default=["auto"], help="activation_precision")

@@ -14,8 +14,8 @@ constexpr CpuFeatures avx2{Feature::avx2, Feature::fma, Feature::f16c};
 constexpr CpuFeatures avx512 =
     avx2 | CpuFeatures{Feature::avx512f, Feature::avx512bw, Feature::avx512dq, Feature::avx512vl,
                        Feature::avx512_vnni};
-constexpr CpuFeatures amx = avx512 | CpuFeatures{Feature::avx512_bf16, Feature::amx_tile,
-                                                 Feature::amx_bf16, Feature::amx_int8};
+constexpr CpuFeatures amx =
+    avx512 | CpuFeatures{Feature::avx512_bf16, Feature::amx_tile, Feature::amx_bf16};
 
 std::string refusal_of(const std::string& wanted, CpuFeatures features) {
     try {
@@ -85,18 +85,17 @@ TEST(Isa, IsTheNextOneAndSaysSoWhereTilesAreRefused) {
 #endif
 
 TEST(CpuFeatures, TilesAreThereWhereTheProcessorHasThemAndTheSystemSavesThem) {
-    constexpr uint32_t tile = 1u << 24, bf16 = 1u << 22, int8 = 1u << 25;
+    constexpr uint32_t tile = 1u << 24, bf16 = 1u << 22;
     constexpr uint64_t avx = 7, config = 1u << 17, data = 1u << 18;
-    const CpuFeatures all = tile_features(tile | bf16 | int8, avx | config | data);
-    EXPECT_TRUE(all.has_all({Feature::amx_tile, Feature::amx_bf16, Feature::amx_int8}));
-    const CpuFeatures some = tile_features(tile | int8, avx | config | data);
-    EXPECT_TRUE(some.has_all({Feature::amx_tile, Feature::amx_int8}));
+    const CpuFeatures all = tile_features(tile | bf16, avx | config | data);
+    EXPECT_TRUE(all.has_all({Feature::amx_tile, Feature::amx_bf16}));
+    const CpuFeatures some = tile_features(tile, avx | config | data);
+    EXPECT_TRUE(some.has(Feature::amx_tile));
     EXPECT_FALSE(some.has(Feature::amx_bf16));
     for (const uint64_t xcr0 : {uint64_t(0), avx, avx | config, avx | data})
-        EXPECT_FALSE(tile_features(tile | bf16 | int8, xcr0).has(Feature::amx_tile)) << xcr0;
-    const CpuFeatures none = tile_features(bf16 | int8, avx | config | data);
+        EXPECT_FALSE(tile_features(tile | bf16, xcr0).has(Feature::amx_tile)) << xcr0;
+    const CpuFeatures none = tile_features(bf16, avx | config | data);
     EXPECT_FALSE(none.has(Feature::amx_bf16));
-    EXPECT_FALSE(none.has(Feature::amx_int8));
 }
 
 }  // namespace

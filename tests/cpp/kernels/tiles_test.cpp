@@ -45,8 +45,6 @@ struct Operands {
 };
 
 const auto product_of_bf16 = [](auto& tiles) { tiles.template dpbf16<0, 1, 2>(); };
-const auto product_of_u8 = [](auto& tiles) { tiles.template dpbusd<0, 1, 2>(); };
-const auto product_of_s8 = [](auto& tiles) { tiles.template dpbssd<0, 1, 2>(); };
 
 TEST(EmulatedTiles, MultiplyRowsWithColumnsInPairs) {
     std::mt19937 random(1);
@@ -110,31 +108,6 @@ TEST(EmulatedTiles, SpoilOnlyTheRowOfAValueThatIsNotFinite) {
         for (const float sum : operands.c[m]) EXPECT_EQ(std::isnan(sum), m == 3) << m;
 }
 
-TEST(EmulatedTiles, MultiplyBytesInFours) {
-    std::mt19937 random(2);
-    for (const bool is_signed : {false, true}) {
-        Operands<uint8_t, int32_t> operands;
-        for (auto& row : operands.a)
-            for (uint8_t& x : row) x = uint8_t(random());
-        for (auto& row : operands.b)
-            for (uint8_t& x : row) x = uint8_t(random());
-        for (auto& row : operands.c)
-            for (int32_t& x : row) x = int32_t(random() % 1000);
-        const auto before = operands;
-        is_signed ? operands.run(product_of_s8) : operands.run(product_of_u8);
-        for (size_t m = 0; m < 16; ++m)
-            for (size_t n = 0; n < 16; ++n) {
-                int32_t expected = before.c[m][n];
-                for (size_t k = 0; k < 64; ++k) {
-                    const uint8_t x = before.a[m][k];
-                    expected += (is_signed ? int(int8_t(x)) : int(x)) *
-                                int(int8_t(before.b[k / 4][4 * n + k % 4]));
-                }
-                ASSERT_EQ(operands.c[m][n], expected) << m << ", " << n;
-            }
-    }
-}
-
 TEST(EmulatedTiles, ZeroWhatLiesPastATileThatIsNotWhole) {
     TileConfig config = TileConfig::whole();
     config.rows[0] = 2;
@@ -162,7 +135,6 @@ TEST(EmulatedTiles, RefuseWhatTheProcessorFaultsOn) {
     config.rows[1] = 8;  // A has fewer rows than C
     tiles.load_config(config);
     EXPECT_THROW((tiles.dpbf16<0, 1, 2>()), std::logic_error);
-    EXPECT_THROW((tiles.dpbusd<0, 1, 2>()), std::logic_error);
     config = TileConfig::whole();
     config.row_bytes[1] = 32;  // A has half the pairs that B has
     tiles.load_config(config);
@@ -201,17 +173,6 @@ TEST(InstructionTiles, DoWhatTheEmulatedOnesDo) {
     expected.run(product_of_bf16);
     halves.load_and_run<amx::InstructionTiles>(product_of_bf16);
     EXPECT_EQ(std::memcmp(halves.c, expected.c, sizeof halves.c), 0);
-
-    Operands<uint8_t, int32_t> bytes;
-    for (auto& row : bytes.a)
-        for (uint8_t& x : row) x = uint8_t(random());
-    for (auto& row : bytes.b)
-        for (uint8_t& x : row) x = uint8_t(random());
-    const auto both = [](auto& tiles) { product_of_u8(tiles), product_of_s8(tiles); };
-    auto sums = bytes;
-    sums.run(both);
-    bytes.load_and_run<amx::InstructionTiles>(both);
-    EXPECT_EQ(std::memcmp(bytes.c, sums.c, sizeof bytes.c), 0);
 }
 #endif
 

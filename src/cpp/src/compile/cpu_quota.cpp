@@ -84,7 +84,8 @@ std::optional<double> cpu_quota(const fs::path& root) {
         // A container without a namespace for groups sees its whole path, but has its group
         // mounted.
         std::string path = one.group;
-        if (one.mounted != "/" && path.compare(0, one.mounted.size(), one.mounted) == 0)
+        if (one.mounted != "/" &&
+            (path + "/").compare(0, one.mounted.size() + 1, one.mounted + "/") == 0)
             path.erase(0, one.mounted.size());
         const fs::path top = root / fs::path(one.mount_point).relative_path();
         fs::path folder = top;

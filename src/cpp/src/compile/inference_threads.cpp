@@ -24,7 +24,8 @@ InferenceThreads choose_threads(ov::Core& core, const CompileOptions& options,
     threads.count = InferenceArena(core, options.openvino).num_threads();
     const std::string asked_name = ov::inference_num_threads.name();
     const auto asked = options.openvino.find(asked_name);
-    if (asked != options.openvino.end()) {
+    const bool automatic = asked != options.openvino.end() && asked->second.as<size_t>() == 0;
+    if (asked != options.openvino.end() && !automatic) {
         threads.why = concat(asked_name, " is ", asked->second.as<std::string>());
         if (asked->second.as<size_t>() > threads.count)
             threads.why += ", more than the physical cores that this process may use";

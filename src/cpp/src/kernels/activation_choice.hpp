@@ -10,8 +10,9 @@
 namespace pagewheel::kernels {
 
 /// What is asked for. `automatic` goes by the table in activation_choice.cpp: by processor and
-/// number of rows, never by a measurement, which would make answers depend on noise. `bf16` is for
-/// calls of many rows; those of few get int16, which is more exact and no slower there.
+/// number of rows, never by a measurement, which would make answers depend on noise. `bf16` is what
+/// `automatic` gives where there is bf16, and refused elsewhere: calls of few rows get int16, which
+/// is more exact and no slower there.
 enum class ActivationPrecision { automatic, int8, int16, bf16 };
 
 /// "auto", "int8", "int16" or "bf16"; anything else throws std::invalid_argument naming `key`, and

@@ -35,7 +35,7 @@ CpuFeatures tile_features(uint32_t leaf7_edx, uint64_t xcr0) {
     if (!saved || !(leaf7_edx & (1u << 24))) return {};
     return CpuFeatures{CpuFeature::amx_tile} |
            if_present(leaf7_edx & (1u << 22), CpuFeature::amx_bf16) |
-           if_present(leaf7_edx & (1u << 25), CpuFeature::amx_int8);
+        ;
 }
 
 CpuFeatures processor_features() {

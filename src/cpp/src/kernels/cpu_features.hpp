@@ -19,7 +19,6 @@ enum class CpuFeature {
     avx512_bf16,
     amx_tile,
     amx_bf16,
-    amx_int8,
 };
 
 /// A set of them.

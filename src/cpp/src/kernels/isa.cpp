@@ -16,7 +16,7 @@
 #define PAGEWHEEL_ISAS(ISA)                                                                      \
     ISA(amx, Feature::avx2, Feature::fma, Feature::f16c, Feature::avx512f, Feature::avx512bw,    \
         Feature::avx512dq, Feature::avx512vl, Feature::avx512_vnni, Feature::avx512_bf16,        \
-        Feature::amx_tile, Feature::amx_bf16, Feature::amx_int8)                                 \
+        Feature::amx_tile, Feature::amx_bf16)                                                    \
     ISA(avx512, Feature::avx2, Feature::fma, Feature::f16c, Feature::avx512f, Feature::avx512bw, \
         Feature::avx512dq, Feature::avx512vl, Feature::avx512_vnni)                              \
     ISA(avx2, Feature::avx2, Feature::fma, Feature::f16c)

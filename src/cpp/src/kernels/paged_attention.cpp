@@ -112,6 +112,7 @@ private:
     void run_item(size_t i) {
         const size_t first = plan_.item_begins[i], last = plan_.item_begins[i + 1];
         fetch_first_span(plan_.parts[first].tile);
+        if (plan_.parts_in_turn) return run_tiles(plan_.parts[first].of, plan_.parts[last - 1].of);
         for (size_t p = first; p < last; ++p) run_part(plan_.parts[p]);
     }
 
@@ -152,32 +153,56 @@ private:
         }
     }
 
+    /// Tiles [first, last] of one token each, their parts in turn.
+    void run_tiles(size_t first, size_t last) {
+        static thread_local Arena arena;
+        for (size_t i = first; i <= last; ++i) {
+            const PlannedTile& planned = plan_.tiles[i];
+            const AttentionTile& tile = planned.tile;
+            const size_t rows = all_rows(tile, ratio_), size = layout_.value_size;
+            const size_t floats = padded(result_floats(rows, size));
+            float* own = arena.floats(
+                2 * floats + few_rows_.scratch_floats(config_, tile.rows(ratio_), tile.kv_heads));
+            const TileResult into = result_in(own, rows, size);
+            const TileResult from = result_in(own + floats, rows, size);
+            for (size_t p = planned.part_begin; p < planned.part_end; ++p) {
+                const bool first_part = p == planned.part_begin;
+                few_rows_.attend(config_, batch_, plan_.parts[p].tile, first_part ? into : from,
+                                 own + 2 * floats);
+                if (!first_part) merge(into, from, rows);
+            }
+            finish(tile, into);
+        }
+    }
+
     // ---- results
 
     TileResult partial_result(const TilePart& part) const {
         return result_in(partials_ + part.result, all_rows(part.tile, ratio_), layout_.value_size);
     }
 
-    /// Brings the parts of a tile to one maximum and adds them up.
+    /// Adds up the parts of a tile.
     void merge_parts(size_t i) {
         const PlannedTile& planned = plan_.tiles[i];
         if (planned.is_whole()) return;
-        const size_t rows = all_rows(planned.tile, ratio_), width = padded(layout_.value_size);
         const TileResult into = partial_result(plan_.parts[planned.part_begin]);
-        for (size_t p = planned.part_begin + 1; p < planned.part_end; ++p) {
-            const TileResult from = partial_result(plan_.parts[p]);
-            for (size_t r = 0; r < rows; ++r) {
-                const float maximum = std::max(into.maximum[r], from.maximum[r]);
-                const float a = std::exp(into.maximum[r] - maximum);
-                const float b = std::exp(from.maximum[r] - maximum);
-                for (size_t d = 0; d < width; ++d)
-                    into.acc[r * width + d] =
-                        a * into.acc[r * width + d] + b * from.acc[r * width + d];
-                into.sum[r] = a * into.sum[r] + b * from.sum[r];
-                into.maximum[r] = maximum;
-            }
-        }
+        for (size_t p = planned.part_begin + 1; p < planned.part_end; ++p)
+            merge(into, partial_result(plan_.parts[p]), all_rows(planned.tile, ratio_));
         finish(planned.tile, into);
+    }
+
+    /// Brings two parts to one maximum and adds one to the other.
+    void merge(const TileResult& into, const TileResult& from, size_t rows) const {
+        const size_t width = padded(layout_.value_size);
+        for (size_t r = 0; r < rows; ++r) {
+            const float maximum = std::max(into.maximum[r], from.maximum[r]);
+            const float a = std::exp(into.maximum[r] - maximum);
+            const float b = std::exp(from.maximum[r] - maximum);
+            for (size_t d = 0; d < width; ++d)
+                into.acc[r * width + d] = a * into.acc[r * width + d] + b * from.acc[r * width + d];
+            into.sum[r] = a * into.sum[r] + b * from.sum[r];
+            into.maximum[r] = maximum;
+        }
     }
 
     /// Divides, with the sinks, into the output; keeps the statistics of rows with scores.

@@ -43,7 +43,7 @@ struct PanelProduct {
 /// rows while it lies in a cache.
 struct PanelKernels {
     size_t tile_rows = 0;       // of packed rows
-    size_t group_panels = 0;    // that are unpacked together; even
+    size_t group_panels = 0;    // that are unpacked together; a power of two, at least 4
     size_t range_k_blocks = 0;  // of k, at most, that are unpacked at a time
 
     /// Rounds k values of one row to nearest even, in whole k-blocks, to its place in a tile of

@@ -20,12 +20,10 @@ constexpr size_t item_bytes = 256 << 10;
 /// The form of the rows of a call that is too long for streaming.
 RowForm form_of(const LinearKernels& kernels, const LinearInput& input,
                 const LinearOutput* matrices, size_t count) {
-    if (input.activations == Activations::int16) return RowForm::wide;
-    const bool paired =
-        kernels.multiply_pairs && std::all_of(matrices, matrices + count, [](const auto& matrix) {
-            return matrix.weights->bits() == 4;
-        });
-    return paired ? RowForm::paired : RowForm::bytes;
+    const bool paired = kernels.multiply_pairs && input.activations == Activations::int8 &&
+                        std::all_of(matrices, matrices + count,
+                                    [](const auto& matrix) { return matrix.weights->bits() == 4; });
+    return paired ? RowForm::paired : streamed_form(input);
 }
 
 /// Tiles [begin, end) of one matrix.
@@ -89,7 +87,8 @@ void quantized_linear_by(const LinearKernels& kernels, const LinearInput& input,
                        outputs[i].weights->n(), ": must be even and a divisor of it");
     if (input.activations == Activations::bf16)
         return panel_linear(kernels, input, outputs, count, angles);
-    if (input.rows <= max_streamed_rows) return stream_linear(kernels, input, outputs, count, angles);
+    if (input.rows <= max_streamed_rows)
+        return stream_linear(kernels, input, outputs, count, angles);
     // Named here, because in the phases below a thread_local would be the running thread's own.
     static thread_local QuantizedRows own_rows;
     static thread_local std::vector<TileRange> own_ranges;

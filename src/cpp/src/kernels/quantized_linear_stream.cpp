@@ -17,10 +17,6 @@ bool overlaps(const LinearInput& input, size_t k, const float* output, size_t n)
     return before(input.x, output + input.rows * n) && before(output, input.x + input.rows * k);
 }
 
-RowForm form_of(const LinearInput& input) {
-    return input.activations == Activations::int16 ? RowForm::wide : RowForm::bytes;
-}
-
 /// The rows of a call: the calling thread's own copy, or one for all threads. An input that is
 /// written over is quantised before anyone goes on.
 class FewRows {
@@ -35,11 +31,11 @@ public:
                 std::none_of(outputs, outputs + count, [&](const LinearOutput& one) {
                     return overlaps(input, k, one.output, one.weights->n());
                 })) {
-        if (!m_own) shared.resize(input.rows, k, form_of(input));
+        if (!m_own) shared.resize(input.rows, k, streamed_form(input));
     }
     void quantize_own() const {
         if (!m_own) return;
-        own_rows().resize(m_input.rows, m_k, form_of(m_input));
+        own_rows().resize(m_input.rows, m_k, streamed_form(m_input));
         quantize_rows(m_kernels, m_input, m_k, 0, own_rows().block(0));
     }
     size_t shared_rows() const { return m_own ? 0 : m_input.rows; }
@@ -91,22 +87,21 @@ void stream_linear(const LinearKernels& kernels, const LinearInput& input,
 void stream_mlp(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp) {
     static thread_local QuantizedRows shared, own_inner;
     QuantizedRows& inner = own_inner;
-    inner.resize(input.rows, mlp.down->k(), form_of(input));
+    inner.resize(input.rows, mlp.down->k(), streamed_form(input));
     const LinearOutput last{mlp.down, mlp.output, mlp.residual};
     const FewRows few(kernels, input, &last, 1, mlp.gate->k(), shared);
     const size_t tiles = mlp.gate->tiles();
-    run_phases(
-        EachThread{[&] { few.quantize_own(); }},
-        Phase{few.shared_rows(), [&](size_t row) { few.quantize_shared(row); }},
-        StreamPhase{(tiles + tiles_per_k_block - 1) / tiles_per_k_block,
-                    [&](size_t i) {
-                        const size_t begin = i * tiles_per_k_block;
-                        const size_t end = std::min(begin + tiles_per_k_block, tiles);
-                        for (size_t b = 0; b < inner.blocks(); ++b)
-                            run_gated_item(kernels, mlp, few.rows(), begin, end, b, inner);
-                    }},
-        StreamPhase{mlp.down->tiles(),
-                    [&](size_t i) { run_tile_of_all(kernels, last, i, inner); }});
+    run_phases(EachThread{[&] { few.quantize_own(); }},
+               Phase{few.shared_rows(), [&](size_t row) { few.quantize_shared(row); }},
+               StreamPhase{(tiles + tiles_per_k_block - 1) / tiles_per_k_block,
+                           [&](size_t i) {
+                               const size_t begin = i * tiles_per_k_block;
+                               const size_t end = std::min(begin + tiles_per_k_block, tiles);
+                               for (size_t b = 0; b < inner.blocks(); ++b)
+                                   run_gated_item(kernels, mlp, few.rows(), begin, end, b, inner);
+                           }},
+               StreamPhase{mlp.down->tiles(),
+                           [&](size_t i) { run_tile_of_all(kernels, last, i, inner); }});
 }
 
 }  // namespace pagewheel::kernels

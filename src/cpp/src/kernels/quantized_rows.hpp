@@ -17,6 +17,11 @@ struct alignas(64) CacheLine {
 /// What rows are held as (QuantizedBlock): a byte, a byte for the paired product, two bytes.
 enum class RowForm { bytes, paired, wide };
 
+/// Of calls whose rows are not paired.
+inline RowForm streamed_form(const LinearInput& input) {
+    return input.activations == Activations::int16 ? RowForm::wide : RowForm::bytes;
+}
+
 /// The rows of a call, in blocks.
 class QuantizedRows {
 public:

@@ -34,6 +34,8 @@ Team& Team::mine() {
 }
 
 void Team::run(Member member, void* job, size_t helpers, size_t told) {
+    if (m_running) return member(job);  // within a call's body: others would wait for that
+    m_running = true;
     const size_t groups =
         std::clamp<size_t>((told + group_places - 1) / group_places, 1, num_groups);
     m_member = member;
@@ -52,6 +54,7 @@ void Team::run(Member member, void* job, size_t helpers, size_t told) {
     // A helper that comes later finds no job; one that found it counted itself before.
     for (size_t g = 0; g < groups; ++g)
         for (Backoff backoff; m_groups[g].visitors.load() > 0;) backoff.wait();
+    m_running = false;
 }
 
 /// Asks the arena for some of the helpers that are missing. They ask for the next ones.

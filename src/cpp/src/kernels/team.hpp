@@ -62,6 +62,7 @@ private:
 
     std::atomic<bool> m_kept{false};
     Member m_member = nullptr;
+    bool m_running = false;  // of the thread whose team it is
     size_t m_epoch = 0;
     alignas(apart) std::atomic<size_t> m_helpers{0};  // asked for or there
     std::atomic<size_t> m_vacancies{0};               // not yet asked for

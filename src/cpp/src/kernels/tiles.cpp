@@ -98,22 +98,4 @@ void EmulatedTiles::dpbf16(int c, int a, int b) {
         }
 }
 
-/// Sums wrap around.
-void EmulatedTiles::dpbytes(int c, int a, int b, bool a_is_signed) {
-    check_product(c, a, b);
-    Tile& sums = tile(c);
-    const Tile &left = tile(a), &right = tile(b);
-    for (size_t m = 0; m < sums.rows; ++m)
-        for (size_t n = 0; n < sums.row_bytes / 4; ++n) {
-            auto sum = sums.at<uint32_t>(m, n);
-            for (size_t p = 0; p < right.rows; ++p)
-                for (size_t i = 0; i < 4; ++i) {
-                    const int x = a_is_signed ? int(left.at<int8_t>(m, 4 * p + i))
-                                              : int(left.at<uint8_t>(m, 4 * p + i));
-                    sum += uint32_t(x * int(right.at<int8_t>(p, 4 * n + i)));
-                }
-            sums.set(m, n, sum);
-        }
-}
-
 }  // namespace pagewheel::kernels

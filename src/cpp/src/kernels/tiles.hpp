@@ -7,10 +7,8 @@
 //     load<T>(from, stride)    row i of T from `from` + i * stride bytes
 //     store<T>(to, stride)     and back
 //     dpbf16<C, A, B>()        C [16, 16] f32 += A [16, 32] bf16 times B [16 pairs, 16][2] bf16
-//     dpbusd<C, A, B>()        C [16, 16] i32 += A [16, 64] u8 times B [16 fours, 16][4] s8
-//     dpbssd<C, A, B>()        the same with A in s8
 // B holds what follows along k side by side: row p has, for each of the 16 columns, elements 2p and
-// 2p + 1 of k (bytes: 4p to 4p + 3).
+// 2p + 1 of k.
 #pragma once
 
 #include <array>
@@ -64,14 +62,6 @@ public:
     void dpbf16() {
         dpbf16(C, A, B);
     }
-    template <int C, int A, int B>
-    void dpbusd() {
-        dpbytes(C, A, B, false);
-    }
-    template <int C, int A, int B>
-    void dpbssd() {
-        dpbytes(C, A, B, true);
-    }
 
     /// LDTILECFG: palette 0 releases the tiles, else 1. All tiles are zero then.
     void load_config(const TileConfig& config);
@@ -101,7 +91,6 @@ private:
     void load(int t, const void* from, size_t stride);
     void store(int t, void* to, size_t stride) const;
     void dpbf16(int c, int a, int b);
-    void dpbytes(int c, int a, int b, bool a_is_signed);
 
     bool m_configured = false;
     std::array<Tile, TileConfig::tiles> m_tiles;

@@ -13,6 +13,9 @@ constexpr size_t min_quarter_bytes = 192 * 1024;
 // Tokens of a part where tiles are cut at fixed ones.
 constexpr size_t fixed_part_tokens = 512;
 
+// So many for each thread, and their parts need not be divided.
+constexpr size_t min_tiles_of_a_thread = 4;
+
 class Planner {
 public:
     Planner(const AttentionConfig& config, const AttentionBatch& batch, size_t threads,
@@ -30,6 +33,8 @@ public:
         plan_.parts.clear();
         plan_.cache_bytes = plan_.result_floats = plan_.kept_floats = 0;
         for (size_t s = 0; s < batch_.tables.num_sequences(); ++s) add_tiles(s);
+        plan_.parts_in_turn =
+            config_.batch_invariant && plan_.tiles.size() >= min_tiles_of_a_thread * threads_;
         for (size_t i = 0; i < plan_.tiles.size(); ++i) cut(i);
         for (size_t i = 0; i + 1 < plan_.parts.size(); ++i)
             plan_.parts[i].tile.next = &plan_.parts[i + 1].tile;
@@ -137,7 +142,7 @@ private:
             TilePart part{tile, i, plan_.result_floats, TilePart::not_kept};
             part.tile.block_begin = std::max(tile.block_begin, origin + p * length);
             part.tile.block_end = std::min(origin + (p + 1) * length, tile.block_end);
-            if (parts > 1)
+            if (parts > 1 && !plan_.parts_in_turn)
                 plan_.result_floats += result_floats(all_rows(tile, ratio_), layout_.value_size);
             if (keeps(tile.sequence)) {
                 part.kept = plan_.kept_floats;
@@ -160,7 +165,10 @@ private:
         size_t sum = 0;
         for (size_t i = 0; i < plan_.parts.size(); ++i) {
             sum += cost(plan_.parts[i].tile);
-            if (sum < share && i + 1 < plan_.parts.size()) continue;
+            const bool last = i + 1 == plan_.parts.size();
+            const bool tile_goes_on =
+                plan_.parts_in_turn && !last && plan_.parts[i + 1].of == plan_.parts[i].of;
+            if (tile_goes_on || (sum < share && !last)) continue;
             plan_.item_begins.push_back(i + 1);
             sum = 0;
         }

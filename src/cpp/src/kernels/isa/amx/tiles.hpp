@@ -36,14 +36,6 @@ public:
     [[gnu::always_inline]] void dpbf16() const {
         asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
     }
-    template <int C, int A, int B>
-    [[gnu::always_inline]] void dpbusd() const {
-        asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
-    }
-    template <int C, int A, int B>
-    [[gnu::always_inline]] void dpbssd() const {
-        asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
-    }
 };
 
 }  // namespace

@@ -39,8 +39,7 @@ void quantize_k_block(const float* in, const QuantizedBlock& block, size_t at) {
         highest = _mm256_max_ps(highest, v);
         below = _mm256_max_ps(below, _mm256_sub_ps(zero, v));
     }
-    const float maximum =
-        scaling_maximum(block, Avx2::largest(highest), -Avx2::largest(below));
+    const float maximum = scaling_maximum(block, Avx2::largest(highest), -Avx2::largest(below));
     const float steps = steps_of(block);
     const bool nothing = maximum < smallest_maximum;
     const __m256 inverse = _mm256_set1_ps(nothing ? 0.0f : steps / maximum);
@@ -130,7 +129,7 @@ __m256i dot_8_bits(const uint8_t* in, size_t half, const int8_t* x) {
 
 #else
 
-/// Eight products of up to 15 * 127 twice fit 16 bits.
+/// Eight products of up to 15 * 128 twice fit 16 bits.
 __m256i dot_4_bits(const __m256i* values, const int8_t* x) {
     __m256i dot = _mm256_setzero_si256();
 #pragma GCC unroll 8
