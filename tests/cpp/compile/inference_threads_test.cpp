@@ -46,6 +46,8 @@ TEST(InferenceThreads, ASmallerQuotaIsRoundedAndBindsNothing) {
     EXPECT_EQ(threads.properties.at("INFERENCE_NUM_THREADS").as<int>(), 1);
     EXPECT_FALSE(threads.properties.at("ENABLE_CPU_PINNING").as<bool>());
     EXPECT_TRUE(says(threads, "quota of 0.3")) << threads.why;
+    // 0 is OpenVINO's word for its default.
+    EXPECT_EQ(choose({{"INFERENCE_NUM_THREADS", 0}}, 0.3).count, 1u);
     EXPECT_EQ(choose({}, double(default_count()) - 0.5).count, default_count());
     EXPECT_EQ(choose({}, double(default_count()) - 0.6).count, default_count() - 1);
     EXPECT_EQ(choose({{"ENABLE_CPU_PINNING", true}}, 0.3).properties.count("ENABLE_CPU_PINNING"),

@@ -50,6 +50,18 @@ TEST(Team, PhasesSeeWhatThePhaseBeforeWrote) {
     });
 }
 
+// On the thread that makes it, without helpers: those of the outer call wait for its item.
+TEST(Team, ACallWithinACallsBodyEnds) {
+    tbb::task_arena arena(4);
+    arena.execute([] {
+        std::atomic<size_t> done{0};
+        run_phases(Phase{num_items,
+                         [&](size_t) { run_phases(Phase{num_items, [&](size_t) { ++done; }}); }});
+        EXPECT_EQ(done, num_items * num_items);
+        Layer().run(1);
+    });
+}
+
 TEST(Team, CallersOfOneArenaHaveTeamsOfTheirOwn) {
     tbb::task_arena arena(4);
     std::vector<std::thread> callers;

@@ -64,8 +64,8 @@ struct NativeParts {
 
 ov::AnyMap properties_for(const CompileOptions& options, const ov::AnyMap& of_threads,
                           const NativeParts& native) {
-    ov::AnyMap properties = options.openvino;
-    properties.insert(of_threads.begin(), of_threads.end());
+    ov::AnyMap properties = of_threads;  // which take the place of a user's "automatic"
+    properties.insert(options.openvino.begin(), options.openvino.end());
     if (native.attention) properties.erase(ov::hint::kv_cache_precision.name());
     // With no MatMul left, nothing gains by bf16, and all between our ops would be converted.
     const bool chosen =
@@ -99,8 +99,8 @@ std::optional<QuantizedLinearReport> choose_linear_near(ov::Core& core,
                                                         const CompileOptions& options,
                                                         const ov::AnyMap& of_threads) {
     if (!options.on_cpu || num_memory_nodes() == 1) return choose_linear(model, options);
-    ov::AnyMap properties = options.openvino;
-    properties.insert(of_threads.begin(), of_threads.end());
+    ov::AnyMap properties = of_threads;
+    properties.insert(options.openvino.begin(), options.openvino.end());
     std::optional<InferenceArena> arena;
     try {
         arena.emplace(core, properties);

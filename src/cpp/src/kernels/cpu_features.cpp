@@ -34,8 +34,7 @@ CpuFeatures tile_features(uint32_t leaf7_edx, uint64_t xcr0) {
     const bool saved = (xcr0 & tile_config) && (xcr0 & tile_data);
     if (!saved || !(leaf7_edx & (1u << 24))) return {};
     return CpuFeatures{CpuFeature::amx_tile} |
-           if_present(leaf7_edx & (1u << 22), CpuFeature::amx_bf16) |
-        ;
+           if_present(leaf7_edx & (1u << 22), CpuFeature::amx_bf16);
 }
 
 CpuFeatures processor_features() {
