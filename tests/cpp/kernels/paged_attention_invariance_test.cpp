@@ -22,7 +22,8 @@ std::vector<float> alone(const World& w, size_t s, size_t t, Isa isa) {
     one.config.write_kv_cache = false;
     one.past = {w.past[s] + int32_t(t)};
     one.begins = {0, 1};
-    one.query.assign(w.query.begin() + long(row * query), w.query.begin() + long((row + 1) * query));
+    one.query.assign(w.query.begin() + long(row * query),
+                     w.query.begin() + long((row + 1) * query));
     one.output.assign(w.config.heads * w.config.layout.value_size, 0);
     one.block_indices.assign(w.block_indices.begin() + w.block_begins[s],
                              w.block_indices.begin() + w.block_begins[s + 1]);

@@ -177,8 +177,7 @@ TEST(QuantizedLinear, ARowIsTheSameToTheBitAmongAnyNumberOfOthers) {
             std::vector<float> expected(most * n);
             for (size_t r = 0; r < most; ++r) {
                 const LinearOutput one{&packed, expected.data() + r * n};
-                variant.linear({x.data() + r * k, 1, gamma.data(), 1e-5f}, &one,
-                                    1);
+                variant.linear({x.data() + r * k, 1, gamma.data(), 1e-5f}, &one, 1);
             }
             for (const size_t rows : {8, 9, 64, 65, 130}) {
                 std::vector<float> output(rows * n);
@@ -271,7 +270,8 @@ TEST(QuantizedLinear, MatricesThatShareAnInputAreComputedTogether) {
             calls.push_back({&packed[i], outputs[i].data(), nullptr});
         variant.linear({x.data(), rows}, calls.data(), calls.size());
         for (size_t i = 0; i < packed.size(); ++i)
-            EXPECT_LT(error_of(matrices[i], x, outputs[i], {}, variant.activations), 3e-7) << variant.name;
+            EXPECT_LT(error_of(matrices[i], x, outputs[i], {}, variant.activations), 3e-7)
+                << variant.name;
     }
 }
 
@@ -357,8 +357,7 @@ TEST(QuantizedLinear, RotatesTheHeadsOfAnOutput) {
                 std::vector<float> plain(rows * n), rotated(rows * n);
                 const LinearOutput outputs[] = {{&packed, plain.data(), nullptr, false},
                                                 {&packed, rotated.data(), nullptr, true}};
-                variant.linear({x.data(), rows}, outputs, 2,
-                                    {size, cos.data(), sin.data()});
+                variant.linear({x.data(), rows}, outputs, 2, {size, cos.data(), sin.data()});
                 for (size_t i = 0; i < rows * n; ++i) {
                     const size_t row = i / n, at = i % size, half = size / 2;
                     const double other = at < half ? -plain[i + half] : plain[i - half];

@@ -152,10 +152,11 @@ void check_batch_invariance(const CompileOptions& options) {
     check_argument(options.activations != kernels::ActivationPrecision::bf16,
                    "batch_invariant is true and activation_precision 'bf16', which is for calls of "
                    "many rows; allowed: auto, int8, int16");
-    check_argument(!options.exact_activations,
-                   "batch_invariant is true, but the properties ask for f32 inference or no dynamic "
-                   "quantisation, which OpenVINO's linear layers give; allowed: "
-                   "activation_precision int16");
+    check_argument(
+        !options.exact_activations,
+        "batch_invariant is true, but the properties ask for f32 inference or no dynamic "
+        "quantisation, which OpenVINO's linear layers give; allowed: "
+        "activation_precision int16");
 }
 
 bool is_on(const ov::AnyMap& properties, const std::string& key) {
@@ -171,8 +172,8 @@ std::string describe_cache_properties(const ov::AnyMap& properties) {
     std::string text;
     for (const char* key :
          {"attention_backend", "linear_backend", "activation_precision", "batch_invariant",
-          "INFERENCE_PRECISION_HINT", "EXECUTION_MODE_HINT", "KV_CACHE_PRECISION", "KEY_CACHE_PRECISION",
-          "VALUE_CACHE_PRECISION", "DYNAMIC_QUANTIZATION_GROUP_SIZE"})
+          "INFERENCE_PRECISION_HINT", "EXECUTION_MODE_HINT", "KV_CACHE_PRECISION",
+          "KEY_CACHE_PRECISION", "VALUE_CACHE_PRECISION", "DYNAMIC_QUANTIZATION_GROUP_SIZE"})
         if (properties.count(key) != 0) text += concat("\n", key, " ", text_of(properties, key));
     return text;
 }

@@ -17,21 +17,25 @@ struct Entry {
     size_t int16_rows;
 };
 
-/// The first that fits. docs/quantized_linear.md has the figures and the command that measures them.
+/// The first that fits. docs/quantized_linear.md has the figures and the command that measures
+/// them.
 const Entry table[] = {
-    {"amx", {}, 15},                           // computed from avx512's and a prototype's figures
+    {"amx", {}, 15},                            // computed from avx512's and a prototype's figures
     {"avx512", {CpuFeature::avx512_bf16}, 24},  // Zen 5, 2026-11-22
-    {"avx512", {}, 8},                         // the same kernels up to there
-    {"avx2", {CpuFeature::avx_vnni}, 4},       // Zen 5, 2026-11-22
-    {"avx2", {}, 2},                           // Zen 5, 2026-11-22
+    {"avx512", {}, 8},                          // the same kernels up to there
+    {"avx2", {CpuFeature::avx_vnni}, 4},        // Zen 5, 2026-11-22
+    {"avx2", {}, 2},                            // Zen 5, 2026-11-22
     {"scalar", {}, 2},
 };
 
 size_t int16_rows(Isa isa) {
     static const CpuFeatures features = processor_features();
-    return std::find_if(std::begin(table), std::end(table), [&](const Entry& entry) {
-               return isa.name() == std::string(entry.isa) && features.has_all(entry.required);
-           })->int16_rows;
+    return std::find_if(std::begin(table), std::end(table),
+                        [&](const Entry& entry) {
+                            return isa.name() == std::string(entry.isa) &&
+                                   features.has_all(entry.required);
+                        })
+        ->int16_rows;
 }
 
 }  // namespace

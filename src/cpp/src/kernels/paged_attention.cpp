@@ -112,7 +112,8 @@ private:
     void run_item(size_t i) {
         const size_t first = plan_.item_begins[i], last = plan_.item_begins[i + 1];
         fetch_first_span(plan_.parts[first].tile);
-        if (plan_.parts_in_turn) return run_tiles(plan_.parts[first].of, plan_.parts[last - 1].of);
+        if (plan_.parts_one_by_one)
+            return run_tiles(plan_.parts[first].of, plan_.parts[last - 1].of);
         for (size_t p = first; p < last; ++p) run_part(plan_.parts[p]);
     }
 

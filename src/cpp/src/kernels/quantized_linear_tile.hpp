@@ -29,8 +29,8 @@ constexpr size_t max_paired_rows = 64;
 
 /// Activations of a block of rows in one or two bytes each, k-block after k-block.
 ///
-/// `low_values` makes them two: x' = (256 * value + low value) * scale, with as many steps on either
-/// side of zero.
+/// `low_values` makes them two: x' = (256 * value + low value) * scale, with as many steps on
+/// either side of zero.
 ///
 /// `corrections` makes it a block for the paired product: Winograd's way to an inner product with
 /// half the multiplications. For weights w (0..15) and values x of two places,

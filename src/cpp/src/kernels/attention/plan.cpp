@@ -33,7 +33,7 @@ public:
         plan_.parts.clear();
         plan_.cache_bytes = plan_.result_floats = plan_.kept_floats = 0;
         for (size_t s = 0; s < batch_.tables.num_sequences(); ++s) add_tiles(s);
-        plan_.parts_in_turn =
+        plan_.parts_one_by_one =
             config_.batch_invariant && plan_.tiles.size() >= min_tiles_of_a_thread * threads_;
         for (size_t i = 0; i < plan_.tiles.size(); ++i) cut(i);
         for (size_t i = 0; i + 1 < plan_.parts.size(); ++i)
@@ -142,7 +142,7 @@ private:
             TilePart part{tile, i, plan_.result_floats, TilePart::not_kept};
             part.tile.block_begin = std::max(tile.block_begin, origin + p * length);
             part.tile.block_end = std::min(origin + (p + 1) * length, tile.block_end);
-            if (parts > 1 && !plan_.parts_in_turn)
+            if (parts > 1 && !plan_.parts_one_by_one)
                 plan_.result_floats += result_floats(all_rows(tile, ratio_), layout_.value_size);
             if (keeps(tile.sequence)) {
                 part.kept = plan_.kept_floats;
@@ -167,7 +167,7 @@ private:
             sum += cost(plan_.parts[i].tile);
             const bool last = i + 1 == plan_.parts.size();
             const bool tile_goes_on =
-                plan_.parts_in_turn && !last && plan_.parts[i + 1].of == plan_.parts[i].of;
+                plan_.parts_one_by_one && !last && plan_.parts[i + 1].of == plan_.parts[i].of;
             if (tile_goes_on || (sum < share && !last)) continue;
             plan_.item_begins.push_back(i + 1);
             sum = 0;

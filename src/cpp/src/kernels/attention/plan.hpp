@@ -54,7 +54,7 @@ struct AttentionPlan {
     size_t cache_bytes = 0;  // that the tiles read
     /// A tile's parts are one thread's, one after the other, and their results are kept nowhere.
     /// For calls with tiles for all threads whose results would take much memory.
-    bool parts_in_turn = false;
+    bool parts_one_by_one = false;
 
     std::vector<AttentionTile> score_tiles;  // of sequences whose scores take a second pass
     std::vector<size_t> score_begins;        // [B]: first score of a sequence; empty without scores
@@ -65,7 +65,7 @@ struct AttentionPlan {
     void make(const AttentionConfig& config, const AttentionBatch& batch, size_t threads);
 
     size_t num_items() const { return item_begins.size() - 1; }
-    bool cuts_tiles() const { return !parts_in_turn && parts.size() > tiles.size(); }
+    bool cuts_tiles() const { return !parts_one_by_one && parts.size() > tiles.size(); }
 
     /// The row of statistics [kv_heads, scored, ratio] of the first of the sequence's last `scored`
     /// tokens and its kv head.

@@ -34,7 +34,8 @@ void quantize(const float* x, size_t stride, size_t k_block_begin, size_t k,
                 // The nearest multiple of 256, halves up, and what is left.
                 const int high = block.low_values ? (value + 128) >> 8 : value;
                 out[i] = int8_t(high);
-                if (block.low_values) block.low_values[at * k_block + i] = int8_t(value - 256 * high);
+                if (block.low_values)
+                    block.low_values[at * k_block + i] = int8_t(value - 256 * high);
             }
             block.scales[at] = scale;
             block.sums[at] = scale * float(sum);
