@@ -1,9 +1,14 @@
-// Prints the names of the instruction sets that this processor has, a line each.
+// Prints the names of the instruction sets that this processor has, a line each: those that
+// PAGEWHEEL_ISA alone chooses too.
 #include <cstdio>
 
 #include "kernels/isa.hpp"
+#include "kernels/tile_permission.hpp"
 
 int main() {
-    for (const pagewheel::Isa isa : pagewheel::available_isas())
-        std::puts(pagewheel::isa_name(isa));
+    using namespace pagewheel;
+    if (processor_features().has_all({CpuFeature::amx_tile, CpuFeature::amx_bf16}) &&
+        tiles_are_permitted())
+        std::puts("amx");
+    for (const Isa isa : available_isas()) std::puts(isa_name(isa));
 }

@@ -10,16 +10,16 @@
 #include "kernels/kernels.hpp"
 #include "kernels/tile_permission.hpp"
 
-// The instruction sets, the best first: ISA(name, what it requires...) for the folder
+// The instruction sets, the best first: ISA(name, by default, what it requires...) for the folder
 // kernels/isa/name, which gives name::kernels(). The scalar one comes after them.
 #if defined(__x86_64__)
-#define PAGEWHEEL_ISAS(ISA)                                                                      \
-    ISA(amx, Feature::avx2, Feature::fma, Feature::f16c, Feature::avx512f, Feature::avx512bw,    \
-        Feature::avx512dq, Feature::avx512vl, Feature::avx512_vnni, Feature::avx512_bf16,        \
-        Feature::amx_tile, Feature::amx_bf16)                                                    \
-    ISA(avx512, Feature::avx2, Feature::fma, Feature::f16c, Feature::avx512f, Feature::avx512bw, \
-        Feature::avx512dq, Feature::avx512vl, Feature::avx512_vnni)                              \
-    ISA(avx2, Feature::avx2, Feature::fma, Feature::f16c)
+#define PAGEWHEEL_ISAS(ISA)                                                            \
+    ISA(amx, false, Feature::avx2, Feature::fma, Feature::f16c, Feature::avx512f,      \
+        Feature::avx512bw, Feature::avx512dq, Feature::avx512vl, Feature::avx512_vnni, \
+        Feature::avx512_bf16, Feature::amx_tile, Feature::amx_bf16)                    \
+    ISA(avx512, true, Feature::avx2, Feature::fma, Feature::f16c, Feature::avx512f,    \
+        Feature::avx512bw, Feature::avx512dq, Feature::avx512vl, Feature::avx512_vnni) \
+    ISA(avx2, true, Feature::avx2, Feature::fma, Feature::f16c)
 #else
 #define PAGEWHEEL_ISAS(ISA)
 #endif
@@ -38,8 +38,9 @@ namespace {
 
 using Feature = CpuFeature;
 
-#define PAGEWHEEL_ENTRY(name, ...) {#name, {__VA_ARGS__}, kernels::name::kernels},
-constexpr IsaEntry table[] = {PAGEWHEEL_ISAS(PAGEWHEEL_ENTRY) PAGEWHEEL_ENTRY(scalar, )};
+#define PAGEWHEEL_ENTRY(name, by_default, ...) \
+    {#name, by_default, {__VA_ARGS__}, kernels::name::kernels},
+constexpr IsaEntry table[] = {PAGEWHEEL_ISAS(PAGEWHEEL_ENTRY) PAGEWHEEL_ENTRY(scalar, true, )};
 #undef PAGEWHEEL_ENTRY
 
 /// As a sentence lists them.
@@ -67,7 +68,7 @@ const kernels::Kernels& Isa::kernels() const {
 
 Isa choose_isa(const std::string& wanted, CpuFeatures features) {
     const IsaEntry* best = table;
-    while (!features.has_all(best->required)) ++best;
+    while (!best->by_default || !features.has_all(best->required)) ++best;
     if (wanted.empty()) return Isa(*best);
     for (const IsaEntry& entry : table) {
         if (wanted != entry.name) continue;
