@@ -7,40 +7,10 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+import pagewheel.openvino_genai
+
 # Of text generation and tokenizers.
-NAMES = (
-    "AdaptiveRKVConfig",
-    "AggregationMode",
-    "CacheEvictionConfig",
-    "ChatHistory",
-    "ContinuousBatchingPipeline",
-    "DecodedResults",
-    "EncodedGenerationResult",
-    "EncodedResults",
-    "ExtendedPerfMetrics",
-    "GenerationConfig",
-    "GenerationFinishReason",
-    "GenerationHandle",
-    "GenerationOutput",
-    "GenerationResult",
-    "GenerationStatus",
-    "KVCrushAnchorPointMode",
-    "KVCrushConfig",
-    "LLMPipeline",
-    "MeanStdPair",
-    "PerfMetrics",
-    "PipelineMetrics",
-    "RawPerfMetrics",
-    "SchedulerConfig",
-    "StopCriteria",
-    "StreamerBase",
-    "StreamingStatus",
-    "SummaryStats",
-    "TextStreamer",
-    "TokenizedInputs",
-    "Tokenizer",
-    "get_version",
-)
+NAMES = tuple(pagewheel.openvino_genai.__all__)
 _SHOWN_DUNDERS = ("__init__", "__call__", "__len__", "__bool__", "__str__", "__add__", "__iadd__")
 
 
