@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string_view>
 
 #include "base/check.hpp"
 
@@ -12,14 +13,14 @@ namespace {
 /// multiplications cost little or nothing. Longer calls get bf16 where it is, which answers as f32
 /// does and from there on takes no longer than int16; elsewhere int8.
 struct Entry {
-    const char* isa;
+    std::string_view isa;
     CpuFeatures required;
     size_t int16_rows;
 };
 
 /// The first that fits. docs/quantized_linear.md has the figures and the command that measures
 /// them.
-const Entry table[] = {
+constexpr Entry table[] = {
     {"amx", {}, 15},                            // computed from avx512's and a prototype's figures
     {"avx512", {CpuFeature::avx512_bf16}, 24},  // Zen 5, 2026-11-22
     {"avx512", {}, 8},                          // the same kernels up to there
@@ -32,8 +33,7 @@ size_t int16_rows(Isa isa) {
     static const CpuFeatures features = processor_features();
     return std::find_if(std::begin(table), std::end(table),
                         [&](const Entry& entry) {
-                            return isa.name() == std::string(entry.isa) &&
-                                   features.has_all(entry.required);
+                            return isa.name() == entry.isa && features.has_all(entry.required);
                         })
         ->int16_rows;
 }
