@@ -19,7 +19,10 @@ _LEFT_OUT = {"visibility.hpp"}  # holds a macro alone
 _FORWARD = re.compile(r"^(class|struct) \w+;$")
 _NAME = re.compile(
     r"^(?:class|struct|enum class) (?P<type>\w+)|^using (?P<alias>\w+) =|(?P<function>[\w<=]+)\("
+    r"|(?P<constant>\w+)\{",
+    re.M,
 )
+_DIRECTIVE = re.compile(r"^#(?:\\\n|.)*\n", re.M)
 
 
 @dataclass(frozen=True)
@@ -52,14 +55,18 @@ def page(header: Path) -> str:
 
 def entries(lines: list[str]) -> Iterator[Entry]:
     """What the namespace declares, in order; private members and forward declarations left out."""
+    lines = _DIRECTIVE.sub("", "\n".join(lines) + "\n").splitlines()
     first = lines.index("namespace pagewheel {") + 1 if "namespace pagewheel {" in lines else None
     if first is None:  # pagewheel.hpp includes the others and declares nothing
         return
     comment: list[str] = []
     code: list[str] = []
     for line in lines[first:]:
-        if line.startswith("}  // namespace"):
+        if line == "}  // namespace pagewheel":
             return
+        if re.match(r"namespace \w+ \{$|\}  // namespace ", line):  # within pagewheel's
+            comment = []
+            continue
         if not code and (line.startswith("//") or not line):
             comment = [*comment, line] if line else []
             continue
@@ -87,7 +94,7 @@ def _name(code: str) -> str:
     found = _NAME.search(code)
     if found is None:
         raise ValueError(f"a declaration without a name that the reference knows: {code}")
-    return found["type"] or found["alias"] or found["function"]
+    return found["type"] or found["alias"] or found["function"] or found["constant"]
 
 
 def _prose(comment: Iterable[str]) -> str:

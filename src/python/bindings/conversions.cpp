@@ -5,6 +5,10 @@
 
 #include <cmath>
 #include <cstring>
+#include <optional>
+
+#include "logits_processor.hpp"
+#include "pagewheel/parsers.hpp"
 
 namespace pagewheel::python {
 namespace {
@@ -73,6 +77,14 @@ py::object plain_scalar(const py::handle& scalar) {
     return is_numpy_scalar(plain) ? py::float_(plain) : plain;
 }
 
+/// json takes no keys of numpy's.
+py::dict with_text_keys(const py::handle& dict) {
+    py::dict result;
+    for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(dict))
+        result[py::str(key)] = value;
+    return result;
+}
+
 /// JSON of `value`, which errors call `what`. Sets are arrays, numpy's scalars numbers, enums their
 /// names; for anything else json asks here in vain.
 std::string dump(const py::handle& value, const std::string& what) {
@@ -92,6 +104,20 @@ std::string dump(const py::handle& value, const std::string& what) {
     }
 }
 
+std::optional<StructuredOutputConfig> to_optional_structured_output(const py::object& value) {
+    if (value.is_none()) return std::nullopt;
+    if (!py::isinstance<StructuredOutputConfig>(value))
+        throw py::type_error("structured_output_config is " + std::string(py::repr(value)) +
+                             "; allowed: StructuredOutputConfig | None");
+    return value.cast<StructuredOutputConfig>();
+}
+
+/// Without parameters that stand for what is not there yet and ask for nothing. Raises
+/// NotImplementedError for one that asks.
+py::dict known(const py::dict& parameters) {
+    return py::module_::import("pagewheel.not_yet").attr("known")(parameters);
+}
+
 }  // namespace
 
 std::string to_json(const py::handle& value) {
@@ -103,7 +129,9 @@ std::string to_config_json(const py::dict& parameters) {
     for (const auto& [key, value] : parameters) {
         const py::str name(key);
         const py::object plain = is_numpy_scalar(value) ? plain_scalar(value)
-                                                        : py::reinterpret_borrow<py::object>(value);
+                                 : py::isinstance<py::dict>(value)
+                                     ? with_text_keys(value)
+                                     : py::reinterpret_borrow<py::object>(value);
         const bool has_json =
             !py::isinstance<py::float_>(plain) || std::isfinite(plain.cast<double>());
         json += (json.empty() ? "{" : ", ") + to_json(name) + ": " +
@@ -161,7 +189,7 @@ std::filesystem::path resolve_model(const py::object& path, const py::dict& prop
 std::pair<ov::AnyMap, SchedulerConfig> to_properties(const py::dict& properties,
                                                      const SchedulerConfig& default_config) {
     std::pair<ov::AnyMap, SchedulerConfig> result{{}, default_config};
-    for (const auto& [key_object, value] : properties) {
+    for (const auto& [key_object, value] : known(properties)) {
         const auto key = key_object.cast<std::string>();
         if (key == "scheduler_config")
             result.second = value.cast<SchedulerConfig>();
@@ -242,17 +270,38 @@ SharedCallable share(py::object callable) {
             }};
 }
 
+void update_config(GenerationConfig& config, const py::dict& parameters) {
+    if (parameters.empty()) return;
+    GenerationConfig updated = config;
+    const py::dict in_json = known(parameters).attr("copy")();
+    if (in_json.contains("parsers")) {
+        const py::object parsers = in_json.attr("pop")("parsers");
+        updated.parsers = {};
+        if (!parsers.is_none())
+            updated.parsers = parsers.cast<std::vector<std::shared_ptr<Parser>>>();
+    }
+    if (in_json.contains("structured_output_config"))
+        updated.structured_output_config =
+            to_optional_structured_output(in_json.attr("pop")("structured_output_config"));
+    if (in_json.contains("logits_processors"))
+        set_logits_processors(updated, in_json.attr("pop")("logits_processors"));
+    updated.update_from_json(to_config_json(in_json));
+    config = std::move(updated);
+}
+
 GenerationConfig to_config(const py::handle& config, const GenerationConfig& base,
                            const py::dict& overrides) {
     GenerationConfig result = base;
-    if (py::isinstance<GenerationConfig>(config))
+    if (py::isinstance<GenerationConfig>(config)) {
+        // pagewheel.openvino_genai's has parameters besides.
+        if (py::hasattr(config, "_refuse_missing")) config.attr("_refuse_missing")();
         result = config.cast<GenerationConfig>();
-    else if (py::isinstance<py::dict>(config))
-        result.update_from_json(to_config_json(config.cast<py::dict>()));
+    } else if (py::isinstance<py::dict>(config))
+        update_config(result, config.cast<py::dict>());
     else if (!config.is_none())
         throw py::type_error("generation_config must be a GenerationConfig or a dict, got " +
                              std::string(py::str(py::type::of(config))));
-    if (!overrides.empty()) result.update_from_json(to_config_json(overrides));
+    update_config(result, overrides);
     return result;
 }
 
@@ -260,8 +309,9 @@ StreamingStatus to_streaming_status(const py::handle& answer) {
     if (answer.is_none()) return StreamingStatus::RUNNING;
     if (py::isinstance<StreamingStatus>(answer)) return answer.cast<StreamingStatus>();
     if (py::isinstance<py::int_>(answer)) {  // bool is one: True means stop
-        const int status = answer.cast<int>();
-        if (status >= 0 && status <= 3) return StreamingStatus(status);
+        int overflow = 0;
+        const long status = PyLong_AsLongAndOverflow(answer.ptr(), &overflow);
+        if (overflow == 0 && status >= 0 && status <= 3) return StreamingStatus(status);
     }
     throw py::type_error("a streamer must return None, bool or StreamingStatus, got " +
                          std::string(py::repr(answer)));

@@ -64,6 +64,8 @@ ov::Tensor to_byte_tensor(const py::handle& bytes);
 using SharedCallable = std::shared_ptr<const py::object>;
 SharedCallable share(py::object callable);
 
+/// Sets what the dict names, or throws and leaves the config as it was.
+void update_config(GenerationConfig& config, const py::dict& parameters);
 /// None, a GenerationConfig or a dict, with `overrides` on top. None means `base`.
 GenerationConfig to_config(const py::handle& config, const GenerationConfig& base,
                            const py::dict& overrides);

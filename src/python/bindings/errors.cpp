@@ -1,6 +1,5 @@
 // C++ exceptions as Python's: pagewheel.errors has the classes.
-#include <stdexcept>
-
+#include "pagewheel/errors.hpp"
 #include "bindings.hpp"
 
 namespace pagewheel::python {
@@ -20,11 +19,11 @@ void bind_errors() {
     py::register_local_exception_translator([](std::exception_ptr thrown) {
         try {
             if (thrown) std::rethrow_exception(thrown);
-        } catch (const std::invalid_argument& error) {
+        } catch (const InvalidArgument& error) {
             raise("InvalidArgumentError", error.what());
         } catch (const py::value_error& error) {
             raise("InvalidArgumentError", error.what());
-        } catch (const std::out_of_range& error) {
+        } catch (const OutOfRange& error) {
             raise("OutOfRangeError", error.what());
         }
     });

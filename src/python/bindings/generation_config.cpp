@@ -6,18 +6,31 @@
 #include "bindings.hpp"
 #include "conversions.hpp"
 #include "fields.hpp"
+#include "logits_processor.hpp"
+#include "pagewheel/parsers.hpp"
 
 namespace pagewheel::python {
 namespace {
 
 constexpr const char* generation_config_intro = R"(How one request is to be generated.
 
-GenerationConfig(**kwargs) or GenerationConfig("generation_config.json"). None is a parameter's default; what
+GenerationConfig(**kwargs), GenerationConfig("generation_config.json") or, for a copy, GenerationConfig(config). None is a parameter's default; what
 a file has that is refused is left at its default, with a warning.
 
-Processors of logits and filters of sampling are applied in the order of this list: penalties, temperature,
-top_k, top_p, min_p. Raises ValueError that names the parameter, its value and what is allowed.
+Processors of logits and filters of sampling are applied in the order of this list: biases, penalties and bans,
+then logits_processors (which see), temperature, filters. Raises ValueError that names the parameter, its value and what is allowed.
 )";
+
+constexpr const char* logits_processors_doc =
+    R"(Callables f(token_ids, logits) that change the logits before a token is chosen, in this order.
+
+token_ids: the prompt and what was generated, int64 [tokens]. logits: float32 [vocabulary], to be changed in
+place (also as torch.from_numpy(logits) or through DLPack, which share it); an array that is returned is taken instead. In
+beam search they are log-probabilities. -inf bans a token. What is kept of either is the caller's.
+
+Called once per token on the thread that steps, in a step: calls that need another step raise RuntimeError. An
+exception, NaN or +inf ends the request with an error, and no other. A callable with a method fork() gives each
+sequence (of num_return_sequences, and each beam that goes on in two ways) a callable of its own; else all share it.)";
 
 /// A line for each parameter, under the titles of their sections.
 std::string generation_config_doc() {
@@ -69,16 +82,23 @@ more, at whatever length is best for it.)",
 #define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help) \
     config.def_readwrite(#name, &C::name, help);
 #include "pagewheel/generation_parameters.def"
-    config.def(py::init<std::filesystem::path>(), py::arg("json_path"))
+    config
+        .def_readwrite("parsers", &C::parsers,
+                       "What DecodedResults.parsed is made with: each is applied to every text, in "
+                       "this order. Of generate() alone.")
+        .def_readwrite("structured_output_config", &C::structured_output_config,
+                       "A StructuredOutputConfig: the shape that the text must have.")
+        .def(py::init<std::filesystem::path>(), py::arg("json_path"))
         .def(py::init([](const py::kwargs& kwargs) { return to_config(py::none(), {}, kwargs); }))
+        .def(py::init<const C&>(), py::arg("config"))
         .def("is_greedy_decoding", &C::is_greedy_decoding)
         .def("is_multinomial", &C::is_multinomial)
         .def("is_beam_search", &C::is_beam_search)
         .def("set_eos_token_id", &C::set_eos_token_id, py::arg("tokenizer_eos_token_id"))
         .def("update_generation_config",
-             [](C& config, const py::kwargs& kwargs) {
-                 config.update_from_json(to_config_json(kwargs));
-             })
+             [](C& config, const py::kwargs& kwargs) { update_config(config, kwargs); })
+        .def_property("logits_processors", &get_logits_processors, &set_logits_processors,
+                      logits_processors_doc)
         .def("validate", &C::validate, "Raises ValueError if a parameter is out of range.");
 }
 

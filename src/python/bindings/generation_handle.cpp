@@ -87,7 +87,25 @@ void bind_generation_handle(py::module_& module) {
                  S::TIMEOUT);
     using R = GenerationFinishReason;
     bind_enum<R>(module, "GenerationFinishReason", "", "NONE", R::NONE, "STOP", R::STOP, "LENGTH",
-                 R::LENGTH, "TOOL_CALL", R::TOOL_CALL);
+                 R::LENGTH, "TOOL_CALL", R::TOOL_CALL, "ERROR", R::ERROR);
+
+    using T = TokenLogProb;
+    py::class_<T>(module, "TokenLogProb", "A token that was likely in a place.")
+        .def_readonly("id", &T::id)
+        .def_readonly("log_prob", &T::log_prob)
+        .def_property_readonly(
+            "bytes", [](const T& token) { return py::bytes(token.bytes); },
+            "Of the token's text. By itself it need not be UTF-8.")
+        .def_property_readonly(
+            "text",
+            [](const T& token) {
+                return py::bytes(token.bytes).attr("decode")("utf-8", "replace");
+            },
+            "The bytes as text, with U+FFFD for what is no UTF-8.")
+        .def("__repr__", [](const py::object& token) {
+            return py::str("TokenLogProb(id={}, log_prob={:.4f}, text={!r})")
+                .format(token.attr("id"), token.attr("log_prob"), token.attr("text"));
+        });
 
     using O = GenerationOutput;
     py::class_<O>(module, "GenerationOutput", "Tokens of one sequence.")
@@ -96,6 +114,14 @@ void bind_generation_handle(py::module_& module) {
         .def_readwrite(
             "prompt_log_probs", &O::prompt_log_probs,
             "Of the prompt's tokens from the second on, if echo and logprobs were asked.")
+        .def_readonly(
+            "top_log_probs", &O::top_log_probs,
+            "If logprobs was asked, for each of generated_ids the so many likeliest tokens, best "
+            "first, and behind them the generated one if it is not among them. They are of the "
+            "logits after penalties and bans, before temperature and filters, which "
+            "generated_log_probs of sampling are behind.")
+        .def_readonly("prompt_top_log_probs", &O::prompt_top_log_probs,
+                      "The same for each of prompt_log_probs, of the model's own logits.")
         .def_readwrite("score", &O::score)
         .def_readwrite(
             "text", &O::text,

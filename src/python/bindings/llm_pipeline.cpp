@@ -83,7 +83,7 @@ than 1), a sequence of str or a ChatHistory (DecodedResults), or from TokenizedI
 
 generation_config: a GenerationConfig or dict; without it, the model's own. kwargs override it.
 streamer: a callable that gets text and returns None, bool (True stops) or StreamingStatus, or a
-StreamerBase. Raises ValueError for bad input; what a streamer raises passes through.)";
+StreamerBase; with several prompts or sequences an OutputStreamer. Raises ValueError for bad input; what a streamer raises passes through.)";
 
 }  // namespace
 
@@ -127,7 +127,12 @@ turn at a time: RuntimeError while another one is generated.)")
         .def("get_generation_config", &LLMPipeline::get_generation_config,
              "A copy of the defaults of generate(): the model's own at first.")
         .def(
-            "set_generation_config", &LLMPipeline::set_generation_config, py::arg("config"),
+            "set_generation_config",
+            [](LLMPipeline& pipeline, const py::object& config) {
+                pipeline.set_generation_config(
+                    to_config(config, pipeline.get_generation_config(), {}));
+            },
+            py::arg("config"),
             "Sets the defaults of generate(); the model's stop tokens are filled in where it names "
             "none. Raises ValueError for what is not allowed.")
         .def("get_metrics", &LLMPipeline::get_metrics,

@@ -9,7 +9,7 @@ namespace pagewheel::python {
 
 void bind_perf_metrics(py::module_& module) {
     py::class_<MeanStdPair>(module, "MeanStdPair", "-1 where nothing was measured.")
-        .def(py::init<>())
+        .def(py::init([] { return MeanStdPair{0, 0}; }))
         .def_readonly("mean", &MeanStdPair::mean)
         .def_readonly("std", &MeanStdPair::std)
         .def("__iter__",
@@ -17,7 +17,7 @@ void bind_perf_metrics(py::module_& module) {
 
     using S = SummaryStats;
     py::class_<S> summary(module, "SummaryStats", "-1 where nothing was measured.");
-    summary.def(py::init<>())
+    summary.def(py::init([] { return S{0, 0, 0, 0}; }))
         .def(
             "as_tuple", [](const S& s) { return py::make_tuple(s.mean, s.std, s.min, s.max); },
             "(mean, std, min, max).");
@@ -33,7 +33,8 @@ void bind_perf_metrics(py::module_& module) {
               "token_infer_durations", &R::token_infer_durations, "m_batch_sizes",
               &R::m_batch_sizes, "m_durations", &R::m_durations, "inference_durations",
               &R::inference_durations, "sampling_durations", &R::sampling_durations,
-              "grammar_compile_times", &R::grammar_compile_times);
+              "queue_durations", &R::queue_durations, "grammar_compile_times",
+              &R::grammar_compile_times);
 
     using P = PerfMetrics;
     py::class_<P> metrics(
@@ -46,6 +47,8 @@ void bind_perf_metrics(py::module_& module) {
         .def("get_ttft", &P::get_ttft, "Time to first token.")
         .def("get_tpot", &P::get_tpot, "Time per output token after the first.")
         .def("get_ipot", &P::get_ipot, "Inference time per step that gave tokens.")
+        .def("get_queue_duration", &P::get_queue_duration,
+             "From a request's arrival to its first step.")
         .def(
             "__add__", [](const P& self, const P& other) { return self + other; },
             py::arg("metrics"))

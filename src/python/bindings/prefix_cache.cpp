@@ -33,8 +33,15 @@ ValueError if more than half of the blocks would be pinned, or an accepted reque
         .def("unpin", &with_tokens<&C::unpin>, py::arg("prompt"), py::arg("salt") = "",
              "False if exactly this was not pinned.")
         .def("clear", &C::clear, WithoutLock(), "Forgets all that is not pinned.")
-        .def("save", &C::save, py::arg("path"), WithoutLock(),
-             "Writes all of it to a file; RuntimeError if that is not possible.")
+        .def(
+            "save",
+            [](const C& cache, const std::filesystem::path& path, uint64_t max_bytes, bool salted) {
+                cache.save(path, {max_bytes, salted});
+            },
+            py::arg("path"), py::arg("max_bytes") = 0, py::arg("salted") = true, WithoutLock(),
+            R"(Writes all of it to a file; RuntimeError if that is not possible. Of a file of up to max_bytes
+(0: no limit) the most recently used prefixes. salted=False: without what requests with a cache_salt
+have computed.)")
         .def(
             "load", &C::load, py::arg("path"), WithoutLock(),
             R"(Adds what a file has, while there are free blocks; how many tokens. ValueError if it was saved

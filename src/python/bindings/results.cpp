@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings.hpp"
+#include "conversions.hpp"
 #include "fields.hpp"
 
 namespace pagewheel::python {
@@ -13,6 +14,20 @@ void add_extended_metrics(Class& bound) {
     bound.def_property_readonly(
         "extended_perf_metrics", [](const py::object&) { return py::none(); },
         "None: no pipeline has metrics of two models.");
+}
+
+/// Of messages in JSON.
+template <class Class, class Results>
+void add_parsed(Class& bound, std::vector<std::string> Results::* parsed) {
+    bound.def_property_readonly(
+        "parsed",
+        [parsed](const Results& results) {
+            py::list messages;
+            for (const std::string& message : results.*parsed) messages.append(from_json(message));
+            return messages;
+        },
+        "A message for each text, as GenerationConfig.parsers or a TextParserStreamer made it; "
+        "empty without them.");
 }
 
 }  // namespace
@@ -34,6 +49,7 @@ void bind_results(py::module_& module) {
               &D::finish_reasons, "perf_metrics", &D::perf_metrics, "request_metrics",
               &D::request_metrics);
     add_extended_metrics(decoded);
+    add_parsed(decoded, &D::parsed);
 
     using EG = EncodedGenerationResult;
     py::class_<EG> tokens(module, "EncodedGenerationResult", "Tokens of one request's sequences.");
@@ -50,6 +66,7 @@ void bind_results(py::module_& module) {
     read_only(texts, "m_request_id", &G::m_request_id, "m_finish_reasons", &G::m_finish_reasons,
               "perf_metrics", &G::perf_metrics, "request_metrics", &G::request_metrics);
     add_extended_metrics(texts);
+    add_parsed(texts, &G::parsed);
     read_write(texts, "m_generation_ids", &G::m_generation_ids, "m_scores", &G::m_scores,
                "m_status", &G::m_status);
     texts.def("get_generation_ids", [](const G& result) { return result.m_generation_ids; })

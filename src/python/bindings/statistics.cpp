@@ -22,12 +22,13 @@ Blocks of the KV cache: used (held by running sequences) + cached (kept for pref
     read_only(pipeline, "num_blocks", &P::num_blocks, "num_used_blocks", &P::num_used_blocks,
               "num_cached_blocks", &P::num_cached_blocks, "num_free_blocks", &P::num_free_blocks,
               "max_used_blocks", &P::max_used_blocks, "mean_used_blocks", &P::mean_used_blocks,
-              "num_prefix_blocks", &P::num_prefix_blocks, "block_bytes", &P::block_bytes,
-              "num_requests", &P::num_requests, "num_queued", &P::num_queued, "num_running",
-              &P::num_running, "num_preempted", &P::num_preempted, "latest_step", &P::latest_step,
-              "all_steps", &P::all_steps, "num_steps", &P::num_steps, "num_preemptions",
-              &P::num_preemptions, "num_prompt_tokens", &P::num_prompt_tokens,
-              "num_prefix_cache_hit_tokens", &P::num_prefix_cache_hit_tokens);
+              "num_prefix_blocks", &P::num_prefix_blocks, "block_size", &P::block_size,
+              "block_bytes", &P::block_bytes, "num_requests", &P::num_requests, "num_queued",
+              &P::num_queued, "num_running", &P::num_running, "num_preempted", &P::num_preempted,
+              "latest_step", &P::latest_step, "all_steps", &P::all_steps, "num_steps",
+              &P::num_steps, "num_preemptions", &P::num_preemptions, "num_prompt_tokens",
+              &P::num_prompt_tokens, "num_prefix_cache_hit_tokens", &P::num_prefix_cache_hit_tokens,
+              "num_evicted_tokens", &P::num_evicted_tokens);
     pipeline.def("__repr__", &P::to_string);
 }
 

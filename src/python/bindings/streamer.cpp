@@ -84,6 +84,29 @@ callback, has it.)")
              }),
              py::arg("tokenizer"), py::arg("callback"),
              py::arg("detokenization_params") = py::dict());
+
+    py::class_<StreamedOutput>(module, "StreamedOutput", "What is new of one sequence.")
+        .def_readonly("prompt", &StreamedOutput::prompt, "Index of its prompt in the call.")
+        .def_readonly("sequence", &StreamedOutput::sequence, "Index among those of its prompt.")
+        .def_readonly("output", &StreamedOutput::output,
+                      "As GenerationHandle.read(with_text=True) gives it: tokens, "
+                      "log-probabilities, text, and a finish reason once. With echo the prompt is "
+                      "not in it.");
+
+    py::class_<OutputStreamer, StreamerBase, py::smart_holder>(
+        module, "OutputStreamer",
+        R"(Hands the news of every sequence to callback(news: StreamedOutput) -> StreamingStatus | bool | None.
+
+It takes several prompts and num_return_sequences, too. After each step it is called for each sequence that has news. What
+the callback answers is for all sequences of that prompt.)")
+        .def(py::init([](const py::function& callback) {
+                 return std::make_shared<OutputStreamer>(
+                     [shared = share(callback)](const StreamedOutput& news) {
+                         const Locked locked;
+                         return to_streaming_status(call(*shared, news));
+                     });
+             }),
+             py::arg("callback"));
 }
 
 }  // namespace pagewheel::python

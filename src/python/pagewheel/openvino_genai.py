@@ -14,6 +14,8 @@ from pagewheel import (
     AggregationMode,
     ChatHistory,
     DecodedResults,
+    DeepSeekR1ReasoningIncrementalParser,
+    DeepSeekR1ReasoningParser,
     EncodedGenerationResult,
     EncodedResults,
     GenerationFinishReason,
@@ -21,29 +23,49 @@ from pagewheel import (
     GenerationOutput,
     GenerationResult,
     GenerationStatus,
+    IncrementalParser,
     KVCrushAnchorPointMode,
     KVCrushConfig,
+    Llama3JsonToolParser,
+    Llama3PythonicToolParser,
     MeanStdPair,
+    Parser,
     PerfMetrics,
+    Phi4ReasoningIncrementalParser,
+    Phi4ReasoningParser,
     PipelineMetrics,
     RawPerfMetrics,
+    ReasoningIncrementalParser,
+    ReasoningParser,
     StopCriteria,
     StreamerBase,
     StreamingStatus,
+    StructuralTagItem,
+    StructuralTagsConfig,
+    StructuredOutputConfig,
     SummaryStats,
+    TextParserStreamer,
     TextStreamer,
     TokenizedInputs,
     Tokenizer,
+    VLLMParserWrapper,
     get_version,
+    not_yet,
 )
+from pagewheel._pagewheel import generation_parameters
+from pagewheel.not_yet import SparseAttentionConfig, SparseAttentionMode
 
 __all__ = [
+    "Adapter",
+    "AdapterConfig",
     "AdaptiveRKVConfig",
     "AggregationMode",
     "CacheEvictionConfig",
     "ChatHistory",
     "ContinuousBatchingPipeline",
     "DecodedResults",
+    "DeepSeekR1ReasoningIncrementalParser",
+    "DeepSeekR1ReasoningParser",
     "EncodedGenerationResult",
     "EncodedResults",
     "ExtendedPerfMetrics",
@@ -53,21 +75,37 @@ __all__ = [
     "GenerationOutput",
     "GenerationResult",
     "GenerationStatus",
+    "IncrementalParser",
     "KVCrushAnchorPointMode",
     "KVCrushConfig",
     "LLMPipeline",
+    "Llama3JsonToolParser",
+    "Llama3PythonicToolParser",
     "MeanStdPair",
+    "Parser",
     "PerfMetrics",
+    "Phi4ReasoningIncrementalParser",
+    "Phi4ReasoningParser",
     "PipelineMetrics",
     "RawPerfMetrics",
+    "ReasoningIncrementalParser",
+    "ReasoningParser",
     "SchedulerConfig",
+    "SparseAttentionConfig",
+    "SparseAttentionMode",
     "StopCriteria",
     "StreamerBase",
     "StreamingStatus",
+    "StructuralTagItem",
+    "StructuralTagsConfig",
+    "StructuredOutputConfig",
     "SummaryStats",
+    "TextParserStreamer",
     "TextStreamer",
     "TokenizedInputs",
     "Tokenizer",
+    "VLLMParserWrapper",
+    "draft_model",
     "get_version",
 ]
 
@@ -76,15 +114,37 @@ __version__ = get_version()
 ExtendedPerfMetrics = PerfMetrics
 
 
-class GenerationConfig(pagewheel.GenerationConfig):
-    """pagewheel.GenerationConfig, but rng_seed is 0, and eos_token_id alone is no end."""
+Adapter = not_yet.CLASSES["Adapter"]
+AdapterConfig = not_yet.CLASSES["AdapterConfig"]
+draft_model = not_yet.CLASSES["draft_model"]
 
-    __slots__ = ()  # a misspelt name is an error
+_NUMBERS = {"int": int, "float": float}
+_TYPES = {
+    each.name: _NUMBERS[each.type.removesuffix(" | None")]
+    for each in generation_parameters()
+    if each.type.removesuffix(" | None") in _NUMBERS
+}
+
+
+class GenerationConfig(not_yet.Speculation, pagewheel.GenerationConfig):
+    """pagewheel.GenerationConfig, but rng_seed is 0, and eos_token_id alone is no end.
+
+    GenerationConfig(config) is a copy. Keywords may be numbers in texts. What asks for a feature
+    that is not there yet is kept, and refused where it is used.
+    """
+
+    __slots__ = ("_kept",)  # a misspelt name is an error
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        copied = args and isinstance(args[0], GenerationConfig)
+        self._kept: dict[str, Any] = dict(args[0]._kept) if copied else {}
+        super().__init__(*args, **self._own(kwargs))
         if self.rng_seed is None:
             self.rng_seed = 0
+
+    def update_generation_config(self, **kwargs: Any) -> None:
+        """Sets what the keywords name."""
+        super().update_generation_config(**self._own(kwargs))
 
     def validate(self) -> None:
         """Raises InvalidArgumentError also where stop_token_ids does not hold eos_token_id."""
@@ -94,16 +154,41 @@ class GenerationConfig(pagewheel.GenerationConfig):
                 f"{self.eos_token_id}: set_eos_token_id() sets both"
             )
         super().validate()
+        self.validate_speculation()
+
+    def _own(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Keeps those that pagewheel has not, and gives the others."""
+        for name in not_yet.OF_GENERATION.keys() & parameters.keys():
+            setattr(self, name, parameters.pop(name))
+        return {name: _number(name, value) for name, value in parameters.items()}
+
+    def _refuse_missing(self) -> None:
+        """For the bindings, before the config is used."""
+        not_yet.known(self._kept)
+
+
+def _number(name: str, value: Any) -> Any:
+    """Of a text, if the parameter is a number."""
+    if isinstance(value, str) and name in _TYPES:
+        try:
+            return _TYPES[name](value)
+        except ValueError:
+            pass  # refused with its name by what takes the value
+    return value
 
 
 class SchedulerConfig(pagewheel.SchedulerConfig):
-    """pagewheel.SchedulerConfig, but a step has at most 256 tokens."""
+    """pagewheel.SchedulerConfig, but a step has at most 256 tokens, and eviction takes blocks."""
 
-    __slots__ = ()  # a misspelt name is an error
+    __slots__ = ("_kept",)  # a misspelt name is an error
 
     def __init__(self) -> None:
         super().__init__()
+        self._kept: dict[str, Any] = {}
         self.max_num_batched_tokens = 256
+        eviction = self.cache_eviction_config
+        eviction.granularity = "block"
+        self.cache_eviction_config = eviction
 
 
 class CacheEvictionConfig(pagewheel.CacheEvictionConfig):
@@ -115,23 +200,27 @@ class CacheEvictionConfig(pagewheel.CacheEvictionConfig):
         super().__init__(*args, **{"granularity": "block", **kwargs})
 
 
+for _name, _parameter in not_yet.OF_GENERATION.items():
+    setattr(GenerationConfig, _name, not_yet.kept(_name, _parameter))
+for _name, _parameter in not_yet.OF_SCHEDULER.items():
+    setattr(SchedulerConfig, _name, not_yet.kept(_name, _parameter, unused=True))
+
+
 class LLMPipeline(pagewheel.LLMPipeline):
     """pagewheel.LLMPipeline, but what is drawn at random is the same at each call."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.set_generation_config(_seeded(self.get_generation_config()))
+        self.set_generation_config(self.get_generation_config())
+
+    def get_generation_config(self) -> GenerationConfig:
+        """A copy of the defaults of generate()."""
+        return GenerationConfig(super().get_generation_config())
 
 
 class ContinuousBatchingPipeline(pagewheel.ContinuousBatchingPipeline):
     """pagewheel.ContinuousBatchingPipeline, with get_config() as LLMPipeline has it."""
 
-    def get_config(self) -> pagewheel.GenerationConfig:
+    def get_config(self) -> GenerationConfig:
         """The model's defaults."""
-        return _seeded(super().get_config())
-
-
-def _seeded(config: pagewheel.GenerationConfig) -> pagewheel.GenerationConfig:
-    if config.rng_seed is None:
-        config.rng_seed = 0
-    return config
+        return GenerationConfig(super().get_config())

@@ -1,5 +1,6 @@
 // Properties to options: what is understood, what is refused and how.
 #include "compile/compile_options.hpp"
+#include "pagewheel/errors.hpp"
 
 #include <gtest/gtest.h>
 
@@ -21,7 +22,7 @@ std::string refusal(const ov::AnyMap& properties, const CacheEvictionConfig* evi
                     const std::string& device = "CPU") {
     try {
         parse(properties, eviction, device);
-    } catch (const std::invalid_argument& error) {
+    } catch (const InvalidArgument& error) {
         return error.what();
     }
     return {};

@@ -1,4 +1,5 @@
 // What each policy drops, in small numbers worked by hand. Blocks have 2 tokens here.
+#include "pagewheel/errors.hpp"
 #include "pagewheel/eviction_policy.hpp"
 
 #include <gtest/gtest.h>
@@ -161,7 +162,7 @@ TEST(EvictionPolicies, ConfigsSayWhatIsWrongWithBothValues) {
     const auto message = [](auto&& make) -> std::string {
         try {
             make();
-        } catch (const std::invalid_argument& error) {
+        } catch (const InvalidArgument& error) {
             return error.what();
         }
         return "";

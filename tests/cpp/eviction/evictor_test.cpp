@@ -11,6 +11,7 @@
 
 #include "eviction/rotation_table.hpp"
 #include "kernels/paged_attention.hpp"
+#include "pagewheel/errors.hpp"
 #include "support/packed_tables.hpp"
 
 namespace pagewheel {
@@ -252,7 +253,7 @@ TEST(EvictionConfig, WhatIsAcceptedRunsALongRequestAndWhatIsNotIsNamed) {
         SCOPED_TRACE(config.to_string());
         try {
             config.validate(block_size);
-        } catch (const std::invalid_argument& error) {
+        } catch (const InvalidArgument& error) {
             ++refused;
             EXPECT_FALSE(is_allowed(config)) << error.what();
             const std::string message = error.what();
@@ -480,7 +481,7 @@ TEST(Evictor, AWrongAnswerIsAnErrorAndChangesNothing) {
         wrong.custom_policy = std::make_shared<Wrong>(answer);
         World world(CacheFormat::f32, 1, wrong);
         world.append(112);  // 7 blocks, of which 1 to 5 may go, two of them now
-        EXPECT_THROW(world.evict(2), std::invalid_argument);
+        EXPECT_THROW(world.evict(2), InvalidArgument);
         EXPECT_EQ(world.blocks.size(), 7u);
         EXPECT_EQ(world.state.num_evicted, 0u);
         world.check();

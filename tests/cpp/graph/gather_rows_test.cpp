@@ -13,6 +13,7 @@
 #include "openvino/op/parameter.hpp"
 #include "openvino/op/relu.hpp"
 #include "openvino/op/result.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 namespace {
@@ -50,8 +51,8 @@ TEST(GatherRows, TakesRowsInAnyOrderAndAnyNumber) {
 }
 
 TEST(GatherRows, RefusesRowsThatAreNotThere) {
-    EXPECT_THROW(gathered<int64_t>({3}), std::invalid_argument);
-    EXPECT_THROW(gathered<int32_t>({-1}), std::invalid_argument);
+    EXPECT_THROW(gathered<int64_t>({3}), InvalidArgument);
+    EXPECT_THROW(gathered<int32_t>({-1}), InvalidArgument);
 }
 
 TEST(GatherRows, RefusesWhatAreNoRows) {

@@ -24,6 +24,7 @@
 #include "openvino/runtime/properties.hpp"
 #include "ops/paged_attention.hpp"
 #include "ops/quantized_linear.hpp"
+#include "pagewheel/errors.hpp"
 #include "support/named_parameter.hpp"
 #include "support/packed_tables.hpp"
 
@@ -451,7 +452,7 @@ TEST(NativeRegion, ADirectoryThatDoesNotFitIsRefused) {
     const auto refusal = [&](const ov::Tensor& tensor) -> std::string {
         try {
             directory.read(caches, tensor);
-        } catch (const std::invalid_argument& error) {
+        } catch (const InvalidArgument& error) {
             return error.what();
         }
         return "nothing was refused";

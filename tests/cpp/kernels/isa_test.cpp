@@ -20,7 +20,7 @@ constexpr CpuFeatures amx =
 std::string refusal_of(const std::string& wanted, CpuFeatures features) {
     try {
         choose_isa(wanted, features);
-    } catch (const std::invalid_argument& error) {
+    } catch (const std::runtime_error& error) {
         return error.what();
     }
     return "none";

@@ -15,6 +15,7 @@
 #include "openvino/openvino.hpp"
 #include "openvino/opsets/opset13.hpp"
 #include "pagewheel/chat_history.hpp"
+#include "pagewheel/errors.hpp"
 #include "pagewheel/generation_config.hpp"
 #include "text/string_graph_checks.hpp"
 
@@ -62,7 +63,7 @@ template <class Call>
 std::string refusal(const Call& call) {
     try {
         call();
-    } catch (const std::invalid_argument& error) {
+    } catch (const InvalidArgument& error) {
         return error.what();
     }
     return {};
@@ -83,13 +84,13 @@ TEST(ModelFolder, RefusesJsonThatIsTooDeepWhereverItIsRead) {
         EXPECT_NE(message.find("allowed: 100"), std::string::npos) << message;
         fs::remove(file);
     }
-    EXPECT_THROW(ChatHistory(nested(200'000)), std::invalid_argument);
-    EXPECT_THROW(GenerationConfig().update_from_json(deep), std::invalid_argument);
+    EXPECT_THROW(ChatHistory(nested(200'000)), InvalidArgument);
+    EXPECT_THROW(GenerationConfig().update_from_json(deep), InvalidArgument);
 }
 
 TEST(ModelFolder, ReadsJsonOfAsManyLevelsAsAreAllowed) {
     EXPECT_TRUE(parse_json(nested(100), "it").is_array());
-    EXPECT_THROW(parse_json(nested(101), "it"), std::invalid_argument);
+    EXPECT_THROW(parse_json(nested(101), "it"), InvalidArgument);
     EXPECT_TRUE(parse_json(std::string("[1"), "it").is_discarded());
 }
 

@@ -1,4 +1,5 @@
 #include "model/rotary.hpp"
+#include "pagewheel/errors.hpp"
 
 #include <gtest/gtest.h>
 
@@ -75,7 +76,7 @@ TEST(Rotary, IsReadWithOneKindOrSeveral) {
          {R"({"dims": 4, "inverse_frequencies": [1]})", R"({"dims": 3})", R"({"dims": "4"})",
           R"({"dims": 2, "pairing": "thirds"})",
           R"({"kinds": [{"dims": 2, "inverse_frequencies": [1]}], "layers": [0, 1]})"})
-        EXPECT_THROW(read_rotary(json::parse(wrong)), std::invalid_argument) << wrong;
+        EXPECT_THROW(read_rotary(json::parse(wrong)), InvalidArgument) << wrong;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "openvino/op/parameter.hpp"
 #include "openvino/runtime/core.hpp"
+#include "pagewheel/errors.hpp"
 #include "support/packed_tables.hpp"
 
 namespace pagewheel {
@@ -86,7 +87,7 @@ struct Fixture {
     std::string refusal(const ov::Tensor& packed) {
         try {
             evaluate(packed);
-        } catch (const std::invalid_argument& error) {
+        } catch (const InvalidArgument& error) {
             return error.what();
         }
         return "nothing was refused";
@@ -450,7 +451,7 @@ TEST(PagedAttentionOp, RefusesTensorsOfOtherShapesAndTypes) {
     try {
         op.evaluate(few.outputs, few.inputs);
         FAIL() << "five inputs were taken";
-    } catch (const std::invalid_argument& error) {
+    } catch (const InvalidArgument& error) {
         EXPECT_STREQ(error.what(), "got 5 inputs, expected 6");
     }
 }
@@ -460,7 +461,7 @@ bool serves(Fixture& fixture, const ov::Tensor& tables) {
     try {
         fixture.evaluate(tables);
         return true;
-    } catch (const std::invalid_argument&) {
+    } catch (const InvalidArgument&) {
         return false;
     }
 }

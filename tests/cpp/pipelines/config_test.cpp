@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "pagewheel/errors.hpp"
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/perf_metrics.hpp"
 #include "pagewheel/scheduler_config.hpp"
@@ -13,12 +14,12 @@
 namespace pagewheel {
 namespace {
 
-/// The message of the std::invalid_argument that `function` throws.
+/// The message of the InvalidArgument that `function` throws.
 template <class Function>
 std::string refusal(Function&& function) {
     try {
         function();
-    } catch (const std::invalid_argument& error) {
+    } catch (const InvalidArgument& error) {
         return error.what();
     }
     return "nothing was refused";
@@ -87,6 +88,19 @@ TEST(GenerationConfig, RefusalsNameParameterValueAndRange) {
     EXPECT_NE(refused([](auto& c) { c.temperature = NAN; }).find("temperature is nan"),
               std::string::npos);
     EXPECT_NE(refused([](auto& c) { c.min_p = 1; }).find("min_p is 1"), std::string::npos);
+    EXPECT_NE(refused([](auto& c) { c.typical_p = 0; }).find("typical_p is 0"), std::string::npos);
+    EXPECT_NE(refused([](auto& c) { c.top_n_sigma = NAN; }).find("top_n_sigma is nan"),
+              std::string::npos);
+    EXPECT_NE(refused([](auto& c) { c.xtc_probability = 1.5; }).find("xtc_probability is 1.5"),
+              std::string::npos);
+    EXPECT_NE(refused([](auto& c) { c.mirostat = 1; }).find("mirostat is 1"), std::string::npos);
+    EXPECT_NE(refused([](auto& c) {
+                  c.mirostat = 2;
+                  c.mirostat_tau = 0;
+              }).find("mirostat_tau is 0"),
+              std::string::npos);
+    EXPECT_NE(refused([](auto& c) { c.dynatemp_range = -1; }).find("dynatemp_range is -1"),
+              std::string::npos);
     EXPECT_NE(refused([](auto& c) { c.repetition_penalty = 0; }).find("repetition_penalty is 0"),
               std::string::npos);
     EXPECT_EQ(refused([](auto& c) { c.num_beams = 4; }),
@@ -127,7 +141,13 @@ constexpr const char* one_of_each = R"({"max_new_tokens": 5, "max_length": 6, "m
     "diversity_penalty": 0.5, "length_penalty": 2, "stop_criteria": "NEVER",
     "no_repeat_ngram_size": 3, "apply_chat_template": false, "repetition_penalty": 1.5,
     "presence_penalty": 0.5, "frequency_penalty": 0.5, "do_sample": true, "temperature": 0.5,
-    "top_p": 0.5, "top_k": 5, "min_p": 0.5, "rng_seed": 9})";
+    "top_p": 0.5, "top_k": 5, "min_p": 0.5, "rng_seed": 9, "logit_bias": {"3": -1.5},
+    "dry_multiplier": 0.5, "dry_base": 2, "dry_allowed_length": 3, "dry_penalty_last_n": 9,
+    "dry_sequence_breakers": ["a"], "bad_words": ["a"], "bad_words_ids": [[1, 2]],
+    "allowed_token_ids": [3], "suppress_tokens": [3],
+    "dynatemp_range": 0.5, "dynatemp_exponent": 2, "top_n_sigma": 1, "typical_p": 0.5,
+    "xtc_probability": 0.5, "xtc_threshold": 0.2, "mirostat": 2, "mirostat_tau": 4,
+    "mirostat_eta": 0.2})";
 
 bool equal(const GenerationConfig& a, const GenerationConfig& b) {
     bool all = true;
@@ -328,9 +348,8 @@ TEST(GenerationConfig, ReadsAFileAndLeavesOutWhatItDoesNotKnow) {
     EXPECT_FALSE(config.is_stop_token(1));
     EXPECT_FLOAT_EQ(config.top_p, 0.5f);
     std::ofstream(path) << "{ broken";
-    EXPECT_THROW(GenerationConfig{std::filesystem::path(path)}, std::invalid_argument);
-    EXPECT_THROW(GenerationConfig{std::filesystem::path("/does/not/exist.json")},
-                 std::invalid_argument);
+    EXPECT_THROW(GenerationConfig{std::filesystem::path(path)}, InvalidArgument);
+    EXPECT_THROW(GenerationConfig{std::filesystem::path("/does/not/exist.json")}, InvalidArgument);
 }
 
 TEST(SchedulerConfig, RefusesZeroLimits) {

@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 
+#include "pagewheel/errors.hpp"
 #include "pagewheel/pagewheel.hpp"
 
 namespace pagewheel {
@@ -138,8 +139,7 @@ TEST_P(PipelineStress, FortyBlocksServe500RequestsOfWhichAThirdIsCancelledByOthe
         for (size_t i = thread; i < num_requests; i += num_threads) {
             if (i % 25 == 0) {  // never fits
                 const Tokens too_long(num_blocks * 32, 5);
-                EXPECT_THROW(served.add_request(1000 + i, too_long, greedy(1)),
-                             std::invalid_argument);
+                EXPECT_THROW(served.add_request(1000 + i, too_long, greedy(1)), InvalidArgument);
                 ++num_refused;
             }
             GenerationConfig config = greedy(requests.lengths[i], requests.beams[i]);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "pagewheel/errors.hpp"
 #include "pagewheel/pagewheel.hpp"
 
 namespace pagewheel {
@@ -84,7 +85,7 @@ TEST_F(Pipeline, TakesTemplatesAndRenderersFromOtherThreads) {
 TEST_F(Pipeline, RefusesTemplatesThatAreNotUtf8) {
     const Tokenizer tokenizer(model());
     EXPECT_THROW(tokenizer.apply_chat_template(ChatHistory(), true, "{{ '\xFF' }}"),
-                 std::invalid_argument);
+                 InvalidArgument);
 }
 
 TEST_F(Pipeline, TokensBeyondTheVocabularyHaveNoText) {
@@ -93,7 +94,7 @@ TEST_F(Pipeline, TokensBeyondTheVocabularyHaveNoText) {
     std::vector<int64_t> padded = plain;
     padded.insert(padded.begin() + 1, int64_t(tokenizer.get_vocab_vector().size()));
     EXPECT_EQ(tokenizer.decode_generated(padded), tokenizer.decode(plain));
-    EXPECT_THROW(tokenizer.decode(padded), std::out_of_range);
+    EXPECT_THROW(tokenizer.decode(padded), OutOfRange);
 }
 
 TEST_F(Pipeline, RefusesBadInputAndGoesOn) {
@@ -104,9 +105,9 @@ TEST_F(Pipeline, RefusesBadInputAndGoesOn) {
                                        config.apply_chat_template = false;
                                        return config;
                                    }()),
-                 std::invalid_argument);
-    EXPECT_THROW(pipeline.generate("\xFF\xFE", tokens(1)), std::invalid_argument);
-    EXPECT_THROW(pipeline.generate("x", tokens(0)), std::invalid_argument);
+                 InvalidArgument);
+    EXPECT_THROW(pipeline.generate("\xFF\xFE", tokens(1)), InvalidArgument);
+    EXPECT_THROW(pipeline.generate("x", tokens(0)), InvalidArgument);
     EXPECT_THROW(pipeline.generate(
                      "x", tokens(4),
                      [](const std::string&) -> StreamingStatus { throw std::range_error("mine"); }),
@@ -184,6 +185,7 @@ TEST_F(Pipeline, ServesManyThreadsWhileAThreadOfItsOwnSteps) {
             cache.num_tokens();
             pipeline.get_statistics();
             pipeline.get_metrics();
+            EXPECT_EQ(pipeline.get_cache_view().blocks.size(), 24u);
             if (i % 3 == 0) cache.clear();
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
         }

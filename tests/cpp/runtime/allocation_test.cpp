@@ -16,6 +16,7 @@
 #include "runtime/native_attention_inputs.hpp"
 #include "runtime/openvino_attention_inputs.hpp"
 #include "runtime/token_inputs.hpp"
+#include "sampling/sampler.hpp"
 #include "scheduling/scheduler.hpp"
 #include "support/inputs_model.hpp"
 #include "support/packed_tables.hpp"
@@ -268,6 +269,44 @@ TEST(Allocations, FillingABatchOfSteadyDecodeTakesNoneOfOurs) {
 
 TEST(Allocations, AskedRowsTakeNoneOfOurs) {
     expect_that_filling_takes_none(true);
+}
+
+// Peaked and flat rows, which filters treat in different ways, with penalties of the history.
+TEST(Allocations, DrawingATokenTakesNoneOnceBuffersHaveGrown) {
+    GenerationConfig filters;
+    filters.do_sample = true;
+    filters.rng_seed = 1;
+    filters.repetition_penalty = 1.1f;
+    filters.logit_bias = {{3, 1.0f}};
+    filters.top_p = 0.95f;
+    GenerationConfig all = filters;
+    all.dynatemp_range = 0.3f;
+    all.top_n_sigma = 4;
+    all.top_k = 5000;
+    all.min_p = 0.001f;
+    all.typical_p = 0.9f;
+    all.xtc_probability = 0.5f;
+    all.mirostat = 2;
+    for (const GenerationConfig& config : {GenerationConfig(), filters, all}) {
+        Sampler sampler(config, 0, detected_isa());
+        std::vector<int64_t> tokens{5};
+        tokens.reserve(200);
+        std::mt19937 random(1);
+        std::normal_distribution<float> normal;
+        std::vector<float> rows(2 * 20000), row(20000);
+        for (size_t i = 0; i < rows.size(); ++i)
+            rows[i] = normal(random) * (i < row.size() ? 1.0f : 6.0f);
+        const auto draw = [&](size_t count) {
+            for (size_t i = 0; i < count; ++i) {
+                std::copy_n(rows.begin() + ptrdiff_t(i % 2 * row.size()), row.size(), row.begin());
+                tokens.push_back(sampler.sample({tokens, 1}, row.data(), row.size()).id % 8);
+            }
+        };
+        draw(60);
+        const size_t before = num_allocations;
+        draw(100);
+        EXPECT_EQ(num_allocations, before);
+    }
 }
 
 TEST(Allocations, ARegionTakesNoneInStepsLikeTheFirst) {

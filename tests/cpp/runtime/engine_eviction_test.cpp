@@ -177,6 +177,26 @@ TEST(EngineEviction, AnswersAndDecisionsAreTheSameWithDrafts) {
         }
 }
 
+TEST(EngineEviction, EvictedTokensAreCounted) {
+    SchedulerConfig config;
+    config.num_kv_blocks = 30;
+    config.use_cache_eviction = true;
+    config.cache_eviction_config = CacheEvictionConfig(4, 8, budget, AggregationMode::SUM);
+    EngineParts parts;
+    parts.model = std::make_unique<EvictingModel>();
+    const auto numbers = [](const Tokens&) { return std::string(); };
+    parts.decoders = {numbers, numbers};
+    Engine engine(std::move(parts), config);
+    EXPECT_EQ(engine.statistics().block_size, block_size);
+    GenerationConfig generation;
+    generation.max_new_tokens = 30;
+    generation.ignore_eos = true;
+    const GenerationHandle handle(engine.submit(std::nullopt, Tokens(10, 1), generation));
+    while (engine.has_work()) engine.step();
+    // 39 tokens are computed. Before the 25th, 29th, 33rd and 37th a block of 4 goes.
+    EXPECT_EQ(engine.statistics().num_evicted_tokens, 16u);
+}
+
 /// Fails when it is asked the second time.
 class FailingPolicy final : public EvictionPolicy {
 public:

@@ -1,4 +1,7 @@
 // Every stage of a sequence, and a cancel in each.
+#include <chrono>
+#include <thread>
+
 #include "support/engine_fixture.hpp"
 
 namespace pagewheel {
@@ -45,6 +48,25 @@ TEST_F(EngineStages, ASequenceGoesThroughItsStages) {
     EXPECT_EQ(first->outputs[0].all.generated_ids,
               (Tokens{6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17}));
     EXPECT_EQ(second->outputs[0].all.generated_ids, (Tokens{6, 7, 8, 9}));
+}
+
+TEST_F(EngineStages, TheQueueIsTimedUntilTheFirstStep) {
+    SchedulerConfig config = scheduler();
+    config.max_num_seqs = 1;
+    make(config);
+    const Handle first = submit_state(Tokens(4, 5), greedy(4));
+    const Handle second = submit_state(Tokens(4, 9), greedy(2));
+    engine->step();
+    EXPECT_TRUE(second->metrics.raw_metrics.queue_durations.empty());
+    const auto pause = std::chrono::milliseconds(20);
+    std::this_thread::sleep_for(pause);
+    while (engine->has_work()) engine->step();
+    const RawPerfMetrics& raw = second->metrics.raw_metrics;
+    EXPECT_EQ(first->metrics.raw_metrics.queue_durations.size(), 1u);
+    ASSERT_EQ(raw.queue_durations.size(), 1u);
+    EXPECT_GE(raw.queue_durations[0], 20'000.0f);  // microseconds
+    ASSERT_EQ(raw.m_times_to_first_token.size(), 1u);
+    EXPECT_LE(raw.queue_durations[0], raw.m_times_to_first_token[0]);
 }
 
 TEST_F(EngineStages, BeamsThatArePreemptedWhileTheOthersAreScoredAreSuspended) {

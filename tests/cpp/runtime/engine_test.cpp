@@ -138,6 +138,21 @@ TEST_F(EngineTest, CallbacksRunAfterTheStepAndMayStep) {
     finish();
 }
 
+TEST_F(EngineTest, WhoeverWaitsForTheEndIsCalledThenAndNotBefore) {
+    GenerationHandle handle = submit({1}, greedy(3));
+    size_t news = 0, ends = 0;
+    handle.notify_once([&] { ++ends; }, GenerationHandle::Until::END);
+    handle.notify_once([&] { ++news; });
+    engine->step();
+    EXPECT_EQ(news, 1u);
+    handle.notify_once([&] { ++ends; }, GenerationHandle::Until::END);  // can be read, goes on
+    EXPECT_EQ(ends, 0u);
+    finish();
+    EXPECT_EQ(ends, 2u);
+    handle.notify_once([&] { ++ends; }, GenerationHandle::Until::END);
+    EXPECT_EQ(ends, 3u);
+}
+
 TEST_F(EngineTest, StatisticsGoToTheLogAfterTheStepAndItsCallbackMayAskTheEngine) {
     SchedulerConfig config = scheduler();
     config.statistics_interval = 2;

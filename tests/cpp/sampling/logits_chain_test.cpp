@@ -135,17 +135,18 @@ TEST(MinimumLength, BansStopTokensUntilEnoughTokensWereGenerated) {
 size_t num_wanted(const GenerationConfig& config) {
     const auto& all = logits_processors();
     return size_t(std::count_if(all.begin(), all.end(), [&](const ProcessorKind& kind) {
-        return kind.make(config) != nullptr;
+        return kind.make(config, {}) != nullptr;
     }));
 }
 
 /// With nothing but the parameter set, to a value that is not its default.
 GenerationConfig config_with(const std::string& parameter) {
-    for (const char* value : {"2", "true", "[2]", "[\"text\"]", "\"text\"", "\"NEVER\"", "false"}) {
+    for (const char* value : {"2", "true", "[2]", "[\"text\"]", "\"text\"", "\"NEVER\"", "false",
+                              "[[2]]", "{\"2\": 1}"}) {
         GenerationConfig config;
         try {
             config.update_from_json("{\"" + parameter + "\": " + value + "}");
-        } catch (const std::invalid_argument&) {
+        } catch (const std::runtime_error&) {
             continue;
         }
         return config;
@@ -165,11 +166,12 @@ TEST(LogitsChain, HasAProcessorForEachParameterOfTheTableAndForNoOther) {
 }
 
 TEST(LogitsChain, EveryPenaltyHasAProcessor) {
-    // These two compare sequences and groups of them, and are beam search's.
-    const std::set<std::string> of_beams{"diversity_penalty", "length_penalty"};
+    // The first two compare sequences and groups of them, and are beam search's; the last is
+    // dry_multiplier's.
+    const std::set<std::string> others{"diversity_penalty", "length_penalty", "dry_penalty_last_n"};
     for (const GenerationParameter& parameter : generation_parameters())
         if (parameter.name.find("penalty") != std::string::npos &&
-            of_beams.count(parameter.name) == 0) {
+            others.count(parameter.name) == 0) {
             EXPECT_EQ(num_wanted(config_with(parameter.name)), 1u) << parameter.name;
         }
 }
@@ -177,8 +179,10 @@ TEST(LogitsChain, EveryPenaltyHasAProcessor) {
 TEST(LogitsChain, HasTransformersOrder) {
     std::vector<std::string> order;
     for (const ProcessorKind& kind : logits_processors()) order.push_back(kind.parameter);
-    EXPECT_EQ(order, (std::vector<std::string>{"repetition_penalty", "presence_penalty",
-                                               "no_repeat_ngram_size", "min_new_tokens"}));
+    EXPECT_EQ(order,
+              (std::vector<std::string>{"logit_bias", "repetition_penalty", "presence_penalty",
+                                        "dry_multiplier", "no_repeat_ngram_size", "bad_words_ids",
+                                        "min_new_tokens", "allowed_token_ids", "suppress_tokens"}));
 }
 
 TEST(LogitsChain, IsEmptyWhereNothingIsAskedFor) {

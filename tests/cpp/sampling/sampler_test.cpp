@@ -6,11 +6,11 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <map>
-#include <numeric>
 #include <utility>
 
+#include "sampling/best_tokens.hpp"
 #include "support/random_logits.hpp"
+#include "support/sampling_reference.hpp"
 
 namespace pagewheel {
 namespace {
@@ -45,36 +45,6 @@ private:
     Sampler m_sampler;
 };
 
-/// Probabilities by the definition: temperature, top_k, top_p, min_p, in double.
-std::vector<double> expected_probabilities(const std::vector<float>& logits,
-                                           const GenerationConfig& config) {
-    const size_t n = logits.size();
-    std::vector<size_t> order(n);
-    std::iota(order.begin(), order.end(), size_t(0));
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return logits[a] > logits[b]; });
-    std::vector<double> p(n);
-    for (size_t i = 0; i < n; ++i)
-        p[i] = std::exp(double(logits[i] - logits[order[0]]) / config.temperature);
-    const auto normalise = [&] {
-        const double total = std::accumulate(p.begin(), p.end(), 0.0);
-        for (double& value : p) value /= total;
-    };
-    const size_t k = config.top_k == 0 ? n : std::min(config.top_k, n);
-    for (size_t i = k; i < n; ++i) p[order[i]] = 0;
-    normalise();
-    double before = 0;
-    for (size_t i = 0; i < n; ++i) {
-        const double own = p[order[i]];
-        if (config.top_p < 1 && before >= config.top_p) p[order[i]] = 0;
-        before += own;
-    }
-    for (size_t i = 1; i < n; ++i)
-        if (p[order[i]] < config.min_p * p[order[0]]) p[order[i]] = 0;
-    normalise();
-    return p;
-}
-
 TEST(BestTokens, AreThoseOfAFullSort) {
     for (size_t n : {1, 5, 64, 1000}) {
         std::vector<float> logits = random_logits(n, unsigned(n), 3.0f);
@@ -102,34 +72,6 @@ TEST(Sampler, GreedyTakesTheBest) {
     EXPECT_EQ(sequence.next({0.1f, 3.0f, 2.0f}).id, 1);
 }
 
-TEST(Sampler, DrawsFromTheDefinedDistribution) {
-    const std::vector<float> logits = random_logits(300, 5, 3.0f);
-    std::vector<GenerationConfig> configs(8, sampling());
-    configs[1].temperature = 0.5f;
-    configs[2].top_k = 7;
-    configs[3].top_p = 0.8f;
-    configs[4].min_p = 0.05f;
-    configs[5].top_k = 40;
-    configs[5].top_p = 0.7f;
-    configs[5].min_p = 0.1f;
-    configs[6].top_p = 0.999f;  // more than the 64 that are sorted first
-    configs[6].temperature = 3.0f;
-    configs[7].top_p = 0.9f;
-    configs[7].min_p = 0.02f;
-    constexpr int draws = 40000;
-    for (size_t c = 0; c < configs.size(); ++c) {
-        const auto expected = expected_probabilities(logits, configs[c]);
-        Continuation sequence(configs[c]);
-        std::map<int64_t, int> counts;
-        for (int i = 0; i < draws; ++i) ++counts[sequence.next(logits).id];
-        for (size_t id = 0; id < logits.size(); ++id) {
-            const double deviation = 5 * std::sqrt(expected[id] * (1 - expected[id]) / draws);
-            ASSERT_NEAR(double(counts[int64_t(id)]) / draws, expected[id], deviation + 1e-9)
-                << "config " << c << " token " << id;
-        }
-    }
-}
-
 TEST(Sampler, ReportsTheLogProbabilityOfWhatItSampledFrom) {
     const std::vector<float> logits = random_logits(100, 9, 3.0f);
     for (int variant = 0; variant < 3; ++variant) {
@@ -138,7 +80,7 @@ TEST(Sampler, ReportsTheLogProbabilityOfWhatItSampledFrom) {
         if (variant == 1) config.top_k = 5;
         if (variant == 2) config.do_sample = false;
         Continuation sequence(config);
-        const auto expected = expected_probabilities(logits, config);
+        const auto expected = SamplingReference(logits).apply(config, false, 0).probabilities();
         for (int i = 0; i < 20; ++i) {
             const SampledToken token = sequence.next(logits);
             EXPECT_NEAR(token.log_prob, std::log(expected[size_t(token.id)]), 1e-4);
@@ -201,13 +143,18 @@ TEST(Sampler, GivesNoStopTokenBeforeMinNewTokens) {
 
 /// Configs that take each way through the sampler.
 std::vector<GenerationConfig> every_way() {
-    std::vector<GenerationConfig> configs(6, sampling());
+    std::vector<GenerationConfig> configs(11, sampling());
     configs[0].do_sample = false;
     configs[2].top_k = 3;
     configs[3].top_p = 0.9f;
     configs[4].min_p = 0.1f;
     configs[5].top_k = 30;
     configs[5].top_p = 0.9f;
+    configs[6].typical_p = 0.8f;
+    configs[7].top_n_sigma = 1.0f;
+    configs[8].xtc_probability = 0.5f;
+    configs[9].dynatemp_range = 0.5f;
+    configs[10].mirostat = 2;
     return configs;
 }
 
@@ -246,6 +193,7 @@ TEST(Sampler, TheLowestTemperatureTakesTheBestToken) {
         for (const float temperature : {1e-3f, 1e-38f, 1e-39f, 1e-45f}) {
             config.temperature = temperature;
             config.logprobs = 1;
+            config.dynatemp_range = 0.0f;  // it would raise the temperature
             Continuation sequence(config);
             for (int i = 0; i < 20; ++i) {
                 const SampledToken token = sequence.next(logits);

@@ -204,6 +204,10 @@ private:
         Sequence& sequence = tracked.sequence;
         if (below(10) == 0) evict(tracked);
         sequence.tokens.push_back(int64_t(below(3)));
+        // Several at once, as where a grammar forces them.
+        const size_t most = below(20) == 0 ? below(10) : 0;
+        for (size_t i = 0; i < most && sequence.tokens.size() < m_scheduler->max_tokens(); ++i)
+            sequence.tokens.push_back(int64_t(below(3)));
         const bool is_full = sequence.tokens.size() >= m_scheduler->max_tokens();
         if (below(30) == 0 && m_tracked.size() < 25 && !is_full) fork(tracked);
         if (--tracked.num_left == 0 || is_full) {

@@ -43,8 +43,9 @@ protected:
         EngineParts parts;
         parts.model = std::move(scripted);
         parts.drafter = std::move(drafter);
+        parts.compile_grammar = compile_grammar;
         parts.context_length = 1000;
-        parts.decoders = {letters, letters};
+        parts.decoders = {letters, letters, [](int64_t token) { return letters({token}); }};
         engine = std::make_shared<Engine>(std::move(parts), config);
     }
     void SetUp() override { make(); }
@@ -86,7 +87,8 @@ protected:
         return engine->submit(std::nullopt, prompt, config);
     }
 
-    std::unique_ptr<Drafter> drafter;  // of the next make()
+    std::unique_ptr<Drafter> drafter;           // of the next make()
+    Admission::CompileGrammar compile_grammar;  // the same
     ScriptedModel* model = nullptr;
     std::shared_ptr<Engine> engine;
 };

@@ -34,6 +34,7 @@ public:
     std::function<void()> when_memory_is_unused = [] {};
 
     size_t vocabulary() const override { return words; }
+    size_t num_threads() const override { return 4; }
     size_t block_size() const override { return tokens_per_block; }
     size_t block_bytes() const override { return bytes_per_block; }
     void allocate_cache(size_t num_blocks) override { m_blocks.resize(num_blocks); }

@@ -6,6 +6,7 @@
 #include <regex>
 
 #include "pagewheel/chat_history.hpp"
+#include "pagewheel/errors.hpp"
 #include "text/chat_format.hpp"
 #include "text/generated_text.hpp"
 #include "text/incremental_detokenizer.hpp"
@@ -29,7 +30,7 @@ TEST(Utf8, FindsTheFirstBadByte) {
     EXPECT_EQ(find_invalid_utf8("\xED\xA0\x80"), 0u);      // surrogate
     EXPECT_EQ(find_invalid_utf8("\xF4\x90\x80\x80"), 0u);  // beyond U+10FFFF
     EXPECT_EQ(find_invalid_utf8("\x80"), 0u);              // continuation
-    EXPECT_THROW(check_utf8("a\xFF", "the prompt"), std::invalid_argument);
+    EXPECT_THROW(check_utf8("a\xFF", "the prompt"), InvalidArgument);
 }
 
 TEST(Utf8, ReplacesMaximalPartsAsPythonDoes) {
@@ -360,10 +361,10 @@ TEST(GeneratedText, StreamsAsItDecodesWhereSpecialTokensStandInSpacesThatAreTake
 
 TEST(ChatHistory, RefusesWhatIsNoMessage) {
     ChatHistory history;
-    EXPECT_THROW(history.append_json("[1]"), std::invalid_argument);
-    EXPECT_THROW(history.append_json("not json"), std::invalid_argument);
-    EXPECT_THROW(history.set_messages_json(R"({"role": "user"})"), std::invalid_argument);
-    EXPECT_THROW(history.pop(), std::out_of_range);
+    EXPECT_THROW(history.append_json("[1]"), InvalidArgument);
+    EXPECT_THROW(history.append_json("not json"), InvalidArgument);
+    EXPECT_THROW(history.set_messages_json(R"({"role": "user"})"), InvalidArgument);
+    EXPECT_THROW(history.pop(), OutOfRange);
     EXPECT_TRUE(history.empty());
 }
 
@@ -396,8 +397,14 @@ TEST(ChatFormat, JoinsThePiecesOfATemplate) {
     ASSERT_TRUE(format);
     EXPECT_EQ(format->render({{"user", "hi"}}, true), "<s>[sys]U:hi\nA:");
     EXPECT_EQ(format->render({{"system", "x"}, {"user", "hi"}}, false), "<s>S:x\nU:hi\n");
-    EXPECT_THROW(format->render({{"tool", "x"}}, true), std::invalid_argument);
+    EXPECT_THROW(format->render({{"tool", "x"}}, true), InvalidArgument);
     EXPECT_FALSE(ChatFormat::from_json(nullptr));
+    EXPECT_TRUE(format->covers({{"user", "a"}, {"assistant", "b"}, {"user", "c"}}));
+    EXPECT_TRUE(format->covers({{"system", "a"}, {"user", "b"}}));
+    EXPECT_FALSE(format->covers({}));
+    EXPECT_FALSE(format->covers({{"system", "a"}}));
+    EXPECT_FALSE(format->covers({{"user", "a"}, {"user", "b"}}));
+    EXPECT_FALSE(format->covers({{"user", "a"}, {"system", "b"}}));
 }
 
 }  // namespace

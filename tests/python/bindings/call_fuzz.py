@@ -112,6 +112,7 @@ CALLS: dict[type, dict[str, Call]] = {
     pagewheel.ContinuousBatchingPipeline: {
         "add_request": cancelled,
         "generate": lambda w: w.pipeline.generate([PROMPT], ANSWER),
+        "get_cache_view": lambda w: w.pipeline.get_cache_view(2),
         "get_config": lambda w: w.pipeline.get_config(),
         "get_metrics": lambda w: w.pipeline.get_metrics(),
         "get_prefix_cache": lambda w: w.pipeline.get_prefix_cache(),
@@ -324,6 +325,28 @@ def in_policy_of_the_thread(world: World, call: Callable[[], None]) -> None:
         world.pipeline.start()
 
 
+def _with_processor(call: Callable[[], None]) -> pagewheel.GenerationConfig:
+    config = pagewheel.GenerationConfig(max_new_tokens=4, ignore_eos=True)
+    config.logits_processors = [lambda token_ids, logits: call()]
+    return config
+
+
+def in_logits_processor_of_a_caller(world: World, call: Callable[[], None]) -> None:
+    world.handle = world.pipeline.add_request(next_id(), PROMPT, _with_processor(call))
+    world.drain()
+
+
+def in_logits_processor_of_the_thread(world: World, call: Callable[[], None]) -> None:
+    with awaited(call) as act:
+        world.handle = world.pipeline.add_request(next_id(), PROMPT, _with_processor(act))
+        world.pipeline.start()
+
+
+def in_output_streamer(world: World, call: Callable[[], None]) -> None:
+    streamer = pagewheel.OutputStreamer(lambda news: call())
+    world.pipeline.generate([PROMPT, PROMPT], ANSWER, streamer)
+
+
 def in_signal_handler(world: World, call: Callable[[], None]) -> None:
     signal.signal(signal.SIGALRM, lambda number, frame: call())
     signal.setitimer(signal.ITIMER_REAL, 0.002)
@@ -344,6 +367,9 @@ CALLBACKS: list[Callable[[World, Callable[[], None]], None]] = [
     in_finalizer_of_a_callback,
     in_policy_of_a_caller,
     in_policy_of_the_thread,
+    in_logits_processor_of_a_caller,
+    in_logits_processor_of_the_thread,
+    in_output_streamer,
     in_signal_handler,
 ]
 

@@ -49,7 +49,7 @@ PROGRAM = """
 int main() {
     try {
         pagewheel::LLMPipeline pipeline("/nowhere");
-    } catch (const std::invalid_argument& error) {
+    } catch (const ov::Exception& error) {
         std::cout << error.what();
     }
 }

@@ -146,3 +146,33 @@ def test_without_prefix_caching_there_is_none(tiny_folder: Path) -> None:
     for call in (cache.clear, cache.num_tokens, lambda: cache.pin(PROMPT)):
         with pytest.raises(ValueError, match="enable_prefix_caching is false"):
             call()
+
+
+def test_a_file_of_limited_size_has_what_was_used_last(tiny_folder: Path, tmp_path: Path) -> None:
+    first = make_pipeline(tiny_folder)
+    prompts = [[number] * 96 for number in range(5, 10)]
+    for prompt in [*prompts, prompts[1]]:
+        first.generate([prompt], greedy(1))
+    cache, path = first.get_prefix_cache(), tmp_path / "prefixes"
+    cache.save(path)
+    most = path.stat().st_size // 2
+    cache.save(path, max_bytes=most)
+    assert most // 2 < path.stat().st_size <= most
+    second = make_pipeline(tiny_folder)
+    second.get_prefix_cache().load(path)
+    assert [hits(second, prompt) > 90 for prompt in prompts] == [False, True, False, False, True]
+    cache.save(path, max_bytes=1)
+    assert make_pipeline(tiny_folder).get_prefix_cache().load(path) == 0
+
+
+def test_what_has_a_salt_is_left_out_of_a_file_on_demand(tiny_folder: Path, tmp_path: Path) -> None:
+    first = make_pipeline(tiny_folder)
+    first.generate([PROMPT], greedy(1))
+    first.generate([PROMPT], greedy(1, cache_salt="a tenant's secret"))
+    path = tmp_path / "prefixes"
+    first.get_prefix_cache().save(path, salted=False)
+    assert b"secret" not in path.read_bytes()
+    second = make_pipeline(tiny_folder)
+    assert second.get_prefix_cache().load(path) == len(PROMPT)
+    assert hits(second, PROMPT, cache_salt="a tenant's secret") == 0
+    assert hits(second, PROMPT) == 199

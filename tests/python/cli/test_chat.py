@@ -11,6 +11,7 @@ import pytest
 from command_line import run
 
 import pagewheel
+from pagewheel.cli.answers import LocalModel
 from pagewheel.cli.chat import Chat
 from pagewheel.cli.sampling import Sampling
 
@@ -54,7 +55,7 @@ def talk(
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
     recorder = Recorder(pipeline)
     sampling = Sampling({"max_new_tokens": 8, "do_sample": False})
-    Chat(recorder, sampling, "be short", stats=False).run()
+    Chat(LocalModel(recorder, sampling, None), "be short", stats=False).run()
     return recorder.seen
 
 

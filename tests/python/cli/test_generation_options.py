@@ -70,6 +70,8 @@ def test_what_a_command_that_prints_one_text_has_no_use_for_is_no_option() -> No
         (["--top-p", "0.5"], "top_p", 0.5),
         (["--stop-strings", "a", "--stop-strings", "b"], "stop_strings", {"a", "b"}),
         (["--stop-token-ids", "7"], "stop_token_ids", {7}),
+        (["--logit-bias", "7=-1.5", "--logit-bias", "8=2"], "logit_bias", {7: -1.5, 8: 2.0}),
+        (["--bad-words", "a"], "bad_words", {"a"}),
         (["--stop-criteria", "NEVER"], "stop_criteria", pagewheel.StopCriteria.NEVER),
         (["--no-ignore-eos"], "ignore_eos", False),
         (["--ignore-eos"], "ignore_eos", True),

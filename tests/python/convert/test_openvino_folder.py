@@ -68,7 +68,7 @@ def test_windows_are_found_without_pagewheel_json(
 @pytest.mark.parametrize("name", ["openvino_tokenizer.xml", "openvino_detokenizer.xml"])
 def test_missing_graph_is_named(folder: Path, name: str) -> None:
     (folder / name).unlink()
-    with pytest.raises(ValueError, match=f"has no {name}"):
+    with pytest.raises(ValueError, match=f"(has|holds) no {name}"):
         pagewheel.LLMPipeline(folder, "CPU")
 
 

@@ -86,3 +86,14 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
     named = set(re.findall(r"`((?:src|tests|scripts|benchmarks)/[\w./]+)`", page.read_text()))
     missing = {name for name in named if "NAME" not in name and not (ROOT / name).exists()}
     assert not missing
+
+
+def test_every_error_of_the_library_is_openvinos() -> None:
+    """`catch (const ov::Exception&)` has what pagewheel/errors.hpp says."""
+    others = re.compile(
+        r"throw std::(?:invalid_argument|out_of_range|runtime_error)\(|"
+        r"catch \((?:const )?std::(?:invalid_argument|out_of_range)&"
+    )
+    sources = [*(ROOT / "src/cpp").rglob("*.cpp"), *(ROOT / "src/cpp").rglob("*.hpp")]
+    assert sources
+    assert not [path for path in sources if others.search(path.read_text())]

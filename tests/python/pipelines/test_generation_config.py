@@ -23,13 +23,15 @@ PARAMETERS = [
 # Of each type a value that is no parameter's default.
 OTHER_VALUES: dict[str, object] = {
     "bool": True,
-    "int": 2,
+    "int": 3,
     "int | None": 2,
     "float": 0.5,
     "float | None": 0.5,
     "str": "text",
     "set[int]": {2},
     "set[str]": {"text"},
+    "dict[int, float]": {2: -1.5},
+    "list[list[int]]": [[2, 3], [4]],
     "StopCriteria": pagewheel.StopCriteria.NEVER,
 }
 
@@ -44,7 +46,8 @@ def test_every_parameter_is_a_keyword_a_property_a_key_and_a_line_of_the_docs(
     parameter: GenerationParameter, tmp_path: Path
 ) -> None:
     name = parameter.name
-    value = False if name == "apply_chat_template" else OTHER_VALUES[parameter.type]
+    exceptions = {"apply_chat_template": False, "dry_base": 2.0, "mirostat": 2}
+    value = exceptions.get(name, OTHER_VALUES[parameter.type])
     assert getattr(pagewheel.GenerationConfig(), name) != value
     by_keyword = pagewheel.GenerationConfig(**{name: value})
     assert getattr(by_keyword, name) == value
@@ -65,7 +68,9 @@ def test_every_parameter_is_a_keyword_a_property_a_key_and_a_line_of_the_docs(
 
 
 def test_the_table_has_every_property() -> None:
-    assert [each.name for each in generation_parameters()] == PARAMETERS
+    names = [each.name for each in generation_parameters()]
+    # Three that JSON cannot hold.
+    assert [*names, "parsers", "structured_output_config", "logits_processors"] == PARAMETERS
     assert {each.type for each in generation_parameters()} == set(OTHER_VALUES)
 
 
@@ -126,6 +131,14 @@ def test_none_is_every_parameters_default_as_keyword_and_in_a_dict(
         ("do_sample", 1),
         ("stop_strings", [1]),
         ("stop_strings", [[[]]]),
+        ("logit_bias", [1]),
+        ("logit_bias", {-1: 1.0}),
+        ("logit_bias", {1.5: 1.0}),
+        ("logit_bias", {True: 1.0}),
+        ("logit_bias", {1: "a"}),
+        ("bad_words_ids", [1]),
+        ("bad_words_ids", [[1.5]]),
+        ("allowed_token_ids", [-1]),
     ],
 )
 def test_values_that_do_not_fit_are_refused_by_name_in_every_form(

@@ -113,7 +113,7 @@ struct PAGEWHEEL_API CacheEvictionConfig {
     /// policy of the caller's sees scores as they are.
     size_t pooling_size() const;
 
-    /// Throws std::invalid_argument that names the parameter, its value and what is allowed.
+    /// Throws InvalidArgument that names the parameter, its value and what is allowed.
     void validate() const;
     /// The same for what depends on the cache's block size.
     void validate(size_t block_size) const;

@@ -63,7 +63,7 @@ struct EvictionPolicyKind {
     const char* parameters;  ///< members of CacheEvictionConfig that only some policies read; or ""
     bool by_attention;       ///< single tokens go by default (EvictionGranularity::AUTO)
     std::shared_ptr<EvictionPolicy> (*make)(const CacheEvictionConfig&);
-    /// Throws std::invalid_argument for values that this policy cannot work with; nullptr: there
+    /// Throws InvalidArgument for values that this policy cannot work with; nullptr: there
     /// are none. The block size is that of the cache, 0 where it is not known yet.
     void (*check)(const CacheEvictionConfig&, size_t block_size) = nullptr;
 };

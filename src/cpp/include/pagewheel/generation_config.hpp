@@ -5,14 +5,20 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "pagewheel/logits_processor.hpp"
+#include "pagewheel/structured_output.hpp"
 #include "pagewheel/visibility.hpp"
 
 namespace pagewheel {
+
+class Parser;
 
 /// When beam search ends, besides its maximum length. Each group of beams, of which there are
 /// num_beams / num_beam_groups, keeps as many complete sequences as it has beams.
@@ -21,6 +27,14 @@ enum class StopCriteria {
     HEURISTIC,  ///< When besides no beam, complete at its present length, would be among them.
     NEVER,      ///< When no beam can be among them any more, at whatever length is best for it.
 };
+
+using TokenBiases = std::map<int64_t, float>;              ///< By token id.
+using TokenSequences = std::vector<std::vector<int64_t>>;  ///< Each of at least one token.
+
+/// Of DRY, as llama.cpp has them.
+inline std::set<std::string> default_sequence_breakers() {
+    return {"\n", ":", "\"", "*"};
+}
 
 /// Generation parameters of one request; the names are those of openvino_genai and transformers.
 ///
@@ -33,10 +47,20 @@ struct PAGEWHEEL_API GenerationConfig {
 #define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help) type name = initial;
 #include "pagewheel/generation_parameters.def"
 
+    /// The shape that the text must have (docs/structured_output.md). Of the model's tokens those
+    /// that it forbids are banned before all processors. Not in JSON.
+    std::optional<StructuredOutputConfig> structured_output_config;
+    /// The caller's own, applied in this order after those of the table. Each sequence of a request
+    /// has forks of them; the objects themselves are never asked to process. Not in JSON.
+    std::vector<std::shared_ptr<const LogitsProcessor>> logits_processors;
+    /// What DecodedResults::parsed is made with: each is applied to every text, in this order
+    /// (pagewheel/parsers.hpp). Of generate() alone; handles of add_request() give texts.
+    std::vector<std::shared_ptr<Parser>> parsers;
+
     GenerationConfig() = default;
     /// Reads a model's generation_config.json. Keys that pagewheel does not know are left out; so
     /// are values that it refuses, with a warning (pagewheel/log.hpp). A temperature of 0 means
-    /// greedy. Throws std::invalid_argument if the file is not there or not JSON.
+    /// greedy. Throws InvalidArgument if the file is not there or not JSON.
     explicit GenerationConfig(const std::filesystem::path& json_path);
 
     bool is_greedy_decoding() const { return !do_sample && !is_beam_search(); }
@@ -54,7 +78,7 @@ struct PAGEWHEEL_API GenerationConfig {
     /// the object as it was.
     void update_from_json(const std::string& json_object);
 
-    /// Throws std::invalid_argument that names the parameter, its value and what is allowed.
+    /// Throws InvalidArgument that names the parameter, its value and what is allowed.
     /// Nothing is asked of parameters that do not apply, such as temperature without do_sample.
     /// Something must end it: a stop token or string, or a limit; with ignore_eos a limit.
     void validate() const;
@@ -64,6 +88,7 @@ struct PAGEWHEEL_API GenerationConfig {
 
 private:
     void validate_stops() const;
+    void validate_bans() const;
     void validate_beam_search() const;
 };
 
@@ -75,7 +100,7 @@ struct GenerationParameter {
     std::string initial;  ///< the default: JSON, or "unlimited"
     std::string allowed;  ///< values that are allowed; empty: all of its type
     std::string help;
-    /// Throws std::invalid_argument if the value of this parameter alone is out of range.
+    /// Throws InvalidArgument if the value of this parameter alone is out of range.
     void (*check)(const GenerationConfig&);
     /// Whether the parameter matters for the config.
     bool (*applies)(const GenerationConfig&);

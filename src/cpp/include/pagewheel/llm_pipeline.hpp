@@ -12,6 +12,7 @@
 #include "openvino/core/any.hpp"
 #include "openvino/runtime/tensor.hpp"
 #include "pagewheel/continuous_batching_pipeline.hpp"
+#include "pagewheel/properties.hpp"
 
 namespace pagewheel {
 
@@ -21,13 +22,14 @@ using EncodedInputs = std::variant<ov::Tensor, TokenizedInputs>;
 
 /// Text in, text out; the same engine as ContinuousBatchingPipeline. Everything may be called from
 /// any thread and from callbacks, as there. A chat's turns come one at a time: while one is being
-/// generated another throws std::runtime_error. A copy is the same pipeline, its chat included.
+/// generated another throws Error. A copy is the same pipeline, its chat included.
 class PAGEWHEEL_API LLMPipeline {
 public:
     /// One caller comes again with the same chat: prefix caching is on.
     static SchedulerConfig default_scheduler_config();
 
-    /// As ContinuousBatchingPipeline's.
+    /// As ContinuousBatchingPipeline's. A "scheduler_config" among the properties goes before the
+    /// argument. Properties may stand one by one, too.
     explicit LLMPipeline(const std::filesystem::path& model_folder,
                          const std::string& device = "CPU", const ov::AnyMap& properties = {},
                          const SchedulerConfig& scheduler_config = default_scheduler_config());
@@ -38,6 +40,17 @@ public:
                 const std::string& device = "CPU", const ov::AnyMap& properties = {},
                 const SchedulerConfig& scheduler_config = default_scheduler_config());
 
+    template <class First, class... Properties, class = IfProperties<void, First, Properties...>>
+    LLMPipeline(const std::filesystem::path& model_folder, const std::string& device, First&& first,
+                Properties&&... rest)
+        : LLMPipeline(model_folder, device,
+                      ov::AnyMap{std::forward<First>(first), std::forward<Properties>(rest)...}) {}
+    template <class First, class... Properties, class = IfProperties<void, First, Properties...>>
+    LLMPipeline(const std::filesystem::path& model_folder, const Tokenizer& tokenizer,
+                const std::string& device, First&& first, Properties&&... rest)
+        : LLMPipeline(model_folder, tokenizer, device,
+                      ov::AnyMap{std::forward<First>(first), std::forward<Properties>(rest)...}) {}
+
     /// Without a config, the model's own (get_generation_config()). A string is put into the
     /// model's chat template as a user message, if there is one and apply_chat_template is not
     /// switched off.
@@ -47,6 +60,30 @@ public:
     EncodedResults generate(const EncodedInputs& inputs,
                             const std::optional<GenerationConfig>& config = std::nullopt,
                             const StreamerVariant& streamer = {});
+
+    /// With parameters of the config by name, set in the model's own or in "generation_config", and
+    /// "streamer" (pagewheel/properties.hpp): in a map or one by one.
+    DecodedResults generate(const StringInputs& inputs, const ov::AnyMap& properties);
+    EncodedResults generate(const EncodedInputs& inputs, const ov::AnyMap& properties);
+    template <class First, class... Properties>
+    IfProperties<DecodedResults, First, Properties...> generate(const StringInputs& inputs,
+                                                                First&& first,
+                                                                Properties&&... rest) {
+        return generate(inputs,
+                        ov::AnyMap{std::forward<First>(first), std::forward<Properties>(rest)...});
+    }
+    template <class First, class... Properties>
+    IfProperties<EncodedResults, First, Properties...> generate(const EncodedInputs& inputs,
+                                                                First&& first,
+                                                                Properties&&... rest) {
+        return generate(inputs,
+                        ov::AnyMap{std::forward<First>(first), std::forward<Properties>(rest)...});
+    }
+    /// generate() of texts.
+    template <class... Arguments>
+    DecodedResults operator()(const StringInputs& inputs, Arguments&&... arguments) {
+        return generate(inputs, std::forward<Arguments>(arguments)...);
+    }
 
     /// As ContinuousBatchingPipeline's.
     void start_chat(const std::string& system_message = {});
@@ -63,6 +100,7 @@ public:
 
 private:
     struct Session;
+    explicit LLMPipeline(ContinuousBatchingPipeline pipeline);
 
     ContinuousBatchingPipeline m_pipeline;
     std::shared_ptr<Session> m_session;

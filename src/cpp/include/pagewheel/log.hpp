@@ -9,7 +9,7 @@
 namespace pagewheel {
 
 enum class LogLevel {
-    INFO,     ///< what was asked for: SchedulerConfig::statistics_interval
+    INFO,     ///< SchedulerConfig::statistics_interval; that a model is being converted
     WARNING,  ///< what of a model or of properties is left out
 };
 

@@ -40,7 +40,7 @@ struct Operations {
 };
 
 /// For a pipeline of that folder, device and properties; nothing is compiled. Throws
-/// std::invalid_argument as the pipeline's constructor does.
+/// InvalidArgument as the pipeline's constructor does.
 PAGEWHEEL_API Operations describe_operations(const std::filesystem::path& model_folder,
                                              const std::string& device = "CPU",
                                              const ov::AnyMap& properties = {});
@@ -50,7 +50,7 @@ struct Threads {
     std::string why;  ///< there are so many
 };
 
-/// The threads of a pipeline on "CPU" with these properties. Throws std::invalid_argument as the
+/// The threads of a pipeline on "CPU" with these properties. Throws InvalidArgument as the
 /// pipeline's constructor does.
 PAGEWHEEL_API Threads describe_threads(const std::string& device = "CPU",
                                        const ov::AnyMap& properties = {});

@@ -35,7 +35,8 @@ struct RawPerfMetrics {
     std::vector<float> m_durations;  ///< per step after a request's first token: time per token
     std::vector<float> inference_durations;    ///< per generate() call
     std::vector<float> sampling_durations;     ///< per step
-    std::vector<float> grammar_compile_times;  ///< none, as there are no grammars yet
+    std::vector<float> queue_durations;        ///< per request, until its first step
+    std::vector<float> grammar_compile_times;  ///< per request that has a grammar
 };
 
 /// Statistics in milliseconds (throughput: tokens per second). Sums (operator+) join samples.
@@ -43,6 +44,8 @@ class PAGEWHEEL_API PerfMetrics {
 public:
     RawPerfMetrics raw_metrics;
     float load_time = 0.0f;  ///< of the pipeline, milliseconds
+    /// Of llguidance, milliseconds to prepare the vocabulary; empty without a grammar.
+    std::map<std::string, float> grammar_compiler_init_times;
     size_t num_generated_tokens = 0;
     size_t num_input_tokens = 0;
     size_t num_prefix_cache_hit_tokens = 0;  ///< of the input tokens, not computed again
@@ -61,8 +64,11 @@ public:
     MeanStdPair get_detokenization_duration() const;
     MeanStdPair get_chat_template_duration() const;
     MeanStdPair get_sampling_duration() const;
+    MeanStdPair get_queue_duration() const;  ///< of a request, until its first step
     SummaryStats get_grammar_compile_time() const;
-    std::map<std::string, float> get_grammar_compiler_init_times() const;  ///< by backend: none
+    std::map<std::string, float> get_grammar_compiler_init_times() const {  ///< by backend
+        return grammar_compiler_init_times;
+    }
 
     PerfMetrics& operator+=(const PerfMetrics& other);
     PerfMetrics operator+(const PerfMetrics& other) const;

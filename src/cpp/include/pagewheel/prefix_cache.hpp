@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "pagewheel/continuous_batching_pipeline.hpp"
+#include "pagewheel/prefix_selection.hpp"
 #include "pagewheel/visibility.hpp"
 
 namespace pagewheel {
 
 /// The prefix cache of a pipeline that was made with SchedulerConfig::enable_prefix_caching; else
-/// every method throws std::invalid_argument. Its methods may be called from any thread and wait
+/// every method throws InvalidArgument. Its methods may be called from any thread and wait
 /// for the step that is under way.
 class PAGEWHEEL_API PrefixCache {
 public:
@@ -22,7 +23,7 @@ public:
     /// Tokens that are cached.
     size_t num_tokens() const;
     /// Computes the prompt if it is not cached, and keeps it until unpin(); how many of its tokens,
-    /// which is all of them. Throws std::invalid_argument if more than half of the blocks would
+    /// which is all of them. Throws InvalidArgument if more than half of the blocks would
     /// be pinned, or a request that was accepted could not be served any more.
     size_t pin(const std::vector<int64_t>& prompt, const std::string& salt = {});
     /// False if exactly this prompt was not pinned.
@@ -30,11 +31,11 @@ public:
     /// Forgets all that is not pinned.
     void clear();
 
-    /// Writes all of it to a file. Throws std::runtime_error if that is not possible.
-    void save(const std::filesystem::path& path) const;
+    /// Writes what is selected to a file. Throws Error if that is not possible.
+    void save(const std::filesystem::path& path, const PrefixSelection& selection = {}) const;
     /// Adds what a file has, while there are free blocks; how many tokens. Throws
-    /// std::invalid_argument if it was saved with another model, device, cache format or version
-    /// of OpenVINO, std::runtime_error if it is no such file, or damaged.
+    /// InvalidArgument if it was saved with another model, device, cache format or version
+    /// of OpenVINO, Error if it is no such file, or damaged.
     size_t load(const std::filesystem::path& path);
 
 private:

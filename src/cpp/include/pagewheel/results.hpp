@@ -25,11 +25,16 @@ struct DecodedResults {
     std::vector<std::string> texts;
     std::vector<float> scores;
     std::vector<GenerationFinishReason> finish_reasons;
+    /// What GenerationConfig::parsers, or a TextParserStreamer, made of each text: JSON objects.
+    /// Empty without them.
+    std::vector<std::string> parsed;
     PerfMetrics perf_metrics;                  ///< of the call
     std::vector<PerfMetrics> request_metrics;  ///< of each prompt
 
-    /// A line for each text, with its score before it.
+    /// The text; of several a line each, with its score before it.
     PAGEWHEEL_API std::string to_string() const;
+    operator std::string() const { return to_string(); }
+    operator std::vector<std::string>() const { return texts; }
 };
 PAGEWHEEL_API std::ostream& operator<<(std::ostream& stream, const DecodedResults& results);
 
@@ -47,6 +52,8 @@ struct EncodedGenerationResult {
 struct GenerationResult {
     uint64_t m_request_id = 0;
     std::vector<std::string> m_generation_ids;
+    std::vector<std::string> get_generation_ids() const { return m_generation_ids; }
+    std::vector<std::string> parsed;  ///< as DecodedResults::parsed
     std::vector<float> m_scores;
     std::vector<GenerationFinishReason> m_finish_reasons;
     GenerationStatus m_status = GenerationStatus::RUNNING;

@@ -40,7 +40,7 @@ struct PAGEWHEEL_API SchedulerConfig {
     bool use_cache_eviction = false;
     CacheEvictionConfig cache_eviction_config;
 
-    /// Throws std::invalid_argument that names the parameter, its value and what is allowed.
+    /// Throws InvalidArgument that names the parameter, its value and what is allowed.
     void validate() const;
     std::string to_string() const;
 };

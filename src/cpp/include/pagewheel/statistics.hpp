@@ -42,6 +42,7 @@ struct PAGEWHEEL_API PipelineStatistics {
     size_t max_used_blocks = 0;    ///< after any step
     double mean_used_blocks = 0;   ///< over the last 1000 steps
     size_t num_prefix_blocks = 0;  ///< in the prefix cache, held by sequences or not
+    size_t block_size = 0;         ///< tokens of one block
     size_t block_bytes = 0;        ///< of one block in all layers, keys and values
 
     size_t num_requests = 0;   ///< running and waiting
@@ -55,6 +56,7 @@ struct PAGEWHEEL_API PipelineStatistics {
     size_t num_preemptions = 0;
     size_t num_prompt_tokens = 0;            ///< of all prompts that were begun
     size_t num_prefix_cache_hit_tokens = 0;  ///< of them, found in the prefix cache
+    size_t num_evicted_tokens = 0;           ///< by cache eviction, in each layer
 
     /// One line, as SchedulerConfig::statistics_interval prints it.
     std::string to_string() const;

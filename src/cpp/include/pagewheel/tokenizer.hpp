@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "openvino/core/any.hpp"
@@ -48,7 +49,9 @@ using ChatTemplateRenderer = std::function<std::string(const ChatTemplateInputs&
 /// implementation; all methods may be called from any thread.
 class PAGEWHEEL_API Tokenizer {
 public:
-    /// Throws std::invalid_argument that names the missing or unreadable file.
+    /// Or of a .gguf file or a Hugging Face folder, which the command `pagewheel` converts
+    /// (docs/models.md). Throws InvalidArgument that names the missing or unreadable file, Error
+    /// where there is no such command.
     /// `properties` are OpenVINO's for the CPU, which runs the tokenizer.
     explicit Tokenizer(const std::filesystem::path& model_folder,
                        const ov::AnyMap& properties = {});
@@ -62,25 +65,39 @@ public:
     TokenizedInputs encode(const std::vector<std::string>& texts,
                            const EncodeOptions& options) const;
     /// Pairs of texts, for tokenizers with two inputs. Either list may have one text, which then is
-    /// in every pair. Throws std::invalid_argument where supports_paired_input() is false.
+    /// in every pair. Throws InvalidArgument where supports_paired_input() is false.
     TokenizedInputs encode(const std::vector<std::string>& firsts,
                            const std::vector<std::string>& seconds,
                            const EncodeOptions& options) const;
     bool supports_paired_input() const;
 
-    /// Throws std::out_of_range for an id outside the vocabulary.
+    /// Throws OutOfRange for an id outside the vocabulary.
     std::string decode(const std::vector<int64_t>& tokens, bool skip_special_tokens = true) const;
+    /// Of each row of an i64 or i32 [tokens] or [batch, tokens].
+    std::vector<std::string> decode(const ov::Tensor& tokens,
+                                    bool skip_special_tokens = true) const;
+    std::vector<std::string> decode(const std::vector<std::vector<int64_t>>& rows,
+                                    bool skip_special_tokens = true) const;
     /// The same of what a model has generated: ids outside the vocabulary, of logits that are
     /// padded beyond it, have no text.
     std::string decode_generated(std::vector<int64_t> tokens,
                                  bool skip_special_tokens = true) const;
 
     /// The prompt of a conversation. Rendered by the renderer if one is set (Python sets one:
-    /// Jinja2, within limits); without one, plain chats are rendered from the pieces that
-    /// conversion found in the template. Throws std::runtime_error if neither can serve, or there
-    /// is no template, std::invalid_argument for one that is not UTF-8.
+    /// Jinja2, within limits). Without one, plain chats are rendered from the pieces that
+    /// conversion found in the template, all others by the program pagewheel-template, which is
+    /// installed beside the library and has ten seconds and 512 MB (docs/chat_templates.md).
+    ///
+    /// Throws InvalidArgument that begins with "chat template" where the template refuses the
+    /// conversation, fails or exceeds its limits, and for one that is not UTF-8. Throws Error where
+    /// there is no template or no program.
     std::string apply_chat_template(const ChatHistory& history, bool add_generation_prompt,
                                     const std::string& chat_template = {}) const;
+    /// The same with tools, an array, and extra context, an object, in place of the history's.
+    std::string apply_chat_template(
+        const ChatHistory& history, bool add_generation_prompt, const std::string& chat_template,
+        const std::optional<JsonContainer>& tools,
+        const std::optional<JsonContainer>& extra_context = std::nullopt) const;
     /// Called by every thread that renders, several at once. A template is a stranger's program: a
     /// renderer that runs it should bound its time and memory.
     void set_chat_template_renderer(ChatTemplateRenderer renderer);
@@ -95,8 +112,13 @@ public:
     std::string get_eos_token() const;
     std::string get_pad_token() const;
 
+    /// Bytes of one token, special or not; by itself it need not be UTF-8. Empty for ids outside of
+    /// the vocabulary.
+    std::string token_bytes(int64_t id) const;
     /// Bytes of every token by id; a token is not always UTF-8 by itself.
     std::vector<std::string> get_vocab_vector() const;
+    /// The same by the bytes: of tokens with the same ones the highest id.
+    std::unordered_map<std::string, int64_t> get_vocab() const;
 
     class Impl;  // internal: text/tokenizer_impl.hpp
 private:

@@ -1,8 +1,5 @@
-// What the shared library exports.
+// What the shared library exports, and programs that hide their own names still share with it:
+// a hidden type of exception would not be caught.
 #pragma once
 
-#ifdef PAGEWHEEL_BUILDING
 #define PAGEWHEEL_API __attribute__((visibility("default")))
-#else
-#define PAGEWHEEL_API
-#endif

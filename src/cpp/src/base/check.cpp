@@ -3,6 +3,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "pagewheel/errors.hpp"
+
 namespace pagewheel {
 
 void MessagePart::write(std::ostream& out) const {
@@ -19,7 +21,7 @@ std::string joined(const MessagePart* parts, size_t count) {
 }
 
 void fail_argument(const MessagePart* parts, size_t count) {
-    throw std::invalid_argument(joined(parts, count));
+    throw InvalidArgument(joined(parts, count));
 }
 
 void fail_invariant(const MessagePart* parts, size_t count) {

@@ -40,7 +40,15 @@ std::string concat(const Parts&... parts) {
     return joined(all, sizeof...(parts));
 }
 
-/// For what a caller handed in: throws std::invalid_argument with the parts joined.
+/// For what a caller handed in: throws InvalidArgument (pagewheel/errors.hpp) with the parts
+/// joined.
+template <class... Parts>
+[[noreturn]] void refuse_argument(const Parts&... parts) {
+    const MessagePart all[] = {parts...};
+    fail_argument(all, sizeof...(parts));
+}
+
+/// The same unless `ok`.
 template <class... Parts>
 void check_argument(bool ok, const Parts&... parts) {
     if (ok) return;

@@ -1,14 +1,13 @@
 #include "base/process_mark.hpp"
 
-#include <stdexcept>
-
 #include "base/check.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 
 void ProcessMark::check(const char* what) const {
     if (!is_forked()) return;
-    throw std::runtime_error(concat(
+    throw Error(concat(
         "this ", what, " was made in process ", m_process, ", and its threads are not in ",
         getpid(),
         ", which fork() made of it: start children with exec (multiprocessing's \"spawn\")"));

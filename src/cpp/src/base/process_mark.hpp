@@ -13,7 +13,7 @@ namespace pagewheel {
 class ProcessMark {
 public:
     bool is_forked() const noexcept { return getpid() != m_process; }
-    /// Before any lock is taken. Throws std::runtime_error in a child; `what` is the object.
+    /// Before any lock is taken. Throws Error in a child; `what` is the object.
     void check(const char* what) const;
 
 private:

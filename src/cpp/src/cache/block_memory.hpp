@@ -15,7 +15,7 @@ public:
     /// Of one block in all layers.
     virtual size_t block_bytes() const = 0;
     virtual void copy_block(BlockId from, BlockId to) = 0;
-    /// All block_bytes() of one. Throw std::invalid_argument where the memory is a device's.
+    /// All block_bytes() of one. Throw InvalidArgument where the memory is a device's.
     virtual void read_block(BlockId block, char* bytes) const = 0;
     virtual void write_block(BlockId block, const char* bytes) = 0;
     /// The system may have the memory of these, which hold nothing until they are written.

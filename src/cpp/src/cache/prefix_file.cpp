@@ -1,12 +1,16 @@
 #include "cache/prefix_file.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <numeric>
+#include <set>
 #include <vector>
 
 #include "base/check.hpp"
 #include "cache/checksum.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 namespace {
@@ -51,9 +55,7 @@ public:
         check(m_file.is_open(), "it cannot be opened");
     }
     void check(bool ok, const char* what) const {
-        if (!ok)
-            throw std::runtime_error(
-                concat("the prefix cache cannot be loaded from ", m_path, ": ", what));
+        if (!ok) throw Error(concat("the prefix cache cannot be loaded from ", m_path, ": ", what));
     }
     void bytes(void* data, size_t count) {
         m_file.read(static_cast<char*>(data), std::streamsize(count));
@@ -84,31 +86,90 @@ private:
     Checksum m_checksum;
 };
 
+/// A block of the tree that may be saved. Pointers are the tree's own.
+struct Node {
+    const PrefixKey* key;
+    NodeId parent;
+    BlockId block;
+    const std::vector<int64_t>* tokens;
+
+    /// In the file.
+    uint64_t num_bytes(size_t block_bytes) const {
+        const uint64_t head = parent < 0 ? 2 * sizeof(uint64_t) + key->salt.size() : 0;
+        return 3 * sizeof(uint64_t) + head + tokens->size() * sizeof(int64_t) + block_bytes;
+    }
+};
+
+std::vector<Node> nodes_of(const PrefixTree& tree, bool salted) {
+    std::vector<Node> nodes;
+    tree.visit([&](const PrefixKey& key, NodeId parent, BlockId block,
+                   const std::vector<int64_t>& tokens) {
+        if (salted || key.salt.empty()) nodes.push_back({&key, parent, block, &tokens});
+    });
+    return nodes;
+}
+
+/// Those that were used last and take `room` bytes at most, in their order.
+std::vector<Node> most_recent(const std::vector<Node>& nodes, const PrefixTree& tree,
+                              size_t block_bytes, uint64_t room) {
+    std::vector<size_t> order(nodes.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+        return tree.last_use(nodes[a].block) > tree.last_use(nodes[b].block);
+    });
+    std::vector<bool> fits(nodes.size());
+    for (const size_t i : order) {
+        const uint64_t bytes = nodes[i].num_bytes(block_bytes);
+        if (bytes > room) break;
+        room -= bytes;
+        fits[i] = true;
+    }
+    std::vector<Node> chosen;
+    std::set<NodeId> blocks;
+    for (size_t i = 0; i < nodes.size(); ++i) {
+        // A child is of no use without its parent, though it may have been used later.
+        if (!fits[i] || (nodes[i].parent >= 0 && blocks.count(nodes[i].parent) == 0)) continue;
+        blocks.insert(nodes[i].block);
+        chosen.push_back(nodes[i]);
+    }
+    return chosen;
+}
+
+void write_node(Writer& file, const Node& node, const std::map<NodeId, int64_t>& numbers,
+                const std::vector<char>& content) {
+    file.number(uint64_t(node.tokens->size()));
+    file.number(node.parent < 0 ? int64_t(-1) : numbers.at(node.parent));
+    if (node.parent < 0) {
+        file.text(node.key->salt);
+        file.number(node.key->adapter);
+    }
+    file.bytes(node.tokens->data(), node.tokens->size() * sizeof(int64_t));
+    file.bytes(content.data(), content.size());
+    file.checksum();
+}
+
 }  // namespace
 
 void save_prefixes(const std::filesystem::path& path, const std::string& description,
-                   const PrefixTree& tree, const BlockMemory& cache) {
+                   const PrefixTree& tree, const BlockMemory& cache,
+                   const PrefixSelection& selection) {
+    std::vector<Node> nodes = nodes_of(tree, selection.salted);
+    if (selection.max_bytes > 0) {
+        const uint64_t frame = sizeof magic + description.size() + 3 * sizeof(uint64_t);
+        const uint64_t room = selection.max_bytes - std::min(selection.max_bytes, frame);
+        nodes = most_recent(nodes, tree, cache.block_bytes(), room);
+    }
     const std::filesystem::path unfinished = path.string() + ".unfinished";
     Writer file(unfinished);
     file.bytes(magic, sizeof magic);
     file.text(description);
     std::vector<char> content(cache.block_bytes());
     std::map<NodeId, int64_t> numbers;
-    tree.visit([&](const PrefixKey& key, NodeId parent, BlockId block,
-                   const std::vector<int64_t>& tokens) {
-        const int64_t number = int64_t(numbers.size());
-        numbers[block] = number;
-        file.number(uint64_t(tokens.size()));
-        file.number(parent < 0 ? int64_t(-1) : numbers.at(parent));
-        if (parent < 0) {
-            file.text(key.salt);
-            file.number(key.adapter);
-        }
-        file.bytes(tokens.data(), tokens.size() * sizeof(int64_t));
-        cache.read_block(block, content.data());
-        file.bytes(content.data(), content.size());
-        file.checksum();
-    });
+    for (const Node& node : nodes) {
+        cache.read_block(node.block, content.data());
+        write_node(file, node, numbers, content);
+        numbers.emplace(node.block, int64_t(numbers.size()));
+    }
     file.number(uint64_t(0));
     file.checksum();
     std::error_code error;
@@ -116,7 +177,7 @@ void save_prefixes(const std::filesystem::path& path, const std::string& descrip
     if (complete) std::filesystem::rename(unfinished, path, error);
     if (!complete || error) {
         std::filesystem::remove(unfinished, error);
-        throw std::runtime_error(concat("the prefix cache cannot be saved to ", path));
+        throw Error(concat("the prefix cache cannot be saved to ", path));
     }
 }
 

@@ -151,6 +151,10 @@ void PrefixTree::touch(BlockId block) {
     expose(block);
 }
 
+uint64_t PrefixTree::last_use(BlockId block) const {
+    return is_idle(block) ? m_nodes[size_t(block)].last_use : m_clock + 1;
+}
+
 PrefixTree::Children::const_iterator PrefixTree::first_child(NodeId node) const {
     const auto child = m_children.lower_bound(Edge{node, nullptr, 0});
     return child != m_children.end() && m_nodes[size_t(*child)].parent == node ? child

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 
@@ -20,7 +21,7 @@ ReservedMemory::ReservedMemory(size_t bytes) : m_bytes(bytes) {
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (m_data == MAP_FAILED) {
         m_data = nullptr;
-        throw std::runtime_error(
+        throw Error(
             concat("cannot reserve ", bytes, " bytes of address space: ", std::strerror(errno)));
     }
 }

@@ -9,7 +9,7 @@ namespace pagewheel {
 class ReservedMemory {
 public:
     ReservedMemory() = default;
-    /// Throws std::runtime_error if the system refuses.
+    /// Throws Error if the system refuses.
     explicit ReservedMemory(size_t bytes);
     ReservedMemory(ReservedMemory&& other) noexcept;
     ReservedMemory& operator=(ReservedMemory&& other) noexcept;

@@ -13,7 +13,7 @@ namespace pagewheel {
 /// Puts pagewheel's linear layers into the graph, if it is to have them; nothing if not. AUTO takes
 /// them on a CPU with vector instructions, unless activations must not be quantised. An activation
 /// precision asks for them too. Throws
-/// std::invalid_argument where they are asked for and cannot serve.
+/// InvalidArgument where they are asked for and cannot serve.
 std::optional<QuantizedLinearReport> choose_linear(const std::shared_ptr<ov::Model>& model,
                                                    const CompileOptions& options);
 

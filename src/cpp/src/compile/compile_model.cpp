@@ -1,12 +1,12 @@
 #include "compile/compile_model.hpp"
 
-#include <stdexcept>
 #include <utility>
 
 #include "base/check.hpp"
 #include "base/openvino_error.hpp"
 #include "compile/prepare_graph.hpp"
 #include "openvino/runtime/properties.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 namespace {
@@ -31,9 +31,8 @@ CompiledGraph compile_model(ov::Core& core, const ModelFolder& folder,
     try {
         compiled.model = core.compile_model(graph.model, options.device, graph.properties);
     } catch (const ov::Exception& error) {
-        throw std::invalid_argument(concat("device ", options.device, " cannot run ",
-                                           folder.model_xml(),
-                                           " with these properties: ", reason(error)));
+        throw InvalidArgument(concat("device ", options.device, " cannot run ", folder.model_xml(),
+                                     " with these properties: ", reason(error)));
     }
     compiled.model_xml = folder.model_xml();
     compiled.options = options;

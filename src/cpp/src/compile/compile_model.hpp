@@ -32,7 +32,7 @@ struct CompiledGraph {
     bool asks_rows = false;  ///< some attention has queries for asked rows alone
 };
 
-/// Throws std::invalid_argument where prepare_graph() does, and for properties that the device
+/// Throws InvalidArgument where prepare_graph() does, and for properties that the device
 /// refuses.
 CompiledGraph compile_model(ov::Core& core, const ModelFolder& folder,
                             const CompileOptions& options);

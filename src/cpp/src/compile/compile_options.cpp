@@ -1,11 +1,11 @@
 #include "compile/compile_options.hpp"
 
 #include <algorithm>
-#include <stdexcept>
 
 #include "base/check.hpp"
 #include "openvino/core/except.hpp"
 #include "openvino/runtime/properties.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 namespace {
@@ -38,8 +38,7 @@ void check_device(const std::string& device, const std::vector<std::string>& dev
     if (std::any_of(devices.begin(), devices.end(), serves)) return;
     std::string list;
     for (const std::string& available : devices) list += (list.empty() ? "" : ", ") + available;
-    throw std::invalid_argument(
-        concat("device '", device, "' is not available; available: ", list));
+    throw InvalidArgument(concat("device '", device, "' is not available; available: ", list));
 }
 
 /// Properties of a named device inside of one property: OpenVINO takes them apart and gives them to
@@ -94,7 +93,7 @@ bool take_switch(ov::AnyMap& properties, const std::string& key, bool otherwise)
     try {
         return value.as<bool>();
     } catch (const ov::Exception&) {
-        throw std::invalid_argument(
+        throw InvalidArgument(
             concat(key, " is '", value.as<std::string>(), "'; allowed: true, false"));
     }
 }
@@ -116,7 +115,7 @@ void parse_cache(CompileOptions& options, bool accurate) {
         options.cache_format = !asked.empty() ? kernels::parse_cache_format(asked)
                                : accurate     ? kernels::CacheFormat::f32
                                               : kernels::CacheFormat::u8;
-    } catch (const std::invalid_argument& error) {
+    } catch (const InvalidArgument& error) {
         options.cache_refusal = error.what();
     }
     for (const char* key : {"KEY_CACHE_PRECISION", "VALUE_CACHE_PRECISION", "KEY_CACHE_GROUP_SIZE",

@@ -61,7 +61,7 @@ struct CompileOptions {
 };
 
 /// `properties` are as ContinuousBatchingPipeline takes them, `devices` those that are there;
-/// `eviction` is null where nothing is evicted. Throws std::invalid_argument for a device that is
+/// `eviction` is null where nothing is evicted. Throws InvalidArgument for a device that is
 /// not there or a property that is refused.
 CompileOptions parse_compile_options(const std::string& device, const ov::AnyMap& properties,
                                      const CacheEvictionConfig* eviction,

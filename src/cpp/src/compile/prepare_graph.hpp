@@ -37,7 +37,7 @@ struct PreparedGraph {
 };
 
 /// Reads the folder's model, pages its attention, gathers its logits and puts pagewheel's own ops
-/// where the options ask for them (attention also for eviction). Throws std::invalid_argument for a
+/// where the options ask for them (attention also for eviction). Throws InvalidArgument for a
 /// model that cannot be served so.
 PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
                             const CompileOptions& options);

@@ -36,7 +36,7 @@ class Evictor {
 public:
     /// `layers` in the order of the cache's inputs. `rotated_in_place`: the model's rotary kinds,
     /// if keys are to be rotated in the cache, as an attention that cannot rotate them at read
-    /// needs it. Throws std::invalid_argument for a config that does not fit the block size.
+    /// needs it. Throws InvalidArgument for a config that does not fit the block size.
     Evictor(const CacheEvictionConfig& config, std::vector<LayerCache> layers, size_t block_size,
             const std::vector<RotaryKind>& rotated_in_place = {});
 
@@ -59,7 +59,7 @@ public:
     /// Blocks that must go before another token is computed; 0 if it fits.
     size_t due(size_t held) const;
     /// What goes. `references` tells how many hold an entry. Throws what the policy throws and
-    /// std::invalid_argument for a wrong answer; nothing has changed then.
+    /// InvalidArgument for a wrong answer; nothing has changed then.
     EvictionDecision decide(EvictionState& state, const std::vector<BlockId>& blocks, size_t held,
                             size_t num_blocks,
                             const std::function<size_t(size_t entry)>& references) const;

@@ -9,7 +9,7 @@ namespace pagewheel {
 
 /// Adds an input `logits_rows` (i64 [rows], ascending; ports::logits_rows) and takes these rows
 /// before the vocabulary projection: output `logits` becomes f32 [rows, vocabulary]. For an
-/// ov::Model after apply_paged_attention(). Throws std::invalid_argument if there is no output
+/// ov::Model after apply_paged_attention(). Throws InvalidArgument if there is no output
 /// `logits` of rank 3.
 void gather_logits(const std::shared_ptr<ov::Model>& model);
 

@@ -11,6 +11,7 @@
 #include "openvino/op/convert.hpp"
 #include "openvino/op/parameter.hpp"
 #include "ops/paged_attention.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 namespace {
@@ -95,7 +96,7 @@ PagedAttention::Attributes attributes_of(const std::shared_ptr<ov::Node>& node, 
     attributes.sinks = per_head(*node, openvino_input::sinks, config.heads);
     try {
         config.layout.check();
-    } catch (const std::invalid_argument& error) {
+    } catch (const InvalidArgument& error) {
         throw NotServed(error.what());
     }
     return attributes;

@@ -52,7 +52,7 @@ struct OpenVinoAttentionLayer {
 };
 
 /// In the order of the model's layers. `windows` are their sliding windows by the model's config, 0
-/// for none; empty where it does not say. Throws std::invalid_argument if a layer has no table or
+/// for none; empty where it does not say. Throws InvalidArgument if a layer has no table or
 /// no scores of its own.
 std::vector<OpenVinoAttentionLayer> find_openvino_attention(const ov::Model& model,
                                                             const std::vector<size_t>& windows);

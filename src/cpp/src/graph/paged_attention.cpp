@@ -8,6 +8,7 @@
 #include "graph/port_names.hpp"
 #include "openvino/pass/manager.hpp"
 #include "openvino/pass/sdpa_to_paged_attention.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 namespace {
@@ -61,8 +62,7 @@ void apply_paged_attention(const std::shared_ptr<ov::Model>& model, const Paging
                                                               options.scores, options.scores);
         manager.run_passes(model);
     } catch (const ov::Exception& error) {
-        throw std::invalid_argument(
-            concat("the model's attention cannot be paged: ", reason(error)));
+        throw InvalidArgument(concat("the model's attention cannot be paged: ", reason(error)));
     }
     check_argument(has_cache_inputs(*model),
                    "the model's attention cannot be paged: no attention over states was found");

@@ -7,7 +7,7 @@
 
 namespace pagewheel {
 
-/// Throws std::invalid_argument, with the name, for an input that a text decoder lacks or that
+/// Throws InvalidArgument, with the name, for an input that a text decoder lacks or that
 /// nobody would fill: a model with inputs_embeds, or with keys and values as inputs.
 void check_decoder_inputs(const ov::Model& model);
 
@@ -22,7 +22,7 @@ struct PagingOptions {
 /// Turns a stateful decoder (ScaledDotProductAttention over ReadValue/Assign states, as
 /// optimum-intel and pagewheel.convert write it) into one with PagedAttention, cache inputs
 /// key_cache.N and value_cache.N, and ragged tokens: input_ids and position_ids [tokens]. A model
-/// that has cache inputs already is left alone. Throws std::invalid_argument if the model has no
+/// that has cache inputs already is left alone. Throws InvalidArgument if the model has no
 /// such form, or has cache inputs and not what the options ask for.
 void apply_paged_attention(const std::shared_ptr<ov::Model>& model,
                            const PagingOptions& options = {});

@@ -15,7 +15,7 @@ namespace pagewheel::kernels {
 /// is more exact and no slower there.
 enum class ActivationPrecision { automatic, int8, int16, bf16 };
 
-/// "auto", "int8", "int16" or "bf16"; anything else throws std::invalid_argument naming `key`, and
+/// "auto", "int8", "int16" or "bf16"; anything else throws InvalidArgument naming `key`, and
 /// so does bf16 where the processor has no products of it.
 ActivationPrecision parse_activation_precision(const std::string& key, const std::string& name);
 

@@ -97,13 +97,13 @@ struct BatchTables {
     TableSection<float> scores;
 
     BatchTables() = default;
-    /// Throws std::invalid_argument if the words are no tables, a section leads out of them or
+    /// Throws InvalidArgument if the words are no tables, a section leads out of them or
     /// scores would be written over what is read. What is in the sections is not looked at.
     BatchTables(int32_t* words, size_t num_words, size_t layer, Queries queries = Queries::ALL);
 
     size_t num_sequences() const { return past_lens.size; }
     bool has_scores() const { return scores.size > 0 && score_windows.size > 0; }
-    /// Throws std::invalid_argument that names the section, what it says and what is allowed. After
+    /// Throws InvalidArgument that names the section, what it says and what is allowed. After
     /// it no index leads out of a section or the pool: every sequence has at least one new token
     /// and enough blocks for its context, its asked rows are the last of its new tokens and hold
     /// those whose attention counts, begins and rotated blocks ascend, deltas are rows of the LUT,

@@ -1,7 +1,5 @@
 #include "kernels/cache_format.hpp"
 
-#include <stdexcept>
-
 #include "base/check.hpp"
 #include "kernels/cache_formats/formats.hpp"
 
@@ -35,7 +33,7 @@ const char* cache_format_name(CacheFormat format) {
 CacheFormat parse_cache_format(const std::string& name) {
     for (const CacheFormat format : all_cache_formats)
         if (name == cache_format_name(format)) return format;
-    throw std::invalid_argument(concat("cache format ", name, ": allowed are ", names()));
+    refuse_argument("cache format ", name, ": allowed are ", names());
 }
 
 bool is_quantized(CacheFormat format) {

@@ -18,7 +18,7 @@ inline constexpr CacheFormat all_cache_formats[] = {PAGEWHEEL_CACHE_FORMATS(PAGE
 #undef PAGEWHEEL_ELEMENT
 
 const char* cache_format_name(CacheFormat format);
-/// The format of that name; any other name throws std::invalid_argument.
+/// The format of that name; any other name throws InvalidArgument.
 CacheFormat parse_cache_format(const std::string& name);
 /// Whether it holds codes, with scales and minima, and not the numbers themselves.
 bool is_quantized(CacheFormat format);

@@ -59,7 +59,7 @@ struct CacheLayout {
     size_t key_groups() const;
     size_t value_groups() const;
 
-    /// Throws std::invalid_argument for a size this layout cannot hold.
+    /// Throws InvalidArgument for a size this layout cannot hold.
     void check() const;
 };
 

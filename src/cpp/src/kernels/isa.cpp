@@ -76,7 +76,7 @@ Isa choose_isa(const std::string& wanted, CpuFeatures features) {
                        ": this processor's best is ", best->name);
         return Isa(entry);
     }
-    throw std::invalid_argument(concat("PAGEWHEEL_ISA=", wanted, ": allowed are ", names()));
+    refuse_argument("PAGEWHEEL_ISA=", wanted, ": allowed are ", names());
 }
 
 PermittedIsa choose_permitted_isa(const std::string& wanted, CpuFeatures features,

@@ -47,7 +47,7 @@ private:
 
 /// The first of the table of which the processor has all that is required. PAGEWHEEL_ISA=name, read
 /// once, takes that one instead; a name that is none, or whose instructions the processor lacks,
-/// throws std::invalid_argument. Where the operating system refuses the use of AMX, which is asked
+/// throws InvalidArgument. Where the operating system refuses the use of AMX, which is asked
 /// for only if AMX would be taken, it is the next one, and a warning says so.
 Isa detected_isa();
 

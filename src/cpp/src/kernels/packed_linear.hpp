@@ -45,7 +45,7 @@ public:
     enum class Offset { common, u8_zero_point, f16_minimum, f32_minimum };
 
     PackedLinear() = default;
-    /// Packs into memory of its own, or into some that matrices share. Throws std::invalid_argument
+    /// Packs into memory of its own, or into some that matrices share. Throws InvalidArgument
     /// for a group that is no multiple of 32, or no size.
     explicit PackedLinear(const LinearWeights& weights, WeightMemory&& memory = {})
         : PackedLinear(weights, memory) {}

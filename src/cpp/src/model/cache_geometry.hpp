@@ -31,7 +31,7 @@ struct CacheGeometry {
 };
 
 /// The plugin chose types and layouts when it compiled; nothing here knows the device. `directory`
-/// are the caches that the model's input cache_directory names. Throws std::runtime_error if the
+/// are the caches that the model's input cache_directory names. Throws Error if the
 /// model has no paged cache or its shape is not settled.
 CacheGeometry read_cache_geometry(const ov::CompiledModel& model,
                                   const std::vector<CacheInput>& directory = {});

@@ -13,7 +13,7 @@ namespace pagewheel {
 /// in convert's folder_format.py.
 constexpr int newest_description_version = 1;
 
-/// Throws std::invalid_argument if `description` was written for newer code. Folders of before
+/// Throws InvalidArgument if `description` was written for newer code. Folders of before
 /// there were versions have none: they are of version 1.
 inline void check_description_version(const nlohmann::json& description) {
     const auto version = description.find("version");

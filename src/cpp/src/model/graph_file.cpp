@@ -10,6 +10,7 @@
 #include "base/openvino_error.hpp"
 #include "model/text_file.hpp"
 #include "model/xml_tags.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 namespace {
@@ -79,7 +80,7 @@ std::shared_ptr<ov::Model> read_graph(ov::Core& core, const GraphBuffers& buffer
     try {
         return core.read_model(buffers.xml, buffers.weights);
     } catch (const ov::Exception& error) {
-        throw std::invalid_argument(concat(name, " is damaged: ", reason(error)));
+        throw InvalidArgument(concat(name, " is damaged: ", reason(error)));
     }
 }
 

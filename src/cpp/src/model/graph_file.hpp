@@ -12,7 +12,7 @@
 
 namespace pagewheel {
 
-/// Throws std::invalid_argument for a file that is no OpenVINO IR: OpenVINO would try its readers
+/// Throws InvalidArgument for a file that is no OpenVINO IR: OpenVINO would try its readers
 /// of other formats on it.
 std::shared_ptr<ov::Model> read_graph(ov::Core& core, const std::filesystem::path& xml);
 

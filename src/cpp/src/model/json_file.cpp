@@ -20,6 +20,15 @@ Json parse(const std::string& text, const MessagePart& what) {
     return json;
 }
 
+template <class Json>
+std::string dump(const Json& value, int indent) {
+    try {
+        return value.dump(indent);
+    } catch (const typename Json::type_error& error) {
+        refuse_argument("JSON holds a text that is not UTF-8: ", error.what());
+    }
+}
+
 }  // namespace
 
 nlohmann::json parse_json(const std::string& text, const MessagePart& what) {
@@ -31,11 +40,11 @@ nlohmann::ordered_json parse_ordered_json(const std::string& text, const Message
 }
 
 std::string json_text(const nlohmann::json& value) {
-    return value.dump();
+    return dump(value, -1);
 }
 
-std::string json_text(const nlohmann::ordered_json& value) {
-    return value.dump();
+std::string json_text(const nlohmann::ordered_json& value, int indent) {
+    return dump(value, indent);
 }
 
 nlohmann::json read_json_object(const std::filesystem::path& path) {

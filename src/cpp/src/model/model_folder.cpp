@@ -8,6 +8,8 @@
 #include "base/check.hpp"
 #include "model/description_version.hpp"
 #include "model/json_file.hpp"
+#include "model/model_source.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 namespace fs = std::filesystem;
@@ -18,7 +20,7 @@ namespace {
 constexpr size_t max_context = std::numeric_limits<int32_t>::max();
 constexpr size_t max_layers = 65'536;
 
-/// 0 where there is no number. Throws std::invalid_argument for one outside of [0, limit].
+/// 0 where there is no number. Throws InvalidArgument for one outside of [0, limit].
 size_t checked_size(const nlohmann::json& value, const char* key, size_t limit) {
     if (!value.is_number()) return 0;
     const auto number = value.get<double>();
@@ -88,21 +90,15 @@ void read_if_there(const fs::path& file, const Read& read) {
     const nlohmann::json json = read_json_object(file);
     try {
         read(json);
-    } catch (const std::invalid_argument& error) {
-        throw std::invalid_argument(concat(file, ": ", error.what()));
+    } catch (const InvalidArgument& error) {
+        throw InvalidArgument(concat(file, ": ", error.what()));
     }
 }
 
 }  // namespace
 
-ModelFolder::ModelFolder(const fs::path& path) : m_path(path) {
-    check_argument(fs::exists(path), "model folder ", path, " does not exist");
-    check_argument(
-        fs::is_directory(path), path,
-        " is a file; a folder with openvino_model.xml is needed (`pagewheel convert` makes "
-        "one from a .gguf file)");
-    check_argument(fs::is_regular_file(model_xml()), path, " holds no openvino_model.xml");
-}
+ModelFolder::ModelFolder(const fs::path& path, bool save_beside)
+    : m_path(resolve_model(path, "openvino_model.xml", save_beside)) {}
 
 ModelFolder::ModelFolder(GraphBuffers buffers) : m_buffers(std::move(buffers)) {}
 

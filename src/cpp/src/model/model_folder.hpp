@@ -27,8 +27,8 @@ struct ModelConfig {
 /// Or a decoder in memory, which has no other files.
 class ModelFolder {
 public:
-    /// Throws std::invalid_argument if `path` is no folder or holds no openvino_model.xml.
-    explicit ModelFolder(const std::filesystem::path& path);
+    /// Of whatever resolve_model() takes. Throws as it does.
+    explicit ModelFolder(const std::filesystem::path& path, bool save_beside = false);
     explicit ModelFolder(GraphBuffers buffers);
 
     const std::filesystem::path& path() const { return m_path; }
@@ -37,7 +37,7 @@ public:
     std::shared_ptr<ov::Model> read_decoder(ov::Core& core) const;
     /// It may be missing; empty of a model in memory.
     std::filesystem::path generation_config_json() const;
-    /// All unknown where the files are missing. Throws std::invalid_argument, naming the file and
+    /// All unknown where the files are missing. Throws InvalidArgument, naming the file and
     /// the key, for numbers that no model has.
     ModelConfig read_config() const;
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/check.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 namespace {
@@ -119,7 +120,7 @@ RotaryDescription read_rotary(const json& rotary) try {
             description.unsupported = "pagewheel.json has no rotary inverse_frequencies";
     return description;
 } catch (const json::exception& error) {
-    throw std::invalid_argument(concat("rotary: ", error.what()));
+    throw InvalidArgument(concat("rotary: ", error.what()));
 }
 
 RotaryDescription derive_rotary(const json& config) try {

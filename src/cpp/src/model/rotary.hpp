@@ -33,7 +33,7 @@ struct RotaryDescription {
 /// From "rotary" of pagewheel.json: {"pairing": "half" | "interleaved", "kinds", "layers"}, where
 /// `kinds` are {"dims", "inverse_frequencies"} and `layers` has each layer's index into them, or -1
 /// where it does not rotate. Without kinds, "dims" and "inverse_frequencies" beside "pairing" are
-/// the only kind. Throws std::invalid_argument where the numbers contradict each other.
+/// the only kind. Throws InvalidArgument where the numbers contradict each other.
 RotaryDescription read_rotary(const nlohmann::json& rotary);
 
 /// From another tool's config.json: plain, linear, llama3 and yarn frequencies, partial rotary.

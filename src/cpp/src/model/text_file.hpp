@@ -6,10 +6,10 @@
 
 namespace pagewheel {
 
-/// Throws std::invalid_argument where `path` is no regular file: a pipe would never end.
+/// Throws InvalidArgument where `path` is no regular file: a pipe would never end.
 void check_is_file(const std::filesystem::path& path);
 
-/// All bytes. Throws std::invalid_argument where `path` is no regular file or cannot be read.
+/// All bytes. Throws InvalidArgument where `path` is no regular file or cannot be read.
 std::string read_text(const std::filesystem::path& path);
 
 }  // namespace pagewheel

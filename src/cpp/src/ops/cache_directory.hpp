@@ -29,7 +29,7 @@ ov::Tensor make_cache_directory(const std::vector<ov::Tensor>& caches);
 /// The tensors that a directory names. They are made once for as long as it stays the same.
 class CacheDirectory {
 public:
-    /// Throws std::invalid_argument if the directory is not of so many caches, or names none where
+    /// Throws InvalidArgument if the directory is not of so many caches, or names none where
     /// one should be.
     const std::vector<ov::Tensor>& read(const std::vector<CacheInput>& caches,
                                         const ov::Tensor& directory);

@@ -8,7 +8,7 @@ namespace pagewheel {
 /// What OpenVINO's Gather along dimension 0 does, where a region can hold it.
 ///
 /// Inputs: x f32 [rows, 1, ..., width]; indices i32 or i64 [n], each of a row of x, else evaluation
-/// throws std::invalid_argument. Output: f32 [n, 1, ..., width].
+/// throws InvalidArgument. Output: f32 [n, 1, ..., width].
 class GatherRows : public NativeOp {
 public:
     OPENVINO_OP("GatherRows", "pagewheel")

@@ -45,7 +45,7 @@ public:
     /// Last dimension of an output.
     virtual size_t output_width(size_t output) const = 0;
     /// `outputs` are as many as the operation has, each with room for as many rows as
-    /// row_count_input() says; they overlap no input. Throws std::invalid_argument for inputs that
+    /// row_count_input() says; they overlap no input. Throws InvalidArgument for inputs that
     /// do not fit. Several threads may run one operation at once.
     virtual void run(const NativeInputs& inputs, float* const* outputs) const = 0;
 

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <new>
-#include <stdexcept>
 #include <utility>
 
 #include "base/check.hpp"
 #include "kernels/team_session.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 namespace {
@@ -170,12 +170,12 @@ void RegionPlan::run(ov::TensorVector& outputs, const ov::TensorVector& inputs) 
             run_step(at, scratch, inputs, caches);
             m_profile.add(at, RegionProfile::Clock::now() - begin);
         }
-    } catch (const std::invalid_argument& error) {
-        throw std::invalid_argument(named(error));
+    } catch (const InvalidArgument& error) {
+        throw InvalidArgument(named(error));
     } catch (const std::bad_alloc&) {
         throw;
     } catch (const std::exception& error) {
-        throw std::runtime_error(named(error));
+        throw Error(named(error));
     }
     if (profiled) m_profile.end_call();
 }

@@ -12,7 +12,7 @@ namespace pagewheel {
 /// embedding is its head holds one of them.
 ///
 /// Input: ids i32 or i64, of any shape; each must be in [0, n), else evaluation throws
-/// std::invalid_argument. Output: f32 [ids' shape..., k], (value - zero point) * scale, rounded
+/// InvalidArgument. Output: f32 [ids' shape..., k], (value - zero point) * scale, rounded
 /// once.
 class QuantizedEmbedding : public ov::op::Op {
 public:

@@ -20,7 +20,7 @@ struct RmsNorm {
     std::shared_ptr<const std::vector<float>> gamma;
     float epsilon = 0;
 
-    /// The input of a call; throws std::invalid_argument if rows are not of size k.
+    /// The input of a call; throws InvalidArgument if rows are not of size k.
     kernels::LinearInput applied_to(const Rows& x, size_t k) const;
 };
 

@@ -1,7 +1,8 @@
 #include "pipelines/chat_session.hpp"
 
-#include <stdexcept>
 #include <utility>
+
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 
@@ -34,9 +35,9 @@ bool ChatSession::is_open() const {
 ChatSession::Exchange::Exchange(ChatSession& session, const std::string& prompt)
     : m_session(session) {
     const auto lock = session.lock();
-    if (!session.m_chat) throw std::runtime_error("the chat was finished meanwhile");
+    if (!session.m_chat) throw Error("the chat was finished meanwhile");
     if (session.m_turn_of == session.m_number)
-        throw std::runtime_error(
+        throw Error(
             "a turn of this chat is being generated; the next one can begin when it is over");
     m_history = *session.m_chat;
     m_history.append("user", prompt);

@@ -35,7 +35,7 @@ private:
 /// which the chat was started or finished.
 class ChatSession::Exchange {
 public:
-    /// Throws std::runtime_error if the chat is at another. `session` must outlive the exchange.
+    /// Throws Error if the chat is at another. `session` must outlive the exchange.
     Exchange(ChatSession& session, const std::string& prompt);
     ~Exchange();
     Exchange(const Exchange&) = delete;

@@ -7,6 +7,8 @@
 #include "base/process_mark.hpp"
 #include "model/model_folder.hpp"
 #include "pipelines/continuous_batching_impl.hpp"
+#include "pipelines/generate_properties.hpp"
+#include "pipelines/text_rules.hpp"
 #include "runtime/openvino_model.hpp"
 
 namespace pagewheel {
@@ -20,6 +22,27 @@ GenerationConfig default_config_of(const ModelFolder& folder, const Tokenizer& t
     const int64_t eos = tokenizer.get_eos_token_id();
     if (config.eos_token_id == -1 && eos != -1) config.set_eos_token_id(eos);
     return config;
+}
+
+std::vector<int64_t> prompt_of(const ov::Tensor& tensor) {
+    check_argument(bool(tensor) && tensor.get_element_type() == ov::element::i64,
+                   "a prompt's tensor must be of type i64");
+    const ov::Shape shape = tensor.get_shape();
+    check_argument(shape.size() == 1 || (shape.size() == 2 && shape[0] == 1),
+                   "a prompt's tensor has shape ", shape, "; expected [tokens] or [1, tokens]");
+    const auto* ids = tensor.data<const int64_t>();
+    return {ids, ids + tensor.get_size()};
+}
+
+/// "enable_save_ov_model" leaves what a .gguf file became beside it.
+ModelFolder open_model(const std::filesystem::path& model, const ov::AnyMap& properties) {
+    const auto saves = properties.find("enable_save_ov_model");
+    bool save_beside = false;
+    try {
+        save_beside = saves != properties.end() && saves->second.as<bool>();
+    } catch (const ov::Exception&) {  // no bool: parse_compile_options says so
+    }
+    return ModelFolder(model, save_beside);
 }
 
 }  // namespace
@@ -57,6 +80,11 @@ ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& s
     parts.model = std::move(loaded.model);
     parts.context_length = loaded.folder.read_config().max_position_embeddings;
     parts.decoders = decoders_of(tokenizer);
+    const auto rules = std::make_shared<TextRules>(tokenizer);
+    parts.find_rules = [rules](const GenerationConfig& config) { return rules->of(config); };
+    parts.compile_grammar = [rules](const GenerationConfig& config) {
+        return rules->grammar_of(config);
+    };
     m_engine = std::make_shared<Engine>(std::move(parts), scheduler_config);
     m_engine->inbox().set_step([engine = std::weak_ptr(m_engine)] {
         const auto alive = engine.lock();
@@ -75,7 +103,9 @@ GenerationConfig with_stops_of(const GenerationConfig& model, GenerationConfig c
 }
 
 GenerationConfig ContinuousBatchingPipeline::Impl::completed(const GenerationConfig& config) const {
-    return with_stops_of(default_config, config);
+    GenerationConfig result = with_stops_of(default_config, config);
+    result.parsers.clear();  // the engine has no use for them, and ends them on any thread
+    return result;
 }
 
 std::shared_ptr<GenerationHandle> ContinuousBatchingPipeline::Impl::add_request(
@@ -113,8 +143,8 @@ ContinuousBatchingPipeline::ContinuousBatchingPipeline(const std::filesystem::pa
                                                        const std::string& device,
                                                        const ov::AnyMap& properties) {
     scheduler_config.validate();  // before anything is loaded
-    m_impl = make_shared_in_process<Impl>(ModelFolder(model_folder), nullptr, scheduler_config,
-                                          device, properties);
+    m_impl = make_shared_in_process<Impl>(open_model(model_folder, properties), nullptr,
+                                          scheduler_config, device, properties);
 }
 
 ContinuousBatchingPipeline::ContinuousBatchingPipeline(const std::filesystem::path& model_folder,
@@ -123,8 +153,8 @@ ContinuousBatchingPipeline::ContinuousBatchingPipeline(const std::filesystem::pa
                                                        const std::string& device,
                                                        const ov::AnyMap& properties) {
     scheduler_config.validate();
-    m_impl = make_shared_in_process<Impl>(ModelFolder(model_folder), &tokenizer, scheduler_config,
-                                          device, properties);
+    m_impl = make_shared_in_process<Impl>(open_model(model_folder, properties), &tokenizer,
+                                          scheduler_config, device, properties);
 }
 
 ContinuousBatchingPipeline::ContinuousBatchingPipeline(const std::string& model,
@@ -152,6 +182,11 @@ PipelineStatistics ContinuousBatchingPipeline::get_statistics() const {
     return m_impl->engine().statistics();
 }
 
+CacheView ContinuousBatchingPipeline::get_cache_view(
+    size_t max_sequences, std::optional<uint64_t> evicted_request) const {
+    return m_impl->engine().view_cache(max_sequences, evicted_request);
+}
+
 std::shared_ptr<GenerationHandle> ContinuousBatchingPipeline::add_request(
     uint64_t request_id, const std::vector<int64_t>& prompt, const GenerationConfig& config) {
     return m_impl->add_request(request_id, prompt, config);
@@ -160,6 +195,18 @@ std::shared_ptr<GenerationHandle> ContinuousBatchingPipeline::add_request(
 std::shared_ptr<GenerationHandle> ContinuousBatchingPipeline::add_request(
     uint64_t request_id, const std::string& prompt, const GenerationConfig& config) {
     return m_impl->add_request(request_id, m_impl->tokenizer.encode(prompt), config);
+}
+
+std::shared_ptr<GenerationHandle> ContinuousBatchingPipeline::add_request(
+    uint64_t request_id, const ov::Tensor& prompt, const GenerationConfig& config) {
+    return m_impl->add_request(request_id, prompt_of(prompt), config);
+}
+
+std::shared_ptr<GenerationHandle> ContinuousBatchingPipeline::add_request(
+    uint64_t request_id, const std::string& prompt, const ov::AnyMap& properties) {
+    GenerationConfig config = get_config();
+    set_properties(config, properties);
+    return add_request(request_id, prompt, config);
 }
 
 void ContinuousBatchingPipeline::step() {
@@ -185,6 +232,14 @@ std::vector<EncodedGenerationResult> ContinuousBatchingPipeline::generate(
     const StreamerVariant& streamer) {
     const auto impl = m_impl;  // a callback may drop the pipeline, here and below
     return impl->generate(prompts, configs, streamer);
+}
+
+std::vector<EncodedGenerationResult> ContinuousBatchingPipeline::generate(
+    const std::vector<ov::Tensor>& prompts, const std::vector<GenerationConfig>& configs,
+    const StreamerVariant& streamer) {
+    std::vector<std::vector<int64_t>> tokens;
+    for (const ov::Tensor& prompt : prompts) tokens.push_back(prompt_of(prompt));
+    return generate(tokens, configs, streamer);
 }
 
 std::vector<GenerationResult> ContinuousBatchingPipeline::generate(
@@ -225,6 +280,18 @@ std::vector<GenerationResult> ContinuousBatchingPipeline::generate(
     std::vector<TextPrompt> prompts;
     for (const ChatHistory& history : histories) prompts.push_back(impl->render(history, metrics));
     return impl->generate_text(prompts, configs, streamer, metrics);
+}
+
+std::vector<GenerationResult> ContinuousBatchingPipeline::generate(
+    const std::vector<std::string>& prompts, const ov::AnyMap& properties) {
+    const auto read = read_generate_properties(get_config(), properties);
+    return generate(prompts, read.configs, read.streamer);
+}
+
+std::vector<GenerationResult> ContinuousBatchingPipeline::generate(
+    const std::vector<ChatHistory>& histories, const ov::AnyMap& properties) {
+    const auto read = read_generate_properties(get_config(), properties);
+    return generate(histories, read.configs, read.streamer);
 }
 
 void ContinuousBatchingPipeline::start_chat(const std::string& system_message) {

@@ -1,11 +1,13 @@
 // One call of generate(): requests in, results out.
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "base/check.hpp"
+#include "pagewheel/errors.hpp"
 #include "pipelines/continuous_batching_impl.hpp"
-#include "text/generated_text.hpp"
+#include "pipelines/parsed_results.hpp"
+#include "pipelines/stream.hpp"
+#include "text/tokenizer_grammars.hpp"
 
 namespace pagewheel {
 namespace {
@@ -43,75 +45,6 @@ bool is_set(const StreamerVariant& streamer) {
     const auto* given = std::get_if<std::shared_ptr<StreamerBase>>(&streamer);
     return given && *given;
 }
-
-/// The text of the prompt as it stands before the text of what was generated: with the space
-/// between them, if there is one.
-std::string echoed(const Tokenizer& tokenizer, const std::vector<int64_t>& prompt,
-                   const std::vector<int64_t>& generated) {
-    std::vector<int64_t> both = prompt;
-    both.insert(both.end(), generated.begin(), generated.end());
-    const std::string all = tokenizer.decode_generated(both),
-                      own = tokenizer.decode_generated(generated);
-    const bool fits =
-        all.size() >= own.size() && all.compare(all.size() - own.size(), own.size(), own) == 0;
-    return fits ? all.substr(0, all.size() - own.size()) : tokenizer.decode_generated(prompt);
-}
-
-/// Hands what is new of a request to a streamer, before it the prompt if that is echoed.
-class Stream {
-public:
-    Stream(const StreamerVariant& streamer, const Tokenizer& tokenizer,
-           const GeneratedPrompt& generated)
-        : m_streamer(streamer), m_tokenizer(tokenizer), m_state(generated.state) {
-        if (generated.config.echo) m_prompt = generated.prompt;
-    }
-
-    void write_news() {
-        GenerationHandle handle(m_state);
-        switch (write(handle)) {
-            case StreamingStatus::RUNNING:
-                break;
-            case StreamingStatus::STOP:
-                handle.stop(GenerationFinishReason::STOP);
-                break;
-            case StreamingStatus::TOOL_CALL_STOP:
-                handle.stop(GenerationFinishReason::TOOL_CALL);
-                break;
-            case StreamingStatus::CANCEL:
-                handle.cancel();
-                break;
-        }
-    }
-
-    void end() {
-        if (const auto* given = std::get_if<std::shared_ptr<StreamerBase>>(&m_streamer))
-            (*given)->end();
-    }
-
-private:
-    /// Text to a callback, else tokens. What it wishes.
-    StreamingStatus write(GenerationHandle& handle) {
-        const auto* callback = std::get_if<TextStreamer::Callback>(&m_streamer);
-        const GenerationOutputs outputs = handle.read_available(/*with_text=*/callback != nullptr);
-        if (outputs.empty()) return StreamingStatus::RUNNING;
-        const GenerationOutput& output = outputs.at(0);
-        std::vector<int64_t> tokens = std::exchange(m_prompt, {});
-        if (callback) {
-            const std::string before =
-                tokens.empty() ? "" : echoed(m_tokenizer, tokens, output.generated_ids);
-            const std::string text = before + output.text;
-            return text.empty() ? StreamingStatus::RUNNING : (*callback)(text);
-        }
-        tokens.insert(tokens.end(), output.generated_ids.begin(), output.generated_ids.end());
-        return tokens.empty() ? StreamingStatus::RUNNING
-                              : std::get<std::shared_ptr<StreamerBase>>(m_streamer)->write(tokens);
-    }
-
-    const StreamerVariant& m_streamer;
-    const Tokenizer& m_tokenizer;
-    const std::shared_ptr<GenerationHandle::State> m_state;
-    std::vector<int64_t> m_prompt;  // that is still to be echoed
-};
 
 /// Time and tokens per step, as seen by a generate() call.
 class CallStatistics {
@@ -177,16 +110,35 @@ private:
 /// Not inside a step: it would wait for its own end.
 void check_may_generate(const Inbox& inbox) {
     if (ThreadRole::is(inbox, ThreadRole::Kind::STEP))
-        throw std::runtime_error(
-            "an eviction policy cannot generate: the pipeline is in the step that asks it");
+        throw Error(
+            "an eviction policy or a logits processor cannot generate: the pipeline is in the step "
+            "that asks it");
 }
 
 void add_metrics(PerfMetrics& all, const PerfMetrics& one) {
     all.num_generated_tokens += one.num_generated_tokens;
     all.num_prefix_cache_hit_tokens += one.num_prefix_cache_hit_tokens;
-    auto& first = all.raw_metrics.m_times_to_first_token;
-    const auto& own_first = one.raw_metrics.m_times_to_first_token;
-    first.insert(first.end(), own_first.begin(), own_first.end());
+    const auto join = [](std::vector<float>& to, const std::vector<float>& from) {
+        to.insert(to.end(), from.begin(), from.end());
+    };
+    join(all.raw_metrics.m_times_to_first_token, one.raw_metrics.m_times_to_first_token);
+    join(all.raw_metrics.queue_durations, one.raw_metrics.queue_durations);
+    join(all.raw_metrics.grammar_compile_times, one.raw_metrics.grammar_compile_times);
+}
+
+void check_streams(const StreamerVariant& streamer, const std::vector<GenerationConfig>& configs) {
+    const size_t num_prompts = configs.size();
+    for (const GenerationConfig& config : configs) {
+        check_argument(
+            as_output_streamer(streamer) || (num_prompts == 1 && config.num_return_sequences == 1),
+            "a streamer takes one prompt and one sequence; there are ", num_prompts,
+            " prompts and num_return_sequences is ", config.num_return_sequences,
+            "; an OutputStreamer takes them all");
+        check_argument(!config.is_beam_search(),
+                       "a streamer takes tokens as they are generated; num_beams is ",
+                       config.num_beams,
+                       ", and what beam search finds is known in the end only; allowed: 1");
+    }
 }
 
 }  // namespace
@@ -204,16 +156,7 @@ std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
     const std::vector<GenerationConfig>& given_configs, const StreamerVariant& streamer,
     PerfMetrics& metrics) {
     const auto configs = spread(given_configs, prompts.size());
-    const bool streams = is_set(streamer) && !prompts.empty();
-    check_argument(!streams || (prompts.size() == 1 && configs.front().num_return_sequences == 1),
-                   "a streamer takes one prompt and one sequence; there are ", prompts.size(),
-                   " prompts and num_return_sequences is ",
-                   streams ? configs.front().num_return_sequences : 0);
-    check_argument(!streams || !configs.front().is_beam_search(),
-                   "a streamer takes tokens as they are generated; num_beams is ",
-                   streams ? configs.front().num_beams : 0,
-                   ", and what beam search finds is known in the end only; allowed: 1");
-
+    if (is_set(streamer)) check_streams(streamer, configs);
     const StreamerUse use(streamer, configs);
     check_may_generate(m_engine->inbox());
     CancelOnError guard(*m_engine);
@@ -228,10 +171,13 @@ std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
     finish(results, streamer, metrics);
     guard.dismiss();
     for (const GeneratedPrompt& result : results) {
-        if (!result.state->error.empty()) throw std::runtime_error(result.state->error);
+        if (!result.state->error.empty()) throw Error(result.state->error);
         add_metrics(metrics, result.state->metrics);
     }
     metrics.load_time = m_load_time;
+    if (!metrics.raw_metrics.grammar_compile_times.empty())
+        metrics.grammar_compiler_init_times["llguidance"] =
+            grammar_compiler(tokenizer)->preparation_time().count();
     return results;
 }
 
@@ -242,8 +188,12 @@ void ContinuousBatchingPipeline::Impl::finish(const std::vector<GeneratedPrompt>
     const ThreadRole role(inbox, ThreadRole::Kind::CALLER);
     const bool steps_itself = ThreadRole::is(inbox, ThreadRole::Kind::SERVICE);
     const auto step_hook = this->step_hook();
-    std::optional<Stream> stream;
-    if (is_set(streamer) && !results.empty()) stream.emplace(streamer, tokenizer, results.front());
+    std::vector<Stream> streams;
+    for (size_t i = 0; is_set(streamer) && i < results.size(); ++i)
+        streams.emplace_back(streamer, tokenizer, results[i], i);
+    const auto write_news = [&] {
+        for (Stream& stream : streams) stream.write_news();
+    };
     CallStatistics statistics(metrics);
     const auto any_running = [&] {
         return std::any_of(results.begin(), results.end(),
@@ -255,11 +205,12 @@ void ContinuousBatchingPipeline::Impl::finish(const std::vector<GeneratedPrompt>
         else
             statistics.add(m_engine->step());
         if (step_hook) step_hook();
-        if (stream) stream->write_news();
+        write_news();
     }
-    if (stream) stream->write_news();  // a thread of the pipeline's own may have ended it since
+    write_news();  // a thread of the pipeline's own may have ended it since
     statistics.finish();
-    if (stream) stream->end();
+    const auto* given = std::get_if<std::shared_ptr<StreamerBase>>(&streamer);
+    if (given && !streams.empty()) (*given)->end();
 }
 
 std::vector<EncodedGenerationResult> ContinuousBatchingPipeline::Impl::generate(
@@ -300,6 +251,7 @@ std::vector<GenerationResult> ContinuousBatchingPipeline::Impl::generate_text(
             return tokenizer.encode(prompt.text, prompt.add_special_tokens);
         }));
     const auto generated = run(encoded, configs, streamer, metrics);
+    const auto parsers = spread(configs, prompts.size());
 
     std::vector<GenerationResult> results;
     for (size_t i = 0; i < generated.size(); ++i) {
@@ -310,6 +262,7 @@ std::vector<GenerationResult> ContinuousBatchingPipeline::Impl::generate_text(
         const auto outputs = timed(raw.detokenization_durations, [&] {
             return all_outputs(*generated[i].state, /*with_text=*/true);
         });
+        result.parsed = parsed_outputs(parsers.at(i), streamer, tokenizer, outputs);
         for (const GenerationOutput& output : outputs) {
             const std::string before =
                 generated[i].config.echo

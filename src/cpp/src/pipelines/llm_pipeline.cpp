@@ -7,6 +7,7 @@
 #include "base/process_mark.hpp"
 #include "pagewheel/prefix_cache.hpp"
 #include "pipelines/continuous_batching_impl.hpp"
+#include "pipelines/generate_properties.hpp"
 
 namespace pagewheel {
 namespace {
@@ -37,9 +38,11 @@ std::vector<T> flatten(std::vector<std::vector<T>>&& lists) {
 }
 
 DecodedResults joined_texts(std::vector<GenerationResult>&& results) {
-    std::vector<std::vector<std::string>> texts;
+    std::vector<std::vector<std::string>> texts, parsed;
+    for (GenerationResult& result : results) parsed.push_back(std::move(result.parsed));
     auto joined = join<DecodedResults>(std::move(results), texts);
     joined.texts = flatten(std::move(texts));
+    joined.parsed = flatten(std::move(parsed));
     return joined;
 }
 
@@ -65,6 +68,20 @@ std::vector<std::vector<int64_t>> unpadded(const TokenizedInputs& inputs) {
     return rows;
 }
 
+const GenerationConfig& one_of(const std::vector<GenerationConfig>& configs) {
+    check_argument(configs.size() == 1, "generation_config is a list of ", configs.size(),
+                   "; allowed: one config");
+    return configs.front();
+}
+
+/// The pipeline that they make, of what is left of the properties.
+template <class Make>
+ContinuousBatchingPipeline make_pipeline(ov::AnyMap properties, const SchedulerConfig& config,
+                                         const Make& make) {
+    const SchedulerConfig scheduler = take_scheduler_config(properties, config);
+    return make(scheduler, properties);
+}
+
 }  // namespace
 
 /// What calls leave for later ones.
@@ -88,22 +105,33 @@ SchedulerConfig LLMPipeline::default_scheduler_config() {
     return config;
 }
 
+LLMPipeline::LLMPipeline(ContinuousBatchingPipeline pipeline)
+    : m_pipeline(std::move(pipeline)),
+      m_session(std::make_shared<Session>(m_pipeline.get_config())) {}
+
 LLMPipeline::LLMPipeline(const std::filesystem::path& model_folder, const std::string& device,
                          const ov::AnyMap& properties, const SchedulerConfig& scheduler_config)
-    : m_pipeline(model_folder, scheduler_config, device, properties),
-      m_session(std::make_shared<Session>(m_pipeline.get_config())) {}
+    : LLMPipeline(make_pipeline(
+          properties, scheduler_config, [&](const auto& scheduler, const auto& others) {
+              return ContinuousBatchingPipeline(model_folder, scheduler, device, others);
+          })) {}
 
 LLMPipeline::LLMPipeline(const std::filesystem::path& model_folder, const Tokenizer& tokenizer,
                          const std::string& device, const ov::AnyMap& properties,
                          const SchedulerConfig& scheduler_config)
-    : m_pipeline(model_folder, tokenizer, scheduler_config, device, properties),
-      m_session(std::make_shared<Session>(m_pipeline.get_config())) {}
+    : LLMPipeline(make_pipeline(
+          properties, scheduler_config, [&](const auto& scheduler, const auto& others) {
+              return ContinuousBatchingPipeline(model_folder, tokenizer, scheduler, device, others);
+          })) {}
 
 LLMPipeline::LLMPipeline(const std::string& model, const ov::Tensor& weights,
                          const Tokenizer& tokenizer, const std::string& device,
                          const ov::AnyMap& properties, const SchedulerConfig& scheduler_config)
-    : m_pipeline(model, weights, tokenizer, scheduler_config, device, properties),
-      m_session(std::make_shared<Session>(m_pipeline.get_config())) {}
+    : LLMPipeline(make_pipeline(properties, scheduler_config,
+                                [&](const auto& scheduler, const auto& others) {
+                                    return ContinuousBatchingPipeline(model, weights, tokenizer,
+                                                                      scheduler, device, others);
+                                })) {}
 
 DecodedResults LLMPipeline::generate(const StringInputs& inputs,
                                      const std::optional<GenerationConfig>& config,
@@ -129,6 +157,15 @@ EncodedResults LLMPipeline::generate(const EncodedInputs& inputs,
         tokens);
     joined.tokens = flatten(std::move(tokens));
     return joined;
+}
+
+DecodedResults LLMPipeline::generate(const StringInputs& inputs, const ov::AnyMap& properties) {
+    const auto read = read_generate_properties(get_generation_config(), properties);
+    return generate(inputs, one_of(read.configs), read.streamer);
+}
+EncodedResults LLMPipeline::generate(const EncodedInputs& inputs, const ov::AnyMap& properties) {
+    const auto read = read_generate_properties(get_generation_config(), properties);
+    return generate(inputs, one_of(read.configs), read.streamer);
 }
 
 void LLMPipeline::start_chat(const std::string& system_message) {

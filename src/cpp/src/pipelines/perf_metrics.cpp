@@ -51,16 +51,16 @@ MeanStdPair PerfMetrics::get_sampling_duration() const {
     return statistics(raw_metrics.sampling_durations);
 }
 
+MeanStdPair PerfMetrics::get_queue_duration() const {
+    return statistics(raw_metrics.queue_durations);
+}
+
 SummaryStats PerfMetrics::get_grammar_compile_time() const {
     const std::vector<float>& times = raw_metrics.grammar_compile_times;
     if (times.empty()) return {};
     const auto [min, max] = std::minmax_element(times.begin(), times.end());
     const MeanStdPair pair = statistics(times);
     return {pair.mean, pair.std, *min / 1000, *max / 1000};
-}
-
-std::map<std::string, float> PerfMetrics::get_grammar_compiler_init_times() const {
-    return {};
 }
 
 MeanStdPair PerfMetrics::get_throughput() const {
@@ -82,7 +82,10 @@ PerfMetrics& PerfMetrics::operator+=(const PerfMetrics& other) {
     append(raw.m_durations, other.raw_metrics.m_durations);
     append(raw.inference_durations, other.raw_metrics.inference_durations);
     append(raw.sampling_durations, other.raw_metrics.sampling_durations);
+    append(raw.queue_durations, other.raw_metrics.queue_durations);
     append(raw.grammar_compile_times, other.raw_metrics.grammar_compile_times);
+    grammar_compiler_init_times.insert(other.grammar_compiler_init_times.begin(),
+                                       other.grammar_compiler_init_times.end());
     load_time = load_time == 0 ? other.load_time : load_time;
     num_generated_tokens += other.num_generated_tokens;
     num_input_tokens += other.num_input_tokens;

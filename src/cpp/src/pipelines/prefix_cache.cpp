@@ -1,6 +1,7 @@
 #include "pagewheel/prefix_cache.hpp"
 
 #include "base/check.hpp"
+#include "pagewheel/errors.hpp"
 #include "pipelines/continuous_batching_impl.hpp"
 
 namespace pagewheel {
@@ -36,7 +37,7 @@ size_t PrefixCache::pin(const std::vector<int64_t>& prompt, const std::string& s
         m_pipeline.generate(std::vector<std::vector<int64_t>>{prompt},
                             std::vector<GenerationConfig>{config});
     }
-    throw std::runtime_error(
+    throw Error(
         concat("a prompt of ", prompt.size(), " tokens cannot be pinned: other requests evict it"));
 }
 
@@ -48,8 +49,8 @@ void PrefixCache::clear() {
     m_pipeline.m_impl->engine().prefixes()->clear();
 }
 
-void PrefixCache::save(const std::filesystem::path& path) const {
-    m_pipeline.m_impl->engine().prefixes()->save(path);
+void PrefixCache::save(const std::filesystem::path& path, const PrefixSelection& selection) const {
+    m_pipeline.m_impl->engine().prefixes()->save(path, selection);
 }
 
 size_t PrefixCache::load(const std::filesystem::path& path) {

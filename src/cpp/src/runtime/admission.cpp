@@ -5,6 +5,8 @@
 
 #include "base/check.hpp"
 #include "kernels/isa.hpp"
+#include "pagewheel/errors.hpp"
+#include "sampling/best_tokens.hpp"
 
 namespace pagewheel {
 namespace {
@@ -19,6 +21,20 @@ StopStrings stop_strings_of(const GenerationConfig& config) {
     return {config.stop_strings, config.include_stop_str_in_output};
 }
 
+/// Whether nothing but the grammar could forbid a token, look at it, or be asked about it.
+bool leaves_forced_tokens(const GenerationConfig& config) {
+    const size_t ngram = config.no_repeat_ngram_size;
+    return !config.is_beam_search() && config.logprobs == 0 && config.logits_processors.empty() &&
+           config.bad_words.empty() && config.bad_words_ids.empty() &&
+           config.allowed_token_ids.empty() && config.suppress_tokens.empty() &&
+           config.min_new_tokens == 0 && config.mirostat == 0 &&
+           (ngram == 0 || ngram == GenerationConfig::unlimited);
+}
+
+bool names_texts(const GenerationConfig& config) {
+    return !config.bad_words.empty() || config.dry_multiplier > 0;
+}
+
 }  // namespace
 
 std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
@@ -31,21 +47,49 @@ std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
         config.validate();
     check_argument(config.num_beams <= m_limits.max_num_seqs, "num_beams is ", config.num_beams,
                    "; allowed: up to max_num_seqs, which is ", m_limits.max_num_seqs);
+    check_token_ids(config);
     check_prompt(prompt, config);
     auto request = std::make_unique<Request>();
     request->id = id;
     request->config = config;
+    if (names_texts(config)) request->rules = m_find_rules(config);
     request->max_tokens = max_tokens(prompt.size(), config);
     request->arrival = Clock::now();
     if (config.timeout) request->deadline = deadline(request->arrival, *config.timeout);
     request->state = std::make_shared<GenerationHandle::State>();
     request->state->outputs.resize(config.num_return_sequences);
     request->state->texts = make_texts(config, config.num_return_sequences);
+    if (config.logprobs > 0) request->state->token_bytes = m_decoders.bytes;
     request->state->metrics.num_input_tokens = prompt.size();
     request->state->inbox = std::move(inbox);
     request->state->request = request.get();
-    request->generations.push_back(make_generation(*request, 0, prompt));
+    if (config.structured_output_config) compile_grammar(*request);
+    try {
+        request->generations.push_back(make_generation(*request, 0, prompt));
+    } catch (const LogitsError& error) {  // a processor of the caller's does not fork
+        throw Error(error.what());
+    }
     return request;
+}
+
+void Admission::compile_grammar(Request& request) const {
+    const auto begin = Clock::now();
+    request.rules.grammar = m_compile_grammar(request.config);
+    // What is evicted may depend on the attention of every token.
+    request.rules.appends_forced = !m_keeper && leaves_forced_tokens(request.config);
+    request.state->metrics.raw_metrics.grammar_compile_times.push_back(microseconds_since(begin));
+}
+
+void Admission::check_token_ids(const GenerationConfig& config) const {
+    const auto check = [&](const char* name, int64_t id) {
+        check_argument(id >= 0 && size_t(id) < m_limits.vocabulary, name, " has token id ", id,
+                       ", outside of [0, ", m_limits.vocabulary, ")");
+    };
+    for (const auto& [id, bias] : config.logit_bias) check("logit_bias", id);
+    for (const int64_t id : config.allowed_token_ids) check("allowed_token_ids", id);
+    for (const int64_t id : config.suppress_tokens) check("suppress_tokens", id);
+    for (const std::vector<int64_t>& sequence : config.bad_words_ids)
+        for (const int64_t id : sequence) check("bad_words_ids", id);
 }
 
 void Admission::check_prompt(const std::vector<int64_t>& prompt,
@@ -83,8 +127,8 @@ size_t Admission::max_tokens(size_t prompt_length, const GenerationConfig& confi
 std::unique_ptr<Generation> Admission::make_generation(Request& request, size_t index,
                                                        const std::vector<int64_t>& prompt) const {
     const GenerationConfig& config = request.config;
-    auto generation = std::make_unique<Generation>(
-        Generation{&request, index, Sequence(), Sampler(config, index, detected_isa()), {}});
+    auto generation = std::make_unique<Generation>(Generation{
+        &request, index, Sequence(), Sampler(config, index, detected_isa(), request.rules), {}});
     if (config.is_beam_search() && !config.stop_strings.empty())
         generation->beam_text.emplace(m_decoders, stop_strings_of(config));
     Sequence& sequence = generation->sequence;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,12 +28,23 @@ struct AdmissionLimits {
 /// Any thread may ask; set_room() is the step loop's.
 class Admission {
 public:
+    /// What a config's texts are in tokens; asked where it has such.
+    using FindRules = std::function<TokenRules(const GenerationConfig&)>;
+    /// The grammar of a config's structured_output_config. Throws GrammarError.
+    using CompileGrammar =
+        std::function<std::shared_ptr<const GrammarRule>(const GenerationConfig&)>;
+
     /// `keeper` null: nothing is evicted. `decoders` turn tokens into text.
     Admission(const AdmissionLimits& limits, const CacheKeeper* keeper,
-              GeneratedText::Decoders decoders)
-        : m_limits(limits), m_keeper(keeper), m_decoders(std::move(decoders)) {}
+              GeneratedText::Decoders decoders, FindRules find_rules,
+              CompileGrammar compile_grammar)
+        : m_limits(limits),
+          m_keeper(keeper),
+          m_decoders(std::move(decoders)),
+          m_find_rules(std::move(find_rules)),
+          m_compile_grammar(std::move(compile_grammar)) {}
 
-    /// Throws std::invalid_argument as ContinuousBatchingPipeline::add_request does. The request
+    /// Throws InvalidArgument as ContinuousBatchingPipeline::add_request does. The request
     /// has its first sequence.
     std::unique_ptr<Request> make_request(std::optional<uint64_t> id,
                                           const std::vector<int64_t>& prompt,
@@ -50,6 +62,10 @@ public:
     std::optional<std::string> limit_again(Request& request) const;
 
 private:
+    /// On the caller's thread, so that no step waits for it.
+    void compile_grammar(Request& request) const;
+    /// Those that a config names.
+    void check_token_ids(const GenerationConfig& config) const;
     void check_prompt(const std::vector<int64_t>& prompt, const GenerationConfig& config) const;
     size_t max_tokens(size_t prompt_length, const GenerationConfig& config) const;
     bool evicts_prompts() const { return m_keeper && m_keeper->config().evict_during_prefill; }
@@ -57,6 +73,8 @@ private:
     const AdmissionLimits m_limits;
     const CacheKeeper* const m_keeper;
     const GeneratedText::Decoders m_decoders;
+    const FindRules m_find_rules;
+    const CompileGrammar m_compile_grammar;
     std::atomic<size_t> m_room{0};
 };
 

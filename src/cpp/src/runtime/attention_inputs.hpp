@@ -19,7 +19,7 @@ namespace pagewheel {
 class AttentionInputs {
 public:
     /// `layers` are those whose caches are evicted from, in the order of their caches; none:
-    /// nothing is. Throws std::invalid_argument if rotary.dims exceeds the head size.
+    /// nothing is. Throws InvalidArgument if rotary.dims exceeds the head size.
     explicit AttentionInputs(std::vector<CacheLayer> layers) : m_layers(std::move(layers)) {
         for (const CacheLayer& layer : m_layers)
             check_argument(layer.rotary.dims <= layer.layout.key_size,

@@ -1,16 +1,21 @@
 #include "runtime/engine.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.hpp"
 #include "base/log.hpp"
 #include "cache/cache_size.hpp"
+#include "pagewheel/errors.hpp"
+#include "runtime/view_cache.hpp"
 
 namespace pagewheel {
 namespace {
 
 // Where a model does not state its context, the cache is sized for sequences of this many tokens.
 constexpr size_t presumed_context = 8192;
+// Those of one grammar share its lexer, which one thread at a time may extend.
+constexpr size_t most_mask_threads = 8;
 // Steps between two looks at whether memory can be given back, while there are requests.
 constexpr size_t memory_interval = 64;
 
@@ -66,11 +71,14 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
       m_output(m_step),
       m_admission(
           {m_model->vocabulary(), m_model->block_size(), parts.context_length, config.max_num_seqs},
-          m_keeper.get(), std::move(parts.decoders)),
+          m_keeper.get(), std::move(parts.decoders), std::move(parts.find_rules),
+          std::move(parts.compile_grammar)),
       m_requests(*m_inbox, m_scheduler, m_admission, m_output),
-      m_tokens({m_scheduler, m_keeper.get(), m_admission, m_requests, m_output}),
+      m_masks(std::clamp<size_t>(m_model->num_threads() / 2, 1, most_mask_threads)),
+      m_tokens({m_scheduler, m_keeper.get(), m_admission, m_requests, m_output},
+               m_model->num_threads()),
       m_prefixes(*m_model, m_scheduler, m_keeper.get(), m_requests),
-      m_recorder(m_scheduler, *m_inbox, m_model->block_bytes(), config.statistics_interval) {
+      m_recorder(m_scheduler, *m_inbox, *m_model, config.statistics_interval) {
     m_admission.set_room(m_scheduler.max_tokens());
     if (parts.drafter)
         m_drafting = std::make_unique<Drafting>(std::move(parts.drafter), m_model->vocabulary(),
@@ -96,9 +104,9 @@ Engine::StepLock::StepLock(Engine& engine)
 std::mutex& Engine::StepLock::checked_mutex(Engine& engine) {
     engine.m_inbox->check_process();
     if (ThreadRole::is(*engine.m_inbox, ThreadRole::Kind::STEP))
-        throw std::runtime_error(
-            "this cannot be done from an eviction policy: the pipeline is in the step that asks "
-            "it");
+        throw Error(
+            "this cannot be done from an eviction policy or a logits processor: the pipeline is in "
+            "the step that asks it");
     return engine.m_step_mutex;
 }
 
@@ -185,8 +193,11 @@ std::exception_ptr Engine::compute(const Batch& batch) {
     const std::vector<size_t> none;
     const std::vector<size_t>& windows = m_keeper ? m_keeper->windows(batch) : none;
     Logits logits;
-    if (auto failure = attempt(batch, [&] { logits = m_model->run(batch, windows); }))
-        return failure;
+    const auto run = [&] {
+        const GrammarAhead::Work masks(m_masks, batch);
+        logits = m_model->run(batch, windows);
+    };
+    if (auto failure = attempt(batch, run)) return failure;
     m_step.fill_time = m_model->times().fill;
     m_step.infer_time = m_model->times().infer;
     const auto advancing = Clock::now();
@@ -280,6 +291,14 @@ bool Engine::has_work() const {
 PipelineStatistics Engine::statistics() const {
     m_inbox->check_process();
     return m_recorder.statistics();
+}
+
+CacheView Engine::view_cache(size_t most_sequences, std::optional<uint64_t> evicted_of) {
+    const StepLock lock(*this);
+    accept();  // what waits is shown, too
+    CacheView view = pagewheel::view_cache(m_scheduler, m_requests, most_sequences, evicted_of);
+    view.num_steps = m_recorder.num_steps();
+    return view;
 }
 
 Engine::LockedPrefixes Engine::prefixes() {

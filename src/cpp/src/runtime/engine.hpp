@@ -9,12 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "pagewheel/cache_view.hpp"
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/generation_handle.hpp"
 #include "pagewheel/statistics.hpp"
 #include "runtime/admission.hpp"
 #include "runtime/cache_keeper.hpp"
 #include "runtime/drafting.hpp"
+#include "runtime/grammar_ahead.hpp"
 #include "runtime/inbox.hpp"
 #include "runtime/model.hpp"
 #include "runtime/output.hpp"
@@ -30,14 +32,16 @@ namespace pagewheel {
 /// What an engine is made of besides its config.
 struct EngineParts {
     std::unique_ptr<Model> model;
-    size_t context_length = 0;         ///< positions the model was made for; 0: not known
-    GeneratedText::Decoders decoders;  ///< turn tokens into text
-    std::unique_ptr<Drafter> drafter;  ///< null: a sequence gets one token per step
+    size_t context_length = 0;                  ///< positions the model was made for; 0: not known
+    GeneratedText::Decoders decoders;           ///< turn tokens into text
+    Admission::FindRules find_rules;            ///< what texts of a config are in tokens
+    Admission::CompileGrammar compile_grammar;  ///< of a config's structured_output_config
+    std::unique_ptr<Drafter> drafter;           ///< null: a sequence gets one token per step
 };
 
 /// Makes steps, one at a time, of parts that do one thing each. Its methods may be called from any
-/// thread. Of the caller's code, eviction policies run inside a step: what needs the step's lock
-/// throws there. Callbacks of handles run after it.
+/// thread. Of the caller's code, eviction policies and logits processors run inside a step: what
+/// needs the step's lock throws there. Callbacks of handles run after it.
 class Engine {
 public:
     Engine(EngineParts parts, const SchedulerConfig& config);
@@ -57,13 +61,15 @@ public:
     /// exception passes, but for a policy's; so does what a handle's callback throws.
     StepStatistics step();
     PipelineStatistics statistics() const;
+    /// As ContinuousBatchingPipeline::get_cache_view().
+    CacheView view_cache(size_t most_sequences, std::optional<uint64_t> evicted_of);
 
     class LockedPrefixes;
-    /// No step is made while it lives. Throws std::invalid_argument if there is no prefix cache.
+    /// No step is made while it lives. Throws InvalidArgument if there is no prefix cache.
     LockedPrefixes prefixes();
 
 private:
-    /// Holds the step's lock and marks the thread as holding it. Throws std::runtime_error if it
+    /// Holds the step's lock and marks the thread as holding it. Throws Error if it
     /// holds it already, in a child that fork() made, and once the engine has failed.
     class StepLock {
     public:
@@ -105,6 +111,7 @@ private:
     Output m_output;
     Admission m_admission;  // any thread's
     Requests m_requests;
+    GrammarAhead m_masks;
     TokenStep m_tokens;
     std::unique_ptr<Drafting> m_drafting;  // null: there is no drafter
     Prefixes m_prefixes;

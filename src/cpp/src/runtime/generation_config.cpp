@@ -8,6 +8,7 @@
 #include "base/check.hpp"
 #include "base/log.hpp"
 #include "model/json_file.hpp"
+#include "pagewheel/errors.hpp"
 #include "runtime/generation_parameters.hpp"
 #include "runtime/json_values.hpp"
 #include "text/utf8.hpp"
@@ -20,6 +21,25 @@ using nlohmann::json;
 // Far more than anyone wants, and few enough to be served.
 constexpr size_t most_stops = 1000;
 constexpr size_t longest_stop_string = 10000;
+constexpr size_t most_bad_words = 10000, longest_bad_word = 1000;
+constexpr size_t most_breakers = 100, longest_breaker = 40;
+constexpr size_t most_processors = 100;
+constexpr float most_bias = 100;  // OpenAI's
+
+void check_count(const char* name, size_t size, size_t most) {
+    check_argument(size <= most, "the number of ", name, " is ", size, "; allowed: 0 to ", most);
+}
+
+void check_texts(const char* name, const std::set<std::string>& texts, size_t most,
+                 size_t longest) {
+    check_count(name, texts.size(), most);
+    for (const std::string& text : texts) {
+        check_argument(!text.empty(), name, " holds an empty string");
+        check_argument(text.size() <= longest, name, " holds one of ", text.size(),
+                       " bytes; allowed: up to ", longest);
+        check_utf8(text, ("one of " + std::string(name)).c_str());
+    }
+}
 
 std::string known_keys() {
     std::string keys;
@@ -30,9 +50,9 @@ std::string known_keys() {
 void set(GenerationConfig& config, const std::string& key, const json& value) {
     try {
         parameter_readers().at(key)(value, config);
-    } catch (const std::invalid_argument& allowed) {
-        throw std::invalid_argument(concat("generation parameter '", key, "' is ", shown(value),
-                                           "; allowed: ", allowed.what()));
+    } catch (const InvalidArgument& allowed) {
+        throw InvalidArgument(concat("generation parameter '", key, "' is ", shown(value),
+                                     "; allowed: ", allowed.what()));
     }
 }
 
@@ -61,7 +81,7 @@ std::map<std::string, std::string> set_what_is_valid(GenerationConfig& config, c
                 set(next, it->first, object.at(it->first));
                 check_value(next, it->first);
                 next.validate_values();
-            } catch (const std::invalid_argument& error) {
+            } catch (const InvalidArgument& error) {
                 (it++)->second = error.what();
                 continue;
             }
@@ -82,8 +102,11 @@ GenerationConfig::GenerationConfig(const std::filesystem::path& json_path) {
 void GenerationConfig::update_from_json(const std::string& json_object) {
     const json object = parse_json(json_object, "the generation config");
     if (!object.is_object())
-        throw std::invalid_argument(concat("generation parameters must be a JSON object, got ",
-                                           object.is_discarded() ? "no JSON" : shown(object)));
+        throw InvalidArgument(concat("generation parameters must be a JSON object, got ",
+                                     object.is_discarded() ? "no JSON" : shown(object)));
+    check_argument(!object.contains("min_tokens") || !object.contains("min_new_tokens"),
+                   "min_tokens and min_new_tokens are given; allowed: one of them, they are the "
+                   "same");
     GenerationConfig updated = *this;
     for (const auto& [key, value] : object.items()) {
         check_argument(parameter_readers().count(key) != 0, "unknown generation parameter '", key,
@@ -126,23 +149,32 @@ void GenerationConfig::validate_values() const {
                        " but do_sample is false and num_beams is 1: all sequences would be the "
                        "same");
     validate_stops();
+    validate_bans();
+    if (structured_output_config) structured_output_config->validate();
 }
 
 void GenerationConfig::validate_stops() const {
-    const auto count = [](const char* name, size_t size) {
-        check_argument(size <= most_stops, "the number of ", name, " is ", size, "; allowed: 0 to ",
-                       most_stops);
-    };
-    count("stop_strings", stop_strings.size());
-    count("stop_token_ids", stop_token_ids.size());
+    check_count("stop_token_ids", stop_token_ids.size(), most_stops);
     for (const int64_t id : stop_token_ids)
         check_argument(id >= 0, "stop_token_ids holds ", id, "; allowed: 0 or more");
-    for (const std::string& stop : stop_strings) {
-        check_argument(!stop.empty(), "stop_strings holds an empty string");
-        check_argument(stop.size() <= longest_stop_string, "stop_strings holds one of ",
-                       stop.size(), " bytes; allowed: up to ", longest_stop_string);
-        check_utf8(stop, "one of stop_strings");
-    }
+    check_texts("stop_strings", stop_strings, most_stops, longest_stop_string);
+}
+
+void GenerationConfig::validate_bans() const {
+    for (const auto& [id, bias] : logit_bias)
+        check_argument(std::abs(bias) <= most_bias, "logit_bias of token ", id, " is ", bias,
+                       "; allowed: ", -most_bias, " to ", most_bias,
+                       " (suppress_tokens bans a token)");
+    check_texts("bad_words", bad_words, most_bad_words, longest_bad_word);
+    check_count("bad_words_ids", bad_words_ids.size(), most_bad_words);
+    for (const std::vector<int64_t>& sequence : bad_words_ids)
+        check_argument(!sequence.empty() && sequence.size() <= longest_bad_word,
+                       "bad_words_ids holds a list of ", sequence.size(),
+                       " token ids; allowed: 1 to ", longest_bad_word);
+    check_texts("dry_sequence_breakers", dry_sequence_breakers, most_breakers, longest_breaker);
+    check_count("logits_processors", logits_processors.size(), most_processors);
+    for (const auto& processor : logits_processors)
+        check_argument(processor != nullptr, "logits_processors holds a null pointer");
 }
 
 void GenerationConfig::validate_beam_search() const {

@@ -1,10 +1,10 @@
 #include "pagewheel/generation_handle.hpp"
 
 #include <algorithm>
-#include <stdexcept>
 #include <type_traits>
 #include <utility>
 
+#include "pagewheel/errors.hpp"
 #include "runtime/handle_state.hpp"
 #include "runtime/inbox.hpp"
 #include "runtime/thread_role.hpp"
@@ -24,12 +24,24 @@ GenerationOutput take_unread(SequenceOutput& sequence, size_t end) {
     GenerationOutput output;
     output.generated_ids = part(all.generated_ids);
     output.generated_log_probs = part(all.generated_log_probs);
+    if (!all.top_log_probs.empty()) output.top_log_probs = part(all.top_log_probs);
     output.score = all.score;
-    if (begin == 0) output.prompt_log_probs = all.prompt_log_probs;
+    if (begin == 0) {
+        output.prompt_log_probs = all.prompt_log_probs;
+        output.prompt_top_log_probs = all.prompt_top_log_probs;
+    }
     sequence.num_read = std::max(sequence.num_read, end);
     if (end < all.generated_ids.size()) return output;
     output.finish_reason = sequence.told_reason = all.finish_reason;
     return output;
+}
+
+/// Gives the most likely tokens their bytes. Without the locks: it may take long.
+void add_bytes(const GenerationHandle::State& state, GenerationOutput& output) {
+    if (!state.token_bytes) return;
+    for (auto* places : {&output.top_log_probs, &output.prompt_top_log_probs})
+        for (std::vector<TokenLogProb>& place : *places)
+            for (TokenLogProb& token : place) token.bytes = state.token_bytes(token.id);
 }
 
 /// Brings the texts up to date: what comes meanwhile is not waited for. Needs their lock. By
@@ -84,16 +96,20 @@ bool GenerationHandle::State::can_read() const {
 }
 
 void GenerationHandle::State::wake() {
-    std::vector<std::function<void()>> callbacks;
+    std::vector<Waiter> due;
     {
         const std::lock_guard lock(mutex);
-        callbacks.swap(on_change);
+        const auto first_due = std::stable_partition(
+            on_change.begin(), on_change.end(),
+            [&](const Waiter& waiter) { return waiter.until == Until::END && !is_over(); });
+        due.assign(std::make_move_iterator(first_due), std::make_move_iterator(on_change.end()));
+        on_change.erase(first_due, on_change.end());
     }
     changed.notify_all();
     std::exception_ptr failure;
-    for (const auto& callback : callbacks) {
+    for (const Waiter& waiter : due) {
         try {
-            callback();
+            waiter.callback();
         } catch (...) {
             if (!failure) failure = std::current_exception();
         }
@@ -106,12 +122,14 @@ GenerationHandle::GenerationHandle(std::shared_ptr<State> state) : m_state(std::
 std::vector<GenerationOutput> all_outputs(GenerationHandle::State& state, bool with_text) {
     const auto text_lock = with_text ? state.lock_texts() : std::unique_lock<std::mutex>();
     if (with_text) decode_news(state);
-    const auto lock = state.lock();
+    auto lock = state.lock();
     std::vector<GenerationOutput> all;
     for (size_t i = 0; i < state.outputs.size(); ++i) {
         all.push_back(state.outputs[i].all);
         if (with_text) all.back().text = state.texts[i].text();
     }
+    lock.unlock();
+    for (GenerationOutput& output : all) add_bytes(state, output);
     return all;
 }
 
@@ -128,7 +146,7 @@ bool GenerationHandle::can_read() const {
 void GenerationHandle::check_open() const {
     const auto lock = m_state->lock();
     if (m_state->closed_as)
-        throw std::runtime_error(
+        throw Error(
             "the handle was stopped, cancelled or dropped: nothing can be read of it; "
             "read_available() gives what there is");
 }
@@ -137,7 +155,7 @@ GenerationOutputs GenerationHandle::read_available(bool with_text) {
     State& state = *m_state;
     const auto text_lock = with_text ? state.lock_texts() : std::unique_lock<std::mutex>();
     const std::vector<bool> were_over = with_text ? decode_news(state) : std::vector<bool>();
-    const auto lock = state.lock();
+    auto lock = state.lock();
     GenerationOutputs fresh;
     for (size_t i = 0; i < state.outputs.size(); ++i) {
         SequenceOutput& sequence = state.outputs[i];
@@ -150,14 +168,16 @@ GenerationOutputs GenerationHandle::read_available(bool with_text) {
         if (sequence.num_read > num_read || sequence.told_reason != told || !output.text.empty())
             fresh[i] = std::move(output);
     }
-    if (fresh.empty() && !state.error.empty()) throw std::runtime_error(state.error);
+    if (fresh.empty() && !state.error.empty()) throw Error(state.error);
+    lock.unlock();
+    for (auto& [index, output] : fresh) add_bytes(state, output);
     return fresh;
 }
 
 std::vector<GenerationOutput> GenerationHandle::outputs_so_far(bool with_text) const {
     {
         const auto lock = m_state->lock();
-        if (!m_state->error.empty()) throw std::runtime_error(m_state->error);
+        if (!m_state->error.empty()) throw Error(m_state->error);
     }
     return all_outputs(*m_state, with_text);
 }
@@ -199,7 +219,7 @@ std::vector<GenerationOutput> GenerationHandle::read_all(bool with_text) {
     std::stable_sort(all.begin(), all.end(),
                      [](const auto& a, const auto& b) { return a.score > b.score; });
     const auto lock = m_state->lock();
-    if (!m_state->error.empty()) throw std::runtime_error(m_state->error);
+    if (!m_state->error.empty()) throw Error(m_state->error);
     return all;
 }
 
@@ -210,7 +230,7 @@ bool GenerationHandle::wait(std::chrono::microseconds timeout) const {
     };
     if (is_done() || timeout <= timeout.zero()) return is_done();
     if (!can_wait())
-        throw std::runtime_error(
+        throw Error(
             "wait() in a callback would wait for the thread that it is called from: nothing is "
             "there to read, and no other thread is known to step");
     return m_state->changed.wait_for(
@@ -224,11 +244,12 @@ bool GenerationHandle::can_wait() const {
     return inbox.is_served() || !ThreadRole::is(inbox, Kind::CALLER);
 }
 
-void GenerationHandle::notify_once(std::function<void()> callback) {
+void GenerationHandle::notify_once(std::function<void()> callback, Until until) {
     {
         const auto lock = m_state->lock();
-        if (!m_state->can_read() && !m_state->is_over()) {
-            m_state->on_change.push_back(std::move(callback));
+        const bool has_news = until == Until::NEWS && m_state->can_read();
+        if (!has_news && !m_state->is_over()) {
+            m_state->on_change.push_back({std::move(callback), until});
             return;
         }
     }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/check.hpp"
+#include "pagewheel/errors.hpp"
 #include "runtime/json_values.hpp"
 
 namespace pagewheel {
@@ -42,6 +43,12 @@ const char* type_name(const std::set<int64_t>&) {
 const char* type_name(const std::set<std::string>&) {
     return "set[str]";
 }
+const char* type_name(const TokenBiases&) {
+    return "dict[int, float]";
+}
+const char* type_name(const TokenSequences&) {
+    return "list[list[int]]";
+}
 const char* type_name(StopCriteria) {
     return "StopCriteria";
 }
@@ -56,6 +63,10 @@ std::string in_words(const T& value) {
 template <class T>
 std::string in_words(const std::optional<T>& value) {
     return value ? in_words(*value) : "null";
+}
+/// Only as a default, which is empty: of its values validate() names those that are refused.
+std::string in_words(const TokenBiases& value) {
+    return value.empty() ? "{}" : concat("of ", value.size(), " tokens");
 }
 std::string in_words(bool value) {
     return value ? "true" : "false";
@@ -81,7 +92,7 @@ std::string default_in_words(const T& value) {
 }
 
 [[noreturn]] void refuse(const char* name, const std::string& value, const char* allowed) {
-    throw std::invalid_argument(concat(name, " is ", value, "; allowed: ", allowed));
+    throw InvalidArgument(concat(name, " is ", value, "; allowed: ", allowed));
 }
 
 // ---- What JSON has besides the parameters' own types.
@@ -153,6 +164,7 @@ const std::map<std::string, ParameterReader>& parameter_readers() {
 #include "pagewheel/generation_parameters.def"
         all["eos_token_id"] = &read_eos;
         all["early_stopping"] = &read_early_stopping;
+        all["min_tokens"] = all.at("min_new_tokens");  // vLLM's name
         return all;
     }();
     return table;

@@ -9,12 +9,12 @@
 
 namespace pagewheel {
 
-/// Sets a parameter to a value that may be null, which is its default. Throws std::invalid_argument
+/// Sets a parameter to a value that may be null, which is its default. Throws InvalidArgument
 /// that says what is allowed.
 using ParameterReader = void (*)(const nlohmann::json& value, GenerationConfig& config);
 
-/// By the keys of generation_config.json: the parameters, and early_stopping, as transformers calls
-/// stop_criteria.
+/// By the keys of generation_config.json: the parameters, and what others call them: early_stopping
+/// is transformers' for stop_criteria, min_tokens vLLM's for min_new_tokens.
 const std::map<std::string, ParameterReader>& parameter_readers();
 
 }  // namespace pagewheel

@@ -26,6 +26,12 @@ struct SequenceOutput {
     bool owes_text = false;  ///< read() gave text and may have held some back
 };
 
+/// Whoever waits for what `until` says.
+struct Waiter {
+    std::function<void()> callback;
+    GenerationHandle::Until until;
+};
+
 /// `mutex` guards what is not said otherwise.
 struct GenerationHandle::State {
     mutable std::mutex mutex;
@@ -35,16 +41,18 @@ struct GenerationHandle::State {
     PerfMetrics metrics;
     /// What the handle asked for, which ends the request at the next step.
     std::optional<GenerationStatus> closed_as;
-    std::string error;                             // why the engine cancelled it, if it did
-    std::vector<std::function<void()>> on_change;  // called once, without the lock
+    std::string error;              // why the engine cancelled it, if it did
+    std::vector<Waiter> on_change;  // called once, without the lock
 
     /// Guards `texts`: decoding must not hold up a step. Locked before `mutex` where both are.
     mutable std::mutex text_mutex;
     std::vector<SequenceText> texts;  // by sequence, as far as somebody wanted it
 
-    std::shared_ptr<Inbox> inbox;  // constant
-    Request* request = nullptr;    // the step loop's; null when it is over
-    bool has_news = false;         // the step loop's: wake() is due
+    std::shared_ptr<Inbox> inbox;  // constant, as the next
+    /// Of single tokens, for readers of the most likely ones; empty where none are asked for.
+    std::function<std::string(int64_t)> token_bytes;
+    Request* request = nullptr;  // the step loop's; null when it is over
+    bool has_news = false;       // the step loop's: wake() is due
 
     /// Every call of a handle takes its locks here. Throws in a child that fork() made.
     std::unique_lock<std::mutex> lock() const;

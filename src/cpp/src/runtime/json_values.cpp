@@ -1,5 +1,6 @@
 #include "runtime/json_values.hpp"
 
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -106,6 +107,31 @@ void read_value(const json& value, std::set<int64_t>& out) {
 
 void read_value(const json& value, std::set<std::string>& out) {
     read_list(value, "strings", out);
+}
+
+void read_value(const json& value, TokenBiases& out) {
+    constexpr const char* allowed = "objects of numbers by token ids";
+    check_argument(value.is_object(), allowed);
+    TokenBiases biases;
+    for (const auto& [key, bias] : value.items()) {
+        int64_t id = 0;
+        const char* const end = key.data() + key.size();
+        const auto read = std::from_chars(key.data(), end, id);
+        check_argument(read.ec == std::errc() && read.ptr == end && id >= 0, allowed);
+        read_value(bias, biases[id]);
+    }
+    out = std::move(biases);
+}
+
+void read_value(const json& value, TokenSequences& out) {
+    check_argument(value.is_array(), "lists of lists of token ids");
+    TokenSequences sequences;
+    for (const json& each : value) {
+        check_argument(each.is_array(), "lists of lists of token ids");
+        std::vector<int64_t>& sequence = sequences.emplace_back();
+        for (const json& id : each) read_value(id, sequence.emplace_back());
+    }
+    out = std::move(sequences);
 }
 
 void read_value(const json& value, StopCriteria& out) {

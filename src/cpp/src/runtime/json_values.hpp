@@ -14,7 +14,7 @@ namespace pagewheel {
 /// `value` for a message: whole if it is short, for it may be of any size and depth.
 std::string shown(const nlohmann::json& value);
 
-// Each takes a value that its type holds, without rounding, and else throws std::invalid_argument
+// Each takes a value that its type holds, without rounding, and else throws InvalidArgument
 // that says what is allowed.
 void read_value(const nlohmann::json& value, bool& out);
 void read_value(const nlohmann::json& value, int& out);
@@ -28,6 +28,9 @@ void read_value(const nlohmann::json& value, std::optional<uint64_t>& out);
 void read_value(const nlohmann::json& value, std::string& out);
 void read_value(const nlohmann::json& value, std::set<int64_t>& out);
 void read_value(const nlohmann::json& value, std::set<std::string>& out);
+/// An object, whose keys are the ids.
+void read_value(const nlohmann::json& value, TokenBiases& out);
+void read_value(const nlohmann::json& value, TokenSequences& out);
 void read_value(const nlohmann::json& value, StopCriteria& out);
 
 }  // namespace pagewheel

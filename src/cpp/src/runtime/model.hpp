@@ -35,6 +35,8 @@ public:
     virtual ~Model() = default;
 
     virtual size_t vocabulary() const = 0;
+    /// That it computes with.
+    virtual size_t num_threads() const { return 1; }
     /// Tokens of a block.
     virtual size_t block_size() const = 0;
     /// Of one block in all layers, keys and values.

@@ -4,6 +4,7 @@
 
 #include "base/check.hpp"
 #include "graph/port_names.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 namespace {
@@ -12,10 +13,9 @@ kernels::CacheFormat format_of(const ov::element::Type& type) {
     for (const kernels::CacheFormat format : kernels::all_cache_formats)
         if (!kernels::is_quantized(format) && type.get_type_name() == cache_format_name(format))
             return format;
-    throw std::invalid_argument(
-        concat("OpenVINO's KV cache is ", type,
-               "; its blocks can be evicted from as f32, bf16 and f16 alone: set "
-               "KV_CACHE_PRECISION, or use attention_backend native"));
+    throw InvalidArgument(concat("OpenVINO's KV cache is ", type,
+                                 "; its blocks can be evicted from as f32, bf16 and f16 alone: set "
+                                 "KV_CACHE_PRECISION, or use attention_backend native"));
 }
 
 /// Of a cache whose ports are keys and values [blocks, kv heads, block size, head size].

@@ -22,7 +22,7 @@ public:
 
     /// Nothing is evicted.
     explicit OpenVinoAttentionInputs(const ov::CompiledModel& model);
-    /// Throws std::invalid_argument for a cache whose blocks are not plain rows of f32, bf16 or
+    /// Throws InvalidArgument for a cache whose blocks are not plain rows of f32, bf16 or
     /// f16.
     OpenVinoAttentionInputs(const ov::CompiledModel& model,
                             const std::vector<OpenVinoAttentionLayer>& attention,

@@ -1,8 +1,8 @@
 #include "runtime/openvino_model.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <stdexcept>
 #include <utility>
 
 #include "base/check.hpp"
@@ -10,6 +10,8 @@
 #include "base/openvino_error.hpp"
 #include "graph/port_names.hpp"
 #include "model/openvino_core.hpp"
+#include "openvino/runtime/properties.hpp"
+#include "pagewheel/errors.hpp"
 #include "runtime/cache_description.hpp"
 #include "runtime/native_attention_inputs.hpp"
 #include "runtime/node_times.hpp"
@@ -39,6 +41,11 @@ OpenVinoModel::OpenVinoModel(CompiledGraph graph)
     } else if (OpenVinoAttentionInputs::serves(model)) {
         m_attention.push_back(std::make_unique<OpenVinoAttentionInputs>(model));
     }
+}
+
+size_t OpenVinoModel::num_threads() const {
+    if (!m_graph.options.on_cpu) return 1;
+    return size_t(std::max(1, m_graph.model.get_property(ov::inference_num_threads)));
 }
 
 std::string OpenVinoModel::cache_description() const {
@@ -92,7 +99,7 @@ void add_extensions(const ov::AnyMap& properties) {
     for (const auto& library : found->second.as<std::vector<std::filesystem::path>>()) try {
             openvino_core_with(library);
         } catch (const ov::Exception& error) {
-            throw std::invalid_argument(
+            throw InvalidArgument(
                 concat("extensions holds ", library, ", which cannot be loaded: ", reason(error)));
         }
 }

@@ -21,10 +21,11 @@ namespace pagewheel {
 /// The compiled model, its request, its inputs and its cache.
 class OpenVinoModel final : public Model {
 public:
-    /// Throws std::invalid_argument for caches to be evicted from that eviction cannot move.
+    /// Throws InvalidArgument for caches to be evicted from that eviction cannot move.
     explicit OpenVinoModel(CompiledGraph graph);
 
     size_t vocabulary() const override { return m_vocabulary; }
+    size_t num_threads() const override;
     size_t block_size() const override { return m_graph.geometry.block_size; }
     size_t block_bytes() const override { return m_graph.geometry.block_bytes; }
     void allocate_cache(size_t num_blocks) override;
@@ -57,11 +58,11 @@ private:
 };
 
 /// The folder's model, compiled; its warnings go to the log. `properties` are as
-/// ContinuousBatchingPipeline takes them. Throws std::invalid_argument for a device that is not
+/// ContinuousBatchingPipeline takes them. Throws InvalidArgument for a device that is not
 /// there (the message lists those that are) or a property that is refused. With `eviction` the
 /// model can run on caches that were evicted from: on CPU, with the native attention or over a
 /// cache of f32, bf16 or f16, and with rotation a model whose rotary frequencies are known; else
-/// std::invalid_argument says what is missing.
+/// InvalidArgument says what is missing.
 std::unique_ptr<OpenVinoModel> load_model(const ModelFolder& folder, const std::string& device,
                                           const ov::AnyMap& properties,
                                           const CacheEvictionConfig* eviction = nullptr);

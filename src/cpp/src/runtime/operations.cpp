@@ -2,7 +2,6 @@
 
 #include <map>
 #include <set>
-#include <stdexcept>
 #include <utility>
 
 #include "base/check.hpp"
@@ -13,6 +12,7 @@
 #include "kernels/activation_choice.hpp"
 #include "model/openvino_core.hpp"
 #include "ops/quantized_linear.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 
@@ -58,7 +58,7 @@ Threads describe_threads(const std::string& device, const ov::AnyMap& properties
         const InferenceThreads threads = choose_threads(core, options, cpu_quota());
         return {threads.count, threads.why};
     } catch (const ov::Exception& error) {
-        throw std::invalid_argument(
+        throw InvalidArgument(
             concat("device ", device, " refuses these properties: ", reason(error)));
     }
 }

@@ -1,5 +1,6 @@
 #include "runtime/output.hpp"
 
+#include <iterator>
 #include <utility>
 
 #include "sampling/finish_reason.hpp"
@@ -47,9 +48,18 @@ void Output::publish(Generation& generation, const SampledToken& token, Reason r
     time_token(generation, output.generated_ids.empty());
     ++state.metrics.num_generated_tokens;
     output.generated_log_probs.push_back(token.log_prob);
+    if (generation.request->config.logprobs > 0)
+        output.top_log_probs.push_back(generation.sampler.top_log_probs());
     output.generated_ids.push_back(token.id);  // last: read() goes by their number
     output.score += token.log_prob;
     output.finish_reason = reason;
+}
+
+void Output::finish(Generation& generation, Reason reason) {
+    m_news.add(*generation.request);
+    GenerationHandle::State& state = *generation.request->state;
+    const std::lock_guard lock(state.mutex);
+    state.outputs[generation.index].all.finish_reason = reason;
 }
 
 void Output::time_token(Generation& generation, bool is_first) {
@@ -68,11 +78,21 @@ void Output::time_token(Generation& generation, bool is_first) {
     generation.latest_token = now;
 }
 
-void Output::append_prompt_log_probs(Generation& generation, const std::vector<float>& log_probs) {
+void Output::time_queue(const Request& request) {
+    const std::lock_guard lock(request.state->mutex);
+    request.state->metrics.raw_metrics.queue_durations.push_back(
+        microseconds_since(request.arrival));
+}
+
+void Output::append_prompt_log_probs(Generation& generation, PromptLogProbs&& log_probs) {
     GenerationHandle::State& state = *generation.request->state;
     const std::lock_guard lock(state.mutex);
-    std::vector<float>& all = state.outputs[generation.index].all.prompt_log_probs;
-    all.insert(all.end(), log_probs.begin(), log_probs.end());
+    GenerationOutput& all = state.outputs[generation.index].all;
+    all.prompt_log_probs.insert(all.prompt_log_probs.end(), log_probs.tokens.begin(),
+                                log_probs.tokens.end());
+    all.prompt_top_log_probs.insert(all.prompt_top_log_probs.end(),
+                                    std::make_move_iterator(log_probs.top.begin()),
+                                    std::make_move_iterator(log_probs.top.end()));
 }
 
 void Output::advance_beams(Request& request, size_t num_tokens) {
@@ -110,6 +130,7 @@ void Output::publish_beams(Request& request, std::vector<SequenceText> texts) {
         state.metrics.num_generated_tokens += found[i].tokens.size();
         output.generated_ids = std::move(found[i].tokens);
         output.generated_log_probs = std::move(found[i].log_probs);
+        output.top_log_probs = std::move(found[i].top_log_probs);
         output.score = found[i].score;
         output.finish_reason = found[i].finish_reason;
     }

@@ -10,6 +10,12 @@
 
 namespace pagewheel {
 
+/// Of some of a prompt's tokens: their log-probabilities, and the likeliest in their places.
+struct PromptLogProbs {
+    std::vector<float> tokens;
+    std::vector<std::vector<TokenLogProb>> top;
+};
+
 /// The one way into handles. A token that was chosen passes here once: it is counted, timed,
 /// matched against what ends the sequence, and published. Under the step's lock.
 class Output {
@@ -19,12 +25,16 @@ public:
 
     /// The sequence's next token, which it has already. What it ends with, if it does.
     GenerationFinishReason append(Generation& generation, const SampledToken& token);
+    /// The sequence ends without another token.
+    void finish(Generation& generation, GenerationFinishReason reason);
     /// Of the prompt's next tokens.
-    void append_prompt_log_probs(Generation& generation, const std::vector<float>& log_probs);
+    void append_prompt_log_probs(Generation& generation, PromptLogProbs&& log_probs);
     /// The beams of a request got their next tokens.
     void advance_beams(Request& request, size_t num_tokens);
     /// What the search has found, complete or not.
     void publish_beams(Request& request, std::vector<SequenceText> texts);
+    /// Its first step begins now.
+    static void time_queue(const Request& request);
     /// The last that its handle is told: status, why its unfinished sequences end, and an error.
     void end(Request& request, GenerationStatus status, GenerationFinishReason reason,
              const std::string& error);

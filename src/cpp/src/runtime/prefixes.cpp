@@ -52,8 +52,9 @@ void Prefixes::clear() {
     m_scheduler.give_back_unused(m_model.cache());
 }
 
-void Prefixes::save(const std::filesystem::path& path) const {
-    save_prefixes(path, m_model.cache_description(), m_scheduler.store().tree(), m_model.cache());
+void Prefixes::save(const std::filesystem::path& path, const PrefixSelection& selection) const {
+    save_prefixes(path, m_model.cache_description(), m_scheduler.store().tree(), m_model.cache(),
+                  selection);
 }
 
 size_t Prefixes::load(const std::filesystem::path& path) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "pagewheel/prefix_selection.hpp"
 #include "runtime/cache_keeper.hpp"
 #include "runtime/model.hpp"
 #include "runtime/requests.hpp"
@@ -27,11 +28,11 @@ public:
     size_t pin(const PrefixKey& key, const std::vector<int64_t>& tokens);
     bool unpin(const PrefixKey& key, const std::vector<int64_t>& tokens);
     void clear();
-    void save(const std::filesystem::path& path) const;
+    void save(const std::filesystem::path& path, const PrefixSelection& selection) const;
     size_t load(const std::filesystem::path& path);
 
 private:
-    /// Throws std::invalid_argument if one of the requests would not fit beside `num_pinned`
+    /// Throws InvalidArgument if one of the requests would not fit beside `num_pinned`
     /// blocks.
     void check_room(size_t num_tokens, size_t num_pinned) const;
 

@@ -12,6 +12,7 @@
 #include "runtime/handle_state.hpp"
 #include "sampling/beam_search.hpp"
 #include "sampling/sampler.hpp"
+#include "sampling/token_rules.hpp"
 #include "scheduling/sequence.hpp"
 #include "text/generated_text.hpp"
 
@@ -50,7 +51,8 @@ struct Request {
 
     std::optional<uint64_t> id;  ///< the caller's; generate() gives none
     GenerationConfig config;
-    size_t max_tokens;  // prompt and generated, the least of all limits
+    TokenRules rules = {};  // of the config's texts
+    size_t max_tokens;      // prompt and generated, the least of all limits
     Clock::time_point arrival;
     std::optional<Clock::time_point> deadline;
     std::shared_ptr<GenerationHandle::State> state;

@@ -23,7 +23,9 @@ void Requests::move(Request& request, Request::Phase to) {
 }
 
 void Requests::begin(Request& request) {
-    if (request.phase == Request::Phase::QUEUED) move(request, Request::Phase::BEGUN);
+    if (request.phase != Request::Phase::QUEUED) return;
+    move(request, Request::Phase::BEGUN);
+    m_output.time_queue(request);
 }
 
 void Requests::finish(Generation& generation) {

@@ -10,11 +10,12 @@ constexpr size_t usage_window = 1000;
 
 }  // namespace
 
-StepRecorder::StepRecorder(const Scheduler& scheduler, const Inbox& inbox, size_t block_bytes,
+StepRecorder::StepRecorder(const Scheduler& scheduler, const Inbox& inbox, const Model& model,
                            size_t interval)
     : m_scheduler(scheduler), m_inbox(inbox), m_interval(interval) {
     m_statistics.num_blocks = m_statistics.num_free_blocks = scheduler.pool().size();
-    m_statistics.block_bytes = block_bytes;
+    m_statistics.block_size = model.block_size();
+    m_statistics.block_bytes = model.block_bytes();
 }
 
 void StepRecorder::count_blocks() {
@@ -44,6 +45,7 @@ std::string StepRecorder::record(const StepStatistics& step) {
     all.num_preemptions = totals.num_preemptions;
     all.num_prompt_tokens = totals.num_prompt_tokens;
     all.num_prefix_cache_hit_tokens = totals.num_prefix_hits;
+    all.num_evicted_tokens = totals.num_evicted;
     const bool is_due = m_interval != 0 && all.num_steps % m_interval == 0;
     if (!is_due) return {};
     all.num_queued = m_inbox.num_queued();

@@ -8,6 +8,7 @@
 
 #include "pagewheel/statistics.hpp"
 #include "runtime/inbox.hpp"
+#include "runtime/model.hpp"
 #include "scheduling/scheduler.hpp"
 
 namespace pagewheel {
@@ -16,7 +17,7 @@ namespace pagewheel {
 class StepRecorder {
 public:
     /// `interval`: steps between two lines of the log; 0: none.
-    StepRecorder(const Scheduler& scheduler, const Inbox& inbox, size_t block_bytes,
+    StepRecorder(const Scheduler& scheduler, const Inbox& inbox, const Model& model,
                  size_t interval);
 
     /// Whenever blocks were taken or given back.

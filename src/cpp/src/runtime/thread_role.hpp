@@ -11,7 +11,8 @@ class Inbox;
 class ThreadRole {
 public:
     enum class Kind {
-        STEP,     ///< makes a step and holds its lock: an eviction policy may be asked
+        STEP,  ///< makes a step and holds its lock: eviction policies and logits processors may be
+               ///< asked
         CALLER,   ///< in step() or generate() without the lock: streamers and callbacks run
         SERVICE,  ///< the thread of start(): the same for all that it does
     };

@@ -1,7 +1,10 @@
 // From rows of logits to the sequences' next tokens.
 #pragma once
 
+#include <tbb/task_arena.h>
+
 #include <cstddef>
+#include <exception>
 #include <vector>
 
 #include "runtime/beam_step.hpp"
@@ -13,7 +16,8 @@ namespace pagewheel {
 /// Under the step's lock.
 class TokenStep {
 public:
-    explicit TokenStep(const StepParts& parts) : m_parts(parts), m_beams(parts) {}
+    /// Tokens are chosen on so many threads.
+    TokenStep(const StepParts& parts, size_t num_threads);
 
     /// A batch whose tokens count as computed. Logits that no token can be chosen by end their
     /// request alone.
@@ -28,6 +32,22 @@ private:
         float* row(size_t i) const { return logits.row(first + i); }
     };
 
+    /// A token that was chosen beside others: what continues its sequence, or why nothing does.
+    struct Choice {
+        Generation* generation;
+        float* logits;
+        SampledToken token = {};
+        std::exception_ptr failure = {};
+    };
+
+    /// Chooses tokens of several sequences at once: of those where that is all, as it is but for
+    /// drafts, beams, a prompt's first samples and processors that need this thread. Nothing else
+    /// changes but the samplers and their rows.
+    void choose_at_once(const Batch& batch, const Logits& logits);
+    /// On any thread.
+    static void choose(Choice& choice, size_t vocabulary);
+    /// What was chosen for the sequence; null if nothing was.
+    const Choice* choice_of(const Generation& generation);
     void continue_sequence(Generation& generation, const Rows& rows);
     /// Tokens from the rows one after the other, as long as the drafts say the same.
     void confirm_drafts(Generation& generation, const Rows& rows);
@@ -36,11 +56,18 @@ private:
     /// The other sequences of a request whose prompt is computed: each samples from the same
     /// logits.
     void fork_siblings(Generation& first, const std::vector<float>& logits);
+    /// What the sequence's grammar forces, of which the model computes no logits; the rest of a
+    /// long text in later steps. Whether the sequence goes on.
+    bool append_forced(Generation& generation, size_t vocabulary);
     /// Whether the sequence goes on.
     bool append_token(Generation& generation, float* logits, size_t vocabulary);
 
     const StepParts m_parts;
+    const size_t m_num_threads;
+    tbb::task_arena m_arena;
     BeamStep m_beams;
+    std::vector<Choice> m_choices;  // of this step, in the order of its batch; kept for its memory
+    size_t m_next_choice = 0;       // the first that was not looked at
 };
 
 }  // namespace pagewheel

@@ -7,6 +7,7 @@
 
 #include "kernels/logits.hpp"
 #include "sampling/finish_reason.hpp"
+#include "sampling/log_probs.hpp"
 
 namespace pagewheel {
 
@@ -19,7 +20,7 @@ constexpr double largest = double(std::numeric_limits<float>::max());
 }  // namespace
 
 BeamSearch::BeamSearch(const GenerationConfig& config, size_t prompt_length, size_t max_new_tokens,
-                       Isa isa)
+                       Isa isa, const TokenRules& rules)
     : m_config(config),
       m_prompt_length(prompt_length),
       m_max_new_tokens(max_new_tokens),
@@ -32,22 +33,28 @@ BeamSearch::BeamSearch(const GenerationConfig& config, size_t prompt_length, siz
     m_num_candidates = m_group_size * (1 + std::max<size_t>(1, m_config.stop_token_ids.size()));
     for (Group& group : m_groups) group.beams.resize(1);
     m_slots.front().in_use = true;
-    m_slots.front().chain = LogitsChain(config);
+    m_slots.front().chain = LogitsChain(config, rules);
 }
 
 void BeamSearch::score(size_t slot, const std::vector<int64_t>& tokens, float* logits, size_t n) {
     const float best = logits[find_best_token(logits, n, m_isa)];
     const double log_total =
         double(best) + std::log(kernels::sum_exp(logits, n, best, 1.0f, m_isa));
-    m_slots[slot].chain.process({logits, n, log_total}, {tokens, m_prompt_length});
+    std::vector<TokenLogit>& continuations = m_slots[slot].continuations;
+    m_slots[slot].scored = true;
+    try {
+        m_slots[slot].chain.process({logits, n, log_total}, {tokens, m_prompt_length});
+    } catch (const GrammarEnd& end) {
+        m_slots[slot].is_whole = end.is_whole;
+        return continuations.clear();
+    }
     // Groups before can lower as many tokens as they have beams: what a group takes of the rest is
     // in the list even so.
     const size_t num_lowered = m_config.num_beams - m_group_size;
-    std::vector<TokenLogit>& continuations = m_slots[slot].continuations;
-    find_best_tokens(logits, n, std::min(n, m_num_candidates + num_lowered),
-                     std::numeric_limits<float>::lowest(), m_isa, continuations);
+    const size_t num_wanted = std::max(m_num_candidates + num_lowered, m_config.logprobs);
+    find_best_tokens(logits, n, std::min(n, num_wanted), std::numeric_limits<float>::lowest(),
+                     m_isa, continuations);
     for (TokenLogit& token : continuations) token.logit = float(double(token.logit) - log_total);
-    m_slots[slot].scored = true;
 }
 
 bool BeamSearch::is_ready() const {
@@ -66,7 +73,7 @@ const BeamMoves& BeamSearch::advance(const StopsText& stops_text) {
     for (Group& group : m_groups)
         if (!group.done) advance_group(group, stops_text);
     place_beams();
-    for (Slot& slot : m_slots) slot.scored = false;
+    for (Slot& slot : m_slots) slot.scored = slot.is_whole = false;
     return m_moves;
 }
 
@@ -93,6 +100,18 @@ Reason BeamSearch::ends(const Beam& beam, const Candidate& candidate,
                          [&] { return stops_text(beam.slot, candidate.token); });
 }
 
+BeamSearch::Beam BeamSearch::continued(const Beam& beam, const Candidate& candidate) const {
+    Beam next = beam;
+    next.sum = candidate.sum;
+    next.tokens.push_back(candidate.token);
+    next.log_probs.push_back(candidate.log_prob);
+    if (m_config.logprobs > 0)
+        next.top_log_probs.push_back(top_log_probs(m_slots[beam.slot].continuations,
+                                                   m_config.logprobs,
+                                                   {candidate.log_prob, candidate.token}));
+    return next;
+}
+
 void BeamSearch::advance_group(Group& group, const StopsText& stops_text) {
     find_candidates(group);
     std::vector<Beam> next;
@@ -103,18 +122,21 @@ void BeamSearch::advance_group(Group& group, const StopsText& stops_text) {
         const Reason reason = ends(parent, candidate, stops_text);
         // The others are there in case the best ones end; as hypotheses they do not count.
         if (reason != Reason::NONE && i >= m_group_size) continue;
-        Beam beam = parent;
-        beam.sum = candidate.sum;
-        beam.tokens.push_back(candidate.token);
-        beam.log_probs.push_back(candidate.log_prob);
+        Beam beam = continued(parent, candidate);
         ++m_moves.num_tokens;
         if (reason != Reason::NONE)
             complete(group, beam, reason);
         else
             next.push_back(std::move(beam));
     }
-    if (m_candidates.empty())  // every token is banned
-        for (const Beam& beam : group.beams) complete(group, beam, Reason::LENGTH);
+    const bool has_grammar = m_config.structured_output_config.has_value();
+    if (m_candidates.empty() && group.beams.front().tokens.empty() && !has_grammar)
+        throw_all_banned();
+    for (const Beam& beam : group.beams)
+        if (m_slots[beam.slot].is_whole)
+            complete(group, beam, Reason::STOP);
+        else if (m_candidates.empty())  // every token is banned
+            complete(group, beam, has_grammar ? Reason::ERROR : Reason::LENGTH);
     group.beams = std::move(next);
     for (const Beam& beam : group.beams) m_chosen.push_back(beam.tokens.back());
     group.done = group.beams.empty() || cannot_improve(group);
@@ -134,7 +156,7 @@ void BeamSearch::complete(Group& group, const Beam& beam, Reason reason) const {
     const auto score = float(final_score(beam.sum, beam.tokens.size()));
     const auto place = std::find_if(group.complete.begin(), group.complete.end(),
                                     [&](const Hypothesis& other) { return other.score < score; });
-    group.complete.insert(place, {beam.tokens, beam.log_probs, score, reason});
+    group.complete.insert(place, {beam.tokens, beam.log_probs, score, reason, beam.top_log_probs});
     if (group.complete.size() > m_group_size) group.complete.pop_back();
 }
 
@@ -189,7 +211,8 @@ std::vector<Hypothesis> BeamSearch::best() const {
         for (const Beam& beam : group.beams)
             if (!beam.tokens.empty())
                 all.push_back({beam.tokens, beam.log_probs,
-                               float(final_score(beam.sum, beam.tokens.size())), Reason::NONE});
+                               float(final_score(beam.sum, beam.tokens.size())), Reason::NONE,
+                               beam.top_log_probs});
     }
     std::stable_sort(all.begin(), all.end(),
                      [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });

@@ -20,6 +20,9 @@ struct Hypothesis {
     std::vector<float> log_probs;  ///< of the tokens, with all penalties
     float score = 0;               ///< sum of log_probs / length ^ length_penalty
     GenerationFinishReason finish_reason = GenerationFinishReason::NONE;
+    /// Of each token, where logprobs asks for them: the likeliest after all penalties but
+    /// diversity_penalty.
+    std::vector<std::vector<TokenLogProb>> top_log_probs = {};
 };
 
 /// How the sequences that hold the beams go on, each named by its slot, which is below num_beams.
@@ -53,13 +56,15 @@ public:
     /// Whether the beam in the slot, continued by the token, has a stop string in its text.
     using StopsText = std::function<bool(size_t slot, int64_t token)>;
 
-    BeamSearch(const GenerationConfig& config, size_t prompt_length, size_t max_new_tokens,
-               Isa isa);
+    BeamSearch(const GenerationConfig& config, size_t prompt_length, size_t max_new_tokens, Isa isa,
+               const TokenRules& rules = {});
 
     /// Takes down how the beam in the slot may go on. `tokens` are its tokens with the prompt;
     /// `logits` [n], which follow them, are changed. In the beginning there is one beam, the
     /// prompt, in slot 0. Throws LogitsError.
     void score(size_t slot, const std::vector<int64_t>& tokens, float* logits, size_t n);
+    /// Of the beam in the slot; null: none.
+    GrammarRule* grammar(size_t slot) { return m_slots.at(slot).chain.grammar(); }
     /// Every beam was scored since the last advance().
     bool is_ready() const;
     /// The next beams. Valid until the next call.
@@ -76,6 +81,7 @@ private:
         double sum = 0;
         std::vector<int64_t> tokens;  // generated
         std::vector<float> log_probs;
+        std::vector<std::vector<TokenLogProb>> top_log_probs;
     };
     struct Group {
         std::vector<Beam> beams;           // best first
@@ -84,6 +90,7 @@ private:
     };
     struct Slot {
         bool in_use = false, scored = false;
+        bool is_whole = false;                  // its grammar has ended with it
         LogitsChain chain;                      // of the sequence in it
         std::vector<TokenLogit> continuations;  // log-probabilities, best first
     };
@@ -99,6 +106,8 @@ private:
     GenerationFinishReason ends(const Beam& beam, const Candidate& candidate,
                                 const StopsText& stops_text) const;
     void advance_group(Group& group, const StopsText& stops_text);
+    /// The beam, continued by the candidate.
+    Beam continued(const Beam& beam, const Candidate& candidate) const;
     void complete(Group& group, const Beam& beam, GenerationFinishReason reason) const;
     bool cannot_improve(const Group& group) const;
     /// Gives each next beam a slot.

@@ -8,13 +8,17 @@
 
 namespace pagewheel {
 
+void throw_all_banned() {
+    throw NoTokenLeft(
+        "no token can be chosen: all logits are minus infinity, as the model computed them or by "
+        "the request's bans (allowed_token_ids, suppress_tokens, bad_words, no_repeat_ngram_size, "
+        "min_new_tokens and logits_processors)");
+}
+
 size_t find_best_token(const float* logits, size_t n, Isa isa) {
     const size_t best = kernels::argmax(logits, n, isa);
     if (std::isfinite(logits[best])) return best;
-    if (logits[best] < 0)
-        throw LogitsError(
-            "no token can be chosen: all logits are minus infinity, as the model computed them or "
-            "by no_repeat_ngram_size and min_new_tokens");
+    if (logits[best] < 0) throw_all_banned();
     throw LogitsError(concat("the model computed a logit of ", logits[best], " for token ", best,
                              ": weights or activations are no finite numbers"));
 }

@@ -20,6 +20,14 @@ struct LogitsError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+/// All tokens are banned.
+struct NoTokenLeft : LogitsError {
+    using LogitsError::LogitsError;
+};
+
+/// Throws NoTokenLeft.
+[[noreturn]] void throw_all_banned();
+
 /// Index of the largest of logits [n], the lowest of equals. Throws LogitsError if one of them is
 /// NaN or plus infinity, or all are minus infinity.
 size_t find_best_token(const float* logits, size_t n, Isa isa);

@@ -1,38 +1,39 @@
 // What leaves out tokens before one of the rest is drawn.
 #pragma once
 
-#include <cstddef>
-#include <functional>
-#include <limits>
+#include <memory>
+#include <utility>
+
+#include "sampling/candidates.hpp"
+#include "sampling/token_random.hpp"
 
 namespace pagewheel {
 
-/// Tokens to draw from, best first.
-struct Candidates {
-    const double* weights;  ///< [size]: exp((logit - best logit) / temperature)
-    size_t size;
-    /// Sum of all candidates' weights, of those too that are not listed because others before them
-    /// suffice. 0 unless a filter needs it.
-    double total;
+/// Serves one sequence. Each belongs to a parameter of generation_parameters.def.
+class CandidateFilter {
+public:
+    virtual ~CandidateFilter() = default;
+    /// Leaves at least one of what those before it left, which is all that there is for it:
+    /// probabilities are shares of that.
+    virtual void apply(Candidates& candidates, const TokenRandom& random) = 0;
+    /// The token that was drawn, and is kept, had this log-probability among what was left.
+    virtual void observe(double /*log_prob*/) {}
 };
 
-/// What is known before any token is sorted.
-struct CandidateBound {
-    size_t count = std::numeric_limits<size_t>::max();  ///< No more than these stay,
-    float weight = 0.0f;                                ///< and none that weighs less.
+/// A filter that is a function of the candidates and what it captures.
+template <class Function>
+class FunctionFilter final : public CandidateFilter {
+public:
+    explicit FunctionFilter(Function function) : m_function(std::move(function)) {}
+    void apply(Candidates& candidates, const TokenRandom&) override { m_function(candidates); }
+
+private:
+    Function m_function;
 };
 
-/// Each belongs to a parameter of generation_parameters.def.
-struct CandidateFilter {
-    /// How many of the candidates stay, from the best on. Whether one stays may depend on those
-    /// before it and on the total, not on those after it, which may not be listed. The best always
-    /// stays.
-    std::function<size_t(const Candidates&)> keep;
-    /// Bounds save sorting; without them the result is the same.
-    CandidateBound bound = {};
-    bool needs_total = false;
-    /// Of so many tokens it leaves out none, whatever they weigh.
-    size_t keeps_all_of = 0;
-};
+template <class Function>
+std::unique_ptr<CandidateFilter> make_filter(Function function) {
+    return std::make_unique<FunctionFilter<Function>>(std::move(function));
+}
 
 }  // namespace pagewheel

@@ -4,7 +4,8 @@
 namespace pagewheel {
 
 /// Bans the stop tokens until min_new_tokens were generated.
-std::unique_ptr<LogitsProcessor> make_min_new_tokens(const GenerationConfig& config) {
+std::unique_ptr<LogitsProcessor> make_min_new_tokens(const GenerationConfig& config,
+                                                     const TokenRules& /*rules*/) {
     const size_t least = config.min_new_tokens;
     if (least == 0) return nullptr;
     std::vector<int64_t> stops(config.stop_token_ids.begin(), config.stop_token_ids.end());

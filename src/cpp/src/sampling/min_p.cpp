@@ -3,17 +3,11 @@
 
 namespace pagewheel {
 
-std::optional<CandidateFilter> make_min_p(const GenerationConfig& config) {
-    const float p = config.min_p;
-    if (p <= 0.0f) return {};
-    CandidateFilter filter;
-    filter.bound.weight = p;
-    filter.keep = [p](const Candidates& candidates) {
-        size_t length = candidates.size;
-        while (length > 1 && candidates.weights[length - 1] < p) --length;
-        return length;
-    };
-    return filter;
+std::unique_ptr<CandidateFilter> make_min_p(const GenerationConfig& config) {
+    const auto p = double(config.min_p);
+    if (p <= 0) return nullptr;
+    return make_filter(
+        [p](Candidates& candidates) { candidates.keep_from(candidates.logit_below_best(p)); });
 }
 
 }  // namespace pagewheel

@@ -6,7 +6,8 @@
 namespace pagewheel {
 
 /// Bans the tokens after which the last `size` tokens would stand in the sequence a second time.
-std::unique_ptr<LogitsProcessor> make_no_repeat_ngram_size(const GenerationConfig& config) {
+std::unique_ptr<LogitsProcessor> make_no_repeat_ngram_size(const GenerationConfig& config,
+                                                           const TokenRules& /*rules*/) {
     const size_t size = config.no_repeat_ngram_size;
     if (size == 0 || size == GenerationConfig::unlimited) return nullptr;
     return make_processor([size](const LogitsRow& row, const TokenHistory& history) {

@@ -7,7 +7,8 @@ namespace pagewheel {
 /// Subtracts from each generated token presence_penalty once and frequency_penalty for each
 /// occurrence. The prompt does not count. Both in one: they share the counts, and one subtraction
 /// rounds once.
-std::unique_ptr<LogitsProcessor> make_presence_penalty(const GenerationConfig& config) {
+std::unique_ptr<LogitsProcessor> make_presence_penalty(const GenerationConfig& config,
+                                                       const TokenRules& /*rules*/) {
     const float presence = config.presence_penalty, frequency = config.frequency_penalty;
     if (presence == 0.0f && frequency == 0.0f) return nullptr;
     return make_processor([presence, frequency, generated = TokenCounts()](

@@ -9,7 +9,8 @@ namespace pagewheel {
 
 /// Divides positive values by the penalty and multiplies the others by it, once for each token in
 /// prompt and generation. What is finite stays finite; what is banned stays banned.
-std::unique_ptr<LogitsProcessor> make_repetition_penalty(const GenerationConfig& config) {
+std::unique_ptr<LogitsProcessor> make_repetition_penalty(const GenerationConfig& config,
+                                                         const TokenRules& /*rules*/) {
     if (config.repetition_penalty == 1.0f) return nullptr;
     return make_processor([penalty = double(config.repetition_penalty), seen = TokenCounts()](
                               const LogitsRow& row, const TokenHistory& history) mutable {

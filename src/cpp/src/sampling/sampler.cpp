@@ -1,30 +1,39 @@
 #include "sampling/sampler.hpp"
 
-#include <random>
+#include "sampling/log_probs.hpp"
 
 namespace pagewheel {
 namespace {
 
-uint64_t seed_of(const GenerationConfig& config, size_t index) {
-    if (config.rng_seed) return *config.rng_seed + index;
-    std::random_device device;
-    return (uint64_t(device()) << 32) | device();
-}
-
-std::unique_ptr<Selection> make_selection(const GenerationConfig& config, size_t index, Isa isa) {
-    if (config.do_sample)
-        return std::make_unique<RandomSelection>(config, seed_of(config, index), isa);
-    return std::make_unique<GreedySelection>(config, isa);
+/// Beams have chains of their own.
+LogitsChain make_chain(const GenerationConfig& config, const TokenRules& rules) {
+    return config.is_beam_search() ? LogitsChain() : LogitsChain(config, rules);
 }
 
 }  // namespace
 
-Sampler::Sampler(const GenerationConfig& config, size_t index, Isa isa)
-    : m_chain(config), m_selection(make_selection(config, index, isa)) {}
+Sampler::Sampler(const GenerationConfig& config, size_t index, Isa isa, const TokenRules& rules)
+    : m_chain(make_chain(config, rules)),
+      m_selection(make_selection(config, index, isa)),
+      m_isa(isa),
+      m_num_log_probs(config.logprobs) {}
 
 SampledToken Sampler::sample(const TokenHistory& history, float* logits, size_t n) {
     m_chain.process({logits, n}, history);
-    return m_selection->select(logits, n);
+    const SampledToken token = select(logits, n, history.num_generated());
+    if (m_num_log_probs > 0)
+        LogProbs(logits, n, m_isa).find_top(m_num_log_probs, token.id, m_top_log_probs);
+    return token;
+}
+
+SampledToken Sampler::select(float* logits, size_t n, size_t position) {
+    try {
+        return m_selection->select(logits, n, position);
+    } catch (const NoTokenLeft& error) {
+        // What the grammar allows, the request's bans or the model forbid.
+        if (m_chain.grammar()) throw GrammarEnd(false, error.what());
+        throw;
+    }
 }
 
 }  // namespace pagewheel

@@ -2,31 +2,45 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "kernels/isa.hpp"
 #include "pagewheel/generation_config.hpp"
+#include "pagewheel/generation_handle.hpp"
+#include "pagewheel/logits_processor.hpp"
 #include "sampling/logits_chain.hpp"
 #include "sampling/selection.hpp"
-#include "sampling/token_history.hpp"
 
 namespace pagewheel {
 
 /// Picks the tokens of one sequence: the chain of logits processors, then a selection. The order is
-/// transformers': penalties and bans, temperature, top_k, top_p, min_p; then one draw.
+/// that of generation_parameters.def.
 class Sampler {
 public:
-    /// A seeded request gives its sequence `index` the stream seed + index.
-    Sampler(const GenerationConfig& config, size_t index, Isa isa);
+    /// Of a request's sequence `index`, which has random numbers of its own.
+    Sampler(const GenerationConfig& config, size_t index, Isa isa, const TokenRules& rules = {});
 
     /// `logits` [n], which follow the history, are changed in place where the config asks for it.
     /// Each call is for a token that the sequence keeps, and finds those before it in the history.
     /// So of several proposed tokens in a row each is sampled once it is reached, one after the
-    /// other, and nothing is ever taken back here. Throws LogitsError.
+    /// other, and nothing is ever taken back here. Throws LogitsError, and GrammarEnd where a
+    /// grammar has no next token.
     SampledToken sample(const TokenHistory& history, float* logits, size_t n);
+    /// Of the latest token: the likeliest by the logits that the chain left, before temperature and
+    /// filters, and the token itself. Empty unless the config has logprobs.
+    const std::vector<TokenLogProb>& top_log_probs() const { return m_top_log_probs; }
+    GrammarRule* grammar() { return m_chain.grammar(); }
+    /// False: sample() is for the thread that steps.
+    bool runs_anywhere() const { return m_chain.runs_anywhere(); }
 
 private:
+    SampledToken select(float* logits, size_t n, size_t position);
+
     LogitsChain m_chain;
     std::unique_ptr<Selection> m_selection;
+    Isa m_isa;
+    size_t m_num_log_probs;
+    std::vector<TokenLogProb> m_top_log_probs;
 };
 
 }  // namespace pagewheel

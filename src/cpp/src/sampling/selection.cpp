@@ -1,76 +1,50 @@
 #include "sampling/selection.hpp"
 
-#include <algorithm>
 #include <cmath>
-#include <limits>
+#include <random>
+#include <utility>
 
 #include "kernels/logits.hpp"
 #include "sampling/best_tokens.hpp"
+#include "sampling/candidate_filters.hpp"
 
 namespace pagewheel {
+namespace {
 
-SampledToken GreedySelection::select(const float* logits, size_t n) {
+uint64_t seed_of(const GenerationConfig& config) {
+    if (config.rng_seed) return *config.rng_seed;
+    std::random_device device;
+    return (uint64_t(device()) << 32) | device();
+}
+
+}  // namespace
+
+SampledToken GreedySelection::select(const float* logits, size_t n, size_t) {
     const size_t best = find_best_token(logits, n, m_isa);
     if (!m_wants_log_prob) return {int64_t(best), 0.0f};
     return {int64_t(best),
             float(-std::log(kernels::sum_exp(logits, n, logits[best], 1.0f, m_isa)))};
 }
 
-RandomSelection::RandomSelection(const GenerationConfig& config, uint64_t seed, Isa isa)
-    : m_isa(isa),
-      m_scale(
-          std::min(1.0 / double(config.temperature), double(std::numeric_limits<float>::max()))),
-      m_random(seed),
-      m_shortlist(config, m_scale, isa) {}
-
-SampledToken RandomSelection::select(const float* logits, size_t n) {
-    if (m_shortlist.keeps_all(n)) return select_from_all(logits, n);
-    m_shortlist.fill(logits, n);
-    return select_from_shortlist();
+RandomSelection::RandomSelection(const GenerationConfig& config, size_t index, Isa isa)
+    : m_temperature(config), m_seed(seed_of(config)), m_index(index), m_isa(isa) {
+    for (const FilterKind& kind : candidate_filters())
+        if (auto filter = kind.make(config)) m_filters.push_back(std::move(filter));
 }
 
-double RandomSelection::draw_point() {
-    return std::uniform_real_distribution<double>(0.0, m_sums.back())(m_random);
+SampledToken RandomSelection::select(const float* logits, size_t n, size_t position) {
+    const LogitsMaxima row(logits, n, m_isa);
+    const TokenRandom random(m_seed, m_index, position);
+    Candidates candidates(row, m_temperature.inverse(row, m_isa), m_isa);
+    for (const auto& filter : m_filters) filter->apply(candidates, random);
+    const auto [id, log_prob] = candidates.draw(random.uniform(Draw::TOKEN));
+    for (const auto& filter : m_filters) filter->observe(log_prob);
+    return {int64_t(id), float(log_prob)};
 }
 
-size_t RandomSelection::first_above(double point) const {
-    return size_t(std::upper_bound(m_sums.begin(), m_sums.end() - 1, point) - m_sums.begin());
-}
-
-SampledToken RandomSelection::select_from_shortlist() {
-    m_sums.clear();
-    double total = 0;
-    for (const double weight : m_shortlist.weights()) m_sums.push_back(total += weight);
-    const size_t chosen = first_above(draw_point());
-    return {m_shortlist.tokens()[chosen].id,
-            float(std::log(m_shortlist.weights()[chosen] / total))};
-}
-
-SampledToken RandomSelection::select_from_all(const float* logits, size_t n) {
-    // Sums of runs first, then one run value by value: no sorting, one vectorised pass.
-    constexpr size_t run = 1024;
-    const float best = logits[find_best_token(logits, n, m_isa)];
-    const auto scale = float(m_scale);
-    m_sums.clear();
-    double total = 0;
-    for (size_t i = 0; i < n; i += run)
-        m_sums.push_back(total +=
-                         kernels::sum_exp(logits + i, std::min(run, n - i), best, scale, m_isa));
-
-    const double point = draw_point();
-    const size_t chosen_run = first_above(point);
-    double sum = chosen_run == 0 ? 0.0 : m_sums[chosen_run - 1];
-    const size_t end = std::min((chosen_run + 1) * run, n);
-    size_t chosen = chosen_run * run +
-                    kernels::argmax(logits + chosen_run * run, end - chosen_run * run, m_isa);
-    for (size_t i = chosen_run * run; i < end; ++i) {
-        sum += kernels::sum_exp_scalar(logits + i, 1, best, scale);
-        if (sum <= point) continue;
-        chosen = i;
-        break;
-    }
-    const double log_prob = double(logits[chosen] - best) * m_scale - std::log(total);
-    return {int64_t(chosen), float(log_prob)};
+std::unique_ptr<Selection> make_selection(const GenerationConfig& config, size_t index, Isa isa) {
+    if (config.do_sample) return std::make_unique<RandomSelection>(config, index, isa);
+    return std::make_unique<GreedySelection>(config, isa);
 }
 
 }  // namespace pagewheel

@@ -3,12 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <random>
+#include <memory>
 #include <vector>
 
 #include "kernels/isa.hpp"
 #include "pagewheel/generation_config.hpp"
-#include "sampling/shortlist.hpp"
+#include "sampling/candidate_filter.hpp"
+#include "sampling/temperature.hpp"
 
 namespace pagewheel {
 
@@ -23,8 +24,8 @@ struct SampledToken {
 class Selection {
 public:
     virtual ~Selection() = default;
-    /// Throws LogitsError.
-    virtual SampledToken select(const float* logits, size_t n) = 0;
+    /// For the generated token `position`, which the sequence keeps. Throws LogitsError.
+    virtual SampledToken select(const float* logits, size_t n, size_t position) = 0;
 };
 
 /// The best token, the lowest id of equals.
@@ -32,7 +33,7 @@ class GreedySelection final : public Selection {
 public:
     GreedySelection(const GenerationConfig& config, Isa isa)
         : m_wants_log_prob(config.logprobs > 0), m_isa(isa) {}
-    SampledToken select(const float* logits, size_t n) override;
+    SampledToken select(const float* logits, size_t n, size_t position) override;
 
 private:
     bool m_wants_log_prob;
@@ -42,22 +43,19 @@ private:
 /// A random token by its probability under the temperature, of those that the filters leave.
 class RandomSelection final : public Selection {
 public:
-    RandomSelection(const GenerationConfig& config, uint64_t seed, Isa isa);
-    SampledToken select(const float* logits, size_t n) override;
+    /// Of a request's sequence `index`. Without rng_seed the seed is the operating system's.
+    RandomSelection(const GenerationConfig& config, size_t index, Isa isa);
+    SampledToken select(const float* logits, size_t n, size_t position) override;
 
 private:
-    SampledToken select_from_all(const float* logits, size_t n);
-    SampledToken select_from_shortlist();
-    /// Of what m_sums adds up to. The one use of randomness, once per token.
-    double draw_point();
-    /// Index in m_sums of the first that is greater.
-    size_t first_above(double point) const;
-
+    Temperature m_temperature;
+    uint64_t m_seed;
+    size_t m_index;
     Isa m_isa;
-    double m_scale;  // 1 / temperature, as much as a float holds
-    std::mt19937_64 m_random;
-    Shortlist m_shortlist;
-    std::vector<double> m_sums;  // of weights, running; kept for its memory
+    std::vector<std::unique_ptr<CandidateFilter>> m_filters;
 };
+
+/// As the config asks, for a request's sequence `index`.
+std::unique_ptr<Selection> make_selection(const GenerationConfig& config, size_t index, Isa isa);
 
 }  // namespace pagewheel

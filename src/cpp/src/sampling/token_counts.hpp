@@ -23,7 +23,8 @@ public:
 
 private:
     std::vector<TokenCount> m_counts;
-    size_t m_num_read = 0;  // tokens of the sequence that were looked at
+    std::vector<int64_t> m_fresh;  // empty but in update(): only its memory is kept
+    size_t m_num_read = 0;         // tokens of the sequence that were looked at
 };
 
 }  // namespace pagewheel

@@ -1,17 +1,12 @@
 // The k best.
-#include <algorithm>
-
 #include "sampling/candidate_filters.hpp"
 
 namespace pagewheel {
 
-std::optional<CandidateFilter> make_top_k(const GenerationConfig& config) {
+std::unique_ptr<CandidateFilter> make_top_k(const GenerationConfig& config) {
     const size_t k = config.top_k;
-    if (k == 0 || k == GenerationConfig::unlimited) return {};
-    CandidateFilter filter;
-    filter.keep = [k](const Candidates& candidates) { return std::min(k, candidates.size); };
-    filter.bound.count = filter.keeps_all_of = k;
-    return filter;
+    if (k == 0 || k == GenerationConfig::unlimited) return nullptr;
+    return make_filter([k](Candidates& candidates) { candidates.keep_best(k); });
 }
 
 }  // namespace pagewheel

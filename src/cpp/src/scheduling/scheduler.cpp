@@ -407,6 +407,7 @@ void Scheduler::drop_blocks(Sequence& sequence, const std::vector<size_t>& indic
                     " slots; allowed are filled ones, ascending");
     sequence.num_shareable = std::min(sequence.num_shareable, indices.front() * m_block_size);
     sequence.num_tree_blocks = std::min(sequence.num_tree_blocks, indices.front());
+    m_totals.num_evicted += indices.size() * m_block_size;
     for (auto index = indices.rbegin(); index != indices.rend(); ++index)
         m_store.release(blocks[*index]);
     auto next = indices.begin();

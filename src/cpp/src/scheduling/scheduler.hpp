@@ -20,6 +20,7 @@ struct SchedulerTotals {
     size_t num_preemptions = 0;
     size_t num_prompt_tokens = 0;  ///< of admitted prompts
     size_t num_prefix_hits = 0;    ///< of them, those found in the prefix tree
+    size_t num_evicted = 0;        ///< tokens of blocks that drop_blocks() was given
 };
 
 /// Sequences at the moment.
@@ -102,6 +103,7 @@ public:
     BlockUsage usage() const;
     BlockStore& store() { return m_store; }
     const BlockPool& pool() const { return m_store.pool(); }
+    size_t block_size() const { return m_block_size; }
 
 private:
     struct ByRank {

@@ -22,6 +22,14 @@ std::optional<ChatFormat> ChatFormat::from_json(const nlohmann::json& json) {
     return format;
 }
 
+bool ChatFormat::covers(const std::vector<std::pair<std::string, std::string>>& messages) const {
+    const size_t first = !messages.empty() && messages.front().first == "system" ? 1 : 0;
+    if (messages.size() == first || (first == 1 && m_roles.count("system") == 0)) return false;
+    for (size_t i = first; i < messages.size(); ++i)
+        if (messages[i].first != ((i - first) % 2 == 0 ? "user" : "assistant")) return false;
+    return true;
+}
+
 std::string ChatFormat::render(const std::vector<std::pair<std::string, std::string>>& messages,
                                bool add_generation_prompt) const {
     std::string prompt = m_prefix;

@@ -17,7 +17,11 @@ public:
     /// Null for JSON null. Throws nlohmann::json::exception for anything malformed.
     static std::optional<ChatFormat> from_json(const nlohmann::json& json);
 
-    /// Throws std::invalid_argument for a role that the template was not seen to know.
+    /// Whether conversion has compared chats of this form with the template: a system message or
+    /// none, then the user and the assistant in turns.
+    bool covers(const std::vector<std::pair<std::string, std::string>>& messages) const;
+
+    /// Throws InvalidArgument for a role that the template was not seen to know.
     std::string render(const std::vector<std::pair<std::string, std::string>>& messages,
                        bool add_generation_prompt) const;
 

@@ -4,6 +4,8 @@
 
 #include "base/check.hpp"
 #include "model/json_file.hpp"
+#include "pagewheel/errors.hpp"
+#include "text/json_value.hpp"
 
 namespace pagewheel {
 namespace {
@@ -16,28 +18,45 @@ json parse(const std::string& text, const char* what) {
     return value;
 }
 
-json checked_message(json message) {
-    check_argument(message.is_object(), "a chat message must be an object, got ",
-                   json_text(message));
+const json& checked_message(const json& message) {
+    if (!message.is_object())
+        refuse_argument("a chat message must be an object, got ", json_text(message));
     return message;
 }
 
-json checked_messages(const std::string& text) {
-    json messages = parse(text, "the list of messages");
+const json& checked_messages(const json& messages) {
     check_argument(messages.is_array(), "messages must be an array, got ", messages.type_name());
     for (const json& message : messages) checked_message(message);
     return messages;
 }
 
+JsonContainer container(json value) {
+    return JsonContainer(std::make_unique<JsonContainer::Impl>(std::move(value)));
+}
+
 }  // namespace
 
 struct ChatHistory::Impl {
-    json messages = json::array();
-    json tools = json::array();
-    json extra_context = json::object();
+    JsonContainer messages = JsonContainer::array();
+    JsonContainer tools = JsonContainer::array();
+    JsonContainer extra_context;
+
+    void append(const json& message) {
+        messages.impl().place().push_back(checked_message(message));
+    }
 };
 
 ChatHistory::ChatHistory() : m_impl(std::make_unique<Impl>()) {}
+ChatHistory::ChatHistory(std::initializer_list<Message> messages) : ChatHistory() {
+    for (const Message& message : messages) push_back(message);
+}
+ChatHistory::ChatHistory(const JsonContainer& messages) : ChatHistory() {
+    checked_messages(messages.impl().value());
+    m_impl->messages = messages;
+}
+ChatHistory::ChatHistory(const std::vector<ov::AnyMap>& messages) : ChatHistory() {
+    for (const ov::AnyMap& message : messages) push_back(message);
+}
 ChatHistory::ChatHistory(const std::string& messages_json) : ChatHistory() {
     set_messages_json(messages_json);
 }
@@ -45,63 +64,93 @@ ChatHistory::ChatHistory(const ChatHistory& other)
     : m_impl(std::make_unique<Impl>(*other.m_impl)) {}
 ChatHistory::ChatHistory(ChatHistory&&) noexcept = default;
 ChatHistory& ChatHistory::operator=(const ChatHistory& other) {
-    *m_impl = *other.m_impl;
-    return *this;
+    return *this = ChatHistory(other);  // views of what was here are of that still
 }
 ChatHistory& ChatHistory::operator=(ChatHistory&&) noexcept = default;
 ChatHistory::~ChatHistory() = default;
 
 void ChatHistory::append(const std::string& role, const std::string& content) {
-    m_impl->messages.push_back({{"role", role}, {"content", content}});
+    m_impl->append({{"role", role}, {"content", content}});
 }
-
+ChatHistory& ChatHistory::push_back(Message message) {
+    return push_back(JsonContainer(message));
+}
+ChatHistory& ChatHistory::push_back(const JsonContainer& message) {
+    m_impl->append(json(message.impl().value()));  // which may be one of these messages
+    return *this;
+}
+ChatHistory& ChatHistory::push_back(const ov::AnyMap& message) {
+    return push_back(JsonContainer(message));
+}
 void ChatHistory::append_json(const std::string& message_json) {
-    m_impl->messages.push_back(checked_message(parse(message_json, "a chat message")));
+    m_impl->append(parse(message_json, "a chat message"));
 }
 
 std::string ChatHistory::pop() {
-    if (empty()) throw std::out_of_range("pop() from an empty chat history");
-    const std::string last = json_text(m_impl->messages.back());
-    m_impl->messages.erase(m_impl->messages.size() - 1);
+    if (empty()) throw OutOfRange("pop() from an empty chat history");
+    json& messages = m_impl->messages.impl().place();
+    const std::string last = json_text(messages.back());
+    messages.erase(messages.size() - 1);
     return last;
 }
 
 void ChatHistory::clear() {
-    m_impl->messages = json::array();
+    m_impl->messages.clear();
 }
 size_t ChatHistory::size() const {
     return m_impl->messages.size();
 }
+JsonContainer ChatHistory::operator[](size_t index) const {
+    if (index >= size())
+        throw OutOfRange(concat("message ", index, " of a chat history that has ", size()));
+    return m_impl->messages[index];
+}
+JsonContainer ChatHistory::get_messages() const {
+    return m_impl->messages.share();
+}
+JsonContainer ChatHistory::get_tools() const {
+    return m_impl->tools.share();
+}
+JsonContainer ChatHistory::get_extra_context() const {
+    return m_impl->extra_context.share();
+}
+
 std::string ChatHistory::messages_json() const {
-    return json_text(m_impl->messages);
+    return json_text(m_impl->messages.impl().value());
 }
 void ChatHistory::set_messages_json(const std::string& messages_json) {
-    m_impl->messages = checked_messages(messages_json);
+    m_impl->messages = container(checked_messages(parse(messages_json, "the list of messages")));
 }
 
 std::string ChatHistory::tools_json() const {
-    return json_text(m_impl->tools);
+    return json_text(m_impl->tools.impl().value());
+}
+ChatHistory& ChatHistory::set_tools(const JsonContainer& tools) {
+    if (!tools.is_array()) refuse_argument("tools must be an array, got ", tools.to_json_string());
+    m_impl->tools = tools;
+    return *this;
 }
 void ChatHistory::set_tools_json(const std::string& tools_json) {
-    json tools = parse(tools_json, "the list of tools");
-    check_argument(tools.is_array(), "tools must be an array, got ", json_text(tools));
-    m_impl->tools = std::move(tools);
+    set_tools(container(parse(tools_json, "the list of tools")));
 }
 
 std::string ChatHistory::extra_context_json() const {
-    return json_text(m_impl->extra_context);
+    return json_text(m_impl->extra_context.impl().value());
+}
+ChatHistory& ChatHistory::set_extra_context(const JsonContainer& extra_context) {
+    if (!extra_context.is_object())
+        refuse_argument("extra context must be an object, got ", extra_context.to_json_string());
+    m_impl->extra_context = extra_context;
+    return *this;
 }
 void ChatHistory::set_extra_context_json(const std::string& extra_context_json) {
-    json context = parse(extra_context_json, "the extra context");
-    check_argument(context.is_object(), "extra context must be an object, got ",
-                   json_text(context));
-    m_impl->extra_context = std::move(context);
+    set_extra_context(container(parse(extra_context_json, "the extra context")));
 }
 
 bool ChatHistory::as_plain(std::vector<std::pair<std::string, std::string>>& plain) const {
     if (!m_impl->tools.empty() || !m_impl->extra_context.empty()) return false;
     plain.clear();
-    for (const json& message : m_impl->messages) {
+    for (const json& message : m_impl->messages.impl().value()) {
         const auto role = message.find("role"), content = message.find("content");
         const bool is_plain = message.size() == 2 && role != message.end() && role->is_string() &&
                               content != message.end() && content->is_string();

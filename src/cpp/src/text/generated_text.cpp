@@ -85,7 +85,8 @@ GeneratedText::Decoders decoders_of(const Tokenizer& tokenizer, bool skip_specia
             return tokenizer.decode_generated(tokens, skip);
         };
     };
-    return {decode(skip_special_tokens), decode(false)};
+    return {decode(skip_special_tokens), decode(false),
+            [=](int64_t token) { return tokenizer.token_bytes(token); }};
 }
 
 }  // namespace pagewheel

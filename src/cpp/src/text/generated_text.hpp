@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ public:
     struct Decoders {
         IncrementalDetokenizer::Decode shown;     ///< the text that the caller gets
         IncrementalDetokenizer::Decode verbatim;  ///< with the special tokens that `shown` hides
+        std::function<std::string(int64_t)> bytes = {};  ///< of a token by itself, UTF-8 or not
     };
 
     explicit GeneratedText(Decoders decoders, StopStrings stop_strings = {});

@@ -22,7 +22,7 @@ struct StringTable {
     std::shared_ptr<ov::op::v0::Constant> begins, ends, bytes;
 };
 
-/// Throws std::invalid_argument, naming `where` and the node, for tables whose strings lie outside
+/// Throws InvalidArgument, naming `where` and the node, for tables whose strings lie outside
 /// of their bytes and for normalisation tables that lead out of themselves.
 void check_string_graph(const ov::Model& graph, const std::string& where);
 

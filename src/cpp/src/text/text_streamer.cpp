@@ -1,7 +1,8 @@
 #include <atomic>
-#include <stdexcept>
 #include <utility>
 
+#include "base/check.hpp"
+#include "pagewheel/errors.hpp"
 #include "pagewheel/streamer.hpp"
 #include "text/generated_text.hpp"
 
@@ -25,7 +26,7 @@ class AtWork {
 public:
     explicit AtWork(std::atomic<bool>& flag) : m_flag(flag) {
         if (flag.exchange(true))
-            throw std::runtime_error(
+            throw Error(
                 "the TextStreamer is at work already: for another thread, or it was called from "
                 "its own callback");
     }
@@ -44,9 +45,21 @@ TextStreamer::TextStreamer(const Tokenizer& tokenizer, Callback callback, bool s
 
 TextStreamer::~TextStreamer() = default;
 
+bool TextStreamer::skip_special_tokens_of(const ov::AnyMap& properties) {
+    bool skip = true;
+    for (const auto& [name, value] : properties) {
+        check_argument(name == "skip_special_tokens", "unknown property of a TextStreamer '", name,
+                       "'; known: skip_special_tokens");
+        check_argument(value.is<bool>(), "skip_special_tokens is ", value.as<std::string>(),
+                       "; allowed: true, false");
+        skip = value.as<bool>();
+    }
+    return skip;
+}
+
 void TextStreamer::begin(const std::set<std::string>& stop_strings, bool include_stop_string) {
     if (m_impl->is_taken.exchange(true))
-        throw std::runtime_error("the streamer is in use by another generate()");
+        throw Error("the streamer is in use by another generate()");
     try {
         const AtWork work(m_impl->is_at_work);
         m_impl->text =
@@ -68,6 +81,10 @@ StreamingStatus TextStreamer::write(const std::vector<int64_t>& tokens) {
     return emit(text);
 }
 
+StreamingStatus TextStreamer::write(int64_t token) {
+    return write(std::vector{token});
+}
+
 void TextStreamer::end() {
     const AtWork work(m_impl->is_at_work);
     emit(m_impl->text.flush());
@@ -75,6 +92,12 @@ void TextStreamer::end() {
 
 StreamingStatus TextStreamer::emit(const std::string& text) {
     return text.empty() ? StreamingStatus::RUNNING : m_impl->callback(text);
+}
+
+StreamingStatus OutputStreamer::write(const std::vector<int64_t>& tokens) {
+    StreamedOutput news;
+    news.output.generated_ids = tokens;
+    return write_output(news);
 }
 
 }  // namespace pagewheel

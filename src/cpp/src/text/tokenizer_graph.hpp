@@ -14,10 +14,10 @@
 namespace pagewheel {
 
 /// libopenvino_tokenizers.so: $PAGEWHEEL_TOKENIZERS_LIBRARY, else beside OpenVINO's own package in
-/// site-packages. Throws std::runtime_error that says what to install.
+/// site-packages. Throws Error that says what to install.
 std::filesystem::path find_tokenizers_extension();
 
-/// A tokenizer or detokenizer. Throws std::invalid_argument where its tables of strings are
+/// A tokenizer or detokenizer. Throws InvalidArgument where its tables of strings are
 /// damaged: openvino-tokenizers reads them without a check of its own.
 std::shared_ptr<ov::Model> read_string_graph(ov::Core& core, const std::filesystem::path& xml);
 /// The same of a graph in memory, which errors call `name`.

@@ -14,7 +14,7 @@ std::optional<size_t> find_invalid_utf8(std::string_view text);
 /// Python's errors="replace" does.
 std::string replace_invalid_utf8(std::string bytes);
 
-/// Throws std::invalid_argument that names `what` and the offset, unless `text` is UTF-8.
+/// Throws InvalidArgument that names `what` and the offset, unless `text` is UTF-8.
 void check_utf8(std::string_view text, const char* what);
 
 }  // namespace pagewheel

@@ -1,4 +1,4 @@
-"""The command line: `pagewheel generate|chat|convert|info`."""
+"""The command line: `pagewheel generate|chat|convert|info|trace|serve`."""
 
 from __future__ import annotations
 

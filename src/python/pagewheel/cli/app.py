@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from pagewheel._pagewheel import eviction_policies
+from pagewheel.cli.bench_serve import bench_serve
 from pagewheel.cli.failures import ended_as_interrupted, failures
 from pagewheel.cli.generation_options import generation_options
 from pagewheel.cli.options import (
@@ -20,6 +21,8 @@ from pagewheel.cli.options import (
     show_any_path,
 )
 from pagewheel.cli.sampling import Sampling
+from pagewheel.cli.serve import serve
+from pagewheel.cli.structure import Choice, JsonSchema, Regex, structure
 
 app = typer.Typer(
     name="pagewheel",
@@ -82,6 +85,9 @@ def generate(
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text as it is: no chat template.")
     ] = False,
+    json_schema: JsonSchema = None,
+    regex: Regex = None,
+    choice: Choice = None,
     stats: Stats = False,
     properties: Properties = None,
 ) -> None:
@@ -95,6 +101,10 @@ def generate(
 
     pagewheel generate --temperature 0.8 --top-p 0.95 --seed 7 "Write a haiku"
 
+    pagewheel generate --json-schema person.json "Invent a person, in JSON."
+
+    pagewheel generate --choice yes --choice no "Is the sky blue?"
+
     pagewheel generate --num-beams 4 "Translate to French: the cat sleeps"
 
     cat question.txt | pagewheel generate --stats --model model.gguf -
@@ -104,9 +114,10 @@ def generate(
         from pagewheel.cli.generate import generate_text
         from pagewheel.cli.pipeline import open_pipeline
 
+        shape = structure(json_schema, regex, choice)
         text = prompt_text(prompt)
         pipeline = open_pipeline(model, device, settings)
-        generate_text(pipeline, text, sampling, raw=raw, stats=stats)
+        generate_text(pipeline, text, sampling, shape, raw=raw, stats=stats)
 
 
 @app.command()
@@ -119,27 +130,54 @@ def chat(
     system: Annotated[
         str | None, typer.Option(help="The system message that opens the conversation.")
     ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Talk with a model of a server of OpenAI's API; --model is its name there.",
+        ),
+    ] = None,
+    api_key: Annotated[
+        str, typer.Option(envvar="OPENAI_API_KEY", help="Of the server.", show_envvar=True)
+    ] = "",
+    json_schema: JsonSchema = None,
+    regex: Regex = None,
+    choice: Choice = None,
     stats: Stats = False,
     properties: Properties = None,
 ) -> None:
     """Talk with a model.
 
     /reset forgets the conversation, /quit or end of input leaves. Ctrl-C stops an
-    answer, not the program.
+    answer, not the program. --json-schema, --regex and --choice are of every answer.
 
     [bold]Examples[/bold]
 
     pagewheel chat
 
     pagewheel chat --model model.gguf --system "Answer in French." --temperature 0.7
+
+    pagewheel chat --server http://127.0.0.1:8000
     """
     settings = parse_properties(properties or [])
+    if server is not None and (settings or device != "CPU"):
+        raise typer.BadParameter("--device and --property are for a model in this process")
+    shape = structure(json_schema, regex, choice)
+    if server is not None and shape is not None:
+        raise typer.BadParameter("the shape of an answer is for a model in this process")
     with failures(debug=context.obj):
+        from pagewheel.cli.answers import LocalModel, ServerModel
         from pagewheel.cli.chat import Chat
+        from pagewheel.cli.endpoint import api_base
         from pagewheel.cli.pipeline import open_pipeline
 
         check_text("--system", system or "")
-        Chat(open_pipeline(model, device, settings), sampling, system, stats).run()
+        answerer = (
+            LocalModel(open_pipeline(model, device, settings), sampling, shape)
+            if server is None
+            else ServerModel(api_base(server), api_key, str(model or ""), sampling)
+        )
+        Chat(answerer, system, stats).run()
 
 
 @app.command()
@@ -299,6 +337,10 @@ def trace(
             f"{len(recorded.layers)} layers, {len(recorded.decisions)} decisions: "
             f"{output / 'trace.html'}"
         )
+
+
+app.command()(serve)
+app.command("bench-serve")(bench_serve)
 
 
 def main() -> None:

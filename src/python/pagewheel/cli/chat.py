@@ -7,10 +7,9 @@ from contextlib import suppress
 
 import typer
 
-import pagewheel
+from pagewheel.cli.answers import Answerer, Message
 from pagewheel.cli.options import check_text
-from pagewheel.cli.pipeline import Printer, print_stats
-from pagewheel.cli.sampling import Sampling
+from pagewheel.cli.pipeline import Printer
 
 _HELP = "/reset forgets the conversation, /quit leaves; Ctrl-C stops an answer"
 
@@ -18,25 +17,15 @@ _HELP = "/reset forgets the conversation, /quit leaves; Ctrl-C stops an answer"
 class Chat:
     """Owns the history: every question in it has its answer, cut short or not."""
 
-    def __init__(
-        self,
-        pipeline: pagewheel.LLMPipeline,
-        sampling: Sampling,
-        system: str | None,
-        stats: bool,
-    ) -> None:
-        self._pipeline = pipeline
-        self._config = pipeline.get_generation_config()
-        sampling.apply(self._config)
-        self._config.num_beams = self._config.num_beam_groups = 1  # whatever the model asks for
-        self._config.num_return_sequences = 1
+    def __init__(self, answerer: Answerer, system: str | None, stats: bool) -> None:
+        self._answerer = answerer
         self._system = system
         self._stats = stats
         self.reset()
 
     def reset(self) -> None:
         """Forget everything but the system message."""
-        self._history = pagewheel.ChatHistory()
+        self._history: list[Message] = []
         if self._system is not None:
             self._history.append({"role": "system", "content": self._system})
 
@@ -77,14 +66,15 @@ class Chat:
     def _answer(self, question: str) -> None:
         self._history.append({"role": "user", "content": question})
         printer = Printer()
+        times = None
         try:
-            result = self._pipeline.generate(self._history, self._config, printer)
+            times = self._answerer.answer(self._history, printer)
         except KeyboardInterrupt:
-            result = None
+            pass
         except BaseException:
             self._history.pop()
             raise
         typer.echo()
         self._history.append({"role": "assistant", "content": printer.text})
-        if self._stats and result is not None:
-            print_stats(result.perf_metrics)
+        if self._stats and times is not None:
+            typer.echo(times, err=True)

@@ -30,6 +30,7 @@ _NOT_OFFERED = (
     "priority",
     "timeout",
     "cache_salt",
+    "bad_words_ids",
 )
 _TYPES: dict[str, Any] = {
     "bool": bool,
@@ -40,6 +41,7 @@ _TYPES: dict[str, Any] = {
     "str": str,
     "set[int]": list[int],
     "set[str]": list[str],
+    "dict[int, float]": list[str],
     "StopCriteria": str,
 }
 
@@ -62,7 +64,8 @@ def offered_parameters(*, with_beams: bool = True) -> list[GenerationParameter]:
 
 def _option(parameter: GenerationParameter, shown_default: str | None) -> inspect.Parameter:
     sampling = next(each.section for each in generation_parameters() if each.name == "do_sample")
-    allowed = f" Allowed: {parameter.allowed}." if parameter.allowed else ""
+    form = " Written TOKEN=BIAS, once for each." if parameter.type == "dict[int, float]" else ""
+    allowed = f"{form} Allowed: {parameter.allowed}." if parameter.allowed else form
     panel = parameter.section
     info = typer.Option(
         None,
@@ -79,8 +82,22 @@ def _option(parameter: GenerationParameter, shown_default: str | None) -> inspec
     )
 
 
+def _biases(pairs: list[str]) -> dict[str, float]:
+    """Of "TOKEN=BIAS"."""
+    biases = {}
+    for pair in pairs:
+        token, _, bias = pair.partition("=")
+        try:
+            biases[token] = float(bias)
+        except ValueError:
+            raise ValueError(f"{pair!r} is not TOKEN=BIAS, such as 50256=-10") from None
+    return biases
+
+
 def _checked(parameter: GenerationParameter, value: object) -> object:
     try:
+        if parameter.type == "dict[int, float]" and isinstance(value, list):
+            value = _biases(value)
         parameter.check(value)
     except (ValueError, TypeError) as error:
         raise typer.BadParameter(str(error), param_hint=f"'{spelling(parameter)}'") from None

@@ -11,6 +11,9 @@ import typer
 
 import pagewheel
 
+# Escape sequences of a model or a remote server must not command the terminal.
+_CONTROLS = dict.fromkeys({*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")})
+
 
 def model_path(model: Path | None) -> Path:
     """The model asked for, else the default one, which may be downloaded now."""
@@ -40,13 +43,18 @@ class Printer:
         return "".join(self._pieces)
 
     def __call__(self, piece: str) -> None:
-        sys.stdout.write(piece)
+        sys.stdout.write(piece.translate(_CONTROLS) if sys.stdout.isatty() else piece)
         sys.stdout.flush()
         self._pieces.append(piece)
 
 
 def print_stats(metrics: pagewheel.PerfMetrics) -> None:
     """One line on standard error."""
+    typer.echo(stats_line(metrics), err=True)
+
+
+def stats_line(metrics: pagewheel.PerfMetrics) -> str:
+    """Times and tokens of an answer."""
     tokens = metrics.get_num_generated_tokens()
     parts = [
         f"load {metrics.get_load_time() / 1e3:.2f} s",
@@ -56,4 +64,4 @@ def print_stats(metrics: pagewheel.PerfMetrics) -> None:
     ]
     if tokens > 1:
         parts.append(f"{metrics.get_throughput().mean:.1f} tokens/s")
-    typer.echo(", ".join(parts), err=True)
+    return ", ".join(parts)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from ..errors import InvalidArgumentError, ModelNotFoundError
 from .errors import ConversionError
-from .files.cache import cached_entry, entry_key, files_sha256
+from .files.cache import cache_root, cached_entry, entry_key, files_sha256, is_whole
 from .files.folder_format import MODEL_FILE
 from .files.output_folder import output_folder
 from .gguf.split import shard_paths
 from .progress import stages
 
-__all__ = ["ConversionError", "convert", "resolve_model"]
+__all__ = ["ConversionError", "convert", "converted_folder", "resolve_model"]
 
 _STAGES = 6
 
@@ -28,7 +28,7 @@ def convert(
     symmetric: bool = False,
     group_size: int = 64,
     context_length: int | None = None,
-    progress: bool = True,
+    progress: bool | Callable[[str], None] = True,
 ) -> Path:
     """Converts a GGUF file or a Hugging Face folder and returns the OpenVINO model's folder.
 
@@ -42,6 +42,8 @@ def convert(
     `group_size` of 32, 64 or 128 neighbours; embeddings and head int8); `symmetric` leaves zero
     points out. `context_length` asks a model whose rotary frequencies depend on it (longrope)
     for more than its original context. A GGUF file keeps its own weights.
+
+    `progress` shows a bar on a terminal; a function is called with each stage's name instead.
 
     Raises FileNotFoundError where `source` is missing, FileExistsError where `output` is a file
     or not empty, another OSError where it cannot be written, ValueError for an option that is
@@ -64,6 +66,7 @@ def convert(
 
 
 _Options = tuple[str, bool, int, int | None]
+_DEFAULT_OPTIONS: _Options = ("auto", False, 64, None)
 # The key of a conversion's result in the cache, and what fills an empty folder with it.
 _Conversion = tuple[str, Callable[[Path], None]]
 
@@ -125,17 +128,42 @@ def _copy_new_files(source: Path, target: Path) -> None:
             shutil.copyfile(file, target / file.name)
 
 
-def resolve_model(source: str | os.PathLike[str], *, save_beside: bool = False) -> Path:
+def converted_folder(source: str | os.PathLike[str]) -> Path | None:
+    """What resolve_model() gives, if it has nothing to convert. Reads no more than it must.
+
+    Raises FileNotFoundError, ConversionError or OSError as resolve_model() does.
+    """
+    path = Path(source)
+    if (path / MODEL_FILE).is_file():
+        return path
+    if not path.is_file() and not _is_huggingface(path):
+        return None
+    key, _ = _conversion(path, _DEFAULT_OPTIONS, lambda _stage: None)
+    entry = cache_root() / "models" / key
+    return entry if is_whole(entry) else None
+
+
+def _is_huggingface(path: Path) -> bool:
+    return (path / "config.json").is_file() and any(path.glob("*.safetensors*"))
+
+
+def resolve_model(
+    source: str | os.PathLike[str],
+    *,
+    save_beside: bool = False,
+    progress: bool | Callable[[str], None] = True,
+) -> Path:
     """The OpenVINO model folder for whatever the user names.
 
     A folder with openvino_model.xml is returned as it is; a GGUF file or a Hugging Face
     folder is converted, once, into the cache. `save_beside` copies what a GGUF file became into the
-    folder of that file, but leaves what is there. Raises FileNotFoundError for a path that does
-    not exist, ConversionError for one that is nothing pagewheel reads.
+    folder of that file, but leaves what is there. `progress` is convert()'s. Raises
+    FileNotFoundError for a path that does not exist, ConversionError for one that is nothing
+    pagewheel reads.
     """
     path = Path(source)
     if path.is_file():
-        folder = convert(path)
+        folder = convert(path, progress=progress)
         if save_beside:
             _copy_new_files(folder, path.parent)
         return folder
@@ -143,8 +171,8 @@ def resolve_model(source: str | os.PathLike[str], *, save_beside: bool = False) 
         raise ModelNotFoundError(f"no such model: {path}")
     if (path / MODEL_FILE).is_file():
         return path
-    if (path / "config.json").is_file() and any(path.glob("*.safetensors*")):
-        return convert(path)
+    if _is_huggingface(path):
+        return convert(path, progress=progress)
     raise ConversionError(
         f"{path} holds no {MODEL_FILE} and no config.json with safetensors; give a .gguf file, "
         "a Hugging Face folder or an OpenVINO IR folder"

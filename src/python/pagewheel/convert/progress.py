@@ -12,12 +12,17 @@ _DELAY = 0.5
 
 
 @contextmanager
-def stages(title: str, count: int, enabled: bool) -> Iterator[Callable[[str], None]]:
+def stages(
+    title: str, count: int, enabled: bool | Callable[[str], None]
+) -> Iterator[Callable[[str], None]]:
     """Gives a function to call with each stage's name as it starts.
 
     Draws a bar over `count` stages if enabled, stderr is a terminal and half a second
-    went by; otherwise nothing is written.
+    went by; otherwise nothing is written. A function in place of `enabled` is given as it is.
     """
+    if callable(enabled):
+        yield enabled
+        return
     if not enabled or not sys.stderr.isatty():
         yield lambda _name: None
         return

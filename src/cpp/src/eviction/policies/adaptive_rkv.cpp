@@ -41,7 +41,7 @@ private:
     AdaptiveRKVConfig m_config;
 };
 
-void check(const CacheEvictionConfig& config, size_t /*block_size*/) {
+void check_adaptive_rkv(const CacheEvictionConfig& config, size_t /*block_size*/) {
     const AdaptiveRKVConfig& own = config.adaptive_rkv_config;
     check_argument(own.attention_mass >= 0 && own.attention_mass <= 1,
                    "adaptive_rkv_config.attention_mass is ", own.attention_mass,
@@ -58,7 +58,7 @@ EvictionPolicyKind adaptive_rkv_policy() {
             "adaptive_rkv_config",
             true,
             &made<AdaptiveRKV>,
-            &check};
+            &check_adaptive_rkv};
 }
 
 }  // namespace pagewheel

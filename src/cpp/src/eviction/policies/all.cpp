@@ -2,6 +2,7 @@
 // line here.
 #include "base/check.hpp"
 #include "pagewheel/cache_eviction_config.hpp"
+#include "pagewheel/errors.hpp"
 #include "pagewheel/eviction_policy.hpp"
 
 // clang-format off
@@ -33,7 +34,7 @@ std::shared_ptr<EvictionPolicy> make_policy(const CacheEvictionConfig& config) {
     const std::string name = config.policy_name();
     for (const EvictionPolicyKind& kind : eviction_policies())
         if (name == kind.name) return kind.make(config);
-    throw std::invalid_argument(concat("policy is '", name, "', which is none of pagewheel's"));
+    throw InvalidArgument(concat("policy is '", name, "', which is none of pagewheel's"));
 }
 
 }  // namespace pagewheel

@@ -93,7 +93,7 @@ private:
     KVCrushConfig m_config;
 };
 
-void check(const CacheEvictionConfig& config, size_t block_size) {
+void check_kvcrush(const CacheEvictionConfig& config, size_t block_size) {
     const size_t budget = config.kvcrush_config.budget;
     check_argument(config.resolved_granularity() == EvictionGranularity::BLOCK,
                    "policy is 'kvcrush' and granularity is TOKEN; allowed: BLOCK, as it compares "
@@ -115,7 +115,7 @@ EvictionPolicyKind kvcrush_policy() {
             "kvcrush_config, aggregation_mode, snapkv_window_size",
             false,
             &made<KVCrush>,
-            &check};
+            &check_kvcrush};
 }
 
 }  // namespace pagewheel

@@ -1,0 +1,28 @@
+// Metrics of speculative decoding, which pagewheel does not have yet: no pipeline gives them.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "openvino/genai/perf_metrics.hpp"
+#include "openvino/genai/visibility.hpp"
+
+namespace pagewheel::openvino_genai {
+
+/// Of one model. What was not measured is -1.
+struct SDPerfMetrics : ExtendedPerfMetrics {
+    MeanStdPair ttst, avg_latency;
+
+    MeanStdPair get_ttst() const { return ttst; }
+    MeanStdPair get_latency() const { return avg_latency; }
+};
+
+/// Of both models.
+struct SDPerModelsPerfMetrics : SDPerfMetrics {
+    SDPerfMetrics main_model_metrics, draft_model_metrics;
+    size_t num_accepted_tokens = 0;
+
+    size_t get_num_accepted_tokens() const { return num_accepted_tokens; }
+};
+
+}  // namespace pagewheel::openvino_genai

@@ -1,0 +1,126 @@
+#include "grammar/grammar_compiler.hpp"
+
+#include <stdexcept>
+
+#include "base/check.hpp"
+#include "grammar/llguidance_grammar.hpp"
+#include "grammar/structured_output.hpp"
+
+namespace pagewheel {
+
+GrammarCompiler::GrammarCompiler(GrammarVocabulary vocabulary, GrammarLimits limits)
+    : m_limits(limits),
+      m_vocabulary(std::move(vocabulary)),
+      m_threads(limits.compile_stack, limits.late_compilations),
+      m_translations(limits.compile_stack, limits.late_compilations) {
+    SpecialTokens special_tokens;
+    for (const int64_t token : m_vocabulary.special_tokens)
+        special_tokens.emplace_back(m_vocabulary.tokens.at(size_t(token)), token);
+    m_special_tokens = std::make_shared<const SpecialTokens>(std::move(special_tokens));
+}
+
+std::shared_ptr<const llguidance::SharedTokenizer> GrammarCompiler::tokenizer() {
+    const std::lock_guard<std::mutex> lock(m_tokenizer_mutex);
+    if (m_tokenizer) return m_tokenizer;
+    const Clock::time_point begin = Clock::now();
+    m_tokenizer = std::make_shared<const llguidance::SharedTokenizer>(m_vocabulary);
+    m_preparation_time = Clock::now() - begin;
+    return m_tokenizer;
+}
+
+std::chrono::duration<float, std::milli> GrammarCompiler::preparation_time() const {
+    const std::lock_guard<std::mutex> lock(m_tokenizer_mutex);
+    return m_preparation_time;
+}
+
+std::shared_ptr<CompiledGrammar> GrammarCompiler::compile(const StructuredOutputConfig& config) {
+    const Clock::time_point begin = Clock::now();
+    const GrammarSource source = translate(config, begin);
+    try {
+        return compile(source, begin);
+    } catch (const GrammarError& error) {
+        throw GrammarError(explain_refusal(config, error.what()));
+    }
+}
+
+std::shared_ptr<CompiledGrammar> GrammarCompiler::compile(const GrammarSource& source) {
+    return compile(source, Clock::now());
+}
+
+GrammarSource GrammarCompiler::translate(const StructuredOutputConfig& config,
+                                         Clock::time_point begin) {
+    const auto source = std::make_shared<GrammarSource>();
+    run(
+        m_translations,
+        [source, config, special_tokens = m_special_tokens, limits = m_limits] {
+            *source = to_grammar_source(config, *special_tokens, limits);
+        },
+        begin);
+    return std::move(*source);
+}
+
+void GrammarCompiler::run(LateThreads& threads, std::function<void()> work,
+                          Clock::time_point begin) {
+    const auto left = m_limits.compile_time - (Clock::now() - begin);
+    const auto result =
+        threads.run(std::move(work), std::chrono::duration_cast<std::chrono::milliseconds>(left));
+    if (result == LateThreads::Result::LATE)
+        throw GrammarError(concat("a grammar that takes more than ", m_limits.compile_time.count(),
+                                  " ms to compile"));
+    if (result == LateThreads::Result::TOO_MANY_LATE)
+        throw GrammarError(concat("no grammar is compiled while ", m_limits.late_compilations,
+                                  " others take too long; try again later"));
+}
+
+std::shared_ptr<CompiledGrammar> GrammarCompiler::compile(const GrammarSource& source,
+                                                          Clock::time_point begin) {
+    if (source.text.size() > m_limits.text_bytes)
+        throw GrammarError(concat("a grammar of ", source.text.size(), " bytes; allowed are ",
+                                  m_limits.text_bytes));
+    if (source.text.find('\0') != std::string::npos)
+        throw GrammarError("a grammar with a zero byte");
+    const std::string key = source.kind + '\0' + source.text;
+    if (auto kept = find(key)) return kept;
+
+    const auto shared_tokenizer = tokenizer();
+    const auto compiled = std::make_shared<std::shared_ptr<CompiledGrammar>>();
+    run(
+        m_threads,
+        [compiled, shared_tokenizer, source, limits = m_limits] {
+            *compiled = llguidance::compile(shared_tokenizer, source, limits);
+        },
+        begin);
+    keep(key, *compiled);
+    return *compiled;
+}
+
+std::shared_ptr<CompiledGrammar> GrammarCompiler::find(const std::string& key) {
+    const std::lock_guard<std::mutex> lock(m_cache_mutex);
+    const auto found = m_by_key.find(key);
+    if (found == m_by_key.end()) return nullptr;
+    if (found->second->second->is_spent()) {
+        m_entries.erase(found->second);
+        m_by_key.erase(found);
+        return nullptr;
+    }
+    m_entries.splice(m_entries.begin(), m_entries, found->second);
+    return m_entries.front().second;
+}
+
+void GrammarCompiler::keep(const std::string& key,
+                           const std::shared_ptr<CompiledGrammar>& grammar) {
+    const std::lock_guard<std::mutex> lock(m_cache_mutex);
+    if (m_by_key.count(key) > 0) return;
+    m_entries.emplace_front(key, grammar);
+    m_by_key[key] = m_entries.begin();
+    if (m_entries.size() <= m_limits.cached_grammars) return;
+    m_by_key.erase(m_entries.back().first);
+    m_entries.pop_back();
+}
+
+size_t GrammarCompiler::cached_count() const {
+    const std::lock_guard<std::mutex> lock(m_cache_mutex);
+    return m_entries.size();
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,66 @@
+// The grammars of one model: compiled within limits, and kept.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "grammar/grammar.hpp"
+#include "grammar/grammar_limits.hpp"
+#include "grammar/late_thread.hpp"
+#include "pagewheel/structured_output.hpp"
+
+namespace pagewheel {
+
+namespace llguidance {
+class SharedTokenizer;
+}
+
+/// Any thread may call it.
+class GrammarCompiler {
+public:
+    /// Nothing is loaded before the first grammar.
+    explicit GrammarCompiler(GrammarVocabulary vocabulary, GrammarLimits limits = {});
+
+    /// The one kept of the same text, or a new one. Throws GrammarError for a grammar that is
+    /// refused, Error where llguidance is missing.
+    std::shared_ptr<CompiledGrammar> compile(const StructuredOutputConfig& config);
+    std::shared_ptr<CompiledGrammar> compile(const GrammarSource& source);
+
+    size_t cached_count() const;
+    /// What it took to prepare the vocabulary; 0 before the first grammar.
+    std::chrono::duration<float, std::milli> preparation_time() const;
+
+private:
+    using Entry = std::pair<std::string, std::shared_ptr<CompiledGrammar>>;
+
+    using Clock = std::chrono::steady_clock;
+
+    std::shared_ptr<CompiledGrammar> compile(const GrammarSource& source, Clock::time_point begin);
+    GrammarSource translate(const StructuredOutputConfig& config, Clock::time_point begin);
+    /// Runs `work` on a thread, up to the compile time from `begin` on. Throws GrammarError.
+    void run(LateThreads& threads, std::function<void()> work, Clock::time_point begin);
+    std::shared_ptr<CompiledGrammar> find(const std::string& key);
+    void keep(const std::string& key, const std::shared_ptr<CompiledGrammar>& grammar);
+    std::shared_ptr<const llguidance::SharedTokenizer> tokenizer();
+
+    const GrammarLimits m_limits;
+    mutable std::mutex m_tokenizer_mutex;  // held while the tokenizer is made, which all wait for
+    GrammarVocabulary m_vocabulary;
+    // By text. Threads that are late outlive the compiler.
+    std::shared_ptr<const std::vector<std::pair<std::string, int64_t>>> m_special_tokens;
+    std::shared_ptr<const llguidance::SharedTokenizer> m_tokenizer;
+    std::chrono::duration<float, std::milli> m_preparation_time{0};
+    LateThreads m_threads;
+    LateThreads m_translations;  // not counted with these: grammars that are kept need one too
+    mutable std::mutex m_cache_mutex;
+    std::list<Entry> m_entries;  // last used first
+    std::unordered_map<std::string, std::list<Entry>::iterator> m_by_key;
+};
+
+}  // namespace pagewheel

@@ -1,0 +1,34 @@
+// What a grammar may cost, so that a stranger's schema harms nobody but its own request.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace pagewheel {
+
+struct GrammarLimits {
+    size_t text_bytes = 4'000'000;  ///< of a grammar, before and after its translation
+    size_t json_depth = 100;        ///< of objects and arrays in a JSON schema
+    size_t nesting = 64;            ///< of Concat, Union, Tag... in each other
+    size_t ebnf_nesting = 200;      ///< of parentheses in EBNF
+    size_t ebnf_depth = 700;  ///< of a rule: parentheses, alternatives, sequences and repetitions
+    size_t repetitions = 100'000;  ///< the bound of {m,n} in EBNF
+
+    /// After which the caller gets an error. The library's own limits end the compilation then.
+    std::chrono::milliseconds compile_time{10'000};
+    size_t late_compilations = 4;              ///< that may run on after their caller got the error
+    size_t compile_stack = size_t(256) << 20;  ///< address space; memory only as far as it is used
+
+    // The library's, in its units.
+    uint64_t compile_fuel = 2'000'000;  ///< nodes of regular expressions
+    size_t grammar_symbols = 500'000;
+    size_t lexer_states = 50'000;  ///< 1 to 2 kB each, shared by all sequences of the grammar
+    uint64_t step_fuel = 200'000;  ///< of the lexer in one mask, 14,000 in a millisecond
+    size_t step_items = 50'000;    ///< of the parser in one mask, 20,000 in a millisecond
+    size_t row_items = 2'000;      ///< ways to read one position
+
+    size_t cached_grammars = 32;
+};
+
+}  // namespace pagewheel

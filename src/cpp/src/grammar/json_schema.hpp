@@ -1,0 +1,19 @@
+// JSON schemas: what is checked before llguidance reads them, and the places of what it refuses.
+#pragma once
+
+#include <string>
+
+#include "grammar/grammar_limits.hpp"
+
+namespace pagewheel {
+
+/// The schema with our options for llguidance in it, unless it has some itself ("x-guidance"):
+/// white space between tokens is bounded, so that a model cannot write it for ever. Throws
+/// GrammarError for what is no JSON (with line and column), no schema, or beyond the limits.
+std::string prepare_json_schema(const std::string& schema, const GrammarLimits& limits);
+
+/// `error`, and where in the schema (JSON pointers) what it names stands. Empty where nothing of it
+/// is found.
+std::string find_in_schema(const std::string& schema, const std::string& error);
+
+}  // namespace pagewheel

@@ -1,0 +1,81 @@
+#include "grammar/lark_text.hpp"
+
+#include <cstdio>
+
+#include "base/check.hpp"
+#include "pagewheel/grammar_matcher.hpp"
+
+namespace pagewheel {
+
+std::string lark_string(const std::string& text) {
+    std::string result = "\"";
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (c == '"' || c == '\\') {
+            result += '\\';
+            result += c;
+        } else if (byte < 0x20 || byte == 0x7f) {
+            char escape[8];
+            std::snprintf(escape, sizeof(escape), "\\u%04x", unsigned(byte));
+            result += escape;
+        } else {
+            result += c;
+        }
+    }
+    return result + '"';
+}
+
+std::string lark_regex(const std::string& regex) {
+    size_t begin = 0, end = regex.size();
+    if (end > 0 && regex[0] == '^') begin = 1;
+    if (end > begin && regex[end - 1] == '$') {
+        size_t backslashes = 0;
+        while (end - 1 - backslashes > begin && regex[end - 2 - backslashes] == '\\') ++backslashes;
+        if (backslashes % 2 == 0) --end;
+    }
+    if (begin == end) return "\"\"";  // `//` would be a comment
+    std::string result = "/";
+    for (size_t i = begin; i < end; ++i) {
+        const char c = regex[i];
+        if (c == '\\') {
+            if (i + 1 == end)
+                throw GrammarError(concat("regex '", regex, "' ends with a backslash"));
+            if (regex[i + 1] == '\n')
+                throw GrammarError(
+                    concat("regex '", regex, "' has a line break behind a backslash; write \\n"));
+            result += c;
+            result += regex[++i];
+        } else if (c == '/') {
+            result += "\\/";
+        } else {
+            result += c;
+        }
+    }
+    return result + '/';
+}
+
+std::string LarkWriter::reserve_rule() {
+    return "r" + std::to_string(m_count++);
+}
+
+void LarkWriter::set_rule(const std::string& name, const std::string& body) {
+    m_text += name + ": " + body + '\n';
+}
+
+std::string LarkWriter::add_rule(const std::string& body, const std::string& attributes) {
+    const std::string name = reserve_rule();
+    m_text += name + attributes + ": " + body + '\n';
+    return name;
+}
+
+std::string LarkWriter::add_terminal(const std::string& body) {
+    const std::string name = "T" + std::to_string(m_count++);
+    m_text += name + ": " + body + '\n';
+    return name;
+}
+
+std::string LarkWriter::finish(const std::string& start) const {
+    return "start: " + start + '\n' + m_text;
+}
+
+}  // namespace pagewheel

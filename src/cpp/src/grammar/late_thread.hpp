@@ -1,0 +1,27 @@
+// Work that its caller stops waiting for when it takes too long.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+namespace pagewheel {
+
+/// Runs functions on threads of their own, with the stack that they need.
+class LateThreads {
+public:
+    LateThreads(size_t stack_bytes, size_t most_late);
+
+    enum class Result { DONE, LATE, TOO_MANY_LATE };
+    /// Waits for `work`, `time` at most. If it is late it runs on, and what it holds must live as
+    /// long: `work` may refer to nothing of the caller's. No work begins where too much is late. An
+    /// exception of `work` is thrown here.
+    Result run(std::function<void()> work, std::chrono::milliseconds time);
+
+private:
+    struct State;
+    std::shared_ptr<State> m_state;
+};
+
+}  // namespace pagewheel

@@ -1,0 +1,87 @@
+// A stream of text to events.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "parsing/family.hpp"
+
+namespace pagewheel {
+
+/// Finds the first of some markers in a text that comes byte by byte.
+class MarkerFinder {
+public:
+    explicit MarkerFinder(std::vector<std::string> markers);
+
+    /// The index of the marker that the byte ends, or npos. Bytes that are no part of a marker are
+    /// appended to `passed`.
+    size_t take(char byte, std::string& passed);
+    /// What is held back, when no more follows.
+    std::string flush();
+    /// How many bytes at the beginning of `text` begin no marker, if nothing is held back.
+    size_t skip(std::string_view text) const;
+
+    static constexpr size_t npos = std::string::npos;
+
+private:
+    size_t find(bool& is_prefix) const;
+
+    std::vector<std::string> m_markers;
+    bool m_begins[256] = {};
+    std::string m_held;
+};
+
+/// Parses one text of a family, in whatever pieces it comes. It holds back only what may yet become
+/// a marker or the beginning of a call, and of that at most max_held bytes. Its time is linear.
+///
+/// A call begins when its name and the beginning of its arguments were read. What looks like one
+/// and is none is content. A call whose arguments are no JSON, or that the end of the text cuts
+/// off, ends incomplete; what follows is content again. Space between sections and in the end is
+/// dropped.
+class StreamParser {
+public:
+    struct Options {
+        ToolTypes types = {};
+        bool starts_in_reasoning = false;  ///< the prompt had the opening tag
+        bool reasons_once = false;         ///< later tags are content
+    };
+    static constexpr size_t max_held = 1 << 16;
+
+    explicit StreamParser(const Family& family) : StreamParser(family, Options()) {}
+    /// The family must outlive it.
+    StreamParser(const Family& family, Options options);
+    ~StreamParser();
+
+    void feed(std::string_view text, Events& out);
+    /// No more follows.
+    void finish(Events& out);
+
+private:
+    enum class Mode { CONTENT, REASONING, SECTION };
+
+    void take(char byte, Events& out);
+    void take_content(char byte, Events& out);
+    void take_reasoning(char byte, Events& out);
+    void take_section(char byte, Events& out);
+    void begin_section(const SectionMarker& marker, Events& out);
+    void refuse_section(Events& out);
+    void begin_reasoning();
+    void give_content(std::string_view text, Events& out);
+    void give_reasoning(std::string_view text, Events& out);
+
+    const Family& m_family;
+    const Options m_options;
+    MarkerFinder m_content_markers, m_reasoning_markers;
+    Mode m_mode = Mode::CONTENT;
+    std::unique_ptr<CallReader> m_reader;
+    std::string m_held;        // of the section, since its marker or its latest call
+    size_t m_marker_size = 0;  // of what is held: the bytes that may not be looked at again
+    bool m_has_reasoned = false;
+    bool m_may_open = false;  // the reasoning that the prompt began may have a tag yet
+    bool m_after_section = false;
+    std::string m_space;  // after a section
+};
+
+}  // namespace pagewheel

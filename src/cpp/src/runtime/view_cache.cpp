@@ -1,0 +1,129 @@
+#include "runtime/view_cache.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace pagewheel {
+namespace {
+
+// Ranges into which a sequence's tokens are divided: as many as a picture shows apart.
+constexpr size_t most_bins = 128;
+
+SequenceState state_of(const Sequence& sequence) {
+    if (sequence.is_preempted()) return SequenceState::PREEMPTED;
+    if (!sequence.is_running()) return SequenceState::WAITING;
+    return sequence.is_prefilling() ? SequenceState::PREFILLING : SequenceState::DECODING;
+}
+
+SequenceView view_of(const Generation& generation) {
+    const Sequence& sequence = generation.sequence;
+    SequenceView view;
+    view.request_id = generation.request->id;
+    view.index = generation.index;
+    view.state = state_of(sequence);
+    view.priority = sequence.priority;
+    view.num_prompt_tokens = sequence.prompt_length;
+    view.num_tokens = sequence.num_committed();
+    view.num_computed = std::min(sequence.num_cached, view.num_tokens);
+    view.num_evicted = sequence.num_evicted;
+    view.num_prefix_hits = sequence.num_prefix_hits;
+    view.blocks = sequence.blocks;
+    return view;
+}
+
+void add_layer(const LayerLedger& ledger, size_t layer, KeptTokens& kept) {
+    uint32_t* counts = kept.kept.data() + layer * kept.num_bins;
+    int32_t* rotated = kept.rotated.data() + layer * kept.num_bins;
+    std::vector<int64_t> sums(kept.num_bins);
+    for (size_t slot = 0; slot < ledger.position.size(); ++slot) {
+        const size_t bin =
+            std::min(size_t(ledger.position[slot]) / kept.tokens_per_bin, kept.num_bins - 1);
+        ++counts[bin];
+        sums[bin] += ledger.delta[slot];
+    }
+    for (size_t bin = 0; bin < kept.num_bins; ++bin)
+        if (counts[bin] > 0) rotated[bin] = int32_t(sums[bin] / int64_t(counts[bin]));
+}
+
+KeptTokens kept_of(const Generation& generation, size_t place) {
+    const std::vector<LayerLedger>& layers = generation.eviction.layers;
+    KeptTokens kept;
+    kept.sequence = place;
+    kept.num_layers = layers.size();
+    const size_t num_tokens = std::max<size_t>(generation.sequence.num_cached, 1);
+    kept.tokens_per_bin = (num_tokens + most_bins - 1) / most_bins;
+    kept.num_bins = (num_tokens + kept.tokens_per_bin - 1) / kept.tokens_per_bin;
+    kept.kept.resize(kept.num_layers * kept.num_bins);
+    kept.rotated.resize(kept.num_layers * kept.num_bins);
+    for (size_t layer = 0; layer < layers.size(); ++layer) add_layer(layers[layer], layer, kept);
+    return kept;
+}
+
+/// Those with blocks first, each kind in the order in which it came.
+std::vector<const Generation*> living(const Requests& requests) {
+    std::vector<const Generation*> all;
+    for (const auto& request : requests.all())
+        for (const auto& generation : request->generations)
+            if (generation->sequence.stage != Sequence::Stage::OUTSIDE)
+                all.push_back(generation.get());
+    std::stable_partition(all.begin(), all.end(),
+                          [](const Generation* one) { return one->sequence.is_running(); });
+    return all;
+}
+
+std::vector<BlockState> states_of(const BlockPool& pool,
+                                  const std::vector<const Generation*>& generations) {
+    std::vector<BlockState> states(pool.size(), BlockState::FREE);
+    for (const Generation* generation : generations)
+        for (const BlockId block : generation->sequence.blocks) {
+            BlockState& state = states[size_t(block)];
+            state = state == BlockState::FREE ? BlockState::USED : BlockState::SHARED;
+        }
+    for (size_t block = 0; block < states.size(); ++block) {
+        if (states[block] != BlockState::FREE) continue;
+        if (pool.references(BlockId(block)) > 0)
+            states[block] = BlockState::PINNED;
+        else if (pool.is_kept(BlockId(block)))
+            states[block] = BlockState::CACHED;
+    }
+    return states;
+}
+
+/// The place in `generations` of the sequence whose kept tokens are told.
+std::optional<size_t> find_evicted(const std::vector<const Generation*>& generations,
+                                   std::optional<uint64_t> evicted_of) {
+    std::optional<size_t> found;
+    for (size_t i = 0; i < generations.size(); ++i) {
+        const Generation& one = *generations[i];
+        if (one.eviction.layers.empty() || one.sequence.num_evicted == 0) continue;
+        if (evicted_of && one.request->id == evicted_of) return i;
+        if (!evicted_of &&
+            (!found || one.sequence.num_evicted > generations[*found]->sequence.num_evicted))
+            found = i;
+    }
+    return found;
+}
+
+}  // namespace
+
+CacheView view_cache(const Scheduler& scheduler, const Requests& requests, size_t most_sequences,
+                     std::optional<uint64_t> evicted_of) {
+    std::vector<const Generation*> generations = living(requests);
+    CacheView view;
+    view.block_size = scheduler.block_size();
+    view.num_sequences = generations.size();
+    view.blocks = states_of(scheduler.pool(), generations);
+    std::optional<size_t> evicted = find_evicted(generations, evicted_of);
+    if (evicted && *evicted >= most_sequences && most_sequences > 0) {
+        std::swap(generations[*evicted], generations[most_sequences - 1]);
+        evicted = most_sequences - 1;
+    }
+    generations.resize(std::min(generations.size(), most_sequences));
+    view.sequences.reserve(generations.size());
+    for (const Generation* generation : generations) view.sequences.push_back(view_of(*generation));
+    if (evicted && *evicted < generations.size())
+        view.kept = kept_of(*generations[*evicted], *evicted);
+    return view;
+}
+
+}  // namespace pagewheel

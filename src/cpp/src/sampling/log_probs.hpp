@@ -1,0 +1,37 @@
+// Log-probabilities of a row of logits, for callers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/isa.hpp"
+#include "pagewheel/generation_handle.hpp"
+#include "sampling/best_tokens.hpp"
+
+namespace pagewheel {
+
+/// log_softmax of logits [n], which it looks at. For one row and one call of find_top().
+class LogProbs {
+public:
+    /// Throws LogitsError.
+    LogProbs(const float* logits, size_t n, Isa isa);
+
+    float of(int64_t token) const { return float(double(m_logits[token]) - m_log_total); }
+    /// Fills `top` with the `count` likeliest tokens, best first; without those of probability 0.
+    /// `chosen` comes behind them if it is not among them.
+    void find_top(size_t count, int64_t chosen, std::vector<TokenLogProb>& top);
+
+private:
+    const float* m_logits;
+    size_t m_size;
+    Isa m_isa;
+    double m_log_total;
+    std::vector<TokenLogit> m_best;  // the best one, until others are asked for
+};
+
+/// The first `count` of `best`, whose logits are log-probabilities; then as above.
+std::vector<TokenLogProb> top_log_probs(const std::vector<TokenLogit>& best, size_t count,
+                                        const TokenLogit& chosen);
+
+}  // namespace pagewheel

@@ -1,0 +1,115 @@
+#include "text/encoder.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.hpp"
+#include "text/tokenizer_graph.hpp"
+#include "text/utf8.hpp"
+
+namespace pagewheel {
+namespace {
+
+// Tokens that a text is padded to: beyond any context, and no matter of memory.
+constexpr size_t most_padding = size_t(1) << 24;
+
+ov::Tensor string_tensor(const std::string& text) {
+    ov::Tensor tensor(ov::element::string, {1});
+    tensor.data<std::string>()[0] = text;
+    return tensor;
+}
+
+std::vector<int64_t> to_ids(const ov::Tensor& tensor) {
+    const auto copy = [&](const auto* data) {
+        return std::vector<int64_t>(data, data + tensor.get_size());
+    };
+    return tensor.get_element_type() == ov::element::i32 ? copy(tensor.data<const int32_t>())
+                                                         : copy(tensor.data<const int64_t>());
+}
+
+TokenizedInputs pad(const std::vector<std::vector<int64_t>>& rows, size_t width, int64_t pad_id,
+                    bool left) {
+    TokenizedInputs batch{ov::Tensor(ov::element::i64, {rows.size(), width}),
+                          ov::Tensor(ov::element::i64, {rows.size(), width})};
+    std::fill_n(batch.input_ids.data<int64_t>(), rows.size() * width, std::max<int64_t>(pad_id, 0));
+    std::fill_n(batch.attention_mask.data<int64_t>(), rows.size() * width, 0);
+    for (size_t i = 0; i < rows.size(); ++i) {
+        const size_t begin = i * width + (left ? width - rows[i].size() : 0);
+        std::copy(rows[i].begin(), rows[i].end(), batch.input_ids.data<int64_t>() + begin);
+        std::fill_n(batch.attention_mask.data<int64_t>() + begin, rows[i].size(), 1);
+    }
+    return batch;
+}
+
+}  // namespace
+
+Encoder::Encoder(ov::Core& core, const std::shared_ptr<ov::Model>& model,
+                 const TokenizerFiles& files, const ov::AnyMap& properties)
+    : m_core(core),
+      m_inputs(model->inputs().size()),
+      m_max_length(files.max_length),
+      m_padding_side(files.padding_side),
+      m_pad(files.pad.id) {
+    m_graph = std::make_shared<StringGraph>([model] { return model->clone(); }, properties);
+    const auto plain = model->clone();
+    m_plain_graph = disable_added_tokens(plain)
+                        ? std::make_shared<StringGraph>([plain] { return plain; }, properties)
+                        : m_graph;
+    // A pipeline constructs its tokenizer beside compiling the model: what every prompt needs is
+    // best compiled now.
+    m_plain_graph->compile(m_core);
+}
+
+std::vector<int64_t> Encoder::encode(const std::vector<std::string>& text,
+                                     bool add_special_tokens) {
+    if (text.size() == 2 && !add_special_tokens) {
+        // A graph of pairs has special tokens that cannot be told from the text's.
+        std::vector<int64_t> ids = encode(std::vector{text[0]}, false);
+        const std::vector<int64_t> second = encode(std::vector{text[1]}, false);
+        ids.insert(ids.end(), second.begin(), second.end());
+        return ids;
+    }
+    std::vector<ov::Tensor> inputs;
+    for (const std::string& each : text) {
+        check_utf8(each, "the text to encode");
+        inputs.push_back(string_tensor(each));
+    }
+    if (text.size() == 1 && text.front().empty() && !add_special_tokens) return {};
+    // No second text is an empty list of them.
+    if (inputs.size() < m_inputs) inputs.emplace_back(ov::element::string, ov::Shape{0});
+    const auto& graph = add_special_tokens ? m_graph : m_plain_graph;
+    return to_ids(graph->run(m_core, inputs));
+}
+
+std::vector<std::vector<int64_t>> Encoder::encode_rows(
+    const std::vector<std::vector<std::string>>& texts, const EncodeOptions& options,
+    size_t& width) {
+    const size_t own_limit = m_max_length > 0 ? m_max_length : std::numeric_limits<size_t>::max();
+    const size_t limit = options.max_length.value_or(own_limit);
+    check_argument(!options.pad_to_max_length || options.max_length || m_max_length > 0,
+                   "pad_to_max_length is true; max_length must be set, as tokenizer_config.json "
+                   "has no model_max_length");
+    check_argument(!options.pad_to_max_length || limit <= most_padding, "max_length is ", limit,
+                   " and pad_to_max_length is true; allowed: up to ", most_padding);
+    std::vector<std::vector<int64_t>> rows;
+    width = options.pad_to_max_length ? limit : 0;
+    for (const auto& text : texts) {
+        rows.push_back(encode(text, options.add_special_tokens));
+        if (options.truncation && rows.back().size() > limit) rows.back().resize(limit);
+        width = std::max(width, rows.back().size());
+    }
+    return rows;
+}
+
+TokenizedInputs Encoder::encode(const std::vector<std::vector<std::string>>& texts,
+                                const EncodeOptions& options) {
+    const std::string& side = options.padding_side.value_or(m_padding_side);
+    const bool left = side == "left";
+    check_argument(left || side == "right", "padding_side is '", side,
+                   "'; allowed are 'left' and 'right'");
+    size_t width = 0;
+    const auto rows = encode_rows(texts, options, width);
+    return pad(rows, width, m_pad, left);
+}
+
+}  // namespace pagewheel

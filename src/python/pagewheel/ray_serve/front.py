@@ -1,0 +1,185 @@
+"""The front: one endpoint before all replicas. It has the keys, the limits and the routes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ray.exceptions import RayActorError
+from ray.serve.exceptions import DeploymentUnavailableError
+from ray.serve.handle import DeploymentHandle
+
+from pagewheel.ray_serve.calls import OWNER_HEADER, Call, Head
+from pagewheel.ray_serve.metrics import merged
+from pagewheel.ray_serve.prefixes import prefix_keys
+from pagewheel.ray_serve.routes import Routes, routes_of
+from pagewheel.ray_serve.settings import ReplicaSettings
+from pagewheel.serve.api import operations
+from pagewheel.serve.app import Service
+from pagewheel.serve.http.errors import unavailable
+from pagewheel.serve.http.exchange import Exchange, Work
+from pagewheel.serve.settings import ServerSettings
+
+_log = logging.getLogger("pagewheel.serve")
+# A request whose replica fails is handed to others so often, if nothing was sent yet.
+_ATTEMPTS = 4
+_PAUSE_SECONDS = 0.1
+_SCRAPE_SECONDS = 5.0
+_TAG_LENGTH = 8
+_ID_LENGTH = len("resp_") + _TAG_LENGTH + 32
+# Of the connection to this process, or for it alone.
+_NOT_PASSED_ON = (
+    *("authorization", "x-api-key", "connection", "content-length", "transfer-encoding"),
+    *("x-request-id", OWNER_HEADER),
+)
+
+
+class Front(Service):
+    """Serves every path of `pagewheel serve`: what it does not do itself, a replica does."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        replicas: ReplicaSettings,
+        start: Callable[[], DeploymentHandle],
+    ) -> None:
+        """`start` gives the replicas' handle, when there are replicas."""
+        super().__init__(settings)
+        self.routes = routes_for(replicas)
+        self.num_retries = 0
+        self._start = start
+        self._handle: DeploymentHandle | None = None
+
+    def work_for(self, path: str, work: Work) -> Work:
+        own: Mapping[str, Work] = {"/ready": self._ready, "/metrics": self._metrics}
+        return own.get(path, work if path == "/health" else self._forward)
+
+    async def load_pinned(self) -> None:
+        """Starts the replicas, and waits for the first one."""
+        try:
+            handle = await asyncio.to_thread(self._start)
+            self._handle = handle.options(stream=True, method_name="answer")
+            async for _ in self._handle.remote(Call("start", "GET", "/ready")):
+                pass
+            _log.info("ready", extra={"replicas": self.routes.replicas()})
+        except Exception as error:
+            self.failure = error
+
+    async def _ready(self, exchange: Exchange) -> None:
+        """200 while some replica runs."""
+        if self.gate.is_closed:
+            await operations.ready(exchange)  # says why not
+        replicas = self.routes.replicas()
+        if self._handle is None or not replicas:
+            raise unavailable("no replica is ready", "loading")
+        await exchange.send_json({"status": "ready", "replicas": len(replicas)})
+
+    async def _metrics(self, exchange: Exchange) -> None:
+        """Of all replicas, each with its tag as `engine`, and of this front."""
+        texts: dict[str, bytes] = {}
+
+        async def scrape(target: str) -> None:
+            call = Call(uuid.uuid4().hex, "GET", "/metrics")
+            try:
+                tag, text = await asyncio.wait_for(self._whole(call, target), _SCRAPE_SECONDS)
+                texts[tag] = text
+            except Exception as error:  # one that is gone or busy is left out
+                _log.warning("no metrics", extra={"replica": target, "cause": str(error)})
+
+        await asyncio.gather(*(scrape(tag) for tag in self.routes.replicas()))
+        text = merged(texts, self.metrics.text(), self.settings.metrics_prefix, self)
+        await exchange.send_bytes(text, "text/plain; version=0.0.4; charset=utf-8")
+
+    async def _whole(self, call: Call, target: str) -> tuple[str, bytes]:
+        """Who answered, and the body."""
+        assert self._handle is not None
+        with self.routes.ticket(call.id, (), target):
+            head, *pieces = [each async for each in self._handle.remote(call)]
+        return head.replica, b"".join((head.body, *pieces))
+
+    async def _forward(self, exchange: Exchange) -> None:
+        body: dict[str, Any] = {}
+        data = b""
+        request = exchange.request
+        if request.method == "POST":
+            body, data = await exchange.read_both()
+        path = request.url.path
+        keys = prefix_keys(path, body, self._model_of(body))
+        call = Call(
+            uuid.uuid4().hex,  # a client's own id may be another's too
+            request.method,
+            path,
+            request.scope["query_string"],
+            tuple(_headers(exchange)),
+            data,
+        )
+        target = _replica_of(body.get("previous_response_id") or path.rpartition("/")[2])
+        await exchange.while_connected(self._ask(exchange, call, keys, target))
+
+    def _model_of(self, body: Mapping[str, Any]) -> str:
+        name = body.get("model")
+        found = self.registry.target(name) if isinstance(name, str) else None
+        return found or self.settings.models[0].name
+
+    async def _ask(
+        self, exchange: Exchange, call: Call, keys: tuple[bytes, ...], target: str
+    ) -> None:
+        """Until a replica has answered. One that fails before that costs the client only time."""
+        with self.routes.ticket(call.id, keys, target):
+            for attempt in range(_ATTEMPTS):
+                try:
+                    return await self._pass_on(exchange, call)
+                except DeploymentUnavailableError:
+                    raise unavailable("no replica can be started", "no_replica") from None
+                except RayActorError:
+                    _log.warning("replica failed", extra={"id": exchange.id, "attempt": attempt})
+                    if exchange.has_begun:
+                        break
+                    self.num_retries += 1
+                    await asyncio.sleep(_PAUSE_SECONDS * 2**attempt)
+        raise unavailable("the replica that served this request has failed", "replica_failed", 1)
+
+    async def _pass_on(self, exchange: Exchange, call: Call) -> None:
+        if self._handle is None:
+            raise unavailable("replicas are being started", "loading")
+        answer = self._handle.remote(call)
+        is_over = False
+        try:
+            async for piece in answer:
+                if isinstance(piece, Head):
+                    exchange.notes["replica"] = piece.replica
+                    await exchange.start_other(piece.status, piece.headers)
+                    piece = piece.body
+                if piece:
+                    await exchange.send_raw(piece)
+            is_over = True
+            await exchange.end_events()
+        finally:
+            if not is_over:
+                answer.cancel()
+
+
+def routes_for(replicas: ReplicaSettings) -> Routes:
+    """This process's, which its router knows too."""
+    return routes_of(replicas.name, replicas.imbalance, replicas.prefix_blocks)
+
+
+def _headers(exchange: Exchange) -> list[tuple[bytes, bytes]]:
+    """The client's, with the request's id and owner as this front knows them."""
+    passed = [
+        (name, value)
+        for name, value in exchange.request.scope["headers"]
+        if name.decode("latin-1").lower() not in _NOT_PASSED_ON
+    ]
+    own = {"x-request-id": exchange.id, OWNER_HEADER: exchange.owner}
+    return passed + [(name.encode(), value.encode()) for name, value in own.items()]
+
+
+def _replica_of(response: Any) -> str:
+    """The one that has a stored response, by the response's id; none for what is no such id."""
+    if not isinstance(response, str) or len(response) != _ID_LENGTH:
+        return ""
+    return response[len("resp_") :][:_TAG_LENGTH] if response.startswith("resp_") else ""

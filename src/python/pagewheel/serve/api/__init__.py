@@ -1,0 +1,1 @@
+"""Endpoints: each file translates requests of one kind into generation, and back."""

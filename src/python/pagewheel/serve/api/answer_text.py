@@ -1,0 +1,208 @@
+"""Of an answer's text, as it comes, makes content, reasoning and tool calls."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import string
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pagewheel
+from pagewheel.serve.api.verbatim_text import VerbatimText
+from pagewheel.serve.http.errors import ApiError, too_late
+from pagewheel.serve.models.engine import Engine
+from pagewheel.serve.models.generation import Answer, Generation, Piece
+
+CONTENT, REASONING, CALL = "content", "reasoning", "call"
+_ALPHANUMERIC = string.ascii_letters + string.digits
+# Mistral's templates take no other ids than those of nine letters and digits.
+_MISTRAL_ID = 9
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How answers are read. Without a family all of a text is content."""
+
+    family: str | None = None
+    tools: Sequence[dict[str, Any]] = ()
+    starts_in_reasoning: bool = False
+    stops_after_call: bool = False
+
+    @property
+    def needs_special_tokens(self) -> bool:
+        """Whether the family's markers are tokens that a text does not show."""
+        return any(
+            each.needs_special_tokens
+            for each in pagewheel.parser_families()
+            if each.name == self.family
+        )
+
+
+@dataclass
+class Section:
+    """A piece of a message, or all of it. The text of a call is its arguments."""
+
+    kind: str
+    text: str
+    index: int = 0  # of a call among the calls
+    name: str = ""  # of a call; of pieces the first has it
+    id: str = ""
+    is_complete: bool = True
+
+
+@dataclass
+class AnswerText:
+    """Of one choice."""
+
+    reading: Reading
+    verbatim: VerbatimText | None = None
+    sections: list[Section] = field(default_factory=list)
+    is_ended: bool = False  # by its first call, where that is to be the only one
+
+    def __post_init__(self) -> None:
+        reading = self.reading
+        self._parser = None
+        self._calls = 0
+        if reading.family is not None:
+            self._parser = pagewheel.ToolCallIncrementalParser(
+                reading.family,
+                tools=list(reading.tools),
+                starts_in_reasoning=reading.starts_in_reasoning,
+                stop_after_call=reading.stops_after_call,
+            )
+
+    def add(self, piece: Piece) -> list[Section]:
+        """What came now, in order."""
+        if self._parser is None:
+            return self._joined([Section(CONTENT, piece.text)] if piece.text else [])
+        text = piece.text if self.verbatim is None else self.verbatim.add(piece)
+        delta: dict[str, Any] = {}
+        content = self._parser.parse(delta, text) if text else ""
+        found = self._sections(delta, content)
+        self.is_ended = self._parser.get_status() == pagewheel.StreamingStatus.TOOL_CALL_STOP
+        if piece.finish is not None and not self.is_ended:
+            rest: dict[str, Any] = {}
+            content = self._parser.finish(rest)
+            found += self._sections(rest, content)
+        return self._joined(found)
+
+    def finish(self, reason: str | None) -> str | None:
+        """The reason of an answer's end: calls are one."""
+        has_call = any(each.kind == CALL and each.is_complete for each in self.sections)
+        return "tool_calls" if has_call and reason in ("stop", "tool_calls") else reason
+
+    def text_of(self, kind: str) -> str:
+        """All of one kind."""
+        return "".join(each.text for each in self.sections if each.kind == kind)
+
+    def calls(self) -> list[Section]:
+        return [each for each in self.sections if each.kind == CALL]
+
+    def _sections(self, delta: dict[str, Any], content: str) -> list[Section]:
+        """In the order of the text: of a call that is open the rest comes before content."""
+        calls = [self._call(each) for each in delta.get("tool_calls", [])]
+        found = [Section(REASONING, delta.get("reasoning_content", ""))]
+        found += [each for each in calls if not each.name]
+        found.append(Section(CONTENT, content))
+        found += [each for each in calls if each.name]
+        return [each for each in found if each.text or each.kind == CALL]
+
+    def _call(self, piece: dict[str, Any]) -> Section:
+        function = piece.get("function", {})
+        name = function.get("name", "")
+        given = piece.get("id", "") or (self._new_id() if name else "")
+        return Section(
+            CALL,
+            function.get("arguments", ""),
+            piece["index"],
+            name,
+            given,
+            piece.get("complete", True),
+        )
+
+    def _new_id(self) -> str:
+        if self.reading.family == "mistral":
+            return "".join(secrets.choice(_ALPHANUMERIC) for _ in range(_MISTRAL_ID))
+        return f"call_{secrets.token_hex(12)}"
+
+    def _joined(self, found: list[Section]) -> list[Section]:
+        """The same, after it was put to what came before."""
+        for each in found:
+            last = self.sections[-1] if self.sections else None
+            if last and last.kind == each.kind and last.index == each.index and not each.name:
+                last.text += each.text
+                last.is_complete &= each.is_complete
+            else:
+                self.sections.append(
+                    Section(each.kind, each.text, each.index, each.name, each.id, each.is_complete)
+                )
+        return found
+
+
+class AnswerReader:
+    """Of all choices of a generation, whether it is streamed or not."""
+
+    def __init__(self, engine: Engine, generation: Generation, reading: Reading) -> None:
+        self.generation = generation
+        config = generation.order.config
+
+        def verbatim() -> VerbatimText | None:
+            if not reading.needs_special_tokens:
+                return None
+            return VerbatimText(
+                engine.tokenizer, config.stop_strings, config.include_stop_str_in_output
+            )
+
+        self.texts = [AnswerText(reading, verbatim()) for _ in range(generation.order.choices)]
+
+    async def news(self, seldom: bool = False) -> AsyncIterator[tuple[Piece, list[Section]]]:
+        """Of each piece of an answer what it says; `seldom` as of pieces(). Raises ApiError."""
+        async for pieces in self.generation.pieces(seldom):
+            for piece in pieces:
+                if piece.finish == "error" and len(self.texts) == 1:  # others go on
+                    raise _no_token_left()
+                text = self.texts[piece.index]
+                if text.is_ended:
+                    continue
+                sections = text.add(piece)
+                if text.is_ended and piece.finish is None:
+                    self.generation.end_choice(piece.index)
+                    piece.finish = "tool_calls"
+                piece.finish = text.finish(piece.finish)
+                yield piece, sections
+
+    async def read_all(self) -> list[Answer]:
+        """news() put together. Raises ApiError, too where the deadline came before any token."""
+        answers = [Answer() for _ in self.texts]
+        async for piece, _ in self.news(seldom=True):
+            answers[piece.index].add(piece)
+        if all(each.timed_out and not each.tokens for each in answers):
+            raise too_late()
+        if all(each.finish == "error" for each in answers):
+            raise _no_token_left()
+        return answers
+
+
+def _no_token_left() -> ApiError:
+    return ApiError(
+        400,
+        "no token may come next: of the grammar's limits one is reached, or other bans leave "
+        "nothing of what it allows",
+        code="grammar_failed",
+    )
+
+
+def arguments_of(text: str) -> dict[str, Any]:
+    """As an object. Of arguments that were cut off, what there is."""
+    from pydantic_core import from_json
+
+    try:
+        value = json.loads(text)
+    except ValueError:
+        try:
+            value = from_json(text, allow_partial=True)
+        except ValueError:
+            value = {}
+    return value if isinstance(value, dict) else {}

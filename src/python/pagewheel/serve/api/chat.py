@@ -1,0 +1,189 @@
+"""/v1/chat/completions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pagewheel.serve.api import logprobs
+from pagewheel.serve.api.answer_text import (
+    CALL,
+    CONTENT,
+    REASONING,
+    AnswerReader,
+    AnswerText,
+    Section,
+)
+from pagewheel.serve.api.conversation import read_messages, take_template_context
+from pagewheel.serve.api.generating import (
+    MAX_TOKENS,
+    Conversation,
+    Wish,
+    generating,
+    log_probs_of,
+    prompt_of,
+    usage_of,
+)
+from pagewheel.serve.api.openai_calls import Call, ChoiceEvents, ended, read_call
+from pagewheel.serve.api.sampling import limited_tokens
+from pagewheel.serve.api.tools import take_tools
+from pagewheel.serve.http.errors import bad_field
+from pagewheel.serve.http.exchange import Exchange
+from pagewheel.serve.http.fields import Fields
+from pagewheel.serve.models.engine import Engine
+from pagewheel.serve.models.generation import Answer, Piece
+
+
+@dataclass
+class ChatCall:
+    """A request's fields."""
+
+    call: Call
+    conversation: Conversation
+
+
+async def chat_completions(exchange: Exchange) -> None:
+    """Answers in one piece or as events."""
+    call = _read(exchange, Fields(await exchange.read_body()))
+    await exchange.while_connected(_answer(exchange, call))
+
+
+def _read(exchange: Exchange, fields: Fields) -> ChatCall:
+    messages = read_messages("messages", fields.need("messages", list))
+    call = read_call(exchange, fields)
+    wish = call.wish
+    wish.max_tokens = _max_tokens(exchange, fields, wish)
+    wish.with_log_probs = fields.take("logprobs", bool, False)
+    wish.top_log_probs = fields.take_int("top_logprobs", 0, logprobs.MAX_TOP, 0)
+    if wish.top_log_probs and not wish.with_log_probs:
+        raise bad_field("top_logprobs", "needs logprobs")
+    wish.tools = take_tools(fields)
+    context = take_template_context(fields)
+    _read_others(fields)
+    fields.refuse_rest()
+    return ChatCall(call, Conversation(messages, wish.tools, context))
+
+
+def _max_tokens(exchange: Exchange, fields: Fields, wish: Wish) -> int | None:
+    """max_completion_tokens, or max_tokens as it was called before."""
+    found: int | None = None
+    name = "max_tokens"
+    for each in ("max_tokens", "max_completion_tokens"):
+        value = fields.take(each, int)
+        if value is None:
+            continue
+        if not 1 <= value <= MAX_TOKENS:
+            raise bad_field(each, f"is {value}; allowed: 1 to {MAX_TOKENS}")
+        if found not in (None, value):
+            raise bad_field(each, f"is {value}, and max_tokens is {found}: give one of them")
+        found, name = value, each
+    return limited_tokens(name, found, exchange.service.settings.limits, wish.max_length)
+
+
+def _read_others(fields: Fields) -> None:
+    """Fields of which only one value can be served."""
+    fields.take_one_of("store", (None, False))
+    fields.take_one_of("verbosity", (None, "medium"))
+    if fields.take("modalities", list, ["text"]) != ["text"]:
+        raise bad_field("modalities", "allowed: ['text']", "unsupported_value")
+    if fields.take_any("audio") is not None:
+        raise bad_field("audio", "is not supported", "unsupported_value")
+
+
+async def _answer(exchange: Exchange, chat: ChatCall) -> None:
+    call = chat.call
+    async with exchange.service.registry.use(call.model, call.wish.deadline) as engine:
+        prompt = await prompt_of(exchange, engine, chat.conversation)
+        async with generating(exchange, engine, [prompt], call.wish) as generation:
+            head = {**call.head(engine, "chatcmpl"), "system_fingerprint": None}
+            reader = AnswerReader(engine, generation, prompt.reading)
+            if call.stream:
+                head["object"] = "chat.completion.chunk"
+                await _stream(engine, call.wish, reader, ChoiceEvents(exchange, call, head))
+                return
+            answers = await reader.read_all()
+            choices = [
+                await _choice(engine, number, text, answer, call.wish)
+                for number, (text, answer) in enumerate(zip(reader.texts, answers, strict=True))
+            ]
+            kind = {"object": "chat.completion"}
+            await exchange.send_json(
+                {**head, **kind, "choices": choices, "usage": usage_of(generation)}
+            )
+
+
+async def _log_probs(engine: Engine, piece: Piece | Answer, wish: Wish) -> dict[str, Any] | None:
+    if not wish.with_log_probs:
+        return None
+    return logprobs.chat_form(await log_probs_of(engine, piece, wish.top_log_probs))
+
+
+async def _choice(
+    engine: Engine, number: int, text: AnswerText, answer: Answer, wish: Wish
+) -> dict[str, Any]:
+    choice = {
+        "index": number,
+        "message": _message(text),
+        "logprobs": await _log_probs(engine, answer, wish),
+        "finish_reason": answer.finish or "stop",
+    }
+    return ended(choice, answer)
+
+
+def _message(text: AnswerText) -> dict[str, Any]:
+    calls = text.calls()
+    content = text.text_of(CONTENT)
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": content if content or not calls else None,
+        "refusal": None,
+    }
+    reasoning = text.text_of(REASONING)
+    if reasoning:
+        message["reasoning_content"] = reasoning
+    if calls:
+        message["tool_calls"] = [_call(each) for each in calls]
+    return message
+
+
+def _call(section: Section) -> dict[str, Any]:
+    function = {"name": section.name, "arguments": section.text}
+    return {"id": section.id, "type": "function", "function": function}
+
+
+async def _stream(engine: Engine, wish: Wish, reader: AnswerReader, events: ChoiceEvents) -> None:
+    await events.start()
+    for number in range(len(reader.texts)):
+        begin = {"role": "assistant", "content": "", "refusal": None}
+        await events.send(_event(number, begin))
+    async for piece, sections in reader.news():
+        if sections or (wish.with_log_probs and piece.tokens):
+            scores = await _log_probs(engine, piece, wish)
+            await events.send(_event(piece.index, _delta(sections), scores))
+        if piece.finish is not None:
+            await events.send(ended(_event(piece.index, {}, None, piece.finish), piece))
+    await events.end(reader.generation)
+
+
+def _event(
+    number: int, delta: dict[str, Any], scores: Any = None, finish: str | None = None
+) -> dict[str, Any]:
+    return {"index": number, "delta": delta, "logprobs": scores, "finish_reason": finish}
+
+
+def _delta(sections: Sequence[Section]) -> dict[str, Any]:
+    delta: dict[str, Any] = {}
+    names = {CONTENT: "content", REASONING: "reasoning_content"}
+    for each in sections:
+        if each.kind == CALL:
+            function: dict[str, Any] = {"arguments": each.text}
+            piece: dict[str, Any] = {"index": each.index, "function": function}
+            if each.name:
+                function["name"] = each.name
+                piece |= {"id": each.id, "type": "function"}
+            delta.setdefault("tool_calls", []).append(piece)
+        else:
+            name = names[each.kind]
+            delta[name] = delta.get(name, "") + each.text
+    return delta or {"content": ""}

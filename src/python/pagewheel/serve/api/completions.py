@@ -1,0 +1,202 @@
+"""/v1/completions: texts and token ids, as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pagewheel.serve.api import logprobs
+from pagewheel.serve.api.answer_text import AnswerReader, Reading
+from pagewheel.serve.api.generating import (
+    MAX_TOKENS,
+    Prompt,
+    Wish,
+    generating,
+    log_probs_of,
+    usage_of,
+)
+from pagewheel.serve.api.logprobs import TokenLogProb, of_tokens
+from pagewheel.serve.api.openai_calls import Call, ChoiceEvents, ended, read_call
+from pagewheel.serve.api.sampling import limited_tokens
+from pagewheel.serve.http.errors import bad_field
+from pagewheel.serve.http.exchange import Exchange
+from pagewheel.serve.http.fields import Fields, shown
+from pagewheel.serve.models.engine import Engine
+from pagewheel.serve.models.generation import Answer, Generation, Piece
+from pagewheel.serve.settings import Limits
+
+_DEFAULT_TOKENS = 16
+_MAX_PROMPTS = 128
+
+
+@dataclass
+class CompletionCall:
+    """A request's fields. Each prompt is a text or token ids."""
+
+    call: Call
+    prompts: Sequence[str | list[int]]
+    echo: bool
+    add_special_tokens: bool
+
+
+async def completions(exchange: Exchange) -> None:
+    """Answers in one piece or as events."""
+    call = _read(exchange, Fields(await exchange.read_body()))
+    await exchange.while_connected(_answer(exchange, call))
+
+
+def _read(exchange: Exchange, fields: Fields) -> CompletionCall:
+    limits = exchange.service.settings.limits
+    prompts = read_prompts(fields)
+    call = read_call(exchange, fields)
+    wish = call.wish
+    if len(prompts) * wish.choices > limits.max_choices:
+        raise bad_field(
+            "n", f"times {len(prompts)} prompts is more than {limits.max_choices} choices"
+        )
+    wish.max_tokens = _max_tokens(fields, wish, limits)
+    echo = fields.take("echo", bool, False)
+    if wish.max_tokens == 0 and not echo:
+        raise bad_field("max_tokens", "is 0; allowed: 1 or more, with echo 0 too")
+    top = fields.take_int("logprobs", -1, logprobs.MAX_TOP, -1)
+    wish.with_log_probs = top >= 0
+    wish.top_log_probs = max(0, top)
+    wish.with_prompt_log_probs = echo and (wish.with_log_probs or wish.max_tokens == 0)
+    special = fields.take("add_special_tokens", bool, True)
+    fields.take_one_of("best_of", (None, wish.choices))
+    if fields.take("suffix", str, ""):
+        raise bad_field("suffix", "is not supported", "unsupported_value")
+    fields.refuse_rest()
+    return CompletionCall(call, prompts, echo, special)
+
+
+def _max_tokens(fields: Fields, wish: Wish, limits: Limits) -> int | None:
+    """Of each choice. There is a default, but where max_length says how long it may be."""
+    count = fields.take("max_tokens", int)
+    if count is None and wish.max_length is None:
+        return min(_DEFAULT_TOKENS, limits.max_tokens or _DEFAULT_TOKENS)
+    if count is not None and not 0 <= count <= MAX_TOKENS:
+        raise bad_field("max_tokens", f"is {count}; allowed: 0 to {MAX_TOKENS}")
+    return limited_tokens("max_tokens", count, limits, wish.max_length)
+
+
+def read_prompts(fields: Fields, field: str = "prompt") -> list[str | list[int]]:
+    """A text, token ids, or a list of either."""
+    value = fields.take_any(field)
+    name = fields.name(field)
+    if value is None:
+        raise bad_field(name, "is required", "missing_required_parameter")
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not value:
+        raise bad_field(name, f"must be a text, token ids or a list of them, got {shown(value)}")
+    if _are_tokens(value):
+        return [value]
+    if len(value) > _MAX_PROMPTS:
+        raise bad_field(name, f"has {len(value)} prompts; allowed: {_MAX_PROMPTS}")
+    for number, each in enumerate(value):
+        if not isinstance(each, str) and not (isinstance(each, list) and _are_tokens(each)):
+            raise bad_field(f"{name}[{number}]", f"must be a text or token ids, got {shown(each)}")
+    return value
+
+
+def _are_tokens(values: list[Any]) -> bool:
+    return bool(values) and all(type(each) is int and 0 <= each < 2**31 for each in values)
+
+
+async def _answer(exchange: Exchange, completion: CompletionCall) -> None:
+    call = completion.call
+    async with exchange.service.registry.use(call.model, call.wish.deadline) as engine:
+        if exchange.service.settings.log_prompts:
+            exchange.notes["prompt"] = completion.prompts
+        prompts = await engine.in_thread(_encoded, engine, completion)
+        async with generating(exchange, engine, prompts, call.wish) as generation:
+            head = {**call.head(engine, "cmpl"), "object": "text_completion"}
+            echoed = await _echoed(engine, completion, prompts)
+            reader = AnswerReader(engine, generation, Reading())
+            if call.stream:
+                events = ChoiceEvents(exchange, call, head)
+                await _stream(engine, call.wish, reader, events, echoed)
+                return
+            answers = await reader.read_all()
+            choices = [
+                await _whole_choice(engine, call.wish, generation, number, echoed[number], answer)
+                for number, answer in enumerate(answers)
+            ]
+            await exchange.send_json({**head, "choices": choices, "usage": usage_of(generation)})
+
+
+def _encoded(engine: Engine, completion: CompletionCall) -> list[Prompt]:
+    special = completion.add_special_tokens
+    return [
+        Prompt(engine.encode(prompt, special) if isinstance(prompt, str) else prompt)
+        for prompt in completion.prompts
+    ]
+
+
+async def _echoed(
+    engine: Engine, completion: CompletionCall, prompts: Sequence[Prompt]
+) -> list[str]:
+    """What stands before each choice."""
+    choices = completion.call.wish.choices
+    if not completion.echo:
+        return [""] * len(prompts) * choices
+    texts = [
+        given if isinstance(given, str) else await engine.in_thread(engine.decode, prompt.tokens)
+        for given, prompt in zip(completion.prompts, prompts, strict=True)
+    ]
+    return [text for text in texts for _ in range(choices)]
+
+
+async def _whole_choice(
+    engine: Engine, wish: Wish, generation: Generation, number: int, echoed: str, answer: Answer
+) -> dict[str, Any]:
+    scores = None
+    if wish.with_log_probs:
+        tokens = await _token_log_probs(engine, wish, generation, number, answer)
+        scores = logprobs.completion_form(tokens, 0, wish.top_log_probs > 0)
+    return _choice(number, echoed + answer.text, scores, answer)
+
+
+async def _token_log_probs(
+    engine: Engine, wish: Wish, generation: Generation, number: int, piece: Answer | Piece
+) -> list[TokenLogProb]:
+    """Of generated tokens, after the prompt's where they are echoed and came with this piece."""
+    generated = await log_probs_of(engine, piece, wish.top_log_probs)
+    if not (wish.with_prompt_log_probs and piece.prompt_log_probs):
+        return generated
+    prompt = generation.order.prompts[number // wish.choices]
+    scores = [None, *piece.prompt_log_probs]
+    likely = [[], *piece.prompt_top_log_probs]
+    return of_tokens(engine.token_bytes, prompt, scores, likely, wish.top_log_probs) + generated
+
+
+def _choice(number: int, text: str, scores: Any, piece: Answer | Piece) -> dict[str, Any]:
+    choice = {"index": number, "text": text, "logprobs": scores, "finish_reason": piece.finish}
+    return ended(choice, piece)
+
+
+async def _stream(
+    engine: Engine,
+    wish: Wish,
+    reader: AnswerReader,
+    events: ChoiceEvents,
+    echoed: Sequence[str],
+) -> None:
+    generation = reader.generation
+    before = list(echoed)  # of a choice that has not begun
+    offsets = [0] * len(echoed)
+    await events.start()
+    async for piece, _ in reader.news():
+        text = before[piece.index] + piece.text
+        if not (text or piece.finish or (wish.with_log_probs and piece.tokens)):
+            continue  # half of a character is held back, and is no news
+        scores = None
+        if wish.with_log_probs:
+            tokens = await _token_log_probs(engine, wish, generation, piece.index, piece)
+            scores = logprobs.completion_form(tokens, offsets[piece.index], wish.top_log_probs > 0)
+            offsets[piece.index] += sum(len(each.text) for each in tokens)
+        before[piece.index] = ""
+        await events.send(_choice(piece.index, text, scores, piece))
+    await events.end(generation)

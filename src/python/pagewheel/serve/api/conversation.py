@@ -1,0 +1,157 @@
+"""OpenAI's messages, as chat templates take them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pagewheel.serve.http.errors import ApiError, bad_field
+from pagewheel.serve.http.fields import Fields, checked, shown
+
+_MAX_MESSAGES = 4096
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+_TEXT_PARTS = ("text", "input_text", "output_text")
+_MEDIA_PARTS = {
+    "image_url": "images",
+    "input_image": "images",
+    "image": "images",
+    "input_audio": "audio",
+    "audio": "audio",
+    "video_url": "video",
+    "file": "files",
+    "input_file": "files",
+    "document": "files",
+}
+
+
+def read_messages(field: str, messages: Sequence[Any]) -> list[dict[str, Any]]:
+    """Checked, with content as one text. `developer` is what templates know as `system`."""
+    check_count(field, messages)
+    return [read_message(f"{field}[{number}]", each) for number, each in enumerate(messages)]
+
+
+def check_count(field: str, messages: Sequence[Any]) -> None:
+    """Raises ApiError."""
+    if not messages:
+        raise bad_field(field, "must have at least one message")
+    if len(messages) > _MAX_MESSAGES:
+        raise bad_field(field, f"has {len(messages)} messages; allowed: {_MAX_MESSAGES}")
+
+
+def read_message(where: str, value: Any) -> dict[str, Any]:
+    """One of them."""
+    fields = Fields(checked(where, value, dict), where + ".")
+    role = fields.take_one_of("role", _ROLES)
+    message: dict[str, Any] = {"role": "system" if role == "developer" else role}
+    content = fields.take_any("content")
+    calls = fields.take("tool_calls", list) if role == "assistant" else None
+    if content is None and not calls:
+        raise bad_field(f"{where}.content", "is required", "missing_required_parameter")
+    message["content"] = "" if content is None else text_of(f"{where}.content", content)
+    if calls:
+        message["tool_calls"] = [
+            _tool_call(f"{where}.tool_calls[{number}]", each) for number, each in enumerate(calls)
+        ]
+    if role == "tool":
+        message["tool_call_id"] = fields.need("tool_call_id", str)
+    name = fields.take("name", str)
+    if name is not None:
+        message["name"] = name
+    if role == "assistant":
+        _take_assistant_extras(fields, message)
+    fields.refuse_rest()
+    return message
+
+
+def _take_assistant_extras(fields: Fields, message: dict[str, Any]) -> None:
+    """What clients send back of an answer."""
+    for field in ("reasoning_content", "refusal"):
+        text = fields.take(field, str)
+        if text is not None:
+            message[field] = text
+    fields.take("annotations", list)
+    for field in ("audio", "function_call"):
+        if fields.take_any(field) is not None:
+            raise bad_field(fields.name(field), "is not supported", "unsupported_value")
+
+
+def text_of(where: str, content: Any) -> str:
+    """A content's texts, joined. Images and audio are refused by name."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise bad_field(where, f"must be a string or an array, got {shown(content)}")
+    return "".join(part_text(f"{where}[{number}]", part) for number, part in enumerate(content))
+
+
+def part_text(where: str, part: Any) -> str:
+    """Of a content's part. Raises ApiError for one that is no text."""
+    fields = Fields(checked(where, part, dict), where + ".")
+    kind = fields.need("type", str)
+    if kind in _MEDIA_PARTS:
+        raise bad_field(
+            f"{where}.type",
+            f"is {kind!r}: {_MEDIA_PARTS[kind]} are not supported, the model reads text",
+            "unsupported_value",
+        )
+    if kind not in _TEXT_PARTS:
+        raise bad_field(f"{where}.type", f"is {shown(kind)}; allowed: 'text'")
+    text = fields.need("text", str)
+    fields.take("annotations", list)  # of an answer that comes back
+    fields.take("logprobs", list)
+    fields.take("cache_control", dict)  # Anthropic's; prefixes are cached in any case
+    fields.refuse_rest()
+    return text
+
+
+def _tool_call(where: str, value: Any) -> dict[str, Any]:
+    fields = Fields(checked(where, value, dict), where + ".")
+    fields.take_one_of("type", ("function",), "function")
+    call = Fields(fields.need("function", dict), where + ".function.")
+    result = tool_call(
+        fields.take("id", str, ""), call.need("name", str), call.need("arguments", str)
+    )
+    fields.take("index", int)
+    fields.refuse_rest()
+    call.refuse_rest()
+    return result
+
+
+def tool_call(name_of_call: str, function: str, arguments: Any) -> dict[str, Any]:
+    """As templates take it: arguments are an object, and a text only where they are none."""
+    if isinstance(arguments, str):
+        try:
+            value = json.loads(arguments or "{}")
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, dict):
+            arguments = value
+    called = {"name": function, "arguments": arguments}
+    return {"id": name_of_call, "type": "function", "function": called}
+
+
+# What a request may not put into a template's context beside its own names.
+_RESERVED = ("messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token")
+
+
+def take_template_context(fields: Fields) -> dict[str, Any]:
+    """`chat_template_kwargs`, and `reasoning_effort`, which some templates read."""
+    context = dict(fields.take("chat_template_kwargs", dict) or {})
+    for name in _RESERVED:
+        if name in context:
+            raise bad_field(fields.name(f"chat_template_kwargs.{name}"), "is not allowed")
+    effort = fields.take("reasoning_effort", str)
+    if effort is not None:
+        context["reasoning_effort"] = effort
+    return context
+
+
+def template_refused(error: Exception) -> ApiError:
+    """422: a well-formed conversation that the model's template does not take."""
+    return ApiError(422, str(error)[:1000], param="messages", code="chat_template_refused")
+
+
+def texts_of(messages: Sequence[Mapping[str, Any]]) -> str:
+    """For a log that has prompts."""
+    return "\n".join(f"{each['role']}: {each['content']}" for each in messages)

@@ -1,0 +1,216 @@
+"""From an endpoint's wishes to a running generation, the same for all endpoints that generate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from pagewheel import StructuredOutputConfig
+from pagewheel.serve.api.answer_text import Reading
+from pagewheel.serve.api.conversation import template_refused, texts_of
+from pagewheel.serve.api.grammars import compiled_grammar
+from pagewheel.serve.api.logprobs import TokenLogProb, of_tokens
+from pagewheel.serve.api.sampling import (
+    SHORTEST,
+    limit_priority,
+    make_config,
+    split_copies,
+    take_sampling,
+    take_timeout,
+)
+from pagewheel.serve.api.shapes import Shape
+from pagewheel.serve.api.tools import Tools
+from pagewheel.serve.http.errors import ApiError, bad_field, before
+from pagewheel.serve.http.exchange import Exchange
+from pagewheel.serve.http.fields import Fields, checked
+from pagewheel.serve.models.engine import Engine
+from pagewheel.serve.models.generation import Answer, Generation, Order, Piece
+
+MAX_TOKENS = 2**31 - 1
+_UNLIMITED = 2**64 - 1
+_MAX_METADATA = 16
+_MAX_METADATA_KEY = 64
+_MAX_METADATA_VALUE = 512
+
+
+@dataclass
+class Wish:
+    """How prompts are to be continued. `max_tokens` None: until max_length, or a full context."""
+
+    given: dict[str, Any]
+    deadline: float  # by time.monotonic()
+    max_tokens: int | None = None
+    choices: int = 1
+    with_log_probs: bool = False
+    with_prompt_log_probs: bool = False
+    top_log_probs: int = 0  # likeliest tokens in the place of each
+    shape: Shape | None = None
+    tools: Tools = field(default_factory=Tools)
+
+    @property
+    def max_length(self) -> int | None:
+        """Of prompt and answer together, if the request says so; only without max_tokens."""
+        return self.given.get("max_length")
+
+
+@dataclass
+class Conversation:
+    """What a chat template makes a prompt of."""
+
+    messages: list[dict[str, Any]]
+    tools: Tools = field(default_factory=Tools)
+    context: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Tokens, and how an answer to them is read."""
+
+    tokens: list[int]
+    reading: Reading = field(default_factory=Reading)
+
+
+def read_wish(exchange: Exchange, fields: Fields) -> Wish:
+    """The engine's parameters and the deadline; endpoints read the rest."""
+    elapsed = time.monotonic() - exchange.began
+    limits = exchange.service.settings.limits
+    given = take_sampling(fields)
+    limit_priority(fields, given, exchange.key_limits.priority)
+    return Wish(given, time.monotonic() + take_timeout(fields, limits, elapsed))
+
+
+def read_hints(fields: Fields) -> None:
+    """Fields of OpenAI's that say who asks or what for, and change no answer: types alone count."""
+    for name in ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"):
+        fields.take(name, str)
+    take_metadata(fields)
+    fields.take_one_of("service_tier", (None, "auto", "default"))
+
+
+def take_metadata(fields: Fields) -> dict[str, str]:
+    """`metadata` within OpenAI's limits."""
+    values = fields.take("metadata", dict) or {}
+    if len(values) > _MAX_METADATA:
+        raise bad_field("metadata", f"has {len(values)} keys; allowed: {_MAX_METADATA}")
+    for key, value in values.items():
+        if len(key) > _MAX_METADATA_KEY:
+            raise bad_field(
+                "metadata", f"has a key of {len(key)} characters; allowed: {_MAX_METADATA_KEY}"
+            )
+        name = f"metadata.{key}"
+        if len(checked(name, value, str)) > _MAX_METADATA_VALUE:
+            raise bad_field(name, f"has {len(value)} characters; allowed: {_MAX_METADATA_VALUE}")
+    return values
+
+
+async def prompt_of(exchange: Exchange, engine: Engine, conversation: Conversation) -> Prompt:
+    """Rendered and encoded. Raises ApiError where the template refuses the conversation."""
+    if exchange.service.settings.log_prompts:
+        exchange.notes["prompt"] = texts_of(conversation.messages)
+
+    tools = conversation.tools
+
+    def work() -> Prompt:
+        try:
+            text = engine.render(conversation.messages, tools.offered, conversation.context)
+        except ValueError as error:
+            raise template_refused(error) from None
+        return Prompt(engine.encode(text, False), reading_of(engine, tools, text))
+
+    try:
+        return await engine.in_thread(work)
+    except RuntimeError as error:  # there is no template, or no process for it
+        raise ApiError(400, str(error), param="messages", code="no_chat_template") from None
+
+
+def reading_of(engine: Engine, tools: Tools, prompt: str) -> Reading:
+    """Without tools nothing is a call, unless the family's markers would be in the text then."""
+    family = engine.family
+    if family is None:
+        return Reading()
+    if not tools.offered and not Reading(family).needs_special_tokens:
+        family = "think" if "<think>" in engine.chat_template else None
+    return Reading(
+        family,
+        tools.offered or (),
+        starts_in_reasoning=prompt.rstrip().endswith(("<think>", "[THINK]")),
+        stops_after_call=bool(tools.offered) and not tools.is_parallel,
+    )
+
+
+@asynccontextmanager
+async def generating(
+    exchange: Exchange, engine: Engine, prompts: Sequence[Prompt], wish: Wish
+) -> AsyncIterator[Generation]:
+    """In the engine until the block is left, however that is."""
+    service = exchange.service
+    grammar = await before(
+        wish.deadline,
+        compiled_grammar(engine, wish.shape, wish.tools, prompts[0].reading, exchange.owner),
+    )
+    generation = Generation(
+        engine,
+        _order(engine, [each.tokens for each in prompts], wish, grammar),
+        service.metrics.model(engine.name),
+        service.gate.queue_places(exchange),
+    )
+    try:
+        await generation.submit()
+        yield generation
+    finally:
+        generation.drop()
+        exchange.notes |= {
+            "model": engine.name,
+            "prompt_tokens": generation.num_prompt_tokens,
+            "completion_tokens": generation.num_generated,
+        }
+        times = generation.times()
+        if times.queue is not None:
+            exchange.notes["queue"] = round(times.queue, 4)
+        if times.first_token is not None:
+            exchange.notes["first_token"] = round(times.first_token, 4)
+        if exchange.trace is not None:
+            usage = {
+                "input_tokens": generation.num_prompt_tokens,
+                "output_tokens": generation.num_generated,
+            }
+            exchange.trace.generated(engine.name, times, usage)
+
+
+def _order(
+    engine: Engine,
+    prompts: Sequence[Sequence[int]],
+    wish: Wish,
+    grammar: StructuredOutputConfig | None,
+) -> Order:
+    settings = {
+        "max_new_tokens": _UNLIMITED if wish.max_tokens is None else wish.max_tokens,
+        "num_return_sequences": wish.choices,
+        "timeout": max(SHORTEST, wish.deadline - time.monotonic()),
+        "logprobs": max(int(wish.with_log_probs), wish.top_log_probs),
+        "echo": wish.with_prompt_log_probs,
+        "structured_output_config": grammar,
+    }
+    config = make_config(engine.config(), wish.given, settings)
+    copies = split_copies(config)
+    return Order(prompts, config, copies)
+
+
+def usage_of(generation: Generation) -> dict[str, Any]:
+    """As chat completions and completions have it."""
+    prompt, generated = generation.num_prompt_tokens, generation.num_generated
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": generated,
+        "total_tokens": prompt + generated,
+        "prompt_tokens_details": {"cached_tokens": generation.num_cached_tokens},
+    }
+
+
+async def log_probs_of(engine: Engine, piece: Piece | Answer, top: int) -> list[TokenLogProb]:
+    """Of a piece's or an answer's generated tokens."""
+    names = await engine.in_thread(lambda: engine.token_bytes)
+    return of_tokens(names, piece.tokens, piece.log_probs, piece.top_log_probs, top)

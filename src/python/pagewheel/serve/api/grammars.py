@@ -1,0 +1,90 @@
+"""The grammar of an answer: of the tools, of the shape that was asked for, after reasoning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pagewheel
+from pagewheel import StructuredOutputConfig as Grammar
+from pagewheel.serve.api.answer_text import Reading
+from pagewheel.serve.api.shapes import Shape
+from pagewheel.serve.api.tools import REQUIRED, Tools
+from pagewheel.serve.http.errors import ApiError, bad_field, unavailable
+from pagewheel.serve.models.engine import Engine
+from pagewheel.serve.models.refused_grammars import is_busy
+
+_OPEN, _CLOSE = "<think>", "</think>"
+
+
+async def compiled_grammar(
+    engine: Engine, shape: Shape | None, tools: Tools, reading: Reading, owner: str
+) -> Grammar | None:
+    """None where any text will do. Raises ApiError that names the field and the place."""
+    may_call = bool(tools.offered) and reading.family is not None
+    if tools.choice == REQUIRED and not may_call:
+        raise bad_field(
+            "tool_choice", "demands a call: the model's chat template knows none", "no_calls"
+        )
+    with_calls = may_call and (tools.needs_grammar if shape is None else shape.allows_calls)
+    if shape is None and not with_calls:
+        return None
+    if with_calls and tools.choice == REQUIRED:
+        shape = None  # an answer of calls has no other shape
+    fields = ["tools"] * with_calls + ([] if shape is None else [shape.field])
+
+    def make() -> Grammar:
+        parts = []
+        if with_calls:
+            parts.append(_of_calls(reading, tools, tools.choice if shape is None else REQUIRED))
+        if shape is not None:
+            parts.append(of_final_message(reading, shape.part))
+        part = parts[0] if len(parts) == 1 else Grammar.Union(*parts)
+        return Grammar(compound_grammar=after_reasoning(engine.chat_template, reading, part))
+
+    try:
+        return await engine.compiled(make, owner)
+    except ValueError as error:
+        message = str(error)[:2000]
+        if is_busy(message):
+            raise unavailable(message, "grammars_busy") from None
+        raise bad_field(_blamed(fields, message), message, "grammar_refused") from None
+    except RuntimeError as error:  # the library is missing
+        raise ApiError(400, str(error)[:2000], param=fields[0], code="no_grammar_library") from None
+
+
+def _blamed(fields: list[str], message: str) -> str:
+    """Of two fields one is refused: translating tools names them, all else is of the shape."""
+    return fields[0] if "tool" in message else fields[-1]
+
+
+def _of_calls(reading: Reading, tools: Tools, choice: str) -> Any:
+    """Of the one that must be called, or of all."""
+    given = list(reading.tools)
+    if tools.name is not None:
+        given = [each for each in given if each["function"]["name"] == tools.name]
+    is_parallel = tools.is_parallel and tools.name is None
+    assert reading.family is not None
+    return pagewheel.tool_call_grammar(
+        given, reading.family, tool_choice=choice, parallel_tool_calls=is_parallel
+    ).compound_grammar
+
+
+def of_final_message(reading: Reading, part: Any) -> Any:
+    """gpt-oss answers in a channel of its own, after a message of analysis or none."""
+    if reading.family != "harmony":
+        return part
+    final = Grammar.Tag("<|channel|>final<|message|>", part, "")
+    analysis = Grammar.Tag(
+        "<|channel|>analysis<|message|>", Grammar.AnyText(), "<|end|><|start|>assistant"
+    )
+    return Grammar.Union(Grammar.Concat(analysis, final), final)
+
+
+def after_reasoning(chat_template: str, reading: Reading, part: Any) -> Any:
+    """What is asked for is asked of the answer: a model that thinks does so before."""
+    if reading.family is None or _OPEN not in chat_template:
+        return part
+    tag = "" if reading.starts_in_reasoning else _OPEN
+    thought = Grammar.Tag(tag, Grammar.AnyText(), _CLOSE)
+    after = Grammar.Concat(thought, Grammar.Regex(r"\s*"), part)
+    return after if reading.starts_in_reasoning else Grammar.Union(after, part)

@@ -1,0 +1,193 @@
+"""/v1/messages and its count_tokens, as Anthropic's clients ask."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from pagewheel.serve.api.answer_text import CONTENT, AnswerReader, Section
+from pagewheel.serve.api.conversation import text_of
+from pagewheel.serve.api.generating import (
+    MAX_TOKENS,
+    Conversation,
+    Wish,
+    generating,
+    prompt_of,
+    read_wish,
+)
+from pagewheel.serve.api.message_blocks import block_delta, blocks_of, empty_block, read_blocks
+from pagewheel.serve.api.sampling import limited_tokens
+from pagewheel.serve.api.shapes import take_output_shape
+from pagewheel.serve.api.tools import take_message_tools
+from pagewheel.serve.http.errors import bad_field
+from pagewheel.serve.http.exchange import Exchange
+from pagewheel.serve.http.fields import Fields
+from pagewheel.serve.models.generation import Generation
+
+
+@dataclass
+class MessageCall:
+    """A request's fields."""
+
+    model: str | None
+    conversation: Conversation
+    wish: Wish
+    stream: bool
+
+
+async def create_message(exchange: Exchange) -> None:
+    """Answers in one piece or as events."""
+    fields = Fields(await exchange.read_body())
+    limits = exchange.service.settings.limits
+    model = fields.take("model", str)
+    conversation = _conversation(fields)
+    count = fields.need("max_tokens", int)
+    if not 1 <= count <= MAX_TOKENS:
+        raise bad_field("max_tokens", f"is {count}; allowed: 1 to {MAX_TOKENS}")
+    stop = fields.take("stop_sequences", list) or []
+    wish = read_wish(exchange, fields)
+    wish.shape = take_output_shape(fields)
+    wish.tools = conversation.tools
+    wish.max_tokens = limited_tokens("max_tokens", count, limits)
+    if stop:
+        if not all(isinstance(each, str) for each in stop):
+            raise bad_field("stop_sequences", "must be an array of strings")
+        wish.given["stop_strings"] = stop
+    stream = fields.take("stream", bool, False)
+    fields.take("metadata", dict)
+    fields.take_one_of("service_tier", (None, "auto", "standard_only"))
+    _refuse_unsupported(fields)
+    fields.refuse_rest()
+    call = MessageCall(model, conversation, wish, stream)
+    await exchange.while_connected(_answer(exchange, call))
+
+
+async def count_tokens(exchange: Exchange) -> None:
+    """Of the prompt that the conversation is."""
+    fields = Fields(await exchange.read_body())
+    model = fields.take("model", str)
+    conversation = _conversation(fields)
+    take_output_shape(fields)  # changes no prompt
+    _refuse_unsupported(fields)
+    fields.refuse_rest()
+
+    async def answer() -> None:
+        async with exchange.service.registry.use(model) as engine:
+            prompt = await prompt_of(exchange, engine, conversation)
+            await exchange.send_json({"input_tokens": len(prompt.tokens)})
+
+    await exchange.while_connected(answer())
+
+
+def _conversation(fields: Fields) -> Conversation:
+    messages = read_blocks(fields.need("messages", list))
+    system = fields.take_any("system")
+    begin = [] if system is None else [{"role": "system", "content": text_of("system", system)}]
+    return Conversation(begin + messages, take_message_tools(fields), _thinking(fields))
+
+
+def _thinking(fields: Fields) -> dict[str, Any]:
+    """What templates of models that may think are told."""
+    thinking = fields.take("thinking", dict)
+    if thinking is None:
+        return {}
+    inner = Fields(thinking, "thinking.")
+    kind = inner.take_one_of("type", ("enabled", "disabled", "adaptive"))
+    inner.take_int("budget_tokens", 1, MAX_TOKENS, 1)  # max_tokens bounds it with the answer
+    inner.take_one_of("display", (None, "summarized"))
+    inner.refuse_rest()
+    return {} if kind == "adaptive" else {"enable_thinking": kind == "enabled"}
+
+
+def _refuse_unsupported(fields: Fields) -> None:
+    for name in ("mcp_servers", "container"):
+        if fields.take_any(name):
+            raise bad_field(name, "is not supported", "unsupported_value")
+
+
+async def _answer(exchange: Exchange, call: MessageCall) -> None:
+    async with exchange.service.registry.use(call.model, call.wish.deadline) as engine:
+        prompt = await prompt_of(exchange, engine, call.conversation)
+        async with generating(exchange, engine, [prompt], call.wish) as generation:
+            message: dict[str, Any] = {
+                "id": f"msg_{uuid.uuid4().hex}",
+                "type": "message",
+                "role": "assistant",
+                "model": call.model or engine.name,
+                "content": [],
+                "stop_reason": None,
+                "stop_sequence": None,
+                "usage": _usage(generation),
+            }
+            reader = AnswerReader(engine, generation, prompt.reading)
+            if call.stream:
+                await _stream(exchange, reader, message)
+                return
+            (answer,) = await reader.read_all()
+            content = blocks_of(reader.texts[0].sections)
+            end = {"stop_reason": _stop_reason(answer.finish), "usage": _usage(generation)}
+            await exchange.send_json({**message, "content": content, **end})
+
+
+def _usage(generation: Generation) -> dict[str, int]:
+    cached = generation.num_cached_tokens
+    return {
+        "input_tokens": generation.num_prompt_tokens - cached,
+        "cache_read_input_tokens": cached,
+        "cache_creation_input_tokens": 0,
+        "output_tokens": generation.num_generated,
+    }
+
+
+def _stop_reason(finish: str | None) -> str:
+    """The engine does not say which stop text it was, or whether it was one."""
+    return {"length": "max_tokens", "tool_calls": "tool_use"}.get(finish or "", "end_turn")
+
+
+class BlockEvents:
+    """A stream of blocks, of which one is open at a time."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._open: Section | None = None
+        self._index = -1
+
+    async def send(self, kind: str, **fields: Any) -> None:
+        await self._exchange.send_event({"type": kind, **fields}, kind)
+
+    async def add(self, section: Section) -> None:
+        """Goes on with the block that is open, or opens another."""
+        before = self._open
+        if before is None or (before.kind, before.index) != (section.kind, section.index):
+            await self.close()
+            self._open = section
+            self._index += 1
+            await self.send(
+                "content_block_start", index=self._index, content_block=empty_block(section)
+            )
+        if section.text:
+            await self.send("content_block_delta", index=self._index, delta=block_delta(section))
+
+    async def close(self) -> None:
+        if self._open is not None:
+            await self.send("content_block_stop", index=self._index)
+            self._open = None
+
+
+async def _stream(exchange: Exchange, reader: AnswerReader, message: dict[str, Any]) -> None:
+    await exchange.start_events()
+    events = BlockEvents(exchange)
+    await events.send("message_start", message=message)
+    finish = None
+    async for piece, sections in reader.news():
+        finish = piece.finish or finish
+        for section in sections:
+            await events.add(section)
+    if not reader.texts[0].sections:
+        await events.add(Section(CONTENT, ""))
+    await events.close()
+    end = {"stop_reason": _stop_reason(finish), "stop_sequence": None}
+    await events.send("message_delta", delta=end, usage=_usage(reader.generation))
+    await events.send("message_stop")
+    await exchange.end_events()

@@ -1,0 +1,84 @@
+"""What chat completions and completions have in common: fields, and events of choices."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pagewheel.serve.api.generating import Wish, read_hints, read_wish, usage_of
+from pagewheel.serve.api.sampling import take_choices
+from pagewheel.serve.api.shapes import take_shape
+from pagewheel.serve.http.errors import bad_field
+from pagewheel.serve.http.exchange import Exchange, json_text
+from pagewheel.serve.http.fields import Fields
+from pagewheel.serve.models.engine import Engine
+from pagewheel.serve.models.generation import Answer, Generation, Piece
+
+
+@dataclass
+class Call:
+    """Fields of both."""
+
+    model: str | None
+    wish: Wish
+    stream: bool
+    with_usage: bool
+
+    def head(self, engine: Engine, id_prefix: str) -> dict[str, Any]:
+        """How every answer and event begins."""
+        return {
+            "id": f"{id_prefix}-{uuid.uuid4().hex}",
+            "created": int(time.time()),
+            "model": self.model or engine.name,
+        }
+
+
+def read_call(exchange: Exchange, fields: Fields) -> Call:
+    """The endpoint reads the rest, and how many tokens there may be."""
+    model = fields.take("model", str)
+    wish = read_wish(exchange, fields)
+    wish.choices = take_choices(fields, exchange.service.settings.limits)
+    wish.shape = take_shape(fields)
+    read_hints(fields)
+    stream = fields.take("stream", bool, False)
+    options = fields.take("stream_options", dict)
+    with_usage = False
+    if options is not None:
+        if not stream:
+            raise bad_field("stream_options", "needs stream")
+        inner = Fields(options, "stream_options.")
+        with_usage = inner.take("include_usage", bool, False)
+        inner.take_one_of("include_obfuscation", (None, False))
+        inner.refuse_rest()
+    return Call(model, wish, stream, with_usage)
+
+
+class ChoiceEvents:
+    """A stream of choices. All of an event but its choice is the same for each."""
+
+    def __init__(self, exchange: Exchange, call: Call, head: Mapping[str, Any]) -> None:
+        self._exchange = exchange
+        self._with_usage = call.with_usage
+        self._frame = {**head, "usage": None} if call.with_usage else dict(head)
+        self._begin = f'data: {json_text(self._frame)[:-1]}, "choices": ['
+
+    async def start(self) -> None:
+        await self._exchange.start_events()
+
+    async def send(self, choice: Mapping[str, Any]) -> None:
+        await self._exchange.send_raw(f"{self._begin}{json_text(choice)}]}}\n\n".encode())
+
+    async def end(self, generation: Generation) -> None:
+        """With the usage, if the client asked for it."""
+        if self._with_usage:
+            last = {**self._frame, "choices": [], "usage": usage_of(generation)}
+            await self._exchange.send_event(last)
+        await self._exchange.end_events(b"data: [DONE]\n\n")
+
+
+def ended(choice: dict[str, Any], piece: Piece | Answer) -> dict[str, Any]:
+    """The choice, which says so where the deadline has ended it."""
+    return {**choice, "stop_reason": "timeout"} if piece.timed_out else choice

@@ -1,0 +1,235 @@
+"""/v1/responses: texts and calls, and conversations that the server remembers."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from pagewheel.serve.api.answer_text import AnswerReader
+from pagewheel.serve.api.conversation import take_template_context
+from pagewheel.serve.api.generating import (
+    MAX_TOKENS,
+    Conversation,
+    Wish,
+    generating,
+    prompt_of,
+    read_hints,
+    read_wish,
+    take_metadata,
+)
+from pagewheel.serve.api.response_input import read_input, said_again
+from pagewheel.serve.api.response_items import ItemEvents, items_of
+from pagewheel.serve.api.sampling import limited_tokens
+from pagewheel.serve.api.shapes import take_text_shape
+from pagewheel.serve.api.tools import Tools, take_response_tools
+from pagewheel.serve.http.errors import ApiError, bad_field
+from pagewheel.serve.http.exchange import Exchange
+from pagewheel.serve.http.fields import Fields
+from pagewheel.serve.models.generation import Generation
+
+
+@dataclass
+class ResponseCall:
+    """A request's fields. `messages` has the remembered ones, without the instructions."""
+
+    model: str | None
+    messages: list[dict[str, Any]]
+    conversation: Conversation
+    wish: Wish
+    stream: bool
+    store: bool
+    echoed: dict[str, Any]  # what the response repeats of the request
+
+
+async def create_response(exchange: Exchange) -> None:
+    """Answers in one piece or as events."""
+    call = _read(exchange, Fields(await exchange.read_body()))
+    await exchange.while_connected(_answer(exchange, call))
+
+
+async def show_response(exchange: Exchange) -> None:
+    """One that was stored."""
+    name = exchange.request.path_params["name"]
+    found = exchange.service.responses.get(exchange.owner, name)
+    if found is None:
+        raise _not_found(name)
+    await exchange.send_bytes(found.response_json, "application/json")
+
+
+async def delete_response(exchange: Exchange) -> None:
+    """Forgets one."""
+    name = exchange.request.path_params["name"]
+    if not exchange.service.responses.delete(exchange.owner, name):
+        raise _not_found(name)
+    await exchange.send_json({"id": name, "object": "response", "deleted": True})
+
+
+def _not_found(name: str) -> ApiError:
+    return ApiError(404, f"there is no response {name[:80]!r}", code="response_not_found")
+
+
+def _read(exchange: Exchange, fields: Fields) -> ResponseCall:
+    limits = exchange.service.settings.limits
+    model = fields.take("model", str)
+    instructions = fields.take("instructions", str)
+    previous = fields.take("previous_response_id", str)
+    messages = _remembered(exchange, previous) + read_input(fields)
+    wish = read_wish(exchange, fields)
+    count = fields.take("max_output_tokens", int)
+    if count is not None and not 1 <= count <= MAX_TOKENS:
+        raise bad_field("max_output_tokens", f"is {count}; allowed: 1 to {MAX_TOKENS}")
+    wish.max_tokens = limited_tokens("max_output_tokens", count, limits, wish.max_length)
+    wish.tools = take_response_tools(fields)
+    store = fields.take("store", bool, True)
+    stream = fields.take("stream", bool, False)
+    echoed: dict[str, Any] = {
+        "instructions": instructions,
+        "max_output_tokens": count,
+        "metadata": take_metadata(fields),
+        "previous_response_id": previous,
+        "store": store,
+        "temperature": wish.given.get("temperature"),
+        "top_p": wish.given.get("top_p"),
+        **_echoed_tools(wish.tools),
+        "text": _take_text(fields, wish),
+        "truncation": "disabled",
+    }
+    _read_others(fields)
+    context = {**take_template_context(fields), **_take_reasoning(fields)}
+    fields.refuse_rest()
+    begin = [] if instructions is None else [{"role": "system", "content": instructions}]
+    conversation = Conversation(begin + messages, wish.tools, context)
+    return ResponseCall(model, messages, conversation, wish, stream, store, echoed)
+
+
+def _echoed_tools(tools: Tools) -> dict[str, Any]:
+    choice: Any = tools.choice
+    if tools.name is not None:
+        choice = {"type": "function", "name": tools.name}
+    flat = [
+        {"type": "function", "parameters": None, "strict": False, **each["function"]}
+        for each in tools.given
+    ]
+    return {"tools": flat, "tool_choice": choice, "parallel_tool_calls": tools.is_parallel}
+
+
+def _take_text(fields: Fields, wish: Wish) -> dict[str, Any]:
+    """Sets the wish's shape. Returns what the response repeats."""
+    given = fields.take("text", dict) or {}
+    inner = Fields(given, "text.")
+    inner.take_one_of("verbosity", (None, "medium"))
+    wish.shape = take_text_shape(fields, inner)
+    inner.refuse_rest()
+    return {"format": given.get("format") or {"type": "text"}}
+
+
+def _take_reasoning(fields: Fields) -> dict[str, Any]:
+    """For the chat template, as reasoning_effort is."""
+    inner = Fields(fields.take("reasoning", dict) or {}, "reasoning.")
+    effort = inner.take("effort", str)
+    inner.refuse_rest()
+    return {} if effort is None else {"reasoning_effort": effort}
+
+
+def _remembered(exchange: Exchange, previous: str | None) -> list[dict[str, Any]]:
+    if previous is None:
+        return []
+    found = exchange.service.responses.get(exchange.owner, previous)
+    if found is None:
+        raise ApiError(
+            404,
+            f"there is no response {previous[:80]!r}: it was not stored, or had to make room",
+            param="previous_response_id",
+            code="previous_response_not_found",
+        )
+    return found.messages
+
+
+def _read_others(fields: Fields) -> None:
+    """Hints, and fields of which only some values can be served."""
+    read_hints(fields)
+    fields.take_one_of("background", (None, False))
+    fields.take_one_of("truncation", (None, "disabled"))
+    if fields.take("include", list):
+        raise bad_field("include", "is not supported", "unsupported_value")
+
+
+async def _answer(exchange: Exchange, call: ResponseCall) -> None:
+    async with exchange.service.registry.use(call.model, call.wish.deadline) as engine:
+        prompt = await prompt_of(exchange, engine, call.conversation)
+        async with generating(exchange, engine, [prompt], call.wish) as generation:
+            response = {
+                "id": f"resp_{exchange.service.tag}{uuid.uuid4().hex}",
+                "object": "response",
+                "created_at": int(time.time()),
+                "status": "in_progress",
+                "model": call.model or engine.name,
+                "output": [],
+                "error": None,
+                "incomplete_details": None,
+                "usage": None,
+                **call.echoed,
+            }
+            reader = AnswerReader(engine, generation, prompt.reading)
+            if call.stream:
+                await _stream(exchange, call, reader, response)
+                return
+            (answer,) = await reader.read_all()
+            items = items_of(reader.texts[0].sections, _status(answer.finish))
+            whole = _completed(response, items, answer.finish, generation)
+            _store(exchange, call, whole)
+            await exchange.send_json(whole)
+
+
+def _store(exchange: Exchange, call: ResponseCall, response: dict[str, Any]) -> None:
+    if call.store:
+        said = said_again(response["output"])
+        exchange.service.responses.put(exchange.owner, response, [*call.messages, *said])
+
+
+def _status(finish: str | None) -> str:
+    return "incomplete" if finish == "length" else "completed"
+
+
+def _completed(
+    response: dict[str, Any],
+    items: list[dict[str, Any]],
+    finish: str | None,
+    generation: Generation,
+) -> dict[str, Any]:
+    prompt, generated = generation.num_prompt_tokens, generation.num_generated
+    is_cut = finish == "length"
+    return {
+        **response,
+        "status": _status(finish),
+        "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+        "output": items,
+        "usage": {
+            "input_tokens": prompt,
+            "input_tokens_details": {"cached_tokens": generation.num_cached_tokens},
+            "output_tokens": generated,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": prompt + generated,
+        },
+    }
+
+
+async def _stream(
+    exchange: Exchange, call: ResponseCall, reader: AnswerReader, response: dict[str, Any]
+) -> None:
+    await exchange.start_events()
+    events = ItemEvents(exchange)
+    await events.send("response.created", response=response)
+    await events.send("response.in_progress", response=response)
+    finish = None
+    async for piece, sections in reader.news():
+        finish = piece.finish or finish
+        for section in sections:
+            await events.add(section)
+    items = await events.close(_status(finish))
+    whole = _completed(response, items, finish, reader.generation)
+    _store(exchange, call, whole)
+    await events.send(f"response.{whole['status']}", response=whole)
+    await exchange.end_events()

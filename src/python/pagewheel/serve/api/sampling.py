@@ -1,0 +1,134 @@
+"""Of a request's fields makes a GenerationConfig, by the engine's table of parameters.
+
+A parameter that is new in the table is a field of requests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pagewheel
+from pagewheel._pagewheel import GenerationParameter, generation_parameters
+from pagewheel.cli.sampling import Sampling
+from pagewheel.serve.http.errors import bad_field
+from pagewheel.serve.http.fields import Fields, checked
+from pagewheel.serve.models.refusals import refused
+from pagewheel.serve.settings import Limits
+
+# Of a deadline that has passed: the engine ends the request in its queue.
+SHORTEST = 1e-6
+# Fields that are parameters under another name.
+_OTHER_NAMES = {"stop_strings": ("stop",), "rng_seed": ("seed",), "min_new_tokens": ("min_tokens",)}
+# Parameters that endpoints set themselves.
+_NOT_FIELDS = frozenset(
+    {
+        "max_new_tokens",
+        "num_return_sequences",
+        "logprobs",
+        "echo",
+        "apply_chat_template",
+        "timeout",
+    }
+)
+
+_PARAMETERS = tuple(each for each in generation_parameters() if each.name not in _NOT_FIELDS)
+
+
+def take_sampling(fields: Fields) -> dict[str, Any]:
+    """Parameters that the request gives. Raises ApiError for values that are not allowed."""
+    given: dict[str, Any] = {}
+    for parameter in _PARAMETERS:
+        for name in (parameter.name, *_OTHER_NAMES.get(parameter.name, ())):
+            value = fields.take_any(name)
+            if value is None:
+                continue
+            if name == "temperature" and value == 0 and not isinstance(value, bool):
+                given["do_sample"] = False  # OpenAI's way to ask for it
+                continue
+            given[parameter.name] = _checked(parameter, fields.name(name), value)
+    if given.get("do_sample") is False:
+        given.pop("temperature", None)
+    return given
+
+
+def limit_priority(fields: Fields, given: dict[str, Any], highest: int | None) -> None:
+    """A key has its own highest priority; below 0 it is that of requests that ask for none."""
+    if highest is None:
+        return
+    priority = given.setdefault("priority", min(0, highest))
+    if priority > highest:
+        raise bad_field(
+            fields.name("priority"),
+            f"is {priority}; this key may set up to {highest}",
+            "priority_not_allowed",
+        )
+
+
+def take_timeout(fields: Fields, limits: Limits, elapsed: float) -> float:
+    """Seconds that the engine has for the request."""
+    name = fields.name("timeout")
+    value = fields.take_any("timeout")
+    if value is None:
+        return max(SHORTEST, limits.request_seconds - elapsed)
+    if checked(name, value, float) <= 0:
+        raise bad_field(name, f"is {value}; allowed: greater than 0 seconds")
+    return max(SHORTEST, min(value, limits.request_seconds) - elapsed)
+
+
+def take_choices(fields: Fields, limits: Limits) -> int:
+    return fields.take_int("n", 1, limits.max_choices, 1)
+
+
+def limited_tokens(
+    name: str, value: int | None, limits: Limits, max_length: int | None = None
+) -> int | None:
+    """What the request may generate. None: until max_length, or a full context."""
+    if value is None and max_length is not None:
+        limited_tokens("max_length", max_length, limits)
+        return None
+    if value is None:
+        return limits.max_tokens or None
+    if limits.max_tokens and value > limits.max_tokens:
+        raise bad_field(name, f"is {value}; this server allows up to {limits.max_tokens}")
+    return value
+
+
+def make_config(
+    base: pagewheel.GenerationConfig, given: dict[str, Any], settings: dict[str, Any]
+) -> pagewheel.GenerationConfig:
+    """The model's own config with the request's parameters and the endpoint's settings."""
+    try:
+        Sampling(given).apply(base)
+        base.update_generation_config(
+            **{name: value for name, value in settings.items() if value is not None}
+        )
+    except (ValueError, TypeError) as error:
+        raise refused(str(error)) from None
+    return base
+
+
+def split_copies(config: pagewheel.GenerationConfig) -> int:
+    """How many requests of the engine `n` greedy answers are; of others one has them all."""
+    if config.do_sample or config.is_beam_search():
+        return 1
+    copies, config.num_return_sequences = config.num_return_sequences, 1
+    return copies
+
+
+def _checked(parameter: GenerationParameter, name: str, value: Any) -> Any:
+    if parameter.name == "stop_strings" and isinstance(value, str):
+        value = [value]
+    if parameter.type.startswith("dict[int") and isinstance(value, dict):
+        value = {_token_id(name, key): one for key, one in value.items()}
+    try:
+        parameter.check(value)
+    except (ValueError, TypeError) as error:
+        raise bad_field(name, str(error)) from None
+    return value
+
+
+def _token_id(name: str, key: str) -> int:
+    """JSON's keys are strings."""
+    if not key.isascii() or not key.isdigit() or len(key) > 18:
+        raise bad_field(name, f"keys must be token ids, got {key[:40]!r}")
+    return int(key)

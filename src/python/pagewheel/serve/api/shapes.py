@@ -1,0 +1,134 @@
+"""What an answer's text must be: a request's fields become a part of a grammar."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pagewheel import StructuredOutputConfig as Grammar
+from pagewheel.serve.http.errors import bad_field
+from pagewheel.serve.http.fields import Fields, checked
+
+_ANY_OBJECT = {"type": "object"}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """`part` is of a compound grammar. `field` is whose fault it is if it is refused."""
+
+    field: str
+    part: Any
+    allows_calls: bool = False  # in place of it, where there are tools
+
+
+def take_shape(fields: Fields) -> Shape | None:
+    """`response_format`, or one of vLLM's fields."""
+    return _only([_format(fields, "response_format", _chat_schema), *_extras(fields)])
+
+
+def take_text_shape(fields: Fields, text: Fields) -> Shape | None:
+    """`text.format` of /v1/responses, or one of vLLM's fields."""
+    shape = _format(text, "format", lambda form: _schema(form, ("name", "description"), "strict"))
+    return _only([shape, *_extras(fields)])
+
+
+def take_output_shape(fields: Fields) -> Shape | None:
+    """`output_config.format` of /v1/messages, `output_format` as it once was, or vLLM's."""
+    found = [_format(fields, "output_format", _schema)]
+    config = fields.take("output_config", dict)
+    if config is not None:
+        inner = Fields(config, "output_config.")
+        found.append(_format(inner, "format", _schema))
+        inner.refuse_rest()
+    return _only([*found, *_extras(fields)])
+
+
+def _format(
+    fields: Fields, field: str, schema: Callable[[Fields], tuple[str, Any]]
+) -> Shape | None:
+    value = fields.take(field, dict)
+    if value is None:
+        return None
+    form = Fields(value, fields.name(field) + ".")
+    kind = form.take_one_of("type", ("text", "json_object", "json_schema"))
+    shape = None
+    if kind == "json_object":
+        shape = Shape(fields.name(field), _json(_ANY_OBJECT), True)
+    if kind == "json_schema":
+        name, given = schema(form)
+        shape = Shape(name, _json(given), True)
+    form.refuse_rest()
+    return shape
+
+
+def _chat_schema(form: Fields) -> tuple[str, Any]:
+    inner = Fields(form.need("json_schema", dict), form.name("json_schema."))
+    inner.need("name", str)
+    found = _schema(inner, ("description",), "strict")
+    inner.refuse_rest()
+    return found
+
+
+def _schema(
+    fields: Fields, texts: tuple[str, ...] = (), flag: str | None = None
+) -> tuple[str, Any]:
+    """The field's name and the schema, which every answer follows, strict or not."""
+    for each in texts:
+        fields.take(each, str)
+    if flag is not None:
+        fields.take(flag, bool)
+    return fields.name("schema"), fields.need("schema", dict)
+
+
+def _json(schema: Any) -> Any:
+    return Grammar.JSONSchema(schema if isinstance(schema, str) else json.dumps(schema))
+
+
+def _choice(name: str, value: Any) -> Any:
+    texts = checked(name, value, list)
+    if not texts or not all(isinstance(each, str) for each in texts):
+        raise bad_field(name, "must be an array of texts, one or more")
+    return Grammar.Choice(texts)
+
+
+def _json_extra(name: str, value: Any) -> Any:
+    if not isinstance(value, (str, dict)):
+        raise bad_field(name, "must be a schema: an object, or its text")
+    return _json(value)
+
+
+_EXTRAS: dict[str, Callable[[str, Any], Any]] = {
+    "json": _json_extra,
+    "regex": lambda name, value: Grammar.Regex(checked(name, value, str)),
+    "choice": _choice,
+    "grammar": lambda name, value: Grammar.EBNF(checked(name, value, str)),
+}
+
+
+def _extras(fields: Fields) -> list[Shape | None]:
+    """vLLM's: `structured_outputs`, and `guided_json` and so on as they were called before."""
+    found = [_extra(fields, f"guided_{name}", name) for name in _EXTRAS]
+    structured = fields.take("structured_outputs", dict)
+    if structured is None:
+        return found
+    inner = Fields(structured, fields.name("structured_outputs."))
+    found += [_extra(inner, name, name) for name in _EXTRAS]
+    if inner.take("json_object", bool, False):
+        found.append(Shape(inner.name("json_object"), _json(_ANY_OBJECT)))
+    inner.refuse_rest()
+    return found
+
+
+def _extra(fields: Fields, field: str, kind: str) -> Shape | None:
+    value = fields.take_any(field)
+    name = fields.name(field)
+    return None if value is None else Shape(name, _EXTRAS[kind](name, value))
+
+
+def _only(found: list[Shape | None]) -> Shape | None:
+    shapes = [each for each in found if each is not None]
+    if len(shapes) > 1:
+        raise bad_field(shapes[1].field, f"stands beside {shapes[0].field}: give one of them")
+    return shapes[0] if shapes else None

@@ -1,0 +1,1 @@
+"""Connections, bodies, errors and streams: what is the same for every endpoint."""

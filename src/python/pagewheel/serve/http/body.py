@@ -1,0 +1,157 @@
+"""A request's body: read within limits of size and time, and parsed as JSON that can be trusted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from pagewheel.serve.http.errors import ApiError
+from pagewheel.serve.settings import Limits
+
+_MAX_DEPTH = 64
+_MAX_NUMBER_LENGTH = 400
+# Bodies of this size and more are parsed on another thread.
+_LARGE = 64 << 10
+# What is read and thrown away of a body that is too large: a client that is still sending does not
+# look for the answer.
+_MAX_DISCARDED = 64 << 20
+
+Receive = Callable[[], Awaitable[Any]]
+
+
+class ClientGoneError(Exception):
+    """The client has closed the connection: nobody reads an answer."""
+
+
+async def read_json(headers: Mapping[str, str], receive: Receive, limits: Limits) -> dict[str, Any]:
+    """The object in the body. Raises ApiError, or ClientGoneError."""
+    return (await read_both(headers, receive, limits))[0]
+
+
+async def read_both(
+    headers: Mapping[str, str], receive: Receive, limits: Limits
+) -> tuple[dict[str, Any], bytes]:
+    """The object in the body, and the body, for whom passes it on."""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise ApiError(415, f"Content-Type must be application/json, got {kind[:80] or 'none'!r}")
+    if headers.get("content-encoding", "identity") != "identity":
+        raise ApiError(415, "Content-Encoding is not supported")
+    data = await _read(receive, limits)
+    if len(data) < _LARGE:
+        return parse_object(data), data
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(None, parse_object, data), data
+
+
+async def _read(receive: Receive, limits: Limits) -> bytes:
+    try:
+        data, size = await asyncio.wait_for(_receive_all(receive, limits), limits.body_seconds)
+    except (TimeoutError, asyncio.TimeoutError):
+        raise ApiError(
+            408,
+            f"the body did not arrive within {limits.body_seconds:g} seconds",
+            headers={"Connection": "close"},
+        ) from None
+    if size > limits.body_bytes:
+        raise ApiError(
+            413,
+            f"the body is larger than {limits.body_bytes} bytes",
+            code="request_too_large",
+            headers={"Connection": "close"},
+        )
+    return data
+
+
+async def _receive_all(receive: Receive, limits: Limits) -> tuple[bytes, int]:
+    """The body, and its size: more than the limit where it is cut."""
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientGoneError
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size <= limits.body_bytes:
+            chunks.append(chunk)
+        else:
+            chunks.clear()
+        if not message.get("more_body", False) or size > limits.body_bytes + _MAX_DISCARDED:
+            return b"".join(chunks), size
+
+
+def parse_object(data: bytes) -> dict[str, Any]:
+    """JSON that is UTF-8, not deep, and has no infinities or halves of characters, or ApiError."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise ApiError(400, f"the body is not UTF-8: byte {error.start}") from None
+    try:
+        value = json.loads(
+            text,
+            parse_constant=_refuse_constant,
+            parse_int=_parse_int,
+            parse_float=_parse_float,
+        )
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:
+        raise ApiError(400, f"the body is not JSON: {str(error)[:200]}") from None
+    if not isinstance(value, dict):
+        raise ApiError(400, "the body must be a JSON object")
+    _check(value)
+    return value
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _parse_int(digits: str) -> int:
+    if len(digits) > _MAX_NUMBER_LENGTH:
+        raise ValueError(f"a number has {len(digits)} digits")
+    return int(digits)
+
+
+def _parse_float(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits[:40]} is too large for a number")
+    return value
+
+
+def _check(value: Any) -> None:
+    """Walks without recursion, level by level."""
+    level: list[Any] = [value]
+    for _ in range(_MAX_DEPTH):
+        below: list[Any] = []
+        for one in level:
+            if isinstance(one, str):
+                _check_text(one)
+            elif isinstance(one, dict):
+                for key in one:
+                    _check_text(key)
+                below.extend(one.values())
+            elif isinstance(one, list):
+                below.extend(one)
+        if not below:
+            return
+        level = below
+    raise _too_deep()
+
+
+def _check_text(text: str) -> None:
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ApiError(400, "the body has half of a UTF-16 surrogate pair in a string") from None
+
+
+def _too_deep() -> ApiError:
+    return ApiError(400, f"the body is nested deeper than {_MAX_DEPTH} levels")

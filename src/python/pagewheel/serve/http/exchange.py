@@ -1,0 +1,257 @@
+"""One HTTP request and its answer: from its headers to the last byte, or till the client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from pagewheel.serve.http.body import ClientGoneError, read_both, read_json
+from pagewheel.serve.http.errors import ApiError, anthropic_body, openai_body, unavailable
+from pagewheel.serve.settings import KeyLimits
+
+if TYPE_CHECKING:
+    from pagewheel.serve.app import Service
+
+_log = logging.getLogger("pagewheel.serve")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_CLIENT_GONE = 499  # nginx's, in logs and metrics; nobody receives it
+
+# The engine ends a request at its deadline; this is for what is not in the engine then.
+_GRACE_SECONDS = 2.0
+
+Work = Callable[["Exchange"], Awaitable[None]]
+
+
+def json_text(value: Any) -> str:
+    """Compact. Raises ValueError for what JSON has not: NaN and infinities."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+class Exchange(Response):
+    """Runs `work`, which takes read_body() and sends one answer: send_json(), or events.
+
+    The work is cancelled where the client leaves or the server stops; what it holds it must let go
+    in `finally`.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        request: Request,
+        work: Work,
+        *,
+        is_anthropic: bool = False,
+        needs_key: bool = True,
+        is_counted: bool = True,
+        is_limited: bool = True,
+    ) -> None:
+        self.service = service
+        self.request = request
+        self.owner = ""  # a name for the API key
+        self.began = time.monotonic()
+        self.notes: dict[str, Any] = {}  # for the log
+        self._work = work
+        self._error_body = anthropic_body if is_anthropic else openai_body
+        self._needs_key = needs_key
+        self._is_counted = is_counted  # the page's own requests are not a client's
+        self.takes_place = needs_key and is_counted and is_limited  # counts for limits
+        given = request.headers.get("x-request-id", "")
+        self.id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        self.background = None
+        tracing = service.tracing if request.method == "POST" else None
+        self.trace = None if tracing is None else tracing.begin(request.headers, self.id)
+        self._scope = anyio.CancelScope()
+        self._is_stopped = False
+        self._status = 0  # of what was sent
+        self._send: Send | None = None
+        self._receive: Receive | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._send, self._receive = send, receive
+        try:
+            with self._scope:
+                await self._answer()
+            if self._scope.cancelled_caught:
+                await self._end_cancelled()
+        except ClientGoneError:
+            self._status = _CLIENT_GONE
+        finally:
+            self._report()
+
+    async def _answer(self) -> None:
+        try:
+            with self.service.gate.entered(self):
+                await self._work(self)
+        except ApiError as error:
+            await self._fail(error)
+        except ClientGoneError:
+            raise
+        except Exception:
+            _log.exception("internal error", extra={"id": self.id})
+            await self._fail(ApiError(500, "internal error", code="internal_error"))
+
+    async def _fail(self, error: ApiError) -> None:
+        self.notes["error"] = error.code or error.param or error.type
+        if error.status == 500:
+            self.notes["reason"] = error.message
+        if self._status:  # a stream that has begun
+            await self.send_event(self._error_body(error), "error")
+            await self.end_events()
+        else:
+            await self.send_json(self._error_body(error), error.status, error.headers)
+
+    async def _end_cancelled(self) -> None:
+        if not self._is_stopped:
+            self.notes["was"] = self._status
+            self._status = _CLIENT_GONE
+            return
+        error = unavailable("the server is shutting down", "shutting_down")
+        error.headers["Connection"] = "close"
+        await self._fail(error)
+
+    def authenticate(self) -> None:
+        """Raises ApiError for a wrong host or key."""
+        if not self._needs_key:  # probes call the server by any name
+            return
+        headers = self.request.headers
+        if not self.service.hosts.allows(headers.get("host", "")):
+            raise ApiError(
+                403,
+                f"this server does not answer to the host {headers.get('host', '')[:100]!r}; "
+                "--allowed-host names others",
+                code="host_not_allowed",
+            )
+        owner = self.service.keys.owner(headers)
+        if owner is None:
+            raise ApiError(
+                401,
+                "Incorrect API key provided",
+                code="invalid_api_key",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        self.owner = owner
+
+    @property
+    def key_limits(self) -> KeyLimits:
+        """Of whoever asks."""
+        return self.service.keys.limits(self.owner)
+
+    async def read_body(self) -> dict[str, Any]:
+        """The JSON object. Raises ApiError, or ClientGoneError."""
+        assert self._receive is not None
+        return await read_json(self.request.headers, self._receive, self.service.settings.limits)
+
+    async def read_both(self) -> tuple[dict[str, Any], bytes]:
+        """The JSON object, and the bytes it was read from."""
+        assert self._receive is not None
+        limits = self.service.settings.limits
+        return await read_both(self.request.headers, self._receive, limits)
+
+    async def while_connected(self, work: Awaitable[None]) -> None:
+        """Awaits the work; ends it if the client leaves, or after a request's longest time."""
+        seconds = self.service.settings.limits.request_seconds + _GRACE_SECONDS
+        watcher = asyncio.ensure_future(self._watch())
+        try:
+            with anyio.move_on_after(seconds) as clock:
+                await work
+        finally:
+            watcher.cancel()
+        if clock.cancelled_caught:
+            raise ApiError(408, f"the request took longer than {seconds:g} seconds")
+
+    async def _watch(self) -> None:
+        assert self._receive is not None
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._scope.cancel()
+
+    def stop(self) -> None:
+        """The server ends, and the time for running requests is over."""
+        self._is_stopped = True
+        self._scope.cancel()
+
+    async def send_json(
+        self, body: Any, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> None:
+        await self.send_bytes(json_text(body).encode(), "application/json", status, headers)
+
+    async def send_bytes(
+        self, data: bytes, kind: str, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """The whole answer."""
+        assert self._send is not None
+        length = {"content-length": str(len(data))}
+        await self._start(status, kind, {**length, **(headers or {})})
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether something was sent."""
+        return bool(self._status)
+
+    async def start_other(self, status: int, headers: Mapping[str, str]) -> None:
+        """Of an answer that another application has made: send_raw() and end_events() follow."""
+        await self._start(status, headers.get("content-type", "text/plain"), headers)
+
+    async def start_events(self) -> None:
+        """Of a stream: 200, whatever happens later."""
+        await self._start(
+            200,
+            "text/event-stream; charset=utf-8",
+            {"cache-control": "no-cache", "x-accel-buffering": "no"},
+        )
+
+    async def send_event(self, body: Any, name: str | None = None) -> None:
+        """One event, as soon as the client takes what was sent before."""
+        data = json_text(body)
+        lines = f"data: {data}\n\n" if name is None else f"event: {name}\ndata: {data}\n\n"
+        await self.send_raw(lines.encode())
+
+    async def send_raw(self, data: bytes) -> None:
+        """A piece of a stream."""
+        assert self._send is not None
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end_events(self, last: bytes = b"") -> None:
+        assert self._send is not None
+        await self._send({"type": "http.response.body", "body": last, "more_body": False})
+
+    async def _start(self, status: int, kind: str, headers: Mapping[str, str]) -> None:
+        assert self._send is not None
+        self._status = status
+        every = {"content-type": kind, "x-request-id": self.id, **headers}
+        raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in every.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": raw})
+
+    def _report(self) -> None:
+        route = self.request.scope.get("route")
+        path = getattr(route, "path", "")
+        if self._is_counted:
+            self.service.metrics.answers.labels(path=path, status=str(self._status)).inc()
+        if self.trace is not None:
+            self.trace.end(self.request.method, path, self._status)
+        is_quiet = not self._needs_key or not self._is_counted
+        level = logging.DEBUG if is_quiet else logging.INFO
+        _log.log(
+            level,
+            "request",
+            extra={
+                "id": self.id,
+                "path": path,
+                "status": self._status,
+                "seconds": round(time.monotonic() - self.began, 4),
+                **({"key": self.owner} if self.owner else {}),
+                **self.notes,
+            },
+        )

@@ -1,0 +1,113 @@
+"""How many requests are served at once, of all clients and of one key, and whether any are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pagewheel.serve.http.errors import ApiError, too_many, unavailable
+from pagewheel.serve.settings import Limits
+
+if TYPE_CHECKING:
+    from pagewheel.serve.http.exchange import Exchange
+
+
+class QueuePlaces:
+    """What one request takes of its key's places: one for each prompt that has no token yet."""
+
+    def __init__(self, by_owner: Counter[str], owner: str, most: int) -> None:
+        self._by_owner = by_owner
+        self._owner = owner
+        self._most = most
+        self._taken = 0
+
+    def take(self, count: int) -> None:
+        """Raises ApiError where the key has not so many."""
+        if not self._most:
+            return
+        if count > self._most:  # waiting does not help
+            raise ApiError(
+                400,
+                f"the request has {count} prompts; of this key {self._most} may wait",
+                code="key_queue_limit",
+            )
+        if self._by_owner[self._owner] + count > self._most:
+            raise too_many(f"{self._most} requests of this key may wait", "key_queue_limit")
+        self._by_owner[self._owner] += count
+        self._taken = count
+
+    def leave(self) -> None:
+        """One of them."""
+        if self._taken:
+            self._taken -= 1
+            self._by_owner[self._owner] -= 1
+
+    def leave_all(self) -> None:
+        while self._taken:
+            self.leave()
+
+
+class Gate:
+    """On the event loop."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._inside: set[Exchange] = set()
+        self._by_owner: Counter[str] = Counter()
+        self._waiting_by_owner: Counter[str] = Counter()
+        self._is_closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the server is about to end."""
+        return self._is_closed
+
+    def __len__(self) -> int:
+        return len(self._inside)
+
+    @contextmanager
+    def entered(self, exchange: Exchange) -> Iterator[None]:
+        """Raises ApiError for one that may not be served now."""
+        exchange.authenticate()
+        if not exchange.takes_place:
+            yield
+            return
+        self._check(exchange)
+        self._inside.add(exchange)
+        self._by_owner[exchange.owner] += 1
+        try:
+            yield
+        finally:
+            self._inside.discard(exchange)
+            self._by_owner[exchange.owner] -= 1
+            if not self._by_owner[exchange.owner]:
+                del self._by_owner[exchange.owner]
+
+    def _check(self, exchange: Exchange) -> None:
+        if self._is_closed:
+            error = unavailable("the server is shutting down", "shutting_down")
+            error.headers["Connection"] = "close"
+            raise error
+        if len(self._inside) >= self._limits.concurrency:
+            raise unavailable(
+                f"{self._limits.concurrency} requests are being served", "too_many_requests", 1
+            )
+        most = exchange.key_limits.requests or self._limits.concurrency_per_key
+        if most and self._by_owner[exchange.owner] >= most:
+            raise too_many(f"{most} requests of this key are being served", "key_limit")
+
+    def queue_places(self, exchange: Exchange) -> QueuePlaces:
+        """None is taken yet."""
+        most = exchange.key_limits.queue or self._limits.queue_per_key
+        return QueuePlaces(self._waiting_by_owner, exchange.owner, most)
+
+    def close(self) -> None:
+        """Lets nobody in any more."""
+        self._is_closed = True
+
+    def stop_all(self) -> None:
+        """Cancels those that are inside."""
+        for exchange in list(self._inside):
+            exchange.stop()

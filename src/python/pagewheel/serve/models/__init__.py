@@ -1,0 +1,1 @@
+"""Pipelines that serve, what runs in them, and which of them are in memory."""

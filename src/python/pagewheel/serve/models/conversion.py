@@ -1,0 +1,138 @@
+"""A model's folder: GGUF files and Hugging Face folders are converted by a process of their own.
+
+Conversion computes in Python for seconds to minutes, which would hold other models' tokens, and it
+reads files of strangers: what goes wrong there ends that process alone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pagewheel.convert import ConversionError, converted_folder
+from pagewheel.serve.security import ENVIRONMENT
+
+_log = logging.getLogger("pagewheel.serve")
+
+
+# Of what a conversion that fails says, for the log.
+_MOST_STDERR = 4096  # characters
+_STDERR_SECONDS = 1.0
+_PIECE = 1024
+
+
+@dataclass(frozen=True)
+class ConversionLimits:
+    """0 of either is no limit. The memory is what the process allocates, without mapped files."""
+
+    seconds: float = 3600.0
+    memory_bytes: int = 0
+
+
+class Conversion:
+    """Of one model, once. run() waits on its caller's thread; end() may be called on another."""
+
+    def __init__(self, model: str, source: Path, limits: ConversionLimits) -> None:
+        self._model = model
+        self._source = source
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._why_ended = ""
+
+    def run(self) -> Path:
+        """The folder of the converted model. Raises ConversionError, or OSError."""
+        folder = converted_folder(self._source)
+        return folder if folder is not None else self._run_child()
+
+    def end(self, reason: str = "the server ends") -> None:
+        """Kills the process, if there is one, and lets none begin."""
+        with self._lock:
+            self._why_ended = self._why_ended or reason
+            if self._process is not None and self._process.returncode is None:
+                self._process.kill()
+
+    def _run_child(self) -> Path:
+        process, stderr = self._start()
+        seconds = self._limits.seconds
+        timer = threading.Timer(seconds, self.end, (f"it took longer than {seconds:g} seconds",))
+        timer.daemon = True
+        if seconds:
+            timer.start()
+        try:
+            with process:
+                answer = self._follow(process)
+                said = stderr.text()  # leaving closes it
+        finally:
+            timer.cancel()
+        if "folder" in answer:
+            return Path(answer["folder"])
+        _log.warning("conversion failed", extra={"model": self._model, "stderr": said})
+        raise ConversionError(self._why_ended or answer.get("error") or _death(process.returncode))
+
+    def _start(self) -> tuple[subprocess.Popen[str], _Tail]:
+        command = [sys.executable, "-m", "pagewheel.serve.models.conversion_child"]
+        command += [str(self._limits.memory_bytes), str(self._source.resolve())]
+        with self._lock:
+            if self._why_ended:
+                raise ConversionError(self._why_ended)
+            stderr = _Tail()
+            self._process = process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                env={name: value for name, value in os.environ.items() if name != ENVIRONMENT},
+                # Ctrl-C of a terminal is for the server, which ends this process itself.
+                start_new_session=True,
+            )
+            threading.Thread(target=stderr.read, args=(process,), daemon=True).start()
+            return process, stderr
+
+    def _follow(self, process: subprocess.Popen[str]) -> dict[str, str]:
+        """Logs progress; the last line is the answer."""
+        answer: dict[str, str] = {}
+        assert process.stdout is not None
+        for line in process.stdout:
+            try:
+                answer = json.loads(line)
+            except ValueError:
+                continue  # what a library prints
+            if "stage" in answer:
+                _log.info("converting", extra={"model": self._model, "stage": answer["stage"]})
+        return answer
+
+
+class _Tail:
+    """The end of what a process says on standard error, which is read on a thread."""
+
+    def __init__(self) -> None:
+        self._end = ""
+        self._is_over = threading.Event()
+
+    def read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        with suppress(ValueError):  # closed: a process that it had started lives on
+            while piece := process.stderr.read(_PIECE):
+                self._end = (self._end + piece)[-_MOST_STDERR:]
+        self._is_over.set()
+
+    def text(self) -> str:
+        self._is_over.wait(_STDERR_SECONDS)
+        return self._end
+
+
+def _death(code: int) -> str:
+    if code < 0:
+        return f"the process that converted it was ended by {signal.Signals(-code).name}"
+    return f"the process that converted it ended with {code}"

@@ -1,0 +1,211 @@
+"""One model in memory: its pipeline, which steps by itself, and its texts, made off the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pagewheel
+from pagewheel.cli.info import read_info
+from pagewheel.serve.models.news import News
+from pagewheel.serve.models.prefix_store import PrefixStore
+from pagewheel.serve.models.refused_grammars import RefusedGrammars
+from pagewheel.serve.settings import ModelSettings
+
+T = TypeVar("T")
+
+_GIGABYTE = 1 << 30
+_COMPILES_PER_OWNER = 2  # at once
+
+
+class Engine:
+    """Of one model. Made by load(); close() may wait for a step."""
+
+    def __init__(
+        self,
+        settings: ModelSettings,
+        pipeline: pagewheel.ContinuousBatchingPipeline,
+        context: int | None,
+        weights_bytes: int,
+        prefixes: PrefixStore | None = None,
+        news: News | None = None,
+    ) -> None:
+        self.name = settings.name
+        self.news = news or News()  # of its requests
+        self.context = context  # tokens, if the model says so
+        self._pipeline = pipeline
+        self._tokenizer = pipeline.get_tokenizer()
+        self._weights_bytes = weights_bytes
+        self._prefixes = prefixes
+        if prefixes is not None:
+            prefixes.load(self.name, pipeline.get_prefix_cache())
+        self._numbers = itertools.count()
+        # Tokenizing, rendering and submitting wait for other threads: the loop must not.
+        self._texts = ThreadPoolExecutor(
+            max(2, min(4, os.cpu_count() or 2)), thread_name_prefix="pagewheel-text"
+        )
+        # A grammar may take seconds to compile: texts do not wait for it.
+        self._grammars = ThreadPoolExecutor(4, thread_name_prefix="pagewheel-grammar")
+        self._compiling: dict[str, asyncio.Semaphore] = {}  # by owner
+        self._refused = RefusedGrammars()
+        pipeline.start()
+
+    @property
+    def tokenizer(self) -> pagewheel.Tokenizer:
+        return self._tokenizer
+
+    @cached_property
+    def chat_template(self) -> str:
+        """Empty if there is none."""
+        return self._tokenizer.chat_template or ""
+
+    @cached_property
+    def family(self) -> str | None:
+        """How the model writes reasoning and calls, by its chat template."""
+        return pagewheel.detect_parser(self.chat_template)
+
+    @property
+    def num_bytes(self) -> int:
+        """Of weights and cache."""
+        statistics = self.statistics()
+        return self._weights_bytes + statistics.num_blocks * statistics.block_bytes
+
+    def statistics(self) -> pagewheel.PipelineStatistics:
+        """After the latest step."""
+        return self._pipeline.get_statistics()
+
+    def cache_view(self, most_sequences: int, request: int | None) -> pagewheel.CacheView:
+        """Waits for the step under way: use in_thread()."""
+        return self._pipeline.get_cache_view(most_sequences, request)
+
+    def config(self) -> pagewheel.GenerationConfig:
+        """The model's own, to be changed."""
+        return self._pipeline.get_config()
+
+    def is_idle(self) -> bool:
+        return not self._pipeline.has_non_finished_requests()
+
+    @cached_property
+    def token_bytes(self) -> Mapping[int, bytes]:
+        """Tokens by id. Tens of milliseconds when it is first asked for: use in_thread()."""
+        return {number: token for token, number in self._tokenizer.get_vocab().items()}
+
+    async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        """What takes long or waits."""
+        return await asyncio.get_running_loop().run_in_executor(self._texts, work, *arguments)
+
+    async def compiled(
+        self, make: Callable[[], pagewheel.StructuredOutputConfig], owner: str
+    ) -> pagewheel.StructuredOutputConfig:
+        """A grammar that submit() finds then. Raises ValueError for one that is refused.
+
+        One owner's grammars leave threads for those of others.
+        """
+
+        def work() -> pagewheel.StructuredOutputConfig:
+            config = make()
+            self._refused.check(config)
+            try:
+                pagewheel.Grammar(config, self._tokenizer)
+            except ValueError as error:
+                self._refused.add(config, str(error))
+                raise
+            return config
+
+        places = self._compiling.setdefault(owner, asyncio.Semaphore(_COMPILES_PER_OWNER))
+        await places.acquire()
+        try:
+            job = self._grammars.submit(work)
+        except BaseException:
+            places.release()
+            raise
+        loop = asyncio.get_running_loop()
+
+        def free(_: Future[pagewheel.StructuredOutputConfig]) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(places.release)
+
+        # A request that is over does not end its compilation, which keeps its place till then.
+        job.add_done_callback(free)
+        return await asyncio.wrap_future(job)
+
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], tools: Any, extra: Mapping[str, Any] | None
+    ) -> str:
+        """The prompt of a conversation. Raises ValueError where the template refuses it."""
+        return self._tokenizer.apply_chat_template(list(messages), True, "", tools, extra or None)
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        tokens = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        return [int(one) for one in tokens.input_ids.data[0]]
+
+    def decode(self, tokens: Sequence[int], skip_special_tokens: bool = False) -> str:
+        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=skip_special_tokens))
+
+    def submit(
+        self, tokens: Sequence[int], config: pagewheel.GenerationConfig
+    ) -> pagewheel.GenerationHandle:
+        """Raises ValueError for what cannot be served, QueueFullError where too many wait."""
+        return self._pipeline.add_request(next(self._numbers), list(tokens), config)
+
+    def close(self) -> None:
+        """Ends the thread that steps and saves prefixes. Memory goes with the last reference."""
+        self._pipeline.stop()
+        if self._prefixes is not None and self.statistics().num_steps:
+            self._prefixes.save(self.name, self._pipeline.get_prefix_cache())
+        self._texts.shutdown(wait=False, cancel_futures=True)
+        self._grammars.shutdown(wait=False, cancel_futures=True)
+
+
+def load(
+    settings: ModelSettings,
+    folder: Path,
+    default_cache_bytes: int = 0,
+    prefixes: PrefixStore | None = None,
+    news: News | None = None,
+) -> Engine:
+    """Of a model that is an OpenVINO folder. Takes seconds to minutes."""
+    info = read_info(folder)
+    scheduler = _scheduler(settings, default_cache_bytes)
+    pipeline = pagewheel.ContinuousBatchingPipeline(
+        folder, scheduler, settings.device, dict(settings.properties)
+    )
+    weights = sum(one.bytes for one in info.weights.values())
+    if not scheduler.enable_prefix_caching:
+        prefixes = None
+    return Engine(settings, pipeline, info.context, weights, prefixes, news)
+
+
+def expected_bytes(settings: ModelSettings, default_cache_bytes: int) -> int:
+    """Of weights and cache, before the model is loaded: its files' size, and the cache's."""
+    path = source(settings)
+    files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+    cache = int(settings.scheduler.get("cache_size", 0)) * _GIGABYTE
+    return sum(each.stat().st_size for each in files) + (cache or default_cache_bytes)
+
+
+def source(settings: ModelSettings) -> Path:
+    """The model as it was given. The default one may have to be downloaded."""
+    if settings.path is not None:
+        return settings.path
+    from pagewheel.default_model import default_model
+
+    return default_model()
+
+
+def _scheduler(settings: ModelSettings, default_cache_bytes: int) -> pagewheel.SchedulerConfig:
+    scheduler = pagewheel.SchedulerConfig()
+    scheduler.enable_prefix_caching = True
+    for name, value in settings.scheduler.items():
+        setattr(scheduler, name, value)
+    if default_cache_bytes and not (scheduler.cache_size or scheduler.num_kv_blocks):
+        scheduler.cache_size = max(1, default_cache_bytes // _GIGABYTE)
+    scheduler.validate()
+    return scheduler

@@ -1,0 +1,349 @@
+"""What one API request generates: sequences of one or several prompts, as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+import pagewheel
+from pagewheel._pagewheel import TokenLogProb
+from pagewheel.serve.http.errors import ApiError, too_many, unavailable
+from pagewheel.serve.http.gate import QueuePlaces
+from pagewheel.serve.metrics import EndedRequest, ModelMetrics
+from pagewheel.serve.models.engine import Engine
+from pagewheel.serve.models.news import News
+from pagewheel.serve.models.refusals import refused
+from pagewheel.serve.request_times import RequestTimes
+
+_REASONS = {
+    pagewheel.GenerationFinishReason.STOP: "stop",
+    pagewheel.GenerationFinishReason.LENGTH: "length",
+    pagewheel.GenerationFinishReason.TOOL_CALL: "tool_calls",
+    pagewheel.GenerationFinishReason.ERROR: "error",
+}
+# How often what nobody waits for is read, so that metrics know of it.
+_SELDOM_SECONDS = 0.5
+
+
+@dataclass
+class Piece:
+    """What a step gave to one sequence; `finish` with the last one."""
+
+    index: int
+    text: str
+    tokens: list[int]
+    log_probs: list[float]
+    prompt_log_probs: list[float]
+    top_log_probs: list[list[TokenLogProb]] = field(default_factory=list)
+    prompt_top_log_probs: list[list[TokenLogProb]] = field(default_factory=list)
+    finish: str | None = None
+    timed_out: bool = False
+
+
+@dataclass
+class Order:
+    """Prompts, and how each is continued `copies` times, of which each has `sequences`.
+
+    `copies` are for greedy answers, which are all the same: the engine refuses to sample those.
+    """
+
+    prompts: Sequence[Sequence[int]]
+    config: pagewheel.GenerationConfig
+    copies: int = 1
+
+    @property
+    def sequences(self) -> int:
+        return self.config.num_return_sequences
+
+    @property
+    def choices(self) -> int:
+        return len(self.prompts) * self.copies * self.sequences
+
+
+@dataclass
+class Answer:
+    """All of a sequence."""
+
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+    prompt_log_probs: list[float] = field(default_factory=list)
+    top_log_probs: list[list[TokenLogProb]] = field(default_factory=list)
+    prompt_top_log_probs: list[list[TokenLogProb]] = field(default_factory=list)
+    finish: str | None = None
+    timed_out: bool = False
+
+    def add(self, piece: Piece) -> None:
+        self.text += piece.text
+        self.tokens += piece.tokens
+        self.log_probs += piece.log_probs
+        self.prompt_log_probs += piece.prompt_log_probs
+        self.top_log_probs += piece.top_log_probs
+        self.prompt_top_log_probs += piece.prompt_top_log_probs
+        self.finish = piece.finish or self.finish
+        self.timed_out |= piece.timed_out
+
+
+class Generation:
+    """In the engine from submit() to drop(), which frees its blocks at the next step."""
+
+    def __init__(
+        self, engine: Engine, order: Order, metrics: ModelMetrics, places: QueuePlaces
+    ) -> None:
+        self._engine = engine
+        self._order = order
+        self._metrics = metrics
+        self._places = places
+        self._begun: set[int] = set()  # handles that have a token
+        self._handles: list[pagewheel.GenerationHandle] = []
+        self._ended: set[int] = set()  # choices that metrics know of
+        self._begin = time.monotonic()
+        self._last_tokens: dict[int, float] = {}  # when each sequence's latest came
+        self._num_tokens: Counter[int] = Counter()  # of each sequence
+        self._first_token: float | None = None
+        self._queue: float | None = None
+        self._end: float | None = None  # when it was dropped
+        self._choices: list[_Choices] = []
+
+    @property
+    def order(self) -> Order:
+        return self._order
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return sum(len(prompt) for prompt in self._order.prompts)
+
+    @property
+    def num_generated(self) -> int:
+        """Tokens of all choices."""
+        return self._num_tokens.total()
+
+    def times(self) -> RequestTimes:
+        """So far; of the time in the queue it is told after drop()."""
+        return RequestTimes(
+            whole=self._now() if self._end is None else self._end,
+            queue=self._queue,
+            first_token=self._first_token,
+            last_token=max(self._last_tokens.values(), default=None),
+        )
+
+    def _now(self) -> float:
+        return time.monotonic() - self._begin
+
+    @property
+    def num_cached_tokens(self) -> int:
+        """Of the prompts, those that were found in the prefix cache."""
+        handles = self._handles[:: self._order.copies]
+        return sum(
+            handle.get_perf_metrics().get_num_prefix_cache_hit_tokens() for handle in handles
+        )
+
+    async def submit(self) -> None:
+        """Raises ApiError. Nothing is left in the engine then, nor if it is cancelled."""
+        self._places.take(len(self._order.prompts) * self._order.copies)
+        try:
+            self._handles = await self._engine.in_thread(self._submit_all)
+        except pagewheel.QueueFullError as error:
+            raise too_many(str(error), "queue_full", self._metrics.retry_seconds()) from None
+        except (ValueError, IndexError) as error:
+            raise refused(str(error)) from None
+        sequences = self._order.sequences
+        with_top = self._order.config.logprobs > 0
+        self._choices = [
+            _Choices(handle, self._engine.news, number * sequences, sequences, with_top)
+            for number, handle in enumerate(self._handles)
+        ]
+
+    def _submit_all(self) -> list[pagewheel.GenerationHandle]:
+        # Dropping a handle cancels its request: so do those before one that is refused.
+        return [
+            self._engine.submit(prompt, self._order.config)
+            for prompt in self._order.prompts
+            for _ in range(self._order.copies)
+        ]
+
+    async def pieces(self, seldom: bool = False) -> AsyncIterator[list[Piece]]:
+        """What each step gave, until all sequences are over. Raises ApiError if a step failed.
+
+        `seldom`: several steps together where nobody waits for each of them.
+        """
+        if len(self._choices) == 1:
+            async for pieces in self._choices[0].pieces(seldom):
+                self._count(pieces)
+                yield pieces
+            return
+        queue: asyncio.Queue[list[Piece] | BaseException | None] = asyncio.Queue()
+        readers = [asyncio.create_task(_forward(each, queue, seldom)) for each in self._choices]
+        try:
+            over = 0
+            while over < len(readers):
+                arrived = await queue.get()
+                if isinstance(arrived, BaseException):
+                    raise arrived
+                if arrived is None:
+                    over += 1
+                    continue
+                self._count(arrived)
+                yield arrived
+        finally:
+            for reader in readers:
+                reader.cancel()
+
+    def end_choice(self, index: int) -> None:
+        """Its answer is whole. It goes on unread where it shares its request with others."""
+        if self._order.sequences == 1:
+            self._handles[index].stop(pagewheel.GenerationFinishReason.TOOL_CALL)
+            self._finished(index, "tool_calls")
+
+    def _count(self, pieces: Sequence[Piece]) -> None:
+        now = self._now()
+        for piece in pieces:
+            count = len(piece.tokens)
+            if count:
+                self._num_tokens[piece.index] += count
+                before = self._last_tokens.get(piece.index)
+                self._metrics.tokens(None if before is None else (now - before) / count, count)
+                self._last_tokens[piece.index] = now
+                if before is None:
+                    self._left_queue(piece.index // self._order.sequences)
+                if self._first_token is None:
+                    self._first_token = now
+                    self._metrics.first_token(now)
+            if piece.finish is not None:
+                self._finished(piece.index, piece.finish)
+
+    def _finished(self, index: int, reason: str) -> None:
+        """Each choice counts once: the engine tells of those that were stopped here, too."""
+        if index not in self._ended:
+            self._ended.add(index)
+            self._metrics.finished(reason)
+
+    def _left_queue(self, handle: int) -> None:
+        if handle not in self._begun:
+            self._begun.add(handle)
+            self._places.leave()
+
+    def drop(self) -> None:
+        """Ends what still runs. To be called in any case."""
+        self._places.leave_all()
+        if self._handles:
+            queued = self._handles[0].get_perf_metrics().raw_metrics.queue_durations
+            self._queue = queued[0] / 1e6 if queued else None
+        for handle in self._handles:
+            handle.drop()
+        self._end = self._now()
+        if self._handles:
+            self._metrics.ended(
+                EndedRequest(
+                    self.times(),
+                    self.num_prompt_tokens,
+                    list(self._num_tokens.values()),
+                    self._order.choices,
+                    self._order.config.max_new_tokens,
+                )
+            )
+
+
+class _Choices:
+    """The sequences of one handle, as choices from number `first` on."""
+
+    def __init__(
+        self,
+        handle: pagewheel.GenerationHandle,
+        news: News,
+        first: int,
+        count: int,
+        with_top: bool,
+    ) -> None:
+        self._handle = handle
+        self._news = news
+        self._with_top = with_top
+        self._first = first
+        self._open = set(range(count))
+
+    async def pieces(self, seldom: bool) -> AsyncIterator[list[Piece]]:
+        """With `seldom` the first tokens as they come, then what there is now and then."""
+        waiting = _Waiting(self._handle, self._news, seldom)
+        while outputs := await waiting.outputs():
+            yield [self._piece(index, output) for index, output in outputs.items()]
+        status = self._handle.get_status()
+        if status == pagewheel.GenerationStatus.TIMEOUT and self._open:
+            yield [
+                Piece(self._first + index, "", [], [], [], finish="length", timed_out=True)
+                for index in sorted(self._open)
+            ]
+        elif status == pagewheel.GenerationStatus.CANCEL:
+            raise _failed("the request was cancelled")
+
+    def _piece(self, index: int, output: pagewheel.GenerationOutput) -> Piece:
+        finish = _REASONS.get(output.finish_reason)
+        if finish is not None:
+            self._open.discard(index)
+        return Piece(
+            self._first + index,
+            output.text,
+            output.generated_ids,
+            output.generated_log_probs,
+            output.prompt_log_probs,
+            output.top_log_probs if self._with_top else [],
+            output.prompt_top_log_probs if self._with_top else [],
+            finish,
+        )
+
+
+class _Waiting:
+    """For one handle's outputs."""
+
+    def __init__(self, handle: pagewheel.GenerationHandle, news: News, seldom: bool) -> None:
+        self._handle = handle
+        self._news = news
+        self._seldom = seldom
+        self._is_begun = False
+        self._end: asyncio.Future[None] | None = None
+
+    async def outputs(self) -> dict[int, pagewheel.GenerationOutput]:
+        """What is new; nothing when the request is over."""
+        while True:
+            outputs = self._read()
+            if not outputs and self._handle.get_status() != pagewheel.GenerationStatus.RUNNING:
+                return self._read()  # what came between the two calls
+            if outputs:
+                self._is_begun = True
+                return outputs
+            await self._wait()
+
+    def _read(self) -> dict[int, pagewheel.GenerationOutput]:
+        try:
+            return self._handle.read_available(with_text=True)
+        except RuntimeError as error:
+            raise _failed(str(error)) from None
+
+    async def _wait(self) -> None:
+        if self._news.is_closed:  # it would be asked for ever
+            raise unavailable("the server is shutting down", "shutting_down")
+        if not self._seldom or not self._is_begun:
+            await self._news.expect(self._handle)
+            return
+        if self._end is None:
+            self._end = self._news.expect(self._handle, at_end=True)
+        await asyncio.wait((self._end,), timeout=_SELDOM_SECONDS)
+
+
+def _failed(reason: str) -> ApiError:
+    """The engine has ended the request. Its own bans may have left no token."""
+    status = 400 if "no token can be chosen" in reason else 500
+    return ApiError(status, reason, code="generation_failed")
+
+
+async def _forward(
+    choices: _Choices, queue: asyncio.Queue[list[Piece] | BaseException | None], seldom: bool
+) -> None:
+    try:
+        async for pieces in choices.pieces(seldom):
+            queue.put_nowait(pieces)
+        queue.put_nowait(None)
+    except Exception as error:
+        queue.put_nowait(error)

@@ -1,0 +1,69 @@
+"""Waiting for many requests at once: the loop is woken once per step, whoever has news."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from contextlib import suppress
+
+from pagewheel._pagewheel import Bell, GenerationHandle
+
+_PIPE_BYTES = 64
+
+
+class News:
+    """On the event loop. close() before the loop ends."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._numbers = itertools.count()
+        self._bell: Bell | None = None  # from the first wait on
+        self._ends: tuple[int, int] = (-1, -1)  # of its pipe: to read, and to write
+        self._is_closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is told any more."""
+        return self._is_closed
+
+    def expect(self, handle: GenerationHandle, at_end: bool = False) -> asyncio.Future[None]:
+        """Done when there is something to read or the request is over; `at_end`: only then."""
+        loop = asyncio.get_running_loop()
+        if self._is_closed:
+            over: asyncio.Future[None] = loop.create_future()
+            over.set_result(None)
+            return over
+        bell = self._bell or self._begin(loop)
+        number = next(self._numbers)
+        future = self._waiting[number] = loop.create_future()
+        bell.expect(handle, number, at_end)
+        return future
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> Bell:
+        self._ends = os.pipe()
+        for end in self._ends:
+            os.set_blocking(end, False)
+        loop.add_reader(self._ends[0], self._rung)
+        self._bell = Bell(self._ends[1])
+        return self._bell
+
+    def _rung(self) -> None:
+        assert self._bell is not None
+        with suppress(BlockingIOError):
+            os.read(self._ends[0], _PIPE_BYTES)
+        for number in self._bell.rung():
+            future = self._waiting.pop(number, None)
+            if future is not None and not future.done():  # whoever waited may have left
+                future.set_result(None)
+
+    def close(self) -> None:
+        """Those that still wait are not told."""
+        self._is_closed = True
+        if self._bell is None:
+            return
+        self._bell.close()
+        self._bell = None
+        asyncio.get_running_loop().remove_reader(self._ends[0])
+        for end in self._ends:
+            os.close(end)

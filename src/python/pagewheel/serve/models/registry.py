@@ -1,0 +1,255 @@
+"""Which models there are, which of them are in memory, and who uses them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pagewheel.serve.http.errors import ApiError, before, unavailable
+from pagewheel.serve.models import engine as engines
+from pagewheel.serve.models.conversion import Conversion, ConversionLimits
+from pagewheel.serve.models.engine import Engine
+from pagewheel.serve.models.news import News
+from pagewheel.serve.models.prefix_store import PrefixStore
+from pagewheel.serve.settings import ModelSettings
+
+_log = logging.getLogger("pagewheel.serve")
+# Of a model's cache where there is a memory budget and no size was given.
+_CACHE_IN_BUDGET = 1 << 30
+# A model that could not be loaded is not tried again for so long.
+_RETRY_SECONDS = 30.0
+
+
+@dataclass
+class _Entry:
+    """`users` counts those that have or await the engine: it stays while there are any."""
+
+    settings: ModelSettings
+    engine: Engine | None = None
+    loading: asyncio.Task[Engine] | None = None
+    conversion: Conversion | None = None
+    users: int = 0
+    last_used: float = field(default_factory=time.monotonic)
+    failed_at: float | None = None
+
+
+class Registry:
+    """All methods are called on the event loop; models are loaded and closed on other threads."""
+
+    def __init__(
+        self,
+        models: Sequence[ModelSettings],
+        aliases: Mapping[str, str],
+        memory_budget: int = 0,
+        idle_seconds: float = 0.0,
+        prefixes: PrefixStore | None = None,
+        conversion: ConversionLimits = ConversionLimits(),  # noqa: B008 (it is frozen)
+    ) -> None:
+        self._entries = {each.name: _Entry(each) for each in models}
+        self._aliases = dict(aliases)
+        self._budget = memory_budget
+        self._idle_seconds = idle_seconds
+        self._prefixes = prefixes
+        self._conversion_limits = conversion
+        self._news = News()
+        self._one_load = asyncio.Lock()  # and no unloading meanwhile
+        self._is_closed = False
+
+    def names(self) -> list[str]:
+        """Models, then aliases."""
+        return [*self._entries, *self._aliases]
+
+    def target(self, name: str) -> str | None:
+        """The model that a name or an alias stands for."""
+        name = self._aliases.get(name, name)
+        return name if name in self._entries else None
+
+    def context(self, name: str) -> int | None:
+        """Of a model in memory, if it says so."""
+        engine = self._entries[name].engine
+        return None if engine is None else engine.context
+
+    def loaded(self) -> Iterator[Engine]:
+        """Those in memory."""
+        for entry in list(self._entries.values()):
+            if entry.engine is not None:
+                yield entry.engine
+
+    def is_ready(self) -> bool:
+        """Whether all pinned models are in memory."""
+        return all(each.engine for each in self._entries.values() if each.settings.is_pinned)
+
+    async def load_pinned(self) -> None:
+        """At start. Raises what a model that cannot be loaded raises."""
+        for entry in self._entries.values():
+            if entry.settings.is_pinned:
+                await self._start_loading(entry)
+
+    @asynccontextmanager
+    async def use(self, name: str | None, deadline: float = math.inf) -> AsyncIterator[Engine]:
+        """The model's engine, loaded if it is not in memory, which stays there meanwhile.
+
+        Raises ApiError where a load is not over by the deadline, a time.monotonic().
+        """
+        entry = self._find(name)
+        entry.users += 1
+        try:
+            if entry.engine is None:
+                await self._load_for_client(entry, deadline)
+            assert entry.engine is not None
+            yield entry.engine
+        finally:
+            entry.users -= 1
+            entry.last_used = time.monotonic()
+
+    def _find(self, name: str | None) -> _Entry:
+        if name is None:
+            if len(self._entries) == 1:
+                return next(iter(self._entries.values()))
+            raise ApiError(
+                400,
+                "model: is required where several are served",
+                param="model",
+                code="missing_required_parameter",
+            )
+        target = self.target(name)
+        if target is None:
+            raise ApiError(
+                404,
+                f"The model {name[:200]!r} does not exist",
+                param="model",
+                code="model_not_found",
+            )
+        return self._entries[target]
+
+    async def _load_for_client(self, entry: _Entry, deadline: float) -> None:
+        failed = entry.failed_at
+        if failed is not None and time.monotonic() - failed < _RETRY_SECONDS:
+            raise _load_failed(entry)
+        try:
+            # A client that leaves does not end a load that others wait for.
+            await before(deadline, asyncio.shield(self._start_loading(entry)))
+        except ApiError:
+            raise
+        except Exception:
+            raise _load_failed(entry) from None
+
+    def _start_loading(self, entry: _Entry) -> asyncio.Task[Engine]:
+        if entry.loading is None:
+            entry.loading = asyncio.create_task(self._load(entry))
+            entry.loading.add_done_callback(_retrieve)
+        return entry.loading
+
+    async def _load(self, entry: _Entry) -> Engine:
+        name = entry.settings.name
+        cache = _CACHE_IN_BUDGET if self._budget else 0
+        try:
+            async with self._one_load:
+                await self._make_room(entry, cache)
+                _log.info("loading", extra={"model": name})
+                begin = time.monotonic()
+                folder = await self._folder(entry)
+                entry.engine = await asyncio.to_thread(
+                    engines.load, entry.settings, folder, cache, self._prefixes, self._news
+                )
+                entry.failed_at = None
+                entry.last_used = time.monotonic()
+                seconds = round(entry.last_used - begin, 3)
+                _log.info("loaded", extra={"model": name, "seconds": seconds})
+                return entry.engine
+        except ApiError:
+            raise
+        except Exception as error:
+            entry.failed_at = time.monotonic()
+            _log.error("load failed", extra={"model": name, "error": str(error)})
+            raise
+        finally:
+            entry.loading = None
+
+    async def _folder(self, entry: _Entry) -> Path:
+        """Of the converted model."""
+        settings = entry.settings
+        source = await asyncio.to_thread(engines.source, settings)
+        entry.conversion = Conversion(settings.name, source, self._conversion_limits)
+        if self._is_closed:
+            entry.conversion.end()
+        try:
+            return await asyncio.to_thread(entry.conversion.run)
+        finally:
+            entry.conversion = None
+
+    async def _make_room(self, entry: _Entry, cache: int) -> None:
+        """Unloads those that were not used for longest, until the model fits the budget."""
+        if not self._budget:
+            return
+        needed = await asyncio.to_thread(engines.expected_bytes, entry.settings, cache)
+        if needed > self._budget:
+            raise ApiError(
+                503,
+                f"the model {entry.settings.name!r} needs {needed} bytes, more than the budget",
+                code="model_too_large",
+            )
+        while sum(engine.num_bytes for engine in self.loaded()) + needed > self._budget:
+            idle = [each for each in self._entries.values() if self._may_go(each)]
+            if not idle:
+                raise unavailable(
+                    "other models are in use and leave no memory for this one", "no_memory"
+                )
+            await self._unload(min(idle, key=lambda each: each.last_used))
+
+    @staticmethod
+    def _may_go(entry: _Entry) -> bool:
+        return entry.engine is not None and not entry.users and not entry.settings.is_pinned
+
+    async def unload_idle(self) -> None:
+        """Those that nobody has used for the time that was set. To be called now and then."""
+        if not self._idle_seconds:
+            return
+        before = time.monotonic() - self._idle_seconds
+        for entry in self._entries.values():
+            if self._is_unused(entry, before):
+                async with self._one_load:  # who asks for it now waits until its prefixes are saved
+                    if self._is_unused(entry, before):
+                        await self._unload(entry)
+
+    def _is_unused(self, entry: _Entry, since: float) -> bool:
+        return self._may_go(entry) and entry.last_used < since
+
+    async def _unload(self, entry: _Entry) -> None:
+        engine, entry.engine = entry.engine, None
+        if engine is not None:
+            await asyncio.to_thread(engine.close)
+            _log.info("unloaded", extra={"model": entry.settings.name})
+
+    async def close(self) -> None:
+        """At the end. Loads under way end first, conversions are given up."""
+        self._is_closed = True
+        for entry in self._entries.values():
+            if entry.conversion is not None:
+                entry.conversion.end()
+        for entry in self._entries.values():
+            if entry.loading is not None:
+                await asyncio.wait([entry.loading])
+            await self._unload(entry)
+        self._news.close()
+
+
+def _load_failed(entry: _Entry) -> ApiError:
+    # The reason may name files: it is in the log.
+    return unavailable(
+        f"the model {entry.settings.name!r} could not be loaded",
+        "model_load_failed",
+        int(_RETRY_SECONDS),
+    )
+
+
+def _retrieve(task: asyncio.Task[Engine]) -> None:
+    """Its exception was logged; asyncio would complain if nobody waited for it."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,133 @@
+"""GET /cache: what a model's KV cache holds, and for whom, as JSON for the page."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import pagewheel
+from pagewheel.serve.http.errors import ApiError
+from pagewheel.serve.http.exchange import Exchange
+from pagewheel.serve.models.engine import Engine
+
+# However many look: a view is taken once in so many seconds. Each waits for a step's end.
+_FRESH_SECONDS = 0.25
+_MOST_SEQUENCES = 64
+
+
+class CacheViews:
+    """The newest view of each model and request asked for. On the event loop."""
+
+    def __init__(self) -> None:
+        self._taken: dict[tuple[str, int | None], tuple[float, asyncio.Task[dict[str, Any]]]] = {}
+
+    async def get(self, engine: Engine, request: int | None) -> dict[str, Any]:
+        """Those that ask at the same time get the same one."""
+        now = time.monotonic()
+        self._taken = {
+            key: (at, task)
+            for key, (at, task) in self._taken.items()
+            if not task.done() or now - at < _FRESH_SECONDS
+        }
+        key = (engine.name, request)
+        if key not in self._taken:
+            task = asyncio.create_task(engine.in_thread(describe, engine, request))
+            self._taken[key] = (now, task)
+        # One that leaves does not end what others wait for.
+        return await asyncio.shield(self._taken[key][1])
+
+
+async def show_cache(exchange: Exchange) -> None:
+    """Of the model that `model` names, if it is in memory; it is not loaded for this."""
+    query = exchange.request.query_params
+    given = query.get("request", "")
+    if given and not (given.isascii() and given.isdigit() and len(given) < 19):
+        raise ApiError(400, f"request: expected a number, got {given[:40]!r}", param="request")
+    registry = exchange.service.registry
+    name = registry.target(query.get("model", registry.names()[0]))
+    if name is None:
+        raise ApiError(404, "model: no such model", param="model", code="model_not_found")
+    engine = next((each for each in registry.loaded() if each.name == name), None)
+    if engine is None:
+        await exchange.send_json({"model": name, "loaded": False})
+        return
+    view = await exchange.service.cache_views.get(engine, int(given) if given else None)
+    await exchange.send_json(view, headers={"cache-control": "no-store"})
+
+
+def describe(engine: Engine, request: int | None) -> dict[str, Any]:
+    """Numbers alone: no text and no token of a request."""
+    view = engine.cache_view(_MOST_SEQUENCES, request)
+    statistics = engine.statistics()
+    step, total = statistics.latest_step, statistics.all_steps
+    return {
+        "model": engine.name,
+        "loaded": True,
+        "time": time.monotonic(),
+        "block_size": view.block_size,
+        "block_bytes": statistics.block_bytes,
+        "states": ["free", "used", "shared", "cached", "pinned"],
+        "blocks": run_lengths(view.block_states),
+        "num_sequences": view.num_sequences,
+        "sequences": [_sequence(each) for each in view.sequences],
+        "kept": _kept(view),
+        "queued": statistics.num_queued,
+        "running": statistics.num_running,
+        "preempted": statistics.num_preempted,
+        "steps": statistics.num_steps,
+        "step": {
+            "sequences": step.num_sequences,
+            "tokens": step.num_tokens,
+            "microseconds": round(
+                step.schedule_time + step.fill_time + step.infer_time + step.sampling_time
+            ),
+        },
+        "generated_tokens": total.num_generated_tokens,
+        "computed_tokens": total.num_tokens,
+        "prompt_tokens": statistics.num_prompt_tokens,
+        "prefix_hit_tokens": statistics.num_prefix_cache_hit_tokens,
+    }
+
+
+def run_lengths(values: npt.ArrayLike) -> list[int]:
+    """value, count, value, count...: a large cache is mostly long runs."""
+    array = np.asarray(values)
+    if not array.size:
+        return []
+    starts = np.concatenate(([0], np.flatnonzero(np.diff(array)) + 1))
+    counts = np.diff(np.concatenate((starts, [array.size])))
+    return [int(one) for pair in zip(array[starts], counts, strict=True) for one in pair]
+
+
+def _sequence(view: pagewheel.SequenceView) -> dict[str, Any]:
+    return {
+        "request": view.request_id,
+        "index": view.index,
+        "state": view.state.name.lower(),
+        "priority": view.priority,
+        "prompt_tokens": view.num_prompt_tokens,
+        "tokens": view.num_tokens,
+        "computed": view.num_computed,
+        "evicted": view.num_evicted,
+        "prefix_hits": view.num_prefix_hits,
+        "blocks": view.blocks.tolist(),
+    }
+
+
+def _kept(view: pagewheel.CacheView) -> dict[str, Any] | None:
+    kept = view.kept
+    if kept is None:
+        return None
+    owner = view.sequences[kept.sequence]
+    return {
+        "request": owner.request_id,
+        "index": owner.index,
+        "tokens_per_bin": kept.tokens_per_bin,
+        "tokens": owner.num_computed,
+        "layers": kept.kept.tolist(),
+        "rotated": kept.rotated.tolist(),
+    }

@@ -1,0 +1,134 @@
+"""Who may ask: API keys, and the Host header where there are none."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from pagewheel.errors import InvalidArgumentError
+from pagewheel.serve.settings import KeyLimits
+
+ENVIRONMENT = "PAGEWHEEL_API_KEYS"
+_MIN_KEY_LENGTH = 8
+_NO_LIMITS = KeyLimits()
+
+
+def read_keys(
+    file: Path | None, environment: Mapping[str, str] = os.environ
+) -> dict[str, KeyLimits]:
+    """The environment's keys, parted by commas, then a file's, each with its limits.
+
+    A line of the file is a key and what it may take: `KEY requests=8 queue=4 priority=0`. Lines
+    that begin with # say nothing.
+    """
+    given = environment.get(ENVIRONMENT, "").split(",")
+    found = {key.strip(): KeyLimits() for key in given if key.strip()}
+    if file is not None:
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            key, *limits = line.split() or [""]
+            if key and not key.startswith("#"):
+                found[key] = _key_limits(f"{file}, line {number}", limits)
+    if file is not None and not found:
+        raise InvalidArgumentError(f"{file} has no API key")
+    if any(len(key) < _MIN_KEY_LENGTH or not key.isascii() for key in found):
+        raise InvalidArgumentError(
+            f"API keys must be {_MIN_KEY_LENGTH} or more ASCII characters; one is not"
+        )
+    return found
+
+
+def _key_limits(place: str, words: Sequence[str]) -> KeyLimits:
+    """The words after a key. What is wrong is told without them: one may be part of a key."""
+    found: dict[str, int] = {}
+    for word in words:
+        match = re.fullmatch(r"(requests|queue)=([1-9]\d{0,8})|(priority)=(-?\d{1,9})", word)
+        name = (match[1] or match[3]) if match else ""
+        if match is None or name in found:
+            raise InvalidArgumentError(
+                f"{place}: behind the key may be requests=N and queue=N of 1 or more, and "
+                "priority=N, each once"
+            )
+        found[name] = int(match[2] or match[4])
+    return KeyLimits(**found)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class Keys:
+    """Compares in constant time, and knows keys by digests alone."""
+
+    def __init__(
+        self, keys: Iterable[str], limits: Mapping[str, KeyLimits] = MappingProxyType({})
+    ) -> None:
+        self._digests = [_digest(key.encode()) for key in keys]
+        self._limits = {_name(_digest(key.encode())): own for key, own in limits.items()}
+
+    def __bool__(self) -> bool:
+        return bool(self._digests)
+
+    def owner(self, headers: Mapping[str, str]) -> str | None:
+        """A name for whoever asks, "" where no key is needed; None: refuse.
+
+        The key is in `Authorization: Bearer` as OpenAI's clients send it, or in `x-api-key`.
+        """
+        if not self._digests:
+            return ""
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        given = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        asked = _digest(given.encode("utf-8", "surrogateescape"))
+        found = False
+        for digest in self._digests:  # all of them, whichever fits
+            found |= hmac.compare_digest(digest, asked)
+        return _name(asked) if found else None
+
+    def limits_by_owner(self) -> dict[str, KeyLimits]:
+        """For who may not know the keys."""
+        return dict(self._limits)
+
+    def limits(self, owner: str) -> KeyLimits:
+        """Of the key with this name."""
+        return self._limits.get(owner, _NO_LIMITS)
+
+
+class Hosts:
+    """Refuses other names for a server that only this machine can reach and that has no keys.
+
+    A page in a browser could have its own name resolved to 127.0.0.1, and then read answers.
+    """
+
+    def __init__(self, host: str, allowed: Iterable[str], has_keys: bool) -> None:
+        self._allowed = {name.lower() for name in allowed}
+        self._is_open = not self._allowed and (has_keys or not is_loopback(host))
+
+    def allows(self, header: str) -> bool:
+        """`header` is the request's Host, with or without a port."""
+        if self._is_open:
+            return True
+        name = header.lower()
+        if name.startswith("["):
+            name = name.partition("]")[0][1:]
+        elif name.count(":") == 1:
+            name = name.partition(":")[0]
+        return is_loopback(name) or name in self._allowed
+
+
+def _name(digest: bytes) -> str:
+    return digest.hex()[:12]
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()

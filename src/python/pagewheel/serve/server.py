@@ -1,0 +1,114 @@
+"""Runs the server until it is told to end, and then lets running requests finish."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import signal
+import socket
+from types import FrameType
+
+import uvicorn
+
+from pagewheel.serve.app import Service, make_app
+from pagewheel.serve.http.connection import guarded_protocol
+from pagewheel.serve.settings import ServerSettings
+
+_log = logging.getLogger("pagewheel.serve")
+_BACKLOG = 2048
+# Between the end of running requests' time and that of what then still does not end.
+_LAST_SECONDS = 5
+
+
+class Server(uvicorn.Server):
+    """run() returns after SIGTERM and raises KeyboardInterrupt after Ctrl-C."""
+
+    def __init__(self, settings: ServerSettings, service: Service | None = None) -> None:
+        self.service = Service(settings) if service is None else service
+        limits = settings.limits
+        super().__init__(
+            uvicorn.Config(
+                make_app(self.service),
+                http=guarded_protocol(limits),
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                backlog=_BACKLOG,
+                timeout_keep_alive=int(limits.keep_alive_seconds),
+                timeout_graceful_shutdown=int(limits.shutdown_seconds) + _LAST_SECONDS,
+                ssl_certfile=settings.tls_certificate,
+                ssl_keyfile=settings.tls_key,
+            )
+        )
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal lets running requests end, the second one ends them."""
+        is_second = self.should_exit
+        super().handle_exit(sig, frame)
+        self.force_exit = False  # it would tell clients nothing
+        if is_second and self.servers:
+            self.servers[0].get_loop().call_soon_threadsafe(self._hurry)
+
+    def _hurry(self) -> None:
+        self.service.gate.close()
+        self.service.gate.stop_all()
+
+    async def on_tick(self, counter: int) -> bool:
+        if self.service.failure is not None:
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """No new requests; running ones may finish within the limit, then are cancelled."""
+        gate = self.service.gate
+        gate.close()
+        _log.info("shutting down", extra={"running": len(gate)})
+        timer = asyncio.get_running_loop().call_later(
+            self.service.settings.limits.shutdown_seconds, gate.stop_all
+        )
+        try:
+            await super().shutdown(sockets)
+        finally:
+            timer.cancel()
+        _log.info("ended")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Raises OSError, with the address in it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise OSError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+
+
+def run(settings: ServerSettings, service: Service | None = None) -> None:
+    """Until SIGTERM or Ctrl-C. Raises what a model that is loaded at start raises."""
+    _allow_many_connections()
+    listening = listen(settings.host, settings.port)
+    server = Server(settings, service)
+    scheme = "https" if settings.tls_certificate else "http"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    port = listening.getsockname()[1]
+    _log.info("listening", extra={"url": f"{scheme}://{host}:{port}"})
+    # uvicorn raises the signal again when all is done: that is no reason to die of it.
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        server.run(sockets=[listening])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        listening.close()
+    if server.service.failure is not None:
+        raise server.service.failure
+
+
+def _allow_many_connections() -> None:
+    """Each takes a descriptor; many systems begin with 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

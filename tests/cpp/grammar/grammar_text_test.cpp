@@ -1,0 +1,205 @@
+// What is checked and translated before a grammar library is needed.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "grammar/constant_text.hpp"
+#include "grammar/ebnf.hpp"
+#include "grammar/json_schema.hpp"
+#include "grammar/late_thread.hpp"
+#include "grammar/llguidance_api.hpp"
+#include "grammar/structured_output.hpp"
+
+namespace pagewheel {
+namespace {
+
+using Config = StructuredOutputConfig;
+
+std::string refusal(const std::function<void()>& call) {
+    try {
+        call();
+    } catch (const InvalidArgument& error) {
+        return error.what();
+    }
+    return "not refused";
+}
+
+GrammarSource translate(const Config::StructuralTag& part, const SpecialTokens& special = {}) {
+    Config config;
+    config.compound_grammar = part;
+    return to_grammar_source(config, special, GrammarLimits());
+}
+
+TEST(ConstantText, SpecialTokensAreFoundAndTheLongestIsTaken) {
+    const auto parts = split_at_special_tokens("a<x><xy>b", {{"<x>", 7}, {"<xy>", 8}, {"<xy", 9}});
+    ASSERT_EQ(parts.size(), 4u);
+    EXPECT_EQ(parts[0].text, "a");
+    EXPECT_EQ(parts[1].token, 7);
+    EXPECT_EQ(parts[2].token, 8);
+    EXPECT_EQ(parts[3].text, "b");
+}
+
+TEST(ConstantText, AnEmptyTextIsOnePart) {
+    EXPECT_EQ(split_at_special_tokens("", {{"<x>", 7}}).size(), 1u);
+}
+
+TEST(LarkText, StringsAreEscaped) {
+    EXPECT_EQ(lark_string("a\"\\\n\x7f"), R"("a\"\\\u000a\u007f")");
+}
+
+TEST(LarkText, AnchorsAroundARegexAreDropped) {
+    EXPECT_EQ(lark_regex("^a/b$"), R"(/a\/b/)");
+    EXPECT_EQ(lark_regex(R"(a\$)"), R"(/a\$/)");
+    EXPECT_EQ(lark_regex("^$"), "\"\"");
+}
+
+TEST(Ebnf, ErrorsTellLineAndColumn) {
+    const auto parse = [](const std::string& text) {
+        return refusal([&] { parse_ebnf(text, GrammarLimits()); });
+    };
+    EXPECT_EQ(parse("root ::= \"a\"\nb ::= [z-a]"),
+              "EBNF, line 2, column 11: a range of characters whose end is before its begin");
+    EXPECT_EQ(parse("root ::= \"a"), "EBNF, line 1, column 12: a text without its closing \"");
+    EXPECT_EQ(parse("b ::= \"a\""), "EBNF: there is no rule 'root'");
+    EXPECT_NE(parse("root ::= \"a\"{200000}").find("more than 100000 repetitions"),
+              std::string::npos);
+}
+
+TEST(Ebnf, ParenthesesAreOnlySoDeep) {
+    const std::string deep =
+        "root ::= " + std::string(5000, '(') + "\"a\"" + std::string(5000, ')');
+    EXPECT_NE(refusal([&] { parse_ebnf(deep, GrammarLimits()); }).find("more than 200 deep"),
+              std::string::npos);
+}
+
+std::string in_parentheses(size_t depth, size_t stars) {
+    std::string text(depth, '(');
+    text += "\"a\"";
+    for (size_t i = 0; i < depth; ++i) text += ')' + std::string(stars, '*');
+    return text;
+}
+
+TEST(Ebnf, RepetitionsOfRepetitionsAreOnlySoDeep) {
+    for (const std::string begin : {"root ::= ", "root ::= \"b\" root | "}) {
+        const auto parse = [&](size_t depth, size_t stars) {
+            const std::string text = begin + in_parentheses(depth, stars);
+            return refusal([&] { parse_ebnf(text, GrammarLimits()); });
+        };
+        for (const size_t depth : {4, 150, 175, 198})
+            EXPECT_NE(parse(depth, 199).find("together more than 700 deep"), std::string::npos);
+        EXPECT_NE(parse(1, 100'000).find("together more than 700 deep"), std::string::npos);
+        EXPECT_EQ(parse(198, 3), "not refused");
+    }
+}
+
+/// Twice as deep takes about twice as long.
+TEST(Ebnf, RecursiveRulesThatAreDeepAreTranslatedSoon) {
+    std::string text = "root ::= ";
+    for (int i = 0; i < 190; ++i) text += "(\"b\" | \"c\" ";
+    text += "root";
+    for (int i = 0; i < 190; ++i) text += ")*";
+    const auto begin = std::chrono::steady_clock::now();
+    translate(Config::EBNF{text});
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+TEST(JsonSchema, OwnOptionsAreAddedAndTheTextIsKept) {
+    const std::string prepared = prepare_json_schema(R"({"const":12345678901234567890123})", {});
+    EXPECT_NE(prepared.find("whitespace_pattern"), std::string::npos);
+    EXPECT_NE(prepared.find(R"("const":12345678901234567890123})"), std::string::npos);
+    EXPECT_EQ(prepare_json_schema(R"({"x-guidance":{}})", {}), R"({"x-guidance":{}})");
+    EXPECT_EQ(prepare_json_schema("true", {}), prepare_json_schema("{}", {}));
+}
+
+TEST(JsonSchema, WhatIsTooDeepOrTooLargeIsRefusedWithNumbers) {
+    std::string deep = "true";
+    for (int i = 0; i < 300; ++i) deep = R"({"not":)" + deep + '}';
+    EXPECT_EQ(refusal([&] { prepare_json_schema(deep, {}); }),
+              "a JSON schema that is 300 levels deep; allowed are 100");
+    GrammarLimits small;
+    small.text_bytes = 10;
+    EXPECT_EQ(refusal([&] { prepare_json_schema(R"({"type":"object"})", small); }),
+              "a JSON schema of 17 bytes; allowed are 10");
+}
+
+TEST(JsonSchema, PlacesOfKeywordsAreJsonPointers) {
+    const std::string schema =
+        R"({"properties":{"a/b":{"not":{}},"not":{"items":[{"not":true}]}},"required":["not"]})";
+    EXPECT_EQ(find_in_schema(schema, R"(Unimplemented keys: ["not"])"),
+              R"(Unimplemented keys: ["not"]; at /properties/a~1b/not, )"
+              "/properties/not/items/0/not");
+    EXPECT_EQ(find_in_schema(schema, "something else"), "");
+}
+
+TEST(StructuredOutput, ExactlyOneMemberIsSet) {
+    Config config;
+    EXPECT_NE(refusal([&] { config.validate(); }).find("has 0 of"), std::string::npos);
+    config.regex = "a";
+    config.json_schema = "{}";
+    EXPECT_NE(refusal([&] { config.validate(); }).find("has 2 of"), std::string::npos);
+}
+
+TEST(StructuredOutput, SpecialTokensInConstantsAreNamed) {
+    const GrammarSource source = translate(Config::ConstString{"<|x|>a"}, {{"<|x|>", 5}});
+    EXPECT_NE(source.text.find("<[5]>"), std::string::npos);
+}
+
+TEST(StructuredOutput, PartsInThemselvesAreRefused) {
+    auto concat = std::make_shared<Config::Concat>();
+    concat->elements = {Config::ConstString{"a"}, concat};
+    EXPECT_EQ(refusal([&] { translate(concat); }),
+              "a grammar whose parts lie more than 64 deep in each other");
+    concat->elements.clear();  // it held itself
+}
+
+TEST(StructuredOutput, FreeTextMustEndSomewhere) {
+    auto concat = std::make_shared<Config::Concat>();
+    concat->elements = {Config::AnyText{}, Config::JSONSchema{"{}"}};
+    EXPECT_NE(refusal([&] { translate(concat); }).find("AnyText must be the last part"),
+              std::string::npos);
+}
+
+TEST(StructuredOutput, QwensParametersNeedTheTypeObject) {
+    const auto refused = [](const std::string& type) {
+        const std::string schema = R"({"type":)" + type + R"(,"properties":{}})";
+        return refusal([&] { translate(Config::QwenXMLParametersFormat{schema}); });
+    };
+    for (const char* type : {R"(["object"])", "3", "null", R"("array")"})
+        EXPECT_NE(refused(type).find("needs a schema of an object"), std::string::npos) << type;
+    EXPECT_EQ(refused(R"("object")"), "not refused");
+}
+
+TEST(StructuredOutput, EachTagHasOneTrigger) {
+    auto tags = std::make_shared<Config::TriggeredTags>();
+    tags->tags = {{"<a>", Config::AnyText{}, "</a>"}};
+    tags->triggers = {"<b"};
+    EXPECT_NE(refusal([&] { translate(tags); }).find("begins with none of the triggers"),
+              std::string::npos);
+    tags->triggers = {"<", "<a"};
+    EXPECT_NE(refusal([&] { translate(tags); }).find("has several triggers"), std::string::npos);
+}
+
+TEST(LateThreads, LateWorkRunsOnAndIsCounted) {
+    LateThreads threads(1 << 20, 1);
+    const auto may_end = std::make_shared<std::atomic<bool>>(false);
+    const auto wait = [may_end] {
+        while (!*may_end) std::this_thread::yield();
+    };
+    const auto soon = std::chrono::milliseconds(1);
+    EXPECT_EQ(threads.run(wait, soon), LateThreads::Result::LATE);
+    EXPECT_EQ(threads.run([] {}, soon), LateThreads::Result::TOO_MANY_LATE);
+    *may_end = true;
+    while (threads.run([] {}, std::chrono::seconds(10)) != LateThreads::Result::DONE)
+        std::this_thread::yield();
+}
+
+TEST(LateThreads, ExceptionsReachTheCaller) {
+    LateThreads threads(1 << 20, 1);
+    EXPECT_THROW(threads.run([] { throw GrammarError("x"); }, std::chrono::seconds(10)),
+                 GrammarError);
+}
+
+}  // namespace
+}  // namespace pagewheel

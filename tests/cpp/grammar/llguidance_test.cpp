@@ -1,0 +1,156 @@
+// The library itself, where it is linked or PAGEWHEEL_TEST_LLGUIDANCE names it. The one of the
+// Python package needs Python's functions: PAGEWHEEL_TEST_LIBPYTHON names the library that has
+// them.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "grammar/grammar_compiler.hpp"
+#include "grammar/llguidance_api.hpp"
+
+namespace pagewheel {
+namespace {
+
+using Config = StructuredOutputConfig;
+
+/// One token per byte, then "<|end|>" and "<|tool|>", which are special.
+GrammarVocabulary byte_vocabulary() {
+    GrammarVocabulary vocabulary;
+    for (int byte = 0; byte < 256; ++byte) vocabulary.tokens.emplace_back(1, char(byte));
+    vocabulary.tokens.insert(vocabulary.tokens.end(), {"<|end|>", "<|tool|>"});
+    vocabulary.special_tokens = {256, 257};
+    vocabulary.end_token = 256;
+    vocabulary.tokenize = [](const std::string& text) {
+        std::vector<int64_t> tokens;
+        for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
+        return tokens;
+    };
+    return vocabulary;
+}
+
+class Llguidance : public testing::Test {
+protected:
+    void SetUp() override {
+        const char* python = std::getenv("PAGEWHEEL_TEST_LIBPYTHON");
+        if (python && !dlopen(python, RTLD_NOW | RTLD_GLOBAL)) FAIL() << dlerror();
+        if (const char* path = std::getenv("PAGEWHEEL_TEST_LLGUIDANCE"))
+            llguidance::set_library(path);
+        try {
+            llguidance::load();
+        } catch (const Error& error) {
+            GTEST_SKIP() << error.what();
+        }
+    }
+
+    static Config regex(const std::string& text) {
+        Config config;
+        config.regex = text;
+        return config;
+    }
+    static bool accepts(GrammarMatcher& matcher, const std::string& text) {
+        for (const char c : text)
+            if (!matcher.accept(static_cast<unsigned char>(c))) return false;
+        return true;
+    }
+    static bool allows(GrammarMatcher& matcher, int64_t token) {
+        std::vector<uint32_t> mask(matcher.mask_words());
+        matcher.compute_mask(mask.data());
+        return (mask[size_t(token) / 32] >> (token % 32) & 1) != 0;
+    }
+
+    GrammarCompiler compiler{byte_vocabulary()};
+};
+
+TEST_F(Llguidance, StopTokensMayComeWhereTheTextMayEnd) {
+    const auto matcher = compiler.compile(regex("ab?"))->start({'!', 256});
+    EXPECT_FALSE(allows(*matcher, 256));
+    EXPECT_TRUE(accepts(*matcher, "a"));
+    EXPECT_TRUE(matcher->is_accepting());
+    EXPECT_TRUE(allows(*matcher, 256));
+    EXPECT_FALSE(allows(*matcher, '!'));  // it would become part of the text
+    EXPECT_FALSE(allows(*matcher, 257));
+    EXPECT_FALSE(matcher->accept('!'));
+    EXPECT_TRUE(matcher->accept(256));
+    EXPECT_TRUE(matcher->is_finished());
+    EXPECT_FALSE(matcher->accept('b'));
+    matcher->roll_back(1);
+    EXPECT_TRUE(accepts(*matcher, "b"));
+    EXPECT_TRUE(matcher->is_finished());
+}
+
+TEST_F(Llguidance, AStopTokenThatIsTextDoesNotCutATextShort) {
+    const auto matcher = compiler.compile(regex("a\\nb"))->start({'\n'});
+    EXPECT_TRUE(accepts(*matcher, "a"));
+    EXPECT_FALSE(matcher->accept('\n'));
+}
+
+TEST_F(Llguidance, SpecialTokensComeOnlyWhereTheyAreNamed) {
+    Config config;
+    config.compound_grammar = Config::ConstString{"a<|tool|>b<|end|>"};
+    const auto matcher = compiler.compile(config)->start({});
+    EXPECT_FALSE(allows(*matcher, 257));
+    EXPECT_TRUE(accepts(*matcher, "a"));
+    EXPECT_FALSE(accepts(*matcher, "<"));
+    EXPECT_TRUE(allows(*matcher, 257));
+    EXPECT_TRUE(matcher->accept(257));
+    EXPECT_TRUE(accepts(*matcher, "b"));
+    EXPECT_TRUE(matcher->accept(256));
+    EXPECT_TRUE(matcher->is_accepting());
+}
+
+TEST_F(Llguidance, AGrammarOfNothingEndsAtOnce) {
+    const auto matcher = compiler.compile(regex(""))->start({});
+    EXPECT_TRUE(matcher->is_accepting());
+    EXPECT_TRUE(allows(*matcher, 256));
+    EXPECT_FALSE(allows(*matcher, 'a'));
+}
+
+TEST_F(Llguidance, GrammarsAreKeptByTheirText) {
+    const auto first = compiler.compile(regex("a"));
+    EXPECT_EQ(compiler.compile(regex("a")), first);
+    EXPECT_NE(compiler.compile(regex("b")), first);
+    for (int i = 0; i < 100; ++i) compiler.compile(regex("x" + std::to_string(i)));
+    EXPECT_EQ(compiler.cached_count(), GrammarLimits().cached_grammars);
+}
+
+TEST_F(Llguidance, SequencesOfOneGrammarRunInSeveralThreads) {
+    const auto grammar = compiler.compile(regex("([a-z]+ )*[0-9]{3}"));
+    std::vector<std::thread> threads;
+    std::vector<int> accepted(4);
+    for (size_t i = 0; i < accepted.size(); ++i)
+        threads.emplace_back([&, i] {
+            for (int round = 0; round < 50; ++round) {
+                const auto matcher = grammar->start({});
+                accepted[i] += accepts(*matcher, "hello you 123") && matcher->is_finished();
+            }
+        });
+    for (std::thread& thread : threads) thread.join();
+    for (const int count : accepted) EXPECT_EQ(count, 50);
+}
+
+TEST_F(Llguidance, TooManyTokensTakenBackAreRefused) {
+    const auto matcher = compiler.compile(regex("aaa"))->start({});
+    EXPECT_TRUE(accepts(*matcher, "aa"));
+    EXPECT_THROW(matcher->roll_back(3), InvalidArgument);
+    matcher->roll_back(2);
+    EXPECT_EQ(matcher->token_count(), 0u);
+}
+
+TEST(LlguidanceLibrary, OneThatIsNotThereNamesWhatToInstall) {
+#ifdef PAGEWHEEL_LINKS_LLGUIDANCE
+    GTEST_SKIP() << "it is linked";
+#endif
+    if (std::getenv("PAGEWHEEL_TEST_LLGUIDANCE")) GTEST_SKIP() << "it may be loaded already";
+    try {
+        llguidance::load();
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("pip install llguidance==1.9.1"),
+                  std::string::npos);
+    }
+}
+
+}  // namespace
+}  // namespace pagewheel

@@ -1,0 +1,95 @@
+// A grammar that is a list of texts, for tests.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/check.hpp"
+#include "pagewheel/errors.hpp"
+#include "pagewheel/grammar_matcher.hpp"
+
+namespace pagewheel {
+
+/// Allows the tokens of any of the texts, then the stop tokens.
+class ListMatcher final : public GrammarMatcher {
+public:
+    using Tokens = std::vector<int64_t>;
+
+    struct Grammar {
+        std::vector<Tokens> texts;
+        Tokens stops = {};
+        size_t num_tokens = 100;  ///< of the vocabulary
+        /// Called before each mask with the tokens so far; what it throws passes.
+        std::function<void(const Tokens&)> before_mask = [](const Tokens&) {};
+    };
+
+    explicit ListMatcher(Grammar grammar) : m_grammar(std::move(grammar)) {}
+
+    size_t mask_words() const override { return (m_grammar.num_tokens + 31) / 32; }
+    void compute_mask(uint32_t* bits) override {
+        m_grammar.before_mask(m_tokens);
+        std::fill_n(bits, mask_words(), 0);
+        for (const int64_t token : next()) bits[token / 32] |= uint32_t(1) << (token % 32);
+    }
+    bool accept(int64_t token) override {
+        const Tokens allowed = next();
+        if (std::find(allowed.begin(), allowed.end(), token) == allowed.end()) return false;
+        m_tokens.push_back(token);
+        return true;
+    }
+    void roll_back(size_t tokens) override {
+        check_argument(tokens <= m_tokens.size(), "too many to roll back");
+        m_tokens.resize(m_tokens.size() - tokens);
+    }
+    Tokens forced_tokens() override {
+        ListMatcher ahead(*this);
+        Tokens forced;
+        while (!ahead.is_accepting()) {
+            Tokens allowed = ahead.next();
+            std::sort(allowed.begin(), allowed.end());
+            allowed.erase(std::unique(allowed.begin(), allowed.end()), allowed.end());
+            if (allowed.size() != 1) break;
+            forced.push_back(allowed.front());
+            ahead.accept(allowed.front());
+        }
+        return forced;
+    }
+    bool is_accepting() override { return is_finished() || is_text(m_tokens); }
+    bool is_finished() override {
+        return (!m_tokens.empty() && is_text({m_tokens.begin(), m_tokens.end() - 1}) &&
+                is_stop(m_tokens.back())) ||
+               (is_text(m_tokens) && next() == m_grammar.stops);
+    }
+    size_t token_count() const override { return m_tokens.size(); }
+    std::unique_ptr<GrammarMatcher> clone() const override {
+        return std::make_unique<ListMatcher>(*this);
+    }
+
+private:
+    bool is_stop(int64_t token) const {
+        return std::find(m_grammar.stops.begin(), m_grammar.stops.end(), token) !=
+               m_grammar.stops.end();
+    }
+    bool is_text(const Tokens& tokens) const {
+        return std::find(m_grammar.texts.begin(), m_grammar.texts.end(), tokens) !=
+               m_grammar.texts.end();
+    }
+    Tokens next() const {
+        Tokens all;
+        for (const Tokens& text : m_grammar.texts)
+            if (text.size() > m_tokens.size() &&
+                std::equal(m_tokens.begin(), m_tokens.end(), text.begin()))
+                all.push_back(text[m_tokens.size()]);
+        if (is_text(m_tokens))
+            all.insert(all.end(), m_grammar.stops.begin(), m_grammar.stops.end());
+        return all;
+    }
+
+    Grammar m_grammar;
+    Tokens m_tokens;
+};
+
+}  // namespace pagewheel

@@ -1,0 +1,109 @@
+"""GET /cache and the page's files: what they give, to whom, and that they can be off."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from serving import Served, eventually, serving, tiny_settings
+
+from pagewheel import AggregationMode, CacheEvictionConfig
+from pagewheel.serve.page.cache import run_lengths
+
+SECRET = "zebra"
+
+
+@pytest.fixture(scope="module")
+def served(tiny_folder: Path) -> Iterator[Served]:
+    scheduler = {
+        "use_cache_eviction": True,
+        "cache_eviction_config": CacheEvictionConfig(
+            32, 64, 256, AggregationMode.NORM_SUM, apply_rotation=True
+        ),
+    }
+    with serving(tiny_settings(tiny_folder, scheduler=scheduler)) as one:
+        yield one
+
+
+def test_blocks_add_up_while_a_request_is_evicted_from(served: Served) -> None:
+    body = {"prompt": SECRET * 60, "max_tokens": 2500, "ignore_eos": True}
+    found = threading.Event()
+
+    def ask() -> None:
+        while not found.is_set():
+            assert served.post("/v1/completions", body).status_code == 200
+
+    client = threading.Thread(target=ask)
+    client.start()
+    seen: list[dict] = []
+
+    def is_evicted() -> bool:
+        seen.append(served.http.get("/cache").json())
+        return seen[-1]["kept"] is not None
+
+    try:
+        eventually(is_evicted)
+    finally:
+        found.set()
+        client.join()
+    view = seen[-1]
+    assert sum(view["blocks"][1::2]) == 400
+    (sequence,) = view["sequences"]
+    assert sequence["evicted"] > 0
+    kept = view["kept"]
+    assert kept["request"] == sequence["request"]
+    for layer in kept["layers"]:
+        assert sum(layer) == sequence["computed"] - sequence["evicted"]
+    assert SECRET not in str(seen)
+
+
+def test_at_rest_no_block_is_used(served: Served) -> None:
+    served.post("/v1/completions", {"prompt": "a", "max_tokens": 2})
+    eventually(served.is_at_rest)
+
+    def is_at_rest() -> bool:  # a view is shared for a quarter of a second
+        view = served.http.get("/cache").json()
+        states = {view["states"][value] for value in view["blocks"][::2]}
+        return states <= {"free", "cached"} and view["sequences"] == []
+
+    eventually(is_at_rest)
+
+
+def test_wrong_questions_are_refused(served: Served) -> None:
+    assert served.http.get("/cache?model=none").status_code == 404
+    answer = served.http.get("/cache?request=x")
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "request"
+
+
+def test_the_page_is_no_client(served: Served) -> None:
+    for path in ("/", "/cache", "/page/main.js"):
+        assert served.http.get(path).status_code == 200
+    assert served.metric("pagewheel:http_requests_total", path="/cache") == 0
+    assert served.metric("pagewheel:http_requests_total", path="/") == 0
+
+
+def test_the_page_may_load_from_here_alone(served: Served) -> None:
+    policy = served.http.get("/").headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "http:" not in policy
+
+
+def test_other_files_and_hosts_get_nothing(served: Served) -> None:
+    for path in ("/page/cache.py", "/page/../app.py", "/page/%2e%2e/app.py", "/page/"):
+        assert served.http.get(path).status_code == 404, path
+    assert served.http.get("/", headers={"host": "evil.example"}).status_code == 403
+
+
+def test_it_can_be_off(tiny_folder: Path) -> None:
+    with serving(tiny_settings(tiny_folder, has_page=False)) as served:
+        for path in ("/", "/cache", "/page/main.js"):
+            assert served.http.get(path).status_code == 404
+
+
+def test_runs_are_what_they_are_made_of() -> None:
+    assert run_lengths([0, 0, 3, 3, 3, 1]) == [0, 2, 3, 3, 1, 1]
+    assert run_lengths([]) == []

@@ -1,0 +1,126 @@
+"""Clients hang up at any moment: the engine is free at the next step, and nothing is left."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from server_load import (
+    CHAT,
+    COMPLETIONS,
+    ServerLoad,
+    hang_up,
+    leave_at_some_moment,
+    load_settings,
+    num_descriptors,
+)
+from serving import Served, connect, eventually, request_bytes, serving, tasks_of, tiny_settings
+
+pytestmark = pytest.mark.all_cores
+LONG = {"prompt": "the other", "max_tokens": 3900, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def served(tiny_folder: Path) -> Iterator[Served]:
+    scheduler = {"num_kv_blocks": 300, "max_num_seqs": 4, "max_queue": 2000}
+    with serving(tiny_settings(tiny_folder, scheduler=scheduler)) as one:
+        yield one
+
+
+def running(served: Served) -> int:
+    return int(served.engine.statistics().num_running)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("abruptly", [True, False])
+def test_a_request_ends_when_its_client_leaves(
+    served: Served, stream: bool, abruptly: bool
+) -> None:
+    connection = connect(served)
+    connection.sendall(request_bytes(COMPLETIONS, {**LONG, "stream": stream}))
+    eventually(lambda: running(served) == 1)
+    steps = served.engine.statistics().num_steps
+    hang_up(connection, abruptly)
+    eventually(served.is_at_rest, 2)
+    assert served.engine.statistics().num_steps - steps < 3000  # it did not run to its end
+    before = served.metric("pagewheel:http_requests_total", path=COMPLETIONS, status="499")
+    assert before >= 1
+
+
+def test_a_client_that_leaves_the_queue_is_not_begun(served: Served) -> None:
+    first = [connect(served) for _ in range(4)]
+    for connection in first:
+        connection.sendall(request_bytes(COMPLETIONS, LONG))
+    eventually(lambda: running(served) == 4)
+    waiting = connect(served)
+    waiting.sendall(request_bytes(CHAT, {"messages": [{"role": "user", "content": "a"}]}))
+    eventually(lambda: served.engine.statistics().num_queued == 1)
+    hang_up(waiting, True)
+    eventually(lambda: served.engine.statistics().num_queued == 0)
+    assert running(served) == 4
+    for connection in first:
+        hang_up(connection, False)
+    eventually(served.is_at_rest, 3)
+
+
+def test_five_hundred_clients_that_leave_at_random_moments_leave_nothing(served: Served) -> None:
+    served.http.get("/health")
+    tasks, threads = tasks_of(served), threading.active_count()
+    descriptors = num_descriptors()
+    with ThreadPoolExecutor(32) as clients:
+        list(clients.map(lambda seed: leave_at_some_moment(served, seed), range(500)))
+    eventually(served.is_at_rest)
+    eventually(lambda: tasks_of(served) <= tasks + 1)
+    eventually(lambda: num_descriptors() <= descriptors)
+    # Pools of threads may have grown to their bounds, which do not depend on clients.
+    assert threading.active_count() <= threads + 8
+    answer = served.post(COMPLETIONS, {"prompt": "a", "max_tokens": 3})
+    assert answer.status_code == 200
+
+
+def test_clients_of_every_kind_at_once_leave_nothing_and_harm_nobody(tiny_folder: Path) -> None:
+    """The same as scripts/soak --serve, for a shorter time."""
+    with serving(load_settings(tiny_folder)) as served:
+        load = ServerLoad(served, seed=1)
+        load.run(20)
+    assert not load.problems
+    assert min(load.counts.values()) >= 4
+    assert load.counts["left"] > 200
+
+
+def test_a_slow_reader_gets_all_of_its_text_and_holds_nobody(served: Served) -> None:
+    body = {"prompt": "a", "max_tokens": 600, "ignore_eos": True, "stream": True}
+    with connect(served, SO_RCVBUF=4096) as slow:
+        slow.sendall(request_bytes(COMPLETIONS, body, Connection="close"))
+        eventually(lambda: running(served) == 1)
+        begin = time.monotonic()
+        fast = served.post(COMPLETIONS, {"prompt": "b", "max_tokens": 20})
+        assert fast.status_code == 200
+        assert time.monotonic() - begin < 2
+        data = b""
+        while chunk := slow.recv(4096):
+            data += chunk
+            time.sleep(0.0005)
+    pieces = data.split(b"\r\n\r\n", 1)[1]
+    events = [
+        json.loads(line.removeprefix(b"data: "))
+        for line in pieces.split(b"\n")
+        if line.startswith(b"data: {")
+    ]
+    text = "".join(event["choices"][0]["text"] for event in events)
+    whole = served.post(COMPLETIONS, {**body, "stream": False}).json()["choices"][0]["text"]
+    assert text == whole
+
+
+def test_many_connections_that_say_nothing_do_not_hold_others(served: Served) -> None:
+    idle = [connect(served) for _ in range(200)]
+    try:
+        assert served.post(COMPLETIONS, {"prompt": "a", "max_tokens": 4}).status_code == 200
+    finally:
+        for connection in idle:
+            connection.close()

@@ -1,0 +1,118 @@
+"""The likeliest tokens in the place of each, in one piece and in streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asking import HELLO
+from serving import Served, eventually, serving, tiny_settings
+
+
+@pytest.fixture(scope="module")
+def served(tiny_folder: Path) -> Iterator[Served]:
+    with serving(tiny_settings(tiny_folder)) as one:
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(served: Served) -> Iterator[None]:
+    yield
+    eventually(served.is_at_rest)
+
+
+def chat(served: Served, **fields: Any) -> Any:
+    fields = {"messages": HELLO, "max_tokens": 8, "logprobs": True, **fields}
+    return served.client.chat.completions.create(
+        model="tiny", extra_body={"ignore_eos": True}, **fields
+    )
+
+
+def complete(served: Served, **fields: Any) -> Any:
+    fields = {"prompt": [20, 30, 40], "max_tokens": 6, **fields}
+    return served.client.completions.create(model="tiny", extra_body={"ignore_eos": True}, **fields)
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 20])
+def test_a_chat_names_so_many_best_first(served: Served, count: int) -> None:
+    tokens = chat(served, top_logprobs=count).choices[0].logprobs.content
+    assert len(tokens) == 8
+    for each in tokens:
+        scores = [one.logprob for one in each.top_logprobs]
+        assert len(scores) == count
+        assert scores == sorted(scores, reverse=True)
+        if count:  # greedy
+            assert each.top_logprobs[0].bytes == each.bytes
+            assert each.top_logprobs[0].logprob == pytest.approx(each.logprob, abs=1e-4)
+
+
+@pytest.mark.parametrize("fields", [{}, {"temperature": 1.5, "seed": 2, "n": 2}], ids=str)
+def test_a_stream_of_a_chat_names_the_same(served: Served, fields: dict[str, Any]) -> None:
+    whole = chat(served, top_logprobs=3, **fields)
+    found: dict[int, list[Any]] = {}
+    for event in chat(served, top_logprobs=3, **fields, stream=True):
+        for choice in event.choices:
+            if choice.logprobs:
+                found.setdefault(choice.index, []).extend(choice.logprobs.content)
+    for choice in whole.choices:
+        assert _rounded(found[choice.index]) == _rounded(choice.logprobs.content)
+
+
+def _rounded(tokens: list[Any]) -> list[Any]:
+    """Another batch rounds otherwise."""
+    return [
+        (each.token, round(each.logprob, 2), [one.token for one in each.top_logprobs])
+        for each in tokens
+    ]
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_a_completion_names_so_many_by_their_text(served: Served, count: int) -> None:
+    found = complete(served, logprobs=count).choices[0].logprobs
+    if count == 0:
+        assert found.top_logprobs is None
+        return
+    for text, score, top in zip(
+        found.tokens, found.token_logprobs, found.top_logprobs, strict=True
+    ):
+        assert 1 <= len(top) <= count + 1
+        assert max(top.values()) == pytest.approx(score, abs=1e-4)
+        assert text in top
+
+
+def test_a_stream_of_a_completion_names_the_same(served: Served) -> None:
+    whole = complete(served, logprobs=2).choices[0].logprobs
+    tops: list[Any] = []
+    offsets: list[int] = []
+    for event in complete(served, logprobs=2, stream=True):
+        for choice in event.choices:
+            if choice.logprobs:
+                tops += choice.logprobs.top_logprobs
+                offsets += choice.logprobs.text_offset
+    assert tops == whole.top_logprobs
+    assert offsets == whole.text_offset
+
+
+def test_an_echoed_prompt_has_its_likeliest_tokens(served: Served) -> None:
+    found = complete(served, logprobs=2, echo=True).choices[0].logprobs
+    assert len(found.tokens) == len(found.top_logprobs) == 3 + 6
+    assert found.top_logprobs[0] is None
+    assert all(len(each) >= 2 for each in found.top_logprobs[1:3])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_likeliest_tokens_are_of_what_a_grammar_allows(served: Served, stream: bool) -> None:
+    body = {
+        "messages": HELLO,
+        "logprobs": True,
+        "top_logprobs": 2,
+        "guided_regex": "[xy]",
+        "stream": stream,
+    }
+    answer = served.post("/v1/chat/completions", body)
+    assert answer.status_code == 200
+    if not stream:
+        first = answer.json()["choices"][0]["logprobs"]["content"][0]
+        assert {each["token"] for each in first["top_logprobs"]} == {"x", "y"}

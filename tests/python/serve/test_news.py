@@ -1,0 +1,119 @@
+"""The loop is told of news by a byte in a pipe, however many requests have some."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from server_load import num_descriptors
+
+import pagewheel
+from pagewheel._pagewheel import Bell
+from pagewheel.serve.models.news import News
+
+TOKENS = 40
+
+
+@pytest.fixture(scope="module")
+def stepped(tiny_folder: Path) -> pagewheel.ContinuousBatchingPipeline:
+    """Whose steps the tests make."""
+    scheduler = pagewheel.SchedulerConfig()
+    scheduler.num_kv_blocks = 200
+    return pagewheel.ContinuousBatchingPipeline(tiny_folder, scheduler, "CPU")
+
+
+@pytest.fixture
+def tiny(
+    stepped: pagewheel.ContinuousBatchingPipeline,
+) -> Iterator[pagewheel.ContinuousBatchingPipeline]:
+    yield stepped
+    while stepped.has_non_finished_requests():
+        stepped.step()
+
+
+def add(
+    tiny: pagewheel.ContinuousBatchingPipeline, count: int = 1
+) -> list[pagewheel.GenerationHandle]:
+    config = pagewheel.GenerationConfig(max_new_tokens=TOKENS, ignore_eos=True)
+    return [tiny.add_request(number, [5 + number], config) for number in range(count)]
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    os.set_blocking(ends[0], False)
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def test_all_requests_of_a_step_ring_with_one_byte(
+    tiny: pagewheel.ContinuousBatchingPipeline, pipe: tuple[int, int]
+) -> None:
+    bell = Bell(pipe[1])
+    handles = add(tiny, 20)
+    for number, handle in enumerate(handles):
+        bell.expect(handle, number)
+    assert bell.rung() == []
+    tiny.step()
+    assert os.read(pipe[0], 100) == b"\0"
+    assert sorted(bell.rung()) == list(range(20))
+    tiny.step()
+    assert bell.rung() == []  # once, until it is expected again
+    bell.expect(handles[3], 33)  # there is something to read
+    assert bell.rung() == [33]
+
+
+def test_an_end_rings_at_the_end_alone(
+    tiny: pagewheel.ContinuousBatchingPipeline, pipe: tuple[int, int]
+) -> None:
+    bell = Bell(pipe[1])
+    ended, cancelled = add(tiny, 2)
+    bell.expect(ended, 1, at_end=True)
+    bell.expect(cancelled, 2, at_end=True)
+    for _ in range(TOKENS // 2):
+        tiny.step()
+    assert ended.can_read()
+    assert bell.rung() == []
+    cancelled.cancel()
+    tiny.step()
+    assert bell.rung() == [2]
+    while tiny.has_non_finished_requests():
+        tiny.step()
+    assert bell.rung() == [1]
+    bell.expect(ended, 3, at_end=True)
+    assert bell.rung() == [3]
+
+
+def test_a_closed_bell_writes_nothing(
+    tiny: pagewheel.ContinuousBatchingPipeline, pipe: tuple[int, int]
+) -> None:
+    bell = Bell(pipe[1])
+    (handle,) = add(tiny)
+    bell.expect(handle, 1)
+    bell.close()
+    tiny.step()
+    with pytest.raises(BlockingIOError):
+        os.read(pipe[0], 1)
+
+
+def test_whoever_waits_is_told_and_whoever_left_is_not(
+    tiny: pagewheel.ContinuousBatchingPipeline,
+) -> None:
+    async def wait() -> None:
+        news = News()
+        handles = add(tiny, 3)
+        futures = [news.expect(handle) for handle in handles]
+        futures[1].cancel()
+        await asyncio.sleep(0.01)
+        assert not futures[0].done()
+        await asyncio.to_thread(tiny.step)
+        await asyncio.wait_for(asyncio.gather(futures[0], futures[2]), 10)
+        news.close()
+
+    descriptors = num_descriptors()
+    asyncio.run(wait())
+    assert num_descriptors() == descriptors

@@ -1,0 +1,191 @@
+"""Prefix caches on disk: found again by the same model, never half written, never another's."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from serving import Served, eventually, serving, tiny_settings
+
+import pagewheel
+from pagewheel.errors import InvalidArgumentError
+from pagewheel.serve.models.prefix_store import PrefixStore
+from pagewheel.serve.settings import ServerSettings
+
+PROMPT = [5 + number % 200 for number in range(300)]
+LIMIT = 1 << 30
+
+
+def make_pipeline(folder: Path) -> pagewheel.ContinuousBatchingPipeline:
+    scheduler = pagewheel.SchedulerConfig()
+    scheduler.num_kv_blocks = 200
+    scheduler.enable_prefix_caching = True
+    return pagewheel.ContinuousBatchingPipeline(folder, scheduler, "CPU")
+
+
+def compute(pipeline: pagewheel.ContinuousBatchingPipeline, prompt: list[int], **more: str) -> None:
+    config = pagewheel.GenerationConfig(max_new_tokens=1, ignore_eos=True, **more)
+    pipeline.generate([prompt], config)
+
+
+def loaded(store: PrefixStore, folder: Path, model: str = "tiny") -> int:
+    """Tokens that a new pipeline gets of it."""
+    return store.load(model, make_pipeline(folder).get_prefix_cache())
+
+
+def only_file(folder: Path) -> Path:
+    (file,) = folder.glob("*.prefixes")
+    return file
+
+
+@pytest.fixture
+def saved(tiny_folder: Path, tmp_path: Path) -> Path:
+    """A store's folder with the prompt in it."""
+    folder = tmp_path / "saved"
+    pipeline = make_pipeline(tiny_folder)
+    compute(pipeline, PROMPT)
+    PrefixStore(folder, LIMIT).save("tiny", pipeline.get_prefix_cache())
+    return folder
+
+
+def test_a_prefix_is_found_again_by_its_model_alone(tiny_folder: Path, saved: Path) -> None:
+    store = PrefixStore(saved, LIMIT)
+    assert loaded(store, tiny_folder) == len(PROMPT)
+    assert loaded(store, tiny_folder, "another") == 0
+
+
+def test_only_the_owner_can_read_what_is_saved(saved: Path) -> None:
+    assert saved.stat().st_mode & 0o777 == 0o700
+    for file in saved.iterdir():
+        assert file.stat().st_mode & 0o077 == 0, file
+
+
+def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with pytest.raises(InvalidArgumentError, match="chmod 700"):
+        PrefixStore(tmp_path, LIMIT)
+
+
+def test_what_has_a_salt_is_not_saved(tiny_folder: Path, tmp_path: Path) -> None:
+    pipeline = make_pipeline(tiny_folder)
+    compute(pipeline, PROMPT, cache_salt="tenant")
+    store = PrefixStore(tmp_path / "saved", LIMIT)
+    store.save("tiny", pipeline.get_prefix_cache())
+    assert b"tenant" not in only_file(tmp_path / "saved").read_bytes()
+    assert loaded(store, tiny_folder) == 0
+
+
+@pytest.mark.parametrize("harm", ["cut", "changed", "foreign", "open", "link", "second name"])
+def test_a_broken_or_foreign_file_is_refused_and_replaced_by_the_next(
+    tiny_folder: Path, saved: Path, harm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = only_file(saved)
+    content = file.read_bytes()
+    middle = len(content) // 2
+    if harm == "cut":
+        file.write_bytes(content[:middle])
+    elif harm == "changed":
+        file.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    elif harm == "foreign":
+        file.write_bytes(content.replace(b"model ", b"nodel ", 1))
+    elif harm == "open":
+        file.chmod(0o666)
+    elif harm == "link":
+        file.rename(saved / "elsewhere")
+        file.symlink_to(saved / "elsewhere")
+    else:
+        os.link(file, saved / "elsewhere")
+    store = PrefixStore(saved, LIMIT)
+    pipeline = make_pipeline(tiny_folder)
+    assert store.load("tiny", pipeline.get_prefix_cache()) == 0
+    assert "saved prefixes refused" in caplog.text
+    assert pipeline.get_prefix_cache().num_tokens() == 0  # nor what came before the damage
+    compute(pipeline, PROMPT)
+    store.save("tiny", pipeline.get_prefix_cache())
+    assert loaded(store, tiny_folder) == len(PROMPT)
+
+
+def test_files_take_no_more_than_the_limit(tiny_folder: Path, saved: Path) -> None:
+    size = only_file(saved).stat().st_size
+    store = PrefixStore(saved, int(2.5 * size))
+    pipeline = make_pipeline(tiny_folder)
+    compute(pipeline, PROMPT)
+    for name in ("one", "two"):
+        time.sleep(0.01)
+        store.save(name, pipeline.get_prefix_cache())
+    assert sum(file.stat().st_size for file in saved.glob("*.prefixes")) <= 2.5 * size
+    assert [loaded(store, tiny_folder, name) > 0 for name in ("tiny", "one", "two")] == [
+        False,
+        True,
+        True,
+    ]
+    small = PrefixStore(saved, size // 2)
+    small.save("small", pipeline.get_prefix_cache())
+    assert only_file(saved).stat().st_size <= size // 2
+    assert 0 < loaded(small, tiny_folder, "small") < len(PROMPT)
+
+
+def _save_for_ever(model: Path, folder: Path) -> None:
+    pipeline = make_pipeline(model)
+    store = PrefixStore(folder, LIMIT)
+    for number in range(16):
+        compute(pipeline, [5 + number, *PROMPT])
+    while True:
+        store.save("tiny", pipeline.get_prefix_cache())
+
+
+def test_killed_at_any_moment_it_leaves_a_whole_file(tiny_folder: Path, saved: Path) -> None:
+    chance = random.Random(1)
+    first = only_file(saved).stat().st_ino
+    replaced = 0
+    for _ in range(8):
+        process = multiprocessing.get_context("spawn").Process(
+            target=_save_for_ever, args=(tiny_folder, saved)
+        )
+        process.start()
+        eventually(lambda: list(saved.glob(".saving-*")) != [], 60)
+        time.sleep(chance.random() * 0.1)
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        replaced += only_file(saved).stat().st_ino != first
+        assert loaded(PrefixStore(saved, LIMIT), tiny_folder) >= len(PROMPT)
+        assert not list(saved.glob(".saving-*"))
+    assert replaced
+
+
+def cached_tokens(served: Served, **fields: object) -> int:
+    body = {"model": "tiny", "prompt": PROMPT, "max_tokens": 1, **fields}
+    usage = served.post("/v1/completions", body).json()["usage"]
+    return int(usage["prompt_tokens_details"]["cached_tokens"])
+
+
+def test_a_model_that_wakes_knows_its_prefixes(tiny_folder: Path, tmp_path: Path) -> None:
+    (model,) = tiny_settings(tiny_folder).models
+    settings = ServerSettings(
+        (model, type(model)("other", tiny_folder, scheduler=model.scheduler)),
+        port=0,
+        prefix_cache_dir=tmp_path / "saved",
+    )
+    with serving(settings) as served:
+        assert cached_tokens(served) == 0
+    with serving(settings) as served:  # as after a restart
+        assert cached_tokens(served) == len(PROMPT) - 1
+        assert cached_tokens(served, cache_salt="tenant") == 0
+
+
+def test_an_idle_model_is_saved_when_it_is_unloaded(tiny_folder: Path, tmp_path: Path) -> None:
+    (model,) = tiny_settings(tiny_folder).models
+    names = [type(model)(name, tiny_folder, scheduler=model.scheduler) for name in ("tiny", "b")]
+    settings = ServerSettings(
+        tuple(names), port=0, prefix_cache_dir=tmp_path / "saved", idle_unload_seconds=0.5
+    )
+    with serving(settings) as served:
+        assert cached_tokens(served) == 0
+        eventually(lambda: not list(served.server.service.registry.loaded()))
+        assert cached_tokens(served) == len(PROMPT) - 1

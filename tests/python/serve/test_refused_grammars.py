@@ -1,0 +1,37 @@
+"""A grammar that was refused is not compiled again at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from pagewheel import StructuredOutputConfig
+from pagewheel.serve.models.refused_grammars import RefusedGrammars
+
+
+def schema(text: str) -> StructuredOutputConfig:
+    part = StructuredOutputConfig.JSONSchema(text)
+    return StructuredOutputConfig(compound_grammar=part)
+
+
+def test_the_same_grammar_is_refused_with_the_same_words() -> None:
+    refused = RefusedGrammars()
+    refused.add(schema('{"type": "none"}'), "no such type")
+    with pytest.raises(ValueError, match="no such type"):
+        refused.check(schema('{"type": "none"}'))
+    refused.check(schema('{"type": "object"}'))
+
+
+def test_a_refusal_is_forgotten() -> None:
+    short = RefusedGrammars(seconds=0)
+    short.add(schema("{}"), "no")
+    short.check(schema("{}"))
+    small = RefusedGrammars(most=1)
+    small.add(schema("{}"), "no")
+    small.add(schema("[]"), "no")
+    small.check(schema("{}"))
+
+
+def test_a_busy_compiler_says_nothing_of_the_grammar() -> None:
+    refused = RefusedGrammars()
+    refused.add(schema("{}"), "2 others take too long; try again later")
+    refused.check(schema("{}"))
