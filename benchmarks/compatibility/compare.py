@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pagewheel.openvino_genai
+from pagewheel import not_yet
 
+from .cpp import missing
 from .describe import describe
 from .generation_configs import verdicts
 from .record import FOLDER
@@ -34,16 +36,37 @@ _END = "<!-- end of what is generated -->\n"
 
 
 def differences() -> Iterator[tuple[str, str, str]]:
-    """What, openvino_genai's and ours: names, then verdicts on GenerationConfig."""
+    """What, openvino_genai's and ours: names, verdicts on GenerationConfig, C++'s functions."""
     theirs = json.loads((FOLDER / "api.json").read_text(encoding="utf-8"))["names"]
     ours = describe(pagewheel.openvino_genai)
     for name, theirs_is in theirs.items():
+        if "missing" in ours.get(name, {}):
+            continue  # listed with its feature
         if name not in ours:
             yield f"`{name}`", "is there", "missing"
         else:
             yield from _of_name(name, theirs_is, ours[name])
     recorded = json.loads((FOLDER / "generation_configs.json").read_text(encoding="utf-8"))
     yield from _of_verdicts(recorded, verdicts(pagewheel.openvino_genai))
+    yield from _of_features()
+    functions = json.loads((FOLDER / "cpp.json").read_text(encoding="utf-8"))["functions"]
+    for function in missing(functions):
+        yield f"C++: `{function}`", "is there", "missing"
+
+
+def _of_features() -> Iterator[tuple[str, str, str]]:
+    """What is there by name only, a line for each feature."""
+    names: dict[str, list[str]] = {}
+    for name, kind in not_yet.CLASSES.items():
+        names.setdefault(kind.feature, []).append(name)
+    for name, parameter in not_yet.OF_GENERATION.items():
+        names.setdefault(str(parameter.feature), []).append(f"GenerationConfig.{name}")
+    for name, parameter in not_yet.OF_SCHEDULER.items():
+        if parameter.feature:
+            names.setdefault(parameter.feature, []).append(f"SchedulerConfig.{name}")
+    for feature, of_it in names.items():
+        shown = ", ".join(f"`{name}`" for name in of_it)
+        yield f"{feature}: {shown}", "there", "NotImplementedError where it is used"
 
 
 def _of_name(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
-from types import ModuleType
+from types import MemberDescriptorType, ModuleType
 from typing import Any
 
 import pagewheel.openvino_genai
@@ -27,6 +28,8 @@ def describe(module: ModuleType) -> dict[str, Any]:
 
 
 def _described(value: Any) -> dict[str, Any]:
+    if hasattr(value, "feature"):  # of pagewheel.not_yet
+        return {"missing": value.feature}
     if not isinstance(value, type):
         return {"signatures": list(_signatures(value))}
     if hasattr(value, "__members__"):
@@ -42,6 +45,8 @@ def _described(value: Any) -> dict[str, Any]:
 
 def _member(kind: type, name: str) -> dict[str, Any]:
     member = getattr(kind, name)
+    if isinstance(member, MemberDescriptorType):  # of a dataclass with slots
+        return {"writable": True}
     if isinstance(member, property):
         return {"writable": member.fset is not None}
     # A method that only passes on what it gets says nothing of it.
@@ -54,14 +59,20 @@ def _defaults(kind: type) -> dict[str, str]:
         value = kind()
     except (TypeError, RuntimeError):
         return {}
-    names = [name for name in dir(kind) if isinstance(getattr(kind, name), property)]
+    fields = (property, MemberDescriptorType)
+    names = [name for name in dir(kind) if isinstance(getattr(kind, name), fields)]
     plain = (bool, int, float, str, set, list, type(None))
     defaults = {name: getattr(value, name) for name in names}
     return {
-        name: repr(default) if isinstance(default, plain) else _enum_text(default)
+        name: _enum_text(default) if hasattr(type(default), "__members__") else _text(default)
         for name, default in defaults.items()
         if isinstance(default, plain) or hasattr(type(default), "__members__")
     }
+
+
+def _text(value: Any) -> str:
+    """Of a float with the digits that four bytes have."""
+    return repr(float(f"{value:.6g}")) if isinstance(value, float) else repr(value)
 
 
 def _enum_text(value: Any) -> str:
@@ -70,6 +81,12 @@ def _enum_text(value: Any) -> str:
 
 def _signatures(function: Any) -> Iterator[str]:
     """Parameters without their types, as "prompt, max_length=None": a line for each overload."""
+    if inspect.isfunction(function):
+        written = inspect.signature(function).parameters.values()
+        plain = ", ".join(str(each.replace(annotation=each.empty)) for each in written)
+        if plain != "self, *args, **kwargs":
+            yield plain
+        return
     text = getattr(function, "__doc__", None) or ""
     name = re.escape(getattr(function, "__name__", ""))
     for line in text.splitlines():

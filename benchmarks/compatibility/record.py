@@ -10,8 +10,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .describe import describe
+from .cpp import exported
+from .describe import NAMES, describe
 from .generation_configs import verdicts
+from .parsers import outcomes
 
 FOLDER = Path(__file__).parents[2] / "tests/data/openvino_genai"
 
@@ -27,6 +29,9 @@ def main() -> None:
     peer = importlib.import_module("openvino_genai")
     record("api.json", {"version": peer.get_version(), "names": describe(peer)})
     record("generation_configs.json", verdicts(peer))
+    record("parsers.json", outcomes(peer))
+    [library] = Path(str(peer.__file__)).parent.glob("libopenvino_genai.so.*")
+    record("cpp.json", {"version": peer.get_version(), "functions": exported(library, NAMES)})
 
 
 if __name__ == "__main__":
