@@ -181,10 +181,12 @@ def test_keys_are_compared_by_the_front_and_owners_cannot_be_claimed(two: Replic
     assert two.http.get(path, headers={"x-pagewheel-owner": "other"}).status_code == 200
 
 
-def killed_under_load(two: Replicated, requests: list[dict[str, Any]]) -> list[httpx.Response]:
+def killed_under_load(
+    two: Replicated, requests: list[dict[str, Any]], path: str = COMPLETIONS
+) -> list[httpx.Response]:
     """The answers to the requests, all sent at once; a replica dies while they are served."""
     with ThreadPoolExecutor(len(requests)) as pool:
-        futures = [pool.submit(two.post, COMPLETIONS, body) for body in requests]
+        futures = [pool.submit(two.post, path, body) for body in requests]
         eventually(lambda: two.metric("pagewheel:num_requests_running") > len(requests) / 2)
         victims = two.replica_processes()
         assert len(victims) == 2
@@ -219,6 +221,39 @@ def test_when_a_replica_is_killed_every_request_ends_right_or_with_an_error(
             assert text_of(events) == right
     assert failed < len(requests) / 2  # those of the other replica went on
     assert two.metric("pagewheel:router_retries_total") > 0
+
+
+def test_a_killed_replicas_chat_streams_without_a_token_are_served_by_another(
+    two: Replicated,
+) -> None:
+    """Long prompts: some are in the queue or in the middle of it when the replica dies."""
+    eventually(lambda: two.num_replicas() == 2, 60)
+    path = "/v1/chat/completions"
+    requests = [
+        {
+            "messages": [{"role": "user", "content": f"{number} " + "of many words " * 250}],
+            "max_tokens": 300,
+            "ignore_eos": True,
+        }
+        for number in range(16)
+    ]
+    answers = killed_under_load(two, [{**each, "stream": True} for each in requests], path)
+    eventually(lambda: two.num_replicas() == 2, 60)
+
+    def said(events: list[dict[str, Any]]) -> str:
+        choices = [choice for each in events for choice in each["choices"]]
+        return "".join(choice["delta"].get("content") or "" for choice in choices)
+
+    for request, answer in zip(requests, answers, strict=True):
+        assert answer.status_code == 200
+        expected = two.post(path, request).json()["choices"][0]["message"]["content"]
+        events = events_of(answer.text)
+        if "error" in events[-1]:
+            found = said(events[:-1])
+            assert found  # else another replica would have served it
+            assert expected.startswith(found)
+        else:
+            assert said(events) == expected
 
 
 def test_after_sigterm_running_requests_end_and_no_process_is_left(two: Replicated) -> None:

@@ -173,16 +173,47 @@ class AnswerReader:
                 piece.finish = text.finish(piece.finish)
                 yield piece, sections
 
+    async def begun(self) -> AsyncIterator[tuple[Piece, list[Section]]]:
+        """news(), as soon as a token is among them.
+
+        A stream that begins then has told its client nothing before: what goes wrong in the queue
+        or in the prompt is an error with a status, and another replica may serve the request.
+        """
+        news = self.news()
+        held: list[tuple[Piece, list[Section]]] = []
+        async for each in news:
+            held.append(each)
+            if each[0].tokens or each[0].finish not in ("length", "error"):
+                break
+        else:
+            _refuse_nothing([piece for piece, _ in held])
+        return _joined_news(held, news)
+
     async def read_all(self) -> list[Answer]:
         """news() put together. Raises ApiError, too where the deadline came before any token."""
         answers = [Answer() for _ in self.texts]
         async for piece, _ in self.news(seldom=True):
             answers[piece.index].add(piece)
-        if all(each.timed_out and not each.tokens for each in answers):
-            raise too_late()
-        if all(each.finish == "error" for each in answers):
-            raise _no_token_left()
+        _refuse_nothing(answers)
         return answers
+
+
+async def _joined_news(
+    held: Sequence[tuple[Piece, list[Section]]],
+    news: AsyncIterator[tuple[Piece, list[Section]]],
+) -> AsyncIterator[tuple[Piece, list[Section]]]:
+    for each in held:
+        yield each
+    async for each in news:
+        yield each
+
+
+def _refuse_nothing(answers: Sequence[Answer | Piece]) -> None:
+    """Raises ApiError where the deadline came before any token, or no token was left for any."""
+    if all(each.timed_out and not each.tokens for each in answers):
+        raise too_late()
+    if all(each.finish == "error" for each in answers):
+        raise _no_token_left()
 
 
 def _no_token_left() -> ApiError:

@@ -153,11 +153,12 @@ def _call(section: Section) -> dict[str, Any]:
 
 
 async def _stream(engine: Engine, wish: Wish, reader: AnswerReader, events: ChoiceEvents) -> None:
+    news = await reader.begun()
     await events.start()
     for number in range(len(reader.texts)):
         begin = {"role": "assistant", "content": "", "refusal": None}
         await events.send(_event(number, begin))
-    async for piece, sections in reader.news():
+    async for piece, sections in news:
         if sections or (wish.with_log_probs and piece.tokens):
             scores = await _log_probs(engine, piece, wish)
             await events.send(_event(piece.index, _delta(sections), scores))

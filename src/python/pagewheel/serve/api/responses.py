@@ -219,12 +219,13 @@ def _completed(
 async def _stream(
     exchange: Exchange, call: ResponseCall, reader: AnswerReader, response: dict[str, Any]
 ) -> None:
+    news = await reader.begun()
     await exchange.start_events()
     events = ItemEvents(exchange)
     await events.send("response.created", response=response)
     await events.send("response.in_progress", response=response)
     finish = None
-    async for piece, sections in reader.news():
+    async for piece, sections in news:
         finish = piece.finish or finish
         for section in sections:
             await events.add(section)
