@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pagewheel
+from pagewheel.serve.api.stop_reason import stop_reason
 from pagewheel.serve.api.verbatim_text import VerbatimText
 from pagewheel.serve.http.errors import ApiError, too_late
 from pagewheel.serve.models.engine import Engine
@@ -156,6 +157,9 @@ class AnswerReader:
             )
 
         self.texts = [AnswerText(reading, verbatim()) for _ in range(generation.order.choices)]
+        self._engine = engine
+        may_stop = config.stop_strings or generation.order.stop_tokens
+        self._tokens: list[list[int]] | None = [[] for _ in self.texts] if may_stop else None
 
     async def news(self, seldom: bool = False) -> AsyncIterator[tuple[Piece, list[Section]]]:
         """Of each piece of an answer what it says; `seldom` as of pieces(). Raises ApiError."""
@@ -166,12 +170,24 @@ class AnswerReader:
                 text = self.texts[piece.index]
                 if text.is_ended:
                     continue
+                await self._tell_stop(piece)
                 sections = text.add(piece)
                 if text.is_ended and piece.finish is None:
                     self.generation.end_choice(piece.index)
                     piece.finish = "tool_calls"
                 piece.finish = text.finish(piece.finish)
                 yield piece, sections
+
+    async def _tell_stop(self, piece: Piece) -> None:
+        if self._tokens is None:
+            return
+        tokens = self._tokens[piece.index]
+        tokens += piece.tokens
+        if piece.finish == "stop":
+            order = self.generation.order
+            piece.stopped_by = await self._engine.in_thread(
+                stop_reason, self._engine.tokenizer, tokens, order.config, order.stop_tokens
+            )
 
     async def begun(self) -> AsyncIterator[tuple[Piece, list[Section]]]:
         """news(), as soon as a token is among them.

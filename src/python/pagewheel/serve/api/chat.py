@@ -23,9 +23,11 @@ from pagewheel.serve.api.generating import (
     generating,
     log_probs_of,
     prompt_of,
+    take_ending,
+    take_most_tokens,
     usage_of,
 )
-from pagewheel.serve.api.openai_calls import Call, ChoiceEvents, ended, read_call
+from pagewheel.serve.api.openai_calls import Call, ChoiceEvents, ended, read_call, with_ids
 from pagewheel.serve.api.sampling import limited_tokens
 from pagewheel.serve.api.tools import take_tools
 from pagewheel.serve.http.errors import bad_field
@@ -60,9 +62,11 @@ def _read(exchange: Exchange, fields: Fields) -> ChatCall:
         raise bad_field("top_logprobs", "needs logprobs")
     wish.tools = take_tools(fields)
     context = take_template_context(fields)
+    ending = take_ending(fields, messages)
+    most = take_most_tokens(fields)
     _read_others(fields)
     fields.refuse_rest()
-    return ChatCall(call, Conversation(messages, wish.tools, context))
+    return ChatCall(call, Conversation(messages, wish.tools, context, ending, most))
 
 
 def _max_tokens(exchange: Exchange, fields: Fields, wish: Wish) -> int | None:
@@ -100,14 +104,18 @@ async def _answer(exchange: Exchange, chat: ChatCall) -> None:
             reader = AnswerReader(engine, generation, prompt.reading)
             if call.stream:
                 head["object"] = "chat.completion.chunk"
-                await _stream(engine, call.wish, reader, ChoiceEvents(exchange, call, head))
+                if call.with_tokens:
+                    head["prompt_token_ids"] = prompt.tokens
+                await _stream(engine, call, reader, ChoiceEvents(exchange, call, head, generation))
                 return
             answers = await reader.read_all()
             choices = [
-                await _choice(engine, number, text, answer, call.wish)
+                with_ids(await _choice(engine, number, text, answer, call.wish), answer, call)
                 for number, (text, answer) in enumerate(zip(reader.texts, answers, strict=True))
             ]
-            kind = {"object": "chat.completion"}
+            kind: dict[str, Any] = {"object": "chat.completion"}
+            if call.with_tokens:
+                kind["prompt_token_ids"] = prompt.tokens
             await exchange.send_json(
                 {**head, **kind, "choices": choices, "usage": usage_of(generation)}
             )
@@ -152,19 +160,21 @@ def _call(section: Section) -> dict[str, Any]:
     return {"id": section.id, "type": "function", "function": function}
 
 
-async def _stream(engine: Engine, wish: Wish, reader: AnswerReader, events: ChoiceEvents) -> None:
+async def _stream(engine: Engine, call: Call, reader: AnswerReader, events: ChoiceEvents) -> None:
+    wish = call.wish
     news = await reader.begun()
     await events.start()
     for number in range(len(reader.texts)):
         begin = {"role": "assistant", "content": "", "refusal": None}
         await events.send(_event(number, begin))
     async for piece, sections in news:
-        if sections or (wish.with_log_probs and piece.tokens):
+        if sections or ((wish.with_log_probs or call.with_tokens) and piece.tokens):
             scores = await _log_probs(engine, piece, wish)
-            await events.send(_event(piece.index, _delta(sections), scores))
+            event = _event(piece.index, _delta(sections), scores)
+            await events.send(with_ids(event, piece, call))
         if piece.finish is not None:
             await events.send(ended(_event(piece.index, {}, None, piece.finish), piece))
-    await events.end(reader.generation)
+    await events.end()
 
 
 def _event(

@@ -13,11 +13,13 @@ from pagewheel.serve.api.generating import (
     Prompt,
     Wish,
     generating,
+    last_tokens,
     log_probs_of,
+    take_most_tokens,
     usage_of,
 )
 from pagewheel.serve.api.logprobs import TokenLogProb, of_tokens
-from pagewheel.serve.api.openai_calls import Call, ChoiceEvents, ended, read_call
+from pagewheel.serve.api.openai_calls import Call, ChoiceEvents, ended, read_call, with_ids
 from pagewheel.serve.api.sampling import limited_tokens
 from pagewheel.serve.http.errors import bad_field
 from pagewheel.serve.http.exchange import Exchange
@@ -38,6 +40,7 @@ class CompletionCall:
     prompts: Sequence[str | list[int]]
     echo: bool
     add_special_tokens: bool
+    most_tokens: int | None  # of each prompt, whose begin is left out
 
 
 async def completions(exchange: Exchange) -> None:
@@ -67,8 +70,9 @@ def _read(exchange: Exchange, fields: Fields) -> CompletionCall:
     fields.take_one_of("best_of", (None, wish.choices))
     if fields.take("suffix", str, ""):
         raise bad_field("suffix", "is not supported", "unsupported_value")
+    most = take_most_tokens(fields)
     fields.refuse_rest()
-    return CompletionCall(call, prompts, echo, special)
+    return CompletionCall(call, prompts, echo, special, most)
 
 
 def _max_tokens(fields: Fields, wish: Wish, limits: Limits) -> int | None:
@@ -116,12 +120,19 @@ async def _answer(exchange: Exchange, completion: CompletionCall) -> None:
             echoed = await _echoed(engine, completion, prompts)
             reader = AnswerReader(engine, generation, Reading())
             if call.stream:
-                events = ChoiceEvents(exchange, call, head)
-                await _stream(engine, call.wish, reader, events, echoed)
+                events = ChoiceEvents(exchange, call, head, generation)
+                await _stream(engine, call, reader, events, echoed)
                 return
             answers = await reader.read_all()
             choices = [
-                await _whole_choice(engine, call.wish, generation, number, echoed[number], answer)
+                _with_all_ids(
+                    await _whole_choice(
+                        engine, call.wish, generation, number, echoed[number], answer
+                    ),
+                    generation,
+                    answer,
+                    call,
+                )
                 for number, answer in enumerate(answers)
             ]
             await exchange.send_json({**head, "choices": choices, "usage": usage_of(generation)})
@@ -129,10 +140,12 @@ async def _answer(exchange: Exchange, completion: CompletionCall) -> None:
 
 def _encoded(engine: Engine, completion: CompletionCall) -> list[Prompt]:
     special = completion.add_special_tokens
-    return [
-        Prompt(engine.encode(prompt, special) if isinstance(prompt, str) else prompt)
+    most = completion.most_tokens
+    encoded = [
+        engine.encode(prompt, special) if isinstance(prompt, str) else prompt
         for prompt in completion.prompts
     ]
+    return [Prompt(last_tokens(tokens, most, engine)) for tokens in encoded]
 
 
 async def _echoed(
@@ -143,7 +156,9 @@ async def _echoed(
     if not completion.echo:
         return [""] * len(prompts) * choices
     texts = [
-        given if isinstance(given, str) else await engine.in_thread(engine.decode, prompt.tokens)
+        given
+        if isinstance(given, str) and completion.most_tokens is None
+        else await engine.in_thread(engine.decode, prompt.tokens)
         for given, prompt in zip(completion.prompts, prompts, strict=True)
     ]
     return [text for text in texts for _ in range(choices)]
@@ -177,21 +192,33 @@ def _choice(number: int, text: str, scores: Any, piece: Answer | Piece) -> dict[
     return ended(choice, piece)
 
 
+def _with_all_ids(
+    choice: dict[str, Any], generation: Generation, piece: Answer | Piece, call: Call
+) -> dict[str, Any]:
+    """The prompt's too."""
+    if not call.with_tokens:
+        return choice
+    prompt = generation.order.prompts[choice["index"] // call.wish.choices]
+    return {**with_ids(choice, piece, call), "prompt_token_ids": prompt}
+
+
 async def _stream(
     engine: Engine,
-    wish: Wish,
+    call: Call,
     reader: AnswerReader,
     events: ChoiceEvents,
     echoed: Sequence[str],
 ) -> None:
-    generation = reader.generation
+    generation, wish = reader.generation, call.wish
     before = list(echoed)  # of a choice that has not begun
+    has_begun = [False] * len(echoed)
     offsets = [0] * len(echoed)
     news = await reader.begun()
     await events.start()
     async for piece, _ in news:
         text = before[piece.index] + piece.text
-        if not (text or piece.finish or (wish.with_log_probs and piece.tokens)):
+        with_tokens = wish.with_log_probs or call.with_tokens
+        if not (text or piece.finish or (with_tokens and piece.tokens)):
             continue  # half of a character is held back, and is no news
         scores = None
         if wish.with_log_probs:
@@ -199,5 +226,10 @@ async def _stream(
             scores = logprobs.completion_form(tokens, offsets[piece.index], wish.top_log_probs > 0)
             offsets[piece.index] += sum(len(each.text) for each in tokens)
         before[piece.index] = ""
-        await events.send(_choice(piece.index, text, scores, piece))
-    await events.end(generation)
+        choice = _choice(piece.index, text, scores, piece)
+        if has_begun[piece.index]:
+            await events.send(with_ids(choice, piece, call))
+        else:
+            await events.send(_with_all_ids(choice, generation, piece, call))
+        has_begun[piece.index] = True
+    await events.end()

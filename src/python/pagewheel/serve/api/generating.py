@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from pagewheel import StructuredOutputConfig
@@ -56,6 +57,14 @@ class Wish:
         return self.given.get("max_length")
 
 
+class Ending(Enum):
+    """What the prompt of a conversation ends with."""
+
+    NEW_MESSAGE = "the beginning of the assistant's message"
+    NOTHING = "the last message"
+    OPEN_MESSAGE = "the content of the last message, which the answer continues"
+
+
 @dataclass
 class Conversation:
     """What a chat template makes a prompt of."""
@@ -63,6 +72,8 @@ class Conversation:
     messages: list[dict[str, Any]]
     tools: Tools = field(default_factory=Tools)
     context: dict[str, Any] = field(default_factory=dict)
+    ending: Ending = Ending.NEW_MESSAGE
+    most_tokens: int | None = None  # of the prompt, whose begin is left out
 
 
 @dataclass(frozen=True)
@@ -115,15 +126,56 @@ async def prompt_of(exchange: Exchange, engine: Engine, conversation: Conversati
 
     def work() -> Prompt:
         try:
-            text = engine.render(conversation.messages, tools.offered, conversation.context)
+            text = _rendered(engine, conversation)
         except ValueError as error:
             raise template_refused(error) from None
-        return Prompt(engine.encode(text, False), reading_of(engine, tools, text))
+        tokens = last_tokens(engine.encode(text, False), conversation.most_tokens, engine)
+        return Prompt(tokens, reading_of(engine, tools, text))
 
     try:
         return await engine.in_thread(work)
     except RuntimeError as error:  # there is no template, or no process for it
         raise ApiError(400, str(error), param="messages", code="no_chat_template") from None
+
+
+def _rendered(engine: Engine, conversation: Conversation) -> str:
+    given = (conversation.messages, conversation.tools.offered, conversation.context)
+    if conversation.ending is Ending.OPEN_MESSAGE:
+        return engine.render_open(*given)
+    return engine.render(*given, conversation.ending is Ending.NEW_MESSAGE)
+
+
+def take_ending(fields: Fields, messages: Sequence[dict[str, Any]]) -> Ending:
+    """vLLM's `add_generation_prompt` and `continue_final_message`."""
+    begins = fields.take("add_generation_prompt", bool)
+    if not fields.take("continue_final_message", bool, False):
+        return Ending.NOTHING if begins is False else Ending.NEW_MESSAGE
+    if begins:
+        raise bad_field("continue_final_message", "needs add_generation_prompt to be false")
+    check_open(messages, "continue_final_message")
+    return Ending.OPEN_MESSAGE
+
+
+def check_open(messages: Sequence[dict[str, Any]], field: str) -> None:
+    """Raises ApiError where the last message cannot be continued."""
+    last = messages[-1]
+    if last["role"] != "assistant" or last.get("tool_calls") or not last["content"]:
+        raise bad_field(field, "the last message must be a text of the assistant, to continue it")
+
+
+def take_most_tokens(fields: Fields) -> int | None:
+    """vLLM's `truncate_prompt_tokens`; -1: as many as the context has."""
+    count = fields.take("truncate_prompt_tokens", int)
+    if count is not None and count != -1 and not 1 <= count <= MAX_TOKENS:
+        raise bad_field("truncate_prompt_tokens", f"is {count}; allowed: -1, and 1 to {MAX_TOKENS}")
+    return count
+
+
+def last_tokens(tokens: list[int], most: int | None, engine: Engine) -> list[int]:
+    """Not more than so many."""
+    if most == -1:
+        most = engine.context
+    return tokens if most is None else tokens[-most:]
 
 
 def reading_of(engine: Engine, tools: Tools, prompt: str) -> Reading:
@@ -196,7 +248,7 @@ def _order(
     }
     config = make_config(engine.config(), wish.given, settings)
     copies = split_copies(config)
-    return Order(prompts, config, copies)
+    return Order(prompts, config, copies, tuple(wish.given.get("stop_token_ids", ())))
 
 
 def usage_of(generation: Generation) -> dict[str, Any]:

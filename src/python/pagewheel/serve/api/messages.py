@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pagewheel.serve.api.answer_text import CONTENT, AnswerReader, Section
+from pagewheel.serve.api.answer_text import CONTENT, REASONING, AnswerReader, Section
 from pagewheel.serve.api.conversation import text_of
 from pagewheel.serve.api.generating import (
     MAX_TOKENS,
     Conversation,
+    Ending,
     Wish,
+    check_open,
     generating,
     prompt_of,
     read_wish,
 )
 from pagewheel.serve.api.message_blocks import block_delta, blocks_of, empty_block, read_blocks
 from pagewheel.serve.api.sampling import limited_tokens
-from pagewheel.serve.api.shapes import take_output_shape
+from pagewheel.serve.api.shapes import Shape, take_output_shape
 from pagewheel.serve.api.tools import take_message_tools
 from pagewheel.serve.http.errors import bad_field
 from pagewheel.serve.http.exchange import Exchange
@@ -34,6 +36,7 @@ class MessageCall:
     conversation: Conversation
     wish: Wish
     stream: bool
+    shows_thinking: bool
 
 
 async def create_message(exchange: Exchange) -> None:
@@ -42,12 +45,13 @@ async def create_message(exchange: Exchange) -> None:
     limits = exchange.service.settings.limits
     model = fields.take("model", str)
     conversation = _conversation(fields)
+    shows_thinking = _take_thinking(fields, conversation)
     count = fields.need("max_tokens", int)
     if not 1 <= count <= MAX_TOKENS:
         raise bad_field("max_tokens", f"is {count}; allowed: 1 to {MAX_TOKENS}")
     stop = fields.take("stop_sequences", list) or []
     wish = read_wish(exchange, fields)
-    wish.shape = take_output_shape(fields)
+    wish.shape = _take_output(fields, conversation)
     wish.tools = conversation.tools
     wish.max_tokens = limited_tokens("max_tokens", count, limits)
     if stop:
@@ -57,9 +61,11 @@ async def create_message(exchange: Exchange) -> None:
     stream = fields.take("stream", bool, False)
     fields.take("metadata", dict)
     fields.take_one_of("service_tier", (None, "auto", "standard_only"))
+    if wish.shape is not None and conversation.ending is Ending.OPEN_MESSAGE:
+        raise bad_field(wish.shape.field, "does not go with a last message of the assistant")
     _refuse_unsupported(fields)
     fields.refuse_rest()
-    call = MessageCall(model, conversation, wish, stream)
+    call = MessageCall(model, conversation, wish, stream, shows_thinking)
     await exchange.while_connected(_answer(exchange, call))
 
 
@@ -68,7 +74,8 @@ async def count_tokens(exchange: Exchange) -> None:
     fields = Fields(await exchange.read_body())
     model = fields.take("model", str)
     conversation = _conversation(fields)
-    take_output_shape(fields)  # changes no prompt
+    _take_thinking(fields, conversation)
+    _take_output(fields, conversation)
     _refuse_unsupported(fields)
     fields.refuse_rest()
 
@@ -84,20 +91,38 @@ def _conversation(fields: Fields) -> Conversation:
     messages = read_blocks(fields.need("messages", list))
     system = fields.take_any("system")
     begin = [] if system is None else [{"role": "system", "content": text_of("system", system)}]
-    return Conversation(begin + messages, take_message_tools(fields), _thinking(fields))
+    fields.take("cache_control", dict)  # prefixes are cached in any case
+    conversation = Conversation(begin + messages, take_message_tools(fields))
+    if messages[-1]["role"] == "assistant":
+        check_open(messages, "messages")
+        conversation.ending = Ending.OPEN_MESSAGE
+    return conversation
 
 
-def _thinking(fields: Fields) -> dict[str, Any]:
-    """What templates of models that may think are told."""
+def _take_output(fields: Fields, conversation: Conversation) -> Shape | None:
+    """`output_config`: its effort is for the chat template, as reasoning_effort is."""
+    inner = Fields(fields.take("output_config", dict) or {}, "output_config.")
+    effort = inner.take("effort", str)
+    if effort is not None:
+        conversation.context["reasoning_effort"] = effort
+    shape = take_output_shape(fields, inner)
+    inner.refuse_rest()
+    return shape
+
+
+def _take_thinking(fields: Fields, conversation: Conversation) -> bool:
+    """Tells templates of models that may think. Returns whether thoughts are shown."""
     thinking = fields.take("thinking", dict)
     if thinking is None:
-        return {}
+        return True
     inner = Fields(thinking, "thinking.")
     kind = inner.take_one_of("type", ("enabled", "disabled", "adaptive"))
     inner.take_int("budget_tokens", 1, MAX_TOKENS, 1)  # max_tokens bounds it with the answer
-    inner.take_one_of("display", (None, "summarized"))
+    display = inner.take_one_of("display", (None, "summarized", "omitted"))
     inner.refuse_rest()
-    return {} if kind == "adaptive" else {"enable_thinking": kind == "enabled"}
+    if kind != "adaptive":
+        conversation.context["enable_thinking"] = kind == "enabled"
+    return display != "omitted"
 
 
 def _refuse_unsupported(fields: Fields) -> None:
@@ -122,11 +147,11 @@ async def _answer(exchange: Exchange, call: MessageCall) -> None:
             }
             reader = AnswerReader(engine, generation, prompt.reading)
             if call.stream:
-                await _stream(exchange, reader, message)
+                await _stream(exchange, call, reader, message)
                 return
             (answer,) = await reader.read_all()
-            content = blocks_of(reader.texts[0].sections)
-            end = {"stop_reason": _stop_reason(answer.finish), "usage": _usage(generation)}
+            content = blocks_of([_shown(call, each) for each in reader.texts[0].sections])
+            end = {**_stop(answer.finish, answer.stopped_by), "usage": _usage(generation)}
             await exchange.send_json({**message, "content": content, **end})
 
 
@@ -140,9 +165,11 @@ def _usage(generation: Generation) -> dict[str, int]:
     }
 
 
-def _stop_reason(finish: str | None) -> str:
-    """The engine does not say which stop text it was, or whether it was one."""
-    return {"length": "max_tokens", "tool_calls": "tool_use"}.get(finish or "", "end_turn")
+def _stop(finish: str | None, stopped_by: str | int | None) -> dict[str, str | None]:
+    if finish == "stop" and isinstance(stopped_by, str):
+        return {"stop_reason": "stop_sequence", "stop_sequence": stopped_by}
+    reasons = {"length": "max_tokens", "tool_calls": "tool_use"}
+    return {"stop_reason": reasons.get(finish or "", "end_turn"), "stop_sequence": None}
 
 
 class BlockEvents:
@@ -175,20 +202,28 @@ class BlockEvents:
             self._open = None
 
 
-async def _stream(exchange: Exchange, reader: AnswerReader, message: dict[str, Any]) -> None:
+def _shown(call: MessageCall, section: Section) -> Section:
+    """Thoughts that are not shown are still a block."""
+    is_shown = section.kind != REASONING or call.shows_thinking
+    return section if is_shown else replace(section, text="")
+
+
+async def _stream(
+    exchange: Exchange, call: MessageCall, reader: AnswerReader, message: dict[str, Any]
+) -> None:
     news = await reader.begun()
     await exchange.start_events()
     events = BlockEvents(exchange)
     await events.send("message_start", message=message)
-    finish = None
+    end = _stop(None, None)
     async for piece, sections in news:
-        finish = piece.finish or finish
+        if piece.finish is not None:
+            end = _stop(piece.finish, piece.stopped_by)
         for section in sections:
-            await events.add(section)
+            await events.add(_shown(call, section))
     if not reader.texts[0].sections:
         await events.add(Section(CONTENT, ""))
     await events.close()
-    end = {"stop_reason": _stop_reason(finish), "stop_sequence": None}
     await events.send("message_delta", delta=end, usage=_usage(reader.generation))
     await events.send("message_stop")
     await exchange.end_events()

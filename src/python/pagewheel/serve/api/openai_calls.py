@@ -26,6 +26,8 @@ class Call:
     wish: Wish
     stream: bool
     with_usage: bool
+    with_usages: bool = False  # in each event
+    with_tokens: bool = False  # ids, of prompts and answers
 
     def head(self, engine: Engine, id_prefix: str) -> dict[str, Any]:
         """How every answer and event begins."""
@@ -43,25 +45,32 @@ def read_call(exchange: Exchange, fields: Fields) -> Call:
     wish.choices = take_choices(fields, exchange.service.settings.limits)
     wish.shape = take_shape(fields)
     read_hints(fields)
+    fields.take_one_of("skip_special_tokens", (None, True))
     stream = fields.take("stream", bool, False)
     options = fields.take("stream_options", dict)
-    with_usage = False
+    with_usage = continuous = False
     if options is not None:
         if not stream:
             raise bad_field("stream_options", "needs stream")
         inner = Fields(options, "stream_options.")
         with_usage = inner.take("include_usage", bool, False)
+        continuous = inner.take("continuous_usage_stats", bool, False)
         inner.take_one_of("include_obfuscation", (None, False))
         inner.refuse_rest()
-    return Call(model, wish, stream, with_usage)
+    with_tokens = fields.take("return_token_ids", bool, False)
+    return Call(model, wish, stream, with_usage, continuous and with_usage, with_tokens)
 
 
 class ChoiceEvents:
     """A stream of choices. All of an event but its choice is the same for each."""
 
-    def __init__(self, exchange: Exchange, call: Call, head: Mapping[str, Any]) -> None:
+    def __init__(
+        self, exchange: Exchange, call: Call, head: Mapping[str, Any], generation: Generation
+    ) -> None:
         self._exchange = exchange
+        self._generation = generation
         self._with_usage = call.with_usage
+        self._with_usages = call.with_usages
         self._frame = {**head, "usage": None} if call.with_usage else dict(head)
         self._begin = f'data: {json_text(self._frame)[:-1]}, "choices": ['
 
@@ -69,16 +78,26 @@ class ChoiceEvents:
         await self._exchange.start_events()
 
     async def send(self, choice: Mapping[str, Any]) -> None:
+        if self._with_usages:
+            usage = usage_of(self._generation)
+            await self._exchange.send_event({**self._frame, "choices": [choice], "usage": usage})
+            return
         await self._exchange.send_raw(f"{self._begin}{json_text(choice)}]}}\n\n".encode())
 
-    async def end(self, generation: Generation) -> None:
+    async def end(self) -> None:
         """With the usage, if the client asked for it."""
         if self._with_usage:
-            last = {**self._frame, "choices": [], "usage": usage_of(generation)}
+            last = {**self._frame, "choices": [], "usage": usage_of(self._generation)}
             await self._exchange.send_event(last)
         await self._exchange.end_events(b"data: [DONE]\n\n")
 
 
+def with_ids(choice: dict[str, Any], piece: Piece | Answer, call: Call) -> dict[str, Any]:
+    """The choice, with vLLM's `token_ids` where they were asked for."""
+    return {**choice, "token_ids": piece.tokens} if call.with_tokens else choice
+
+
 def ended(choice: dict[str, Any], piece: Piece | Answer) -> dict[str, Any]:
-    """The choice, which says so where the deadline has ended it."""
-    return {**choice, "stop_reason": "timeout"} if piece.timed_out else choice
+    """The choice, with vLLM's `stop_reason` where the request has ended it: stop, or deadline."""
+    reason = "timeout" if piece.timed_out else piece.stopped_by
+    return choice if reason is None else {**choice, "stop_reason": reason}

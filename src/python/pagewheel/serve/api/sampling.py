@@ -45,6 +45,8 @@ def take_sampling(fields: Fields) -> dict[str, Any]:
             if name == "temperature" and value == 0 and not isinstance(value, bool):
                 given["do_sample"] = False  # OpenAI's way to ask for it
                 continue
+            if name == "top_k" and value == -1:
+                value = 0  # vLLM's way to say: of all
             given[parameter.name] = _checked(parameter, fields.name(name), value)
     if given.get("do_sample") is False:
         given.pop("temperature", None)

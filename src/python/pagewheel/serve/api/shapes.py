@@ -34,14 +34,9 @@ def take_text_shape(fields: Fields, text: Fields) -> Shape | None:
     return _only([shape, *_extras(fields)])
 
 
-def take_output_shape(fields: Fields) -> Shape | None:
+def take_output_shape(fields: Fields, config: Fields) -> Shape | None:
     """`output_config.format` of /v1/messages, `output_format` as it once was, or vLLM's."""
-    found = [_format(fields, "output_format", _schema)]
-    config = fields.take("output_config", dict)
-    if config is not None:
-        inner = Fields(config, "output_config.")
-        found.append(_format(inner, "format", _schema))
-        inner.refuse_rest()
+    found = [_format(fields, "output_format", _schema), _format(config, "format", _schema)]
     return _only([*found, *_extras(fields)])
 
 

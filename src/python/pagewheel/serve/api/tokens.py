@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pagewheel.serve.api.conversation import read_messages, take_template_context
-from pagewheel.serve.api.generating import Conversation, prompt_of
+from pagewheel.serve.api.generating import Conversation, prompt_of, take_ending
 from pagewheel.serve.api.tools import take_tools
 from pagewheel.serve.http.errors import ApiError, bad_field
 from pagewheel.serve.http.exchange import Exchange
@@ -21,8 +21,9 @@ async def tokenize(exchange: Exchange) -> None:
     if messages is None:
         special = fields.take("add_special_tokens", bool, True)
     else:
+        said = read_messages("messages", messages)
         conversation = Conversation(
-            read_messages("messages", messages), take_tools(fields), take_template_context(fields)
+            said, take_tools(fields), take_template_context(fields), take_ending(fields, said)
         )
     fields.refuse_rest()
 

@@ -63,6 +63,7 @@ class Exchange(Response):
         self.notes: dict[str, Any] = {}  # for the log
         self._work = work
         self._error_body = anthropic_body if is_anthropic else openai_body
+        self._id_header = "request-id" if is_anthropic else "x-request-id"
         self._needs_key = needs_key
         self._is_counted = is_counted  # the page's own requests are not a client's
         self.takes_place = needs_key and is_counted and is_limited  # counts for limits
@@ -230,7 +231,7 @@ class Exchange(Response):
     async def _start(self, status: int, kind: str, headers: Mapping[str, str]) -> None:
         assert self._send is not None
         self._status = status
-        every = {"content-type": kind, "x-request-id": self.id, **headers}
+        every = {"content-type": kind, self._id_header: self.id, "x-request-id": self.id, **headers}
         raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in every.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 

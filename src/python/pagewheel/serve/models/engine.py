@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -137,10 +138,30 @@ class Engine:
         return await asyncio.wrap_future(job)
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], tools: Any, extra: Mapping[str, Any] | None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Any,
+        extra: Mapping[str, Any] | None,
+        begins_answer: bool = True,
     ) -> str:
         """The prompt of a conversation. Raises ValueError where the template refuses it."""
-        return self._tokenizer.apply_chat_template(list(messages), True, "", tools, extra or None)
+        return self._tokenizer.apply_chat_template(
+            list(messages), begins_answer, "", tools, extra or None
+        )
+
+    def render_open(
+        self, messages: Sequence[Mapping[str, Any]], tools: Any, extra: Mapping[str, Any] | None
+    ) -> str:
+        """render() up to the end of the last message's content, which is to be continued.
+
+        Raises ValueError also where the template does not show that content.
+        """
+        mark = secrets.token_hex(16)
+        last = {**messages[-1], "content": messages[-1]["content"] + mark}
+        before, found, _ = self.render([*messages[:-1], last], tools, extra, False).partition(mark)
+        if not found:
+            raise ValueError("the chat template does not show the last message, to continue it")
+        return before
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
         tokens = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)

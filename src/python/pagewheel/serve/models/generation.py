@@ -40,6 +40,7 @@ class Piece:
     top_log_probs: list[list[TokenLogProb]] = field(default_factory=list)
     prompt_top_log_probs: list[list[TokenLogProb]] = field(default_factory=list)
     finish: str | None = None
+    stopped_by: str | int | None = None  # the request's stop text or token
     timed_out: bool = False
 
 
@@ -53,6 +54,7 @@ class Order:
     prompts: Sequence[Sequence[int]]
     config: pagewheel.GenerationConfig
     copies: int = 1
+    stop_tokens: Sequence[int] = ()  # the request's own, not the model's
 
     @property
     def sequences(self) -> int:
@@ -74,6 +76,7 @@ class Answer:
     top_log_probs: list[list[TokenLogProb]] = field(default_factory=list)
     prompt_top_log_probs: list[list[TokenLogProb]] = field(default_factory=list)
     finish: str | None = None
+    stopped_by: str | int | None = None  # the request's stop text or token
     timed_out: bool = False
 
     def add(self, piece: Piece) -> None:
@@ -84,6 +87,8 @@ class Answer:
         self.top_log_probs += piece.top_log_probs
         self.prompt_top_log_probs += piece.prompt_top_log_probs
         self.finish = piece.finish or self.finish
+        if piece.stopped_by is not None:
+            self.stopped_by = piece.stopped_by
         self.timed_out |= piece.timed_out
 
 

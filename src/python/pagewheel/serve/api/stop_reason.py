@@ -1,0 +1,38 @@
+"""What has stopped an answer: one of the request's stop texts or tokens, or the model itself.
+
+The engine cuts the text off at the stop text and does not say which one it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pagewheel
+
+
+def stop_reason(
+    tokenizer: pagewheel.Tokenizer,
+    tokens: Sequence[int],
+    config: pagewheel.GenerationConfig,
+    stop_tokens: Iterable[int],
+) -> str | int | None:
+    """Of a finished sequence. None: the model has ended it. `stop_tokens` are the request's own."""
+    last = tokens[-1] if tokens else -1
+    if not config.ignore_eos and (
+        last == config.eos_token_id or last in config.stop_token_ids
+    ):  # the engine asks for it before it looks for texts
+        return last if last in stop_tokens else None
+    # A stop text may be in what is shown, or have special tokens in it.
+    for is_shown in (True, False):
+        text = tokenizer.decode(list(tokens), skip_special_tokens=is_shown)
+        found = first_stop(str(text), config.stop_strings)
+        if found is not None:
+            return found
+    # A decoder may drop a space before the first word, with which the stop text begins.
+    return next(iter(config.stop_strings)) if len(config.stop_strings) == 1 else None
+
+
+def first_stop(text: str, stops: Iterable[str]) -> str | None:
+    """As the engine chooses: the first in the text, of several at one place the longest."""
+    found = [(text.find(stop), -len(stop), stop) for stop in stops if stop in text]
+    return min(found)[2] if found else None
