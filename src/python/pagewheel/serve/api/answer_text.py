@@ -51,6 +51,7 @@ class Section:
     name: str = ""  # of a call; of pieces the first has it
     id: str = ""
     is_complete: bool = True
+    scores: list[dict[str, Any]] = field(default_factory=list)  # of content's tokens, if asked for
 
 
 @dataclass

@@ -93,12 +93,13 @@ def read_wish(exchange: Exchange, fields: Fields) -> Wish:
     return Wish(given, time.monotonic() + take_timeout(fields, limits, elapsed))
 
 
-def read_hints(fields: Fields) -> None:
+def read_hints(fields: Fields) -> dict[str, str | None]:
     """Fields of OpenAI's that say who asks or what for, and change no answer: types alone count."""
-    for name in ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"):
-        fields.take(name, str)
+    names = ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
+    found = {name: fields.take(name, str) for name in names}
     take_metadata(fields)
     fields.take_one_of("service_tier", (None, "auto", "default"))
+    return found
 
 
 def take_metadata(fields: Fields) -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pagewheel.serve.api.answer_text import CALL, CONTENT, REASONING, Section
+from pagewheel.serve.http.errors import ApiError
 from pagewheel.serve.http.exchange import Exchange
 
 _PREFIXES = {CALL: "fc", REASONING: "rs", CONTENT: "msg"}
@@ -54,7 +55,12 @@ def _item(name: str, section: Section, status: str) -> dict[str, Any]:
 def _part(section: Section) -> dict[str, Any]:
     if section.kind == REASONING:
         return {"type": "reasoning_text", "text": section.text}
-    return {"type": "output_text", "text": section.text, "annotations": [], "logprobs": []}
+    return {
+        "type": "output_text",
+        "text": section.text,
+        "annotations": [],
+        "logprobs": section.scores,
+    }
 
 
 class ItemEvents:
@@ -82,6 +88,7 @@ class ItemEvents:
         if not section.text:
             return
         self._open.text += section.text
+        self._open.scores += section.scores
         if section.kind == CALL:
             place = {"item_id": self._name, "output_index": len(self._items)}
             await self.send("response.function_call_arguments.delta", **place, delta=section.text)
@@ -89,7 +96,10 @@ class ItemEvents:
             await self.send("response.reasoning_text.delta", **self._place(), delta=section.text)
         else:
             await self.send(
-                "response.output_text.delta", **self._place(), delta=section.text, logprobs=[]
+                "response.output_text.delta",
+                **self._place(),
+                delta=section.text,
+                logprobs=section.scores,
             )
 
     async def close(self, status: str) -> list[dict[str, Any]]:
@@ -98,6 +108,18 @@ class ItemEvents:
             await self._begin(Section(CONTENT, ""))
         await self._end(status)
         return self._items
+
+    async def fail(self, response: dict[str, Any], error: ApiError) -> None:
+        """The last events of a stream that cannot go on."""
+        code, message = error.code or error.type, error.message
+        await self.send("error", code=code, message=message, param=error.param)
+        failed = {
+            **response,
+            "status": "failed",
+            "error": {"code": "server_error", "message": message},
+            "output": self._items,
+        }
+        await self.send("response.failed", response=failed)
 
     def _place(self) -> dict[str, Any]:
         return {"item_id": self._name, "output_index": len(self._items), "content_index": 0}
@@ -125,7 +147,9 @@ class ItemEvents:
             )
         else:
             kind = "reasoning_text" if section.kind == REASONING else "output_text"
-            scores: dict[str, Any] = {} if section.kind == REASONING else {"logprobs": []}
+            scores: dict[str, Any] = {}
+            if section.kind == CONTENT:
+                scores["logprobs"] = section.scores
             await self.send(f"response.{kind}.done", **self._place(), text=section.text, **scores)
             await self.send("response.content_part.done", **self._place(), part=_part(section))
         item = _item(self._name, section, status)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from pagewheel.serve.api.answer_text import AnswerReader
+from pagewheel.serve.api import logprobs
+from pagewheel.serve.api.answer_text import CONTENT, AnswerReader, Section
 from pagewheel.serve.api.conversation import take_template_context
 from pagewheel.serve.api.generating import (
     MAX_TOKENS,
     Conversation,
     Wish,
     generating,
+    log_probs_of,
     prompt_of,
     read_hints,
     read_wish,
@@ -23,11 +27,18 @@ from pagewheel.serve.api.response_input import read_input, said_again
 from pagewheel.serve.api.response_items import ItemEvents, items_of
 from pagewheel.serve.api.sampling import limited_tokens
 from pagewheel.serve.api.shapes import take_text_shape
+from pagewheel.serve.api.stop_reason import is_stop_token
 from pagewheel.serve.api.tools import Tools, take_response_tools
 from pagewheel.serve.http.errors import ApiError, bad_field
 from pagewheel.serve.http.exchange import Exchange
-from pagewheel.serve.http.fields import Fields
-from pagewheel.serve.models.generation import Generation
+from pagewheel.serve.http.fields import Fields, shown
+from pagewheel.serve.models.engine import Engine
+from pagewheel.serve.models.generation import Answer, Generation, Piece
+
+# Of `include`. There is nothing encrypted: reasoning is in the items themselves.
+_LOG_PROBS, _ENCRYPTED = "message.output_text.logprobs", "reasoning.encrypted_content"
+
+News = AsyncIterator[tuple[Piece, list[Section]]]
 
 
 @dataclass
@@ -95,9 +106,16 @@ def _read(exchange: Exchange, fields: Fields) -> ResponseCall:
         **_echoed_tools(wish.tools),
         "text": _take_text(fields, wish),
         "truncation": "disabled",
+        "background": False,
+        "reasoning": _take_reasoning(fields),
+        "max_tool_calls": _take_max_tool_calls(fields),
+        "top_logprobs": _take_log_probs(fields, wish),
+        **read_hints(fields),
     }
-    _read_others(fields)
-    context = {**take_template_context(fields), **_take_reasoning(fields)}
+    _read_others(fields, stream)
+    context = take_template_context(fields)
+    if echoed["reasoning"]["effort"] is not None:
+        context["reasoning_effort"] = echoed["reasoning"]["effort"]
     fields.refuse_rest()
     begin = [] if instructions is None else [{"role": "system", "content": instructions}]
     conversation = Conversation(begin + messages, wish.tools, context)
@@ -126,11 +144,40 @@ def _take_text(fields: Fields, wish: Wish) -> dict[str, Any]:
 
 
 def _take_reasoning(fields: Fields) -> dict[str, Any]:
-    """For the chat template, as reasoning_effort is."""
+    """What the response repeats. The effort is for the chat template, as reasoning_effort is.
+
+    A summary may be asked for; none is made, what the model thinks is there itself.
+    """
     inner = Fields(fields.take("reasoning", dict) or {}, "reasoning.")
     effort = inner.take("effort", str)
+    kinds = (None, "auto", "concise", "detailed")
+    summary = inner.take_one_of("summary", kinds)
+    older = inner.take_one_of("generate_summary", kinds)  # its name before
     inner.refuse_rest()
-    return {} if effort is None else {"reasoning_effort": effort}
+    return {"effort": effort, "summary": summary or older}
+
+
+def _take_max_tool_calls(fields: Fields) -> int | None:
+    """Of tools that a server runs: here are none."""
+    count = fields.take("max_tool_calls", int)
+    if count is not None and count < 1:
+        raise bad_field("max_tool_calls", f"is {count}; allowed: 1 or more")
+    return count
+
+
+def _take_log_probs(fields: Fields, wish: Wish) -> int:
+    """Of `include` and `top_logprobs`: how many likely tokens are told beside each."""
+    wish.top_log_probs = fields.take_int("top_logprobs", 0, logprobs.MAX_TOP, 0)
+    included = fields.take("include", list) or []
+    for number, each in enumerate(included):
+        if each not in (_LOG_PROBS, _ENCRYPTED):
+            raise bad_field(
+                f"include[{number}]",
+                f"is {shown(each)}; allowed: {_LOG_PROBS!r}, {_ENCRYPTED!r}",
+                "unsupported_value",
+            )
+    wish.with_log_probs = _LOG_PROBS in included or wish.top_log_probs > 0
+    return wish.top_log_probs
 
 
 def _remembered(exchange: Exchange, previous: str | None) -> list[dict[str, Any]]:
@@ -147,13 +194,17 @@ def _remembered(exchange: Exchange, previous: str | None) -> list[dict[str, Any]
     return found.messages
 
 
-def _read_others(fields: Fields) -> None:
-    """Hints, and fields of which only some values can be served."""
-    read_hints(fields)
+def _read_others(fields: Fields, stream: bool) -> None:
+    """Fields of which only some values can be served."""
     fields.take_one_of("background", (None, False))
     fields.take_one_of("truncation", (None, "disabled"))
-    if fields.take("include", list):
-        raise bad_field("include", "is not supported", "unsupported_value")
+    options = fields.take("stream_options", dict)
+    if options is not None:
+        if not stream:
+            raise bad_field("stream_options", "needs stream")
+        inner = Fields(options, "stream_options.")
+        inner.take_one_of("include_obfuscation", (None, False))
+        inner.refuse_rest()
 
 
 async def _answer(exchange: Exchange, call: ResponseCall) -> None:
@@ -174,9 +225,16 @@ async def _answer(exchange: Exchange, call: ResponseCall) -> None:
             }
             reader = AnswerReader(engine, generation, prompt.reading)
             if call.stream:
-                await _stream(exchange, call, reader, response)
+                news = _scored(engine, call.wish, reader, await reader.begun())
+                await _stream(exchange, call, reader, news, response)
                 return
-            (answer,) = await reader.read_all()
+            if call.wish.with_log_probs:  # step by step: of which text tokens are
+                answer = Answer()
+                news = _scored(engine, call.wish, reader, await reader.begun())
+                async for piece, _ in news:
+                    answer.add(piece)
+            else:
+                (answer,) = await reader.read_all()
             items = items_of(reader.texts[0].sections, _status(answer.finish))
             whole = _completed(response, items, answer.finish, generation)
             _store(exchange, call, whole)
@@ -216,12 +274,47 @@ def _completed(
     }
 
 
+async def _scored(engine: Engine, wish: Wish, reader: AnswerReader, news: News) -> News:
+    """The same, with log-probabilities at the sections of content that they belong to."""
+    waiting: list[dict[str, Any]] = []  # of tokens whose text has not come
+    async for piece, sections in news:
+        if wish.with_log_probs:
+            tokens = await log_probs_of(engine, piece, wish.top_log_probs)
+            if piece.finish == "stop" and is_stop_token(
+                reader.generation.order.config, piece.tokens
+            ):
+                tokens = tokens[:-1]  # it has no text
+            waiting += logprobs.chat_form(tokens)["content"]
+        for section in sections:
+            if section.kind == CONTENT:
+                section.scores = waiting if len(sections) == 1 else _last_of(waiting, section.text)
+                said = [each for each in reader.texts[0].sections if each.kind == CONTENT]
+                said[-1].scores += section.scores
+        if sections:
+            waiting = []
+        yield piece, sections
+
+
+def _last_of(scores: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
+    """As many as make the text: those before are of a thought or a call in the same step."""
+    size = 0
+    for number in range(len(scores) - 1, -1, -1):
+        size += len(scores[number]["token"])
+        if size >= len(text):
+            return scores[number:]
+    return scores
+
+
 async def _stream(
-    exchange: Exchange, call: ResponseCall, reader: AnswerReader, response: dict[str, Any]
+    exchange: Exchange,
+    call: ResponseCall,
+    reader: AnswerReader,
+    news: News,
+    response: dict[str, Any],
 ) -> None:
-    news = await reader.begun()
-    await exchange.start_events()
     events = ItemEvents(exchange)
+    exchange.fail_stream = partial(events.fail, response)
+    await exchange.start_events()
     await events.send("response.created", response=response)
     await events.send("response.in_progress", response=response)
     finish = None

@@ -17,11 +17,8 @@ def stop_reason(
     stop_tokens: Iterable[int],
 ) -> str | int | None:
     """Of a finished sequence. None: the model has ended it. `stop_tokens` are the request's own."""
-    last = tokens[-1] if tokens else -1
-    if not config.ignore_eos and (
-        last == config.eos_token_id or last in config.stop_token_ids
-    ):  # the engine asks for it before it looks for texts
-        return last if last in stop_tokens else None
+    if is_stop_token(config, tokens):  # the engine asks for it before it looks for texts
+        return tokens[-1] if tokens[-1] in stop_tokens else None
     # A stop text may be in what is shown, or have special tokens in it.
     for is_shown in (True, False):
         text = tokenizer.decode(list(tokens), skip_special_tokens=is_shown)
@@ -30,6 +27,12 @@ def stop_reason(
             return found
     # A decoder may drop a space before the first word, with which the stop text begins.
     return next(iter(config.stop_strings)) if len(config.stop_strings) == 1 else None
+
+
+def is_stop_token(config: pagewheel.GenerationConfig, tokens: Sequence[int]) -> bool:
+    """Whether the last one ends a sequence."""
+    stops = {config.eos_token_id, *config.stop_token_ids}
+    return bool(tokens) and not config.ignore_eos and tokens[-1] in stops
 
 
 def first_stop(text: str, stops: Iterable[str]) -> str | None:

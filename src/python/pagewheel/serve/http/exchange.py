@@ -61,6 +61,8 @@ class Exchange(Response):
         self.owner = ""  # a name for the API key
         self.began = time.monotonic()
         self.notes: dict[str, Any] = {}  # for the log
+        # Sends an error in a stream's own form. None: as an event that has the error's body.
+        self.fail_stream: Callable[[ApiError], Awaitable[None]] | None = None
         self._work = work
         self._error_body = anthropic_body if is_anthropic else openai_body
         self._id_header = "request-id" if is_anthropic else "x-request-id"
@@ -107,7 +109,10 @@ class Exchange(Response):
         if error.status == 500:
             self.notes["reason"] = error.message
         if self._status:  # a stream that has begun
-            await self.send_event(self._error_body(error), "error")
+            if self.fail_stream is None:
+                await self.send_event(self._error_body(error), "error")
+            else:
+                await self.fail_stream(error)
             await self.end_events()
         else:
             await self.send_json(self._error_body(error), error.status, error.headers)
