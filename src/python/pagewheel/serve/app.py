@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from pagewheel.serve.api import (
@@ -23,7 +23,7 @@ from pagewheel.serve.api import (
     tokens,
 )
 from pagewheel.serve.api.response_store import ResponseStore
-from pagewheel.serve.http.errors import ApiError, openai_body
+from pagewheel.serve.http.errors import ApiError
 from pagewheel.serve.http.exchange import Exchange, Work
 from pagewheel.serve.http.gate import Gate
 from pagewheel.serve.metrics import Metrics
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pagewheel.serve")
 _SWEEP_SECONDS = 1.0
+_MAX_LOGGED = 100  # characters of a path that there is not
 
 
 class Service:
@@ -118,13 +119,23 @@ def _prefix_store(settings: ServerSettings) -> PrefixStore | None:
 
 def make_app(service: Service) -> FastAPI:
     """Without FastAPI's own pages: they would load scripts from elsewhere."""
+
+    async def no_such_path(request: Request, error: Exception) -> Response:
+        return Exchange(
+            service,
+            request,
+            _refusal(request, error),
+            is_anthropic=request.url.path.startswith("/v1/messages"),
+            is_limited=False,
+        )
+
     app = FastAPI(
         title="pagewheel",
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
         lifespan=service.running,
-        exception_handlers={HTTPException: _no_such_path},
+        exception_handlers={HTTPException: no_such_path},
         redirect_slashes=False,
     )
 
@@ -175,8 +186,12 @@ def make_app(service: Service) -> FastAPI:
     return app
 
 
-async def _no_such_path(request: Request, error: Exception) -> Response:
+def _refusal(request: Request, error: Exception) -> Work:
     status = error.status_code if isinstance(error, HTTPException) else 404
     what = "no such path" if status == 404 else f"{request.method} is not for this path"
-    headers = dict(getattr(error, "headers", None) or {})
-    return JSONResponse(openai_body(ApiError(status, what)), status, headers)
+
+    async def refuse(exchange: Exchange) -> None:
+        exchange.notes["asked"] = f"{request.method} {request.url.path[:_MAX_LOGGED]}"
+        raise ApiError(status, what, headers=getattr(error, "headers", None))
+
+    return refuse

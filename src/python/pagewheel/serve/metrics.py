@@ -51,6 +51,7 @@ class EndedRequest:
     times: RequestTimes
     num_prompt: int
     generated: Sequence[int]  # tokens of each choice that has any
+    between: Sequence[float]  # seconds between a choice's tokens, by the engine's clock
     num_choices: int
     max_tokens: int
 
@@ -72,12 +73,9 @@ class ModelMetrics:
     def first_token(self, seconds: float) -> None:
         self._histograms["time_to_first_token_seconds"].observe(seconds)
 
-    def tokens(self, seconds_each: float | None, count: int) -> None:
-        """`count` tokens have come; `seconds_each` after the ones before, if there were any."""
+    def tokens(self, count: int) -> None:
+        """So many have come."""
         self._num_generated.inc(count)
-        if seconds_each is not None:
-            for _ in range(count):
-                self._between.observe(seconds_each)
 
     def finished(self, reason: str) -> None:
         """One sequence has ended."""
@@ -86,6 +84,8 @@ class ModelMetrics:
         ).inc()
 
     def ended(self, request: EndedRequest) -> None:
+        for seconds in request.between:
+            self._between.observe(seconds)
         times, longest = request.times, max(request.generated, default=0)
         per_token = None if times.decode is None or longest < 2 else times.decode / (longest - 1)
         found = {

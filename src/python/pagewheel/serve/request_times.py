@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RequestTimes:
-    """Seconds since the request went to the engine; None: it did not come so far."""
+    """Seconds since the request arrived; None: it did not come so far."""
 
     whole: float
     queue: float | None = None  # to its first step

@@ -209,10 +209,14 @@ async def generating(
         _order(engine, [each.tokens for each in prompts], wish, grammar),
         service.metrics.model(engine.name),
         service.gate.queue_places(exchange),
+        exchange.began,
     )
     try:
         await generation.submit()
         yield generation
+    except ApiError:
+        generation.fail()
+        raise
     finally:
         generation.drop()
         exchange.notes |= {

@@ -96,8 +96,14 @@ class Generation:
     """In the engine from submit() to drop(), which frees its blocks at the next step."""
 
     def __init__(
-        self, engine: Engine, order: Order, metrics: ModelMetrics, places: QueuePlaces
+        self,
+        engine: Engine,
+        order: Order,
+        metrics: ModelMetrics,
+        places: QueuePlaces,
+        began: float,
     ) -> None:
+        """`began`: when the request arrived, by time.monotonic()."""
         self._engine = engine
         self._order = order
         self._metrics = metrics
@@ -105,11 +111,14 @@ class Generation:
         self._begun: set[int] = set()  # handles that have a token
         self._handles: list[pagewheel.GenerationHandle] = []
         self._ended: set[int] = set()  # choices that metrics know of
-        self._begin = time.monotonic()
+        self._begin = began
+        self._submitted = began  # when the engine got it
         self._last_tokens: dict[int, float] = {}  # when each sequence's latest came
         self._num_tokens: Counter[int] = Counter()  # of each sequence
         self._first_token: float | None = None
         self._queue: float | None = None
+        self._between: list[float] = []  # seconds between tokens
+        self._unended = "abort"  # why choices are over that have no end
         self._end: float | None = None  # when it was dropped
         self._choices: list[_Choices] = []
 
@@ -163,6 +172,7 @@ class Generation:
         ]
 
     def _submit_all(self) -> list[pagewheel.GenerationHandle]:
+        self._submitted = time.monotonic()
         # Dropping a handle cancels its request: so do those before one that is refused.
         return [
             self._engine.submit(prompt, self._order.config)
@@ -209,10 +219,10 @@ class Generation:
             count = len(piece.tokens)
             if count:
                 self._num_tokens[piece.index] += count
-                before = self._last_tokens.get(piece.index)
-                self._metrics.tokens(None if before is None else (now - before) / count, count)
+                self._metrics.tokens(count)
+                is_first = piece.index not in self._last_tokens
                 self._last_tokens[piece.index] = now
-                if before is None:
+                if is_first:
                     self._left_queue(piece.index // self._order.sequences)
                 if self._first_token is None:
                     self._first_token = now
@@ -231,12 +241,21 @@ class Generation:
             self._begun.add(handle)
             self._places.leave()
 
+    def fail(self) -> None:
+        """Choices that have no end have none by an error, and not since the client left."""
+        self._unended = "error"
+
     def drop(self) -> None:
         """Ends what still runs. To be called in any case."""
         self._places.leave_all()
         if self._handles:
-            queued = self._handles[0].get_perf_metrics().raw_metrics.queue_durations
-            self._queue = queued[0] / 1e6 if queued else None
+            raw = [handle.get_perf_metrics().raw_metrics for handle in self._handles]
+            queued = raw[0].queue_durations
+            before = self._submitted - self._begin
+            self._queue = before + queued[0] / 1e6 if queued else None
+            self._between = [each / 1e6 for one in raw for each in one.m_durations]
+            for index in range(self._order.choices):
+                self._finished(index, self._unended)
         for handle in self._handles:
             handle.drop()
         self._end = self._now()
@@ -246,6 +265,7 @@ class Generation:
                     self.times(),
                     self.num_prompt_tokens,
                     list(self._num_tokens.values()),
+                    self._between,
                     self._order.choices,
                     self._order.config.max_new_tokens,
                 )
