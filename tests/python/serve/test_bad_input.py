@@ -15,6 +15,8 @@ from serving import Served, connect, eventually, read_all, request_bytes, servin
 import pagewheel
 from pagewheel._pagewheel import generation_parameters
 from pagewheel.serve.api.logprobs import of_tokens
+from pagewheel.serve.http.body import parse_object
+from pagewheel.serve.http.errors import ApiError
 from pagewheel.serve.http.exchange import json_text
 from pagewheel.serve.settings import Limits
 
@@ -379,3 +381,17 @@ def test_every_field_stands_every_type(served: Served, path: str) -> None:
         for value in STRANGE:
             answer = served.post(path, {**RIGHT[path], field: value})
             assert answer.status_code in (200, 400, 404), (field, value, answer.text)
+
+
+@pytest.mark.parametrize("piece", ["[]", "{}", "0", '""', '"a\\\\"', '{"a":[1]}'])
+def test_a_body_of_very_many_values_is_refused_before_it_is_parsed(piece: str) -> None:
+    body = f'{{"a": [{",".join([piece] * 300_000)}]}}'
+    with pytest.raises(ApiError) as found:
+        parse_object(body.encode())
+    assert found.value.status == 400
+    assert "200000 values" in found.value.message
+
+
+def test_commas_and_brackets_in_texts_are_no_values() -> None:
+    text = 'a,[{"\\' * 100_000
+    assert parse_object(json.dumps({"prompt": text}).encode())["prompt"] == text
