@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import Any
+
+from pagewheel.schema_dialect import Dialect
 
 
 def to_json_schema(schema: Any) -> str:
@@ -16,7 +19,7 @@ def to_json_schema(schema: Any) -> str:
     if isinstance(schema, (dict, bool)):
         return json.dumps(schema)
     if hasattr(schema, "model_json_schema"):
-        return json.dumps(schema.model_json_schema())
+        return _text_of(schema.model_json_schema())
     try:
         from pydantic import TypeAdapter
     except ImportError:
@@ -24,4 +27,13 @@ def to_json_schema(schema: Any) -> str:
             f"a JSON schema is a JSON text or a dict; of a type like {schema!r} the package "
             "pydantic makes one, which is not installed"
         ) from None
-    return json.dumps(TypeAdapter(schema).json_schema())
+    return _text_of(TypeAdapter(schema).json_schema())
+
+
+def _text_of(schema: Any) -> str:
+    """In keywords that a grammar can keep. Warns of formats that are not known."""
+    dialect = Dialect(schema)
+    if dialect.formats:
+        names = ", ".join(sorted(dialect.formats))
+        warnings.warn(f"formats of the JSON schema that any text has: {names}", stacklevel=3)
+    return json.dumps(dialect.schema)

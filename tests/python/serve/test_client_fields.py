@@ -9,7 +9,7 @@ from typing import Any
 
 import anthropic
 import pytest
-from asking import HELLO, saying
+from asking import HELLO, MESSAGE_TOOLS, saying
 from serving import Served, eventually, serving, tiny_settings
 
 from pagewheel.serve.api.stop_reason import first_stop
@@ -19,8 +19,8 @@ BOTH = {CHAT: {"messages": HELLO}, COMPLETIONS: {"prompt": "Hello"}}
 
 
 @pytest.fixture(scope="module")
-def served(tiny_folder: Path) -> Iterator[Served]:
-    with serving(tiny_settings(tiny_folder)) as one:
+def served(calling_folder: Path) -> Iterator[Served]:
+    with serving(tiny_settings(calling_folder)) as one:
         yield one
 
 
@@ -149,14 +149,14 @@ def test_effort_and_hints_of_messages_are_taken(
 
 
 def test_omitted_thinking_is_a_block_without_text(claude: anthropic.Anthropic) -> None:
-    demand = saying("<think>Which?</think>This one.")
+    demand = {"tools": MESSAGE_TOOLS, **saying("<think>Which?</think>This one.")}
     thinking: Any = {"type": "enabled", "budget_tokens": 1024}
     shown = message(claude, thinking=thinking, **demand)
     hidden = message(claude, thinking={**thinking, "display": "omitted"}, **demand)
-    assert [each.type for each in shown.content] == [each.type for each in hidden.content]
-    if shown.content[0].type == "thinking":
-        assert shown.content[0].thinking
-        assert not hidden.content[0].thinking
+    for found in (shown, hidden):
+        assert [each.type for each in found.content] == ["thinking", "text"]
+    assert shown.content[0].thinking == "Which?"
+    assert not hidden.content[0].thinking
     assert shown.content[-1].text == hidden.content[-1].text
 
 

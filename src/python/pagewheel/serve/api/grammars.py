@@ -7,7 +7,7 @@ from typing import Any
 import pagewheel
 from pagewheel import StructuredOutputConfig as Grammar
 from pagewheel.serve.api.answer_text import Reading
-from pagewheel.serve.api.shapes import Shape
+from pagewheel.serve.api.shapes import Shape, kept_schema
 from pagewheel.serve.api.tools import REQUIRED, Tools
 from pagewheel.serve.http.errors import ApiError, bad_field, unavailable
 from pagewheel.serve.models.engine import Engine
@@ -62,11 +62,20 @@ def _of_calls(reading: Reading, tools: Tools, choice: str) -> Any:
     given = list(reading.tools)
     if tools.name is not None:
         given = [each for each in given if each["function"]["name"] == tools.name]
+    given = [_kept(each) for each in given]
     is_parallel = tools.is_parallel and tools.name is None
     assert reading.family is not None
     return pagewheel.tool_call_grammar(
         given, reading.family, tool_choice=choice, parallel_tool_calls=is_parallel
     ).compound_grammar
+
+
+def _kept(tool: dict[str, Any]) -> dict[str, Any]:
+    function = tool["function"]
+    if "parameters" not in function:
+        return tool
+    schema = kept_schema("tools", function["parameters"])
+    return {**tool, "function": {**function, "parameters": schema}}
 
 
 def of_final_message(reading: Reading, part: Any) -> Any:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from pagewheel import StructuredOutputConfig as Grammar
+from pagewheel.schema_dialect import Dialect
 from pagewheel.serve.http.errors import bad_field
 from pagewheel.serve.http.fields import Fields, checked
 
+_log = logging.getLogger("pagewheel.serve")
+_MAX_LOGGED = 20
 _ANY_OBJECT = {"type": "object"}
 
 
@@ -50,10 +54,10 @@ def _format(
     kind = form.take_one_of("type", ("text", "json_object", "json_schema"))
     shape = None
     if kind == "json_object":
-        shape = Shape(fields.name(field), _json(_ANY_OBJECT), True)
+        shape = Shape(fields.name(field), _json(field, _ANY_OBJECT), True)
     if kind == "json_schema":
         name, given = schema(form)
-        shape = Shape(name, _json(given), True)
+        shape = Shape(name, _json(name, given), True)
     form.refuse_rest()
     return shape
 
@@ -77,8 +81,22 @@ def _schema(
     return fields.name("schema"), fields.need("schema", dict)
 
 
-def _json(schema: Any) -> Any:
-    return Grammar.JSONSchema(schema if isinstance(schema, str) else json.dumps(schema))
+def _json(field: str, schema: Any) -> Any:
+    return Grammar.JSONSchema(
+        schema if isinstance(schema, str) else json.dumps(kept_schema(field, schema))
+    )
+
+
+def kept_schema(field: str, schema: Any) -> Any:
+    """As a grammar can keep it. Raises ApiError. Formats that are not known are logged."""
+    try:
+        dialect = Dialect(schema)
+    except ValueError as error:
+        raise bad_field(field, str(error), "grammar_refused") from None
+    if dialect.formats:
+        formats = sorted(each[:_MAX_LOGGED] for each in dialect.formats)[:_MAX_LOGGED]
+        _log.warning("formats of a JSON schema are free text", extra={"formats": formats})
+    return dialect.schema
 
 
 def _choice(name: str, value: Any) -> Any:
@@ -91,7 +109,7 @@ def _choice(name: str, value: Any) -> Any:
 def _json_extra(name: str, value: Any) -> Any:
     if not isinstance(value, (str, dict)):
         raise bad_field(name, "must be a schema: an object, or its text")
-    return _json(value)
+    return _json(name, value)
 
 
 _EXTRAS: dict[str, Callable[[str, Any], Any]] = {
@@ -111,7 +129,7 @@ def _extras(fields: Fields) -> list[Shape | None]:
     inner = Fields(structured, fields.name("structured_outputs."))
     found += [_extra(inner, name, name) for name in _EXTRAS]
     if inner.take("json_object", bool, False):
-        found.append(Shape(inner.name("json_object"), _json(_ANY_OBJECT)))
+        found.append(Shape(inner.name("json_object"), _json("json_object", _ANY_OBJECT)))
     inner.refuse_rest()
     return found
 

@@ -59,7 +59,6 @@ class Exchange(Response):
         self.service = service
         self.request = request
         self.owner = ""  # a name for the API key
-        self.began = time.monotonic()
         self.notes: dict[str, Any] = {}  # for the log
         # Sends an error in a stream's own form. None: as an event that has the error's body.
         self.fail_stream: Callable[[ApiError], Awaitable[None]] | None = None
@@ -74,6 +73,7 @@ class Exchange(Response):
         self.background = None
         tracing = service.tracing if request.method == "POST" else None
         self.trace = None if tracing is None else tracing.begin(request.headers, self.id)
+        self.began = time.monotonic()  # its span has begun: phases are within it
         self._scope = anyio.CancelScope()
         self._is_stopped = False
         self._status = 0  # of what was sent

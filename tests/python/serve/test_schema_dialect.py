@@ -1,0 +1,103 @@
+"""Schemas that pydantic makes: formats, names of properties, and what no grammar can keep."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal
+
+import openai
+import pytest
+from asking import HELLO
+from pydantic import BaseModel, Field, SecretStr
+from serving import Served, serving, tiny_settings
+
+from pagewheel.json_schema import to_json_schema
+from pagewheel.schema_dialect import Dialect
+
+
+class Color(enum.Enum):
+    RED = "red.ish"
+    BLUE = "blue"
+
+
+class Account(BaseModel):
+    secret: SecretStr = Field(max_length=3)
+    place: Path
+    price: Decimal
+    counts: dict[Literal["a", "b"], int]
+    colors: dict[Color, bool]
+
+
+@pytest.fixture(scope="module")
+def served(calling_folder: Path) -> Iterator[Served]:
+    with serving(tiny_settings(calling_folder)) as one:
+        yield one
+
+
+def test_a_models_schema_is_served(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    schema = {"name": "account", "schema": Account.model_json_schema()}
+    form: Any = {"type": "json_schema", "json_schema": schema}
+    answer = served.client.chat.completions.create(
+        model="tiny", messages=HELLO, max_tokens=8, response_format=form
+    )
+    assert (answer.choices[0].message.content or "").lstrip().startswith("{")
+    (line,) = [vars(each) for each in caplog.records if "formats" in vars(each)]
+    assert line["formats"] == ["password", "path"]
+
+
+def test_a_tools_schema_is_served(served: Served) -> None:
+    function = {"name": "open", "parameters": Account.model_json_schema()}
+    tools: Any = [{"type": "function", "function": function}]
+    fields: dict[str, Any] = {"model": "tiny", "messages": HELLO, "tools": tools, "max_tokens": 8}
+    assert served.client.chat.completions.create(**fields, tool_choice="required")
+
+
+def test_unique_items_are_refused_with_a_way_out(served: Served) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+    body: dict[str, Any] = {"prompt": "a", "max_tokens": 2, "guided_json": schema}
+    error = served.post("/v1/completions", body).json()["error"]
+    assert error["param"] == "guided_json"
+    assert "/properties/a/uniqueItems" in error["message"]
+    assert "lenient" in error["message"]
+    schema["x-guidance"] = {"lenient": True}
+    assert served.post("/v1/completions", body).status_code == 200
+    tool = {"type": "function", "function": {"name": "a", "parameters": {"uniqueItems": True}}}
+    with pytest.raises(openai.BadRequestError, match="lenient"):
+        served.client.chat.completions.create(
+            model="tiny", messages=HELLO, tools=[tool], tool_choice="required"
+        )
+
+
+def test_names_of_properties_become_patterns() -> None:
+    found = Dialect(Account.model_json_schema()).schema["properties"]
+    assert found["counts"]["patternProperties"] == {"^(a|b)$": {"type": "integer"}}
+    assert list(found["colors"]["patternProperties"]) == [r"^(red\.ish|blue)$"]
+    assert found["colors"]["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"propertyNames": {"maxLength": 3}},
+        {"propertyNames": {"enum": ["a"]}, "properties": {"b": True}},
+        {"propertyNames": {"enum": ["a"]}, "patternProperties": {"b": True}},
+    ],
+)
+def test_what_patterns_do_not_say_stays(schema: dict[str, Any]) -> None:
+    assert Dialect(schema).schema == schema
+
+
+def test_a_property_may_be_called_format() -> None:
+    schema = {"properties": {"format": {"const": "password"}}, "default": {"format": "x"}}
+    dialect = Dialect(schema)
+    assert dialect.schema == schema
+    assert not dialect.formats
+
+
+def test_python_types_warn_of_formats() -> None:
+    with pytest.warns(UserWarning, match="binary"):
+        assert json.loads(to_json_schema(bytes)) == {"type": "string"}
