@@ -63,6 +63,21 @@ TEST_F(Llguidance, GrammarsAreKeptByTheirText) {
     EXPECT_EQ(compiler.cached_count(), GrammarLimits().cached_grammars);
 }
 
+TEST_F(Llguidance, FewLongGrammarsAreKept) {
+    GrammarLimits limits;
+    limits.cached_bytes = 2500;
+    GrammarCompiler small(byte_vocabulary(), limits);
+    const auto of_size = [](size_t size, char c) { return regex(std::string(size, c)); };
+    const auto first = small.compile(of_size(1000, 'a'));
+    small.compile(of_size(1000, 'b'));
+    EXPECT_EQ(small.compile(of_size(1000, 'a')), first);  // used last
+    small.compile(of_size(1000, 'c'));
+    EXPECT_EQ(small.cached_count(), 2u);
+    EXPECT_EQ(small.compile(of_size(1000, 'a')), first);
+    small.compile(of_size(5000, 'd'));  // the last used is kept, whatever its size
+    EXPECT_EQ(small.cached_count(), 1u);
+}
+
 TEST_F(Llguidance, SequencesOfOneGrammarRunInSeveralThreads) {
     const auto grammar = compiler.compile(regex("([a-z]+ )*[0-9]{3}"));
     std::vector<std::thread> threads;
