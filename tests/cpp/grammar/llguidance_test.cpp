@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "base/check.hpp"
 #include "grammar/grammar_compiler.hpp"
 #include "grammar/llguidance_api.hpp"
 
@@ -113,6 +114,17 @@ TEST_F(Llguidance, GrammarsAreKeptByTheirText) {
     EXPECT_NE(compiler.compile(regex("b")), first);
     for (int i = 0; i < 100; ++i) compiler.compile(regex("x" + std::to_string(i)));
     EXPECT_EQ(compiler.cached_count(), GrammarLimits().cached_grammars);
+}
+
+TEST_F(Llguidance, TheTimeOfAGrammarIsNotThatOfTheVocabulary) {
+    GrammarVocabulary large = byte_vocabulary();
+    for (int i = 0; i < 100'000; ++i) large.tokens.push_back(concat("token ", i));
+    GrammarCompiler first(large);
+    first.compile(regex("a"));
+    GrammarLimits limits;
+    limits.compile_time =
+        std::chrono::duration_cast<std::chrono::milliseconds>(first.preparation_time() / 2);
+    EXPECT_NO_THROW(GrammarCompiler(large, limits).compile(regex("a")));
 }
 
 TEST_F(Llguidance, SequencesOfOneGrammarRunInSeveralThreads) {
