@@ -95,7 +95,7 @@ def test_texts_of_real_schemas_have_the_tokens_of_the_whole_text(
     ends = closers(vocabulary)
     num_forced = 0
     for number, text in enumerate(real_schemas().values()):
-        if number % 10 >= TIMES:
+        if number % 5 >= TIMES:
             continue
         try:
             grammar = pagewheel.Grammar(Config.JSONSchema(compact(text)), tokenizer)
@@ -105,7 +105,7 @@ def test_texts_of_real_schemas_have_the_tokens_of_the_whole_text(
         if tokens is not None:
             written = b"".join(vocabulary.tokens[token] for token in tokens).decode()
             num_forced += check_forced(grammar, written, tokenizer)
-    assert num_forced > 50
+    assert num_forced > 20
 
 
 def compact(schema: str | dict[str, Any]) -> dict[str, Any]:
@@ -162,14 +162,14 @@ def test_a_text_is_the_same_where_nothing_is_appended_ahead(way: str, real_folde
                 number,
                 "Describe a person.",
                 GenerationConfig(
-                    max_new_tokens=80,
+                    max_new_tokens=40 if name == "JSON" else 80,  # white space is not forced
                     rng_seed=number,
                     structured_output_config=grammar,
                     **sampling,
                     **extra,
                 ),
             )
-            for number, grammar in enumerate(GRAMMARS.values())
+            for number, (name, grammar) in enumerate(GRAMMARS.items())
         ]
         drain(pipeline)
         outputs = [handle.read_all(with_text=True)[0] for handle in handles]
