@@ -76,6 +76,20 @@ def gemma3_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def gemma3_folder(gemma3_file: Path, converted_models: Path) -> Path:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PAGEWHEEL_CACHE", str(converted_models))
+        return convert_model(gemma3_file, progress=False)
+
+
+@pytest.fixture(scope="session", params=["smollm2", "gemma3"])
+def real_folder(request: pytest.FixtureRequest) -> Path:
+    """A model with a tokenizer of bytes, and one with that of SentencePiece."""
+    folder: Path = request.getfixturevalue(f"{request.param}_folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def smollm2_tokenizer(smollm2_folder: Path) -> pagewheel.Tokenizer:
     """Of bytes, with 49,152 tokens."""
     return pagewheel.Tokenizer(smollm2_folder)

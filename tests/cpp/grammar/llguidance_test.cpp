@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "base/check.hpp"
 #include "grammar/llguidance_fixture.hpp"
 
 namespace pagewheel {
@@ -76,6 +77,17 @@ TEST_F(Llguidance, FewLongGrammarsAreKept) {
     EXPECT_EQ(small.compile(of_size(1000, 'a')), first);
     small.compile(of_size(5000, 'd'));  // the last used is kept, whatever its size
     EXPECT_EQ(small.cached_count(), 1u);
+}
+
+TEST_F(Llguidance, TheTimeOfAGrammarIsNotThatOfTheVocabulary) {
+    GrammarVocabulary large = byte_vocabulary();
+    for (int i = 0; i < 100'000; ++i) large.tokens.push_back(concat("token ", i));
+    GrammarCompiler first(large);
+    first.compile(regex("a"));
+    GrammarLimits limits;
+    limits.compile_time =
+        std::chrono::duration_cast<std::chrono::milliseconds>(first.preparation_time() / 2);
+    EXPECT_NO_THROW(GrammarCompiler(large, limits).compile(regex("a")));
 }
 
 TEST_F(Llguidance, SequencesOfOneGrammarRunInSeveralThreads) {
