@@ -286,18 +286,43 @@ def test_bans_that_leave_no_token_are_the_requests_own_fault(
     served: Served, caplog: pytest.LogCaptureFixture, prompts: Any, stream: bool
 ) -> None:
     body = {"prompt": prompts, "allowed_token_ids": [5], "suppress_tokens": [5], "stream": stream}
-    answer = served.post(COMPLETIONS, body)
-    if stream:
-        assert answer.status_code == 200
-        last = [line for line in answer.text.split("\n") if line.startswith("data: ")][-1]
-        error = json.loads(last.removeprefix("data: "))["error"]
-    else:
-        assert answer.status_code == 400
-        error = answer.json()["error"]
+    error = refused(served, COMPLETIONS, body)
     assert error["type"] == "invalid_request_error"
     assert error["code"] == "generation_failed"
     assert "no token can be chosen" in error["message"]
     assert not [each for each in caplog.records if each.exc_info]
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("stream", [False, True])
+def test_choices_that_all_fail_before_a_token_are_refused(
+    served: Served, n: int, stream: bool
+) -> None:
+    """The grammar allows what the ban does not."""
+    body = {"allowed_token_ids": [5], "structured_outputs": {"choice": ["Rome"]}}
+    body |= {"messages": HELLO, "n": n, "temperature": 1.0, "stream": stream}
+    assert refused(served, CHAT, body)["code"] == "grammar_failed"
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_choices_that_all_fail_after_a_token_end_with_an_error_event(
+    served: Served, n: int
+) -> None:
+    (token,) = served.post("/tokenize", {"prompt": "R", "add_special_tokens": False}).json()[
+        "tokens"
+    ]
+    body = {"allowed_token_ids": [token], "structured_outputs": {"choice": ["RQ"]}}
+    body |= {"messages": HELLO, "n": n, "temperature": 1.0, "stream": True}
+    answer = served.post(CHAT, body)
+    assert answer.status_code == 200
+    events = [
+        json.loads(line.removeprefix("data: "))
+        for line in answer.text.split("\n")
+        if line.startswith("data: {")
+    ]
+    texts = [each["choices"][0]["delta"].get("content") for each in events[:-1]]
+    assert "R" in texts
+    assert events[-1]["error"]["code"] == "grammar_failed"
 
 
 def test_a_failure_of_the_engine_is_told_without_a_traceback(

@@ -72,6 +72,25 @@ def test_a_call_is_told_from_reasoning_and_content(served: Served) -> None:
     assert call.id
 
 
+def test_tokens_of_reasoning_are_counted_in_one_piece_and_in_streams(served: Served) -> None:
+    body = {"prompt": "Which place?", "add_special_tokens": False}
+    count = len(served.post("/tokenize", body).json()["tokens"])
+    assert count > 1
+    for n in (1, 2):
+        usage = chat(served, **saying(THOUGHT), n=n, temperature=1.0).usage
+        assert usage.completion_tokens_details.reasoning_tokens == n * count
+        assert usage.completion_tokens > n * count
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    *_, last = chat(served, **saying(THOUGHT), **options)
+    assert last.usage.completion_tokens_details.reasoning_tokens == count
+    whole = respond(served, **saying(THOUGHT))
+    assert whole.usage.output_tokens_details.reasoning_tokens == count
+    *_, last = respond(served, **saying(THOUGHT), stream=True)
+    assert last.response.usage.output_tokens_details.reasoning_tokens == count
+    nothing = chat(served, **saying(TWO_CALLS)).usage
+    assert nothing.completion_tokens_details.reasoning_tokens == 0
+
+
 def test_an_answer_of_calls_alone_has_no_content(served: Served) -> None:
     (choice,) = chat(served, **saying(TWO_CALLS)).choices
     assert choice.message.content is None

@@ -199,7 +199,7 @@ def _order(
     return Order(prompts, config, copies)
 
 
-def usage_of(generation: Generation) -> dict[str, Any]:
+def usage_of(generation: Generation, num_reasoning: int = 0) -> dict[str, Any]:
     """As chat completions and completions have it."""
     prompt, generated = generation.num_prompt_tokens, generation.num_generated
     return {
@@ -207,6 +207,7 @@ def usage_of(generation: Generation) -> dict[str, Any]:
         "completion_tokens": generated,
         "total_tokens": prompt + generated,
         "prompt_tokens_details": {"cached_tokens": generation.num_cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": num_reasoning},
     }
 
 
