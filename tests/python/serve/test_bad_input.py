@@ -149,6 +149,39 @@ def test_every_parameter_of_the_engine_stands_every_type(served: Served, value: 
             assert answer.json()["error"]["message"]
 
 
+WIDE = {str(number): number for number in range(2001)}
+WIDE_CALL = {
+    "id": "a",
+    "type": "function",
+    "function": {"name": "a", "arguments": json.dumps(WIDE)},
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"chat_template_kwargs": {"a": WIDE}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": WIDE}, "chat_template_kwargs"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a", "parameters": WIDE}}]},
+            "tools",
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": None, "tool_calls": [WIDE_CALL]}]},
+            "messages",
+        ),
+    ],
+    ids=["nested", "top", "tools", "arguments"],
+)
+def test_objects_that_would_hold_others_are_refused(
+    served: Served, fields: dict[str, Any], param: str
+) -> None:
+    """A template's JSON takes time by the square of their members."""
+    error = refused(served, CHAT, {"messages": HELLO, **fields})
+    assert error["param"] == param
+    assert "too many members" in error["message"]
+
+
 @pytest.mark.parametrize("kind", ["image_url", "input_audio", "file", "video_url"])
 def test_media_are_refused_by_name(served: Served, kind: str) -> None:
     part = {"type": kind, kind: {"url": "file:///etc/passwd"}}
