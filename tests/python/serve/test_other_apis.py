@@ -10,9 +10,11 @@ from typing import Any
 import anthropic
 import openai
 import pytest
-from serving import Served, eventually, serving, tiny_settings
+from serving import Served, serving, tiny_settings
 
 from pagewheel.serve.settings import Limits
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
@@ -30,12 +32,6 @@ def served(tiny_folder: Path) -> Iterator[Served]:
 def claude(served: Served) -> Iterator[anthropic.Anthropic]:
     with anthropic.Anthropic(base_url=served.url, api_key="first-key", max_retries=0) as client:
         yield client
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left(served: Served) -> Iterator[None]:
-    yield
-    eventually(served.is_at_rest)
 
 
 def respond(served: Served, **fields: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +21,13 @@ from asking import (
     call_text,
     saying,
 )
-from serving import Served, eventually, serving, tiny_settings
+from serving import Served, serving, tiny_settings
+
+SERVED = "calling_folder"
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 TEXTS = {"thought": THOUGHT, "two": TWO_CALLS, "broken": BROKEN, "none": "No call. <tool"}
 ROME = {"place": "Rome"}
-
-
-@pytest.fixture(scope="module")
-def served(calling_folder: Path) -> Iterator[Served]:
-    with serving(tiny_settings(calling_folder)) as one:
-        yield one
-
-
-@pytest.fixture
-def claude(served: Served) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=served.url, api_key="none", max_retries=0) as client:
-        yield client
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left(served: Served) -> Iterator[None]:
-    yield
-    eventually(served.is_at_rest)
 
 
 def chat(served: Served, **fields: Any) -> Any:
