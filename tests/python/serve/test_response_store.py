@@ -73,20 +73,20 @@ def test_what_is_deleted_is_gone_and_its_room_free() -> None:
     assert store.get("another", "second") is not None
 
 
-async def _turns_during(work: Awaitable[T]) -> tuple[T, int]:
+async def _others_served_during(work: Awaitable[T]) -> tuple[T, int]:
     """How often the event loop has served others meanwhile."""
     task = asyncio.ensure_future(work)
-    turns = 0
+    count = 0
     while not task.done():
         await asyncio.sleep(0)
-        turns += 1
-    return task.result(), turns
+        count += 1
+    return task.result(), count
 
 
 def test_a_long_conversation_holds_nobody_while_it_is_packed_and_parsed() -> None:
     async def scenario() -> tuple[int, int, list[dict[str, Any]], Stored]:
-        first, packing = await _turns_during(packed("one", {"id": "first"}, MESSAGES))
-        found, parsing = await _turns_during(first.messages())
+        first, packing = await _others_served_during(packed("one", {"id": "first"}, MESSAGES))
+        found, parsing = await _others_served_during(first.messages())
         second = await packed("one", {"id": "second"}, [{"role": "user", "content": "b"}], first)
         return packing, parsing, found, second
 
