@@ -38,7 +38,7 @@ def test_a_scrape_that_takes_too_long_is_cancelled_in_the_replica() -> None:
 
     async def scrape() -> None:
         settings = ServerSettings((ModelSettings("tiny", None),))
-        front = Front(settings, ReplicaSettings(), lambda: silence)  # type: ignore[arg-type, return-value]
+        front = Front(settings, ReplicaSettings(), lambda: silence, "127.0.0.1")  # type: ignore
         front._handle = silence  # type: ignore[assignment]
         with pytest.raises((TimeoutError, asyncio.TimeoutError)):
             await asyncio.wait_for(front._whole(Call("a", "GET", "/metrics"), ""), 0.05)
