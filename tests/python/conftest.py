@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from convert import tiny_llama
@@ -17,6 +19,8 @@ from pagewheel.convert import convert as convert_model
 from pagewheel.default_model import default_model
 
 if TYPE_CHECKING:
+    import anthropic
+    from serving import Served
     from transformers import LlamaForCausalLM
 
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
@@ -205,3 +209,48 @@ def calling_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     metadata = {"llama.context_length": 4096, "tokenizer.chat_template": CALLING_TEMPLATE}
     path = tiny_llama.write(folder / "calling.gguf", metadata=metadata)
     return convert_model(path, folder / "converted", progress=False)
+
+
+@pytest.fixture(scope="module")
+def served(request: pytest.FixtureRequest) -> Iterator[Served]:
+    """A server of the model whose fixture the test's module names as SERVED, else the tiny one."""
+    from serving import serving, tiny_settings  # needs the extra `serve`
+
+    folder = request.getfixturevalue(getattr(request.module, "SERVED", "tiny_folder"))
+    with serving(tiny_settings(folder)) as one:
+        yield one
+
+
+@pytest.fixture
+def claude(served: Served) -> Iterator[anthropic.Anthropic]:
+    import anthropic
+
+    with anthropic.Anthropic(base_url=served.url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+def nothing_is_left(served: Served) -> Iterator[None]:
+    """No request inside after the test, and every block free or kept for prefixes."""
+    from serving import eventually
+
+    yield
+    eventually(served.is_at_rest)
+
+
+@pytest.fixture(params=["pagewheel", "pagewheel.openvino_genai"], scope="module")
+def genai(request: pytest.FixtureRequest) -> ModuleType:
+    """For programs written for openvino_genai: what they import instead."""
+    return importlib.import_module(request.param)
+
+
+@pytest.fixture(scope="module")
+def pipe(genai: ModuleType, smollm2_folder: Path) -> Any:
+    return genai.LLMPipeline(str(smollm2_folder), "CPU")
+
+
+@pytest.fixture(scope="module")
+def batching(genai: ModuleType, smollm2_folder: Path) -> Any:
+    scheduler = genai.SchedulerConfig()
+    scheduler.num_kv_blocks = 60
+    return genai.ContinuousBatchingPipeline(str(smollm2_folder), scheduler, "CPU")

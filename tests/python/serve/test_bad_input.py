@@ -149,6 +149,39 @@ def test_every_parameter_of_the_engine_stands_every_type(served: Served, value: 
             assert answer.json()["error"]["message"]
 
 
+WIDE = {str(number): number for number in range(2001)}
+WIDE_CALL = {
+    "id": "a",
+    "type": "function",
+    "function": {"name": "a", "arguments": json.dumps(WIDE)},
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"chat_template_kwargs": {"a": WIDE}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": WIDE}, "chat_template_kwargs"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a", "parameters": WIDE}}]},
+            "tools",
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": None, "tool_calls": [WIDE_CALL]}]},
+            "messages",
+        ),
+    ],
+    ids=["nested", "top", "tools", "arguments"],
+)
+def test_objects_that_would_hold_others_are_refused(
+    served: Served, fields: dict[str, Any], param: str
+) -> None:
+    """A template's JSON takes time by the square of their members."""
+    error = refused(served, CHAT, {"messages": HELLO, **fields})
+    assert error["param"] == param
+    assert "too many members" in error["message"]
+
+
 @pytest.mark.parametrize("kind", ["image_url", "input_audio", "file", "video_url"])
 def test_media_are_refused_by_name(served: Served, kind: str) -> None:
     part = {"type": kind, kind: {"url": "file:///etc/passwd"}}
@@ -286,18 +319,43 @@ def test_bans_that_leave_no_token_are_the_requests_own_fault(
     served: Served, caplog: pytest.LogCaptureFixture, prompts: Any, stream: bool
 ) -> None:
     body = {"prompt": prompts, "allowed_token_ids": [5], "suppress_tokens": [5], "stream": stream}
-    answer = served.post(COMPLETIONS, body)
-    if stream:
-        assert answer.status_code == 200
-        last = [line for line in answer.text.split("\n") if line.startswith("data: ")][-1]
-        error = json.loads(last.removeprefix("data: "))["error"]
-    else:
-        assert answer.status_code == 400
-        error = answer.json()["error"]
+    error = refused(served, COMPLETIONS, body)
     assert error["type"] == "invalid_request_error"
     assert error["code"] == "generation_failed"
     assert "no token can be chosen" in error["message"]
     assert not [each for each in caplog.records if each.exc_info]
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("stream", [False, True])
+def test_choices_that_all_fail_before_a_token_are_refused(
+    served: Served, n: int, stream: bool
+) -> None:
+    """The grammar allows what the ban does not."""
+    body = {"allowed_token_ids": [5], "structured_outputs": {"choice": ["Rome"]}}
+    body |= {"messages": HELLO, "n": n, "temperature": 1.0, "stream": stream}
+    assert refused(served, CHAT, body)["code"] == "grammar_failed"
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_choices_that_all_fail_after_a_token_end_with_an_error_event(
+    served: Served, n: int
+) -> None:
+    (token,) = served.post("/tokenize", {"prompt": "R", "add_special_tokens": False}).json()[
+        "tokens"
+    ]
+    body = {"allowed_token_ids": [token], "structured_outputs": {"choice": ["RQ"]}}
+    body |= {"messages": HELLO, "n": n, "temperature": 1.0, "stream": True}
+    answer = served.post(CHAT, body)
+    assert answer.status_code == 200
+    events = [
+        json.loads(line.removeprefix("data: "))
+        for line in answer.text.split("\n")
+        if line.startswith("data: {")
+    ]
+    texts = [each["choices"][0]["delta"].get("content") for each in events[:-1]]
+    assert "R" in texts
+    assert events[-1]["error"]["code"] == "grammar_failed"
 
 
 def test_a_failure_of_the_engine_is_told_without_a_traceback(

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 import threading
 import time
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
 import pytest
 from convert import tiny_llama
 from serving import eventually, serving, tiny_settings
 
 from pagewheel.convert import ConversionError, converted_folder
 from pagewheel.serve.models.conversion import Conversion, ConversionLimits
+from pagewheel.serve.models.conversion_child import _NICE
 from pagewheel.serve.settings import ModelSettings, ServerSettings
 
 COMPLETIONS = "/v1/completions"
@@ -78,6 +83,35 @@ def test_a_conversion_is_given_up_when_the_server_ends(gguf: Path) -> None:
     assert errors == ["the server ends"]
     with pytest.raises(ConversionError, match="the server ends"):
         conversion.run()
+
+
+CONVERT = """
+import sys
+from pathlib import Path
+from pagewheel.serve.models.conversion import Conversion, ConversionLimits
+Conversion("other", Path(sys.argv[1]), ConversionLimits()).run()
+"""
+
+
+def test_a_conversion_ends_with_a_server_that_is_killed(gguf: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", CONVERT, str(gguf)]) as server:
+        own = psutil.Process(server.pid)
+        eventually(lambda: bool(own.children()))
+        (child,) = own.children()
+        eventually(lambda: not child.is_running() or child.nice() == _NICE)
+        child.suspend()  # it is not through before its server is gone
+        assert child.is_running()
+        server.kill()
+    eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, 10)
+
+
+def test_a_conversion_whose_server_was_gone_before_does_not_begin(gguf: Path) -> None:
+    command = [sys.executable, "-m", "pagewheel.serve.models.conversion_child"]
+    no_parent = str(os.getpid() + 1)
+    ended = subprocess.run([*command, no_parent, "0", str(gguf)], capture_output=True, timeout=60)
+    assert ended.returncode == 1
+    assert ended.stdout == b""
+    assert converted_folder(gguf) is None
 
 
 def test_a_file_that_is_no_model_says_why_in_the_log_alone(

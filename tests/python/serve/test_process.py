@@ -258,11 +258,22 @@ def test_it_serves_https_with_keys_from_the_environment(tiny_folder: Path, tmp_p
             assert client.get("/v1/models", headers=head).status_code == 200
 
 
+def test_eviction_keeps_answers_within_their_budget(tiny_folder: Path) -> None:
+    eviction = "start=32,recent=64,max=192,rotate"
+    with started(tiny_folder, "--eviction", eviction) as server:
+        body = {**LONG, "max_tokens": 500}
+        assert httpx.post(server.url + COMPLETIONS, json=body, timeout=60).status_code == 200
+        lines = httpx.get(server.url + "/metrics").text.splitlines()
+        (evicted,) = [each for each in lines if each.startswith("pagewheel:evicted_tokens_total{")]
+        assert float(evicted.rpartition(" ")[2]) >= 500 - 192
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--scheduler", "bananas=1"], "bananas"),
         (["--scheduler", "max_num_seqs=none"], "max_num_seqs"),
+        (["--eviction", "max=192"], "start, recent missing"),
         (["--idle-unload", "soon"], "soon"),
         (["--memory-budget", "much"], "much"),
         (["--alias", "a=b"], "ALIAS=NAME"),

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from pagewheel.cli.eviction import Eviction
 from pagewheel.cli.units import seconds, size
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class ModelOptions:
             help="A member of SchedulerConfig, e.g. max_num_seqs=64; repeat it.",
         ),
     ] = None
+    eviction: Eviction = None
 
 
 @dataclass(frozen=True)

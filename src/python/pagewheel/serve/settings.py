@@ -17,6 +17,7 @@ class ModelSettings:
     device: str = "CPU"
     properties: Mapping[str, Any] = field(default_factory=dict)
     scheduler: Mapping[str, Any] = field(default_factory=dict)  # members of SchedulerConfig
+    eviction: Mapping[str, Any] = field(default_factory=dict)  # CacheEvictionConfig's; empty: none
     is_pinned: bool = False  # loaded at start, and never unloaded
 
 

@@ -141,11 +141,15 @@ class AnswerText:
         return found
 
 
+News = tuple[Piece, list[Section]]  # a piece of an answer, and what it says
+
+
 class AnswerReader:
     """Of all choices of a generation, whether it is streamed or not."""
 
     def __init__(self, engine: Engine, generation: Generation, reading: Reading) -> None:
         self.generation = generation
+        self._engine = engine
         config = generation.order.config
 
         def verbatim() -> VerbatimText | None:
@@ -157,21 +161,50 @@ class AnswerReader:
 
         self.texts = [AnswerText(reading, verbatim()) for _ in range(generation.order.choices)]
 
-    async def news(self, seldom: bool = False) -> AsyncIterator[tuple[Piece, list[Section]]]:
+    async def begun(self) -> AsyncIterator[News]:
+        """news(), once there is some: what fails before raises here, and can have a status."""
+        news = self.news()
+        first = await anext(news, None)
+
+        async def whole() -> AsyncIterator[News]:
+            if first is not None:
+                yield first
+            async for each in news:
+                yield each
+
+        return whole()
+
+    async def news(self, seldom: bool = False) -> AsyncIterator[News]:
         """Of each piece of an answer what it says; `seldom` as of pieces(). Raises ApiError."""
+        async for piece in self._pieces(seldom):
+            text = self.texts[piece.index]
+            if text.is_ended:
+                continue
+            sections = text.add(piece)
+            if text.is_ended and piece.finish is None:
+                self.generation.end_choice(piece.index)
+                piece.finish = "tool_calls"
+            piece.finish = text.finish(piece.finish)
+            yield piece, sections
+
+    async def _pieces(self, seldom: bool) -> AsyncIterator[Piece]:
+        """Raises ApiError where all choices have failed. Those that fail first wait for others."""
+        held: list[Piece] = []
+        num_failed = 0
+        is_begun = False
         async for pieces in self.generation.pieces(seldom):
             for piece in pieces:
-                if piece.finish == "error" and len(self.texts) == 1:  # others go on
-                    raise _no_token_left()
-                text = self.texts[piece.index]
-                if text.is_ended:
-                    continue
-                sections = text.add(piece)
-                if text.is_ended and piece.finish is None:
-                    self.generation.end_choice(piece.index)
-                    piece.finish = "tool_calls"
-                piece.finish = text.finish(piece.finish)
-                yield piece, sections
+                if piece.finish == "error":
+                    num_failed += 1
+                    if num_failed == len(self.texts):
+                        raise _no_token_left()
+                    if not is_begun:
+                        held.append(piece)
+                        continue
+                is_begun = True
+                while held:
+                    yield held.pop(0)
+                yield piece
 
     async def read_all(self) -> list[Answer]:
         """news() put together. Raises ApiError, too where the deadline came before any token."""
@@ -180,9 +213,18 @@ class AnswerReader:
             answers[piece.index].add(piece)
         if all(each.timed_out and not each.tokens for each in answers):
             raise too_late()
-        if all(each.finish == "error" for each in answers):
-            raise _no_token_left()
         return answers
+
+    async def count_reasoning(self) -> int:
+        """Tokens of what all choices have thought, as the text is encoded; tags do not count."""
+        thoughts = [found for each in self.texts if (found := each.text_of(REASONING))]
+        if not thoughts:
+            return 0
+
+        def work() -> int:
+            return sum(len(self._engine.encode(each, False)) for each in thoughts)
+
+        return min(await self._engine.in_thread(work), self.generation.num_generated)
 
 
 def _no_token_left() -> ApiError:

@@ -108,9 +108,8 @@ async def _answer(exchange: Exchange, chat: ChatCall) -> None:
                 for number, (text, answer) in enumerate(zip(reader.texts, answers, strict=True))
             ]
             kind = {"object": "chat.completion"}
-            await exchange.send_json(
-                {**head, **kind, "choices": choices, "usage": usage_of(generation)}
-            )
+            usage = usage_of(generation, await reader.count_reasoning())
+            await exchange.send_json({**head, **kind, "choices": choices, "usage": usage})
 
 
 async def _log_probs(engine: Engine, piece: Piece | Answer, wish: Wish) -> dict[str, Any] | None:
@@ -153,17 +152,18 @@ def _call(section: Section) -> dict[str, Any]:
 
 
 async def _stream(engine: Engine, wish: Wish, reader: AnswerReader, events: ChoiceEvents) -> None:
+    news = await reader.begun()
     await events.start()
     for number in range(len(reader.texts)):
         begin = {"role": "assistant", "content": "", "refusal": None}
         await events.send(_event(number, begin))
-    async for piece, sections in reader.news():
+    async for piece, sections in news:
         if sections or (wish.with_log_probs and piece.tokens):
             scores = await _log_probs(engine, piece, wish)
             await events.send(_event(piece.index, _delta(sections), scores))
         if piece.finish is not None:
             await events.send(ended(_event(piece.index, {}, None, piece.finish), piece))
-    await events.end(reader.generation)
+    await events.end(reader)
 
 
 def _event(

@@ -187,8 +187,9 @@ async def _stream(
     generation = reader.generation
     before = list(echoed)  # of a choice that has not begun
     offsets = [0] * len(echoed)
+    news = await reader.begun()
     await events.start()
-    async for piece, _ in reader.news():
+    async for piece, _ in news:
         text = before[piece.index] + piece.text
         if not (text or piece.finish or (wish.with_log_probs and piece.tokens)):
             continue  # half of a character is held back, and is no news
@@ -199,4 +200,4 @@ async def _stream(
             offsets[piece.index] += sum(len(each.text) for each in tokens)
         before[piece.index] = ""
         await events.send(_choice(piece.index, text, scores, piece))
-    await events.end(generation)
+    await events.end(reader)

@@ -13,6 +13,7 @@ from pagewheel.serve.api.answer_text import Reading
 from pagewheel.serve.api.conversation import template_refused, texts_of
 from pagewheel.serve.api.grammars import compiled_grammar
 from pagewheel.serve.api.logprobs import TokenLogProb, of_tokens
+from pagewheel.serve.api.object_sizes import check_objects
 from pagewheel.serve.api.sampling import (
     SHORTEST,
     limit_priority,
@@ -114,8 +115,10 @@ async def prompt_of(exchange: Exchange, engine: Engine, conversation: Conversati
     tools = conversation.tools
 
     def work() -> Prompt:
+        context, messages = conversation.context, conversation.messages
+        check_objects(tools=tools.given, chat_template_kwargs=context, messages=messages)
         try:
-            text = engine.render(conversation.messages, tools.offered, conversation.context)
+            text = engine.render(messages, tools.offered, context)
         except ValueError as error:
             raise template_refused(error) from None
         return Prompt(engine.encode(text, False), reading_of(engine, tools, text))
@@ -199,7 +202,7 @@ def _order(
     return Order(prompts, config, copies)
 
 
-def usage_of(generation: Generation) -> dict[str, Any]:
+def usage_of(generation: Generation, num_reasoning: int = 0) -> dict[str, Any]:
     """As chat completions and completions have it."""
     prompt, generated = generation.num_prompt_tokens, generation.num_generated
     return {
@@ -207,6 +210,7 @@ def usage_of(generation: Generation) -> dict[str, Any]:
         "completion_tokens": generated,
         "total_tokens": prompt + generated,
         "prompt_tokens_details": {"cached_tokens": generation.num_cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": num_reasoning},
     }
 
 

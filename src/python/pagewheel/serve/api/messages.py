@@ -176,11 +176,12 @@ class BlockEvents:
 
 
 async def _stream(exchange: Exchange, reader: AnswerReader, message: dict[str, Any]) -> None:
+    news = await reader.begun()
     await exchange.start_events()
     events = BlockEvents(exchange)
     await events.send("message_start", message=message)
     finish = None
-    async for piece, sections in reader.news():
+    async for piece, sections in news:
         finish = piece.finish or finish
         for section in sections:
             await events.add(section)

@@ -21,6 +21,7 @@ from pagewheel.serve.api.generating import (
 )
 from pagewheel.serve.api.response_input import read_input, said_again
 from pagewheel.serve.api.response_items import ItemEvents, items_of
+from pagewheel.serve.api.response_store import Stored, packed
 from pagewheel.serve.api.sampling import limited_tokens
 from pagewheel.serve.api.shapes import take_text_shape
 from pagewheel.serve.api.tools import Tools, take_response_tools
@@ -32,10 +33,11 @@ from pagewheel.serve.models.generation import Generation
 
 @dataclass
 class ResponseCall:
-    """A request's fields. `messages` has the remembered ones, without the instructions."""
+    """A request's fields. `messages` are its own, without the instructions."""
 
     model: str | None
     messages: list[dict[str, Any]]
+    before: Stored | None  # the response that it goes on with
     conversation: Conversation
     wish: Wish
     stream: bool
@@ -45,7 +47,7 @@ class ResponseCall:
 
 async def create_response(exchange: Exchange) -> None:
     """Answers in one piece or as events."""
-    call = _read(exchange, Fields(await exchange.read_body()))
+    call = await _read(exchange, Fields(await exchange.read_body()))
     await exchange.while_connected(_answer(exchange, call))
 
 
@@ -70,12 +72,13 @@ def _not_found(name: str) -> ApiError:
     return ApiError(404, f"there is no response {name[:80]!r}", code="response_not_found")
 
 
-def _read(exchange: Exchange, fields: Fields) -> ResponseCall:
+async def _read(exchange: Exchange, fields: Fields) -> ResponseCall:
     limits = exchange.service.settings.limits
     model = fields.take("model", str)
     instructions = fields.take("instructions", str)
     previous = fields.take("previous_response_id", str)
-    messages = _remembered(exchange, previous) + read_input(fields)
+    before = _remembered(exchange, previous)
+    messages = read_input(fields)
     wish = read_wish(exchange, fields)
     count = fields.take("max_output_tokens", int)
     if count is not None and not 1 <= count <= MAX_TOKENS:
@@ -100,8 +103,10 @@ def _read(exchange: Exchange, fields: Fields) -> ResponseCall:
     context = {**take_template_context(fields), **_take_reasoning(fields)}
     fields.refuse_rest()
     begin = [] if instructions is None else [{"role": "system", "content": instructions}]
+    if before is not None:
+        begin += await before.messages()
     conversation = Conversation(begin + messages, wish.tools, context)
-    return ResponseCall(model, messages, conversation, wish, stream, store, echoed)
+    return ResponseCall(model, messages, before, conversation, wish, stream, store, echoed)
 
 
 def _echoed_tools(tools: Tools) -> dict[str, Any]:
@@ -133,9 +138,9 @@ def _take_reasoning(fields: Fields) -> dict[str, Any]:
     return {} if effort is None else {"reasoning_effort": effort}
 
 
-def _remembered(exchange: Exchange, previous: str | None) -> list[dict[str, Any]]:
+def _remembered(exchange: Exchange, previous: str | None) -> Stored | None:
     if previous is None:
-        return []
+        return None
     found = exchange.service.responses.get(exchange.owner, previous)
     if found is None:
         raise ApiError(
@@ -144,7 +149,7 @@ def _remembered(exchange: Exchange, previous: str | None) -> list[dict[str, Any]
             param="previous_response_id",
             code="previous_response_not_found",
         )
-    return found.messages
+    return found
 
 
 def _read_others(fields: Fields) -> None:
@@ -178,15 +183,17 @@ async def _answer(exchange: Exchange, call: ResponseCall) -> None:
                 return
             (answer,) = await reader.read_all()
             items = items_of(reader.texts[0].sections, _status(answer.finish))
-            whole = _completed(response, items, answer.finish, generation)
-            _store(exchange, call, whole)
+            num_reasoning = await reader.count_reasoning()
+            whole = _completed(response, items, answer.finish, generation, num_reasoning)
+            await _store(exchange, call, whole)
             await exchange.send_json(whole)
 
 
-def _store(exchange: Exchange, call: ResponseCall, response: dict[str, Any]) -> None:
+async def _store(exchange: Exchange, call: ResponseCall, response: dict[str, Any]) -> None:
     if call.store:
-        said = said_again(response["output"])
-        exchange.service.responses.put(exchange.owner, response, [*call.messages, *said])
+        new = [*call.messages, *said_again(response["output"])]
+        stored = await packed(exchange.owner, response, new, call.before)
+        exchange.service.responses.put(response["id"], stored)
 
 
 def _status(finish: str | None) -> str:
@@ -198,6 +205,7 @@ def _completed(
     items: list[dict[str, Any]],
     finish: str | None,
     generation: Generation,
+    num_reasoning: int,
 ) -> dict[str, Any]:
     prompt, generated = generation.num_prompt_tokens, generation.num_generated
     is_cut = finish == "length"
@@ -210,7 +218,7 @@ def _completed(
             "input_tokens": prompt,
             "input_tokens_details": {"cached_tokens": generation.num_cached_tokens},
             "output_tokens": generated,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": num_reasoning},
             "total_tokens": prompt + generated,
         },
     }
@@ -219,17 +227,19 @@ def _completed(
 async def _stream(
     exchange: Exchange, call: ResponseCall, reader: AnswerReader, response: dict[str, Any]
 ) -> None:
+    news = await reader.begun()
     await exchange.start_events()
     events = ItemEvents(exchange)
     await events.send("response.created", response=response)
     await events.send("response.in_progress", response=response)
     finish = None
-    async for piece, sections in reader.news():
+    async for piece, sections in news:
         finish = piece.finish or finish
         for section in sections:
             await events.add(section)
     items = await events.close(_status(finish))
-    whole = _completed(response, items, finish, reader.generation)
-    _store(exchange, call, whole)
+    num_reasoning = await reader.count_reasoning()
+    whole = _completed(response, items, finish, reader.generation, num_reasoning)
+    await _store(exchange, call, whole)
     await events.send(f"response.{whole['status']}", response=whole)
     await exchange.end_events()

@@ -205,6 +205,9 @@ def _scheduler(settings: ModelSettings, default_cache_bytes: int) -> pagewheel.S
     scheduler.enable_prefix_caching = True
     for name, value in settings.scheduler.items():
         setattr(scheduler, name, value)
+    if settings.eviction:
+        scheduler.cache_eviction_config = pagewheel.CacheEvictionConfig(**settings.eviction)
+        scheduler.use_cache_eviction = True
     if default_cache_bytes and not (scheduler.cache_size or scheduler.num_kv_blocks):
         scheduler.cache_size = max(1, default_cache_bytes // _GIGABYTE)
     scheduler.validate()
