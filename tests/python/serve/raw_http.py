@@ -6,7 +6,7 @@ import json
 import socket
 from typing import Any, Protocol
 
-_SECONDS = 60.0
+_SECONDS = 90.0
 
 
 class Listening(Protocol):

@@ -21,10 +21,11 @@ import httpx
 from polite_clients import alone
 from server_process import WATCHED_COMMAND, Process, started
 
-# Times are for a machine that is busy with other things. What is counted has no such room.
-LONGEST_GAP = 30.0  # between two tokens of a polite client
-LONGEST_HEALTH = 15.0
-_REST_SECONDS = 60.0
+# Times are for a machine that others may hold up for half a minute. What is counted has no such
+# room.
+LONGEST_GAP = 90.0  # between two tokens of a polite client
+LONGEST_HEALTH = 60.0
+_REST_SECONDS = 90.0
 _CLIENTS_SECONDS = 400.0  # for clients to end after their time
 # Pools of threads grow to their bounds, which do not depend on clients.
 _POOL_THREADS = 16
@@ -75,7 +76,7 @@ def soak(model: Path, seconds: float, seed: int) -> Findings:
     findings = Findings()
     with started(model, *_OPTIONS, command=WATCHED_COMMAND) as server:
         rounds = max(2, round(seconds / _ROUND_SECONDS))
-        with httpx.Client(base_url=server.url, timeout=60) as client:
+        with httpx.Client(base_url=server.url, timeout=_REST_SECONDS) as client:
             load = _Load(server, client, findings)
             for number in range(rounds):
                 if not findings.problems:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,10 @@ class Process:
 
     def _read(self) -> None:
         assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.append(line)
-            self._events.put(_event(line))
+        with suppress(ValueError):  # it is closed when the process has ended
+            for line in self.process.stderr:
+                self.lines.append(line)
+                self._events.put(_event(line))
 
     def event(self, name: str) -> dict[str, Any]:
         """The next one of this name."""
