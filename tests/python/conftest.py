@@ -191,23 +191,11 @@ def drain(pipeline: pagewheel.ContinuousBatchingPipeline) -> None:
         pipeline.step()
 
 
-CALLING_TEMPLATE = (
-    "{% if tools %}<|im_start|>system\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}"
-    "Answer with <tool_call>{...}</tool_call><|im_end|>\n{% endif %}"
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
-    "{% if m['reasoning_content'] %}({{ m['reasoning_content'] }}){% endif %}{{ m['content'] }}"
-    "{% for c in m['tool_calls'] or [] %}<tool_call>{{ c['function']['name'] }} "
-    "{{ c['function']['arguments']['place'] }}</tool_call>{% endfor %}<|im_end|>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
-
 @pytest.fixture(scope="session")
 def calling_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its template has tools, as Qwen's have. What it says is demanded by grammars."""
     folder = tmp_path_factory.mktemp("calling")
-    metadata = {"llama.context_length": 4096, "tokenizer.chat_template": CALLING_TEMPLATE}
-    path = tiny_llama.write(folder / "calling.gguf", metadata=metadata)
+    path = tiny_llama.write_for_tools(folder / "calling.gguf")
     return convert_model(path, folder / "converted", progress=False)
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Served, connect, eventually, read_all, request_bytes, serving, tiny_settings
+from raw_http import connect, read_all, request_bytes
+from serving import Served, eventually, serving, tiny_settings
 
 import pagewheel
 from pagewheel._pagewheel import generation_parameters
 from pagewheel.serve.api.logprobs import of_tokens
 from pagewheel.serve.http.exchange import json_text
+from pagewheel.serve.server import listen
 from pagewheel.serve.settings import Limits
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -394,6 +396,31 @@ def test_a_client_that_does_not_read_is_cut_off_and_holds_nobody(served: Served)
         assert served.post(COMPLETIONS, {"prompt": "b", "max_tokens": 8}).status_code == 200
         assert time.monotonic() - begin < 3
         eventually(served.is_at_rest, 30)
+
+
+def test_an_answer_whose_end_nobody_takes_does_not_keep_its_connection(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system has a small buffer for it, and the rest is too little to pause what sends."""
+
+    def listen_with_small_buffers(host: str, port: int) -> socket.socket:
+        listening = listen(host, port)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return listening
+
+    monkeypatch.setattr("serving.listen", listen_with_small_buffers)
+    body = {"prompt": "a", "max_tokens": 120, "ignore_eos": True, "logprobs": 20}
+    with serving(tiny_settings(tiny_folder, LIMITS)) as served:
+        connections = served.server.server_state.connections
+        assert 20_000 < len(served.post(COMPLETIONS, body).content) < 60_000
+        (others,) = connections
+        with connect(served, SO_RCVBUF=4096) as connection:
+            connection.sendall(request_bytes(COMPLETIONS, body, Connection="close"))
+            eventually(lambda: len(connections) == 2)
+            eventually(lambda: connections == {others}, 30)
+        # One that has taken all of it goes on.
+        assert served.post(COMPLETIONS, body).status_code == 200
+        assert connections == {others}
 
 
 def test_a_foreign_host_is_refused_where_there_are_no_keys(served: Served) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import openai
 import pytest
-from serving import Served, connect, eventually, request_bytes, serving, tiny_settings
+from raw_http import connect, request_bytes
+from serving import Served, eventually, serving, tiny_settings
 
 from pagewheel.errors import InvalidArgumentError
 from pagewheel.serve.security import Hosts, Keys, is_loopback, read_keys

@@ -155,6 +155,16 @@ class LimitOptions:
             help="Requests of one API key without a token yet; one more gets 429. 0: no limit.",
         ),
     ] = 0
+    head_timeout: Annotated[
+        str, typer.Option(metavar="TIME", help="For a request's headers to arrive.")
+    ] = "10s"
+    body_timeout: Annotated[
+        str, typer.Option(metavar="TIME", help="For a request's body to arrive.")
+    ] = "30s"
+    stall_timeout: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="For a client that does not read to take its answer."),
+    ] = "60s"
     request_timeout: Annotated[
         str, typer.Option(metavar="TIME", help="A request ends then with what there is.")
     ] = "10m"
@@ -168,6 +178,9 @@ class LimitOptions:
 
         return Limits(
             body_bytes=size("--max-body", self.max_body),
+            head_seconds=seconds("--head-timeout", self.head_timeout),
+            body_seconds=seconds("--body-timeout", self.body_timeout),
+            stall_seconds=seconds("--stall-timeout", self.stall_timeout),
             request_seconds=seconds("--request-timeout", self.request_timeout),
             shutdown_seconds=seconds("--shutdown-timeout", self.shutdown_timeout),
             max_tokens=self.max_tokens,
