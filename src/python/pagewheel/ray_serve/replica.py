@@ -60,8 +60,7 @@ class Replica:
 
     async def check_health(self) -> None:
         """Raises what a failed engine raises; Ray Serve then replaces this replica."""
-        for engine in self._service.registry.loaded():
-            await engine.in_thread(engine.is_idle)
+        await self._service.registry.check()
 
     async def answer(self, call: Call) -> AsyncIterator[Head | bytes]:
         """A Head, then pieces of the body: what there is, at once. Cancelled: the client left."""

@@ -80,10 +80,14 @@ class Service:
             self.failure = error
 
     async def sweep(self) -> None:
-        """Unloads idle models, for ever."""
+        """Unloads idle models and loads again those that failed, for ever."""
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
-            await self.registry.unload_idle()
+            try:
+                self.registry.recover()
+                await self.registry.unload_idle()
+            except Exception:  # the next round may go better
+                _log.exception("sweep failed")
 
     @asynccontextmanager
     async def running(self, _app: FastAPI) -> AsyncIterator[None]:

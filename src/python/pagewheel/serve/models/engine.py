@@ -23,6 +23,12 @@ T = TypeVar("T")
 
 _GIGABYTE = 1 << 30
 _COMPILES_PER_OWNER = 2  # at once
+# How the engine begins what it says of itself, and of its requests, when it has failed.
+_FAILED = ("the pipeline failed", "out of memory")
+
+
+class EngineFailedError(RuntimeError):
+    """The engine has failed as a whole: every request of it has, and it takes no more."""
 
 
 class Engine:
@@ -40,6 +46,8 @@ class Engine:
         self.name = settings.name
         self.news = news or News()  # of its requests
         self.context = context  # tokens, if the model says so
+        self.failure: str | None = None  # why it serves no more, once that is known
+        self.num_users = 0  # who has it from the registry, which counts them
         self._pipeline = pipeline
         self._tokenizer = pipeline.get_tokenizer()
         self._weights_bytes = weights_bytes
@@ -51,6 +59,8 @@ class Engine:
         self._texts = ThreadPoolExecutor(
             max(2, min(4, os.cpu_count() or 2)), thread_name_prefix="pagewheel-text"
         )
+        # For what waits for a step's end: texts do not, and of those that ask one does at a time.
+        self._watch = ThreadPoolExecutor(1, thread_name_prefix="pagewheel-watch")
         # A grammar may take seconds to compile: texts do not wait for it.
         self._grammars = ThreadPoolExecutor(4, thread_name_prefix="pagewheel-grammar")
         self._compiling: dict[str, asyncio.Semaphore] = {}  # by owner
@@ -82,7 +92,7 @@ class Engine:
         return self._pipeline.get_statistics()
 
     def cache_view(self, most_sequences: int, request: int | None) -> pagewheel.CacheView:
-        """Waits for the step under way: use in_thread()."""
+        """Waits for the step under way: use in_watch()."""
         return self._pipeline.get_cache_view(most_sequences, request)
 
     def config(self) -> pagewheel.GenerationConfig:
@@ -100,6 +110,26 @@ class Engine:
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """What takes long or waits."""
         return await asyncio.get_running_loop().run_in_executor(self._texts, work, *arguments)
+
+    async def in_watch(self, work: Callable[..., T], *arguments: Any) -> T:
+        """What waits for a step's end."""
+        return await asyncio.get_running_loop().run_in_executor(self._watch, work, *arguments)
+
+    async def check(self) -> None:
+        """Raises EngineFailedError where it serves no more. Waits for the step under way."""
+        if self.failure is None:
+            try:
+                await self.in_watch(self.cache_view, 1, None)
+            except RuntimeError as error:
+                self.failure = str(error)
+        if self.failure is not None:
+            raise EngineFailedError(self.failure)
+
+    def raise_if_failed(self, error: RuntimeError) -> None:
+        """Of an error of this engine: EngineFailedError where not the request alone has failed."""
+        if str(error).startswith(_FAILED):
+            self.failure = str(error)
+            raise EngineFailedError(self.failure) from None
 
     async def compiled(
         self, make: Callable[[], pagewheel.StructuredOutputConfig], owner: str
@@ -152,16 +182,28 @@ class Engine:
     def submit(
         self, tokens: Sequence[int], config: pagewheel.GenerationConfig
     ) -> pagewheel.GenerationHandle:
-        """Raises ValueError for what cannot be served, QueueFullError where too many wait."""
-        return self._pipeline.add_request(next(self._numbers), list(tokens), config)
+        """Raises ValueError for what cannot be served, QueueFullError where too many wait,
+        EngineFailedError where nothing is served any more."""
+        try:
+            return self._pipeline.add_request(next(self._numbers), list(tokens), config)
+        except RuntimeError as error:
+            self.raise_if_failed(error)
+            raise
 
     def close(self) -> None:
         """Ends the thread that steps and saves prefixes. Memory goes with the last reference."""
-        self._pipeline.stop()
+        try:
+            self._pipeline.stop()
+            if self.failure is None:  # what a failed one has computed may be wrong
+                self.save_prefixes()
+        finally:
+            for pool in (self._texts, self._watch, self._grammars):
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def save_prefixes(self) -> None:
+        """To disk, where that was asked for. Waits for the step under way."""
         if self._prefixes is not None and self.statistics().num_steps:
             self._prefixes.save(self.name, self._pipeline.get_prefix_cache())
-        self._texts.shutdown(wait=False, cancel_futures=True)
-        self._grammars.shutdown(wait=False, cancel_futures=True)
 
 
 def load(
