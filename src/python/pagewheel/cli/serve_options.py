@@ -31,7 +31,7 @@ class ModelOptions:
             "--pin",
             metavar="NAME",
             help="Load this model at start and keep it; repeat it. "
-            "A single model is loaded at start.",
+            "A single model is loaded at start, and kept without --idle-unload.",
         ),
     ] = None
     memory_budget: Annotated[

@@ -18,6 +18,12 @@ class ModelSettings:
     properties: Mapping[str, Any] = field(default_factory=dict)
     scheduler: Mapping[str, Any] = field(default_factory=dict)  # members of SchedulerConfig
     is_pinned: bool = False  # loaded at start, and never unloaded
+    is_first: bool = False  # loaded at start, though it may be unloaded
+
+    @property
+    def is_at_start(self) -> bool:
+        """Whether it is loaded before anybody asks for it."""
+        return self.is_pinned or self.is_first
 
 
 @dataclass(frozen=True)

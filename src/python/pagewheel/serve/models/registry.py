@@ -38,6 +38,8 @@ class _Entry:
     last_used: float = field(default_factory=time.monotonic)
     failed_at: float | None = None  # when it could not be loaded
     is_lost: bool = False  # its engine has failed, and it was not loaded since
+    is_asleep: bool = False  # it was unloaded, and is loaded at the next request
+    saved_at: float = 0.0  # when the prefixes of one that stays were saved
     check: asyncio.Task[None] | None = None  # of the engine, under way
 
 
@@ -85,13 +87,17 @@ class Registry:
                 yield entry.engine
 
     def is_ready(self) -> bool:
-        """Whether all pinned models are in memory."""
-        return all(each.engine for each in self._entries.values() if each.settings.is_pinned)
+        """Whether all models of the start are in memory, but for those that were unloaded."""
+        return all(
+            each.engine or each.is_asleep
+            for each in self._entries.values()
+            if each.settings.is_at_start
+        )
 
     async def load_pinned(self) -> None:
         """At start. Raises what a model that cannot be loaded raises."""
         for entry in self._entries.values():
-            if entry.settings.is_pinned:
+            if entry.settings.is_at_start:
                 await self._start_loading(entry)
 
     @asynccontextmanager
@@ -137,7 +143,7 @@ class Registry:
         for entry in self._entries.values():
             if entry.engine is not None and entry.check is None:
                 entry.check = asyncio.create_task(self._check(entry, entry.engine))
-            if entry.is_lost and entry.settings.is_pinned and not self._has_just_failed(entry):
+            if entry.is_lost and entry.settings.is_at_start and not self._has_just_failed(entry):
                 self._start_loading(entry)
 
     async def _check(self, entry: _Entry, engine: Engine) -> None:
@@ -217,7 +223,7 @@ class Registry:
                 entry.engine = await asyncio.to_thread(
                     engines.load, entry.settings, folder, cache, self._prefixes, self._news
                 )
-                entry.failed_at, entry.is_lost = None, False
+                entry.failed_at, entry.is_lost, entry.is_asleep = None, False, False
                 entry.last_used = time.monotonic()
                 seconds = round(entry.last_used - begin, 3)
                 _log.info("loaded", extra={"model": name, "seconds": seconds})
@@ -225,7 +231,7 @@ class Registry:
         except ApiError:
             raise
         except Exception as error:
-            entry.failed_at = time.monotonic()
+            entry.failed_at, entry.is_asleep = time.monotonic(), False
             _log.error("load failed", extra={"model": name, "error": str(error)})
             raise
         finally:
@@ -267,7 +273,10 @@ class Registry:
         return entry.engine is not None and not entry.users and not entry.settings.is_pinned
 
     async def unload_idle(self) -> None:
-        """Those that nobody has used for the time that was set. To be called now and then."""
+        """Those that nobody has used for the time that was set. To be called now and then.
+
+        Of pinned ones the prefixes are saved.
+        """
         if not self._idle_seconds:
             return
         before = time.monotonic() - self._idle_seconds
@@ -276,13 +285,37 @@ class Registry:
                 async with self._one_load:  # who asks for it now waits until its prefixes are saved
                     if self._is_unused(entry, before):
                         await self._unload(entry)
+            elif self._is_unsaved(entry, before):
+                await self._save(entry)
 
     def _is_unused(self, entry: _Entry, since: float) -> bool:
         return self._may_go(entry) and entry.last_used < since
 
+    @staticmethod
+    def _is_unsaved(entry: _Entry, since: float) -> bool:
+        return (
+            entry.engine is not None
+            and entry.settings.is_pinned
+            and not entry.users
+            and entry.saved_at < entry.last_used < since
+        )
+
+    async def _save(self, entry: _Entry) -> None:
+        """Requests may come meanwhile."""
+        engine = entry.engine
+        assert engine is not None
+        entry.saved_at = time.monotonic()
+        engine.num_users += 1  # it is not closed meanwhile
+        try:
+            await asyncio.to_thread(engine.save_prefixes)
+        finally:
+            engine.num_users -= 1
+            self._drop_failed(entry, engine)
+
     async def _unload(self, entry: _Entry) -> None:
         engine, entry.engine = entry.engine, None
         if engine is not None:
+            entry.is_asleep = True
             await _close(engine)
             _log.info("unloaded", extra={"model": entry.settings.name})
 
