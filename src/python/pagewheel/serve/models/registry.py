@@ -215,11 +215,12 @@ class Registry:
         try:
             if self._closing:  # two of the same need much memory
                 await asyncio.wait(self._closing)
+            needed = await self._needed(entry, cache)
+            _log.info("loading", extra={"model": name})
+            begin = time.monotonic()
+            folder = await self._folder(entry)  # not in the lock: others are loaded meanwhile
             async with self._one_load:
-                await self._make_room(entry, cache)
-                _log.info("loading", extra={"model": name})
-                begin = time.monotonic()
-                folder = await self._folder(entry)
+                await self._make_room(needed)
                 entry.engine = await asyncio.to_thread(
                     engines.load, entry.settings, folder, cache, self._prefixes, self._news
                 )
@@ -249,10 +250,10 @@ class Registry:
         finally:
             entry.conversion = None
 
-    async def _make_room(self, entry: _Entry, cache: int) -> None:
-        """Unloads those that were not used for longest, until the model fits the budget."""
+    async def _needed(self, entry: _Entry, cache: int) -> int:
+        """Bytes, where there is a budget. Raises ApiError for more than that."""
         if not self._budget:
-            return
+            return 0
         needed = await asyncio.to_thread(engines.expected_bytes, entry.settings, cache)
         if needed > self._budget:
             raise ApiError(
@@ -260,6 +261,12 @@ class Registry:
                 f"the model {entry.settings.name!r} needs {needed} bytes, more than the budget",
                 code="model_too_large",
             )
+        return needed
+
+    async def _make_room(self, needed: int) -> None:
+        """Unloads those that were not used for longest, until the model fits the budget."""
+        if not self._budget:
+            return
         while sum(engine.num_bytes for engine in self.loaded()) + needed > self._budget:
             idle = [each for each in self._entries.values() if self._may_go(each)]
             if not idle:
