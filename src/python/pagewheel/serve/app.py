@@ -173,7 +173,7 @@ def make_app(service: Service) -> FastAPI:
     open_metrics = service.settings.open_metrics
     add("GET", "/metrics", operations.metrics, needs_key=not open_metrics, is_limited=False)
     if service.settings.has_page:
-        add("GET", "/cache", show_cache, is_counted=False)
+        add("GET", "/cache", show_cache, is_counted=False)  # it takes a place all the same
         for path, file in paths().items():
             add("GET", path, sender(file), needs_key=False, is_counted=False)
     return app

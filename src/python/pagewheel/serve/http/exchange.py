@@ -64,8 +64,8 @@ class Exchange(Response):
         self._work = work
         self._error_body = anthropic_body if is_anthropic else openai_body
         self._needs_key = needs_key
-        self._is_counted = is_counted  # the page's own requests are not a client's
-        self.takes_place = needs_key and is_counted and is_limited  # counts for limits
+        self._is_counted = is_counted  # in metrics: the page's own requests are not a client's
+        self.takes_place = needs_key and is_limited  # counts for limits
         given = request.headers.get("x-request-id", "")
         self.id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         self.background = None
