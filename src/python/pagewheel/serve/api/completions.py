@@ -12,6 +12,7 @@ from pagewheel.serve.api.generating import (
     MAX_TOKENS,
     Prompt,
     Wish,
+    encode_prompt,
     generating,
     log_probs_of,
     usage_of,
@@ -110,7 +111,8 @@ async def _answer(exchange: Exchange, completion: CompletionCall) -> None:
     async with exchange.service.registry.use(call.model, call.wish.deadline) as engine:
         if exchange.service.settings.log_prompts:
             exchange.notes["prompt"] = completion.prompts
-        prompts = await engine.in_thread(_encoded, engine, completion)
+        size = sum(len(each) for each in completion.prompts if isinstance(each, str))
+        prompts = await engine.with_text(exchange.owner, size, lambda: _encoded(engine, completion))
         async with generating(exchange, engine, prompts, call.wish) as generation:
             head = {**call.head(engine, "cmpl"), "object": "text_completion"}
             echoed = await _echoed(engine, completion, prompts)
@@ -130,7 +132,7 @@ async def _answer(exchange: Exchange, completion: CompletionCall) -> None:
 def _encoded(engine: Engine, completion: CompletionCall) -> list[Prompt]:
     special = completion.add_special_tokens
     return [
-        Prompt(engine.encode(prompt, special) if isinstance(prompt, str) else prompt)
+        Prompt(encode_prompt(engine, prompt, special) if isinstance(prompt, str) else prompt)
         for prompt in completion.prompts
     ]
 

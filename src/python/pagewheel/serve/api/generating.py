@@ -28,6 +28,7 @@ from pagewheel.serve.http.exchange import Exchange
 from pagewheel.serve.http.fields import Fields, checked
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import Answer, Generation, Order, Piece
+from pagewheel.serve.models.refusals import refused
 
 MAX_TOKENS = 2**31 - 1
 _UNLIMITED = 2**64 - 1
@@ -118,12 +119,24 @@ async def prompt_of(exchange: Exchange, engine: Engine, conversation: Conversati
             text = engine.render(conversation.messages, tools.offered, conversation.context)
         except ValueError as error:
             raise template_refused(error) from None
-        return Prompt(engine.encode(text, False), reading_of(engine, tools, text))
+        return Prompt(encode_prompt(engine, text, False), reading_of(engine, tools, text))
 
+    size = len(texts_of(conversation.messages))
     try:
-        return await engine.in_thread(work)
+        return await engine.with_text(exchange.owner, size, work)
     except RuntimeError as error:  # there is no template, or no process for it
         raise ApiError(400, str(error), param="messages", code="no_chat_template") from None
+
+
+def encode_prompt(engine: Engine, text: str, add_special_tokens: bool) -> list[int]:
+    """Its tokens. Raises ApiError, without tokenizing, where they cannot fit the context."""
+    most = engine.most_characters
+    if most is not None and len(text) > most:
+        raise refused(
+            f"the prompt has {len(text)} characters: more than the {most} of which all tokens of "
+            f"the context ({engine.context}) could be"
+        )
+    return engine.encode(text, add_special_tokens)
 
 
 def reading_of(engine: Engine, tools: Tools, prompt: str) -> Reading:
@@ -212,5 +225,5 @@ def usage_of(generation: Generation) -> dict[str, Any]:
 
 async def log_probs_of(engine: Engine, piece: Piece | Answer, top: int) -> list[TokenLogProb]:
     """Of a piece's or an answer's generated tokens."""
-    names = await engine.in_thread(lambda: engine.token_bytes)
+    names = await engine.tokens_by_id()
     return of_tokens(names, piece.tokens, piece.log_probs, piece.top_log_probs, top)

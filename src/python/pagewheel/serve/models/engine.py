@@ -6,8 +6,7 @@ import asyncio
 import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 import pagewheel
 from pagewheel.cli.info import read_info
 from pagewheel.serve.models.news import News
+from pagewheel.serve.models.owner_places import OwnerPlaces
 from pagewheel.serve.models.prefix_store import PrefixStore
 from pagewheel.serve.models.refused_grammars import RefusedGrammars
 from pagewheel.serve.settings import ModelSettings
@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 _GIGABYTE = 1 << 30
 _COMPILES_PER_OWNER = 2  # at once
+_LARGE_TEXTS_PER_OWNER = 1  # at once
+_LARGE_TEXT = 256 << 10  # characters
 # How the engine begins what it says of itself, and of its requests, when it has failed.
 _FAILED = ("the pipeline failed", "out of memory")
 
@@ -59,11 +61,12 @@ class Engine:
         self._texts = ThreadPoolExecutor(
             max(2, min(4, os.cpu_count() or 2)), thread_name_prefix="pagewheel-text"
         )
+        self._large_texts = OwnerPlaces(self._texts, _LARGE_TEXTS_PER_OWNER)
         # For what waits for a step's end: texts do not, and of those that ask one does at a time.
         self._watch = ThreadPoolExecutor(1, thread_name_prefix="pagewheel-watch")
         # A grammar may take seconds to compile: texts do not wait for it.
         self._grammars = ThreadPoolExecutor(4, thread_name_prefix="pagewheel-grammar")
-        self._compiling: dict[str, asyncio.Semaphore] = {}  # by owner
+        self._compiling = OwnerPlaces(self._grammars, _COMPILES_PER_OWNER)
         self._refused = RefusedGrammars()
         pipeline.start()
 
@@ -104,12 +107,34 @@ class Engine:
 
     @cached_property
     def token_bytes(self) -> Mapping[int, bytes]:
-        """Tokens by id. Tens of milliseconds when it is first asked for: use in_thread()."""
+        """Tokens by id. Tens of milliseconds when it is first asked for: use tokens_by_id()."""
         return {number: token for token, number in self._tokenizer.get_vocab().items()}
+
+    async def tokens_by_id(self) -> Mapping[int, bytes]:
+        """token_bytes, for which a thread is asked once."""
+        if "token_bytes" not in self.__dict__:
+            await self.in_thread(lambda: self.token_bytes)
+        return self.token_bytes
+
+    @cached_property
+    def most_characters(self) -> int | None:
+        """A longer prompt is of more tokens than the context, if the model says how long that is.
+
+        Use in_thread().
+        """
+        if self.context is None:
+            return None
+        return self.context * max(len(token) for token in self.token_bytes.values())
 
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """What takes long or waits."""
         return await asyncio.get_running_loop().run_in_executor(self._texts, work, *arguments)
+
+    async def with_text(self, owner: str, size: int, work: Callable[[], T]) -> T:
+        """in_thread() for a text of so many characters; large ones of an owner wait in turn."""
+        if size < _LARGE_TEXT:
+            return await self.in_thread(work)
+        return await self._large_texts.run(owner, work)
 
     async def in_watch(self, work: Callable[..., T], *arguments: Any) -> T:
         """What waits for a step's end."""
@@ -149,22 +174,7 @@ class Engine:
                 raise
             return config
 
-        places = self._compiling.setdefault(owner, asyncio.Semaphore(_COMPILES_PER_OWNER))
-        await places.acquire()
-        try:
-            job = self._grammars.submit(work)
-        except BaseException:
-            places.release()
-            raise
-        loop = asyncio.get_running_loop()
-
-        def free(_: Future[pagewheel.StructuredOutputConfig]) -> None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(places.release)
-
-        # A request that is over does not end its compilation, which keeps its place till then.
-        job.add_done_callback(free)
-        return await asyncio.wrap_future(job)
+        return await self._compiling.run(owner, work)
 
     def render(
         self, messages: Sequence[Mapping[str, Any]], tools: Any, extra: Mapping[str, Any] | None
