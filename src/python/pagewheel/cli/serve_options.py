@@ -137,6 +137,13 @@ class LimitOptions:
     max_body: Annotated[str, typer.Option(metavar="SIZE", help="Of a request's body, e.g. 4M.")] = (
         "4M"
     )
+    max_bodies: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Of all bodies of requests being served; one more gets 503. 0: no limit.",
+        ),
+    ] = "256M"
     max_requests: Annotated[int, typer.Option(min=1, help="Served at once; one more gets 503.")] = (
         4096
     )
@@ -166,6 +173,7 @@ class LimitOptions:
 
         return Limits(
             body_bytes=size("--max-body", self.max_body),
+            bodies_bytes=size("--max-bodies", self.max_bodies),
             request_seconds=seconds("--request-timeout", self.request_timeout),
             shutdown_seconds=seconds("--shutdown-timeout", self.shutdown_timeout),
             max_tokens=self.max_tokens,

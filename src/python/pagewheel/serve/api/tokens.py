@@ -34,9 +34,8 @@ async def tokenize(exchange: Exchange) -> None:
                 )
             else:
                 tokens = (await prompt_of(exchange, engine, conversation)).tokens
-            await exchange.send_json(
-                {"count": len(tokens), "max_model_len": engine.context, "tokens": tokens}
-            )
+            answer = {"count": len(tokens), "max_model_len": engine.context, "tokens": tokens}
+            await exchange.send_made(lambda: answer, len(tokens))
 
     await exchange.while_connected(answer())
 
