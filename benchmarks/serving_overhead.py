@@ -32,6 +32,7 @@ from benchmarks.command_line import parser_of
 
 _CACHE_BLOCKS = 2000
 _PROMPT_TOKENS = 16
+_ANSWER_BYTES = 1 << 24  # at most
 _KINDS = ("in process", "in one piece", "streamed")
 
 
@@ -109,8 +110,10 @@ def _run(pipeline: object, load: Load) -> None:
                 handles[client] = pipeline.add_request(client, prompt, config)
 
 
-async def _client(port: int, load: Load, number: int, stream: bool) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def client(port: int, load: Load, number: int, stream: bool) -> int:
+    """One of the load's. Returns how many events its streams had."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=_ANSWER_BYTES)
+    events = 0
     for request in range(load.requests):
         body = json.dumps(
             {
@@ -129,20 +132,21 @@ async def _client(port: int, load: Load, number: int, stream: bool) -> None:
         if not answer.startswith(b"HTTP/1.1 200 "):
             raise RuntimeError(answer.decode())
         if stream:
-            await reader.readuntil(b"\r\n0\r\n\r\n")
+            events += (await reader.readuntil(b"\r\n0\r\n\r\n")).count(b"data: {")
         else:
             length = re.search(rb"content-length: (\d+)", answer)
             assert length is not None
             await reader.readexactly(int(length[1]))
     writer.close()
     await writer.wait_closed()
+    return events
 
 
 def _clients(port: int, pid: int, orders: Connection) -> None:
     """A child, as _engine(): orders are a load, and whether to stream."""
 
     async def everyone(load: Load, stream: bool) -> None:
-        await asyncio.gather(*(_client(port, load, each, stream) for each in range(load.clients)))
+        await asyncio.gather(*(client(port, load, each, stream) for each in range(load.clients)))
 
     while (order := orders.recv()) is not None:
         server, own, begin = _cpu_of(pid), _own_cpu(), time.monotonic()
@@ -173,13 +177,13 @@ def _server(model: str) -> Iterator[tuple[int, int]]:
     command += ["--scheduler", f"num_kv_blocks={_CACHE_BLOCKS}", "--log-level", "warning"]
     with subprocess.Popen(command) as server:
         try:
-            _wait_until_ready(port)
+            wait_until_ready(port)
             yield port, server.pid
         finally:
             server.terminate()
 
 
-def _wait_until_ready(port: int) -> None:
+def wait_until_ready(port: int) -> None:
     for _ in range(600):
         try:
             with urlopen(f"http://127.0.0.1:{port}/ready"):

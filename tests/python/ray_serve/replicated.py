@@ -74,6 +74,16 @@ class Replicated:
             if "ServeReplica:pagewheel:Replica" in " ".join(each.cmdline())
         ]
 
+    def num_connections(self) -> int:
+        """That replicas have opened to the front."""
+        front = psutil.Process(self.process.pid).net_connections("tcp")
+        ports = {each.laddr.port for each in front if each.status == psutil.CONN_LISTEN}
+        return sum(
+            each.status == psutil.CONN_ESTABLISHED and each.raddr.port in ports
+            for replica in self.replica_processes()
+            for each in replica.net_connections("tcp")
+        )
+
 
 def eventually(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     """Fails if it does not become true."""

@@ -75,6 +75,18 @@ def test_tokens_come_as_they_are_made(two: Replicated) -> None:
     assert times[len(times) // 2] - times[0] > 0.2 * (times[-1] - times[0])
 
 
+def test_streams_come_on_connections_of_their_own(two: Replicated) -> None:
+    body = greedy("apart", max_tokens=2000, stream=True)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: two.post(COMPLETIONS, greedy("warm", stream=True)), range(8)))
+        rays = two.num_connections()  # Ray's own stay
+        answers = pool.map(lambda _: two.post(COMPLETIONS, body), range(4))
+        eventually(lambda: two.num_connections() == rays + 4)
+        texts = {text_of(events_of(each.text)) for each in answers}
+    assert len(texts) == 1
+    eventually(lambda: two.num_connections() == rays)
+
+
 def test_both_replicas_serve_and_say_which_they_are(two: Replicated) -> None:
     with ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda n: two.post(COMPLETIONS, greedy(f"{n}")), range(32)))

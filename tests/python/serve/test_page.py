@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ expect.set_options(timeout=30_000)
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="chromium is not installed: run scripts/install_system_packages"
 )
-LONG = {"prompt": "a" * 200, "max_tokens": 1500, "ignore_eos": True, "model": "tiny"}
+LONG = {"prompt": "a " * 200, "max_tokens": 300, "ignore_eos": True, "model": "tiny"}
 HOSTILE = """<script>window.harmed = 1</script><img src=x onerror="window.harmed = 2">
 [link](javascript:window.harmed=3) ![far](http://example.com/a.png)
 <iframe srcdoc="<script>parent.harmed=4</script>"></iframe><svg onload="window.harmed=5">
@@ -48,6 +49,19 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(served: Served, browser: Browser) -> Iterator[Page]:
+    with opened(served, browser) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def slow_served(smollm2_folder: Path) -> Iterator[Served]:
+    """With a model that is still at its answer when a slow browser looks."""
+    with serving(tiny_settings(smollm2_folder)) as one:
+        yield one
+
+
+@contextmanager
+def opened(served: Served, browser: Browser) -> Iterator[Page]:
     """Fails a test in which the console has an error or another host is asked."""
     context = browser.new_context(viewport={"width": 1200, "height": 800})
     one = context.new_page()
@@ -118,14 +132,17 @@ STOP_AT_THE_FIRST_TOKEN = """() => new MutationObserver((_, observer) => {
 }).observe(document.body, { subtree: true, childList: true, characterData: true })"""
 
 
-def test_stop_ends_the_request_and_keeps_what_there_is(served: Served, page: Page) -> None:
-    limit(page, 3000)
-    page.evaluate(STOP_AT_THE_FIRST_TOKEN)
-    send(page, "Go on")
-    ended(page)
-    expect(page.locator("article.assistant .note")).to_have_text("stopped")
-    assert stored(page)[0]["messages"][1]["content"]
-    eventually(served.is_at_rest)
+def test_stop_ends_the_request_and_keeps_what_there_is(
+    slow_served: Served, browser: Browser
+) -> None:
+    with opened(slow_served, browser) as page:
+        limit(page, 3000)
+        page.evaluate(STOP_AT_THE_FIRST_TOKEN)
+        send(page, "Count from one to a thousand, in words.")
+        ended(page)
+        expect(page.locator("article.assistant .note")).to_have_text("stopped")
+        assert stored(page)[0]["messages"][1]["content"]
+    eventually(slow_served.is_at_rest)
 
 
 def test_edit_and_regenerate_replace_what_follows(page: Page) -> None:
@@ -182,8 +199,13 @@ def test_reasoning_is_folded(page: Page) -> None:
     expect(page.get_by_text("deep thought")).to_be_visible()
 
 
-def test_the_cache_view_shows_three_clients(served: Served, page: Page) -> None:
-    bodies = [{**LONG, "prompt": "a" * 200 + str(each)} for each in range(3)]
+def test_the_cache_view_shows_three_clients(slow_served: Served, browser: Browser) -> None:
+    with opened(slow_served, browser) as page:
+        check_three_clients(slow_served, page)
+
+
+def check_three_clients(served: Served, page: Page) -> None:
+    bodies = [{**LONG, "prompt": "a " * 200 + str(each)} for each in range(3)]
     served.post("/v1/completions", {**LONG, "max_tokens": 1})  # what they share is in the cache
     seen = threading.Event()
 

@@ -32,7 +32,7 @@ class Ingress:
     def __init__(
         self, settings: ServerSettings, replicas: ReplicaSettings, handle: DeploymentHandle
     ) -> None:
-        self._front = Front(settings, replicas, lambda: handle)
+        self._front = Front(settings, replicas, lambda: handle, cluster.stream_host("auto"))
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return make_app(self._front)

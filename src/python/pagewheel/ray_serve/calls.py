@@ -1,4 +1,4 @@
-"""What a front hands to a replica, and the beginning of what comes back."""
+"""What a front hands to a replica, and what a replica says before and after the body."""
 
 from __future__ import annotations
 
@@ -12,6 +12,15 @@ REPLICA_HEADER = "x-pagewheel-replica"
 
 
 @dataclass(frozen=True)
+class Destination:
+    """Where a replica brings a stream. Who connects there says `key`, which nobody else knows."""
+
+    host: str
+    port: int
+    key: str
+
+
+@dataclass(frozen=True)
 class Call:
     """An HTTP request."""
 
@@ -21,13 +30,25 @@ class Call:
     query: bytes = b""
     headers: tuple[tuple[bytes, bytes], ...] = ()
     body: bytes = b""
+    destination: Destination | None = None  # of a streamed answer; None: it goes through Ray
 
 
 @dataclass(frozen=True)
 class Head:
-    """The first thing a replica sends, with its tag; the body's pieces follow as bytes."""
+    """The first thing a replica sends, with its tag and the first piece of the body.
+
+    The other pieces follow as bytes. If they are brought to the destination, an End follows.
+    """
 
     replica: str
     status: int
     headers: Mapping[str, str]
     body: bytes
+    is_brought: bool = False  # the rest, to the destination
+
+
+@dataclass(frozen=True)
+class End:
+    """All that a replica had to bring to the destination is on its way there."""
+
+    size: int  # bytes

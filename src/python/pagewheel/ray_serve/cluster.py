@@ -62,6 +62,16 @@ def start(settings: ServerSettings, replicas: ReplicaSettings) -> DeploymentHand
     return serve.run(deployment(settings, replicas), name=replicas.name, route_prefix=None)
 
 
+def stream_host(address: str | None) -> str | None:
+    """What replicas call this machine, in the cluster `address`; None: they may not connect here.
+
+    Where Ray encrypts what it sends, nothing goes past it.
+    """
+    if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+        return None
+    return "127.0.0.1" if address is None else str(ray.util.get_node_ip_address())
+
+
 def stop(replicas: ReplicaSettings) -> None:
     """What start() and connect() have started."""
     if replicas.address is None:

@@ -18,6 +18,7 @@ def run(settings: ServerSettings, replicas: ReplicaSettings) -> None:
         settings,
         replicas,
         partial(cluster.start, settings, replicas),
+        cluster.stream_host(replicas.address),
     )
     try:
         server.run(settings, front)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
+from fastapi import FastAPI
 from ray.exceptions import RayActorError
 from ray.serve.exceptions import DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
+from pagewheel.ray_serve.arrivals import Arrivals, StreamBrokenError
 from pagewheel.ray_serve.calls import OWNER_HEADER, Call, Head
 from pagewheel.ray_serve.metrics import merged
 from pagewheel.ray_serve.prefixes import prefix_keys
@@ -45,17 +49,28 @@ class Front(Service):
         settings: ServerSettings,
         replicas: ReplicaSettings,
         start: Callable[[], DeploymentHandle],
+        stream_host: str | None,
     ) -> None:
-        """`start` gives the replicas' handle, when there are replicas."""
+        """`start` gives the replicas' handle, when there are replicas.
+
+        `stream_host` is this machine's name for replicas; None: streams go through Ray.
+        """
         super().__init__(settings)
         self.routes = routes_for(replicas)
         self.num_retries = 0
         self._start = start
+        self._stream_host = stream_host
+        self._arrivals = Arrivals()
         self._handle: DeploymentHandle | None = None
 
     def work_for(self, path: str, work: Work) -> Work:
         own: Mapping[str, Work] = {"/ready": self._ready, "/metrics": self._metrics}
         return own.get(path, work if path == "/health" else self._forward)
+
+    @asynccontextmanager
+    async def running(self, app: FastAPI) -> AsyncIterator[None]:
+        async with self._arrivals.listening(self._stream_host), super().running(app):
+            yield
 
     async def load_pinned(self) -> None:
         """Starts the replicas, and waits for the first one."""
@@ -134,7 +149,7 @@ class Front(Service):
                     return await self._pass_on(exchange, call)
                 except DeploymentUnavailableError:
                     raise unavailable("no replica can be started", "no_replica") from None
-                except RayActorError:
+                except (RayActorError, StreamBrokenError):
                     _log.warning("replica failed", extra={"id": exchange.id, "attempt": attempt})
                     if exchange.has_begun:
                         break
@@ -145,21 +160,28 @@ class Front(Service):
     async def _pass_on(self, exchange: Exchange, call: Call) -> None:
         if self._handle is None:
             raise unavailable("replicas are being started", "loading")
-        answer = self._handle.remote(call)
-        is_over = False
-        try:
-            async for piece in answer:
-                if isinstance(piece, Head):
-                    exchange.notes["replica"] = piece.replica
-                    await exchange.start_other(piece.status, piece.headers)
-                    piece = piece.body
-                if piece:
-                    await exchange.send_raw(piece)
-            is_over = True
-            await exchange.end_events()
-        finally:
-            if not is_over:
-                answer.cancel()
+        with self._arrivals.expected() as arrival:
+            answer = self._handle.remote(replace(call, destination=arrival.destination))
+            is_over = False
+            try:
+                async for piece in answer:
+                    if isinstance(piece, Head):
+                        await self._begin(exchange, piece)
+                        if piece.is_brought:
+                            await arrival.pass_on(anext(answer), exchange.send_raw)
+                    else:
+                        await exchange.send_raw(piece)
+                is_over = True
+                await exchange.end_events()
+            finally:
+                if not is_over:
+                    answer.cancel()
+
+    async def _begin(self, exchange: Exchange, head: Head) -> None:
+        exchange.notes["replica"] = head.replica
+        await exchange.start_other(head.status, head.headers)
+        if head.body:
+            await exchange.send_raw(head.body)
 
 
 def routes_for(replicas: ReplicaSettings) -> Routes:

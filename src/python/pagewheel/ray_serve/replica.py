@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI
 from ray import serve
 
-from pagewheel.ray_serve.calls import OWNER_HEADER, REPLICA_HEADER, Call, Head
+from pagewheel.ray_serve.answers import Roads, answered
+from pagewheel.ray_serve.calls import OWNER_HEADER, Call
 from pagewheel.serve import logs
 from pagewheel.serve.app import Service, make_app
 from pagewheel.serve.security import Hosts, Keys
@@ -44,6 +45,7 @@ class Replica:
         service.hosts = Hosts("", (), True)
         service.tag = self.tag = serve.get_replica_context().replica_tag
         self._service = service
+        self._roads = Roads()
         self._app: FastAPI = make_app(service)
         self._running = service.running(self._app)
         await self._running.__aenter__()
@@ -62,76 +64,8 @@ class Replica:
         """Raises what a failed engine raises; Ray Serve then replaces this replica."""
         await self._service.registry.check()
 
-    async def answer(self, call: Call) -> AsyncIterator[Head | bytes]:
-        """A Head, then pieces of the body: what there is, at once. Cancelled: the client left."""
-        messages: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
-        gone = asyncio.Event()
-        task = asyncio.create_task(self._run(call, messages, gone))
-        try:
-            start = await messages.get()
-            if start is None:
-                raise RuntimeError("the application gave no answer")
-            body, is_over = await _taken(messages)
-            headers = {name.decode(): value.decode("latin-1") for name, value in start["headers"]}
-            headers[REPLICA_HEADER] = self.tag
-            yield Head(self.tag, start["status"], headers, body)
-            while not is_over:
-                body, is_over = await _taken(messages)
-                if body:
-                    yield body
-        finally:
-            gone.set()  # ends the exchange as a closed connection does
-            with suppress(asyncio.CancelledError):
-                await asyncio.shield(task)
-
-    async def _run(
-        self, call: Call, messages: asyncio.Queue[dict[str, Any] | None], gone: asyncio.Event
-    ) -> None:
-        given = [{"type": "http.request", "body": call.body, "more_body": False}]
-
-        async def receive() -> dict[str, Any]:
-            if given:
-                return given.pop()
-            await gone.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            messages.put_nowait(message)
-
-        try:
-            await self._app(_scope(call.method, call.path, call.query, call.headers), receive, send)
-        finally:
-            messages.put_nowait(None)
-
-
-async def _taken(messages: asyncio.Queue[dict[str, Any] | None]) -> tuple[bytes, bool]:
-    """Waits for a piece of the body, takes all there are; whether the last one is among them."""
-    pieces = []
-    message = await messages.get()
-    while message is not None:
-        pieces.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return b"".join(pieces), True
-        if messages.empty():
-            return b"".join(pieces), False
-        message = messages.get_nowait()
-    return b"".join(pieces), True
-
-
-def _scope(
-    method: str, path: str, query: bytes, headers: Iterable[tuple[bytes, bytes]]
-) -> dict[str, Any]:
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": "1.1",
-        "method": method,
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": query,
-        "root_path": "",
-        "headers": list(headers),
-        "client": None,
-        "server": None,
-    }
+    async def answer(self, call: Call) -> AsyncIterator[Any]:
+        """See answered(). Cancelled: the client left."""
+        async with aclosing(answered(self._app, call, self.tag, self._roads)) as pieces:
+            async for piece in pieces:
+                yield piece
