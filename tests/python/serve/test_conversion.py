@@ -154,3 +154,39 @@ def test_a_conversion_holds_no_tokens_of_others(tiny_folder: Path, gguf: Path) -
         asking.join()
         assert statuses == [200]
     assert max(after - before for before, after in pairwise(arrived)) < 2.0
+
+
+def test_a_conversion_holds_no_other_model_back(
+    tiny_folder: Path, gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (pinned,) = tiny_settings(tiny_folder).models
+    models = (
+        ModelSettings("converted", gguf, scheduler=pinned.scheduler),
+        ModelSettings("there", tiny_folder, scheduler=pinned.scheduler),
+    )
+    goes_on = threading.Event()
+    run = Conversion.run
+
+    def wait_then_run(self: Conversion) -> Path:
+        if self._source == gguf:
+            goes_on.wait(60)
+        return run(self)
+
+    monkeypatch.setattr(Conversion, "run", wait_then_run)
+    statuses: list[int] = []
+    with serving(ServerSettings(models, port=0)) as served:
+        body = {"prompt": "a", "max_tokens": 2}
+
+        def ask() -> None:
+            statuses.append(served.post(COMPLETIONS, {**body, "model": "converted"}).status_code)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        eventually(lambda: served.server.service.registry._entries["converted"].users == 1)
+        try:
+            answer = served.post(COMPLETIONS, {**body, "model": "there", "timeout": 20})
+        finally:
+            goes_on.set()
+            asking.join()
+        assert answer.status_code == 200
+    assert statuses == [200]

@@ -285,3 +285,14 @@ def test_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) ->
     assert result.exit_code == 1
     assert "no_such_package" in result.stderr
     assert "pip install 'pagewheel[serve]'" in result.stderr
+
+
+def test_a_single_model_is_unloaded_when_it_is_asked_for_and_stays_ready(
+    tiny_folder: Path,
+) -> None:
+    with started(tiny_folder, "--idle-unload", "1s") as process:
+        process.event("unloaded")
+        assert httpx.get(f"{process.url}/ready").status_code == 200
+        answer = httpx.post(f"{process.url}{COMPLETIONS}", json={"prompt": "a"}, timeout=60)
+        assert answer.status_code == 200
+        process.event("unloaded")

@@ -32,7 +32,7 @@ class ModelOptions:
             "--pin",
             metavar="NAME",
             help="Load this model at start and keep it; repeat it. "
-            "A single model is loaded at start.",
+            "A single model is loaded at start, and kept without --idle-unload.",
         ),
     ] = None
     memory_budget: Annotated[
@@ -139,6 +139,13 @@ class LimitOptions:
     max_body: Annotated[str, typer.Option(metavar="SIZE", help="Of a request's body, e.g. 4M.")] = (
         "4M"
     )
+    max_bodies: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Of all bodies of requests being served; one more gets 503. 0: no limit.",
+        ),
+    ] = "256M"
     max_requests: Annotated[int, typer.Option(min=1, help="Served at once; one more gets 503.")] = (
         4096
     )
@@ -181,6 +188,7 @@ class LimitOptions:
             head_seconds=seconds("--head-timeout", self.head_timeout),
             body_seconds=seconds("--body-timeout", self.body_timeout),
             stall_seconds=seconds("--stall-timeout", self.stall_timeout),
+            bodies_bytes=size("--max-bodies", self.max_bodies),
             request_seconds=seconds("--request-timeout", self.request_timeout),
             shutdown_seconds=seconds("--shutdown-timeout", self.shutdown_timeout),
             max_tokens=self.max_tokens,

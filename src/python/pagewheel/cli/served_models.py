@@ -34,10 +34,18 @@ def served_models(given: Sequence[str], options: ModelOptions) -> tuple[ModelSet
             raise typer.BadParameter(
                 f"there is no model {name!r}; known: {', '.join(paths)}", param_hint="--pin"
             )
-    keep = paths if len(paths) == 1 and not pinned else pinned
+    is_single = len(paths) == 1 and not pinned
+    keep = paths if is_single and options.idle_unload is None else pinned
     return tuple(
         ModelSettings(
-            name, path, options.device, properties, scheduler, eviction, is_pinned=name in keep
+            name,
+            path,
+            options.device,
+            properties,
+            scheduler,
+            eviction,
+            is_pinned=name in keep,
+            is_first=is_single,
         )
         for name, path in paths.items()
     )

@@ -25,10 +25,12 @@ from pagewheel.serve.api.sampling import (
 from pagewheel.serve.api.shapes import Shape
 from pagewheel.serve.api.tools import Tools
 from pagewheel.serve.http.errors import ApiError, bad_field, before
-from pagewheel.serve.http.exchange import Exchange
+from pagewheel.serve.http.exchange import Exchange, made
 from pagewheel.serve.http.fields import Fields, checked
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import Answer, Generation, Order, Piece
+from pagewheel.serve.models.refusals import refused
+from pagewheel.serve.settings import Limits
 
 MAX_TOKENS = 2**31 - 1
 _UNLIMITED = 2**64 - 1
@@ -48,6 +50,7 @@ class Wish:
     with_log_probs: bool = False
     with_prompt_log_probs: bool = False
     top_log_probs: int = 0  # likeliest tokens in the place of each
+    top_field: str = "top_logprobs"  # of the request
     shape: Shape | None = None
     tools: Tools = field(default_factory=Tools)
 
@@ -121,12 +124,24 @@ async def prompt_of(exchange: Exchange, engine: Engine, conversation: Conversati
             text = engine.render(messages, tools.offered, context)
         except ValueError as error:
             raise template_refused(error) from None
-        return Prompt(engine.encode(text, False), reading_of(engine, tools, text))
+        return Prompt(encode_prompt(engine, text, False), reading_of(engine, tools, text))
 
+    size = len(texts_of(conversation.messages))
     try:
-        return await engine.in_thread(work)
+        return await engine.with_text(exchange.owner, size, work)
     except RuntimeError as error:  # there is no template, or no process for it
         raise ApiError(400, str(error), param="messages", code="no_chat_template") from None
+
+
+def encode_prompt(engine: Engine, text: str, add_special_tokens: bool) -> list[int]:
+    """Its tokens. Raises ApiError, without tokenizing, where they cannot fit the context."""
+    most = engine.most_characters
+    if most is not None and len(text) > most:
+        raise refused(
+            f"the prompt has {len(text)} characters: more than the {most} of which all tokens of "
+            f"the context ({engine.context}) could be"
+        )
+    return engine.encode(text, add_special_tokens)
 
 
 def reading_of(engine: Engine, tools: Tools, prompt: str) -> Reading:
@@ -150,6 +165,7 @@ async def generating(
 ) -> AsyncIterator[Generation]:
     """In the engine until the block is left, however that is."""
     service = exchange.service
+    _limit_answer(service.settings.limits, engine, prompts, wish)
     grammar = await before(
         wish.deadline,
         compiled_grammar(engine, wish.shape, wish.tools, prompts[0].reading, exchange.owner),
@@ -181,6 +197,29 @@ async def generating(
                 "output_tokens": generation.num_generated,
             }
             exchange.trace.generated(engine.name, times, usage)
+
+
+def _limit_answer(limits: Limits, engine: Engine, prompts: Sequence[Prompt], wish: Wish) -> None:
+    """Raises ApiError where an answer could be too large to be held in memory."""
+    most = limits.answer_entries
+    choices = len(prompts) * wish.choices
+    prompt = min(len(each.tokens) for each in prompts)
+    bounds = [
+        wish.max_tokens,
+        None if wish.max_length is None else wish.max_length - prompt,
+        None if engine.context is None else engine.context - prompt,
+    ]
+    tokens = max(0, min((each for each in bounds if each is not None), default=MAX_TOKENS))
+    if wish.with_prompt_log_probs:
+        tokens += max(len(each.tokens) for each in prompts)
+    if not most or choices * tokens * (1 + wish.top_log_probs) <= most:
+        return
+    counted = "n" if choices > 1 else "max_tokens"
+    raise bad_field(
+        wish.top_field if wish.top_log_probs else counted,
+        f"{choices} choices of up to {tokens} tokens with {wish.top_log_probs} likely ones each "
+        f"are more than {most} entries; ask for fewer, or set max_tokens",
+    )
 
 
 def _order(
@@ -216,5 +255,8 @@ def usage_of(generation: Generation, num_reasoning: int = 0) -> dict[str, Any]:
 
 async def log_probs_of(engine: Engine, piece: Piece | Answer, top: int) -> list[TokenLogProb]:
     """Of a piece's or an answer's generated tokens."""
-    names = await engine.in_thread(lambda: engine.token_bytes)
-    return of_tokens(names, piece.tokens, piece.log_probs, piece.top_log_probs, top)
+    names = await engine.tokens_by_id()
+    return await made(
+        lambda: of_tokens(names, piece.tokens, piece.log_probs, piece.top_log_probs, top),
+        len(piece.tokens) * (1 + top),
+    )
