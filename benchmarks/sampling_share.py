@@ -1,4 +1,4 @@
-"""What sampling and text take of a decode step, by the number of sequences and by what is asked for.
+"""What sampling and text take of a decode step, by the number of sequences and settings.
 
     python -m benchmarks.sampling_share MODEL_FOLDER [--random-prompts] [--rounds N]
 
@@ -73,9 +73,7 @@ def main() -> None:
     for _ in range(options.rounds):
         for size in SIZES:
             for name, values in SETTINGS.items():
-                config = pagewheel.GenerationConfig(
-                    max_new_tokens=STEPS, ignore_eos=True, **values
-                )
+                config = pagewheel.GenerationConfig(max_new_tokens=STEPS, ignore_eos=True, **values)
                 steps = steps_of(pipeline, prompts[:size], config)
                 found.setdefault((size, name), []).extend(steps)
     print(f"{'':32} sequences  sampling  of it text      step   share")
@@ -85,10 +83,7 @@ def main() -> None:
             for each in (
                 [s.sampling_time for s in steps],
                 [s.text_time for s in steps],
-                [
-                    s.schedule_time + s.fill_time + s.infer_time + s.sampling_time
-                    for s in steps
-                ],
+                [s.schedule_time + s.fill_time + s.infer_time + s.sampling_time for s in steps],
             )
         )
         print(f"{name:32} {size:9} {sampling:9.0f} {text:11.0f} {step:9.0f} {sampling / step:7.2%}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from convert import tiny_llama
@@ -17,6 +19,8 @@ from pagewheel.convert import convert as convert_model
 from pagewheel.default_model import default_model
 
 if TYPE_CHECKING:
+    import anthropic
+    from serving import Served
     from transformers import LlamaForCausalLM
 
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
@@ -73,6 +77,20 @@ def gemma3_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (chunk,) = Path(spec.submodule_search_locations[0]).glob("data/*.part0*")
             file.write(chunk.read_bytes())
     return target
+
+
+@pytest.fixture(scope="session")
+def gemma3_folder(gemma3_file: Path, converted_models: Path) -> Path:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PAGEWHEEL_CACHE", str(converted_models))
+        return convert_model(gemma3_file, progress=False)
+
+
+@pytest.fixture(scope="session", params=["smollm2", "gemma3"])
+def real_folder(request: pytest.FixtureRequest) -> Path:
+    """A model with a tokenizer of bytes, and one with that of SentencePiece."""
+    folder: Path = request.getfixturevalue(f"{request.param}_folder")
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -173,21 +191,54 @@ def drain(pipeline: pagewheel.ContinuousBatchingPipeline) -> None:
         pipeline.step()
 
 
-CALLING_TEMPLATE = (
-    "{% if tools %}<|im_start|>system\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}"
-    "Answer with <tool_call>{...}</tool_call><|im_end|>\n{% endif %}"
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
-    "{% if m['reasoning_content'] %}({{ m['reasoning_content'] }}){% endif %}{{ m['content'] }}"
-    "{% for c in m['tool_calls'] or [] %}<tool_call>{{ c['function']['name'] }} "
-    "{{ c['function']['arguments']['place'] }}</tool_call>{% endfor %}<|im_end|>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
-
 @pytest.fixture(scope="session")
 def calling_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its template has tools, as Qwen's have. What it says is demanded by grammars."""
     folder = tmp_path_factory.mktemp("calling")
-    metadata = {"llama.context_length": 4096, "tokenizer.chat_template": CALLING_TEMPLATE}
-    path = tiny_llama.write(folder / "calling.gguf", metadata=metadata)
+    path = tiny_llama.write_for_tools(folder / "calling.gguf")
     return convert_model(path, folder / "converted", progress=False)
+
+
+@pytest.fixture(scope="module")
+def served(request: pytest.FixtureRequest) -> Iterator[Served]:
+    """A server of the model whose fixture the test's module names as SERVED, else the tiny one."""
+    from serving import serving, tiny_settings  # needs the extra `serve`
+
+    folder = request.getfixturevalue(getattr(request.module, "SERVED", "tiny_folder"))
+    with serving(tiny_settings(folder)) as one:
+        yield one
+
+
+@pytest.fixture
+def claude(served: Served) -> Iterator[anthropic.Anthropic]:
+    import anthropic
+
+    with anthropic.Anthropic(base_url=served.url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+def nothing_is_left(served: Served) -> Iterator[None]:
+    """No request inside after the test, and every block free or kept for prefixes."""
+    from serving import eventually
+
+    yield
+    eventually(served.is_at_rest)
+
+
+@pytest.fixture(params=["pagewheel", "pagewheel.openvino_genai"], scope="module")
+def genai(request: pytest.FixtureRequest) -> ModuleType:
+    """For programs written for openvino_genai: what they import instead."""
+    return importlib.import_module(request.param)
+
+
+@pytest.fixture(scope="module")
+def pipe(genai: ModuleType, smollm2_folder: Path) -> Any:
+    return genai.LLMPipeline(str(smollm2_folder), "CPU")
+
+
+@pytest.fixture(scope="module")
+def batching(genai: ModuleType, smollm2_folder: Path) -> Any:
+    scheduler = genai.SchedulerConfig()
+    scheduler.num_kv_blocks = 60
+    return genai.ContinuousBatchingPipeline(str(smollm2_folder), scheduler, "CPU")

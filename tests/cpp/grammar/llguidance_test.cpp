@@ -1,67 +1,16 @@
-// The library itself, where it is linked or PAGEWHEEL_TEST_LLGUIDANCE names it. The one of the
-// Python package needs Python's functions: PAGEWHEEL_TEST_LIBPYTHON names the library that has
-// them.
-#include <dlfcn.h>
+// What is expected of the library, and what is made of it.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <thread>
 
-#include "grammar/grammar_compiler.hpp"
-#include "grammar/llguidance_api.hpp"
+#include "base/check.hpp"
+#include "grammar/llguidance_fixture.hpp"
 
 namespace pagewheel {
 namespace {
 
 using Config = StructuredOutputConfig;
-
-/// One token per byte, then "<|end|>" and "<|tool|>", which are special.
-GrammarVocabulary byte_vocabulary() {
-    GrammarVocabulary vocabulary;
-    for (int byte = 0; byte < 256; ++byte) vocabulary.tokens.emplace_back(1, char(byte));
-    vocabulary.tokens.insert(vocabulary.tokens.end(), {"<|end|>", "<|tool|>"});
-    vocabulary.special_tokens = {256, 257};
-    vocabulary.end_token = 256;
-    vocabulary.tokenize = [](const std::string& text) {
-        std::vector<int64_t> tokens;
-        for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
-        return tokens;
-    };
-    return vocabulary;
-}
-
-class Llguidance : public testing::Test {
-protected:
-    void SetUp() override {
-        const char* python = std::getenv("PAGEWHEEL_TEST_LIBPYTHON");
-        if (python && !dlopen(python, RTLD_NOW | RTLD_GLOBAL)) FAIL() << dlerror();
-        if (const char* path = std::getenv("PAGEWHEEL_TEST_LLGUIDANCE"))
-            llguidance::set_library(path);
-        try {
-            llguidance::load();
-        } catch (const Error& error) {
-            GTEST_SKIP() << error.what();
-        }
-    }
-
-    static Config regex(const std::string& text) {
-        Config config;
-        config.regex = text;
-        return config;
-    }
-    static bool accepts(GrammarMatcher& matcher, const std::string& text) {
-        for (const char c : text)
-            if (!matcher.accept(static_cast<unsigned char>(c))) return false;
-        return true;
-    }
-    static bool allows(GrammarMatcher& matcher, int64_t token) {
-        std::vector<uint32_t> mask(matcher.mask_words());
-        matcher.compute_mask(mask.data());
-        return (mask[size_t(token) / 32] >> (token % 32) & 1) != 0;
-    }
-
-    GrammarCompiler compiler{byte_vocabulary()};
-};
 
 TEST_F(Llguidance, StopTokensMayComeWhereTheTextMayEnd) {
     const auto matcher = compiler.compile(regex("ab?"))->start({'!', 256});
@@ -113,6 +62,32 @@ TEST_F(Llguidance, GrammarsAreKeptByTheirText) {
     EXPECT_NE(compiler.compile(regex("b")), first);
     for (int i = 0; i < 100; ++i) compiler.compile(regex("x" + std::to_string(i)));
     EXPECT_EQ(compiler.cached_count(), GrammarLimits().cached_grammars);
+}
+
+TEST_F(Llguidance, FewLongGrammarsAreKept) {
+    GrammarLimits limits;
+    limits.cached_bytes = 2500;
+    GrammarCompiler small(byte_vocabulary(), limits);
+    const auto of_size = [](size_t size, char c) { return regex(std::string(size, c)); };
+    const auto first = small.compile(of_size(1000, 'a'));
+    small.compile(of_size(1000, 'b'));
+    EXPECT_EQ(small.compile(of_size(1000, 'a')), first);  // used last
+    small.compile(of_size(1000, 'c'));
+    EXPECT_EQ(small.cached_count(), 2u);
+    EXPECT_EQ(small.compile(of_size(1000, 'a')), first);
+    small.compile(of_size(5000, 'd'));  // the last used is kept, whatever its size
+    EXPECT_EQ(small.cached_count(), 1u);
+}
+
+TEST_F(Llguidance, TheTimeOfAGrammarIsNotThatOfTheVocabulary) {
+    GrammarVocabulary large = byte_vocabulary();
+    for (int i = 0; i < 100'000; ++i) large.tokens.push_back(concat("token ", i));
+    GrammarCompiler first(large);
+    first.compile(regex("a"));
+    GrammarLimits limits;
+    limits.compile_time =
+        std::chrono::duration_cast<std::chrono::milliseconds>(first.preparation_time() / 2);
+    EXPECT_NO_THROW(GrammarCompiler(large, limits).compile(regex("a")));
 }
 
 TEST_F(Llguidance, SequencesOfOneGrammarRunInSeveralThreads) {

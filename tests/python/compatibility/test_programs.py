@@ -23,25 +23,6 @@ import pagewheel.openvino_genai
 PROMPT = "Why is the sky blue?"
 
 
-@pytest.fixture(params=["pagewheel", "pagewheel.openvino_genai"], scope="module")
-def genai(request: pytest.FixtureRequest) -> ModuleType:
-    return {"pagewheel": pagewheel, "pagewheel.openvino_genai": pagewheel.openvino_genai}[
-        request.param
-    ]
-
-
-@pytest.fixture(scope="module")
-def pipe(genai: ModuleType, smollm2_folder: Path) -> Any:
-    return genai.LLMPipeline(str(smollm2_folder), "CPU")
-
-
-@pytest.fixture(scope="module")
-def batching(genai: ModuleType, smollm2_folder: Path) -> Any:
-    scheduler = genai.SchedulerConfig()
-    scheduler.num_kv_blocks = 60
-    return genai.ContinuousBatchingPipeline(str(smollm2_folder), scheduler, "CPU")
-
-
 def config_of(genai: ModuleType, **kwargs: Any) -> Any:
     return genai.GenerationConfig(max_new_tokens=5, **kwargs)
 

@@ -23,6 +23,15 @@ TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+CALLING_TEMPLATE = (
+    "{% if tools %}<|im_start|>system\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}"
+    "Answer with <tool_call>{...}</tool_call><|im_end|>\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
+    "{% if m['reasoning_content'] %}({{ m['reasoning_content'] }}){% endif %}{{ m['content'] }}"
+    "{% for c in m['tool_calls'] or [] %}<tool_call>{{ c['function']['name'] }} "
+    "{{ c['function']['arguments']['place'] }}</tool_call>{% endfor %}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 
 
 def byte_alphabet() -> list[str]:
@@ -124,6 +133,12 @@ def write(
 def write_for_many_steps(path: Path) -> Path:
     """With a context of 4,096 tokens."""
     return write(path, metadata={"llama.context_length": 4096})
+
+
+def write_for_tools(path: Path) -> Path:
+    """The same with a template that has tools, as Qwen's have."""
+    metadata = {"llama.context_length": 4096, "tokenizer.chat_template": CALLING_TEMPLATE}
+    return write(path, metadata=metadata)
 
 
 if __name__ == "__main__":

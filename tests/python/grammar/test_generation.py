@@ -47,16 +47,9 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module", params=["smollm2", "gemma3"])
-def folder(request: pytest.FixtureRequest, converted_models: Path) -> Path:
-    if request.param == "smollm2":
-        found: Path = request.getfixturevalue("smollm2_folder")
-        return found
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("PAGEWHEEL_CACHE", str(converted_models))
-        from pagewheel.convert import convert
-
-        return convert(request.getfixturevalue("gemma3_file"), progress=False)
+@pytest.fixture(scope="module")
+def folder(real_folder: Path) -> Path:
+    return real_folder
 
 
 @pytest.fixture(scope="module")

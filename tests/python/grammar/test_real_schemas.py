@@ -6,41 +6,16 @@ import json
 import random
 from collections import Counter
 
-import jsonschema
 import pytest
 from fuzzing import TIMES
 from schemas import real_schemas
+from validity import validity
 from walks import Vocabulary, closers, walk
 
 import pagewheel
 from pagewheel import StructuredOutputConfig as Config
 
 SEED = 19
-
-
-def has_repeated_keys(text: str) -> bool:
-    """JSON leaves open what they mean; a grammar cannot forbid them where any key may come."""
-    found = []
-
-    def check(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        found.append(len(pairs) != len({key for key, _ in pairs}))
-        return dict(pairs)
-
-    json.loads(text, object_pairs_hook=check)
-    return any(found)
-
-
-def validity(text: str, schema: object) -> str:
-    if has_repeated_keys(text):
-        return "repeated keys"
-    validator = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
-    try:
-        errors = list(validator(schema).iter_errors(json.loads(text)))
-    except (
-        Exception
-    ) as error:  # of the validator: a $ref to elsewhere, a pattern of another dialect
-        return f"not validated: {type(error).__name__}"
-    return f"invalid: {errors[0].message[:80]}" if errors else "valid"
 
 
 @pytest.mark.fuzz

@@ -1,4 +1,3 @@
-# ruff: noqa: RUF001 (DeepSeek's markers)
 """Grammars of tool calls: they allow what a family writes, and only what parses to valid calls."""
 
 from __future__ import annotations
@@ -8,69 +7,20 @@ import random
 import re
 from typing import Any
 
-import jsonschema
 import pytest
 from fuzzing import TIMES
 from messages import named_calls, parsed
-from renderings import STYLES, Call
+from renderings import Call
+from valid_calls import CLOSERS, FAMILIES, TOOLS, VARIANTS, check_calls, opening, rendered
 
 import pagewheel
 
-WEATHER = {
-    "type": "object",
-    "properties": {
-        "city": {"type": "string", "description": "where"},
-        "days": {"type": "integer", "minimum": 1, "maximum": 7},
-        "unit": {"type": "string", "enum": ["celsius", "it's F"]},
-        "tags": {"type": "array", "items": {"type": "string"}},
-        "options": {
-            "type": "object",
-            "properties": {
-                "deep": {"type": "boolean"},
-                "ratio": {"type": "number"},
-                "inner": {"type": "array", "items": {"type": ["integer", "null"]}, "maxItems": 3},
-            },
-            "required": ["deep"],
-        },
-        "exact": {"type": ["boolean", "null"]},
-    },
-    "required": ["days"],
-}
-PARAMETERS: dict[str, dict[str, Any]] = {
-    "get_weather": WEATHER,
-    "now": {"type": "object", "properties": {}},
-    "get": {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]},
-}
-TOOLS = [
-    {"type": "function", "function": {"name": name, "parameters": schema}}
-    for name, schema in PARAMETERS.items()
-]
-# Tokens behind the calls, which end the turn.
-ENDS = (
-    "</s>", "<｜end▁of▁sentence｜>", "<|end|>", "<|end_of_text|>", "<|eot|>", "<|call|>",
-    "<|message_sep|>\n\n",
-)  # fmt: skip
-# Those that parsers read, and grammars do not write.
-NOT_WRITTEN = {"llama3_json/list", "mistral/old", "mistral/ids", "phi4/envelope", "gemma/print"}
-VARIANTS = sorted(set(STYLES) - NOT_WRITTEN)
-FAMILIES = sorted({variant.partition("/")[0] for variant in STYLES})
 ONE_CALL = {"harmony", "gigachat"}
 TEXTS = ["Zurich", "", "a b", "it's", 'say "hi"', "a\\b", "[x](y)", "{}", "3", "a\nb"]
-CLOSERS = [
-    "</｜DSML｜parameter>", "</parameter>", "</arg_value>", "<escape>", '<|"|>', "<|end|>", '"}',
-    '"', "'", "]", "}", ")", "7",
-]  # fmt: skip
 
 
 def grammar_of(tokenizer: pagewheel.Tokenizer, family: str, **options: Any) -> pagewheel.Grammar:
     return pagewheel.Grammar(pagewheel.tool_call_grammar(TOOLS, family, **options), tokenizer)
-
-
-def rendered(variant: str, calls: list[Call]) -> str:
-    text = STYLES[variant].calls(calls)
-    for end in ENDS:
-        text = text.removesuffix(end)
-    return text
 
 
 def random_call(rng: random.Random) -> Call:
@@ -178,16 +128,6 @@ def random_text(
     return tokenizer.decode(tokens, skip_special_tokens=False)
 
 
-def check_calls(family: str, text: str) -> int:
-    message = parsed(family, text, tools=TOOLS)
-    calls = message.get("tool_calls", [])
-    assert all("complete" not in call for call in calls), text
-    for name, arguments in named_calls(message):
-        jsonschema.validate(arguments, PARAMETERS[name])
-        assert set(arguments) <= set(PARAMETERS[name]["properties"])
-    return len(calls)
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.fuzz
 def test_what_the_grammar_requires_parses_to_valid_calls(
@@ -217,9 +157,7 @@ def test_free_text_that_begins_a_call_parses_to_valid_calls(
 ) -> None:
     rng = random.Random(family)
     auto = grammar_of(smollm2_tokenizer, family)
-    whole = rendered(next(v for v in VARIANTS if v.partition("/")[0] == family), [Call("now", {})])
-    # In a list without a trigger the function's name makes the call.
-    begin = "[get_weather(" if family == "llama3_pythonic" else whole[: whole.index("now")]
+    begin = opening(family)
     before = "" if family in ("harmony", "llama3_json") or "pythonic" in family else "Let me see. "
     finished = 0
     for _ in range(8 * TIMES):

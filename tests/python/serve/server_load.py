@@ -1,271 +1,231 @@
-"""Clients of every kind at once, most of them rude, and what must hold meanwhile and afterwards."""
+"""`pagewheel serve` under clients of every kind at once: what must hold meanwhile and at rest."""
 
 from __future__ import annotations
 
-import random
-import resource
-import socket
-import struct
+import json
+import re
+import signal
+import subprocess
+import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from dataclasses import replace
-from itertools import pairwise
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
-import openai
-from serving import Served, connect, request_bytes, tasks_of, tiny_settings
+from polite_clients import alone
+from server_process import WATCHED_COMMAND, Process, started
 
-from pagewheel.serve.settings import Limits, ServerSettings
-
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
-REST_SECONDS = 20.0
-# Of slow senders: a server that shares its interpreter with so many clients takes connections late.
-CUT_OFF_SECONDS = 60.0
-# Between two tokens of a well-behaved client, on a busy machine.
-LONGEST_GAP = 5.0
-_HELD_CONNECTIONS = 1000
-_ANSWER_TOKENS = 60
-_LARGE = b'{"prompt": "' + b"a" * (10 << 20) + b'"}'
-_DEEP = b'{"prompt": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-_WRONG = ((_LARGE, 413), (b'{"prompt": "\xff"}', 400), (_DEEP, 400), (b"\x00" * 1000, 400))
-
-
-def load_settings(folder: Path) -> ServerSettings:
-    """Answers are the same to the bit whatever happens around them; limits are short."""
-    limits = Limits(head_seconds=2.0, body_seconds=3.0, stall_seconds=3.0)
-    scheduler = {"num_kv_blocks": 400, "max_num_seqs": 32, "max_queue": 2000}
-    settings = tiny_settings(folder, limits, scheduler)
-    models = [replace(each, properties={"batch_invariant": True}) for each in settings.models]
-    return replace(settings, models=tuple(models))
-
-
-def hang_up(connection: socket.socket, abruptly: bool) -> None:
-    if abruptly:  # RST instead of FIN
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    connection.close()
+# Times are for a machine that others may hold up for half a minute. What is counted has no such
+# room.
+LONGEST_GAP = 90.0  # between two tokens of a polite client
+LONGEST_HEALTH = 60.0
+_REST_SECONDS = 90.0
+_CLIENTS_SECONDS = 400.0  # for clients to end after their time
+# Pools of threads grow to their bounds, which do not depend on clients.
+_POOL_THREADS = 16
+# What a process may grow by after the first rounds, in which allocators reach their sizes.
+GROWN_MIB = 32.0
+_WARM_UP = 0.25  # of all rounds
+_ROUND_SECONDS = 30.0
+_HEALTH_PAUSE = 0.2
+_CLIENTS = Path(__file__).parent / "soak_clients.py"
+_HISTOGRAMS_OF_ENDED = (
+    "e2e_request_latency_seconds",
+    "request_prompt_tokens",
+    "request_generation_tokens",
+    "request_params_n",
+)
+# Short limits, and answers that are the same to the bit whatever happens around them.
+_OPTIONS = (
+    *("--property", "batch_invariant=true"),
+    *("--scheduler", "max_num_seqs=32", "--max-queue", "2000", "--metrics-prefix", "vllm"),
+    *("--head-timeout", "2s", "--body-timeout", "3s", "--stall-timeout", "3s"),
+)
 
 
-def leave_at_some_moment(served: Served, seed: int | str) -> None:
-    """Before headers, within them, in the body, in the queue, in the answer, or not at all."""
-    chance = random.Random(seed)
-    body: dict[str, Any] = {
-        "prompt": "the " * chance.randint(1, 60),
-        "max_tokens": chance.randint(1, 200),
-        "stream": chance.random() < 0.7,
-        "n": chance.choice((1, 1, 1, 3)),
-        "temperature": 1.0,
-    }
-    path = COMPLETIONS
-    if chance.random() < 0.3:
-        path = CHAT
-        body["messages"] = [{"role": "user", "content": body.pop("prompt")}]
-    data = request_bytes(path, body, Connection="close")
-    with connect(served) as connection:
-        moment = chance.random()
-        if moment < 0.3:
-            connection.sendall(data[: chance.randrange(len(data))])
-        else:
-            connection.sendall(data)
-            if moment < 0.8:
-                time.sleep(chance.random() * 0.05)
-                connection.settimeout(0.05)
-                with suppress(TimeoutError):
-                    connection.recv(chance.choice((1, 100, 5000)))
-            else:
-                while connection.recv(1 << 16):
-                    pass
-        hang_up(connection, chance.random() < 0.5)
+@dataclass
+class Findings:
+    """What must not be is in `problems`, what happened in `counts`."""
+
+    problems: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    longest_gap: float = 0.0
+    longest_health: float = 0.0
+    resident_mib: list[float] = field(default_factory=list)  # at rest after each round
+
+    @property
+    def grown_mib(self) -> float:
+        """Since the first rounds."""
+        first = int(len(self.resident_mib) * _WARM_UP)
+        return self.resident_mib[-1] - self.resident_mib[first] if self.resident_mib else 0.0
+
+    def add(self, report: dict[str, Any]) -> None:
+        self.problems += report["problems"]
+        self.counts.update(report["counts"])
+        self.longest_gap = max(self.longest_gap, report["longest_gap"])
 
 
-def num_descriptors() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+def soak(model: Path, seconds: float, seed: int) -> Findings:
+    """The model's context has room for 4,000 tokens, and its template has tools."""
+    findings = Findings()
+    with started(model, *_OPTIONS, command=WATCHED_COMMAND) as server:
+        rounds = max(2, round(seconds / _ROUND_SECONDS))
+        with httpx.Client(base_url=server.url, timeout=_REST_SECONDS) as client:
+            load = _Load(server, client, findings)
+            for number in range(rounds):
+                if not findings.problems:
+                    load.run_round(seconds / rounds, f"{seed} {number}")
+        server.process.send_signal(signal.SIGTERM)
+        code = server.ended()
+        if code != 0:
+            findings.problems.append(f"the server ended with {code}")
+        findings.problems += [f"the server wrote {line[:2000]}" for line in server.failures()]
+    if findings.grown_mib > GROWN_MIB:
+        findings.problems.append(f"memory at rest grew: {findings.resident_mib} MiB")
+    if findings.longest_gap > LONGEST_GAP:
+        findings.problems.append(f"a client waited {findings.longest_gap:.1f} s for a token")
+    if findings.longest_health > LONGEST_HEALTH:
+        findings.problems.append(f"/health took {findings.longest_health:.1f} s")
+    return findings
 
 
-class ServerLoad:
-    """Threads of clients. What must not be is in `problems`, what happened in `counts`."""
+class _Load:
+    """Rounds of clients, each of which ends with a server at rest."""
 
-    def __init__(self, served: Served, seed: int, leaving: int = 64, polite: int = 4) -> None:
-        self.problems: list[str] = []
-        self.counts: Counter[str] = Counter()
-        self.longest_gap = 0.0
-        self._served = served
-        self._seed = seed
-        self._end = 0.0
-        self._lock = threading.Lock()
-        self._client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0)
-        self._prompts = [[5 + (number * 37 + at) % 200 for at in range(40)] for number in range(8)]
-        self._texts = [self._whole(prompt) for prompt in self._prompts]
-        self._clients = [
-            *[(self._leave, "left")] * leaving,
-            *[(self._stay, "polite")] * polite,
-            *[(self._read_slowly, "slow readers")] * 2,
-            *[(self._send_slowly, "slow senders")] * 4,
-            *[(self._send_nonsense, "nonsense")] * 2,
-        ]
+    def __init__(self, server: Process, client: httpx.Client, findings: Findings) -> None:
+        self._server = server
+        self._findings = findings
+        self._client = client
+        self._expected = alone(server.url)
+        self._metrics: dict[str, float] = {}
+        self._wait_for("a request or a block is left before all", self._is_at_rest)
+        self._tasks = server.num_tasks()
+        self._descriptors = server.num_descriptors()
+        self._threads = server.num_threads()
 
-    def run(self, seconds: float) -> None:
-        """Until all clients are gone, and the server has come to rest or not."""
-        _allow_many_descriptors()
-        served = self._served
-        tasks, threads = tasks_of(served), threading.active_count()
-        descriptors = num_descriptors()
-        self._end = time.monotonic() + seconds
-        clients = [
-            threading.Thread(target=self._repeat, args=(work, name, number))
-            for number, (work, name) in enumerate(self._clients)
-        ]
-        for client in clients:
-            client.start()
-        self._guarded("connections", self._hold_connections)
-        for client in clients:
-            client.join()
-        self._client.close()
-        self._expect("a request or a block is left", served.is_at_rest)
-        self._expect("a task is left", lambda: tasks_of(served) <= tasks + 1)
-        self._expect("a descriptor is left", lambda: num_descriptors() <= descriptors)
-        # Pools of threads may have grown to their bounds, which do not depend on clients.
-        self._expect("a thread is left", lambda: threading.active_count() <= threads + 8)
-        if self.longest_gap > LONGEST_GAP:
-            self.problems.append(f"a client waited {self.longest_gap:.1f} s for its next token")
+    def run_round(self, seconds: float, seed: str) -> None:
+        with self._health_watched(), ThreadPoolExecutor(2) as pool:
+            kinds = pool.map(lambda kind: self._clients(kind, seconds, seed), ("rude", "polite"))
+            for report in kinds:
+                self._findings.add(report)
+        server, findings = self._server, self._findings
+        self._wait_for("a request or a block is left", self._is_at_rest)
+        self._wait_for("a task is left", lambda: server.num_tasks() <= self._tasks)
+        self._wait_for(
+            "a descriptor is left", lambda: server.num_descriptors() <= self._descriptors
+        )
+        most_threads = self._threads + _POOL_THREADS
+        self._wait_for("a thread is left", lambda: server.num_threads() <= most_threads)
+        findings.problems += self._wrong_metrics()
+        findings.resident_mib.append(round(server.resident_mib(), 1))
 
-    def _expect(self, what: str, condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + REST_SECONDS
+    def _clients(self, kind: str, seconds: float, seed: str) -> dict[str, Any]:
+        order = {"url": self._server.url, "seconds": seconds, "seed": seed, "kind": kind}
+        order["expected"] = self._expected
+        done = subprocess.run(
+            [sys.executable, str(_CLIENTS)],
+            input=json.dumps(order),
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            timeout=seconds + _CLIENTS_SECONDS,
+        )
+        report: dict[str, Any] = json.loads(done.stdout)
+        return report
+
+    @contextmanager
+    def _health_watched(self) -> Iterator[None]:
+        is_over = threading.Event()
+
+        def watch() -> None:
+            while not is_over.wait(_HEALTH_PAUSE):
+                begin = time.monotonic()
+                try:
+                    self._get("/health")
+                except httpx.HTTPError as error:
+                    self._findings.problems.append(f"/health: {type(error).__name__}: {error}")
+                    return
+                taken = time.monotonic() - begin
+                self._findings.longest_health = max(self._findings.longest_health, taken)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            watcher.join()
+
+    def _wait_for(self, what: str, condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + _REST_SECONDS
         while not condition():
             if time.monotonic() > end:
-                self.problems.append(what)
+                self._findings.problems.append(what)
                 return
-            time.sleep(0.05)
+            time.sleep(0.1)
 
-    def _repeat(self, work: Callable[[random.Random], None], name: str, number: int) -> None:
-        chance = random.Random(f"{self._seed} {number}")
-        while time.monotonic() < self._end and not self.problems:
-            self._guarded(name, lambda: work(chance))
-            with self._lock:
-                self.counts[name] += 1
+    def _get(self, path: str) -> httpx.Response:
+        """On a connection that is over afterwards."""
+        return self._client.get(path, headers={"connection": "close"}).raise_for_status()
 
-    def _guarded(self, name: str, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception as error:
-            self.problems.append(f"{name}: {type(error).__name__}: {error}")
+    def _is_at_rest(self) -> bool:
+        """Every block is free or kept for prefixes, and none is missing."""
+        view = self._get("/cache").json()
+        by_state: Counter[str] = Counter()
+        for state, count in zip(view["blocks"][::2], view["blocks"][1::2], strict=True):
+            by_state[view["states"][state]] += count
+        is_idle = not (view["running"] or view["queued"] or view["preempted"])
+        return is_idle and by_state["free"] + by_state["cached"] == by_state.total() > 0
 
-    def _leave(self, chance: random.Random) -> None:
-        # A server that answers early may close while the rest is still on its way.
-        with suppress(ConnectionError):
-            leave_at_some_moment(self._served, str(chance.random()))
-
-    def _body(self, prompt: list[int], stream: bool) -> dict[str, Any]:
-        return {
-            "prompt": prompt,
-            "max_tokens": _ANSWER_TOKENS,
-            "ignore_eos": True,
-            "stream": stream,
-            "priority": 1,
-        }
-
-    def _whole(self, prompt: list[int]) -> str:
-        body = self._body(prompt, False)
-        answer = httpx.post(self._served.url + COMPLETIONS, json=body, timeout=60)
-        return str(answer.raise_for_status().json()["choices"][0]["text"])
-
-    def _stay(self, chance: random.Random) -> None:
-        """Gets what the prompt gave when nobody else was there."""
-        index = chance.randrange(len(self._prompts))
-        prompt, expected = self._prompts[index], self._texts[index]
-        if chance.random() < 0.3:
-            text = self._whole(prompt)
-        else:
-            text, moments = self._streamed(prompt)
-            gaps = [after - before for before, after in pairwise(moments)]
-            with self._lock:
-                self.longest_gap = max(self.longest_gap, *gaps)
-        if text != expected:
-            self.problems.append(f"prompt {index} gave {text!r}, alone it gives {expected!r}")
-
-    def _streamed(self, prompt: list[int]) -> tuple[str, list[float]]:
-        stream = self._client.completions.create(
-            model="tiny",
-            prompt=prompt,
-            max_tokens=_ANSWER_TOKENS,
-            stream=True,
-            extra_body={"ignore_eos": True, "priority": 1},
-        )
-        moments = [time.monotonic()]
-        text = ""
-        for event in stream:
-            moments.append(time.monotonic())
-            text += event.choices[0].text
-        return text, moments
-
-    def _read_slowly(self, chance: random.Random) -> None:
-        body = {"prompt": "a", "max_tokens": 2000, "ignore_eos": True, "stream": True}
-        with connect(self._served, SO_RCVBUF=4096) as connection:
-            connection.sendall(request_bytes(COMPLETIONS, body))
-            with suppress(ConnectionError):
-                for _ in range(chance.randint(1, 40)):
-                    if not connection.recv(200):
-                        return
-                    time.sleep(0.05)
-
-    def _send_slowly(self, chance: random.Random) -> None:
-        """A byte now and then, until the server has enough of it."""
-        data = request_bytes(COMPLETIONS, {"prompt": "a", "max_tokens": 1})
-        answer = b""
-        with connect(self._served) as connection, suppress(ConnectionError):
-            begin = time.monotonic()
-            if chance.random() < 0.5:  # only the body is slow
-                connection.sendall(data[:-20])
-                data = data[-20:]
-            for sent, byte in enumerate(data):
-                connection.sendall(bytes([byte]))
-                connection.settimeout(0.5)
-                with suppress(TimeoutError):
-                    chunk = connection.recv(1 << 16)
-                    if not chunk:
-                        return
-                    answer += chunk
-                if time.monotonic() - begin > CUT_OFF_SECONDS:
-                    self.problems.append(
-                        f"a slow sender was not cut off after {sent} of {len(data)} bytes, "
-                        f"and got {answer[:100]!r}"
-                    )
-                    return
-
-    def _send_nonsense(self, chance: random.Random) -> None:
-        body, status = chance.choice(_WRONG)
-        answer = httpx.post(
-            self._served.url + COMPLETIONS,
-            content=body,
-            headers={"content-type": "application/json"},
-            timeout=60,
-        )
-        if answer.status_code != status:
-            self.problems.append(f"{body[:30]!r}... got {answer.status_code}, not {status}")
-        time.sleep(chance.random())
-
-    def _hold_connections(self) -> None:
-        """A thousand at once, each with a request that is never whole, again and again."""
-        while time.monotonic() < self._end and not self.problems:
-            with ExitStack() as held:
-                for number in range(_HELD_CONNECTIONS):
-                    connection = held.enter_context(connect(self._served))
-                    with suppress(ConnectionError):
-                        connection.sendall(request_bytes(COMPLETIONS, {})[: number % 60])
-                health = httpx.get(self._served.url + "/health", timeout=60)
-                if health.status_code != 200:
-                    self.problems.append(f"/health says {health.status_code}")
-                time.sleep(1)
-            self.counts["connections"] += _HELD_CONNECTIONS
+    def _wrong_metrics(self) -> list[str]:
+        """At rest. Metrics count what clients saw, and agree with each other."""
+        found = _samples(self._get("/metrics").text)
+        wrong = []
+        for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
+            if found[name]:
+                wrong.append(f"at rest {name} is {found[name]}")
+        counts = {name: found[f"{name}_count"] for name in _HISTOGRAMS_OF_ENDED}
+        if len(set(counts.values())) != 1:
+            wrong.append(f"as many requests ended as {counts} say")
+        if found["request_generation_tokens_sum"] != found["generation_tokens_total"]:
+            wrong.append("tokens of requests are not all tokens")
+        if found["time_to_first_token_seconds_count"] > counts["e2e_request_latency_seconds"]:
+            wrong.append("more requests have begun than have ended")
+        if found["prefix_cache_hits_total"] > found["prefix_cache_queries_total"]:
+            wrong.append("more tokens were found in the cache than looked up")
+        whole = sum(self._findings.counts[name] for name in ("polite", "patient"))
+        if found["http_requests_total 200"] < whole:
+            wrong.append(f"{whole} clients got answers, and {found} say fewer")
+        failed = {each: count for each, count in found.items() if " 5" in each and count}
+        if failed:
+            wrong.append(f"answers that nobody should get: {failed}")
+        fallen = [
+            name
+            for name, value in self._metrics.items()
+            if re.search(r"_(total|count|sum)\b", name) and found[name] < value
+        ]
+        if fallen:
+            wrong.append(f"counters that fell: {fallen}")
+        self._metrics = found
+        return wrong
 
 
-def _allow_many_descriptors() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 8 * _HELD_CONNECTIONS
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        limit = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+def _samples(text: str) -> dict[str, float]:
+    """By name, added up over labels; of answers also by name and status."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for line in text.splitlines():
+        match = re.fullmatch(r"vllm:(\w+)(?:\{(.*)\})? (\S+)", line)
+        if match is None or match[1].endswith(("_bucket", "_created")):
+            continue
+        value = float(match[3])
+        found[match[1]] += value
+        status = re.search(r'status="(\d+)"', match[2] or "")
+        if status is not None:
+            found[f"{match[1]} {status[1]}"] += value
+    return found

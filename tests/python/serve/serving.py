@@ -1,10 +1,8 @@
-"""A server on a thread of this process, and plain sockets to be rude with."""
+"""A server on a thread of this process."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -96,28 +94,9 @@ def serving(settings: ServerSettings) -> Iterator[Served]:
         assert not thread.is_alive()
 
 
-def request_bytes(path: str, body: Any, **headers: str) -> bytes:
-    """As it goes over the wire."""
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    every = {"Host": "localhost", "Content-Type": "application/json", **headers}
-    every.setdefault("Content-Length", str(len(data)))
-    lines = "".join(f"{name}: {value}\r\n" for name, value in every.items())
-    return f"POST {path} HTTP/1.1\r\n{lines}\r\n".encode() + data
-
-
-def connect(served: Served, **options: int) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", served.port), timeout=SECONDS)
-    for name, value in options.items():
-        connection.setsockopt(socket.SOL_SOCKET, getattr(socket, name), value)
-    return connection
-
-
-def read_all(connection: socket.socket) -> bytes:
-    """Until the server closes."""
-    data = b""
-    while chunk := connection.recv(1 << 16):
-        data += chunk
-    return data
+def num_descriptors() -> int:
+    """Of this process."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def tasks_of(served: Served) -> int:

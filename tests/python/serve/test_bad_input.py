@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Served, connect, eventually, read_all, request_bytes, serving, tiny_settings
+from raw_http import connect, read_all, request_bytes
+from serving import Served, eventually, serving, tiny_settings
 
 import pagewheel
 from pagewheel._pagewheel import generation_parameters
@@ -18,6 +19,7 @@ from pagewheel.serve.api.logprobs import of_tokens
 from pagewheel.serve.http.body import parse_object
 from pagewheel.serve.http.errors import ApiError
 from pagewheel.serve.http.exchange import json_text
+from pagewheel.serve.server import listen
 from pagewheel.serve.settings import Limits
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -149,6 +151,39 @@ def test_every_parameter_of_the_engine_stands_every_type(served: Served, value: 
         assert answer.status_code in (200, 400), (parameter.name, answer.text)
         if answer.status_code == 400:
             assert answer.json()["error"]["message"]
+
+
+WIDE = {str(number): number for number in range(2001)}
+WIDE_CALL = {
+    "id": "a",
+    "type": "function",
+    "function": {"name": "a", "arguments": json.dumps(WIDE)},
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"chat_template_kwargs": {"a": WIDE}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": WIDE}, "chat_template_kwargs"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a", "parameters": WIDE}}]},
+            "tools",
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": None, "tool_calls": [WIDE_CALL]}]},
+            "messages",
+        ),
+    ],
+    ids=["nested", "top", "tools", "arguments"],
+)
+def test_objects_that_would_hold_others_are_refused(
+    served: Served, fields: dict[str, Any], param: str
+) -> None:
+    """A template's JSON takes time by the square of their members."""
+    error = refused(served, CHAT, {"messages": HELLO, **fields})
+    assert error["param"] == param
+    assert "too many members" in error["message"]
 
 
 @pytest.mark.parametrize("kind", ["image_url", "input_audio", "file", "video_url"])
@@ -288,13 +323,43 @@ def test_bans_that_leave_no_token_are_the_requests_own_fault(
     served: Served, caplog: pytest.LogCaptureFixture, prompts: Any, stream: bool
 ) -> None:
     body = {"prompt": prompts, "allowed_token_ids": [5], "suppress_tokens": [5], "stream": stream}
-    answer = served.post(COMPLETIONS, body)
-    assert answer.status_code == 400
-    error = answer.json()["error"]
+    error = refused(served, COMPLETIONS, body)
     assert error["type"] == "invalid_request_error"
     assert error["code"] == "generation_failed"
     assert "no token can be chosen" in error["message"]
     assert not [each for each in caplog.records if each.exc_info]
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("stream", [False, True])
+def test_choices_that_all_fail_before_a_token_are_refused(
+    served: Served, n: int, stream: bool
+) -> None:
+    """The grammar allows what the ban does not."""
+    body = {"allowed_token_ids": [5], "structured_outputs": {"choice": ["Rome"]}}
+    body |= {"messages": HELLO, "n": n, "temperature": 1.0, "stream": stream}
+    assert refused(served, CHAT, body)["code"] == "grammar_failed"
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_choices_that_all_fail_after_a_token_end_with_an_error_event(
+    served: Served, n: int
+) -> None:
+    (token,) = served.post("/tokenize", {"prompt": "R", "add_special_tokens": False}).json()[
+        "tokens"
+    ]
+    body = {"allowed_token_ids": [token], "structured_outputs": {"choice": ["RQ"]}}
+    body |= {"messages": HELLO, "n": n, "temperature": 1.0, "stream": True}
+    answer = served.post(CHAT, body)
+    assert answer.status_code == 200
+    events = [
+        json.loads(line.removeprefix("data: "))
+        for line in answer.text.split("\n")
+        if line.startswith("data: {")
+    ]
+    texts = [each["choices"][0]["delta"].get("content") for each in events[:-1]]
+    assert "R" in texts
+    assert events[-1]["error"]["code"] == "grammar_failed"
 
 
 def test_a_failure_of_the_engine_is_told_without_a_traceback(
@@ -333,6 +398,31 @@ def test_a_client_that_does_not_read_is_cut_off_and_holds_nobody(served: Served)
         assert served.post(COMPLETIONS, {"prompt": "b", "max_tokens": 8}).status_code == 200
         assert time.monotonic() - begin < 3
         eventually(served.is_at_rest, 30)
+
+
+def test_an_answer_whose_end_nobody_takes_does_not_keep_its_connection(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system has a small buffer for it, and the rest is too little to pause what sends."""
+
+    def listen_with_small_buffers(host: str, port: int) -> socket.socket:
+        listening = listen(host, port)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return listening
+
+    monkeypatch.setattr("serving.listen", listen_with_small_buffers)
+    body = {"prompt": "a", "max_tokens": 120, "ignore_eos": True, "logprobs": 20}
+    with serving(tiny_settings(tiny_folder, LIMITS)) as served:
+        connections = served.server.server_state.connections
+        assert 20_000 < len(served.post(COMPLETIONS, body).content) < 60_000
+        (others,) = connections
+        with connect(served, SO_RCVBUF=4096) as connection:
+            connection.sendall(request_bytes(COMPLETIONS, body, Connection="close"))
+            eventually(lambda: len(connections) == 2)
+            eventually(lambda: connections == {others}, 30)
+        # One that has taken all of it goes on.
+        assert served.post(COMPLETIONS, body).status_code == 200
+        assert connections == {others}
 
 
 def test_a_foreign_host_is_refused_where_there_are_no_keys(served: Served) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from serving import Served, eventually, serving, tiny_settings
+from serving import Served, connect, eventually, request_bytes, serving, tiny_settings
 
-from pagewheel import AggregationMode, CacheEvictionConfig
+from pagewheel import AggregationMode, CacheEvictionConfig, CacheView
+from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.page.cache import run_lengths
+from pagewheel.serve.settings import Limits
 
 SECRET = "zebra"
 
@@ -107,3 +110,52 @@ def test_it_can_be_off(tiny_folder: Path) -> None:
 def test_runs_are_what_they_are_made_of() -> None:
     assert run_lengths([0, 0, 3, 3, 3, 1]) == [0, 2, 3, 3, 1, 1]
     assert run_lengths([]) == []
+
+
+def test_unknown_requests_share_one_view(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int | None] = []
+    look = Engine.cache_view
+
+    def count(self: Engine, most_sequences: int, request: int | None) -> CacheView:
+        if most_sequences > 1:  # else it is the server's own look
+            asked.append(request)
+        return look(self, most_sequences, request)
+
+    monkeypatch.setattr(Engine, "cache_view", count)
+    begin = time.monotonic()
+    views = [served.http.get(f"/cache?request={10**6 + number}").json() for number in range(40)]
+    seconds = time.monotonic() - begin
+    assert {view["kept"] for view in views} == {None}
+    assert set(asked) == {None}
+    assert len(asked) <= 2 + seconds / 0.25
+
+
+def test_a_view_waits_for_no_text_and_no_text_for_a_view(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts_go_on = threading.Event()
+    engine = served.engine
+    held = [engine._texts.submit(texts_go_on.wait) for _ in range(engine._texts._max_workers)]
+    try:
+        assert served.http.get("/cache").status_code == 200
+    finally:
+        texts_go_on.set()
+    for each in held:
+        each.result()
+    views_go_on = threading.Event()
+    engine._watch.submit(views_go_on.wait)
+    try:
+        assert served.post("/v1/completions", {"prompt": "a"}).status_code == 200
+    finally:
+        views_go_on.set()
+
+
+def test_a_view_takes_a_place_of_its_key(tiny_folder: Path) -> None:
+    limits = Limits(concurrency_per_key=1)
+    with serving(tiny_settings(tiny_folder, limits)) as served, connect(served) as other:
+        head = {"Content-Length": "9"}
+        other.sendall(request_bytes("/v1/completions", b"{", **head))
+        eventually(lambda: len(served.server.service.gate) == 1)
+        answer = served.http.get("/cache")
+        assert answer.status_code == 429
+        assert answer.json()["error"]["code"] == "key_limit"

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
-from serving import Served, serving, tiny_settings
+from serving import Served
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 HELLO = [{"role": "user", "content": "Hello there"}]
-
-
-@pytest.fixture(scope="module")
-def served(tiny_folder: Path) -> Iterator[Served]:
-    with serving(tiny_settings(tiny_folder)) as one:
-        yield one
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left(served: Served) -> Iterator[None]:
-    from serving import eventually
-
-    yield
-    eventually(served.is_at_rest)
 
 
 def chat(served: Served, **fields: Any) -> Any:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 import threading
 import time
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
 import pytest
 from convert import tiny_llama
 from serving import eventually, serving, tiny_settings
 
 from pagewheel.convert import ConversionError, converted_folder
 from pagewheel.serve.models.conversion import Conversion, ConversionLimits
+from pagewheel.serve.models.conversion_child import _NICE
 from pagewheel.serve.settings import ModelSettings, ServerSettings
 
 COMPLETIONS = "/v1/completions"
@@ -80,6 +85,35 @@ def test_a_conversion_is_given_up_when_the_server_ends(gguf: Path) -> None:
         conversion.run()
 
 
+CONVERT = """
+import sys
+from pathlib import Path
+from pagewheel.serve.models.conversion import Conversion, ConversionLimits
+Conversion("other", Path(sys.argv[1]), ConversionLimits()).run()
+"""
+
+
+def test_a_conversion_ends_with_a_server_that_is_killed(gguf: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", CONVERT, str(gguf)]) as server:
+        own = psutil.Process(server.pid)
+        eventually(lambda: bool(own.children()))
+        (child,) = own.children()
+        eventually(lambda: not child.is_running() or child.nice() == _NICE)
+        child.suspend()  # it is not through before its server is gone
+        assert child.is_running()
+        server.kill()
+    eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, 10)
+
+
+def test_a_conversion_whose_server_was_gone_before_does_not_begin(gguf: Path) -> None:
+    command = [sys.executable, "-m", "pagewheel.serve.models.conversion_child"]
+    no_parent = str(os.getpid() + 1)
+    ended = subprocess.run([*command, no_parent, "0", str(gguf)], capture_output=True, timeout=60)
+    assert ended.returncode == 1
+    assert ended.stdout == b""
+    assert converted_folder(gguf) is None
+
+
 def test_a_file_that_is_no_model_says_why_in_the_log_alone(
     tiny_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -120,3 +154,39 @@ def test_a_conversion_holds_no_tokens_of_others(tiny_folder: Path, gguf: Path) -
         asking.join()
         assert statuses == [200]
     assert max(after - before for before, after in pairwise(arrived)) < 2.0
+
+
+def test_a_conversion_holds_no_other_model_back(
+    tiny_folder: Path, gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (pinned,) = tiny_settings(tiny_folder).models
+    models = (
+        ModelSettings("converted", gguf, scheduler=pinned.scheduler),
+        ModelSettings("there", tiny_folder, scheduler=pinned.scheduler),
+    )
+    goes_on = threading.Event()
+    run = Conversion.run
+
+    def wait_then_run(self: Conversion) -> Path:
+        if self._source == gguf:
+            goes_on.wait(60)
+        return run(self)
+
+    monkeypatch.setattr(Conversion, "run", wait_then_run)
+    statuses: list[int] = []
+    with serving(ServerSettings(models, port=0)) as served:
+        body = {"prompt": "a", "max_tokens": 2}
+
+        def ask() -> None:
+            statuses.append(served.post(COMPLETIONS, {**body, "model": "converted"}).status_code)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        eventually(lambda: served.server.service.registry._entries["converted"].users == 1)
+        try:
+            answer = served.post(COMPLETIONS, {**body, "model": "there", "timeout": 20})
+        finally:
+            goes_on.set()
+            asking.join()
+        assert answer.status_code == 200
+    assert statuses == [200]

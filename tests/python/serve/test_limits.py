@@ -7,7 +7,8 @@ from pathlib import Path
 
 import openai
 import pytest
-from serving import Served, connect, eventually, request_bytes, serving, tiny_settings
+from raw_http import connect, request_bytes
+from serving import Served, eventually, serving, tiny_settings
 
 from pagewheel.errors import InvalidArgumentError
 from pagewheel.serve.security import Hosts, Keys, is_loopback, read_keys
@@ -227,3 +228,22 @@ def test_hosts_are_looked_at_where_only_this_machine_is_served() -> None:
     assert named.allows("models.example:443")
     assert not named.allows("other.example")
     assert is_loopback("::1")
+
+
+def test_bodies_are_bounded_together_and_their_room_comes_back(tiny_folder: Path) -> None:
+    limits = Limits(bodies_bytes=1 << 20)
+    with serving(tiny_settings(tiny_folder, limits)) as served:
+        large = {"prompt": "a", "user": "b" * (600 << 10)}
+        with connect(served) as one:
+            whole = request_bytes(COMPLETIONS, large)
+            one.sendall(whole[:-9])
+            taken = served.server.service.gate.body_bytes._taken
+            eventually(lambda: taken.total() > 600 << 10)
+            answer = served.post(COMPLETIONS, large)
+            assert answer.status_code == 503
+            assert answer.json()["error"]["code"] == "too_many_bytes"
+            assert answer.headers["retry-after"]
+            assert served.post(COMPLETIONS, {"prompt": "a"}).status_code == 200
+        eventually(lambda: not taken.total())
+        assert served.post(COMPLETIONS, large).status_code == 200
+        eventually(lambda: not taken)

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from asking import HELLO
-from serving import Served, eventually, serving, tiny_settings
+from serving import Served
 
-
-@pytest.fixture(scope="module")
-def served(tiny_folder: Path) -> Iterator[Served]:
-    with serving(tiny_settings(tiny_folder)) as one:
-        yield one
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left(served: Served) -> Iterator[None]:
-    yield
-    eventually(served.is_at_rest)
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 
 def chat(served: Served, **fields: Any) -> Any:

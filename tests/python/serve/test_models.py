@@ -15,7 +15,7 @@ from serving import Served, eventually, serving, tiny_settings
 
 from pagewheel.errors import InvalidArgumentError
 from pagewheel.serve.metrics import Metrics
-from pagewheel.serve.models.engine import load
+from pagewheel.serve.models.engine import Engine, load
 from pagewheel.serve.settings import ModelSettings, ServerSettings
 
 COMPLETIONS = "/v1/completions"
@@ -171,3 +171,23 @@ def test_metrics_have_the_prefix_that_was_chosen() -> None:
     assert b"vllm:num_requests_running" in Metrics("vllm", list).text()
     with pytest.raises(InvalidArgumentError, match="prefix"):
         Metrics("a b", list)
+
+
+def test_an_engine_that_cannot_be_closed_is_logged_and_others_are_still_unloaded(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    close = Engine.close
+
+    def close_with_an_error(self: Engine) -> None:
+        close(self)
+        if self.name == "one":
+            raise RuntimeError("no disk")
+
+    monkeypatch.setattr(Engine, "close", close_with_an_error)
+    with serving(settings(tiny_folder, idle_unload_seconds=0.5)) as served:
+        for name in ("one", "two"):
+            assert complete(served, name).status_code == 200
+            eventually(lambda: in_memory(served) == {"pinned"})
+    (failed,) = [each for each in caplog.records if each.message == "closing failed"]
+    assert vars(failed)["model"] == "one"
+    assert failed.exc_info

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from server_load import num_descriptors
+from serving import num_descriptors
 
 import pagewheel
 from pagewheel._pagewheel import Bell

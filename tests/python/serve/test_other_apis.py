@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,11 @@ from typing import Any
 import anthropic
 import openai
 import pytest
-from serving import Served, eventually, serving, tiny_settings
+from serving import Served, serving, tiny_settings
 
-from pagewheel.serve.api.response_store import ResponseStore
 from pagewheel.serve.settings import Limits
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
@@ -32,12 +32,6 @@ def served(tiny_folder: Path) -> Iterator[Served]:
 def claude(served: Served) -> Iterator[anthropic.Anthropic]:
     with anthropic.Anthropic(base_url=served.url, api_key="first-key", max_retries=0) as client:
         yield client
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left(served: Served) -> Iterator[None]:
-    yield
-    eventually(served.is_at_rest)
 
 
 def respond(served: Served, **fields: Any) -> Any:
@@ -97,31 +91,6 @@ def test_the_oldest_responses_make_room(served: Served) -> None:
     names = [respond(served, max_output_tokens=1).id for _ in range(4)]
     assert served.http.get(f"/v1/responses/{names[0]}").status_code == 404
     assert served.http.get(f"/v1/responses/{names[3]}").status_code == 200
-
-
-def test_the_store_is_bounded_in_bytes() -> None:
-    store = ResponseStore(100, 1000)
-    for number in range(10):
-        store.put("", {"id": str(number)}, [{"content": "a" * 300}])
-    assert len(store) == 3
-    assert store.get("", "9") is not None
-    store.put("", {"id": "huge"}, [{"content": "a" * 2000}])
-    assert len(store) == 0
-
-
-def test_the_store_takes_the_memory_that_it_counts() -> None:
-    store = ResponseStore(100, 4 << 20)
-    tracemalloc.start()
-    for number in range(3):
-        store.put("", {"id": str(number)}, [{"content": [[] for _ in range(300000)]}])
-    taken, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert len(store) == 3
-    assert taken < 5 << 20
-    found = store.get("", "1")
-    assert found is not None
-    assert found.response == {"id": "1"}
-    assert found.messages == [{"content": [[]] * 300000}]
 
 
 def test_metadata_comes_back(served: Served) -> None:

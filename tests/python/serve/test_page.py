@@ -239,6 +239,34 @@ def test_dark_mode_is_kept(page: Page) -> None:
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == after
 
 
+# Setting more throws what a browser throws that has no room.
+FILL_THE_STORAGE = """() => {
+  for (let size = 1 << 23; size >= 1; size >>= 1) {
+    try {
+      for (let number = 0; ; number++) {
+        localStorage.setItem(`filler-${size}-${number}`, "a".repeat(size));
+      }
+    } catch {
+      // less may fit
+    }
+  }
+}"""
+
+
+def test_settings_hold_in_a_tab_whose_storage_is_full(page: Page) -> None:
+    page.evaluate(FILL_THE_STORAGE)
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_label("Light or dark").click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    expect(page.get_by_role("alert")).to_contain_text("storage is full")
+    limit(page, 7)
+    expect(page.get_by_role("alert")).to_contain_text("storage is full")
+    with page.expect_request("**/v1/chat/completions") as sent:
+        send(page, "Hello")
+    assert sent.value.post_data_json["max_tokens"] == 7
+    ended(page)
+
+
 def test_a_phone_is_wide_enough(page: Page) -> None:
     page.set_viewport_size({"width": 360, "height": 700})
     for name in ("Chat", "Cache"):

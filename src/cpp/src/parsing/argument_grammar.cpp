@@ -54,19 +54,13 @@ struct Member {
     bool is_required = false;
 };
 
-/// A rule of its own: two members that were one terminal would take the separator that begins
-/// the third.
-GrammarNode optional_member(const GrammarNode& node) {
-    return optional_node(sequence_node({Config::Lark{"start: \"\"\n"}, node}));
-}
-
 /// Members in their order with a separator between those that are there.
 GrammarNode members_node(const std::vector<Member>& members, const std::string& separator) {
     const auto behind = [&](size_t begin) {
         std::vector<GrammarNode> nodes;
         for (size_t i = begin; i < members.size(); ++i) {
             const GrammarNode node = sequence_node({constant_node(separator), members[i].node});
-            nodes.push_back(members[i].is_required ? node : optional_member(node));
+            nodes.push_back(members[i].is_required ? node : optional_node(node));
         }
         return sequence_node(nodes);
     };
@@ -80,7 +74,7 @@ GrammarNode members_node(const std::vector<Member>& members, const std::string& 
     }
     std::vector<GrammarNode> nodes;
     for (auto each = members.begin(); each != first; ++each)
-        nodes.push_back(optional_member(sequence_node({each->node, constant_node(separator)})));
+        nodes.push_back(optional_node(sequence_node({each->node, constant_node(separator)})));
     nodes.push_back(first->node);
     nodes.push_back(behind(size_t(first - members.begin()) + 1));
     return sequence_node(nodes);

@@ -12,6 +12,7 @@ import typer
 
 from pagewheel._pagewheel import eviction_policies
 from pagewheel.cli.bench_serve import bench_serve
+from pagewheel.cli.eviction import Eviction, eviction_arguments
 from pagewheel.cli.failures import ended_as_interrupted, failures
 from pagewheel.cli.generation_options import generation_options
 from pagewheel.cli.options import (
@@ -89,6 +90,7 @@ def generate(
     regex: Regex = None,
     choice: Choice = None,
     stats: Stats = False,
+    eviction: Eviction = None,
     properties: Properties = None,
 ) -> None:
     """Answer one prompt; the text streams to standard output.
@@ -110,13 +112,14 @@ def generate(
     cat question.txt | pagewheel generate --stats --model model.gguf -
     """
     settings = parse_properties(properties or [])
+    evicted = eviction_arguments(eviction)
     with failures(debug=context.obj):
         from pagewheel.cli.generate import generate_text
         from pagewheel.cli.pipeline import open_pipeline
 
         shape = structure(json_schema, regex, choice)
         text = prompt_text(prompt)
-        pipeline = open_pipeline(model, device, settings)
+        pipeline = open_pipeline(model, device, settings, evicted)
         generate_text(pipeline, text, sampling, shape, raw=raw, stats=stats)
 
 
@@ -144,6 +147,7 @@ def chat(
     regex: Regex = None,
     choice: Choice = None,
     stats: Stats = False,
+    eviction: Eviction = None,
     properties: Properties = None,
 ) -> None:
     """Talk with a model.
@@ -157,11 +161,16 @@ def chat(
 
     pagewheel chat --model model.gguf --system "Answer in French." --temperature 0.7
 
+    pagewheel chat --eviction start=32,recent=128,max=672,rotate
+
     pagewheel chat --server http://127.0.0.1:8000
     """
     settings = parse_properties(properties or [])
-    if server is not None and (settings or device != "CPU"):
-        raise typer.BadParameter("--device and --property are for a model in this process")
+    evicted = eviction_arguments(eviction)
+    if server is not None and (settings or evicted or device != "CPU"):
+        raise typer.BadParameter(
+            "--device, --property and --eviction are for a model in this process"
+        )
     shape = structure(json_schema, regex, choice)
     if server is not None and shape is not None:
         raise typer.BadParameter("the shape of an answer is for a model in this process")
@@ -173,7 +182,7 @@ def chat(
 
         check_text("--system", system or "")
         answerer = (
-            LocalModel(open_pipeline(model, device, settings), sampling, shape)
+            LocalModel(open_pipeline(model, device, settings, evicted), sampling, shape)
             if server is None
             else ServerModel(api_base(server), api_key, str(model or ""), sampling)
         )

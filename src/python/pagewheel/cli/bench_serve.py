@@ -1,119 +1,39 @@
-"""`pagewheel bench-serve`: its options, and what is printed and written."""
+"""`pagewheel bench-serve`: from its options to what is printed and written."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from pagewheel.cli.bench_serve_options import (
+    LoadOptions,
+    ResultOptions,
+    TargetOptions,
+    WorkloadOptions,
+)
 from pagewheel.cli.endpoint import api_base, first_model
 from pagewheel.cli.extras import check_installed
 from pagewheel.cli.failures import EXIT_INTERRUPTED, failures
+from pagewheel.cli.option_groups import with_option_groups
 from pagewheel.cli.options import parse_properties
 from pagewheel.cli.units import seconds
 
 if TYPE_CHECKING:
-    from pagewheel.bench_serve.workload import Load
+    from pagewheel.bench_serve.workload import Load, Workload
 
 _APIS = ("chat", "completions")
 _GOALS = ("ttft", "tpot", "e2e")
 
-Url = Annotated[str, typer.Option(help="Where the server is; /v1 may be left out.")]
-ApiKey = Annotated[
-    str, typer.Option(envvar="OPENAI_API_KEY", help="The environment is not seen by others.")
-]
-Model = Annotated[str, typer.Option(help="By default the first one that the server names.")]
-Api = Annotated[str, typer.Option(help="chat or completions.")]
-Rates = Annotated[
-    list[float] | None,
-    typer.Option(
-        "--rate",
-        metavar="PER_SECOND",
-        help="Conversations begin at this rate, as a Poisson process; repeat it for more loads.",
-    ),
-]
-Concurrencies = Annotated[
-    list[int] | None,
-    typer.Option(
-        "--concurrency",
-        min=1,
-        metavar="COUNT",
-        help="So many at once, each followed by the next; repeat it for more loads.",
-    ),
-]
-Requests = Annotated[int, typer.Option(min=1, help="Conversations of each load.")]
-Prompts = Annotated[
-    Path | None,
-    typer.Option(
-        exists=True,
-        dir_okay=False,
-        help="A prompt per line; as .jsonl texts, prompts or messages. Else random words.",
-    ),
-]
-PromptTokens = Annotated[int, typer.Option(min=1, help="Random words of a question, about.")]
-Spread = Annotated[
-    float, typer.Option(min=0, max=1, help="Lengths vary by this share, up and down.")
-]
-Questions = Annotated[
-    int, typer.Option(min=1, help="Of a conversation; each is sent with all that was said.")
-]
-Think = Annotated[
-    str, typer.Option(metavar="TIME", help="Between an answer and the next question.")
-]
-SharedTokens = Annotated[
-    int, typer.Option(min=0, help="Words of a system message that conversations share.")
-]
-NumShared = Annotated[int, typer.Option(min=1, help="Different ones of these.")]
-MaxTokens = Annotated[int, typer.Option(min=1, help="Of an answer.")]
-Fields = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--field",
-        metavar="KEY=VALUE",
-        help="In each request's body, e.g. ignore_eos=true; repeat it.",
-    ),
-]
-Goals = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--goal",
-        metavar="NAME=TIME",
-        help="For goodput: ttft=500ms, tpot=50ms (per token) or e2e=10s; repeat it.",
-    ),
-]
-Seed = Annotated[int, typer.Option(help="Of prompts and arrivals.")]
-WarmUp = Annotated[int, typer.Option(min=0, help="Conversations before the first load.")]
-Timeout = Annotated[str, typer.Option(metavar="TIME", help="Of a request; then it is an error.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="A JSON file.")]
-ChartFile = Annotated[Path | None, typer.Option("--chart", help="An SVG file.")]
 
-
+@with_option_groups
 def bench_serve(
     context: typer.Context,
-    url: Url = "http://127.0.0.1:8000",
-    api_key: ApiKey = "",
-    model: Model = "",
-    api: Api = "chat",
-    rates: Rates = None,
-    concurrencies: Concurrencies = None,
-    requests: Requests = 32,
-    prompts: Prompts = None,
-    prompt_tokens: PromptTokens = 128,
-    spread: Spread = 0.0,
-    questions: Questions = 1,
-    think: Think = "0",
-    shared_tokens: SharedTokens = 0,
-    num_shared: NumShared = 1,
-    max_tokens: MaxTokens = 64,
-    fields: Fields = None,
-    goals: Goals = None,
-    seed: Seed = 0,
-    warm_up: WarmUp = 1,
-    timeout: Timeout = "10m",
-    output: Output = None,
-    chart: ChartFile = None,
+    on_target: TargetOptions,
+    on_workload: WorkloadOptions,
+    on_load: LoadOptions,
+    on_result: ResultOptions,
 ) -> None:
     """Measure a server that speaks OpenAI's API. Needs `pip install pagewheel[serve]`.
 
@@ -127,34 +47,40 @@ def bench_serve(
 
     pagewheel bench-serve --rate 2 --shared-tokens 1000 --questions 3 --chart load.svg
     """
-    if api not in _APIS:
+    if on_target.api not in _APIS:
         raise typer.BadParameter(f"allowed: {', '.join(_APIS)}", param_hint="--api")
-    given = parse_properties(fields or [])
-    bounds = _goals(goals or [])
-    longest, pause = seconds("--timeout", timeout), seconds("--think", think)
+    given = parse_properties(on_target.fields or [])
+    bounds = _goals(on_result.goals or [])
+    longest = seconds("--timeout", on_target.timeout)
+    pause = seconds("--think", on_workload.think)
     with failures(debug=context.obj):
         check_installed("bench-serve", "serve", ("aiohttp",))
         from pagewheel.bench_serve.call import Target
         from pagewheel.bench_serve.report import Report
         from pagewheel.bench_serve.run import Plan
         from pagewheel.bench_serve.session import run_loads
-        from pagewheel.bench_serve.workload import Synthetic, read_file
 
-        loads = _loads(rates or [], concurrencies or [])
-        workload = (
-            read_file(prompts)
-            if prompts is not None
-            else Synthetic(prompt_tokens, spread, questions, shared_tokens, num_shared)
-        )
-        base = api_base(url)
-        name = model or first_model(base, api_key)
-        target = Target(base, name, api, api_key, given, longest)
-        plan = Plan(workload, requests, max_tokens, seed, pause)
-        report = Report(target, plan, bounds, output, chart)
-        run_loads(target, plan, loads, warm_up, report.add)
+        loads = _loads(on_load.rates or [], on_load.concurrencies or [])
+        workload = _workload(on_workload)
+        base = api_base(on_target.url)
+        name = on_target.model or first_model(base, on_target.api_key)
+        target = Target(base, name, on_target.api, on_target.api_key, given, longest)
+        plan = Plan(workload, on_load.requests, on_workload.max_tokens, on_workload.seed, pause)
+        report = Report(target, plan, bounds, on_result.output, on_result.chart)
+        run_loads(target, plan, loads, on_load.warm_up, report.add)
         report.print()
         if report.is_partial:
             raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _workload(given: WorkloadOptions) -> Workload:
+    from pagewheel.bench_serve.workload import Synthetic, read_file
+
+    if given.prompts is not None:
+        return read_file(given.prompts)
+    return Synthetic(
+        given.prompt_tokens, given.spread, given.questions, given.shared_tokens, given.num_shared
+    )
 
 
 def _loads(rates: Sequence[float], concurrencies: Sequence[int]) -> list[Load]:

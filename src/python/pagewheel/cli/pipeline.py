@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 import pagewheel
+from pagewheel.cli.eviction import scheduler_with
 
 # Escape sequences of a model or a remote server must not command the terminal.
 _CONTROLS = dict.fromkeys({*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")})
@@ -25,10 +26,17 @@ def model_path(model: Path | None) -> Path:
 
 
 def open_pipeline(
-    model: Path | None, device: str, properties: Mapping[str, Any]
+    model: Path | None,
+    device: str,
+    properties: Mapping[str, Any],
+    eviction: Mapping[str, Any] | None = None,
 ) -> pagewheel.LLMPipeline:
-    """The pipeline of `model`, converted first where it is a .gguf file."""
-    return pagewheel.LLMPipeline(model_path(model), device, **properties)
+    """The pipeline of `model`, converted first where it is a .gguf file.
+
+    `eviction` has the arguments of CacheEvictionConfig; without any nothing is evicted.
+    """
+    scheduler = {"scheduler_config": scheduler_with(eviction)} if eviction else {}
+    return pagewheel.LLMPipeline(model_path(model), device, **properties, **scheduler)
 
 
 class Printer:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from pagewheel.cli.eviction import Eviction
 from pagewheel.cli.units import seconds, size
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class ModelOptions:
             "--pin",
             metavar="NAME",
             help="Load this model at start and keep it; repeat it. "
-            "A single model is loaded at start.",
+            "A single model is loaded at start, and kept without --idle-unload.",
         ),
     ] = None
     memory_budget: Annotated[
@@ -90,6 +91,7 @@ class ModelOptions:
             help="A member of SchedulerConfig, e.g. max_num_seqs=64; repeat it.",
         ),
     ] = None
+    eviction: Eviction = None
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,13 @@ class LimitOptions:
     max_body: Annotated[str, typer.Option(metavar="SIZE", help="Of a request's body, e.g. 4M.")] = (
         "4M"
     )
+    max_bodies: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Of all bodies of requests being served; one more gets 503. 0: no limit.",
+        ),
+    ] = "256M"
     max_requests: Annotated[int, typer.Option(min=1, help="Served at once; one more gets 503.")] = (
         4096
     )
@@ -153,6 +162,16 @@ class LimitOptions:
             help="Requests of one API key without a token yet; one more gets 429. 0: no limit.",
         ),
     ] = 0
+    head_timeout: Annotated[
+        str, typer.Option(metavar="TIME", help="For a request's headers to arrive.")
+    ] = "10s"
+    body_timeout: Annotated[
+        str, typer.Option(metavar="TIME", help="For a request's body to arrive.")
+    ] = "30s"
+    stall_timeout: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="For a client that does not read to take its answer."),
+    ] = "60s"
     request_timeout: Annotated[
         str, typer.Option(metavar="TIME", help="A request ends then with what there is.")
     ] = "10m"
@@ -166,6 +185,10 @@ class LimitOptions:
 
         return Limits(
             body_bytes=size("--max-body", self.max_body),
+            head_seconds=seconds("--head-timeout", self.head_timeout),
+            body_seconds=seconds("--body-timeout", self.body_timeout),
+            stall_seconds=seconds("--stall-timeout", self.stall_timeout),
+            bodies_bytes=size("--max-bodies", self.max_bodies),
             request_seconds=seconds("--request-timeout", self.request_timeout),
             shutdown_seconds=seconds("--shutdown-timeout", self.shutdown_timeout),
             max_tokens=self.max_tokens,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from pagewheel.cli.eviction import eviction_arguments
 from pagewheel.cli.options import parse_properties
 from pagewheel.cli.serve_options import ModelOptions
 
@@ -23,6 +24,7 @@ def served_models(given: Sequence[str], options: ModelOptions) -> tuple[ModelSet
 
     properties = parse_properties(options.properties or [])
     scheduler = _scheduler(options.scheduler or [], options.cache_size, options.max_queue)
+    eviction = eviction_arguments(options.eviction)
     pinned = options.pinned or []
     paths = dict(map(_named, given)) if given else {_DEFAULT_NAME: None}
     if given and len(paths) < len(given):
@@ -32,9 +34,19 @@ def served_models(given: Sequence[str], options: ModelOptions) -> tuple[ModelSet
             raise typer.BadParameter(
                 f"there is no model {name!r}; known: {', '.join(paths)}", param_hint="--pin"
             )
-    keep = paths if len(paths) == 1 and not pinned else pinned
+    is_single = len(paths) == 1 and not pinned
+    keep = paths if is_single and options.idle_unload is None else pinned
     return tuple(
-        ModelSettings(name, path, options.device, properties, scheduler, name in keep)
+        ModelSettings(
+            name,
+            path,
+            options.device,
+            properties,
+            scheduler,
+            eviction,
+            is_pinned=name in keep,
+            is_first=is_single,
+        )
         for name, path in paths.items()
     )
 

@@ -168,9 +168,9 @@ def _threads(cpus: int) -> dict[str, Any]:
 
 def _prepare(settings: ServerSettings) -> None:
     """What all replicas would do at the same time: downloads, conversions. Finds wrong paths."""
-    for model in filter(_is_pinned, settings.models):
+    for model in filter(_is_at_start, settings.models):
         resolve_model(model.path if model.path is not None else default_model())
 
 
-def _is_pinned(model: ModelSettings) -> bool:
-    return model.is_pinned
+def _is_at_start(model: ModelSettings) -> bool:
+    return model.is_at_start

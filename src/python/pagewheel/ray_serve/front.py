@@ -111,8 +111,15 @@ class Front(Service):
     async def _whole(self, call: Call, target: str) -> tuple[str, bytes]:
         """Who answered, and the body."""
         assert self._handle is not None
+        is_over = False
         with self.routes.ticket(call.id, (), target):
-            head, *pieces = [each async for each in self._handle.remote(call)]
+            answer = self._handle.remote(call)
+            try:
+                head, *pieces = [each async for each in answer]
+                is_over = True
+            finally:
+                if not is_over:  # it took too long, or whoever asked has left
+                    answer.cancel()
         return head.replica, b"".join((head.body, *pieces))
 
     async def _forward(self, exchange: Exchange) -> None:

@@ -62,8 +62,7 @@ class Replica:
 
     async def check_health(self) -> None:
         """Raises what a failed engine raises; Ray Serve then replaces this replica."""
-        for engine in self._service.registry.loaded():
-            await engine.in_thread(engine.is_idle)
+        await self._service.registry.check()
 
     async def answer(self, call: Call) -> AsyncIterator[Any]:
         """See answered(). Cancelled: the client left."""

@@ -81,10 +81,14 @@ class Service:
             self.failure = error
 
     async def sweep(self) -> None:
-        """Unloads idle models, for ever."""
+        """Unloads idle models and loads again those that failed, for ever."""
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
-            await self.registry.unload_idle()
+            try:
+                self.registry.recover()
+                await self.registry.unload_idle()
+            except Exception:  # the next round may go better
+                _log.exception("sweep failed")
 
     @asynccontextmanager
     async def running(self, _app: FastAPI) -> AsyncIterator[None]:
@@ -180,7 +184,7 @@ def make_app(service: Service) -> FastAPI:
     open_metrics = service.settings.open_metrics
     add("GET", "/metrics", operations.metrics, needs_key=not open_metrics, is_limited=False)
     if service.settings.has_page:
-        add("GET", "/cache", show_cache, is_counted=False)
+        add("GET", "/cache", show_cache, is_counted=False)  # it takes a place all the same
         for path, file in paths().items():
             add("GET", path, sender(file), needs_key=False, is_counted=False)
     return app

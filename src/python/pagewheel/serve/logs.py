@@ -36,11 +36,11 @@ def configure(level: str) -> None:
     """For the server's loggers and those of what it uses."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    for name in ("pagewheel.serve", "uvicorn.error", "opentelemetry"):
+    for name in ("pagewheel.serve", "uvicorn.error", "asyncio", "opentelemetry"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False
         logger.setLevel(level.upper())
     # uvicorn tells each start and stop in several lines; what goes wrong matters.
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    logging.getLogger("opentelemetry").setLevel(logging.WARNING)
+    for name in ("uvicorn.error", "asyncio", "opentelemetry"):
+        logging.getLogger(name).setLevel(logging.WARNING)

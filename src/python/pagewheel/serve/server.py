@@ -17,6 +17,9 @@ from pagewheel.serve.settings import ServerSettings
 
 _log = logging.getLogger("pagewheel.serve")
 _BACKLOG = 2048
+# uvloop accepts one connection of a socket in each round of its loop. A round of many streams takes
+# so long that new clients would wait for minutes: the loop gets the socket so many times.
+_ACCEPTED_PER_ROUND = 32
 # Between the end of running requests' time and that of what then still does not end.
 _LAST_SECONDS = 5
 
@@ -56,6 +59,11 @@ class Server(uvicorn.Server):
     def _hurry(self) -> None:
         self.service.gate.close()
         self.service.gate.stop_all()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Each copy is closed with its server."""
+        copies = [each.dup() for each in sockets or [] for _ in range(_ACCEPTED_PER_ROUND - 1)]
+        await super().startup([*sockets, *copies] if sockets else sockets)
 
     async def on_tick(self, counter: int) -> bool:
         if self.service.failure is not None:

@@ -143,11 +143,16 @@ class AnswerText:
         return found
 
 
+# Pieces of an answer, and what each says.
+News = AsyncIterator[tuple[Piece, list[Section]]]
+
+
 class AnswerReader:
     """Of all choices of a generation, whether it is streamed or not."""
 
     def __init__(self, engine: Engine, generation: Generation, reading: Reading) -> None:
         self.generation = generation
+        self._engine = engine
         config = generation.order.config
 
         def verbatim() -> VerbatimText | None:
@@ -158,11 +163,10 @@ class AnswerReader:
             )
 
         self.texts = [AnswerText(reading, verbatim()) for _ in range(generation.order.choices)]
-        self._engine = engine
         may_stop = config.stop_strings or generation.order.stop_tokens
         self._tokens: list[list[int]] | None = [[] for _ in self.texts] if may_stop else None
 
-    async def news(self, seldom: bool = False) -> AsyncIterator[tuple[Piece, list[Section]]]:
+    async def news(self, seldom: bool = False) -> News:
         """Of each piece of an answer what it says; `seldom` as of pieces(). Raises ApiError."""
         async for pieces in self.generation.pieces(seldom):
             for piece in pieces:
@@ -190,7 +194,7 @@ class AnswerReader:
                 stop_reason, self._engine.tokenizer, tokens, order.config, order.stop_tokens
             )
 
-    async def begun(self) -> AsyncIterator[tuple[Piece, list[Section]]]:
+    async def begun(self) -> News:
         """news(), as soon as a token is among them.
 
         A stream that begins then has told its client nothing before: what goes wrong in the queue
@@ -214,11 +218,22 @@ class AnswerReader:
         _refuse_nothing(answers)
         return answers
 
+    async def count_reasoning(self) -> int:
+        """Tokens of what all choices have thought, as the text is encoded; tags do not count."""
+        thoughts = [found for each in self.texts if (found := each.text_of(REASONING))]
+        if not thoughts:
+            return 0
+
+        def work() -> int:
+            return sum(len(self._engine.encode(each, False)) for each in thoughts)
+
+        return min(await self._engine.in_thread(work), self.generation.num_generated)
+
 
 async def _joined_news(
     held: Sequence[tuple[Piece, list[Section]]],
-    news: AsyncIterator[tuple[Piece, list[Section]]],
-) -> AsyncIterator[tuple[Piece, list[Section]]]:
+    news: News,
+) -> News:
     for each in held:
         yield each
     async for each in news:

@@ -31,7 +31,7 @@ from pagewheel.serve.api.openai_calls import Call, ChoiceEvents, ended, read_cal
 from pagewheel.serve.api.sampling import limited_tokens
 from pagewheel.serve.api.tools import take_tools
 from pagewheel.serve.http.errors import bad_field
-from pagewheel.serve.http.exchange import Exchange
+from pagewheel.serve.http.exchange import Exchange, made
 from pagewheel.serve.http.fields import Fields
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import Answer, Piece
@@ -116,15 +116,19 @@ async def _answer(exchange: Exchange, chat: ChatCall) -> None:
             kind: dict[str, Any] = {"object": "chat.completion"}
             if call.with_tokens:
                 kind["prompt_token_ids"] = prompt.tokens
-            await exchange.send_json(
-                {**head, **kind, "choices": choices, "usage": usage_of(generation)}
+            usage = usage_of(generation, await reader.count_reasoning())
+            await exchange.send_made(
+                lambda: {**head, **kind, "choices": choices, "usage": usage},
+                generation.num_generated * (1 + call.wish.top_log_probs),
             )
 
 
 async def _log_probs(engine: Engine, piece: Piece | Answer, wish: Wish) -> dict[str, Any] | None:
     if not wish.with_log_probs:
         return None
-    return logprobs.chat_form(await log_probs_of(engine, piece, wish.top_log_probs))
+    tokens = await log_probs_of(engine, piece, wish.top_log_probs)
+    size = len(tokens) * (1 + wish.top_log_probs)
+    return await made(lambda: logprobs.chat_form(tokens), size)
 
 
 async def _choice(
@@ -174,7 +178,7 @@ async def _stream(engine: Engine, call: Call, reader: AnswerReader, events: Choi
             await events.send(with_ids(event, piece, call))
         if piece.finish is not None:
             await events.send(ended(_event(piece.index, {}, None, piece.finish), piece))
-    await events.end()
+    await events.end(reader)
 
 
 def _event(

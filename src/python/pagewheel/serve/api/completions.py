@@ -12,6 +12,7 @@ from pagewheel.serve.api.generating import (
     MAX_TOKENS,
     Prompt,
     Wish,
+    encode_prompt,
     generating,
     last_tokens,
     log_probs_of,
@@ -22,7 +23,7 @@ from pagewheel.serve.api.logprobs import TokenLogProb, of_tokens
 from pagewheel.serve.api.openai_calls import Call, ChoiceEvents, ended, read_call, with_ids
 from pagewheel.serve.api.sampling import limited_tokens
 from pagewheel.serve.http.errors import bad_field
-from pagewheel.serve.http.exchange import Exchange
+from pagewheel.serve.http.exchange import Exchange, made
 from pagewheel.serve.http.fields import Fields, shown
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import Answer, Generation, Piece
@@ -64,7 +65,7 @@ def _read(exchange: Exchange, fields: Fields) -> CompletionCall:
         raise bad_field("max_tokens", "is 0; allowed: 1 or more, with echo 0 too")
     top = fields.take_int("logprobs", -1, logprobs.MAX_TOP, -1)
     wish.with_log_probs = top >= 0
-    wish.top_log_probs = max(0, top)
+    wish.top_log_probs, wish.top_field = max(0, top), "logprobs"
     wish.with_prompt_log_probs = echo and (wish.with_log_probs or wish.max_tokens == 0)
     special = fields.take("add_special_tokens", bool, True)
     fields.take_one_of("best_of", (None, wish.choices))
@@ -114,7 +115,8 @@ async def _answer(exchange: Exchange, completion: CompletionCall) -> None:
     async with exchange.service.registry.use(call.model, call.wish.deadline) as engine:
         if exchange.service.settings.log_prompts:
             exchange.notes["prompt"] = completion.prompts
-        prompts = await engine.in_thread(_encoded, engine, completion)
+        size = sum(len(each) for each in completion.prompts if isinstance(each, str))
+        prompts = await engine.with_text(exchange.owner, size, lambda: _encoded(engine, completion))
         async with generating(exchange, engine, prompts, call.wish) as generation:
             head = {**call.head(engine, "cmpl"), "object": "text_completion"}
             echoed = await _echoed(engine, completion, prompts)
@@ -135,14 +137,17 @@ async def _answer(exchange: Exchange, completion: CompletionCall) -> None:
                 )
                 for number, answer in enumerate(answers)
             ]
-            await exchange.send_json({**head, "choices": choices, "usage": usage_of(generation)})
+            await exchange.send_made(
+                lambda: {**head, "choices": choices, "usage": usage_of(generation)},
+                generation.num_generated * (1 + call.wish.top_log_probs),
+            )
 
 
 def _encoded(engine: Engine, completion: CompletionCall) -> list[Prompt]:
     special = completion.add_special_tokens
     most = completion.most_tokens
     encoded = [
-        engine.encode(prompt, special) if isinstance(prompt, str) else prompt
+        encode_prompt(engine, prompt, special, most) if isinstance(prompt, str) else prompt
         for prompt in completion.prompts
     ]
     return [Prompt(last_tokens(tokens, most, engine)) for tokens in encoded]
@@ -170,7 +175,10 @@ async def _whole_choice(
     scores = None
     if wish.with_log_probs:
         tokens = await _token_log_probs(engine, wish, generation, number, answer)
-        scores = logprobs.completion_form(tokens, 0, wish.top_log_probs > 0)
+        scores = await made(
+            lambda: logprobs.completion_form(tokens, 0, wish.top_log_probs > 0),
+            len(tokens) * (1 + wish.top_log_probs),
+        )
     return _choice(number, echoed + answer.text, scores, answer)
 
 
@@ -232,4 +240,4 @@ async def _stream(
         else:
             await events.send(_with_all_ids(choice, generation, piece, call))
         has_begun[piece.index] = True
-    await events.end()
+    await events.end(reader)

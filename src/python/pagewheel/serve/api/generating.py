@@ -14,6 +14,7 @@ from pagewheel.serve.api.answer_text import Reading
 from pagewheel.serve.api.conversation import template_refused, texts_of
 from pagewheel.serve.api.grammars import compiled_grammar
 from pagewheel.serve.api.logprobs import TokenLogProb, of_tokens
+from pagewheel.serve.api.object_sizes import check_objects
 from pagewheel.serve.api.sampling import (
     SHORTEST,
     limit_priority,
@@ -25,10 +26,12 @@ from pagewheel.serve.api.sampling import (
 from pagewheel.serve.api.shapes import Shape
 from pagewheel.serve.api.tools import Tools
 from pagewheel.serve.http.errors import ApiError, bad_field, before
-from pagewheel.serve.http.exchange import Exchange
+from pagewheel.serve.http.exchange import Exchange, made
 from pagewheel.serve.http.fields import Fields, checked
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import Answer, Generation, Order, Piece
+from pagewheel.serve.models.refusals import refused
+from pagewheel.serve.settings import Limits
 
 MAX_TOKENS = 2**31 - 1
 _UNLIMITED = 2**64 - 1
@@ -48,6 +51,7 @@ class Wish:
     with_log_probs: bool = False
     with_prompt_log_probs: bool = False
     top_log_probs: int = 0  # likeliest tokens in the place of each
+    top_field: str = "top_logprobs"  # of the request
     shape: Shape | None = None
     tools: Tools = field(default_factory=Tools)
 
@@ -126,15 +130,18 @@ async def prompt_of(exchange: Exchange, engine: Engine, conversation: Conversati
     tools = conversation.tools
 
     def work() -> Prompt:
+        context, messages = conversation.context, conversation.messages
+        check_objects(tools=tools.given, chat_template_kwargs=context, messages=messages)
         try:
             text = _rendered(engine, conversation)
         except ValueError as error:
             raise template_refused(error) from None
-        tokens = last_tokens(engine.encode(text, False), conversation.most_tokens, engine)
+        tokens = encode_prompt(engine, text, False, conversation.most_tokens)
         return Prompt(tokens, reading_of(engine, tools, text))
 
+    size = len(texts_of(conversation.messages))
     try:
-        return await engine.in_thread(work)
+        return await engine.with_text(exchange.owner, size, work)
     except RuntimeError as error:  # there is no template, or no process for it
         raise ApiError(400, str(error), param="messages", code="no_chat_template") from None
 
@@ -179,6 +186,22 @@ def last_tokens(tokens: list[int], most: int | None, engine: Engine) -> list[int
     return tokens if most is None else tokens[-most:]
 
 
+def encode_prompt(
+    engine: Engine, text: str, add_special_tokens: bool, most_tokens: int | None = None
+) -> list[int]:
+    """Its tokens, the last `most_tokens` of them if these are asked for (last_tokens()).
+
+    Raises ApiError, without tokenizing, where all are wanted and cannot fit the context.
+    """
+    most = engine.most_characters
+    if most_tokens is None and most is not None and len(text) > most:
+        raise refused(
+            f"the prompt has {len(text)} characters: more than the {most} of which all tokens of "
+            f"the context ({engine.context}) could be"
+        )
+    return last_tokens(engine.encode(text, add_special_tokens), most_tokens, engine)
+
+
 def reading_of(engine: Engine, tools: Tools, prompt: str) -> Reading:
     """Without tools nothing is a call, unless the family's markers would be in the text then."""
     family = engine.family
@@ -200,6 +223,7 @@ async def generating(
 ) -> AsyncIterator[Generation]:
     """In the engine until the block is left, however that is."""
     service = exchange.service
+    _limit_answer(service.settings.limits, engine, prompts, wish)
     grammar = await before(
         wish.deadline,
         compiled_grammar(engine, wish.shape, wish.tools, prompts[0].reading, exchange.owner),
@@ -237,6 +261,29 @@ async def generating(
             exchange.trace.generated(engine.name, times, usage)
 
 
+def _limit_answer(limits: Limits, engine: Engine, prompts: Sequence[Prompt], wish: Wish) -> None:
+    """Raises ApiError where an answer could be too large to be held in memory."""
+    most = limits.answer_entries
+    choices = len(prompts) * wish.choices
+    prompt = min(len(each.tokens) for each in prompts)
+    bounds = [
+        wish.max_tokens,
+        None if wish.max_length is None else wish.max_length - prompt,
+        None if engine.context is None else engine.context - prompt,
+    ]
+    tokens = max(0, min((each for each in bounds if each is not None), default=MAX_TOKENS))
+    if wish.with_prompt_log_probs:
+        tokens += max(len(each.tokens) for each in prompts)
+    if not most or choices * tokens * (1 + wish.top_log_probs) <= most:
+        return
+    counted = "n" if choices > 1 else "max_tokens"
+    raise bad_field(
+        wish.top_field if wish.top_log_probs else counted,
+        f"{choices} choices of up to {tokens} tokens with {wish.top_log_probs} likely ones each "
+        f"are more than {most} entries; ask for fewer, or set max_tokens",
+    )
+
+
 def _order(
     engine: Engine,
     prompts: Sequence[Sequence[int]],
@@ -256,7 +303,7 @@ def _order(
     return Order(prompts, config, copies, tuple(wish.given.get("stop_token_ids", ())))
 
 
-def usage_of(generation: Generation) -> dict[str, Any]:
+def usage_of(generation: Generation, num_reasoning: int = 0) -> dict[str, Any]:
     """As chat completions and completions have it."""
     prompt, generated = generation.num_prompt_tokens, generation.num_generated
     return {
@@ -264,10 +311,14 @@ def usage_of(generation: Generation) -> dict[str, Any]:
         "completion_tokens": generated,
         "total_tokens": prompt + generated,
         "prompt_tokens_details": {"cached_tokens": generation.num_cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": num_reasoning},
     }
 
 
 async def log_probs_of(engine: Engine, piece: Piece | Answer, top: int) -> list[TokenLogProb]:
     """Of a piece's or an answer's generated tokens."""
-    names = await engine.in_thread(lambda: engine.token_bytes)
-    return of_tokens(names, piece.tokens, piece.log_probs, piece.top_log_probs, top)
+    names = await engine.tokens_by_id()
+    return await made(
+        lambda: of_tokens(names, piece.tokens, piece.log_probs, piece.top_log_probs, top),
+        len(piece.tokens) * (1 + top),
+    )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pagewheel.serve.api.answer_text import AnswerReader
 from pagewheel.serve.api.generating import Wish, read_hints, read_wish, usage_of
 from pagewheel.serve.api.sampling import take_choices
 from pagewheel.serve.api.shapes import take_shape
@@ -15,7 +16,7 @@ from pagewheel.serve.http.errors import bad_field
 from pagewheel.serve.http.exchange import Exchange, json_text
 from pagewheel.serve.http.fields import Fields
 from pagewheel.serve.models.engine import Engine
-from pagewheel.serve.models.generation import Answer, Generation, Piece
+from pagewheel.serve.models.generation import Answer, Piece
 
 
 @dataclass
@@ -84,10 +85,11 @@ class ChoiceEvents:
             return
         await self._exchange.send_raw(f"{self._begin}{json_text(choice)}]}}\n\n".encode())
 
-    async def end(self) -> None:
+    async def end(self, reader: AnswerReader) -> None:
         """With the usage, if the client asked for it."""
         if self._with_usage:
-            last = {**self._frame, "choices": [], "usage": usage_of(self._generation)}
+            usage = usage_of(reader.generation, await reader.count_reasoning())
+            last = {**self._frame, "choices": [], "usage": usage}
             await self._exchange.send_event(last)
         await self._exchange.end_events(b"data: [DONE]\n\n")
 

@@ -16,7 +16,7 @@ async def ready(exchange: Exchange) -> None:
     if exchange.service.gate.is_closed:
         raise unavailable("the server is shutting down", "shutting_down")
     if not exchange.service.registry.is_ready():
-        raise unavailable("models are being loaded", "loading")
+        raise unavailable("models are being loaded, or have failed", "loading")
     await exchange.send_json({"status": "ready"})
 
 

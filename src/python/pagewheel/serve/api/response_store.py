@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,25 +17,36 @@ from pagewheel.serve.http.exchange import json_text
 class Stored:
     """A response and the conversation that ends with it. Only its owner gets it.
 
-    As JSON: parsed it takes many times the memory.
+    As JSON: parsed it takes many times the memory. Each message is a piece of its own, since
+    Python's parser lets no other thread run before it is through with its text.
     """
 
     owner: str
     response_json: bytes
-    messages_json: bytes
+    messages_json: tuple[bytes, ...]
+    size: int  # in bytes, with what Python adds to each piece
 
-    @property
-    def size(self) -> int:
-        """In bytes."""
-        return len(self.response_json) + len(self.messages_json)
+    async def messages(self) -> list[dict[str, Any]]:
+        """The conversation's. They are parsed on another thread: there may be many."""
+        return await asyncio.to_thread(lambda: [json.loads(each) for each in self.messages_json])
 
-    @property
-    def response(self) -> dict[str, Any]:
-        return dict(json.loads(self.response_json))
 
-    @property
-    def messages(self) -> list[dict[str, Any]]:
-        return list(json.loads(self.messages_json))
+async def packed(
+    owner: str,
+    response: dict[str, Any],
+    messages: Sequence[dict[str, Any]],
+    before: Stored | None = None,
+) -> Stored:
+    """A response to `messages`, after the conversation that ends with `before`."""
+    earlier = () if before is None else before.messages_json
+
+    def work() -> Stored:
+        whole = _json(response)
+        history = (*earlier, *(_json(each) for each in messages))
+        size = sum(map(sys.getsizeof, (whole, *history, history)))
+        return Stored(owner, whole, history, size)
+
+    return await asyncio.to_thread(work)
 
 
 class ResponseStore:
@@ -41,44 +55,45 @@ class ResponseStore:
     def __init__(self, max_count: int, max_bytes: int) -> None:
         self._max_count = max_count
         self._max_bytes = max_bytes
-        self._bytes = 0
-        self._kept: OrderedDict[str, Stored] = OrderedDict()
+        self._kept: dict[str, OrderedDict[str, Stored]] = {}  # by owner, the oldest first
+        self._counts: Counter[str] = Counter()
+        self._sizes: Counter[str] = Counter()  # in bytes
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return self._counts.total()
 
-    def put(self, owner: str, response: dict[str, Any], messages: list[dict[str, Any]]) -> None:
+    def put(self, name: str, stored: Stored) -> None:
         """Not kept if it is larger than all that may be."""
-        stored = Stored(owner, _packed(response), _packed(messages))
-        self._kept[response["id"]] = stored
-        self._bytes += stored.size
-        while len(self._kept) > self._max_count:
-            self._make_room(Counter(each.owner for each in self._kept.values()))
-        while self._bytes > self._max_bytes:
-            sizes: Counter[str] = Counter()
-            for each in self._kept.values():
-                sizes[each.owner] += each.size
-            self._make_room(sizes)
+        owner = stored.owner
+        self._kept.setdefault(owner, OrderedDict())[name] = stored
+        self._counts[owner] += 1
+        self._sizes[owner] += stored.size
+        while self._counts.total() > self._max_count:
+            self._make_room(self._counts)
+        while self._sizes.total() > self._max_bytes:
+            self._make_room(self._sizes)
 
     def _make_room(self, shares: Counter[str]) -> None:
         largest = max(shares, key=lambda owner: shares[owner])
-        self._drop(next(name for name, each in self._kept.items() if each.owner == largest))
+        self._drop(largest, next(iter(self._kept[largest])))
 
     def get(self, owner: str, name: str) -> Stored | None:
         """None for what is another's, too."""
-        found = self._kept.get(name)
-        return found if found is not None and found.owner == owner else None
+        return self._kept.get(owner, {}).get(name)
 
     def delete(self, owner: str, name: str) -> bool:
         """Whether it was there."""
         if self.get(owner, name) is None:
             return False
-        self._drop(name)
+        self._drop(owner, name)
         return True
 
-    def _drop(self, name: str) -> None:
-        self._bytes -= self._kept.pop(name).size
+    def _drop(self, owner: str, name: str) -> None:
+        self._sizes[owner] -= self._kept[owner].pop(name).size
+        self._counts[owner] -= 1
+        if not self._kept[owner]:
+            del self._kept[owner], self._sizes[owner], self._counts[owner]
 
 
-def _packed(value: Any) -> bytes:
+def _json(value: Any) -> bytes:
     return json_text(value).encode()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from pagewheel.serve.api import logprobs
-from pagewheel.serve.api.answer_text import CONTENT, AnswerReader, Section
+from pagewheel.serve.api.answer_text import CONTENT, AnswerReader, News
 from pagewheel.serve.api.conversation import take_template_context
 from pagewheel.serve.api.generating import (
     MAX_TOKENS,
@@ -25,6 +24,7 @@ from pagewheel.serve.api.generating import (
 )
 from pagewheel.serve.api.response_input import read_input, said_again
 from pagewheel.serve.api.response_items import ItemEvents, items_of
+from pagewheel.serve.api.response_store import Stored, packed
 from pagewheel.serve.api.sampling import limited_tokens
 from pagewheel.serve.api.shapes import take_text_shape
 from pagewheel.serve.api.stop_reason import is_stop_token
@@ -33,20 +33,19 @@ from pagewheel.serve.http.errors import ApiError, bad_field
 from pagewheel.serve.http.exchange import Exchange
 from pagewheel.serve.http.fields import Fields, shown
 from pagewheel.serve.models.engine import Engine
-from pagewheel.serve.models.generation import Answer, Generation, Piece
+from pagewheel.serve.models.generation import Answer, Generation
 
 # Of `include`. There is nothing encrypted: reasoning is in the items themselves.
 _LOG_PROBS, _ENCRYPTED = "message.output_text.logprobs", "reasoning.encrypted_content"
 
-News = AsyncIterator[tuple[Piece, list[Section]]]
-
 
 @dataclass
 class ResponseCall:
-    """A request's fields. `messages` has the remembered ones, without the instructions."""
+    """A request's fields. `messages` are its own, without the instructions."""
 
     model: str | None
     messages: list[dict[str, Any]]
+    before: Stored | None  # the response that it goes on with
     conversation: Conversation
     wish: Wish
     stream: bool
@@ -56,7 +55,7 @@ class ResponseCall:
 
 async def create_response(exchange: Exchange) -> None:
     """Answers in one piece or as events."""
-    call = _read(exchange, Fields(await exchange.read_body()))
+    call = await _read(exchange, Fields(await exchange.read_body()))
     await exchange.while_connected(_answer(exchange, call))
 
 
@@ -81,12 +80,13 @@ def _not_found(name: str) -> ApiError:
     return ApiError(404, f"there is no response {name[:80]!r}", code="response_not_found")
 
 
-def _read(exchange: Exchange, fields: Fields) -> ResponseCall:
+async def _read(exchange: Exchange, fields: Fields) -> ResponseCall:
     limits = exchange.service.settings.limits
     model = fields.take("model", str)
     instructions = fields.take("instructions", str)
     previous = fields.take("previous_response_id", str)
-    messages = _remembered(exchange, previous) + read_input(fields)
+    before = _remembered(exchange, previous)
+    messages = read_input(fields)
     wish = read_wish(exchange, fields)
     count = fields.take("max_output_tokens", int)
     if count is not None and not 1 <= count <= MAX_TOKENS:
@@ -118,8 +118,10 @@ def _read(exchange: Exchange, fields: Fields) -> ResponseCall:
         context["reasoning_effort"] = echoed["reasoning"]["effort"]
     fields.refuse_rest()
     begin = [] if instructions is None else [{"role": "system", "content": instructions}]
+    if before is not None:
+        begin += await before.messages()
     conversation = Conversation(begin + messages, wish.tools, context)
-    return ResponseCall(model, messages, conversation, wish, stream, store, echoed)
+    return ResponseCall(model, messages, before, conversation, wish, stream, store, echoed)
 
 
 def _echoed_tools(tools: Tools) -> dict[str, Any]:
@@ -180,9 +182,9 @@ def _take_log_probs(fields: Fields, wish: Wish) -> int:
     return wish.top_log_probs
 
 
-def _remembered(exchange: Exchange, previous: str | None) -> list[dict[str, Any]]:
+def _remembered(exchange: Exchange, previous: str | None) -> Stored | None:
     if previous is None:
-        return []
+        return None
     found = exchange.service.responses.get(exchange.owner, previous)
     if found is None:
         raise ApiError(
@@ -191,7 +193,7 @@ def _remembered(exchange: Exchange, previous: str | None) -> list[dict[str, Any]
             param="previous_response_id",
             code="previous_response_not_found",
         )
-    return found.messages
+    return found
 
 
 def _read_others(fields: Fields, stream: bool) -> None:
@@ -236,15 +238,17 @@ async def _answer(exchange: Exchange, call: ResponseCall) -> None:
             else:
                 (answer,) = await reader.read_all()
             items = items_of(reader.texts[0].sections, _status(answer.finish))
-            whole = _completed(response, items, answer.finish, generation)
-            _store(exchange, call, whole)
+            num_reasoning = await reader.count_reasoning()
+            whole = _completed(response, items, answer.finish, generation, num_reasoning)
+            await _store(exchange, call, whole)
             await exchange.send_json(whole)
 
 
-def _store(exchange: Exchange, call: ResponseCall, response: dict[str, Any]) -> None:
+async def _store(exchange: Exchange, call: ResponseCall, response: dict[str, Any]) -> None:
     if call.store:
-        said = said_again(response["output"])
-        exchange.service.responses.put(exchange.owner, response, [*call.messages, *said])
+        new = [*call.messages, *said_again(response["output"])]
+        stored = await packed(exchange.owner, response, new, call.before)
+        exchange.service.responses.put(response["id"], stored)
 
 
 def _status(finish: str | None) -> str:
@@ -256,6 +260,7 @@ def _completed(
     items: list[dict[str, Any]],
     finish: str | None,
     generation: Generation,
+    num_reasoning: int,
 ) -> dict[str, Any]:
     prompt, generated = generation.num_prompt_tokens, generation.num_generated
     is_cut = finish == "length"
@@ -268,7 +273,7 @@ def _completed(
             "input_tokens": prompt,
             "input_tokens_details": {"cached_tokens": generation.num_cached_tokens},
             "output_tokens": generated,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": num_reasoning},
             "total_tokens": prompt + generated,
         },
     }
@@ -323,7 +328,8 @@ async def _stream(
         for section in sections:
             await events.add(section)
     items = await events.close(_status(finish))
-    whole = _completed(response, items, finish, reader.generation)
-    _store(exchange, call, whole)
+    num_reasoning = await reader.count_reasoning()
+    whole = _completed(response, items, finish, reader.generation, num_reasoning)
+    await _store(exchange, call, whole)
     await events.send(f"response.{whole['status']}", response=whole)
     await exchange.end_events()

@@ -30,12 +30,13 @@ async def tokenize(exchange: Exchange) -> None:
     async def answer() -> None:
         async with exchange.service.registry.use(model) as engine:
             if prompt is not None:
-                tokens = await engine.in_thread(engine.encode, prompt, special)
+                tokens = await engine.with_text(
+                    exchange.owner, len(prompt), lambda: engine.encode(prompt, special)
+                )
             else:
                 tokens = (await prompt_of(exchange, engine, conversation)).tokens
-            await exchange.send_json(
-                {"count": len(tokens), "max_model_len": engine.context, "tokens": tokens}
-            )
+            answer = {"count": len(tokens), "max_model_len": engine.context, "tokens": tokens}
+            await exchange.send_made(lambda: answer, len(tokens))
 
     await exchange.while_connected(answer())
 
@@ -53,7 +54,9 @@ async def detokenize(exchange: Exchange) -> None:
     async def answer() -> None:
         async with exchange.service.registry.use(model) as engine:
             try:
-                text = await engine.in_thread(engine.decode, tokens)
+                text = await engine.with_text(
+                    exchange.owner, len(tokens), lambda: engine.decode(tokens)
+                )
             except IndexError as error:
                 raise bad_field("tokens", str(error)) from None
             await exchange.send_json({"prompt": text})

@@ -8,7 +8,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from pagewheel.serve.http.errors import ApiError
+from pagewheel.serve.http.errors import ApiError, unavailable
 from pagewheel.serve.settings import Limits
 
 _MAX_DEPTH = 64
@@ -21,36 +21,37 @@ _LARGE = 64 << 10
 _MAX_DISCARDED = 64 << 20
 
 Receive = Callable[[], Awaitable[Any]]
+Take = Callable[[int], bool]
 
 
 class ClientGoneError(Exception):
     """The client has closed the connection: nobody reads an answer."""
 
 
-async def read_json(headers: Mapping[str, str], receive: Receive, limits: Limits) -> dict[str, Any]:
-    """The object in the body. Raises ApiError, or ClientGoneError."""
-    return (await read_both(headers, receive, limits))[0]
-
-
 async def read_both(
-    headers: Mapping[str, str], receive: Receive, limits: Limits
+    headers: Mapping[str, str], receive: Receive, limits: Limits, take: Take
 ) -> tuple[dict[str, Any], bytes]:
-    """The object in the body, and the body, for whom passes it on."""
+    """The object in the body, and the body, for whom passes it on.
+
+    `take` is asked before more bytes are kept, whether there is room for them.
+    """
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, f"Content-Type must be application/json, got {kind[:80] or 'none'!r}")
     if headers.get("content-encoding", "identity") != "identity":
         raise ApiError(415, "Content-Encoding is not supported")
-    data = await _read(receive, limits)
+    data = await _read(receive, limits, take)
     if len(data) < _LARGE:
         return parse_object(data), data
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(None, parse_object, data), data
 
 
-async def _read(receive: Receive, limits: Limits) -> bytes:
+async def _read(receive: Receive, limits: Limits, take: Take) -> bytes:
     try:
-        data, size = await asyncio.wait_for(_receive_all(receive, limits), limits.body_seconds)
+        data, size = await asyncio.wait_for(
+            _receive_all(receive, limits, take), limits.body_seconds
+        )
     except (TimeoutError, asyncio.TimeoutError):
         raise ApiError(
             408,
@@ -64,25 +65,31 @@ async def _read(receive: Receive, limits: Limits) -> bytes:
             code="request_too_large",
             headers={"Connection": "close"},
         )
+    if data is None:
+        error = unavailable("the bodies of other requests leave no room", "too_many_bytes")
+        error.headers["Connection"] = "close"
+        raise error
     return data
 
 
-async def _receive_all(receive: Receive, limits: Limits) -> tuple[bytes, int]:
-    """The body, and its size: more than the limit where it is cut."""
+async def _receive_all(receive: Receive, limits: Limits, take: Take) -> tuple[bytes | None, int]:
+    """The body, none where there is no room, and its size: more than the limit where it is cut."""
     chunks: list[bytes] = []
     size = 0
+    has_room = True
     while True:
         message = await receive()
         if message["type"] != "http.request":
             raise ClientGoneError
         chunk = message.get("body", b"")
         size += len(chunk)
-        if size <= limits.body_bytes:
+        has_room = has_room and (size > limits.body_bytes or take(len(chunk)))
+        if has_room and size <= limits.body_bytes:
             chunks.append(chunk)
         else:
             chunks.clear()
         if not message.get("more_body", False) or size > limits.body_bytes + _MAX_DISCARDED:
-            return b"".join(chunks), size
+            return b"".join(chunks) if has_room else None, size
 
 
 def parse_object(data: bytes) -> dict[str, Any]:

@@ -21,6 +21,7 @@ def guarded_protocol(limits: Limits) -> type[asyncio.Protocol]:
             self._head_timer: asyncio.TimerHandle | None = None
             self._head_size = 0
             self._stall_timer: asyncio.TimerHandle | None = None
+            self._unanswered: list[Any] = []  # uvicorn's cycles: requests whose heads have come
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -29,9 +30,17 @@ def guarded_protocol(limits: Limits) -> type[asyncio.Protocol]:
         def connection_lost(self, exc: Exception | None) -> None:
             self._head_arrived()
             self._taken()
+            # A client may send requests before the answers of those before them. uvicorn tells
+            # only the last one that the client has left.
+            for cycle in self._unanswered:
+                cycle.disconnected = not cycle.response_complete
+                cycle.message_event.set()
+            self._unanswered.clear()
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
+            if not self.flow.write_paused:
+                self._taken()
             before = self.cycle
             if self._head_timer is None and (before is None or not before.more_body):
                 self._expect_head()  # of the next request on this connection
@@ -48,8 +57,15 @@ def guarded_protocol(limits: Limits) -> type[asyncio.Protocol]:
                 self._head_timer is not None and not is_body and self._head_size > limits.head_bytes
             )
 
+        def on_headers_complete(self) -> None:
+            super().on_headers_complete()
+            self._unanswered.append(self.cycle)
+
         def on_response_complete(self) -> None:
             super().on_response_complete()
+            self._unanswered = [each for each in self._unanswered if not each.response_complete]
+            if not self._unanswered:
+                self._expect_taken()
             if self.transport.is_closing():
                 return
             if self.cycle.response_complete and self.cycle.more_body:
@@ -75,7 +91,18 @@ def guarded_protocol(limits: Limits) -> type[asyncio.Protocol]:
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            self._stall_timer = self.loop.call_later(limits.stall_seconds, self.transport.abort)
+            self._expect_taken()
+
+        def _expect_taken(self) -> None:
+            """At a pause, or at the end of an answer: the last bytes of one pause nothing, but a
+            connection is not closed before they are gone."""
+            if self._stall_timer is None and self.transport.get_write_buffer_size():
+                self._stall_timer = self.loop.call_later(limits.stall_seconds, self._not_taken)
+
+        def _not_taken(self) -> None:
+            self._stall_timer = None
+            if self.transport.get_write_buffer_size():
+                self.transport.abort()
 
         def resume_writing(self) -> None:
             self._taken()

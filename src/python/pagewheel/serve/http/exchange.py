@@ -9,14 +9,14 @@ import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from pagewheel.serve.http.body import ClientGoneError, read_both, read_json
+from pagewheel.serve.http.body import ClientGoneError, read_both
 from pagewheel.serve.http.errors import ApiError, anthropic_body, openai_body, unavailable
 from pagewheel.serve.settings import KeyLimits
 
@@ -29,13 +29,21 @@ _CLIENT_GONE = 499  # nginx's, in logs and metrics; nobody receives it
 
 # The engine ends a request at its deadline; this is for what is not in the engine then.
 _GRACE_SECONDS = 2.0
+# Tokens and likely tokens: of so many, making an answer takes some 10 ms.
+_MANY = 2048
 
 Work = Callable[["Exchange"], Awaitable[None]]
+T = TypeVar("T")
 
 
 def json_text(value: Any) -> str:
     """Compact. Raises ValueError for what JSON has not: NaN and infinities."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+async def made(make: Callable[[], T], size: int) -> T:
+    """What `make` gives, on another thread if it is of many entries: the loop serves others."""
+    return make() if size < _MANY else await asyncio.to_thread(make)
 
 
 class Exchange(Response):
@@ -66,8 +74,8 @@ class Exchange(Response):
         self._error_body = anthropic_body if is_anthropic else openai_body
         self._id_header = "request-id" if is_anthropic else "x-request-id"
         self._needs_key = needs_key
-        self._is_counted = is_counted  # the page's own requests are not a client's
-        self.takes_place = needs_key and is_counted and is_limited  # counts for limits
+        self._is_counted = is_counted  # in metrics: the page's own requests are not a client's
+        self.takes_place = needs_key and is_limited  # counts for limits
         given = request.headers.get("x-request-id", "")
         self.id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         self.background = None
@@ -155,14 +163,16 @@ class Exchange(Response):
 
     async def read_body(self) -> dict[str, Any]:
         """The JSON object. Raises ApiError, or ClientGoneError."""
-        assert self._receive is not None
-        return await read_json(self.request.headers, self._receive, self.service.settings.limits)
+        return (await self.read_both())[0]
 
     async def read_both(self) -> tuple[dict[str, Any], bytes]:
         """The JSON object, and the bytes it was read from."""
         assert self._receive is not None
         limits = self.service.settings.limits
-        return await read_both(self.request.headers, self._receive, limits)
+        return await read_both(self.request.headers, self._receive, limits, self._take_bytes)
+
+    def _take_bytes(self, count: int) -> bool:
+        return self.service.gate.body_bytes.take(self, count)
 
     async def while_connected(self, work: Awaitable[None]) -> None:
         """Awaits the work; ends it if the client leaves, or after a request's longest time."""
@@ -191,6 +201,11 @@ class Exchange(Response):
         self, body: Any, status: int = 200, headers: Mapping[str, str] | None = None
     ) -> None:
         await self.send_bytes(json_text(body).encode(), "application/json", status, headers)
+
+    async def send_made(self, make: Callable[[], Any], size: int) -> None:
+        """send_json() of what is made of so many entries: on another thread if they are many."""
+        data = await made(lambda: json_text(make()).encode(), size)
+        await self.send_bytes(data, "application/json")
 
     async def send_bytes(
         self, data: bytes, kind: str, status: int = 200, headers: Mapping[str, str] | None = None

@@ -49,6 +49,27 @@ class QueuePlaces:
             self.leave()
 
 
+class BodyBytes:
+    """What the bodies of all requests take that are being served."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken: Counter[Exchange] = Counter()
+        self._total = 0
+
+    def take(self, exchange: Exchange, count: int) -> bool:
+        """Whether there was room for so many more of this request."""
+        if self._most and self._total + count > self._most:
+            return False
+        self._taken[exchange] += count
+        self._total += count
+        return True
+
+    def give_back(self, exchange: Exchange) -> None:
+        """All of a request."""
+        self._total -= self._taken.pop(exchange, 0)
+
+
 class Gate:
     """On the event loop."""
 
@@ -58,6 +79,7 @@ class Gate:
         self._by_owner: Counter[str] = Counter()
         self._waiting_by_owner: Counter[str] = Counter()
         self._is_closed = False
+        self.body_bytes = BodyBytes(limits.bodies_bytes)
 
     @property
     def is_closed(self) -> bool:
@@ -81,6 +103,7 @@ class Gate:
             yield
         finally:
             self._inside.discard(exchange)
+            self.body_bytes.give_back(exchange)
             self._by_owner[exchange.owner] -= 1
             if not self._by_owner[exchange.owner]:
                 del self._by_owner[exchange.owner]

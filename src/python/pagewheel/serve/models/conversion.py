@@ -80,7 +80,8 @@ class Conversion:
 
     def _start(self) -> tuple[subprocess.Popen[str], _Tail]:
         command = [sys.executable, "-m", "pagewheel.serve.models.conversion_child"]
-        command += [str(self._limits.memory_bytes), str(self._source.resolve())]
+        memory = self._limits.memory_bytes
+        command += [str(os.getpid()), str(memory), str(self._source.resolve())]
         with self._lock:
             if self._why_ended:
                 raise ConversionError(self._why_ended)

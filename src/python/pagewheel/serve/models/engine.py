@@ -7,8 +7,7 @@ import itertools
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 import pagewheel
 from pagewheel.cli.info import read_info
 from pagewheel.serve.models.news import News
+from pagewheel.serve.models.owner_places import OwnerPlaces
 from pagewheel.serve.models.prefix_store import PrefixStore
 from pagewheel.serve.models.refused_grammars import RefusedGrammars
 from pagewheel.serve.settings import ModelSettings
@@ -24,6 +24,14 @@ T = TypeVar("T")
 
 _GIGABYTE = 1 << 30
 _COMPILES_PER_OWNER = 2  # at once
+_LARGE_TEXTS_PER_OWNER = 1  # at once
+_LARGE_TEXT = 256 << 10  # characters
+# How the engine begins what it says of itself, and of its requests, when it has failed.
+_FAILED = ("the pipeline failed", "out of memory")
+
+
+class EngineFailedError(RuntimeError):
+    """The engine has failed as a whole: every request of it has, and it takes no more."""
 
 
 class Engine:
@@ -41,6 +49,8 @@ class Engine:
         self.name = settings.name
         self.news = news or News()  # of its requests
         self.context = context  # tokens, if the model says so
+        self.failure: str | None = None  # why it serves no more, once that is known
+        self.num_users = 0  # who has it from the registry, which counts them
         self._pipeline = pipeline
         self._tokenizer = pipeline.get_tokenizer()
         self._weights_bytes = weights_bytes
@@ -52,9 +62,12 @@ class Engine:
         self._texts = ThreadPoolExecutor(
             max(2, min(4, os.cpu_count() or 2)), thread_name_prefix="pagewheel-text"
         )
+        self._large_texts = OwnerPlaces(self._texts, _LARGE_TEXTS_PER_OWNER)
+        # For what waits for a step's end: texts do not, and of those that ask one does at a time.
+        self._watch = ThreadPoolExecutor(1, thread_name_prefix="pagewheel-watch")
         # A grammar may take seconds to compile: texts do not wait for it.
         self._grammars = ThreadPoolExecutor(4, thread_name_prefix="pagewheel-grammar")
-        self._compiling: dict[str, asyncio.Semaphore] = {}  # by owner
+        self._compiling = OwnerPlaces(self._grammars, _COMPILES_PER_OWNER)
         self._refused = RefusedGrammars()
         pipeline.start()
 
@@ -83,7 +96,7 @@ class Engine:
         return self._pipeline.get_statistics()
 
     def cache_view(self, most_sequences: int, request: int | None) -> pagewheel.CacheView:
-        """Waits for the step under way: use in_thread()."""
+        """Waits for the step under way: use in_watch()."""
         return self._pipeline.get_cache_view(most_sequences, request)
 
     def config(self) -> pagewheel.GenerationConfig:
@@ -95,12 +108,54 @@ class Engine:
 
     @cached_property
     def token_bytes(self) -> Mapping[int, bytes]:
-        """Tokens by id. Tens of milliseconds when it is first asked for: use in_thread()."""
+        """Tokens by id. Tens of milliseconds when it is first asked for: use tokens_by_id()."""
         return {number: token for token, number in self._tokenizer.get_vocab().items()}
+
+    async def tokens_by_id(self) -> Mapping[int, bytes]:
+        """token_bytes, for which a thread is asked once."""
+        if "token_bytes" not in self.__dict__:
+            await self.in_thread(lambda: self.token_bytes)
+        return self.token_bytes
+
+    @cached_property
+    def most_characters(self) -> int | None:
+        """A longer prompt is of more tokens than the context, if the model says how long that is.
+
+        Use in_thread().
+        """
+        if self.context is None:
+            return None
+        return self.context * max(len(token) for token in self.token_bytes.values())
 
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """What takes long or waits."""
         return await asyncio.get_running_loop().run_in_executor(self._texts, work, *arguments)
+
+    async def with_text(self, owner: str, size: int, work: Callable[[], T]) -> T:
+        """in_thread() for a text of so many characters; large ones of an owner wait in turn."""
+        if size < _LARGE_TEXT:
+            return await self.in_thread(work)
+        return await self._large_texts.run(owner, work)
+
+    async def in_watch(self, work: Callable[..., T], *arguments: Any) -> T:
+        """What waits for a step's end."""
+        return await asyncio.get_running_loop().run_in_executor(self._watch, work, *arguments)
+
+    async def check(self) -> None:
+        """Raises EngineFailedError where it serves no more. Waits for the step under way."""
+        if self.failure is None:
+            try:
+                await self.in_watch(self.cache_view, 1, None)
+            except RuntimeError as error:
+                self.failure = str(error)
+        if self.failure is not None:
+            raise EngineFailedError(self.failure)
+
+    def raise_if_failed(self, error: RuntimeError) -> None:
+        """Of an error of this engine: EngineFailedError where not the request alone has failed."""
+        if str(error).startswith(_FAILED):
+            self.failure = str(error)
+            raise EngineFailedError(self.failure) from None
 
     async def compiled(
         self, make: Callable[[], pagewheel.StructuredOutputConfig], owner: str
@@ -120,22 +175,7 @@ class Engine:
                 raise
             return config
 
-        places = self._compiling.setdefault(owner, asyncio.Semaphore(_COMPILES_PER_OWNER))
-        await places.acquire()
-        try:
-            job = self._grammars.submit(work)
-        except BaseException:
-            places.release()
-            raise
-        loop = asyncio.get_running_loop()
-
-        def free(_: Future[pagewheel.StructuredOutputConfig]) -> None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(places.release)
-
-        # A request that is over does not end its compilation, which keeps its place till then.
-        job.add_done_callback(free)
-        return await asyncio.wrap_future(job)
+        return await self._compiling.run(owner, work)
 
     def render(
         self,
@@ -173,16 +213,28 @@ class Engine:
     def submit(
         self, tokens: Sequence[int], config: pagewheel.GenerationConfig
     ) -> pagewheel.GenerationHandle:
-        """Raises ValueError for what cannot be served, QueueFullError where too many wait."""
-        return self._pipeline.add_request(next(self._numbers), list(tokens), config)
+        """Raises ValueError for what cannot be served, QueueFullError where too many wait,
+        EngineFailedError where nothing is served any more."""
+        try:
+            return self._pipeline.add_request(next(self._numbers), list(tokens), config)
+        except RuntimeError as error:
+            self.raise_if_failed(error)
+            raise
 
     def close(self) -> None:
         """Ends the thread that steps and saves prefixes. Memory goes with the last reference."""
-        self._pipeline.stop()
+        try:
+            self._pipeline.stop()
+            if self.failure is None:  # what a failed one has computed may be wrong
+                self.save_prefixes()
+        finally:
+            for pool in (self._texts, self._watch, self._grammars):
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def save_prefixes(self) -> None:
+        """To disk, where that was asked for. Waits for the step under way."""
         if self._prefixes is not None and self.statistics().num_steps:
             self._prefixes.save(self.name, self._pipeline.get_prefix_cache())
-        self._texts.shutdown(wait=False, cancel_futures=True)
-        self._grammars.shutdown(wait=False, cancel_futures=True)
 
 
 def load(
@@ -226,6 +278,9 @@ def _scheduler(settings: ModelSettings, default_cache_bytes: int) -> pagewheel.S
     scheduler.enable_prefix_caching = True
     for name, value in settings.scheduler.items():
         setattr(scheduler, name, value)
+    if settings.eviction:
+        scheduler.cache_eviction_config = pagewheel.CacheEvictionConfig(**settings.eviction)
+        scheduler.use_cache_eviction = True
     if default_cache_bytes and not (scheduler.cache_size or scheduler.num_kv_blocks):
         scheduler.cache_size = max(1, default_cache_bytes // _GIGABYTE)
     scheduler.validate()

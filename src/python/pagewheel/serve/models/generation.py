@@ -13,8 +13,7 @@ from pagewheel._pagewheel import TokenLogProb
 from pagewheel.serve.http.errors import ApiError, too_many, unavailable
 from pagewheel.serve.http.gate import QueuePlaces
 from pagewheel.serve.metrics import EndedRequest, ModelMetrics
-from pagewheel.serve.models.engine import Engine
-from pagewheel.serve.models.news import News
+from pagewheel.serve.models.engine import Engine, EngineFailedError
 from pagewheel.serve.models.refusals import refused
 from pagewheel.serve.request_times import RequestTimes
 
@@ -162,12 +161,14 @@ class Generation:
             self._handles = await self._engine.in_thread(self._submit_all)
         except pagewheel.QueueFullError as error:
             raise too_many(str(error), "queue_full", self._metrics.retry_seconds()) from None
+        except EngineFailedError:
+            raise _engine_failed() from None
         except (ValueError, IndexError) as error:
             raise refused(str(error)) from None
         sequences = self._order.sequences
         with_top = self._order.config.logprobs > 0
         self._choices = [
-            _Choices(handle, self._engine.news, number * sequences, sequences, with_top)
+            _Choices(handle, self._engine, number * sequences, sequences, with_top)
             for number, handle in enumerate(self._handles)
         ]
 
@@ -278,20 +279,20 @@ class _Choices:
     def __init__(
         self,
         handle: pagewheel.GenerationHandle,
-        news: News,
+        engine: Engine,
         first: int,
         count: int,
         with_top: bool,
     ) -> None:
         self._handle = handle
-        self._news = news
+        self._engine = engine
         self._with_top = with_top
         self._first = first
         self._open = set(range(count))
 
     async def pieces(self, seldom: bool) -> AsyncIterator[list[Piece]]:
         """With `seldom` the first tokens as they come, then what there is now and then."""
-        waiting = _Waiting(self._handle, self._news, seldom)
+        waiting = _Waiting(self._handle, self._engine, seldom)
         while outputs := await waiting.outputs():
             yield [self._piece(index, output) for index, output in outputs.items()]
         status = self._handle.get_status()
@@ -322,9 +323,10 @@ class _Choices:
 class _Waiting:
     """For one handle's outputs."""
 
-    def __init__(self, handle: pagewheel.GenerationHandle, news: News, seldom: bool) -> None:
+    def __init__(self, handle: pagewheel.GenerationHandle, engine: Engine, seldom: bool) -> None:
         self._handle = handle
-        self._news = news
+        self._engine = engine
+        self._news = engine.news
         self._seldom = seldom
         self._is_begun = False
         self._end: asyncio.Future[None] | None = None
@@ -344,6 +346,10 @@ class _Waiting:
         try:
             return self._handle.read_available(with_text=True)
         except RuntimeError as error:
+            try:
+                self._engine.raise_if_failed(error)
+            except EngineFailedError:
+                raise _engine_failed() from None
             raise _failed(str(error)) from None
 
     async def _wait(self) -> None:
@@ -355,6 +361,11 @@ class _Waiting:
         if self._end is None:
             self._end = self._news.expect(self._handle, at_end=True)
         await asyncio.wait((self._end,), timeout=_SELDOM_SECONDS)
+
+
+def _engine_failed() -> ApiError:
+    # The reason is in the log, once for all requests.
+    return unavailable("the model's engine has failed, and is loaded again", "engine_failed")
 
 
 def _failed(reason: str) -> ApiError:

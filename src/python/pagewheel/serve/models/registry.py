@@ -14,7 +14,7 @@ from pathlib import Path
 from pagewheel.serve.http.errors import ApiError, before, unavailable
 from pagewheel.serve.models import engine as engines
 from pagewheel.serve.models.conversion import Conversion, ConversionLimits
-from pagewheel.serve.models.engine import Engine
+from pagewheel.serve.models.engine import Engine, EngineFailedError
 from pagewheel.serve.models.news import News
 from pagewheel.serve.models.prefix_store import PrefixStore
 from pagewheel.serve.settings import ModelSettings
@@ -36,7 +36,11 @@ class _Entry:
     conversion: Conversion | None = None
     users: int = 0
     last_used: float = field(default_factory=time.monotonic)
-    failed_at: float | None = None
+    failed_at: float | None = None  # when it could not be loaded
+    is_lost: bool = False  # its engine has failed, and it was not loaded since
+    is_asleep: bool = False  # it was unloaded, and is loaded at the next request
+    saved_at: float = 0.0  # when the prefixes of one that stays were saved
+    check: asyncio.Task[None] | None = None  # of the engine, under way
 
 
 class Registry:
@@ -59,6 +63,7 @@ class Registry:
         self._conversion_limits = conversion
         self._news = News()
         self._one_load = asyncio.Lock()  # and no unloading meanwhile
+        self._closing: set[asyncio.Task[None]] = set()  # engines that have failed
         self._is_closed = False
 
     def names(self) -> list[str]:
@@ -82,13 +87,17 @@ class Registry:
                 yield entry.engine
 
     def is_ready(self) -> bool:
-        """Whether all pinned models are in memory."""
-        return all(each.engine for each in self._entries.values() if each.settings.is_pinned)
+        """Whether all models of the start are in memory, but for those that were unloaded."""
+        return all(
+            each.engine or each.is_asleep
+            for each in self._entries.values()
+            if each.settings.is_at_start
+        )
 
     async def load_pinned(self) -> None:
         """At start. Raises what a model that cannot be loaded raises."""
         for entry in self._entries.values():
-            if entry.settings.is_pinned:
+            if entry.settings.is_at_start:
                 await self._start_loading(entry)
 
     @asynccontextmanager
@@ -99,14 +108,64 @@ class Registry:
         """
         entry = self._find(name)
         entry.users += 1
+        engine = None
         try:
-            if entry.engine is None:
-                await self._load_for_client(entry, deadline)
-            assert entry.engine is not None
-            yield entry.engine
+            engine = entry.engine
+            if engine is None:
+                engine = await self._load_for_client(entry, deadline)
+            engine.num_users += 1
+            yield engine
         finally:
             entry.users -= 1
             entry.last_used = time.monotonic()
+            if engine is not None:
+                engine.num_users -= 1
+                self._drop_failed(entry, engine)
+
+    def _drop_failed(self, entry: _Entry, engine: Engine) -> None:
+        """Of an engine that has failed: nobody gets it any more, and the last user closes it."""
+        if engine.failure is None:
+            return
+        if entry.engine is engine:
+            entry.engine, entry.is_lost = None, True
+            extra = {"model": entry.settings.name, "error": engine.failure}
+            _log.error("engine failed", extra=extra)
+        if not engine.num_users and not self._is_closed:
+            task = asyncio.create_task(_close(engine))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def recover(self) -> None:
+        """Asks engines whether they have failed, and loads lost ones that are to be in memory.
+
+        To be called now and then. Requests of an engine that fails tell of it, if there are any.
+        """
+        for entry in self._entries.values():
+            if entry.engine is not None and entry.check is None:
+                entry.check = asyncio.create_task(self._check(entry, entry.engine))
+            if entry.is_lost and entry.settings.is_at_start and not self._has_just_failed(entry):
+                self._start_loading(entry)
+
+    async def _check(self, entry: _Entry, engine: Engine) -> None:
+        engine.num_users += 1  # it is not closed meanwhile
+        try:
+            await engine.check()
+        except EngineFailedError:
+            pass  # it is dropped
+        except (asyncio.CancelledError, RuntimeError):  # it was closed at the same time
+            pass
+        finally:
+            engine.num_users -= 1
+            entry.check = None
+            self._drop_failed(entry, engine)
+
+    async def check(self) -> None:
+        """Raises EngineFailedError where an engine has failed. Waits for a step of each."""
+        for engine in list(self.loaded()):
+            await engine.check()
+        for entry in self._entries.values():
+            if entry.is_lost:
+                raise EngineFailedError(f"the engine of {entry.settings.name!r} has failed")
 
     def _find(self, name: str | None) -> _Entry:
         if name is None:
@@ -128,13 +187,17 @@ class Registry:
             )
         return self._entries[target]
 
-    async def _load_for_client(self, entry: _Entry, deadline: float) -> None:
+    @staticmethod
+    def _has_just_failed(entry: _Entry) -> bool:
         failed = entry.failed_at
-        if failed is not None and time.monotonic() - failed < _RETRY_SECONDS:
+        return failed is not None and time.monotonic() - failed < _RETRY_SECONDS
+
+    async def _load_for_client(self, entry: _Entry, deadline: float) -> Engine:
+        if self._has_just_failed(entry):
             raise _load_failed(entry)
         try:
             # A client that leaves does not end a load that others wait for.
-            await before(deadline, asyncio.shield(self._start_loading(entry)))
+            return await before(deadline, asyncio.shield(self._start_loading(entry)))
         except ApiError:
             raise
         except Exception:
@@ -150,15 +213,18 @@ class Registry:
         name = entry.settings.name
         cache = _CACHE_IN_BUDGET if self._budget else 0
         try:
+            if self._closing:  # two of the same need much memory
+                await asyncio.wait(self._closing)
+            needed = await self._needed(entry, cache)
+            _log.info("loading", extra={"model": name})
+            begin = time.monotonic()
+            folder = await self._folder(entry)  # not in the lock: others are loaded meanwhile
             async with self._one_load:
-                await self._make_room(entry, cache)
-                _log.info("loading", extra={"model": name})
-                begin = time.monotonic()
-                folder = await self._folder(entry)
+                await self._make_room(needed)
                 entry.engine = await asyncio.to_thread(
                     engines.load, entry.settings, folder, cache, self._prefixes, self._news
                 )
-                entry.failed_at = None
+                entry.failed_at, entry.is_lost, entry.is_asleep = None, False, False
                 entry.last_used = time.monotonic()
                 seconds = round(entry.last_used - begin, 3)
                 _log.info("loaded", extra={"model": name, "seconds": seconds})
@@ -166,7 +232,7 @@ class Registry:
         except ApiError:
             raise
         except Exception as error:
-            entry.failed_at = time.monotonic()
+            entry.failed_at, entry.is_asleep = time.monotonic(), False
             _log.error("load failed", extra={"model": name, "error": str(error)})
             raise
         finally:
@@ -184,10 +250,10 @@ class Registry:
         finally:
             entry.conversion = None
 
-    async def _make_room(self, entry: _Entry, cache: int) -> None:
-        """Unloads those that were not used for longest, until the model fits the budget."""
+    async def _needed(self, entry: _Entry, cache: int) -> int:
+        """Bytes, where there is a budget. Raises ApiError for more than that."""
         if not self._budget:
-            return
+            return 0
         needed = await asyncio.to_thread(engines.expected_bytes, entry.settings, cache)
         if needed > self._budget:
             raise ApiError(
@@ -195,6 +261,12 @@ class Registry:
                 f"the model {entry.settings.name!r} needs {needed} bytes, more than the budget",
                 code="model_too_large",
             )
+        return needed
+
+    async def _make_room(self, needed: int) -> None:
+        """Unloads those that were not used for longest, until the model fits the budget."""
+        if not self._budget:
+            return
         while sum(engine.num_bytes for engine in self.loaded()) + needed > self._budget:
             idle = [each for each in self._entries.values() if self._may_go(each)]
             if not idle:
@@ -208,7 +280,10 @@ class Registry:
         return entry.engine is not None and not entry.users and not entry.settings.is_pinned
 
     async def unload_idle(self) -> None:
-        """Those that nobody has used for the time that was set. To be called now and then."""
+        """Those that nobody has used for the time that was set. To be called now and then.
+
+        Of pinned ones the prefixes are saved.
+        """
         if not self._idle_seconds:
             return
         before = time.monotonic() - self._idle_seconds
@@ -217,14 +292,38 @@ class Registry:
                 async with self._one_load:  # who asks for it now waits until its prefixes are saved
                     if self._is_unused(entry, before):
                         await self._unload(entry)
+            elif self._is_unsaved(entry, before):
+                await self._save(entry)
 
     def _is_unused(self, entry: _Entry, since: float) -> bool:
         return self._may_go(entry) and entry.last_used < since
 
+    @staticmethod
+    def _is_unsaved(entry: _Entry, since: float) -> bool:
+        return (
+            entry.engine is not None
+            and entry.settings.is_pinned
+            and not entry.users
+            and entry.saved_at < entry.last_used < since
+        )
+
+    async def _save(self, entry: _Entry) -> None:
+        """Requests may come meanwhile."""
+        engine = entry.engine
+        assert engine is not None
+        entry.saved_at = time.monotonic()
+        engine.num_users += 1  # it is not closed meanwhile
+        try:
+            await asyncio.to_thread(engine.save_prefixes)
+        finally:
+            engine.num_users -= 1
+            self._drop_failed(entry, engine)
+
     async def _unload(self, entry: _Entry) -> None:
         engine, entry.engine = entry.engine, None
         if engine is not None:
-            await asyncio.to_thread(engine.close)
+            entry.is_asleep = True
+            await _close(engine)
             _log.info("unloaded", extra={"model": entry.settings.name})
 
     async def close(self) -> None:
@@ -237,7 +336,17 @@ class Registry:
             if entry.loading is not None:
                 await asyncio.wait([entry.loading])
             await self._unload(entry)
+        if self._closing:
+            await asyncio.wait(self._closing)
         self._news.close()
+
+
+async def _close(engine: Engine) -> None:
+    """What goes wrong is logged: nobody could do anything about it."""
+    try:
+        await asyncio.to_thread(engine.close)
+    except Exception:
+        _log.exception("closing failed", extra={"model": engine.name})
 
 
 def _load_failed(entry: _Entry) -> ApiError:

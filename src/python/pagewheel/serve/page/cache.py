@@ -20,13 +20,24 @@ _MOST_SEQUENCES = 64
 
 
 class CacheViews:
-    """The newest view of each model and request asked for. On the event loop."""
+    """The newest view of each model and request asked for. On the event loop.
+
+    Those of a model are taken one after the other. There are as many as requests that a view shows.
+    """
 
     def __init__(self) -> None:
         self._taken: dict[tuple[str, int | None], tuple[float, asyncio.Task[dict[str, Any]]]] = {}
 
     async def get(self, engine: Engine, request: int | None) -> dict[str, Any]:
-        """Those that ask at the same time get the same one."""
+        """Those that ask at the same time get the same one, as do all of unknown requests."""
+        if request is None:
+            return await self._newest(engine, None)
+        view = await self._newest(engine, None)
+        if all(each["request"] != request for each in view["sequences"]):
+            return {**view, "kept": None}
+        return await self._newest(engine, request)
+
+    async def _newest(self, engine: Engine, request: int | None) -> dict[str, Any]:
         now = time.monotonic()
         self._taken = {
             key: (at, task)
@@ -35,7 +46,7 @@ class CacheViews:
         }
         key = (engine.name, request)
         if key not in self._taken:
-            task = asyncio.create_task(engine.in_thread(describe, engine, request))
+            task = asyncio.create_task(engine.in_watch(describe, engine, request))
             self._taken[key] = (now, task)
         # One that leaves does not end what others wait for.
         return await asyncio.shield(self._taken[key][1])

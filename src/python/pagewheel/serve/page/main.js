@@ -105,7 +105,7 @@ applyTheme();
 setUpTabs();
 setUpPanels();
 setUpConversations();
-setUpSettings(loadModels);
+setUpSettings(loadModels, showError);
 setUpChat(showList);
 redraw();
 loadModels();

@@ -12,12 +12,19 @@ const SAMPLING = [
   ["seed", "Seed", { min: 0, step: 1 }],
 ];
 
-export function setUpSettings(whenKeyChanged) {
+let whenNotKept = () => {};
+
+function save() {
+  if (!saveSettings()) whenNotKept("This browser's storage is full: delete or export conversations. Settings last as long as this tab.");
+}
+
+export function setUpSettings(whenKeyChanged, tell) {
+  whenNotKept = tell;
   const { settings } = state;
   byId("system").value = settings.system;
   byId("system").addEventListener("input", (event) => {
     settings.system = event.target.value;
-    saveSettings();
+    save();
   });
   byId("key").value = apiKey();
   byId("key").addEventListener("change", (event) => {
@@ -27,7 +34,7 @@ export function setUpSettings(whenKeyChanged) {
   byId("sampling").append(...SAMPLING.map(samplingField));
   byId("model").addEventListener("change", (event) => {
     settings.model = event.target.value;
-    saveSettings();
+    save();
   });
 }
 
@@ -37,7 +44,7 @@ function samplingField([name, label, bounds]) {
   field.addEventListener("input", () => {
     if (field.value === "" || !field.validity.valid) delete sampling[name];
     else sampling[name] = Number(field.value);
-    saveSettings();
+    save();
   });
   return make("label", {}, label, field);
 }
@@ -57,6 +64,6 @@ export function applyTheme() {
 
 export function switchTheme() {
   state.settings.theme = applyTheme() ? "light" : "dark";
-  saveSettings();
+  save();
   applyTheme();
 }

@@ -34,22 +34,44 @@ function isMessage(one) {
   );
 }
 
-/// Where the browser's storage is full, what is new stays in this tab alone.
-export function saveConversations() {
+/// Whether it is kept. Where the browser's storage is full, what is new stays in this tab alone.
+function keep(name, value) {
   try {
-    localStorage.setItem(CONVERSATIONS, JSON.stringify({ list: state.conversations, open: state.open }));
-    state.isFull = false;
+    localStorage.setItem(name, JSON.stringify(value));
+    return true;
   } catch {
-    state.isFull = true;
+    return false;
   }
 }
 
-export function saveSettings() {
-  localStorage.setItem(SETTINGS, JSON.stringify(state.settings));
+export function saveConversations() {
+  state.isFull = !keep(CONVERSATIONS, { list: state.conversations, open: state.open });
 }
 
-export const apiKey = () => sessionStorage.getItem(KEY) ?? "";
-export const setApiKey = (key) => sessionStorage.setItem(KEY, key);
+/// Whether they are kept.
+export const saveSettings = () => keep(SETTINGS, state.settings);
+
+let key = readKey();
+
+function readKey() {
+  try {
+    return sessionStorage.getItem(KEY) ?? "";
+  } catch {
+    return "";
+  }
+}
+
+export const apiKey = () => key;
+
+/// Without storage it lasts until the page is loaded again.
+export function setApiKey(given) {
+  key = given;
+  try {
+    sessionStorage.setItem(KEY, given);
+  } catch {
+    // the storage is full, or forbidden
+  }
+}
 
 export function newConversation() {
   const conversation = { id: crypto.randomUUID?.() ?? String(Date.now() + Math.random()), title: "New conversation", messages: [] };

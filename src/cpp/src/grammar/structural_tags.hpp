@@ -1,0 +1,21 @@
+// A structural tag as one grammar of llguidance.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "grammar/grammar_limits.hpp"
+#include "pagewheel/structured_output.hpp"
+
+namespace pagewheel {
+
+using SpecialTokens = std::vector<std::pair<std::string, int64_t>>;  // by text
+
+/// Lark. Throws GrammarError, InvalidArgument for what is missing.
+std::string structural_tag_to_lark(const StructuredOutputConfig::StructuralTag& node,
+                                   const SpecialTokens& special_tokens,
+                                   const GrammarLimits& limits);
+
+}  // namespace pagewheel

@@ -1,0 +1,39 @@
+"""Places in a pool of threads, of which each owner has so many: the others are for others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class OwnerPlaces:
+    """On the event loop."""
+
+    def __init__(self, pool: ThreadPoolExecutor, each: int) -> None:
+        self._pool = pool
+        self._each = each
+        self._places: dict[str, asyncio.Semaphore] = {}
+
+    async def run(self, owner: str, work: Callable[[], T]) -> T:
+        """What the work gives, when the owner has a place for it."""
+        places = self._places.setdefault(owner, asyncio.Semaphore(self._each))
+        await places.acquire()
+        try:
+            job = self._pool.submit(work)
+        except BaseException:
+            places.release()
+            raise
+        loop = asyncio.get_running_loop()
+
+        def free(_: Future[T]) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(places.release)
+
+        # A request that is over does not end its work, which keeps its place till then.
+        job.add_done_callback(free)
+        return await asyncio.wrap_future(job)

@@ -1,0 +1,94 @@
+"""An engine that fails as a whole: what clients and probes are told, and that it comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import Served, eventually, serving, tiny_settings
+
+from pagewheel.serve.models.engine import Engine, EngineFailedError
+from pagewheel.serve.models.registry import Registry
+
+COMPLETIONS = "/v1/completions"
+BODY = {"prompt": "a", "max_tokens": 4, "ignore_eos": True}
+REASON = "the pipeline failed and serves no more: a test"
+
+
+class FailedHandle:
+    """Of a request that is in the engine when that fails."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handle, name)
+
+    def read_available(self, with_text: bool) -> Any:
+        raise RuntimeError(REASON)
+
+
+class FailedPipeline:
+    """Says what one says that has failed: no input of a request leads a real one there."""
+
+    def __init__(self, pipeline: Any, takes_requests: bool) -> None:
+        self._pipeline = pipeline
+        self._takes_requests = takes_requests
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pipeline, name)
+
+    def add_request(self, *arguments: Any) -> Any:
+        if self._takes_requests:
+            return FailedHandle(self._pipeline.add_request(*arguments))
+        raise RuntimeError(REASON)
+
+    def get_cache_view(self, *arguments: Any) -> Any:
+        if self._takes_requests:
+            return self._pipeline.get_cache_view(*arguments)
+        raise RuntimeError(REASON)
+
+
+def fail(served: Served, takes_requests: bool = False) -> Engine:
+    engine = served.engine
+    engine._pipeline = FailedPipeline(engine._pipeline, takes_requests)  # type: ignore[assignment]
+    return engine
+
+
+@pytest.mark.parametrize("takes_requests", [False, True])
+@pytest.mark.parametrize("is_pinned", [False, True])
+def test_requests_get_503_and_the_model_is_loaded_again(
+    tiny_folder: Path, takes_requests: bool, is_pinned: bool
+) -> None:
+    settings = tiny_settings(tiny_folder)
+    models = (replace(settings.models[0], is_pinned=is_pinned),)
+    with serving(replace(settings, models=models)) as served:
+        assert served.post(COMPLETIONS, BODY).status_code == 200
+        failed = fail(served, takes_requests)
+        answer = served.post(COMPLETIONS, BODY)
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"]
+        assert answer.json()["error"]["code"] == "engine_failed"
+        assert "a test" not in answer.text
+        eventually(lambda: served.post(COMPLETIONS, BODY).status_code == 200)
+        assert served.engine is not failed
+        assert served.http.get("/ready").status_code == 200
+
+
+def test_probes_are_told_without_any_request(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(tiny_settings(tiny_folder)) as served:
+        failed = fail(served)
+        monkeypatch.setattr(Registry, "_has_just_failed", staticmethod(lambda _entry: True))
+        eventually(lambda: served.http.get("/ready").status_code == 503)
+        assert served.http.get("/ready").headers["retry-after"]
+        with pytest.raises(EngineFailedError):  # so that Ray Serve replaces the replica
+            asyncio.run(served.server.service.registry.check())
+        monkeypatch.undo()
+        eventually(lambda: served.http.get("/ready").status_code == 200)
+        assert served.engine is not failed
+        assert served.post(COMPLETIONS, BODY).status_code == 200
