@@ -16,7 +16,7 @@ from pagewheel.serve.http.errors import bad_field
 from pagewheel.serve.http.exchange import Exchange, json_text
 from pagewheel.serve.http.fields import Fields
 from pagewheel.serve.models.engine import Engine
-from pagewheel.serve.models.generation import Answer, Piece
+from pagewheel.serve.models.generation import Answer, Generation, Piece
 
 
 @dataclass
