@@ -13,8 +13,10 @@ _FORMATS = frozenset(
 )
 _MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
-_SCHEMAS = ("items", "additionalProperties", "additionalItems", "not", "if", "then", "else")
-_SCHEMAS += ("contains", "unevaluatedItems", "unevaluatedProperties")
+_SCHEMAS = (
+    *("items", "additionalProperties", "additionalItems", "not", "if", "then", "else"),
+    *("contains", "unevaluatedItems", "unevaluatedProperties"),
+)
 _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 
 

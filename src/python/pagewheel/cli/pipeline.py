@@ -35,8 +35,10 @@ def open_pipeline(
 
     `eviction` has the arguments of CacheEvictionConfig; without any nothing is evicted.
     """
-    scheduler = {"scheduler_config": scheduler_with(eviction)} if eviction else {}
-    return pagewheel.LLMPipeline(model_path(model), device, **properties, **scheduler)
+    options = dict(properties)
+    if eviction:
+        options["scheduler_config"] = scheduler_with(eviction)
+    return pagewheel.LLMPipeline(model_path(model), device, **options)
 
 
 class Printer:

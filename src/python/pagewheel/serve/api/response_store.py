@@ -79,7 +79,8 @@ class ResponseStore:
 
     def get(self, owner: str, name: str) -> Stored | None:
         """None for what is another's, too."""
-        return self._kept.get(owner, {}).get(name)
+        kept = self._kept.get(owner)
+        return None if kept is None else kept.get(name)
 
     def delete(self, owner: str, name: str) -> bool:
         """Whether it was there."""
