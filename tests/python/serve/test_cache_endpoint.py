@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from serving import Served, connect, eventually, request_bytes, serving, tiny_settings
+from raw_http import connect, request_bytes
+from serving import Served, eventually, serving, tiny_settings
 
 from pagewheel import AggregationMode, CacheEvictionConfig, CacheView
 from pagewheel.serve.models.engine import Engine

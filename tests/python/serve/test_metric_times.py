@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Served, connect, eventually, request_bytes, serving, tiny_settings
+from raw_http import connect, request_bytes
+from serving import Served, eventually, serving, tiny_settings
 
 COMPLETIONS = "/v1/completions"
 FIRST, WHOLE, QUEUE = (

@@ -168,9 +168,11 @@ class AnswerReader:
 
     async def news(self, seldom: bool = False) -> News:
         """Of each piece of an answer what it says; `seldom` as of pieces(). Raises ApiError."""
+        num_failed = 0
         async for pieces in self.generation.pieces(seldom):
             for piece in pieces:
-                if piece.finish == "error" and len(self.texts) == 1:  # others go on
+                num_failed += piece.finish == "error"
+                if num_failed == len(self.texts):  # else the others go on
                     raise _no_token_left()
                 text = self.texts[piece.index]
                 if text.is_ended:
