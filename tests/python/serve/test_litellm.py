@@ -1,7 +1,7 @@
 """LiteLLM against a server, by its names for OpenAI, vLLM and Anthropic.
 
 It wants an older version of OpenAI's client than the other tests, so it needs a Python of its own:
-PAGEWHEEL_TEST_LITELLM names one where `pip install litellm` was done.
+PAGEWHEEL_TEST_LITELLM names one where `pip install litellm mcp` was done.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ def told(calling_folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def test_litellm_gets_text(told: dict[str, Any]) -> None:
-    assert told["text"] == THOUGHT
+    # Newer ones take thoughts out of a whole answer, though not of a stream.
+    assert told["text"] in (THOUGHT, THOUGHT.partition("</think>")[2])
 
 
 def test_litellms_stream_joined_is_the_text(told: dict[str, Any]) -> None:
-    assert told["streamed"] == told["text"]
+    assert told["streamed"] == THOUGHT
 
 
 def test_litellm_gets_calls_and_reasoning(told: dict[str, Any]) -> None:
