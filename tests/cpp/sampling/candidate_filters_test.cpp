@@ -257,9 +257,34 @@ double chi_square_deviations(const std::vector<size_t>& counts, const std::vecto
     return freedom < 1 ? 0 : (statistic - freedom) / std::sqrt(2 * freedom);
 }
 
+/// By its definition, with XTC as often as it happens.
+std::vector<double> expected_probabilities(const GenerationConfig& config, const Row& logits) {
+    const double mu = 2 * double(config.mirostat_tau), xtc = double(config.xtc_probability);
+    const auto with = SamplingReference(logits).apply(config, true, mu).probabilities();
+    auto expected = SamplingReference(logits).apply(config, false, mu).probabilities();
+    for (size_t id = 0; id < expected.size(); ++id) expected[id] += xtc * (with[id] - expected[id]);
+    return expected;
+}
+
+void expect_draws_by_definition(const char* json, const Row& logits, Isa isa, size_t draws) {
+    const GenerationConfig config = config_of(json);
+    std::vector<size_t> counts(logits.size());
+    RandomSelection selection(config, 0, isa);
+    for (size_t i = 0; i < draws; ++i) {
+        // Mirostat changes from token to token: each draw is the first one of another sequence.
+        if (config.mirostat == 0)
+            ++counts[size_t(selection.select(logits.data(), logits.size(), i).id)];
+        else
+            ++counts[size_t(
+                RandomSelection(config, i, isa).select(logits.data(), logits.size(), 0).id)];
+    }
+    const auto expected = expected_probabilities(config, logits);
+    EXPECT_LT(std::abs(chi_square_deviations(counts, expected)), 4.0)
+        << json << ' ' << isa_name(isa) << ' ' << logits.size();
+}
+
 TEST(CandidateFilters, TokensAreDrawnAsOftenAsTheirDefinitionsSay) {
     const Row logits = random_logits(120, 5, 2.0f);
-    constexpr size_t draws = 200000;
     for (const char* json :
          {R"({})", R"({"temperature": 0.5})", R"({"temperature": 3})", R"({"top_k": 7})",
           R"({"top_p": 0.8})", R"({"min_p": 0.05})", R"({"typical_p": 0.7})",
@@ -270,26 +295,23 @@ TEST(CandidateFilters, TokensAreDrawnAsOftenAsTheirDefinitionsSay) {
           R"({"top_k": 30, "typical_p": 0.8, "xtc_probability": 0.5, "xtc_threshold": 0.06})",
           R"({"temperature": 1.5, "dynatemp_range": 0.5, "top_n_sigma": 2, "top_k": 60,
               "top_p": 0.95, "min_p": 0.02, "typical_p": 0.9, "xtc_probability": 0.5,
-              "xtc_threshold": 0.05, "mirostat": 2, "mirostat_tau": 3})"}) {
-        const GenerationConfig config = config_of(json);
-        const double mu = 2 * double(config.mirostat_tau), xtc = double(config.xtc_probability);
-        const auto with = SamplingReference(logits).apply(config, true, mu).probabilities();
-        auto expected = SamplingReference(logits).apply(config, false, mu).probabilities();
-        for (size_t id = 0; id < expected.size(); ++id)
-            expected[id] += xtc * (with[id] - expected[id]);
-        std::vector<size_t> counts(logits.size());
-        // Mirostat changes from token to token: each draw is the first one of another sequence.
-        RandomSelection selection(config, 0, detected_isa());
-        for (size_t i = 0; i < draws; ++i) {
-            if (config.mirostat == 0)
-                ++counts[size_t(selection.select(logits.data(), logits.size(), i).id)];
-            else
-                ++counts[size_t(RandomSelection(config, i, detected_isa())
-                                    .select(logits.data(), logits.size(), 0)
-                                    .id)];
-        }
-        EXPECT_LT(std::abs(chi_square_deviations(counts, expected)), 4.0) << json;
-    }
+              "xtc_threshold": 0.05, "mirostat": 2, "mirostat_tau": 3})"})
+        expect_draws_by_definition(json, logits, detected_isa(), 200000);
+}
+
+// Many groups of tokens, of which a peaked row has most in none that matters, and many runs of a
+// draw.
+TEST(CandidateFilters, TokensOfLongRowsAreDrawnAsOftenAsTheirDefinitionsSay) {
+    const Row rows[] = {random_logits(5003, 11, 4.0f), random_logits(5003, 12, 1.0f)};
+    for (const Row& logits : rows)
+        for (const Isa isa : available_isas())
+            for (const char* json :
+                 {R"({})", R"({"top_p": 0.9})", R"({"top_k": 1500, "top_p": 0.6})",
+                  R"({"top_n_sigma": 2, "top_k": 300})", R"({"min_p": 0.02, "typical_p": 0.9})",
+                  R"({"typical_p": 0.6})",
+                  R"({"xtc_probability": 0.5, "xtc_threshold": 0.002, "mirostat": 2,
+                      "mirostat_tau": 5})"})
+                expect_draws_by_definition(json, logits, isa, isa == Isa::scalar ? 2000 : 20000);
 }
 
 // XTC may leave only tokens whose weights are 0 as floats. 700 tokens: what is past them is not
