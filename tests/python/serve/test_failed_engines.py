@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from serving import Served, eventually, serving, tiny_settings
 
-from pagewheel.serve.models.engine import Engine, EngineFailedError
+from pagewheel.serve.models.engine import Engine, EngineFailedError, load
 from pagewheel.serve.models.registry import Registry
 
 COMPLETIONS = "/v1/completions"
@@ -92,3 +92,10 @@ def test_probes_are_told_without_any_request(
         eventually(lambda: served.http.get("/ready").status_code == 200)
         assert served.engine is not failed
         assert served.post(COMPLETIONS, BODY).status_code == 200
+
+
+def test_an_engine_that_is_closed_while_it_is_checked_has_not_failed(tiny_folder: Path) -> None:
+    engine = load(tiny_settings(tiny_folder).models[0], tiny_folder)
+    engine.close()
+    asyncio.run(engine.check())  # its thread takes no more calls
+    assert engine.failure is None

@@ -51,6 +51,7 @@ class Engine:
         self.context = context  # tokens, if the model says so
         self.failure: str | None = None  # why it serves no more, once that is known
         self.num_users = 0  # who has it from the registry, which counts them
+        self._is_closed = False
         self._pipeline = pipeline
         self._tokenizer = pipeline.get_tokenizer()
         self._weights_bytes = weights_bytes
@@ -142,11 +143,16 @@ class Engine:
         return await asyncio.get_running_loop().run_in_executor(self._watch, work, *arguments)
 
     async def check(self) -> None:
-        """Raises EngineFailedError where it serves no more. Waits for the step under way."""
+        """Raises EngineFailedError where it serves no more. Waits for the step under way.
+
+        One that is closed, also meanwhile, has not failed.
+        """
         if self.failure is None:
             try:
                 await self.in_watch(self.cache_view, 1, None)
             except RuntimeError as error:
+                if self._is_closed:
+                    return
                 self.failure = str(error)
         if self.failure is not None:
             raise EngineFailedError(self.failure)
@@ -223,6 +229,7 @@ class Engine:
 
     def close(self) -> None:
         """Ends the thread that steps and saves prefixes. Memory goes with the last reference."""
+        self._is_closed = True
         try:
             self._pipeline.stop()
             if self.failure is None:  # what a failed one has computed may be wrong

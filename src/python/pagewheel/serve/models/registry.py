@@ -152,7 +152,7 @@ class Registry:
             await engine.check()
         except EngineFailedError:
             pass  # it is dropped
-        except (asyncio.CancelledError, RuntimeError):  # it was closed at the same time
+        except asyncio.CancelledError:  # it was closed at the same time
             pass
         finally:
             engine.num_users -= 1
