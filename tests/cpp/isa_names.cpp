@@ -1,6 +1,7 @@
 // Prints the names of the instruction sets that this processor has, a line each: those that
 // PAGEWHEEL_ISA alone chooses too.
 #include <cstdio>
+#include <string>
 
 #include "kernels/isa.hpp"
 #include "kernels/tile_permission.hpp"
@@ -10,5 +11,8 @@ int main() {
     if (processor_features().has_all({CpuFeature::amx_tile, CpuFeature::amx_bf16}) &&
         tiles_are_permitted())
         std::puts("amx");
+    if (choose_isa("", processor_features()).name() == std::string("avx512") &&
+        processor_features().has(CpuFeature::avx512_bf16))
+        std::puts("amx_model");
     for (const Isa isa : available_isas()) std::puts(isa_name(isa));
 }

@@ -31,5 +31,16 @@ TEST(ActivationChoice, LongCallsHaveBf16WhereItIs) {
                       has_bf16_activations(isa) ? Activations::bf16 : Activations::int8);
 }
 
+// What is measured on the model must be what AMX will answer.
+TEST(ActivationChoice, TheModelOfAmxChangesFromInt16WhereAmxDoes) {
+    if (!processor_features().has(CpuFeature::avx512_bf16)) GTEST_SKIP() << "no AVX512_BF16";
+    const Isa model = choose_isa("amx_model", processor_features());
+    const auto chosen = [&](size_t rows) {
+        return choose_activations(ActivationPrecision::automatic, rows, model);
+    };
+    EXPECT_EQ(chosen(15), Activations::int16);
+    EXPECT_EQ(chosen(16), Activations::bf16);
+}
+
 }  // namespace
 }  // namespace pagewheel::kernels

@@ -50,10 +50,15 @@ TEST(Isa, IsTheOneThatIsAskedForIfTheProcessorHasIt) {
     EXPECT_EQ(refusal_of("avx512", avx2), "PAGEWHEEL_ISA=avx512: this processor's best is avx2");
     const std::string unknown = refusal_of("avx3", avx512);
     EXPECT_EQ(unknown.find("PAGEWHEEL_ISA=avx3: allowed are scalar, "), 0u) << unknown;
-    EXPECT_NE(unknown.find(", avx512 and amx"), std::string::npos) << unknown;
+    EXPECT_NE(unknown.find(", avx512, amx_model and amx"), std::string::npos) << unknown;
     EXPECT_STREQ(choose_isa("avx512", amx).name(), "avx512");
     EXPECT_STREQ(choose_isa("amx", amx).name(), "amx");
     EXPECT_NE(refusal_of("amx", amx.without({Feature::amx_bf16})), "none");
+    // Runs without tiles, and is never taken unasked.
+    EXPECT_STREQ(choose_isa("amx_model", avx512 | CpuFeatures{Feature::avx512_bf16}).name(),
+                 "amx_model");
+    EXPECT_NE(refusal_of("amx_model", avx512), "none");
+    EXPECT_STREQ(choose_isa("", avx512 | CpuFeatures{Feature::avx512_bf16}).name(), "avx512");
     EXPECT_EQ(refusal_of("amx", avx512), "PAGEWHEEL_ISA=amx: this processor's best is avx512");
 #endif
     EXPECT_NE(refusal_of("AVX2", processor_features()), "none");

@@ -7,7 +7,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <optional>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -24,7 +27,19 @@ struct Variant {
     LinearKernels calls;
 };
 
-/// Those that this processor runs, and AMX's on emulated tiles.
+/// AMX's kernels on tiles by AVX-512, if this processor has what they need.
+const Isa* amx_model() {
+    static const std::optional<Isa> isa = []() -> std::optional<Isa> {
+        try {
+            return choose_isa("amx_model", processor_features());
+        } catch (const std::runtime_error&) {
+            return std::nullopt;
+        }
+    }();
+    return isa ? &*isa : nullptr;
+}
+
+/// Those that this processor runs, and AMX's on emulated tiles and on those by AVX-512.
 std::vector<Variant> variants() {
     std::vector<Variant> all;
     for (const Isa isa : available_isas())
@@ -32,6 +47,8 @@ std::vector<Variant> variants() {
     LinearKernels emulated = Isa::scalar.kernels().linear;
     emulated.panels = amx::panel_kernels<EmulatedTiles>(emulated.panels);
     all.push_back({"amx emulated", emulated});
+    if (const Isa* model = amx_model(); model && *model != detected_isa())
+        all.push_back({model->name(), model->kernels().linear});
     return all;
 }
 
@@ -384,6 +401,30 @@ TEST(PanelLinear, AnOutputMayBeTheInputOnAnyNumberOfThreads) {
         for (const int threads : {1, 2, 3, 7, 70})
             for (int round = 0; round < 3; ++round)
                 ASSERT_EQ(run(threads, true), expected) << threads << " threads, " << variant.name;
+    }
+}
+
+// What perplexity of AMX's path is measured with: denormals, infinities and the order of sums too.
+TEST(PanelLinear, TilesByAvx512GiveTheEmulatedOnesBits) {
+    if (!amx_model()) GTEST_SKIP() << "no AVX512_BF16";
+    std::mt19937 random(15);
+    LinearKernels emulated = Isa::scalar.kernels().linear;
+    emulated.panels = amx::panel_kernels<EmulatedTiles>(emulated.panels);
+    const size_t n = 50, k = 1100, rows = 35;
+    const Matrix m = make_matrix({WeightType::u4, 32, Zero::none}, n, k, 6e-8f, random);
+    const PackedLinear packed(m.view);
+    for (const float deviation : {1.0f, 1e-31f, 1e-38f, 3e38f}) {
+        const std::vector<float> x = normal(rows * k, random, deviation);
+        std::vector<float> expected(rows * n), output(rows * n);
+        LinearOutput one{&packed, expected.data()};
+        quantized_linear_by(emulated, input_of(x, rows), &one, 1);
+        one.output = output.data();
+        quantized_linear_by(amx_model()->kernels().linear, input_of(x, rows), &one, 1);
+        for (size_t i = 0; i < output.size(); ++i) {
+            if (std::isnan(expected[i]) && std::isnan(output[i])) continue;
+            ASSERT_EQ(std::memcmp(&output[i], &expected[i], sizeof output[i]), 0)
+                << output[i] << " for " << expected[i] << ", deviation " << deviation;
+        }
     }
 }
 

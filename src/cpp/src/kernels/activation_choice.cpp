@@ -22,6 +22,7 @@ struct Entry {
 /// them.
 constexpr Entry table[] = {
     {"amx", {}, 15},                            // computed from avx512's and a prototype's figures
+    {"amx_model", {}, 15},                      // as amx, whose answers it is to give
     {"avx512", {CpuFeature::avx512_bf16}, 24},  // Zen 5, 2026-11-22
     {"avx512", {}, 8},                          // the same kernels up to there
     {"avx2", {CpuFeature::avx_vnni}, 4},        // Zen 5, 2026-11-22

@@ -1,7 +1,8 @@
 // Tile registers as kernels use them, and plain C++ that does what the instructions do.
 //
-// A kernel for AMX is a template over a class of tiles: InstructionTiles (isa/amx/tiles.hpp) or
-// EmulatedTiles below, with which tests run it on any processor. Both have
+// A kernel for AMX is a template over a class of tiles: InstructionTiles (isa/amx/tiles.hpp),
+// EmulatedTiles below, with which tests run it on any processor, or ModelTiles
+// (isa/amx_model/tiles.hpp), which are those by AVX-512. All have
 //     configure()              all eight tiles 16 rows of 64 bytes
 //     zero<T>()                T = 0
 //     load<T>(from, stride)    row i of T from `from` + i * stride bytes
