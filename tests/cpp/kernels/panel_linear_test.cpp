@@ -223,6 +223,15 @@ TEST(PanelLinear, TakesSizesThatFillNoPanelAndSeveralRanges) {
             expect_product({WeightType::u4, 64, Zero::integer}, n, k, 3, random);
 }
 
+// On tiles: two ranges of k, so that sums are loaded again, in whole blocks and in cut ones.
+TEST(PanelLinear, TakesSeveralRangesOfManyRows) {
+    std::mt19937 random(16);
+    for (const size_t rows : {33, 48, 64})
+        for (const size_t k : {1025, 2100})
+            for (const size_t n : {32, 37})
+                expect_product({WeightType::u4, 32, Zero::fractional}, n, k, rows, random);
+}
+
 TEST(PanelLinear, HoldsAtTheEndsOfTheRange) {
     std::mt19937 random(7);
     for (const WeightType type : {WeightType::u4, WeightType::i4, WeightType::u8, WeightType::i8})
@@ -297,7 +306,7 @@ TEST(PanelLinear, ARowThatIsNotFiniteSpoilsNoOther) {
     const Matrix m = make_matrix({WeightType::u4, 32, Zero::integer}, n, k, 1, random);
     const PackedLinear packed(m.view);
     const std::vector<float> good = normal(rows * k, random);
-    for (const float bad : {NAN, -NAN, INFINITY})
+    for (const float bad : {NAN, -NAN, INFINITY, -INFINITY})
         for (const Variant& variant : variants()) {
             std::vector<float> x = good, output(rows * n), expected(rows * n);
             x[5 * k + 5] = bad;
@@ -310,6 +319,8 @@ TEST(PanelLinear, ARowThatIsNotFiniteSpoilsNoOther) {
                     ASSERT_EQ(output[i], expected[i]) << variant.name;
                 } else if (std::isnan(bad)) {
                     ASSERT_TRUE(std::isnan(output[i])) << variant.name;
+                } else {
+                    ASSERT_FALSE(std::isfinite(output[i])) << variant.name;
                 }
             }
         }
