@@ -161,6 +161,7 @@ std::exception_ptr Engine::attempt_step() {
     const Batch& batch = schedule();
     const std::exception_ptr failure = batch.empty() ? nullptr : compute(batch);
     if (m_drafting) m_drafting->withdraw();
+    m_output.finish_step();
     m_requests.forget_ended();
     account();
     return failure;

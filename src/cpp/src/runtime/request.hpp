@@ -35,7 +35,8 @@ struct Generation {
     Sampler sampler;
     std::optional<GeneratedText> beam_text;  // of a beam that stop strings may end
     EvictionState eviction = {};
-    Clock::time_point latest_token = {};
+    Clock::time_point latest_token = {};  ///< of the steps before; its default: there was none
+    size_t num_new_tokens = 0;            ///< of this step, whose durations are not known yet
     bool is_finished = false;
 };
 
