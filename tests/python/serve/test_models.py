@@ -21,13 +21,15 @@ from pagewheel.serve.settings import ModelSettings, ServerSettings
 COMPLETIONS = "/v1/completions"
 
 
-def settings(folder: Path, **others: Any) -> ServerSettings:
+def settings(
+    folder: Path, unpinned: tuple[str, str] = ("one", "two"), **others: Any
+) -> ServerSettings:
     """One that is in memory from the start, two that are not, and one that does not exist."""
     pinned = replace(tiny_settings(folder).models[0], name="pinned")
     models = [pinned]
-    models += [replace(pinned, name=name, is_pinned=False) for name in ("one", "two")]
+    models += [replace(pinned, name=name, is_pinned=False) for name in unpinned]
     models.append(ModelSettings("broken", folder / "nothing"))
-    return ServerSettings(tuple(models), {"nickname": "one"}, port=0, **others)
+    return ServerSettings(tuple(models), {"nickname": unpinned[0]}, port=0, **others)
 
 
 @pytest.fixture(scope="module")
@@ -177,17 +179,18 @@ def test_an_engine_that_cannot_be_closed_is_logged_and_others_are_still_unloaded
     tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     close = Engine.close
+    names = ("stubborn", "other")  # the other tests' server may close a "one" meanwhile
 
     def close_with_an_error(self: Engine) -> None:
         close(self)
-        if self.name == "one":
+        if self.name == "stubborn":
             raise RuntimeError("no disk")
 
     monkeypatch.setattr(Engine, "close", close_with_an_error)
-    with serving(settings(tiny_folder, idle_unload_seconds=0.5)) as served:
-        for name in ("one", "two"):
+    with serving(settings(tiny_folder, names, idle_unload_seconds=0.5)) as served:
+        for name in names:
             assert complete(served, name).status_code == 200
             eventually(lambda: in_memory(served) == {"pinned"})
     (failed,) = [each for each in caplog.records if each.message == "closing failed"]
-    assert vars(failed)["model"] == "one"
+    assert vars(failed)["model"] == "stubborn"
     assert failed.exc_info
