@@ -126,7 +126,7 @@ TEST_F(LateGrammar, ManySamplesOfOneLeaveThreadsToOthers) {
     }
     for (const GenerationOutput& output : held.outputs_so_far())
         EXPECT_EQ(output.generated_ids, Tokens({10}));
-    EXPECT_LT(gate.num_arrived(), 30u);  // they take turns
+    EXPECT_LT(gate.num_arrived(), 30u);  // one after the other
     gate.open();
     finish();
     for (const GenerationOutput& output : held.outputs_so_far()) {

@@ -28,7 +28,7 @@ struct GrammarLimits {
     /// Of the parser in one mask. 20,000 in a millisecond, where a place has few: each is looked
     /// for among all others of its place.
     size_t step_items = 50'000;
-    size_t row_items = 2'000;      ///< ways to read one position
+    size_t row_items = 2'000;  ///< ways to read one position
 
     // In an engine, of what its requests' grammars need for a step.
     std::chrono::milliseconds step_wait{20};    ///< that one step waits for them

@@ -27,7 +27,7 @@ namespace pagewheel {
 /// A stranger's grammar may take long, and others share the step. So a step waits for all grammars
 /// together no longer than limits.step_wait. What is not found by then is found during later steps,
 /// while the sequence waits (TokenStep). Its request is slow from then on: no step waits for it,
-/// and one thread of low priority serves all slow requests, in turn. A slow request whose work
+/// and one thread of low priority serves all slow requests, alternately. A slow request whose work
 /// takes less than step_wait is not slow any more. Work that takes more than limits.task_time is
 /// cancelled.
 class GrammarAhead {
@@ -99,7 +99,7 @@ private:
     std::condition_variable m_has_work, m_is_done;
     std::list<Worker> m_workers;
     std::deque<std::shared_ptr<GrammarWork>> m_queue, m_slow_queue;
-    const GrammarPace* m_latest_slow = nullptr;  // whose turn it was; compared, not read
+    const GrammarPace* m_latest_slow = nullptr;  // served last; compared, not read
     size_t m_num_active = 0;                     // workers that are not slow and have work
     size_t m_most_active;
     size_t m_num_awaited = 0;
