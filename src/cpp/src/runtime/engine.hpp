@@ -37,6 +37,7 @@ struct EngineParts {
     Admission::FindRules find_rules;            ///< what texts of a config are in tokens
     Admission::CompileGrammar compile_grammar;  ///< of a config's structured_output_config
     std::unique_ptr<Drafter> drafter;           ///< null: a sequence gets one token per step
+    GrammarLimits grammar_limits = {};          ///< of what a step and a sequence may take
 };
 
 /// Makes steps, one at a time, of parts that do one thing each. Its methods may be called from any
@@ -111,7 +112,7 @@ private:
     Output m_output;
     Admission m_admission;  // any thread's
     Requests m_requests;
-    GrammarAhead m_masks;
+    GrammarAhead m_grammars;
     TokenStep m_tokens;
     std::unique_ptr<Drafting> m_drafting;  // null: there is no drafter
     Prefixes m_prefixes;
