@@ -30,6 +30,16 @@ size_t num_blocks(const Model& model, const SchedulerConfig& config, size_t cont
                              config.max_num_seqs * blocks_for(context, model.block_size()));
 }
 
+/// Where memory decided the cache's size, and a sequence cannot be as long as the model allows.
+void warn_of_short_cache(const SchedulerConfig& config, size_t max_tokens, size_t context_length) {
+    const bool asked = config.num_kv_blocks != 0 || config.cache_size != 0;
+    if (asked || config.use_cache_eviction || max_tokens >= context_length) return;
+    log(LogLevel::WARNING,
+        concat("the KV cache holds ", max_tokens, " tokens, which is memory_fraction ",
+               config.memory_fraction, " of the free memory; the model's context is ",
+               context_length, " tokens. cache_size or num_kv_blocks sets another size"));
+}
+
 Model& with_cache(Model& model, size_t num_blocks) {
     model.allocate_cache(num_blocks);
     return model;
@@ -80,6 +90,7 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
       m_prefixes(*m_model, m_scheduler, m_keeper.get(), m_requests),
       m_recorder(m_scheduler, *m_inbox, *m_model, config.statistics_interval) {
     m_admission.set_room(m_scheduler.max_tokens());
+    warn_of_short_cache(config, m_scheduler.max_tokens(), parts.context_length);
     if (parts.drafter)
         m_drafting = std::make_unique<Drafting>(std::move(parts.drafter), m_model->vocabulary(),
                                                 m_keeper.get());
