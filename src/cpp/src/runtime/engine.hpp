@@ -58,8 +58,9 @@ public:
     Inbox& inbox() { return *m_inbox; }
     /// What fails, ends: a policy that throws its request; the model's run, or the sampling after
     /// it, the requests of that batch. Anything else leaves accounts that cannot be trusted: every
-    /// request ends with the cause, and submit(), step() and prefixes() throw it from then on. The
-    /// exception passes, but for a policy's; so does what a handle's callback throws.
+    /// request ends with PipelineFailed, and submit(), step(), view_cache() and prefixes() throw it
+    /// from then on. The exception passes, but for a policy's; so does what a handle's callback
+    /// throws.
     StepStatistics step();
     PipelineStatistics statistics() const;
     /// As ContinuousBatchingPipeline::get_cache_view().
@@ -71,7 +72,7 @@ public:
 
 private:
     /// Holds the step's lock and marks the thread as holding it. Throws Error if it
-    /// holds it already, in a child that fork() made, and once the engine has failed.
+    /// holds it already and in a child that fork() made, PipelineFailed once the engine has failed.
     class StepLock {
     public:
         explicit StepLock(Engine& engine);
