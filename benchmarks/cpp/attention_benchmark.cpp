@@ -10,7 +10,7 @@
 
 #include "attention_runner.hpp"
 #include "base/check.hpp"
-#include "cache/reserved_memory.hpp"
+#include "cache/available_memory.hpp"
 #include "kernels/isa.hpp"
 #include "median.hpp"
 #include "options.hpp"

@@ -112,6 +112,7 @@ void bind_continuous_batching_pipeline(py::module_& module) {
         "Blocks of linear attention: none, as no model has it.");
 
     py::register_exception<QueueFull>(module, "QueueFullError", PyExc_RuntimeError);
+    py::register_exception<PipelineFailed>(module, "PipelineFailedError", PyExc_RuntimeError);
     py::class_<Pipeline, PipelineHolder>(module, "ContinuousBatchingPipeline",
                                          R"(Many requests in one batch, token by token.
 
@@ -157,7 +158,7 @@ threads or locks of its parent.)")
             py::arg("generation_config") = py::none(),
             R"(Queues a request: a str, encoded as it is, or token ids (openvino.Tensor, numpy array, list).
 Raises ValueError for an empty prompt, one that does not fit, a request_id in use or a bad config,
-QueueFullError if max_queue requests wait.)")
+QueueFullError if max_queue requests wait, PipelineFailedError once the pipeline has failed.)")
         .def("add_request", &add_request, py::arg("request_id"), py::arg("input_ids"),
              py::arg("generation_config") = py::none())
         .def("step", &Pipeline::step, py::call_guard<Unlocked>(),

@@ -48,10 +48,5 @@ TEST(ReservedMemory, MovesItsRange) {
     EXPECT_EQ(memory.data(), nullptr);
 }
 
-TEST(AvailableMemory, IsPlausible) {
-    EXPECT_GT(available_memory(), size_t(1) << 20);
-    EXPECT_LT(available_memory(), size_t(1) << 50);
-}
-
 }  // namespace
 }  // namespace pagewheel

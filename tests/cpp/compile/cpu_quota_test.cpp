@@ -3,32 +3,16 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <string>
+#include "support/system_folder.hpp"
 
 namespace pagewheel {
 namespace {
 
 namespace fs = std::filesystem;
 
-class CpuQuota : public testing::Test {
+class CpuQuota : public SystemFolder {
 protected:
-    CpuQuota()
-        : m_root(fs::path(testing::TempDir()) /
-                 testing::UnitTest::GetInstance()->current_test_info()->name()) {
-        fs::remove_all(m_root);
-    }
-    ~CpuQuota() override { fs::remove_all(m_root); }
-
-    void write(const std::string& file, const std::string& text) const {
-        fs::create_directories((m_root / file).parent_path());
-        std::ofstream(m_root / file) << text;
-    }
-    std::optional<double> quota() const { return cpu_quota(m_root); }
-    const fs::path& root() const { return m_root; }
-
-private:
-    fs::path m_root;
+    std::optional<double> quota() const { return cpu_quota(root()); }
 };
 
 constexpr const char* version_2 = "30 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n";

@@ -105,6 +105,28 @@ TEST_F(Llguidance, SequencesOfOneGrammarRunInSeveralThreads) {
     for (const int count : accepted) EXPECT_EQ(count, 50);
 }
 
+TEST_F(Llguidance, ALongConstantIsForcedAsAWhole) {
+    const std::string text(5000, 'x');
+    Config config;
+    config.compound_grammar = Config::ConstString{text};
+    const auto matcher = compiler.compile(config)->start({});
+    EXPECT_EQ(matcher->forced_tokens(), std::vector<int64_t>(5000, 'x'));
+    EXPECT_TRUE(accepts(*matcher, text));
+    EXPECT_EQ(matcher->forced_tokens(), std::vector<int64_t>());
+}
+
+TEST_F(Llguidance, OneThatIsCancelledFailsAlone) {
+    const auto grammar = compiler.compile(regex("[a-z]+"));
+    const auto cancelled = grammar->start({}), other = grammar->start({});
+    EXPECT_TRUE(accepts(*cancelled, "ab"));
+    cancelled->cancel();
+    std::vector<uint32_t> mask(cancelled->mask_words());
+    EXPECT_THROW(cancelled->compute_mask(mask.data()), GrammarFailure);
+    EXPECT_THROW(cancelled->is_accepting(), GrammarFailure);
+    EXPECT_TRUE(allows(*other, 'a'));
+    EXPECT_FALSE(grammar->is_spent());
+}
+
 TEST_F(Llguidance, TooManyTokensTakenBackAreRefused) {
     const auto matcher = compiler.compile(regex("aaa"))->start({});
     EXPECT_TRUE(accepts(*matcher, "aa"));

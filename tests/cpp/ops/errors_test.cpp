@@ -34,6 +34,7 @@ TEST(Errors, EachIsOpenVinosAndTheStandardsWithItsMessageAlone) {
     expect_caught_as_openvinos<ModelNotFound>();
     expect_caught_as_openvinos<OutOfRange>();
     expect_caught_as_openvinos<QueueFull>();
+    expect_caught_as_openvinos<PipelineFailed>();
     expect_caught<ModelNotFound, InvalidArgument>();
 }
 

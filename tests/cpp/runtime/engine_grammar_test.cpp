@@ -1,6 +1,7 @@
 // Requests with a grammar: what is generated is of it, and what it cannot do ends one sequence.
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <thread>
 
 #include "runtime/sequence_grammar.hpp"
@@ -397,6 +398,34 @@ TEST_F(EngineGrammar, MasksAreFoundWhileTheModelRuns) {
     EXPECT_EQ(num_in_runs, 3u);
     finish();
     for (const GenerationHandle& handle : handles) EXPECT_TRUE(allows(generated(handle)));
+}
+
+TEST_F(ForcedTokens, OfALongTextAreFoundOnce) {
+    grammar.texts = {{}};
+    for (int64_t i = 0; i < 900; ++i) grammar.texts.front().push_back(10 + i * i % 50);
+    std::atomic<size_t> num_calls{0};
+    grammar.before_forced = [&](const Tokens&) { ++num_calls; };
+    SchedulerConfig large = scheduler();
+    large.num_kv_blocks = 250;
+    large.max_num_batched_tokens = 300;
+    make(large);
+    const auto handle = submit({1}, with_grammar(greedy(950)));
+    finish();
+    EXPECT_TRUE(allows(generated(handle)));
+    EXPECT_EQ(engine->statistics().num_steps, 4u);  // 256 tokens are appended in one
+    EXPECT_EQ(num_calls, 2u);                       // behind the first token, and at the end
+}
+
+TEST_F(ForcedTokens, ShareTheTimeOfTheirStep) {
+    const auto handle = submit({1}, with_grammar(greedy(20)));
+    finish();
+    // The first step gives a span and a choice, the second the rest of its span...
+    const std::vector<float> durations = handle.get_perf_metrics().raw_metrics.m_durations;
+    std::map<float, size_t> counts;
+    for (const float duration : durations) ++counts[duration];
+    const size_t num_first = 3;
+    EXPECT_EQ(durations.size(), 14 - num_first);
+    EXPECT_EQ(counts.size(), 2u);  // of two steps
 }
 
 TEST_F(EngineGrammar, ARunThatFailsLeavesNoMaskBehind) {

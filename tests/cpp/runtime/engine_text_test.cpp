@@ -4,6 +4,8 @@
 #include <functional>
 #include <random>
 
+#include "pagewheel/errors.hpp"
+
 namespace pagewheel {
 namespace {
 
@@ -171,7 +173,7 @@ TEST_F(EngineText, ARequestThatCannotBeEndedProperlyIsToldAllTheSame) {
         EXPECT_ANY_THROW(engine->step());
         for (const GenerationHandle& one : {handle, other}) {
             EXPECT_EQ(one.get_status(), Status::CANCEL) << is_cancelled;
-            EXPECT_THROW(one.outputs_so_far(), std::runtime_error) << is_cancelled;
+            EXPECT_THROW(one.outputs_so_far(), PipelineFailed) << is_cancelled;
             EXPECT_TRUE(one.wait(std::chrono::seconds(0)));
         }
         EXPECT_FALSE(engine->has_work());

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -44,11 +45,18 @@ protected:
         parts.model = std::move(scripted);
         parts.drafter = std::move(drafter);
         parts.compile_grammar = compile_grammar;
+        parts.grammar_limits = grammar_limits;
         parts.context_length = 1000;
         parts.decoders = {letters, letters, [](int64_t token) { return letters({token}); }};
         engine = std::make_shared<Engine>(std::move(parts), config);
     }
     void SetUp() override { make(); }
+    /// A busy machine makes no grammar late.
+    static GrammarLimits patient() {
+        GrammarLimits limits;
+        limits.step_wait = std::chrono::minutes(10);
+        return limits;
+    }
 
     static GenerationConfig greedy(size_t count) {
         GenerationConfig config;
@@ -89,6 +97,7 @@ protected:
 
     std::unique_ptr<Drafter> drafter;           // of the next make()
     Admission::CompileGrammar compile_grammar;  // the same
+    GrammarLimits grammar_limits = patient();   // the same
     ScriptedModel* model = nullptr;
     std::shared_ptr<Engine> engine;
 };

@@ -24,6 +24,9 @@ public:
         size_t num_tokens = 100;  ///< of the vocabulary
         /// Called before each mask with the tokens so far; what it throws passes.
         std::function<void(const Tokens&)> before_mask = [](const Tokens&) {};
+        /// The same before forced_tokens().
+        std::function<void(const Tokens&)> before_forced = [](const Tokens&) {};
+        std::function<void()> when_cancelled = [] {};
     };
 
     explicit ListMatcher(Grammar grammar) : m_grammar(std::move(grammar)) {}
@@ -45,6 +48,7 @@ public:
         m_tokens.resize(m_tokens.size() - tokens);
     }
     Tokens forced_tokens() override {
+        m_grammar.before_forced(m_tokens);
         ListMatcher ahead(*this);
         Tokens forced;
         while (!ahead.is_accepting()) {
@@ -63,6 +67,7 @@ public:
                 is_stop(m_tokens.back())) ||
                (is_text(m_tokens) && next() == m_grammar.stops);
     }
+    void cancel() override { m_grammar.when_cancelled(); }
     size_t token_count() const override { return m_tokens.size(); }
     std::unique_ptr<GrammarMatcher> clone() const override {
         return std::make_unique<ListMatcher>(*this);

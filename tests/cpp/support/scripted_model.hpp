@@ -30,6 +30,8 @@ public:
         };
     /// Called first in each run, and may throw.
     std::function<void(const Batch&)> before_run = [](const Batch&) {};
+    /// Called when a run is over and nothing of it was counted yet; may throw.
+    std::function<void()> after_run = [] {};
     /// What give_back() does, outside of any run.
     std::function<void()> when_memory_is_unused = [] {};
 
@@ -62,7 +64,10 @@ public:
         }
         return {m_logits.data(), m_logits.size() / words, words};
     }
-    Times times() const override { return {}; }
+    Times times() const override {
+        after_run();
+        return {};
+    }
 
     std::vector<LayerCache> layer_caches() const override { return {}; }
     const std::vector<const float*>& scores(size_t) override { return m_scores; }

@@ -87,6 +87,7 @@ def test_a_server_that_cannot_be_asked_ends_it_with_one_line() -> None:
         (["--rate", "0"], "above 0"),
         (["--goal", "speed=1s"], "ttft, tpot, e2e"),
         (["--goal", "ttft=soon"], "soon"),
+        (["--goal", "ttft"], "NAME=TIME"),
         (["--api", "images"], "chat, completions"),
         (["--url", "localhost:8000"], "http://127.0.0.1:8000"),
         (["--prompts", "/nothing/here"], "/nothing/here"),

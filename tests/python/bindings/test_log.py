@@ -185,3 +185,26 @@ def test_a_forked_child_keeps_it_and_a_program_ends_while_a_thread_talks(config_
     command = [sys.executable, "-c", PROGRAM, config_json]
     for _ in range(3):
         subprocess.run(command, check=True, timeout=60, stderr=subprocess.DEVNULL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_cache_that_memory_makes_smaller_than_the_context_is_told(tiny_folder: Path) -> None:
+    meminfo = Path("/proc/meminfo").read_text(encoding="ascii").split()
+    available = 1024 * int(meminfo[meminfo.index("MemAvailable:") + 1])
+    per_token = 2 * 2 * 2 * 32  # of 2 layers' keys and values, 2 heads of 32, a byte each or more
+    messages = collect()
+
+    def load(**settings: object) -> list[str]:
+        messages.clear()
+        scheduler = pagewheel.SchedulerConfig()
+        for name, value in settings.items():
+            setattr(scheduler, name, value)
+        pagewheel.ContinuousBatchingPipeline(tiny_folder, scheduler, "CPU")
+        return [text for level, text in messages if level == LogLevel.WARNING]
+
+    [warning] = load(memory_fraction=1024 * per_token / available)
+    assert warning.startswith("the KV cache holds ")
+    assert "context is 4096 tokens" in warning
+    assert "cache_size or num_kv_blocks" in warning
+    assert load() == []
+    assert load(num_kv_blocks=4) == []  # whoever asks for it knows

@@ -21,6 +21,12 @@ def test_every_command_has_help_with_examples(command: str) -> None:
     assert f"pagewheel {command}" in result.output
 
 
+@pytest.mark.parametrize("command", ["serve", "bench-serve"])
+def test_the_help_names_the_extra_that_a_command_needs(command: str) -> None:
+    result = invoke(command, "--help")
+    assert "pip install 'pagewheel[serve]'" in " ".join(result.output.split())
+
+
 def test_the_commands_load_nothing_heavy_until_they_run() -> None:
     code = (
         "import sys, pagewheel\n"

@@ -22,6 +22,7 @@ def test_sizes_rotation_and_policy_are_those_that_were_given() -> None:
     assert (config.get_start_size(), config.get_recent_size()) == (32, 64)
     assert config.get_max_cache_size() == 192
     assert config.apply_rotation
+    assert not config.evict_during_prefill
     assert not scheduler_with(eviction_arguments(SIZES)).cache_eviction_config.apply_rotation
     assert eviction_arguments(None) == {}
 
@@ -40,6 +41,7 @@ WRONG = [
     ("start=32,recent=64,max=96", "max_cache_size is 96"),
     ("start=\u0663,recent=64,max=96", "allowed: 0 to"),
     (f"{SIZES},rotate=1", "'rotate=1'"),
+    (f"{SIZES},prefill=0", "'prefill=0'"),
     (f"{SIZES},policy=", "'policy='"),
     (f"{SIZES},policy=guess", "policy is 'guess'"),
     (f"{SIZES},granularity=word", "granularity is 'word'"),
@@ -76,3 +78,18 @@ def test_a_pipeline_evicts_as_it_is_told(tiny_folder: Path) -> None:
         return float(pipeline.get_metrics().max_cache_usage)
 
     assert 0 < most_used(f"{SIZES},rotate") < most_used(None) / 2
+
+
+def test_a_chat_goes_on_beyond_the_context_where_prompts_are_evicted_from(
+    tiny_folder: Path,
+) -> None:
+    text = "a" * 6000  # a token each; the model's context is 4,096
+    told = open_pipeline(tiny_folder, "CPU", {}, eviction_arguments(f"{SIZES},rotate"))
+    with pytest.raises(ValueError, match=r"context holds 4096.*evict_during_prefill"):
+        told.generate(text, max_new_tokens=4)
+    arguments = eviction_arguments(f"{SIZES},rotate,prefill")
+    answer = open_pipeline(tiny_folder, "CPU", {}, arguments).generate(
+        [text], max_new_tokens=4, ignore_eos=True
+    )
+    assert answer.perf_metrics.get_num_input_tokens() > 6000
+    assert answer.perf_metrics.get_num_generated_tokens() == 4

@@ -177,3 +177,20 @@ def test_a_text_is_the_same_where_nothing_is_appended_ahead(way: str, real_folde
         steps.append(pipeline.get_statistics().num_steps - before)
     assert ids[0] == ids[1]
     assert steps[0] < steps[1]
+
+
+def test_durations_are_of_tokens_in_calls_and_handles(real_folder: Path) -> None:
+    pipeline = batching_pipeline(real_folder, num_kv_blocks=100)
+    config = GenerationConfig(max_new_tokens=60, structured_output_config=GRAMMARS["calls"])
+    before = pipeline.get_statistics().num_steps
+    [result] = pipeline.generate(["Find a record."], [config])
+    steps = pipeline.get_statistics().num_steps - before
+    handle = pipeline.add_request(0, "Find a record.", config)
+    drain(pipeline)
+    ids = handle.read_all()[0].generated_ids
+    of_call = result.perf_metrics.raw_metrics
+    of_handle = handle.get_perf_metrics().raw_metrics
+    in_first_step = of_call.m_batch_sizes[0]
+    assert len(of_call.m_durations) == len(of_handle.m_durations) == len(ids) - in_first_step
+    assert len(of_call.m_durations) > steps
+    assert min(of_handle.m_durations) > 0

@@ -199,7 +199,7 @@ def test_requests_may_be_added_while_another_thread_steps(
         ([], {}, "prompt is empty"),
         ([49152], {}, "token id 49152"),
         ([-1], {}, "token id -1"),
-        (list(range(1280)), {}, "1280 tokens; the KV cache holds 1280"),
+        (list(range(1280)), {}, "1280 tokens; the KV cache holds 1280.*; cache_size"),
         ([5] * 9000, {}, "9000 tokens; the model's context holds 8192"),
         ([5] * 10, {"max_length": 10, "max_new_tokens": None}, "max_length is 10"),
     ],

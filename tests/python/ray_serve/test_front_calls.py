@@ -1,16 +1,22 @@
-"""What the front leaves behind with replicas that do not answer."""
+"""What the front leaves behind with replicas that do not answer, or fail."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import AsyncIterator
 
+import httpx
 import pytest
 
 pytest.importorskip("ray", reason="ray is not installed: pip install 'pagewheel[ray]'")
 
-from pagewheel.ray_serve.calls import Call
+from ray.exceptions import RayActorError
+
+from pagewheel.ray_serve.calls import Call, Head
 from pagewheel.ray_serve.front import Front
 from pagewheel.ray_serve.settings import ReplicaSettings
+from pagewheel.serve.app import make_app
 from pagewheel.serve.settings import ModelSettings, ServerSettings
 
 
@@ -31,6 +37,56 @@ class Silence:
 
     def cancel(self) -> None:
         self.is_cancelled = True
+
+
+class Failing:
+    """Stands for the handle of a replica that dies in the middle of a stream's third event."""
+
+    PIECES = (b'event: a\ndata: {"sequence_number":0}\n', b"\nevent: b\ndata: {}\n\nevent: c\nda")
+
+    def remote(self, _call: Call) -> Failing:
+        return self
+
+    async def __aiter__(self) -> AsyncIterator[object]:
+        head = {"content-type": "text/event-stream; charset=utf-8"}
+        yield Head("tag", 200, head, self.PIECES[0])
+        yield self.PIECES[1]
+        raise RayActorError
+
+    def cancel(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/v1/responses", {"type": "error", "sequence_number": 2, "code": "replica_failed"}),
+        ("/v1/chat/completions", {"error": {"type": "overloaded_error", "code": "replica_failed"}}),
+        ("/v1/messages", {"type": "error", "error": {"type": "overloaded_error"}}),
+    ],
+)
+def test_a_stream_whose_replica_dies_ends_with_the_error_of_its_api(
+    path: str, expected: dict[str, object]
+) -> None:
+    async def ask() -> str:
+        settings = ServerSettings((ModelSettings("tiny", None),))
+        front = Front(settings, ReplicaSettings(), Failing, None)  # type: ignore[arg-type]
+        front._handle = Failing()  # type: ignore[assignment]
+        transport = httpx.ASGITransport(make_app(front))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            answer = await client.post(path, json={"stream": True})
+        assert answer.status_code == 200
+        return answer.text
+
+    *whole, last, rest = asyncio.run(ask()).split("\n\n")
+    assert (len(whole), rest) == (2, "")  # nothing of the event that was cut
+    name, _, data = last.partition("\ndata: ")
+    assert name == "event: error"
+    found = json.loads(data)
+    for key, value in expected.items():
+        assert (
+            value.items() <= found[key].items() if isinstance(value, dict) else found[key] == value
+        )
 
 
 def test_a_scrape_that_takes_too_long_is_cancelled_in_the_replica() -> None:

@@ -15,6 +15,7 @@ from serving import Served, eventually, serving, tiny_settings
 
 import pagewheel
 from pagewheel._pagewheel import generation_parameters
+from pagewheel.serve.api.conversation import tool_call
 from pagewheel.serve.api.logprobs import of_tokens
 from pagewheel.serve.http.body import parse_object
 from pagewheel.serve.http.errors import ApiError
@@ -485,3 +486,44 @@ def test_a_body_of_very_many_values_is_refused_before_it_is_parsed(piece: str) -
 def test_commas_and_brackets_in_texts_are_no_values() -> None:
     text = 'a,[{"\\' * 100_000
     assert parse_object(json.dumps({"prompt": text}).encode())["prompt"] == text
+
+
+HALF = json.dumps({"place": "\ud83d"})  # a text of plain ASCII
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        (
+            "/v1/chat/completions",
+            {
+                "messages": [
+                    {
+                        "role": "assistant",
+                        "tool_calls": [{"id": "a", "function": {"name": "a", "arguments": HALF}}],
+                    }
+                ]
+            },
+            "messages[0].tool_calls[0].function.arguments",
+        ),
+        (
+            "/v1/responses",
+            {"input": [{"type": "function_call", "call_id": "a", "name": "a", "arguments": HALF}]},
+            "input[0].arguments",
+        ),
+    ],
+)
+def test_half_of_a_character_in_arguments_is_refused_as_in_a_body(
+    served: Served, path: str, body: Any, field: str
+) -> None:
+    answer = served.post(path, body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == field
+    assert "half of a UTF-16 surrogate pair" in answer.json()["error"]["message"]
+
+
+def test_both_halves_of_a_character_in_arguments_are_one() -> None:
+    call = tool_call("id", "name", json.dumps({"place": "\U0001f600"}))
+    assert call["function"]["arguments"] == {"place": "\U0001f600"}
+    # A model wrote it: what continues its conversation must not fail.
+    assert tool_call("id", "name", HALF)["function"]["arguments"] == HALF

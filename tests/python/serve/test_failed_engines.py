@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from serving import Served, eventually, serving, tiny_settings
 
+import pagewheel
 from pagewheel.serve.models.engine import Engine, EngineFailedError, load
 from pagewheel.serve.models.registry import Registry
 
@@ -21,6 +22,8 @@ REASON = "the pipeline failed and serves no more: a test"
 class FailedHandle:
     """Of a request that is in the engine when that fails."""
 
+    error: type[RuntimeError] = pagewheel.PipelineFailedError
+
     def __init__(self, handle: Any) -> None:
         self._handle = handle
 
@@ -28,7 +31,14 @@ class FailedHandle:
         return getattr(self._handle, name)
 
     def read_available(self, with_text: bool) -> Any:
-        raise RuntimeError(REASON)
+        raise self.error(REASON)
+
+
+class FailedPrefixes:
+    """Of a pipeline that has failed."""
+
+    def save(self, *_arguments: Any, **_named: Any) -> None:
+        raise pagewheel.PipelineFailedError(REASON)
 
 
 class FailedPipeline:
@@ -44,12 +54,15 @@ class FailedPipeline:
     def add_request(self, *arguments: Any) -> Any:
         if self._takes_requests:
             return FailedHandle(self._pipeline.add_request(*arguments))
-        raise RuntimeError(REASON)
+        raise pagewheel.PipelineFailedError(REASON)
 
     def get_cache_view(self, *arguments: Any) -> Any:
         if self._takes_requests:
             return self._pipeline.get_cache_view(*arguments)
-        raise RuntimeError(REASON)
+        raise pagewheel.PipelineFailedError(REASON)
+
+    def get_prefix_cache(self) -> Any:
+        return FailedPrefixes()
 
 
 def fail(served: Served, takes_requests: bool = False) -> Engine:
@@ -92,6 +105,33 @@ def test_probes_are_told_without_any_request(
         eventually(lambda: served.http.get("/ready").status_code == 200)
         assert served.engine is not failed
         assert served.post(COMPLETIONS, BODY).status_code == 200
+
+
+def test_a_failure_that_nobody_has_seen_leaves_the_saved_prefixes(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    settings = tiny_settings(tiny_folder, prefix_cache_dir=tmp_path / "prefixes")
+    with serving(settings) as served:
+        assert served.post(COMPLETIONS, {**BODY, "prompt": "a" * 200}).status_code == 200
+    (saved,) = (tmp_path / "prefixes").glob("*.prefixes")
+    before = saved.stat().st_ino
+    with serving(settings) as served:
+        assert served.post(COMPLETIONS, {**BODY, "prompt": "b" * 200}).status_code == 200
+        fail(served, takes_requests=True)
+        assert served.engine.failure is None
+    assert saved.stat().st_ino == before
+    assert list((tmp_path / "prefixes").glob(".saving-*")) == []
+
+
+def test_an_error_of_a_request_alone_is_no_failure_of_the_engine(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(tiny_settings(tiny_folder)) as served:
+        monkeypatch.setattr(FailedHandle, "error", RuntimeError)
+        engine = fail(served, takes_requests=True)
+        assert served.post(COMPLETIONS, BODY).status_code == 500
+        assert engine.failure is None
+        assert served.engine is engine
 
 
 def test_an_engine_that_is_closed_while_it_is_checked_has_not_failed(tiny_folder: Path) -> None:

@@ -7,10 +7,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from serving import Served, eventually, serving, tiny_settings
 
+from pagewheel.serve.api import generating
+from pagewheel.serve.http import exchange
+from pagewheel.serve.http.fields import Fields
 from pagewheel.serve.models.engine import Engine
 
 COMPLETIONS = "/v1/completions"
@@ -103,3 +107,80 @@ def test_one_large_text_of_an_owner_is_tokenized_at_a_time(
             each.join()
     assert len(set(counts)) == 1
     assert len(counts) == len(begun) == 6
+
+
+MESSAGE = {"role": "user", "content": "a"}
+NAME = "f" * 60
+SCHEMA = {"type": "object", "properties": {}}
+# Bodies of several hundred KB, of each kind of field that may be so large.
+MANY = [{"role": each, "content": "a"} for each in ("user", "assistant") * 2000]
+TOOLS = [
+    {"name": f"{NAME}{number}", "description": "d" * 400, "parameters": SCHEMA}
+    for number in range(500)
+]
+FUNCTIONS = [{"type": "function", "function": each} for each in TOOLS]
+FLAT = [{"type": "function", **each} for each in TOOLS]
+ANTHROPICS = [
+    {"name": each["name"], "description": each["description"], "input_schema": SCHEMA}
+    for each in TOOLS
+]
+# Keys that are the same few tokens: the model has no more.
+BIASES = {f"{token:0{width}}": 0.125 for token in range(250) for width in range(3, 19)}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (COMPLETIONS, {"prompt": "a", "max_tokens": 1, "logit_bias": BIASES}),
+        (COMPLETIONS, {"prompt": [1] * 100_000, "max_tokens": 1}),
+        ("/v1/chat/completions", {"messages": MANY, "max_tokens": 1}),
+        ("/v1/chat/completions", {"messages": [MESSAGE], "tools": FUNCTIONS, "max_tokens": 1}),
+        ("/v1/responses", {"input": MANY, "max_output_tokens": 16}),
+        ("/v1/responses", {"input": "a", "tools": FLAT, "max_output_tokens": 16}),
+        ("/v1/responses", {"input": "a", "tools": FLAT, "max_output_tokens": 16, "stream": True}),
+        ("/v1/messages", {"messages": MANY, "max_tokens": 1}),
+        ("/v1/messages", {"messages": [MESSAGE], "tools": ANTHROPICS, "max_tokens": 1}),
+        ("/v1/messages/count_tokens", {"messages": [MESSAGE], "tools": ANTHROPICS}),
+        ("/tokenize", {"messages": MANY}),
+        ("/tokenize", {"prompt": LARGE}),
+        ("/detokenize", {"tokens": [1] * 100_000}),
+    ],
+)
+def test_what_a_large_body_is_made_of_and_becomes_is_not_done_on_the_loop(
+    served: Served, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
+) -> None:
+    """Reading its fields, the engine's config of them, and answers that repeat them."""
+    done: dict[str, set[int]] = {"read": set(), "configured": set(), "written": set()}
+    refuse_rest, make_config = Fields.refuse_rest, generating.make_config
+    json_text = exchange.json_text
+
+    def read(self: Fields) -> None:
+        done["read"].add(threading.get_ident())
+        refuse_rest(self)
+
+    def configured(*arguments: Any) -> Any:
+        done["configured"].add(threading.get_ident())
+        return make_config(*arguments)
+
+    def written(value: Any) -> str:
+        text = json_text(value)
+        if len(text) > 64 << 10:
+            done["written"].add(threading.get_ident())
+        return text
+
+    monkeypatch.setattr(Fields, "refuse_rest", read)
+    monkeypatch.setattr(generating, "make_config", configured)
+    monkeypatch.setattr(exchange, "json_text", written)
+    answer = served.post(path, body)
+    assert answer.status_code in (200, 400)  # several are too much for the model
+    assert done["read"]
+    for threads in done.values():
+        assert loop_thread(served) not in threads
+
+
+def loop_thread(served: Served) -> int:
+    async def ident() -> int:
+        return threading.get_ident()
+
+    loop = served.server.servers[0].get_loop()
+    return asyncio.run_coroutine_threadsafe(ident(), loop).result(60)

@@ -96,7 +96,7 @@ public:
 
     /// Queues a request. Throws InvalidArgument for an empty prompt, one that does not fit
     /// the context or the cache, ids outside the vocabulary, a request_id in use, or a bad config;
-    /// QueueFull if max_queue requests wait.
+    /// QueueFull if max_queue requests wait; PipelineFailed once the pipeline has failed.
     std::shared_ptr<GenerationHandle> add_request(uint64_t request_id,
                                                   const std::vector<int64_t>& prompt,
                                                   const GenerationConfig& config);

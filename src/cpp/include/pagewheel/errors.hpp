@@ -47,4 +47,12 @@ public:
     ~QueueFull() override;
 };
 
+/// The pipeline has failed as a whole: every request of it has, and it takes no more. A step that
+/// fails for its own requests alone is an Error, and others go on.
+class PAGEWHEEL_API PipelineFailed : public Error {
+public:
+    using Error::Error;
+    ~PipelineFailed() override;
+};
+
 }  // namespace pagewheel

@@ -25,8 +25,9 @@ public:
     using Error::Error;
 };
 
-/// The state of one sequence in a grammar. Each function may be called from any thread, and by one
-/// thread at a time. Tokens are ids of the vocabulary that the grammar was compiled for.
+/// The state of one sequence in a grammar. Each function may be called from any thread, and but for
+/// cancel() by one thread at a time. Tokens are ids of the vocabulary that the grammar was compiled
+/// for.
 class PAGEWHEEL_API GrammarMatcher {
 public:
     virtual ~GrammarMatcher() = default;
@@ -50,6 +51,8 @@ public:
     virtual bool is_finished() = 0;
     /// Tokens accepted and not taken back.
     virtual size_t token_count() const = 0;
+    /// Ends it: the mask that another thread computes fails soon, and so does every later one.
+    virtual void cancel() = 0;
     /// The same state, for a sequence that forks.
     virtual std::unique_ptr<GrammarMatcher> clone() const = 0;
 };

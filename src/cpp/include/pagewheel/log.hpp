@@ -10,7 +10,7 @@ namespace pagewheel {
 
 enum class LogLevel {
     INFO,     ///< SchedulerConfig::statistics_interval; that a model is being converted
-    WARNING,  ///< what of a model or of properties is left out
+    WARNING,  ///< what of a model or of properties is left out; a cache below the model's context
 };
 
 /// One message, without a newline.

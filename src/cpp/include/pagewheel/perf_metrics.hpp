@@ -32,7 +32,9 @@ struct RawPerfMetrics {
     std::vector<double> m_new_token_times;      ///< time stamps, steady clock
     std::vector<float> token_infer_durations;   ///< per step, model inference
     std::vector<size_t> m_batch_sizes;          ///< tokens generated per step
-    std::vector<float> m_durations;  ///< per step after a request's first token: time per token
+    /// Per token after those of the first step: a step's tokens share its time. In a call's metrics
+    /// they are the tokens of all its requests, in a request's those of each sequence.
+    std::vector<float> m_durations;
     std::vector<float> inference_durations;    ///< per generate() call
     std::vector<float> sampling_durations;     ///< per step
     std::vector<float> queue_durations;        ///< per request, until its first step

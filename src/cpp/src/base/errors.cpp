@@ -10,5 +10,6 @@ InvalidArgument::~InvalidArgument() = default;
 ModelNotFound::~ModelNotFound() = default;
 OutOfRange::~OutOfRange() = default;
 QueueFull::~QueueFull() = default;
+PipelineFailed::~PipelineFailed() = default;
 
 }  // namespace pagewheel

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/check.hpp"
-#include "cache/reserved_memory.hpp"
+#include "cache/available_memory.hpp"
 
 namespace pagewheel {
 
@@ -13,8 +13,10 @@ size_t choose_num_blocks(size_t block_bytes, size_t wanted_blocks, size_t wanted
     const size_t bytes =
         wanted_bytes != 0 ? wanted_bytes : size_t(double(available_memory()) * fraction);
     const size_t fitting = bytes / block_bytes;
-    check_argument(fitting > 0, "the KV cache gets ", bytes, " bytes; one block needs ",
-                   block_bytes);
+    check_argument(
+        fitting > 0, "the KV cache gets ", bytes, " bytes",
+        wanted_bytes != 0 ? "" : concat(", memory_fraction ", fraction, " of those free"),
+        "; one block needs ", block_bytes);
     return wanted_bytes != 0 ? fitting : std::min(fitting, useful_blocks);
 }
 

@@ -3,11 +3,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <string>
 #include <utility>
 
 #include "base/check.hpp"
@@ -44,23 +41,6 @@ void ReservedMemory::give_back(size_t begin, size_t end) {
     begin = (begin + page - 1) / page * page;
     end = end / page * page;
     if (begin < end) madvise(static_cast<char*>(m_data) + begin, end - begin, MADV_DONTNEED);
-}
-
-size_t available_memory() {
-    size_t available = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE));
-    std::ifstream meminfo("/proc/meminfo");
-    for (std::string key, unit; meminfo >> key;) {
-        size_t kilobytes = 0;
-        if (key == "MemAvailable:" && meminfo >> kilobytes) available = kilobytes * 1024;
-        std::getline(meminfo, unit);
-    }
-    // A container's limit, where there is one.
-    size_t limit = 0, used = 0;
-    std::ifstream limit_file("/sys/fs/cgroup/memory.max"),
-        used_file("/sys/fs/cgroup/memory.current");
-    if (limit_file >> limit && used_file >> used && limit > used)
-        available = std::min(available, limit - used);
-    return available;
 }
 
 }  // namespace pagewheel

@@ -26,7 +26,4 @@ private:
     size_t m_bytes = 0;
 };
 
-/// What the system could give to a process now without swapping, in bytes.
-size_t available_memory();
-
 }  // namespace pagewheel

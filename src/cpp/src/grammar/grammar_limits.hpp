@@ -25,8 +25,14 @@ struct GrammarLimits {
     size_t grammar_symbols = 500'000;
     size_t lexer_states = 50'000;  ///< 1 to 2 kB each, shared by all sequences of the grammar
     uint64_t step_fuel = 200'000;  ///< of the lexer in one mask, 14,000 in a millisecond
-    size_t step_items = 50'000;    ///< of the parser in one mask, 20,000 in a millisecond
-    size_t row_items = 2'000;      ///< ways to read one position
+    /// Of the parser in one mask. 20,000 in a millisecond, where a place has few: each is looked
+    /// for among all others of its place.
+    size_t step_items = 50'000;
+    size_t row_items = 2'000;  ///< ways to read one position
+
+    // In an engine, of what its requests' grammars need for a step.
+    std::chrono::milliseconds step_wait{20};    ///< that one step waits for them
+    std::chrono::milliseconds task_time{5000};  ///< of a processor, for one sequence; then it ends
 
     size_t cached_grammars = 32;
     size_t cached_bytes = 16'000'000;  ///< of their texts; the last used is kept in any case

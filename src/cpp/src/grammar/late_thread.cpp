@@ -2,10 +2,13 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <utility>
+
+#include "base/thread_use.hpp"
 #include "pagewheel/errors.hpp"
 
 namespace pagewheel {
@@ -23,12 +26,14 @@ namespace {
 /// One call of run(): of the caller and the thread.
 struct Call {
     std::function<void()> work;
+    std::shared_ptr<std::atomic<pid_t>> thread;  // its number
     std::function<void(std::exception_ptr)> finish;
 };
 
 void* run_call(void* argument) {
     const std::unique_ptr<Call> call(static_cast<Call*>(argument));
     std::exception_ptr error;
+    *call->thread = this_thread_number();
     try {
         call->work();
     } catch (...) {
@@ -71,6 +76,8 @@ LateThreads::Result LateThreads::run(std::function<void()> work, std::chrono::mi
 
     auto call = std::make_unique<Call>();
     call->work = std::move(work);
+    call->thread = std::make_shared<std::atomic<pid_t>>(0);
+    const auto thread = call->thread;
     call->finish = [state, outcome](std::exception_ptr error) {
         const std::lock_guard<std::mutex> inner_lock(state->mutex);
         outcome->is_done = true;
@@ -82,6 +89,7 @@ LateThreads::Result LateThreads::run(std::function<void()> work, std::chrono::mi
     if (!state->done.wait_for(lock, time, [&] { return outcome->is_done; })) {
         outcome->is_late = true;
         ++state->late_count;
+        if (*thread != 0) lower_priority(*thread);  // it runs: its end is told under the lock
         return Result::LATE;
     }
     if (outcome->error) std::rethrow_exception(outcome->error);

@@ -14,9 +14,9 @@ public:
     LateThreads(size_t stack_bytes, size_t most_late);
 
     enum class Result { DONE, LATE, TOO_MANY_LATE };
-    /// Waits for `work`, `time` at most. If it is late it runs on, and what it holds must live as
-    /// long: `work` may refer to nothing of the caller's. No work begins where too much is late. An
-    /// exception of `work` is thrown here.
+    /// Waits for `work`, `time` at most. If it is late it runs on where nothing else wants the
+    /// processors, and what it holds must live as long: `work` may refer to nothing of the
+    /// caller's. No work begins where too much is late. An exception of `work` is thrown here.
     Result run(std::function<void()> work, std::chrono::milliseconds time);
 
 private:

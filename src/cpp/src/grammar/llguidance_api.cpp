@@ -29,7 +29,11 @@ std::string library_path;
     FUNCTION(matcher_rollback)                   \
     FUNCTION(matcher_compute_ff_tokens)          \
     FUNCTION(matcher_is_accepting)               \
-    FUNCTION(matcher_is_stopped)
+    FUNCTION(matcher_is_stopped)                 \
+    FUNCTION(matcher_get_cancellation_handle)    \
+    FUNCTION(matcher_is_cancelled)               \
+    FUNCTION(cancel)                             \
+    FUNCTION(free_cancellation_handle)
 
 std::string what_to_install() {
     return concat("Install it: pip install llguidance==", version);

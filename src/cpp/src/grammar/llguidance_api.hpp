@@ -73,6 +73,10 @@ struct Api {
     int32_t (*matcher_compute_ff_tokens)(Matcher*, uint32_t* tokens, size_t room);
     bool (*matcher_is_accepting)(Matcher*);
     bool (*matcher_is_stopped)(const Matcher*);
+    CancellationHandle* (*matcher_get_cancellation_handle)(Matcher*);
+    bool (*matcher_is_cancelled)(const Matcher*);
+    void (*cancel)(const CancellationHandle*);
+    void (*free_cancellation_handle)(CancellationHandle*);
 };
 
 /// The shared library that load() opens, where none was linked.

@@ -15,6 +15,12 @@ struct FreeMatcher {
 };
 using MatcherHandle = std::unique_ptr<Matcher, FreeMatcher>;
 
+struct FreeCancellation {
+    const Api* api;
+    void operator()(CancellationHandle* handle) const { api->free_cancellation_handle(handle); }
+};
+using Cancellation = std::unique_ptr<CancellationHandle, FreeCancellation>;
+
 /// Its begin and its end where it is long, as where a whole regex is quoted.
 std::string shortened(const std::string& text) {
     constexpr size_t part = 600;
@@ -47,6 +53,8 @@ public:
                       std::vector<int64_t> stop_tokens)
         : m_shared(std::move(shared)),
           m_handle(std::move(handle)),
+          m_cancellation(api().matcher_get_cancellation_handle(m_handle.get()),
+                         FreeCancellation{&api()}),
           m_stop_tokens(std::move(stop_tokens)) {}
 
     size_t mask_words() const override { return (vocabulary().tokens.size() + 31) / 32; }
@@ -57,6 +65,7 @@ public:
     bool is_accepting() override;
     bool is_finished() override;
     size_t token_count() const override { return m_token_count; }
+    void cancel() override { api().cancel(m_cancellation.get()); }
     std::unique_ptr<GrammarMatcher> clone() const override;
 
 private:
@@ -73,6 +82,7 @@ private:
 
     std::shared_ptr<Shared> m_shared;
     MatcherHandle m_handle;
+    Cancellation m_cancellation;
     std::vector<int64_t> m_stop_tokens;
     std::vector<uint32_t> m_mask;  // where the library's has more words than ours
     size_t m_token_count = 0;      // with the stop token
@@ -81,7 +91,8 @@ private:
 
 int32_t LlguidanceMatcher::check(int32_t result) {
     if (result >= 0) return result;
-    m_shared->is_spent = true;
+    // A limit may be one that all its matchers share.
+    if (!api().matcher_is_cancelled(m_handle.get())) m_shared->is_spent = true;
     throw GrammarFailure(
         concat("the grammar cannot go on: ", readable(api().matcher_get_error(m_handle.get()))));
 }
@@ -179,10 +190,17 @@ void LlguidanceMatcher::roll_back(size_t tokens) {
 
 std::vector<int64_t> LlguidanceMatcher::forced_tokens() {
     if (m_has_stopped || api().matcher_is_stopped(m_handle.get())) return {};
-    uint32_t found[256];
-    const int32_t count =
-        check(api().matcher_compute_ff_tokens(m_handle.get(), found, std::size(found)));
-    return {found, found + count};
+    // Each call finds all that is forced anew, and gives what there is room for.
+    constexpr size_t usual_room = 256, most_room = size_t(1) << 20;
+    uint32_t few[usual_room];
+    int32_t count = check(api().matcher_compute_ff_tokens(m_handle.get(), few, usual_room));
+    if (size_t(count) < usual_room) return {few, few + count};
+    std::vector<uint32_t> many;
+    for (size_t room = usual_room; size_t(count) == room && room < most_room;) {
+        many.resize(room *= 16);
+        count = check(api().matcher_compute_ff_tokens(m_handle.get(), many.data(), room));
+    }
+    return {many.begin(), many.begin() + count};
 }
 
 bool LlguidanceMatcher::is_accepting() {

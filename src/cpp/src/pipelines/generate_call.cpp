@@ -56,9 +56,10 @@ public:
         if (step.num_generated_tokens == 0) return;
         const auto now = Clock::now();
         if (m_has_first)
-            m_raw.m_durations.push_back(
+            m_raw.m_durations.insert(
+                m_raw.m_durations.end(), step.num_generated_tokens,
                 std::chrono::duration<float, std::micro>(now - m_latest).count() /
-                float(step.num_generated_tokens));
+                    float(step.num_generated_tokens));
         m_has_first = true;
         m_latest = now;
         m_raw.m_new_token_times.push_back(

@@ -99,17 +99,21 @@ void Admission::check_prompt(const std::vector<int64_t>& prompt,
         check_argument(token >= 0 && size_t(token) < m_limits.vocabulary,
                        "the prompt has token id ", token, ", outside of [0, ", m_limits.vocabulary,
                        ")");
-    const auto check_fits = [&](size_t limit, const char* what) {
+    const auto check_fits = [&](size_t limit, const char* what, const char* advice) {
         check_argument(prompt.size() < limit, "the prompt has ", prompt.size(), " tokens; ", what,
-                       " ", limit, ", of which at least one is to be generated");
+                       " ", limit, ", of which at least one is to be generated", advice);
     };
+    const char* longer = m_keeper ? "; with evict_during_prefill it may be longer" : "";
     if (m_limits.context_length != 0 && !evicts_prompts())
-        check_fits(m_limits.context_length, "the model's context holds");
+        check_fits(m_limits.context_length, "the model's context holds", longer);
     // With eviction a block is spare, for copies of shared ones.
     const size_t spare = m_keeper ? m_limits.block_size : 0;
-    if (!evicts_prompts()) check_fits(m_room - spare, "the KV cache holds");
+    if (!evicts_prompts())
+        check_fits(
+            m_room - spare, "the KV cache holds",
+            m_keeper ? longer : "; cache_size, num_kv_blocks or memory_fraction sets how many");
     if (config.max_new_tokens == GenerationConfig::unlimited)
-        check_fits(config.max_length, "max_length is");
+        check_fits(config.max_length, "max_length is", "");
 }
 
 size_t Admission::max_tokens(size_t prompt_length, const GenerationConfig& config) const {

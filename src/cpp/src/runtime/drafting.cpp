@@ -11,7 +11,9 @@ void Drafting::propose(Requests& requests) {
         if (request->beams || request->is_over()) continue;
         try {
             for (const auto& generation : request->generations)
-                if (generation->sequence.stage == Sequence::Stage::DECODING) propose(*generation);
+                if (generation->sequence.stage == Sequence::Stage::DECODING &&
+                    !generation->sequence.is_held)
+                    propose(*generation);
         } catch (const std::exception& error) {
             requests.end(*request, {GenerationStatus::CANCEL, GenerationFinishReason::NONE,
                                     concat("the drafter failed: ", error.what())});

@@ -30,6 +30,16 @@ size_t num_blocks(const Model& model, const SchedulerConfig& config, size_t cont
                              config.max_num_seqs * blocks_for(context, model.block_size()));
 }
 
+/// Where memory decided the cache's size, and a sequence cannot be as long as the model allows.
+void warn_of_short_cache(const SchedulerConfig& config, size_t max_tokens, size_t context_length) {
+    const bool asked = config.num_kv_blocks != 0 || config.cache_size != 0;
+    if (asked || config.use_cache_eviction || max_tokens >= context_length) return;
+    log(LogLevel::WARNING,
+        concat("the KV cache holds ", max_tokens, " tokens, which is memory_fraction ",
+               config.memory_fraction, " of the free memory; the model's context is ",
+               context_length, " tokens. cache_size or num_kv_blocks sets another size"));
+}
+
 Model& with_cache(Model& model, size_t num_blocks) {
     model.allocate_cache(num_blocks);
     return model;
@@ -74,12 +84,14 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
           m_keeper.get(), std::move(parts.decoders), std::move(parts.find_rules),
           std::move(parts.compile_grammar)),
       m_requests(*m_inbox, m_scheduler, m_admission, m_output),
-      m_masks(std::clamp<size_t>(m_model->num_threads() / 2, 1, most_mask_threads)),
-      m_tokens({m_scheduler, m_keeper.get(), m_admission, m_requests, m_output},
+      m_grammars(std::clamp<size_t>(m_model->num_threads() / 2, 1, most_mask_threads),
+                 parts.grammar_limits),
+      m_tokens({m_scheduler, m_keeper.get(), m_admission, m_requests, m_output, m_grammars},
                m_model->num_threads()),
       m_prefixes(*m_model, m_scheduler, m_keeper.get(), m_requests),
       m_recorder(m_scheduler, *m_inbox, *m_model, config.statistics_interval) {
     m_admission.set_room(m_scheduler.max_tokens());
+    warn_of_short_cache(config, m_scheduler.max_tokens(), parts.context_length);
     if (parts.drafter)
         m_drafting = std::make_unique<Drafting>(std::move(parts.drafter), m_model->vocabulary(),
                                                 m_keeper.get());
@@ -157,10 +169,15 @@ std::exception_ptr Engine::attempt_step() {
     accept();
     honour_wishes();
     m_requests.end_expired();
+    m_grammars.begin_step();
+    m_tokens.continue_held();
     if (m_drafting) m_drafting->propose(m_requests);
     const Batch& batch = schedule();
     const std::exception_ptr failure = batch.empty() ? nullptr : compute(batch);
+    if (batch.empty()) m_tokens.wait_for_held();
     if (m_drafting) m_drafting->withdraw();
+    m_output.finish_step();
+    m_tokens.forget_ended();
     m_requests.forget_ended();
     account();
     return failure;
@@ -194,8 +211,9 @@ std::exception_ptr Engine::compute(const Batch& batch) {
     const std::vector<size_t>& windows = m_keeper ? m_keeper->windows(batch) : none;
     Logits logits;
     const auto run = [&] {
-        const GrammarAhead::Work masks(m_masks, batch);
+        m_grammars.find_masks(batch);
         logits = m_model->run(batch, windows);
+        m_grammars.wait_for_masks(batch);
     };
     if (auto failure = attempt(batch, run)) return failure;
     m_step.fill_time = m_model->times().fill;

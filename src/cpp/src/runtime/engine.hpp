@@ -37,6 +37,7 @@ struct EngineParts {
     Admission::FindRules find_rules;            ///< what texts of a config are in tokens
     Admission::CompileGrammar compile_grammar;  ///< of a config's structured_output_config
     std::unique_ptr<Drafter> drafter;           ///< null: a sequence gets one token per step
+    GrammarLimits grammar_limits = {};          ///< of what a step and a sequence may take
 };
 
 /// Makes steps, one at a time, of parts that do one thing each. Its methods may be called from any
@@ -57,8 +58,9 @@ public:
     Inbox& inbox() { return *m_inbox; }
     /// What fails, ends: a policy that throws its request; the model's run, or the sampling after
     /// it, the requests of that batch. Anything else leaves accounts that cannot be trusted: every
-    /// request ends with the cause, and submit(), step() and prefixes() throw it from then on. The
-    /// exception passes, but for a policy's; so does what a handle's callback throws.
+    /// request ends with PipelineFailed, and submit(), step(), view_cache() and prefixes() throw it
+    /// from then on. The exception passes, but for a policy's; so does what a handle's callback
+    /// throws.
     StepStatistics step();
     PipelineStatistics statistics() const;
     /// As ContinuousBatchingPipeline::get_cache_view().
@@ -70,7 +72,7 @@ public:
 
 private:
     /// Holds the step's lock and marks the thread as holding it. Throws Error if it
-    /// holds it already, in a child that fork() made, and once the engine has failed.
+    /// holds it already and in a child that fork() made, PipelineFailed once the engine has failed.
     class StepLock {
     public:
         explicit StepLock(Engine& engine);
@@ -111,7 +113,7 @@ private:
     Output m_output;
     Admission m_admission;  // any thread's
     Requests m_requests;
-    GrammarAhead m_masks;
+    GrammarAhead m_grammars;
     TokenStep m_tokens;
     std::unique_ptr<Drafting> m_drafting;  // null: there is no drafter
     Prefixes m_prefixes;

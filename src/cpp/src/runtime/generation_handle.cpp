@@ -95,6 +95,12 @@ bool GenerationHandle::State::can_read() const {
     return false;
 }
 
+void GenerationHandle::State::check_error() const {
+    if (!is_over()) return;
+    if (pipeline_failed) throw PipelineFailed(error.empty() ? "out of memory" : error);
+    if (!error.empty()) throw Error(error);
+}
+
 void GenerationHandle::State::wake() {
     std::vector<Waiter> due;
     {
@@ -168,7 +174,7 @@ GenerationOutputs GenerationHandle::read_available(bool with_text) {
         if (sequence.num_read > num_read || sequence.told_reason != told || !output.text.empty())
             fresh[i] = std::move(output);
     }
-    if (fresh.empty() && !state.error.empty()) throw Error(state.error);
+    if (fresh.empty()) state.check_error();
     lock.unlock();
     for (auto& [index, output] : fresh) add_bytes(state, output);
     return fresh;
@@ -177,7 +183,7 @@ GenerationOutputs GenerationHandle::read_available(bool with_text) {
 std::vector<GenerationOutput> GenerationHandle::outputs_so_far(bool with_text) const {
     {
         const auto lock = m_state->lock();
-        if (!m_state->error.empty()) throw Error(m_state->error);
+        m_state->check_error();
     }
     return all_outputs(*m_state, with_text);
 }
@@ -219,7 +225,7 @@ std::vector<GenerationOutput> GenerationHandle::read_all(bool with_text) {
     std::stable_sort(all.begin(), all.end(),
                      [](const auto& a, const auto& b) { return a.score > b.score; });
     const auto lock = m_state->lock();
-    if (!m_state->error.empty()) throw Error(m_state->error);
+    m_state->check_error();
     return all;
 }
 

@@ -1,83 +1,293 @@
 #include "runtime/grammar_ahead.hpp"
 
+#include <algorithm>
 #include <system_error>
+#include <utility>
+
+#include "base/thread_use.hpp"
 
 namespace pagewheel {
 namespace {
 
-/// The grammar whose mask the entry's next token needs; null if none.
-GrammarRule* grammar_of(const BatchEntry& entry) {
-    // Of drafts, each mask needs the token before it, which is not chosen yet.
-    if (!entry.samples() || entry.sequence->num_drafted > 0) return nullptr;
-    Generation& generation = *entry.sequence->owner;
-    Request& request = *generation.request;
+// Threads that are in work which took too long; more of them are not replaced.
+constexpr size_t most_slow_threads = 8;
+
+/// Null where the sequence's next token needs none.
+std::shared_ptr<GrammarRule> rule_of(const Generation& generation) {
+    const Request& request = *generation.request;
     if (!request.rules.grammar) return nullptr;
+    // The first mask came with the grammar.
+    if (generation.sequence.num_committed() == generation.sequence.prompt_length) return nullptr;
     if (!request.config.is_beam_search()) return generation.sampler.grammar();
     return request.beams ? request.beams->grammar(generation.index) : nullptr;
 }
 
+size_t num_generated(const Sequence& sequence) {
+    return sequence.num_committed() - sequence.prompt_length;
+}
+
 }  // namespace
+
+GrammarAhead::GrammarAhead(size_t num_threads, const GrammarLimits& limits)
+    : m_num_threads(num_threads), m_limits(limits), m_most_active(num_threads) {}
 
 GrammarAhead::~GrammarAhead() {
     {
         const std::lock_guard lock(m_mutex);
         m_ends = true;
+        for (const Worker& worker : m_workers)
+            if (worker.work) worker.work->rule->cancel();
     }
     m_has_work.notify_all();
-    for (std::thread& thread : m_threads) thread.join();
+    for (Worker& worker : m_workers) worker.thread.join();
 }
 
-void GrammarAhead::begin(const Batch& batch) {
-    m_next.clear();
-    for (const BatchEntry& entry : batch.entries)
-        if (GrammarRule* grammar = grammar_of(entry))
-            m_next.push_back({grammar, {entry.sequence->tokens, entry.sequence->prompt_length}});
-    const size_t count = m_next.size();
-    if (count == 0) return;
-    if (m_threads.empty()) start_threads();
+// ---- The step's side.
+
+void GrammarAhead::begin_step() {
+    m_left = m_limits.step_wait;
+    const std::lock_guard lock(m_mutex);
+    check_workers();
+}
+
+void GrammarAhead::find_masks(const Batch& batch) {
     {
         const std::lock_guard lock(m_mutex);
-        m_tasks.swap(m_next);
-        m_num_taken = m_num_done = 0;
+        m_most_active = m_num_threads;
     }
-    if (count == 1)
-        m_has_work.notify_one();
+    for (const BatchEntry& entry : batch.entries)
+        if (entry.samples() && entry.sequence->num_drafted == 0)
+            find(*entry.sequence->owner, Wanted::MASK);
+}
+
+void GrammarAhead::find_forced(Generation& generation) {
+    find(generation, Wanted::FORCED);
+}
+
+void GrammarAhead::find(Generation& generation, Wanted wanted) {
+    auto rule = rule_of(generation);
+    if (!rule) return;
+    Request& request = *generation.request;
+    if (!request.grammar_pace) request.grammar_pace = std::make_shared<GrammarPace>();
+    // A beam that was forked has another rule.
+    if (!generation.grammar_work.get() || generation.grammar_work.get()->rule != rule)
+        generation.grammar_work =
+            OwnGrammarWork(std::make_shared<GrammarWork>(std::move(rule), request.grammar_pace));
+    const auto& work = generation.grammar_work.get();
+    const Sequence& sequence = generation.sequence;
+
+    const std::lock_guard lock(m_mutex);
+    if (is_found(*work, generation, wanted)) return;
+    (wanted == Wanted::MASK ? work->wants_mask : work->wants_forced) = true;
+    if (work->is_busy) return;
+    const auto known = ptrdiff_t(sequence.prompt_length + work->tokens.size());
+    work->tokens.insert(work->tokens.end(), sequence.tokens.begin() + known,
+                        sequence.tokens.begin() + ptrdiff_t(sequence.num_committed()));
+    enqueue(work);
+}
+
+bool GrammarAhead::is_found(const GrammarWork& work, const Generation& generation, Wanted wanted) {
+    return !work.is_busy && (wanted == Wanted::MASK ? work.mask_of : work.forced_of) ==
+                                num_generated(generation.sequence);
+}
+
+void GrammarAhead::enqueue(const std::shared_ptr<GrammarWork>& work) {
+    if (m_workers.empty()) start_threads();
+    work->is_busy = true;
+    (work->pace->is_slow ? m_slow_queue : m_queue).push_back(work);
+    if (num_workers(/*slow=*/true) > 0)
+        m_has_work.notify_all();  // one that is woken may be of the other kind
     else
-        m_has_work.notify_all();
+        m_has_work.notify_one();
 }
 
 void GrammarAhead::start_threads() {
+    for (size_t i = 0; i <= m_num_threads; ++i) start_worker();
+}
+
+void GrammarAhead::start_worker() {
+    Worker& worker = m_workers.emplace_back();
     try {
-        m_threads.reserve(m_num_threads);
-        while (m_threads.size() < m_num_threads) m_threads.emplace_back([this] { serve(); });
-    } catch (const std::system_error&) {  // finish() does what those there are do not
+        worker.thread = std::thread([this, &worker] { serve(worker); });
+    } catch (const std::system_error&) {  // the others do its part
+        m_workers.pop_back();
+        if (m_workers.empty()) throw;
     }
 }
 
-void GrammarAhead::finish() {
-    std::unique_lock lock(m_mutex);
-    while (do_next(lock)) {
-    }
-    m_is_done.wait(lock, [&] { return m_num_done == m_tasks.size(); });
+bool GrammarAhead::has_mask(const Generation& generation) {
+    const auto rule = rule_of(generation);
+    if (!rule) return true;
+    const auto& work = generation.grammar_work.get();
+    const std::lock_guard lock(m_mutex);
+    return work && work->rule == rule && is_found(*work, generation, Wanted::MASK);
 }
 
-void GrammarAhead::serve() {
-    std::unique_lock lock(m_mutex);
-    while (!m_ends)
-        if (!do_next(lock)) m_has_work.wait(lock);
+bool GrammarAhead::wait_for_mask(Generation& generation) {
+    if (has_mask(generation)) return true;
+    find(generation, Wanted::MASK);
+    Lock lock(m_mutex);
+    const auto& work = generation.grammar_work.get();
+    if (work->is_busy && !work->pace->is_slow) {
+        m_waits_for.assign(1, work);
+        wait(lock, 1);
+    }
+    return is_found(*work, generation, Wanted::MASK);
 }
 
-bool GrammarAhead::do_next(std::unique_lock<std::mutex>& lock) {
-    if (m_num_taken == m_tasks.size()) return false;
-    const Task task = m_tasks[m_num_taken++];
-    lock.unlock();
-    try {
-        task.grammar->follow(task.history);
-    } catch (...) {  // thrown again where the mask is asked for
+bool GrammarAhead::wait_for_forced(const Generation& generation) {
+    const auto& work = generation.grammar_work.get();
+    if (!work) return false;
+    Lock lock(m_mutex);
+    if (work->is_busy && !work->pace->is_slow) {
+        m_waits_for.assign(1, work);
+        wait(lock, 1);
     }
-    lock.lock();
-    if (++m_num_done == m_tasks.size()) m_is_done.notify_one();
-    return true;
+    return is_found(*work, generation, Wanted::FORCED);
+}
+
+void GrammarAhead::wait_for_masks(const Batch& batch) {
+    Lock lock(m_mutex);
+    m_waits_for.clear();
+    for (const BatchEntry& entry : batch.entries) {
+        const auto& work = entry.sequence->owner->grammar_work.get();
+        if (entry.samples() && work && work->is_busy && !work->pace->is_slow)
+            m_waits_for.push_back(work);
+    }
+    if (!m_waits_for.empty()) wait(lock, m_waits_for.size());
+}
+
+void GrammarAhead::wait_for_any(const std::vector<Generation*>& generations) {
+    Lock lock(m_mutex);
+    m_waits_for.clear();
+    for (const Generation* generation : generations) {
+        const auto& work = generation->grammar_work.get();
+        if (!work->is_busy) return;
+        m_waits_for.push_back(work);
+    }
+    wait(lock, 1);
+}
+
+void GrammarAhead::wait(Lock& lock, size_t num_awaited) {
+    m_num_awaited = num_awaited;
+    for (const auto& work : m_waits_for) work->is_awaited = true;
+    m_most_active = m_num_threads + 1;
+    if (!m_queue.empty()) m_has_work.notify_all();
+    const auto begin = Clock::now();
+    const bool is_done = m_is_done.wait_for(lock, m_left, [&] { return m_num_awaited == 0; });
+    m_left -= std::min<std::chrono::nanoseconds>(m_left, Clock::now() - begin);
+    for (const auto& work : m_waits_for) work->is_awaited = false;
+    m_waits_for.clear();
+    m_num_awaited = 0;
+    if (!is_done) check_workers();
+}
+
+void GrammarAhead::check_workers() {
+    const auto now = Clock::now();
+    bool any_ended = false;
+    for (Worker& worker : m_workers) {
+        any_ended = any_ended || worker.has_ended;
+        if (!worker.work) continue;
+        if (!worker.is_slow && now - worker.began >= m_limits.step_wait) make_slow(worker);
+        const auto used = processor_time(worker.thread.native_handle()) - worker.used_before;
+        if (used > m_limits.task_time) worker.work->rule->cancel();
+    }
+    if (any_ended)
+        m_workers.remove_if([](Worker& worker) {
+            if (worker.has_ended) worker.thread.join();
+            return worker.has_ended;
+        });
+    if (m_workers.empty()) return;
+    while (num_workers(/*slow=*/false) <= m_num_threads &&
+           num_workers(/*slow=*/true) <= most_slow_threads) {
+        const size_t num_before = m_workers.size();
+        start_worker();
+        if (m_workers.size() == num_before) return;
+    }
+}
+
+void GrammarAhead::make_slow(Worker& worker) {
+    worker.is_slow = true;
+    --m_num_active;
+    lower_priority(worker.number);
+    const GrammarPace* const pace = worker.work->pace.get();
+    worker.work->pace->is_slow = true;
+    const auto first = std::stable_partition(
+        m_queue.begin(), m_queue.end(), [&](const auto& work) { return work->pace.get() != pace; });
+    m_slow_queue.insert(m_slow_queue.end(), first, m_queue.end());
+    m_queue.erase(first, m_queue.end());
+    m_has_work.notify_all();
+}
+
+size_t GrammarAhead::num_workers(bool slow) const {
+    return size_t(std::count_if(m_workers.begin(), m_workers.end(), [&](const Worker& worker) {
+        return !worker.has_ended && worker.is_slow == slow;
+    }));
+}
+
+// ---- The threads' side.
+
+void GrammarAhead::serve(Worker& worker) {
+    Lock lock(m_mutex);
+    worker.number = this_thread_number();
+    while (!m_ends) {
+        if (const auto work = take(worker)) {
+            do_work(lock, worker, work);
+            continue;
+        }
+        // One stays for slow requests.
+        if (worker.is_slow && num_workers(/*slow=*/true) > 1) break;
+        m_has_work.wait(lock);
+    }
+    worker.has_ended = true;
+}
+
+std::shared_ptr<GrammarWork> GrammarAhead::take(const Worker& worker) {
+    if (worker.is_slow) return num_workers(/*slow=*/true) > 1 ? nullptr : take_slow();
+    if (m_num_active >= m_most_active || m_queue.empty()) return nullptr;
+    auto work = std::move(m_queue.front());
+    m_queue.pop_front();
+    return work;
+}
+
+std::shared_ptr<GrammarWork> GrammarAhead::take_slow() {
+    if (m_slow_queue.empty()) return nullptr;
+    auto next = std::find_if(m_slow_queue.begin(), m_slow_queue.end(),
+                             [&](const auto& work) { return work->pace.get() != m_latest_slow; });
+    if (next == m_slow_queue.end()) next = m_slow_queue.begin();
+    auto work = std::move(*next);
+    m_slow_queue.erase(next);
+    m_latest_slow = work->pace.get();
+    return work;
+}
+
+void GrammarAhead::do_work(Lock& lock, Worker& worker, const std::shared_ptr<GrammarWork>& work) {
+    worker.work = work;
+    worker.began = Clock::now();
+    worker.used_before = processor_time(pthread_self());
+    if (!worker.is_slow) ++m_num_active;
+    while ((work->wants_forced || work->wants_mask) && !work->is_abandoned) {
+        // The one is accepted, and so the other found sooner.
+        const bool is_forced = work->wants_forced;
+        (is_forced ? work->wants_forced : work->wants_mask) = false;
+        lock.unlock();
+        try {
+            const TokenHistory history{work->tokens, 0};
+            if (is_forced)
+                work->rule->find_forced(history);
+            else
+                work->rule->follow(history);
+        } catch (...) {  // thrown again where the mask is asked for
+        }
+        lock.lock();
+        (is_forced ? work->forced_of : work->mask_of) = work->tokens.size();
+    }
+    if (!worker.is_slow) --m_num_active;
+    if (processor_time(pthread_self()) - worker.used_before < m_limits.step_wait)
+        work->pace->is_slow = false;
+    worker.work = nullptr;
+    work->is_busy = false;
+    if (work->is_awaited && m_num_awaited > 0 && --m_num_awaited == 0) m_is_done.notify_one();
 }
 
 }  // namespace pagewheel

@@ -1,59 +1,108 @@
-// Masks of grammars, found while the model infers.
+// What grammars allow and force, found by threads beside the step's.
 #pragma once
 
+#include <sys/types.h>
+
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <deque>
+#include <list>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "grammar/grammar_limits.hpp"
+#include "runtime/grammar_work.hpp"
 #include "runtime/request.hpp"
 #include "scheduling/batch.hpp"
 
 namespace pagewheel {
 
-/// A mask depends on the tokens before it, which are known when a batch begins. So threads of its
+/// Masks and forced tokens depend on tokens that are known before a batch is run. So threads of its
 /// own find those of the batch's sequences beside the model's run. What one of them throws is
 /// thrown again where the mask is asked for. Under the step's lock.
+///
+/// A stranger's grammar may take long, and others share the step. So a step waits for all grammars
+/// together no longer than limits.step_wait. What is not found by then is found during later steps,
+/// while the sequence waits (TokenStep). Its request is slow from then on: no step waits for it,
+/// and one thread of low priority serves all slow requests, alternately. A slow request whose work
+/// takes less than step_wait is not slow any more. Work that takes more than limits.task_time is
+/// cancelled.
 class GrammarAhead {
 public:
-    /// The threads start with the first grammar.
-    explicit GrammarAhead(size_t num_threads) : m_num_threads(num_threads) {}
+    /// So many threads work beside the model, and one more while the step waits. They start with
+    /// the first grammar.
+    GrammarAhead(size_t num_threads, const GrammarLimits& limits);
+    /// Cancels what is left.
     ~GrammarAhead();
 
-    /// While it lives, the masks are being found: nothing may change the batch's sequences.
-    class Work {
-    public:
-        Work(GrammarAhead& ahead, const Batch& batch) : m_ahead(ahead) { m_ahead.begin(batch); }
-        ~Work() { m_ahead.finish(); }
-        Work(const Work&) = delete;
-        Work& operator=(const Work&) = delete;
-
-    private:
-        GrammarAhead& m_ahead;
-    };
+    /// A step begins, which may wait anew.
+    void begin_step();
+    /// Begins to find the masks of the batch's next tokens, but of sequences with drafts: each of
+    /// those masks needs the token before it, which is not chosen yet.
+    void find_masks(const Batch& batch);
+    /// Until they are found, or the step has waited enough.
+    void wait_for_masks(const Batch& batch);
+    /// Whether the sequence's next token can be chosen without waiting for a grammar.
+    bool has_mask(const Generation& generation);
+    /// The same, and begins to find it and waits as far as the step may.
+    bool wait_for_mask(Generation& generation);
+    /// Begins to find the tokens that must come next in a sequence that is no beam.
+    void find_forced(Generation& generation);
+    /// Whether they are found; waits as far as the step may.
+    bool wait_for_forced(const Generation& generation);
+    /// Until one of these sequences, of which there are some, has its mask, or the step has waited
+    /// enough. Slow ones count.
+    void wait_for_any(const std::vector<Generation*>& generations);
 
 private:
-    struct Task {
-        GrammarRule* grammar;
-        TokenHistory history;
+    using Lock = std::unique_lock<std::mutex>;
+
+    struct Worker {
+        std::thread thread = {};
+        pid_t number = 0;                         // 0: it has not begun
+        std::shared_ptr<GrammarWork> work = {};   // that it works at; null: none
+        Clock::time_point began = {};             // with that
+        std::chrono::nanoseconds used_before{0};  // processor time, when it began
+        bool is_slow = false;                     // serves slow requests
+        bool has_ended = false;                   // is to be joined
     };
 
-    void begin(const Batch& batch);
-    /// Returns when all are done; takes part in it.
-    void finish();
+    enum class Wanted { MASK, FORCED };
+    void find(Generation& generation, Wanted wanted);
+    static bool is_found(const GrammarWork& work, const Generation& generation, Wanted wanted);
+    /// Of works that are marked as awaited, until so many are done.
+    void wait(Lock& lock, size_t num_awaited);
+    void enqueue(const std::shared_ptr<GrammarWork>& work);
     void start_threads();
-    void serve();
-    /// Does one that nobody has taken, without the lock; false: there is none.
-    bool do_next(std::unique_lock<std::mutex>& lock);
+    void start_worker();
+
+    void serve(Worker& worker);
+    /// Null: there is nothing for it.
+    std::shared_ptr<GrammarWork> take(const Worker& worker);
+    std::shared_ptr<GrammarWork> take_slow();
+    void do_work(Lock& lock, Worker& worker, const std::shared_ptr<GrammarWork>& work);
+    /// Moves work that took too long, and its request, to the slow ones, and ends what takes
+    /// longer.
+    void check_workers();
+    void make_slow(Worker& worker);
+    size_t num_workers(bool slow) const;
 
     const size_t m_num_threads;
-    std::vector<std::thread> m_threads;
-    std::vector<Task> m_next;  // of the batch that begins
-    std::mutex m_mutex;        // guards what follows
+    const GrammarLimits m_limits;
+    std::chrono::nanoseconds m_left{0};                     // that the step may wait
+    std::vector<std::shared_ptr<GrammarWork>> m_waits_for;  // kept for its memory
+
+    std::mutex m_mutex;  // guards what follows
     std::condition_variable m_has_work, m_is_done;
-    std::vector<Task> m_tasks;  // kept for its memory
-    size_t m_num_taken = 0, m_num_done = 0;
+    std::list<Worker> m_workers;
+    std::deque<std::shared_ptr<GrammarWork>> m_queue, m_slow_queue;
+    const GrammarPace* m_latest_slow = nullptr;  // served last; compared, not read
+    size_t m_num_active = 0;                     // workers that are not slow and have work
+    size_t m_most_active;
+    size_t m_num_awaited = 0;
     bool m_ends = false;
 };
 

@@ -42,6 +42,7 @@ struct GenerationHandle::State {
     /// What the handle asked for, which ends the request at the next step.
     std::optional<GenerationStatus> closed_as;
     std::string error;              // why the engine cancelled it, if it did
+    bool pipeline_failed = false;   // and all others; `error` is empty if there was no memory
     std::vector<Waiter> on_change;  // called once, without the lock
 
     /// Guards `texts`: decoding must not hold up a step. Locked before `mutex` where both are.
@@ -63,6 +64,8 @@ struct GenerationHandle::State {
         return is_over() || outputs[index].all.finish_reason != GenerationFinishReason::NONE;
     }
     bool can_read() const;
+    /// Throws what the engine has cancelled it for, if it did. Needs the lock.
+    void check_error() const;
     /// For those that wait for tokens or the end. Throws what the callback throws.
     void wake();
     /// Asks for the end, once.

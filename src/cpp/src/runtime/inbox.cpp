@@ -10,7 +10,7 @@ namespace pagewheel {
 
 void Inbox::submit(std::unique_ptr<Request> request) {
     const std::lock_guard lock(m_mutex);
-    if (!m_failure.empty()) throw Error(m_failure);
+    if (!m_failure.empty()) throw PipelineFailed(m_failure);
     const std::optional<uint64_t> id = request->id;
     check_argument(!id || m_ids.count(*id) == 0, "request_id ", id.value_or(0), " is in use");
     if (m_max_queue != 0 && m_num_queued >= m_max_queue)
@@ -75,7 +75,7 @@ void Inbox::fail(const std::string& error) {
 
 void Inbox::check_works() const {
     const std::lock_guard lock(m_mutex);
-    if (!m_failure.empty()) throw Error(m_failure);
+    if (!m_failure.empty()) throw PipelineFailed(m_failure);
 }
 
 void Inbox::close() {

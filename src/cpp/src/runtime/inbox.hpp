@@ -39,7 +39,8 @@ public:
     void check_process() const { m_process.check("pipeline"); }
     bool is_forked() const { return m_process.is_forked(); }
 
-    /// Throws InvalidArgument if the id is in use, QueueFull if the queue is full.
+    /// Throws InvalidArgument if the id is in use, QueueFull if the queue is full, PipelineFailed
+    /// after fail().
     void submit(std::unique_ptr<Request> request);
     void wish(Wish wish);
     /// Appends what has come since the last time.
@@ -55,7 +56,7 @@ public:
     /// Waits until there is a request or `wanted` is false. Call wake() after setting it.
     void wait_for_work(const std::atomic<bool>& wanted);
     void wake();
-    /// submit() throws Error with this from now on, and check_works() does.
+    /// submit() throws PipelineFailed with this from now on, and check_works() does.
     void fail(const std::string& error);
     void check_works() const;
     /// The engine ends: what comes from now on is dropped.

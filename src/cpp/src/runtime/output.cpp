@@ -45,7 +45,7 @@ void Output::publish(Generation& generation, const SampledToken& token, Reason r
     GenerationHandle::State& state = *generation.request->state;
     const std::lock_guard lock(state.mutex);
     GenerationOutput& output = state.outputs[generation.index].all;
-    time_token(generation, output.generated_ids.empty());
+    time_token(generation);
     ++state.metrics.num_generated_tokens;
     output.generated_log_probs.push_back(token.log_prob);
     if (generation.request->config.logprobs > 0)
@@ -62,20 +62,36 @@ void Output::finish(Generation& generation, Reason reason) {
     state.outputs[generation.index].all.finish_reason = reason;
 }
 
-void Output::time_token(Generation& generation, bool is_first) {
+void Output::time_token(Generation& generation) {
     const auto now = Clock::now();
     const Request& request = *generation.request;
     PerfMetrics& metrics = request.state->metrics;
     RawPerfMetrics& raw = metrics.raw_metrics;
     if (raw.m_times_to_first_token.empty())
         raw.m_times_to_first_token.push_back(microseconds_since(request.arrival));
-    if (!is_first)
-        raw.m_durations.push_back(
-            std::chrono::duration<float, std::micro>(now - generation.latest_token).count());
     metrics.num_prefix_cache_hit_tokens = request.generations[0]->sequence.num_prefix_hits;
     raw.m_new_token_times.push_back(
         std::chrono::duration<double, std::micro>(now.time_since_epoch()).count());
-    generation.latest_token = now;
+    if (generation.num_new_tokens++ == 0) m_timed.push_back(&generation);
+}
+
+void Output::time_step(Generation& generation) {
+    const size_t count = std::exchange(generation.num_new_tokens, 0);
+    if (count == 0) return;
+    const auto now = Clock::now();
+    const auto before = std::exchange(generation.latest_token, now);
+    if (before == Clock::time_point()) return;
+    const float duration = std::chrono::duration<float, std::micro>(now - before).count();
+    std::vector<float>& durations = generation.request->state->metrics.raw_metrics.m_durations;
+    durations.insert(durations.end(), count, duration / float(count));
+}
+
+void Output::finish_step() {
+    for (Generation* generation : m_timed) {
+        const std::lock_guard lock(generation->request->state->mutex);
+        time_step(*generation);
+    }
+    m_timed.clear();
 }
 
 void Output::time_queue(const Request& request) {
@@ -98,8 +114,7 @@ void Output::append_prompt_log_probs(Generation& generation, PromptLogProbs&& lo
 void Output::advance_beams(Request& request, size_t num_tokens) {
     m_step.num_generated_tokens += num_tokens;
     const std::lock_guard lock(request.state->mutex);
-    Generation& first = *request.generations.front();
-    time_token(first, first.latest_token == Clock::time_point());
+    time_token(*request.generations.front());
 }
 
 bool Output::completes_stop_string(const Generation& beam, int64_t token) {
@@ -142,6 +157,7 @@ void Output::end(Request& request, GenerationStatus status, Reason reason,
     GenerationHandle::State& state = *request.state;
     state.request = nullptr;
     const std::lock_guard lock(state.mutex);
+    for (const auto& generation : request.generations) time_step(*generation);
     state.status = status;
     state.error = error;
     if (reason == Reason::NONE) return;

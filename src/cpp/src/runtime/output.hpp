@@ -43,14 +43,21 @@ public:
     bool completes_stop_string(const Generation& beam, int64_t token);
     void append_to_beam(Generation& beam, int64_t token);
 
+    /// The step has given all its tokens. Before requests that have ended are gone.
+    void finish_step();
+
     News take_news() { return m_news.take(); }
 
 private:
     void publish(Generation& generation, const SampledToken& token, GenerationFinishReason reason);
-    /// A token came now, the sequence's first or not; the caller holds the state's lock.
-    static void time_token(Generation& generation, bool is_first);
+    /// A token came now; the caller holds the state's lock.
+    void time_token(Generation& generation);
+    /// The sequence's tokens of this step share the time since those of the step before; the caller
+    /// holds the state's lock.
+    static void time_step(Generation& generation);
 
     StepStatistics& m_step;
+    std::vector<Generation*> m_timed;  // that got tokens in this step
     News m_news;
 };
 

@@ -9,6 +9,7 @@
 
 #include "eviction/ledger.hpp"
 #include "pagewheel/generation_config.hpp"
+#include "runtime/grammar_work.hpp"
 #include "runtime/handle_state.hpp"
 #include "sampling/beam_search.hpp"
 #include "sampling/sampler.hpp"
@@ -35,8 +36,11 @@ struct Generation {
     Sampler sampler;
     std::optional<GeneratedText> beam_text;  // of a beam that stop strings may end
     EvictionState eviction = {};
-    Clock::time_point latest_token = {};
+    Clock::time_point latest_token = {};  ///< of the steps before; its default: there was none
+    size_t num_new_tokens = 0;            ///< of this step, whose durations are not known yet
     bool is_finished = false;
+    std::vector<float> held_logits = {};  ///< of sequence.is_held
+    OwnGrammarWork grammar_work = {};     ///< GrammarAhead's
 };
 
 /// A request owns its sequences: one until the prompt is computed, then num_return_sequences that
@@ -57,8 +61,9 @@ struct Request {
     std::optional<Clock::time_point> deadline;
     std::shared_ptr<GenerationHandle::State> state;
     std::vector<std::unique_ptr<Generation>> generations;
-    std::unique_ptr<BeamSearch> beams;  // from the first logits on, if it searches
-    size_t place = 0;                   // in Requests
+    std::unique_ptr<BeamSearch> beams;               // from the first logits on, if it searches
+    std::shared_ptr<GrammarPace> grammar_pace = {};  // GrammarAhead's
+    size_t place = 0;                                // in Requests
     Phase phase = Phase::QUEUED;
 
     bool is_over() const { return phase == Phase::ENDED; }

@@ -83,6 +83,7 @@ void Requests::fail(Request& request, const std::string& error) noexcept {
     try {
         std::unique_lock lock(request.state->mutex);
         const bool is_told = request.state->is_over();
+        request.state->pipeline_failed = !is_told;
         lock.unlock();
         if (!is_told)
             m_output.end(request, GenerationStatus::CANCEL, GenerationFinishReason::NONE, error);

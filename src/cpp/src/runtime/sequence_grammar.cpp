@@ -17,21 +17,37 @@ int64_t lowest_bit(uint32_t word) {
 }  // namespace
 
 void SequenceGrammar::follow(const TokenHistory& history) {
+    if (m_end) throw GrammarEnd(*m_end);
     try {
         accept(history);
         if (!m_has_mask) find_mask();
     } catch (const GrammarFailure& failure) {
-        throw GrammarEnd(false, failure.what());
+        m_end.emplace(false, failure.what());
+    } catch (const GrammarEnd& end) {
+        m_end = end;
     }
+    if (m_end) throw GrammarEnd(*m_end);
 }
 
 void SequenceGrammar::accept(const TokenHistory& history) {
     for (size_t i = m_matcher->token_count(); i < history.num_generated(); ++i) {
-        m_has_mask = m_has_forced = false;
         const int64_t token = history.tokens[history.prompt_length + i];
         if (!is_accepted(token))
             throw GrammarFailure(concat("the grammar does not allow token ", token));
+        pass(token);
     }
+}
+
+void SequenceGrammar::pass(int64_t token) {
+    m_has_mask = false;
+    if (is_forced() && m_forced[m_num_passed] == token)
+        ++m_num_passed;
+    else
+        m_num_passed = m_forced.size();
+    if (is_forced()) return;
+    m_has_forced = false;
+    m_forced.clear();
+    m_num_passed = 0;
 }
 
 bool SequenceGrammar::is_accepted(int64_t token) {
@@ -44,6 +60,13 @@ bool SequenceGrammar::is_accepted(int64_t token) {
 
 void SequenceGrammar::find_mask() {
     m_mask.resize(m_matcher->mask_words());
+    if (is_forced()) {
+        std::fill(m_mask.begin(), m_mask.end(), 0);
+        const int64_t only = m_forced[m_num_passed];
+        m_mask.at(size_t(only / 32)) = uint32_t(1) << (only % 32);
+        m_has_mask = true;
+        return;
+    }
     m_matcher->compute_mask(m_mask.data());
     const bool is_empty =
         std::all_of(m_mask.begin(), m_mask.end(), [](uint32_t word) { return word == 0; });
@@ -51,18 +74,19 @@ void SequenceGrammar::find_mask() {
     m_has_mask = true;
 }
 
-const std::vector<int64_t>& SequenceGrammar::find_forced(const TokenHistory& history) {
+ForcedTokens SequenceGrammar::find_forced(const TokenHistory& history) {
     try {
         accept(history);
-        if (m_has_forced) return m_forced;
-        m_forced.clear();
-        m_forced = m_matcher->forced_tokens();
-        if (m_forced.empty() && m_matcher->is_finished()) find_forced_stop();
-        m_has_forced = true;
+        if (!m_has_forced) {
+            m_forced = m_matcher->forced_tokens();
+            if (m_forced.empty() && m_matcher->is_finished()) find_forced_stop();
+            m_has_forced = true;
+        }
     } catch (const GrammarFailure&) {  // follow() says so
         m_forced.clear();
+        m_num_passed = 0;
     }
-    return m_forced;
+    return {m_forced.data() + m_num_passed, m_forced.size() - m_num_passed};
 }
 
 void SequenceGrammar::find_forced_stop() {
@@ -79,6 +103,7 @@ std::unique_ptr<GrammarRule> SequenceGrammar::fork() const {
     auto other = std::make_unique<SequenceGrammar>(m_matcher->clone());
     other->m_mask = m_mask;
     other->m_has_mask = m_has_mask;
+    other->m_end = m_end;
     return other;
 }
 

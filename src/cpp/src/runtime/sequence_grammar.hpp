@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "pagewheel/grammar_matcher.hpp"
@@ -17,20 +18,27 @@ public:
 
     void follow(const TokenHistory& history) override;
     const std::vector<uint32_t>& mask() const override { return m_mask; }
-    const std::vector<int64_t>& find_forced(const TokenHistory& history) override;
+    ForcedTokens find_forced(const TokenHistory& history) override;
+    void cancel() override { m_matcher->cancel(); }
     std::unique_ptr<GrammarRule> fork() const override;
 
 private:
     void accept(const TokenHistory& history);
     bool is_accepted(int64_t token);
+    /// The token was accepted: what is known of those behind it remains.
+    void pass(int64_t token);
     void find_mask();
     void find_forced_stop();
+    bool is_forced() const { return m_num_passed < m_forced.size(); }
 
-    std::unique_ptr<GrammarMatcher> m_matcher;
+    const std::unique_ptr<GrammarMatcher> m_matcher;
+    std::optional<GrammarEnd> m_end;  // thrown again
     std::vector<uint32_t> m_mask;
     bool m_has_mask = false;  // of the tokens that were accepted
+    // All that the matcher found: a long text is searched once, not anew for each part of it.
     std::vector<int64_t> m_forced;
-    bool m_has_forced = false;  // the same
+    size_t m_num_passed = 0;    // of m_forced, those that were accepted since
+    bool m_has_forced = false;  // the rest is what must come next; empty: nothing must
 };
 
 }  // namespace pagewheel

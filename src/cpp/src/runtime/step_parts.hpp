@@ -3,6 +3,7 @@
 
 #include "runtime/admission.hpp"
 #include "runtime/cache_keeper.hpp"
+#include "runtime/grammar_ahead.hpp"
 #include "runtime/output.hpp"
 #include "runtime/requests.hpp"
 #include "scheduling/scheduler.hpp"
@@ -16,6 +17,7 @@ struct StepParts {
     const Admission& admission;
     Requests& requests;
     Output& output;
+    GrammarAhead& grammars;
 };
 
 }  // namespace pagewheel

@@ -2,6 +2,7 @@
 
 #include <tbb/task_arena.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.hpp"
@@ -33,18 +34,74 @@ void TokenStep::sample(const Batch& batch, const Logits& logits) {
         Generation& generation = *entry.sequence->owner;
         const size_t first = std::exchange(next_row, next_row + entry.num_logits);
         if (generation.request->is_over()) continue;
-        try {
+        attempt(generation, [&] {
             if (generation.sequence.wants_prompt_logits)
                 record_prompt(generation, {logits, first, entry.num_logits});
             if (entry.samples())
                 continue_sequence(generation,
                                   {logits, next_row - entry.num_sampled, entry.num_sampled});
-        } catch (const LogitsError& error) {
-            m_parts.requests.end(*generation.request,
-                                 {GenerationStatus::CANCEL, GenerationFinishReason::NONE,
-                                  concat("the request was cancelled: ", error.what()), true});
-        }
+        });
     }
+    append_all_forced(logits.vocabulary);
+}
+
+template <class Work>
+void TokenStep::attempt(Generation& generation, Work&& work) {
+    try {
+        work();
+    } catch (const LogitsError& error) {
+        m_parts.requests.end(*generation.request,
+                             {GenerationStatus::CANCEL, GenerationFinishReason::NONE,
+                              concat("the request was cancelled: ", error.what()), true});
+    }
+}
+
+void TokenStep::continue_held() {
+    m_choices.clear();
+    size_t vocabulary = 0, num_left = 0;
+    for (size_t i = 0; i < m_held.size(); ++i) {
+        Generation& generation = *m_held[i];
+        if (generation.request->is_over()) continue;
+        if (!m_parts.grammars.has_mask(generation)) {
+            m_held[num_left++] = &generation;
+            continue;
+        }
+        std::vector<float> logits = std::move(generation.held_logits);
+        generation.held_logits = {};
+        vocabulary = logits.size();
+        generation.sequence.is_held = false;
+        attempt(generation, [&] {
+            try {
+                continue_by(generation, logits.data(), vocabulary);
+            } catch (const LogitsError&) {
+                throw;
+            } catch (const std::exception& error) {  // there is no batch to end with it
+                throw LogitsError(error.what());
+            }
+        });
+        // A beam has no token before the others are scored, too.
+        if (!generation.request->config.is_beam_search())
+            m_parts.scheduler.resume(generation.sequence);
+    }
+    m_held.resize(num_left);
+    append_all_forced(vocabulary);
+}
+
+void TokenStep::wait_for_held() {
+    if (!m_held.empty()) m_parts.grammars.wait_for_any(m_held);
+}
+
+void TokenStep::forget_ended() {
+    m_held.erase(std::remove_if(m_held.begin(), m_held.end(),
+                                [](const Generation* held) { return held->request->is_over(); }),
+                 m_held.end());
+    m_forcing.clear();  // where a step failed
+}
+
+void TokenStep::hold(Generation& generation, const float* logits, size_t vocabulary) {
+    m_held.push_back(&generation);
+    generation.held_logits.assign(logits, logits + vocabulary);
+    generation.sequence.is_held = true;
 }
 
 void TokenStep::choose_at_once(const Batch& batch, const Logits& logits) {
@@ -60,7 +117,7 @@ void TokenStep::choose_at_once(const Batch& batch, const Logits& logits) {
         const Request& request = *generation.request;
         if (request.is_over() || request.config.is_beam_search() ||
             request.max_tokens <= entry.sequence->prompt_length || has_siblings_to_come(request) ||
-            !generation.sampler.runs_anywhere())
+            !generation.sampler.runs_anywhere() || !m_parts.grammars.has_mask(generation))
             continue;
         m_choices.push_back({&generation, logits.row(next_row - 1)});
     }
@@ -72,7 +129,7 @@ void TokenStep::choose_at_once(const Batch& batch, const Logits& logits) {
 }
 
 void TokenStep::choose(Choice& choice, size_t vocabulary) {
-    Sequence& sequence = choice.generation->sequence;
+    const Sequence& sequence = choice.generation->sequence;
     // A processor of the caller's may call the pipeline, which is in this step on every thread, and
     // may wait for tasks of its own, among which it must not take one of ours.
     const ThreadRole role(*choice.generation->request->state->inbox, ThreadRole::Kind::STEP);
@@ -80,12 +137,6 @@ void TokenStep::choose(Choice& choice, size_t vocabulary) {
         tbb::this_task_arena::isolate([&] {
             choice.token = choice.generation->sampler.sample(
                 {sequence.tokens, sequence.prompt_length}, choice.logits, vocabulary);
-            if (!choice.generation->request->rules.appends_forced) return;
-            // append_forced() finds it done.
-            sequence.tokens.push_back(choice.token.id);
-            choice.generation->sampler.grammar()->find_forced(
-                {sequence.tokens, sequence.prompt_length});
-            sequence.tokens.pop_back();
         });
     } catch (...) {
         choice.failure = std::current_exception();
@@ -108,15 +159,24 @@ void TokenStep::continue_sequence(Generation& generation, const Rows& rows) {
     if (request.max_tokens <= generation.sequence.prompt_length)  // the prompt alone is wanted
         return m_parts.requests.end(*generation.request,
                                     {GenerationStatus::FINISHED, GenerationFinishReason::LENGTH});
-    if (request.config.is_beam_search()) return m_beams.score(generation, rows.row(0), vocabulary);
     if (generation.sequence.num_drafted > 0) return confirm_drafts(generation, rows);
+    if (!m_parts.grammars.wait_for_mask(generation))
+        return hold(generation, rows.row(0), vocabulary);
+    if (!has_siblings_to_come(request) || request.config.is_beam_search())
+        return continue_by(generation, rows.row(0), vocabulary);
     std::vector<float> unchanged;  // the sampler writes its penalties into the row
-    const bool has_siblings = has_siblings_to_come(request);
-    if (has_siblings) unchanged.assign(rows.row(0), rows.row(0) + vocabulary);
-    if (!append_token(generation, rows.row(0), vocabulary) ||
-        !append_forced(generation, vocabulary))
+    unchanged.assign(rows.row(0), rows.row(0) + vocabulary);
+    continue_by(generation, rows.row(0), vocabulary);
+    fork_siblings(generation, unchanged);
+}
+
+void TokenStep::continue_by(Generation& generation, float* logits, size_t vocabulary) {
+    if (generation.request->config.is_beam_search())
+        m_beams.score(generation, logits, vocabulary);
+    else if (append_token(generation, logits, vocabulary))
+        find_forced(generation);
+    else
         m_parts.requests.finish(generation);
-    if (has_siblings) fork_siblings(generation, unchanged);
 }
 
 void TokenStep::confirm_drafts(Generation& generation, const Rows& rows) {
@@ -124,12 +184,22 @@ void TokenStep::confirm_drafts(Generation& generation, const Rows& rows) {
     const std::vector<int64_t> drafts(sequence.tokens.end() - ptrdiff_t(sequence.num_drafted),
                                       sequence.tokens.end());
     sequence.drop_drafts();
+    const size_t vocabulary = rows.logits.vocabulary;
     size_t confirmed = 0;
-    bool goes_on = append_token(generation, rows.row(0), rows.logits.vocabulary);
-    while (goes_on && confirmed + 1 < rows.count && sequence.tokens.back() == drafts[confirmed])
-        goes_on = append_token(generation, rows.row(++confirmed), rows.logits.vocabulary);
+    bool goes_on = true, has_mask = true;
+    for (;; ++confirmed) {
+        has_mask = m_parts.grammars.wait_for_mask(generation);
+        if (!has_mask) break;
+        goes_on = append_token(generation, rows.row(confirmed), vocabulary);
+        if (!goes_on || confirmed + 1 == rows.count || sequence.tokens.back() != drafts[confirmed])
+            break;
+    }
     m_parts.scheduler.take_back(sequence, rows.count - 1 - confirmed);
-    if (!goes_on || !append_forced(generation, rows.logits.vocabulary))
+    if (!has_mask)
+        hold(generation, rows.row(confirmed), vocabulary);
+    else if (goes_on)
+        find_forced(generation);
+    else
         m_parts.requests.finish(generation);
 }
 
@@ -171,19 +241,30 @@ void TokenStep::fork_siblings(Generation& first, const std::vector<float>& logit
         if (m_parts.keeper && !first.is_finished)
             m_parts.keeper->fork(first.sequence, sibling.sequence);
         std::vector<float> row = logits;
-        if (!append_token(sibling, row.data(), row.size()) || !append_forced(sibling, row.size()))
-            m_parts.requests.finish(sibling);
+        continue_by(sibling, row.data(), row.size());
     }
 }
 
+void TokenStep::find_forced(Generation& generation) {
+    if (!generation.request->rules.appends_forced) return;
+    m_parts.grammars.find_forced(generation);
+    m_forcing.push_back(&generation);
+}
+
+void TokenStep::append_all_forced(size_t vocabulary) {
+    for (Generation* generation : m_forcing)
+        if (!generation->request->is_over() && !append_forced(*generation, vocabulary))
+            m_parts.requests.finish(*generation);
+    m_forcing.clear();
+}
+
 bool TokenStep::append_forced(Generation& generation, size_t vocabulary) {
-    if (!generation.request->rules.appends_forced) return true;
     Sequence& sequence = generation.sequence;
     GrammarRule& grammar = *generation.sampler.grammar();
     const size_t end = sequence.tokens.size() + most_forced;
     while (sequence.tokens.size() < end) {
-        const std::vector<int64_t>& forced =
-            grammar.find_forced({sequence.tokens, sequence.prompt_length});
+        if (!m_parts.grammars.wait_for_forced(generation)) return true;
+        const ForcedTokens forced = grammar.find_forced({sequence.tokens, sequence.prompt_length});
         if (forced.empty()) return true;
         for (const int64_t token : forced) {
             // The tokenizer may know more tokens than the model.
@@ -193,6 +274,7 @@ bool TokenStep::append_forced(Generation& generation, size_t vocabulary) {
             if (m_parts.output.append(generation, certain) != GenerationFinishReason::NONE)
                 return false;
         }
+        m_parts.grammars.find_forced(generation);
     }
     return true;
 }

@@ -23,6 +23,16 @@ public:
     /// request alone.
     void sample(const Batch& batch, const Logits& logits);
 
+    // ---- Sequences whose grammar is late: a step does not wait for it. Their logits are kept, and
+    // the token is chosen by them in a later step. So it is the same.
+
+    /// Chooses the tokens of those whose mask is there.
+    void continue_held();
+    /// There is nothing to compute: until one has its mask, or for as long as a step may wait.
+    void wait_for_held();
+    /// Before the requests that have ended are gone.
+    void forget_ended();
+
 private:
     /// Rows of the batch entry's tokens, whose logits were wanted.
     struct Rows {
@@ -49,6 +59,12 @@ private:
     /// What was chosen for the sequence; null if nothing was.
     const Choice* choice_of(const Generation& generation);
     void continue_sequence(Generation& generation, const Rows& rows);
+    /// Its mask is there.
+    void continue_by(Generation& generation, float* logits, size_t vocabulary);
+    void hold(Generation& generation, const float* logits, size_t vocabulary);
+    /// Calls `work`; logits that no token can be chosen by end the request.
+    template <class Work>
+    void attempt(Generation& generation, Work&& work);
     /// Tokens from the rows one after the other, as long as the drafts say the same.
     void confirm_drafts(Generation& generation, const Rows& rows);
     /// Log-probabilities of the prompt's tokens.
@@ -56,8 +72,12 @@ private:
     /// The other sequences of a request whose prompt is computed: each samples from the same
     /// logits.
     void fork_siblings(Generation& first, const std::vector<float>& logits);
-    /// What the sequence's grammar forces, of which the model computes no logits; the rest of a
-    /// long text in later steps. Whether the sequence goes on.
+    /// The sequence goes on: what its grammar forces is looked for, if it is to be appended.
+    void find_forced(Generation& generation);
+    /// What the grammars of these sequences force, of which the model computes no logits. The rest
+    /// of a long text, and what is not found yet, are for later steps.
+    void append_all_forced(size_t vocabulary);
+    /// Whether the sequence goes on.
     bool append_forced(Generation& generation, size_t vocabulary);
     /// Whether the sequence goes on.
     bool append_token(Generation& generation, float* logits, size_t vocabulary);
@@ -68,6 +88,8 @@ private:
     BeamStep m_beams;
     std::vector<Choice> m_choices;  // of this step, in the order of its batch; kept for its memory
     size_t m_next_choice = 0;       // the first that was not looked at
+    std::vector<Generation*> m_forcing;  // in this step; kept for its memory
+    std::vector<Generation*> m_held;
 };
 
 }  // namespace pagewheel

@@ -64,7 +64,9 @@ public:
     /// prompt, in slot 0. Throws LogitsError.
     void score(size_t slot, const std::vector<int64_t>& tokens, float* logits, size_t n);
     /// Of the beam in the slot; null: none.
-    GrammarRule* grammar(size_t slot) { return m_slots.at(slot).chain.grammar(); }
+    const std::shared_ptr<GrammarRule>& grammar(size_t slot) const {
+        return m_slots.at(slot).chain.grammar();
+    }
     /// Every beam was scored since the last advance().
     bool is_ready() const;
     /// The next beams. Valid until the next call.

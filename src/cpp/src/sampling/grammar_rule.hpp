@@ -1,6 +1,7 @@
 // A grammar as the logits chain sees it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -17,7 +18,17 @@ struct GrammarEnd : LogitsError {
     bool is_whole;  ///< its text is one of the grammar; else it was cut short
 };
 
-/// Where one sequence is in its grammar. One thread at a time.
+/// Tokens that a GrammarRule keeps.
+struct ForcedTokens {
+    const int64_t* data;
+    size_t size;
+
+    const int64_t* begin() const { return data; }
+    const int64_t* end() const { return data + size; }
+    bool empty() const { return size == 0; }
+};
+
+/// Where one sequence is in its grammar. One thread at a time, but for cancel().
 class GrammarRule {
 public:
     virtual ~GrammarRule() = default;
@@ -28,7 +39,9 @@ public:
     virtual const std::vector<uint32_t>& mask() const = 0;
     /// Goes on as follow() does, and gives the tokens that must come next, whatever the logits.
     /// Empty where there is a choice, and where it fails. Valid until the next call.
-    virtual const std::vector<int64_t>& find_forced(const TokenHistory& history) = 0;
+    virtual ForcedTokens find_forced(const TokenHistory& history) = 0;
+    /// What another thread is in ends soon, and the grammar with it. Any thread.
+    virtual void cancel() = 0;
     /// For another sequence that goes on as this one did so far.
     virtual std::unique_ptr<GrammarRule> fork() const = 0;
 };

@@ -37,7 +37,7 @@ public:
     /// GrammarEnd.
     void process(const LogitsRow& row, const TokenHistory& history);
     /// Null: there is none.
-    GrammarRule* grammar() { return m_grammar.get(); }
+    const std::shared_ptr<GrammarRule>& grammar() const { return m_grammar; }
     LogitsChain fork() const;
     /// Whether all of them do.
     bool runs_anywhere() const;
@@ -45,7 +45,7 @@ public:
 private:
     void apply_grammar(const LogitsRow& row, const TokenHistory& history);
 
-    std::unique_ptr<GrammarRule> m_grammar;
+    std::shared_ptr<GrammarRule> m_grammar;  // shared with who works ahead
     std::vector<std::unique_ptr<LogitsProcessor>> m_processors;
 };
 

@@ -42,6 +42,9 @@ struct Sequence {
     size_t num_evicted = 0;            ///< of num_cached, those dropped again
     Stage stage = Stage::OUTSIDE;      ///< moved by Scheduler::move() alone
     bool wants_prompt_logits = false;  ///< of every prompt token, not of the last alone
+    /// Set by its owner while it is idle: it gets a token in time, and nobody need make room for
+    /// that.
+    bool is_held = false;
     size_t prompt_length = 0;
 
     // ---- Its part in the prefix tree.

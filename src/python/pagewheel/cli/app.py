@@ -43,8 +43,8 @@ Model = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="A .gguf file or an OpenVINO model folder. By default SmolLM2-135M-Instruct, "
-        "downloaded once.",
+        help="A .gguf file, a Hugging Face folder or an OpenVINO model folder. "
+        "By default SmolLM2-135M-Instruct, downloaded once.",
     ),
 ]
 Device = Annotated[str, typer.Option(help="OpenVINO device: CPU, GPU, GPU.1...")]
@@ -69,7 +69,8 @@ def root(
 ) -> None:
     """Run language models on the OpenVINO runtime.
 
-    Without --model every command uses SmolLM2-135M-Instruct (95 MB, downloaded once).
+    Where no model is given, all but convert and bench-serve use SmolLM2-135M-Instruct (95 MB,
+    downloaded once).
     Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
     """
     context.obj = debug
@@ -243,7 +244,8 @@ def info(
     model: Annotated[
         Path | None,
         typer.Argument(
-            help="A .gguf file or Hugging Face folder (converted first), or a model folder."
+            help="A .gguf file or Hugging Face folder (converted first), or an OpenVINO model "
+            "folder. By default SmolLM2-135M-Instruct, downloaded once."
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

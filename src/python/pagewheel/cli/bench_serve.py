@@ -35,7 +35,7 @@ def bench_serve(
     on_load: LoadOptions,
     on_result: ResultOptions,
 ) -> None:
-    """Measure a server that speaks OpenAI's API. Needs `pip install pagewheel[serve]`.
+    r"""Measure a server that speaks OpenAI's API. Needs `pip install 'pagewheel\[serve]'`.
 
     Ctrl-C prints and writes what was measured so far.
 
@@ -48,7 +48,9 @@ def bench_serve(
     pagewheel bench-serve --rate 2 --shared-tokens 1000 --questions 3 --chart load.svg
     """
     if on_target.api not in _APIS:
-        raise typer.BadParameter(f"allowed: {', '.join(_APIS)}", param_hint="--api")
+        raise typer.BadParameter(
+            f"allowed: {', '.join(_APIS)}, got {on_target.api!r}", param_hint="--api"
+        )
     given = parse_properties(on_target.fields or [])
     bounds = _goals(on_result.goals or [])
     longest = seconds("--timeout", on_target.timeout)
@@ -100,8 +102,8 @@ def _loads(rates: Sequence[float], concurrencies: Sequence[int]) -> list[Load]:
 def _goals(items: Sequence[str]) -> dict[str, float]:
     goals = {}
     for item in items:
-        name, _, time = item.partition("=")
-        if name not in _GOALS:
+        name, equals, time = item.partition("=")
+        if name not in _GOALS or not equals:
             raise typer.BadParameter(
                 f"expected NAME=TIME of {', '.join(_GOALS)}, got {item!r}", param_hint="--goal"
             )

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 _SIZES = {"start": "start_size", "recent": "recent_size", "max": "max_cache_size"}
 _NAMES = ("policy", "granularity")
 _MAX_SIZE = 2**31 - 1
-_EXPECTED = "expected e.g. start=32,recent=128,max=672,rotate,policy=NAME,granularity=KIND"
+_FLAGS = {"rotate": "apply_rotation", "prefill": "evict_during_prefill"}
+_EXPECTED = "expected e.g. start=32,recent=128,max=672,rotate,prefill,policy=NAME,granularity=KIND"
 _OPTION = "--eviction"
 
 Eviction = Annotated[
@@ -24,6 +25,7 @@ Eviction = Annotated[
         metavar="SIZES",
         help="Keep each sequence's cache within max tokens, its start and recent ones among them: "
         "start=32,recent=128,max=672; ,rotate keeps positions contiguous, "
+        ",prefill evicts from prompts while they are computed: they may exceed the context; "
         ",policy=NAME and ,granularity=KIND choose what goes. On CPU.",
     ),
 ]
@@ -51,8 +53,8 @@ def eviction_arguments(text: str | None) -> dict[str, Any]:
 
 def _parsed(item: str) -> tuple[str, Any]:
     name, equals, value = item.partition("=")
-    if item == "rotate":
-        return "apply_rotation", True
+    if item in _FLAGS:
+        return _FLAGS[item], True
     if name in _NAMES and value:
         return name, value
     if name in _SIZES and equals:

@@ -32,8 +32,9 @@ _NEEDED_FOR_TRACES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.ht
 Models = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[MODEL]...",
-        help="Files or folders, or NAME=PATH. By default SmolLM2-135M-Instruct, downloaded once.",
+        metavar="MODEL",
+        help=".gguf files or folders, or NAME=PATH. By default SmolLM2-135M-Instruct, "
+        "downloaded once.",
     ),
 ]
 
@@ -48,7 +49,7 @@ def serve(
     on_replicas: ReplicaOptions,
     models: Models = None,
 ) -> None:
-    """Serve models over HTTP, as OpenAI's API does. Needs `pip install pagewheel[serve]`.
+    r"""Serve models over HTTP, as OpenAI's API does. Needs `pip install 'pagewheel\[serve]'`.
 
     Ctrl-C and SIGTERM let running requests finish.
 

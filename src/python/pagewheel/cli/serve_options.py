@@ -227,7 +227,10 @@ class ObservingOptions:
     def check(self) -> None:
         """Raises typer.BadParameter."""
         if self.log_level not in _LOG_LEVELS:
-            raise typer.BadParameter(f"allowed: {', '.join(_LOG_LEVELS)}", param_hint="--log-level")
+            raise typer.BadParameter(
+                f"allowed: {', '.join(_LOG_LEVELS)}, got {self.log_level!r}",
+                param_hint="--log-level",
+            )
         endpoint = self.otlp_traces_endpoint
         if endpoint is not None and urlsplit(endpoint).scheme not in ("http", "https"):
             raise typer.BadParameter(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
 from starlette.types import ASGIApp
 
-from pagewheel.ray_serve.calls import REPLICA_HEADER, Call, Destination, End, Head
+from pagewheel.ray_serve.calls import REPLICA_HEADER, Call, Destination, End, Head, is_stream
 
 _log = logging.getLogger("pagewheel.serve")
 _CONNECT_SECONDS = 2.0
@@ -103,7 +103,7 @@ async def answered(app: ASGIApp, call: Call, tag: str, roads: Roads) -> AsyncGen
         if start is None:
             raise RuntimeError("the application gave no answer")
         headers = {name.decode(): value.decode("latin-1") for name, value in start["headers"]}
-        if call.destination is not None and _is_stream(headers):
+        if call.destination is not None and is_stream(headers):
             writer = await roads.open(call.destination)
         headers[REPLICA_HEADER] = tag
         body, is_over = await messages.taken()
@@ -128,10 +128,6 @@ async def answered(app: ASGIApp, call: Call, tag: str, roads: Roads) -> AsyncGen
         messages.gone.set()  # ends the exchange as a closed connection does
         with suppress(asyncio.CancelledError):
             await asyncio.shield(task)
-
-
-def _is_stream(headers: Mapping[str, str]) -> bool:
-    return headers.get("content-type", "").startswith("text/event-stream")
 
 
 async def _run(app: ASGIApp, call: Call, messages: _Messages) -> None:

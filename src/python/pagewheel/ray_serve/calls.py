@@ -52,3 +52,8 @@ class End:
     """All that a replica had to bring to the destination is on its way there."""
 
     size: int  # bytes
+
+
+def is_stream(headers: Mapping[str, str]) -> bool:
+    """Of an answer: whether events come."""
+    return headers.get("content-type", "").startswith("text/event-stream")

@@ -59,7 +59,18 @@ def start(settings: ServerSettings, replicas: ReplicaSettings) -> DeploymentHand
     if replicas.address is None:
         _prepare(settings)
     serve.start(proxy_location="Disabled", logging_config=_logging())
-    return serve.run(deployment(settings, replicas), name=replicas.name, route_prefix=None)
+    try:
+        return serve.run(deployment(settings, replicas), name=replicas.name, route_prefix=None)
+    except RuntimeError as error:
+        raise RuntimeError(f"{error} {_cause(replicas.name)}".strip()) from error
+
+
+def _cause(application: str) -> str:
+    """Why a deployment failed: Ray's error only names it."""
+    found = serve.status().applications.get(application)
+    messages = [each.message for each in found.deployments.values()] if found else []
+    # The last line of a replica's traceback; Ray may have added lines of spaces.
+    return " ".join(each.strip().splitlines()[-1] for each in messages if each.strip())
 
 
 def stream_host(address: str | None) -> str | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -16,7 +17,8 @@ from ray.serve.exceptions import DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
 from pagewheel.ray_serve.arrivals import Arrivals, StreamBrokenError
-from pagewheel.ray_serve.calls import OWNER_HEADER, Call, Head
+from pagewheel.ray_serve.calls import OWNER_HEADER, Call, Head, is_stream
+from pagewheel.ray_serve.events import PassedEvents
 from pagewheel.ray_serve.metrics import merged
 from pagewheel.ray_serve.prefixes import prefix_keys
 from pagewheel.ray_serve.routes import Routes, routes_of
@@ -32,6 +34,7 @@ _log = logging.getLogger("pagewheel.serve")
 _ATTEMPTS = 4
 _PAUSE_SECONDS = 0.1
 _SCRAPE_SECONDS = 5.0
+_RESPONSES = "/v1/responses"  # whose streams have an error's event of their own
 _TAG_LENGTH = 8
 _ID_LENGTH = len("resp_") + _TAG_LENGTH + 32
 # Of the connection to this process, or for it alone.
@@ -39,6 +42,8 @@ _NOT_PASSED_ON = (
     *("authorization", "x-api-key", "connection", "content-length", "transfer-encoding"),
     *("x-request-id", OWNER_HEADER),
 )
+
+_SendPiece = Callable[[bytes], Awaitable[None]]
 
 
 class Front(Service):
@@ -170,25 +175,34 @@ class Front(Service):
         with self._arrivals.expected() as arrival:
             answer = self._handle.remote(replace(call, destination=arrival.destination))
             is_over = False
+            events = PassedEvents()
+            send: _SendPiece = exchange.send_raw
             try:
                 async for piece in answer:
                     if isinstance(piece, Head):
-                        await self._begin(exchange, piece)
+                        send = await self._begin(exchange, piece, events)
                         if piece.is_brought:
-                            await arrival.pass_on(anext(answer), exchange.send_raw)
+                            await arrival.pass_on(anext(answer), send)
                     else:
-                        await exchange.send_raw(piece)
+                        await send(piece)
                 is_over = True
-                await exchange.end_events()
+                await exchange.end_events(events.left())
             finally:
                 if not is_over:
                     answer.cancel()
 
-    async def _begin(self, exchange: Exchange, head: Head) -> None:
+    async def _begin(self, exchange: Exchange, head: Head, events: PassedEvents) -> _SendPiece:
+        """Sends how the answer begins. Returns what sends the rest."""
         exchange.notes["replica"] = head.replica
         await exchange.start_other(head.status, head.headers)
+        send: _SendPiece = exchange.send_raw
+        if is_stream(head.headers):
+            send = partial(events.pass_on, exchange)
+            if exchange.request.url.path == _RESPONSES:
+                exchange.fail_stream = partial(events.fail_response, exchange)
         if head.body:
-            await exchange.send_raw(head.body)
+            await send(head.body)
+        return send
 
 
 def routes_for(replicas: ReplicaSettings) -> Routes:

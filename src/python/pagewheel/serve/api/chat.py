@@ -47,7 +47,8 @@ class ChatCall:
 
 async def chat_completions(exchange: Exchange) -> None:
     """Answers in one piece or as events."""
-    call = _read(exchange, Fields(await exchange.read_body()))
+    body = await exchange.read_body()
+    call = await exchange.made_of_body(lambda: _read(exchange, Fields(body)))
     await exchange.while_connected(_answer(exchange, call))
 
 

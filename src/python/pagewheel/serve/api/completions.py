@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pagewheel.serve.api import logprobs
@@ -46,7 +47,8 @@ class CompletionCall:
 
 async def completions(exchange: Exchange) -> None:
     """Answers in one piece or as events."""
-    call = _read(exchange, Fields(await exchange.read_body()))
+    body = await exchange.read_body()
+    call = await exchange.made_of_body(lambda: _read(exchange, Fields(body)))
     await exchange.while_connected(_answer(exchange, call))
 
 
@@ -192,7 +194,11 @@ async def _token_log_probs(
     prompt = generation.order.prompts[number // wish.choices]
     scores = [None, *piece.prompt_log_probs]
     likely = [[], *piece.prompt_top_log_probs]
-    return of_tokens(engine.token_bytes, prompt, scores, likely, wish.top_log_probs) + generated
+    top = wish.top_log_probs
+    echoed = await made(
+        lambda: of_tokens(engine.token_bytes, prompt, scores, likely, top), len(prompt) * (1 + top)
+    )
+    return echoed + generated
 
 
 def _choice(number: int, text: str, scores: Any, piece: Answer | Piece) -> dict[str, Any]:
@@ -228,16 +234,22 @@ async def _stream(
         with_tokens = wish.with_log_probs or call.with_tokens
         if not (text or piece.finish or (with_tokens and piece.tokens)):
             continue  # half of a character is held back, and is no news
-        scores = None
+        scores, size = None, 0
         if wish.with_log_probs:
             tokens = await _token_log_probs(engine, wish, generation, piece.index, piece)
-            scores = logprobs.completion_form(tokens, offsets[piece.index], wish.top_log_probs > 0)
+            size = len(tokens) * (1 + wish.top_log_probs)
+            scores = await made(
+                partial(
+                    logprobs.completion_form, tokens, offsets[piece.index], wish.top_log_probs > 0
+                ),
+                size,
+            )
             offsets[piece.index] += sum(len(each.text) for each in tokens)
         before[piece.index] = ""
         choice = _choice(piece.index, text, scores, piece)
         if has_begun[piece.index]:
-            await events.send(with_ids(choice, piece, call))
+            await events.send(with_ids(choice, piece, call), size)
         else:
-            await events.send(_with_all_ids(choice, generation, piece, call))
+            await events.send(_with_all_ids(choice, generation, piece, call), size)
         has_begun[piece.index] = True
     await events.end(reader)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from pagewheel.serve.http.errors import ApiError, bad_field
 from pagewheel.serve.http.fields import Fields, checked, shown
 
 _MAX_MESSAGES = 4096
+# In JSON's text: a half of a character, though perhaps beside its other half.
+_ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _TEXT_PARTS = ("text", "input_text", "output_text")
 _MEDIA_PARTS = {
@@ -109,26 +112,51 @@ def _tool_call(where: str, value: Any) -> dict[str, Any]:
     fields = Fields(checked(where, value, dict), where + ".")
     fields.take_one_of("type", ("function",), "function")
     call = Fields(fields.need("function", dict), where + ".function.")
-    result = tool_call(
-        fields.take("id", str, ""), call.need("name", str), call.need("arguments", str)
-    )
+    arguments = call.need("arguments", str)
+    check_arguments(call.name("arguments"), arguments)
+    result = tool_call(fields.take("id", str, ""), call.need("name", str), arguments)
     fields.take("index", int)
     fields.refuse_rest()
     call.refuse_rest()
     return result
 
 
+def check_arguments(field: str, arguments: str) -> None:
+    """Raises ApiError as for a body: it is JSON in a text of which only the outer one was read."""
+    value = _parsed(arguments)
+    if value is not None and _has_half(arguments, value):
+        raise bad_field(field, "has half of a UTF-16 surrogate pair in a string")
+
+
 def tool_call(name_of_call: str, function: str, arguments: Any) -> dict[str, Any]:
-    """As templates take it: arguments are an object, and a text only where they are none."""
+    """As templates take it: arguments are an object, and a text only where they are none.
+
+    A model may write halves of characters, which no template can show: they stay a text too.
+    """
     if isinstance(arguments, str):
-        try:
-            value = json.loads(arguments or "{}")
-        except (ValueError, RecursionError):
-            value = None
-        if isinstance(value, dict):
+        value = _parsed(arguments)
+        if isinstance(value, dict) and not _has_half(arguments, value):
             arguments = value
     called = {"name": function, "arguments": arguments}
     return {"id": name_of_call, "type": "function", "function": called}
+
+
+def _parsed(arguments: str) -> Any:
+    try:
+        return json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        return None
+
+
+def _has_half(text: str, value: Any) -> bool:
+    """Whether strings of the value, which `text` is as JSON, cannot be UTF-8."""
+    if _ESCAPED_HALF.search(text) is None:
+        return False
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 # What a request may not put into a template's context beside its own names.

@@ -228,9 +228,11 @@ async def generating(
         wish.deadline,
         compiled_grammar(engine, wish.shape, wish.tools, prompts[0].reading, exchange.owner),
     )
+    tokens = [each.tokens for each in prompts]
+    order = await exchange.made_of_body(lambda: _order(engine, tokens, wish, grammar))
     generation = Generation(
         engine,
-        _order(engine, [each.tokens for each in prompts], wish, grammar),
+        order,
         service.metrics.model(engine.name),
         service.gate.queue_places(exchange),
         exchange.began,

@@ -41,7 +41,12 @@ class MessageCall:
 
 async def create_message(exchange: Exchange) -> None:
     """Answers in one piece or as events."""
-    fields = Fields(await exchange.read_body())
+    body = await exchange.read_body()
+    call = await exchange.made_of_body(lambda: _read(exchange, Fields(body)))
+    await exchange.while_connected(_answer(exchange, call))
+
+
+def _read(exchange: Exchange, fields: Fields) -> MessageCall:
     limits = exchange.service.settings.limits
     model = fields.take("model", str)
     conversation = _conversation(fields)
@@ -65,19 +70,13 @@ async def create_message(exchange: Exchange) -> None:
         raise bad_field(wish.shape.field, "does not go with a last message of the assistant")
     _refuse_unsupported(fields)
     fields.refuse_rest()
-    call = MessageCall(model, conversation, wish, stream, shows_thinking)
-    await exchange.while_connected(_answer(exchange, call))
+    return MessageCall(model, conversation, wish, stream, shows_thinking)
 
 
 async def count_tokens(exchange: Exchange) -> None:
     """Of the prompt that the conversation is."""
-    fields = Fields(await exchange.read_body())
-    model = fields.take("model", str)
-    conversation = _conversation(fields)
-    _take_thinking(fields, conversation)
-    _take_output(fields, conversation)
-    _refuse_unsupported(fields)
-    fields.refuse_rest()
+    body = await exchange.read_body()
+    model, conversation = await exchange.made_of_body(lambda: _read_counted(Fields(body)))
 
     async def answer() -> None:
         async with exchange.service.registry.use(model) as engine:
@@ -85,6 +84,16 @@ async def count_tokens(exchange: Exchange) -> None:
             await exchange.send_json({"input_tokens": len(prompt.tokens)})
 
     await exchange.while_connected(answer())
+
+
+def _read_counted(fields: Fields) -> tuple[str | None, Conversation]:
+    model = fields.take("model", str)
+    conversation = _conversation(fields)
+    _take_thinking(fields, conversation)
+    _take_output(fields, conversation)
+    _refuse_unsupported(fields)
+    fields.refuse_rest()
+    return model, conversation
 
 
 def _conversation(fields: Fields) -> Conversation:
@@ -152,7 +161,8 @@ async def _answer(exchange: Exchange, call: MessageCall) -> None:
             (answer,) = await reader.read_all()
             content = blocks_of([_shown(call, each) for each in reader.texts[0].sections])
             end = {**_stop(answer.finish, answer.stopped_by), "usage": _usage(generation)}
-            await exchange.send_json({**message, "content": content, **end})
+            whole = {**message, "content": content, **end}
+            await exchange.send_made(lambda: whole, generation.num_generated)
 
 
 def _usage(generation: Generation) -> dict[str, int]:

@@ -13,7 +13,7 @@ from pagewheel.serve.api.generating import Wish, read_hints, read_wish, usage_of
 from pagewheel.serve.api.sampling import take_choices
 from pagewheel.serve.api.shapes import take_shape
 from pagewheel.serve.http.errors import bad_field
-from pagewheel.serve.http.exchange import Exchange, json_text
+from pagewheel.serve.http.exchange import Exchange, json_text, made
 from pagewheel.serve.http.fields import Fields
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import Answer, Generation, Piece
@@ -78,12 +78,14 @@ class ChoiceEvents:
     async def start(self) -> None:
         await self._exchange.start_events()
 
-    async def send(self, choice: Mapping[str, Any]) -> None:
+    async def send(self, choice: Mapping[str, Any], size: int = 0) -> None:
+        """A choice of so many entries."""
         if self._with_usages:
-            usage = usage_of(self._generation)
-            await self._exchange.send_event({**self._frame, "choices": [choice], "usage": usage})
+            event = {**self._frame, "choices": [choice], "usage": usage_of(self._generation)}
+            await self._exchange.send_event(event, size=size)
             return
-        await self._exchange.send_raw(f"{self._begin}{json_text(choice)}]}}\n\n".encode())
+        data = await made(lambda: f"{self._begin}{json_text(choice)}]}}\n\n".encode(), size)
+        await self._exchange.send_raw(data)
 
     async def end(self, reader: AnswerReader) -> None:
         """With the usage, if the client asked for it."""

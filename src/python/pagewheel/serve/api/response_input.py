@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pagewheel.serve.api.conversation import check_count, read_message, text_of, tool_call
+from pagewheel.serve.api.conversation import (
+    check_arguments,
+    check_count,
+    read_message,
+    text_of,
+    tool_call,
+)
 from pagewheel.serve.http.errors import bad_field
 from pagewheel.serve.http.fields import Fields, checked, shown
 
@@ -21,7 +27,10 @@ def read_input(fields: Fields) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     for number, item in enumerate(items):
         where = f"input[{number}]"
-        _add(messages, where, checked(where, item, dict))
+        arguments = checked(where, item, dict).get("arguments")
+        if isinstance(arguments, str):
+            check_arguments(f"{where}.arguments", arguments)
+        _add(messages, where, item)
     return messages
 
 

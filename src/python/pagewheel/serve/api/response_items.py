@@ -73,9 +73,10 @@ class ItemEvents:
         self._name = ""
         self._items: list[dict[str, Any]] = []
 
-    async def send(self, kind: str, **fields: Any) -> None:
+    async def send(self, kind: str, size: int = 0, /, **fields: Any) -> None:
+        """An event of so many entries."""
         event = {"type": kind, "sequence_number": self._number, **fields}
-        await self._exchange.send_event(event, kind)
+        await self._exchange.send_event(event, kind, size)
         self._number += 1
 
     async def add(self, section: Section) -> None:
@@ -119,7 +120,7 @@ class ItemEvents:
             "error": {"code": "server_error", "message": message},
             "output": self._items,
         }
-        await self.send("response.failed", response=failed)
+        await self.send("response.failed", self._exchange.body_entries, response=failed)
 
     def _place(self) -> dict[str, Any]:
         return {"item_id": self._name, "output_index": len(self._items), "content_index": 0}
@@ -137,6 +138,7 @@ class ItemEvents:
         section = self._open
         if section is None:
             return
+        size = sum(1 + len(each["top_logprobs"]) for each in section.scores)
         if section.kind == CALL:
             await self.send(
                 "response.function_call_arguments.done",
@@ -150,9 +152,10 @@ class ItemEvents:
             scores: dict[str, Any] = {}
             if section.kind == CONTENT:
                 scores["logprobs"] = section.scores
-            await self.send(f"response.{kind}.done", **self._place(), text=section.text, **scores)
-            await self.send("response.content_part.done", **self._place(), part=_part(section))
+            place = self._place()
+            await self.send(f"response.{kind}.done", size, **place, text=section.text, **scores)
+            await self.send("response.content_part.done", size, **place, part=_part(section))
         item = _item(self._name, section, status)
-        await self.send("response.output_item.done", output_index=len(self._items), item=item)
+        await self.send("response.output_item.done", size, output_index=len(self._items), item=item)
         self._items.append(item)
         self._open = None

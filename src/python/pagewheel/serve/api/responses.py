@@ -30,7 +30,7 @@ from pagewheel.serve.api.shapes import take_text_shape
 from pagewheel.serve.api.stop_reason import is_stop_token
 from pagewheel.serve.api.tools import Tools, take_response_tools
 from pagewheel.serve.http.errors import ApiError, bad_field
-from pagewheel.serve.http.exchange import Exchange
+from pagewheel.serve.http.exchange import Exchange, made
 from pagewheel.serve.http.fields import Fields, shown
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import Answer, Generation
@@ -45,17 +45,28 @@ class ResponseCall:
 
     model: str | None
     messages: list[dict[str, Any]]
-    before: Stored | None  # the response that it goes on with
     conversation: Conversation
     wish: Wish
     stream: bool
     store: bool
     echoed: dict[str, Any]  # what the response repeats of the request
+    before: Stored | None = None  # the response that it goes on with
+
+    def continue_after(self, before: Stored, earlier: list[dict[str, Any]]) -> None:
+        """The conversation goes on after the `earlier` messages."""
+        self.before = before
+        begin = len(self.conversation.messages) - len(self.messages)  # behind the instructions
+        self.conversation.messages[begin:begin] = earlier
 
 
 async def create_response(exchange: Exchange) -> None:
     """Answers in one piece or as events."""
-    call = await _read(exchange, Fields(await exchange.read_body()))
+    fields = Fields(await exchange.read_body())
+    previous = fields.take("previous_response_id", str)
+    before = _remembered(exchange, previous)
+    call = await exchange.made_of_body(lambda: _read(exchange, fields, previous))
+    if before is not None:
+        call.continue_after(before, await before.messages())
     await exchange.while_connected(_answer(exchange, call))
 
 
@@ -80,12 +91,11 @@ def _not_found(name: str) -> ApiError:
     return ApiError(404, f"there is no response {name[:80]!r}", code="response_not_found")
 
 
-async def _read(exchange: Exchange, fields: Fields) -> ResponseCall:
+def _read(exchange: Exchange, fields: Fields, previous: str | None) -> ResponseCall:
+    """But what the response `previous` has before it."""
     limits = exchange.service.settings.limits
     model = fields.take("model", str)
     instructions = fields.take("instructions", str)
-    previous = fields.take("previous_response_id", str)
-    before = _remembered(exchange, previous)
     messages = read_input(fields)
     wish = read_wish(exchange, fields)
     count = fields.take("max_output_tokens", int)
@@ -118,10 +128,8 @@ async def _read(exchange: Exchange, fields: Fields) -> ResponseCall:
         context["reasoning_effort"] = echoed["reasoning"]["effort"]
     fields.refuse_rest()
     begin = [] if instructions is None else [{"role": "system", "content": instructions}]
-    if before is not None:
-        begin += await before.messages()
     conversation = Conversation(begin + messages, wish.tools, context)
-    return ResponseCall(model, messages, before, conversation, wish, stream, store, echoed)
+    return ResponseCall(model, messages, conversation, wish, stream, store, echoed)
 
 
 def _echoed_tools(tools: Tools) -> dict[str, Any]:
@@ -240,13 +248,21 @@ async def _answer(exchange: Exchange, call: ResponseCall) -> None:
             items = items_of(reader.texts[0].sections, _status(answer.finish))
             num_reasoning = await reader.count_reasoning()
             whole = _completed(response, items, answer.finish, generation, num_reasoning)
-            await _store(exchange, call, whole)
-            await exchange.send_json(whole)
+            size = _size(exchange, call, generation)
+            await _store(exchange, call, whole, size)
+            await exchange.send_made(lambda: whole, size)
 
 
-async def _store(exchange: Exchange, call: ResponseCall, response: dict[str, Any]) -> None:
+def _size(exchange: Exchange, call: ResponseCall, generation: Generation) -> int:
+    """Entries of a response: it repeats what it was asked for."""
+    return exchange.body_entries + generation.num_generated * (1 + call.wish.top_log_probs)
+
+
+async def _store(
+    exchange: Exchange, call: ResponseCall, response: dict[str, Any], size: int
+) -> None:
     if call.store:
-        new = [*call.messages, *said_again(response["output"])]
+        new = await made(lambda: [*call.messages, *said_again(response["output"])], size)
         stored = await packed(exchange.owner, response, new, call.before)
         exchange.service.responses.put(response["id"], stored)
 
@@ -320,8 +336,8 @@ async def _stream(
     events = ItemEvents(exchange)
     exchange.fail_stream = partial(events.fail, response)
     await exchange.start_events()
-    await events.send("response.created", response=response)
-    await events.send("response.in_progress", response=response)
+    for kind in ("response.created", "response.in_progress"):
+        await events.send(kind, exchange.body_entries, response=response)
     finish = None
     async for piece, sections in news:
         finish = piece.finish or finish
@@ -330,6 +346,7 @@ async def _stream(
     items = await events.close(_status(finish))
     num_reasoning = await reader.count_reasoning()
     whole = _completed(response, items, finish, reader.generation, num_reasoning)
-    await _store(exchange, call, whole)
-    await events.send(f"response.{whole['status']}", response=whole)
+    size = _size(exchange, call, reader.generation)
+    await _store(exchange, call, whole, size)
+    await events.send(f"response.{whole['status']}", size, response=whole)
     await exchange.end_events()

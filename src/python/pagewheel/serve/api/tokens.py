@@ -12,12 +12,32 @@ from pagewheel.serve.http.fields import Fields, shown
 
 async def tokenize(exchange: Exchange) -> None:
     """Of a text, or of a conversation as its template renders it."""
-    fields = Fields(await exchange.read_body())
+    body = await exchange.read_body()
+    model, prompt, special, conversation = await exchange.made_of_body(lambda: _read(Fields(body)))
+
+    async def answer() -> None:
+        async with exchange.service.registry.use(model) as engine:
+            if conversation is not None:
+                tokens = (await prompt_of(exchange, engine, conversation)).tokens
+            else:
+                tokens = await engine.with_text(
+                    exchange.owner, len(prompt), lambda: engine.encode(prompt, special)
+                )
+            answer = {"count": len(tokens), "max_model_len": engine.context, "tokens": tokens}
+            await exchange.send_made(lambda: answer, len(tokens))
+
+    await exchange.while_connected(answer())
+
+
+def _read(fields: Fields) -> tuple[str | None, str, bool, Conversation | None]:
+    """The model, and a text with whether special tokens come before it, or a conversation."""
     model = fields.take("model", str)
     prompt = fields.take("prompt", str)
     messages = fields.take("messages", list)
     if (prompt is None) == (messages is None):
         raise ApiError(400, "give prompt or messages, one of them", param="prompt")
+    conversation = None
+    special = True
     if messages is None:
         special = fields.take("add_special_tokens", bool, True)
     else:
@@ -26,30 +46,13 @@ async def tokenize(exchange: Exchange) -> None:
             said, take_tools(fields), take_template_context(fields), take_ending(fields, said)
         )
     fields.refuse_rest()
-
-    async def answer() -> None:
-        async with exchange.service.registry.use(model) as engine:
-            if prompt is not None:
-                tokens = await engine.with_text(
-                    exchange.owner, len(prompt), lambda: engine.encode(prompt, special)
-                )
-            else:
-                tokens = (await prompt_of(exchange, engine, conversation)).tokens
-            answer = {"count": len(tokens), "max_model_len": engine.context, "tokens": tokens}
-            await exchange.send_made(lambda: answer, len(tokens))
-
-    await exchange.while_connected(answer())
+    return model, prompt or "", special, conversation
 
 
 async def detokenize(exchange: Exchange) -> None:
     """The text of token ids, special ones too."""
-    fields = Fields(await exchange.read_body())
-    model = fields.take("model", str)
-    tokens = fields.need("tokens", list)
-    fields.refuse_rest()
-    for number, each in enumerate(tokens):
-        if type(each) is not int or not 0 <= each < 2**31:
-            raise bad_field(f"tokens[{number}]", f"must be a token id, got {shown(each)}")
+    body = await exchange.read_body()
+    model, tokens = await exchange.made_of_body(lambda: _read_tokens(Fields(body)))
 
     async def answer() -> None:
         async with exchange.service.registry.use(model) as engine:
@@ -59,6 +62,16 @@ async def detokenize(exchange: Exchange) -> None:
                 )
             except IndexError as error:
                 raise bad_field("tokens", str(error)) from None
-            await exchange.send_json({"prompt": text})
+            await exchange.send_made(lambda: {"prompt": text}, len(tokens))
 
     await exchange.while_connected(answer())
+
+
+def _read_tokens(fields: Fields) -> tuple[str | None, list[int]]:
+    model = fields.take("model", str)
+    tokens = fields.need("tokens", list)
+    fields.refuse_rest()
+    for number, each in enumerate(tokens):
+        if type(each) is not int or not 0 <= each < 2**31:
+            raise bad_field(f"tokens[{number}]", f"must be a token id, got {shown(each)}")
+    return model, tokens

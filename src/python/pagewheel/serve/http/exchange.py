@@ -31,6 +31,8 @@ _CLIENT_GONE = 499  # nginx's, in logs and metrics; nobody receives it
 _GRACE_SECONDS = 2.0
 # Tokens and likely tokens: of so many, making an answer takes some 10 ms.
 _MANY = 2048
+# Of a body, for what takes as long as an entry of an answer.
+_BYTES_PER_ENTRY = 32
 
 Work = Callable[["Exchange"], Awaitable[None]]
 T = TypeVar("T")
@@ -68,6 +70,7 @@ class Exchange(Response):
         self.request = request
         self.owner = ""  # a name for the API key
         self.notes: dict[str, Any] = {}  # for the log
+        self.body_entries = 0  # for made(): of what is made of the body, once that is read
         # Sends an error in a stream's own form. None: as an event that has the error's body.
         self.fail_stream: Callable[[ApiError], Awaitable[None]] | None = None
         self._work = work
@@ -169,7 +172,13 @@ class Exchange(Response):
         """The JSON object, and the bytes it was read from."""
         assert self._receive is not None
         limits = self.service.settings.limits
-        return await read_both(self.request.headers, self._receive, limits, self._take_bytes)
+        body, data = await read_both(self.request.headers, self._receive, limits, self._take_bytes)
+        self.body_entries = len(data) // _BYTES_PER_ENTRY
+        return body, data
+
+    async def made_of_body(self, make: Callable[[], T]) -> T:
+        """made() of what takes as long as the body is large. It touches nothing of the loop."""
+        return await made(make, self.body_entries)
 
     def _take_bytes(self, count: int) -> bool:
         return self.service.gate.body_bytes.take(self, count)
@@ -233,11 +242,11 @@ class Exchange(Response):
             {"cache-control": "no-cache", "x-accel-buffering": "no"},
         )
 
-    async def send_event(self, body: Any, name: str | None = None) -> None:
-        """One event, as soon as the client takes what was sent before."""
-        data = json_text(body)
-        lines = f"data: {data}\n\n" if name is None else f"event: {name}\ndata: {data}\n\n"
-        await self.send_raw(lines.encode())
+    async def send_event(self, body: Any, name: str | None = None, size: int = 0) -> None:
+        """One event of so many entries, as soon as the client takes what was sent before."""
+        begin = "data: " if name is None else f"event: {name}\ndata: "
+        data = await made(lambda: f"{begin}{json_text(body)}\n\n".encode(), size)
+        await self.send_raw(data)
 
     async def send_raw(self, data: bytes) -> None:
         """A piece of a stream."""

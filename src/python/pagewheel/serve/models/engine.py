@@ -26,8 +26,6 @@ _GIGABYTE = 1 << 30
 _COMPILES_PER_OWNER = 2  # at once
 _LARGE_TEXTS_PER_OWNER = 1  # at once
 _LARGE_TEXT = 256 << 10  # characters
-# How the engine begins what it says of itself, and of its requests, when it has failed.
-_FAILED = ("the pipeline failed", "out of memory")
 
 
 class EngineFailedError(RuntimeError):
@@ -157,11 +155,10 @@ class Engine:
         if self.failure is not None:
             raise EngineFailedError(self.failure)
 
-    def raise_if_failed(self, error: RuntimeError) -> None:
-        """Of an error of this engine: EngineFailedError where not the request alone has failed."""
-        if str(error).startswith(_FAILED):
-            self.failure = str(error)
-            raise EngineFailedError(self.failure) from None
+    def failed(self, error: pagewheel.PipelineFailedError) -> EngineFailedError:
+        """What to raise for it. Nobody gets this engine any more, and nothing of it is saved."""
+        self.failure = str(error)
+        return EngineFailedError(self.failure)
 
     async def compiled(
         self, make: Callable[[], pagewheel.StructuredOutputConfig], owner: str
@@ -223,9 +220,8 @@ class Engine:
         EngineFailedError where nothing is served any more."""
         try:
             return self._pipeline.add_request(next(self._numbers), list(tokens), config)
-        except RuntimeError as error:
-            self.raise_if_failed(error)
-            raise
+        except pagewheel.PipelineFailedError as error:
+            raise self.failed(error) from None
 
     def close(self) -> None:
         """Ends the thread that steps and saves prefixes. Memory goes with the last reference."""

@@ -345,11 +345,10 @@ class _Waiting:
     def _read(self) -> dict[int, pagewheel.GenerationOutput]:
         try:
             return self._handle.read_available(with_text=True)
+        except pagewheel.PipelineFailedError as error:
+            self._engine.failed(error)
+            raise _engine_failed() from None
         except RuntimeError as error:
-            try:
-                self._engine.raise_if_failed(error)
-            except EngineFailedError:
-                raise _engine_failed() from None
             raise _failed(str(error)) from None
 
     async def _wait(self) -> None:
