@@ -14,7 +14,7 @@ import pagewheel
 from pagewheel import StructuredOutputConfig as Config
 
 STATES = 200
-GRAMMARS = 40
+STATES_OF_A_GRAMMAR = 5
 
 
 @dataclass
@@ -80,12 +80,12 @@ def test_masks_are_those_of_trying_each_token(real_tokenizer: pagewheel.Tokenize
     vocabulary = Vocabulary.of(real_tokenizer)
     rng = random.Random(19)
     states = forced = 0
-    for _ in range(GRAMMARS * TIMES):
+    while states < STATES * TIMES:
         case = random_case(rng)
         pattern = regex.compile(case.pattern.encode(), regex.DOTALL)
         matcher = pagewheel.Grammar(case.part, real_tokenizer).matcher()
         before = b""
-        for _ in range(STATES // GRAMMARS):
+        for _ in range(STATES_OF_A_GRAMMAR):
             mask = set(allowed(matcher).tolist())
             expected = tokens_that_continue(vocabulary, pattern, before)
             if mask != expected:
@@ -102,7 +102,7 @@ def test_masks_are_those_of_trying_each_token(real_tokenizer: pagewheel.Tokenize
             token = rng.choice(text_tokens)
             assert matcher.accept(token)
             before += vocabulary.tokens[token]
-    assert states >= STATES // 2 and forced > 0
+    assert forced > 0
 
 
 OTHER_GRAMMARS = {
