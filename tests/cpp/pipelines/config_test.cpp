@@ -134,7 +134,8 @@ TEST(GenerationConfig, UpdatesFromJsonAllOrNothing) {
 }
 
 // One value for each parameter, other than its default.
-constexpr const char* one_of_each = R"({"max_new_tokens": 5, "max_length": 6, "min_new_tokens": 1,
+constexpr const char* one_of_each =
+    R"({"max_new_tokens": 5, "max_length": 6, "min_new_tokens": 1, "min_tokens": 1,
     "ignore_eos": true, "eos_token_id": 7, "stop_token_ids": [8], "stop_strings": ["a"],
     "include_stop_str_in_output": true, "priority": 3, "timeout": 2.5, "cache_salt": "x",
     "echo": true, "logprobs": 1, "num_return_sequences": 2, "num_beams": 4, "num_beam_groups": 2,

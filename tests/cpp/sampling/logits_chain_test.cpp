@@ -155,7 +155,8 @@ GenerationConfig config_with(const std::string& parameter) {
 }
 
 TEST(LogitsChain, HasAProcessorForEachParameterOfTheTableAndForNoOther) {
-    std::set<std::string> in_chain{"frequency_penalty"};  // by presence_penalty's
+    // By the processors of presence_penalty and min_new_tokens.
+    std::set<std::string> in_chain{"frequency_penalty", "min_tokens"};
     for (const ProcessorKind& kind : logits_processors())
         EXPECT_TRUE(in_chain.insert(kind.parameter).second) << kind.parameter << " is there twice";
     EXPECT_GT(generation_parameters().size(), 20u);

@@ -291,6 +291,37 @@ TEST(GeneratedText, EndsExactlyAtAStopStringWhateverTheBytesAndSpecialTokens) {
     EXPECT_GT(num_stopped, 50u);
 }
 
+TEST(GeneratedText, NoStopStringEndsInTheTextOfTheFirstTokens) {
+    const std::string tokens = "a#b##c#d";
+    const auto cut = [&](const std::string& stop, size_t min_tokens) {
+        GeneratedText text(decoders_of_bytes(), StopStrings({stop}, false, min_tokens));
+        std::string joined;
+        for (const char token : tokens) joined += text.append(int64_t(token));
+        return joined + text.flush();
+    };
+    EXPECT_EQ(cut("#", 0), "a");
+    EXPECT_EQ(cut("#", 1), "a");
+    EXPECT_EQ(cut("#", 2), "a#b");
+    EXPECT_EQ(cut("#", 5), "a#b##c");
+    EXPECT_EQ(cut("#", 7), tokens);
+    // It may begin there.
+    EXPECT_EQ(cut("##", 4), "a#b");
+    EXPECT_EQ(cut("##", 5), tokens);
+    EXPECT_EQ(cut("b##c", 5), "a#");
+    EXPECT_EQ(cut("#", 100), tokens);
+}
+
+TEST(GeneratedText, NoHiddenStopStringEndsInTheTextOfTheFirstTokens) {
+    for (size_t min_tokens = 0; min_tokens < 6; ++min_tokens) {
+        GeneratedText text(decoders_of_bytes(), StopStrings({"a<x>", "<end>"}, false, min_tokens));
+        std::string joined;
+        for (const int64_t token : {int64_t('a'), int64_t(256), int64_t('b'), int64_t('a'),
+                                    int64_t(256), int64_t('c')})
+            joined += text.append(token);
+        EXPECT_EQ(joined + text.flush(), min_tokens < 2 ? "" : min_tokens < 5 ? "ab" : "abac");
+    }
+}
+
 TEST(GeneratedText, ASpecialTokenWhoseTextIsAStopStringEndsTheText) {
     for (const bool include : {false, true}) {
         GeneratedText text(decoders_of_bytes(), StopStrings({"<end>"}, include));

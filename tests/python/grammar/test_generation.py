@@ -284,3 +284,26 @@ def test_begin_after_is_part_of_the_grammar(smollm2_tokenizer: pagewheel.Tokeniz
     person = '{"full_name":"A","age_in_years":3,"colours":["red"]}'
     assert json_grammar.accepts(f"{{}}</think>\n{person}")
     assert not json_grammar.accepts(person)
+
+
+@pytest.mark.parametrize("way", ["greedy", "samples", "beams", "logprobs", "penalties"])
+@pytest.mark.parametrize("name", ["min_tokens", "min_new_tokens"])
+def test_a_text_that_can_only_end_ends_before_the_least_number_of_tokens(
+    name: str, way: str, llm: pagewheel.LLMPipeline
+) -> None:
+    config = config_of(**WAYS[way], **{name: 149})
+    result = llm.generate([PROMPT], config)
+    for text, reason in zip(result.texts, result.finish_reasons, strict=True):
+        assert reason == GenerationFinishReason.STOP
+        check(text)
+
+
+def test_a_text_that_can_go_on_has_the_least_number_of_tokens(
+    llm: pagewheel.LLMPipeline,
+) -> None:
+    letters = StructuredOutputConfig(regex="(?:[a-z] ){1,100}")
+    for least in (0, 60):
+        result = llm.generate([PROMPT], config_of(letters, min_tokens=least))
+        num_tokens = llm.get_tokenizer().encode(result.texts[0]).input_ids.shape[1]
+        assert result.finish_reasons == [GenerationFinishReason.STOP] or num_tokens > 100
+        assert len(result.texts[0]) >= least

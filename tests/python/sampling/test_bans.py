@@ -153,7 +153,7 @@ def test_ids_outside_of_the_vocabulary_are_refused_when_they_are_added(
         ({"dry_sequence_breakers": ["a" * 41]}, "breakers holds one of 41 bytes"),
         ({"bad_words_ids": [[1]] * 10001}, "number of bad_words_ids is 10001"),
         ({"dry_base": 0.5}, "dry_base is 0.5; allowed: 1 or more"),
-        ({"min_tokens": 1, "min_new_tokens": 1}, "allowed: one of them"),
+        ({"min_tokens": 6}, "min_tokens is 6, more than max_new_tokens, 5"),
     ],
 )
 def test_what_is_out_of_range_is_refused_by_name(options: dict[str, Any], message: str) -> None:
@@ -161,8 +161,32 @@ def test_what_is_out_of_range_is_refused_by_name(options: dict[str, Any], messag
         pagewheel.GenerationConfig(max_new_tokens=5, **options).validate()
 
 
-def test_min_tokens_is_min_new_tokens() -> None:
-    assert pagewheel.GenerationConfig(min_tokens=3).min_new_tokens == 3
+def test_min_tokens_holds_back_stop_strings_and_min_new_tokens_does_not(
+    smollm2: pagewheel.LLMPipeline,
+) -> None:
+    def text(count: int = 40, **options: Any) -> str:
+        pieces: list[str] = []
+        config = greedy(count, apply_chat_template=False, **options)
+        whole = str(smollm2.generate("One, two, three", config, streamer=pieces.append))
+        assert "".join(pieces) == whole
+        return whole
+
+    whole, early, stop = text(), text(20), " "
+    assert whole.index(stop) < len(early) < whole.rindex(stop)
+    until_first = whole[: whole.index(stop)]
+    assert text(stop_strings={stop}) == until_first
+    assert text(stop_strings={stop}, min_new_tokens=20) == until_first
+    assert text(stop_strings={stop}, min_tokens=20) == whole[: whole.index(stop, len(early))]
+
+
+def test_min_tokens_holds_back_stop_tokens(tiny: pagewheel.ContinuousBatchingPipeline) -> None:
+    tokens = generated(tiny, [5, 6], 12)
+    options: dict[str, Any] = {"ignore_eos": False, "stop_token_ids": {tokens[1]}}
+    assert len(generated(tiny, [5, 6], 12, **options)) <= 2
+    for name in ("min_tokens", "min_new_tokens"):
+        held = generated(tiny, [5, 6], 12, **options, **{name: 6})
+        assert len(held) > 6
+        assert tokens[1] not in held[:6]
 
 
 def test_numpys_ids_are_ids() -> None:

@@ -114,6 +114,20 @@ def test_verbatim_text_ends_before_a_stop_string(
     assert found + text.add(piece(finish="stop")) == expected
 
 
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_no_stop_string_ends_in_the_verbatim_text_of_the_first_tokens(
+    calling_folder: Path, size: int
+) -> None:
+    tokens = tokens_of(calling_folder, "a b a b a b")
+    tokenizer = pagewheel.Tokenizer(calling_folder)
+    early = len(str(tokenizer.decode(tokens[:4])))
+    text = VerbatimText(tokenizer, ["b"], False, min_tokens=4)
+    pieces = [tokens[i : i + size] for i in range(0, len(tokens), size)]
+    found = "".join(text.add(piece(tokens=each)) for each in pieces)
+    found += text.add(piece(finish="stop"))
+    assert found == "a b a b a b"[: "a b a b a b".index("b", early)]
+
+
 def test_what_may_begin_a_stop_string_comes_once_it_does_not(calling_folder: Path) -> None:
     text = verbatim(calling_folder, ["abc"])
     tokens = tokens_of(calling_folder, "xabab")

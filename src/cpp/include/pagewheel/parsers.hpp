@@ -186,7 +186,7 @@ public:
     /// A piece of text in the place of tokens.
     StreamingStatus write_text(const std::string& text);
     void end() override;
-    void begin(const std::set<std::string>& stop_strings, bool include_stop_string) override;
+    void begin(const GenerationConfig& config) override;
 
     /// The deltas so far as one JSON object: texts and lists are joined, "tool_calls" by their
     /// index, and of other values the latest stays.

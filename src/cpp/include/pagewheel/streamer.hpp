@@ -18,6 +18,8 @@
 
 namespace pagewheel {
 
+struct GenerationConfig;
+
 /// What a streamer answers: go on; end and keep what there is; end and drop the request; STOP, of
 /// which the finish reason is TOOL_CALL.
 enum class StreamingStatus { RUNNING = 0, STOP = 1, CANCEL = 2, TOOL_CALL_STOP = 3 };
@@ -101,10 +103,10 @@ public:
     void end() override;
 
     /// For generate(), before the first token: nothing is left of earlier ones. Text from a stop
-    /// string on is not handed out (or from its end on, if it is to be included), and text that may
-    /// be the beginning of one is held back. Throws Error until release() if another
+    /// string of the config on is not handed out (or from its end on, if it is to be included), and
+    /// text that may be the beginning of one is held back. Throws Error until release() if another
     /// generate() has the streamer.
-    virtual void begin(const std::set<std::string>& stop_strings, bool include_stop_string);
+    virtual void begin(const GenerationConfig& config);
     /// For generate(), in the end, also where it failed.
     void release() noexcept;
 

@@ -9,6 +9,7 @@
 
 #include "parsing/bytes.hpp"
 #include "parsing/events.hpp"
+#include "parsing/literal_matcher.hpp"
 
 namespace pagewheel {
 
@@ -32,6 +33,19 @@ public:
     /// A call has begun: what is read now is given out or part of its frame.
     virtual bool in_call() const = 0;
 };
+
+/// A byte of what may close a section.
+inline CallReader::Step close_section(LiteralMatcher& closers, char byte) {
+    switch (closers.take(byte)) {
+        case LiteralMatcher::Step::MORE:
+            return CallReader::Step::MORE;
+        case LiteralMatcher::Step::MATCH:
+            return CallReader::Step::DONE;
+        case LiteralMatcher::Step::NONE:
+            return CallReader::Step::REFUSED;
+    }
+    return CallReader::Step::REFUSED;
+}
 
 /// Of the functions that a model was told of: parameters that are texts, by function. Formats that
 /// write values without quotes ask for it.

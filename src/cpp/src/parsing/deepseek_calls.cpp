@@ -83,9 +83,9 @@ private:
             if (byte != '{' || m_name.empty()) return Step::REFUSED;
             m_call.begin(m_name, "", out);
         }
-        const JsonScanner::Step step = m_call.take(byte, out);
-        if (step == JsonScanner::Step::BAD) return Step::REFUSED;
-        if (step == JsonScanner::Step::DONE) m_place = Place::END;
+        const Step step = m_call.take(byte, out);
+        if (step == Step::REFUSED) return Step::REFUSED;
+        if (step == Step::DONE) m_place = Place::END;
         return Step::MORE;
     }
 

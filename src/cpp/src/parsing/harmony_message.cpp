@@ -51,15 +51,7 @@ private:
             if (byte != '{' || m_name.empty()) return Step::REFUSED;
             m_call.begin(m_name, "", out);
         }
-        switch (m_call.take(byte, out)) {
-            case JsonScanner::Step::MORE:
-                return Step::MORE;
-            case JsonScanner::Step::DONE:
-                return Step::DONE;
-            case JsonScanner::Step::BAD:
-                return Step::REFUSED;
-        }
-        return Step::REFUSED;
+        return m_call.take(byte, out);
     }
 
     std::string m_header, m_name;

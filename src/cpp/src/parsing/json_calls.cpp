@@ -194,15 +194,7 @@ CallReader::Step JsonCallsReader::take_after(char byte, Events& out) {
             if (byte == '{' || byte == '[') return take_before(byte, out);
         }
     }
-    switch (m_closer.take(byte)) {
-        case LiteralMatcher::Step::MORE:
-            return Step::MORE;
-        case LiteralMatcher::Step::MATCH:
-            return Step::DONE;
-        case LiteralMatcher::Step::NONE:
-            return Step::REFUSED;
-    }
-    return Step::REFUSED;
+    return close_section(m_closer, byte);
 }
 
 void JsonCallsReader::cut(Events& out) {

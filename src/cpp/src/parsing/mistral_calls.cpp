@@ -71,15 +71,7 @@ private:
             if (byte != '{') return Step::REFUSED;
             m_call.begin(m_name, m_id, out);
         }
-        switch (m_call.take(byte, out)) {
-            case JsonScanner::Step::MORE:
-                return Step::MORE;
-            case JsonScanner::Step::DONE:
-                return Step::DONE;
-            case JsonScanner::Step::BAD:
-                return Step::REFUSED;
-        }
-        return Step::REFUSED;
+        return m_call.take(byte, out);
     }
 
     Place m_place = Place::NAME;

@@ -22,11 +22,13 @@ public:
         m_has_begun = true;
         m_arguments = {};
     }
-    /// A byte of JSON. BAD ends the call.
-    JsonScanner::Step take(char byte, Events& out) {
+    /// A byte of JSON: DONE where the call ends with it.
+    CallReader::Step take(char byte, Events& out) {
         const JsonScanner::Step step = m_arguments.take(byte, out);
-        if (step != JsonScanner::Step::MORE) end(step == JsonScanner::Step::DONE, out);
-        return step;
+        if (step == JsonScanner::Step::MORE) return CallReader::Step::MORE;
+        const bool is_whole = step == JsonScanner::Step::DONE;
+        end(is_whole, out);
+        return is_whole ? CallReader::Step::DONE : CallReader::Step::REFUSED;
     }
     void end(bool complete, Events& out) {
         if (m_has_begun) out.end_call(complete);

@@ -104,15 +104,7 @@ CallReader::Step PythonCallsReader::take_between(char byte) {
 CallReader::Step PythonCallsReader::take_closer(char byte) {
     m_place = Place::CLOSER;
     if (!m_closer.is_within() && is_space(byte)) return Step::MORE;
-    switch (m_closer.take(byte)) {
-        case LiteralMatcher::Step::MORE:
-            return Step::MORE;
-        case LiteralMatcher::Step::MATCH:
-            return Step::DONE;
-        case LiteralMatcher::Step::NONE:
-            return Step::REFUSED;
-    }
-    return Step::REFUSED;
+    return close_section(m_closer, byte);
 }
 
 CallReader::Step PythonCallsReader::go(Place place) {

@@ -73,9 +73,8 @@ StreamingStatus TextParserStreamer::deliver(const std::string& delta_json,
     return write(json_text(delta));
 }
 
-void TextParserStreamer::begin(const std::set<std::string>& stop_strings,
-                               bool include_stop_string) {
-    TextStreamer::begin(stop_strings, include_stop_string);
+void TextParserStreamer::begin(const GenerationConfig& config) {
+    TextStreamer::begin(config);
     try {
         reset();
     } catch (...) {  // of a parser

@@ -94,9 +94,7 @@ public:
     StreamerUse(const StreamerVariant& streamer, const std::vector<GenerationConfig>& configs) {
         const auto* given = std::get_if<std::shared_ptr<StreamerBase>>(&streamer);
         if (given && !configs.empty()) m_streamer = dynamic_cast<TextStreamer*>(given->get());
-        if (m_streamer)
-            m_streamer->begin(configs.front().stop_strings,
-                              configs.front().include_stop_str_in_output);
+        if (m_streamer) m_streamer->begin(configs.front());
     }
     ~StreamerUse() {
         if (m_streamer) m_streamer->release();

@@ -16,8 +16,7 @@ std::string text_with_special_tokens(const GenerationConfig& config, const Token
     const bool is_stopped = !tokens.empty() && (config.is_stop_token(tokens.back()) ||
                                                 tokens.back() == tokenizer.get_eos_token_id());
     if (is_stopped) tokens.pop_back();
-    GeneratedText text(decoders_of(tokenizer, /*skip_special_tokens=*/false),
-                       StopStrings(config.stop_strings, config.include_stop_str_in_output));
+    GeneratedText text(decoders_of(tokenizer, /*skip_special_tokens=*/false), StopStrings(config));
     std::string result;
     for (const int64_t token : tokens) result += text.append(token);
     return result + text.flush();

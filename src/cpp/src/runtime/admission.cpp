@@ -17,17 +17,13 @@ Clock::time_point deadline(Clock::time_point arrival, float timeout) {
                                           : Clock::duration(longest_wait));
 }
 
-StopStrings stop_strings_of(const GenerationConfig& config) {
-    return {config.stop_strings, config.include_stop_str_in_output};
-}
-
 /// Whether nothing but the grammar could forbid a token, look at it, or be asked about it.
 bool leaves_forced_tokens(const GenerationConfig& config) {
     const size_t ngram = config.no_repeat_ngram_size;
     return !config.is_beam_search() && config.logprobs == 0 && config.logits_processors.empty() &&
            config.bad_words.empty() && config.bad_words_ids.empty() &&
            config.allowed_token_ids.empty() && config.suppress_tokens.empty() &&
-           config.min_new_tokens == 0 && config.mirostat == 0 &&
+           config.min_new_tokens == 0 && config.min_tokens == 0 && config.mirostat == 0 &&
            (ngram == 0 || ngram == GenerationConfig::unlimited);
 }
 
@@ -134,7 +130,7 @@ std::unique_ptr<Generation> Admission::make_generation(Request& request, size_t 
     auto generation = std::make_unique<Generation>(Generation{
         &request, index, Sequence(), Sampler(config, index, detected_isa(), request.rules), {}});
     if (config.is_beam_search() && !config.stop_strings.empty())
-        generation->beam_text.emplace(m_decoders, stop_strings_of(config));
+        generation->beam_text.emplace(m_decoders, StopStrings(config));
     Sequence& sequence = generation->sequence;
     sequence.tokens = prompt;
     sequence.prompt_length = prompt.size();
@@ -149,7 +145,7 @@ std::unique_ptr<Generation> Admission::make_generation(Request& request, size_t 
 
 std::vector<SequenceText> Admission::make_texts(const GenerationConfig& config,
                                                 size_t count) const {
-    return std::vector<SequenceText>(count, SequenceText(m_decoders, stop_strings_of(config)));
+    return std::vector<SequenceText>(count, SequenceText(m_decoders, StopStrings(config)));
 }
 
 std::optional<std::string> Admission::limit_again(Request& request) const {

@@ -104,9 +104,6 @@ void GenerationConfig::update_from_json(const std::string& json_object) {
     if (!object.is_object())
         throw InvalidArgument(concat("generation parameters must be a JSON object, got ",
                                      object.is_discarded() ? "no JSON" : shown(object)));
-    check_argument(!object.contains("min_tokens") || !object.contains("min_new_tokens"),
-                   "min_tokens and min_new_tokens are given; allowed: one of them, they are the "
-                   "same");
     GenerationConfig updated = *this;
     for (const auto& [key, value] : object.items()) {
         check_argument(parameter_readers().count(key) != 0, "unknown generation parameter '", key,
@@ -140,6 +137,8 @@ void GenerationConfig::validate_values() const {
     for (const GenerationParameter& parameter : generation_parameters())
         if (parameter.applies(*this)) parameter.check(*this);
     check_argument(min_new_tokens <= max_new_tokens, "min_new_tokens is ", min_new_tokens,
+                   ", more than max_new_tokens, ", max_new_tokens);
+    check_argument(min_tokens <= max_new_tokens, "min_tokens is ", min_tokens,
                    ", more than max_new_tokens, ", max_new_tokens);
     if (is_beam_search())
         validate_beam_search();

@@ -164,7 +164,6 @@ const std::map<std::string, ParameterReader>& parameter_readers() {
 #include "pagewheel/generation_parameters.def"
         all["eos_token_id"] = &read_eos;
         all["early_stopping"] = &read_early_stopping;
-        all["min_tokens"] = all.at("min_new_tokens");  // vLLM's name
         return all;
     }();
     return table;

@@ -13,8 +13,8 @@ namespace pagewheel {
 /// that says what is allowed.
 using ParameterReader = void (*)(const nlohmann::json& value, GenerationConfig& config);
 
-/// By the keys of generation_config.json: the parameters, and what others call them: early_stopping
-/// is transformers' for stop_criteria, min_tokens vLLM's for min_new_tokens.
+/// By the keys of generation_config.json: the parameters, and early_stopping, which is
+/// transformers' name for stop_criteria.
 const std::map<std::string, ParameterReader>& parameter_readers();
 
 }  // namespace pagewheel

@@ -1,19 +1,44 @@
 // No end before a number of tokens.
+#include <algorithm>
+
 #include "sampling/logits_chain.hpp"
 
 namespace pagewheel {
+namespace {
 
-/// Bans the stop tokens until min_new_tokens were generated.
+/// Whether a token may come that is none of these, which ascend.
+bool has_other(const LogitsRow& row, const std::vector<int64_t>& tokens) {
+    constexpr float banned = -std::numeric_limits<float>::infinity();
+    size_t begin = 0;
+    const auto is_left = [&](size_t end) {
+        const float* found = std::find_if(row.logits + begin, row.logits + end,
+                                          [](float logit) { return logit != banned; });
+        return found != row.logits + end;
+    };
+    for (const int64_t token : tokens) {
+        if (!row.has(token)) continue;
+        if (is_left(size_t(token))) return true;
+        begin = size_t(token) + 1;
+    }
+    return is_left(row.size);
+}
+
+}  // namespace
+
+/// Bans the stop tokens until so many were generated. A text that its grammar lets only end, ends.
 std::unique_ptr<LogitsProcessor> make_min_new_tokens(const GenerationConfig& config,
-                                                     const TokenRules& /*rules*/) {
-    const size_t least = config.min_new_tokens;
+                                                     const TokenRules& rules) {
+    const size_t least = std::max(config.min_new_tokens, config.min_tokens);
     if (least == 0) return nullptr;
-    std::vector<int64_t> stops(config.stop_token_ids.begin(), config.stop_token_ids.end());
-    if (config.eos_token_id >= 0) stops.push_back(config.eos_token_id);
-    return make_processor([least, stops](const LogitsRow& row, const TokenHistory& history) {
-        if (history.num_generated() >= least) return;
-        for (const int64_t token : stops) row.ban(token);
-    });
+    std::set<int64_t> all = config.stop_token_ids;
+    all.insert(config.eos_token_id);  // or -1, which no row has
+    const std::vector<int64_t> stops(all.begin(), all.end());
+    const bool may_end = rules.grammar != nullptr;
+    return make_processor(
+        [least, stops, may_end](const LogitsRow& row, const TokenHistory& history) {
+            if (history.num_generated() >= least || (may_end && !has_other(row, stops))) return;
+            for (const int64_t token : stops) row.ban(token);
+        });
 }
 
 }  // namespace pagewheel

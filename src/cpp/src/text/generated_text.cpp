@@ -17,6 +17,8 @@ GeneratedText::GeneratedText(Decoders decoders, StopStrings stop_strings)
       m_stop_strings(std::move(stop_strings)) {}
 
 std::string GeneratedText::append(int64_t token) {
+    m_stop_strings.begin_token();
+    if (m_ahead) m_ahead->stop_strings.begin_token();
     const std::string text = m_detokenizer.append(token);
     if (m_detokenizer.latest_has_text()) return feed(text);
     const std::string hidden = hidden_text(token);

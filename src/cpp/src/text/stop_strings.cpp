@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "pagewheel/generation_config.hpp"
+
 namespace pagewheel {
 
 void StopStrings::Mixed::append(const std::string& more, bool is_hidden) {
@@ -13,14 +15,23 @@ void StopStrings::Mixed::append(const std::string& more, bool is_hidden) {
 void StopStrings::Mixed::erase_before(size_t begin) {
     text.erase(0, begin);
     hidden.erase(hidden.begin(), hidden.begin() + ptrdiff_t(begin));
+    num_early -= std::min(num_early, begin);
 }
 
 size_t StopStrings::Mixed::count_shown(size_t begin) const {
     return size_t(std::count(hidden.begin() + ptrdiff_t(begin), hidden.end(), false));
 }
 
-StopStrings::StopStrings(std::set<std::string> strings, bool include_in_output)
-    : m_strings(std::move(strings)), m_include(include_in_output) {}
+StopStrings::StopStrings(std::set<std::string> strings, bool include_in_output, size_t min_tokens)
+    : m_strings(std::move(strings)), m_include(include_in_output), m_early_tokens(min_tokens) {}
+
+StopStrings::StopStrings(const GenerationConfig& config)
+    : StopStrings(config.stop_strings, config.include_stop_str_in_output, config.min_tokens) {}
+
+void StopStrings::begin_token() {
+    m_is_early = m_early_tokens > 0;
+    if (m_is_early) --m_early_tokens;
+}
 
 std::string StopStrings::feed(const std::string& text) {
     if (m_matched) return {};
@@ -32,17 +43,25 @@ std::string StopStrings::feed(const std::string& text) {
 
 std::string StopStrings::feed_hidden(const std::string& text) {
     if (m_matched || m_strings.empty()) return {};
-    if (m_mixed.text.empty()) m_mixed.append(m_held.substr(m_held.size() - m_since_hidden), false);
+    if (m_mixed.text.empty()) {
+        const size_t begin = m_held.size() - m_since_hidden;
+        m_mixed.append(m_held.substr(begin), false);
+        m_mixed.num_early = m_num_early - std::min(m_num_early, begin);
+    }
     m_mixed.append(text, true);
     m_since_hidden = 0;
     return pass();
 }
 
 std::string StopStrings::pass() {
-    Match match = find_first(m_held);
+    if (m_is_early) {
+        m_num_early = m_held.size();
+        m_mixed.num_early = m_mixed.text.size();
+    }
+    Match match = find_first(m_held, m_num_early);
     size_t held = undecided_bytes(m_held);
     if (!m_mixed.text.empty()) {
-        Match mixed = find_first(m_mixed.text);
+        Match mixed = find_first(m_mixed.text, m_mixed.num_early);
         if (mixed.begin != std::string::npos) {
             mixed.begin = m_held.size() - m_mixed.count_shown(mixed.begin);
             if (mixed.begin < match.begin) match = std::move(mixed);
@@ -57,20 +76,22 @@ std::string StopStrings::pass() {
     if (m_mixed.count_shown(0) == m_mixed.text.size()) m_mixed = {};
     std::string passed = m_held.substr(0, m_held.size() - held);
     m_held.erase(0, passed.size());
+    m_num_early -= std::min(m_num_early, passed.size());
     m_since_hidden = std::min(m_since_hidden, held);
     return passed;
 }
 
 std::string StopStrings::flush() {
     m_since_hidden = 0;
+    m_num_early = 0;
     m_mixed = {};
     return std::exchange(m_held, {});
 }
 
-StopStrings::Match StopStrings::find_first(const std::string& text) const {
+StopStrings::Match StopStrings::find_first(const std::string& text, size_t num_early) const {
     Match match;
     for (const std::string& stop : m_strings) {
-        const size_t found = text.find(stop);
+        const size_t found = text.find(stop, num_early - std::min(num_early, stop.size() - 1));
         if (found == std::string::npos || found > match.begin) continue;
         if (found < match.begin || stop.size() > match.string.size()) match = {found, stop};
     }

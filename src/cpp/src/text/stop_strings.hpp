@@ -8,6 +8,8 @@
 
 namespace pagewheel {
 
+struct GenerationConfig;
+
 /// Passes text through until the first stop string, whatever the pieces it arrives in.
 ///
 /// Besides it there may be hidden text, of special tokens, which is not passed. A stop string is
@@ -15,12 +17,15 @@ namespace pagewheel {
 class StopStrings {
 public:
     StopStrings() = default;
-    StopStrings(std::set<std::string> strings, bool include_in_output);
+    StopStrings(std::set<std::string> strings, bool include_in_output, size_t min_tokens = 0);
+    explicit StopStrings(const GenerationConfig& config);
 
     bool empty() const { return m_strings.empty(); }
     /// A stop string was seen: nothing is passed any more.
     bool matched() const { return m_matched; }
 
+    /// What is fed next is of another token. No match ends in the text of the first min_tokens.
+    void begin_token();
     /// Text that may be handed out now: all that is neither behind the match nor possibly the
     /// beginning of one. With include_in_output it ends with the stop string.
     std::string feed(const std::string& text);
@@ -38,6 +43,7 @@ private:
     struct Mixed {
         std::string text;
         std::vector<bool> hidden;  // by byte
+        size_t num_early = 0;      // bytes at its begin in which no match ends
 
         void append(const std::string& more, bool is_hidden);
         void erase_before(size_t begin);
@@ -46,15 +52,18 @@ private:
     };
 
     std::string pass();
-    /// The earliest in `text`, of those at one place the longest.
-    Match find_first(const std::string& text) const;
+    /// The earliest in `text` that ends behind its early bytes, of those at one place the longest.
+    Match find_first(const std::string& text, size_t num_early) const;
     /// Bytes at the end of `text` that are the beginning of a stop string.
     size_t undecided_bytes(const std::string& text) const;
 
     std::set<std::string> m_strings;
     bool m_include = false;
     bool m_matched = false;
+    size_t m_early_tokens = 0;  // that are still to come
+    bool m_is_early = false;    // the token is one of them
     std::string m_held;         // not handed out
+    size_t m_num_early = 0;     // bytes at its begin in which no match ends
     size_t m_since_hidden = 0;  // bytes at its end after the latest hidden text, or all of it
     Mixed m_mixed;              // the beginning of a match that what is hidden has a part in
 };

@@ -3,6 +3,7 @@
 
 #include "base/check.hpp"
 #include "pagewheel/errors.hpp"
+#include "pagewheel/generation_config.hpp"
 #include "pagewheel/streamer.hpp"
 #include "text/generated_text.hpp"
 
@@ -57,13 +58,12 @@ bool TextStreamer::skip_special_tokens_of(const ov::AnyMap& properties) {
     return skip;
 }
 
-void TextStreamer::begin(const std::set<std::string>& stop_strings, bool include_stop_string) {
+void TextStreamer::begin(const GenerationConfig& config) {
     if (m_impl->is_taken.exchange(true))
         throw Error("the streamer is in use by another generate()");
     try {
         const AtWork work(m_impl->is_at_work);
-        m_impl->text =
-            GeneratedText(m_impl->decoders, StopStrings(stop_strings, include_stop_string));
+        m_impl->text = GeneratedText(m_impl->decoders, StopStrings(config));
     } catch (...) {
         release();
         throw;

@@ -159,7 +159,10 @@ class AnswerReader:
             if not reading.needs_special_tokens:
                 return None
             return VerbatimText(
-                engine.tokenizer, config.stop_strings, config.include_stop_str_in_output
+                engine.tokenizer,
+                config.stop_strings,
+                config.include_stop_str_in_output,
+                config.min_tokens,
             )
 
         self.texts = [AnswerText(reading, verbatim()) for _ in range(generation.order.choices)]

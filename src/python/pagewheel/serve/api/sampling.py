@@ -18,7 +18,7 @@ from pagewheel.serve.settings import Limits
 # Of a deadline that has passed: the engine ends the request in its queue.
 SHORTEST = 1e-6
 # Fields that are parameters under another name.
-_OTHER_NAMES = {"stop_strings": ("stop",), "rng_seed": ("seed",), "min_new_tokens": ("min_tokens",)}
+_OTHER_NAMES = {"stop_strings": ("stop",), "rng_seed": ("seed",)}
 # Parameters that endpoints set themselves.
 _NOT_FIELDS = frozenset(
     {

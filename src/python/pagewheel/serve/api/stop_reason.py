@@ -22,7 +22,8 @@ def stop_reason(
     # A stop text may be in what is shown, or have special tokens in it.
     for is_shown in (True, False):
         text = tokenizer.decode(list(tokens), skip_special_tokens=is_shown)
-        found = first_stop(str(text), config.stop_strings)
+        early = tokenizer.decode(list(tokens[: config.min_tokens]), skip_special_tokens=is_shown)
+        found = first_stop(str(text), config.stop_strings, len(str(early)))
         if found is not None:
             return found
     # A decoder may drop a space before the first word, with which the stop text begins.
@@ -35,7 +36,14 @@ def is_stop_token(config: pagewheel.GenerationConfig, tokens: Sequence[int]) -> 
     return bool(tokens) and not config.ignore_eos and tokens[-1] in stops
 
 
-def first_stop(text: str, stops: Iterable[str]) -> str | None:
-    """As the engine chooses: the first in the text, of several at one place the longest."""
-    found = [(text.find(stop), -len(stop), stop) for stop in stops if stop in text]
+def first_stop(text: str, stops: Iterable[str], early: int = 0) -> str | None:
+    """As the engine chooses: the first in the text, of several at one place the longest. It ends
+    behind so many early characters."""
+    places = {stop: find_stop(text, stop, early) for stop in stops}
+    found = [(place, -len(stop), stop) for stop, place in places.items() if place >= 0]
     return min(found)[2] if found else None
+
+
+def find_stop(text: str, stop: str, early: int) -> int:
+    """Where it begins, if it ends behind the early characters; else -1."""
+    return text.find(stop, max(0, early - len(stop) + 1))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import pagewheel
+from pagewheel.serve.api.stop_reason import find_stop
 from pagewheel.serve.models.generation import Piece
 
 
@@ -15,11 +16,17 @@ class VerbatimText:
     """Of one sequence."""
 
     def __init__(
-        self, tokenizer: pagewheel.Tokenizer, stop_strings: Collection[str], with_stop: bool
+        self,
+        tokenizer: pagewheel.Tokenizer,
+        stop_strings: Collection[str],
+        with_stop: bool,
+        min_tokens: int = 0,
     ) -> None:
         self._stop_strings = tuple(stop_strings)
         self._with_stop = with_stop
+        self._early_tokens = min_tokens  # that are still to come
         self._held = ""
+        self._num_early = 0  # of its characters: no stop string ends in them
         self._is_over = False
         self._streamer = pagewheel.TextStreamer(
             tokenizer, self._take, {"skip_special_tokens": False}
@@ -30,8 +37,13 @@ class VerbatimText:
 
     def add(self, piece: Piece) -> str:
         """What may be handed out now: nothing that may be the beginning of a stop string."""
-        if piece.tokens:
-            self._streamer.write(piece.tokens)
+        early, others = piece.tokens[: self._early_tokens], piece.tokens[self._early_tokens :]
+        if early:
+            self._streamer.write(early)
+            self._early_tokens -= len(early)
+            self._num_early = len(self._held)
+        if others:
+            self._streamer.write(others)
         if piece.finish is not None:
             self._streamer.end()
         if self._is_over:
@@ -39,7 +51,7 @@ class VerbatimText:
         found = [
             (place, stop)
             for stop in self._stop_strings
-            if stop and (place := self._held.find(stop)) >= 0
+            if stop and (place := find_stop(self._held, stop, self._num_early)) >= 0
         ]
         if found:
             self._is_over = True
@@ -48,6 +60,7 @@ class VerbatimText:
         kept = 0 if piece.finish is not None else self._num_held()
         ready = self._held[: len(self._held) - kept]
         self._held = self._held[len(ready) :]
+        self._num_early = max(0, self._num_early - len(ready))
         return ready
 
     def _num_held(self) -> int:
