@@ -315,8 +315,8 @@ TEST(GeneratedText, NoHiddenStopStringEndsInTheTextOfTheFirstTokens) {
     for (size_t min_tokens = 0; min_tokens < 6; ++min_tokens) {
         GeneratedText text(decoders_of_bytes(), StopStrings({"a<x>", "<end>"}, false, min_tokens));
         std::string joined;
-        for (const int64_t token : {int64_t('a'), int64_t(256), int64_t('b'), int64_t('a'),
-                                    int64_t(256), int64_t('c')})
+        for (const int64_t token :
+             {int64_t('a'), int64_t(256), int64_t('b'), int64_t('a'), int64_t(256), int64_t('c')})
             joined += text.append(token);
         EXPECT_EQ(joined + text.flush(), min_tokens < 2 ? "" : min_tokens < 5 ? "ab" : "abac");
     }
