@@ -77,11 +77,20 @@ py::object plain_scalar(const py::handle& scalar) {
     return is_numpy_scalar(plain) ? py::float_(plain) : plain;
 }
 
+/// JSON has no infinities and no NaN: they become texts.
+py::object with_json(py::object value) {
+    const bool has_json = !py::isinstance<py::float_>(value) || std::isfinite(value.cast<double>());
+    return has_json ? value : py::object(py::str(value));
+}
+
 /// json takes no keys of numpy's.
 py::dict with_text_keys(const py::handle& dict) {
     py::dict result;
-    for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(dict))
-        result[py::str(key)] = value;
+    for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(dict)) {
+        const py::object plain = is_numpy_scalar(value) ? plain_scalar(value)
+                                                        : py::reinterpret_borrow<py::object>(value);
+        result[py::str(key)] = with_json(plain);
+    }
     return result;
 }
 
@@ -132,11 +141,8 @@ std::string to_config_json(const py::dict& parameters) {
                                  : py::isinstance<py::dict>(value)
                                      ? with_text_keys(value)
                                      : py::reinterpret_borrow<py::object>(value);
-        const bool has_json =
-            !py::isinstance<py::float_>(plain) || std::isfinite(plain.cast<double>());
         json += (json.empty() ? "{" : ", ") + to_json(name) + ": " +
-                dump(has_json ? plain : py::str(plain),
-                     "generation parameter " + std::string(py::repr(name)));
+                dump(with_json(plain), "generation parameter " + std::string(py::repr(name)));
     }
     return json.empty() ? "{}" : json + "}";
 }

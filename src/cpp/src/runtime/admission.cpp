@@ -1,6 +1,7 @@
 #include "runtime/admission.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/check.hpp"
@@ -23,6 +24,8 @@ bool leaves_forced_tokens(const GenerationConfig& config) {
     return !config.is_beam_search() && config.logprobs == 0 && config.logits_processors.empty() &&
            config.bad_words.empty() && config.bad_words_ids.empty() &&
            config.allowed_token_ids.empty() && config.suppress_tokens.empty() &&
+           std::none_of(config.logit_bias.begin(), config.logit_bias.end(),
+                        [](const auto& bias) { return std::isinf(bias.second); }) &&
            config.min_new_tokens == 0 && config.min_tokens == 0 && config.mirostat == 0 &&
            (ngram == 0 || ngram == GenerationConfig::unlimited);
 }

@@ -49,6 +49,9 @@ std::string known_keys() {
 
 void set(GenerationConfig& config, const std::string& key, const json& value) {
     try {
+        // In a config an empty set is the default; whoever gives one would mean the opposite.
+        check_argument(key != "allowed_token_ids" || !value.is_array() || !value.empty(),
+                       "lists of at least one token id, and null, with which all may be");
         parameter_readers().at(key)(value, config);
     } catch (const InvalidArgument& allowed) {
         throw InvalidArgument(concat("generation parameter '", key, "' is ", shown(value),
@@ -161,9 +164,9 @@ void GenerationConfig::validate_stops() const {
 
 void GenerationConfig::validate_bans() const {
     for (const auto& [id, bias] : logit_bias)
-        check_argument(std::abs(bias) <= most_bias, "logit_bias of token ", id, " is ", bias,
-                       "; allowed: ", -most_bias, " to ", most_bias,
-                       " (suppress_tokens bans a token)");
+        check_argument(std::abs(bias) <= most_bias || (std::isinf(bias) && bias < 0),
+                       "logit_bias of token ", id, " is ", bias, "; allowed: ", -most_bias, " to ",
+                       most_bias, ", and -inf, which bans the token");
     check_texts("bad_words", bad_words, most_bad_words, longest_bad_word);
     check_count("bad_words_ids", bad_words_ids.size(), most_bad_words);
     for (const std::vector<int64_t>& sequence : bad_words_ids)

@@ -68,6 +68,10 @@ std::string in_words(const std::optional<T>& value) {
 std::string in_words(const TokenBiases& value) {
     return value.empty() ? "{}" : concat("of ", value.size(), " tokens");
 }
+/// A salt keeps tenants apart: no message repeats it.
+std::string in_words(const std::string& value) {
+    return value.empty() ? "\"\"" : concat("a string of ", value.size(), " bytes");
+}
 std::string in_words(bool value) {
     return value ? "true" : "false";
 }

@@ -118,7 +118,13 @@ void read_value(const json& value, TokenBiases& out) {
         const char* const end = key.data() + key.size();
         const auto read = std::from_chars(key.data(), end, id);
         check_argument(read.ec == std::errc() && read.ptr == end && id >= 0, allowed);
-        read_value(bias, biases[id]);
+        using Limits = std::numeric_limits<float>;
+        if (bias == "-inf" || bias == "inf")
+            biases[id] = bias == "inf" ? Limits::infinity() : -Limits::infinity();
+        else if (bias == "nan")
+            biases[id] = Limits::quiet_NaN();
+        else
+            read_value(bias, biases[id]);
     }
     out = std::move(biases);
 }

@@ -28,7 +28,8 @@ void read_value(const nlohmann::json& value, std::optional<uint64_t>& out);
 void read_value(const nlohmann::json& value, std::string& out);
 void read_value(const nlohmann::json& value, std::set<int64_t>& out);
 void read_value(const nlohmann::json& value, std::set<std::string>& out);
-/// An object, whose keys are the ids.
+/// An object, whose keys are the ids. What JSON has no number for is written "-inf", which is a
+/// ban, "inf" and "nan", which validate() refuses by their token.
 void read_value(const nlohmann::json& value, TokenBiases& out);
 void read_value(const nlohmann::json& value, TokenSequences& out);
 void read_value(const nlohmann::json& value, StopCriteria& out);
