@@ -98,9 +98,12 @@ void Admission::check_prompt(const std::vector<int64_t>& prompt,
         check_argument(token >= 0 && size_t(token) < m_limits.vocabulary,
                        "the prompt has token id ", token, ", outside of [0, ", m_limits.vocabulary,
                        ")");
+    // A prompt that is only scored may fill it.
+    const size_t least_new = config.max_new_tokens == 0 ? 0 : 1;
     const auto check_fits = [&](size_t limit, const char* what, const char* advice) {
-        check_argument(prompt.size() < limit, "the prompt has ", prompt.size(), " tokens; ", what,
-                       " ", limit, ", of which at least one is to be generated", advice);
+        check_argument(prompt.size() + least_new <= limit, "the prompt has ", prompt.size(),
+                       " tokens; ", what, " ", limit,
+                       least_new == 0 ? "" : ", of which at least one is to be generated", advice);
     };
     const char* longer = m_keeper ? "; with evict_during_prefill it may be longer" : "";
     if (m_limits.context_length != 0 && !evicts_prompts())
@@ -155,7 +158,8 @@ std::optional<std::string> Admission::limit_again(Request& request) const {
     const size_t room = m_room, prompt_length = request.generations.front()->sequence.prompt_length;
     // With eviction a sequence may outgrow the cache.
     if (!m_keeper) request.max_tokens = std::min(request.max_tokens, room);
-    if (prompt_length < room || evicts_prompts()) return std::nullopt;
+    const size_t least_new = request.config.max_new_tokens == 0 ? 0 : 1;
+    if (prompt_length + least_new <= room || evicts_prompts()) return std::nullopt;
     return concat("the request was cancelled: its prompt has ", prompt_length,
                   " tokens, and since it was submitted pinned prefixes have left room for ", room);
 }

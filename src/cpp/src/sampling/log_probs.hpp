@@ -11,13 +11,21 @@
 
 namespace pagewheel {
 
+/// A log-probability as callers get it: rounding makes none positive, and none is -0.
+inline float rounded_log_prob(double value) {
+    const float rounded = float(value);
+    return rounded < 0 ? rounded : 0.0f;
+}
+
 /// log_softmax of logits [n], which it looks at. For one row and one call of find_top().
 class LogProbs {
 public:
     /// Throws LogitsError.
     LogProbs(const float* logits, size_t n, Isa isa);
 
-    float of(int64_t token) const { return float(double(m_logits[token]) - m_log_total); }
+    float of(int64_t token) const {
+        return rounded_log_prob(double(m_logits[token]) - m_log_total);
+    }
     /// Fills `top` with the `count` likeliest tokens, best first; without those of probability 0.
     /// `chosen` comes behind them if it is not among them.
     void find_top(size_t count, int64_t chosen, std::vector<TokenLogProb>& top);

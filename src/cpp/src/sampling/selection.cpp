@@ -7,6 +7,7 @@
 #include "kernels/logits.hpp"
 #include "sampling/best_tokens.hpp"
 #include "sampling/candidate_filters.hpp"
+#include "sampling/log_probs.hpp"
 
 namespace pagewheel {
 namespace {
@@ -23,7 +24,7 @@ SampledToken GreedySelection::select(const float* logits, size_t n, size_t) {
     const size_t best = find_best_token(logits, n, m_isa);
     if (!m_wants_log_prob) return {int64_t(best), 0.0f};
     return {int64_t(best),
-            float(-std::log(kernels::sum_exp(logits, n, logits[best], 1.0f, m_isa)))};
+            rounded_log_prob(-std::log(kernels::sum_exp(logits, n, logits[best], 1.0f, m_isa)))};
 }
 
 RandomSelection::RandomSelection(const GenerationConfig& config, size_t index, Isa isa)
@@ -39,7 +40,7 @@ SampledToken RandomSelection::select(const float* logits, size_t n, size_t posit
     for (const auto& filter : m_filters) filter->apply(candidates, random);
     const auto [id, log_prob] = candidates.draw(random.uniform(Draw::TOKEN));
     for (const auto& filter : m_filters) filter->observe(log_prob);
-    return {int64_t(id), float(log_prob)};
+    return {int64_t(id), rounded_log_prob(log_prob)};
 }
 
 std::unique_ptr<Selection> make_selection(const GenerationConfig& config, size_t index, Isa isa) {
