@@ -90,6 +90,71 @@ def test_an_echoed_prompt_has_its_likeliest_tokens(served: Served) -> None:
     assert all(len(each) >= 2 for each in found.top_logprobs[1:3])
 
 
+def scored(served: Served, stream: bool, **fields: Any) -> list[tuple[str, Any]]:
+    """Each choice's text and log-probabilities, whole or put together from a stream."""
+    fields = {"logprobs": 0, "echo": True, **fields}
+    answer = complete(served, stream=stream, **fields)
+    if not stream:
+        return [(each.text, each.logprobs.model_dump()) for each in answer.choices]
+    found: dict[int, tuple[str, dict[str, list[Any]]]] = {}
+    for event in answer:
+        for choice in event.choices:
+            text, lists = found.get(choice.index, ("", {}))
+            for name, values in choice.logprobs.model_dump().items() if choice.logprobs else ():
+                lists[name] = lists.get(name, []) + (values or [])
+            found[choice.index] = (text + choice.text, lists)
+    return [found[index] for index in sorted(found)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("fields", [{}, {"temperature": 1.0, "seed": 3}], ids=["greedy", "sampled"])
+def test_every_choice_has_the_echoed_prompts(
+    served: Served, stream: bool, fields: dict[str, Any]
+) -> None:
+    choices = scored(served, stream, n=3, **fields)
+    assert len(choices) == 3
+    prompts = [(each["tokens"][:3], each["token_logprobs"][:3]) for _, each in choices]
+    assert prompts[0][1][0] is None
+    assert prompts == [prompts[0]] * 3
+    for _, found in choices:
+        assert len(found["tokens"]) == len(found["token_logprobs"]) == 3 + 6
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_prompt_of_one_token_is_echoed(served: Served, stream: bool, count: int) -> None:
+    ((_, found),) = scored(served, stream, prompt=[20], max_tokens=count)
+    assert len(found["tokens"]) == 1 + count
+    assert found["token_logprobs"][0] is None
+    assert found["text_offset"][0] == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_parts_of_a_character_begin_where_it_does(served: Served, stream: bool) -> None:
+    text = "a\N{GRINNING FACE}\N{CJK UNIFIED IDEOGRAPH-65E5}b"
+    ((whole, found),) = scored(served, stream, prompt=text, max_tokens=1)
+    assert whole.startswith(text)
+    tokens = served.post("/tokenize", {"prompt": text, "add_special_tokens": False}).json()
+    offsets = found["text_offset"][: tokens["count"]]
+    assert tokens["count"] > len(text)  # else nothing is in parts
+    assert offsets == sorted(offsets)
+    assert set(offsets) == set(range(len(text)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "same"),
+    [({"seed": -1}, {"seed": 2**64 - 1}), ({"top_p": 0}, {"temperature": 0})],
+    ids=["seed", "top_p"],
+)
+def test_values_of_openais_range_mean_what_they_do_there(
+    served: Served, fields: dict[str, Any], same: dict[str, Any]
+) -> None:
+    first, second = (
+        complete(served, **{"temperature": 1.0, **each}).choices[0].text for each in (fields, same)
+    )
+    assert first == second
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_likeliest_tokens_are_of_what_a_grammar_allows(served: Served, stream: bool) -> None:
     body = {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from pagewheel.serve.api import logprobs
-from pagewheel.serve.api.answer_text import AnswerReader, Reading
+from pagewheel.serve.api.answer_text import AnswerReader, News, Reading
 from pagewheel.serve.api.generating import (
     MAX_TOKENS,
     Prompt,
@@ -20,7 +20,7 @@ from pagewheel.serve.api.generating import (
     take_most_tokens,
     usage_of,
 )
-from pagewheel.serve.api.logprobs import TokenLogProb, of_tokens
+from pagewheel.serve.api.logprobs import TextOffsets, TokenLogProb, of_tokens
 from pagewheel.serve.api.openai_calls import Call, ChoiceEvents, ended, read_call, with_ids
 from pagewheel.serve.api.sampling import limited_tokens
 from pagewheel.serve.http.errors import bad_field
@@ -131,7 +131,13 @@ async def _answer(exchange: Exchange, completion: CompletionCall) -> None:
             choices = [
                 _with_all_ids(
                     await _whole_choice(
-                        engine, call.wish, generation, number, echoed[number], answer
+                        engine,
+                        call.wish,
+                        generation,
+                        number,
+                        echoed[number],
+                        answer,
+                        answers[_first_of_request(generation, number)],
                     ),
                     generation,
                     answer,
@@ -171,34 +177,47 @@ async def _echoed(
     return [text for text in texts for _ in range(choices)]
 
 
+def _first_of_request(generation: Generation, number: int) -> int:
+    """The choice with which the prompt's log-probabilities come."""
+    return number - number % generation.order.sequences
+
+
 async def _whole_choice(
-    engine: Engine, wish: Wish, generation: Generation, number: int, echoed: str, answer: Answer
+    engine: Engine,
+    wish: Wish,
+    generation: Generation,
+    number: int,
+    echoed: str,
+    answer: Answer,
+    first: Answer,
 ) -> dict[str, Any]:
     scores = None
     if wish.with_log_probs:
-        tokens = await _token_log_probs(engine, wish, generation, number, answer)
+        tokens = await _prompt_log_probs(engine, wish, generation, number, first)
+        tokens += await log_probs_of(engine, answer, wish.top_log_probs)
         scores = await made(
-            lambda: logprobs.completion_form(tokens, 0, wish.top_log_probs > 0),
+            lambda: logprobs.completion_form(
+                tokens, TextOffsets().of(tokens), wish.top_log_probs > 0
+            ),
             len(tokens) * (1 + wish.top_log_probs),
         )
     return _choice(number, echoed + answer.text, scores, answer)
 
 
-async def _token_log_probs(
-    engine: Engine, wish: Wish, generation: Generation, number: int, piece: Answer | Piece
+async def _prompt_log_probs(
+    engine: Engine, wish: Wish, generation: Generation, number: int, first: Answer | Piece
 ) -> list[TokenLogProb]:
-    """Of generated tokens, after the prompt's where they are echoed and came with this piece."""
-    generated = await log_probs_of(engine, piece, wish.top_log_probs)
-    if not (wish.with_prompt_log_probs and piece.prompt_log_probs):
-        return generated
+    """Of the prompt's tokens, where they are echoed. `first` is what they came with."""
+    if not wish.with_prompt_log_probs:
+        return []
+    names = await engine.tokens_by_id()
     prompt = generation.order.prompts[number // wish.choices]
-    scores = [None, *piece.prompt_log_probs]
-    likely = [[], *piece.prompt_top_log_probs]
+    scores = [None, *first.prompt_log_probs]
+    likely = [[], *first.prompt_top_log_probs]
     top = wish.top_log_probs
-    echoed = await made(
-        lambda: of_tokens(engine.token_bytes, prompt, scores, likely, top), len(prompt) * (1 + top)
+    return await made(
+        lambda: of_tokens(names, prompt, scores, likely, top), len(prompt) * (1 + top)
     )
-    return echoed + generated
 
 
 def _choice(number: int, text: str, scores: Any, piece: Answer | Piece) -> dict[str, Any]:
@@ -216,6 +235,22 @@ def _with_all_ids(
     return {**with_ids(choice, piece, call), "prompt_token_ids": prompt}
 
 
+async def _with_first_pieces(
+    news: News, generation: Generation
+) -> AsyncIterator[tuple[Piece, Piece]]:
+    """Each piece with the first one of its request, which does not come before that one."""
+    firsts: dict[int, Piece] = {}
+    held: dict[int, list[Piece]] = {}
+    async for piece, _ in news:
+        number = _first_of_request(generation, piece.index)
+        if piece.index == number:
+            firsts.setdefault(number, piece)
+        held.setdefault(number, []).append(piece)
+        if number in firsts:
+            for each in held.pop(number):
+                yield each, firsts[number]
+
+
 async def _stream(
     engine: Engine,
     call: Call,
@@ -226,30 +261,36 @@ async def _stream(
     generation, wish = reader.generation, call.wish
     before = list(echoed)  # of a choice that has not begun
     has_begun = [False] * len(echoed)
-    offsets = [0] * len(echoed)
+    offsets = [TextOffsets() for _ in echoed]
     news = await reader.begun()
     await events.start()
-    async for piece, _ in news:
-        text = before[piece.index] + piece.text
+    async for piece, first in _with_first_pieces(news, generation):
+        number = piece.index
+        text = before[number] + piece.text
         with_tokens = wish.with_log_probs or call.with_tokens
         if not (text or piece.finish or (with_tokens and piece.tokens)):
             continue  # half of a character is held back, and is no news
         scores, size = None, 0
         if wish.with_log_probs:
-            tokens = await _token_log_probs(engine, wish, generation, piece.index, piece)
+            tokens = await log_probs_of(engine, piece, wish.top_log_probs)
+            if not has_begun[number]:
+                prompt = await _prompt_log_probs(engine, wish, generation, number, first)
+                tokens = prompt + tokens
             size = len(tokens) * (1 + wish.top_log_probs)
             scores = await made(
                 partial(
-                    logprobs.completion_form, tokens, offsets[piece.index], wish.top_log_probs > 0
+                    logprobs.completion_form,
+                    tokens,
+                    offsets[number].of(tokens),
+                    wish.top_log_probs > 0,
                 ),
                 size,
             )
-            offsets[piece.index] += sum(len(each.text) for each in tokens)
-        before[piece.index] = ""
-        choice = _choice(piece.index, text, scores, piece)
-        if has_begun[piece.index]:
+        before[number] = ""
+        choice = _choice(number, text, scores, piece)
+        if has_begun[number]:
             await events.send(with_ids(choice, piece, call), size)
         else:
             await events.send(_with_all_ids(choice, generation, piece, call), size)
-        has_begun[piece.index] = True
+        has_begun[number] = True
     await events.end(reader)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,12 +59,28 @@ def _entry(token: TokenLogProb) -> dict[str, Any]:
     return {"token": token.text, "logprob": token.log_prob, "bytes": list(token.token)}
 
 
-def completion_form(tokens: Sequence[TokenLogProb], offset: int, with_top: bool) -> dict[str, Any]:
-    """`logprobs` of a choice of /v1/completions; `offset` is where their text begins."""
-    offsets = []
-    for each in tokens:
-        offsets.append(offset)
-        offset += len(each.text)
+class TextOffsets:
+    """Where the tokens of a choice begin in their text, as they come: in characters.
+
+    The parts of a character that several tokens share begin where it does.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._characters = 0
+
+    def of(self, tokens: Sequence[TokenLogProb]) -> list[int]:
+        found = []
+        for each in tokens:
+            found.append(self._characters)
+            self._characters += len(self._decoder.decode(each.token))
+        return found
+
+
+def completion_form(
+    tokens: Sequence[TokenLogProb], offsets: Sequence[int], with_top: bool
+) -> dict[str, Any]:
+    """`logprobs` of a choice of /v1/completions; `offsets` are where the tokens begin."""
     return {
         "tokens": [each.text for each in tokens],
         "token_logprobs": [each.log_prob for each in tokens],

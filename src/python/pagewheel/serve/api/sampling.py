@@ -45,8 +45,13 @@ def take_sampling(fields: Fields) -> dict[str, Any]:
             if name == "temperature" and value == 0 and not isinstance(value, bool):
                 given["do_sample"] = False  # OpenAI's way to ask for it
                 continue
+            if name == "top_p" and value == 0 and not isinstance(value, bool):
+                given["do_sample"] = False  # in OpenAI's range: the best token alone
+                continue
             if name == "top_k" and value == -1:
                 value = 0  # vLLM's way to say: of all
+            if parameter.name == "rng_seed":
+                value = _seed(fields.name(name), value)
             given[parameter.name] = _checked(parameter, fields.name(name), value)
     if given.get("do_sample") is False:
         given.pop("temperature", None)
@@ -127,6 +132,13 @@ def _checked(parameter: GenerationParameter, name: str, value: Any) -> Any:
     except (ValueError, TypeError) as error:
         raise bad_field(name, str(error)) from None
     return value
+
+
+def _seed(name: str, value: Any) -> int:
+    """OpenAI's has a sign, the engine's has none: each of 64 bits."""
+    if not -(2**63) <= checked(name, value, int) < 2**64:
+        raise bad_field(name, f"is of more than 64 bits; allowed: {-(2**63)} to {2**64 - 1}")
+    return int(value) % 2**64
 
 
 def _token_id(name: str, key: str) -> int:
