@@ -302,8 +302,14 @@ def test_a_text_that_can_go_on_has_the_least_number_of_tokens(
     llm: pagewheel.LLMPipeline,
 ) -> None:
     letters = StructuredOutputConfig(regex="(?:[a-z] ){1,100}")
-    for least in (0, 60):
-        result = llm.generate([PROMPT], config_of(letters, min_tokens=least))
-        num_tokens = llm.get_tokenizer().encode(result.texts[0]).input_ids.shape[1]
-        assert result.finish_reasons == [GenerationFinishReason.STOP] or num_tokens > 100
-        assert len(result.texts[0]) >= least
+    soon_ends = {llm.get_tokenizer().get_eos_token_id(): 80.0}
+
+    def num_tokens(**options: Any) -> int:
+        result = llm.generate([PROMPT], config_of(letters, logit_bias=soon_ends, **options))
+        assert result.finish_reasons == [GenerationFinishReason.STOP]
+        assert re.fullmatch("(?:[a-z] ){1,100}", result.texts[0])
+        return int(result.perf_metrics.get_num_generated_tokens())
+
+    assert num_tokens() < 10
+    for name in ("min_tokens", "min_new_tokens"):
+        assert 60 <= num_tokens(**{name: 60}) < 70
