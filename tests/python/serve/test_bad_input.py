@@ -195,9 +195,17 @@ def test_media_are_refused_by_name(served: Served, kind: str) -> None:
     assert "not supported" in error["message"]
 
 
-def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(served: Served) -> None:
-    error = refused(served, CHAT, {"messages": [{"role": "user", "content": "a" * 9000}]})
-    assert error["code"] == "context_length_exceeded"
+def test_a_prompt_beyond_the_context_is_refused_with_its_field(served: Served) -> None:
+    long = "a" * 9000
+    for path, field, value in (
+        (CHAT, "messages", [{"role": "user", "content": long}]),
+        ("/v1/completions", "prompt", long),
+        ("/v1/completions", "prompt", [5] * 9000),
+        ("/v1/responses", "input", long),
+    ):
+        error = refused(served, path, {field: value})
+        assert error["code"] == "context_length_exceeded"
+        assert error["param"] == field
 
 
 def test_an_unknown_model_and_path_are_not_found(served: Served) -> None:
@@ -349,8 +357,9 @@ def test_choices_that_all_fail_after_a_token_end_with_an_error_event(
     (token,) = served.post("/tokenize", {"prompt": "R", "add_special_tokens": False}).json()[
         "tokens"
     ]
-    body = {"allowed_token_ids": [token], "structured_outputs": {"choice": ["RQ"]}}
-    body |= {"messages": HELLO, "n": n, "temperature": 1.0, "stream": True}
+    # Long enough for the stream to have begun when they fail.
+    body = {"allowed_token_ids": [token], "structured_outputs": {"choice": ["R" * 400 + "Q"]}}
+    body |= {"messages": HELLO, "n": n, "temperature": 1.0, "max_tokens": 500, "stream": True}
     answer = served.post(CHAT, body)
     assert answer.status_code == 200
     events = [
@@ -358,8 +367,8 @@ def test_choices_that_all_fail_after_a_token_end_with_an_error_event(
         for line in answer.text.split("\n")
         if line.startswith("data: {")
     ]
-    texts = [each["choices"][0]["delta"].get("content") for each in events[:-1]]
-    assert "R" in texts
+    texts = [each["choices"][0]["delta"].get("content") or "" for each in events[:-1]]
+    assert set("".join(texts)) == {"R"}
     assert events[-1]["error"]["code"] == "grammar_failed"
 
 

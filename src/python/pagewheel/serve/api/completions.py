@@ -114,6 +114,7 @@ def _are_tokens(values: list[Any]) -> bool:
 
 async def _answer(exchange: Exchange, completion: CompletionCall) -> None:
     call = completion.call
+    exchange.prompt_field = "prompt"
     async with exchange.service.registry.use(call.model, call.wish.deadline) as engine:
         if exchange.service.settings.log_prompts:
             exchange.notes["prompt"] = completion.prompts

@@ -218,6 +218,7 @@ def _read_others(fields: Fields, stream: bool) -> None:
 
 
 async def _answer(exchange: Exchange, call: ResponseCall) -> None:
+    exchange.prompt_field = "input"
     async with exchange.service.registry.use(call.model, call.wish.deadline) as engine:
         prompt = await prompt_of(exchange, engine, call.conversation)
         async with generating(exchange, engine, [prompt], call.wish) as generation:

@@ -27,6 +27,10 @@ _TYPES = {
 }
 
 
+# As a `param`: the field that the endpoint has the prompt in, which its Exchange knows.
+PROMPT = "<prompt>"
+
+
 class ApiError(Exception):
     """An answer that is not 200. `param` names the request's field that is wrong."""
 

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from pagewheel.serve.http.body import ClientGoneError, read_both
-from pagewheel.serve.http.errors import ApiError, anthropic_body, openai_body, unavailable
+from pagewheel.serve.http.errors import PROMPT, ApiError, anthropic_body, openai_body, unavailable
 from pagewheel.serve.settings import KeyLimits
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class Exchange(Response):
         self.owner = ""  # a name for the API key
         self.notes: dict[str, Any] = {}  # for the log
         self.body_entries = 0  # for made(): of what is made of the body, once that is read
+        self.prompt_field = "messages"  # the body's
         # Sends an error in a stream's own form. None: as an event that has the error's body.
         self.fail_stream: Callable[[ApiError], Awaitable[None]] | None = None
         self._work = work
@@ -116,6 +117,8 @@ class Exchange(Response):
             await self._fail(ApiError(500, "internal error", code="internal_error"))
 
     async def _fail(self, error: ApiError) -> None:
+        if error.param == PROMPT:
+            error.param = self.prompt_field
         self.notes["error"] = error.code or error.param or error.type
         if error.status == 500:
             self.notes["reason"] = error.message
