@@ -71,7 +71,7 @@ class Replicated:
         return [
             each
             for each in psutil.Process(self.process.pid).children(recursive=True)
-            if "ServeReplica:pagewheel:Replica" in " ".join(each.cmdline())
+            if "ServeReplica:pagewheel:Replica" in _command_of(each)
         ]
 
     def num_connections(self) -> int:
@@ -83,6 +83,13 @@ class Replicated:
             for replica in self.replica_processes()
             for each in replica.net_connections("tcp")
         )
+
+
+def _command_of(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # it has ended meanwhile
+        return ""
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 120.0) -> None:
