@@ -18,6 +18,8 @@ from pagewheel.convert.files import cache
 
 # Waits where everything but the last file is written, then fails or goes on as it is told.
 SLOW = (
+    # Under nohup the tests have SIGHUP ignored, and what they start.
+    "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
     "import sys; from pagewheel.convert import folder\n"
     "describe = folder._description\n"
     "def wait(sources):\n"
