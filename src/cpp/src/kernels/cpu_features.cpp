@@ -41,12 +41,14 @@ CpuFeatures processor_features() {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-    // Not every compiler knows these two by name. They come with AVX2, which the system may switch
-    // off with all of AVX.
+    // Not every compiler knows these three by name. They come with AVX2 and AVX-512, which the
+    // system may switch off.
     const bool avx2 = __builtin_cpu_supports("avx2");
     const bool f16c = avx2 && __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & (1u << 29));
     const bool avx_vnni =
         avx2 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax & (1u << 4));
+    const bool fp16 = __builtin_cpu_supports("avx512f") &&
+                      __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & (1u << 23));
     return if_present(avx2, CpuFeature::avx2) | if_present(f16c, CpuFeature::f16c) |
            if_present(avx_vnni, CpuFeature::avx_vnni) |
            if_present(__builtin_cpu_supports("fma"), CpuFeature::fma) |
@@ -56,7 +58,7 @@ CpuFeatures processor_features() {
            if_present(__builtin_cpu_supports("avx512vl"), CpuFeature::avx512vl) |
            if_present(__builtin_cpu_supports("avx512vnni"), CpuFeature::avx512_vnni) |
            if_present(__builtin_cpu_supports("avx512bf16"), CpuFeature::avx512_bf16) |
-           tile_features_here();
+           if_present(fp16, CpuFeature::avx512_fp16) | tile_features_here();
 #else
     return {};
 #endif

@@ -17,6 +17,7 @@ enum class CpuFeature {
     avx512vl,
     avx512_vnni,
     avx512_bf16,
+    avx512_fp16,
     amx_tile,
     amx_bf16,
 };

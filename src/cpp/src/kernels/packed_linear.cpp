@@ -139,20 +139,26 @@ PackedLinear::PackedLinear(const LinearWeights& weights, WeightMemory& memory)
 
 void PackedLinear::choose_format(const LinearWeights& weights) {
     const size_t count = weights.n * weights.groups();
-    bool common = true, bytes = true, halves = true;
+    bool common = true, bytes = true, halves = true, nibbles = true, small = true;
     const float first = zero_point(weights, 0);
+    const float highest = m_bits == 4 ? 15.0f : 255.0f;
     for (size_t i = 0; i < count; ++i) {
         m_f16_scales = m_f16_scales && is_half(weights.scales[i]);
         const float zero = zero_point(weights, i);
         common = common && zero == first;
         bytes = bytes && is_byte(zero);
         halves = halves && is_nearly_half(minimum(weights, i));
+        nibbles = nibbles && is_byte(zero) && zero <= 15;
+        small = small && std::abs(zero * weights.scales[i]) < 255 &&
+                std::abs((highest - zero) * weights.scales[i]) < 255;
     }
     m_offset = common   ? Offset::common
                : bytes  ? Offset::u8_zero_point
                : halves ? Offset::f16_minimum
                         : Offset::f32_minimum;
     m_common_zero_point = common ? first : 0.0f;
+    m_fits_f16 = m_bits == 4 && m_f16_scales && small &&
+                 (nibbles || m_offset == Offset::f16_minimum);
 }
 
 void PackedLinear::pack_tile(const LinearWeights& weights, size_t tile, uint8_t* out) const {

@@ -71,6 +71,9 @@ public:
     /// Whether zero points are integers, so that unpack_row() gives (value - zero point) * scale,
     /// rounded once.
     bool has_integer_zero_points() const;
+    /// Whether the kernels that unpack in f16 may: 4 bits with scales in f16, zero points of 0 to 15
+    /// or minima in f16, and no weight beyond +-255.
+    bool fits_f16() const { return m_fits_f16; }
     /// Row i in f32, [k]; only with integer zero points.
     void unpack_row(size_t i, float* out) const;
 
@@ -81,7 +84,7 @@ private:
     size_t m_n = 0, m_k = 0;
     size_t m_k_blocks_per_group = 1;
     int m_bits = 4;
-    bool m_f16_scales = true;
+    bool m_f16_scales = true, m_fits_f16 = true;
     Offset m_offset = Offset::common;
     float m_common_zero_point = 0;
     std::shared_ptr<const uint8_t> m_data;  // 64-byte aligned

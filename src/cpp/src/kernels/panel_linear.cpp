@@ -1,4 +1,4 @@
-// Divides linear layers in bf16 into groups of panels and parts of the rows for all threads.
+// Divides linear layers in bf16 into blocks of rows and panels for all threads.
 #include "kernels/panel_linear.hpp"
 
 #include <algorithm>
@@ -14,49 +14,17 @@ namespace {
 
 constexpr size_t outputs_of_panel = PackedLinear::tile_rows;
 
-/// Rows of an item: the most whose sums stay in a core's L2 cache, and the fewest that are worth
-/// unpacking weights for once more.
-constexpr size_t most_item_rows = 512, least_item_rows = 32;
+/// The fewest rows of an item that are worth unpacking weights for once more.
+constexpr size_t least_item_rows = 32;
 
 /// Rows whose gates and ups stay in the L1 cache until they are rounded.
 constexpr size_t gated_rows = 32;
 
-/// Panels [begin, end) of a matrix.
-struct PanelRun {
-    const PackedLinear* weights = nullptr;
-    size_t begin = 0, end = 0;
-
-    size_t count() const { return end - begin; }
-};
-
-/// Rows [first, first + count) times group `group` of panels.
-struct Item {
-    size_t group, first, count;
-};
-
-/// Panels of a group: fewer than the kernels like where that gives each thread a few groups.
-size_t panels_per_group(const PanelKernels& kernels, size_t panels) {
-    const auto threads = size_t(tbb::this_task_arena::max_concurrency());
-    size_t group = kernels.group_panels;
-    while (group > 4 && panels < 4 * threads * group) group /= 2;
-    return group;
+size_t threads_here() {
+    return size_t(tbb::this_task_arena::max_concurrency());
 }
 
-/// All groups times all rows. Items become smaller towards the end, so that threads end together
-/// though each item unpacks its group.
-void divide(const PanelKernels& kernels, size_t groups, size_t rows, std::vector<Item>& items) {
-    const auto threads = size_t(tbb::this_task_arena::max_concurrency());
-    const size_t step = 2 * kernels.tile_rows;
-    size_t left = groups * rows;
-    items.clear();
-    for (size_t group = 0; group < groups; ++group)
-        for (size_t first = 0, count; first < rows; first += count, left -= count) {
-            count = std::clamp(left / (2 * threads), least_item_rows, most_item_rows);
-            count = (count + step - 1) / step * step;
-            if (rows - first < count + least_item_rows) count = rows - first;
-            items.push_back({group, first, count});
-        }
-}
+// ---- A block by groups of panels
 
 /// The ranges of k that weights are unpacked in, alike. They depend on k alone, as a row's sums do.
 struct Ranges {
@@ -69,177 +37,290 @@ struct Ranges {
     size_t size(size_t i) const { return begin(i + 1) - begin(i); }
 };
 
-/// Unpacks range `i` of the runs' panels, one after the other, into the thread's own memory.
-const uint16_t* unpack(const PanelKernels& kernels, const PanelRun* runs, size_t count,
-                       const Ranges& ranges, size_t i) {
+/// Unpacks range `i` of a block's panels [begin, end), and of those of `up` after them, into the
+/// thread's own memory.
+const uint16_t* unpack(const PanelKernels& kernels, const PanelBlock& block, size_t begin,
+                       size_t end, const Ranges& ranges, size_t i) {
     static thread_local LineBuffer<uint16_t> buffer;
     const size_t range = ranges.size(i) * panel_block;
-    size_t panels = 0;
-    for (size_t run = 0; run < count; ++run) panels += runs[run].count();
-    uint16_t* out = buffer.resize(panels * range);
-    for (size_t run = 0; run < count; ++run)
-        for (size_t panel = runs[run].begin; panel < runs[run].end; ++panel, out += range)
-            kernels.unpack(*runs[run].weights, panel, ranges.begin(i), ranges.begin(i + 1), out);
+    uint16_t* out = buffer.resize((end - begin) * (block.up ? 2 : 1) * range);
+    for (const PackedLinear* weights : {block.weights, block.up})
+        for (size_t panel = begin; weights && panel < end; ++panel, out += range)
+            kernels.unpack(*weights, panel, ranges.begin(i), ranges.begin(i + 1), out);
     return buffer.data();
 }
 
 /// Range `i` of k of `count` rows from `first` on, without weights and output.
-PanelProduct product_of(PanelRows& rows, size_t first, size_t count, const Ranges& ranges,
+PanelProduct product_of(const PackedRows& rows, size_t first, size_t count, const Ranges& ranges,
                         size_t i) {
     PanelProduct product;
     product.rows = rows.at(first, ranges.begin(i));
-    product.tile_stride = rows.tile_stride();
+    product.tile_stride = rows.tile_stride;
     product.row_count = count;
     product.k_blocks = ranges.size(i);
     return product;
 }
 
-/// The sums of a part's rows between ranges.
+/// The sums of a group between ranges.
 float* own_sums(size_t size) {
     static thread_local LineBuffer<float> buffer;
     return buffer.resize(size);
 }
 
-void pack_rows(const LinearKernels& kernels, const LinearInput& input, size_t k, size_t first,
-               PanelRows& rows) {
-    static thread_local LineBuffer<float> normed;
-    const size_t end = std::min(first + rows.tile_rows(), input.rows);
-    for (size_t row = first; row < end; ++row) {
-        const float* x = input.x + row * k;
-        if (input.gamma) {
-            float* norm = normed.resize(k);
-            kernels.rms_norm(x, input.gamma, input.epsilon, k, norm);
-            x = norm;
-        }
-        kernels.panels.pack_row(x, k, rows.tile_rows(), rows.at(row, 0));
-    }
-}
-
-/// Panels [begin, end) of a matrix.
-struct LinearGroup {
-    const LinearOutput* matrix;
-    size_t begin, end;
-};
-
-void run_item(const PanelKernels& kernels, const LinearGroup& group, PanelRows& rows, size_t first,
-              size_t count) {
-    const LinearOutput& matrix = *group.matrix;
-    const PanelRun run{matrix.weights, group.begin, group.end};
-    const size_t n = matrix.weights->n(), column = group.begin * outputs_of_panel;
-    const size_t at = first * n + column, width = run.count() * outputs_of_panel;
-    const Ranges ranges(kernels, matrix.weights->k_blocks());
-    float* sums = ranges.count > 1 ? own_sums(count * width) : nullptr;
+void run_group(const PanelKernels& kernels, const PanelBlock& block, size_t begin, size_t end) {
+    const size_t n = block.weights->n(), column = begin * outputs_of_panel;
+    const size_t width = (end - begin) * outputs_of_panel;
+    const Ranges ranges(kernels, block.weights->k_blocks());
+    float* sums = ranges.count > 1 ? own_sums(block.row_count * width) : nullptr;
     for (size_t i = 0; i < ranges.count; ++i) {
-        PanelProduct product = product_of(rows, first, count, ranges, i);
-        product.panels = unpack(kernels, &run, 1, ranges, i);
-        product.panel_count = run.count();
+        PanelProduct product = product_of(block.rows, 0, block.row_count, ranges, i);
+        product.panels = unpack(kernels, block, begin, end, ranges, i);
+        product.panel_count = end - begin;
         const bool begins = i == 0, ends = i + 1 == ranges.count;
-        const float* residual = matrix.residual ? matrix.residual + at : nullptr;
+        const float* residual = block.residual ? block.residual + column : nullptr;
         PanelOutput& output = product.output;
         output.initial = begins ? residual : sums;
         output.initial_stride = begins ? n : width;
-        output.output = ends ? matrix.output + at : sums;
+        output.output = ends ? block.output + column : sums;
         output.output_stride = ends ? n : width;
         output.columns = std::min(width, n - column);
         kernels.multiply(product);
     }
 }
 
-/// Panels [begin, end) of the gate and of `up`, whole k-blocks of what `down` takes.
-struct GatedGroup {
-    const GatedMlp* mlp;
-    size_t begin, end;
-};
-
 /// SwiGLU of `count` rows of gates and ups side by side, rounded into the rows that `down` takes.
-void finish_gated(const LinearKernels& kernels, const GatedGroup& group, float* sums, size_t first,
-                  size_t count, PanelRows& inner) {
-    const size_t half = (group.end - group.begin) * outputs_of_panel;
-    const size_t column = group.begin * outputs_of_panel;
-    const size_t columns = std::min(half, group.mlp->gate->n() - column);
+void finish_gated(const LinearKernels& kernels, const PanelBlock& block, size_t begin, size_t end,
+                  float* sums, size_t first, size_t count) {
+    const size_t half = (end - begin) * outputs_of_panel, column = begin * outputs_of_panel;
+    const size_t columns = std::min(half, block.weights->n() - column);
     for (size_t r = 0; r < count; ++r, sums += 2 * half) {
         kernels.swiglu(sums, sums + half, columns);
-        kernels.panels.pack_row(sums, columns, inner.tile_rows(),
-                                inner.at(first + r, column / PackedLinear::k_block));
+        kernels.panels.pack_row(sums, columns, block.inner.tile_rows,
+                                block.inner.at(first + r, column / PackedLinear::k_block));
     }
 }
 
-void run_gated_item(const LinearKernels& all, const GatedGroup& group, PanelRows& rows,
-                    size_t first, size_t count, PanelRows& inner) {
+void run_gated_group(const LinearKernels& all, const PanelBlock& block, size_t begin, size_t end) {
     const PanelKernels& kernels = all.panels;
-    const PanelRun runs[] = {{group.mlp->gate, group.begin, group.end},
-                             {group.mlp->up, group.begin, group.end}};
-    const size_t panels = 2 * runs[0].count(), width = panels * outputs_of_panel;
-    const Ranges ranges(kernels, group.mlp->gate->k_blocks());
+    const size_t panels = 2 * (end - begin), width = panels * outputs_of_panel;
+    const size_t count = block.row_count, tile_rows = block.rows.tile_rows;
+    const Ranges ranges(kernels, block.weights->k_blocks());
     // With one range a few rows are finished at a time, in the same memory.
-    const size_t step =
-        ranges.count == 1 ? gated_rows / rows.tile_rows() * rows.tile_rows() : count;
+    const size_t step = ranges.count == 1 ? gated_rows / tile_rows * tile_rows : count;
     float* sums = own_sums(std::min(step, count) * width);
     for (size_t i = 0; i < ranges.count; ++i) {
-        const uint16_t* unpacked = unpack(kernels, runs, 2, ranges, i);
+        const uint16_t* unpacked = unpack(kernels, block, begin, end, ranges, i);
         for (size_t row = 0; row < count; row += step) {
             const size_t some = std::min(step, count - row);
-            PanelProduct product = product_of(rows, first + row, some, ranges, i);
+            PanelProduct product = product_of(block.rows, row, some, ranges, i);
             product.panels = unpacked;
             product.panel_count = panels;
             product.output = {sums, i == 0 ? nullptr : sums, width, width, width};
             kernels.multiply(product);
-            if (i + 1 == ranges.count) finish_gated(all, group, sums, first + row, some, inner);
+            if (i + 1 == ranges.count) finish_gated(all, block, begin, end, sums, row, some);
         }
     }
 }
 
-/// What a call does, piece by piece.
-struct Plan {
-    std::vector<LinearGroup> groups;
-    std::vector<Item> items;
+// ---- Blocks
+
+/// Packs rows [first, first + count) of a call.
+void pack_rows(const LinearKernels& kernels, const LinearInput& input, size_t k, size_t first,
+               size_t count, const PackedRows& rows) {
+    static thread_local LineBuffer<float> normed;
+    for (size_t r = 0; r < count; ++r) {
+        const float* x = input.x + (first + r) * k;
+        if (input.gamma) {
+            float* norm = normed.resize(k);
+            kernels.rms_norm(x, input.gamma, input.epsilon, k, norm);
+            x = norm;
+        }
+        kernels.panels.pack_row(x, k, rows.tile_rows, rows.at(r, 0));
+    }
+}
+
+/// Rows [first, first + count) of a call, packed as `rows`, times a matrix.
+PanelBlock block_of(const LinearOutput& matrix, const PackedRows& rows, size_t first,
+                    size_t count) {
+    const size_t at = first * matrix.weights->n();
+    PanelBlock block;
+    block.rows = rows;
+    block.row_count = count;
+    block.weights = matrix.weights;
+    block.end = matrix.weights->tiles();
+    block.output = matrix.output + at;
+    block.residual = matrix.residual ? matrix.residual + at : nullptr;
+    return block;
+}
+
+PanelBlock gated_block_of(const GatedMlp& mlp, const PackedRows& rows, size_t count,
+                          const PackedRows& inner) {
+    PanelBlock block;
+    block.rows = rows;
+    block.row_count = count;
+    block.weights = mlp.gate;
+    block.up = mlp.up;
+    block.end = mlp.gate->tiles();
+    block.inner = inner;
+    return block;
+}
+
+void run(const LinearKernels& kernels, PanelBlock block) {
+    static thread_local LineBuffer<uint8_t> scratch;
+    block.scratch = scratch.resize(kernels.panels.scratch_bytes);
+    kernels.panels.run(kernels, block);
+}
+
+// ---- Threads that keep their own rows
+
+/// How the rows of a call are divided among threads that keep them: blocks alike, as many for each.
+struct OwnRows {
+    size_t rows, step = 0, blocks = 0;
+
+    /// No blocks where threads have too few rows for that.
+    OwnRows(const PanelKernels& kernels, size_t rows) : rows(rows) {
+        const size_t threads = threads_here(), unit = 2 * kernels.tile_rows;
+        if (!kernels.least_own_rows || rows < threads * kernels.least_own_rows) return;
+        const size_t rounds = (rows + threads * kernels.most_rows - 1) /
+                              (threads * kernels.most_rows);
+        step = (rows + threads * rounds - 1) / (threads * rounds);
+        step = (step + unit - 1) / unit * unit;
+        blocks = (rows + step - 1) / step;
+    }
+    size_t count(size_t block) const { return std::min(step, rows - block * step); }
 };
 
-void make_plan(const PanelKernels& kernels, const LinearOutput* outputs, size_t count, size_t rows,
-               Plan& plan) {
-    plan.groups.clear();
-    size_t panels = 0;
-    for (size_t i = 0; i < count; ++i) panels += outputs[i].weights->tiles();
-    const size_t step = panels_per_group(kernels, panels);
-    for (size_t i = 0; i < count; ++i)
-        for (size_t begin = 0; begin < outputs[i].weights->tiles(); begin += step)
-            plan.groups.push_back(
-                {&outputs[i], begin, std::min(begin + step, outputs[i].weights->tiles())});
-    divide(kernels, plan.groups.size(), rows, plan.items);
+/// Packs a block into memory of the running thread.
+PackedRows pack_own_rows(const LinearKernels& kernels, const LinearInput& input, size_t k,
+                         size_t first, size_t count) {
+    static thread_local PanelRows memory;
+    const PackedRows rows = memory.resize(count, k, kernels.panels.tile_rows);
+    pack_rows(kernels, input, k, first, count, rows);
+    return rows;
 }
 
-void run_item(const PanelKernels& kernels, const Plan& plan, size_t i, PanelRows& rows) {
-    const Item& item = plan.items[i];
-    run_item(kernels, plan.groups[item.group], rows, item.first, item.count);
+void run_own_rows(const LinearKernels& kernels, const LinearInput& input,
+                  const LinearOutput* outputs, size_t matrices, const RotaryAngles& angles,
+                  size_t first, size_t count) {
+    const size_t k = outputs[0].weights->k();
+    const PackedRows rows = pack_own_rows(kernels, input, k, first, count);
+    for (size_t i = 0; i < matrices; ++i) run(kernels, block_of(outputs[i], rows, first, count));
+    if (angles.size) rotate_rows(kernels, outputs, matrices, first, count, angles);
 }
+
+void run_own_rows(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp,
+                  size_t first, size_t count) {
+    static thread_local PanelRows memory;
+    const PackedRows rows = pack_own_rows(kernels, input, mlp.gate->k(), first, count);
+    const PackedRows inner = memory.resize(count, mlp.down->k(), rows.tile_rows);
+    run(kernels, gated_block_of(mlp, rows, count, inner));
+    run(kernels, block_of({mlp.down, mlp.output, mlp.residual}, inner, first, count));
+}
+
+// ---- Threads that share all rows
+
+/// Rows [first, first + count) times panels [begin, end) of a matrix.
+struct Item {
+    size_t matrix, begin, end, first, count;
+};
+
+/// Panels of an item: fewer than the kernels like where that gives each thread a few.
+size_t panels_per_item(const PanelKernels& kernels, size_t panels) {
+    size_t step = kernels.item_panels;
+    while (step > 4 && panels < 4 * threads_here() * step) step /= 2;
+    return step;
+}
+
+/// All panels of matrices with so many times all rows. Items become smaller towards the end, so
+/// that threads end together though each item unpacks its panels.
+void divide(const PanelKernels& kernels, const std::vector<size_t>& panels, size_t item_panels,
+            size_t rows, std::vector<Item>& items) {
+    const size_t unit = 2 * kernels.tile_rows;
+    size_t left = 0;
+    for (const size_t count : panels) left += (count + item_panels - 1) / item_panels * rows;
+    items.clear();
+    for (size_t i = 0; i < panels.size(); ++i)
+        for (size_t begin = 0; begin < panels[i]; begin += item_panels)
+            for (size_t first = 0, count; first < rows; first += count, left -= count) {
+                count = std::clamp(left / (2 * threads_here()), least_item_rows, kernels.most_rows);
+                count = (count + unit - 1) / unit * unit;
+                if (rows - first < count + least_item_rows) count = rows - first;
+                items.push_back({i, begin, std::min(begin + item_panels, panels[i]), first, count});
+            }
+}
+
+void run_item(const LinearKernels& kernels, const Item& item, PanelBlock block) {
+    block.begin = item.begin;
+    block.end = item.end;
+    run(kernels, block);
+}
+
+/// What the threads of a call share, kept from call to call.
+struct SharedRows {
+    PanelRows rows, inner;
+    std::vector<size_t> panels;
+    std::vector<Item> items, gated_items;
+
+    static SharedRows& mine() {
+        static thread_local SharedRows shared;
+        return shared;
+    }
+};
 
 void check_panels(const LinearKernels& kernels) {
-    check_argument(kernels.panels.multiply,
+    check_argument(kernels.panels.run,
                    "activations in bf16: this instruction set has no products of bf16");
 }
 
-size_t tiles_of(const PanelKernels& kernels, size_t rows) {
-    return (rows + kernels.tile_rows - 1) / kernels.tile_rows;
+/// A phase that packs the rows of a call, tile by tile.
+auto packing(const LinearKernels& kernels, const LinearInput& input, size_t k,
+             const PackedRows& rows) {
+    const size_t step = rows.tile_rows;
+    return Phase{(input.rows + step - 1) / step, [&kernels, &input, k, rows, step](size_t t) {
+                     pack_rows(kernels, input, k, t * step, std::min(step, input.rows - t * step),
+                               rows.from(t * step));
+                 }};
 }
 
 }  // namespace
 
+void run_by_groups(const LinearKernels& kernels, const PanelBlock& block) {
+    const size_t step = kernels.panels.item_panels / (block.up ? 2 : 1);
+    for (size_t begin = block.begin; begin < block.end; begin += step) {
+        const size_t end = std::min(begin + step, block.end);
+        block.up ? run_gated_group(kernels, block, begin, end)
+                 : run_group(kernels.panels, block, begin, end);
+    }
+}
+
 void panel_linear(const LinearKernels& kernels, const LinearInput& input,
                   const LinearOutput* outputs, size_t count, const RotaryAngles& angles) {
     check_panels(kernels);
-    // Named here, because in the phases below a thread_local would be the running thread's own.
-    static thread_local PanelRows own_rows;
-    static thread_local Plan own_plan;
-    PanelRows& rows = own_rows;
-    Plan& plan = own_plan;
-    const PanelKernels& panels = kernels.panels;
-    const size_t k = outputs[0].weights->k(), step = panels.tile_rows;
-    const size_t tiles = tiles_of(panels, input.rows);
-    rows.resize(input.rows, k, step);
-    make_plan(panels, outputs, count, input.rows, plan);
-    run_phases(Phase{tiles, [&](size_t t) { pack_rows(kernels, input, k, t * step, rows); }},
-               Phase{plan.items.size(), [&](size_t i) { run_item(panels, plan, i, rows); }},
-               Phase{angles.size ? tiles : 0, [&](size_t t) {
+    if (const OwnRows own(kernels.panels, input.rows); own.blocks)
+        return run_phases(StreamPhase{own.blocks, [&](size_t i) {
+                                          run_own_rows(kernels, input, outputs, count, angles,
+                                                       i * own.step, own.count(i));
+                                      }});
+    const size_t k = outputs[0].weights->k(), step = kernels.panels.tile_rows;
+    SharedRows& shared = SharedRows::mine();
+    const PackedRows rows = shared.rows.resize(input.rows, k, step);
+    shared.panels.clear();
+    size_t panels = 0;
+    for (size_t i = 0; i < count; ++i) {
+        shared.panels.push_back(outputs[i].weights->tiles());
+        panels += shared.panels.back();
+    }
+    divide(kernels.panels, shared.panels, panels_per_item(kernels.panels, panels), input.rows,
+           shared.items);
+    run_phases(packing(kernels, input, k, rows),
+               Phase{shared.items.size(),
+                     [&](size_t i) {
+                         const Item& item = shared.items[i];
+                         run_item(kernels, item,
+                                  block_of(outputs[item.matrix], rows.from(item.first), item.first,
+                                           item.count));
+                     }},
+               Phase{angles.size ? (input.rows + step - 1) / step : 0, [&](size_t t) {
                          const size_t some = std::min(step, input.rows - t * step);
                          rotate_rows(kernels, outputs, count, t * step, some, angles);
                      }});
@@ -247,32 +328,36 @@ void panel_linear(const LinearKernels& kernels, const LinearInput& input,
 
 void panel_mlp(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp) {
     check_panels(kernels);
-    static thread_local PanelRows own_rows, own_inner;
-    static thread_local Plan own_plan;
-    static thread_local std::vector<Item> own_gated_items;
-    PanelRows &rows = own_rows, &inner = own_inner;
-    Plan& plan = own_plan;
-    std::vector<Item>& gated_items = own_gated_items;
     const PanelKernels& panels = kernels.panels;
-    const size_t k = mlp.gate->k(), tile_rows = panels.tile_rows;
-    rows.resize(input.rows, k, tile_rows);
-    inner.resize(input.rows, mlp.down->k(), tile_rows);
+    if (const OwnRows own(panels, input.rows); own.blocks)
+        return run_phases(StreamPhase{own.blocks, [&](size_t i) {
+                                          run_own_rows(kernels, input, mlp, i * own.step,
+                                                       own.count(i));
+                                      }});
+    SharedRows& shared = SharedRows::mine();
+    const PackedRows rows = shared.rows.resize(input.rows, mlp.gate->k(), panels.tile_rows);
+    const PackedRows inner = shared.inner.resize(input.rows, mlp.down->k(), panels.tile_rows);
     const LinearOutput down{mlp.down, mlp.output, mlp.residual};
-    make_plan(panels, &down, 1, input.rows, plan);
-
-    const size_t gates = mlp.gate->tiles();
-    const size_t step = panels_per_group(panels, 2 * gates) / 2;
-    divide(panels, (gates + step - 1) / step, input.rows, gated_items);
-    run_phases(Phase{tiles_of(panels, input.rows),
-                     [&](size_t t) { pack_rows(kernels, input, k, t * tile_rows, rows); }},
-               Phase{gated_items.size(),
-                     [&](size_t i) {
-                         const Item& item = gated_items[i];
-                         const size_t begin = item.group * step;
-                         const GatedGroup group{&mlp, begin, std::min(begin + step, gates)};
-                         run_gated_item(kernels, group, rows, item.first, item.count, inner);
-                     }},
-               Phase{plan.items.size(), [&](size_t i) { run_item(panels, plan, i, inner); }});
+    shared.panels = {mlp.down->tiles()};
+    divide(panels, shared.panels, panels_per_item(panels, mlp.down->tiles()), input.rows,
+           shared.items);
+    shared.panels = {mlp.gate->tiles()};
+    divide(panels, shared.panels, panels_per_item(panels, 2 * mlp.gate->tiles()) / 2, input.rows,
+           shared.gated_items);
+    run_phases(
+        packing(kernels, input, mlp.gate->k(), rows),
+        Phase{shared.gated_items.size(),
+              [&](size_t i) {
+                  const Item& item = shared.gated_items[i];
+                  run_item(kernels, item,
+                           gated_block_of(mlp, rows.from(item.first), item.count,
+                                          inner.from(item.first)));
+              }},
+        Phase{shared.items.size(), [&](size_t i) {
+                  const Item& item = shared.items[i];
+                  run_item(kernels, item,
+                           block_of(down, inner.from(item.first), item.first, item.count));
+              }});
 }
 
 }  // namespace pagewheel::kernels

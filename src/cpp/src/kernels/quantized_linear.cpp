@@ -70,7 +70,7 @@ void gated_mlp(const LinearInput& input, const GatedMlp& mlp, Isa isa) {
 }
 
 bool has_bf16_activations(Isa isa) {
-    return isa.kernels().linear.panels.multiply != nullptr;
+    return isa.kernels().linear.panels.run != nullptr;
 }
 
 void quantized_linear_by(const LinearKernels& kernels, const LinearInput& input,

@@ -3,13 +3,16 @@
 
 #include "kernels/isa/amx/panels.hpp"
 #include "kernels/isa/amx/tiles.hpp"
+#include "kernels/isa/amx/unpack_f16.hpp"
 #include "kernels/isa/avx512/kernels.hpp"
 
 namespace pagewheel::kernels::amx {
 
 Kernels kernels(CpuFeatures features) {
     Kernels all = avx512::kernels(features);
-    all.linear.panels = panel_kernels<InstructionTiles>(all.linear.panels);
+    all.linear.panels = panel_kernels<InstructionTiles>(avx512::panel_kernels());
+    if (features.has(CpuFeature::avx512_fp16))
+        all.linear.panels.unpack = unpack_by_halves<InstructionHalves>;
     all.attention.many_rows_bf16 = prefill_kernels_bf16();
     return all;
 }

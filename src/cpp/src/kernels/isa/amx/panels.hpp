@@ -4,121 +4,285 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/bf16.hpp"
 #include "kernels/panels.hpp"
+#include "kernels/quantized_linear_tile.hpp"
 #include "kernels/tiles.hpp"
 
 namespace pagewheel::kernels::amx {
 
 constexpr size_t tile_size = TileConfig::most_rows;  // rows, and columns in f32
 
-/// Sums of one tile of rows and one panel, which may end before the tile does.
-template <class Tiles>
-struct Sums {
-    const PanelOutput& output;
-    size_t row, column, rows, columns;  // that exist, counted from (row, column)
+/// What a block is cut into. K-blocks of a range: those of two panels, 40 KB, stay in a core's L1
+/// cache while the rows stream past. Rows of a block: a range of 256, 320 KB, stays in L2 while
+/// panels pass, and so do the sums of a group of pairs of panels between two ranges, 512 KB.
+constexpr size_t most_range = 20, most_block_rows = 256, group_pairs = 16;
 
-    bool is_whole() const { return rows == tile_size && columns == tile_size; }
-    float* to(size_t r) const { return output.output + (row + r) * output.output_stride + column; }
-    const float* from(size_t r) const {
-        return output.initial + (row + r) * output.initial_stride + column;
-    }
+/// The last block of a call takes up to 31 rows more, lest these be a block alone.
+constexpr size_t most_row_pairs = most_block_rows / (2 * tile_size) + 1;
 
-    template <int T>
-    void load(Tiles& tiles) const {
-        if (!output.initial) return tiles.template zero<T>();
-        if (is_whole())
-            return tiles.template load<T>(from(0), output.initial_stride * sizeof(float));
-        float part[tile_size][tile_size] = {};
-        for (size_t r = 0; r < rows; ++r) std::memcpy(part[r], from(r), columns * sizeof(float));
-        tiles.template load<T>(part, sizeof part[0]);
-    }
-    template <int T>
-    void store(Tiles& tiles) const {
-        if (is_whole()) return tiles.template store<T>(to(0), output.output_stride * sizeof(float));
-        float part[tile_size][tile_size];
-        tiles.template store<T>(part, sizeof part[0]);
-        for (size_t r = 0; r < rows; ++r) std::memcpy(to(r), part[r], columns * sizeof(float));
-    }
+/// Products of two tiles of rows with two panels: [row tile][panel].
+struct PairSums {
+    float of[2][2][tile_size][tile_size];
 };
 
-/// One or two tiles of rows times one or two panels: tiles 0 to 3 hold the sums over the range, 4
-/// and 5 rows, 6 and 7 weights.
-template <class Tiles, bool two_tiles, bool two_panels>
-void multiply_block(Tiles& tiles, const PanelProduct& product, size_t row, size_t panel) {
-    const PanelOutput& output = product.output;
-    const auto sums_at = [&](size_t r, size_t p) {
-        const size_t first = row + r * tile_size, column = (panel + p) * tile_size;
-        return Sums<Tiles>{output, first, column, std::min(tile_size, product.row_count - first),
-                           std::min(tile_size, output.columns - column)};
-    };
-    sums_at(0, 0).template load<0>(tiles);
-    if constexpr (two_panels) sums_at(0, 1).template load<1>(tiles);
-    if constexpr (two_tiles) sums_at(1, 0).template load<2>(tiles);
-    if constexpr (two_tiles && two_panels) sums_at(1, 1).template load<3>(tiles);
+struct Scratch {
+    PairSums sums[group_pairs * most_row_pairs];
+    uint16_t panels[2][2 * most_range * panel_block];
+};
 
-    constexpr size_t row_bytes = TileConfig::most_row_bytes;
-    const uint16_t* x = product.rows + row / tile_size * product.tile_stride;
-    const uint16_t* w = product.panels + panel * product.k_blocks * panel_block;
-    const size_t next_panel = product.k_blocks * panel_block;
-    for (size_t c = 0; c < product.k_blocks; ++c) {
-        tiles.template load<4>(x, row_bytes);
-        tiles.template load<6>(w, row_bytes);
-        tiles.template dpbf16<0, 4, 6>();
-        if constexpr (two_panels) {
-            tiles.template load<7>(w + next_panel, row_bytes);
-            tiles.template dpbf16<1, 4, 7>();
+/// A block of rows times pairs of panels: two neighbours, or a panel of the gate and that of `up`.
+/// 32 rows by two panels are summed in four tiles.
+///
+/// The tiles' unit works beside the vectors', so two things that need no tiles are done between the
+/// products of a pair, a little after each step of k: the next pair is unpacked, and the sums
+/// before are added to the residual, or become SwiGLU, and go to their rows. Both read what was
+/// written some time ago, because a load of bytes that the other unit has just stored waits.
+///
+/// Sums are stored to memory of their own. Stored to the output at its stride they take twice as
+/// long as the products, where that is some KB.
+template <class Tiles>
+class BlockProduct {
+public:
+    BlockProduct(const LinearKernels& kernels, const PanelBlock& block)
+        : m_kernels(kernels),
+          m_block(block),
+          m_scratch(*static_cast<Scratch*>(block.scratch)),
+          m_pairs(block.up ? block.end - block.begin : (block.end - block.begin + 1) / 2),
+          m_row_pairs((block.row_count + 2 * tile_size - 1) / (2 * tile_size)),
+          m_ranges((block.weights->k_blocks() + most_range - 1) / most_range) {}
+
+    void run() {
+        m_tiles.configure();
+        begin_unpacking({}, m_scratch.panels[0]);
+        unpack_rest();
+        size_t buffer = 0;
+        for (Step step; step.pair < m_pairs; buffer ^= 1) {
+            const Step next = after(step);
+            begin_unpacking(next, m_scratch.panels[buffer ^ 1]);
+            multiply(step, m_scratch.panels[buffer]);
+            unpack_rest();
+            step = next;
         }
-        if constexpr (two_tiles) {
-            tiles.template load<5>(x + product.tile_stride, row_bytes);
-            tiles.template dpbf16<2, 5, 6>();
-        }
-        if constexpr (two_tiles && two_panels) tiles.template dpbf16<3, 5, 7>();
-        x += tile_size * row_block;
-        w += panel_block;
+        finish_rest();
     }
 
-    sums_at(0, 0).template store<0>(tiles);
-    if constexpr (two_panels) sums_at(0, 1).template store<1>(tiles);
-    if constexpr (two_tiles) sums_at(1, 0).template store<2>(tiles);
-    if constexpr (two_tiles && two_panels) sums_at(1, 1).template store<3>(tiles);
-}
+private:
+    /// A range of k of a pair of panels. All ranges of a group of pairs come before the next group.
+    struct Step {
+        size_t group = 0, range = 0, pair = 0;
+    };
+    /// Weights that are on their way.
+    struct Unpacking {
+        const PackedLinear* weights[2] = {};
+        size_t panels[2] = {};
+        size_t begin = 0, size = 0;   // k-blocks of each
+        size_t done = 0, blocks = 0;  // of both
+        uint16_t* out = nullptr;
+    };
+    /// Sums that are on their way to their rows.
+    struct Finishing {
+        PairSums* sums = nullptr;
+        size_t pair = 0, row = 0;      // the first row in the block
+        size_t done = 0, rows = 0;
+    };
 
-/// 32 rows at a time pass by all panels. On paper, for a Sapphire Rapids (L1 48 KB, L2 2 MB a
-/// core): a k-block of 32 rows is 2 KB and so is one of two panels, so over 32 k-blocks each is 64
-/// KB, and neither stays in L1. Four products of 16 cycles load 4 KB then, 64 bytes a cycle, which
-/// is all that L2 gives at best. Both would stay up to 11 k-blocks (44 KB), and rows alone would be
-/// read from L1; but sums, 4 KB, are read and written once per range, 11 to 13 bytes a cycle more.
-/// Which is faster is to be measured.
-///
-/// Sums are stored at the output's own stride. Where that is a multiple of 4 KB (1,024 floats), the
-/// 16 lines of a tile fall into one set of L1, which holds 12. They need not stay there: before a
-/// block's sums are read again, those of all other rows and panels have passed. In L2 (2,048 sets
-/// of 16) the rows of a block at 8 KB are one line in each of 16 sets, twice. A load that is taken
-/// for dependent on such a store, as their last 12 bits agree, waits once per range. A buffer would
-/// store everything twice, so there is none.
-template <class Tiles>
-void multiply(const PanelProduct& product) {
-    Tiles tiles;
-    tiles.configure();
-    for (size_t row = 0; row < product.row_count; row += 2 * tile_size)
-        for (size_t panel = 0; panel < product.panel_count; panel += 2) {
-            const bool two_tiles = row + tile_size < product.row_count;
-            const bool two_panels = panel + 1 < product.panel_count;
-            const auto block = two_tiles    ? two_panels ? multiply_block<Tiles, true, true>
-                                                         : multiply_block<Tiles, true, false>
-                               : two_panels ? multiply_block<Tiles, false, true>
-                                            : multiply_block<Tiles, false, false>;
-            block(tiles, product, row, panel);
+    size_t range_begin(size_t range) const {
+        return m_block.weights->k_blocks() * range / m_ranges;
+    }
+    size_t range_size(size_t range) const { return range_begin(range + 1) - range_begin(range); }
+
+    Step after(Step step) const {
+        const size_t group = m_ranges == 1 ? m_pairs : group_pairs;
+        const size_t end = std::min(step.group + group, m_pairs);
+        if (++step.pair < end) return step;
+        if (++step.range < m_ranges) return {step.group, step.range, step.group};
+        return {end, 0, end};
+    }
+
+    /// Of a pair, 1 or 2; the last of an odd number has one.
+    size_t panels_of(size_t pair) const {
+        return m_block.up || m_block.begin + 2 * pair + 1 < m_block.end ? 2 : 1;
+    }
+
+    // ---- Between the products
+
+    void begin_unpacking(Step step, uint16_t* out) {
+        m_unpacking = {};
+        if (step.pair >= m_pairs) return;
+        const size_t first = m_block.begin + (m_block.up ? step.pair : 2 * step.pair);
+        m_unpacking.weights[0] = m_block.weights;
+        m_unpacking.weights[1] = m_block.up ? m_block.up : m_block.weights;
+        m_unpacking.panels[0] = first;
+        m_unpacking.panels[1] = m_block.up ? first : first + 1;
+        m_unpacking.begin = range_begin(step.range);
+        m_unpacking.size = range_size(step.range);
+        m_unpacking.blocks = panels_of(step.pair) * m_unpacking.size;
+        m_unpacking.out = out;
+    }
+    void unpack_block() {
+        Unpacking& u = m_unpacking;
+        const size_t panel = u.done >= u.size, c = u.begin + u.done - panel * u.size;
+        m_kernels.panels.unpack(*u.weights[panel], u.panels[panel], c, c + 1,
+                                u.out + u.done++ * panel_block);
+    }
+    void unpack_rest() {
+        while (m_unpacking.done < m_unpacking.blocks) unpack_block();
+    }
+
+    void finish_row() {
+        const size_t r = m_finishing.done++, row = m_finishing.row + r;
+        float* left = m_finishing.sums->of[r / tile_size][0][r % tile_size];
+        float* right = m_finishing.sums->of[r / tile_size][1][r % tile_size];
+        if (m_block.up) {
+            m_kernels.swiglu(left, right, tile_size);
+            return store_inner(left, row, m_block.begin + m_finishing.pair);
         }
+        const size_t panel = m_block.begin + 2 * m_finishing.pair;
+        store_output(left, row, panel);
+        if (panel + 1 < m_block.end) store_output(right, row, panel + 1);
+    }
+    void finish_rest() {
+        while (m_finishing.done < m_finishing.rows) finish_row();
+    }
+
+    void store_output(const float* sums, size_t row, size_t panel) const {
+        const size_t n = m_block.weights->n(), column = panel * tile_size;
+        const size_t at = row * n + column;
+        if (column + tile_size <= n) return add_residual<tile_size>(sums, at, tile_size);
+        add_residual<0>(sums, at, n - column);
+    }
+    /// `whole`: the number of columns if all exist. The compiler makes vectors of that.
+    template <size_t whole>
+    void add_residual(const float* sums, size_t at, size_t some) const {
+        const size_t columns = whole ? whole : some;
+        float total[tile_size];
+        std::memcpy(total, sums, sizeof total);
+        if (m_block.residual)
+            for (size_t i = 0; i < columns; ++i) total[i] += m_block.residual[at + i];
+        std::memcpy(m_block.output + at, total, columns * sizeof(float));
+    }
+
+    /// Half of a k-block, and zeros for the other half where that does not exist.
+    void store_inner(const float* values, size_t row, size_t panel) const {
+        uint16_t rounded[2 * tile_size] = {};
+        for (size_t i = 0; i < tile_size; ++i) rounded[i] = bf16_of_float(values[i]);
+        const bool is_alone = panel % 2 == 0 && panel + 1 == m_block.weights->tiles();
+        std::memcpy(m_block.inner.at(row, panel / 2) + panel % 2 * tile_size, rounded,
+                    (is_alone ? 2 : 1) * tile_size * sizeof(uint16_t));
+    }
+
+    // ---- The products
+
+    void multiply(const Step& step, const uint16_t* panels) {
+        const size_t begin = range_begin(step.range), size = range_size(step.range);
+        const size_t steps = m_row_pairs * size;
+        for (size_t r = 0; r < m_row_pairs; ++r) {
+            const size_t row = 2 * tile_size * r;
+            const bool two_tiles = row + tile_size < m_block.row_count;
+            const bool two_panels = panels_of(step.pair) == 2;
+            const auto product =
+                two_tiles ? two_panels ? &BlockProduct::multiply_pair<true, true>
+                                       : &BlockProduct::multiply_pair<true, false>
+                : two_panels ? &BlockProduct::multiply_pair<false, true>
+                             : &BlockProduct::multiply_pair<false, false>;
+            // With one range the sums of the products before are still on their way.
+            PairSums& sums = m_ranges == 1
+                                 ? m_scratch.sums[m_products++ % 2]
+                                 : m_scratch.sums[(step.pair - step.group) * m_row_pairs + r];
+            (this->*product)({m_block.rows.at(row, begin), panels, size, step.range > 0, &sums,
+                              r * size, steps});
+            finish_rest();
+            if (step.range + 1 == m_ranges)
+                m_finishing = {&sums, step.pair, row, 0,
+                               std::min(2 * tile_size, m_block.row_count - row)};
+        }
+    }
+
+    struct PairProduct {
+        const uint16_t* rows;
+        const uint16_t* panels;  // [2][k_blocks][panel_block]
+        size_t k_blocks;
+        bool adds;  // to what `sums` has
+        PairSums* sums;
+        size_t first_step, steps;  // of k: of this product, and for all rows
+    };
+
+    template <bool two_tiles, bool two_panels>
+    void multiply_pair(const PairProduct& p) {
+        constexpr size_t row_bytes = TileConfig::most_row_bytes;
+        for_sums<two_tiles, two_panels>([&](auto t) {
+            if (p.adds)
+                m_tiles.template load<t>(p.sums->of[t / 2][t % 2], row_bytes);
+            else
+                m_tiles.template zero<t>();
+        });
+        const uint16_t *x = p.rows, *w = p.panels;
+        const size_t next_tile = m_block.rows.tile_stride, next_panel = p.k_blocks * panel_block;
+        const size_t at_once = (2 * tile_size + p.k_blocks - 1) / p.k_blocks;
+        for (size_t c = 0; c < p.k_blocks; ++c) {
+            m_tiles.template load_streamed<4>(x, row_bytes);
+            m_tiles.template load<6>(w, row_bytes);
+            m_tiles.template dpbf16<0, 4, 6>();
+            if constexpr (two_panels) {
+                m_tiles.template load<7>(w + next_panel, row_bytes);
+                m_tiles.template dpbf16<1, 4, 7>();
+            }
+            if constexpr (two_tiles) {
+                m_tiles.template load_streamed<5>(x + next_tile, row_bytes);
+                m_tiles.template dpbf16<2, 5, 6>();
+            }
+            if constexpr (two_tiles && two_panels) m_tiles.template dpbf16<3, 5, 7>();
+            x += tile_size * row_block;
+            w += panel_block;
+            between(p, c, at_once);
+        }
+        for_sums<two_tiles, two_panels>(
+            [&](auto t) { m_tiles.template store<t>(p.sums->of[t / 2][t % 2], row_bytes); });
+    }
+
+    /// Unpacks and finishes so much after k-block `c` that both are done with the last product.
+    void between(const PairProduct& p, size_t c, size_t rows) {
+        Unpacking& u = m_unpacking;
+        while (u.done < u.blocks && u.done * p.steps < (p.first_step + c + 1) * u.blocks)
+            unpack_block();
+        for (; c > 0 && rows > 0 && m_finishing.done < m_finishing.rows; --rows) finish_row();
+    }
+
+    template <bool two_tiles, bool two_panels, class Body>
+    static void for_sums(const Body& body) {
+        body(std::integral_constant<int, 0>());
+        if constexpr (two_panels) body(std::integral_constant<int, 1>());
+        if constexpr (two_tiles) body(std::integral_constant<int, 2>());
+        if constexpr (two_tiles && two_panels) body(std::integral_constant<int, 3>());
+    }
+
+    const LinearKernels& m_kernels;
+    const PanelBlock& m_block;
+    Scratch& m_scratch;
+    size_t m_pairs, m_row_pairs, m_ranges;
+    size_t m_products = 0;
+    Unpacking m_unpacking;
+    Finishing m_finishing;
+    Tiles m_tiles;
+};
+
+template <class Tiles>
+void run_block(const LinearKernels& kernels, const PanelBlock& block) {
+    BlockProduct<Tiles>(kernels, block).run();
 }
 
-/// `others` with products on tiles: 256 outputs times up to 1,024 of k are half a megabyte.
+/// `others` with products on tiles. 256 rows of a thread's own are what unpacking beside the
+/// products needs to be hidden; with fewer than 128 threads share what they unpack.
 template <class Tiles>
 PanelKernels panel_kernels(PanelKernels others) {
     others.tile_rows = tile_size;
-    others.group_panels = 16;
-    others.range_k_blocks = 32;
-    others.multiply = multiply<Tiles>;
+    others.item_panels = 16;
+    others.most_rows = most_block_rows;
+    others.least_own_rows = 128;
+    others.scratch_bytes = sizeof(Scratch);
+    others.run = run_block<Tiles>;
+    others.multiply = nullptr;
     return others;
 }
 

@@ -2,6 +2,7 @@
 #include "kernels/isa/amx_model/kernels.hpp"
 
 #include "kernels/isa/amx/panels.hpp"
+#include "kernels/isa/amx/unpack_f16.hpp"
 #include "kernels/isa/amx_model/tiles.hpp"
 #include "kernels/isa/avx512/kernels.hpp"
 
@@ -9,7 +10,8 @@ namespace pagewheel::kernels::amx_model {
 
 Kernels kernels(CpuFeatures features) {
     Kernels all = avx512::kernels(features);
-    all.linear.panels = amx::panel_kernels<ModelTiles>(all.linear.panels);
+    all.linear.panels = amx::panel_kernels<ModelTiles>(avx512::panel_kernels());
+    all.linear.panels.unpack = amx::unpack_by_halves<amx::ModelHalves>;
     all.attention.many_rows_bf16 = prefill_kernels_bf16();
     return all;
 }

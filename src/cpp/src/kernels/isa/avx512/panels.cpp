@@ -125,7 +125,10 @@ void unpack_bytes(const Group& group, const uint8_t* in, uint16_t* out) {
         _mm_prefetch(reinterpret_cast<const char*>(in) + 2048 + i, _MM_HINT_T0);
 }
 
-void unpack(const PackedLinear& weights, size_t tile, size_t begin, size_t end, uint16_t* out) {
+}  // namespace
+
+void unpack_panel(const PackedLinear& weights, size_t tile, size_t begin, size_t end,
+                  uint16_t* out) {
     const size_t per_group = weights.k_blocks_per_group(), block_bytes = weights.k_block_bytes();
     const size_t group_bytes = weights.scale_bytes() + weights.offset_bytes();
     const size_t first_group = begin / per_group;
@@ -142,6 +145,8 @@ void unpack(const PackedLinear& weights, size_t tile, size_t begin, size_t end, 
         group_begin = in;
     }
 }
+
+namespace {
 
 /// `rows` rows of one tile times `panels` panels, whose ranges lie `range` apart.
 template <size_t rows, size_t panels>
@@ -209,7 +214,16 @@ void multiply(const PanelProduct& product) {
 }  // namespace
 
 PanelKernels panel_kernels() {
-    return {most_rows, most_panels, 64, pack_row, unpack, multiply};
+    PanelKernels kernels;
+    kernels.tile_rows = most_rows;
+    kernels.item_panels = most_panels;
+    kernels.most_rows = 512;
+    kernels.range_k_blocks = 64;
+    kernels.pack_row = pack_row;
+    kernels.unpack = unpack_panel;
+    kernels.run = run_by_groups;
+    kernels.multiply = multiply;
+    return kernels;
 }
 
 }  // namespace pagewheel::kernels::avx512

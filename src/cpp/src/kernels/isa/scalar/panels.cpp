@@ -62,7 +62,17 @@ void multiply(const PanelProduct& product) {
 }  // namespace
 
 PanelKernels panel_reference() {
-    return {reference_tile_rows, 4, 3, pack_row, unpack, multiply};
+    PanelKernels kernels;
+    kernels.tile_rows = reference_tile_rows;
+    kernels.item_panels = 4;
+    kernels.most_rows = 512;
+    kernels.least_own_rows = 40;
+    kernels.range_k_blocks = 3;
+    kernels.pack_row = pack_row;
+    kernels.unpack = unpack;
+    kernels.run = run_by_groups;
+    kernels.multiply = multiply;
+    return kernels;
 }
 
 }  // namespace pagewheel::kernels
