@@ -157,8 +157,8 @@ void PackedLinear::choose_format(const LinearWeights& weights) {
                : halves ? Offset::f16_minimum
                         : Offset::f32_minimum;
     m_common_zero_point = common ? first : 0.0f;
-    m_fits_f16 = m_bits == 4 && m_f16_scales && small &&
-                 (nibbles || m_offset == Offset::f16_minimum);
+    m_fits_f16 =
+        m_bits == 4 && m_f16_scales && small && (nibbles || m_offset == Offset::f16_minimum);
 }
 
 void PackedLinear::pack_tile(const LinearWeights& weights, size_t tile, uint8_t* out) const {

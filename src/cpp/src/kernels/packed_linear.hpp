@@ -71,8 +71,8 @@ public:
     /// Whether zero points are integers, so that unpack_row() gives (value - zero point) * scale,
     /// rounded once.
     bool has_integer_zero_points() const;
-    /// Whether the kernels that unpack in f16 may: 4 bits with scales in f16, zero points of 0 to 15
-    /// or minima in f16, and no weight beyond +-255.
+    /// Whether the kernels that unpack in f16 may: 4 bits with scales in f16, zero points of 0 to
+    /// 15 or minima in f16, and no weight beyond +-255.
     bool fits_f16() const { return m_fits_f16; }
     /// Row i in f32, [k]; only with integer zero points.
     void unpack_row(size_t i, float* out) const;

@@ -181,8 +181,8 @@ struct OwnRows {
     OwnRows(const PanelKernels& kernels, size_t rows) : rows(rows) {
         const size_t threads = threads_here(), unit = 2 * kernels.tile_rows;
         if (!kernels.least_own_rows || rows < threads * kernels.least_own_rows) return;
-        const size_t rounds = (rows + threads * kernels.most_rows - 1) /
-                              (threads * kernels.most_rows);
+        const size_t rounds =
+            (rows + threads * kernels.most_rows - 1) / (threads * kernels.most_rows);
         step = (rows + threads * rounds - 1) / (threads * rounds);
         step = (step + unit - 1) / unit * unit;
         blocks = (rows + step - 1) / step;
@@ -344,20 +344,19 @@ void panel_mlp(const LinearKernels& kernels, const LinearInput& input, const Gat
     shared.panels = {mlp.gate->tiles()};
     divide(panels, shared.panels, panels_per_item(panels, 2 * mlp.gate->tiles()) / 2, input.rows,
            shared.gated_items);
-    run_phases(
-        packing(kernels, input, mlp.gate->k(), rows),
-        Phase{shared.gated_items.size(),
-              [&](size_t i) {
-                  const Item& item = shared.gated_items[i];
-                  run_item(kernels, item,
-                           gated_block_of(mlp, rows.from(item.first), item.count,
-                                          inner.from(item.first)));
-              }},
-        Phase{shared.items.size(), [&](size_t i) {
-                  const Item& item = shared.items[i];
-                  run_item(kernels, item,
-                           block_of(down, inner.from(item.first), item.first, item.count));
-              }});
+    run_phases(packing(kernels, input, mlp.gate->k(), rows),
+               Phase{shared.gated_items.size(),
+                     [&](size_t i) {
+                         const Item& item = shared.gated_items[i];
+                         run_item(kernels, item,
+                                  gated_block_of(mlp, rows.from(item.first), item.count,
+                                                 inner.from(item.first)));
+                     }},
+               Phase{shared.items.size(), [&](size_t i) {
+                         const Item& item = shared.items[i];
+                         run_item(kernels, item,
+                                  block_of(down, inner.from(item.first), item.first, item.count));
+                     }});
 }
 
 }  // namespace pagewheel::kernels

@@ -28,7 +28,8 @@ struct PackedRows {
 
     /// K-block `c` of a row.
     uint16_t* at(size_t row, size_t c) const {
-        return numbers + row / tile_rows * tile_stride + (c * tile_rows + row % tile_rows) * row_block;
+        return numbers + row / tile_rows * tile_stride +
+               (c * tile_rows + row % tile_rows) * row_block;
     }
     /// The rows from `row` on, which is the first of a tile.
     PackedRows from(size_t row) const { return {at(row, 0), tile_rows, tile_stride}; }
@@ -73,9 +74,9 @@ struct PanelKernels {
     size_t tile_rows = 0;    // of packed rows
     size_t item_panels = 0;  // of a block that threads share; a power of two, at least 4
     size_t most_rows = 0;    // of a block
-    /// So many rows for each thread, or more, are divided by rows: each thread keeps its own through
-    /// all weights, and unpacks these for itself. Fewer are divided by panels as well; with 0 all
-    /// are.
+    /// So many rows for each thread, or more, are divided by rows: each thread keeps its own
+    /// through all weights, and unpacks these for itself. Fewer are divided by panels as well; with
+    /// 0 all are.
     size_t least_own_rows = 0;
     size_t range_k_blocks = 0;  // of k, at most, that multiply() is given at a time
     size_t scratch_bytes = 0;

@@ -83,7 +83,7 @@ private:
     /// Sums that are on their way to their rows.
     struct Finishing {
         PairSums* sums = nullptr;
-        size_t pair = 0, row = 0;      // the first row in the block
+        size_t pair = 0, row = 0;  // the first row in the block
         size_t done = 0, rows = 0;
     };
 
@@ -181,11 +181,10 @@ private:
             const size_t row = 2 * tile_size * r;
             const bool two_tiles = row + tile_size < m_block.row_count;
             const bool two_panels = panels_of(step.pair) == 2;
-            const auto product =
-                two_tiles ? two_panels ? &BlockProduct::multiply_pair<true, true>
-                                       : &BlockProduct::multiply_pair<true, false>
-                : two_panels ? &BlockProduct::multiply_pair<false, true>
-                             : &BlockProduct::multiply_pair<false, false>;
+            const auto product = two_tiles ? two_panels ? &BlockProduct::multiply_pair<true, true>
+                                                        : &BlockProduct::multiply_pair<true, false>
+                                 : two_panels ? &BlockProduct::multiply_pair<false, true>
+                                              : &BlockProduct::multiply_pair<false, false>;
             // With one range the sums of the products before are still on their way.
             PairSums& sums = m_ranges == 1
                                  ? m_scratch.sums[m_products++ % 2]

@@ -61,8 +61,7 @@ private:
         const __m256 cut = _mm512_cvt_roundpd_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
         const __mmask8 inexact = _mm512_cmp_pd_mask(_mm512_cvtps_pd(cut), x, _CMP_NEQ_UQ);
         const __m256i words = _mm256_castps_si256(cut);
-        const __m256i odd =
-            _mm256_mask_or_epi32(words, inexact, words, _mm256_set1_epi32(1));
+        const __m256i odd = _mm256_mask_or_epi32(words, inexact, words, _mm256_set1_epi32(1));
         return _mm256_cvtps_ph(_mm256_castsi256_ps(odd), _MM_FROUND_TO_NEAREST_INT);
     }
 };
@@ -92,8 +91,8 @@ struct HalfGroup {
         const uint8_t* offsets = in + weights.scale_bytes();
         __m512i zero = none, minimum = none;
         if (weights.offset() == PackedLinear::Offset::u8_zero_point)
-            zero = twice_each(_mm256_cvtepu8_epi16(
-                _mm_loadu_si128(reinterpret_cast<const __m128i*>(offsets))));
+            zero = twice_each(
+                _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(offsets))));
         else if (weights.offset() == PackedLinear::Offset::f16_minimum)
             minimum = twice_each(words(offsets));
         else
