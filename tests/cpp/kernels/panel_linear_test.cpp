@@ -3,6 +3,7 @@
 #include "kernels/panel_linear.hpp"
 
 #include <gtest/gtest.h>
+#include <tbb/global_control.h>
 #include <tbb/task_arena.h>
 
 #include <algorithm>
@@ -314,11 +315,13 @@ TEST(PanelLinear, TakesSeveralGroupsOfPanels) {
 // So many rows that each thread keeps its own, also with a last block of few rows.
 TEST(PanelLinear, TakesRowsOfEachThread) {
     std::mt19937 random(20);
-    for (const int threads : {1, 2, 3})
+    for (const int threads : {1, 2, 3}) {
+        const tbb::global_control workers(tbb::global_control::max_allowed_parallelism, 3);
         tbb::task_arena(threads).execute([&] {
             for (const size_t rows : {128, 161, 300, 390, 513})
                 expect_product({WeightType::u4, 32, Zero::integer}, 37, 100, rows, random);
         });
+    }
 }
 
 TEST(PanelLinear, HoldsAtTheEndsOfTheRange) {
