@@ -16,7 +16,7 @@ constexpr size_t tile_size = TileConfig::most_rows;  // rows, and columns in f32
 /// What a block is cut into. K-blocks of a range: those of two panels, 40 KB, stay in a core's L1
 /// cache while the rows stream past. Rows of a block: a range of 256, 320 KB, stays in L2 while
 /// panels pass, and so do the sums of a group of pairs of panels between two ranges, 512 KB.
-constexpr size_t most_range = 20, most_block_rows = 256, group_pairs = 16;
+constexpr size_t most_range = 20, most_block_rows = 256, most_group = 16;
 
 /// The last block of a call takes up to 31 rows more, lest these be a block alone.
 constexpr size_t most_row_pairs = most_block_rows / (2 * tile_size) + 1;
@@ -27,7 +27,7 @@ struct PairSums {
 };
 
 struct Scratch {
-    PairSums sums[group_pairs * most_row_pairs];
+    PairSums sums[most_group * most_row_pairs];
     uint16_t panels[2][2 * most_range * panel_block];
 };
 
@@ -50,7 +50,10 @@ public:
           m_scratch(*static_cast<Scratch*>(block.scratch)),
           m_pairs(block.up ? block.end - block.begin : (block.end - block.begin + 1) / 2),
           m_row_pairs((block.row_count + 2 * tile_size - 1) / (2 * tile_size)),
-          m_ranges((block.weights->k_blocks() + most_range - 1) / most_range) {}
+          m_ranges((block.weights->k_blocks() + most_range - 1) / most_range) {
+        const size_t groups = m_ranges == 1 ? 1 : (m_pairs + most_group - 1) / most_group;
+        m_group = (m_pairs + groups - 1) / groups;
+    }
 
     void run() {
         m_tiles.configure();
@@ -93,8 +96,7 @@ private:
     size_t range_size(size_t range) const { return range_begin(range + 1) - range_begin(range); }
 
     Step after(Step step) const {
-        const size_t group = m_ranges == 1 ? m_pairs : group_pairs;
-        const size_t end = std::min(step.group + group, m_pairs);
+        const size_t end = std::min(step.group + m_group, m_pairs);
         if (++step.pair < end) return step;
         if (++step.range < m_ranges) return {step.group, step.range, step.group};
         return {end, 0, end};
@@ -259,7 +261,7 @@ private:
     const LinearKernels& m_kernels;
     const PanelBlock& m_block;
     Scratch& m_scratch;
-    size_t m_pairs, m_row_pairs, m_ranges;
+    size_t m_pairs, m_row_pairs, m_ranges, m_group = 0;
     size_t m_products = 0;
     Unpacking m_unpacking;
     Finishing m_finishing;
