@@ -21,14 +21,14 @@ struct InstructionHalves {
         asm("vsubph %1, %0, %0" : "+v"(a) : "v"(b));
         return a;
     }
-    /// a * b + c, rounded once
+    /// a * b + c, cut off towards zero
     static __m512i fma(__m512i a, __m512i b, __m512i c) {
-        asm("vfmadd213ph %2, %1, %0" : "+v"(a) : "v"(b), "v"(c));
+        asm("vfmadd213ph %{rz-sae%}, %2, %1, %0" : "+v"(a) : "v"(b), "v"(c));
         return a;
     }
 };
 
-/// The same computed in f64, for products and sums of up to 53 bits.
+/// The same computed in f64, of differences that are exact and products and sums of up to 53 bits.
 struct ModelHalves {
     static __m512i sub(__m512i a, __m512i b) {
         return each(a, b, b, [](__m512d x, __m512d y, __m512d) { return _mm512_sub_pd(x, y); });
@@ -55,14 +55,10 @@ private:
         return _mm512_cvtps_pd(
             _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(halves))));
     }
-    /// To nearest even. f32 lies between, rounded to odd, so that the second rounding sees what the
-    /// first has cut off.
+    /// Towards zero, where cutting twice is as good as once.
     static __m128i to_f16(__m512d x) {
-        const __m256 cut = _mm512_cvt_roundpd_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
-        const __mmask8 inexact = _mm512_cmp_pd_mask(_mm512_cvtps_pd(cut), x, _CMP_NEQ_UQ);
-        const __m256i words = _mm256_castps_si256(cut);
-        const __m256i odd = _mm256_mask_or_epi32(words, inexact, words, _mm256_set1_epi32(1));
-        return _mm256_cvtps_ph(_mm256_castsi256_ps(odd), _MM_FROUND_TO_NEAREST_INT);
+        return _mm256_cvtps_ph(_mm512_cvt_roundpd_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC),
+                               _MM_FROUND_TO_ZERO);
     }
 };
 
@@ -111,7 +107,8 @@ struct HalfGroup {
         const __m512i value = _mm512_ternarylogic_epi32(words, _mm512_set1_epi16(nibble),
                                                         _mm512_set1_epi16(0x6400), 0xea);
         const __m512i half = Halves::fma(Halves::sub(value, zero), scale, minima);
-        // Three digits less, to nearest, and the exponent's bits where bf16 has them. The bias of
+        // Half of bf16's last digit is added, and three digits are cut off: as the sum was cut off
+        // too, that is to nearest. Then the exponent's bits are where bf16 has them. The bias of
         // f16 and the factor of 256 are 23, bf16's bias is 127.
         const __m512i cut =
             _mm512_and_si512(_mm512_srai_epi16(_mm512_add_epi16(half, _mm512_set1_epi16(4)), 3),
@@ -141,8 +138,8 @@ struct HalfGroup {
     }
 };
 
-/// PanelKernels::unpack. Weights are rounded to f16's 11 digits and then to bf16's 8, halves away
-/// from zero. Those below 2^-22 become 0. Matrices that do not fit f16 are unpacked in f32.
+/// PanelKernels::unpack. Weights are rounded once, to bf16's nearest, halves away from zero. Those
+/// below 2^-22 become 0. Matrices that do not fit f16 are unpacked in f32.
 template <class Halves>
 void unpack_by_halves(const PackedLinear& weights, size_t tile, size_t begin, size_t end,
                       uint16_t* out) {
