@@ -9,7 +9,7 @@ namespace pagewheel::kernels::amx_model {
 
 Kernels kernels(CpuFeatures features) {
     Kernels all = avx512::kernels(features);
-    all.linear.panels = amx::panel_kernels<ModelTiles>(all.linear.panels);
+    all.linear.panels = amx::panel_kernels<ModelTiles>(avx512::panel_kernels());
     all.attention.many_rows_bf16 = prefill_kernels_bf16();
     return all;
 }
