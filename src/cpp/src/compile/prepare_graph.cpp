@@ -8,6 +8,7 @@
 #include "compile/choose_attention.hpp"
 #include "compile/choose_linear.hpp"
 #include "compile/cpu_quota.hpp"
+#include "compile/gated_mlp_threads.hpp"
 #include "compile/inference_arena.hpp"
 #include "compile/inference_threads.hpp"
 #include "graph/gather_logits.hpp"
@@ -151,6 +152,12 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
     native.all_linear = linear && graph.left.empty();
     native.any = has_native_operations(*graph.model);
     graph.properties = properties_for(options, of_threads, native);
+    if (divides_by_no_threads(core, *graph.model, options, graph.properties)) {
+        graph.properties[ov::hint::inference_precision.name()] = ov::element::f32;
+        graph.warnings.push_back(
+            "the model is computed in f32: OpenVINO cannot compile its MLPs in bf16 for AMX with "
+            "one thread (INFERENCE_NUM_THREADS, NUM_STREAMS, or one core)");
+    }
     if (native.any && options.asks_model_cache)
         graph.warnings.push_back(
             "CACHE_DIR is left out: OpenVINO's model cache does not hold pagewheel's operations");

@@ -31,7 +31,7 @@ constexpr Entry table[] = {
     {"avx512", {}, {8, int8, no_bf16}},                    // Zen 5's kernels up to there
     {"avx2", {CpuFeature::avx_vnni}, {4, int8, no_bf16}},  // Zen 5, 2026-11-22
     {"avx2", {}, {2, int8, no_bf16}},                      // Zen 5, 2026-11-22
-    {"scalar", {}, {2, int8, no_bf16}},
+    {"scalar", {}, {2, bf16, "the reference has no speed to lose"}},
 };
 
 const AutomaticActivations& automatic_activations_here(Isa isa) {
