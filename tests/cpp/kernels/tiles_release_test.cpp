@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "kernels/isa/amx/panels.hpp"
@@ -59,9 +60,9 @@ private:
 template <class Check>
 void run_all(const LinearKernels& linear, const AttentionKernels& attention, const Check& check) {
     std::mt19937 random(1);
-    const Format format{WeightType::u4, 32, Zero::any};
-    const Matrix wide = make_matrix(format, 96, 64, 0.01f, random);
-    const Matrix deep = make_matrix(format, 64, 96, 0.01f, random);
+    const Format weights{WeightType::u4, 32, Zero::any};
+    const Matrix wide = make_matrix(weights, 96, 64, 0.01f, random);
+    const Matrix deep = make_matrix(weights, 64, 96, 0.01f, random);
     const PackedLinear up(wide.view), down(deep.view);
     for (const size_t rows : {9, 40, 130}) {
         const std::vector<float> x(rows * 64, 0.5f);
