@@ -65,7 +65,7 @@ TEST(ActivationChoice, ProductsOfBf16AreTakenWhereTheyAreFastAndNotWhereTheyExis
 
 TEST(ActivationChoice, SaysWhyManyRowsGetWhatTheyGet) {
     EXPECT_EQ(chosen(avx512 | bf16_features("GenuineIntel")).why,
-              "AVX512_BF16 is slow on this vendor's processors, and AMX cannot be used");
+              "AVX512_BF16 is slow on this vendor's processors, and AMX is not used");
     for (const Isa isa : available_isas()) {
         const std::string why(automatic_activations(isa, processor_features()).why);
         const std::string text = describe_activations(ActivationPrecision::automatic, isa);

@@ -27,7 +27,7 @@ constexpr Entry table[] = {
      {24, bf16, "AVX512_BF16 is fast on this vendor's processors"}},  // Zen 5, 2026-11-22
     {"avx512",
      {CpuFeature::avx512_bf16},
-     {8, int8, "AVX512_BF16 is slow on this vendor's processors, and AMX cannot be used"}},
+     {8, int8, "AVX512_BF16 is slow on this vendor's processors, and AMX is not used"}},
     {"avx512", {}, {8, int8, no_bf16}},                    // Zen 5's kernels up to there
     {"avx2", {CpuFeature::avx_vnni}, {4, int8, no_bf16}},  // Zen 5, 2026-11-22
     {"avx2", {}, {2, int8, no_bf16}},                      // Zen 5, 2026-11-22
