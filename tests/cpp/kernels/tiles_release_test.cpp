@@ -7,6 +7,7 @@
 #include <atomic>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/isa/amx/panels.hpp"
@@ -97,6 +98,10 @@ TEST(TilesOfKernels, AreConfiguredOnceAndReleasedByEachEntry) {
 }
 
 #if defined(__x86_64__)
+// What the counted tiles do by their destructor, those of the processor must do by theirs.
+static_assert(!std::is_trivially_destructible_v<amx::InstructionTiles>);
+static_assert(!std::is_copy_constructible_v<amx::InstructionTiles>);
+
 TEST(TilesOfKernels, AreReleasedOnTheProcessor) {
     if (detected_isa().name() != std::string("amx")) GTEST_SKIP() << "no AMX";
     {
