@@ -113,17 +113,25 @@ TEST(GatedMlp, IsNotOpenVinosInF32OrWithoutAmxOrWithoutOne) {
 TEST(GatedMlp, IsComputedInF32WithAWarningWhereOneThreadWouldDivideIt) {
     const char* folder = std::getenv("PAGEWHEEL_TEST_TINY_MODEL");
     if (!folder) GTEST_SKIP() << "PAGEWHEEL_TEST_TINY_MODEL is not set";
-    const auto prepared = [&](CpuFeatures processor) {
+    const auto prepared = [&](CpuFeatures processor, const char* cache = "u8") {
         return prepare_graph(openvino_core(), ModelFolder(folder),
                              options_of({{"INFERENCE_NUM_THREADS", 1},
                                          {"INFERENCE_PRECISION_HINT", "bf16"},
+                                         {"KV_CACHE_PRECISION", cache},
+                                         {"attention_backend", "openvino"},
                                          {"linear_backend", "openvino"}},
                                         processor));
+    };
+    const auto cache_of = [](const PreparedGraph& graph) {
+        return graph.properties.at("KV_CACHE_PRECISION").as<std::string>();
     };
     const PreparedGraph on_amx = prepared(amx);
     ASSERT_EQ(on_amx.warnings.size(), 1u);
     EXPECT_EQ(on_amx.warnings[0].find("the model is computed in f32: "), 0u);
     EXPECT_EQ(on_amx.properties.at("INFERENCE_PRECISION_HINT").as<std::string>(), "f32");
+    EXPECT_EQ(cache_of(on_amx), "u8");
+    EXPECT_EQ(cache_of(prepared(amx, "bf16")), "f32");  // the only one of both that it runs with
+    EXPECT_EQ(cache_of(prepared({}, "bf16")), "bf16");
     const PreparedGraph elsewhere = prepared({});
     EXPECT_TRUE(elsewhere.warnings.empty());
     EXPECT_EQ(elsewhere.properties.at("INFERENCE_PRECISION_HINT").as<std::string>(), "bf16");

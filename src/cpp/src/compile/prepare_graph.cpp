@@ -81,6 +81,17 @@ ov::AnyMap properties_for(const CompileOptions& options, const ov::AnyMap& of_th
     return properties;
 }
 
+void compute_in_f32(PreparedGraph& graph) {
+    graph.properties[ov::hint::inference_precision.name()] = ov::element::f32;
+    // OpenVINO's attention in f32 takes no cache of bf16.
+    const auto cache = graph.properties.find(ov::hint::kv_cache_precision.name());
+    if (cache != graph.properties.end() && cache->second.as<std::string>() == "bf16")
+        cache->second = ov::element::f32;
+    graph.warnings.push_back(
+        "the model is computed in f32: OpenVINO cannot compile its MLPs in bf16 for AMX with one "
+        "thread (INFERENCE_NUM_THREADS, NUM_STREAMS, or one core)");
+}
+
 /// What choose_threads() adds. Properties that OpenVINO refuses are refused when the model is
 /// compiled, which says more.
 ov::AnyMap properties_of_threads(ov::Core& core, const CompileOptions& options) {
@@ -152,12 +163,7 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
     native.all_linear = linear && graph.left.empty();
     native.any = has_native_operations(*graph.model);
     graph.properties = properties_for(options, of_threads, native);
-    if (divides_by_no_threads(core, *graph.model, options, graph.properties)) {
-        graph.properties[ov::hint::inference_precision.name()] = ov::element::f32;
-        graph.warnings.push_back(
-            "the model is computed in f32: OpenVINO cannot compile its MLPs in bf16 for AMX with "
-            "one thread (INFERENCE_NUM_THREADS, NUM_STREAMS, or one core)");
-    }
+    if (divides_by_no_threads(core, *graph.model, options, graph.properties)) compute_in_f32(graph);
     if (native.any && options.asks_model_cache)
         graph.warnings.push_back(
             "CACHE_DIR is left out: OpenVINO's model cache does not hold pagewheel's operations");
