@@ -130,7 +130,7 @@ TEST(GatedMlp, IsComputedInF32WithAWarningWhereOneThreadWouldDivideIt) {
     EXPECT_EQ(on_amx.warnings[0].find("the model is computed in f32: "), 0u);
     EXPECT_EQ(on_amx.properties.at("INFERENCE_PRECISION_HINT").as<std::string>(), "f32");
     EXPECT_EQ(cache_of(on_amx), "u8");
-    EXPECT_EQ(cache_of(prepared(amx, "bf16")), "f32");  // the only one of both that it runs with
+    EXPECT_EQ(cache_of(prepared(amx, "bf16")), "f32");
     EXPECT_EQ(cache_of(prepared({}, "bf16")), "bf16");
     const PreparedGraph elsewhere = prepared({});
     EXPECT_TRUE(elsewhere.warnings.empty());

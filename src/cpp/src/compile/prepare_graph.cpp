@@ -83,7 +83,7 @@ ov::AnyMap properties_for(const CompileOptions& options, const ov::AnyMap& of_th
 
 void compute_in_f32(PreparedGraph& graph) {
     graph.properties[ov::hint::inference_precision.name()] = ov::element::f32;
-    // OpenVINO's attention in f32 takes no cache of bf16.
+    // OpenVINO's attention in f32 refuses a cache of bf16.
     const auto cache = graph.properties.find(ov::hint::kv_cache_precision.name());
     if (cache != graph.properties.end() && cache->second.as<std::string>() == "bf16")
         cache->second = ov::element::f32;
