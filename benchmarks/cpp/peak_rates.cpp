@@ -54,6 +54,36 @@ void multiply_tiles() {
     }
 }
 
+constexpr size_t read_at_once = 512;
+
+[[gnu::target("avx512f")]] void read_memory(const char* from, size_t bytes) {
+    for (const char* end = from + bytes; from < end; from += read_at_once)
+        asm volatile(
+            ".irp n,0,1,2,3,4,5,6,7\n"
+            "vmovups 64*\\n(%0), %%zmm\\n\n"
+            ".endr" ::"r"(from)
+            : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "memory");
+}
+
+/// The best of three, as threads come late.
+ReadRate read_rate(size_t bytes) {
+    const auto threads = size_t(tbb::this_task_arena::max_concurrency());
+    const std::vector<std::vector<char>> memory(threads, std::vector<char>(bytes, 1));
+    const size_t passes = std::max<size_t>(1, (size_t{256} << 20) / bytes);
+    ReadRate rate{bytes, 0};
+    for (size_t round = 0; round < 3; ++round) {
+        const auto begin = std::chrono::steady_clock::now();
+        kernels::run_phases(kernels::Phase{threads, [&](size_t thread) {
+                                               for (size_t i = 0; i < passes; ++i)
+                                                   read_memory(memory[thread].data(), bytes);
+                                           }});
+        const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+        rate.gigabytes = std::max(rate.gigabytes,
+                                  double(threads) * double(passes * bytes) / time.count() * 1e-9);
+    }
+    return rate;
+}
+
 /// `operations` of a call of `multiply` on one thread. The best of three, as threads come late.
 double tera_of(void (*multiply)(), double operations) {
     const auto threads = size_t(tbb::this_task_arena::max_concurrency());
@@ -84,6 +114,16 @@ std::vector<PeakRate> peak_rates() {
         rates.push_back({"vpdpbusd", tera_of(multiply_bytes, 4 * floats)});
     if (detected_isa().entry().required.has(CpuFeature::amx_tile))
         rates.push_back({"tdpbf16ps", tera_of(multiply_tiles, loops * 16.0 * 16 * 32 * 2)});
+#endif
+    return rates;
+}
+
+std::vector<ReadRate> read_rates([[maybe_unused]] size_t most) {
+    std::vector<ReadRate> rates;
+#if defined(__x86_64__)
+    if (processor_features().has(CpuFeature::avx512f))
+        for (const size_t bytes : {1 << 20, 16 << 20, 1 << 29})
+            if (bytes <= most) rates.push_back(read_rate(bytes));
 #endif
     return rates;
 }

@@ -4,13 +4,9 @@
 #include <string>
 
 #include "kernels/isa.hpp"
-#include "kernels/tile_permission.hpp"
 
 int main() {
     using namespace pagewheel;
-    if (processor_features().has_all({CpuFeature::amx_tile, CpuFeature::amx_bf16}) &&
-        tiles_are_permitted())
-        std::puts("amx");
     if (choose_isa("", processor_features()).name() == std::string("avx512") &&
         processor_features().has(CpuFeature::avx512_bf16))
         std::puts("amx_model");

@@ -122,7 +122,7 @@ attention_backend: "native" (pagewheel's own op, CPU only), "openvino" or "auto"
 every layer).
 linear_backend: "native" (pagewheel's own int4 and int8 MatMuls, CPU only), "openvino" or "auto" (native on CPU
 unless f32 inference is asked for).
-activation_precision: what native MatMuls round activations to: "int8", "int16", "bf16" (where the processor has it; few
+activation_precision: what native MatMuls round activations to: "int8", "int16", "bf16" (where it is fast; few
 rows get int16) or "auto" (int16 for few rows, bf16 or int8 for many).
 batch_invariant: True makes an answer's bits independent of what else is in the batch, of prefill chunks and of what was
 cached; long prompts take several times as long. Refused with cache eviction, f32 inference and layers that stay with

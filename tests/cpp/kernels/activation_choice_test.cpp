@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace pagewheel::kernels {
 namespace {
 
@@ -31,15 +33,78 @@ TEST(ActivationChoice, LongCallsHaveBf16WhereItIs) {
                       has_bf16_activations(isa) ? Activations::bf16 : Activations::int8);
 }
 
+#if defined(__x86_64__)
+using Feature = CpuFeature;
+
+constexpr CpuFeatures avx512{Feature::avx2,     Feature::fma,        Feature::f16c,
+                             Feature::avx512f,  Feature::avx512bw,   Feature::avx512dq,
+                             Feature::avx512vl, Feature::avx512_vnni};
+constexpr CpuFeatures tiles{Feature::amx_tile, Feature::amx_bf16};
+
+/// Of a processor with these features, which may use its tiles or may not.
+const AutomaticActivations& chosen(CpuFeatures features, bool permitted = true) {
+    const Isa isa = choose_permitted_isa(
+                        "", features, permitted ? [] { return true; } : [] { return false; })
+                        .isa;
+    return automatic_activations(isa, features);
+}
+
+TEST(ActivationChoice, ProductsOfBf16AreTakenWhereTheyAreFastAndNotWhereTheyExist) {
+    for (const char* vendor : {"GenuineIntel", "AuthenticAMD", "CentaurHauls"}) {
+        const CpuFeatures bf16 = avx512 | bf16_features(vendor);
+        const bool fast = vendor == std::string("AuthenticAMD");
+        EXPECT_EQ(chosen(bf16).many_rows, fast ? Activations::bf16 : Activations::int8) << vendor;
+        EXPECT_EQ(chosen(bf16).int16_rows, fast ? 24 : 8) << vendor;
+        EXPECT_EQ(chosen(bf16 | tiles).many_rows, Activations::bf16) << vendor;
+        EXPECT_EQ(chosen(bf16 | tiles).int16_rows, 8) << vendor;
+        // The system refuses the tiles.
+        EXPECT_EQ(&chosen(bf16 | tiles, false), &chosen(bf16)) << vendor;
+    }
+    EXPECT_EQ(chosen(avx512).many_rows, Activations::int8);
+}
+
+TEST(ActivationChoice, SaysWhyManyRowsGetWhatTheyGet) {
+    EXPECT_EQ(chosen(avx512 | bf16_features("GenuineIntel")).why,
+              "AVX512_BF16 is slow on this vendor's processors, and AMX is not used");
+    for (const Isa isa : available_isas()) {
+        const std::string why(automatic_activations(isa, processor_features()).why);
+        const std::string text = describe_activations(ActivationPrecision::automatic, isa);
+        EXPECT_EQ(text.substr(text.size() - why.size() - 2), ": " + why) << text;
+        EXPECT_EQ(describe_activations(ActivationPrecision::int8, isa),
+                  isa.name() + std::string(" kernels, activations in int8"));
+    }
+}
+
 // What is measured on the model must be what AMX will answer.
 TEST(ActivationChoice, TheModelOfAmxChangesFromInt16WhereAmxDoes) {
-    if (!processor_features().has(CpuFeature::avx512_bf16)) GTEST_SKIP() << "no AVX512_BF16";
+    const CpuFeatures all = avx512 | bf16_features("GenuineIntel") | tiles;
+    EXPECT_EQ(automatic_activations(choose_isa("amx_model", all), all).int16_rows,
+              automatic_activations(choose_isa("amx", all), all).int16_rows);
+    if (!processor_features().has(Feature::avx512_bf16)) GTEST_SKIP() << "no AVX512_BF16";
     const Isa model = choose_isa("amx_model", processor_features());
-    const auto chosen = [&](size_t rows) {
+    const auto activations = [&](size_t rows) {
         return choose_activations(ActivationPrecision::automatic, rows, model);
     };
-    EXPECT_EQ(chosen(15), Activations::int16);
-    EXPECT_EQ(chosen(16), Activations::bf16);
+    EXPECT_EQ(activations(8), Activations::int16);
+    EXPECT_EQ(activations(9), Activations::bf16);
+}
+#endif
+
+TEST(ActivationChoice, Bf16IsRefusedWithTheReasonWhereItIsNotTaken) {
+    const Isa isa = detected_isa();
+    const AutomaticActivations& here = automatic_activations(isa, processor_features());
+    if (here.many_rows == Activations::bf16) {
+        EXPECT_EQ(parse_activation_precision("key", "bf16"), ActivationPrecision::bf16);
+        return;
+    }
+    try {
+        parse_activation_precision("key", "bf16");
+        FAIL() << "not refused";
+    } catch (const std::exception& error) {
+        EXPECT_EQ(error.what(), "key is 'bf16', but the kernels are " + std::string(isa.name()) +
+                                    "'s: " + std::string(here.why) +
+                                    "; allowed: auto, int8, int16");
+    }
 }
 
 }  // namespace

@@ -36,7 +36,9 @@ TEST(Isa, IsTheBestOfWhichTheProcessorHasAllFeatures) {
 #if defined(__x86_64__)
     EXPECT_STREQ(choose_isa("", avx2).name(), "avx2");
     EXPECT_STREQ(choose_isa("", avx512).name(), "avx512");
-    EXPECT_STREQ(choose_isa("", amx).name(), "avx512");  // until AMX has run somewhere
+    EXPECT_STREQ(choose_isa("", amx).name(), "amx");
+    for (const Feature missing : {Feature::amx_tile, Feature::amx_bf16, Feature::avx512_bf16})
+        EXPECT_STREQ(choose_isa("", amx.without({missing})).name(), "avx512");
     // A processor with AVX-512 but without VNNI, and one whose hypervisor hides F16C.
     EXPECT_STREQ(choose_isa("", avx2 | CpuFeatures{Feature::avx512f, Feature::avx512bw}).name(),
                  "avx2");
@@ -72,19 +74,22 @@ TEST(Isa, AsksForTilesOnlyWhereTheyWouldBeUsed) {
     asked = 0;
     EXPECT_STREQ(choose_permitted_isa("", avx512, permit).isa.name(), "avx512");
     EXPECT_STREQ(choose_permitted_isa("avx2", amx, permit).isa.name(), "avx2");
-    EXPECT_STREQ(choose_permitted_isa("", amx, permit).isa.name(), "avx512");
     EXPECT_EQ(asked, 0);
-    EXPECT_STREQ(choose_permitted_isa("amx", amx, permit).isa.name(), "amx");
-    EXPECT_EQ(choose_permitted_isa("amx", amx, permit).warning, "");
-    EXPECT_EQ(asked, 2);
+    for (const char* wanted : {"", "amx"}) {
+        EXPECT_STREQ(choose_permitted_isa(wanted, amx, permit).isa.name(), "amx");
+        EXPECT_EQ(choose_permitted_isa(wanted, amx, permit).warning, "");
+    }
+    EXPECT_EQ(asked, 4);
 }
 
 TEST(Isa, IsTheNextOneAndSaysSoWhereTilesAreRefused) {
-    const PermittedIsa chosen = choose_permitted_isa("amx", amx, [] { return false; });
-    EXPECT_STREQ(chosen.isa.name(), "avx512");
-    EXPECT_EQ(chosen.warning,
-              "the operating system refuses this process AMX's tiles: avx512 is used instead of "
-              "amx");
+    for (const char* wanted : {"", "amx"}) {
+        const PermittedIsa chosen = choose_permitted_isa(wanted, amx, [] { return false; });
+        EXPECT_STREQ(chosen.isa.name(), "avx512");
+        EXPECT_EQ(chosen.warning,
+                  "the operating system refuses this process AMX's tiles: avx512 is used instead "
+                  "of amx");
+    }
 }
 #endif
 
@@ -100,6 +105,21 @@ TEST(CpuFeatures, TilesAreThereWhereTheProcessorHasThemAndTheSystemSavesThem) {
         EXPECT_FALSE(tile_features(tile | bf16, xcr0).has(Feature::amx_tile)) << xcr0;
     const CpuFeatures none = tile_features(bf16, avx | config | data);
     EXPECT_FALSE(none.has(Feature::amx_bf16));
+}
+
+TEST(CpuFeatures, ProductsOfBf16AreFastOnProcessorsOfAmdAlone) {
+    for (const char* vendor : {"AuthenticAMD", "GenuineIntel", "HygonGenuine", "CentaurHauls",
+                               "  Shanghai  ", "VIA VIA VIA ", "AMDisbetter!", ""}) {
+        const CpuFeatures features = bf16_features(vendor);
+        EXPECT_TRUE(features.has(Feature::avx512_bf16)) << vendor;
+        EXPECT_EQ(features.has(Feature::fast_avx512_bf16), vendor == std::string("AuthenticAMD"))
+            << vendor;
+    }
+}
+
+TEST(CpuFeatures, FastProductsOfBf16AreProductsOfBf16) {
+    const CpuFeatures here = processor_features();
+    EXPECT_TRUE(!here.has(Feature::fast_avx512_bf16) || here.has(Feature::avx512_bf16));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "kernels/activation_choice.hpp"
 #include "kernels/cache_layout.hpp"
+#include "kernels/cpu_features.hpp"
 #include "openvino/core/any.hpp"
 #include "openvino/core/type/element_type.hpp"
 #include "pagewheel/cache_eviction_config.hpp"
@@ -43,6 +44,8 @@ struct CompileOptions {
     /// Activations may not be quantised: f32 inference, or no dynamic quantisation.
     bool exact_activations = false;
     bool profiling = false;
+    /// What a CPU device computes with.
+    CpuFeatures processor = processor_features();
     /// The caller has added operations, and answers for a decoder that has some of them.
     bool has_extensions = false;
     bool asks_model_cache = false;  ///< CACHE_DIR

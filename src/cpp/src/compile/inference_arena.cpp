@@ -1,5 +1,6 @@
 #include "compile/inference_arena.hpp"
 
+#include <algorithm>
 #include <exception>
 
 #include "openvino/op/op.hpp"
@@ -63,6 +64,11 @@ InferenceArena::InferenceArena(ov::Core& core, const ov::AnyMap& properties)
         ov::ResultVector{std::make_shared<ov::op::v0::Result>(call)}, ov::ParameterVector{input});
     m_model = core.compile_model(model, "CPU", thread_properties(properties));
     m_num_threads = size_t(m_model.get_property(ov::inference_num_threads));
+}
+
+size_t InferenceArena::threads_of_stream() const {
+    const int streams = m_model.get_property(ov::num_streams);
+    return m_num_threads / size_t(std::max(1, streams));
 }
 
 void InferenceArena::run(const std::function<void()>& function) {

@@ -18,6 +18,8 @@ public:
     InferenceArena(ov::Core& core, const ov::AnyMap& properties);
 
     size_t num_threads() const { return m_num_threads; }
+    /// The fewest, where there are several streams.
+    size_t threads_of_stream() const;
     /// Calls it on the arena's first thread and waits. Throws what it throws.
     void run(const std::function<void()>& function);
 

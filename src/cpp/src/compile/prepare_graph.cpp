@@ -8,6 +8,7 @@
 #include "compile/choose_attention.hpp"
 #include "compile/choose_linear.hpp"
 #include "compile/cpu_quota.hpp"
+#include "compile/gated_mlp_threads.hpp"
 #include "compile/inference_arena.hpp"
 #include "compile/inference_threads.hpp"
 #include "graph/gather_logits.hpp"
@@ -78,6 +79,17 @@ ov::AnyMap properties_for(const CompileOptions& options, const ov::AnyMap& of_th
     if (chosen || options.inference_precision == ov::element::f32)
         properties.emplace(ov::hint::dynamic_quantization_group_size.name(), uint64_t(0));
     return properties;
+}
+
+void compute_in_f32(PreparedGraph& graph) {
+    graph.properties[ov::hint::inference_precision.name()] = ov::element::f32;
+    // OpenVINO's attention in f32 refuses a cache of bf16.
+    const auto cache = graph.properties.find(ov::hint::kv_cache_precision.name());
+    if (cache != graph.properties.end() && cache->second.as<std::string>() == "bf16")
+        cache->second = ov::element::f32;
+    graph.warnings.push_back(
+        "the model is computed in f32: OpenVINO cannot compile its MLPs in bf16 for AMX with one "
+        "thread (INFERENCE_NUM_THREADS, NUM_STREAMS, or one core)");
 }
 
 /// What choose_threads() adds. Properties that OpenVINO refuses are refused when the model is
@@ -151,6 +163,7 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
     native.all_linear = linear && graph.left.empty();
     native.any = has_native_operations(*graph.model);
     graph.properties = properties_for(options, of_threads, native);
+    if (divides_by_no_threads(core, *graph.model, options, graph.properties)) compute_in_f32(graph);
     if (native.any && options.asks_model_cache)
         graph.warnings.push_back(
             "CACHE_DIR is left out: OpenVINO's model cache does not hold pagewheel's operations");

@@ -2,53 +2,61 @@
 
 #include <algorithm>
 #include <iterator>
-#include <string_view>
 
 #include "base/check.hpp"
 
 namespace pagewheel::kernels {
 namespace {
 
-/// Up to int16_rows calls get int16: reading the weights takes so long that twice the
-/// multiplications cost little or nothing. Longer calls get bf16 where it is, which answers as f32
-/// does and from there on takes no longer than int16; elsewhere int8.
 struct Entry {
     std::string_view isa;
     CpuFeatures required;
-    size_t int16_rows;
+    AutomaticActivations choice;
 };
+
+constexpr auto int8 = Activations::int8, bf16 = Activations::bf16;
+constexpr std::string_view no_bf16 = "there are no products of bf16";
 
 /// The first that fits. docs/quantized_linear.md has the figures and the command that measures
 /// them.
 constexpr Entry table[] = {
-    {"amx", {}, 15},                            // computed from avx512's and a prototype's figures
-    {"amx_model", {}, 15},                      // as amx, whose answers it is to give
-    {"avx512", {CpuFeature::avx512_bf16}, 24},  // Zen 5, 2026-11-22
-    {"avx512", {}, 8},                          // the same kernels up to there
-    {"avx2", {CpuFeature::avx_vnni}, 4},        // Zen 5, 2026-11-22
-    {"avx2", {}, 2},                            // Zen 5, 2026-11-22
-    {"scalar", {}, 2},
+    {"amx", {}, {8, bf16, "AMX multiplies bf16 fastest"}},  // a Xeon, 2026-11-23
+    {"amx_model", {}, {8, bf16, "as AMX, whose answers it gives"}},
+    {"avx512",
+     {CpuFeature::fast_avx512_bf16},
+     {24, bf16, "AVX512_BF16 is fast on this vendor's processors"}},  // Zen 5, 2026-11-22
+    {"avx512",
+     {CpuFeature::avx512_bf16},
+     {8, int8, "AVX512_BF16 is slow on this vendor's processors, and AMX is not used"}},
+    {"avx512", {}, {8, int8, no_bf16}},                    // Zen 5's kernels up to there
+    {"avx2", {CpuFeature::avx_vnni}, {4, int8, no_bf16}},  // Zen 5, 2026-11-22
+    {"avx2", {}, {2, int8, no_bf16}},                      // Zen 5, 2026-11-22
+    {"scalar", {}, {2, bf16, "the reference has no speed to lose"}},
 };
 
-size_t int16_rows(Isa isa) {
+const AutomaticActivations& automatic_activations_here(Isa isa) {
     static const CpuFeatures features = processor_features();
+    return automatic_activations(isa, features);
+}
+
+}  // namespace
+
+const AutomaticActivations& automatic_activations(Isa isa, CpuFeatures features) {
     return std::find_if(std::begin(table), std::end(table),
                         [&](const Entry& entry) {
                             return isa.name() == entry.isa && features.has_all(entry.required);
                         })
-        ->int16_rows;
+        ->choice;
 }
-
-}  // namespace
 
 ActivationPrecision parse_activation_precision(const std::string& key, const std::string& name) {
     if (name == "auto") return ActivationPrecision::automatic;
     if (name == "int8") return ActivationPrecision::int8;
     if (name == "int16") return ActivationPrecision::int16;
     check_argument(name == "bf16", key, " is '", name, "'; allowed: auto, int8, int16, bf16");
-    check_argument(has_bf16_activations(detected_isa()), key, " is 'bf16', but ",
-                   isa_name(detected_isa()),
-                   " has no products of bf16 here; allowed: auto, int8, int16");
+    const AutomaticActivations& choice = automatic_activations_here(detected_isa());
+    check_argument(choice.many_rows == Activations::bf16, key, " is 'bf16', but the kernels are ",
+                   isa_name(detected_isa()), "'s: ", choice.why, "; allowed: auto, int8, int16");
     return ActivationPrecision::bf16;
 }
 
@@ -60,10 +68,10 @@ Activations choose_activations(ActivationPrecision precision, size_t rows, Isa i
             return Activations::int16;
         case ActivationPrecision::bf16:
         case ActivationPrecision::automatic:
-            if (rows <= int16_rows(isa)) return Activations::int16;
-            return has_bf16_activations(isa) ? Activations::bf16 : Activations::int8;
+            break;
     }
-    __builtin_unreachable();
+    const AutomaticActivations& choice = automatic_activations_here(isa);
+    return rows <= choice.int16_rows ? Activations::int16 : choice.many_rows;
 }
 
 std::string describe_activations(ActivationPrecision precision, Isa isa) {
@@ -75,10 +83,11 @@ std::string describe_activations(ActivationPrecision precision, Isa isa) {
             return kernels + "int16";
         case ActivationPrecision::bf16:
         case ActivationPrecision::automatic:
-            return concat(kernels, "int16 up to ", int16_rows(isa), " rows, then in ",
-                          has_bf16_activations(isa) ? "bf16" : "int8");
+            break;
     }
-    __builtin_unreachable();
+    const AutomaticActivations& choice = automatic_activations_here(isa);
+    return concat(kernels, "int16 up to ", choice.int16_rows, " rows, then in ",
+                  choice.many_rows == Activations::bf16 ? "bf16" : "int8", ": ", choice.why);
 }
 
 }  // namespace pagewheel::kernels

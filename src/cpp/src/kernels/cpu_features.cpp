@@ -2,6 +2,9 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+
+#include <cstring>
+#include <string>
 #endif
 
 namespace pagewheel {
@@ -25,9 +28,22 @@ CpuFeatures tile_features_here() {
     if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return {};
     return tile_features(edx, extended_control_register());
 }
+
+std::string vendor() {
+    unsigned eax = 0, words[3] = {};  // in this order
+    if (!__get_cpuid(0, &eax, &words[0], &words[2], &words[1])) return "";
+    std::string name(sizeof words, 0);
+    std::memcpy(name.data(), words, sizeof words);
+    return name;
+}
 #endif
 
 }  // namespace
+
+CpuFeatures bf16_features(std::string_view vendor) {
+    return CpuFeatures{CpuFeature::avx512_bf16} |
+           if_present(vendor == "AuthenticAMD", CpuFeature::fast_avx512_bf16);
+}
 
 CpuFeatures tile_features(uint32_t leaf7_edx, uint64_t xcr0) {
     constexpr uint64_t tile_config = 1u << 17, tile_data = 1u << 18;
@@ -57,7 +73,7 @@ CpuFeatures processor_features() {
            if_present(__builtin_cpu_supports("avx512dq"), CpuFeature::avx512dq) |
            if_present(__builtin_cpu_supports("avx512vl"), CpuFeature::avx512vl) |
            if_present(__builtin_cpu_supports("avx512vnni"), CpuFeature::avx512_vnni) |
-           if_present(__builtin_cpu_supports("avx512bf16"), CpuFeature::avx512_bf16) |
+           (__builtin_cpu_supports("avx512bf16") ? bf16_features(vendor()) : CpuFeatures{}) |
            if_present(fp16, CpuFeature::avx512_fp16) | tile_features_here();
 #else
     return {};

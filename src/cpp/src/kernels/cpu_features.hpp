@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <string_view>
 
 namespace pagewheel {
 
@@ -18,6 +19,8 @@ enum class CpuFeature {
     avx512_vnni,
     avx512_bf16,
     avx512_fp16,
+    /// AVX512_BF16 with more products a second than f32 has (bf16_features()).
+    fast_avx512_bf16,
     amx_tile,
     amx_bf16,
 };
@@ -54,5 +57,11 @@ CpuFeatures processor_features();
 /// AMX's, from what CPUID's leaf 7 says in EDX and from XCR0, in which the operating system marks
 /// the registers that it saves. Without tiles there are no instructions on them.
 CpuFeatures tile_features(uint32_t leaf7_edx, uint64_t xcr0);
+
+/// Those of a processor with AVX512_BF16, by the vendor that CPUID's leaf 0 names. AMD's vdpbf16ps
+/// does twice as many operations a second as f32's products, and Intel's, which is not meant for
+/// more than what AMX leaves over, half as many (docs/quantized_linear.md). Vendors that nobody has
+/// measured count as Intel.
+CpuFeatures bf16_features(std::string_view vendor);
 
 }  // namespace pagewheel

@@ -11,10 +11,11 @@
 #include "kernels/tile_permission.hpp"
 
 // The instruction sets, the best first: ISA(name, by default, what it requires...) for the folder
-// kernels/isa/name, which gives name::kernels(). The scalar one comes after them.
+// kernels/isa/name, which gives name::kernels(). The scalar one comes after them. All but a model,
+// which is for measuring another one's answers, are taken by default.
 #if defined(__x86_64__)
 #define PAGEWHEEL_ISAS(ISA)                                                             \
-    ISA(amx, false, Feature::avx2, Feature::fma, Feature::f16c, Feature::avx512f,       \
+    ISA(amx, true, Feature::avx2, Feature::fma, Feature::f16c, Feature::avx512f,        \
         Feature::avx512bw, Feature::avx512dq, Feature::avx512vl, Feature::avx512_vnni,  \
         Feature::avx512_bf16, Feature::amx_tile, Feature::amx_bf16)                     \
     ISA(amx_model, false, Feature::avx2, Feature::fma, Feature::f16c, Feature::avx512f, \

@@ -16,9 +16,7 @@ struct Kernels;
 /// folder to kernels/isa/ and an entry there; what is required is a set, not a rank.
 struct IsaEntry {
     const char* name;
-    /// Whether it is taken without being asked for: its kernels have run on a processor that has
-    /// it, and gained there.
-    bool by_default;
+    bool by_default;  ///< it is taken without being asked for
     CpuFeatures required;
     /// Its kernels on a processor with these features, which are all that it requires and may be
     /// more. Code of that instruction set: to be called where the processor has it.

@@ -2,7 +2,9 @@
 //
 // A kernel for AMX is a template over a class of tiles: InstructionTiles (isa/amx/tiles.hpp),
 // EmulatedTiles below, with which tests run it on any processor, or ModelTiles
-// (isa/amx_model/tiles.hpp), which are those by AVX-512. All have
+// (isa/amx_model/tiles.hpp), which are those by AVX-512. An object is a thread's tile registers: a
+// kernel makes one, configures it, and releases the registers by its end, before anybody else's
+// code runs on the thread. There are never two on a thread. All have
 //     configure()              all eight tiles 16 rows of 64 bytes
 //     zero<T>()                T = 0
 //     load<T>(from, stride)    row i of T from `from` + i * stride bytes

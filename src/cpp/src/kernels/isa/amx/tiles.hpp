@@ -10,14 +10,23 @@ namespace {
 /// parameter. Being volatile, they keep their order.
 class InstructionTiles {
 public:
-    /// Asks the processor what is configured, instead of remembering: OpenVINO's kernels, which run
-    /// on the same threads, load and release configurations of their own. Between calls of ours
-    /// nothing is loaded then.
+    InstructionTiles() = default;
+    InstructionTiles(const InstructionTiles&) = delete;
+    InstructionTiles& operator=(const InstructionTiles&) = delete;
+    /// What a thread does after a kernel finds no tiles: OpenVINO's kernels load configurations of
+    /// their own, and a thread without tiles has less to save when the system switches it.
+    ~InstructionTiles() { asm volatile("tilerelease"); }
+
+    /// Takes the place of whatever is configured.
     void configure() const {
         static constexpr TileConfig whole = TileConfig::whole();
+        asm volatile("ldtilecfg %0" ::"m"(whole));
+    }
+    /// Whether the calling thread has tiles, whoever configured them.
+    static bool are_configured() {
         TileConfig now;
         asm volatile("sttilecfg %0" : "=m"(now));
-        if (std::memcmp(&now, &whole, sizeof now) != 0) asm volatile("ldtilecfg %0" ::"m"(whole));
+        return now.palette != 0;
     }
 
     template <int T>

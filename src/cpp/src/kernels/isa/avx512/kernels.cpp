@@ -3,7 +3,7 @@
 namespace pagewheel::kernels::avx512 {
 
 Kernels kernels(CpuFeatures features) {
-    const bool bf16 = features.has(CpuFeature::avx512_bf16);
+    const bool bf16 = features.has(CpuFeature::fast_avx512_bf16);
     LinearKernels linear = linear_kernels();
     if (bf16) linear.panels = panel_kernels();
     return {

@@ -5,6 +5,7 @@
 
 namespace pagewheel::kernels::avx512 {
 
+/// With products of bf16 only where they are fast.
 Kernels kernels(CpuFeatures features);
 LogitsKernels logits_kernels();
 LinearKernels linear_kernels();
