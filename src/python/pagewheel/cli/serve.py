@@ -113,6 +113,7 @@ def _settings(
         port=on_access.port,
         keys=tuple(keys),
         key_limits=keys,
+        shares_prefixes=on_access.share_prefixes,
         allowed_hosts=tuple(on_access.allowed_hosts or ()),
         open_metrics=on_observing.open_metrics,
         tls_certificate=on_access.tls_certificate,

@@ -116,7 +116,10 @@ class ModelMetrics:
 class Metrics:
     """Of a server. `engines` gives those in memory when they are asked for."""
 
-    def __init__(self, prefix: str, engines: Callable[[], Iterable[Engine]]) -> None:
+    def __init__(
+        self, prefix: str, engines: Callable[[], Iterable[Engine]], hides_prefixes: bool = False
+    ) -> None:
+        """`hides_prefixes`: without what tells whether a prefix was cached."""
         if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", prefix):
             raise InvalidArgumentError(
                 f"the metrics' prefix is {prefix!r}; allowed: letters, digits and _"
@@ -145,7 +148,7 @@ class Metrics:
             ("path", "status"),
             registry=self._registry,
         )
-        self._registry.register(EngineMetrics(prefix, engines))
+        self._registry.register(EngineMetrics(prefix, engines, hides_prefixes))
 
     def model(self, name: str) -> ModelMetrics:
         if name not in self._models:

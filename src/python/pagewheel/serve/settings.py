@@ -34,6 +34,7 @@ class KeyLimits:
     requests: int = 0  # at once
     queue: int = 0  # of them without a token yet
     priority: int | None = None  # the highest; None: any
+    prefixes: str | None = None  # the group of keys that share cached prefixes; None: its own alone
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class ServerSettings:
     port: int = 8000
     keys: Collection[str] = ()
     key_limits: Mapping[str, KeyLimits] = field(default_factory=dict)  # of keys that have their own
+    shares_prefixes: bool = False  # among all keys that are in no group of their own
     allowed_hosts: tuple[str, ...] = ()
     open_metrics: bool = False  # /metrics without a key
     tls_certificate: Path | None = None
