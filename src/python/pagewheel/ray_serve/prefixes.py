@@ -15,6 +15,7 @@ BLOCK_BYTES = 128
 # A request's blocks beyond these do not matter for where it goes.
 MAX_BLOCKS = 1024
 _KEY_BYTES = 8
+_NOBODY = Tenant("")
 
 # The fields that make a prompt, in the order in which it has them.
 _FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -26,7 +27,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
 
 
 def prefix_keys(
-    path: str, body: Mapping[str, Any], model: str, tenant: Tenant
+    path: str, body: Mapping[str, Any], model: str, tenant: Tenant = _NOBODY
 ) -> tuple[bytes, ...]:
     """A key per whole block of the prompt; each stands for all of the prompt up to its end.
 
