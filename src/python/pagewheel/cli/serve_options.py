@@ -106,6 +106,8 @@ class AccessOptions:
         Path | None,
         typer.Option(
             "--api-key-file",
+            exists=True,
+            dir_okay=False,
             help="A file with an API key and its limits per line; PAGEWHEEL_API_KEYS has more "
             "keys, parted by commas.",
         ),

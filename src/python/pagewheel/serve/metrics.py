@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from pagewheel.errors import InvalidArgumentError
 from pagewheel.serve.engine_metrics import EngineMetrics
 from pagewheel.serve.request_times import RequestTimes
 
@@ -120,10 +118,6 @@ class Metrics:
         self, prefix: str, engines: Callable[[], Iterable[Engine]], hides_prefixes: bool = False
     ) -> None:
         """`hides_prefixes`: without what tells whether a prefix was cached."""
-        if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", prefix):
-            raise InvalidArgumentError(
-                f"the metrics' prefix is {prefix!r}; allowed: letters, digits and _"
-            )
         self._registry = CollectorRegistry()
         self._models: dict[str, ModelMetrics] = {}
         labels = ("model_name", "engine")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from pagewheel.errors import InvalidArgumentError
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """All of a server."""
+    """All of a server. Raises InvalidArgumentError for a prefix that no metric may have."""
 
     models: tuple[ModelSettings, ...]
     aliases: Mapping[str, str] = field(default_factory=dict)
@@ -86,3 +89,9 @@ class ServerSettings:
     log_prompts: bool = False
     has_page: bool = True  # at /, with its view of the cache
     limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", self.metrics_prefix):
+            raise InvalidArgumentError(
+                f"the metrics' prefix is {self.metrics_prefix!r}; allowed: letters, digits and _"
+            )
