@@ -211,7 +211,7 @@ def kill_when_busy(times: int) -> threading.Thread:
     return thread
 
 
-SLOW = "{% for i in range(900) %}{% for j in range(2000) %}{% endfor %}{% endfor %}done"
+LONG_LOOP = "{% for i in range(900) %}{% for j in range(2000) %}{% endfor %}{% endfor %}done"
 
 
 def test_a_render_whose_process_is_killed_is_tried_again_by_another() -> None:
@@ -220,7 +220,7 @@ def test_a_render_whose_process_is_killed_is_tried_again_by_another() -> None:
     rendered("warm")
     before = PROCESS.pid
     killer = kill_when_busy(1)
-    assert rendered(SLOW) == "done"
+    assert rendered(LONG_LOOP) == "done"
     killer.join()
     assert PROCESS.pid != before
 
@@ -271,7 +271,7 @@ code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 assert thread.is_alive()
 killed = set()
 while thread.is_alive():  # it is tried again once
-    if PROCESS.pid not in killed | {None}:
+    if PROCESS.pid is not None and PROCESS.pid not in killed:
         killed.add(PROCESS.pid)
         os.kill(PROCESS.pid, signal.SIGKILL)
     time.sleep(0.001)

@@ -33,7 +33,7 @@ class LocalModel:
     ) -> None:
         self._pipeline = pipeline
         self._config = pipeline.get_generation_config()
-        sampling.check(self._config, shape, pipeline.get_tokenizer())
+        sampling.check(self._config, shape, pipeline)
         self._config.num_beams = self._config.num_beam_groups = 1  # whatever the model asks for
         self._config.num_return_sequences = 1
 

@@ -329,24 +329,25 @@ def trace(
     """
     settings = parse_properties(properties or [])
     with failures(debug=context.obj):
-        import pagewheel
         from pagewheel.cli.pipeline import model_path
         from pagewheel.convert import resolve_model
         from pagewheel.trace import record, write_page, write_pictures
 
         with wrong_usage("--policy", "--granularity", "--*-size"):
-            config = pagewheel.CacheEvictionConfig(
-                start_size,
-                recent_size,
-                max_cache_size,
-                apply_rotation=rotation,
-                policy=policy,
-                granularity=granularity,
+            scheduler = scheduler_with(
+                {
+                    "start_size": start_size,
+                    "recent_size": recent_size,
+                    "max_cache_size": max_cache_size,
+                    "apply_rotation": rotation,
+                    "policy": policy,
+                    "granularity": granularity,
+                }
             )
-            scheduler_with(config).validate()
+            scheduler.validate()
         text = prompt_text(prompt)
         folder = resolve_model(model_path(model))
-        recorded = record(folder, text, config, max_new_tokens, settings)
+        recorded = record(folder, text, scheduler.cache_eviction_config, max_new_tokens, settings)
         output.mkdir(parents=True, exist_ok=True)
         recorded.write(output / "trace.json.gz")
         write_page(recorded, output / "trace.html")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -41,12 +42,10 @@ def eviction_arguments(text: str | None) -> dict[str, Any]:
             raise _wrong(f"{item.partition('=')[0]!r} is there twice")
         found[name] = value
     missing = [short for short, name in _SIZES.items() if name not in found]
-    import pagewheel
-
     if missing:
         raise _wrong(f"{', '.join(missing)} missing; {_EXPECTED}")
     try:
-        scheduler_with(pagewheel.CacheEvictionConfig(**found)).validate()
+        scheduler_with(found).validate()
     except ValueError as error:
         raise _wrong(str(error)) from None
     return found
@@ -69,12 +68,12 @@ def _wrong(message: str) -> typer.BadParameter:
     return typer.BadParameter(message, param_hint=_OPTION)
 
 
-def scheduler_with(eviction: pagewheel.CacheEvictionConfig) -> pagewheel.SchedulerConfig:
-    """A pipeline's default, with eviction."""
+def scheduler_with(eviction: Mapping[str, Any]) -> pagewheel.SchedulerConfig:
+    """A pipeline's default, with eviction as its arguments say. Raises ValueError."""
     import pagewheel
 
     scheduler = pagewheel.SchedulerConfig()
     scheduler.enable_prefix_caching = True
-    scheduler.cache_eviction_config = eviction
+    scheduler.cache_eviction_config = pagewheel.CacheEvictionConfig(**eviction)
     scheduler.use_cache_eviction = True
     return scheduler

@@ -23,7 +23,7 @@ def generate_text(
     Raises RuntimeError where an answer that should have a shape was cut off.
     """
     config = pipeline.get_generation_config()
-    sampling.check(config, shape, pipeline.get_tokenizer())
+    sampling.check(config, shape, pipeline)
     config.apply_chat_template = not raw
     try:
         # A list of one gives DecodedResults with metrics; a plain string gives text.

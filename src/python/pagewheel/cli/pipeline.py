@@ -37,7 +37,7 @@ def open_pipeline(
     """
     options = dict(properties)
     if eviction:
-        options["scheduler_config"] = scheduler_with(pagewheel.CacheEvictionConfig(**eviction))
+        options["scheduler_config"] = scheduler_with(eviction)
     return pagewheel.LLMPipeline(model_path(model), device, **options)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from pagewheel._pagewheel import (
     GenerationConfig,
     Grammar,
+    LLMPipeline,
     StructuredOutputConfig,
-    Tokenizer,
     generation_parameters,
 )
 from pagewheel.cli.failures import wrong_usage
@@ -36,7 +36,7 @@ class Sampling:
         self,
         config: GenerationConfig,
         shape: StructuredOutputConfig | None,
-        tokenizer: Tokenizer,
+        pipeline: LLMPipeline,
     ) -> None:
         """apply(), with the answer's shape. Raises typer.BadParameter for what does not fit."""
         with wrong_usage():
@@ -44,4 +44,4 @@ class Sampling:
             config.structured_output_config = shape
             config.validate()
             if shape is not None:
-                Grammar(shape, tokenizer)
+                Grammar(shape, pipeline.get_tokenizer())
