@@ -211,7 +211,7 @@ def kill_when_busy(times: int) -> threading.Thread:
     return thread
 
 
-LONG_LOOP = "{% for i in range(900) %}{% for j in range(2000) %}{% endfor %}{% endfor %}done"
+LONG_LOOP = "{% for i in range(20000) %}{% for j in range(2000) %}{% endfor %}{% endfor %}done"
 
 
 def test_a_render_whose_process_is_killed_is_tried_again_by_another() -> None:
