@@ -174,7 +174,8 @@ class TemplateProcess:
         self, template: str, context: Mapping[str, Any], *, max_seconds: float, max_characters: int
     ) -> str:
         """Raises ValueError for whatever the template does wrong, and RuntimeError where no process
-        can be started or where this thread is rendering already (and a signal's handler calls).
+        can be started, where a signal has ended two of them in this render, or where this thread is
+        rendering already (and a signal's handler calls).
         """
         request = _encoded(
             template=template,

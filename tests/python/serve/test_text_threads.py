@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 from serving import Served, eventually, serving, tiny_settings
 
+from pagewheel import template_process
 from pagewheel.serve.api import generating
 from pagewheel.serve.http import exchange
 from pagewheel.serve.http.fields import Fields
@@ -240,3 +243,27 @@ def test_a_large_text_counts_wherever_a_template_gets_it(
         for each in clients:
             each.join()
     assert len(begun) == 6
+
+
+@pytest.mark.parametrize(("times", "status"), [(1, 200), (2, 503)])
+def test_a_killed_template_process_is_not_the_clients_fault(
+    served: Served, monkeypatch: pytest.MonkeyPatch, times: int, status: int
+) -> None:
+    ask = template_process._Child.ask
+    killed: list[int] = []
+
+    def ask_killed(child: template_process._Child, *arguments: Any) -> dict[str, Any]:
+        if len(killed) < times:
+            killed.append(child.pid)
+            os.kill(child.pid, signal.SIGKILL)
+        return ask(child, *arguments)
+
+    monkeypatch.setattr(template_process._Child, "ask", ask_killed)
+    body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+    answer = served.post("/v1/chat/completions", body)
+    assert answer.status_code == status, answer.text
+    assert len(set(killed)) == times
+    if status == 503:
+        assert answer.json()["error"]["code"] == "template_failed"
+        assert answer.headers["retry-after"]
+    assert served.post("/v1/chat/completions", body).status_code == 200

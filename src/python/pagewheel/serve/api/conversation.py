@@ -156,7 +156,7 @@ def _has_half(text: str, value: Any) -> bool:
         return False
     try:
         json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, RecursionError):  # no template could show it either
         return True
     return False
 

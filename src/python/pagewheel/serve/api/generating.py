@@ -96,9 +96,7 @@ def read_wish(exchange: Exchange, fields: Fields) -> Wish:
     limits = exchange.service.settings.limits
     given = take_sampling(fields)
     limit_priority(fields, given, exchange.key_limits.priority)
-    salt = exchange.tenant.salt(given.get("cache_salt", ""))
-    if salt:
-        given["cache_salt"] = salt
+    given["cache_salt"] = exchange.tenant.salt(given.get("cache_salt", ""))
     return Wish(given, time.monotonic() + take_timeout(fields, limits, elapsed))
 
 
