@@ -56,7 +56,10 @@ _LOADS = {
     "nothing": lambda: ("/health", None),
     "bodies of 190,000 values": lambda: ("/v1/completions", {"prompt": [20] * 190_000}),
     "bodies of 3.9 MB": lambda: ("/v1/completions", {"prompt": "a", "user": "a" * 3_900_000}),
-    "texts of 256K characters": lambda: ("/tokenize", {"prompt": _words(256 << 10)}),
+    "texts of 3.9M characters": lambda: (
+        "/v1/completions",
+        {"prompt": _words(3_900_000), "truncate_prompt_tokens": 9, "max_tokens": 1},
+    ),
     "tools of 300K characters": lambda: ("/tokenize", {"messages": _HELLO, "tools": [_tool()]}),
     "grammars": lambda: (
         "/v1/completions",
