@@ -32,7 +32,8 @@ _Asked = tuple[str, dict[str, Any] | None]
 
 
 def _words(size: int) -> str:
-    return f"{next(_numbers)} word" * (size // 6)
+    words = f"{next(_numbers)} word "
+    return words * (size // len(words))
 
 
 def _prompt(tokens: int) -> list[int]:
