@@ -67,7 +67,7 @@ class Service:
             settings.metrics_prefix, self.registry.loaded, self.keys.share_prefixes
         )
         self.tracing = _tracing(settings.traces_endpoint)
-        self.cache_views = CacheViews(bool(settings.key_limits))
+        self.cache_views = CacheViews(bool(settings.keys or settings.key_limits))
         self.failure: BaseException | None = None  # of a model that had to be loaded at start
         self.tag = ""  # of one replica of several, in what clients hand back to it
 

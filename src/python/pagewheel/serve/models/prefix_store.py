@@ -187,7 +187,7 @@ class PrefixStore:
         """All tenants' files of a model. The most recently used come first: room may be short."""
         own = self._path(model, "")
         found = [*self._folder.glob(own.name), *self._folder.glob(f"{own.stem}-*{_ENDING}")]
-        return sorted(found, key=lambda each: each.lstat().st_mtime, reverse=True)
+        return sorted(found, key=_time_of, reverse=True)
 
     def _remove_unfinished(self) -> None:
         """What somebody left who was killed: nobody else is saving while we have the lock."""
@@ -210,6 +210,14 @@ class PrefixStore:
             yield
         finally:
             os.close(handle)
+
+
+def _time_of(path: Path) -> float:
+    """When the file was last written or read; 0 for one that another process removes meanwhile."""
+    try:
+        return path.lstat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _lock(handle: int, seconds: float) -> None:

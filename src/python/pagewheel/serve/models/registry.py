@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -334,16 +334,30 @@ class Registry:
             await _close(engine)
             _log.info("unloaded", extra={"model": entry.settings.name})
 
+    @contextmanager
+    def _kept(self, entry: _Entry) -> Iterator[Engine | None]:
+        """The engine, if there is one, which is not closed meanwhile."""
+        engine = entry.engine
+        if engine is None:
+            yield None
+            return
+        entry.users += 1
+        engine.num_users += 1
+        try:
+            yield engine
+        finally:
+            entry.users -= 1
+            engine.num_users -= 1
+            self._drop_failed(entry, engine)
+
     async def prefixes_of(self, tenant: str) -> dict[str, PrefixUse]:
         """What models keep of a tenant's prompts, by model."""
         found = {}
         for name, entry in self._entries.items():
             use = found[name] = PrefixUse()
-            if entry.engine is not None:
-                with suppress(RuntimeError):  # it has failed, or is being closed
-                    use.cached_tokens = await entry.engine.in_watch(
-                        entry.engine.num_cached_tokens, tenant
-                    )
+            with self._kept(entry) as engine, suppress(RuntimeError):  # it has failed
+                if engine is not None:
+                    use.cached_tokens = await engine.in_watch(engine.num_cached_tokens, tenant)
             if self._prefixes is not None:
                 use.saved = await asyncio.to_thread(self._prefixes.saved, name, tenant)
         return found
@@ -352,9 +366,12 @@ class Registry:
         """Of a tenant, in memory and on disk. Raises OSError where a file cannot be removed."""
         async with self._one_load:  # no model reads the files meanwhile
             for name, entry in self._entries.items():
-                if entry.engine is not None:
-                    with suppress(RuntimeError):  # it has failed: nothing of it is saved
-                        await entry.engine.in_watch(entry.engine.forget_prefixes, tenant)
+                with (
+                    self._kept(entry) as engine,
+                    suppress(RuntimeError),
+                ):  # none of it is saved then
+                    if engine is not None:
+                        await engine.in_watch(engine.forget_prefixes, tenant)
                 if self._prefixes is not None:
                     await asyncio.to_thread(self._prefixes.remove, name, tenant)
 
