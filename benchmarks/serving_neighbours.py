@@ -74,13 +74,9 @@ _LOADS = {
         "/v1/completions",
         {"prompt": _prompt(9), "n": 128, "temperature": 1, "max_tokens": 60},
     ),
-    "128 prompts": lambda: (
-        "/v1/completions",
-        {"prompt": [_prompt(9) for _ in range(128)], "max_tokens": 4},
-    ),
     "stored responses of 1 MB": lambda: (
         "/v1/responses",
-        {"input": "a", "metadata": {}, "instructions": "a", "user": "a" * (1 << 20)},
+        {"input": "a", "max_output_tokens": 1, "user": "a" * (1 << 20)},
     ),
     "views of the cache": lambda: ("/cache", None),
 }
