@@ -67,11 +67,12 @@ class Server:
                 time.sleep(0.005)
         raise RuntimeError("the server did not start")
 
-    def ask(self, body: dict[str, Any]) -> Iterator[float]:
+    def ask(self, body: dict[str, Any], key: str = "") -> Iterator[float]:
         """When each event came. The whole answer is one event if nothing is streamed."""
         connection = HTTPConnection("127.0.0.1", self.port)
         data = json.dumps({"ignore_eos": True, **body})
-        connection.request("POST", "/v1/completions", data, {"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+        connection.request("POST", "/v1/completions", data, headers)
         answer = connection.getresponse()
         if answer.status != 200:
             raise RuntimeError(answer.read().decode())

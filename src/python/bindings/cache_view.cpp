@@ -43,10 +43,10 @@ void bind_cache_view(py::module_& module) {
 request_id is None for requests of generate(). num_tokens counts prompt and answer, num_computed
 those of them whose keys are in the cache or were evicted. blocks (int32) are in the order of its
 tokens; layers that evict reorder them.)");
-    read_only(sequence, "request_id", &S::request_id, "index", &S::index, "state", &S::state,
-              "priority", &S::priority, "num_prompt_tokens", &S::num_prompt_tokens, "num_tokens",
-              &S::num_tokens, "num_computed", &S::num_computed, "num_evicted", &S::num_evicted,
-              "num_prefix_hits", &S::num_prefix_hits);
+    read_only(sequence, "request_id", &S::request_id, "index", &S::index, "cache_salt",
+              &S::cache_salt, "state", &S::state, "priority", &S::priority, "num_prompt_tokens",
+              &S::num_prompt_tokens, "num_tokens", &S::num_tokens, "num_computed", &S::num_computed,
+              "num_evicted", &S::num_evicted, "num_prefix_hits", &S::num_prefix_hits);
     sequence.def_property_readonly("blocks", [](const S& self) { return copy_of(self.blocks); });
 
     using K = KeptTokens;

@@ -151,6 +151,10 @@ def _start() -> _Child:
     )
 
 
+class _ProcessKilledError(RuntimeError):
+    """A signal has ended the process."""
+
+
 class TemplateProcess:
     """Renders one template at a time, for any thread; others wait for their turn."""
 
@@ -170,7 +174,8 @@ class TemplateProcess:
         self, template: str, context: Mapping[str, Any], *, max_seconds: float, max_characters: int
     ) -> str:
         """Raises ValueError for whatever the template does wrong, and RuntimeError where no process
-        can be started or where this thread is rendering already (and a signal's handler calls).
+        can be started, where a signal has ended two of them in this render, or where this thread is
+        rendering already (and a signal's handler calls).
         """
         request = _encoded(
             template=template,
@@ -193,23 +198,35 @@ class TemplateProcess:
                 raise RuntimeError("this thread is rendering a chat template already")
             try:
                 self._is_busy = True
-                child = self._running_child()
-                answer = child.ask(request, seconds, max_answer)
-            except TimeoutError:
-                self.end()
-                raise InvalidArgumentError(
-                    f"chat template: it takes longer than {seconds:g} seconds"
-                ) from None
-            except (EOFError, OSError, ValueError):
-                raise InvalidArgumentError(f"chat template: {_ending(self.end())}") from None
-            except BaseException:  # a signal's handler may raise between request and answer
-                self.end()
-                raise
+                try:
+                    return self._ask_child(request, seconds, max_answer)
+                except _ProcessKilledError:  # by whoever is short of memory: no fault of a template
+                    return self._ask_child(request, seconds, max_answer)
             finally:
                 self._is_busy = False
-            if answer.get("is_last"):
-                self.end()
-            return answer
+
+    def _ask_child(self, request: bytes, seconds: float, max_answer: int) -> dict[str, Any]:
+        """Raises _ProcessKilledError where the process was ended by a signal."""
+        try:
+            answer = self._running_child().ask(request, seconds, max_answer)
+        except TimeoutError:
+            self.end()
+            raise InvalidArgumentError(
+                f"chat template: it takes longer than {seconds:g} seconds"
+            ) from None
+        except (EOFError, OSError, ValueError):
+            code = self.end()
+            if code is not None and code < 0:
+                raise _ProcessKilledError(
+                    f"the process that renders chat templates was ended by signal {-code}"
+                ) from None
+            raise InvalidArgumentError(f"chat template: {_ending(code)}") from None
+        except BaseException:  # a signal's handler may raise between request and answer
+            self.end()
+            raise
+        if answer.get("is_last"):
+            self.end()
+        return answer
 
     def _running_child(self) -> _Child:
         if self._child is not None and not self._child.is_alive():
@@ -244,8 +261,6 @@ def _encoded(**request: Any) -> bytes:
 def _ending(code: int | None) -> str:
     if code == _OUT_OF_MEMORY:
         return f"it needs too much memory; {MAX_MEMORY >> 20} MB are allowed"
-    if code is not None and code < 0:
-        return f"the process that rendered it was ended by signal {-code}"
     return f"the process that rendered it ended with code {code}"
 
 

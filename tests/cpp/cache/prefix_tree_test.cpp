@@ -81,6 +81,20 @@ TEST_F(PrefixTreeTest, SaltAndAdapterKeepPrefixesApart) {
     EXPECT_EQ(match({1, 2, 3, 4}, {"tenant", 0}).num_tokens, 4u);
 }
 
+TEST_F(PrefixTreeTest, ForgetsThePrefixesOfOneSaltAlone) {
+    insert({1, 2, 3, 4, 5, 6}, {"tenant", 0});
+    insert({1, 2, 3, 4}, {"tenant", 1});
+    insert({1, 2, 3, 4, 5}, {"other", 0});
+    insert({1, 2, 3, 4});
+    store.tree().clear(std::set<std::string>{"tenant", "nobody"});
+    store.tree().check_integrity();
+    EXPECT_EQ(match({1, 2, 3, 4}, {"tenant", 0}).num_tokens, 0u);
+    EXPECT_EQ(match({1, 2, 3, 4}, {"tenant", 1}).num_tokens, 0u);
+    EXPECT_EQ(match({1, 2, 3, 4, 5}, {"other", 0}).num_tokens, 5u);
+    EXPECT_EQ(match({1, 2, 3, 4}).num_tokens, 4u);
+    EXPECT_EQ(store.pool().num_idle(), 3u);
+}
+
 TEST_F(PrefixTreeTest, KeepsOneCopyOfTokensThatComeTwice) {
     const auto first = insert_and_hold({1, 2, 3, 4, 5});
     const auto second = insert_and_hold({1, 2, 3, 4, 5});

@@ -160,6 +160,7 @@ CALLS: dict[type, dict[str, Call]] = {
         "clear": lambda w: w.cache.clear(),
         "load": lambda w: w.cache.load(w.folder / "prefixes"),
         "num_tokens": lambda w: w.cache.num_tokens(),
+        "num_tokens_by_salt": lambda w: w.cache.num_tokens_by_salt(),
         "pin": lambda w: w.cache.pin(PROMPT),
         "save": lambda w: w.cache.save(w.folder / "prefixes"),
         "unpin": lambda w: w.cache.unpin(PROMPT),

@@ -204,6 +204,20 @@ print(handle.get_status())
     assert run_program(program, tiny_folder).strip() == "GenerationStatus.CANCEL"
 
 
+def test_a_child_of_a_process_that_has_loaded_nothing_makes_pipelines(tiny_folder: Path) -> None:
+    program = """
+import os, signal, sys, pagewheel
+child = os.fork()
+signal.alarm(60)
+llm = pagewheel.LLMPipeline(sys.argv[1])
+llm.generate("Hello", max_new_tokens=5)
+print("made", flush=True)
+if child != 0:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    assert run_program(program, tiny_folder).split() == ["made", "made"]
+
+
 @pytest.mark.parametrize("started", [False, True])
 def test_a_forked_child_is_told_and_ends(tiny_folder: Path, started: bool) -> None:
     program = """
@@ -232,6 +246,9 @@ if child == 0:
         lambda: llm.get_tokenizer().encode("Hello"),
         lambda: handle.read(),
         lambda: handle.wait(),
+        lambda: pagewheel.ContinuousBatchingPipeline(sys.argv[1], scheduler),
+        lambda: pagewheel.LLMPipeline(sys.argv[1]),
+        lambda: pagewheel.Tokenizer(sys.argv[1]),
     ):
         try:
             call()

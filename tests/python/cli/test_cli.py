@@ -115,6 +115,44 @@ def test_sizes_of_a_trace_out_of_their_range_are_wrong_usage(
     assert option in result.output
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["convert", "missing.gguf", "--weight-format", "int5"], "--weight-format"),
+        (["convert", "missing.gguf", "--group-size", "33"], "--group-size"),
+        (["trace", "hello", "-o", "out", "--policy", "none"], "--policy"),
+        (["trace", "hello", "-o", "out", "--granularity", "none"], "--granularity"),
+        (["chat", "--server", "nowhere"], "--server"),
+        (["bench-serve", "--url", "nowhere"], "--url"),
+        (["serve", "missing.gguf", "--metrics-prefix", "1a"], "--metrics-prefix"),
+        (["serve", "missing.gguf", "--api-key-file", "missing"], "--api-key-file"),
+        (["serve", "missing.gguf", "--api-key-file", __file__], "--api-key-file"),
+    ],
+)
+def test_a_value_that_is_checked_within_a_command_is_wrong_usage(
+    arguments: list[str], named: str
+) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert named in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["generate", "hello", "--regex", "("],
+        ["generate", "hello", "--num-beams", "4", "--num-beam-groups", "3"],
+        ["chat", "--regex", "("],
+    ],
+)
+def test_values_that_the_engine_refuses_are_wrong_usage(
+    tiny_folder: Path, arguments: list[str]
+) -> None:
+    result = invoke(*arguments, "--model", str(tiny_folder))
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+
+
 def test_properties_have_types() -> None:
     found = parse_properties(["A=1", "B=0.5", "C=true", "D=x=y", "E="])
     assert found == {"A": 1, "B": 0.5, "C": True, "D": "x=y", "E": ""}

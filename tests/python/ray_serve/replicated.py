@@ -21,7 +21,7 @@ import openai
 import psutil
 
 SECONDS = 300.0
-KEY = "key-of-the-tests"
+KEY, OTHER_KEY = "key-of-the-tests", "another-key-of-the-tests"
 COMPLETIONS = "/v1/completions"
 SERVE = "from pagewheel.cli import main; main()"
 
@@ -105,7 +105,7 @@ def replicated(code: str, *arguments: str, count: int = 1) -> Iterator[Replicate
     """Until the block is left. `code` is what Python runs."""
     # Ray's sockets lie there, whose paths must be short.
     folder = tempfile.mkdtemp(prefix="pw-", dir="/tmp")
-    environment = {**os.environ, "RAY_TMPDIR": folder, "PAGEWHEEL_API_KEYS": KEY}
+    environment = {**os.environ, "RAY_TMPDIR": folder, "PAGEWHEEL_API_KEYS": f"{KEY},{OTHER_KEY}"}
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
         stderr=subprocess.PIPE,

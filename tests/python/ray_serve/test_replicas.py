@@ -17,6 +17,7 @@ pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install
 
 from replicated import (
     COMPLETIONS,
+    OTHER_KEY,
     SERVE,
     Replicated,
     eventually,
@@ -140,6 +141,31 @@ def test_salts_are_kept_apart(two: Replicated) -> None:
     for salt, cached in (("one", 0), ("two", 0), ("one", 1)):
         usage = two.post(COMPLETIONS, {**body, "cache_salt": salt}).json()["usage"]
         assert min(1, usage["prompt_tokens_details"]["cached_tokens"]) == cached
+
+
+def test_prefixes_are_a_keys_own_in_all_replicas(two: Replicated) -> None:
+    other = {"authorization": f"Bearer {OTHER_KEY}"}
+    bodies = [greedy(f"{number} of a key's own prefixes " * 20) for number in range(8)]
+
+    def cached(body: Any, headers: Any = None) -> int:
+        usage = two.post(COMPLETIONS, body, headers=headers).json()["usage"]
+        return int(usage["prompt_tokens_details"]["cached_tokens"])
+
+    def listed(headers: Any = None) -> int:
+        (model,) = two.http.get("/prefixes", headers=headers).json()["data"]
+        return int(model["cached_tokens"])
+
+    assert [cached(body) for body in bodies] == [0] * 8
+    assert [cached(body, other) for body in bodies] == [0] * 8
+    assert all(cached(body) > 50 for body in bodies)
+    places = {two.post(COMPLETIONS, body).headers[REPLICA] for body in bodies}
+    assert len(places) == 2  # so both replicas are asked in what follows
+    assert listed() >= listed(other) > 50 * len(bodies)
+    assert two.http.delete("/prefixes").json()["deleted"] is True
+    assert listed() == 0
+    assert listed(other) > 50 * len(bodies)
+    assert [cached(body) for body in bodies] == [0] * 8
+    assert all(cached(body, other) > 50 for body in bodies)
 
 
 def test_a_client_that_leaves_ends_its_request_in_the_replica(two: Replicated) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pagewheel.ray_serve.prefixes import BLOCK_BYTES, MAX_BLOCKS, prefix_keys
 from pagewheel.ray_serve.routes import Routes
+from pagewheel.serve.models.tenant import Tenant
 
 CHAT = "/v1/chat/completions"
 NONE: dict[str, int] = {}
@@ -57,6 +58,17 @@ def test_models_and_salts_share_no_key() -> None:
     assert not shared(keys_of(text), keys_of(text, model="other"))
     assert not shared(keys_of(text), keys_of(text, cache_salt="mine"))
     assert keys_of(text, cache_salt="mine") == keys_of(text, cache_salt="mine")
+
+
+def test_tenants_share_no_key() -> None:
+    body = {"prompt": "x" * 1000}
+    one, two, nobody = (
+        prefix_keys("/v1/completions", body, "m", tenant)
+        for tenant in (Tenant.of_key("one"), Tenant.of_key("two"), Tenant(""))
+    )
+    assert not shared(one, two)
+    assert not shared(one, nobody)
+    assert one == prefix_keys("/v1/completions", body, "m", Tenant.of_key("one"))
 
 
 def test_tools_come_before_messages_and_token_ids_are_a_prompt() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from pagewheel import StructuredOutputConfig
 from pagewheel.serve.api.answer_text import AnswerText, Reading, Section, arguments_of
 from pagewheel.serve.api.grammars import after_reasoning, of_final_message
 from pagewheel.serve.api.verbatim_text import VerbatimText
+from pagewheel.serve.http.exchange import json_text
 from pagewheel.serve.models.generation import Piece
 
 
@@ -83,7 +85,39 @@ def test_mistrals_calls_have_ids_that_its_templates_take() -> None:
     ],
 )
 def test_arguments_that_were_cut_off_have_what_there_is(text: str, value: Any) -> None:
-    assert arguments_of(text) == value
+    assert json.loads(arguments_of(text).text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1e999, "b": -1e999}',
+        '{"a": ' + "9" * 5000 + "}",
+        '{"a": 1, "a": 2}',
+        '{"a": 1.00000000000000000000001}',
+        '{"a": "\\ud83d"}',
+        '{\n "a" : [ ] }',
+    ],
+    ids=range(6),
+)
+def test_arguments_that_are_json_stay_as_they_are(text: str) -> None:
+    answer = json_text({"input": arguments_of(text), "text": text})
+    assert answer.startswith('{"input":' + text + ',"text":')
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": NaN, "b": -Infinity}', {"a": "NaN", "b": "-Infinity"}),
+        ('{"a": NaN, "b": "\\ud83d"}', {"a": "NaN", "b": "\ud83d"}),
+        ('{"a": 1e999, "b": [1', {"a": "Infinity", "b": [1]}),
+        ('{"a": NaN, "b": 1e999}', {"a": "NaN", "b": "1e999"}),
+        ("[" * 100_000, {}),
+    ],
+    ids=range(5),
+)
+def test_arguments_that_are_nearly_json_lose_no_answer(text: str, value: Any) -> None:
+    assert json.loads(json_text({"input": arguments_of(text)}))["input"] == value
 
 
 def verbatim(folder: Path, stop: Sequence[str] = (), with_stop: bool = False) -> VerbatimText:

@@ -497,6 +497,19 @@ def test_commas_and_brackets_in_texts_are_no_values() -> None:
     assert parse_object(json.dumps({"prompt": text}).encode())["prompt"] == text
 
 
+@pytest.mark.parametrize("digits", ["1e999", "-1e999", "9" * 401])
+def test_a_number_that_no_float_can_hold_is_a_text_in_a_call_and_nowhere_else(digits: str) -> None:
+    call = f'{{"type": "tool_use", "id": "a", "name": "b", "input": {{"c": [{digits}]}}}}'
+    body = parse_object(f'{{"messages": [{{"content": [{call}]}}]}}'.encode())
+    given = body["messages"][0]["content"][0]["input"]["c"]
+    assert given == [digits]
+    assert type(given[0]) is str
+    for wrong in ('{"temperature": %s}', '{"prompt": [%s]}', '{"input": {"a": %s}}'):
+        with pytest.raises(ApiError, match="too large") as found:
+            parse_object((wrong % digits).encode())
+        assert found.value.status == 400
+
+
 HALF = json.dumps({"place": "\ud83d"})  # a text of plain ASCII
 
 
@@ -534,5 +547,7 @@ def test_half_of_a_character_in_arguments_is_refused_as_in_a_body(
 def test_both_halves_of_a_character_in_arguments_are_one() -> None:
     call = tool_call("id", "name", json.dumps({"place": "\U0001f600"}))
     assert call["function"]["arguments"] == {"place": "\U0001f600"}
+    numbers = tool_call("id", "name", '{"a": 1e999, "b": NaN, "c": 1, "c": 2}')
+    assert numbers["function"]["arguments"] == {"a": "1e999", "b": "NaN", "c": 2}
     # A model wrote it: what continues its conversation must not fail.
     assert tool_call("id", "name", HALF)["function"]["arguments"] == HALF

@@ -11,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from raw_http import connect, request_bytes
+from raw_http import connect, read_all, request_bytes
 from rude_clients import CHAT, COMPLETIONS, hang_up, leave_at_some_moment
 from server_load import soak
 from serving import Served, eventually, num_descriptors, serving, tasks_of, tiny_settings
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 pytestmark = pytest.mark.all_cores
 LONG = {"prompt": "the other", "max_tokens": 3900, "ignore_eos": True}
@@ -56,6 +57,32 @@ def test_all_requests_of_a_connection_end_when_its_client_leaves(served: Served)
     hang_up(connection, False)
     eventually(served.is_at_rest)
     assert served.engine.statistics().num_steps - steps < 3000
+
+
+def test_requests_that_were_sent_ahead_are_looked_at_a_few_times_each(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 400
+    looks: list[int] = []
+
+    def is_complete(cycle: RequestResponseCycle) -> bool:
+        looks.append(1)
+        return bool(cycle.__dict__["response_complete"])
+
+    def set_complete(cycle: RequestResponseCycle, value: bool) -> None:
+        cycle.__dict__["response_complete"] = value
+
+    monkeypatch.setattr(
+        RequestResponseCycle,
+        "response_complete",
+        property(is_complete, set_complete),
+        raising=False,
+    )
+    with connect(served) as connection:
+        ask = b"GET /health HTTP/1.1\r\nHost: localhost\r\n%s\r\n"
+        connection.sendall((ask % b"") * (count - 1) + ask % b"Connection: close\r\n")
+        assert read_all(connection).count(b'{"status":"ok"}') == count
+    assert len(looks) < 50 * count
 
 
 def test_a_client_that_leaves_the_queue_is_not_begun(served: Served) -> None:

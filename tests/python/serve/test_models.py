@@ -172,7 +172,7 @@ def test_metrics_count_what_was_served_under_vllms_names(served: Served) -> None
 def test_metrics_have_the_prefix_that_was_chosen() -> None:
     assert b"vllm:num_requests_running" in Metrics("vllm", list).text()
     with pytest.raises(InvalidArgumentError, match="prefix"):
-        Metrics("a b", list)
+        ServerSettings((), metrics_prefix="a b")
 
 
 def test_an_engine_that_cannot_be_closed_is_logged_and_others_are_still_unloaded(

@@ -6,7 +6,10 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from serving import Served, eventually, serving, tiny_settings
 import pagewheel
 from pagewheel.errors import InvalidArgumentError
 from pagewheel.serve.models.prefix_store import PrefixStore
+from pagewheel.serve.models.tenant import Tenant
 from pagewheel.serve.settings import ServerSettings
 
 PROMPT = [5 + number % 200 for number in range(300)]
@@ -71,13 +75,107 @@ def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:
         PrefixStore(tmp_path, LIMIT)
 
 
-def test_what_has_a_salt_is_not_saved(tiny_folder: Path, tmp_path: Path) -> None:
+def test_each_tenant_has_a_file_of_its_own(tiny_folder: Path, tmp_path: Path) -> None:
     pipeline = make_pipeline(tiny_folder)
-    compute(pipeline, PROMPT, cache_salt="tenant")
+    tenants = [Tenant(""), Tenant.of_key("one"), Tenant.of_key("two")]
+    for tenant in tenants:
+        compute(pipeline, PROMPT, cache_salt=tenant.salt())
+        compute(pipeline, PROMPT[:100], cache_salt=tenant.salt("more"))
     store = PrefixStore(tmp_path / "saved", LIMIT)
     store.save("tiny", pipeline.get_prefix_cache())
-    assert b"tenant" not in only_file(tmp_path / "saved").read_bytes()
-    assert loaded(store, tiny_folder) == 0
+    other = make_pipeline(tiny_folder).get_prefix_cache()
+    assert store.load("tiny", other) == 3 * (len(PROMPT) + 100)
+    assert other.num_tokens_by_salt() == pipeline.get_prefix_cache().num_tokens_by_salt()
+    for tenant in tenants:
+        assert store.saved("tiny", tenant.id) is not None
+        assert store.saved("other", tenant.id) is None
+    assert store.remove("tiny", tenants[1].id)
+    assert not store.remove("tiny", tenants[1].id)
+    left = make_pipeline(tiny_folder).get_prefix_cache()
+    store.load("tiny", left)
+    salts = {each.salt(more) for each in (tenants[0], tenants[2]) for more in ("", "more")}
+    assert set(left.num_tokens_by_salt()) == salts
+
+
+def test_a_damaged_file_of_a_tenant_costs_no_other_its_prefixes(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    pipeline = make_pipeline(tiny_folder)
+    one, two = Tenant.of_key("one"), Tenant.of_key("two")
+    for tenant in (one, two):
+        compute(pipeline, PROMPT, cache_salt=tenant.salt())
+    folder = tmp_path / "saved"
+    store = PrefixStore(folder, LIMIT)
+    store.save("tiny", pipeline.get_prefix_cache())
+    (file,) = folder.glob(f"*{one.id}*")
+    file.write_bytes(file.read_bytes()[:-9])
+    for newest in (0, 2):  # it is read first, and last
+        os.utime(file, (newest * 10**9, newest * 10**9))
+        cache = make_pipeline(tiny_folder).get_prefix_cache()
+        assert store.load("tiny", cache) == len(PROMPT)
+        assert cache.num_tokens_by_salt() == {two.salt(): len(PROMPT)}
+
+
+def test_a_tenant_with_much_leaves_the_others_their_share_of_the_disk(
+    tiny_folder: Path, saved: Path
+) -> None:
+    size = only_file(saved).stat().st_size
+    pipeline = make_pipeline(tiny_folder)
+    small, large = Tenant.of_key("small"), Tenant.of_key("large")
+    compute(pipeline, PROMPT, cache_salt=small.salt())
+    for number in range(6):
+        compute(pipeline, [5 + number, *PROMPT], cache_salt=large.salt())
+    store = PrefixStore(saved, 3 * size)
+    store.save("tiny", pipeline.get_prefix_cache())
+    cache = make_pipeline(tiny_folder).get_prefix_cache()
+    store.load("tiny", cache)
+    found = cache.num_tokens_by_salt()
+    assert found[small.salt()] == len(PROMPT)
+    assert found[large.salt()] > len(PROMPT)  # with what the small one leaves
+    assert sum(file.stat().st_size for file in saved.glob("*.prefixes")) <= 3 * size
+
+
+HOLDER = """
+import fcntl, os, sys, time
+handle = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)
+fcntl.flock(handle, fcntl.LOCK_EX)
+os.pwrite(handle, str(os.getpid()).encode(), 0)
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def holder(saved: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the lock and hangs."""
+    command = [sys.executable, "-c", HOLDER, str(saved / ".lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_a_process_that_hangs_stops_no_start_and_is_named(
+    tiny_folder: Path,
+    saved: Path,
+    holder: subprocess.Popen[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = PrefixStore(saved, LIMIT, lock_seconds=0.2)
+    pipeline = make_pipeline(tiny_folder)
+    assert store.load("tiny", pipeline.get_prefix_cache()) == len(PROMPT)
+    before = only_file(saved).stat().st_ino
+    store.save("tiny", pipeline.get_prefix_cache())
+    assert only_file(saved).stat().st_ino == before
+    (record,) = [each for each in caplog.records if each.message == "prefixes not saved"]
+    assert f"process {holder.pid} has held the lock" in record.error  # type: ignore[attr-defined]
+    with pytest.raises(TimeoutError, match=f"process {holder.pid} "):
+        store.remove("tiny", "")
+    holder.kill()
+    holder.wait()
+    store.save("tiny", pipeline.get_prefix_cache())
+    assert only_file(saved).stat().st_ino != before
 
 
 @pytest.mark.parametrize("harm", ["cut", "changed", "foreign", "open", "link", "second name"])

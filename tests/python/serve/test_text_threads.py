@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 from serving import Served, eventually, serving, tiny_settings
 
+from pagewheel import template_process
 from pagewheel.serve.api import generating
 from pagewheel.serve.http import exchange
 from pagewheel.serve.http.fields import Fields
@@ -184,3 +188,82 @@ def loop_thread(served: Served) -> int:
 
     loop = served.server.servers[0].get_loop()
     return asyncio.run_coroutine_threadsafe(ident(), loop).result(60)
+
+
+def with_long(text: str) -> dict[str, dict[str, Any]]:
+    """Requests with the text where templates get it, but in no content of a message."""
+    hello = {"role": "user", "content": "Hi"}
+    function = {"name": "a", "parameters": {"type": "object"}}
+    call = {"id": "a", "function": {"name": "a", "arguments": json.dumps({"b": text})}}
+    return {
+        "tools": {
+            "messages": [hello],
+            "tools": [{"type": "function", "function": {**function, "description": text}}],
+        },
+        "names in tools": {
+            "messages": [hello],
+            "tools": [
+                {"type": "function", "function": {**function, "parameters": {text: text[:9]}}}
+            ],
+        },
+        "arguments": {"messages": [hello, {"role": "assistant", "tool_calls": [call]}, hello]},
+        "chat_template_kwargs": {"messages": [hello], "chat_template_kwargs": {"a": [text]}},
+        "reasoning": {
+            "messages": [hello, {"role": "assistant", "content": "", "reasoning_content": text}]
+        },
+    }
+
+
+@pytest.mark.parametrize("place", with_long(""))
+def test_a_large_text_counts_wherever_a_template_gets_it(
+    served: Served, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    render = Engine.render
+    begun: list[int] = []
+    goes_on = threading.Event()
+
+    def slow_render(self: Engine, *arguments: Any) -> str:
+        begun.append(1)
+        goes_on.wait(60)
+        return render(self, *arguments)
+
+    monkeypatch.setattr(Engine, "render", slow_render)
+    body = with_long("a " * (150 << 10))[place]
+    clients = [threading.Thread(target=served.post, args=("/tokenize", body)) for _ in range(6)]
+    for each in clients:
+        each.start()
+    try:
+        eventually(lambda: len(served.server.service.gate) == 6 and bool(begun))
+        # A thread is free for others' texts, and was free for a second large one before.
+        for _ in range(3):
+            assert served.post("/tokenize", {"prompt": "a"}).json()["count"] == 1
+        assert len(begun) == 1
+    finally:
+        goes_on.set()
+        for each in clients:
+            each.join()
+    assert len(begun) == 6
+
+
+@pytest.mark.parametrize(("times", "status"), [(1, 200), (2, 503)])
+def test_a_killed_template_process_is_not_the_clients_fault(
+    served: Served, monkeypatch: pytest.MonkeyPatch, times: int, status: int
+) -> None:
+    ask = template_process._Child.ask
+    killed: list[int] = []
+
+    def ask_killed(child: template_process._Child, *arguments: Any) -> dict[str, Any]:
+        if len(killed) < times:
+            killed.append(child.pid)
+            os.kill(child.pid, signal.SIGKILL)
+        return ask(child, *arguments)
+
+    monkeypatch.setattr(template_process._Child, "ask", ask_killed)
+    body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+    answer = served.post("/v1/chat/completions", body)
+    assert answer.status_code == status, answer.text
+    assert len(set(killed)) == times
+    if status == 503:
+        assert answer.json()["error"]["code"] == "template_failed"
+        assert answer.headers["retry-after"]
+    assert served.post("/v1/chat/completions", body).status_code == 200

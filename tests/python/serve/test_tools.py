@@ -448,3 +448,63 @@ def test_a_model_whose_template_has_no_calls_cannot_be_told_to_call(tiny_folder:
         assert plain.post(CHAT, {**body, "tool_choice": "auto"}).status_code == 200
         answer = plain.post(CHAT, {**body, "tool_choice": "required"})
         assert answer.json()["error"]["code"] == "no_calls"
+
+
+NUMBERS = [
+    '{"place": 1e999, "far": -1e999}',
+    '{"place": %s}' % ("9" * 450),
+    '{"place": 1, "place": 2}',
+    '{"place": 12345678901234567890123.4567890123456789}',
+]
+
+
+@pytest.mark.parametrize("arguments", NUMBERS, ids=range(len(NUMBERS)))
+@pytest.mark.parametrize("stream", [False, True])
+def test_no_number_in_a_call_costs_an_answer_or_the_conversation(
+    served: Served, arguments: str, stream: bool
+) -> None:
+    text = f'<tool_call>\n{{"name": "weather", "arguments": {arguments}}}\n</tool_call>'
+    asked = {"structured_outputs": {"choice": [text]}, "stream": stream}
+
+    def post(path: str, body: Any) -> Any:
+        answer = served.post(path, body)
+        assert answer.status_code == 200, answer.text[:300]
+        return answer
+
+    body = {"messages": HELLO, "tools": CHAT_TOOLS, "max_tokens": 3000, **asked}
+    if not stream:
+        message = post("/v1/chat/completions", body).json()["choices"][0]["message"]
+        (call,) = message["tool_calls"]
+        assert call["function"]["arguments"] == arguments
+        result = {"role": "tool", "tool_call_id": call["id"], "content": "Sunny"}
+        again = {"messages": [*HELLO, message, result], "max_tokens": 2}
+        post("/v1/chat/completions", again)
+    body = {"input": "Hello", "tools": RESPONSE_TOOLS, "max_output_tokens": 3000, **asked}
+    answer = post("/v1/responses", body)
+    if stream:
+        (last,) = [
+            each for each in answer.text.split("data: ") if "response.completed" in each[:40]
+        ]
+        response = json.loads(last.partition("\n")[0])["response"]
+    else:
+        response = answer.json()
+    call = response["output"][-1]
+    assert call["arguments"] == arguments
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "Sunny"}
+    more = {"max_output_tokens": 2}
+    post("/v1/responses", {"input": [result], "previous_response_id": response["id"], **more})
+    post("/v1/responses", {"input": [call, result], **more})
+    body = {"messages": HELLO, "tools": MESSAGE_TOOLS, "max_tokens": 3000, **asked}
+    answer = post("/v1/messages", body)
+    if not stream:
+        begin = answer.text.index('{"type":"tool_use"')
+        use = answer.text[begin : answer.text.index(arguments) + len(arguments) + 1]
+        assert use.endswith(f'"input":{arguments}}}')
+        said = f'{{"role": "assistant", "content": [{use}]}}'
+        number = json.loads(use)["id"]
+        result = {"type": "tool_result", "tool_use_id": number, "content": "Sunny"}
+        messages = [json.dumps(HELLO[0]), said, json.dumps({"role": "user", "content": [result]})]
+        raw = f'{{"max_tokens": 2, "messages": [{", ".join(messages)}]}}'
+        head = {"content-type": "application/json"}
+        again = served.http.post("/v1/messages", content=raw.encode(), headers=head)
+        assert again.status_code == 200, again.text[:300]

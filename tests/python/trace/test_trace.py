@@ -358,4 +358,4 @@ def test_the_command_writes_trace_page_and_pictures(smollm2_folder: Path, tmp_pa
     assert (tmp_path / "summary.svg").is_file() and (tmp_path / "trace.html").is_file()
     assert Trace.read(tmp_path / "trace.json.gz").layers == list(range(30))
     wrong = CliRunner().invoke(app, ["trace", *options, "--policy", "best", "x"])
-    assert wrong.exit_code == 1 and "policy is 'best'" in wrong.output
+    assert wrong.exit_code == 2 and "policy is 'best'" in wrong.output

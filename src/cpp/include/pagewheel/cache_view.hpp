@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace pagewheel {
@@ -27,6 +28,7 @@ enum class SequenceState : uint8_t {
 struct SequenceView {
     std::optional<uint64_t> request_id;  ///< none: generate() made the request
     size_t index = 0;                    ///< within the request
+    std::string cache_salt;              ///< of the request's GenerationConfig
     SequenceState state = SequenceState::WAITING;
     int priority = 0;
     size_t num_prompt_tokens = 0;

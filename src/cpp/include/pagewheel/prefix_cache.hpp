@@ -4,6 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,14 +25,17 @@ public:
 
     /// Tokens that are cached.
     size_t num_tokens() const;
+    /// The same by cache_salt; "" stands for requests without one.
+    std::map<std::string, size_t> num_tokens_by_salt() const;
     /// Computes the prompt if it is not cached, and keeps it until unpin(); how many of its tokens,
     /// which is all of them. Throws InvalidArgument if more than half of the blocks would
     /// be pinned, or a request that was accepted could not be served any more.
     size_t pin(const std::vector<int64_t>& prompt, const std::string& salt = {});
     /// False if exactly this prompt was not pinned.
     bool unpin(const std::vector<int64_t>& prompt, const std::string& salt = {});
-    /// Forgets all that is not pinned.
-    void clear();
+    /// Forgets all that is not pinned, or of that what requests with one of these salts have
+    /// computed.
+    void clear(const std::optional<std::set<std::string>>& salts = std::nullopt);
 
     /// Writes what is selected to a file. Throws Error if that is not possible.
     void save(const std::filesystem::path& path, const PrefixSelection& selection = {}) const;

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
 
 namespace pagewheel {
 
@@ -9,8 +12,9 @@ namespace pagewheel {
 struct PrefixSelection {
     /// Of the file they are saved to; 0 is no limit. The most recently used ones go first.
     uint64_t max_bytes = 0;
-    /// Whether those are meant too that requests with a cache_salt have computed.
-    bool salted = true;
+    /// Only those that requests with one of these values of cache_salt have computed; "" stands for
+    /// requests without one.
+    std::optional<std::set<std::string>> salts;
 };
 
 }  // namespace pagewheel

@@ -100,11 +100,12 @@ struct Node {
     }
 };
 
-std::vector<Node> nodes_of(const PrefixTree& tree, bool salted) {
+std::vector<Node> nodes_of(const PrefixTree& tree, const PrefixSelection& selection) {
     std::vector<Node> nodes;
     tree.visit([&](const PrefixKey& key, NodeId parent, BlockId block,
                    const std::vector<int64_t>& tokens) {
-        if (salted || key.salt.empty()) nodes.push_back({&key, parent, block, &tokens});
+        if (!selection.salts || selection.salts->count(key.salt) != 0)
+            nodes.push_back({&key, parent, block, &tokens});
     });
     return nodes;
 }
@@ -153,7 +154,7 @@ void write_node(Writer& file, const Node& node, const std::map<NodeId, int64_t>&
 void save_prefixes(const std::filesystem::path& path, const std::string& description,
                    const PrefixTree& tree, const BlockMemory& cache,
                    const PrefixSelection& selection) {
-    std::vector<Node> nodes = nodes_of(tree, selection.salted);
+    std::vector<Node> nodes = nodes_of(tree, selection);
     if (selection.max_bytes > 0) {
         const uint64_t frame = sizeof magic + description.size() + 3 * sizeof(uint64_t);
         const uint64_t room = selection.max_bytes - std::min(selection.max_bytes, frame);

@@ -194,11 +194,13 @@ bool PrefixTree::evict() {
     return true;
 }
 
-void PrefixTree::clear() {
-    while (!m_children.empty()) {
-        BlockId top = *m_children.begin();  // of a root: they sort first
-        remove_subtree(top);
-    }
+void PrefixTree::clear(const std::optional<std::set<std::string>>& salts) {
+    std::vector<NodeId> roots;  // each goes with its last child
+    for (const auto& [id, root] : m_roots)
+        if (!salts || salts->count(root.key.salt) != 0) roots.push_back(id);
+    for (const NodeId root : roots)
+        for (auto child = first_child(root); child != m_children.end(); child = first_child(root))
+            remove_subtree(*child);
 }
 
 void PrefixTree::check_integrity() const {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -78,8 +79,8 @@ public:
 
     /// Frees the least recently used idle block, and what lies below it. False if none is idle.
     bool evict();
-    /// Forgets all; held blocks stay with their holders.
-    void clear();
+    /// Forgets all, or all that has one of these salts; held blocks stay with their holders.
+    void clear(const std::optional<std::set<std::string>>& salts = std::nullopt);
 
     size_t block_size() const { return m_block_size; }
     /// Calls visitor(key, parent, block, tokens) for every node that is not superfluous, parents

@@ -20,11 +20,13 @@ struct ProcessCore {
 ProcessCore& process_core() {
     static std::atomic<ProcessCore*> latest{nullptr};
     ProcessCore* found = latest;
-    while (!found || found->mark.is_forked()) {
+    if (!found) {
         auto* made = new ProcessCore();
         if (latest.compare_exchange_strong(found, made)) return *made;
         delete made;  // another thread was faster; nothing was compiled with it
     }
+    // OpenVINO's and our own locks may be held by threads that a child does not have.
+    found->mark.check("process's OpenVINO");
     return *found;
 }
 

@@ -20,6 +20,10 @@ size_t PrefixCache::num_tokens() const {
     return m_pipeline.m_impl->engine().prefixes()->num_tokens();
 }
 
+std::map<std::string, size_t> PrefixCache::num_tokens_by_salt() const {
+    return m_pipeline.m_impl->engine().prefixes()->num_tokens_by_salt();
+}
+
 size_t PrefixCache::pin(const std::vector<int64_t>& prompt, const std::string& salt) {
     Engine& engine = m_pipeline.m_impl->engine();
     check_argument(!prompt.empty(), "the prompt to be pinned is empty");
@@ -45,8 +49,8 @@ bool PrefixCache::unpin(const std::vector<int64_t>& prompt, const std::string& s
     return m_pipeline.m_impl->engine().prefixes()->unpin({salt, 0}, prompt);
 }
 
-void PrefixCache::clear() {
-    m_pipeline.m_impl->engine().prefixes()->clear();
+void PrefixCache::clear(const std::optional<std::set<std::string>>& salts) {
+    m_pipeline.m_impl->engine().prefixes()->clear(salts);
 }
 
 void PrefixCache::save(const std::filesystem::path& path, const PrefixSelection& selection) const {

@@ -8,11 +8,17 @@ namespace pagewheel {
 
 size_t Prefixes::num_tokens() const {
     size_t count = 0;
-    m_scheduler.store().tree().visit(
-        [&](const PrefixKey&, NodeId, BlockId, const std::vector<int64_t>& tokens) {
-            count += tokens.size();
-        });
+    for (const auto& [salt, tokens] : num_tokens_by_salt()) count += tokens;
     return count;
+}
+
+std::map<std::string, size_t> Prefixes::num_tokens_by_salt() const {
+    std::map<std::string, size_t> counts;
+    m_scheduler.store().tree().visit(
+        [&](const PrefixKey& key, NodeId, BlockId, const std::vector<int64_t>& tokens) {
+            counts[key.salt] += tokens.size();
+        });
+    return counts;
 }
 
 bool Prefixes::has(const PrefixKey& key, const std::vector<int64_t>& tokens) const {
@@ -47,8 +53,8 @@ bool Prefixes::unpin(const PrefixKey& key, const std::vector<int64_t>& tokens) {
     return m_scheduler.pins().unpin(key, tokens);
 }
 
-void Prefixes::clear() {
-    m_scheduler.clear_prefixes();
+void Prefixes::clear(const std::optional<std::set<std::string>>& salts) {
+    m_scheduler.clear_prefixes(salts);
     m_scheduler.give_back_unused(m_model.cache());
 }
 

@@ -4,6 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "pagewheel/prefix_selection.hpp"
@@ -23,11 +27,12 @@ public:
         : m_model(model), m_scheduler(scheduler), m_keeper(keeper), m_requests(requests) {}
 
     size_t num_tokens() const;
+    std::map<std::string, size_t> num_tokens_by_salt() const;
     bool has(const PrefixKey& key, const std::vector<int64_t>& tokens) const;
     /// Pins the tokens if all of them are cached; how many are, from the first on.
     size_t pin(const PrefixKey& key, const std::vector<int64_t>& tokens);
     bool unpin(const PrefixKey& key, const std::vector<int64_t>& tokens);
-    void clear();
+    void clear(const std::optional<std::set<std::string>>& salts);
     void save(const std::filesystem::path& path, const PrefixSelection& selection) const;
     size_t load(const std::filesystem::path& path);
 

@@ -20,6 +20,7 @@ SequenceView view_of(const Generation& generation) {
     SequenceView view;
     view.request_id = generation.request->id;
     view.index = generation.index;
+    view.cache_salt = sequence.prefix_key.salt;
     view.state = state_of(sequence);
     view.priority = sequence.priority;
     view.num_prompt_tokens = sequence.prompt_length;

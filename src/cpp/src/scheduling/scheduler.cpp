@@ -384,8 +384,8 @@ bool Scheduler::own_block(Sequence& sequence, size_t entry, std::optional<BlockC
     return true;
 }
 
-void Scheduler::clear_prefixes() {
-    m_store.tree().clear();
+void Scheduler::clear_prefixes(const std::optional<std::set<std::string>>& salts) {
+    m_store.tree().clear(salts);
     m_pins.restore();
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "cache/block_memory.hpp"
@@ -82,7 +83,7 @@ public:
 
     PrefixPins& pins() { return m_pins; }
     /// Forgets all prefixes but pinned ones; running sequences keep their blocks.
-    void clear_prefixes();
+    void clear_prefixes(const std::optional<std::set<std::string>>& salts = std::nullopt);
 
     /// Makes sure that nobody but the running sequence reads an entry of its block table, which is
     /// about to be overwritten: if it is shared or in the prefix tree, another block takes its

@@ -33,10 +33,9 @@ class LocalModel:
     ) -> None:
         self._pipeline = pipeline
         self._config = pipeline.get_generation_config()
-        sampling.apply(self._config)
+        sampling.check(self._config, shape, pipeline)
         self._config.num_beams = self._config.num_beam_groups = 1  # whatever the model asks for
         self._config.num_return_sequences = 1
-        self._config.structured_output_config = shape
 
     def answer(self, messages: Sequence[Message], printer: Printer) -> str:
         history = pagewheel.ChatHistory()

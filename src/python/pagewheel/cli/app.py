@@ -12,8 +12,9 @@ import typer
 
 from pagewheel._pagewheel import eviction_policies
 from pagewheel.cli.bench_serve import bench_serve
-from pagewheel.cli.eviction import Eviction, eviction_arguments
-from pagewheel.cli.failures import ended_as_interrupted, failures
+from pagewheel.cli.endpoint import api_base
+from pagewheel.cli.eviction import Eviction, eviction_arguments, scheduler_with
+from pagewheel.cli.failures import ended_as_interrupted, failures, wrong_usage
 from pagewheel.cli.generation_options import generation_options
 from pagewheel.cli.options import (
     check_text,
@@ -175,17 +176,18 @@ def chat(
     shape = structure(json_schema, regex, choice)
     if server is not None and shape is not None:
         raise typer.BadParameter("the shape of an answer is for a model in this process")
+    with wrong_usage("--server"):
+        base = "" if server is None else api_base(server)
     with failures(debug=context.obj):
         from pagewheel.cli.answers import LocalModel, ServerModel
         from pagewheel.cli.chat import Chat
-        from pagewheel.cli.endpoint import api_base
         from pagewheel.cli.pipeline import open_pipeline
 
         check_text("--system", system or "")
         answerer = (
             LocalModel(open_pipeline(model, device, settings, evicted), sampling, shape)
             if server is None
-            else ServerModel(api_base(server), api_key, str(model or ""), sampling)
+            else ServerModel(base, api_key, str(model or ""), sampling)
         )
         Chat(answerer, system, stats).run()
 
@@ -225,7 +227,10 @@ def convert(
     """
     with failures(debug=context.obj), ended_as_interrupted():
         from pagewheel.convert import convert as convert_model
+        from pagewheel.convert.weights.compression import Compression
 
+        with wrong_usage("--weight-format", "--group-size"):
+            Compression(weight_format, symmetric, group_size)
         folder = convert_model(
             source,
             output,
@@ -324,22 +329,25 @@ def trace(
     """
     settings = parse_properties(properties or [])
     with failures(debug=context.obj):
-        import pagewheel
         from pagewheel.cli.pipeline import model_path
         from pagewheel.convert import resolve_model
         from pagewheel.trace import record, write_page, write_pictures
 
-        config = pagewheel.CacheEvictionConfig(
-            start_size,
-            recent_size,
-            max_cache_size,
-            apply_rotation=rotation,
-            policy=policy,
-            granularity=granularity,
-        )
+        with wrong_usage("--policy", "--granularity", "--*-size"):
+            scheduler = scheduler_with(
+                {
+                    "start_size": start_size,
+                    "recent_size": recent_size,
+                    "max_cache_size": max_cache_size,
+                    "apply_rotation": rotation,
+                    "policy": policy,
+                    "granularity": granularity,
+                }
+            )
+            scheduler.validate()
         text = prompt_text(prompt)
         folder = resolve_model(model_path(model))
-        recorded = record(folder, text, config, max_new_tokens, settings)
+        recorded = record(folder, text, scheduler.cache_eviction_config, max_new_tokens, settings)
         output.mkdir(parents=True, exist_ok=True)
         recorded.write(output / "trace.json.gz")
         write_page(recorded, output / "trace.html")

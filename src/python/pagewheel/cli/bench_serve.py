@@ -15,7 +15,7 @@ from pagewheel.cli.bench_serve_options import (
 )
 from pagewheel.cli.endpoint import api_base, first_model
 from pagewheel.cli.extras import check_installed
-from pagewheel.cli.failures import EXIT_INTERRUPTED, failures
+from pagewheel.cli.failures import EXIT_INTERRUPTED, failures, wrong_usage
 from pagewheel.cli.option_groups import with_option_groups
 from pagewheel.cli.options import parse_properties
 from pagewheel.cli.units import seconds
@@ -64,7 +64,8 @@ def bench_serve(
 
         loads = _loads(on_load.rates or [], on_load.concurrencies or [])
         workload = _workload(on_workload)
-        base = api_base(on_target.url)
+        with wrong_usage("--url"):
+            base = api_base(on_target.url)
         name = on_target.model or first_model(base, on_target.api_key)
         target = Target(base, name, on_target.api, on_target.api_key, given, longest)
         plan = Plan(workload, on_load.requests, on_workload.max_tokens, on_workload.seed, pause)

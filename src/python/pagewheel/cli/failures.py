@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 import typer
 
+from pagewheel.errors import InvalidArgumentError
+
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
@@ -36,6 +38,19 @@ def ended_as_interrupted() -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+@contextmanager
+def wrong_usage(*options: str) -> Iterator[None]:
+    """Around what checks values that were given: of these options, or of those the message names.
+
+    Raises typer.BadParameter for an InvalidArgumentError.
+    """
+    try:
+        yield
+    except InvalidArgumentError as error:
+        hint = " / ".join(options) or None
+        raise typer.BadParameter(one_line(error), param_hint=hint) from error
 
 
 @contextmanager

@@ -23,9 +23,8 @@ def generate_text(
     Raises RuntimeError where an answer that should have a shape was cut off.
     """
     config = pipeline.get_generation_config()
-    sampling.apply(config)
+    sampling.check(config, shape, pipeline)
     config.apply_chat_template = not raw
-    config.structured_output_config = shape
     try:
         # A list of one gives DecodedResults with metrics; a plain string gives text.
         if config.is_beam_search():

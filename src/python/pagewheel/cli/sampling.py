@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pagewheel._pagewheel import GenerationConfig, generation_parameters
+from pagewheel._pagewheel import (
+    GenerationConfig,
+    Grammar,
+    LLMPipeline,
+    StructuredOutputConfig,
+    generation_parameters,
+)
+from pagewheel.cli.failures import wrong_usage
 
 
 @dataclass(frozen=True)
@@ -24,3 +31,17 @@ class Sampling:
             config.do_sample = True
         elif config.num_beams > 1:
             config.do_sample = False
+
+    def check(
+        self,
+        config: GenerationConfig,
+        shape: StructuredOutputConfig | None,
+        pipeline: LLMPipeline,
+    ) -> None:
+        """apply(), with the answer's shape. Raises typer.BadParameter for what does not fit."""
+        with wrong_usage():
+            self.apply(config)
+            config.structured_output_config = shape
+            config.validate()
+            if shape is not None:
+                Grammar(shape, pipeline.get_tokenizer())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pagewheel.cli.extras import check_installed
-from pagewheel.cli.failures import failures
+from pagewheel.cli.failures import failures, wrong_usage
 from pagewheel.cli.option_groups import with_option_groups
 from pagewheel.cli.replicas import ReplicaOptions
 from pagewheel.cli.serve_options import (
@@ -105,27 +105,30 @@ def _settings(
     from pagewheel.serve.settings import ServerSettings
 
     models = served_models(given, on_models)
-    keys = read_keys(on_access.api_key_file)
-    return ServerSettings(
-        models=models,
-        aliases=served_aliases(on_models.aliases or [], models),
-        host=on_access.host,
-        port=on_access.port,
-        keys=tuple(keys),
-        key_limits=keys,
-        allowed_hosts=tuple(on_access.allowed_hosts or ()),
-        open_metrics=on_observing.open_metrics,
-        tls_certificate=on_access.tls_certificate,
-        tls_key=on_access.tls_key,
-        metrics_prefix=on_observing.metrics_prefix,
-        traces_endpoint=on_observing.otlp_traces_endpoint,
-        memory_budget=size("--memory-budget", on_models.memory_budget or "0"),
-        idle_unload_seconds=seconds("--idle-unload", on_models.idle_unload or "0"),
-        prefix_cache_dir=on_models.prefix_cache_dir,
-        prefix_cache_bytes=size("--prefix-cache-size", on_models.prefix_cache_size),
-        conversion_seconds=seconds("--conversion-timeout", on_models.conversion_timeout),
-        conversion_bytes=size("--conversion-memory", on_models.conversion_memory),
-        log_prompts=on_observing.log_prompts,
-        has_page=on_observing.has_page,
-        limits=on_limits.limits(),
-    )
+    with wrong_usage("--api-key-file"):
+        keys = read_keys(on_access.api_key_file)
+    with wrong_usage("--metrics-prefix"):
+        return ServerSettings(
+            models=models,
+            aliases=served_aliases(on_models.aliases or [], models),
+            host=on_access.host,
+            port=on_access.port,
+            keys=tuple(keys),
+            key_limits=keys,
+            shares_prefixes=on_access.share_prefixes,
+            allowed_hosts=tuple(on_access.allowed_hosts or ()),
+            open_metrics=on_observing.open_metrics,
+            tls_certificate=on_access.tls_certificate,
+            tls_key=on_access.tls_key,
+            metrics_prefix=on_observing.metrics_prefix,
+            traces_endpoint=on_observing.otlp_traces_endpoint,
+            memory_budget=size("--memory-budget", on_models.memory_budget or "0"),
+            idle_unload_seconds=seconds("--idle-unload", on_models.idle_unload or "0"),
+            prefix_cache_dir=on_models.prefix_cache_dir,
+            prefix_cache_bytes=size("--prefix-cache-size", on_models.prefix_cache_size),
+            conversion_seconds=seconds("--conversion-timeout", on_models.conversion_timeout),
+            conversion_bytes=size("--conversion-memory", on_models.conversion_memory),
+            log_prompts=on_observing.log_prompts,
+            has_page=on_observing.has_page,
+            limits=on_limits.limits(),
+        )

@@ -106,10 +106,20 @@ class AccessOptions:
         Path | None,
         typer.Option(
             "--api-key-file",
+            exists=True,
+            dir_okay=False,
             help="A file with an API key and its limits per line; PAGEWHEEL_API_KEYS has more "
             "keys, parted by commas.",
         ),
     ] = None
+    share_prefixes: Annotated[
+        bool,
+        typer.Option(
+            "--share-prefixes",
+            help="Let all keys find each other's cached prefixes, but those that are in a group of "
+            "the key file (prefixes=NAME). By default each key finds its own alone.",
+        ),
+    ] = False
     tls_certificate: Annotated[
         Path | None, typer.Option(help="A PEM file; with --tls-key for https.")
     ] = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -69,7 +70,11 @@ class Front(Service):
         self._handle: DeploymentHandle | None = None
 
     def work_for(self, path: str, work: Work) -> Work:
-        own: Mapping[str, Work] = {"/ready": self._ready, "/metrics": self._metrics}
+        own: Mapping[str, Work] = {
+            "/ready": self._ready,
+            "/metrics": self._metrics,
+            "/prefixes": self._prefixes,
+        }
         return own.get(path, work if path == "/health" else self._forward)
 
     @asynccontextmanager
@@ -113,6 +118,30 @@ class Front(Service):
         text = merged(texts, self.metrics.text(), self.settings.metrics_prefix, self)
         await exchange.send_bytes(text, "text/plain; version=0.0.4; charset=utf-8")
 
+    async def _prefixes(self, exchange: Exchange) -> None:
+        """Of all replicas: each has a cache of its own."""
+        method = exchange.request.method
+
+        async def ask(target: str) -> dict[str, Any]:
+            headers = tuple(_headers(exchange))
+            call = Call(uuid.uuid4().hex, method, "/prefixes", headers=headers)
+            tag, body = await self._whole(call, target)
+            answer: dict[str, Any] = json.loads(body)
+            if tag != target or "error" in answer:
+                raise unavailable("not all replicas have answered", "no_replica")
+            return answer
+
+        async def answer() -> None:
+            try:
+                found = await asyncio.gather(*(ask(tag) for tag in self.routes.replicas()))
+            except RayActorError:
+                raise unavailable("a replica has failed", "replica_failed", 1) from None
+            if not found:
+                raise unavailable("no replica is ready", "loading")
+            await exchange.send_json(_summed(found))
+
+        await exchange.while_connected(answer())
+
     async def _whole(self, call: Call, target: str) -> tuple[str, bytes]:
         """Who answered, and the body."""
         assert self._handle is not None
@@ -134,7 +163,7 @@ class Front(Service):
         if request.method == "POST":
             body, data = await exchange.read_both()
         path = request.url.path
-        keys = prefix_keys(path, body, self._model_of(body))
+        keys = prefix_keys(path, body, self._model_of(body), exchange.tenant)
         call = Call(
             uuid.uuid4().hex,  # a client's own id may be another's too
             request.method,
@@ -219,6 +248,16 @@ def _headers(exchange: Exchange) -> list[tuple[bytes, bytes]]:
     ]
     own = {"x-request-id": exchange.id, OWNER_HEADER: exchange.owner}
     return passed + [(name.encode(), value.encode()) for name, value in own.items()]
+
+
+def _summed(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of replicas' lists of prefixes the sums, by model."""
+    first, *others = answers
+    for other in others:
+        for own, more in zip(first.get("data", ()), other.get("data", ()), strict=True):
+            if own["cached_tokens"] is not None:
+                own["cached_tokens"] += more["cached_tokens"]
+    return first
 
 
 def _replica_of(response: Any) -> str:

@@ -41,24 +41,29 @@ def _parsed(text: bytes) -> Iterable[Metric]:
 
 
 def _of_front(prefix: str, front: Front) -> Iterable[Metric]:
-    decisions = CounterMetricFamily(
-        f"{prefix}:router_requests", "Requests by why they went where they did.", labels=["reason"]
-    )
-    for reason, count in front.routes.decisions().items():
-        decisions.add_metric([reason], count)
+    if not front.keys.share_prefixes:  # else they tell of a prompt whether others began alike
+        yield from _of_routes(prefix, front)
     running = GaugeMetricFamily(
         f"{prefix}:router_requests_running", "Requests per replica.", labels=["engine"]
     )
     loads = front.routes.loads()
     for tag in front.routes.replicas():
         running.add_metric([tag], loads[tag])
-    yield decisions
     yield running
     yield CounterMetricFamily(
         f"{prefix}:router_retries",
         "Requests handed to another replica because one had failed.",
         value=front.num_retries,
     )
+
+
+def _of_routes(prefix: str, front: Front) -> Iterable[Metric]:
+    decisions = CounterMetricFamily(
+        f"{prefix}:router_requests", "Requests by why they went where they did.", labels=["reason"]
+    )
+    for reason, count in front.routes.decisions().items():
+        decisions.add_metric([reason], count)
+    yield decisions
     yield GaugeMetricFamily(
         f"{prefix}:router_prefix_blocks",
         "Blocks of prompts that routes remember.",

@@ -8,11 +8,14 @@ from hashlib import blake2b
 from itertools import chain
 from typing import Any
 
+from pagewheel.serve.models.tenant import Tenant
+
 # About as much text as the tokens of a block of the engine's cache.
 BLOCK_BYTES = 128
 # A request's blocks beyond these do not matter for where it goes.
 MAX_BLOCKS = 1024
 _KEY_BYTES = 8
+_NOBODY = Tenant("")
 
 # The fields that make a prompt, in the order in which it has them.
 _FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -23,14 +26,17 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def prefix_keys(path: str, body: Mapping[str, Any], model: str) -> tuple[bytes, ...]:
+def prefix_keys(
+    path: str, body: Mapping[str, Any], model: str, tenant: Tenant = _NOBODY
+) -> tuple[bytes, ...]:
     """A key per whole block of the prompt; each stands for all of the prompt up to its end.
 
-    Requests of two models, or of two values of `cache_salt`, share no key: they share no cache.
+    Requests of two models, tenants or values of `cache_salt` share no key: they share no cache.
     """
     if path not in _FIELDS:
         return ()
-    salt = body.get("cache_salt")
+    given = body.get("cache_salt")
+    salt = tenant.salt(given if isinstance(given, str) else "")
     key = _digest(json.dumps([path, model, salt]).encode())
     keys = []
     for block in _blocks(_pieces(body, _FIELDS[path])):

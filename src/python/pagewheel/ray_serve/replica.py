@@ -24,8 +24,8 @@ _LOAD_POLL_SECONDS = 0.05
 class _FrontsKeys(Keys):
     """The front has compared keys: here their owners' names are known, and what those may."""
 
-    def __init__(self, limits: Mapping[str, KeyLimits]) -> None:
-        super().__init__(())
+    def __init__(self, limits: Mapping[str, KeyLimits], shares_prefixes: bool) -> None:
+        super().__init__((), shares_prefixes=shares_prefixes)
         self._limits = dict(limits)
 
     def owner(self, headers: Mapping[str, str]) -> str | None:
@@ -41,7 +41,7 @@ class Replica:
         logs.configure(log_level)
         limits = replace(settings.limits, concurrency_per_key=0)
         service = Service(replace(settings, keys=(), limits=limits))
-        service.keys = _FrontsKeys(settings.key_limits)
+        service.keys = _FrontsKeys(settings.key_limits, settings.shares_prefixes)
         service.hosts = Hosts("", (), True)
         service.tag = self.tag = serve.get_replica_context().replica_tag
         self._service = service

@@ -19,6 +19,7 @@ from pagewheel.serve.api import (
     messages,
     models,
     operations,
+    prefixes,
     responses,
     tokens,
 )
@@ -50,7 +51,7 @@ class Service:
         self.settings = settings
         self.created = int(time.time())
         self.gate = Gate(settings.limits)
-        self.keys = Keys(settings.keys, settings.key_limits)
+        self.keys = Keys(settings.keys, settings.key_limits, settings.shares_prefixes)
         self.hosts = Hosts(settings.host, settings.allowed_hosts, bool(settings.keys))
         self.registry = Registry(
             settings.models,
@@ -62,9 +63,11 @@ class Service:
         )
         limits = settings.limits
         self.responses = ResponseStore(limits.stored_responses, limits.stored_bytes)
-        self.metrics = Metrics(settings.metrics_prefix, self.registry.loaded)
+        self.metrics = Metrics(
+            settings.metrics_prefix, self.registry.loaded, self.keys.share_prefixes
+        )
         self.tracing = _tracing(settings.traces_endpoint)
-        self.cache_views = CacheViews()
+        self.cache_views = CacheViews(bool(settings.keys or settings.key_limits))
         self.failure: BaseException | None = None  # of a model that had to be loaded at start
         self.tag = ""  # of one replica of several, in what clients hand back to it
 
@@ -177,6 +180,8 @@ def make_app(service: Service) -> FastAPI:
     add("POST", "/v1/messages/count_tokens", messages.count_tokens, is_anthropic=True)
     add("GET", "/v1/models", models.list_models, is_limited=False)
     add("GET", "/v1/models/{name:path}", models.show_model, is_limited=False)
+    add("GET", "/prefixes", prefixes.list_prefixes)
+    add("DELETE", "/prefixes", prefixes.delete_prefixes)
     add("POST", "/tokenize", tokens.tokenize)
     add("POST", "/detokenize", tokens.detokenize)
     add("GET", "/health", operations.health, needs_key=False)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pagewheel.serve.models.engine import Engine
 
 # Name, help, and the value of a pipeline's statistics.
-_GAUGES: tuple[tuple[str, str, Callable[[Any], float]], ...] = (
+_Row = tuple[str, str, Callable[[Any], float]]
+_GAUGES: tuple[_Row, ...] = (
     (
         "num_requests_running",
         "Requests that were begun, preempted ones too.",
@@ -32,7 +33,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[Any], float]], ...] = (
         lambda s: s.num_cached_blocks / max(1, s.num_blocks),
     ),
 )
-_COUNTERS: tuple[tuple[str, str, Callable[[Any], float]], ...] = (
+_COUNTERS: tuple[_Row, ...] = (
     ("num_preemptions", "Sequences preempted for others.", lambda s: s.num_preemptions),
     ("prompt_tokens", "Tokens of prompts that were begun.", lambda s: s.num_prompt_tokens),
     (
@@ -48,6 +49,10 @@ _COUNTERS: tuple[tuple[str, str, Callable[[Any], float]], ...] = (
     ("evicted_tokens", "Tokens that left caches by eviction.", lambda s: s.num_evicted_tokens),
     ("engine_steps", "Steps of the engine.", lambda s: s.num_steps),
 )
+# What says, token by token or block by block, whether a request's beginning was cached.
+_TELL_OF_PREFIXES = frozenset(
+    {"kv_cache_usage_perc", "prefix_cache_usage_perc", "prefix_cache_hits", "engine_steps"}
+)
 
 
 class EngineMetrics(Collector):
@@ -56,23 +61,26 @@ class EngineMetrics(Collector):
     Counters begin at 0 again with each load of a model, as Prometheus expects of restarts.
     """
 
-    def __init__(self, prefix: str, engines: Callable[[], Iterable[Engine]]) -> None:
+    def __init__(
+        self, prefix: str, engines: Callable[[], Iterable[Engine]], hides_prefixes: bool
+    ) -> None:
         self._prefix = prefix
         self._engines = engines
+        self._hidden = _TELL_OF_PREFIXES if hides_prefixes else frozenset()
 
     def describe(self) -> Iterable[Metric]:
         return []  # without it the registry would collect to find out
 
     def collect(self) -> Iterator[Metric]:
         found = [(engine.name, engine.statistics()) for engine in self._engines()]
-        for name, text, value in _GAUGES:
+        for name, text, value in self._shown(_GAUGES):
             gauge = GaugeMetricFamily(
                 f"{self._prefix}:{name}", text, labels=("model_name", "engine")
             )
             for model, statistics in found:
                 gauge.add_metric((model, "0"), value(statistics))
             yield gauge
-        for name, text, value in _COUNTERS:
+        for name, text, value in self._shown(_COUNTERS):
             counter = CounterMetricFamily(
                 f"{self._prefix}:{name}", text, labels=("model_name", "engine")
             )
@@ -80,6 +88,9 @@ class EngineMetrics(Collector):
                 counter.add_metric((model, "0"), value(statistics))
             yield counter
         yield self._cache_config(found)
+
+    def _shown(self, table: Sequence[_Row]) -> Iterator[_Row]:
+        return (row for row in table if row[0] not in self._hidden)
 
     def _cache_config(self, found: Sequence[tuple[str, PipelineStatistics]]) -> Metric:
         """What routers ask to know which prefixes fit; vLLM's label for any device's blocks."""

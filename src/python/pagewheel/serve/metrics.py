@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from pagewheel.errors import InvalidArgumentError
 from pagewheel.serve.engine_metrics import EngineMetrics
 from pagewheel.serve.request_times import RequestTimes
 
@@ -116,11 +114,10 @@ class ModelMetrics:
 class Metrics:
     """Of a server. `engines` gives those in memory when they are asked for."""
 
-    def __init__(self, prefix: str, engines: Callable[[], Iterable[Engine]]) -> None:
-        if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", prefix):
-            raise InvalidArgumentError(
-                f"the metrics' prefix is {prefix!r}; allowed: letters, digits and _"
-            )
+    def __init__(
+        self, prefix: str, engines: Callable[[], Iterable[Engine]], hides_prefixes: bool = False
+    ) -> None:
+        """`hides_prefixes`: without what tells whether a prefix was cached."""
         self._registry = CollectorRegistry()
         self._models: dict[str, ModelMetrics] = {}
         labels = ("model_name", "engine")
@@ -145,7 +142,7 @@ class Metrics:
             ("path", "status"),
             registry=self._registry,
         )
-        self._registry.register(EngineMetrics(prefix, engines))
+        self._registry.register(EngineMetrics(prefix, engines, hides_prefixes))
 
     def model(self, name: str) -> ModelMetrics:
         if name not in self._models:

@@ -7,16 +7,25 @@ import hmac
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from pagewheel.errors import InvalidArgumentError
+from pagewheel.serve.models.tenant import Tenant
 from pagewheel.serve.settings import KeyLimits
 
 ENVIRONMENT = "PAGEWHEEL_API_KEYS"
 _MIN_KEY_LENGTH = 8
 _NO_LIMITS = KeyLimits()
+# What may stand behind a key: its form and type.
+_LIMITS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "requests": (r"[1-9]\d{0,8}", int),
+    "queue": (r"[1-9]\d{0,8}", int),
+    "priority": (r"-?\d{1,9}", int),
+    "prefixes": (r"[\w.-]{1,64}", str),
+}
 
 
 def read_keys(
@@ -24,8 +33,8 @@ def read_keys(
 ) -> dict[str, KeyLimits]:
     """The environment's keys, parted by commas, then a file's, each with its limits.
 
-    A line of the file is a key and what it may take: `KEY requests=8 queue=4 priority=0`. Lines
-    that begin with # say nothing.
+    A line of the file is a key and what it may take: `KEY requests=8 queue=4 priority=0`. Keys
+    with the same `prefixes=NAME` share cached prefixes. Lines that begin with # say nothing.
     """
     given = environment.get(ENVIRONMENT, "").split(",")
     found = {key.strip(): KeyLimits() for key in given if key.strip()}
@@ -45,16 +54,16 @@ def read_keys(
 
 def _key_limits(place: str, words: Sequence[str]) -> KeyLimits:
     """The words after a key. What is wrong is told without them: one may be part of a key."""
-    found: dict[str, int] = {}
+    found: dict[str, Any] = {}
     for word in words:
-        match = re.fullmatch(r"(requests|queue)=([1-9]\d{0,8})|(priority)=(-?\d{1,9})", word)
-        name = (match[1] or match[3]) if match else ""
-        if match is None or name in found:
+        name, _, value = word.partition("=")
+        form, kind = _LIMITS.get(name, ("", str))
+        if name in found or not (form and re.fullmatch(form, value, re.ASCII)):
             raise InvalidArgumentError(
-                f"{place}: behind the key may be requests=N and queue=N of 1 or more, and "
-                "priority=N, each once"
+                f"{place}: behind the key may be requests=N and queue=N of 1 or more, priority=N, "
+                "and prefixes=NAME of up to 64 letters, digits and any of _.-, each once"
             )
-        found[name] = int(match[2] or match[4])
+        found[name] = kind(value)
     return KeyLimits(**found)
 
 
@@ -72,10 +81,15 @@ class Keys:
     """Compares in constant time, and knows keys by digests alone."""
 
     def __init__(
-        self, keys: Iterable[str], limits: Mapping[str, KeyLimits] = MappingProxyType({})
+        self,
+        keys: Iterable[str],
+        limits: Mapping[str, KeyLimits] = MappingProxyType({}),
+        shares_prefixes: bool = False,
     ) -> None:
+        """`shares_prefixes`: all keys that are in no group share cached prefixes."""
         self._digests = [_digest(key.encode()) for key in keys]
         self._limits = {_name(_digest(key.encode())): own for key, own in limits.items()}
+        self._default_group = "" if shares_prefixes else None
 
     def __bool__(self) -> bool:
         return bool(self._digests)
@@ -102,6 +116,20 @@ class Keys:
     def limits(self, owner: str) -> KeyLimits:
         """Of the key with this name."""
         return self._limits.get(owner, _NO_LIMITS)
+
+    def tenant(self, owner: str) -> Tenant:
+        """Whose cached prefixes the requests of this owner find."""
+        if not owner:
+            return Tenant("")
+        group = self.limits(owner).prefixes
+        group = self._default_group if group is None else group
+        return Tenant.of_key(owner) if group is None else Tenant.of_group(group)
+
+    @property
+    def share_prefixes(self) -> bool:
+        """Whether several keys may find the same cached prefixes."""
+        groups = (each.prefixes for each in self._limits.values())
+        return self._default_group is not None or any(each is not None for each in groups)
 
 
 class Hosts:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from pagewheel.errors import InvalidArgumentError
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class KeyLimits:
     requests: int = 0  # at once
     queue: int = 0  # of them without a token yet
     priority: int | None = None  # the highest; None: any
+    prefixes: str | None = None  # the group of keys that share cached prefixes; None: its own alone
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """All of a server."""
+    """All of a server. Raises InvalidArgumentError for a prefix that no metric may have."""
 
     models: tuple[ModelSettings, ...]
     aliases: Mapping[str, str] = field(default_factory=dict)
@@ -69,6 +73,7 @@ class ServerSettings:
     port: int = 8000
     keys: Collection[str] = ()
     key_limits: Mapping[str, KeyLimits] = field(default_factory=dict)  # of keys that have their own
+    shares_prefixes: bool = False  # among all keys that are in no group of their own
     allowed_hosts: tuple[str, ...] = ()
     open_metrics: bool = False  # /metrics without a key
     tls_certificate: Path | None = None
@@ -84,3 +89,9 @@ class ServerSettings:
     log_prompts: bool = False
     has_page: bool = True  # at /, with its view of the cache
     limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", self.metrics_prefix):
+            raise InvalidArgumentError(
+                f"the metrics' prefix is {self.metrics_prefix!r}; allowed: letters, digits and _"
+            )

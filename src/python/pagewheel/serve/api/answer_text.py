@@ -12,7 +12,9 @@ from typing import Any
 import pagewheel
 from pagewheel.serve.api.stop_reason import stop_reason
 from pagewheel.serve.api.verbatim_text import VerbatimText
+from pagewheel.serve.http.body import lenient_json
 from pagewheel.serve.http.errors import ApiError, too_late
+from pagewheel.serve.http.exchange import JsonText
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import Answer, Generation, Piece
 
@@ -262,15 +264,31 @@ def _no_token_left() -> ApiError:
     )
 
 
-def arguments_of(text: str) -> dict[str, Any]:
-    """As an object. Of arguments that were cut off, what there is."""
+def arguments_of(text: str) -> JsonText:
+    """As an object, as the model wrote it. Of arguments that were cut off, what there is."""
+    try:
+        if isinstance(
+            json.loads(text, parse_constant=_refuse, parse_int=str, parse_float=str), dict
+        ):
+            return JsonText(text)
+    except (ValueError, RecursionError):
+        pass
+    return JsonText(json.dumps(_readable_part(text)))
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _readable_part(text: str) -> dict[str, Any]:
+    """Of what is no JSON, or not all of it."""
     from pydantic_core import from_json
 
     try:
-        value = json.loads(text)
-    except ValueError:
+        value = lenient_json(text)
+    except (ValueError, RecursionError):
         try:
-            value = from_json(text, allow_partial=True)
-        except ValueError:
+            value = lenient_json(json.dumps(from_json(text, allow_partial=True)))
+        except (ValueError, RecursionError):
             value = {}
     return value if isinstance(value, dict) else {}

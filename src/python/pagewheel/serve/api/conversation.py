@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pagewheel.serve.http.body import lenient_json
 from pagewheel.serve.http.errors import ApiError, bad_field
 from pagewheel.serve.http.fields import Fields, checked, shown
 
@@ -131,7 +132,8 @@ def check_arguments(field: str, arguments: str) -> None:
 def tool_call(name_of_call: str, function: str, arguments: Any) -> dict[str, Any]:
     """As templates take it: arguments are an object, and a text only where they are none.
 
-    A model may write halves of characters, which no template can show: they stay a text too.
+    A model may write halves of characters, which no template can show: they stay a text too. A
+    number that no float can hold is a text in the object.
     """
     if isinstance(arguments, str):
         value = _parsed(arguments)
@@ -143,7 +145,7 @@ def tool_call(name_of_call: str, function: str, arguments: Any) -> dict[str, Any
 
 def _parsed(arguments: str) -> Any:
     try:
-        return json.loads(arguments or "{}")
+        return lenient_json(arguments or "{}")
     except (ValueError, RecursionError):
         return None
 
@@ -154,7 +156,7 @@ def _has_half(text: str, value: Any) -> bool:
         return False
     try:
         json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, RecursionError):  # no template could show it either
         return True
     return False
 

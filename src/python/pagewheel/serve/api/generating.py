@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ from pagewheel.serve.api.answer_text import Reading
 from pagewheel.serve.api.conversation import template_refused, texts_of
 from pagewheel.serve.api.grammars import compiled_grammar
 from pagewheel.serve.api.logprobs import TokenLogProb, of_tokens
-from pagewheel.serve.api.object_sizes import check_objects
+from pagewheel.serve.api.object_sizes import check_objects, text_size
 from pagewheel.serve.api.sampling import (
     SHORTEST,
     limit_priority,
@@ -25,7 +26,7 @@ from pagewheel.serve.api.sampling import (
 )
 from pagewheel.serve.api.shapes import Shape
 from pagewheel.serve.api.tools import Tools
-from pagewheel.serve.http.errors import ApiError, bad_field, before
+from pagewheel.serve.http.errors import ApiError, bad_field, before, unavailable
 from pagewheel.serve.http.exchange import Exchange, made
 from pagewheel.serve.http.fields import Fields, checked
 from pagewheel.serve.models.engine import Engine
@@ -33,6 +34,7 @@ from pagewheel.serve.models.generation import Answer, Generation, Order, Piece
 from pagewheel.serve.models.refusals import refused
 from pagewheel.serve.settings import Limits
 
+_log = logging.getLogger("pagewheel.serve")
 MAX_TOKENS = 2**31 - 1
 _UNLIMITED = 2**64 - 1
 _MAX_METADATA = 16
@@ -94,6 +96,7 @@ def read_wish(exchange: Exchange, fields: Fields) -> Wish:
     limits = exchange.service.settings.limits
     given = take_sampling(fields)
     limit_priority(fields, given, exchange.key_limits.priority)
+    given["cache_salt"] = exchange.tenant.salt(given.get("cache_salt", ""))
     return Wish(given, time.monotonic() + take_timeout(fields, limits, elapsed))
 
 
@@ -139,11 +142,17 @@ async def prompt_of(exchange: Exchange, engine: Engine, conversation: Conversati
         tokens = encode_prompt(engine, text, False, conversation.most_tokens)
         return Prompt(tokens, reading_of(engine, tools, text))
 
-    size = len(texts_of(conversation.messages))
+    size = await made(
+        lambda: text_size(conversation.messages, tools.offered, conversation.context),
+        max(exchange.body_entries, len(conversation.messages)),  # of earlier requests, too
+    )
     try:
         return await engine.with_text(exchange.owner, size, work)
-    except RuntimeError as error:  # there is no template, or no process for it
-        raise ApiError(400, str(error), param="messages", code="no_chat_template") from None
+    except RuntimeError as error:
+        if not engine.chat_template:
+            raise ApiError(400, str(error), param="messages", code="no_chat_template") from None
+        _log.error("chat template not rendered", extra={"error": str(error)})
+        raise unavailable("the chat template cannot be rendered now", "template_failed") from None
 
 
 def _rendered(engine: Engine, conversation: Conversation) -> str:
@@ -236,6 +245,7 @@ async def generating(
         service.metrics.model(engine.name),
         service.gate.queue_places(exchange),
         exchange.began,
+        tells_cached=not exchange.tenant.is_shared,
     )
     try:
         await generation.submit()

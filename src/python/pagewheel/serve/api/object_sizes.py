@@ -1,4 +1,5 @@
-"""Bounds of the objects that templates are given: their JSON finds a member by reading all."""
+"""What templates are given: how much text it is, and bounds of objects, whose JSON finds a member
+by reading all."""
 
 from __future__ import annotations
 
@@ -29,3 +30,23 @@ def check_objects(**values: Any) -> None:
                     "has objects of too many members: allowed are 2000 in one, and fewer where "
                     "there are several",
                 )
+
+
+def text_size(*values: Any) -> int:
+    """Characters of all texts in the values, about: of numbers, too."""
+    size = 0
+    waiting: list[Any] = list(values)
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            size += len(one)
+        elif isinstance(one, dict):
+            waiting.extend(one)
+            waiting.extend(one.values())
+        elif isinstance(one, (list, tuple)):
+            waiting.extend(one)
+        elif isinstance(one, int):
+            size += 1 + one.bit_length() // 3
+        else:
+            size += 8
+    return size

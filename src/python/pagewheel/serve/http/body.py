@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from pagewheel.serve.http.errors import ApiError, unavailable
 from pagewheel.serve.settings import Limits
@@ -95,6 +95,12 @@ async def _receive_all(receive: Receive, limits: Limits, take: Take) -> tuple[by
 def parse_object(data: bytes) -> dict[str, Any]:
     """JSON that is UTF-8, not deep, and has no infinities or halves of characters, or ApiError."""
     _check_count(data)
+    too_large: list[str] = []
+
+    def keep(digits: str) -> _TooLarge:
+        too_large.append(digits)
+        return _TooLarge(digits)
+
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -103,9 +109,11 @@ def parse_object(data: bytes) -> dict[str, Any]:
         value = json.loads(
             text,
             parse_constant=_refuse_constant,
-            parse_int=_parse_int,
-            parse_float=_parse_float,
+            parse_int=lambda digits: number(int, digits, keep),
+            parse_float=lambda digits: number(float, digits, keep),
         )
+        if too_large:
+            _let_calls_have_texts(value)
     except RecursionError:
         raise _too_deep() from None
     except ValueError as error:
@@ -140,17 +148,42 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _parse_int(digits: str) -> int:
-    if len(digits) > _MAX_NUMBER_LENGTH:
-        raise ValueError(f"a number has {len(digits)} digits")
-    return int(digits)
+T = TypeVar("T", int, float)
 
 
-def _parse_float(digits: str) -> float:
+def number(kind: type[T], digits: str, otherwise: Callable[[str], Any]) -> Any:
+    """What the digits stand for, or what `otherwise` makes of them where that is too large."""
+    if kind is int:
+        return int(digits) if len(digits) <= _MAX_NUMBER_LENGTH else otherwise(digits)
     value = float(digits)
-    if not math.isfinite(value):
-        raise ValueError(f"{digits[:40]} is too large for a number")
-    return value
+    return value if math.isfinite(value) else otherwise(digits)
+
+
+def lenient_json(text: str) -> Any:
+    """JSON that a model wrote, or nearly: what Python has no finite number for stays a text."""
+    return json.loads(
+        text,
+        parse_constant=str,
+        parse_int=lambda digits: number(int, digits, str),
+        parse_float=lambda digits: number(float, digits, str),
+    )
+
+
+class _TooLarge(str):
+    """A number's digits."""
+
+
+def _let_calls_have_texts(value: Any) -> None:
+    """A model may have written such a number in a call, which comes back: it is a text there."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            if one.get("type") == "tool_use" and isinstance(one.get("input"), dict):
+                one["input"] = json.loads(json.dumps(one["input"]))
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
 
 
 def _check(value: Any) -> None:
@@ -159,6 +192,8 @@ def _check(value: Any) -> None:
     for _ in range(_MAX_DEPTH):
         below: list[Any] = []
         for one in level:
+            if isinstance(one, _TooLarge):
+                raise ApiError(400, f"the body has a number that is too large: {one[:40]}")
             if isinstance(one, str):
                 _check_text(one)
             elif isinstance(one, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -21,7 +22,8 @@ def guarded_protocol(limits: Limits) -> type[asyncio.Protocol]:
             self._head_timer: asyncio.TimerHandle | None = None
             self._head_size = 0
             self._stall_timer: asyncio.TimerHandle | None = None
-            self._unanswered: list[Any] = []  # uvicorn's cycles: requests whose heads have come
+            # uvicorn's cycles: requests whose heads have come, which are answered in their order.
+            self._unanswered: deque[Any] = deque()
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -63,7 +65,8 @@ def guarded_protocol(limits: Limits) -> type[asyncio.Protocol]:
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
-            self._unanswered = [each for each in self._unanswered if not each.response_complete]
+            while self._unanswered and self._unanswered[0].response_complete:
+                self._unanswered.popleft()
             if not self._unanswered:
                 self._expect_taken()
             if self.transport.is_closing():

@@ -9,6 +9,7 @@ import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -18,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from pagewheel.serve.http.body import ClientGoneError, read_both
 from pagewheel.serve.http.errors import PROMPT, ApiError, anthropic_body, openai_body, unavailable
+from pagewheel.serve.models.tenant import Tenant
 from pagewheel.serve.settings import KeyLimits
 
 if TYPE_CHECKING:
@@ -38,9 +40,30 @@ Work = Callable[["Exchange"], Awaitable[None]]
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class JsonText:
+    """A value that json_text() puts where it stands as it is: what no float can hold stays."""
+
+    text: str
+
+
 def json_text(value: Any) -> str:
     """Compact. Raises ValueError for what JSON has not: NaN and infinities."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    verbatim: dict[str, str] = {}
+
+    def stand_in(one: Any) -> str:
+        if not isinstance(one, JsonText):
+            raise TypeError(f"{type(one).__name__} is not JSON")
+        name = uuid.uuid4().hex  # nobody can have it in a text
+        verbatim[f'"{name}"'] = one.text
+        return name
+
+    text = json.dumps(
+        value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=stand_in
+    )
+    for name, each in verbatim.items():
+        text = text.replace(name, each)
+    return text
 
 
 async def made(make: Callable[[], T], size: int) -> T:
@@ -166,6 +189,11 @@ class Exchange(Response):
     def key_limits(self) -> KeyLimits:
         """Of whoever asks."""
         return self.service.keys.limits(self.owner)
+
+    @property
+    def tenant(self) -> Tenant:
+        """Whose cached prefixes the request finds."""
+        return self.service.keys.tenant(self.owner)
 
     async def read_body(self) -> dict[str, Any]:
         """The JSON object. Raises ApiError, or ClientGoneError."""

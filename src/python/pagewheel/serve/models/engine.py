@@ -18,6 +18,7 @@ from pagewheel.serve.models.news import News
 from pagewheel.serve.models.owner_places import OwnerPlaces
 from pagewheel.serve.models.prefix_store import PrefixStore
 from pagewheel.serve.models.refused_grammars import RefusedGrammars
+from pagewheel.serve.models.tenant import Tenant
 from pagewheel.serve.settings import ModelSettings
 
 T = TypeVar("T")
@@ -43,6 +44,7 @@ class Engine:
         weights_bytes: int,
         prefixes: PrefixStore | None = None,
         news: News | None = None,
+        has_prefixes: bool = True,
     ) -> None:
         self.name = settings.name
         self.news = news or News()  # of its requests
@@ -53,6 +55,7 @@ class Engine:
         self._pipeline = pipeline
         self._tokenizer = pipeline.get_tokenizer()
         self._weights_bytes = weights_bytes
+        self._has_prefixes = has_prefixes
         self._prefixes = prefixes
         if prefixes is not None:
             prefixes.load(self.name, pipeline.get_prefix_cache())
@@ -234,6 +237,22 @@ class Engine:
             for pool in (self._texts, self._watch, self._grammars):
                 pool.shutdown(wait=False, cancel_futures=True)
 
+    def num_cached_tokens(self, tenant: str) -> int:
+        """Of a tenant's prefixes. Waits for the step under way: use in_watch()."""
+        return sum(self._salts_of(tenant).values())
+
+    def forget_prefixes(self, tenant: str) -> None:
+        """Of a tenant, in memory. Waits for the step under way: use in_watch()."""
+        if salts := self._salts_of(tenant):
+            self._pipeline.get_prefix_cache().clear(set(salts))
+
+    def _salts_of(self, tenant: str) -> dict[str, int]:
+        """With the tokens of each; none where prefixes are not cached."""
+        if not self._has_prefixes:
+            return {}
+        counts = self._pipeline.get_prefix_cache().num_tokens_by_salt()
+        return {salt: count for salt, count in counts.items() if Tenant.id_of(salt) == tenant}
+
     def save_prefixes(self) -> None:
         """To disk, where that was asked for. Waits for the step under way."""
         if self._prefixes is not None and self.statistics().num_steps:
@@ -254,9 +273,9 @@ def load(
         folder, scheduler, settings.device, dict(settings.properties)
     )
     weights = sum(one.bytes for one in info.weights.values())
-    if not scheduler.enable_prefix_caching:
-        prefixes = None
-    return Engine(settings, pipeline, info.context, weights, prefixes, news)
+    has_prefixes = scheduler.enable_prefix_caching
+    prefixes = prefixes if has_prefixes else None
+    return Engine(settings, pipeline, info.context, weights, prefixes, news, has_prefixes)
 
 
 def expected_bytes(settings: ModelSettings, default_cache_bytes: int) -> int:

@@ -101,8 +101,13 @@ class Generation:
         metrics: ModelMetrics,
         places: QueuePlaces,
         began: float,
+        tells_cached: bool = True,
     ) -> None:
-        """`began`: when the request arrived, by time.monotonic()."""
+        """`began`: when the request arrived, by time.monotonic().
+
+        `tells_cached`: whether its client may know how many tokens were cached.
+        """
+        self._tells_cached = tells_cached
         self._engine = engine
         self._order = order
         self._metrics = metrics
@@ -148,7 +153,12 @@ class Generation:
 
     @property
     def num_cached_tokens(self) -> int:
-        """Of the prompts, those that were found in the prefix cache."""
+        """Of the prompts, those that were found in the prefix cache. 0 where nobody may know.
+
+        Among keys that share prefixes the count would tell, token by token, what others have sent.
+        """
+        if not self._tells_cached:
+            return 0
         handles = self._handles[:: self._order.copies]
         return sum(
             handle.get_perf_metrics().get_num_prefix_cache_hit_tokens() for handle in handles

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from pagewheel.serve.models import engine as engines
 from pagewheel.serve.models.conversion import Conversion, ConversionLimits
 from pagewheel.serve.models.engine import Engine, EngineFailedError
 from pagewheel.serve.models.news import News
-from pagewheel.serve.models.prefix_store import PrefixStore
+from pagewheel.serve.models.prefix_store import PrefixStore, SavedPrefixes
 from pagewheel.serve.settings import ModelSettings
 
 _log = logging.getLogger("pagewheel.serve")
@@ -41,6 +41,14 @@ class _Entry:
     is_asleep: bool = False  # it was unloaded, and is loaded at the next request
     saved_at: float = 0.0  # when the prefixes of one that stays were saved
     check: asyncio.Task[None] | None = None  # of the engine, under way
+
+
+@dataclass
+class PrefixUse:
+    """What there is of one tenant's prefixes, in memory and on disk."""
+
+    cached_tokens: int = 0
+    saved: SavedPrefixes | None = None
 
 
 class Registry:
@@ -325,6 +333,47 @@ class Registry:
             entry.is_asleep = True
             await _close(engine)
             _log.info("unloaded", extra={"model": entry.settings.name})
+
+    @contextmanager
+    def _kept(self, entry: _Entry) -> Iterator[Engine | None]:
+        """The engine, if there is one, which is not closed meanwhile."""
+        engine = entry.engine
+        if engine is None:
+            yield None
+            return
+        entry.users += 1
+        engine.num_users += 1
+        try:
+            yield engine
+        finally:
+            entry.users -= 1
+            engine.num_users -= 1
+            self._drop_failed(entry, engine)
+
+    async def prefixes_of(self, tenant: str) -> dict[str, PrefixUse]:
+        """What models keep of a tenant's prompts, by model."""
+        found = {}
+        for name, entry in self._entries.items():
+            use = found[name] = PrefixUse()
+            with self._kept(entry) as engine, suppress(RuntimeError):  # it has failed
+                if engine is not None:
+                    use.cached_tokens = await engine.in_watch(engine.num_cached_tokens, tenant)
+            if self._prefixes is not None:
+                use.saved = await asyncio.to_thread(self._prefixes.saved, name, tenant)
+        return found
+
+    async def forget_prefixes(self, tenant: str) -> None:
+        """Of a tenant, in memory and on disk. Raises OSError where a file cannot be removed."""
+        async with self._one_load:  # no model reads the files meanwhile
+            for name, entry in self._entries.items():
+                with (
+                    self._kept(entry) as engine,
+                    suppress(RuntimeError),
+                ):  # none of it is saved then
+                    if engine is not None:
+                        await engine.in_watch(engine.forget_prefixes, tenant)
+                if self._prefixes is not None:
+                    await asyncio.to_thread(self._prefixes.remove, name, tenant)
 
     async def close(self) -> None:
         """At the end. Loads under way end first, conversions are given up."""

@@ -13,10 +13,13 @@ import pagewheel
 from pagewheel.serve.http.errors import ApiError
 from pagewheel.serve.http.exchange import Exchange
 from pagewheel.serve.models.engine import Engine
+from pagewheel.serve.models.tenant import Tenant
 
 # However many look: a view is taken once in so many seconds. Each waits for a step's end.
 _FRESH_SECONDS = 0.25
 _MOST_SEQUENCES = 64
+# Of which those of one key are told. A view is a copy, made between two steps.
+_MOST_OF_ALL_KEYS = 1024
 
 
 class CacheViews:
@@ -25,17 +28,19 @@ class CacheViews:
     Those of a model are taken one after the other. There are as many as requests that a view shows.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, has_keys: bool) -> None:
+        self._most_sequences = _MOST_OF_ALL_KEYS if has_keys else _MOST_SEQUENCES
         self._taken: dict[tuple[str, int | None], tuple[float, asyncio.Task[dict[str, Any]]]] = {}
 
-    async def get(self, engine: Engine, request: int | None) -> dict[str, Any]:
-        """Those that ask at the same time get the same one, as do all of unknown requests."""
+    async def get(self, engine: Engine, request: int | None, tenant: str) -> dict[str, Any]:
+        """Of sequences the tenant's own. Those that ask at the same time get the same view, as do
+        all that ask for a request that is not theirs."""
+        view = _own(await self._newest(engine, None), tenant)
         if request is None:
-            return await self._newest(engine, None)
-        view = await self._newest(engine, None)
+            return view
         if all(each["request"] != request for each in view["sequences"]):
             return {**view, "kept": None}
-        return await self._newest(engine, request)
+        return _own(await self._newest(engine, request), tenant)
 
     async def _newest(self, engine: Engine, request: int | None) -> dict[str, Any]:
         now = time.monotonic()
@@ -46,7 +51,9 @@ class CacheViews:
         }
         key = (engine.name, request)
         if key not in self._taken:
-            task = asyncio.create_task(engine.in_watch(describe, engine, request))
+            task = asyncio.create_task(
+                engine.in_watch(describe, engine, request, self._most_sequences)
+            )
             self._taken[key] = (now, task)
         # One that leaves does not end what others wait for.
         return await asyncio.shield(self._taken[key][1])
@@ -54,6 +61,10 @@ class CacheViews:
 
 async def show_cache(exchange: Exchange) -> None:
     """Of the model that `model` names, if it is in memory; it is not loaded for this."""
+    if exchange.tenant.is_shared:  # blocks tell what was cached
+        raise ApiError(
+            403, "keys that share cached prefixes do not see the cache", code="cache_not_shown"
+        )
     query = exchange.request.query_params
     given = query.get("request", "")
     if given and not (given.isascii() and given.isdigit() and len(given) < 19):
@@ -66,13 +77,34 @@ async def show_cache(exchange: Exchange) -> None:
     if engine is None:
         await exchange.send_json({"model": name, "loaded": False})
         return
-    view = await exchange.service.cache_views.get(engine, int(given) if given else None)
+    view = await exchange.service.cache_views.get(
+        engine, int(given) if given else None, exchange.tenant.id
+    )
     await exchange.send_json(view, headers={"cache-control": "no-store"})
 
 
-def describe(engine: Engine, request: int | None) -> dict[str, Any]:
+def _own(view: dict[str, Any], tenant: str) -> dict[str, Any]:
+    """Without the sequences of other tenants, and without whose the rest are."""
+    own = [each for each in view["sequences"] if Tenant.id_of(each["cache_salt"]) == tenant]
+    shown = [
+        {name: value for name, value in each.items() if name != "cache_salt"}
+        for each in own[:_MOST_SEQUENCES]
+    ]
+    kept = view["kept"]
+    if kept is not None and all(each["request"] != kept["request"] for each in shown):
+        kept = None
+    hidden = len(view["sequences"]) - len(own)
+    return {
+        **view,
+        "num_sequences": view["num_sequences"] - hidden,
+        "sequences": shown,
+        "kept": kept,
+    }
+
+
+def describe(engine: Engine, request: int | None, most_sequences: int) -> dict[str, Any]:
     """Numbers alone: no text and no token of a request."""
-    view = engine.cache_view(_MOST_SEQUENCES, request)
+    view = engine.cache_view(most_sequences, request)
     statistics = engine.statistics()
     step, total = statistics.latest_step, statistics.all_steps
     return {
@@ -118,6 +150,7 @@ def _sequence(view: pagewheel.SequenceView) -> dict[str, Any]:
     return {
         "request": view.request_id,
         "index": view.index,
+        "cache_salt": view.cache_salt,
         "state": view.state.name.lower(),
         "priority": view.priority,
         "prompt_tokens": view.num_prompt_tokens,

@@ -1,0 +1,297 @@
+"""Cached prefixes are an API key's own: others learn nothing of them, by no path."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import Served, eventually, serving, tiny_settings
+
+from pagewheel.errors import InvalidArgumentError
+from pagewheel.serve.models.tenant import Tenant
+from pagewheel.serve.security import Keys, read_keys
+from pagewheel.serve.settings import KeyLimits, ServerSettings
+
+COMPLETIONS = "/v1/completions"
+ONE, TWO, THREE = "key-number-one", "key-number-two", "key-number-three"
+KNOWN = [5 + number % 200 for number in range(100)]
+DIGITS = range(40, 50)
+SECRET = [47, 41, 49, 43]
+
+
+def settings_of(folder: Path, groups: Mapping[str, str | None], **others: Any) -> ServerSettings:
+    limits = {key: KeyLimits(prefixes=group) for key, group in groups.items()}
+    return tiny_settings(folder, keys=tuple(groups), key_limits=limits, **others)
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+def ask(served: Served, key: str, prompt: list[int], **fields: Any) -> Any:
+    body = {"prompt": prompt, "max_tokens": 1, **fields}
+    answer = served.post(COMPLETIONS, body, headers=bearer(key))
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def cached(served: Served, key: str, prompt: list[int], **fields: Any) -> int:
+    details = ask(served, key, prompt, **fields)["usage"]["prompt_tokens_details"]
+    return int(details["cached_tokens"])
+
+
+def recovered(served: Served, key: str) -> list[int]:
+    """What the counts tell, a digit after the other; it ends where they tell nothing."""
+    found: list[int] = []
+    while len(found) < len(SECRET):
+        counts = {one: cached(served, key, [*KNOWN, *found, one, 3]) for one in DIGITS}
+        best = max(counts, key=lambda one: counts[one])
+        if list(counts.values()).count(counts[best]) > 1:
+            break
+        found.append(best)
+    return found
+
+
+@pytest.fixture(scope="module")
+def apart(tiny_folder: Path) -> Iterator[Served]:
+    with serving(settings_of(tiny_folder, {ONE: None, TWO: None})) as served:
+        served.http.headers.update(bearer(ONE))
+        yield served
+
+
+@pytest.fixture(scope="module")
+def group(tiny_folder: Path) -> Iterator[Served]:
+    """Two keys share by name, a third one is alone."""
+    groups = {ONE: "team", TWO: "team", THREE: None}
+    with serving(settings_of(tiny_folder, groups)) as served:
+        served.http.headers.update(bearer(ONE))
+        yield served
+
+
+def test_a_key_does_not_recover_what_another_has_sent(apart: Served) -> None:
+    ask(apart, ONE, [*KNOWN, *SECRET, 3])
+    assert recovered(apart, TWO) == []
+    assert recovered(apart, ONE) == SECRET  # so the counts would have told it
+
+
+def test_a_salt_of_its_own_does_not_lead_into_another_keys_prefixes(apart: Served) -> None:
+    prompt = [6, *KNOWN]
+    ask(apart, ONE, prompt)
+    ask(apart, ONE, prompt, cache_salt="mine")
+    own = apart.server.service.keys.owner(bearer(ONE))
+    assert own is not None
+    for salt in ("", "mine", own, Tenant.of_key(own).id, Tenant.of_key(own).salt("mine")):
+        assert cached(apart, TWO, prompt, cache_salt=salt or None) == 0, salt
+    assert cached(apart, ONE, prompt) == len(prompt) - 1
+    assert cached(apart, ONE, prompt, cache_salt="mine") == len(prompt) - 1
+    assert cached(apart, ONE, prompt, cache_salt="other") == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "count"),
+    [
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": "Zebras " * 40}], "max_tokens": 1},
+            lambda answer: answer["usage"]["prompt_tokens_details"]["cached_tokens"],
+        ),
+        (
+            "/v1/responses",
+            {"input": "Lions " * 40, "max_output_tokens": 1},
+            lambda answer: answer["usage"]["input_tokens_details"]["cached_tokens"],
+        ),
+        (
+            "/v1/messages",
+            {"messages": [{"role": "user", "content": "Bears " * 40}], "max_tokens": 1},
+            lambda answer: answer["usage"]["cache_read_input_tokens"],
+        ),
+    ],
+)
+def test_every_endpoint_keeps_keys_apart(apart: Served, path: str, body: Any, count: Any) -> None:
+    def counted(key: str) -> int:
+        return int(count(apart.post(path, body, headers=bearer(key)).json()))
+
+    assert counted(ONE) < 10  # the template's own beginning may be there
+    assert counted(ONE) > 40
+    assert counted(TWO) < 10
+
+
+def test_keys_that_share_by_name_are_told_no_count(group: Served) -> None:
+    ask(group, ONE, [*KNOWN, *SECRET, 3])
+    assert recovered(group, TWO) == recovered(group, ONE) == []
+    before = group.engine.statistics().num_prefix_cache_hit_tokens
+    assert cached(group, TWO, [*KNOWN, *SECRET, 3]) == 0
+    after = group.engine.statistics().num_prefix_cache_hit_tokens
+    assert after - before == len(KNOWN) + len(SECRET)  # they do share
+    assert cached(group, THREE, [*KNOWN, *SECRET, 3]) == 0
+    assert cached(group, THREE, [*KNOWN, *SECRET, 3]) > 0
+
+
+def test_metrics_tell_no_count_where_keys_share(group: Served, apart: Served) -> None:
+    telling = (
+        "prefix_cache_hits_total",
+        "prefix_cache_usage_perc",
+        "kv_cache_usage_perc",
+        "engine_steps_total",
+    )
+    here, there = (each.http.get("/metrics").text for each in (group, apart))
+    for name in telling:
+        assert f"pagewheel:{name}" not in here
+        assert f"pagewheel:{name}" in there
+    assert "pagewheel:prompt_tokens_total" in here
+
+
+def test_keys_that_share_do_not_see_the_cache(group: Served) -> None:
+    answer = group.http.get("/cache", headers=bearer(TWO))
+    assert answer.status_code == 403
+    assert answer.json()["error"]["code"] == "cache_not_shown"
+    assert group.http.get("/cache", headers=bearer(THREE)).status_code == 200
+
+
+def test_the_cache_view_shows_a_key_its_own_requests_alone(apart: Served) -> None:
+    is_over = threading.Event()
+
+    def generate() -> None:
+        while not is_over.is_set():
+            ask(apart, ONE, [9, *KNOWN], max_tokens=1500, ignore_eos=True)
+
+    client = threading.Thread(target=generate)
+    client.start()
+    try:
+
+        def shows(key: str) -> list[Any]:
+            view = apart.http.get("/cache", headers=bearer(key)).json()
+            assert len(view["sequences"]) == view["num_sequences"]
+            return list(view["sequences"])
+
+        eventually(lambda: len(shows(ONE)) == 1)
+        (own,) = shows(ONE) or [{}]
+        assert "cache_salt" not in own
+        assert shows(TWO) == []
+    finally:
+        is_over.set()
+        client.join()
+
+
+def test_a_stored_response_is_no_others(apart: Served) -> None:
+    made = apart.post("/v1/responses", {"input": "a", "max_output_tokens": 1}).json()
+    body = {"input": "b", "previous_response_id": made["id"]}
+    assert apart.post("/v1/responses", body, headers=bearer(TWO)).status_code == 404
+    assert apart.post("/v1/responses", body).status_code == 200
+
+
+def listed(served: Served, key: str) -> dict[str, Any]:
+    (found,) = served.http.get("/prefixes", headers=bearer(key)).json()["data"]
+    return dict(found)
+
+
+def test_a_keys_prefixes_are_found_again_listed_and_removed_for_it_alone(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "saved"
+    settings = settings_of(tiny_folder, {ONE: None, TWO: None}, prefix_cache_dir=folder)
+    with serving(settings) as served:
+        served.http.headers.update(bearer(ONE))
+        ask(served, ONE, KNOWN)
+        ask(served, ONE, [8, *KNOWN], cache_salt="a salt")
+        ask(served, TWO, KNOWN)
+        assert listed(served, ONE)["cached_tokens"] == 2 * len(KNOWN) + 1
+        assert listed(served, ONE)["saved_bytes"] is None
+    files = list(folder.glob("*.prefixes"))
+    assert len(files) == 2
+    for file in files:
+        for secret in (ONE, TWO, "a salt"):
+            assert secret.encode() not in file.read_bytes()
+            assert secret not in file.name
+    with serving(settings) as served:  # as after a restart
+        served.http.headers.update(bearer(ONE))
+        own = listed(served, ONE)
+        assert own["cached_tokens"] == 2 * len(KNOWN) + 1
+        assert own["saved_bytes"] in {file.stat().st_size for file in files}
+        assert own["saved_at"] > 0
+        assert cached(served, ONE, KNOWN) == len(KNOWN) - 1
+        assert cached(served, ONE, [8, *KNOWN], cache_salt="a salt") == len(KNOWN)
+        removed = served.http.delete("/prefixes", headers=bearer(TWO))
+        assert removed.json()["deleted"] is True
+        assert listed(served, TWO)["cached_tokens"] == 0
+        assert listed(served, TWO)["saved_bytes"] is None
+        assert len(list(folder.glob("*.prefixes"))) == 1
+        assert listed(served, ONE) == own
+        assert cached(served, TWO, KNOWN) == 0
+        assert cached(served, ONE, KNOWN) == len(KNOWN) - 1
+    with serving(settings) as served:
+        served.http.headers.update(bearer(ONE))
+        assert cached(served, ONE, KNOWN) == len(KNOWN) - 1
+
+
+def test_a_group_is_told_no_sizes_of_its_prefixes(group: Served) -> None:
+    ask(group, ONE, KNOWN)
+    assert listed(group, TWO)["cached_tokens"] is None
+    assert listed(group, TWO)["saved_bytes"] is None
+    assert isinstance(listed(group, THREE)["cached_tokens"], int)
+
+
+def test_without_keys_all_share_as_before(tiny_folder: Path) -> None:
+    with serving(tiny_settings(tiny_folder)) as served:
+        assert cached(served, "nobody", KNOWN) == 0
+        assert cached(served, "somebody", KNOWN) == len(KNOWN) - 1
+        (found,) = served.http.get("/prefixes").json()["data"]
+        assert found["cached_tokens"] == len(KNOWN)
+        assert served.http.delete("/prefixes").status_code == 200
+        assert cached(served, "nobody", KNOWN) == 0
+
+
+def test_where_nothing_is_cached_there_is_nothing_to_list_or_remove(tiny_folder: Path) -> None:
+    settings = tiny_settings(tiny_folder, scheduler={"enable_prefix_caching": False})
+    with serving(settings) as served:
+        (found,) = served.http.get("/prefixes").json()["data"]
+        assert found["cached_tokens"] == 0
+        assert served.http.delete("/prefixes").status_code == 200
+
+
+def test_tenants_of_keys_groups_and_all() -> None:
+    limits = {ONE: KeyLimits(prefixes="team"), TWO: KeyLimits(prefixes="team")}
+    keys = Keys([ONE, TWO, THREE, "key-number-four"], limits)
+    owners = [keys.owner(bearer(key)) for key in (ONE, TWO, THREE, "key-number-four")]
+    one, two, three, four = (keys.tenant(owner or "") for owner in owners)
+    assert one == two
+    assert one.is_shared
+    assert not three.is_shared
+    assert len({one.id, three.id, four.id, ""}) == 4
+    assert keys.share_prefixes
+    assert not Keys([ONE]).share_prefixes
+    all_keys = Keys([ONE, TWO, THREE, "key-number-four"], limits, shares_prefixes=True)
+    one, _, three, four = (all_keys.tenant(owner or "") for owner in owners)
+    assert three == four != one
+    assert three.is_shared
+    assert Keys([]).tenant("") == Tenant("")
+    assert Tenant("").salt() == ""
+
+
+def test_a_salt_tells_its_tenant_and_no_text() -> None:
+    own = Tenant.of_key("0123456789ab")
+    assert Tenant.id_of(own.salt()) == Tenant.id_of(own.salt("a:b")) == own.id
+    assert Tenant.id_of(Tenant("").salt("a:b")) == ""
+    assert "a:b" not in own.salt("a:b")
+    assert "0123456789ab" not in own.id
+    assert own.salt("a") != own.salt("b") != own.salt()
+    assert Tenant.of_key("a").id != Tenant.of_group("a").id
+
+
+def test_a_line_of_the_key_file_names_a_group(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"{ONE} prefixes=team requests=2\n{TWO}\n")
+    assert read_keys(file, {}) == {ONE: KeyLimits(requests=2, prefixes="team"), TWO: KeyLimits()}
+    for wrong in (
+        "prefixes=",
+        "prefixes=a b",
+        "prefixes=ä",
+        "prefixes=a/b",
+        "prefixes=" + 65 * "a",
+    ):
+        file.write_text(f"{ONE} {wrong}\n")
+        with pytest.raises(InvalidArgumentError, match="prefixes=NAME"):
+            read_keys(file, {})
