@@ -27,18 +27,18 @@ bool is_due(const Sequence& sequence, const std::vector<int64_t>& tokens) {
 /// before the last is the latest.
 std::unique_ptr<LogitsProcessor> make_bad_words_ids(const GenerationConfig& config,
                                                     const TokenRules& rules) {
-    if (config.bad_words_ids.empty() && config.bad_words.empty()) return nullptr;
-    return make_processor(
-        [lists = token_lists(config, rules)](const LogitsRow& row, const TokenHistory& history) {
-            const TokenSequences& all = lists->banned;
-            const std::vector<int64_t>& tokens = history.tokens;
-            for (const int64_t latest : {int64_t(-1), tokens.empty() ? -2 : tokens.back()}) {
-                const auto [begin, end] =
-                    std::equal_range(all.begin(), all.end(), latest, ByTokenBeforeLast());
-                for (auto sequence = begin; sequence != end; ++sequence)
-                    if (is_due(*sequence, tokens)) row.ban(sequence->back());
-            }
-        });
+    const auto lists = token_lists(config, rules);
+    if (lists->banned.empty()) return nullptr;
+    return make_processor([lists](const LogitsRow& row, const TokenHistory& history) {
+        const TokenSequences& all = lists->banned;
+        const std::vector<int64_t>& tokens = history.tokens;
+        for (const int64_t latest : {int64_t(-1), tokens.empty() ? -2 : tokens.back()}) {
+            const auto [begin, end] =
+                std::equal_range(all.begin(), all.end(), latest, ByTokenBeforeLast());
+            for (auto sequence = begin; sequence != end; ++sequence)
+                if (is_due(*sequence, tokens)) row.ban(sequence->back());
+        }
+    });
 }
 
 }  // namespace pagewheel

@@ -101,7 +101,10 @@ public:
         for (const auto& [next, length] : state.repetitions.places()) {
             if (next <= begin) break;
             const size_t counted = std::min({size_t(length), most, next - begin});
-            if (counted >= m_allowed) m_found.push_back({tokens[next], counted});
+            if (counted < m_allowed) continue;
+            if (m_found.empty() || m_found.back().token != tokens[next])
+                m_found.push_back({tokens[next], counted});
+            m_found.back().length = std::max(m_found.back().length, counted);
         }
         std::sort(m_found.begin(), m_found.end(), [](const Found& a, const Found& b) {
             return a.token != b.token ? a.token < b.token : a.length > b.length;
