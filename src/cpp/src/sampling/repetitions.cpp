@@ -1,6 +1,7 @@
 #include "sampling/repetitions.hpp"
 
 #include <algorithm>
+#include <random>
 #include <utility>
 
 #include "base/check.hpp"
@@ -31,6 +32,11 @@ std::vector<uint32_t> find_lengths(const Tokens& tokens, size_t size) {
 
 }  // namespace
 
+Repetitions::Repetitions(size_t shortest) : m_gram(shortest > 1 ? 2 : 1) {
+    std::random_device random;
+    for (uint64_t& factor : m_factors) factor = (uint64_t(random()) << 32 | random()) | 1;
+}
+
 void Repetitions::read(const Tokens& tokens, size_t end) {
     check_invariant(end <= tokens.size() && m_own.end() <= end && end < none, "of ", tokens.size(),
                     " tokens ", m_own.end(), " were read, and ", end, " are to be");
@@ -51,11 +57,11 @@ void Repetitions::seal() {
 }
 
 size_t Repetitions::find_slot(const Links& links, const Tokens& tokens, uint32_t i) const {
-    constexpr uint64_t odd = 0x9E3779B97F4A7C15;
-    uint64_t hash = uint64_t(tokens[i]) * odd;
-    if (m_gram == 2) hash = (hash ^ (hash >> 32) ^ uint64_t(tokens[i - 1])) * odd;
-    const size_t mask = links.latest.size() - 1;
-    for (size_t slot = size_t(hash >> 32) & mask;; slot = (slot + 1) & mask) {
+    // The highest bits of a sum with random factors: no prompt can be made whose grams collide.
+    uint64_t hash = uint64_t(tokens[i]) * m_factors[0];
+    if (m_gram == 2) hash += uint64_t(tokens[i - 1]) * m_factors[1];
+    const size_t size = links.latest.size();
+    for (size_t slot = size_t((hash >> 32) * size >> 32);; slot = (slot + 1) % size) {
         const uint32_t other = links.latest[slot];
         if (other == none ||
             (tokens[other] == tokens[i] && (m_gram == 1 || tokens[other - 1] == tokens[i - 1])))

@@ -1,6 +1,7 @@
 // Where the last tokens of a sequence stand in it before.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,7 +21,7 @@ public:
     };
 
     /// Looks for places of at least `shortest` tokens, one or more, and may give some of two.
-    explicit Repetitions(size_t shortest) : m_gram(shortest > 1 ? 2 : 1) {}
+    explicit Repetitions(size_t shortest);
 
     /// Reads the first `end` of the tokens, but for those that were read before.
     void read(const std::vector<int64_t>& tokens, size_t end);
@@ -51,6 +52,7 @@ private:
     void advance_places(uint32_t i);
 
     uint32_t m_gram;
+    std::array<uint64_t, 2> m_factors;  // of the tables' hashes
     std::shared_ptr<const Links> m_sealed;
     Links m_own;
     std::vector<Place> m_places, m_next_places;  // the second is kept for its memory
