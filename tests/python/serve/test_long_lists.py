@@ -26,7 +26,7 @@ def body_of(path: str, **fields: Any) -> dict[str, Any]:
     [
         ("stop", [f"{i:10000}" for i in range(390)], "stop_strings has 3900000 bytes in all"),
         ("bad_words", [f"{i:400}" for i in range(10000)], "bad_words has 4000000 bytes in all"),
-        ("bad_words_ids", [[1] * 1000] * 400, "bad_words_ids has 400000 token ids in all"),
+        ("bad_words_ids", [[1] * 1000] * 70, "bad_words_ids has 70000 token ids in all"),
     ],
 )
 def test_more_than_is_served_is_refused_by_name(
