@@ -127,6 +127,10 @@ void bind_generation_handle(py::module_& module) {
             "text", &O::text,
             "Of generated_ids, if with_text was asked: up to the first stop string, without "
             "special tokens, never half a character.")
+        .def_readonly("num_text_tokens", &O::num_text_tokens,
+                      "If with_text was asked: so many of the sequence's tokens, from its first "
+                      "one on, have a part in the text given so far. Those of a stop string that "
+                      "is cut off have none.")
         .def_readwrite("finish_reason", &O::finish_reason);
 
     using H = GenerationHandle;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 
 #include "runtime/engine.hpp"
@@ -195,6 +196,46 @@ TEST(EngineEviction, EvictedTokensAreCounted) {
     while (engine.has_work()) engine.step();
     // 39 tokens are computed. Before the 25th, 29th, 33rd and 37th a block of 4 goes.
     EXPECT_EQ(engine.statistics().num_evicted_tokens, 16u);
+}
+
+/// Two samples of one prompt, which evicts, with such stop tokens.
+std::vector<Tokens> two_samples(uint64_t seed, const std::set<int64_t>& stops) {
+    SchedulerConfig config;
+    config.num_kv_blocks = 40;
+    config.use_cache_eviction = true;
+    config.cache_eviction_config = CacheEvictionConfig(4, 8, budget, AggregationMode::SUM);
+    EngineParts parts;
+    parts.model = std::make_unique<EvictingModel>();
+    const auto numbers = [](const Tokens&) { return std::string(); };
+    parts.decoders = {numbers, numbers};
+    Engine engine(std::move(parts), config);
+    GenerationConfig generation;
+    generation.max_new_tokens = 20;
+    generation.do_sample = true;
+    generation.temperature = 1000;  // the scripted logits are thousands
+    generation.rng_seed = seed;
+    generation.num_return_sequences = 2;
+    generation.stop_token_ids = stops;
+    const GenerationHandle handle(engine.submit(std::nullopt, Tokens(40, 1), generation));
+    while (engine.has_work()) engine.step();
+    EXPECT_EQ(engine.statistics().num_used_blocks, 0u);
+    const auto outputs = handle.outputs_so_far();
+    return {outputs.at(0).generated_ids, outputs.at(1).generated_ids};
+}
+
+TEST(EngineEviction, ASampleIsTheSameWhereItsSiblingEndsAtItsFirstToken) {
+    size_t num_compared = 0;
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+        const std::vector<Tokens> free = two_samples(seed, {});
+        const int64_t stop = free[0].front();
+        const std::vector<Tokens> stopped = two_samples(seed, {stop});
+        EXPECT_EQ(stopped[0], Tokens{stop});
+        const auto end = std::find(free[1].begin(), free[1].end(), stop);
+        const Tokens expected(free[1].begin(), end == free[1].end() ? end : end + 1);
+        EXPECT_EQ(stopped[1], expected) << "seed " << seed;
+        num_compared += expected.size();
+    }
+    EXPECT_GT(num_compared, 200u);
 }
 
 /// Fails when it is asked the second time.

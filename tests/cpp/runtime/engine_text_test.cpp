@@ -1,6 +1,8 @@
 // Text of handles: matched, read in pieces, held back, dropped.
 #include "support/engine_fixture.hpp"
 
+#include <malloc.h>
+
 #include <functional>
 #include <random>
 
@@ -144,6 +146,38 @@ TEST_F(EngineText, ADecoderThatFailsOnceNeitherLosesNorDoublesWhatIsRead) {
     read();
     EXPECT_EQ(tokens, generated(handle));
     EXPECT_EQ(text, letters(generated(handle)));
+}
+
+/// What the heap holds.
+size_t heap_bytes() {
+    return mallinfo2().uordblks;
+}
+
+TEST_F(EngineText, SequencesBeamsAndRequestsOfOneConfigShareWhatItNames) {
+    GenerationConfig config = greedy(6);
+    for (char letter = 'a'; config.stop_strings.size() < 6; ++letter)
+        config.stop_strings.insert(std::string(9990, 'z') + letter);
+    for (int64_t i = 0; i < 60; ++i) {
+        config.bad_words_ids.emplace_back(1000, 50);
+        config.bad_words_ids.back()[0] = i;
+    }
+    GenerationConfig samples = config, beams = config;
+    samples.do_sample = true;
+    samples.num_return_sequences = 128;
+    beams.num_beams = 64;
+    SchedulerConfig wide = scheduler();
+    wide.num_kv_blocks = 2000;
+    make(wide);
+    std::vector<GenerationHandle> handles;
+    const size_t before = heap_bytes();
+    handles.push_back(submit({1}, samples));
+    handles.push_back(submit({1}, beams));
+    for (size_t i = 0; i < 100; ++i) handles.push_back(submit({1}, config));
+    for (size_t i = 0; i < 4; ++i) engine->step();
+    // Three configs: of each its texts and tokens, 1 MB of the tokens in two forms, and an
+    // automaton of 10,000 states.
+    EXPECT_LT(heap_bytes() - before, size_t(30) << 20);
+    finish();
 }
 
 /// Cannot be copied while `is_stuck`, as where memory is out.

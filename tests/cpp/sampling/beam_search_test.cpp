@@ -42,7 +42,7 @@ class Sequences {
 public:
     Sequences(const GenerationConfig& config, const Tokens& prompt, size_t max_new_tokens,
               size_t vocabulary, unsigned seed)
-        : m_search(config, prompt.size(), max_new_tokens, detected_isa()),
+        : m_search(config, prompt.size(), max_new_tokens, detected_isa(), LogitsChain(config)),
           m_num_beams(config.num_beams),
           m_vocabulary(vocabulary),
           m_seed(seed) {
@@ -247,7 +247,7 @@ TEST(BeamSearch, RefusesLogitsThatAreNoNumbers) {
     GenerationConfig config;
     config.num_beams = 2;
     for (const float bad : {NAN, INFINITY}) {
-        BeamSearch search(config, 1, 10, detected_isa());
+        BeamSearch search(config, 1, 10, detected_isa(), LogitsChain(config));
         std::vector<float> logits = logits_after({1}, 40, 1);
         logits[17] = bad;
         EXPECT_THROW(search.score(0, {1}, logits.data(), logits.size()), LogitsError);

@@ -81,7 +81,7 @@ TEST(BeamSearch, GivesTheLikeliestTokensOfEachStep) {
     GenerationConfig config;
     config.num_beams = config.num_return_sequences = 2;
     config.logprobs = 3;
-    BeamSearch search(config, 1, 2, Isa::scalar);
+    BeamSearch search(config, 1, 2, Isa::scalar, LogitsChain(config));
     const auto never = [](size_t, int64_t) { return false; };
     Logits row{0.0f, 3.0f, 2.0f, 1.0f};
     search.score(0, {0}, row.data(), row.size());
@@ -108,7 +108,7 @@ TEST(BeamSearch, RefusesBansThatLeaveNoFirstToken) {
     GenerationConfig config;
     config.num_beams = 2;
     config.allowed_token_ids = config.suppress_tokens = {1};
-    BeamSearch search(config, 1, 2, Isa::scalar);
+    BeamSearch search(config, 1, 2, Isa::scalar, LogitsChain(config));
     Logits row(4, 0.0f);
     search.score(0, {0}, row.data(), row.size());
     EXPECT_THROW(search.advance([](size_t, int64_t) { return false; }), LogitsError);

@@ -120,6 +120,42 @@ TEST(RepeatedNgrams, AreBanned) {
     EXPECT_EQ(banned(tokens, GenerationConfig::unlimited - 1), Tokens());
 }
 
+/// Of sequences that grow by one token or some, and fork.
+TEST(RepeatedNgrams, AreThoseThatASearchThroughTheWholeFinds) {
+    std::mt19937 random(3);
+    for (int round = 0; round < 2000; ++round) {
+        const size_t vocabulary = 1 + random() % 4;
+        GenerationConfig config;
+        config.no_repeat_ngram_size = 1 + random() % 6;
+        const auto append = [&](Tokens& tokens) {
+            tokens.push_back(int64_t(random() % vocabulary));
+        };
+        Tokens prompt;
+        for (size_t i = 1 + random() % 12; i > 0; --i) append(prompt);
+        std::vector<std::pair<std::unique_ptr<LogitsProcessor>, Tokens>> sequences;
+        sequences.emplace_back(make_no_repeat_ngram_size(config), prompt);
+        sequences.emplace_back(sequences[0].first->fork(), prompt);
+        for (size_t step = 0; step < 12; ++step) {
+            auto& [processor, tokens] = sequences[random() % sequences.size()];
+            Logits expected(vocabulary, 1.0f);
+            const auto before = ptrdiff_t(config.no_repeat_ngram_size - 1);
+            for (ptrdiff_t at = before; at < ptrdiff_t(tokens.size()); ++at)
+                if (std::equal(tokens.end() - before, tokens.end(), tokens.begin() + at - before))
+                    expected[size_t(tokens[size_t(at)])] = -inf;
+            ASSERT_EQ(processed(*processor, tokens, prompt.size(), Logits(vocabulary, 1.0f)),
+                      expected);
+            if (random() % 4 == 0) {
+                auto fork = processor->fork();
+                Tokens other = tokens;
+                append(other);
+                sequences.emplace_back(std::move(fork), std::move(other));
+                continue;
+            }
+            for (size_t i = random() % 8 == 0 ? 3 : 1; i > 0; --i) append(tokens);
+        }
+    }
+}
+
 TEST(MinimumLength, BansStopTokensUntilEnoughTokensWereGenerated) {
     GenerationConfig config;
     config.min_new_tokens = 2;

@@ -241,6 +241,113 @@ TEST(StopStrings, AreNotFoundAcrossHiddenTextThatIsNoPartOfThem) {
     EXPECT_FALSE(stop_strings.matched());
 }
 
+/// Stop strings by their definition, from the whole text after each piece.
+class DefinedStopStrings {
+public:
+    DefinedStopStrings(std::set<std::string> stops, bool include, size_t min_tokens)
+        : m_stops(std::move(stops)), m_include(include), m_early(min_tokens) {}
+
+    void begin_token() {
+        m_is_early = m_early > 0;
+        if (m_is_early) --m_early;
+    }
+    /// All that was passed so far.
+    const std::string& feed(const std::string& text, bool is_hidden) {
+        if (m_matched) return m_passed;
+        const size_t old_shown = m_shown.size(), old_mixed = m_mixed.size();
+        for (const char byte : text) {
+            m_mixed += byte;
+            if (!is_hidden) m_shown += byte;
+            m_places.push_back(is_hidden ? m_shown.size() : m_shown.size() - 1);
+        }
+        if (!m_is_early) {
+            find(m_shown, old_shown, [](size_t at) { return at; });
+            find(m_mixed, old_mixed, [&](size_t at) { return m_places[at]; });
+        }
+        if (m_matched) {
+            m_passed = m_shown.substr(0, m_place) + (m_include ? m_stop : "");
+        } else {
+            size_t end = m_shown.size() - begun(m_shown);
+            const size_t mixed = m_mixed.size() - begun(m_mixed);
+            if (mixed < m_mixed.size()) end = std::min(end, m_places[mixed]);
+            m_passed = m_shown.substr(0, end);
+        }
+        return m_passed;
+    }
+    bool matched() const { return m_matched; }
+    const std::string& shown() const { return m_shown; }
+
+private:
+    template <class PlaceOf>
+    void find(const std::string& text, size_t old, const PlaceOf& place_of) {
+        size_t best = text.size();
+        std::string longest;
+        for (const std::string& stop : m_stops)
+            for (size_t end = old + 1; end <= text.size(); ++end) {
+                if (end < stop.size()) continue;
+                const size_t begin = end - stop.size();
+                if (text.compare(begin, stop.size(), stop) != 0 || begin > best) continue;
+                if (begin < best || stop.size() > longest.size()) longest = stop;
+                best = begin;
+            }
+        if (longest.empty() || (m_matched && place_of(best) >= m_place)) return;
+        m_matched = true;
+        m_place = place_of(best);
+        m_stop = longest;
+    }
+    size_t begun(const std::string& text) const {
+        size_t most = 0;
+        for (const std::string& stop : m_stops)
+            for (size_t size = 1; size < stop.size() && size <= text.size(); ++size)
+                if (text.compare(text.size() - size, size, stop, 0, size) == 0)
+                    most = std::max(most, size);
+        return most;
+    }
+
+    std::set<std::string> m_stops;
+    bool m_include, m_is_early = false, m_matched = false;
+    size_t m_early, m_place = 0;
+    std::string m_shown, m_mixed, m_passed, m_stop;
+    std::vector<size_t> m_places;  // in m_shown, of m_mixed's bytes
+};
+
+TEST(StopStrings, AreTheirDefinitionInRandomTexts) {
+    std::mt19937 random(7);
+    const auto text_of = [&](size_t most) {
+        std::string text;
+        for (size_t size = random() % (most + 1); text.size() < size;)
+            text += "ab\xC3"[random() % 3];
+        return text;
+    };
+    size_t num_matched = 0;
+    for (int round = 0; round < 20000; ++round) {
+        std::set<std::string> stops;
+        for (size_t i = 1 + random() % 6; i > 0; --i) stops.insert('a' + text_of(6));
+        if (random() % 2) stops.insert('b' + text_of(12));
+        const bool include = random() % 2;
+        const size_t min_tokens = random() % 3;
+        DefinedStopStrings defined(stops, include, min_tokens);
+        StopStrings found(stops, include, min_tokens);
+        std::string passed;
+        for (size_t token = 0; token < 8; ++token) {
+            defined.begin_token();
+            found.begin_token();
+            for (size_t piece = random() % 3; piece > 0; --piece) {
+                const bool is_hidden = random() % 4 == 0;
+                const std::string text = text_of(random() % 4 ? 3 : 20);
+                passed += is_hidden ? found.feed_hidden(text) : found.feed(text);
+                ASSERT_EQ(passed, defined.feed(text, is_hidden)) << "round " << round;
+                ASSERT_EQ(found.matched(), defined.matched()) << "round " << round;
+            }
+        }
+        num_matched += found.matched();
+        if (found.matched()) continue;
+        ASSERT_EQ(passed + found.flush(), defined.shown());
+    }
+    EXPECT_GT(num_matched, 5000u);
+    EXPECT_LT(num_matched, 19000u);
+}
+
 /// Bytes as tokens, and two special tokens from 256 on.
 GeneratedText::Decoders decoders_of_bytes() {
     const auto decode = [](bool skip) {

@@ -132,6 +132,15 @@ def test_breakers_are_found_inside_of_tokens_and_across_them(
     )
 
 
+def test_a_list_of_bad_words_is_tokenized_as_each_word_is(smollm2: pagewheel.LLMPipeline) -> None:
+    """As long a list as is allowed, with a word that would come among others of all lengths."""
+    words = [f"w{i}é" + "x" * (i % 7) for i in range(4000)]
+    options: dict[str, Any] = {"max_new_tokens": 12, "apply_chat_template": False}
+    prompt = "Count: one, two, three, four,"
+    expected = smollm2.generate(prompt, bad_words=["five"], **options)
+    assert smollm2.generate(prompt, bad_words=[*words, "five"], **options) == expected
+
+
 @pytest.mark.parametrize("name", ["logit_bias", "allowed_token_ids", "suppress_tokens"])
 def test_ids_outside_of_the_vocabulary_are_refused_when_they_are_added(
     tiny: pagewheel.ContinuousBatchingPipeline, name: str
@@ -152,6 +161,18 @@ def test_ids_outside_of_the_vocabulary_are_refused_when_they_are_added(
         ({"bad_words": ["a" * 1001]}, "bad_words holds one of 1001 bytes; allowed: up to 1000"),
         ({"dry_sequence_breakers": ["a" * 41]}, "breakers holds one of 41 bytes"),
         ({"bad_words_ids": [[1]] * 10001}, "number of bad_words_ids is 10001"),
+        (
+            {"bad_words": [f"{i:1000}" for i in range(66)]},
+            "bad_words has 66000 bytes in all; allowed: up to 65536",
+        ),
+        (
+            {"bad_words_ids": [[1] * 1000] * 66},
+            "bad_words_ids has 66000 token ids in all; allowed: up to 65536",
+        ),
+        (
+            {"stop_strings": [f"{i:10000}" for i in range(7)]},
+            "stop_strings has 70000 bytes in all; allowed: up to 65536",
+        ),
         ({"dry_base": 0.5}, "dry_base is 0.5; allowed: 1 or more"),
         ({"min_tokens": 6}, "min_tokens is 6, more than max_new_tokens, 5"),
     ],

@@ -162,6 +162,15 @@ def test_no_stop_string_ends_in_the_verbatim_text_of_the_first_tokens(
     assert found == "a b a b a b"[: "a b a b a b".index("b", early)]
 
 
+def test_texts_that_share_stop_strings_end_each_by_its_own(calling_folder: Path) -> None:
+    first = verbatim(calling_folder, ["two"])
+    texts = [first, VerbatimText(pagewheel.Tokenizer(calling_folder), [], False, like=first)]
+    said = ["one two three", "one, three, two"]
+    for text, whole in zip(texts, said, strict=True):
+        found = "".join(text.add(piece(tokens=[each])) for each in tokens_of(calling_folder, whole))
+        assert found + text.add(piece(finish="stop")) == whole[: whole.index("two")]
+
+
 def test_what_may_begin_a_stop_string_comes_once_it_does_not(calling_folder: Path) -> None:
     text = verbatim(calling_folder, ["abc"])
     tokens = tokens_of(calling_folder, "xabab")

@@ -169,3 +169,29 @@ def test_likeliest_tokens_are_of_what_a_grammar_allows(served: Served, stream: b
     if not stream:
         first = answer.json()["choices"][0]["logprobs"]["content"][0]
         assert {each["token"] for each in first["top_logprobs"]} == {"x", "y"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_they_end_with_the_text_at_a_stop_text(served: Served, stream: bool, size: int) -> None:
+    free = chat(served, max_tokens=24)
+    whole = free.choices[0].message.content
+    place = len(whole) // 2
+    stop = whole[place : place + size]
+    expected = whole[: whole.index(stop)]
+    found = chat(served, max_tokens=24, stop=stop, stream=stream)
+    tokens = found.choices[0].logprobs.content if not stream else _streamed(found)
+    assert b"".join(bytes(each.bytes) for each in tokens).decode("utf-8", "replace") == expected
+    free_tokens = free.choices[0].logprobs.content
+    assert _rounded(tokens) == _rounded(free_tokens[: len(tokens)])
+    offsets = complete(served, max_tokens=24, logprobs=1, stop=stop).choices[0]
+    assert all(offset < len(offsets.text) for offset in offsets.logprobs.text_offset)
+    assert len(offsets.logprobs.tokens) == len(offsets.logprobs.text_offset)
+
+
+def _streamed(events: Any) -> list[Any]:
+    found: list[Any] = []
+    for event in events:
+        for choice in event.choices:
+            found += choice.logprobs.content if choice.logprobs else []
+    return found

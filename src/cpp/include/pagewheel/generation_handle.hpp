@@ -53,6 +53,9 @@ struct GenerationOutput {
     /// Of generated_ids, where it was asked: up to the first stop string, without special tokens,
     /// and never half a character of UTF-8, so that the last of it may come with later tokens.
     std::string text;
+    /// Where text was asked for: so many of the sequence's tokens, from its first one on, have a
+    /// part in the text that was given so far. Those of a stop string that is cut off have none.
+    size_t num_text_tokens = 0;
     GenerationFinishReason finish_reason = GenerationFinishReason::NONE;
 };
 /// By index of the sequence within its request, 0 .. num_return_sequences - 1.

@@ -18,14 +18,18 @@ namespace pagewheel {
 /// The config with the model's stop tokens where it names none.
 GenerationConfig with_stops_of(const GenerationConfig& model, GenerationConfig config);
 
-/// One config per prompt; a single one serves all.
-std::vector<GenerationConfig> spread(const std::vector<GenerationConfig>& configs,
-                                     size_t num_prompts);
+/// Throws InvalidArgument unless there is one config for all prompts, or one each.
+void check_configs(const std::vector<GenerationConfig>& configs, size_t num_prompts);
+/// The prompt's.
+inline const GenerationConfig& config_of(const std::vector<GenerationConfig>& configs,
+                                         size_t prompt) {
+    return configs.size() == 1 ? configs.front() : configs[prompt];
+}
 
 /// What generate() made of one prompt, before it becomes tokens or text for the caller.
 struct GeneratedPrompt {
     std::vector<int64_t> prompt;
-    GenerationConfig config;
+    bool echo;
     std::shared_ptr<GenerationHandle::State> state;
 };
 

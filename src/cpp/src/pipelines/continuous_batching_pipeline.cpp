@@ -258,10 +258,10 @@ std::vector<GenerationResult> ContinuousBatchingPipeline::generate(
         return results;
     }
     const bool has_template = !impl->tokenizer.get_chat_template().empty();
-    const auto all = spread(configs, prompts.size());
+    check_configs(configs, prompts.size());
     std::vector<TextPrompt> texts;
     for (size_t i = 0; i < prompts.size(); ++i) {
-        if (!has_template || !all[i].apply_chat_template) {
+        if (!has_template || !config_of(configs, i).apply_chat_template) {
             texts.push_back({prompts[i], true});
             continue;
         }

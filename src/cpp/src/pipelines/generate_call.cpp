@@ -125,8 +125,8 @@ void add_metrics(PerfMetrics& all, const PerfMetrics& one) {
     join(all.raw_metrics.grammar_compile_times, one.raw_metrics.grammar_compile_times);
 }
 
-void check_streams(const StreamerVariant& streamer, const std::vector<GenerationConfig>& configs) {
-    const size_t num_prompts = configs.size();
+void check_streams(const StreamerVariant& streamer, const std::vector<GenerationConfig>& configs,
+                   size_t num_prompts) {
     for (const GenerationConfig& config : configs) {
         check_argument(
             as_output_streamer(streamer) || (num_prompts == 1 && config.num_return_sequences == 1),
@@ -142,29 +142,26 @@ void check_streams(const StreamerVariant& streamer, const std::vector<Generation
 
 }  // namespace
 
-std::vector<GenerationConfig> spread(const std::vector<GenerationConfig>& configs,
-                                     size_t num_prompts) {
-    if (configs.size() == 1) return std::vector<GenerationConfig>(num_prompts, configs.front());
-    check_argument(configs.size() == num_prompts, "there are ", num_prompts, " prompts and ",
-                   configs.size(), " generation configs; allowed: one for all, or one each");
-    return configs;
+void check_configs(const std::vector<GenerationConfig>& configs, size_t num_prompts) {
+    check_argument(configs.size() == 1 || configs.size() == num_prompts, "there are ", num_prompts,
+                   " prompts and ", configs.size(),
+                   " generation configs; allowed: one for all, or one each");
 }
 
 std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
-    const std::vector<std::vector<int64_t>>& prompts,
-    const std::vector<GenerationConfig>& given_configs, const StreamerVariant& streamer,
-    PerfMetrics& metrics) {
-    const auto configs = spread(given_configs, prompts.size());
-    if (is_set(streamer)) check_streams(streamer, configs);
+    const std::vector<std::vector<int64_t>>& prompts, const std::vector<GenerationConfig>& configs,
+    const StreamerVariant& streamer, PerfMetrics& metrics) {
+    check_configs(configs, prompts.size());
+    if (is_set(streamer)) check_streams(streamer, configs, prompts.size());
     const StreamerUse use(streamer, configs);
     check_may_generate(m_engine->inbox());
     CancelOnError guard(*m_engine);
     std::vector<GeneratedPrompt> results;
     for (size_t i = 0; i < prompts.size(); ++i) {
-        const GenerationConfig config = completed(configs[i]);
-        const auto state = m_engine->submit(std::nullopt, prompts[i], config);
+        const GenerationConfig& config = config_of(configs, i);
+        const auto state = m_engine->submit(std::nullopt, prompts[i], completed(config));
         guard.add(state);
-        results.push_back({prompts[i], config, state});
+        results.push_back({prompts[i], config.echo, state});
         metrics.num_input_tokens += prompts[i].size();
     }
     finish(results, streamer, metrics);
@@ -229,7 +226,7 @@ std::vector<EncodedGenerationResult> ContinuousBatchingPipeline::Impl::generate(
         result.request_metrics = one.state->metrics;
         for (const GenerationOutput& output : all_outputs(*one.state, /*with_text=*/false)) {
             std::vector<int64_t> tokens;
-            if (one.config.echo) tokens = one.prompt;
+            if (one.echo) tokens = one.prompt;
             tokens.insert(tokens.end(), output.generated_ids.begin(), output.generated_ids.end());
             result.m_generation_ids.push_back(std::move(tokens));
             result.m_scores.push_back(output.score);
@@ -250,7 +247,6 @@ std::vector<GenerationResult> ContinuousBatchingPipeline::Impl::generate_text(
             return tokenizer.encode(prompt.text, prompt.add_special_tokens);
         }));
     const auto generated = run(encoded, configs, streamer, metrics);
-    const auto parsers = spread(configs, prompts.size());
 
     std::vector<GenerationResult> results;
     for (size_t i = 0; i < generated.size(); ++i) {
@@ -261,12 +257,11 @@ std::vector<GenerationResult> ContinuousBatchingPipeline::Impl::generate_text(
         const auto outputs = timed(raw.detokenization_durations, [&] {
             return all_outputs(*generated[i].state, /*with_text=*/true);
         });
-        result.parsed = parsed_outputs(parsers.at(i), streamer, tokenizer, outputs);
+        result.parsed = parsed_outputs(config_of(configs, i), streamer, tokenizer, outputs);
         for (const GenerationOutput& output : outputs) {
             const std::string before =
-                generated[i].config.echo
-                    ? echoed(tokenizer, generated[i].prompt, output.generated_ids)
-                    : "";
+                generated[i].echo ? echoed(tokenizer, generated[i].prompt, output.generated_ids)
+                                  : "";
             result.m_generation_ids.push_back(before + output.text);
             result.m_scores.push_back(output.score);
             result.m_finish_reasons.push_back(output.finish_reason);

@@ -23,7 +23,7 @@ std::string echoed(const Tokenizer& tokenizer, const std::vector<int64_t>& promp
 Stream::Stream(const StreamerVariant& streamer, const Tokenizer& tokenizer,
                const GeneratedPrompt& generated, size_t index)
     : m_streamer(streamer), m_tokenizer(tokenizer), m_index(index), m_state(generated.state) {
-    if (generated.config.echo) m_prompt = generated.prompt;
+    if (generated.echo) m_prompt = generated.prompt;
 }
 
 void Stream::write_news() {

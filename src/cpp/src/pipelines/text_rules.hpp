@@ -23,30 +23,12 @@ public:
     std::shared_ptr<const GrammarRule> grammar_of(const GenerationConfig& config) const;
 
 private:
-    /// What was found for the latest texts. It takes the tokenizer about a millisecond for each,
-    /// and they are nearly always the same.
-    template <class Found>
-    class Latest {
-    public:
-        template <class Find>
-        Found of(const std::set<std::string>& texts, const Find& find) {
-            const std::lock_guard lock(m_mutex);
-            if (m_texts != texts) {
-                m_found = find(texts);
-                m_texts = texts;
-            }
-            return m_found;
-        }
-
-    private:
-        std::mutex m_mutex;  // guards what follows
-        std::set<std::string> m_texts;
-        Found m_found;
-    };
+    TokenSequences find_bad_words(const std::set<std::string>& words);
 
     const Tokenizer m_tokenizer;
-    Latest<TokenSequences> m_bad_words;
-    Latest<std::shared_ptr<const SequenceBreakers>> m_breakers;
+    std::mutex m_mutex;  // guards what follows: the latest words, which most often come again
+    std::set<std::string> m_words;
+    TokenSequences m_found;
 };
 
 }  // namespace pagewheel

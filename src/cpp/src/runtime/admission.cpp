@@ -36,34 +36,49 @@ bool names_texts(const GenerationConfig& config) {
 
 }  // namespace
 
+std::shared_ptr<const PreparedConfig> Admission::prepare(GenerationConfig&& config) const {
+    check_token_ids(config);
+    auto prepared = std::make_shared<PreparedConfig>();
+    if (names_texts(config)) prepared->rules = m_find_rules(config);
+    prepared->rules.lists = token_lists(config, prepared->rules);
+    prepared->rules.bad_words = {};  // the lists have them
+    prepared->stop_strings = StopStrings(config);
+    prepared->config = std::move(config);
+    return prepared;
+}
+
 std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
                                                  const std::vector<int64_t>& prompt,
-                                                 const GenerationConfig& config,
-                                                 std::shared_ptr<Inbox> inbox) const {
+                                                 GenerationConfig given,
+                                                 std::shared_ptr<Inbox> inbox) {
     if (m_keeper)  // a sequence need not end
-        config.validate_values();
+        given.validate_values();
     else
-        config.validate();
-    check_argument(config.num_beams <= m_limits.max_num_seqs, "num_beams is ", config.num_beams,
+        given.validate();
+    check_argument(given.num_beams <= m_limits.max_num_seqs, "num_beams is ", given.num_beams,
                    "; allowed: up to max_num_seqs, which is ", m_limits.max_num_seqs);
-    check_token_ids(config);
-    check_prompt(prompt, config);
+    check_prompt(prompt, given);
     auto request = std::make_unique<Request>();
     request->id = id;
-    request->config = config;
-    if (names_texts(config)) request->rules = m_find_rules(config);
-    request->max_tokens = max_tokens(prompt.size(), config);
     request->arrival = Clock::now();
-    if (config.timeout) request->deadline = deadline(request->arrival, *config.timeout);
     request->state = std::make_shared<GenerationHandle::State>();
+    if (given.structured_output_config) compile_grammar(*request, given);
+    given.structured_output_config.reset();
+    request->prepared = m_prepared.of(
+        std::move(given), [&](GenerationConfig&& config) { return prepare(std::move(config)); });
+    const GenerationConfig& config = request->config();
+    request->rules.breakers = request->prepared->rules.breakers;
+    request->rules.lists = request->prepared->rules.lists;
+    request->max_tokens = max_tokens(prompt.size(), config);
+    if (config.timeout) request->deadline = deadline(request->arrival, *config.timeout);
     request->state->outputs.resize(config.num_return_sequences);
-    request->state->texts = make_texts(config, config.num_return_sequences);
+    request->state->texts = make_texts(*request, config.num_return_sequences);
     if (config.logprobs > 0) request->state->token_bytes = m_decoders.bytes;
     request->state->metrics.num_input_tokens = prompt.size();
     request->state->inbox = std::move(inbox);
     request->state->request = request.get();
-    if (config.structured_output_config) compile_grammar(*request);
     try {
+        request->chain = LogitsChain(config, request->rules);
         request->generations.push_back(make_generation(*request, 0, prompt));
     } catch (const LogitsError& error) {  // a processor of the caller's does not fork
         throw Error(error.what());
@@ -71,11 +86,11 @@ std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
     return request;
 }
 
-void Admission::compile_grammar(Request& request) const {
+void Admission::compile_grammar(Request& request, const GenerationConfig& config) const {
     const auto begin = Clock::now();
-    request.rules.grammar = m_compile_grammar(request.config);
+    request.rules.grammar = m_compile_grammar(config);
     // What is evicted may depend on the attention of every token.
-    request.rules.appends_forced = !m_keeper && leaves_forced_tokens(request.config);
+    request.rules.appends_forced = !m_keeper && leaves_forced_tokens(config);
     request.state->metrics.raw_metrics.grammar_compile_times.push_back(microseconds_since(begin));
 }
 
@@ -132,11 +147,11 @@ size_t Admission::max_tokens(size_t prompt_length, const GenerationConfig& confi
 
 std::unique_ptr<Generation> Admission::make_generation(Request& request, size_t index,
                                                        const std::vector<int64_t>& prompt) const {
-    const GenerationConfig& config = request.config;
+    const GenerationConfig& config = request.config();
     auto generation = std::make_unique<Generation>(Generation{
-        &request, index, Sequence(), Sampler(config, index, detected_isa(), request.rules), {}});
+        &request, index, Sequence(), Sampler(config, index, detected_isa(), request.chain), {}});
     if (config.is_beam_search() && !config.stop_strings.empty())
-        generation->beam_text.emplace(m_decoders, StopStrings(config));
+        generation->beam_text.emplace(m_decoders, request.prepared->stop_strings);
     Sequence& sequence = generation->sequence;
     sequence.tokens = prompt;
     sequence.prompt_length = prompt.size();
@@ -149,16 +164,16 @@ std::unique_ptr<Generation> Admission::make_generation(Request& request, size_t 
     return generation;
 }
 
-std::vector<SequenceText> Admission::make_texts(const GenerationConfig& config,
-                                                size_t count) const {
-    return std::vector<SequenceText>(count, SequenceText(m_decoders, StopStrings(config)));
+std::vector<SequenceText> Admission::make_texts(const Request& request, size_t count) const {
+    return std::vector<SequenceText>(count,
+                                     SequenceText(m_decoders, request.prepared->stop_strings));
 }
 
 std::optional<std::string> Admission::limit_again(Request& request) const {
     const size_t room = m_room, prompt_length = request.generations.front()->sequence.prompt_length;
     // With eviction a sequence may outgrow the cache.
     if (!m_keeper) request.max_tokens = std::min(request.max_tokens, room);
-    const size_t least_new = request.config.max_new_tokens == 0 ? 0 : 1;
+    const size_t least_new = request.config().max_new_tokens == 0 ? 0 : 1;
     if (prompt_length + least_new <= room || evicts_prompts()) return std::nullopt;
     return concat("the request was cancelled: its prompt has ", prompt_length,
                   " tokens, and since it was submitted pinned prefixes have left room for ", room);

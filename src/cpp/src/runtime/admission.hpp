@@ -48,12 +48,11 @@ public:
     /// has its first sequence.
     std::unique_ptr<Request> make_request(std::optional<uint64_t> id,
                                           const std::vector<int64_t>& prompt,
-                                          const GenerationConfig& config,
-                                          std::shared_ptr<Inbox> inbox) const;
+                                          GenerationConfig config, std::shared_ptr<Inbox> inbox);
     std::unique_ptr<Generation> make_generation(Request& request, size_t index,
                                                 const std::vector<int64_t>& prompt) const;
     /// Texts of a request's `count` sequences, of which nothing is decoded.
-    std::vector<SequenceText> make_texts(const GenerationConfig& config, size_t count) const;
+    std::vector<SequenceText> make_texts(const Request& request, size_t count) const;
 
     /// The tokens that a sequence may have beside pinned blocks.
     void set_room(size_t max_tokens) { m_room = max_tokens; }
@@ -62,8 +61,10 @@ public:
     std::optional<std::string> limit_again(Request& request) const;
 
 private:
+    /// Throws InvalidArgument.
+    std::shared_ptr<const PreparedConfig> prepare(GenerationConfig&& config) const;
     /// On the caller's thread, so that no step waits for it.
-    void compile_grammar(Request& request) const;
+    void compile_grammar(Request& request, const GenerationConfig& config) const;
     /// Those that a config names.
     void check_token_ids(const GenerationConfig& config) const;
     void check_prompt(const std::vector<int64_t>& prompt, const GenerationConfig& config) const;
@@ -75,6 +76,7 @@ private:
     const GeneratedText::Decoders m_decoders;
     const FindRules m_find_rules;
     const CompileGrammar m_compile_grammar;
+    PreparedConfigs m_prepared;
     std::atomic<size_t> m_room{0};
 };
 

@@ -10,9 +10,9 @@ void BeamStep::score(Generation& beam, float* logits, size_t vocabulary) {
     const size_t prompt_length = beam.sequence.prompt_length;
     if (!request.beams)
         request.beams = std::make_unique<BeamSearch>(
-            request.config, prompt_length,
+            request.config(), prompt_length,
             request.max_tokens - std::min(request.max_tokens, prompt_length), detected_isa(),
-            request.rules);
+            request.chain);
     request.beams->score(beam.index, beam.sequence.tokens, logits, vocabulary);
     // Most often they come in one step. A beam that was preempted is idle until its slot's turn;
     // what it was to be continued with is known, so the others need not wait for its blocks.

@@ -124,9 +124,9 @@ std::mutex& Engine::StepLock::checked_mutex(Engine& engine) {
 
 std::shared_ptr<GenerationHandle::State> Engine::submit(std::optional<uint64_t> id,
                                                         const std::vector<int64_t>& prompt,
-                                                        const GenerationConfig& config) {
+                                                        GenerationConfig config) {
     m_inbox->check_process();
-    auto request = m_admission.make_request(id, prompt, config, m_inbox);
+    auto request = m_admission.make_request(id, prompt, std::move(config), m_inbox);
     const auto state = request->state;
     m_inbox->submit(std::move(request));
     return state;

@@ -53,7 +53,7 @@ public:
     /// and takes none.
     std::shared_ptr<GenerationHandle::State> submit(std::optional<uint64_t> id,
                                                     const std::vector<int64_t>& prompt,
-                                                    const GenerationConfig& config);
+                                                    GenerationConfig config);
     bool has_work() const;
     Inbox& inbox() { return *m_inbox; }
     /// What fails, ends: a policy that throws its request; the model's run, or the sampling after

@@ -20,8 +20,8 @@ using nlohmann::json;
 
 // Far more than anyone wants, and few enough to be served.
 constexpr size_t most_stops = 1000;
-constexpr size_t longest_stop_string = 10000;
-constexpr size_t most_bad_words = 10000, longest_bad_word = 1000;
+constexpr size_t longest_stop_string = 10000, most_stop_bytes = 65536;
+constexpr size_t most_bad_words = 10000, longest_bad_word = 1000, most_bad_bytes = 65536;
 constexpr size_t most_breakers = 100, longest_breaker = 40;
 constexpr size_t most_processors = 100;
 constexpr float most_bias = 100;  // OpenAI's
@@ -30,15 +30,24 @@ void check_count(const char* name, size_t size, size_t most) {
     check_argument(size <= most, "the number of ", name, " is ", size, "; allowed: 0 to ", most);
 }
 
-void check_texts(const char* name, const std::set<std::string>& texts, size_t most,
-                 size_t longest) {
+/// Of texts or lists; `unit` is what their lengths count.
+void check_whole(const char* name, size_t whole, size_t most, const char* unit) {
+    check_argument(whole <= most, name, " has ", whole, " ", unit, " in all; allowed: up to ",
+                   most);
+}
+
+void check_texts(const char* name, const std::set<std::string>& texts, size_t most, size_t longest,
+                 size_t most_bytes) {
     check_count(name, texts.size(), most);
+    size_t whole = 0;
     for (const std::string& text : texts) {
         check_argument(!text.empty(), name, " holds an empty string");
         check_argument(text.size() <= longest, name, " holds one of ", text.size(),
                        " bytes; allowed: up to ", longest);
         check_utf8(text, ("one of " + std::string(name)).c_str());
+        whole += text.size();
     }
+    check_whole(name, whole, most_bytes, "bytes");
 }
 
 std::string known_keys() {
@@ -159,7 +168,7 @@ void GenerationConfig::validate_stops() const {
     check_count("stop_token_ids", stop_token_ids.size(), most_stops);
     for (const int64_t id : stop_token_ids)
         check_argument(id >= 0, "stop_token_ids holds ", id, "; allowed: 0 or more");
-    check_texts("stop_strings", stop_strings, most_stops, longest_stop_string);
+    check_texts("stop_strings", stop_strings, most_stops, longest_stop_string, most_stop_bytes);
 }
 
 void GenerationConfig::validate_bans() const {
@@ -167,13 +176,18 @@ void GenerationConfig::validate_bans() const {
         check_argument(std::abs(bias) <= most_bias || (std::isinf(bias) && bias < 0),
                        "logit_bias of token ", id, " is ", bias, "; allowed: ", -most_bias, " to ",
                        most_bias, ", and -inf, which bans the token");
-    check_texts("bad_words", bad_words, most_bad_words, longest_bad_word);
+    check_texts("bad_words", bad_words, most_bad_words, longest_bad_word, most_bad_bytes);
     check_count("bad_words_ids", bad_words_ids.size(), most_bad_words);
-    for (const std::vector<int64_t>& sequence : bad_words_ids)
+    size_t whole = 0;
+    for (const std::vector<int64_t>& sequence : bad_words_ids) {
         check_argument(!sequence.empty() && sequence.size() <= longest_bad_word,
                        "bad_words_ids holds a list of ", sequence.size(),
                        " token ids; allowed: 1 to ", longest_bad_word);
-    check_texts("dry_sequence_breakers", dry_sequence_breakers, most_breakers, longest_breaker);
+        whole += sequence.size();
+    }
+    check_whole("bad_words_ids", whole, most_bad_bytes, "token ids");
+    check_texts("dry_sequence_breakers", dry_sequence_breakers, most_breakers, longest_breaker,
+                most_breakers * longest_breaker);
     check_count("logits_processors", logits_processors.size(), most_processors);
     for (const auto& processor : logits_processors)
         check_argument(processor != nullptr, "logits_processors holds a null pointer");

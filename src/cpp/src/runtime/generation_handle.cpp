@@ -132,7 +132,9 @@ std::vector<GenerationOutput> all_outputs(GenerationHandle::State& state, bool w
     std::vector<GenerationOutput> all;
     for (size_t i = 0; i < state.outputs.size(); ++i) {
         all.push_back(state.outputs[i].all);
-        if (with_text) all.back().text = state.texts[i].text();
+        if (!with_text) continue;
+        all.back().text = state.texts[i].text();
+        all.back().num_text_tokens = state.texts[i].num_tokens();
     }
     lock.unlock();
     for (GenerationOutput& output : all) add_bytes(state, output);
@@ -169,7 +171,10 @@ GenerationOutputs GenerationHandle::read_available(bool with_text) {
         const GenerationFinishReason told = sequence.told_reason;
         GenerationOutput output =
             take_unread(sequence, with_text ? std::min(size, state.texts[i].num_decoded()) : size);
-        if (with_text) output.text = state.texts[i].take();
+        if (with_text) {
+            output.text = state.texts[i].take();
+            output.num_text_tokens = state.texts[i].num_tokens();
+        }
         sequence.owes_text = with_text && !were_over[i];
         if (sequence.num_read > num_read || sequence.told_reason != told || !output.text.empty())
             fresh[i] = std::move(output);

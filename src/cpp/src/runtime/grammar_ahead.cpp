@@ -18,7 +18,7 @@ std::shared_ptr<GrammarRule> rule_of(const Generation& generation) {
     if (!request.rules.grammar) return nullptr;
     // The first mask came with the grammar.
     if (generation.sequence.num_committed() == generation.sequence.prompt_length) return nullptr;
-    if (!request.config.is_beam_search()) return generation.sampler.grammar();
+    if (!request.config().is_beam_search()) return generation.sampler.grammar();
     return request.beams ? request.beams->grammar(generation.index) : nullptr;
 }
 

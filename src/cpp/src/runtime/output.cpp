@@ -36,7 +36,7 @@ Reason Output::append(Generation& generation, const SampledToken& token) {
         });
     };
     const bool is_full = generation.sequence.tokens.size() >= request.max_tokens;
-    const Reason reason = finish_reason(request.config, token.id, is_full, stops_text);
+    const Reason reason = finish_reason(request.config(), token.id, is_full, stops_text);
     publish(generation, token, reason);
     return reason;
 }
@@ -48,7 +48,7 @@ void Output::publish(Generation& generation, const SampledToken& token, Reason r
     time_token(generation);
     ++state.metrics.num_generated_tokens;
     output.generated_log_probs.push_back(token.log_prob);
-    if (generation.request->config.logprobs > 0)
+    if (generation.request->config().logprobs > 0)
         output.top_log_probs.push_back(generation.sampler.top_log_probs());
     output.generated_ids.push_back(token.id);  // last: read() goes by their number
     output.score += token.log_prob;

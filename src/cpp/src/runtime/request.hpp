@@ -11,6 +11,7 @@
 #include "pagewheel/generation_config.hpp"
 #include "runtime/grammar_work.hpp"
 #include "runtime/handle_state.hpp"
+#include "runtime/prepared_config.hpp"
 #include "sampling/beam_search.hpp"
 #include "sampling/sampler.hpp"
 #include "sampling/token_rules.hpp"
@@ -54,9 +55,10 @@ struct Request {
     };
 
     std::optional<uint64_t> id;  ///< the caller's; generate() gives none
-    GenerationConfig config;
-    TokenRules rules = {};  // of the config's texts
-    size_t max_tokens;      // prompt and generated, the least of all limits
+    std::shared_ptr<const PreparedConfig> prepared;
+    TokenRules rules = {};   // of the config, and its grammar
+    LogitsChain chain = {};  // at the beginning; its sequences have forks
+    size_t max_tokens;       // prompt and generated, the least of all limits
     Clock::time_point arrival;
     std::optional<Clock::time_point> deadline;
     std::shared_ptr<GenerationHandle::State> state;
@@ -66,6 +68,7 @@ struct Request {
     size_t place = 0;                                // in Requests
     Phase phase = Phase::QUEUED;
 
+    const GenerationConfig& config() const { return prepared->config; }
     bool is_over() const { return phase == Phase::ENDED; }
     /// For messages.
     std::string name() const { return id ? "request " + std::to_string(*id) : "a request"; }

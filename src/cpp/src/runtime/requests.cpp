@@ -46,7 +46,7 @@ void Requests::end(Request& request, const Ending& ending) {
             m_scheduler.discard(generation->sequence);
         else
             m_scheduler.remove(generation->sequence);
-    if (request.beams) m_output.publish_beams(request, m_admission.make_texts(request.config, 1));
+    if (request.beams) m_output.publish_beams(request, m_admission.make_texts(request, 1));
     if (request.deadline) m_deadlines.erase({*request.deadline, &request});
     m_ended.push_back(&request);
     m_output.end(request, ending.status, ending.reason, ending.error);

@@ -80,7 +80,7 @@ void TokenStep::continue_held() {
             }
         });
         // A beam has no token before the others are scored, too.
-        if (!generation.request->config.is_beam_search())
+        if (!generation.request->config().is_beam_search())
             m_parts.scheduler.resume(generation.sequence);
     }
     m_held.resize(num_left);
@@ -115,7 +115,7 @@ void TokenStep::choose_at_once(const Batch& batch, const Logits& logits) {
             continue;
         Generation& generation = *entry.sequence->owner;
         const Request& request = *generation.request;
-        if (request.is_over() || request.config.is_beam_search() ||
+        if (request.is_over() || request.config().is_beam_search() ||
             request.max_tokens <= entry.sequence->prompt_length || has_siblings_to_come(request) ||
             !generation.sampler.runs_anywhere() || !m_parts.grammars.has_mask(generation))
             continue;
@@ -162,16 +162,18 @@ void TokenStep::continue_sequence(Generation& generation, const Rows& rows) {
     if (generation.sequence.num_drafted > 0) return confirm_drafts(generation, rows);
     if (!m_parts.grammars.wait_for_mask(generation))
         return hold(generation, rows.row(0), vocabulary);
-    if (!has_siblings_to_come(request) || request.config.is_beam_search())
+    if (!has_siblings_to_come(request) || request.config().is_beam_search())
         return continue_by(generation, rows.row(0), vocabulary);
-    std::vector<float> unchanged;  // the sampler writes its penalties into the row
-    unchanged.assign(rows.row(0), rows.row(0) + vocabulary);
-    continue_by(generation, rows.row(0), vocabulary);
-    fork_siblings(generation, unchanged);
+    fork_siblings(generation);  // before it may end: they share the prompt's blocks with it
+    std::vector<float> row;     // the sampler writes its penalties into it
+    for (const auto& each : generation.request->generations) {
+        row.assign(rows.row(0), rows.row(0) + vocabulary);
+        continue_by(*each, row.data(), vocabulary);
+    }
 }
 
 void TokenStep::continue_by(Generation& generation, float* logits, size_t vocabulary) {
-    if (generation.request->config.is_beam_search())
+    if (generation.request->config().is_beam_search())
         m_beams.score(generation, logits, vocabulary);
     else if (append_token(generation, logits, vocabulary))
         find_forced(generation);
@@ -210,7 +212,7 @@ void TokenStep::record_prompt(Generation& generation, const Rows& rows) {
         generation.request->state->outputs[generation.index].all.prompt_log_probs.size();
     const Isa isa = detected_isa();
     const size_t vocabulary = rows.logits.vocabulary;
-    const size_t num_top = generation.request->config.logprobs;
+    const size_t num_top = generation.request->config().logprobs;
     PromptLogProbs fresh;
     for (size_t i = 0; i < rows.count; ++i) {
         // The row of token p predicts token p + 1. After a preemption rows come again.
@@ -226,22 +228,14 @@ void TokenStep::record_prompt(Generation& generation, const Rows& rows) {
     if (has_all) generation.sequence.wants_prompt_logits = false;
 }
 
-void TokenStep::fork_siblings(Generation& first, const std::vector<float>& logits) {
+void TokenStep::fork_siblings(Generation& first) {
     Request& request = *first.request;
-    const auto& tokens = first.sequence.tokens;
-    const std::vector<int64_t> prompt(tokens.begin(),
-                                      tokens.begin() + ptrdiff_t(first.sequence.prompt_length));
-    for (size_t i = 1; i < request.config.num_return_sequences; ++i) {
+    const std::vector<int64_t> prompt = first.sequence.tokens;
+    for (size_t i = 1; i < request.config().num_return_sequences; ++i) {
         request.generations.push_back(m_parts.admission.make_generation(request, i, prompt));
         Generation& sibling = *request.generations.back();
-        if (first.is_finished)  // it holds no blocks any more: the sibling computes its own prompt
-            m_parts.scheduler.add(sibling.sequence);
-        else
-            m_parts.scheduler.fork(first.sequence, sibling.sequence);
-        if (m_parts.keeper && !first.is_finished)
-            m_parts.keeper->fork(first.sequence, sibling.sequence);
-        std::vector<float> row = logits;
-        continue_by(sibling, row.data(), row.size());
+        m_parts.scheduler.fork(first.sequence, sibling.sequence);
+        if (m_parts.keeper) m_parts.keeper->fork(first.sequence, sibling.sequence);
     }
 }
 

@@ -69,9 +69,8 @@ private:
     void confirm_drafts(Generation& generation, const Rows& rows);
     /// Log-probabilities of the prompt's tokens.
     void record_prompt(Generation& generation, const Rows& rows);
-    /// The other sequences of a request whose prompt is computed: each samples from the same
-    /// logits.
-    void fork_siblings(Generation& first, const std::vector<float>& logits);
+    /// Makes the other sequences of a request whose prompt is computed.
+    void fork_siblings(Generation& first);
     /// The sequence goes on: what its grammar forces is looked for, if it is to be appended.
     void find_forced(Generation& generation);
     /// What the grammars of these sequences force, of which the model computes no logits. The rest

@@ -7,20 +7,19 @@ namespace pagewheel {
 
 /// Bans what lies between the allowed tokens.
 std::unique_ptr<LogitsProcessor> make_allowed_token_ids(const GenerationConfig& config,
-                                                        const TokenRules& /*rules*/) {
+                                                        const TokenRules& rules) {
     if (config.allowed_token_ids.empty()) return nullptr;
-    return make_processor([allowed = std::vector<int64_t>(config.allowed_token_ids.begin(),
-                                                          config.allowed_token_ids.end())](
-                              const LogitsRow& row, const TokenHistory&) {
-        constexpr float banned = -std::numeric_limits<float>::infinity();
-        float* rest = row.logits;
-        for (const int64_t token : allowed) {  // ascending
-            if (!row.has(token)) continue;
-            std::fill(rest, row.logits + token, banned);
-            rest = row.logits + token + 1;
-        }
-        std::fill(rest, row.logits + row.size, banned);
-    });
+    return make_processor(
+        [lists = token_lists(config, rules)](const LogitsRow& row, const TokenHistory&) {
+            constexpr float banned = -std::numeric_limits<float>::infinity();
+            float* rest = row.logits;
+            for (const int64_t token : lists->allowed) {  // ascending
+                if (!row.has(token)) continue;
+                std::fill(rest, row.logits + token, banned);
+                rest = row.logits + token + 1;
+            }
+            std::fill(rest, row.logits + row.size, banned);
+        });
 }
 
 }  // namespace pagewheel

@@ -8,15 +8,7 @@ namespace {
 
 using Sequence = std::vector<int64_t>;
 
-/// Of a sequence the token before its last; -1 of a single token.
-int64_t before_last(const Sequence& sequence) {
-    return sequence.size() < 2 ? -1 : *(sequence.end() - 2);
-}
-
 struct ByTokenBeforeLast {
-    bool operator()(const Sequence& a, const Sequence& b) const {
-        return before_last(a) < before_last(b);
-    }
     bool operator()(const Sequence& a, int64_t b) const { return before_last(a) < b; }
     bool operator()(int64_t a, const Sequence& b) const { return a < before_last(b); }
 };
@@ -35,16 +27,14 @@ bool is_due(const Sequence& sequence, const std::vector<int64_t>& tokens) {
 /// before the last is the latest.
 std::unique_ptr<LogitsProcessor> make_bad_words_ids(const GenerationConfig& config,
                                                     const TokenRules& rules) {
-    std::vector<Sequence> sequences = config.bad_words_ids;
-    sequences.insert(sequences.end(), rules.bad_words.begin(), rules.bad_words.end());
-    if (sequences.empty()) return nullptr;
-    std::stable_sort(sequences.begin(), sequences.end(), ByTokenBeforeLast());
-    return make_processor([all = std::make_shared<const std::vector<Sequence>>(std::move(
-                               sequences))](const LogitsRow& row, const TokenHistory& history) {
+    const auto lists = token_lists(config, rules);
+    if (lists->banned.empty()) return nullptr;
+    return make_processor([lists](const LogitsRow& row, const TokenHistory& history) {
+        const TokenSequences& all = lists->banned;
         const std::vector<int64_t>& tokens = history.tokens;
         for (const int64_t latest : {int64_t(-1), tokens.empty() ? -2 : tokens.back()}) {
             const auto [begin, end] =
-                std::equal_range(all->begin(), all->end(), latest, ByTokenBeforeLast());
+                std::equal_range(all.begin(), all.end(), latest, ByTokenBeforeLast());
             for (auto sequence = begin; sequence != end; ++sequence)
                 if (is_due(*sequence, tokens)) row.ban(sequence->back());
         }

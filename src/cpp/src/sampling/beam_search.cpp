@@ -20,20 +20,23 @@ constexpr double largest = double(std::numeric_limits<float>::max());
 }  // namespace
 
 BeamSearch::BeamSearch(const GenerationConfig& config, size_t prompt_length, size_t max_new_tokens,
-                       Isa isa, const TokenRules& rules)
+                       Isa isa, const LogitsChain& chain)
     : m_config(config),
+      m_has_grammar(chain.grammar() != nullptr),
       m_prompt_length(prompt_length),
       m_max_new_tokens(max_new_tokens),
       m_group_size(config.num_beams / config.num_beam_groups),
       m_isa(isa),
       m_groups(config.num_beam_groups),
       m_slots(1) {
-    if (config.eos_token_id >= 0) m_config.stop_token_ids.insert(config.eos_token_id);
+    const bool has_other_stop =
+        config.eos_token_id >= 0 && config.stop_token_ids.count(config.eos_token_id) == 0;
+    const size_t num_stops = config.stop_token_ids.size() + has_other_stop;
     // So many that enough do not end, even if every beam's best tokens are the stop tokens.
-    m_num_candidates = m_group_size * (1 + std::max<size_t>(1, m_config.stop_token_ids.size()));
+    m_num_candidates = m_group_size * (1 + std::max<size_t>(1, num_stops));
     for (Group& group : m_groups) group.beams.resize(1);
     m_slots.front().in_use = true;
-    m_slots.front().chain = LogitsChain(config, rules);
+    m_slots.front().chain = chain.fork();
 }
 
 void BeamSearch::score(size_t slot, const std::vector<int64_t>& tokens, float* logits, size_t n) {
@@ -129,14 +132,13 @@ void BeamSearch::advance_group(Group& group, const StopsText& stops_text) {
         else
             next.push_back(std::move(beam));
     }
-    const bool has_grammar = m_config.structured_output_config.has_value();
-    if (m_candidates.empty() && group.beams.front().tokens.empty() && !has_grammar)
+    if (m_candidates.empty() && group.beams.front().tokens.empty() && !m_has_grammar)
         throw_all_banned();
     for (const Beam& beam : group.beams)
         if (m_slots[beam.slot].is_whole)
             complete(group, beam, Reason::STOP);
         else if (m_candidates.empty())  // every token is banned
-            complete(group, beam, has_grammar ? Reason::ERROR : Reason::LENGTH);
+            complete(group, beam, m_has_grammar ? Reason::ERROR : Reason::LENGTH);
     group.beams = std::move(next);
     for (const Beam& beam : group.beams) m_chosen.push_back(beam.tokens.back());
     group.done = group.beams.empty() || cannot_improve(group);

@@ -56,8 +56,9 @@ public:
     /// Whether the beam in the slot, continued by the token, has a stop string in its text.
     using StopsText = std::function<bool(size_t slot, int64_t token)>;
 
+    /// `config` must outlive it. The first beam has a fork of the chain.
     BeamSearch(const GenerationConfig& config, size_t prompt_length, size_t max_new_tokens, Isa isa,
-               const TokenRules& rules = {});
+               const LogitsChain& chain);
 
     /// Takes down how the beam in the slot may go on. `tokens` are its tokens with the prompt;
     /// `logits` [n], which follow them, are changed. In the beginning there is one beam, the
@@ -116,7 +117,8 @@ private:
     void place_beams();
     double final_score(double sum, size_t length) const;
 
-    GenerationConfig m_config;
+    const GenerationConfig& m_config;
+    bool m_has_grammar;
     size_t m_prompt_length, m_max_new_tokens, m_group_size;
     size_t m_num_candidates;  // of a group in a step
     Isa m_isa;

@@ -1,64 +1,82 @@
 // DRY ("don't repeat yourself", p-e-w 2024): a penalty on what would continue a repetition.
 #include <algorithm>
 #include <cmath>
-#include <optional>
+#include <utility>
 
 #include "sampling/logits_chain.hpp"
+#include "sampling/repetitions.hpp"
+#include "sampling/shared_prompt.hpp"
 
 namespace pagewheel {
 namespace {
 
-/// What of a sequence repeats itself. Tokens are counted backwards: token 0 is the latest.
-class Repetitions {
+/// The latest breaker in the text of a sequence that grows: the one that begins in the latest
+/// token, and of those the one that ends in the latest.
+class LatestBreaker {
 public:
-    /// The last `size` of the tokens.
-    Repetitions(const std::vector<int64_t>& tokens, size_t size)
-        : m_latest(tokens.rbegin()), m_size(size) {}
+    /// Null: there are none.
+    explicit LatestBreaker(std::shared_ptr<const SequenceBreakers> breakers)
+        : m_breakers(std::move(breakers)) {}
 
-    int64_t token(size_t i) const { return m_latest[ptrdiff_t(i)]; }
-    size_t size() const { return m_size; }
-
-    /// Tokens since the end of the latest breaker: no repetition reaches across one.
-    size_t since_breaker(const SequenceBreakers& breakers) const {
-        for (size_t i = 0; i < m_size; ++i) {
-            const auto tails = breakers.find(token(i));
-            if (tails == breakers.end()) continue;
-            std::optional<size_t> longest;
-            for (const auto& tail : tails->second)
-                if (tail.size() <= i && stands_behind(i, tail))
-                    longest = std::max(longest.value_or(0), tail.size());
-            if (longest) return i - *longest;
-        }
-        return m_size;
+    void read(const std::vector<int64_t>& tokens, size_t end) {
+        if (!m_breakers) return;
+        for (; m_num_read < end; ++m_num_read) read_token(tokens[m_num_read]);
     }
-
-    /// lengths[i]: so many tokens, up to `most`, end at i and at 0 alike. The Z-algorithm, which
-    /// takes as many comparisons as there are tokens.
-    void find_lengths(size_t most, std::vector<size_t>& lengths) const {
-        lengths.assign(m_size, 0);
-        size_t begin = 0, end = 0;  // of the stretch that is known to be alike and reaches farthest
-        for (size_t i = 1; i < m_size; ++i) {
-            size_t& length = lengths[i];
-            if (i < end) length = std::min(lengths[i - begin], end - i);
-            if (i + length >= end)
-                while (i + length < m_size && token(length) == token(i + length)) ++length;
-            if (i + length > end) {
-                begin = i;
-                end = i + length;
-            }
-        }
-        for (size_t& length : lengths) length = std::min(length, most);
+    /// Of the first `end` tokens those behind the breaker, if it is in those from `begin` on.
+    size_t num_behind(size_t begin, size_t end) const {
+        return m_is_found && m_begin >= begin ? end - m_end : end - begin;
     }
 
 private:
-    bool stands_behind(size_t i, const std::vector<int64_t>& tail) const {
-        for (size_t k = 0; k < tail.size(); ++k)
-            if (tail[k] != token(i - 1 - k)) return false;
-        return true;
-    }
+    struct Start {
+        size_t token, byte;
+    };
 
-    std::vector<int64_t>::const_reverse_iterator m_latest;
-    size_t m_size;
+    void read_token(int64_t token) {
+        m_starts.push_back({m_num_read, m_num_bytes});
+        for (const char byte : m_breakers->bytes(token)) {
+            m_state = m_breakers->texts.next(m_state, byte);
+            ++m_num_bytes;
+            const size_t size = m_breakers->texts.shortest_match(m_state);
+            if (size > 0) note(token_of(m_num_bytes - size));
+        }
+        // Those that what begins in them may still be a breaker.
+        const size_t begun = m_num_bytes - m_breakers->texts.num_begun(m_state);
+        const auto first = find_start(begun);
+        m_starts.erase(m_starts.begin(), first);
+    }
+    void note(size_t begin) {
+        if (m_is_found && begin < m_begin) return;
+        m_is_found = true;
+        m_begin = begin;
+        m_end = m_num_read + 1;
+    }
+    /// Of the last token that starts there or before.
+    std::vector<Start>::const_iterator find_start(size_t byte) const {
+        const auto behind =
+            std::upper_bound(m_starts.begin(), m_starts.end(), byte,
+                             [](size_t wanted, const Start& start) { return wanted < start.byte; });
+        return behind - 1;
+    }
+    size_t token_of(size_t byte) const { return find_start(byte)->token; }
+
+    std::shared_ptr<const SequenceBreakers> m_breakers;
+    TextAutomaton::State m_state = TextAutomaton::start;
+    size_t m_num_read = 0, m_num_bytes = 0;  // tokens and their bytes
+    std::vector<Start> m_starts;             // of the tokens in which a breaker may have begun
+    bool m_is_found = false;
+    size_t m_begin = 0, m_end = 0;  // its first token, and the one behind it
+};
+
+struct DryState {
+    Repetitions repetitions;
+    LatestBreaker breaker;
+
+    void read(const std::vector<int64_t>& tokens, size_t end) {
+        repetitions.read(tokens, end);
+        breaker.read(tokens, end);
+    }
+    void seal() { repetitions.seal(); }
 };
 
 /// Subtracts multiplier * base ^ (length - allowed_length) from each token that followed the last
@@ -71,18 +89,23 @@ public:
           m_allowed(config.dry_allowed_length),
           m_last(config.dry_penalty_last_n < 0 ? GenerationConfig::unlimited
                                                : size_t(config.dry_penalty_last_n)),
-          m_breakers(rules.breakers ? rules.breakers : std::make_shared<const SequenceBreakers>()) {
-    }
+          m_breakers(rules.breakers),
+          m_state(DryState{Repetitions(m_allowed), LatestBreaker(rules.breakers)}) {}
 
     void operator()(const LogitsRow& row, const TokenHistory& history) {
-        const Repetitions tokens(history.tokens, std::min(m_last, history.tokens.size()));
-        if (tokens.size() <= m_allowed) return;
-        const size_t most = tokens.since_breaker(*m_breakers);
-        if (most < m_allowed) return;
-        tokens.find_lengths(most, m_lengths);
+        const std::vector<int64_t>& tokens = history.tokens;
+        const DryState& state = m_state.read(history);
+        const size_t begin = tokens.size() - std::min(m_last, tokens.size());
+        const size_t most = state.breaker.num_behind(begin, tokens.size());
         m_found.clear();
-        for (size_t i = 1; i < tokens.size(); ++i)
-            if (m_lengths[i] >= m_allowed) m_found.push_back({tokens.token(i - 1), m_lengths[i]});
+        for (const auto& [next, length] : state.repetitions.places()) {
+            if (next <= begin) break;
+            const size_t counted = std::min({size_t(length), most, next - begin});
+            if (counted < m_allowed) continue;
+            if (m_found.empty() || m_found.back().token != tokens[next])
+                m_found.push_back({tokens[next], counted});
+            m_found.back().length = std::max(m_found.back().length, counted);
+        }
         std::sort(m_found.begin(), m_found.end(), [](const Found& a, const Found& b) {
             return a.token != b.token ? a.token < b.token : a.length > b.length;
         });
@@ -90,7 +113,7 @@ public:
             std::unique(m_found.begin(), m_found.end(),
                         [](const Found& a, const Found& b) { return a.token == b.token; });
         for (auto found = m_found.begin(); found != end; ++found)
-            if (row.has(found->token) && !is_breaker(found->token))
+            if (row.has(found->token) && !(m_breakers && m_breakers->is_in(found->token)))
                 row.logits[found->token] -= penalty(found->length);
     }
 
@@ -106,18 +129,12 @@ private:
         return float(std::min(
             double(m_multiplier) * std::pow(double(m_base), double(length - m_allowed)), most / 2));
     }
-    bool is_breaker(int64_t token) const {
-        const auto tails = m_breakers->find(token);
-        return tails != m_breakers->end() &&
-               std::any_of(tails->second.begin(), tails->second.end(),
-                           [](const auto& tail) { return tail.empty(); });
-    }
 
     float m_multiplier, m_base;
     size_t m_allowed, m_last;
     std::shared_ptr<const SequenceBreakers> m_breakers;
-    std::vector<size_t> m_lengths;  // kept for its memory, as the next
-    std::vector<Found> m_found;
+    SharedPrompt<DryState> m_state;
+    std::vector<Found> m_found;  // kept for its memory
 };
 
 }  // namespace

@@ -5,14 +5,13 @@ namespace pagewheel {
 
 /// Adds to the token's value, once. Log-probabilities are not normalised again.
 std::unique_ptr<LogitsProcessor> make_logit_bias(const GenerationConfig& config,
-                                                 const TokenRules& /*rules*/) {
+                                                 const TokenRules& rules) {
     if (config.logit_bias.empty()) return nullptr;
-    return make_processor([biases = std::vector<std::pair<int64_t, float>>(
-                               config.logit_bias.begin(), config.logit_bias.end())](
-                              const LogitsRow& row, const TokenHistory&) {
-        for (const auto& [token, bias] : biases)
-            if (row.has(token)) row.logits[token] += bias;
-    });
+    return make_processor(
+        [lists = token_lists(config, rules)](const LogitsRow& row, const TokenHistory&) {
+            for (const auto& [token, bias] : lists->biases)
+                if (row.has(token)) row.logits[token] += bias;
+        });
 }
 
 }  // namespace pagewheel

@@ -30,15 +30,13 @@ std::unique_ptr<LogitsProcessor> make_min_new_tokens(const GenerationConfig& con
                                                      const TokenRules& rules) {
     const size_t least = std::max(config.min_new_tokens, config.min_tokens);
     if (least == 0) return nullptr;
-    std::set<int64_t> all = config.stop_token_ids;
-    all.insert(config.eos_token_id);  // or -1, which no row has
-    const std::vector<int64_t> stops(all.begin(), all.end());
     const bool may_end = rules.grammar != nullptr;
-    return make_processor(
-        [least, stops, may_end](const LogitsRow& row, const TokenHistory& history) {
-            if (history.num_generated() >= least || (may_end && !has_other(row, stops))) return;
-            for (const int64_t token : stops) row.ban(token);
-        });
+    return make_processor([least, lists = token_lists(config, rules), may_end](
+                              const LogitsRow& row, const TokenHistory& history) {
+        const std::vector<int64_t>& stops = lists->stop;
+        if (history.num_generated() >= least || (may_end && !has_other(row, stops))) return;
+        for (const int64_t token : stops) row.ban(token);
+    });
 }
 
 }  // namespace pagewheel

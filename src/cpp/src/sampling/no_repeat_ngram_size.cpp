@@ -1,7 +1,8 @@
 // No so many tokens in a row twice.
-#include <algorithm>
-
 #include "sampling/logits_chain.hpp"
+#include "sampling/repetitions.hpp"
+#include "sampling/shared_prompt.hpp"
+#include "sampling/token_counts.hpp"
 
 namespace pagewheel {
 
@@ -10,13 +11,16 @@ std::unique_ptr<LogitsProcessor> make_no_repeat_ngram_size(const GenerationConfi
                                                            const TokenRules& /*rules*/) {
     const size_t size = config.no_repeat_ngram_size;
     if (size == 0 || size == GenerationConfig::unlimited) return nullptr;
-    return make_processor([size](const LogitsRow& row, const TokenHistory& history) {
-        const std::vector<int64_t>& tokens = history.tokens;
-        if (size > tokens.size()) return;
-        const auto before = ptrdiff_t(size - 1);
-        const auto tail = tokens.end() - before;
-        for (auto at = tokens.begin(); at + before < tokens.end(); ++at)
-            if (std::equal(tail, tokens.end(), at)) row.ban(at[before]);
+    if (size == 1)
+        return make_processor(
+            [seen = TokenCounts()](const LogitsRow& row, const TokenHistory& history) mutable {
+                seen.update(history.tokens, 0);
+                for (const auto& [token, count] : seen) row.ban(token);
+            });
+    return make_processor([size, repetitions = SharedPrompt(Repetitions(size - 1))](
+                              const LogitsRow& row, const TokenHistory& history) mutable {
+        for (const auto& [next, length] : repetitions.read(history).places())
+            if (length >= size - 1) row.ban(history.tokens[next]);
     });
 }
 

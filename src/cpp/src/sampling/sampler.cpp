@@ -3,20 +3,15 @@
 #include "sampling/log_probs.hpp"
 
 namespace pagewheel {
-namespace {
 
-/// Beams have chains of their own.
-LogitsChain make_chain(const GenerationConfig& config, const TokenRules& rules) {
-    return config.is_beam_search() ? LogitsChain() : LogitsChain(config, rules);
-}
-
-}  // namespace
-
-Sampler::Sampler(const GenerationConfig& config, size_t index, Isa isa, const TokenRules& rules)
-    : m_chain(make_chain(config, rules)),
+Sampler::Sampler(const GenerationConfig& config, size_t index, Isa isa, const LogitsChain& chain)
+    : m_chain(config.is_beam_search() ? LogitsChain() : chain.fork()),  // beams have their own
       m_selection(make_selection(config, index, isa)),
       m_isa(isa),
       m_num_log_probs(config.logprobs) {}
+
+Sampler::Sampler(const GenerationConfig& config, size_t index, Isa isa)
+    : Sampler(config, index, isa, LogitsChain(config)) {}
 
 SampledToken Sampler::sample(const TokenHistory& history, float* logits, size_t n) {
     m_chain.process({logits, n}, history);

@@ -17,8 +17,11 @@ namespace pagewheel {
 /// that of generation_parameters.def.
 class Sampler {
 public:
-    /// Of a request's sequence `index`, which has random numbers of its own.
-    Sampler(const GenerationConfig& config, size_t index, Isa isa, const TokenRules& rules = {});
+    /// Of a request's sequence `index`, which has random numbers of its own, and of the chain a
+    /// fork.
+    Sampler(const GenerationConfig& config, size_t index, Isa isa, const LogitsChain& chain);
+    /// With a chain of the config's processors.
+    Sampler(const GenerationConfig& config, size_t index, Isa isa);
 
     /// `logits` [n], which follow the history, are changed in place where the config asks for it.
     /// Each call is for a token that the sequence keeps, and finds those before it in the history.

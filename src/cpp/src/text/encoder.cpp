@@ -13,10 +13,20 @@ namespace {
 // Tokens that a text is padded to: beyond any context, and no matter of memory.
 constexpr size_t most_padding = size_t(1) << 24;
 
-ov::Tensor string_tensor(const std::string& text) {
-    ov::Tensor tensor(ov::element::string, {1});
-    tensor.data<std::string>()[0] = text;
+// Texts of a run: a run costs as much as hundreds of short texts, and nobody else encodes
+// meanwhile.
+constexpr size_t most_at_once = 256;
+
+ov::Tensor string_tensor(const std::string* texts, size_t count) {
+    ov::Tensor tensor(ov::element::string, {count});
+    std::copy_n(texts, count, tensor.data<std::string>());
     return tensor;
+}
+
+std::optional<size_t> find_mask(const ov::Model& model) {
+    for (size_t i = 0; i < model.outputs().size(); ++i)
+        if (model.output(i).get_names().count("attention_mask") != 0) return i;
+    return std::nullopt;
 }
 
 std::vector<int64_t> to_ids(const ov::Tensor& tensor) {
@@ -47,6 +57,7 @@ Encoder::Encoder(ov::Core& core, const std::shared_ptr<ov::Model>& model,
                  const TokenizerFiles& files, const ov::AnyMap& properties)
     : m_core(core),
       m_inputs(model->inputs().size()),
+      m_mask(find_mask(*model)),
       m_max_length(files.max_length),
       m_padding_side(files.padding_side),
       m_pad(files.pad.id) {
@@ -72,13 +83,35 @@ std::vector<int64_t> Encoder::encode(const std::vector<std::string>& text,
     std::vector<ov::Tensor> inputs;
     for (const std::string& each : text) {
         check_utf8(each, "the text to encode");
-        inputs.push_back(string_tensor(each));
+        inputs.push_back(string_tensor(&each, 1));
     }
     if (text.size() == 1 && text.front().empty() && !add_special_tokens) return {};
     // No second text is an empty list of them.
     if (inputs.size() < m_inputs) inputs.emplace_back(ov::element::string, ov::Shape{0});
     const auto& graph = add_special_tokens ? m_graph : m_plain_graph;
     return to_ids(graph->run(m_core, inputs));
+}
+
+std::vector<std::vector<int64_t>> Encoder::encode_plain(const std::vector<std::string>& texts) {
+    std::vector<std::vector<int64_t>> rows;
+    if (!m_mask || m_inputs != 1 || std::count(texts.begin(), texts.end(), "") > 0) {
+        for (const std::string& text : texts) rows.push_back(encode(std::vector{text}, false));
+        return rows;
+    }
+    for (size_t begin = 0; begin < texts.size(); begin += most_at_once) {
+        const size_t count = std::min(most_at_once, texts.size() - begin);
+        for (size_t i = begin; i < begin + count; ++i) check_utf8(texts[i], "the text to encode");
+        const auto found =
+            m_plain_graph->run(m_core, {string_tensor(&texts[begin], count)}, {0, *m_mask});
+        const std::vector<int64_t> ids = to_ids(found[0]), mask = to_ids(found[1]);
+        const size_t width = ids.size() / count;
+        for (size_t i = 0; i < count; ++i) {
+            std::vector<int64_t>& row = rows.emplace_back();
+            for (size_t k = i * width; k < (i + 1) * width; ++k)
+                if (mask[k] != 0) row.push_back(ids[k]);
+        }
+    }
+    return rows;
 }
 
 std::vector<std::vector<int64_t>> Encoder::encode_rows(

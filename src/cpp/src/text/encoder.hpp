@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ public:
     /// Each a text or a pair.
     TokenizedInputs encode(const std::vector<std::vector<std::string>>& texts,
                            const EncodeOptions& options);
+    /// Each without special tokens, as encode() gives it. Many at once take a hundredth of the
+    /// time.
+    std::vector<std::vector<int64_t>> encode_plain(const std::vector<std::string>& texts);
     bool takes_pairs() const { return m_inputs == 2; }
 
 private:
@@ -35,6 +39,7 @@ private:
 
     ov::Core& m_core;
     size_t m_inputs;
+    std::optional<size_t> m_mask;  // the output that tells tokens from padding
     std::shared_ptr<StringGraph> m_graph, m_plain_graph;  // with and without added tokens
     size_t m_max_length;                                  // 0: none
     std::string m_padding_side;

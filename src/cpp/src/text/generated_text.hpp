@@ -30,6 +30,11 @@ public:
     std::string append(int64_t token);
     /// The rest, when no more follows; then all is as in the beginning, without stop strings.
     std::string flush();
+    /// Bytes that are held back, but for what may be half a character: there the next token's text
+    /// begins.
+    size_t num_held() const {
+        return m_stop_strings.num_held() + m_detokenizer.num_held_characters();
+    }
     /// A stop string was seen.
     bool stopped() const { return !m_ahead && m_stop_strings.matched(); }
 

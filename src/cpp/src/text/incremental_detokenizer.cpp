@@ -17,14 +17,19 @@ bool ends_with(std::string_view text, std::string_view end) {
     return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-/// Bytes at the end of `text` that the next tokens may change.
-size_t uncertain_bytes(std::string_view text) {
+/// Bytes at the end of `text` that may be half a character.
+size_t broken_bytes(std::string_view text) {
     size_t size = 0;
     for (size_t i = 0; i < max_replacements && ends_with(text, replacement_character); ++i) {
         text.remove_suffix(replacement_character.size());
         size += replacement_character.size();
     }
-    if (size > 0) return size;
+    return size;
+}
+
+/// Bytes at the end of `text` that the next tokens may change.
+size_t uncertain_bytes(std::string_view text) {
+    if (const size_t size = broken_bytes(text); size > 0) return size;
     // Decoders take a space away at the end of all text, and where transformers'
     // clean_up_tokenization_spaces does: before punctuation and English contractions.
     for (const std::string_view end : {" ", " '", " 'r", " 'v", " n", " n'"})
@@ -51,6 +56,11 @@ std::string IncrementalDetokenizer::append(int64_t token) {
     m_latest_has_text = text != m_text;
     m_text = std::move(text);
     return show(m_text.size() - uncertain_bytes(m_text));
+}
+
+size_t IncrementalDetokenizer::num_held_characters() const {
+    const std::string text = held();
+    return text.size() - broken_bytes(text);
 }
 
 std::string IncrementalDetokenizer::flush() {

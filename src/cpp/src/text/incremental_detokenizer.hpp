@@ -32,6 +32,8 @@ public:
     void forget_latest() { m_window.pop_back(); }
     /// What is held back, as the decoder shows it.
     std::string held() const { return m_text.substr(std::min(m_shown, m_text.size())); }
+    /// Bytes of it before what may be half a character.
+    size_t num_held_characters() const;
     /// The same, handed out; then all is as in the beginning.
     std::string flush();
 

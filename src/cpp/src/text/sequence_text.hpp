@@ -27,6 +27,9 @@ public:
 
     /// What is certain.
     const std::string& text() const { return m_text; }
+    /// Tokens, from the first one on, of which a part is in it. All are, until a stop string ends
+    /// it or may.
+    size_t num_tokens() const;
     /// Of it what was not taken before.
     std::string take();
     /// The text of the first tokens counts as taken, decoded or not.
@@ -36,10 +39,11 @@ private:
     GeneratedText::Decoders m_decoders;
     GeneratedText m_generated;
     bool m_has_stop_strings;
-    bool m_ended = false;
+    bool m_ended = false, m_is_cut = false;
     size_t m_num_decoded = 0, m_num_skipped = 0;  // tokens
     size_t m_num_taken = 0;                       // bytes
     std::string m_text;
+    std::vector<size_t> m_begins;  // of the tokens, in all text; with stop strings
 };
 
 }  // namespace pagewheel

@@ -25,16 +25,23 @@ void StringGraph::compile_once(ov::Core& core) {
 }
 
 ov::Tensor StringGraph::run(ov::Core& core, const std::vector<ov::Tensor>& inputs) {
+    return run(core, inputs, {0}).front();
+}
+
+std::vector<ov::Tensor> StringGraph::run(ov::Core& core, const std::vector<ov::Tensor>& inputs,
+                                         const std::vector<size_t>& outputs) {
     m_process.check("tokenizer");
     const std::lock_guard lock(m_mutex);
     compile_once(core);
     for (size_t i = 0; i < inputs.size(); ++i) m_request.set_input_tensor(i, inputs[i]);
     m_request.start_async();  // with one thread, infer() can swallow a node's exception
     m_request.wait();
-    const ov::Tensor shared = m_request.get_output_tensor(0);
-    ov::Tensor output(shared.get_element_type(), shared.get_shape());
-    shared.copy_to(output);
-    return output;
+    std::vector<ov::Tensor> copies;
+    for (const size_t output : outputs) {
+        const ov::Tensor shared = m_request.get_output_tensor(output);
+        shared.copy_to(copies.emplace_back(shared.get_element_type(), shared.get_shape()));
+    }
+    return copies;
 }
 
 }  // namespace pagewheel

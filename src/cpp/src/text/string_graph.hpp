@@ -25,6 +25,9 @@ public:
     void compile(ov::Core& core);
     /// Output 0 for `inputs`; a tensor of its own.
     ov::Tensor run(ov::Core& core, const std::vector<ov::Tensor>& inputs);
+    /// Those outputs, likewise.
+    std::vector<ov::Tensor> run(ov::Core& core, const std::vector<ov::Tensor>& inputs,
+                                const std::vector<size_t>& outputs);
 
 private:
     void compile_once(ov::Core& core);

@@ -9,17 +9,6 @@
 
 namespace pagewheel {
 
-struct TextStreamer::Impl {
-    Callback callback;
-    GeneratedText::Decoders decoders;
-    GeneratedText text;
-    std::atomic<bool> is_taken{false};    // by a generate()
-    std::atomic<bool> is_at_work{false};  // in one of its methods
-
-    Impl(Callback callback, GeneratedText::Decoders decoders)
-        : callback(std::move(callback)), decoders(decoders), text(std::move(decoders)) {}
-};
-
 namespace {
 
 /// For the length of a method.
@@ -41,6 +30,29 @@ private:
 
 }  // namespace
 
+struct TextStreamer::Impl {
+    Callback callback;
+    GeneratedText::Decoders decoders;
+    GeneratedText text;
+    std::atomic<bool> is_taken{false};    // by a generate()
+    std::atomic<bool> is_at_work{false};  // in one of its methods
+
+    Impl(Callback callback, GeneratedText::Decoders decoders)
+        : callback(std::move(callback)), decoders(decoders), text(std::move(decoders)) {}
+
+    template <class Make>
+    void begin(const Make& make) {
+        if (is_taken.exchange(true)) throw Error("the streamer is in use by another generate()");
+        try {
+            const AtWork work(is_at_work);
+            text = make();
+        } catch (...) {
+            is_taken = false;
+            throw;
+        }
+    }
+};
+
 TextStreamer::TextStreamer(const Tokenizer& tokenizer, Callback callback, bool skip_special_tokens)
     : m_impl(new Impl(std::move(callback), decoders_of(tokenizer, skip_special_tokens))) {}
 
@@ -59,15 +71,11 @@ bool TextStreamer::skip_special_tokens_of(const ov::AnyMap& properties) {
 }
 
 void TextStreamer::begin(const GenerationConfig& config) {
-    if (m_impl->is_taken.exchange(true))
-        throw Error("the streamer is in use by another generate()");
-    try {
-        const AtWork work(m_impl->is_at_work);
-        m_impl->text = GeneratedText(m_impl->decoders, StopStrings(config));
-    } catch (...) {
-        release();
-        throw;
-    }
+    m_impl->begin([&] { return GeneratedText(m_impl->decoders, StopStrings(config)); });
+}
+
+void TextStreamer::begin_as(const TextStreamer& other) {
+    m_impl->begin([&] { return other.m_impl->text; });
 }
 
 void TextStreamer::release() noexcept {

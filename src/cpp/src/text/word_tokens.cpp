@@ -48,27 +48,4 @@ std::vector<Tokens> word_tokens(const Encode& encode, const std::vector<std::str
     return found;
 }
 
-std::vector<Tokens> tokens_with_text(const Encode& encode,
-                                     const std::vector<std::string>& vocabulary,
-                                     const std::string& text) {
-    std::vector<std::string> endings;
-    for (size_t from = 1; from < text.size(); ++from) endings.push_back(text.substr(from));
-    const std::vector<Tokens> rests =
-        endings.empty() ? std::vector<Tokens>() : encode_inside(encode, endings);
-    std::vector<Tokens> found;
-    for (size_t id = 0; id < vocabulary.size(); ++id) {
-        const std::string& own = vocabulary[id];
-        if (own.find(text) != std::string::npos) {
-            found.push_back({int64_t(id)});
-            continue;
-        }
-        for (size_t size = std::min(own.size(), text.size() - 1); size > 0; --size) {
-            if (own.compare(own.size() - size, size, text, 0, size) != 0) continue;
-            Tokens& sequence = found.emplace_back(1, int64_t(id));
-            sequence.insert(sequence.end(), rests[size - 1].begin(), rests[size - 1].end());
-        }
-    }
-    return found;
-}
-
 }  // namespace pagewheel

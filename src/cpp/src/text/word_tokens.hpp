@@ -21,10 +21,4 @@ std::vector<std::vector<int64_t>> encode_inside(const Encode& encode,
 std::vector<std::vector<int64_t>> word_tokens(const Encode& encode,
                                               const std::vector<std::string>& words);
 
-/// Sequences of tokens whose text has all of `text` in it: a token whose own text has it, or one
-/// that ends with the beginning of it, followed by the rest. `vocabulary` is the tokenizer's.
-std::vector<std::vector<int64_t>> tokens_with_text(const Encode& encode,
-                                                   const std::vector<std::string>& vocabulary,
-                                                   const std::string& text);
-
 }  // namespace pagewheel

@@ -157,15 +157,21 @@ class AnswerReader:
         self._engine = engine
         config = generation.order.config
 
+        first: VerbatimText | None = None
+
         def verbatim() -> VerbatimText | None:
+            nonlocal first
             if not reading.needs_special_tokens:
                 return None
-            return VerbatimText(
+            text = VerbatimText(
                 engine.tokenizer,
                 config.stop_strings,
                 config.include_stop_str_in_output,
                 config.min_tokens,
+                like=first,
             )
+            first = first or text
+            return text
 
         self.texts = [AnswerText(reading, verbatim()) for _ in range(generation.order.choices)]
         may_stop = config.stop_strings or generation.order.stop_tokens

@@ -173,7 +173,9 @@ async def _stream(engine: Engine, call: Call, reader: AnswerReader, events: Choi
         begin = {"role": "assistant", "content": "", "refusal": None}
         await events.send(_event(number, begin))
     async for piece, sections in news:
-        if sections or ((wish.with_log_probs or call.with_tokens) and piece.tokens):
+        if sections or (
+            (wish.with_log_probs or call.with_tokens) and (piece.tokens or piece.scored)
+        ):
             scores = await _log_probs(engine, piece, wish)
             event = _event(piece.index, _delta(sections), scores)
             await events.send(with_ids(event, piece, call))

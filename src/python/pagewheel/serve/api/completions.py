@@ -269,7 +269,7 @@ async def _stream(
         number = piece.index
         text = before[number] + piece.text
         with_tokens = wish.with_log_probs or call.with_tokens
-        if not (text or piece.finish or (with_tokens and piece.tokens)):
+        if not (text or piece.finish or (with_tokens and (piece.tokens or piece.scored))):
             continue  # half of a character is held back, and is no news
         scores, size = None, 0
         if wish.with_log_probs:

@@ -328,9 +328,9 @@ def usage_of(generation: Generation, num_reasoning: int = 0) -> dict[str, Any]:
 
 
 async def log_probs_of(engine: Engine, piece: Piece | Answer, top: int) -> list[TokenLogProb]:
-    """Of a piece's or an answer's generated tokens."""
+    """Of the generated tokens that are in the text of a piece or an answer."""
     names = await engine.tokens_by_id()
     return await made(
-        lambda: of_tokens(names, piece.tokens, piece.log_probs, piece.top_log_probs, top),
-        len(piece.tokens) * (1 + top),
+        lambda: of_tokens(names, piece.scored, piece.log_probs, piece.top_log_probs, top),
+        len(piece.scored) * (1 + top),
     )

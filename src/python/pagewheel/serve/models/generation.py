@@ -41,6 +41,8 @@ class Piece:
     finish: str | None = None
     stopped_by: str | int | None = None  # the request's stop text or token
     timed_out: bool = False
+    # The tokens that log_probs and top_log_probs are of: those that have a part in the text so far.
+    scored: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -77,8 +79,10 @@ class Answer:
     finish: str | None = None
     stopped_by: str | int | None = None  # the request's stop text or token
     timed_out: bool = False
+    scored: list[int] = field(default_factory=list)
 
     def add(self, piece: Piece) -> None:
+        self.scored += piece.scored
         self.text += piece.text
         self.tokens += piece.tokens
         self.log_probs += piece.log_probs
@@ -299,6 +303,7 @@ class _Choices:
         self._with_top = with_top
         self._first = first
         self._open = set(range(count))
+        self._scores = [_Scores() for _ in range(count)]
 
     async def pieces(self, seldom: bool) -> AsyncIterator[list[Piece]]:
         """With `seldom` the first tokens as they come, then what there is now and then."""
@@ -318,16 +323,38 @@ class _Choices:
         finish = _REASONS.get(output.finish_reason)
         if finish is not None:
             self._open.discard(index)
+        scores = self._scores[index].take(output) if self._with_top else []
         return Piece(
             self._first + index,
             output.text,
             output.generated_ids,
-            output.generated_log_probs,
+            [score for _, score, _ in scores],
             output.prompt_log_probs,
-            output.top_log_probs if self._with_top else [],
+            [likely for _, _, likely in scores],
             output.prompt_top_log_probs if self._with_top else [],
             finish,
+            scored=[token for token, _, _ in scores],
         )
+
+
+class _Scores:
+    """Of one sequence. Those of tokens that may belong to a stop text are held back with it."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[int, float, list[TokenLogProb]]] = []
+        self._num_taken = 0
+
+    def take(
+        self, output: pagewheel.GenerationOutput
+    ) -> list[tuple[int, float, list[TokenLogProb]]]:
+        """Token, log-probability and likeliest tokens of what came into the text."""
+        self._held += zip(
+            output.generated_ids, output.generated_log_probs, output.top_log_probs, strict=True
+        )
+        count = output.num_text_tokens - self._num_taken
+        taken, self._held = self._held[:count], self._held[count:]
+        self._num_taken += len(taken)
+        return taken
 
 
 class _Waiting:
