@@ -8,6 +8,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from pagewheel.schema_dialect import parse_number
 from pagewheel.serve.http.errors import ApiError, unavailable
 from pagewheel.serve.settings import Limits
 
@@ -147,7 +148,7 @@ def _parse_int(digits: str) -> int:
 
 
 def _parse_float(digits: str) -> float:
-    value = float(digits)
+    value = parse_number(digits)
     if not math.isfinite(value):
         raise ValueError(f"{digits[:40]} is too large for a number")
     return value
