@@ -136,8 +136,7 @@ class Dialect:
 def _refuse_rounded(value: Any, place: str) -> None:
     if isinstance(value, RoundedNumber):
         raise ValueError(
-            f"JSON schema: the number {value.text[:60]} has more digits than a grammar keeps; "
-            f"at {place}"
+            f"JSON schema: the number {value.text[:60]} cannot be kept exactly; at {place}"
         )
     if isinstance(value, (list, dict)):
         for each in value.values() if isinstance(value, dict) else value:

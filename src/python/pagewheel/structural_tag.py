@@ -28,7 +28,7 @@ def _exact(text: str) -> float:
     """Numbers of a structural tag are those of its schemas."""
     value = parse_number(text)
     if isinstance(value, RoundedNumber):
-        raise ValueError(f"the number {text[:60]} has more digits than a grammar keeps")
+        raise ValueError(f"the number {text[:60]} cannot be kept exactly")
     return value
 
 

@@ -233,7 +233,7 @@ def test_numbers_that_a_grammar_would_change_are_refused(
         assert answer.status_code == 400, field
         error = answer.json()["error"]
         assert (error["param"], error["code"]) == (field, "grammar_refused")
-        assert f"the number {number} has more digits" in error["message"]
+        assert f"the number {number} cannot be kept exactly" in error["message"]
         assert f"/properties/a/{keyword}" in error["message"]
 
 

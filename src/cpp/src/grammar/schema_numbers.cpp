@@ -18,6 +18,7 @@ using nlohmann::json;
 
 constexpr double two_to_53 = 9007199254740992.0;
 constexpr double two_to_63 = 9223372036854775808.0;
+constexpr size_t max_levels = 1000;  // what walks a value calls itself for each
 constexpr uint64_t greatest_integer = std::numeric_limits<int64_t>::max();
 
 /// A number without rounding: digits, the first and the last of which are no zeros, times ten to
@@ -107,6 +108,10 @@ private:
         return true;
     }
     bool open(json container) {
+        if (m_open.size() == max_levels) {
+            m_error = "more than " + std::to_string(max_levels) + " levels";
+            return false;
+        }
         m_open.push_back(&add(std::move(container)));
         return true;
     }
@@ -141,29 +146,39 @@ double double_of(const json& number) {
     return value;
 }
 
+bool has_only_integers(const json& schema) {
+    const auto type = schema.find("type");
+    if (type == schema.end()) return false;
+    if (!type->is_array()) return *type == "integer";
+    const auto has = [&](const char* name) {
+        return std::find(type->begin(), type->end(), name) != type->end();
+    };
+    return has("integer") && !has("number");
+}
+
 /// Whether a whole number's upper bound is beyond those of 64 bits, at which llguidance ends
 /// ranges.
 bool is_above_integers(const json& number, const std::string& name, const json& schema) {
-    const auto type = schema.find("type");
-    if (type == schema.end() || *type != "integer") return false;
     const bool may_be_equal = name == "maximum";
     if (!may_be_equal && name != "exclusiveMaximum") return false;
     const uint64_t least = greatest_integer + (may_be_equal ? 0 : 1);
-    return double_of(number) > two_to_63 ||
-           (number.is_number_unsigned() && number.get<uint64_t>() >= least);
+    return has_only_integers(schema) &&
+           (double_of(number) > two_to_63 ||
+            (number.is_number_unsigned() && number.get<uint64_t>() >= least));
 }
 
-/// Whether llguidance, whose bounds and constants are doubles and whose whole numbers have 64 bits,
-/// keeps the value of a keyword in an object of the schema.
+/// Whether llguidance keeps the value of a keyword in an object of the schema. Its bounds and
+/// constants are doubles and its whole numbers have 64 bits. Beyond them it takes others, or ends
+/// the process (version 1.9.1).
 bool is_kept(const json& number, const std::string& name, const json& schema) {
     const double value = double_of(number);
     if (std::abs(value) < two_to_53) return !number.is_binary();
     if (is_above_integers(number, name, schema)) return true;
     if (name.rfind("exclusive", 0) == 0) return false;  // llguidance adds 1 to the double
+    if (std::abs(value) >= two_to_63) return false;
     const Decimal exact(text_of(number));
-    const bool has_64_bits = std::abs(value) < two_to_63;
     return exact == Decimal(shortest_text(value)) &&
-           (!has_64_bits || exact == Decimal(std::to_string(int64_t(value))));
+           exact == Decimal(std::to_string(int64_t(value)));
 }
 
 /// Calls visit for each number within a value.
@@ -182,7 +197,7 @@ struct NumberCheck {
                       const std::string& pointer) const {
         if (is_kept(number, name, schema)) return;
         throw GrammarError(concat(whose, ": the number ", text_of(number).substr(0, 60),
-                                  " has more digits than a grammar keeps; at ", pointer));
+                                  " cannot be kept exactly; at ", pointer));
     }
 
     void check(const json& schema, const std::string& pointer = {}) const {
@@ -223,6 +238,17 @@ void check_parsed_numbers(const std::string& tools) {
         return !number.is_binary();
     };
     NumberCheck{"tools", is_parsed}.check(parse_schema(tools));
+}
+
+void check_lark_numbers(const std::string& lark) {
+    const std::string mark = "%json";
+    for (size_t at = lark.find(mark); at != std::string::npos; at = lark.find(mark, at + 1)) {
+        SchemaReader reader;
+        const auto begin = lark.begin() + ptrdiff_t(at + mark.size());
+        // What is no JSON is refused by llguidance, with its line.
+        if (json::sax_parse(begin, lark.end(), &reader, json::input_format_t::json, false))
+            check_numbers(reader.take());
+    }
 }
 
 std::string pointer_part(std::string key) {

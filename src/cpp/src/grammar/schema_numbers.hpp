@@ -18,6 +18,9 @@ void check_numbers(const nlohmann::json& schema);
 /// The same for the schemas of tools, a JSON text, and numbers that parsing would change already.
 void check_parsed_numbers(const std::string& tools);
 
+/// The same for the schemas behind `%json` in a Lark grammar.
+void check_lark_numbers(const std::string& lark);
+
 /// A key as a part of a JSON pointer.
 std::string pointer_part(std::string key);
 
