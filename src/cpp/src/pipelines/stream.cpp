@@ -13,8 +13,7 @@ std::string echoed(const Tokenizer& tokenizer, const std::vector<int64_t>& promp
                    const std::vector<int64_t>& generated) {
     std::vector<int64_t> both = prompt;
     both.insert(both.end(), generated.begin(), generated.end());
-    const std::string all = tokenizer.decode(both),
-                      own = tokenizer.decode(generated);
+    const std::string all = tokenizer.decode(both), own = tokenizer.decode(generated);
     const bool fits =
         all.size() >= own.size() && all.compare(all.size() - own.size(), own.size(), own) == 0;
     return fits ? all.substr(0, all.size() - own.size()) : tokenizer.decode(prompt);
