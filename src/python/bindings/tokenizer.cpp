@@ -188,7 +188,7 @@ the CPU, which runs it.)");
         .def(
             "decode", &decode, py::arg("tokens"), py::arg("skip_special_tokens") = true,
             R"(Text of a sequence of token ids; a list of texts for a batch (openvino.Tensor, numpy array,
-list of lists). Raises OutOfRangeError for an id outside the vocabulary.)")
+list of lists). Ids outside the vocabulary have no text.)")
         .def("apply_chat_template", &apply_chat_template, py::arg("history"),
              py::arg("add_generation_prompt"), py::arg("chat_template") = "",
              py::arg("tools") = py::none(), py::arg("extra_context") = py::none(),

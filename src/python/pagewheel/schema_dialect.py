@@ -17,7 +17,39 @@ _SCHEMAS = (
     *("items", "additionalProperties", "additionalItems", "not", "if", "then", "else"),
     *("contains", "unevaluatedItems", "unevaluatedProperties"),
 )
+_NUMBERS = (
+    *("const", "enum", "multipleOf"),
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+)
 _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
+
+
+class RoundedNumber(float):
+    """A number of a JSON text with more digits than its double keeps. `text` has them all."""
+
+    text: str
+
+
+def parse_number(text: str) -> float:
+    """What json.loads() takes as parse_float; a RoundedNumber where digits are lost."""
+    value = float(text)
+    if _digits(repr(value)) == _digits(text):
+        return value
+    rounded = RoundedNumber(value)
+    rounded.text = text
+    return rounded
+
+
+def _digits(number: str) -> tuple[str, int]:
+    """Digits without zeros around them, and the exponent of ten behind the last one."""
+    mantissa, _, exponent = number.lower().partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("-0")
+    stripped = digits.rstrip("0")
+    if len(exponent) > 20:  # such a number is 0 or infinite
+        return stripped, 0
+    scale = int(exponent or 0) - len(fraction) + len(digits) - len(stripped)
+    return stripped, scale if stripped else 0
 
 
 class Dialect:
@@ -49,6 +81,8 @@ class Dialect:
         return self._with_named_properties(found)
 
     def _value(self, name: str, value: Any, place: str) -> Any:
+        if name in _NUMBERS:
+            _refuse_rounded(value, place)
         if name in _MAPS and isinstance(value, dict):
             return {key: self._translated(one, f"{place}/{key}") for key, one in value.items()}
         if name in _LISTS and isinstance(value, list):
@@ -99,6 +133,16 @@ class Dialect:
             key = part.replace("~1", "/").replace("~0", "~")
             found = found.get(key) if isinstance(found, Mapping) else None
         return found
+
+
+def _refuse_rounded(value: Any, place: str) -> None:
+    if isinstance(value, RoundedNumber):
+        raise ValueError(
+            f"JSON schema: the number {value.text[:60]} cannot be kept exactly; at {place}"
+        )
+    if isinstance(value, (list, dict)):
+        for each in value.values() if isinstance(value, dict) else value:
+            _refuse_rounded(each, place)
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -7,13 +7,14 @@ from typing import Any
 
 from pagewheel._pagewheel import StructuredOutputConfig as Config
 from pagewheel.errors import InvalidArgumentError
+from pagewheel.schema_dialect import RoundedNumber, parse_number
 
 
 def from_json(text: str) -> Any:
     """The part of StructuredOutputConfig that a JSON text describes."""
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
+        value = json.loads(text, parse_float=_exact)
+    except ValueError as error:
         raise InvalidArgumentError(
             f"the text {text[:60]!r} is no structural tag: {error}. "
             "A constant text is ConstString(text)"
@@ -21,6 +22,14 @@ def from_json(text: str) -> Any:
     if isinstance(value, dict) and value.get("type") == "structural_tag":
         value = value.get("format")
     return _part(value)
+
+
+def _exact(text: str) -> float:
+    """Numbers of a structural tag are those of its schemas."""
+    value = parse_number(text)
+    if isinstance(value, RoundedNumber):
+        raise ValueError(f"the number {text[:60]} cannot be kept exactly")
+    return value
 
 
 def _part(value: Any) -> Any:

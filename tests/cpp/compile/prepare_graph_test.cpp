@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "kernels/isa.hpp"
 #include "model/openvino_core.hpp"
 #include "ops/paged_attention.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 namespace {
@@ -46,6 +48,44 @@ TEST_F(PrepareGraph, OpenVinosOwnOperationsGetThePropertiesAsTheyAre) {
     EXPECT_EQ(graph.properties.size(), 2u);
     EXPECT_EQ(property(graph, "KV_CACHE_PRECISION"), "u8");
     EXPECT_EQ(property(graph, "CACHE_DIR"), "/nowhere");
+}
+
+// Its kernels take no other pair, and say so only when they first run.
+TEST_F(PrepareGraph, OpenVinosAttentionComputesInTheCachesType) {
+    const auto prepare_with = [](const char* cache, const ov::AnyMap& others) {
+        ov::AnyMap properties{{"attention_backend", "openvino"}, {"KV_CACHE_PRECISION", cache}};
+        properties.insert(others.begin(), others.end());
+        return prepare(properties);
+    };
+    const auto able = openvino_core().get_property("CPU", ov::device::capabilities);
+    const bool has_bf16 = std::find(able.begin(), able.end(), "BF16") != able.end();
+    EXPECT_EQ(property(prepare_with("f32", {}), "INFERENCE_PRECISION_HINT"), "f32");
+    const ov::AnyMap openvinos_linear{{"linear_backend", "openvino"}};
+    EXPECT_EQ(property(prepare_with("f32", openvinos_linear), "INFERENCE_PRECISION_HINT"), "f32");
+    EXPECT_EQ(property(prepare_with("f16", openvinos_linear), "INFERENCE_PRECISION_HINT"), "none");
+    const auto refusal = [&](const char* cache, const char* key, const char* value) {
+        try {
+            prepare_with(cache, {{key, value}});
+        } catch (const InvalidArgument& error) {
+            return std::string(error.what());
+        }
+        return std::string("not refused");
+    };
+    const char* const precision = "INFERENCE_PRECISION_HINT";
+    EXPECT_EQ(
+        refusal("f32", precision, "bf16"),
+        "KV_CACHE_PRECISION is f32, and OpenVINO's attention computes in bf16; allowed: bf16, "
+        "f16, u8, u4, INFERENCE_PRECISION_HINT f32, or attention_backend native");
+    if (!has_bf16) {
+        EXPECT_NE(refusal("bf16", precision, "bf16").find("does not compute in bf16"),
+                  std::string::npos);
+        return;
+    }
+    EXPECT_EQ(property(prepare_with("bf16", {}), precision), "bf16");
+    EXPECT_EQ(property(prepare_with("bf16", openvinos_linear), precision), "bf16");
+    EXPECT_NE(refusal("bf16", precision, "f32").find("computes in f32"), std::string::npos);
+    EXPECT_NE(refusal("bf16", "EXECUTION_MODE_HINT", "ACCURACY").find("computes in f32"),
+              std::string::npos);
 }
 
 TEST_F(PrepareGraph, NativeOperationsTakeThePropertiesThatOpenVinoCannotServe) {

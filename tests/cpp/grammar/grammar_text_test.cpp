@@ -5,6 +5,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/check.hpp"
 #include "grammar/constant_text.hpp"
 #include "grammar/ebnf.hpp"
 #include "grammar/json_schema.hpp"
@@ -106,11 +107,77 @@ TEST(Ebnf, RecursiveRulesThatAreDeepAreTranslatedSoon) {
 }
 
 TEST(JsonSchema, OwnOptionsAreAddedAndTheTextIsKept) {
-    const std::string prepared = prepare_json_schema(R"({"const":12345678901234567890123})", {});
+    const std::string prepared = prepare_json_schema(R"({"default":12345678901234567890123})", {});
     EXPECT_NE(prepared.find("whitespace_pattern"), std::string::npos);
-    EXPECT_NE(prepared.find(R"("const":12345678901234567890123})"), std::string::npos);
+    EXPECT_NE(prepared.find(R"("default":12345678901234567890123})"), std::string::npos);
     EXPECT_EQ(prepare_json_schema(R"({"x-guidance":{}})", {}), R"({"x-guidance":{}})");
     EXPECT_EQ(prepare_json_schema("true", {}), prepare_json_schema("{}", {}));
+}
+
+TEST(JsonSchema, NumbersThatADoubleWouldChangeAreRefusedWithTheirPlace) {
+    const auto refused = [](const std::string& schema) {
+        return refusal([&] { prepare_json_schema(schema, {}); });
+    };
+    EXPECT_EQ(refused(R"({"properties":{"a/b":{"const":1234567890123456789}}})"),
+              "JSON schema: the number 1234567890123456789 cannot be kept exactly; at "
+              "/properties/a~1b/const");
+    for (const char* number :
+         {"9007199254740993", "-9007199254740993", "9007199254740993.0", "0.12345678901234567890",
+          "1152921504606846976", "9223372036854775807", "-9223372036854775808",
+          "18446744073709551616", "123456789012345678901234567890", "1e-400",
+          "1.00000000000000000001", "1e-99999999999999999999", "-1e30", "1e300", "1e19"}) {
+        for (const char* keyword :
+             {"const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+            EXPECT_NE(refused(concat(R"({"anyOf":[{")", keyword, "\":", number, "}]}"))
+                          .find(concat("at /anyOf/0/", keyword)),
+                      std::string::npos)
+                << keyword << ' ' << number;
+        EXPECT_NE(refused(concat(R"({"x":{"enum":[1,{"y":[)", number, "]}]}}")).find("at /x/enum"),
+                  std::string::npos)
+            << number;
+    }
+}
+
+TEST(JsonSchema, NumbersThatADoubleKeepsAreAllowed) {
+    for (const char* number : {"0", "-0.0", "0.1", "1e-300", "9007199254740991", "1e18", "-9e18",
+                               "-1.50e2", "1000000000000000000", "0.1234567890123456"})
+        for (const char* keyword : {"const", "minimum", "maximum", "multipleOf"})
+            EXPECT_NO_THROW(prepare_json_schema(concat("{\"", keyword, "\":", number, '}'), {}))
+                << keyword << ' ' << number;
+    EXPECT_NO_THROW(prepare_json_schema(R"({"examples":[9007199254740993]})", {}));
+    const auto refused = [](const char* type, const char* bound) {
+        return refusal(
+            [&] { prepare_json_schema(concat(R"({"type":")", type, R"(",")", bound, '}'), {}); });
+    };
+    for (const char* bound :
+         {"maximum\":9223372036854775807", "maximum\":18446744073709551615", "maximum\":1e30",
+          "exclusiveMaximum\":9223372036854775808", "exclusiveMaximum\":18446744073709551616"}) {
+        EXPECT_EQ(refused("integer", bound), "not refused") << bound;
+    }
+    EXPECT_NE(refused("number", "maximum\":9223372036854775807"), "not refused");
+    EXPECT_NE(refused("integer", "maximum\":9223372036854775806"), "not refused");
+    EXPECT_NE(refused("integer", "exclusiveMaximum\":9223372036854775807"), "not refused");
+}
+
+TEST(JsonSchema, NumbersInLarkAreLookedAtToo) {
+    const std::string lark = R"(start: a | b
+a: %json {"const": 1}
+b: "x" %json {"const": -9223372036854775808} "y"
+)";
+    const std::string expected =
+        "JSON schema: the number -9223372036854775808 cannot be kept exactly; at "
+        "/const";
+    EXPECT_EQ(refusal([&] { translate(Config::Lark{lark}); }), expected);
+    EXPECT_EQ(refusal([&] {
+                  auto tag = std::make_shared<Config::Tag>();
+                  tag->begin = "<";
+                  tag->content = Config::Lark{lark};
+                  tag->end = ">";
+                  translate(tag);
+              }),
+              expected);
+    EXPECT_NO_THROW(translate(Config::Lark{"start: %json {\"const\": 12}"}));
+    EXPECT_NO_THROW(translate(Config::Lark{"start: %json " + std::string(100'000, '[')}));
 }
 
 TEST(JsonSchema, WhatIsTooDeepOrTooLargeIsRefusedWithNumbers) {

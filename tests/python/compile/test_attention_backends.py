@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import F32, greedy
+from openvino_core import CORE
 from prompt_log_probs import prompt_log_probs
 
 import pagewheel
@@ -50,6 +51,19 @@ def test_a_smaller_cache_costs_little(smollm2_folder: Path, cache: str, bound: f
     exact = log_probs(smollm2_folder, **native)
     rounded = log_probs(smollm2_folder, **{**native, "KV_CACHE_PRECISION": cache})
     assert 0 < np.sqrt(np.mean((rounded - exact) ** 2)) < bound
+
+
+@pytest.mark.parametrize("cache", ["f32", "bf16", "f16", "u8"])
+def test_openvinos_attention_takes_every_cache(smollm2_folder: Path, cache: str) -> None:
+    openvino = {"attention_backend": "openvino", "KV_CACHE_PRECISION": cache}
+    if cache == "bf16" and "BF16" not in CORE.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        with pytest.raises(ValueError, match="does not compute in bf16 on this processor"):
+            make_pipeline(smollm2_folder, **openvino)
+        return
+    exact = log_probs(smollm2_folder, **{**F32, "attention_backend": "native"})
+    for linear in ("native", "openvino"):  # who leaves the precision open
+        found = log_probs(smollm2_folder, linear_backend=linear, **openvino)
+        assert np.sqrt(np.mean((found - exact) ** 2)) < 0.5
 
 
 def test_auto_is_native(smollm2_folder: Path) -> None:

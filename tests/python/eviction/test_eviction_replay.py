@@ -117,7 +117,18 @@ def convert_tiny(name: str, folder: Path, tokenizer_folder: Path) -> object:
 
 @pytest.mark.parametrize("granularity", ["block", "token"])
 @pytest.mark.parametrize(
-    "name", ["llama3", "llama-yarn", "smollm3", "phi3", "gemma2", "gemma3", "gpt_oss", "mistral"]
+    "name",
+    [
+        "llama3",
+        "llama-yarn",
+        "smollm3",
+        "phi3",
+        "phi3-longrope",
+        "gemma2",
+        "gemma3",
+        "gpt_oss",
+        "mistral",
+    ],
 )
 def test_architectures_evict_and_rotate_by_their_own_rules(
     tmp_path: Path, tokenizer_folder: Path, name: str, granularity: str

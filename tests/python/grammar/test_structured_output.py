@@ -212,6 +212,66 @@ def test_errors_tell_the_place(name: str, smollm2_tokenizer: pagewheel.Tokenizer
     assert message in str(raised.value)
 
 
+PLACES: dict[str, tuple[dict[str, Any], str]] = {
+    "const": ({"const": 1234567890123456789}, "/const"),
+    "enum": ({"enum": [1, [{"a": -9007199254740993}]]}, "/enum"),
+    "minimum": ({"type": "integer", "minimum": 9007199254740993}, "/minimum"),
+    "exclusive": ({"type": "integer", "exclusiveMinimum": 9007199254740992}, "/exclusiveMinimum"),
+    "number": ({"type": "number", "maximum": 2**63 - 1}, "/maximum"),
+    # llguidance 1.9.1 ends the process with this one.
+    "least": ({"properties": {"a": {"const": -(2**63)}}}, "/properties/a/const"),
+    "least integer": ({"allOf": [{"type": "integer"}, {"const": -1e30}]}, "/allOf/1/const"),
+    "by reference": ({"$ref": "#/examples/0", "examples": [{"const": 2**64}]}, "/examples/0/const"),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_numbers_that_a_grammar_would_change_are_refused(
+    name: str, smollm2_tokenizer: pagewheel.Tokenizer
+) -> None:
+    schema, place = PLACES[name]
+    for part in (
+        Config.JSONSchema(schema),
+        Config.Tag("<n>", Config.JSONSchema(schema), "</n>"),
+        {"type": "tag", "begin": "<", "content": {"type": "json_schema", "json_schema": schema}}
+        | {"end": ">"},
+    ):
+        text = json.dumps(part) if isinstance(part, dict) else part
+        with pytest.raises(ValueError, match=f"cannot be kept exactly; at {place}"):
+            pagewheel.Grammar(Config.ConstString("x") + text, smollm2_tokenizer)
+
+
+def test_long_decimals_are_refused(smollm2_tokenizer: pagewheel.Tokenizer) -> None:
+    schema = '{"const": 0.12345678901234567890}'
+    with pytest.raises(
+        ValueError, match=r"0\.12345678901234567890 cannot be kept exactly; at /const"
+    ):
+        pagewheel.Grammar(Config.JSONSchema(schema), smollm2_tokenizer)
+    with pytest.raises(ValueError, match=r"0\.12345678901234567890 cannot be kept exactly"):
+        Config.ConstString("x") + f'{{"type": "json_schema", "json_schema": {schema}}}'
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ('{"const": 9007199254740991}', "9007199254740991", "9007199254740992"),
+        ('{"const": 1e18}', str(10**18), str(10**18 + 1)),
+        ('{"const": 0.1234567890123456}', "0.1234567890123456", "0.1234567890123457"),
+        ('{"type": "integer", "maximum": 1e18}', str(10**18), str(10**18 + 1)),
+        ('{"type": "integer", "maximum": 9223372036854775807}', str(2**63 - 1), str(2**63)),
+        ('{"type": ["integer", "null"], "maximum": 1e30}', str(2**63 - 1), str(2**63)),
+        ('{"type": "integer", "maximum": 18446744073709551615}', str(2**63 - 1), str(2**64)),
+        ('{"type": "number", "minimum": -1e18}', str(-(10**18)), str(-(10**18) - 1)),
+        ('{"type": "integer"}', "1" * 40, "1.5"),
+    ],
+)
+def test_numbers_that_are_kept_are_kept_exactly(
+    schema: str, good: str, bad: str, smollm2_tokenizer: pagewheel.Tokenizer
+) -> None:
+    grammar = pagewheel.Grammar(Config.JSONSchema(schema), smollm2_tokenizer)
+    assert grammar.accepts(good) and not grammar.accepts(bad)
+
+
 def test_one_member_is_set() -> None:
     with pytest.raises(ValueError, match="has 2 of json_schema, regex"):
         Config(regex="a", json_schema="{}")

@@ -318,3 +318,19 @@ def test_arguments_that_the_schema_leaves_open_come_where_it_says_so(
     grammar = pagewheel.Grammar(pagewheel.tool_call_grammar([tool], "qwen"), smollm2_tokenizer)
     text = "<tool_call>\n" + json.dumps({"name": "f", "arguments": {"b": 1}}) + "\n</tool_call>"
     assert grammar.accepts(text)
+
+
+def test_large_numbers_are_exact_or_refused(smollm2_tokenizer: pagewheel.Tokenizer) -> None:
+    number = 1234567890123456789
+    schema = {"type": "object", "properties": {"a": {"enum": [number]}}, "required": ["a"]}
+    tools = [{"name": "f", "parameters": schema}]
+    written = pagewheel.tool_call_grammar(tools, "llama4_pythonic", tool_choice="required")
+    grammar = pagewheel.Grammar(written, smollm2_tokenizer)
+    assert grammar.accepts(f"[f(a={number})]")
+    assert not grammar.accepts(f"[f(a={int(float(number))})]")
+    read_by_the_library = pagewheel.tool_call_grammar(tools, "qwen", tool_choice="required")
+    with pytest.raises(ValueError, match=f"{number} cannot be kept exactly; at /properties/a/enum"):
+        pagewheel.Grammar(read_by_the_library, smollm2_tokenizer)
+    tools[0]["parameters"] = {**schema, "properties": {"a": {"const": 2**70}}}
+    with pytest.raises(ValueError, match=f"tools: the number {2**70} cannot be kept exactly"):
+        pagewheel.tool_call_grammar(tools, "llama4_pythonic", tool_choice="required")

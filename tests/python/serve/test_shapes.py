@@ -209,6 +209,40 @@ def test_a_shape_that_is_refused_is_named_with_its_place(
     assert place in message
 
 
+LONG_NUMBERS = ["1234567890123456789", "-9223372036854775808", "0.12345678901234567890", "1e-400"]
+
+
+@pytest.mark.parametrize("number", LONG_NUMBERS)
+@pytest.mark.parametrize("keyword", ["const", "enum", "minimum", "multipleOf"])
+def test_numbers_that_a_grammar_would_change_are_refused(
+    served: Served, number: str, keyword: str
+) -> None:
+    """As texts, because clients would round them too."""
+    value = f"[1, {number}]" if keyword == "enum" else number
+    schema = f'{{"type": "object", "properties": {{"a": {{"{keyword}": {value}}}}}}}'
+    form = f'{{"type": "json_schema", "json_schema": {{"name": "a", "schema": {schema}}}}}'
+    tool = f'{{"type": "function", "function": {{"name": "f", "parameters": {schema}}}}}'
+    start = '{"model": "tiny", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 9'
+    for field, rest in (
+        (FORMAT_SCHEMA, f'"response_format": {form}'),
+        ("guided_json", f'"guided_json": {json.dumps(schema)}'),
+        ("tools", f'"tools": [{tool}], "tool_choice": "required"'),
+    ):
+        headers = {"Content-Type": "application/json"}
+        answer = served.http.post(CHAT, content=f"{start}, {rest}}}", headers=headers)
+        assert answer.status_code == 400, field
+        error = answer.json()["error"]
+        assert (error["param"], error["code"]) == (field, "grammar_refused")
+        assert f"the number {number} cannot be kept exactly" in error["message"]
+        assert f"/properties/a/{keyword}" in error["message"]
+
+
+def test_integers_that_a_grammar_keeps_are_exact(served: Served) -> None:
+    shape = json_schema({"const": 9007199254740991})
+    answer = served.post(CHAT, {"messages": HELLO, "response_format": shape, "max_tokens": 30})
+    assert answer.json()["choices"][0]["message"]["content"] == "9007199254740991"
+
+
 def hostile_schema() -> dict[str, Any]:
     """Costs the compiler more than it may have."""
     alternatives = [{"pattern": f"^(a|b|ab){{{900 + number}}}$"} for number in range(40)]

@@ -8,6 +8,7 @@ import random
 import shutil
 from pathlib import Path
 
+import openvino_genai
 import pytest
 from convert.tokenizer_reference import corpus, reference_tokenizer, representable
 from fuzzing import TIMES
@@ -86,12 +87,22 @@ def test_bad_arguments_are_refused(tokenizer: pagewheel.Tokenizer) -> None:
         tokenizer.encode("a", padding_side="middle")
     with pytest.raises(ValueError, match="max_length is 1000000000000 and pad_to_max_length"):
         tokenizer.encode("a", pad_to_max_length=True, max_length=10**12)
-    with pytest.raises(IndexError, match="49152 is outside"):
-        tokenizer.decode([49152])
-    with pytest.raises(IndexError, match="-1 is outside"):
-        tokenizer.decode([-1])
     with pytest.raises(UnicodeEncodeError):
         tokenizer.encode("\udfff")
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_ids_outside_of_the_vocabulary_decode_as_in_openvino_genai(
+    smollm2_folder: Path, tokenizer: pagewheel.Tokenizer, skip: bool
+) -> None:
+    reference = openvino_genai.Tokenizer(smollm2_folder)
+    hello, world = tokenizer.encode("Hello world").input_ids.data[0].tolist()
+    for ids in ([49152], [-1], [hello, 49152, world], [10**9], [2**31 - 1], [-5, hello, 2**31]):
+        text = tokenizer.decode(ids, skip_special_tokens=skip)
+        assert text == reference.decode(ids, skip_special_tokens=skip), ids
+        batch = tokenizer.decode([ids, [hello, world]], skip_special_tokens=skip)
+        assert batch == [text, "Hello world"]
+    assert tokenizer.decode([2**32 + hello, -(2**32)], skip_special_tokens=skip) == ""
 
 
 def test_the_vocabulary_has_every_token(tokenizer: pagewheel.Tokenizer) -> None:

@@ -71,17 +71,13 @@ public:
                            const EncodeOptions& options) const;
     bool supports_paired_input() const;
 
-    /// Throws OutOfRange for an id outside the vocabulary.
+    /// Ids outside the vocabulary, as of logits that are padded beyond it, have no text.
     std::string decode(const std::vector<int64_t>& tokens, bool skip_special_tokens = true) const;
     /// Of each row of an i64 or i32 [tokens] or [batch, tokens].
     std::vector<std::string> decode(const ov::Tensor& tokens,
                                     bool skip_special_tokens = true) const;
     std::vector<std::string> decode(const std::vector<std::vector<int64_t>>& rows,
                                     bool skip_special_tokens = true) const;
-    /// The same of what a model has generated: ids outside the vocabulary, of logits that are
-    /// padded beyond it, have no text.
-    std::string decode_generated(std::vector<int64_t> tokens,
-                                 bool skip_special_tokens = true) const;
 
     /// The prompt of a conversation. Rendered by the renderer if one is set (Python sets one:
     /// Jinja2, within limits). Without one, plain chats are rendered from the pieces that

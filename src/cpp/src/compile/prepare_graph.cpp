@@ -63,11 +63,43 @@ struct NativeParts {
     bool any = false;
 };
 
-ov::AnyMap properties_for(const CompileOptions& options, const ov::AnyMap& of_threads,
-                          const NativeParts& native) {
+std::string text_in(const ov::AnyMap& properties, const std::string& key) {
+    const auto found = properties.find(key);
+    return found == properties.end() ? "" : found->second.as<std::string>();
+}
+
+/// OpenVINO's attention on a CPU takes caches of f32 and bf16 only where it computes in the same.
+/// Sets the precision where the caller has left it open.
+void match_precision_to_cache(const ov::Core& core, ov::AnyMap& properties) {
+    const std::string key = ov::hint::inference_precision.name();
+    for (const char* cache_key :
+         {"KV_CACHE_PRECISION", "KEY_CACHE_PRECISION", "VALUE_CACHE_PRECISION"}) {
+        const std::string cache = text_in(properties, cache_key);
+        if (cache != "f32" && cache != "bf16") continue;
+        const auto able = core.get_property("CPU", ov::device::capabilities);
+        const bool is_able =
+            cache == "f32" || std::find(able.begin(), able.end(), "BF16") != able.end();
+        check_argument(is_able, cache_key,
+                       " is bf16, and OpenVINO's attention does not compute in bf16 on this "
+                       "processor; allowed: f32, f16, u8, u4, or attention_backend native");
+        std::string asked = text_in(properties, key);
+        if (asked.empty() && text_in(properties, ov::hint::execution_mode.name()) == "ACCURACY")
+            asked = "f32";
+        check_argument(asked.empty() || asked == cache, cache_key, " is ", cache,
+                       ", and OpenVINO's attention computes in ", asked, "; allowed: ", asked,
+                       ", f16, u8, u4, ", key, ' ', cache, ", or attention_backend native");
+        properties.emplace(key, cache);
+    }
+}
+
+ov::AnyMap properties_for(const ov::Core& core, const CompileOptions& options,
+                          const ov::AnyMap& of_threads, const NativeParts& native) {
     ov::AnyMap properties = of_threads;  // which take the place of a user's "automatic"
     properties.insert(options.openvino.begin(), options.openvino.end());
-    if (native.attention) properties.erase(ov::hint::kv_cache_precision.name());
+    if (native.attention)
+        properties.erase(ov::hint::kv_cache_precision.name());
+    else if (options.on_cpu)
+        match_precision_to_cache(core, properties);
     // With no MatMul left, nothing gains by bf16, and all between our ops would be converted.
     const bool chosen =
         native.all_linear && properties.emplace(ov::hint::inference_precision.name(), "f32").second;
@@ -162,7 +194,7 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
     native.attention = attention.num_replaced > 0;
     native.all_linear = linear && graph.left.empty();
     native.any = has_native_operations(*graph.model);
-    graph.properties = properties_for(options, of_threads, native);
+    graph.properties = properties_for(core, options, of_threads, native);
     if (divides_by_no_threads(core, *graph.model, options, graph.properties)) compute_in_f32(graph);
     if (native.any && options.asks_model_cache)
         graph.warnings.push_back(

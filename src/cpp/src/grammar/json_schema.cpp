@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/check.hpp"
+#include "grammar/schema_numbers.hpp"
 #include "pagewheel/grammar_matcher.hpp"
 
 namespace pagewheel {
@@ -37,36 +38,12 @@ size_t depth_of(const std::string& text) {
     return deepest;
 }
 
-json parse(const std::string& schema) {
-    try {
-        return json::parse(schema);
-    } catch (const json::exception& error) {
-        const std::string message = error.what();  // "[json.exception.parse_error.101] parse..."
-        const size_t begin = message.find("] ");
-        throw GrammarError("JSON schema is no JSON: " +
-                           (begin == std::string::npos ? message : message.substr(begin + 2)));
-    }
-}
-
 /// A keyword of a schema, or of a schema within it.
 struct Keyword {
     std::string pointer;  // of the schema that has it
     std::string name;
     const json& value;
 };
-
-std::string pointer_part(std::string key) {
-    for (size_t i = 0; i < key.size(); ++i) {
-        if (key[i] == '~')
-            key.replace(i, 1, "~0");
-        else if (key[i] == '/')
-            key.replace(i, 1, "~1");
-        else
-            continue;
-        ++i;
-    }
-    return '/' + key;
-}
 
 bool is_one_of(const std::string& name, std::initializer_list<const char*> names) {
     return std::any_of(names.begin(), names.end(), [&](const char* each) { return name == each; });
@@ -117,6 +94,9 @@ bool is_about(const std::string& error, const Keyword& keyword) {
         return std::any_of(patterns.begin(), patterns.end(),
                            [&](const auto& each) { return holds(each.key()); });
     }
+    if (holds("integer range: ") || holds("float range: "))
+        return is_one_of(keyword.name,
+                         {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "const"});
     if (begins("Resource '") || begins("Pointer '") || holds("Unresolvable"))
         return keyword.name == "$ref" && !value.empty() &&
                holds(value[0] == '#' ? value.substr(1) : value.substr(0, value.find('#')));
@@ -132,11 +112,12 @@ std::string prepare_json_schema(const std::string& schema, const GrammarLimits& 
     if (const size_t depth = depth_of(schema); depth > limits.json_depth)
         throw GrammarError(concat("a JSON schema that is ", depth, " levels deep; allowed are ",
                                   limits.json_depth));
-    const json parsed = parse(schema);
+    const json parsed = parse_schema(schema);
     if (parsed.is_boolean() && parsed.get<bool>()) return concat('{', own_options, '}');
     if (!parsed.is_object())
         throw GrammarError(concat("a JSON schema must be an object or true, got ",
                                   parsed.is_boolean() ? "false" : parsed.type_name()));
+    check_numbers(parsed);
     if (parsed.contains("x-guidance")) return schema;
     // The text stays as it is: parsing and writing would change the order and large numbers.
     const size_t begin = schema.find('{') + 1;
@@ -147,7 +128,7 @@ std::string prepare_json_schema(const std::string& schema, const GrammarLimits& 
 std::string find_in_schema(const std::string& schema, const std::string& error) {
     constexpr size_t most_places = 5;
     std::vector<std::string> places;
-    for_each_keyword(parse(schema), "", [&](const Keyword& keyword) {
+    for_each_keyword(parse_schema(schema), "", [&](const Keyword& keyword) {
         if (is_about(error, keyword))
             places.push_back(keyword.pointer + pointer_part(keyword.name));
     });

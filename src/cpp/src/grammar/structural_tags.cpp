@@ -10,6 +10,7 @@
 #include "grammar/lark_text.hpp"
 #include "grammar/mixed_text.hpp"
 #include "grammar/qwen_xml.hpp"
+#include "grammar/schema_numbers.hpp"
 #include "pagewheel/grammar_matcher.hpp"
 
 namespace pagewheel {
@@ -65,6 +66,7 @@ private:
         return rule_piece(ebnf_to_lark(node.value, m_lark, m_limits));
     }
     Piece of(const Config::Lark& node, const Follow&) {
+        check_lark_numbers(node.value);
         return rule_piece(m_lark.add_rule("%lark {\n" + node.value + "\n}"));
     }
     Piece of(const Config::ConstString& node, const Follow&) { return constant(node.value); }

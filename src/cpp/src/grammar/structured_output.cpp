@@ -6,6 +6,7 @@
 
 #include "base/check.hpp"
 #include "grammar/json_schema.hpp"
+#include "grammar/schema_numbers.hpp"
 #include "grammar/structural_tags.hpp"
 
 namespace pagewheel {
@@ -84,7 +85,10 @@ GrammarSource to_grammar_source(const StructuredOutputConfig& config,
     // As they are: errors then tell places in the caller's text.
     if (const auto* schema = std::get_if<Config::JSONSchema>(&root))
         return {"json_schema", prepare_json_schema(schema->value, limits)};
-    if (const auto* lark = std::get_if<Config::Lark>(&root)) return {"lark", lark->value};
+    if (const auto* lark = std::get_if<Config::Lark>(&root)) {
+        check_lark_numbers(lark->value);
+        return {"lark", lark->value};
+    }
     return {"lark", structural_tag_to_lark(root, special_tokens, limits)};
 }
 

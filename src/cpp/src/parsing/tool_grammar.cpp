@@ -6,6 +6,8 @@
 #include <set>
 
 #include "base/check.hpp"
+#include "grammar/schema_numbers.hpp"
+#include "model/json_file.hpp"
 #include "pagewheel/errors.hpp"
 #include "parsing/argument_grammar.hpp"
 #include "parsing/family.hpp"
@@ -32,8 +34,9 @@ bool is_name(const std::string& text, bool in_python) {
 }
 
 std::vector<Tool> parse_tools(const std::string& tools_json, const Family& family) {
-    const ordered_json tools = ordered_json::parse(tools_json, nullptr, false);
+    const ordered_json tools = parse_ordered_json(tools_json, "tools");
     check_argument(tools.is_array(), "tools must be a JSON array, got ", tools_json);
+    check_parsed_numbers(tools_json);
     const auto uses_python = [](const CallNotation& calls) {
         return calls.arguments.kind == ArgumentNotation::Kind::PYTHON;
     };

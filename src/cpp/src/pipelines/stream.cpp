@@ -13,11 +13,10 @@ std::string echoed(const Tokenizer& tokenizer, const std::vector<int64_t>& promp
                    const std::vector<int64_t>& generated) {
     std::vector<int64_t> both = prompt;
     both.insert(both.end(), generated.begin(), generated.end());
-    const std::string all = tokenizer.decode_generated(both),
-                      own = tokenizer.decode_generated(generated);
+    const std::string all = tokenizer.decode(both), own = tokenizer.decode(generated);
     const bool fits =
         all.size() >= own.size() && all.compare(all.size() - own.size(), own.size(), own) == 0;
-    return fits ? all.substr(0, all.size() - own.size()) : tokenizer.decode_generated(prompt);
+    return fits ? all.substr(0, all.size() - own.size()) : tokenizer.decode(prompt);
 }
 
 Stream::Stream(const StreamerVariant& streamer, const Tokenizer& tokenizer,

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/check.hpp"
-#include "pagewheel/errors.hpp"
 #include "text/utf8.hpp"
 
 namespace pagewheel {
@@ -29,13 +27,10 @@ Decoder::Decoder(ov::Core& core, const std::shared_ptr<ov::Model>& model,
     if (!m_tables.joins_bytes) m_graph->compile(m_core);
 }
 
-std::string Decoder::decode(const std::vector<int64_t>& tokens, bool skip_special_tokens) {
+std::string Decoder::decode(std::vector<int64_t> tokens, bool skip_special_tokens) {
+    const auto is_unknown = [&](int64_t token) { return !has_token(token); };
+    tokens.erase(std::remove_if(tokens.begin(), tokens.end(), is_unknown), tokens.end());
     if (tokens.empty()) return {};
-    // The graph reads its table without a check of its own.
-    for (int64_t token : tokens)
-        if (!has_token(token))
-            throw OutOfRange(
-                concat("token id ", token, " is outside of [0, ", vocabulary().size(), ")"));
     // Whatever made the bytes: openvino-tokenizers passes surrogates, for one.
     return replace_invalid_utf8(m_tables.joins_bytes ? join_bytes(tokens, skip_special_tokens)
                                                      : run_graph(tokens, skip_special_tokens));

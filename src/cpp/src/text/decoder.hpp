@@ -18,8 +18,8 @@ public:
     /// `core` must outlive it. `properties` are the caller's.
     Decoder(ov::Core& core, const std::shared_ptr<ov::Model>& model, const ov::AnyMap& properties);
 
-    /// Throws OutOfRange for an id outside the vocabulary.
-    std::string decode(const std::vector<int64_t>& tokens, bool skip_special_tokens);
+    /// Ids outside the vocabulary have no text.
+    std::string decode(std::vector<int64_t> tokens, bool skip_special_tokens);
     bool has_token(int64_t id) const;
     const std::vector<std::string>& vocabulary() const { return m_tables.vocabulary; }
     const std::vector<int32_t>& special_tokens() const { return m_tables.special_tokens; }

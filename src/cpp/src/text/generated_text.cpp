@@ -83,9 +83,7 @@ std::string GeneratedText::hidden_text(int64_t token) const {
 
 GeneratedText::Decoders decoders_of(const Tokenizer& tokenizer, bool skip_special_tokens) {
     const auto decode = [&](bool skip) {
-        return [=](const std::vector<int64_t>& tokens) {
-            return tokenizer.decode_generated(tokens, skip);
-        };
+        return [=](const std::vector<int64_t>& tokens) { return tokenizer.decode(tokens, skip); };
     };
     return {decode(skip_special_tokens), decode(false),
             [=](int64_t token) { return tokenizer.token_bytes(token); }};

@@ -83,13 +83,6 @@ bool Tokenizer::supports_paired_input() const {
 std::string Tokenizer::decode(const std::vector<int64_t>& tokens, bool skip_special_tokens) const {
     return m_impl->decoder.decode(tokens, skip_special_tokens);
 }
-
-std::string Tokenizer::decode_generated(std::vector<int64_t> tokens,
-                                        bool skip_special_tokens) const {
-    const auto unknown = [&](int64_t token) { return !m_impl->decoder.has_token(token); };
-    tokens.erase(std::remove_if(tokens.begin(), tokens.end(), unknown), tokens.end());
-    return m_impl->decoder.decode(tokens, skip_special_tokens);
-}
 std::string Tokenizer::apply_chat_template(const ChatHistory& history, bool add_generation_prompt,
                                            const std::string& chat_template) const {
     return m_impl->chat.render(history, add_generation_prompt, chat_template);

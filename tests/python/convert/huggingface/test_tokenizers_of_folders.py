@@ -13,6 +13,7 @@ import openvino as ov
 import pytest
 from convert import tiny_models
 from convert.huggingface_folders import edit_json
+from convert.tokenizer_reference import corpus
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
 import pagewheel
@@ -121,6 +122,26 @@ def test_vocabularies_on_characters_are_read_without_transformers(
         ids = tokenizer.encode(text).input_ids.data[0].tolist()
         assert ids == reference.encode(text).ids, text
         assert tokenizer.decode(ids) == text
+
+
+@pytest.mark.parametrize("kind", ["bytes", "whole pieces", "characters"])
+def test_a_vocabulary_without_merges_is_read(whole: Path, tmp_path: Path, kind: str) -> None:
+    folder = Path(shutil.copytree(whole, tmp_path / "no merges"))
+    of_bytes = tiny_models.byte_tokenizer()
+    (character_tokenizer(True) if kind == "characters" else of_bytes).save(
+        str(folder / "tokenizer.json")
+    )
+    options = {"merges": [], "ignore_merges": kind == "whole pieces"}
+    edit_json(folder / "tokenizer.json", lambda t: t["model"].update(options))
+    reference = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    assert len(reference.encode("the").ids) > (1 if kind == "bytes" else 0)
+    tokenizer = pagewheel.Tokenizer(convert(folder, tmp_path / "converted", progress=False))
+    assert max(tokenizer.get_vocab().values()) == reference.get_vocab_size() - 1
+    for text in [*corpus(seed=5, lines=300), "the", "the thread a", "\u1e40\u00ff"]:
+        ids = tokenizer.encode(text).input_ids.data[0].tolist()
+        assert ids == reference.encode(text).ids, text
+        if kind != "characters":
+            assert tokenizer.decode(ids, skip_special_tokens=False) == text
 
 
 def test_other_vocabularies_ask_for_transformers(

@@ -91,15 +91,12 @@ class _Reader:
         tokens, types = self._tokens(model["vocab"])
         eos_id = self._id("eos", tokens)
         pad_id = self._id("pad", tokens)
-        merges = [each if isinstance(each, str) else " ".join(each) for each in model["merges"]]
-        if not merges:
-            raise self._unsupported("a BPE vocabulary without merges")
         return Vocabulary(
             model="llama" if on_characters else "gpt2",
             pre_tokenizer="tokenizer.json",
             tokens=tokens,
             types=types,
-            merges=merges,
+            merges=[each if isinstance(each, str) else " ".join(each) for each in model["merges"]],
             bos_id=self._id("bos", tokens),
             eos_id=eos_id,
             pad_id=eos_id if pad_id is None else pad_id,

@@ -8,6 +8,8 @@ equal score are taken in the order of the list, where SentencePiece goes from le
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from openvino_tokenizers.tokenizer_pipeline import (
     BPETokenizationStep,
     RegexDecodingStep,
@@ -18,7 +20,7 @@ from openvino_tokenizers.tokenizer_pipeline import (
 
 from ..errors import ConversionError
 from .special_tokens import split_special_tokens
-from .vocabulary import TokenType, Vocabulary, listed_merges
+from .vocabulary import TokenType, Vocabulary, listed_merges, without_unmerged
 
 _SPACE = "\u2581"
 _SPECIAL = (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
@@ -34,10 +36,15 @@ def encoding_steps(vocabulary: Vocabulary) -> list[object]:
         # What no merge crosses is merged apart: short pieces that repeat are remembered.
         pattern = f"{_SPACE}*[^{_SPACE}]+|{_SPACE}+"
         steps.append(RegexSplitStep(pattern, behaviour="isolate", mergeable=False))
+    tokens = [text.encode() for text in vocabulary.tokens]
+    merges = _merges(vocabulary, set(tokens))
+    others = {*special_ids, *vocabulary.ids_of_type(TokenType.BYTE)}
     steps.append(
         BPETokenizationStep(
-            vocab=[text.encode() for text in vocabulary.tokens],
-            merges=_merges(vocabulary),
+            vocab=without_unmerged(
+                tokens, merges, lambda index: len(vocabulary.tokens[index]) <= 1 or index in others
+            ),
+            merges=merges,
             byte_fallback=True,
             added_tokens={text.encode(): each for text, each in special_texts.items()},
             cache_capacity=max(20_000, len(vocabulary.tokens) // 5),
@@ -85,15 +92,14 @@ def _byte(text: str) -> bytes:
         raise ConversionError(f"the byte token {text!r} must look like <0x0A>") from None
 
 
-def _merges(vocabulary: Vocabulary) -> list[tuple[bytes, bytes]]:
+def _merges(vocabulary: Vocabulary, tokens: Set[bytes]) -> list[tuple[bytes, bytes]]:
     """Those that a gemma4 file or a tokenizer.json lists, which need no scores then."""
-    tokens = [text.encode() for text in vocabulary.tokens]
-    if vocabulary.merges:
-        return listed_merges(vocabulary, set(tokens), str.encode)
-    if len(vocabulary.scores) != len(tokens):
+    if vocabulary.merges or vocabulary.pre_tokenizer == "tokenizer.json":
+        return listed_merges(vocabulary, tokens, str.encode)
+    if len(vocabulary.scores) != len(vocabulary.tokens):
         raise ConversionError(
             f"tokenizer.ggml.merges is empty and there are {len(vocabulary.scores)} scores for "
-            f"{len(tokens)} tokens: one of the two must say how pieces merge"
+            f"{len(vocabulary.tokens)} tokens: one of the two must say how pieces merge"
         )
     return merges_of_scores(vocabulary)
 

@@ -38,7 +38,7 @@ from ..errors import ConversionError
 from . import sentencepiece, unigram
 from .pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 from .special_tokens import split_special_tokens
-from .vocabulary import TokenType, Vocabulary, listed_merges
+from .vocabulary import TokenType, Vocabulary, listed_merges, without_unmerged
 from .whole_pieces import WholePiecesBPEStep
 
 # `Vocabulary.model`: byte-level BPE, SentencePiece BPE and Unigram.
@@ -87,8 +87,9 @@ def build_tokenizer(vocabulary: Vocabulary) -> tuple[ov.Model, ov.Model]:
         )
     _check_lengths(vocabulary.tokens)
     pipeline = TokenizerPipeline()
-    pipeline.add_steps(_encoding_steps(vocabulary))
-    pipeline.add_steps(_decoding_steps(vocabulary))
+    encoding_steps = _encoding_steps(vocabulary)
+    pipeline.add_steps(encoding_steps)
+    pipeline.add_steps(_decoding_steps(vocabulary, encoding_steps))
     # The order matters: the detokenizer shares the vocabulary constant of the tokenizer.
     tokenizer = change_outputs_type(pipeline.get_tokenizer_ov_subgraph(), ov.Type.i64)
     detokenizer = change_inputs_type(pipeline.get_detokenizer_ov_subgraph(), ov.Type.i64)
@@ -134,19 +135,25 @@ def _byte_level_steps(vocabulary: Vocabulary) -> list[object]:
         text: each for each in _special_ids(vocabulary) if (text := vocabulary.tokens[each])
     }
     tokens = _encoded_tokens(vocabulary)
+    merges = listed_merges(vocabulary, set(tokens), _token_bytes)
     steps: list[object] = [split_special_tokens(special_texts)]
     if pre_tokenizer.nfc:
         steps.append(NormalizeUnicode("NFC"))
     for pattern in pre_tokenizer.patterns:
         steps.append(RegexSplitStep(pattern, behaviour="isolate", mergeable=False))
-    step = WholePiecesBPEStep if pre_tokenizer.whole_pieces else BPETokenizationStep
+    specials = set(special_texts.values())
+    settings = {
+        "vocab": without_unmerged(
+            tokens, merges, lambda index: len(tokens[index]) <= 1 or index in specials
+        ),
+        "merges": merges,
+        "added_tokens": {text.encode(): each for text, each in special_texts.items()},
+        "cache_capacity": max(20_000, len(tokens) // 5),
+    }
     steps.append(
-        step(
-            vocab=tokens,
-            merges=listed_merges(vocabulary, set(tokens), _token_bytes),
-            added_tokens={text.encode(): each for text, each in special_texts.items()},
-            cache_capacity=max(20_000, len(tokens) // 5),
-        )
+        WholePiecesBPEStep(**settings, pieces=tokens)
+        if pre_tokenizer.whole_pieces
+        else BPETokenizationStep(**settings)
     )
     return steps
 
@@ -172,11 +179,9 @@ def _encoded_tokens(vocabulary: Vocabulary) -> list[bytes]:
     ]
 
 
-def _decoded_tokens(vocabulary: Vocabulary) -> list[bytes] | None:
-    """The bytes that each token becomes; None where they are the encoded ones."""
+def _decoded_tokens(vocabulary: Vocabulary) -> list[bytes]:
+    """The bytes that each token becomes."""
     specials = set(_special_ids(vocabulary))
-    if all(each in specials or _is_byte_level(t) for each, t in enumerate(vocabulary.tokens)):
-        return None
     return [
         text.encode() if index in specials else _token_bytes(text)
         for index, text in enumerate(vocabulary.tokens)
@@ -194,12 +199,14 @@ def _pre_tokenizer(vocabulary: Vocabulary) -> PreTokenizer:
     return PRE_TOKENIZERS[vocabulary.pre_tokenizer]
 
 
-def _decoding_steps(vocabulary: Vocabulary) -> list[object]:
+def _decoding_steps(vocabulary: Vocabulary, encoding_steps: list[object]) -> list[object]:
     if vocabulary.model in _SENTENCEPIECE:
         steps = sentencepiece.decoding_steps(vocabulary)
     else:
         skipped = vocabulary.ids_of_type(TokenType.CONTROL, TokenType.UNKNOWN)
-        steps = [VocabDecoderStep(vocab=_decoded_tokens(vocabulary), skip_tokens=skipped)]
+        decoded = _decoded_tokens(vocabulary)
+        is_shared = any(getattr(step, "vocab", None) == decoded for step in encoding_steps)
+        steps = [VocabDecoderStep(vocab=None if is_shared else decoded, skip_tokens=skipped)]
     steps += [FuseStep(), UTF8ValidateStep(mode=UTF8ReplaceMode.REPLACE)]
     if vocabulary.model in _SENTENCEPIECE:
         steps += sentencepiece.final_steps(vocabulary)

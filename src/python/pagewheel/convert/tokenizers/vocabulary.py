@@ -85,3 +85,18 @@ def listed_merges(
             )
         merges.append(pair)
     return merges
+
+
+def without_unmerged(
+    tokens: list[bytes], merges: list[tuple[bytes, bytes]], is_symbol: Callable[[int], bool]
+) -> list[bytes]:
+    """`tokens` as OpenVINO's BPE must know them.
+
+    It begins with the longest tokens that no merge makes. BPE begins with symbols: bytes or
+    characters. So a token that is neither gets a byte in front that no text has.
+    """
+    made = {left + right for left, right in merges}
+    return [
+        token if is_symbol(index) or token in made else b"\xff" + token
+        for index, token in enumerate(tokens)
+    ]

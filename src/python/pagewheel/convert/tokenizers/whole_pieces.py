@@ -6,12 +6,13 @@ reached by them (" Viet" with its marks, for one), so pieces are looked up besid
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import openvino.opset13 as ops
 from openvino import Output
 from openvino_tokenizers.tokenizer_pipeline import BPETokenizationStep, _get_factory
+from openvino_tokenizers.utils import create_string_constant_node
 
 
 def _i32(values: int | list[int]) -> Output:
@@ -24,7 +25,12 @@ def _length(x: Output) -> Output:
 
 @dataclass
 class WholePiecesBPEStep(BPETokenizationStep):
-    """Its input and output are ragged: sequences of pieces, sequences of token ids."""
+    """Its input and output are ragged: sequences of pieces, sequences of token ids.
+
+    `pieces` are the tokens as texts have them; `vocab` has those that merges lead to.
+    """
+
+    pieces: list[bytes] = field(default_factory=list, repr=False)
 
     def get_ov_subgraph(self, input_nodes: list[Output]) -> list[Output]:
         first_pieces, last_pieces, *pieces = input_nodes
@@ -49,8 +55,14 @@ class WholePiecesBPEStep(BPETokenizationStep):
 
     def _lookup(self, pieces: list[Output]) -> Output:
         """i32 [pieces]: the id of the token that is the whole piece, or -1."""
-        ids = ops.constant(np.arange(len(self.vocab), dtype=np.int32)).output(0)
-        inputs = [*pieces, *self.get_pipeline().vocab_node_outputs, ids, _i32(-1)]
+        ids = ops.constant(np.arange(len(self.pieces), dtype=np.int32)).output(0)
+        is_shared = self.pieces == self.vocab
+        table = (
+            self.get_pipeline().vocab_node_outputs
+            if is_shared
+            else create_string_constant_node(self.pieces)
+        )
+        inputs = [*pieces, *table, ids, _i32(-1)]
         return _get_factory().create("VocabEncoder", inputs).output(0)
 
     @staticmethod

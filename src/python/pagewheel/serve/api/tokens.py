@@ -56,12 +56,9 @@ async def detokenize(exchange: Exchange) -> None:
 
     async def answer() -> None:
         async with exchange.service.registry.use(model) as engine:
-            try:
-                text = await engine.with_text(
-                    exchange.owner, len(tokens), lambda: engine.decode(tokens)
-                )
-            except IndexError as error:
-                raise bad_field("tokens", str(error)) from None
+            text = await engine.with_text(
+                exchange.owner, len(tokens), lambda: engine.decode(tokens)
+            )
             await exchange.send_made(lambda: {"prompt": text}, len(tokens))
 
     await exchange.while_connected(answer())

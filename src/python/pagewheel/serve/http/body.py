@@ -8,6 +8,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
+from pagewheel.schema_dialect import parse_number
 from pagewheel.serve.http.errors import ApiError, unavailable
 from pagewheel.serve.settings import Limits
 
@@ -155,7 +156,7 @@ def number(kind: type[T], digits: str, otherwise: Callable[[str], Any]) -> Any:
     """What the digits stand for, or what `otherwise` makes of them where that is too large."""
     if kind is int:
         return int(digits) if len(digits) <= _MAX_NUMBER_LENGTH else otherwise(digits)
-    value = float(digits)
+    value = parse_number(digits)
     return value if math.isfinite(value) else otherwise(digits)
 
 
