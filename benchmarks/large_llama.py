@@ -58,6 +58,9 @@ def write_large_llama(tokenizer: Path, file: Path, shape: Shape) -> None:
     writer.add_head_count_kv(shape.kv_heads)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(10000.0)
+    # openvino-genai reads no file without these two.
+    writer.add_rope_dimension_count(shape.hidden // shape.heads)
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_K_M)
     rng = np.random.default_rng(0)
     tensors = list(_tensors(shape, vocabulary))
     for name, sizes, kind in tensors:

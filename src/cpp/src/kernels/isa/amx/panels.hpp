@@ -26,7 +26,7 @@ struct PairSums {
     float of[2][2][tile_size][tile_size];
 };
 
-struct Scratch {
+struct BlockScratch {
     PairSums sums[most_group * most_row_pairs];
     uint16_t panels[2][2 * most_range * panel_block];
 };
@@ -47,7 +47,7 @@ public:
     BlockProduct(const LinearKernels& kernels, const PanelBlock& block)
         : m_kernels(kernels),
           m_block(block),
-          m_scratch(*static_cast<Scratch*>(block.scratch)),
+          m_scratch(*static_cast<BlockScratch*>(block.scratch)),
           m_pairs(block.up ? block.end - block.begin : (block.end - block.begin + 1) / 2),
           m_row_pairs((block.row_count + 2 * tile_size - 1) / (2 * tile_size)),
           m_ranges((block.weights->k_blocks() + most_range - 1) / most_range) {
@@ -260,7 +260,7 @@ private:
 
     const LinearKernels& m_kernels;
     const PanelBlock& m_block;
-    Scratch& m_scratch;
+    BlockScratch& m_scratch;
     size_t m_pairs, m_row_pairs, m_ranges, m_group = 0;
     size_t m_products = 0;
     Unpacking m_unpacking;
@@ -281,7 +281,7 @@ PanelKernels panel_kernels(PanelKernels others) {
     others.item_panels = 16;
     others.most_rows = most_block_rows;
     others.least_own_rows = 128;
-    others.scratch_bytes = sizeof(Scratch);
+    others.scratch_bytes = sizeof(BlockScratch);
     others.run = run_block<Tiles>;
     others.multiply = nullptr;
     return others;
