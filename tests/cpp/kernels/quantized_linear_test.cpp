@@ -58,10 +58,21 @@ std::vector<Variant> variants() {
     return all;
 }
 
+/// What 32 activations, from `lowest` or 0 to `highest` or 0, are multiplied with before they are
+/// rounded, and afterwards.
+std::pair<float, float> scaling(float highest, float lowest, Activations activations) {
+    float maximum = std::max(highest, -lowest);
+    if (activations == Activations::int16) {
+        float scale = 0x1p-120f;
+        while (maximum / scale > 1904) scale *= 2;
+        return {1 / scale, scale};
+    }
+    maximum = std::max(maximum, (highest - lowest) * (127.0f / 239.9f));
+    return {127 / maximum, maximum / 127};
+}
+
 /// x as the layers see it.
 std::vector<double> quantized(const std::vector<float>& x, size_t k, Activations activations) {
-    const bool one_byte = activations == Activations::int8;
-    const float steps = one_byte ? 127 : 32512;
     std::vector<double> result(x.size());
     for (size_t row = 0; row < x.size(); row += k)
         for (size_t c = 0; c < k; c += 32) {
@@ -71,12 +82,10 @@ std::vector<double> quantized(const std::vector<float>& x, size_t k, Activations
                 highest = std::max(highest, x[i]);
                 lowest = std::min(lowest, x[i]);
             }
-            float maximum = std::max(highest, -lowest);
-            if (one_byte) maximum = std::max(maximum, (highest - lowest) * (127.0f / 239.9f));
-            if (maximum < 1e-30f) continue;
-            const float inverse = steps / maximum;
+            if (std::max(highest, -lowest) < 1e-30f) continue;
+            const auto [factor, scale] = scaling(highest, lowest, activations);
             for (size_t i = begin; i < end; ++i)
-                result[i] = double(std::nearbyint(x[i] * inverse)) * double(maximum / steps);
+                result[i] = double(std::nearbyint(x[i] * factor)) * double(scale);
         }
     return result;
 }
@@ -191,6 +200,63 @@ TEST(QuantizedLinear, ARowIsTheSameToTheBitAmongAnyNumberOfOthers) {
     }
 }
 
+// A step that checks drafts computes several rows of a sequence at once. They are to be those that
+// it would get one after the other.
+TEST(QuantizedLinear, EachOfUpTo24RowsIsTheSameToTheBitAsAlone) {
+    std::mt19937 random(19);
+    const size_t n = 48, k = 161, inner = 75, most = 24, head = 16;
+    std::vector<Format> formats;
+    for (const WeightType type : {WeightType::u4, WeightType::i8})
+        for (const Zero zero : {Zero::common, Zero::integer, Zero::fractional, Zero::any})
+            for (const size_t group : {32, 64}) formats.push_back({type, group, zero});
+    for (const Format& format : formats) {
+        const PackedLinear square(make_matrix(format, n, k, 0.01f, random).view);
+        const PackedLinear narrow(make_matrix(format, 35, k, 0.01f, random).view);
+        const PackedLinear gate(make_matrix(format, inner, k, 0.01f, random).view);
+        const PackedLinear up(make_matrix(format, inner, k, 0.01f, random).view);
+        const PackedLinear down(make_matrix(format, k, inner, 0.01f, random).view);
+        const std::vector<float> x = normal(most * k, random), gamma = normal(k, random);
+        const std::vector<float> residual = normal(most * 35, random);
+        const std::vector<float> cos = normal(most * head, random),
+                                 sin = normal(cos.size(), random);
+        for (const Variant& variant : variants()) {
+            // Rotated and plain outputs and the MLP's of rows [first, first + rows), row by row.
+            const auto run = [&](size_t first, size_t rows) {
+                std::vector<float> rotated(rows * n), plain(rows * 35), mlp_output(rows * k);
+                const LinearInput input{x.data() + first * k, rows, gamma.data(), 1e-5f};
+                const LinearOutput outputs[] = {
+                    {&square, rotated.data(), nullptr, true},
+                    {&narrow, plain.data(), residual.data() + first * 35}};
+                variant.linear(input, outputs, 2,
+                               {head, cos.data() + first * head, sin.data() + first * head});
+                const GatedMlp mlp{&gate, &up, &down, mlp_output.data(), input.x};
+                variant.mlp(input, mlp);
+                std::vector<std::vector<float>> all(rows);
+                for (size_t r = 0; r < rows; ++r) {
+                    const auto append = [&](const std::vector<float>& from, size_t size) {
+                        all[r].insert(all[r].end(), from.begin() + long(r * size),
+                                      from.begin() + long((r + 1) * size));
+                    };
+                    append(rotated, n);
+                    append(plain, 35);
+                    append(mlp_output, k);
+                }
+                return all;
+            };
+            std::vector<std::vector<float>> alone;
+            for (size_t r = 0; r < most; ++r) alone.push_back(run(r, 1)[0]);
+            for (size_t rows = 2; rows <= most; ++rows)
+                for (const size_t first : {size_t(0), most - rows}) {
+                    const auto together = run(first, rows);
+                    for (size_t r = 0; r < rows; ++r)
+                        ASSERT_EQ(together[r], alone[first + r])
+                            << name_of(format) << ", row " << r << " of " << rows << ", "
+                            << variant.name;
+                }
+        }
+    }
+}
+
 TEST(QuantizedLinear, TakesSizesThatFillNoTile) {
     std::mt19937 random(3);
     for (const size_t n : {1, 15, 16, 17, 31, 33})
@@ -293,6 +359,60 @@ TEST(QuantizedLinear, ARowThatIsNotFiniteSpoilsNoOther) {
                 if (i / 20 != 1) {
                     EXPECT_EQ(output[i], expected[i]) << variant.name;
                 }
+        }
+    }
+}
+
+TEST(QuantizedLinear, AnInt16RowThatIsNotFiniteOrTooLargeHasNoFiniteOutput) {
+    std::mt19937 random(17);
+    const Matrix m = make_matrix({WeightType::u4, 32, Zero::fractional}, 20, 64, 1, random);
+    const PackedLinear packed(m.view);
+    const std::vector<float> good = normal(64, random);
+    for (const float bad : {NAN, -NAN, INFINITY, -INFINITY, 3e34f, -3e38f}) {
+        std::vector<float> x = good;
+        x[37] = bad;
+        for (const Variant& variant : variants()) {
+            if (variant.activations != Activations::int16) continue;
+            std::vector<float> output(20);
+            const LinearOutput one{&packed, output.data()};
+            variant.linear({x.data(), 1}, &one, 1);
+            for (const float v : output) EXPECT_FALSE(std::isfinite(v)) << bad << variant.name;
+        }
+    }
+}
+
+// Twelve bits in three bytes for two places. A value that is off by one step costs a scale or more.
+TEST(QuantizedLinear, Int16HoldsPairsOfValuesExactly) {
+    const size_t n = 16, k = 32;
+    std::mt19937 random(18);
+    for (const WeightType type : {WeightType::u4, WeightType::u8}) {
+        const Matrix m = make_matrix({type, 32}, n, k, 1, random);
+        const PackedLinear packed(m.view);
+        std::vector<float> x;
+        for (int first = -1904; first <= 1904; first += 17)
+            for (int second = -1904; second <= 1904; second += 16) {
+                std::vector<float> row(k);
+                row[3] = float(first);
+                row[16 + 3] = float(second);
+                row[9] = 1904;  // a scale of 1
+                x.insert(x.end(), row.begin(), row.end());
+            }
+        for (const Variant& variant : variants()) {
+            if (variant.activations != Activations::int16) continue;
+            std::vector<float> output(24 * n);
+            for (size_t row = 0; row < x.size() / k; row += 24) {
+                const size_t rows = std::min<size_t>(24, x.size() / k - row);
+                const LinearOutput one{&packed, output.data()};
+                variant.linear({x.data() + row * k, rows}, &one, 1);
+                for (size_t i = 0; i < rows * n; ++i) {
+                    const double* w = m.w.data() + i % n * k;
+                    const float* values = x.data() + (row + i / n) * k;
+                    const double expected =
+                        w[3] * double(values[3]) + w[19] * double(values[19]) + w[9] * 1904.0;
+                    ASSERT_NEAR(output[i], expected, 0.25 * std::abs(m.scales[i % n]))
+                        << values[3] << ", " << values[19] << ", " << variant.name;
+                }
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ namespace pagewheel::kernels {
 /// What activations are rounded to before they are multiplied.
 enum class Activations {
     int8,   ///< 127 steps on either side of zero, one scale per row and 32 along k
-    int16,  ///< 32,512 such steps, twice the multiplications
+    int16,  ///< 12 bits of it: up to 1,904 steps, one and a half times the multiplications
     bf16,   ///< and weights too; only where has_bf16_activations()
 };
 
@@ -46,13 +46,16 @@ struct RotaryAngles {
 /// k are equal. x' is x (or its norm) with one scale per row and 32 along k:
 /// x' = round(x * (steps / maximum)) * (maximum / steps), halves to even, where maximum is that of
 /// |x|. For int8 it is 127/239.9 of the distance from the highest (or 0) to the lowest (or 0), if
-/// that is more. A maximum below 1e-30 counts as 0. Sums of 32 are exact; the rest is f32.
+/// that is more. For int16 maximum / steps is the smallest power of two that gives no more than
+/// 1,904 steps; a maximum of 2^114 or more counts as not finite. A maximum below 1e-30 counts as 0.
+/// Sums of 32 are exact; the rest is f32.
 ///
 /// With Activations::bf16 x' and w are rounded to the nearest bf16, and products are summed in f32.
 /// Denormals may count as 0.
 ///
 /// Runs in the calling thread's TBB arena; the numbers do not depend on how many threads it has.
-/// Values that are not finite spoil their row only. An output may be the input.
+/// Nor does a row's output depend on the other rows of the call, on how many they are, or on its
+/// place. Values that are not finite spoil their row only. An output may be the input.
 void quantized_linear(const LinearInput& input, const LinearOutput* outputs, size_t count, Isa isa,
                       const RotaryAngles& angles = {});
 

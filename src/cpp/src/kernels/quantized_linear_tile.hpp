@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 
 #include "kernels/panels.hpp"
 #include "kernels/quantized_linear.hpp"
@@ -17,8 +19,19 @@ constexpr float smallest_maximum = 1e-30f;
 /// Activations in one byte are -127..127 times their scale.
 constexpr float activation_steps = 127;
 
-/// In two bytes they are -32512..32512 times it: 256 * high + low, both signed.
-constexpr float wide_activation_steps = 127 * 256;
+/// Wide ones have 12 bits: -1904..1904 times a power of two. Values x1 and x2 of the places i and
+/// 16 + i of a k-block share three signed bytes: x1 = 16 a + b and x2 = 16 b + e. So both are a
+/// high byte (a, b) times 16 and a low one (b, e). And of weights w1 and w2 of 4 bits that share a
+/// byte,
+///     w1 x1 + w2 x2 = (16 w1) a + (w1 + 16 w2) b + w2 e
+/// are three products of bytes instead of four. |x2| < 1920 keeps b within a byte.
+constexpr int wide_activation_steps = 1904;
+
+/// Of wide activations of a k-block.
+constexpr size_t wide_k_block_bytes = 48;
+
+/// A float whose last place is 1. Integers of up to 2^22 added to its bits are added to the float.
+constexpr float float_of_integers = 0x1.8p23f;
 
 /// Rows of activations that a tile of weights is multiplied with at once: the last block has fewer.
 /// Their sums and a k-block's weights fit the registers; more gained nothing.
@@ -27,10 +40,9 @@ constexpr size_t max_block_rows = 8;
 /// The same of the paired product, whose sums lie in memory.
 constexpr size_t max_paired_rows = 64;
 
-/// Activations of a block of rows in one or two bytes each, k-block after k-block.
+/// Activations of a block of rows, k-block after k-block: in a byte each, paired, or wide.
 ///
-/// `low_values` makes them two: x' = (256 * value + low value) * scale, with as many steps on
-/// either side of zero.
+/// `magic` makes them wide (wide_activation_steps).
 ///
 /// `corrections` makes it a block for the paired product: Winograd's way to an inner product with
 /// half the multiplications. For weights w (0..15) and values x of two places,
@@ -45,26 +57,30 @@ struct QuantizedBlock {
     size_t rows = 0;    // 1..8, paired 1..64
     size_t stride = 0;  // from k-block to k-block, in rows
     /// [k_blocks][stride][32], -127..127; zeros past k. Paired: places 0..11 and 16..27 moved, and
-    /// of these the latter u8, 120 more.
+    /// of these the latter u8, 120 more. Wide: [k_blocks][stride][48], the bytes a, b and e.
     int8_t* values = nullptr;
     float* scales = nullptr;         // [k_blocks][stride]: x' = value * scale
     float* sums = nullptr;           // [k_blocks][stride]: of x'
     int32_t* corrections = nullptr;  // [k_blocks][stride] or null: minus the third products' sum
     int32_t* moves = nullptr;        // [k_blocks][stride] or null: minus the move, four times as s8
-    int8_t* low_values = nullptr;    // [k_blocks][stride][32] or null; never with corrections
+    float* magic = nullptr;          // [k_blocks][stride] or null: scale * float_of_integers
+
+    bool wide() const { return magic != nullptr; }
+    /// Of a row's k-block.
+    size_t value_bytes() const { return wide() ? wide_k_block_bytes : PackedLinear::k_block; }
 
     /// Rows [first, first + count) of it.
     QuantizedBlock part(size_t first, size_t count) const {
         QuantizedBlock block = *this;
         block.rows = count;
-        block.values += first * PackedLinear::k_block;
+        block.values += first * value_bytes();
         block.scales += first;
         block.sums += first;
         if (corrections) {
             block.corrections += first;
             block.moves += first;
         }
-        if (low_values) block.low_values += first * PackedLinear::k_block;
+        if (wide()) block.magic += first;
         return block;
     }
 };
@@ -72,20 +88,38 @@ struct QuantizedBlock {
 /// Places i < 12 are paired with 16 + i.
 constexpr size_t paired_places = 12;
 
-/// Steps from 0 to the largest value of a group.
-inline float steps_of(const QuantizedBlock& block) {
-    return block.low_values ? wide_activation_steps : activation_steps;
-}
+/// x' = round(x * factor) * scale for a k-block of activations.
+struct Scaling {
+    float factor = 0, scale = 0;
+};
 
-/// What a group of activations is scaled by, from its highest and its lowest or 0: their largest
-/// magnitude. In one byte it is such that all values lie within 240 steps, as the paired product
-/// needs. (With a margin for what rounding adds.)
-inline float scaling_maximum(const QuantizedBlock& block, float highest, float lowest) {
+/// From a k-block's highest and its lowest value, or 0: steps are counted by the largest magnitude.
+/// In one byte they are such that all values lie within 240 of them, as the paired product needs.
+/// (With a margin for what rounding adds.)
+inline Scaling byte_scaling(float highest, float lowest) {
     highest = std::max(highest, 0.0f);
     lowest = std::min(lowest, 0.0f);
-    const float largest = std::max(highest, -lowest);
-    if (block.low_values) return largest;
-    return std::max(largest, (highest - lowest) * (activation_steps / 239.9f));
+    const float maximum =
+        std::max(std::max(highest, -lowest), (highest - lowest) * (activation_steps / 239.9f));
+    if (maximum < smallest_maximum) return {};
+    return {activation_steps / maximum, maximum / activation_steps};
+}
+
+/// From the bits of the largest magnitude: the smallest power of two that is large enough. NaN,
+/// whose bits are larger than those of any number, and magnitudes of 2^114 or more, where `magic`
+/// would overflow, count as infinite, which spoils the row.
+inline Scaling wide_scaling(uint32_t magnitude_bits) {
+    float maximum;
+    std::memcpy(&maximum, &magnitude_bits, sizeof maximum);
+    if (maximum < smallest_maximum) return {};
+    if (!(maximum < 0x1p114f)) return {0, std::numeric_limits<float>::infinity()};
+    // 1904 is 1.859375 * 1024: with a larger mantissa the exponent is one more.
+    const uint32_t exponent = (magnitude_bits + (9u << 17) - 1) >> 23;
+    const uint32_t factor_bits = (264 - exponent) << 23, scale_bits = (exponent - 10) << 23;
+    Scaling scaling;
+    std::memcpy(&scaling.factor, &factor_bits, sizeof factor_bits);
+    std::memcpy(&scaling.scale, &scale_bits, sizeof scale_bits);
+    return scaling;
 }
 
 /// Where the products of a tile and a block go.

@@ -14,7 +14,7 @@ struct alignas(64) CacheLine {
     uint8_t bytes[64];
 };
 
-/// What rows are held as (QuantizedBlock): a byte, a byte for the paired product, two bytes.
+/// What rows are held as (QuantizedBlock).
 enum class RowForm { bytes, paired, wide };
 
 /// Of calls whose rows are not paired.
@@ -34,11 +34,9 @@ public:
         const size_t most = form == RowForm::paired ? max_paired_rows : max_block_rows;
         const size_t count = (rows + most - 1) / most;
         m_block_rows = (rows + count - 1) / count;
-        // Values, scale and sum, and either correction and move or low values.
-        const size_t more = form == RowForm::wide     ? PackedLinear::k_block
-                            : form == RowForm::paired ? 2 * sizeof(int32_t)
-                                                      : 0;
-        const size_t bytes = PackedLinear::k_block + 2 * sizeof(float) + more;
+        // Values and, of four bytes each, scale and sum and what a form needs besides.
+        const size_t numbers = form == RowForm::paired ? 4 : form == RowForm::wide ? 3 : 2;
+        const size_t bytes = value_bytes() + numbers * sizeof(float);
         const size_t lines = (rows * m_k_blocks * bytes + 63) / 64;
         if (m_lines.size() < lines) {
             m_lines = {};  // nothing is kept, so nothing is there twice
@@ -52,23 +50,26 @@ public:
     QuantizedBlock block(size_t i) {
         const size_t values = m_rows * m_k_blocks, at = first(i) * m_k_blocks;
         auto* bytes = reinterpret_cast<int8_t*>(m_lines.data());
-        auto* scales = reinterpret_cast<float*>(bytes + values * PackedLinear::k_block);
+        auto* scales = reinterpret_cast<float*>(bytes + values * value_bytes());
         float* rest = scales + 2 * values;
         const size_t rows = std::min(m_rows - first(i), m_block_rows);
-        QuantizedBlock block{rows, rows, bytes + at * PackedLinear::k_block, scales + at,
+        QuantizedBlock block{rows, rows, bytes + at * value_bytes(), scales + at,
                              scales + values + at};
         if (m_form == RowForm::paired) {
             block.corrections = reinterpret_cast<int32_t*>(rest) + at;
             block.moves = block.corrections + values;
         }
-        if (m_form == RowForm::wide)
-            block.low_values = reinterpret_cast<int8_t*>(rest) + at * PackedLinear::k_block;
+        if (m_form == RowForm::wide) block.magic = rest + at;
         return block;
     }
     /// Row i alone.
     QuantizedBlock row(size_t i) { return block(i / m_block_rows).part(i % m_block_rows, 1); }
 
 private:
+    size_t value_bytes() const {
+        return m_form == RowForm::wide ? wide_k_block_bytes : PackedLinear::k_block;
+    }
+
     size_t m_rows = 0, m_k_blocks = 0, m_block_rows = max_block_rows;
     RowForm m_form = RowForm::bytes;
     std::vector<CacheLine> m_lines;

@@ -30,36 +30,66 @@ void store_bytes(const __m256i (&q)[4], int8_t* out) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_permutevar8x32_epi32(bytes, order));
 }
 
+__m256i rounded(const float* x, float factor) {
+    return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), _mm256_set1_ps(factor)));
+}
+
+/// The bits of the largest magnitude of 32 floats.
+uint32_t magnitude_bits(const float* x) {
+    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+    __m256i largest = _mm256_setzero_si256();
+    for (size_t i = 0; i < 4; ++i) {
+        const __m256i bits = _mm256_castps_si256(_mm256_loadu_ps(x + 8 * i));
+        largest = _mm256_max_epi32(largest, _mm256_and_si256(bits, magnitude));
+    }
+    __m128i most =
+        _mm_max_epi32(_mm256_castsi256_si128(largest), _mm256_extracti128_si256(largest, 1));
+    most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0x4e));
+    return uint32_t(_mm_cvtsi128_si32(_mm_max_epi32(most, _mm_shuffle_epi32(most, 0xb1))));
+}
+
+Scaling scaling_of_bytes(const float* x) {
+    __m256 highest = _mm256_setzero_ps(), below = highest;  // and minus the lowest
+    for (size_t i = 0; i < 4; ++i) {
+        const __m256 v = _mm256_loadu_ps(x + 8 * i);
+        highest = _mm256_max_ps(highest, v);
+        below = _mm256_max_ps(below, _mm256_sub_ps(_mm256_setzero_ps(), v));
+    }
+    return byte_scaling(Avx2::largest(highest), -Avx2::largest(below));
+}
+
+/// The bytes of 32 numbers of -1904..1904.
+void store_wide(const __m256i (&q)[4], int8_t* out) {
+    __m256i high[2], shared[2], low[2];
+    for (size_t i = 0; i < 2; ++i) {
+        const __m256i first = q[i], second = q[2 + i];
+        // 16 times the shared byte is within -128..127 of the second.
+        const __m256i lowest =
+            _mm256_srai_epi32(_mm256_sub_epi32(second, _mm256_set1_epi32(112)), 4);
+        shared[i] = _mm256_add_epi32(
+            lowest, _mm256_and_si256(_mm256_sub_epi32(first, lowest), _mm256_set1_epi32(15)));
+        high[i] = _mm256_srai_epi32(_mm256_sub_epi32(first, shared[i]), 4);
+        low[i] = _mm256_sub_epi32(second, _mm256_slli_epi32(shared[i], 4));
+    }
+    store_bytes({high[0], high[1], shared[0], shared[1]}, out);
+    store_bytes({shared[0], shared[1], low[0], low[1]}, out + 16);
+}
+
 /// 32 floats to the place `at` of the block.
 void quantize_k_block(const float* in, const QuantizedBlock& block, size_t at) {
-    const __m256 zero = _mm256_setzero_ps();
-    __m256 highest = zero, below = zero;  // and minus the lowest
-    for (size_t i = 0; i < 4; ++i) {
-        const __m256 v = _mm256_loadu_ps(in + 8 * i);
-        highest = _mm256_max_ps(highest, v);
-        below = _mm256_max_ps(below, _mm256_sub_ps(zero, v));
-    }
-    const float maximum = scaling_maximum(block, Avx2::largest(highest), -Avx2::largest(below));
-    const float steps = steps_of(block);
-    const bool nothing = maximum < smallest_maximum;
-    const __m256 inverse = _mm256_set1_ps(nothing ? 0.0f : steps / maximum);
-    const float scale = nothing ? 0.0f : maximum / steps;
+    const auto [factor, scale] =
+        block.wide() ? wide_scaling(magnitude_bits(in)) : scaling_of_bytes(in);
     __m256i q[4];
-    for (size_t i = 0; i < 4; ++i)
-        q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(in + 8 * i), inverse));
+    for (size_t i = 0; i < 4; ++i) q[i] = rounded(in + 8 * i, factor);
     const __m256i sum =
         _mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
-    if (block.low_values) {
-        const __m256i half = _mm256_set1_epi32(128);
-        __m256i low[4];
-        for (size_t i = 0; i < 4; ++i) {
-            const __m256i high = _mm256_srai_epi32(_mm256_add_epi32(q[i], half), 8);
-            low[i] = _mm256_sub_epi32(q[i], _mm256_slli_epi32(high, 8));
-            q[i] = high;
-        }
-        store_bytes(low, block.low_values + at * k_block);
+    int8_t* out = block.values + at * block.value_bytes();
+    if (block.wide()) {
+        store_wide(q, out);
+        block.magic[at] = scale * float_of_integers;
+    } else {
+        store_bytes(q, out);
     }
-    store_bytes(q, block.values + at * k_block);
     block.scales[at] = scale;
     block.sums[at] = scale * float(horizontal_sum(sum));
 }
@@ -187,10 +217,9 @@ void multiply(const PackedLinear& weights, const uint8_t* in, size_t half,
                 const auto dot_with = [&](const int8_t* x) {
                     return bits == 4 ? dot_4_bits(values, x) : dot_8_bits(in, half, x);
                 };
-                __m256i dot = dot_with(block.values + at * k_block);
-                if (wide)
-                    dot = _mm256_add_epi32(_mm256_slli_epi32(dot, 8),
-                                           dot_with(block.low_values + at * k_block));
+                const int8_t* x = block.values + at * (wide ? wide_k_block_bytes : k_block);
+                __m256i dot = dot_with(x);
+                if (wide) dot = _mm256_add_epi32(_mm256_slli_epi32(dot, 4), dot_with(x + 16));
                 const __m256 scale = _mm256_mul_ps(scales, _mm256_set1_ps(block.scales[at]));
                 sums[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sums[r]);
                 sums[r] = _mm256_fmadd_ps(minima, _mm256_set1_ps(block.sums[at]), sums[r]);
@@ -219,8 +248,8 @@ void multiply_rows(const PackedLinear& weights, const uint8_t* in, const Quantiz
 
 void multiply_any(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
                   const TileOutput& output) {
-    const auto four = block.low_values ? multiply_rows<4, true> : multiply_rows<4, false>;
-    const auto eight = block.low_values ? multiply_rows<8, true> : multiply_rows<8, false>;
+    const auto four = block.wide() ? multiply_rows<4, true> : multiply_rows<4, false>;
+    const auto eight = block.wide() ? multiply_rows<8, true> : multiply_rows<8, false>;
     (weights.bits() == 4 ? four : eight)(weights, in, block, output);
 }
 

@@ -38,26 +38,20 @@ int move_of(float highest, float lowest) {
     return down > 120 ? std::min(down - 120, 7) : 0;
 }
 
-/// The same for values of two bytes each, -32512..32512 in all lanes that are finite.
+/// Values of a k-block's first and second half, -1904..1904 if they are finite, to the place `at`.
 void store_wide_k_block(__m512i first, __m512i second, float scale, const QuantizedBlock& block,
                         size_t at) {
-    const __m512i half = _mm512_set1_epi32(128);
-    const auto high = [&](__m512i v) {
-        return _mm512_cvtepi32_epi8(_mm512_srai_epi32(_mm512_add_epi32(v, half), 8));
-    };
-    const __m128i highs[] = {high(first), high(second)};
-    const __m128i lows[] = {_mm512_cvtepi32_epi8(first), _mm512_cvtepi32_epi8(second)};
-    const __m128i zero = _mm_setzero_si128(), one = _mm_set1_epi8(1);
-    const auto sum = [&](const __m128i* v) {
-        return _mm_dpbusd_epi32(_mm_dpbusd_epi32(zero, one, v[0]), one, v[1]);
-    };
-    for (size_t i = 0; i < 2; ++i) {
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(block.values + at * k_block) + i, highs[i]);
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(block.low_values + at * k_block) + i, lows[i]);
-    }
-    const Sums sums = sums_of(sum(highs), sum(lows));
+    // The byte that both share: 16 times it is within -128..127 of the second.
+    const __m512i lowest = _mm512_srai_epi32(_mm512_sub_epi32(second, _mm512_set1_epi32(112)), 4);
+    const __m512i shared = _mm512_add_epi32(
+        lowest, _mm512_and_si512(_mm512_sub_epi32(first, lowest), _mm512_set1_epi32(15)));
+    const __m512i bytes[] = {_mm512_srai_epi32(_mm512_sub_epi32(first, shared), 4), shared,
+                             _mm512_sub_epi32(second, _mm512_slli_epi32(shared, 4))};
+    auto* out = reinterpret_cast<__m128i*>(block.values + at * wide_k_block_bytes);
+    for (size_t i = 0; i < 3; ++i) _mm_storeu_si128(out + i, _mm512_cvtepi32_epi8(bytes[i]));
     block.scales[at] = scale;
-    block.sums[at] = scale * float(256 * sums.a + sums.b);
+    block.sums[at] = scale * float(_mm512_reduce_add_epi32(_mm512_add_epi32(first, second)));
+    block.magic[at] = scale * float_of_integers;
 }
 
 /// A k-block's 32 values, whose halves are `low` and `high`, to the place `at` of the block.
@@ -90,31 +84,39 @@ void store_k_block(__m128i low, __m128i high, float scale, const QuantizedBlock&
     }
 }
 
+/// x' / scale of half a k-block.
+__m512i rounded(__m512 half, float factor) {
+    return _mm512_cvtps_epi32(_mm512_mul_ps(half, _mm512_set1_ps(factor)));
+}
+
+void quantize_wide(__m512 low, __m512 high, const QuantizedBlock& block, size_t at) {
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    const __m512i largest =
+        _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(low), magnitude),
+                         _mm512_and_si512(_mm512_castps_si512(high), magnitude));
+    const auto [factor, scale] = wide_scaling(_mm512_reduce_max_epu32(largest));
+    store_wide_k_block(rounded(low, factor), rounded(high, factor), scale, block, at);
+}
+
+void quantize_bytes(__m512 low, __m512 high, const QuantizedBlock& block, size_t at) {
+    const float highest = _mm512_reduce_max_ps(_mm512_max_ps(low, high));
+    const float lowest = _mm512_reduce_min_ps(_mm512_min_ps(low, high));
+    const auto [factor, scale] = byte_scaling(highest, lowest);
+    store_k_block(_mm512_cvtepi32_epi8(rounded(low, factor)),
+                  _mm512_cvtepi32_epi8(rounded(high, factor)), scale, block, at,
+                  move_of(highest * factor, lowest * factor));
+}
+
 void quantize(const float* x, size_t stride, size_t k_block_begin, size_t k,
               const QuantizedBlock& block) {
-    const __m512 zero = _mm512_setzero_ps();
+    const auto store = block.wide() ? quantize_wide : quantize_bytes;
     for (size_t c = k_block_begin; c * k_block < k; ++c)
         for (size_t r = 0; r < block.rows; ++r) {
             const float* in = x + r * stride + (c - k_block_begin) * k_block;
             const size_t left = k - c * k_block;
             const __m512 low = load_half(in, left);
-            const __m512 high = left > 16 ? load_half(in + 16, left - 16) : zero;
-            const float highest = _mm512_reduce_max_ps(_mm512_max_ps(low, high));
-            const float lowest = _mm512_reduce_min_ps(_mm512_min_ps(low, high));
-            const float maximum = scaling_maximum(block, highest, lowest), steps = steps_of(block);
-            const bool nothing = maximum < smallest_maximum;
-            const float factor = nothing ? 0.0f : steps / maximum;
-            const float scale = nothing ? 0.0f : maximum / steps;
-            const auto rounded = [&](__m512 half) {
-                return _mm512_cvtps_epi32(_mm512_mul_ps(half, _mm512_set1_ps(factor)));
-            };
-            const size_t at = c * block.stride + r;
-            if (block.low_values)
-                store_wide_k_block(rounded(low), rounded(high), scale, block, at);
-            else
-                store_k_block(_mm512_cvtepi32_epi8(rounded(low)),
-                              _mm512_cvtepi32_epi8(rounded(high)), scale, block, at,
-                              move_of(highest * factor, lowest * factor));
+            const __m512 high = left > 16 ? load_half(in + 16, left - 16) : _mm512_setzero_ps();
+            store(low, high, block, c * block.stride + r);
         }
 }
 
@@ -125,16 +127,86 @@ __m512i broadcast(const int8_t* values, size_t j) {
     return _mm512_set1_epi32(four);
 }
 
-/// The inner products of a k-block's weights with 32 bytes.
-[[gnu::always_inline]] inline __m512i product(const __m512i (&values)[8], const int8_t* x) {
-    __m512i dot = _mm512_setzero_si512();
+/// Sums of integers, one for each row. Few rows have two, because a product waits for the one
+/// before it in its sum.
+template <size_t rows>
+struct Dots {
+    static constexpr bool two = rows <= 4;
+    __m512i first[rows], second[rows];
+
+    /// The products of fours of weights with fours of each row's activations.
+    [[gnu::always_inline]] void add(__m512i weights, const int8_t* x, size_t value_bytes,
+                                    bool to_second) {
+        auto& sums = to_second && two ? second : first;
 #pragma GCC unroll 8
-    for (size_t j = 0; j < 8; ++j) dot = _mm512_dpbusd_epi32(dot, values[j], broadcast(x, j));
-    return dot;
+        for (size_t r = 0; r < rows; ++r)
+            sums[r] = _mm512_dpbusd_epi32(sums[r], weights, broadcast(x + r * value_bytes, 0));
+    }
+};
+
+/// The products of a k-block's weights with 32 bytes of each row. Rows take turns, so that an
+/// instruction seldom waits for the one before it.
+template <int bits, size_t rows>
+[[gnu::always_inline]] inline void add_bytes(const uint8_t* in, const int8_t* x, size_t value_bytes,
+                                             Dots<rows>& dots) {
+    const __m512i low_nibble = _mm512_set1_epi8(15);
+#pragma GCC unroll 8
+    for (size_t j = 0; j < 64 / (bits == 4 ? 16 : 8); ++j) {
+        const __m512i loaded = _mm512_loadu_si512(in + 64 * j);
+        if (bits == 8) {
+            dots.add(loaded, x + 4 * j, value_bytes, j % 2);
+            continue;
+        }
+        const __m512i high = _mm512_and_si512(_mm512_srli_epi16(loaded, 4), low_nibble);
+        dots.add(_mm512_and_si512(loaded, low_nibble), x + 4 * j, value_bytes, false);
+        dots.add(high, x + 16 + 4 * j, value_bytes, true);
+    }
 }
 
-/// One tile times `rows` rows. A k-block's values lie in 8 registers (4 bits) while the rows pass
-/// by, the rows' sums in `rows` more.
+/// The same of weights of 4 bits and wide rows: three products for two places.
+template <size_t rows>
+[[gnu::always_inline]] inline void add_wide(const uint8_t* in, const int8_t* x, Dots<rows>& dots) {
+    const __m512i low_nibble = _mm512_set1_epi8(15), high_nibble = _mm512_set1_epi8(-16);
+#pragma GCC unroll 4
+    for (size_t j = 0; j < 4; ++j, x += 4) {
+        const __m512i both = _mm512_loadu_si512(in + 64 * j);
+        const __m512i low_16 = _mm512_and_si512(_mm512_slli_epi16(both, 4), high_nibble);
+        const __m512i high = _mm512_and_si512(_mm512_srli_epi16(both, 4), low_nibble);
+        dots.add(low_16, x, wide_k_block_bytes, false);
+        dots.add(both, x + 16, wide_k_block_bytes, true);
+        dots.add(high, x + 32, wide_k_block_bytes, false);
+    }
+}
+
+/// The products of a k-block with each row, where they begin with first[r].
+template <int bits, bool wide, size_t rows>
+[[gnu::always_inline]] inline void multiply_k_block(const uint8_t* in, const int8_t* x,
+                                                    __m512i (&first)[rows]) {
+    Dots<rows> dots;
+#pragma GCC unroll 8
+    for (size_t r = 0; r < rows; ++r) {
+        dots.first[r] = first[r];
+        dots.second[r] = _mm512_setzero_si512();
+    }
+    if (bits == 4 && wide) {
+        add_wide(in, x, dots);
+    } else if (wide) {
+        add_bytes<bits>(in, x, wide_k_block_bytes, dots);
+#pragma GCC unroll 8
+        for (size_t r = 0; r < rows; ++r) {
+            dots.first[r] = _mm512_slli_epi32(dots.first[r], 4);
+            dots.second[r] = _mm512_slli_epi32(dots.second[r], 4);
+        }
+        add_bytes<bits>(in, x + 16, wide_k_block_bytes, dots);
+    } else {
+        add_bytes<bits>(in, x, k_block, dots);
+    }
+#pragma GCC unroll 8
+    for (size_t r = 0; r < rows; ++r)
+        first[r] = dots.two ? _mm512_add_epi32(dots.first[r], dots.second[r]) : dots.first[r];
+}
+
+/// One tile times `rows` rows, whose sums lie in as many registers.
 template <int bits, bool wide, size_t rows>
 void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
               const TileOutput& output) {
@@ -146,43 +218,39 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
                       ? _mm512_maskz_loadu_ps(columns, output.initial + r * output.stride)
                       : _mm512_setzero_ps();
 
+    // Where products of a k-block do not exceed 2^22, they are added to a float's bits.
+    constexpr bool has_magic = bits == 4 && wide;
     const size_t k_blocks = weights.k_blocks(), per_group = weights.k_blocks_per_group();
     const size_t scale_bytes = weights.scale_bytes(), offset_bytes = weights.offset_bytes();
     const bool f16_scales = weights.f16_scales();
-    const int8_t *x = block.values, *x_low = block.low_values;
-    const float *x_scales = block.scales, *x_sums = block.sums;
-    const __m512i low_nibble = _mm512_set1_epi8(15);
+    const int8_t* x = block.values;
+    const float *x_scales = has_magic ? block.magic : block.scales, *x_sums = block.sums;
     for (size_t c = 0; c < k_blocks;) {
         const __m512 scales = simd::load_scales<Avx512>(in, f16_scales);
         const __m512 minima = simd::load_minima<Avx512>(weights, in + scale_bytes, 0, scales);
         in += scale_bytes + offset_bytes;
         const size_t end = std::min(c + per_group, k_blocks);
         for (; c < end; ++c) {
-            __m512i values[8];
+            __m512i dots[rows];
 #pragma GCC unroll 8
-            for (size_t j = 0; j < 64 / (bits == 4 ? 16 : 8); ++j) {
-                const __m512i loaded = _mm512_loadu_si512(in + 64 * j);
-                if (bits == 4) {
-                    values[j] = _mm512_and_si512(loaded, low_nibble);
-                    values[j + 4] = _mm512_and_si512(_mm512_srli_epi16(loaded, 4), low_nibble);
-                } else {
-                    values[j] = loaded;
-                }
-            }
+            for (size_t r = 0; r < rows; ++r)
+                dots[r] = has_magic ? _mm512_castps_si512(_mm512_set1_ps(x_scales[r]))
+                                    : _mm512_setzero_si512();
             simd::fetch_ahead<bits>(in);
-            in += bits == 4 ? 256 : 512;
+            multiply_k_block<bits, wide>(in, x, dots);
 #pragma GCC unroll 8
             for (size_t r = 0; r < rows; ++r) {
-                __m512i dot = product(values, x + r * k_block);
-                if (wide)
-                    dot = _mm512_add_epi32(_mm512_slli_epi32(dot, 8),
-                                           product(values, x_low + r * k_block));
-                const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(x_scales[r]));
-                sums[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sums[r]);
+                const __m512 x_scale = _mm512_set1_ps(x_scales[r]);
+                if (has_magic)
+                    sums[r] = _mm512_fmadd_ps(_mm512_sub_ps(_mm512_castsi512_ps(dots[r]), x_scale),
+                                              scales, sums[r]);
+                else
+                    sums[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[r]),
+                                              _mm512_mul_ps(scales, x_scale), sums[r]);
                 sums[r] = _mm512_fmadd_ps(minima, _mm512_set1_ps(x_sums[r]), sums[r]);
             }
-            x += rows * k_block;
-            if (wide) x_low += rows * k_block;
+            in += bits == 4 ? 256 : 512;
+            x += rows * (wide ? wide_k_block_bytes : k_block);
             x_scales += rows;
             x_sums += rows;
         }
@@ -204,7 +272,7 @@ Multiply multiply_by_rows(size_t rows, std::index_sequence<I...>) {
 void multiply_any(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
                   const TileOutput& output) {
     constexpr auto all = std::make_index_sequence<max_block_rows>();
-    const Multiply call = block.low_values
+    const Multiply call = block.wide()
                               ? (weights.bits() == 4 ? multiply_by_rows<4, true>(block.rows, all)
                                                      : multiply_by_rows<8, true>(block.rows, all))
                               : (weights.bits() == 4 ? multiply_by_rows<4, false>(block.rows, all)

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "kernels/isa/scalar/packed_values.hpp"
 #include "kernels/quantized_linear_tile.hpp"
@@ -9,6 +11,41 @@ namespace {
 constexpr size_t k_block = PackedLinear::k_block;
 constexpr size_t tile_rows = PackedLinear::tile_rows;
 
+Scaling scaling_of_bytes(const float* x, size_t size) {
+    float highest = 0, lowest = 0;
+    for (size_t i = 0; i < size; ++i) {
+        highest = std::max(highest, x[i]);
+        lowest = std::min(lowest, x[i]);
+    }
+    return byte_scaling(highest, lowest);
+}
+
+uint32_t magnitude_bits(const float* x, size_t size) {
+    uint32_t largest = 0;
+    for (size_t i = 0; i < size; ++i) {
+        uint32_t bits;
+        std::memcpy(&bits, x + i, sizeof bits);
+        largest = std::max(largest, bits & 0x7fffffff);
+    }
+    return largest;
+}
+
+/// The place i of a k-block of 32 values, whose bytes begin at `values`.
+int wide_value(const int8_t* values, size_t i) {
+    return 16 * values[i] + values[16 + i];
+}
+
+void store_wide(const int (&x)[k_block], int8_t* out) {
+    for (size_t i = 0; i < 16; ++i) {
+        const int x1 = x[i], x2 = x[16 + i];
+        const int lowest = (x2 - 112) >> 4;  // 16 * 15 more leaves -128 of x2
+        const int shared = lowest + ((x1 - lowest) & 15);
+        out[i] = int8_t((x1 - shared) >> 4);
+        out[16 + i] = int8_t(shared);
+        out[32 + i] = int8_t(x2 - 16 * shared);
+    }
+}
+
 void quantize(const float* x, size_t stride, size_t k_block_begin, size_t k,
               const QuantizedBlock& block) {
     for (size_t c = k_block_begin; c * k_block < k; ++c)
@@ -16,26 +53,21 @@ void quantize(const float* x, size_t stride, size_t k_block_begin, size_t k,
             const float* in = x + r * stride + (c - k_block_begin) * k_block;
             const size_t size = std::min(k_block, k - c * k_block);
             const size_t at = c * block.stride + r;
-            int8_t* out = block.values + at * k_block;
-            float highest = 0, lowest = 0;
+            const auto [factor, scale] =
+                block.wide() ? wide_scaling(magnitude_bits(in, size)) : scaling_of_bytes(in, size);
+            const float steps = block.wide() ? wide_activation_steps : activation_steps;
+            int values[k_block] = {}, sum = 0;
             for (size_t i = 0; i < size; ++i) {
-                highest = std::max(highest, in[i]);
-                lowest = std::min(lowest, in[i]);
+                const float rounded = std::nearbyint(in[i] * factor);
+                if (std::abs(rounded) <= steps) values[i] = int(rounded);  // 0 for NaN
+                sum += values[i];
             }
-            const float steps = steps_of(block);
-            const float maximum = scaling_maximum(block, highest, lowest);
-            const float inverse = maximum < smallest_maximum ? 0.0f : steps / maximum;
-            const float scale = maximum < smallest_maximum ? 0.0f : maximum / steps;
-            int sum = 0;
-            for (size_t i = 0; i < k_block; ++i) {
-                const float rounded = i < size ? std::nearbyint(in[i] * inverse) : 0.0f;
-                const int value = std::abs(rounded) <= steps ? int(rounded) : 0;  // 0 for NaN
-                sum += value;
-                // The nearest multiple of 256, halves up, and what is left.
-                const int high = block.low_values ? (value + 128) >> 8 : value;
-                out[i] = int8_t(high);
-                if (block.low_values)
-                    block.low_values[at * k_block + i] = int8_t(value - 256 * high);
+            int8_t* out = block.values + at * block.value_bytes();
+            if (block.wide()) {
+                store_wide(values, out);
+                block.magic[at] = scale * float_of_integers;
+            } else {
+                std::copy(values, values + k_block, out);
             }
             block.scales[at] = scale;
             block.sums[at] = scale * float(sum);
@@ -50,13 +82,12 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
         if (c % weights.k_blocks_per_group() == 0) in = read_group(weights, in, scales, minima);
         for (size_t r = 0; r < block.rows; ++r) {
             const size_t at = c * block.stride + r;
+            const int8_t* values = block.values + at * block.value_bytes();
             for (size_t n = 0; n < output.columns; ++n) {
                 int dot = 0;
-                for (size_t k = 0; k < k_block; ++k) {
-                    int x = block.values[at * k_block + k];
-                    if (block.low_values) x = 256 * x + block.low_values[at * k_block + k];
-                    dot += value_at(weights, in, n, k) * x;
-                }
+                for (size_t k = 0; k < k_block; ++k)
+                    dot += value_at(weights, in, n, k) *
+                           (block.wide() ? wide_value(values, k) : values[k]);
                 sums[r][n] +=
                     scales[n] * block.scales[at] * float(dot) + minima[n] * block.sums[at];
             }
