@@ -6,6 +6,7 @@
 //     configure()              all eight tiles 16 rows of 64 bytes
 //     zero<T>()                T = 0
 //     load<T>(from, stride)    row i of T from `from` + i * stride bytes
+//     load_streamed<T>(...)    the same of rows that are not read again soon
 //     store<T>(to, stride)     and back
 //     dpbf16<C, A, B>()        C [16, 16] f32 += A [16, 32] bf16 times B [16 pairs, 16][2] bf16
 // B holds what follows along k side by side: row p has, for each of the 16 columns, elements 2p and
@@ -53,6 +54,10 @@ public:
     }
     template <int T>
     void load(const void* from, size_t stride) {
+        load(T, from, stride);
+    }
+    template <int T>
+    void load_streamed(const void* from, size_t stride) {
         load(T, from, stride);
     }
     template <int T>

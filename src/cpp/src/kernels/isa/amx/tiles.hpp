@@ -29,6 +29,10 @@ public:
         asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(T) : "memory");
     }
     template <int T>
+    [[gnu::always_inline]] void load_streamed(const void* from, size_t stride) const {
+        asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(T) : "memory");
+    }
+    template <int T>
     [[gnu::always_inline]] void store(void* to, size_t stride) const {
         asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(T) : "memory");
     }

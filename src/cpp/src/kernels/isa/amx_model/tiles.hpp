@@ -24,6 +24,10 @@ public:
             m_tiles[T].rows[i] = _mm512_loadu_si512(static_cast<const char*>(from) + i * stride);
     }
     template <int T>
+    void load_streamed(const void* from, size_t stride) {
+        load<T>(from, stride);
+    }
+    template <int T>
     void store(void* to, size_t stride) const {
         for (size_t i = 0; i < side; ++i)
             _mm512_storeu_si512(static_cast<char*>(to) + i * stride, m_tiles[T].rows[i]);
