@@ -117,7 +117,10 @@ struct PlainVectors {
     }
     static F exp2_rough(const F& x) {
         const F whole = each([&](size_t i) { return std::floor(x.at[i]); });
-        return scale(simd::exp2_of_fraction<PlainVectors>(sub(x, whole)), whole);
+        // As the instruction has it, infinities have no fraction.
+        const F fraction =
+            each([&](size_t i) { return std::isinf(x.at[i]) ? 0 : x.at[i] - whole.at[i]; });
+        return scale(simd::exp2_of_fraction<PlainVectors>(fraction), whole);
     }
     static F exp2(const F& x) { return simd::exp2<PlainVectors>(x); }
     static float sum(const F& x) {

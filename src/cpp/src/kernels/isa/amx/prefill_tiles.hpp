@@ -70,8 +70,8 @@ private:
         size_t group;
         Keys keys;  // that some row sees
         Keys all;   // that all rows see, not rounded to tiles
-        // Row r sees columns from lowest[r] on to its own position.
-        alignas(row_bytes) float lowest[R], position[R];
+        // Row r sees columns from lowest[r] to highest[r], and stands at position[r].
+        alignas(row_bytes) float lowest[R], highest[R], position[R];
     };
 
     TilePrefill(const Tile& tile, Scratch<V>& scratch)
@@ -158,6 +158,8 @@ private:
                     first_next > first ? first_next - first : 0};
         for (size_t r = 0; r < R; ++r) {
             const size_t row = first_row + r;
+            const size_t row_next = std::min(tile_.position(row) + 1, end);
+            view.highest[r] = static_cast<float>(row_next) - static_cast<float>(first) - 1;
             view.lowest[r] = static_cast<float>(tile_.window_begin(row, first) - first);
             view.position[r] = static_cast<float>(tile_.position(row)) - static_cast<float>(first);
         }
@@ -285,12 +287,13 @@ private:
         }
         if constexpr (Plain) return x;
         const Vec at = V::set(static_cast<float>(column));
-        const Vec position = V::load(view.position + half);
         if (const float cap = tile_.config.soft_cap; cap > 0) x = simd::soft_capped<V>(x, cap);
-        if (tile_.batch->alibi_slopes)
-            x = V::fma(V::load(slopes_ + view.group * R + half), V::sub(at, position), x);
+        if (tile_.batch->alibi_slopes) {
+            const Vec distance = V::sub(at, V::load(view.position + half));
+            x = V::fma(V::load(slopes_ + view.group * R + half), distance, x);
+        }
         x = V::add(x, shift);
-        x = V::select(V::greater(at, position), V::set(hidden), x);
+        x = V::select(V::greater(at, V::load(view.highest + half)), V::set(hidden), x);
         return V::select(V::greater(V::load(view.lowest + half), at), V::set(hidden), x);
     }
 
