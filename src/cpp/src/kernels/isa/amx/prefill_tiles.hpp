@@ -74,6 +74,16 @@ private:
         alignas(row_bytes) float lowest[R], highest[R], position[R];
     };
 
+    /// 16 of a group's rows, from row `first` of it on.
+    struct Half {
+        size_t first;
+        Vec maximum, query_sum;
+    };
+    Half half_of(const View& view, size_t first) const {
+        const size_t row = view.group * R + first;
+        return {first, V::load(maximum_ + row), V::load(query_sums_ + row)};
+    }
+
     TilePrefill(const Tile& tile, Scratch<V>& scratch)
         : tile_(tile), keys_(tile, scratch), values_(tile, scratch) {
         const size_t rows = tile.groups * R;
@@ -213,16 +223,15 @@ private:
     /// whole number, so that what it is makes no difference but in the exponents.
     template <bool OnlyNew>
     [[gnu::noinline]] void raise_maxima(const View& view, Keys keys) {
-        for (size_t half = 0; half < R; half += side) {
-            float* maximum = maximum_ + view.group * R + half;
-            const Vec before = V::load(maximum);
-            Vec largest = before;
+        for (size_t first = 0; first < R; first += side) {
+            const Half half = half_of(view, first);
+            Vec largest = half.maximum;
             for (size_t column = keys.begin; column < keys.end; ++column)
                 largest = V::max(logit<false>(view, keys, column, half), largest);
             largest = V::round(largest);
             if constexpr (OnlyNew)
-                largest = V::select(V::equal(before, V::set(no_key)), largest, before);
-            V::store(maximum, largest);
+                largest = V::select(V::equal(half.maximum, V::set(no_key)), largest, half.maximum);
+            V::store(maximum_ + view.group * R + first, largest);
         }
     }
 
@@ -251,7 +260,7 @@ private:
     template <bool Plain, class Which, class Body>
     [[gnu::noinline]] void softmax_of(const View& view, Keys keys, Which which, const Body& body) {
         const size_t begin = which.begin(keys) / 2, pairs = which.end(keys) / 2 - begin;
-        const float* maximum = maximum_ + view.group * R;
+        const Half halves[] = {half_of(view, 0), half_of(view, side)};  // stay in registers
         float* weights = weights_[0];
         size_t done = 0;
         body([&](size_t part, size_t parts) PAGEWHEEL_INLINE {
@@ -259,13 +268,12 @@ private:
             for (; done < stop; ++done) {
                 const size_t column = keys.begin + 2 * (begin + done);
                 unrolled<2>([&](auto i) PAGEWHEEL_INLINE {
-                    constexpr size_t half = i * side;
-                    const Vec subtracted = V::load(maximum + half);
+                    const Half& half = halves[i];
                     const Vec a = logit<Plain>(view, keys, column, half);
                     const Vec b = logit<Plain>(view, keys, column + 1, half);
-                    const Vec p = V::exp2_rough(V::sub(a, subtracted));
-                    const Vec q = V::exp2_rough(V::sub(b, subtracted));
-                    Numbers::store(weights + (begin + done) * R + half, p, q);
+                    const Vec p = V::exp2_rough(V::sub(a, half.maximum));
+                    const Vec q = V::exp2_rough(V::sub(b, half.maximum));
+                    Numbers::store(weights + (begin + done) * R + half.first, p, q);
                 });
             }
         });
@@ -274,27 +282,27 @@ private:
     /// Of 16 rows, in powers of two; with the logarithm of the value's scale.
     template <bool Plain>
     [[gnu::always_inline]] Vec logit(const View& view, Keys keys, size_t column,
-                                     size_t half) const {
-        Vec x = V::load(logits_ + (column - keys.begin) * R + half);
+                                     const Half& half) const {
+        const size_t first = half.first;
+        Vec x = V::load(logits_ + (column - keys.begin) * R + first);
         Vec shift = V::zero();
         if constexpr (has_codes) {
-            const Vec sum = V::load(query_sums_ + view.group * R + half);
             const Vec minimum = keys_.minimum(column);
             if constexpr (!Plain) shift = values_.shift(column);
-            const Vec rest =
-                Plain ? V::fma(sum, minimum, values_.shift(column)) : V::mul(sum, minimum);
+            const Vec rest = Plain ? V::fma(half.query_sum, minimum, values_.shift(column))
+                                   : V::mul(half.query_sum, minimum);
             x = V::fma(x, keys_.scale(column), rest);
         }
         if constexpr (Plain) return x;
         const Vec at = V::set(static_cast<float>(column));
         if (const float cap = tile_.config.soft_cap; cap > 0) x = simd::soft_capped<V>(x, cap);
         if (tile_.batch->alibi_slopes) {
-            const Vec distance = V::sub(at, V::load(view.position + half));
-            x = V::fma(V::load(slopes_ + view.group * R + half), distance, x);
+            const Vec distance = V::sub(at, V::load(view.position + first));
+            x = V::fma(V::load(slopes_ + view.group * R + first), distance, x);
         }
         x = V::add(x, shift);
-        x = V::select(V::greater(at, V::load(view.highest + half)), V::set(hidden), x);
-        return V::select(V::greater(V::load(view.lowest + half), at), V::set(hidden), x);
+        x = V::select(V::greater(at, V::load(view.highest + first)), V::set(hidden), x);
+        return V::select(V::greater(V::load(view.lowest + first), at), V::set(hidden), x);
     }
 
     // ---- the products
