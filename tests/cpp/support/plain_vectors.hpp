@@ -148,6 +148,11 @@ struct PlainVectors {
     static I upper_halves(const F& first, const F& second) {
         return add_words(shift_right<16>(as_words(first)), keep(as_words(second), 0xffff0000));
     }
+    static I rounded_halves(const F& first, const F& second) {
+        return each<uint32_t>([&](size_t i) {
+            return bf16_of_float(first.at[i]) | uint32_t{bf16_of_float(second.at[i])} << 16;
+        });
+    }
     static I set_words(uint32_t x) {
         return each<uint32_t>([&](size_t) { return x; });
     }
@@ -181,9 +186,8 @@ struct PlainVectors {
             for (size_t i = 0; i < lanes; ++i) out[i * stride + j] = x.at[j].at[i];
     }
 
-    struct DenormalsAreZeros {
-        DenormalsAreZeros() {}  // so that one that only lives is no unused variable
-    };
+    static unsigned without_denormals() { return 0; }
+    static void restore(unsigned) {}
 
     static float float_of(uint16_t half) { return float_of_half(half); }
     static F half_to_float(const I& x) {

@@ -16,13 +16,12 @@ namespace pagewheel::kernels::amx {
 /// products of one such step and the softmax of the one before alternate, because tiles and vectors
 /// compute at the same time.
 ///
-/// Queries are rounded to bf16 and weights cut to it; neither keys nor values add an error of their
-/// own:
+/// Queries and weights are rounded to bf16; neither keys nor values add an error of their own:
 ///   u8 is multiplied as codes, which bf16 holds. Key scales and minima are applied to the logits.
 ///   Value scales are part of the weights, and so of their rounding.
 ///   bf16 is multiplied as it is.
 ///   f16, u4 and rotated keys are the sum of two bf16 numbers, which takes twice the products.
-/// Tiles sum the weights as they were cut, so that cutting adds no error to their sum.
+/// Tiles sum the weights as they were rounded, so that rounding adds no error to their sum.
 ///
 /// Logits are taken relative to the largest of the first keys that a row sees. A later one may be
 /// larger by far. Where the sums grow past a limit, or are no numbers, the rows are computed anew,
@@ -55,7 +54,9 @@ public:
                        const AttentionTile& tile, const TileResult& result, float* memory) {
         Scratch<V> scratch(memory);
         const Tile view(config, batch, tile);
+        const unsigned before = V::without_denormals();
         TilePrefill(view, scratch).attend(result);
+        V::restore(before);
     }
 
 private:
@@ -98,7 +99,6 @@ private:
     }
 
     void attend(const TileResult& result) {
-        const typename V::DenormalsAreZeros denormals_are_zeros;
         tiles_.configure();
         for (size_t row = 0; row < tile_.groups * R; ++row) load_query(row);
         for (size_t i = 0; i < tile_.groups * 2 * keys_.tiles(); ++i)
@@ -273,7 +273,8 @@ private:
                     const Vec b = logit<Plain>(view, keys, column + 1, half);
                     const Vec p = V::exp2_rough(V::sub(a, half.maximum));
                     const Vec q = V::exp2_rough(V::sub(b, half.maximum));
-                    Numbers::store(weights + (begin + done) * R + half.first, p, q);
+                    V::store(weights + (begin + done) * R + half.first,
+                             V::as_float(V::rounded_halves(p, q)));
                 });
             }
         });
