@@ -1,13 +1,16 @@
 // Prefill chunks on tile registers, emulated, against the definition in double: every cache format
 // on any processor.
 #include <gtest/gtest.h>
+#include <tbb/task_arena.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
+#include <string>
 #include <vector>
 
+#include "kernels/bf16.hpp"
 #include "kernels/isa/amx/prefill_tiles.hpp"
 #include "support/attention_world.hpp"
 #include "support/plain_vectors.hpp"
@@ -129,6 +132,87 @@ TEST_P(AttentionOnTiles, PromptChunksOfUnusualBlocksAndHeadsEqualTheDefinition) 
         for (const AttentionVariant& variant : emulated()) check(w, variant);
         rotate_at_random(w, random);
         for (const AttentionVariant& variant : emulated()) check(w, variant);
+    }
+}
+
+/// Keys are unpacked up to 1,024 at a time, for up to 768 rows; a window's first keys may lie on
+/// both sides of where one such span ends.
+TEST_P(AttentionOnTiles, PromptsOfSeveralSpansAndTilesEqualTheDefinition) {
+    std::mt19937 random(40);
+    tbb::task_arena one(1);
+    for (const size_t window : {0, 20, 1100}) {
+        AttentionConfig config = config_of(1, 4, random);
+        config.layout.block_size = window ? 48 : 16;
+        config.layout.key_size = config.layout.value_size = config.rotary_dims = 32;
+        config.scale = 1 / std::sqrt(32.0f);
+        config.sliding_window = window;
+        World w = make_world(config, {{850, 250}, {1000 + pick(random, 0, 50), 30}}, random);
+        if (pick(random, 0, 1)) rotate_at_random(w, random);
+        if (pick(random, 0, 1)) w.sinks = normal(config.heads, random, 2);
+        if (pick(random, 0, 1)) w.slopes = normal(config.heads, random, 0.02f);
+        for (const AttentionVariant& variant : emulated()) one.execute([&] { check(w, variant); });
+        if (HasFailure()) return;
+    }
+}
+
+/// Logits in bits as the tiles have them: queries that bf16 holds, and are not rounded when they
+/// are scaled.
+World world_of_exact_logits(AttentionConfig config, const std::vector<Length>& lengths,
+                            std::mt19937& random) {
+    config.layout.key_size = config.layout.value_size = config.rotary_dims = 64;
+    config.scale = 0.125f * 0.69314718056f;
+    World w = make_world(config, lengths, random);
+    for (float& x : w.query) x = float_of_bf16(bf16_of_float(x));
+    return w;
+}
+
+// Weights are relative to the first keys. A later one may have a logit that is larger, by a little
+// or by more than any exponent holds.
+TEST_P(AttentionOnTiles, LogitsFarAboveThoseOfTheFirstKeysEqualTheDefinition) {
+    std::mt19937 random(41);
+    for (int i = 0; i < 40; ++i) {
+        AttentionConfig config = config_of(1, pick(random, 1, 4), random);
+        config.soft_cap = pick(random, 0, 3) ? 0 : 3000;
+        World w = world_of_exact_logits(config, {{300, pick(random, 30, 70)}, {0, 40}}, random);
+        const size_t size = 64, s = pick(random, 0, 1);
+        for (size_t r = 0; r < w.query.size() / size; ++r) w.query[r * size] = 2;
+        for (size_t n = pick(random, 1, 3); n > 0; --n) {
+            const size_t token = size_t(w.begins[s]) + pick(random, 0, w.fresh(s) - 1);
+            const float bits = std::exp2(float(pick(random, 12, 52)) / 4);  // to 8,192
+            w.key[token * size] = (pick(random, 0, 3) ? 4 : -4) * bits;
+        }
+        for (const AttentionVariant& variant : emulated()) check(w, variant);
+        if (HasFailure()) return;
+    }
+}
+
+// What is no number never becomes one, and reaches no row that does not see it.
+TEST_P(AttentionOnTiles, WhatIsNotFiniteReachesTheRowsThatSeeItAlone) {
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    std::mt19937 random(42);
+    for (int i = 0; i < 30; ++i) {
+        AttentionConfig config = config_of(1, pick(random, 1, 4), random);
+        config.sliding_window = i % 3 ? 0 : 50;
+        config.soft_cap = 0;
+        World w = world_of_exact_logits(config, {{0, 130}}, random);
+        const float bad[] = {std::numeric_limits<float>::quiet_NaN(), infinity, -infinity};
+        const size_t size = 64, token = pick(random, 0, 129);
+        const bool is_query = pick(random, 0, 1);
+        const size_t row = is_query ? token * config.heads : token;
+        (is_query ? w.query : w.key)[row * size + pick(random, 0, 63)] = bad[i % 3];
+        for (const AttentionVariant& variant : emulated()) {
+            paged_attention(w.config, w.view(), variant.kernels);
+            const Expected expected(w);
+            for (size_t j = 0; j < w.output.size(); ++j) {
+                SCOPED_TRACE(describe(w, variant) + " output " + std::to_string(j));
+                const size_t t = j / size / config.heads, window = config.sliding_window;
+                const bool sees =
+                    is_query ? j / size == row : t >= token && (!window || t - token < window);
+                if (!sees || std::isfinite(w.output[j])) {
+                    ASSERT_NEAR(w.output[j], expected.output[j], 2e-2);
+                }
+            }
+        }
     }
 }
 

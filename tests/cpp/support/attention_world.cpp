@@ -180,7 +180,7 @@ void Expected::row(World& w, size_t token, size_t position, size_t h,
     const size_t window = w.config.sliding_window;
     const float* q = &w.query[(token * w.config.heads + h) * d];
     std::vector<double> p(position + 1);
-    double sum = w.sinks.empty() ? 0 : std::exp(double{w.sinks[h]});
+    double largest = w.sinks.empty() ? -HUGE_VAL : double{w.sinks[h]};
     for (size_t j = 0; j <= position; ++j) {
         if (window && position - j >= window) continue;
         double dot = 0;
@@ -189,7 +189,13 @@ void Expected::row(World& w, size_t token, size_t position, size_t h,
             w.slopes.empty() ? 0 : -double{w.slopes[h]} * static_cast<double>(position - j);
         double logit = dot * double{w.config.scale};
         if (const double cap = w.config.soft_cap; cap > 0) logit = cap * std::tanh(logit / cap);
-        sum += p[j] = std::exp(logit + bias);
+        p[j] = logit + bias;
+        largest = std::max(largest, p[j]);
+    }
+    double sum = w.sinks.empty() ? 0 : std::exp(w.sinks[h] - largest);
+    for (size_t j = 0; j <= position; ++j) {
+        const bool seen = !window || position - j < window;
+        sum += p[j] = seen ? std::exp(p[j] - largest) : 0;
     }
     for (size_t j = 0; j <= position; ++j) {
         for (size_t i = 0; i < dv; ++i)

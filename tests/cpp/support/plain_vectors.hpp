@@ -71,6 +71,17 @@ struct PlainVectors {
     static F select(const Mask& m, const F& a, const F& b) {
         return each([&](size_t i) { return m.at[i] ? a.at[i] : b.at[i]; });
     }
+    static Mask greater(const F& a, const F& b) {
+        return each<bool>([&](size_t i) { return a.at[i] > b.at[i]; });
+    }
+    static Mask equal(const F& a, const F& b) {
+        return each<bool>([&](size_t i) { return a.at[i] == b.at[i]; });
+    }
+    static unsigned bits(const Mask& m) {
+        unsigned bits = 0;
+        for (size_t i = 0; i < lanes; ++i) bits |= unsigned{m.at[i]} << i;
+        return bits;
+    }
     static F zero_unless(const Mask& m, const F& x) { return select(m, x, zero()); }
 
     static F add(const F& a, const F& b) {
@@ -104,6 +115,13 @@ struct PlainVectors {
     static F scale(const F& a, const F& n) {
         return each([&](size_t i) { return a.at[i] * std::exp2(n.at[i]); });
     }
+    static F exp2_rough(const F& x) {
+        const F whole = each([&](size_t i) { return std::floor(x.at[i]); });
+        // As the instruction has it, infinities have no fraction.
+        const F fraction =
+            each([&](size_t i) { return std::isinf(x.at[i]) ? 0 : x.at[i] - whole.at[i]; });
+        return scale(simd::exp2_of_fraction<PlainVectors>(fraction), whole);
+    }
     static F exp2(const F& x) { return simd::exp2<PlainVectors>(x); }
     static float sum(const F& x) {
         float sum = 0;
@@ -126,6 +144,14 @@ struct PlainVectors {
     }
     static I add_words(const I& a, const I& b) {
         return each<uint32_t>([&](size_t i) { return a.at[i] + b.at[i]; });
+    }
+    static I upper_halves(const F& first, const F& second) {
+        return add_words(shift_right<16>(as_words(first)), keep(as_words(second), 0xffff0000));
+    }
+    static I rounded_halves(const F& first, const F& second) {
+        return each<uint32_t>([&](size_t i) {
+            return bf16_of_float(first.at[i]) | uint32_t{bf16_of_float(second.at[i])} << 16;
+        });
     }
     static I set_words(uint32_t x) {
         return each<uint32_t>([&](size_t) { return x; });
@@ -152,6 +178,17 @@ struct PlainVectors {
     static F bf16_to_float(const Halves& x) {
         return each([&](size_t i) { return float_of_bf16(x.at[i]); });
     }
+    /// out[i * stride + j] = rows[j][at + i] for i, j in [0, lanes), which may overlap.
+    static void transpose(const float* const* rows, size_t at, float* out, size_t stride) {
+        Lanes<Lanes<float>> x;
+        for (size_t j = 0; j < lanes; ++j) x.at[j] = load(rows[j] + at);
+        for (size_t j = 0; j < lanes; ++j)
+            for (size_t i = 0; i < lanes; ++i) out[i * stride + j] = x.at[j].at[i];
+    }
+
+    static unsigned without_denormals() { return 0; }
+    static void restore(unsigned) {}
+
     static float float_of(uint16_t half) { return float_of_half(half); }
     static F half_to_float(const I& x) {
         return each([&](size_t i) { return float_of(uint16_t(x.at[i])); });

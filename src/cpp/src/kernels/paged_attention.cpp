@@ -64,7 +64,7 @@ public:
           plan_(memory.plan),
           ratio_(config.heads / config.layout.kv_heads),
           threads_(static_cast<size_t>(tbb::this_task_arena::max_concurrency())) {
-        memory.plan.make(config, batch, threads_);
+        memory.plan.make(config, batch, threads_, many_rows_.tile_rows(layout_.format));
         memory.statistics.resize(plan_.num_statistics);
         partials_ = memory.partials.floats(plan_.result_floats);
         kept_ = memory.kept.floats(plan_.kept_floats);

@@ -19,13 +19,14 @@ constexpr size_t min_tiles_of_a_thread = 4;
 class Planner {
 public:
     Planner(const AttentionConfig& config, const AttentionBatch& batch, size_t threads,
-            AttentionPlan& plan)
+            size_t prefill_rows, AttentionPlan& plan)
         : config_(config),
           layout_(config.layout),
           batch_(batch),
           tokens_{batch.tables},
           ratio_(config.heads / config.layout.kv_heads),
           threads_(threads),
+          prefill_rows_(std::max(prefill_tile_rows, std::min(prefill_rows, rows_of_a_thread()))),
           plan_(plan) {}
 
     void plan_tiles() {
@@ -82,13 +83,18 @@ private:
                (layout_.key_head_bytes() + layout_.value_head_bytes());
     }
 
+    /// Half of a thread's share of all rows, so that large tiles occupy every thread.
+    size_t rows_of_a_thread() const {
+        const size_t sequences = batch_.tables.num_sequences();
+        return sequences ? tokens_.end(sequences - 1) * config_.heads / (2 * threads_) : 0;
+    }
+
     /// Prefill chunks are cut into tiles of equal sizes.
     size_t tile_tokens(size_t s) const {
         if (config_.batch_invariant) return 1;
         const size_t fresh = tokens_.fresh(s);
         const bool many = fresh * ratio_ >= prefill_min_rows;
-        const size_t most =
-            std::max<size_t>(1, (many ? prefill_tile_rows : max_tile_rows) / ratio_);
+        const size_t most = std::max<size_t>(1, (many ? prefill_rows_ : max_tile_rows) / ratio_);
         const size_t tiles = (fresh + most - 1) / most;
         return tiles ? (fresh + tiles - 1) / tiles : 1;
     }
@@ -191,6 +197,7 @@ private:
     const AttentionBatch& batch_;
     const BatchTokens tokens_;
     const size_t ratio_, threads_;
+    const size_t prefill_rows_;  // of a tile at most
     AttentionPlan& plan_;
     size_t total_cost_ = 0;
 };
@@ -221,9 +228,9 @@ TileResult result_in(float* memory, size_t rows, size_t value_size) {
     return {memory, maximum, maximum + padded(rows)};
 }
 
-void AttentionPlan::make(const AttentionConfig& config, const AttentionBatch& batch,
-                         size_t threads) {
-    Planner planner(config, batch, threads, *this);
+void AttentionPlan::make(const AttentionConfig& config, const AttentionBatch& batch, size_t threads,
+                         size_t prefill_rows) {
+    Planner planner(config, batch, threads, prefill_rows, *this);
     planner.plan_scores();
     planner.plan_tiles();
 }

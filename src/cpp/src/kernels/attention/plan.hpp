@@ -61,8 +61,9 @@ struct AttentionPlan {
     std::vector<size_t> statistics_begins;   // [B]: its first row, see statistics()
     size_t num_scores = 0, num_statistics = 0;
 
-    /// Replaces what was there, in its memory.
-    void make(const AttentionConfig& config, const AttentionBatch& batch, size_t threads);
+    /// Replaces what was there, in its memory. Tiles of prefill chunks have at most `prefill_rows`.
+    void make(const AttentionConfig& config, const AttentionBatch& batch, size_t threads,
+              size_t prefill_rows);
 
     size_t num_items() const { return item_begins.size() - 1; }
     bool cuts_tiles() const { return !parts_one_by_one && parts.size() > tiles.size(); }

@@ -41,6 +41,12 @@ struct PrefillTile {
         return first_position + (row < rows ? row : rows - 1) / ratio;
     }
 
+    /// The first key at or after first_key that the row's sliding window holds.
+    size_t window_begin(size_t row, size_t first_key) const {
+        const size_t next = position(row) + 1, window = config.sliding_window;
+        return window && next > window + first_key ? next - window : first_key;
+    }
+
     size_t block_id(size_t block) const {
         return static_cast<size_t>(batch->tables.block_indices[first_entry + block]);
     }

@@ -19,6 +19,9 @@ class PrefillKernel {
     static constexpr size_t L = V::lanes, R = Tile::group_rows;
 
 public:
+    static constexpr bool rounds_to_bf16 = Products::rounds_to_bf16;
+    static constexpr size_t tile_rows = prefill_tile_rows;
+
     static size_t scratch_floats(const AttentionConfig& config, size_t rows) {
         Scratch<V> scratch(nullptr);
         const Tile tile(config, rows);
@@ -60,17 +63,11 @@ private:
         }
     }
 
-    /// The first key at or after first_key that the row's sliding window holds.
-    size_t window_begin(size_t row, size_t first_key) const {
-        const size_t next = tile_.position(row) + 1, window = tile_.config.sliding_window;
-        return window && next > window + first_key ? next - window : first_key;
-    }
-
     void attend_group(size_t group, size_t first_key, size_t end_key, float* acc) {
         const size_t first_row = group * R, last_row = first_row + R - 1;
         const size_t next = tile_.position(last_row) + 1;
         const size_t stop = next < end_key ? next : end_key;
-        const size_t start = window_begin(first_row, first_key);
+        const size_t start = tile_.window_begin(first_row, first_key);
         if (stop <= start) return;
         const size_t begin = (start - first_key) / L * L, high = stop - first_key;
         const size_t end = (high + L - 1) / L * L;
@@ -79,7 +76,7 @@ private:
             simd::soft_cap<V>(logits_, R, max_span, begin, end, tile_.config.soft_cap);
         if (tile_.batch->alibi_slopes) add_bias(first_row, first_key, begin, end);
         if (tile_.position(first_row) + 1 < first_key + end ||
-            window_begin(last_row, first_key) > first_key + begin)
+            tile_.window_begin(last_row, first_key) > first_key + begin)
             hide(first_row, first_key, begin, end);
         softmax(first_row, begin, end);
         const size_t live = tile_.rows - first_row < R ? tile_.rows - first_row : R;
@@ -106,7 +103,7 @@ private:
         for (size_t r = 0; r < R; ++r) {
             const size_t next = tile_.position(first_row + r) + 1;
             const size_t high = next > first_key ? next - first_key : 0;
-            const size_t low = window_begin(first_row + r, first_key) - first_key;
+            const size_t low = tile_.window_begin(first_row + r, first_key) - first_key;
             float* logits = logits_ + r * max_span;
             for (size_t c = begin; c < end; c += L) {
                 if (c >= low && c + L <= high) continue;
@@ -167,23 +164,25 @@ private:
     float sums_[R];
 };
 
-/// The calls of ISA V; `Products` are its products of a format.
-template <class V, template <CacheFormat> class Products>
+/// The calls of ISA V; `Kernel` is its class for a format.
+template <class V, template <CacheFormat> class Kernel>
 constexpr PrefillKernels prefill_kernels_of() {
     return {[](const AttentionConfig& config, size_t rows) {
                 return for_format<V>(config.layout.format, [&](auto format) {
-                    return PrefillKernel<V, Products<format>>::scratch_floats(config, rows);
+                    return Kernel<format>::scratch_floats(config, rows);
                 });
             },
             [](const AttentionConfig& config, const AttentionBatch& batch,
                const AttentionTile& tile, const TileResult& result, float* scratch) {
                 for_format<V>(config.layout.format, [&](auto format) {
-                    PrefillKernel<V, Products<format>>::attend(config, batch, tile, result,
-                                                               scratch);
+                    Kernel<format>::attend(config, batch, tile, result, scratch);
                 });
             },
             [](CacheFormat format) {
-                return for_format<V>(format, [](auto f) { return Products<f>::rounds_to_bf16; });
+                return for_format<V>(format, [](auto f) { return Kernel<f>::rounds_to_bf16; });
+            },
+            [](CacheFormat format) {
+                return for_format<V>(format, [](auto f) { return Kernel<f>::tile_rows; });
             }};
 }
 

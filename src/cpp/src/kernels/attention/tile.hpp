@@ -69,6 +69,8 @@ struct PrefillKernels {
                    const TileResult&, float* scratch);
     /// Whether queries and probabilities over such a cache are rounded to bf16.
     bool (*rounds_to_bf16)(CacheFormat);
+    /// Rows of a tile at most.
+    size_t (*tile_rows)(CacheFormat);
 };
 
 /// What one ISA computes attention by.

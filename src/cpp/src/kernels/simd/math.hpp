@@ -59,6 +59,24 @@ template <class V>
     });
 }
 
+/// 2^x for x in [0, 1), relative error below 7.5e-5.
+template <class V>
+[[gnu::always_inline]] inline typename V::F exp2_of_fraction(typename V::F x) {
+    return polynomial<V>(x, 0.0780243764f, 0.226067362f, 0.695833473f, 0.999925216f);
+}
+
+/// log2(x) for positive x that are no denormals, to 1.3e-5.
+template <class V>
+[[gnu::always_inline]] inline typename V::F log2(typename V::F x) {
+    const auto bits = V::as_words(x);
+    const auto exponent = V::sub(V::to_float(V::template shift_right<23>(bits)), V::set(127));
+    const auto one = V::as_words(V::set(1));
+    const auto mantissa = V::as_float(V::add_words(V::keep(bits, 0x7fffff), one));
+    return V::add(exponent,
+                  polynomial<V>(V::sub(mantissa, V::set(1)), 0.0448724633f, -0.192192808f,
+                                0.413627691f, -0.707991806f, 1.44168446f, 1.25406651e-5f));
+}
+
 /// tanh(x), relative error below 4e-7 for any x: Lambert's continued fraction to x^7 at x / 2, and
 /// tanh(2u) = 2 tanh(u) / (1 + tanh(u)^2) put into the same division. Past 9 it is 1 in f32.
 template <class V>

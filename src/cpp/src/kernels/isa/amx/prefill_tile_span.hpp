@@ -1,7 +1,10 @@
 // The keys and values of a span in bf16, as the tiles of a product hold them (kernels/tiles.hpp).
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/attention/prefill_float.hpp"
+#include "kernels/simd/math.hpp"
 #include "kernels/tiles.hpp"
 
 namespace pagewheel::kernels::amx {
@@ -17,8 +20,23 @@ struct TileNumbers {
     static constexpr size_t side = TileConfig::most_rows;  // rows, words of a row
     static constexpr size_t depth = 2 * side;              // bf16 numbers in a row
     static constexpr size_t words = side * side;
-    static constexpr size_t span_tiles = max_span / depth;  // along the tokens of a span
     static_assert(V::lanes == side && Tile::group_rows == 2 * side);
+
+    static constexpr size_t most_span_keys = 1024;
+
+    /// Blocks that are unpacked at once: keys and values stay in the L2 cache.
+    static size_t span_blocks(const CacheLayout& layout) {
+        constexpr size_t numbers = 128 * 1024;
+        const size_t fitting = numbers / (layout.key_size + layout.value_size);
+        const size_t keys = std::clamp<size_t>(fitting, 512, most_span_keys);
+        return keys / layout.block_size;
+    }
+
+    /// A span's columns: its keys, and what fills the last tile.
+    static constexpr size_t whole_tiles(size_t keys) { return (keys + depth - 1) / depth * depth; }
+    static size_t span_columns(const CacheLayout& layout) {
+        return whole_tiles(span_blocks(layout) * layout.block_size);
+    }
 
     /// Formats that bf16 holds: u8 as codes. The others are sums of two bf16 numbers.
     static constexpr bool has_codes(CacheFormat format) { return format == CacheFormat::u8; }
@@ -30,14 +48,20 @@ struct TileNumbers {
 
     /// Of each lane a word: `first` along k, then `second`.
     static void store(float* to, Vec first, Vec second) {
-        const Words low = V::template shift_right<16>(V::as_words(first));
-        V::store(to, V::as_float(V::add_words(low, V::as_words(second))));
+        V::store(to, V::as_float(V::upper_halves(first, second)));
     }
     /// The same of numbers that are no bf16: what is nearest, and `apart` from it what that left.
     static void store_sums(float* to, size_t apart, Vec first, Vec second) {
         const Vec a = rounded(first), b = rounded(second);
         store(to, a, b);
         store(to + apart, rounded(V::sub(first, a)), rounded(V::sub(second, b)));
+    }
+
+    /// Swaps rows and words of a tile.
+    static void transpose(float* tile) {
+        const float* rows[side];
+        for (size_t i = 0; i < side; ++i) rows[i] = tile + i * side;
+        V::transpose(rows, 0, tile, side);
     }
 };
 
@@ -57,21 +81,26 @@ public:
         block_ = tile.layout.block_size;
         key_size_ = tile.layout.key_size;
         tiles_ = (key_size_ + depth - 1) / depth;
-        keys_ = scratch.take(max_span / side * 2 * tiles_ * Numbers::words);
+        const size_t columns = Numbers::span_columns(tile.layout);
+        keys_ = scratch.take(columns / side * 2 * tiles_ * Numbers::words);
         floats_ = scratch.take(block_ * key_size_);
         if constexpr (!has_codes) return;
-        scales_ = scratch.take(max_span);
-        minima_ = scratch.take(max_span);
+        scales_ = scratch.take(columns);
+        minima_ = scratch.take(columns);
     }
 
     /// Along a head.
     size_t tiles() const { return tiles_; }
 
-    /// Of 16 keys: [2 terms][tiles()] of tiles [16 pairs of dimensions][16 keys]
+    /// Of 16 keys: [2 terms][tiles()] of tiles [16 keys][16 pairs of dimensions]
     float* of(size_t vector) const { return keys_ + vector * 2 * tiles_ * Numbers::words; }
 
     /// Of these: 1, or 2 if they are sums.
     size_t terms(size_t vector) const { return terms_[vector]; }
+
+    // Of codes, key = code * scale + minimum.
+    Vec scale(size_t column) const { return V::set(scales_[column]); }
+    Vec minimum(size_t column) const { return V::set(minima_[column]); }
 
     /// A block, from `column` of the span on.
     void load(size_t block, size_t column) {
@@ -89,18 +118,20 @@ public:
                 load_sums(lane, of(vector));
             else
                 load_words(head, lane, of(vector));
+            for (size_t i = 0; i < terms_[vector] * tiles_; ++i)
+                Numbers::transpose(of(vector) + i * Numbers::words);
             if constexpr (has_codes) load_scales(head, lane, column + lane, deltas);
         }
     }
 
-    /// Of a row, [begin, end): products with codes become logits. `query_sum` is of the query's
-    /// dimensions.
-    void scale_logits(float query_sum, size_t begin, size_t end, float* row) const {
-        const Vec sum = V::set(query_sum);
-        for (size_t c = begin; c < end; c += L) {
-            const Vec minimum = V::mul(V::load(minima_ + c), sum);
-            V::store(row + c, V::fma(V::load(row + c), V::load(scales_ + c), minimum));
-        }
+    /// Zeros for the 16 columns from `column` on, which are no keys.
+    void clear(size_t column) {
+        terms_[column / side] = 1;
+        for (size_t i = 0; i < tiles_ * Numbers::words; i += L)
+            V::store(of(column / side) + i, V::zero());
+        if constexpr (!has_codes) return;
+        V::store(scales_ + column, V::zero());
+        V::store(minima_ + column, V::zero());
     }
 
 private:
@@ -140,13 +171,13 @@ private:
     const typename Numbers::Tile& tile_;
     BlockUnpacker<V, Format> unpacker_;
     size_t block_, key_size_, tiles_;
-    float* keys_;                                  // words of two bf16 numbers
-    float* floats_;                                // [key_size][block_size], of the block at hand
-    size_t terms_[max_span / side] = {};           // of 16 keys each
-    float *scales_ = nullptr, *minima_ = nullptr;  // [max_span], of codes
+    float* keys_;    // words of two bf16 numbers
+    float* floats_;  // [key_size][block_size], of the block at hand
+    size_t terms_[Numbers::most_span_keys / side] = {};  // of 16 keys each
+    float *scales_ = nullptr, *minima_ = nullptr;        // [columns], of codes
 };
 
-/// The span's values.
+/// The span's values, and in a panel of its own what sums the weights as they were rounded.
 template <class V, CacheFormat Format>
 class TileValues {
     using Numbers = TileNumbers<V>;
@@ -154,7 +185,6 @@ class TileValues {
     using Words = typename V::I;
     using T = FormatTraits<Format>;
     static constexpr size_t L = V::lanes, side = Numbers::side, depth = Numbers::depth;
-    static constexpr size_t span_tiles = Numbers::span_tiles;
     static constexpr bool has_codes = Numbers::has_codes(Format);
 
 public:
@@ -165,30 +195,36 @@ public:
         block_ = tile.layout.block_size;
         value_size_ = tile.layout.value_size;
         width_ = padded(value_size_);
-        values_ = scratch.take(width_ / side * terms * span_tiles * Numbers::words);
+        const size_t columns = Numbers::span_columns(tile.layout);
+        values_ = scratch.take(columns / depth * apart());
         floats_ = scratch.take(terms == 2 ? block_ * width_ : 0);
-        if constexpr (!has_codes) return;
-        scales_ = scratch.take(max_span);
-        inverse_scales_ = scratch.take(max_span);
-        zeros_ = scratch.take(max_span);
+        shifts_ = has_codes ? scratch.take(columns) : nullptr;
     }
 
-    /// Of 16 dimensions each.
+    /// Of 16 dimensions each, `terms` tiles; panel panels() has one, which sums().
     size_t panels() const { return width_ / side; }
 
-    /// Tile `tile` along the tokens.
-    const float* of(size_t panel, size_t term, size_t tile) const {
-        return pairs(panel * side, tile * depth) + term * span_tiles * Numbers::words;
-    }
+    /// Of 32 tokens: the tiles [16 dimensions][16 pairs of tokens], panel after panel.
+    const float* of(size_t tokens) const { return values_ + tokens * apart(); }
+    /// From those to the next 32 tokens'.
+    size_t apart() const { return (panels() * terms + 1) * Numbers::words; }
 
-    // Of codes, value = (code - zero) * scale, from `column` on; 0 for tokens that no row sees.
-    Vec scale(size_t column) const { return V::load(scales_ + column); }
-    Vec inverse_scale(size_t column) const { return V::load(inverse_scales_ + column); }
-    Vec zero(size_t column) const { return V::load(zeros_ + column); }
+    // Of the rows of panel panels(): the first ones (one, or two numbers whose sum is meant) sum
+    // the probabilities. Over codes the other two sum what is added to each dimension.
+    static constexpr size_t sum_terms = has_codes ? 2 : 1;
+
+    /// Weights of codes are the probabilities times the value's scale: its logarithm.
+    Vec shift(size_t column) const { return V::set(shifts_[column]); }
+
+    /// A span begins.
+    void begin(size_t columns) const {
+        for (size_t c = 0; c < columns; c += depth)
+            for (size_t i = 0; i < Numbers::words; i += L) V::store(sums_of(c) + i, V::zero());
+    }
 
     /// A block, from `column` of the span on. Tokens that no row sees are zeros. They may never
     /// have been written, and 0 times a NaN is one.
-    void load(size_t block, size_t column) {
+    void load(size_t block, size_t column) const {
         const size_t tokens = tile_.tokens_of(block);
         const uint8_t* head = tile_.values_of(block);
         if constexpr (Numbers::is_exact(Format)) {
@@ -198,7 +234,8 @@ public:
             load_sums(tokens, column);
         }
         clear(column + (tokens + 3) / 4 * 4, column + block_);
-        if constexpr (has_codes) load_scales(head, tokens, column);
+        for (size_t t = 0; t < block_; t += L)
+            weigh_probabilities(head, t, tokens > t ? tokens - t : 0, column + t);
     }
 
     /// Zeros for columns [begin, end) of the span, both even.
@@ -206,23 +243,33 @@ public:
         for (size_t c = begin; c < end; c += 2)
             for (size_t d = 0; d < width_; d += L)
                 for (size_t term = 0; term < terms; ++term)
-                    V::store(pairs(d, c) + term * span_tiles * Numbers::words, V::zero());
+                    V::store(pairs(d, c) + term * Numbers::words, V::zero());
+    }
+
+    /// All of the span's [0, columns) are there.
+    void end(size_t columns) const {
+        for (size_t c = 0; c < columns; c += depth)
+            for (size_t i = 0; i < panels() * terms; ++i)
+                Numbers::transpose(values_ + c / depth * apart() + i * Numbers::words);
     }
 
 private:
-    /// values_ [width_ / 16][terms][span_tiles] of tiles [16 pairs of tokens][16 dimensions]:
-    /// the pair of tokens that begins with `column`, dimensions from `d` on.
+    float* sums_of(size_t column) const {
+        return values_ + column / depth * apart() + panels() * terms * Numbers::words;
+    }
+
+    /// Before end() tiles are [16 pairs of tokens][16 dimensions]: the pair of tokens that begins
+    /// with `column`, dimensions from `d` on.
     float* pairs(size_t d, size_t column) const {
-        return values_ + (d / side * terms * span_tiles + column / depth) * Numbers::words +
+        return values_ + column / depth * apart() + d / side * terms * Numbers::words +
                column % depth / 2 * side;
     }
 
     void load_sums(size_t tokens, size_t column) const {
-        constexpr size_t apart = span_tiles * Numbers::words;
         for (size_t t = 0; t < (tokens + 3) / 4 * 4; t += 2)
             for (size_t d = 0; d < width_; d += L) {
                 const float* from = floats_ + t * width_ + d;
-                Numbers::store_sums(pairs(d, column + t), apart,
+                Numbers::store_sums(pairs(d, column + t), Numbers::words,
                                     t < tokens ? V::load(from) : V::zero(),
                                     t + 1 < tokens ? V::load(from + width_) : V::zero());
             }
@@ -244,28 +291,41 @@ private:
             }
     }
 
-    void load_scales(const uint8_t* head, size_t tokens, size_t column) const {
-        const CacheLayout& layout = tile_.layout;
-        const auto* scales = reinterpret_cast<const uint32_t*>(head) +
-                             layout.value_rows() * layout.value_row_words();
-        for (size_t t = 0; t < block_; t += L) {
-            const auto seen = V::mask(tokens > t ? tokens - t : 0);
-            const Words words = V::load_words(scales + t, seen);
+    /// What the weights of 16 tokens, from `t` of the block on, are multiplied by; 0 for those
+    /// that are not the first `seen`. Over codes, value = (code + minimum / scale) * scale.
+    void weigh_probabilities(const uint8_t* head, size_t t, size_t seen, size_t column) const {
+        auto* rows = reinterpret_cast<uint16_t*>(sums_of(column)) + column % depth;
+        const auto mask = V::mask(seen);
+        if constexpr (has_codes) {
+            const CacheLayout& layout = tile_.layout;
+            const auto* scales = reinterpret_cast<const uint32_t*>(head) +
+                                 layout.value_rows() * layout.value_row_words();
+            const Words words = V::load_words(scales + t, mask);
             const Vec scale = scale_of<V>(words);
-            const Vec inverse = V::zero_unless(seen, V::div(V::set(1), scale));
-            const Vec minimum = minimum_of<V>(words);
-            V::store(scales_ + column + t, scale);
-            V::store(inverse_scales_ + column + t, inverse);
-            V::store(zeros_ + column + t, V::mul(V::sub(V::zero(), minimum), inverse));
+            V::store(shifts_ + column, simd::log2<V>(scale));
+            // Of an infinite scale this is no number, and neither is the sum then.
+            const Vec inverse = V::fma(scale, V::zero(), V::div(V::set(1), scale));
+            put_sum(rows, V::zero_unless(mask, inverse));
+            put_sum(rows + 2 * depth, V::zero_unless(mask, V::mul(minimum_of<V>(words), inverse)));
+        } else {
+            V::store_halves(rows, V::to_bf16(V::zero_unless(mask, V::set(1))), L);
         }
+        (void)head, (void)t;
+    }
+
+    /// In two rows: x as the sum of two bf16 numbers.
+    static void put_sum(uint16_t* rows, Vec x) {
+        const auto first = V::to_bf16(x);
+        V::store_halves(rows, first, L);
+        V::store_halves(rows + depth, V::to_bf16(V::sub(x, V::bf16_to_float(first))), L);
     }
 
     const typename Numbers::Tile& tile_;
     BlockUnpacker<V, Format> unpacker_;
     size_t block_, value_size_, width_;
-    float* values_;  // words of two bf16 numbers
-    float* floats_;  // [block_size][width_], of the block at hand
-    float *scales_ = nullptr, *inverse_scales_ = nullptr, *zeros_ = nullptr;  // [max_span]
+    float* values_;            // words of two bf16 numbers
+    float* floats_;            // [block_size][width_], of the block at hand
+    float* shifts_ = nullptr;  // [columns], of codes
 };
 
 }  // namespace pagewheel::kernels::amx

@@ -7,12 +7,12 @@ namespace pagewheel::kernels::avx2 {
 namespace {
 
 template <CacheFormat Format>
-using Products = FloatProducts<Avx2, Format>;
+using Kernel = PrefillKernel<Avx2, FloatProducts<Avx2, Format>>;
 
 }  // namespace
 
 PrefillKernels prefill_kernels() {
-    return prefill_kernels_of<Avx2, Products>();
+    return prefill_kernels_of<Avx2, Kernel>();
 }
 
 }  // namespace pagewheel::kernels::avx2

@@ -18,14 +18,20 @@ template <CacheFormat Format>
 using Bf16OrProducts =
     std::conditional_t<Format == CacheFormat::bf16, Bf16Products, Products<Format>>;
 
+template <CacheFormat Format>
+using Kernel = PrefillKernel<Avx512, Products<Format>>;
+
+template <CacheFormat Format>
+using Bf16Kernel = PrefillKernel<Avx512, Bf16OrProducts<Format>>;
+
 }  // namespace
 
 PrefillKernels prefill_kernels() {
-    return prefill_kernels_of<Avx512, Products>();
+    return prefill_kernels_of<Avx512, Kernel>();
 }
 
 PrefillKernels prefill_kernels_bf16() {
-    return prefill_kernels_of<Avx512, Bf16OrProducts>();
+    return prefill_kernels_of<Avx512, Bf16Kernel>();
 }
 
 }  // namespace pagewheel::kernels::avx512

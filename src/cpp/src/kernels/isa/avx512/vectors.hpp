@@ -111,7 +111,7 @@ struct Avx512 : F16c {
     static F swapped(F x) { return _mm512_permute_ps(x, 0xb1); }
     static F fmaddsub(F a, F b, F c) { return _mm512_fmaddsub_ps(a, b, c); }
 
-    /// out[i * stride + j] = rows[j][at + i] for i, j in [0, lanes).
+    /// out[i * stride + j] = rows[j][at + i] for i, j in [0, lanes), which may overlap.
     static void transpose(const float* const* rows, size_t at, float* out, size_t stride) {
         F x[16], y[16];
         for (size_t j = 0; j < 16; ++j) x[j] = load(rows[j] + at);
