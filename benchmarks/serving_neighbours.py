@@ -52,6 +52,14 @@ def _schema() -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": names}
 
 
+def _texts(count: int, size: int) -> list[str]:
+    return [f"{next(_numbers)} {_words(size)}"[:size] for _ in range(count)]
+
+
+def _completion(**config: Any) -> _Asked:
+    return "/v1/completions", {"prompt": "a", "max_tokens": 60, "ignore_eos": True, **config}
+
+
 _HELLO = [{"role": "user", "content": "Hello"}]
 _LOADS = {
     "nothing": lambda: ("/health", None),
@@ -65,6 +73,11 @@ _LOADS = {
     "grammars": lambda: (
         "/v1/completions",
         {"prompt": "a", "max_tokens": 1, "guided_json": _schema()},
+    ),
+    "stop texts of 60 KB": lambda: _completion(stop=_texts(6, 10_000)),
+    "bad words of 60 KB": lambda: _completion(bad_words=_texts(6000, 10)),
+    "DRY with 100 breakers": lambda: _completion(
+        dry_multiplier=0.8, dry_sequence_breakers=_texts(100, 40)
     ),
     "prompts of 4,000 tokens": lambda: (
         "/v1/completions",
