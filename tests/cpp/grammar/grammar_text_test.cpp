@@ -11,6 +11,7 @@
 #include "grammar/json_schema.hpp"
 #include "grammar/late_thread.hpp"
 #include "grammar/llguidance_api.hpp"
+#include "grammar/schema_numbers.hpp"
 #include "grammar/structured_output.hpp"
 
 namespace pagewheel {
@@ -177,7 +178,22 @@ b: "x" %json {"const": -9223372036854775808} "y"
               }),
               expected);
     EXPECT_NO_THROW(translate(Config::Lark{"start: %json {\"const\": 12}"}));
-    EXPECT_NO_THROW(translate(Config::Lark{"start: %json " + std::string(100'000, '[')}));
+    EXPECT_EQ(
+        refusal([&] { translate(Config::Lark{"start: %json " + std::string(100'000, '[')}); }),
+        "JSON schema has more than 1000 levels");
+}
+
+// With a pointer for each value this would take hundreds of gigabytes of copies.
+TEST(JsonSchema, ManyValuesUnderALongKeyAreLookedAtInTimeOfTheirNumber) {
+    std::string values = "0";
+    for (int i = 0; i < 300'000; ++i) values += ",0";
+    const std::string key(1'000'000, '~');
+    EXPECT_NO_THROW(check_numbers(parse_schema("{\"" + key + "\":[" + values + "]}")));
+    EXPECT_EQ(refusal([&] {
+                  check_numbers(parse_schema("{\"a~/b\":[{},{\"const\":1234567890123456789}]}"));
+              }),
+              "JSON schema: the number 1234567890123456789 cannot be kept exactly; at "
+              "/a~0~1b/1/const");
 }
 
 TEST(JsonSchema, WhatIsTooDeepOrTooLargeIsRefusedWithNumbers) {

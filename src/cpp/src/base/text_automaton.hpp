@@ -27,7 +27,7 @@ public:
             at = m_rows[at][size_t(static_cast<unsigned char>(byte) >> shift) & 3];
         return at;
     }
-    /// Bytes of the longest ending with which one of the texts begins, and which is not all of it.
+    /// The length of the longest beginning of a text, less than all of it, that the bytes end with.
     size_t num_begun(State state) const { return m_states[state].num_begun; }
     /// Bytes of the longest text that ends here; 0: none does.
     size_t longest_match(State state) const { return m_states[state].longest_match; }

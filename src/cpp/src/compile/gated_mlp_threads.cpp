@@ -12,18 +12,27 @@
 namespace pagewheel {
 namespace {
 
-constexpr int longest_activation = 10;  // in nodes, as when GELU is written out
+constexpr int longest_activation = 10;  // in nodes, as many as GELU takes where it is written out
 
-bool depends_on_activation(const ov::Node& node, int depth = longest_activation) {
+/// Looks at each node once, level by level, and not past a MatMul.
+bool depends_on_activation(const ov::Node& node) {
     static const std::set<std::string> functions{"Swish", "Gelu", "Sigmoid", "Tanh", "Erf"};
-    if (functions.count(node.get_type_name()) != 0) return true;
-    if (depth == 0 || ov::is_type<ov::op::v0::MatMul>(&node)) return false;
-    for (size_t i = 0; i < node.get_input_size(); ++i)
-        if (depends_on_activation(*node.get_input_node_ptr(i), depth - 1)) return true;
+    std::set<const ov::Node*> seen{&node}, level = seen;
+    for (int depth = 0; depth <= longest_activation && !level.empty(); ++depth) {
+        std::set<const ov::Node*> inputs;
+        for (const ov::Node* each : level) {
+            if (functions.count(each->get_type_name()) != 0) return true;
+            if (ov::is_type<ov::op::v0::MatMul>(each)) continue;
+            for (size_t i = 0; i < each->get_input_size(); ++i)
+                if (const ov::Node* input = each->get_input_node_ptr(i); seen.insert(input).second)
+                    inputs.insert(input);
+        }
+        level = std::move(inputs);
+    }
     return false;
 }
 
-/// Of decompression's first input, and its first, which is where the constant is.
+/// Follows first inputs to the node that has none: decompression keeps its constant there.
 bool has_plain_weights(const ov::Node& matmul) {
     const ov::Node* node = matmul.get_input_node_ptr(1);
     while (node->get_input_size() > 0) node = node->get_input_node_ptr(0);

@@ -68,12 +68,14 @@ std::string text_in(const ov::AnyMap& properties, const std::string& key) {
     return found == properties.end() ? "" : found->second.as<std::string>();
 }
 
+constexpr const char* cache_precisions[] = {"KV_CACHE_PRECISION", "KEY_CACHE_PRECISION",
+                                            "VALUE_CACHE_PRECISION"};
+
 /// OpenVINO's attention on a CPU takes caches of f32 and bf16 only where it computes in the same.
 /// Sets the precision where the caller has left it open.
 void match_precision_to_cache(const ov::Core& core, ov::AnyMap& properties) {
     const std::string key = ov::hint::inference_precision.name();
-    for (const char* cache_key :
-         {"KV_CACHE_PRECISION", "KEY_CACHE_PRECISION", "VALUE_CACHE_PRECISION"}) {
+    for (const char* cache_key : cache_precisions) {
         const std::string cache = text_in(properties, cache_key);
         if (cache != "f32" && cache != "bf16") continue;
         const auto able = core.get_property("CPU", ov::device::capabilities);
@@ -116,9 +118,8 @@ ov::AnyMap properties_for(const ov::Core& core, const CompileOptions& options,
 void compute_in_f32(PreparedGraph& graph) {
     graph.properties[ov::hint::inference_precision.name()] = ov::element::f32;
     // OpenVINO's attention in f32 refuses a cache of bf16.
-    const auto cache = graph.properties.find(ov::hint::kv_cache_precision.name());
-    if (cache != graph.properties.end() && cache->second.as<std::string>() == "bf16")
-        cache->second = ov::element::f32;
+    for (const char* key : cache_precisions)
+        if (text_in(graph.properties, key) == "bf16") graph.properties[key] = ov::element::f32;
     graph.warnings.push_back(
         "the model is computed in f32: OpenVINO cannot compile its MLPs in bf16 for AMX with one "
         "thread (INFERENCE_NUM_THREADS, NUM_STREAMS, or one core)");

@@ -40,8 +40,8 @@ size_t depth_of(const std::string& text) {
 
 /// A keyword of a schema, or of a schema within it.
 struct Keyword {
-    std::string pointer;  // of the schema that has it
-    std::string name;
+    const SchemaPlace& schema;  // that has it
+    const std::string& name;
     const json& value;
 };
 
@@ -50,21 +50,22 @@ bool is_one_of(const std::string& name, std::initializer_list<const char*> names
 }
 
 /// Calls visit for every keyword of the schema and of those within it.
-void for_each_keyword(const json& schema, const std::string& pointer,
+void for_each_keyword(const json& schema, const SchemaPlace& place,
                       const std::function<void(const Keyword&)>& visit) {
     if (!schema.is_object()) return;
-    for (const auto& [name, value] : schema.items()) {
-        visit({pointer, name, value});
-        const std::string inner = pointer + pointer_part(name);
+    for (const auto& [key, value] : schema.items()) {
+        const std::string& name = key;
+        visit({place, name, value});
+        const SchemaPlace inner{&place, &name};
         const bool is_map = is_one_of(name, {"properties", "patternProperties", "$defs",
                                              "definitions", "dependentSchemas", "dependencies"});
         const bool is_list = is_one_of(name, {"allOf", "anyOf", "oneOf", "prefixItems", "items"});
         if (is_map && value.is_object()) {
-            for (const auto& [key, each] : value.items())
-                for_each_keyword(each, inner + pointer_part(key), visit);
+            for (const auto& [member, each] : value.items())
+                for_each_keyword(each, {&inner, &member}, visit);
         } else if (is_list && value.is_array()) {
             for (size_t i = 0; i < value.size(); ++i)
-                for_each_keyword(value[i], inner + '/' + std::to_string(i), visit);
+                for_each_keyword(value[i], {&inner, nullptr, i}, visit);
         } else if (is_one_of(name, {"items", "additionalProperties", "additionalItems", "not", "if",
                                     "then", "else", "contains", "propertyNames", "unevaluatedItems",
                                     "unevaluatedProperties"})) {
@@ -127,17 +128,14 @@ std::string prepare_json_schema(const std::string& schema, const GrammarLimits& 
 
 std::string find_in_schema(const std::string& schema, const std::string& error) {
     constexpr size_t most_places = 5;
-    std::vector<std::string> places;
-    for_each_keyword(parse_schema(schema), "", [&](const Keyword& keyword) {
-        if (is_about(error, keyword))
-            places.push_back(keyword.pointer + pointer_part(keyword.name));
-    });
-    if (places.empty()) return {};
+    size_t places = 0;
     std::string result = error + "; at ";
-    for (size_t i = 0; i < std::min(places.size(), most_places); ++i)
-        result += (i == 0 ? "" : ", ") + places[i];
-    if (places.size() > most_places)
-        result += concat(" and ", places.size() - most_places, " more places");
+    for_each_keyword(parse_schema(schema), {}, [&](const Keyword& keyword) {
+        if (!is_about(error, keyword) || ++places > most_places) return;
+        result += (places == 1 ? "" : ", ") + SchemaPlace{&keyword.schema, &keyword.name}.pointer();
+    });
+    if (places == 0) return {};
+    if (places > most_places) result += concat(" and ", places - most_places, " more places");
     return result;
 }
 

@@ -57,9 +57,9 @@ private:
     void add_exponent(std::string_view text) {
         int64_t given = 0;
         const auto read = std::from_chars(text.data(), text.data() + text.size(), given);
-        // No double has such an exponent: any other number will do.
-        if (read.ec != std::errc()) given = std::numeric_limits<int32_t>::max();
-        exponent += given;
+        // No double has a greater exponent: any other number will do.
+        constexpr int64_t most = std::numeric_limits<int32_t>::max();
+        exponent += read.ec == std::errc() ? std::clamp(given, -most, most) : most;
     }
 };
 
@@ -75,6 +75,7 @@ class SchemaReader final : public nlohmann::json_sax<json> {
 public:
     json take() { return std::move(m_root); }
     const std::string& error() const { return m_error; }
+    bool is_too_deep() const { return m_is_too_deep; }
 
     bool null() override { return put(nullptr); }
     bool boolean(bool value) override { return put(value); }
@@ -109,7 +110,8 @@ private:
     }
     bool open(json container) {
         if (m_open.size() == max_levels) {
-            m_error = "more than " + std::to_string(max_levels) + " levels";
+            m_error = concat("JSON schema has more than ", max_levels, " levels");
+            m_is_too_deep = true;
             return false;
         }
         m_open.push_back(&add(std::move(container)));
@@ -131,6 +133,7 @@ private:
     std::vector<json*> m_open;  // their addresses stay: nothing is added to a container above
     std::string m_key;
     std::string m_error;
+    bool m_is_too_deep = false;
 };
 
 std::string text_of(const json& number) {
@@ -194,20 +197,19 @@ struct NumberCheck {
     bool (*is_kept)(const json& number, const std::string& name, const json& schema);
 
     void check_number(const json& number, const std::string& name, const json& schema,
-                      const std::string& pointer) const {
+                      const SchemaPlace& place) const {
         if (is_kept(number, name, schema)) return;
         throw GrammarError(concat(whose, ": the number ", text_of(number).substr(0, 60),
-                                  " cannot be kept exactly; at ", pointer));
+                                  " cannot be kept exactly; at ", place.pointer()));
     }
 
-    void check(const json& schema, const std::string& pointer = {}) const {
+    void check(const json& schema, const SchemaPlace& place = {}) const {
         if (schema.is_array())
-            for (size_t i = 0; i < schema.size(); ++i)
-                check(schema[i], pointer + '/' + std::to_string(i));
+            for (size_t i = 0; i < schema.size(); ++i) check(schema[i], {&place, nullptr, i});
         if (!schema.is_object()) return;
         for (const auto& [key, value] : schema.items()) {
             const std::string& name = key;
-            const std::string inner = pointer + pointer_part(name);
+            const SchemaPlace inner{&place, &name};
             const auto is = [&](const char* each) { return name == each; };
             const bool is_bound = is("minimum") || is("maximum") || is("exclusiveMinimum") ||
                                   is("exclusiveMaximum") || is("multipleOf");
@@ -225,7 +227,8 @@ struct NumberCheck {
 json parse_schema(const std::string& text) {
     SchemaReader reader;
     if (!json::sax_parse(text, &reader))
-        throw GrammarError("JSON schema is no JSON: " + reader.error());
+        throw GrammarError((reader.is_too_deep() ? "" : "JSON schema is no JSON: ") +
+                           reader.error());
     return reader.take();
 }
 
@@ -248,20 +251,26 @@ void check_lark_numbers(const std::string& lark) {
         // What is no JSON is refused by llguidance, with its line.
         if (json::sax_parse(begin, lark.end(), &reader, json::input_format_t::json, false))
             check_numbers(reader.take());
+        else if (reader.is_too_deep())
+            throw GrammarError(reader.error());
     }
 }
 
-std::string pointer_part(std::string key) {
-    for (size_t i = 0; i < key.size(); ++i) {
-        if (key[i] == '~')
-            key.replace(i, 1, "~0");
-        else if (key[i] == '/')
-            key.replace(i, 1, "~1");
-        else
-            continue;
-        ++i;
+std::string SchemaPlace::pointer() const {
+    std::vector<const SchemaPlace*> path;
+    for (const SchemaPlace* place = this; place->parent; place = place->parent)
+        path.push_back(place);
+    std::string text;
+    for (size_t i = path.size(); i-- > 0;) {
+        text += '/';
+        if (!path[i]->key) text += std::to_string(path[i]->index);
+        for (const char c : path[i]->key ? std::string_view(*path[i]->key) : std::string_view())
+            if (c == '~' || c == '/')
+                text += c == '~' ? "~0" : "~1";
+            else
+                text += c;
     }
-    return '/' + key;
+    return text;
 }
 
 }  // namespace pagewheel

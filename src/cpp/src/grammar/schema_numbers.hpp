@@ -21,7 +21,16 @@ void check_parsed_numbers(const std::string& tools);
 /// The same for the schemas behind `%json` in a Lark grammar.
 void check_lark_numbers(const std::string& lark);
 
-/// A key as a part of a JSON pointer.
-std::string pointer_part(std::string key);
+/// Where a value stands in a schema: in its parent, under a key or an index. The parent and the key
+/// must outlive it. The pointer is made only when it is asked for, because a schema may have a
+/// million values under a key of a million characters.
+struct SchemaPlace {
+    const SchemaPlace* parent = nullptr;  // null: the whole schema
+    const std::string* key = nullptr;     // null: `index` counts
+    size_t index = 0;
+
+    /// The JSON pointer.
+    std::string pointer() const;
+};
 
 }  // namespace pagewheel

@@ -40,7 +40,7 @@ private:
             const size_t size = m_breakers->texts.shortest_match(m_state);
             if (size > 0) note(token_of(m_num_bytes - size));
         }
-        // Those that what begins in them may still be a breaker.
+        // Keeps only tokens in which a breaker may have begun.
         const size_t begun = m_num_bytes - m_breakers->texts.num_begun(m_state);
         const auto first = find_start(begun);
         m_starts.erase(m_starts.begin(), first);
@@ -51,7 +51,7 @@ private:
         m_begin = begin;
         m_end = m_num_read + 1;
     }
-    /// Of the last token that starts there or before.
+    /// The last token that starts at the byte or before it.
     std::vector<Start>::const_iterator find_start(size_t byte) const {
         const auto behind =
             std::upper_bound(m_starts.begin(), m_starts.end(), byte,

@@ -11,8 +11,10 @@ namespace pagewheel::kernels::amx {
 Kernels kernels(CpuFeatures features) {
     Kernels all = avx512::kernels(features);
     all.linear.panels = panel_kernels<InstructionTiles>(avx512::panel_kernels());
+#ifdef PAGEWHEEL_ASSEMBLES_FP16
     if (features.has(CpuFeature::avx512_fp16))
         all.linear.panels.unpack = unpack_by_halves<InstructionHalves>;
+#endif
     all.attention.many_rows_bf16 = prefill_kernels_bf16();
     return all;
 }

@@ -273,14 +273,15 @@ void run_block(const LinearKernels& kernels, const PanelBlock& block) {
     BlockProduct<Tiles>(kernels, block).run();
 }
 
-/// `others` with products on tiles. 256 rows of a thread's own are what unpacking beside the
-/// products needs to be hidden; with fewer than 128 threads share what they unpack.
+/// `others` with products on tiles. Unpacking beside the products is nearly hidden by 256 rows of a
+/// thread's own. Where a thread would have fewer than 128 rows, threads share what they unpack.
 template <class Tiles>
 PanelKernels panel_kernels(PanelKernels others) {
     others.tile_rows = tile_size;
     others.item_panels = 16;
     others.most_rows = most_block_rows;
     others.least_own_rows = 128;
+    others.range_k_blocks = 0;
     others.scratch_bytes = sizeof(BlockScratch);
     others.run = run_block<Tiles>;
     others.multiply = nullptr;

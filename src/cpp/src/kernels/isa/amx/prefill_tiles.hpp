@@ -476,9 +476,10 @@ private:
         return begin < std::min(tile_.position(row) + 1, tile_.tile->block_end * block);
     }
 
-    static constexpr float hidden = -3e38f;     // below every logit; its weight is 0
-    static constexpr float no_key = -1e30f;     // the maximum of no keys; far above `hidden`
-    static constexpr float most_sum = 0x1p64f;  // times any value that a cache holds is finite
+    static constexpr float hidden = -3e38f;  // below every logit; its weight is 0
+    static constexpr float no_key = -1e30f;  // the maximum of no keys; far above `hidden`
+    /// Times a value of f16, u8 or u4 it is finite; a larger product of bf16 is found by `excess`.
+    static constexpr float most_sum = 0x1p64f;
 
     Tiles tiles_;
     const Tile& tile_;

@@ -13,6 +13,7 @@
 namespace pagewheel::kernels::amx {
 namespace {
 
+#ifdef PAGEWHEEL_ASSEMBLES_FP16
 /// 32 numbers of f16 in a register, by the instructions of AVX512_FP16. They are assembly, because
 /// not every compiler knows them.
 struct InstructionHalves {
@@ -27,6 +28,7 @@ struct InstructionHalves {
         return a;
     }
 };
+#endif
 
 /// The same computed in f64, of differences that are exact and products and sums of up to 53 bits.
 struct ModelHalves {
