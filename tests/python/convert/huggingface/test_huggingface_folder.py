@@ -183,5 +183,5 @@ def test_the_command_line_converts_with_options(whole: Path, tmp_path: Path) -> 
     shown = CliRunner().invoke(app, ["info", str(tmp_path / "out")]).stdout
     assert "int8 symmetric" in shown
     refused = CliRunner().invoke(app, ["convert", str(whole), "--weight-format", "int3"])
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "allowed: auto, f16, int8, int4" in refused.stderr
