@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pagewheel.serve.http.body import lenient_json
+from pagewheel.serve.http.body import lenient_json, replace_large_numbers
 from pagewheel.serve.http.errors import ApiError, bad_field
 from pagewheel.serve.http.fields import Fields, checked, shown
 
@@ -132,13 +132,15 @@ def check_arguments(field: str, arguments: str) -> None:
 def tool_call(name_of_call: str, function: str, arguments: Any) -> dict[str, Any]:
     """As templates take it: arguments are an object, and a text only where they are none.
 
-    A model may write halves of characters, which no template can show: they stay a text too. A
-    number that no float can hold is a text in the object.
+    A model may write halves of characters, which no template can show: they stay a text too. In
+    the object, an integer beyond 64 bits and a number that no float can hold are texts.
     """
     if isinstance(arguments, str):
         value = _parsed(arguments)
         if isinstance(value, dict) and not _has_half(arguments, value):
             arguments = value
+    if isinstance(arguments, dict):
+        replace_large_numbers(arguments)
     called = {"name": function, "arguments": arguments}
     return {"id": name_of_call, "type": "function", "function": called}
 
