@@ -124,6 +124,8 @@ def _tool_call(where: str, value: Any) -> dict[str, Any]:
 
 def check_arguments(field: str, arguments: str) -> None:
     """Raises ApiError as for a body: it is JSON in a text of which only the outer one was read."""
+    if _ESCAPED_HALF.search(arguments) is None:  # so most are parsed once, by tool_call()
+        return
     value = _parsed(arguments)
     if value is not None and _has_half(arguments, value):
         raise bad_field(field, "has half of a UTF-16 surrogate pair in a string")
