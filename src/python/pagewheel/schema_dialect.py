@@ -33,7 +33,10 @@ class RoundedNumber(float):
 def parse_number(text: str) -> float:
     """What json.loads() takes as parse_float; a RoundedNumber where digits are lost."""
     value = float(text)
-    if _digits(repr(value)) == _digits(text):
+    # Most numbers: with a point, 16 characters have 15 digits, which every double keeps.
+    if len(text) <= 16 and "." in text and "e" not in text and "E" not in text:
+        return value
+    if repr(value) == text or _digits(repr(value)) == _digits(text):
         return value
     rounded = RoundedNumber(value)
     rounded.text = text

@@ -17,6 +17,7 @@ import pagewheel
 from pagewheel._pagewheel import generation_parameters
 from pagewheel.serve.api.conversation import tool_call
 from pagewheel.serve.api.logprobs import of_tokens
+from pagewheel.serve.http import body as request_body
 from pagewheel.serve.http.body import parse_object
 from pagewheel.serve.http.errors import ApiError
 from pagewheel.serve.http.exchange import json_text
@@ -508,6 +509,54 @@ def test_a_number_that_no_float_can_hold_is_a_text_in_a_call_and_nowhere_else(di
         with pytest.raises(ApiError, match="too large") as found:
             parse_object((wrong % digits).encode())
         assert found.value.status == 400
+
+
+def nested_calls(depth: int, inner: str) -> bytes:
+    begin = '{"type": "tool_use", "input": '
+    return (begin * depth + inner + "}" * depth).encode()
+
+
+def test_calls_in_calls_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced: list[Any] = []
+    replace = request_body.replace_large_numbers
+    monkeypatch.setattr(
+        request_body, "replace_large_numbers", lambda each: (replaced.append(each), replace(each))
+    )
+    with pytest.raises(ApiError, match="deeper than 64"):
+        parse_object(nested_calls(900, '{"x": 1e999, "p": [1, 2]}'))
+    assert replaced == []
+    inner: Any = parse_object(nested_calls(60, '{"x": 1e999, "p": [1, 2]}'))
+    assert replaced == [inner["input"]]
+    for _ in range(60):
+        inner = inner["input"]
+    assert inner == {"x": "1e999", "p": [1, 2]}
+    assert type(inner["x"]) is str
+
+
+LARGE = [2**64, -(2**63) - 1, 10**24 + 1, 10**319 + 7]
+
+
+@pytest.mark.parametrize("value", LARGE, ids=lambda value: str(value)[:30])
+def test_an_integer_beyond_64_bits_is_a_text_in_a_call(value: int) -> None:
+    given = {"a": value, "b": [{"c": value, "d": True}]}
+    wanted = {"a": str(value), "b": [{"c": str(value), "d": True}]}
+    for arguments in (json.dumps(given), given):
+        assert tool_call("id", "name", arguments)["function"]["arguments"] == wanted
+    kept = {"a": [2**64 - 1, -(2**63), 0.5, None]}
+    assert tool_call("id", "name", json.dumps(kept))["function"]["arguments"] == kept
+
+
+@pytest.mark.parametrize("value", LARGE, ids=lambda value: str(value)[:30])
+def test_templates_are_given_no_integer_that_they_would_round(served: Served, value: int) -> None:
+    hello = [{"role": "user", "content": "a"}]
+    parameters = {"type": "object", "properties": {"a": {"maximum": value}}}
+    tool = {"type": "function", "function": {"name": "a", "parameters": parameters}}
+    for field, given in (("tools", [tool]), ("chat_template_kwargs", {"a": [value]})):
+        for path in (CHAT, "/tokenize"):
+            answer = served.post(path, {"messages": hello, field: given})
+            assert answer.status_code == 400, answer.text[:300]
+            assert answer.json()["error"]["param"] == field
+            assert "64 bits" in answer.json()["error"]["message"]
 
 
 HALF = json.dumps({"place": "\ud83d"})  # a text of plain ASCII

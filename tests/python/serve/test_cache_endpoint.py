@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from raw_http import connect, request_bytes
@@ -13,7 +16,7 @@ from serving import Served, eventually, serving, tiny_settings
 
 from pagewheel import AggregationMode, CacheEvictionConfig, CacheView
 from pagewheel.serve.models.engine import Engine
-from pagewheel.serve.page.cache import run_lengths
+from pagewheel.serve.page.cache import CacheViews, run_lengths
 from pagewheel.serve.settings import Limits
 
 SECRET = "zebra"
@@ -129,6 +132,47 @@ def test_unknown_requests_share_one_view(served: Served, monkeypatch: pytest.Mon
     assert {view["kept"] for view in views} == {None}
     assert set(asked) == {None}
     assert len(asked) <= 2 + seconds / 0.25
+
+
+class WatchedEngine:
+    """Has a sequence of each tenant's request, and notes when it was looked at for which."""
+
+    name = "watched"
+
+    def __init__(self, owners: dict[int, str]) -> None:
+        self._sequences = [
+            {"request": request, "cache_salt": owner} for request, owner in owners.items()
+        ]
+        self.looks: list[tuple[int | None, float]] = []
+
+    async def in_watch(self, _work: Any, _engine: Any, request: int | None, _most: int) -> Any:
+        self.looks.append((request, time.monotonic()))
+        await asyncio.sleep(0)
+        kept = None if request is None else {"request": request}
+        sequences = self._sequences
+        return {"num_sequences": len(sequences), "sequences": sequences, "kept": kept}
+
+
+def test_views_of_a_keys_requests_are_bounded_by_key_and_not_by_request() -> None:
+    owners = {request: "one" if request < 4 else "two" for request in range(5)}
+    engine = WatchedEngine(owners)
+    views = CacheViews(has_keys=True)
+
+    async def ask() -> list[Any]:
+        asked = [*owners.items(), *owners.items()]
+        return await asyncio.gather(
+            *(views.get(cast(Engine, engine), request, owner) for request, owner in asked)
+        )
+
+    answers = asyncio.run(ask())
+    assert [each["kept"]["request"] for each in answers] == [*owners, *owners]
+    for group in ([None], [0, 1, 2, 3], [4]):
+        times = [at for request, at in engine.looks if request in group]
+        assert times
+        for before, after in pairwise(times):
+            assert after - before >= 0.2  # a look begins just after its time is noted
+    of_one = [request for request, _ in engine.looks if request in (0, 1, 2, 3)]
+    assert sorted(of_one) == [0, 1, 2, 3]  # those that ask for the same share a view
 
 
 def test_a_view_waits_for_no_text_and_no_text_for_a_view(

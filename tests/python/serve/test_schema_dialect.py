@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import random
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -15,8 +16,9 @@ from asking import HELLO
 from pydantic import BaseModel, Field, SecretStr
 from serving import Served, serving, tiny_settings
 
+from pagewheel import schema_dialect
 from pagewheel.json_schema import to_json_schema
-from pagewheel.schema_dialect import Dialect
+from pagewheel.schema_dialect import Dialect, RoundedNumber, parse_number
 
 
 class Color(enum.Enum):
@@ -101,3 +103,25 @@ def test_a_property_may_be_called_format() -> None:
 def test_python_types_warn_of_formats() -> None:
     with pytest.warns(UserWarning, match="binary"):
         assert json.loads(to_json_schema(bytes)) == {"type": "string"}
+
+
+def test_numbers_whose_double_loses_digits_are_told_apart() -> None:
+    generator = random.Random(5)
+    texts = ["0.0", "-0.0", "1.50", "1e5", "1e-400", "5e-324", "1.00000000000000000001"]
+    for _ in range(5000):
+        digits = "".join(generator.choices("0123456789", k=generator.randint(1, 20)))
+        exponent = generator.choice(["", "", "e5", "E-30", "e-320"])
+        texts.append(f"{generator.choice(['', '-'])}{generator.randint(0, 99)}.{digits}{exponent}")
+    for text in texts:
+        value = parse_number(text)
+        assert value == float(text)
+        is_exact = Decimal(repr(float(text))) == Decimal(text)
+        assert isinstance(value, RoundedNumber) != is_exact, text
+
+
+def test_usual_numbers_are_not_compared_digit_by_digit(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+    monkeypatch.setattr(schema_dialect, "_digits", compared.append)
+    for text in ("0.5", "-1.25", "0.10", "0.123456789012", repr(1 / 3), repr(-2e300 / 3)):
+        assert parse_number(text) == float(text)
+    assert compared == []

@@ -450,7 +450,33 @@ def test_a_model_whose_template_has_no_calls_cannot_be_told_to_call(tiny_folder:
         assert answer.json()["error"]["code"] == "no_calls"
 
 
+INTEGERS = [2**63, 2**64 - 1, -(2**63), 2**64, 10**24 + 1, 10**319 + 7]
+
+
+@pytest.mark.parametrize("value", INTEGERS, ids=lambda value: str(value)[:30])
+def test_the_template_gets_every_digit_of_a_calls_integers(served: Served, value: int) -> None:
+    arguments = {"place": [value]}
+    function = {"name": "weather", "arguments": json.dumps(arguments)}
+    calls = [{"id": "a", "type": "function", "function": function}]
+    said = {"role": "assistant", "content": "", "tool_calls": calls}
+    answer = served.post("/tokenize", {"messages": [*HELLO, said]})
+    assert answer.status_code == 200, answer.text[:300]
+    text = served.post("/detokenize", {"tokens": answer.json()["tokens"]}).json()["prompt"]
+    assert str(value) in text
+    use = {"type": "tool_use", "id": "a", "name": "weather", "input": arguments}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": "Sunny"}
+    messages = [
+        *HELLO,
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [result]},
+    ]
+    again = served.post("/v1/messages", {"messages": messages, "max_tokens": 2})
+    assert again.status_code == 200, again.text[:300]
+
+
 NUMBERS = [
+    json.dumps({"place": 2**64, "far": 10**24 + 1}),
+    '{"place": %s}' % ("9" * 320),
     '{"place": 1e999, "far": -1e999}',
     '{"place": %s}' % ("9" * 450),
     '{"place": 1, "place": 2}',

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pagewheel.serve.http.body import lenient_json
+from pagewheel.serve.http.body import lenient_json, replace_large_numbers
 from pagewheel.serve.http.errors import ApiError, bad_field
 from pagewheel.serve.http.fields import Fields, checked, shown
 
@@ -124,6 +124,8 @@ def _tool_call(where: str, value: Any) -> dict[str, Any]:
 
 def check_arguments(field: str, arguments: str) -> None:
     """Raises ApiError as for a body: it is JSON in a text of which only the outer one was read."""
+    if _ESCAPED_HALF.search(arguments) is None:  # so most are parsed once, by tool_call()
+        return
     value = _parsed(arguments)
     if value is not None and _has_half(arguments, value):
         raise bad_field(field, "has half of a UTF-16 surrogate pair in a string")
@@ -132,13 +134,15 @@ def check_arguments(field: str, arguments: str) -> None:
 def tool_call(name_of_call: str, function: str, arguments: Any) -> dict[str, Any]:
     """As templates take it: arguments are an object, and a text only where they are none.
 
-    A model may write halves of characters, which no template can show: they stay a text too. A
-    number that no float can hold is a text in the object.
+    A model may write halves of characters, which no template can show: they stay a text too. In
+    the object, an integer beyond 64 bits and a number that no float can hold are texts.
     """
     if isinstance(arguments, str):
         value = _parsed(arguments)
         if isinstance(value, dict) and not _has_half(arguments, value):
             arguments = value
+    if isinstance(arguments, dict):
+        replace_large_numbers(arguments)
     called = {"name": function, "arguments": arguments}
     return {"id": name_of_call, "type": "function", "function": called}
 

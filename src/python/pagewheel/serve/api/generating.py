@@ -15,7 +15,7 @@ from pagewheel.serve.api.answer_text import Reading
 from pagewheel.serve.api.conversation import template_refused, texts_of
 from pagewheel.serve.api.grammars import compiled_grammar
 from pagewheel.serve.api.logprobs import TokenLogProb, of_tokens
-from pagewheel.serve.api.object_sizes import check_objects, text_size
+from pagewheel.serve.api.object_sizes import check_template_values, text_size
 from pagewheel.serve.api.sampling import (
     SHORTEST,
     limit_priority,
@@ -134,7 +134,7 @@ async def prompt_of(exchange: Exchange, engine: Engine, conversation: Conversati
 
     def work() -> Prompt:
         context, messages = conversation.context, conversation.messages
-        check_objects(tools=tools.given, chat_template_kwargs=context, messages=messages)
+        check_template_values(tools=tools.given, chat_template_kwargs=context, messages=messages)
         try:
             text = _rendered(engine, conversation)
         except ValueError as error:

@@ -1,10 +1,11 @@
-"""What templates are given: how much text it is, and bounds of objects, whose JSON finds a member
-by reading all."""
+"""What templates are given: how much text it is, bounds of objects, whose JSON finds a member by
+reading all, and of integers, of which it has 64 bits."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from pagewheel.serve.http.body import fits_64_bits
 from pagewheel.serve.http.errors import bad_field
 
 # Of the squares of all objects' sizes: one of 2,000 members takes some tens of milliseconds, in
@@ -12,8 +13,8 @@ from pagewheel.serve.http.errors import bad_field
 _MOST_COMPARISONS = 2000**2
 
 
-def check_objects(**values: Any) -> None:
-    """Raises ApiError that names the value whose objects have too many members."""
+def check_template_values(**values: Any) -> None:
+    """Raises ApiError that names the value with too large an integer or too many members."""
     for name, value in values.items():
         comparisons = 0
         waiting = [value]
@@ -24,6 +25,12 @@ def check_objects(**values: Any) -> None:
                 waiting.extend(one.values())
             elif isinstance(one, (list, tuple)):
                 waiting.extend(one)
+            elif not fits_64_bits(one):
+                raise bad_field(
+                    name,
+                    f"has the integer {str(one)[:40]}; allowed are those of 64 bits. A larger one "
+                    "can be given as a string",
+                )
             if comparisons > _MOST_COMPARISONS:
                 raise bad_field(
                     name,

@@ -113,8 +113,6 @@ def parse_object(data: bytes) -> dict[str, Any]:
             parse_int=lambda digits: number(int, digits, keep),
             parse_float=lambda digits: number(float, digits, keep),
         )
-        if too_large:
-            _let_calls_have_texts(value)
     except RecursionError:
         raise _too_deep() from None
     except ValueError as error:
@@ -122,6 +120,8 @@ def parse_object(data: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ApiError(400, "the body must be a JSON object")
     _check(value)
+    if too_large:
+        _let_calls_have_texts(value)
     return value
 
 
@@ -175,16 +175,39 @@ class _TooLarge(str):
 
 
 def _let_calls_have_texts(value: Any) -> None:
-    """A model may have written such a number in a call, which comes back: it is a text there."""
+    """A model may have written such a number in a call, which comes back: it is a text there.
+
+    Raises ApiError for one that is elsewhere. No value is visited twice.
+    """
     waiting = [value]
     while waiting:
         one = waiting.pop()
+        if isinstance(one, _TooLarge):
+            raise ApiError(400, f"the body has a number that is too large: {one[:40]}")
         if isinstance(one, dict):
-            if one.get("type") == "tool_use" and isinstance(one.get("input"), dict):
-                one["input"] = json.loads(json.dumps(one["input"]))
-            waiting.extend(one.values())
+            is_call = one.get("type") == "tool_use" and isinstance(one.get("input"), dict)
+            if is_call:
+                replace_large_numbers(one["input"])
+            waiting.extend(each for key, each in one.items() if not (is_call and key == "input"))
         elif isinstance(one, list):
             waiting.extend(one)
+
+
+def replace_large_numbers(arguments: dict[str, Any]) -> None:
+    """Puts texts of their digits in place of numbers that no chat template would get unchanged."""
+    waiting: list[Any] = [arguments]
+    while waiting:
+        one = waiting.pop()
+        for key, value in one.items() if isinstance(one, dict) else enumerate(one):
+            if isinstance(value, (dict, list)):
+                waiting.append(value)
+            elif isinstance(value, _TooLarge) or not fits_64_bits(value):
+                one[key] = str(value)
+
+
+def fits_64_bits(value: Any) -> bool:
+    """Whether it is anything but an integer that JSON libraries make a rounded float of."""
+    return not isinstance(value, int) or -(2**63) <= value < 2**64
 
 
 def _check(value: Any) -> None:
@@ -193,8 +216,6 @@ def _check(value: Any) -> None:
     for _ in range(_MAX_DEPTH):
         below: list[Any] = []
         for one in level:
-            if isinstance(one, _TooLarge):
-                raise ApiError(400, f"the body has a number that is too large: {one[:40]}")
             if isinstance(one, str):
                 _check_text(one)
             elif isinstance(one, dict):

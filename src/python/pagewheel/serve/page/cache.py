@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,48 +23,68 @@ _MOST_SEQUENCES = 64
 _MOST_OF_ALL_KEYS = 1024
 
 
-class CacheViews:
-    """The newest view of each model and request asked for. On the event loop.
+@dataclass(frozen=True)
+class _Taken:
+    """A view that is shared until it is old."""
 
-    Those of a model are taken one after the other. There are as many as requests that a view shows.
+    at: float
+    request: int | None
+    task: asyncio.Task[dict[str, Any]]
+
+    def seconds_left(self) -> float:
+        return self.at + _FRESH_SECONDS - time.monotonic()
+
+
+class CacheViews:
+    """The newest view of each model, and of each tenant that asks for a request. On the event loop.
+
+    Those of a model are taken one after the other. A tenant that asks for several of its requests
+    waits for its own views alone.
     """
 
     def __init__(self, has_keys: bool) -> None:
         self._most_sequences = _MOST_OF_ALL_KEYS if has_keys else _MOST_SEQUENCES
-        self._taken: dict[tuple[str, int | None], tuple[float, asyncio.Task[dict[str, Any]]]] = {}
+        self._taken: dict[tuple[str, str | None], _Taken] = {}
 
     async def get(self, engine: Engine, request: int | None, tenant: str) -> dict[str, Any]:
         """Of sequences the tenant's own. Those that ask at the same time get the same view, as do
         all that ask for a request that is not theirs."""
-        view = _own(await self._newest(engine, None), tenant)
+        view = _own(await self._newest(engine, None, None), tenant)
         if request is None:
             return view
         if all(each["request"] != request for each in view["sequences"]):
             return {**view, "kept": None}
-        return _own(await self._newest(engine, request), tenant)
+        return _own(await self._newest(engine, request, tenant), tenant)
 
-    async def _newest(self, engine: Engine, request: int | None) -> dict[str, Any]:
-        now = time.monotonic()
-        self._taken = {
-            key: (at, task)
-            for key, (at, task) in self._taken.items()
-            if not task.done() or now - at < _FRESH_SECONDS
-        }
-        key = (engine.name, request)
-        if key not in self._taken:
-            task = asyncio.create_task(
-                engine.in_watch(describe, engine, request, self._most_sequences)
-            )
-            self._taken[key] = (now, task)
+    async def _newest(
+        self, engine: Engine, request: int | None, tenant: str | None
+    ) -> dict[str, Any]:
+        key = (engine.name, tenant)
+        while (taken := self._fresh(key)) is not None and taken.request != request:
+            await asyncio.wait([taken.task])
+            await asyncio.sleep(max(0.0, taken.seconds_left()))
+        if taken is None:
+            look = engine.in_watch(describe, engine, request, self._most_sequences)
+            taken = _Taken(time.monotonic(), request, asyncio.create_task(look))
+            self._taken[key] = taken
         # One that leaves does not end what others wait for.
-        return await asyncio.shield(self._taken[key][1])
+        return await asyncio.shield(taken.task)
+
+    def _fresh(self, key: tuple[str, str | None]) -> _Taken | None:
+        self._taken = {
+            each: taken
+            for each, taken in self._taken.items()
+            if not taken.task.done() or taken.seconds_left() > 0
+        }
+        return self._taken.get(key)
 
 
 async def show_cache(exchange: Exchange) -> None:
     """Of the model that `model` names, if it is in memory; it is not loaded for this."""
-    if exchange.tenant.is_shared:  # blocks tell what was cached
+    # Blocks and sums are of all keys: they tell whether a prompt began as one of a group's.
+    if exchange.service.keys.share_prefixes:
         raise ApiError(
-            403, "keys that share cached prefixes do not see the cache", code="cache_not_shown"
+            403, "where keys share cached prefixes, none sees the cache", code="cache_not_shown"
         )
     query = exchange.request.query_params
     given = query.get("request", "")

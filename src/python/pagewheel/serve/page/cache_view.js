@@ -28,7 +28,8 @@ async function refresh() {
     if (chosen !== null) query.set("request", chosen);
     draw(await getJson(`/cache?${query}`));
   } catch (error) {
-    byId("cache-note").textContent = error.status === 401 ? "The server wants an API key: enter it in the settings." : "The view could not be loaded.";
+    const reasons = { 401: "The server wants an API key: enter it in the settings.", 403: "The server does not show its cache, as API keys share cached prefixes." };
+    byId("cache-note").textContent = reasons[error.status] ?? "The view could not be loaded.";
   }
   schedule(EVERY);
 }
