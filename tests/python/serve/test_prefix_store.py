@@ -89,8 +89,8 @@ def test_each_tenant_has_a_file_of_its_own(tiny_folder: Path, tmp_path: Path) ->
     for tenant in tenants:
         assert store.saved("tiny", tenant.id) is not None
         assert store.saved("other", tenant.id) is None
-    assert store.remove("tiny", tenants[1].id)
-    assert not store.remove("tiny", tenants[1].id)
+    assert store.remove(tenants[1].id) == 1
+    assert store.remove(tenants[1].id) == 0
     left = make_pipeline(tiny_folder).get_prefix_cache()
     store.load("tiny", left)
     salts = {each.salt(more) for each in (tenants[0], tenants[2]) for more in ("", "more")}
@@ -171,7 +171,7 @@ def test_a_process_that_hangs_stops_no_start_and_is_named(
     (record,) = [each for each in caplog.records if each.message == "prefixes not saved"]
     assert f"process {holder.pid} has held the lock" in record.error  # type: ignore[attr-defined]
     with pytest.raises(TimeoutError, match=f"process {holder.pid} "):
-        store.remove("tiny", "")
+        store.remove("")
     holder.kill()
     holder.wait()
     store.save("tiny", pipeline.get_prefix_cache())
