@@ -236,7 +236,7 @@ def test_a_keys_prefixes_are_found_again_listed_and_removed_for_it_alone(
 def test_a_key_that_was_removed_leaves_nothing_on_disk(tiny_folder: Path, tmp_path: Path) -> None:
     folder = tmp_path / "saved"
     with serving(tiny_settings(tiny_folder, prefix_cache_dir=folder)) as served:
-        ask(served, "", KNOWN)
+        ask(served, "nobody", KNOWN)
     assert len(list(folder.glob("*.prefixes"))) == 1
     for keys, num_cached in (((ONE, TWO), 0), ((ONE,), len(KNOWN) - 1)):
         settings = settings_of(tiny_folder, dict.fromkeys(keys), prefix_cache_dir=folder)
@@ -299,7 +299,7 @@ def test_a_removal_goes_on_without_its_client_and_forgets_what_is_in_memory(
     monkeypatch.setattr(prefix_store, "_REMOVE_SECONDS", 0.0)
     folder = tmp_path / "saved"
     with serving(tiny_settings(tiny_folder, prefix_cache_dir=folder)) as served:
-        ask(served, "", KNOWN)
+        ask(served, "nobody", KNOWN)
         with (folder / ".lock").open() as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             assert served.http.delete("/prefixes").status_code == 503
@@ -310,7 +310,7 @@ def test_a_removal_goes_on_without_its_client_and_forgets_what_is_in_memory(
             fcntl.flock(held, fcntl.LOCK_EX)
             client.sendall(b"DELETE /prefixes HTTP/1.1\r\nhost: localhost\r\n\r\n")
             eventually(lambda: bool(registry._forgetting))
-            ask(served, "", KNOWN)
+            ask(served, "nobody", KNOWN)
             client.close()
             fcntl.flock(held, fcntl.LOCK_UN)
         eventually(lambda: not registry._forgetting)

@@ -142,7 +142,7 @@ def test_keys_come_from_file_and_environment(tmp_path: Path) -> None:
 def test_the_same_key_in_two_lines_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("# ours\nfile-key-1 requests=8\nfile-key-2\n\nfile-key-1 requests=1\n")
-    with pytest.raises(InvalidArgumentError, match="lines 2 and 5: .*same API key") as error:
+    with pytest.raises(InvalidArgumentError, match=r"lines 2 and 5: .*same API key") as error:
         read_keys(file, {})
     assert "file-key-1" not in str(error.value)
 
