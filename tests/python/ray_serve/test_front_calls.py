@@ -15,6 +15,7 @@ from ray.exceptions import RayActorError
 
 from pagewheel.ray_serve.calls import Call, Head
 from pagewheel.ray_serve.front import Front
+from pagewheel.ray_serve.replica import _FrontsKeys
 from pagewheel.ray_serve.settings import ReplicaSettings
 from pagewheel.serve.app import make_app
 from pagewheel.serve.settings import ModelSettings, ServerSettings
@@ -101,3 +102,8 @@ def test_a_scrape_that_takes_too_long_is_cancelled_in_the_replica() -> None:
 
     asyncio.run(scrape())
     assert silence.is_cancelled
+
+
+def test_a_replica_does_not_know_all_tenants() -> None:
+    """Its prefix store would remove the files of those that it does not know."""
+    assert _FrontsKeys({}, shares_prefixes=False).tenants() is None

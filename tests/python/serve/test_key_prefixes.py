@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from raw_http import connect
 from serving import Served, eventually, serving, tiny_settings
 
 from pagewheel.errors import InvalidArgumentError
+from pagewheel.serve.models import engine as engine_module
+from pagewheel.serve.models import prefix_store
 from pagewheel.serve.models.tenant import Tenant
 from pagewheel.serve.security import Keys, read_keys
 from pagewheel.serve.settings import KeyLimits, ServerSettings
@@ -230,6 +236,114 @@ def test_a_keys_prefixes_are_found_again_listed_and_removed_for_it_alone(
         assert cached(served, ONE, KNOWN) == len(KNOWN) - 1
 
 
+def test_a_key_that_was_removed_leaves_nothing_on_disk(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    with serving(tiny_settings(tiny_folder, prefix_cache_dir=folder)) as served:
+        ask(served, "nobody", KNOWN)
+    assert len(list(folder.glob("*.prefixes"))) == 1
+    for keys, num_cached in (((ONE, TWO), 0), ((ONE,), len(KNOWN) - 1)):
+        settings = settings_of(tiny_folder, dict.fromkeys(keys), prefix_cache_dir=folder)
+        with serving(settings) as served:
+            served.http.headers.update(bearer(ONE))
+            salts = served.engine._tokens_by_salt()
+            tenants = served.server.service.keys.tenants()
+            assert tenants is not None
+            assert set(salts) <= tenants
+            assert cached(served, ONE, KNOWN) == num_cached
+            if TWO in keys:
+                ask(served, TWO, KNOWN)
+        assert len(list(folder.glob("*.prefixes"))) == len(keys)
+
+
+def test_a_key_is_replaced_by_one_of_the_same_group(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    for keys in ((ONE,), (ONE, TWO), (TWO,)):
+        groups = dict.fromkeys(keys, "team")
+        settings = settings_of(tiny_folder, groups, prefix_cache_dir=folder)
+        with serving(settings) as served:
+            served.http.headers.update(bearer(keys[-1]))
+            ask(served, keys[-1], KNOWN)
+            hits = served.engine.statistics().num_prefix_cache_hit_tokens
+            assert hits == (0 if keys == (ONE,) else len(KNOWN) - 1)
+
+
+def test_a_lock_that_hangs_at_a_removal_stops_no_load(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefix_store, "_REMOVE_SECONDS", 600.0)
+    folder = tmp_path / "saved"
+    settings = settings_of(tiny_folder, {ONE: None, TWO: None}, prefix_cache_dir=folder)
+    (model,) = settings.models
+    other = replace(model, name="other", is_pinned=False)
+    with serving(replace(settings, models=(model, other))) as served:
+        served.http.headers.update(bearer(ONE))
+        registry = served.server.service.registry
+        assert registry._prefixes is not None
+        registry._prefixes._lock_seconds = 600.0
+        ask(served, ONE, KNOWN, model="tiny")
+        with (folder / ".lock").open() as held, ThreadPoolExecutor(1) as client:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            removal = client.submit(served.http.delete, "/prefixes", headers=bearer(ONE))
+            eventually(lambda: bool(registry._forgetting))
+            again = served.http.delete("/prefixes", headers=bearer(ONE))
+            assert again.status_code == 429
+            assert again.json()["error"]["code"] == "prefixes_busy"
+            ask(served, TWO, KNOWN, model="other")  # it is loaded meanwhile
+            assert not removal.done()
+            fcntl.flock(held, fcntl.LOCK_UN)
+            assert removal.result().status_code == 200
+        assert served.http.delete("/prefixes", headers=bearer(ONE)).status_code == 200
+        assert served.http.delete("/prefixes", headers=bearer(TWO)).status_code == 200
+
+
+def test_a_removal_goes_on_without_its_client_and_forgets_what_is_in_memory(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefix_store, "_REMOVE_SECONDS", 0.0)
+    folder = tmp_path / "saved"
+    with serving(tiny_settings(tiny_folder, prefix_cache_dir=folder)) as served:
+        ask(served, "nobody", KNOWN)
+        with (folder / ".lock").open() as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            assert served.http.delete("/prefixes").status_code == 503
+        assert served.engine._tokens_by_salt() == {}
+        monkeypatch.setattr(prefix_store, "_REMOVE_SECONDS", 600.0)
+        registry = served.server.service.registry
+        with (folder / ".lock").open() as held, connect(served) as client:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            client.sendall(b"DELETE /prefixes HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            eventually(lambda: bool(registry._forgetting))
+            ask(served, "nobody", KNOWN)
+            client.close()
+            fcntl.flock(held, fcntl.LOCK_UN)
+        eventually(lambda: not registry._forgetting)
+        assert served.engine._tokens_by_salt() == {}
+
+
+def test_cached_tokens_are_counted_once_for_all_who_ask_soon(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "_FRESH_SECONDS", 600.0)
+    with serving(settings_of(tiny_folder, {ONE: None, TWO: None})) as served:
+        served.http.headers.update(bearer(ONE))
+        engine = served.engine
+        count, counted = engine._tokens_by_salt, []
+
+        def counting() -> Mapping[str, int]:
+            counted.append(1)
+            return count()
+
+        ask(served, ONE, KNOWN)
+        monkeypatch.setattr(engine, "_tokens_by_salt", counting)
+        for _ in range(5):
+            assert listed(served, ONE)["cached_tokens"] == len(KNOWN)
+            assert listed(served, TWO)["cached_tokens"] == 0
+        assert len(counted) == 1
+        assert served.http.delete("/prefixes", headers=bearer(ONE)).status_code == 200
+        assert listed(served, ONE)["cached_tokens"] == 0
+        assert len(counted) == 3  # one is the removal's
+
+
 def test_a_group_is_told_no_sizes_of_its_prefixes(group: Served) -> None:
     ask(group, ONE, KNOWN)
     assert listed(group, TWO)["cached_tokens"] is None
@@ -271,6 +385,8 @@ def test_tenants_of_keys_groups_and_all() -> None:
     assert three == four != one
     assert three.is_shared
     assert Keys([]).tenant("") == Tenant("")
+    assert Keys([]).tenants() == {""}
+    assert keys.tenants() == {keys.tenant(owner or "").id for owner in owners}
     assert Tenant("").salt() == ""
 
 

@@ -11,7 +11,7 @@ from raw_http import connect, request_bytes
 from serving import Served, eventually, serving, tiny_settings
 
 from pagewheel.errors import InvalidArgumentError
-from pagewheel.serve.security import Hosts, Keys, is_loopback, read_keys
+from pagewheel.serve.security import Hosts, Keys, is_loopback, name_in_logs, read_keys
 from pagewheel.serve.settings import KeyLimits, Limits
 
 COMPLETIONS = "/v1/completions"
@@ -139,6 +139,14 @@ def test_keys_come_from_file_and_environment(tmp_path: Path) -> None:
         read_keys(None, {"PAGEWHEEL_API_KEYS": "short"})
 
 
+def test_the_same_key_in_two_lines_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# ours\nfile-key-1 requests=8\nfile-key-2\n\nfile-key-1 requests=1\n")
+    with pytest.raises(InvalidArgumentError, match=r"lines 2 and 5: .*same API key") as error:
+        read_keys(file, {})
+    assert "file-key-1" not in str(error.value)
+
+
 def test_a_key_in_a_file_has_its_limits_behind_it(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("file-key-1 requests=8 queue=4 priority=-2\nfile-key-2\tpriority=3\n")
@@ -212,6 +220,8 @@ def test_keys_have_names_that_do_not_tell_them() -> None:
     owner = keys.owner({"authorization": "Bearer a-long-key-1"})
     assert owner
     assert "key" not in owner
+    assert len(bytes.fromhex(owner)) >= 16  # no two keys meet
+    assert len(name_in_logs(owner)) == 12
     assert owner != keys.owner({"x-api-key": "a-long-key-2"})
     assert Keys([]).owner({}) == ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import random
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from serving import Served, eventually, serving, tiny_settings
@@ -25,9 +27,9 @@ PROMPT = [5 + number % 200 for number in range(300)]
 LIMIT = 1 << 30
 
 
-def make_pipeline(folder: Path) -> pagewheel.ContinuousBatchingPipeline:
+def make_pipeline(folder: Path, num_blocks: int = 200) -> pagewheel.ContinuousBatchingPipeline:
     scheduler = pagewheel.SchedulerConfig()
-    scheduler.num_kv_blocks = 200
+    scheduler.num_kv_blocks = num_blocks
     scheduler.enable_prefix_caching = True
     return pagewheel.ContinuousBatchingPipeline(folder, scheduler, "CPU")
 
@@ -89,12 +91,184 @@ def test_each_tenant_has_a_file_of_its_own(tiny_folder: Path, tmp_path: Path) ->
     for tenant in tenants:
         assert store.saved("tiny", tenant.id) is not None
         assert store.saved("other", tenant.id) is None
-    assert store.remove("tiny", tenants[1].id)
-    assert not store.remove("tiny", tenants[1].id)
+    assert store.remove(tenants[1].id) == 1
+    assert store.remove(tenants[1].id) == 0
     left = make_pipeline(tiny_folder).get_prefix_cache()
     store.load("tiny", left)
     salts = {each.salt(more) for each in (tenants[0], tenants[2]) for more in ("", "more")}
     assert set(left.num_tokens_by_salt()) == salts
+
+
+@pytest.fixture
+def three(tiny_folder: Path, tmp_path: Path) -> Path:
+    """A store's folder with the prompt of the shared tenant and of two keys."""
+    pipeline = make_pipeline(tiny_folder)
+    for tenant in (Tenant(""), Tenant.of_key("one"), Tenant.of_key("two")):
+        compute(pipeline, PROMPT, cache_salt=tenant.salt())
+    folder = tmp_path / "three"
+    PrefixStore(folder, LIMIT).save("tiny", pipeline.get_prefix_cache())
+    return folder
+
+
+def test_files_of_tenants_that_are_no_more_are_removed_at_start(
+    tiny_folder: Path, three: Path
+) -> None:
+    one, two = Tenant.of_key("one"), Tenant.of_key("two")
+    old = three / f"before-0123456789abcdef-{two.id}.prefixes"  # of another model and version
+    old.write_bytes(b"words")
+    strangers = [three / "notes.prefixes", three / f"{two.id}.prefixes", three / "mine.txt"]
+    for file in strangers:
+        file.write_bytes(b"words")
+    (link := three / f"link-0123456789abcdef-{two.id}.prefixes").symlink_to(three / "mine.txt")
+    (folder := three / f"folder-0123456789abcdef-{two.id}.prefixes").mkdir()
+    (kept,) = three.glob(f"tiny-*{one.id}.prefixes")
+    store = PrefixStore(three, LIMIT, tenants={one.id})
+    left = {file for file in three.iterdir() if file.name != ".lock"}
+    assert left == {kept, *strangers, link, folder}
+    cache = make_pipeline(tiny_folder).get_prefix_cache()
+    assert store.load("tiny", cache) == len(PROMPT)
+    assert set(cache.num_tokens_by_salt()) == {one.salt()}
+
+
+def test_prefixes_of_tenants_that_are_no_more_are_neither_loaded_nor_saved(
+    tiny_folder: Path, three: Path
+) -> None:
+    one = Tenant.of_key("one")
+    with (three / ".lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        store = PrefixStore(three, LIMIT, lock_seconds=0, tenants={one.id})
+    assert len(list(three.glob("*.prefixes"))) == 3  # so nothing was removed
+    pipeline = make_pipeline(tiny_folder)
+    assert store.load("tiny", pipeline.get_prefix_cache()) == len(PROMPT)
+    assert set(pipeline.get_prefix_cache().num_tokens_by_salt()) == {one.salt()}
+    assert store.remove("") == 1
+    compute(pipeline, PROMPT)
+    store.save("tiny", pipeline.get_prefix_cache())
+    assert store.saved("tiny", "") is None
+
+
+def test_a_tenants_files_of_all_models_and_versions_are_removed(three: Path) -> None:
+    one, two = Tenant.of_key("one"), Tenant.of_key("two")
+    store = PrefixStore(three, LIMIT)
+    for own in ("", f"-{one.id}", f"-{two.id}"):
+        (three / f"before-0123456789abcdef{own}.prefixes").write_bytes(b"words")
+    (three / "notes.prefixes").write_bytes(b"words")
+    assert store.remove(one.id) == 2
+    assert not list(three.glob(f"*{one.id}*"))
+    assert len(list(three.glob(f"*{two.id}*"))) == 2
+    assert store.remove("") == 2
+    assert {file.name for file in three.glob("*.prefixes")} == {
+        "notes.prefixes",
+        *(file.name for file in three.glob(f"*{two.id}*")),
+    }
+
+
+def test_while_a_tenant_is_excluded_nothing_of_it_is_loaded_or_saved(
+    tiny_folder: Path, three: Path
+) -> None:
+    one = Tenant.of_key("one")
+    store = PrefixStore(three, LIMIT)
+    pipeline = make_pipeline(tiny_folder)
+    with store.excluding(one.id):
+        assert store.load("tiny", pipeline.get_prefix_cache()) == 2 * len(PROMPT)
+        store.remove(one.id)
+        compute(pipeline, PROMPT, cache_salt=one.salt())
+        store.save("tiny", pipeline.get_prefix_cache())
+        assert store.saved("tiny", one.id) is None
+    store.save("tiny", pipeline.get_prefix_cache())
+    assert store.saved("tiny", one.id) is not None
+
+
+def with_times(folder: Path, times: dict[str, int]) -> dict[Path, float]:
+    """Of the files of tenants with these ids, which are given these times."""
+    found = {}
+    for tenant, seconds in times.items():
+        (file,) = folder.glob(f"tiny-*{tenant}.prefixes")
+        os.utime(file, (seconds, seconds))
+        found[file] = float(seconds)
+    return found
+
+
+def test_what_was_not_used_for_longest_is_evicted_first_after_a_load(
+    tiny_folder: Path, three: Path
+) -> None:
+    one, two = Tenant.of_key("one"), Tenant.of_key("two")
+    for old, new in ((one, two), (two, one)):
+        (three / PrefixStore(three, LIMIT)._path("tiny", "").name).unlink(missing_ok=True)
+        times = with_times(three, {old.id: 10**9, new.id: 10**9 + 9})
+        pipeline = make_pipeline(tiny_folder, num_blocks=25)
+        store = PrefixStore(three, LIMIT)
+        cache = pipeline.get_prefix_cache()
+        assert store.load("tiny", cache, pipeline.get_statistics()) == 2 * len(PROMPT)
+        assert {file: file.stat().st_mtime for file in times} == times
+        compute(pipeline, [4, *PROMPT], cache_salt="more")
+        left = cache.num_tokens_by_salt()
+        assert left[new.salt()] == len(PROMPT)
+        assert left.get(old.salt(), 0) < len(PROMPT)
+
+
+def test_of_files_that_do_not_fit_together_the_newest_are_loaded_whole(
+    tiny_folder: Path, three: Path
+) -> None:
+    one, two = Tenant.of_key("one"), Tenant.of_key("two")
+    for old, new in ((one, two), (two, one)):
+        (three / PrefixStore(three, LIMIT)._path("tiny", "").name).unlink(missing_ok=True)
+        with_times(three, {old.id: 10**9, new.id: 10**9 + 9})
+        pipeline = make_pipeline(tiny_folder, num_blocks=15)
+        cache = pipeline.get_prefix_cache()
+        PrefixStore(three, LIMIT).load("tiny", cache, pipeline.get_statistics())
+        left = cache.num_tokens_by_salt()
+        assert left[new.salt()] == len(PROMPT)
+        assert 0 < left[old.salt()] < len(PROMPT)  # in what is left
+
+
+def test_a_save_gives_files_the_time_of_their_tenants_last_use(
+    tiny_folder: Path, three: Path
+) -> None:
+    one, two = Tenant.of_key("one"), Tenant.of_key("two")
+    with_times(three, {one.id: 10**9, two.id: 10**9})
+    store = PrefixStore(three, LIMIT)
+    cache = make_pipeline(tiny_folder).get_prefix_cache()
+    store.load("tiny", cache)
+    store.save("tiny", cache, {two.id: 10**9 + 9.0, "": 10**9 + 5.0})
+    (of_one,) = three.glob(f"tiny-*{one.id}.prefixes")
+    (of_two,) = three.glob(f"tiny-*{two.id}.prefixes")
+    assert of_one.stat().st_mtime == 10**9  # it was only read
+    assert of_two.stat().st_mtime == 10**9 + 9
+    size = of_one.stat().st_size
+    pipeline = make_pipeline(tiny_folder)
+    compute(pipeline, PROMPT)
+    PrefixStore(three, int(3.5 * size)).save("another", pipeline.get_prefix_cache())
+    assert not of_one.exists()
+    assert of_two.exists()
+
+
+def test_a_save_that_fails_in_the_middle_makes_room_all_the_same(
+    tiny_folder: Path,
+    saved: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (before,) = saved.glob("tiny-*.prefixes")
+    size = before.stat().st_size
+    os.utime(before, (10**9, 10**9))
+    pipeline = make_pipeline(tiny_folder)
+    compute(pipeline, PROMPT, cache_salt=Tenant.of_key("one").salt())
+    compute(pipeline, PROMPT, cache_salt=Tenant.of_key("two").salt())
+    replace = PrefixStore._replace
+    calls = []
+
+    def fail_at_second(*arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise OSError("the disk is full")
+        replace(*arguments)
+
+    monkeypatch.setattr(PrefixStore, "_replace", fail_at_second)
+    PrefixStore(saved, int(1.9 * size)).save("another", pipeline.get_prefix_cache())
+    assert "prefixes not saved" in caplog.text
+    assert not before.exists()
+    assert len(list(saved.glob("another-*.prefixes"))) == 1
 
 
 def test_a_damaged_file_of_a_tenant_costs_no_other_its_prefixes(
@@ -171,7 +345,7 @@ def test_a_process_that_hangs_stops_no_start_and_is_named(
     (record,) = [each for each in caplog.records if each.message == "prefixes not saved"]
     assert f"process {holder.pid} has held the lock" in record.error  # type: ignore[attr-defined]
     with pytest.raises(TimeoutError, match=f"process {holder.pid} "):
-        store.remove("tiny", "")
+        store.remove("")
     holder.kill()
     holder.wait()
     store.save("tiny", pipeline.get_prefix_cache())

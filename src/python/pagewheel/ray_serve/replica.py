@@ -22,7 +22,7 @@ _LOAD_POLL_SECONDS = 0.05
 
 
 class _FrontsKeys(Keys):
-    """The front has compared keys: here their owners' names are known, and what those may."""
+    """The front has compared keys: here their digests are known, and what their owners may."""
 
     def __init__(self, limits: Mapping[str, KeyLimits], shares_prefixes: bool) -> None:
         super().__init__((), shares_prefixes=shares_prefixes)
@@ -30,6 +30,9 @@ class _FrontsKeys(Keys):
 
     def owner(self, headers: Mapping[str, str]) -> str | None:
         return headers.get(OWNER_HEADER, "")
+
+    def tenants(self) -> frozenset[str] | None:
+        return None
 
 
 class Replica:
@@ -40,8 +43,8 @@ class Replica:
     ) -> None:
         logs.configure(log_level)
         limits = replace(settings.limits, concurrency_per_key=0)
-        service = Service(replace(settings, keys=(), limits=limits))
-        service.keys = _FrontsKeys(settings.key_limits, settings.shares_prefixes)
+        keys = _FrontsKeys(settings.key_limits, settings.shares_prefixes)
+        service = Service(replace(settings, keys=(), limits=limits), keys)
         service.hosts = Hosts("", (), True)
         service.tag = self.tag = serve.get_replica_context().replica_tag
         self._service = service

@@ -47,18 +47,21 @@ _MAX_LOGGED = 100  # characters of a path that there is not
 class Service:
     """What all requests share."""
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServerSettings, keys: Keys | None = None) -> None:
+        """`keys` are those of the settings, unless others have compared them."""
+        if keys is None:
+            keys = Keys(settings.keys, settings.key_limits, settings.shares_prefixes)
         self.settings = settings
         self.created = int(time.time())
         self.gate = Gate(settings.limits)
-        self.keys = Keys(settings.keys, settings.key_limits, settings.shares_prefixes)
+        self.keys = keys
         self.hosts = Hosts(settings.host, settings.allowed_hosts, bool(settings.keys))
         self.registry = Registry(
             settings.models,
             settings.aliases,
             settings.memory_budget,
             settings.idle_unload_seconds,
-            _prefix_store(settings),
+            _prefix_store(settings, keys),
             ConversionLimits(settings.conversion_seconds, settings.conversion_bytes),
         )
         limits = settings.limits
@@ -118,10 +121,12 @@ def _tracing(endpoint: str | None) -> Tracing | None:
     return Tracing(otlp_exporter(endpoint))
 
 
-def _prefix_store(settings: ServerSettings) -> PrefixStore | None:
+def _prefix_store(settings: ServerSettings, keys: Keys) -> PrefixStore | None:
     if settings.prefix_cache_dir is None:
         return None
-    return PrefixStore(settings.prefix_cache_dir, settings.prefix_cache_bytes)
+    return PrefixStore(
+        settings.prefix_cache_dir, settings.prefix_cache_bytes, tenants=keys.tenants()
+    )
 
 
 def make_app(service: Service) -> FastAPI:

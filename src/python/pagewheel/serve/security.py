@@ -34,21 +34,36 @@ def read_keys(
     """The environment's keys, parted by commas, then a file's, each with its limits.
 
     A line of the file is a key and what it may take: `KEY requests=8 queue=4 priority=0`. Keys
-    with the same `prefixes=NAME` share cached prefixes. Lines that begin with # say nothing.
+    with the same `prefixes=NAME` share cached prefixes. Lines that begin with # say nothing. The
+    environment's key may be in the file, too: its limits stand there.
     """
     given = environment.get(ENVIRONMENT, "").split(",")
     found = {key.strip(): KeyLimits() for key in given if key.strip()}
     if file is not None:
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-            key, *limits = line.split() or [""]
-            if key and not key.startswith("#"):
-                found[key] = _key_limits(f"{file}, line {number}", limits)
+        found.update(_keys_of_file(file))
     if file is not None and not found:
         raise InvalidArgumentError(f"{file} has no API key")
     if any(len(key) < _MIN_KEY_LENGTH or not key.isascii() for key in found):
         raise InvalidArgumentError(
             f"API keys must be {_MIN_KEY_LENGTH} or more ASCII characters; one is not"
         )
+    return found
+
+
+def _keys_of_file(file: Path) -> dict[str, KeyLimits]:
+    found: dict[str, KeyLimits] = {}
+    lines: dict[str, int] = {}
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        key, *limits = line.split() or [""]
+        if not key or key.startswith("#"):
+            continue
+        first = lines.setdefault(key, number)
+        if first != number:
+            raise InvalidArgumentError(
+                f"{file}, lines {first} and {number}: they have the same API key, which may stand "
+                "in one line alone"
+            )
+        found[key] = _key_limits(f"{file}, line {number}", limits)
     return found
 
 
@@ -88,14 +103,14 @@ class Keys:
     ) -> None:
         """`shares_prefixes`: all keys that are in no group share cached prefixes."""
         self._digests = [_digest(key.encode()) for key in keys]
-        self._limits = {_name(_digest(key.encode())): own for key, own in limits.items()}
+        self._limits = {_digest(key.encode()).hex(): own for key, own in limits.items()}
         self._default_group = "" if shares_prefixes else None
 
     def __bool__(self) -> bool:
         return bool(self._digests)
 
     def owner(self, headers: Mapping[str, str]) -> str | None:
-        """A name for whoever asks, "" where no key is needed; None: refuse.
+        """The digest of the key of whoever asks, "" where no key is needed; None: refuse.
 
         The key is in `Authorization: Bearer` as OpenAI's clients send it, or in `x-api-key`.
         """
@@ -107,14 +122,14 @@ class Keys:
         found = False
         for digest in self._digests:  # all of them, whichever fits
             found |= hmac.compare_digest(digest, asked)
-        return _name(asked) if found else None
+        return asked.hex() if found else None
 
     def limits_by_owner(self) -> dict[str, KeyLimits]:
         """For who may not know the keys."""
         return dict(self._limits)
 
     def limits(self, owner: str) -> KeyLimits:
-        """Of the key with this name."""
+        """Of the key with this digest."""
         return self._limits.get(owner, _NO_LIMITS)
 
     def tenant(self, owner: str) -> Tenant:
@@ -124,6 +139,11 @@ class Keys:
         group = self.limits(owner).prefixes
         group = self._default_group if group is None else group
         return Tenant.of_key(owner) if group is None else Tenant.of_group(group)
+
+    def tenants(self) -> frozenset[str] | None:
+        """The ids of all that there are; None: they are not known here."""
+        owners = [digest.hex() for digest in self._digests] or [""]
+        return frozenset(self.tenant(owner).id for owner in owners)
 
     @property
     def share_prefixes(self) -> bool:
@@ -154,8 +174,9 @@ class Hosts:
         return is_loopback(name) or name in self._allowed
 
 
-def _name(digest: bytes) -> str:
-    return digest.hex()[:12]
+def name_in_logs(owner: str) -> str:
+    """Enough of a key's digest to tell keys apart by eye."""
+    return owner[:12]
 
 
 def _digest(key: bytes) -> bytes:

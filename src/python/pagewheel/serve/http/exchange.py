@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 from pagewheel.serve.http.body import ClientGoneError, read_both
 from pagewheel.serve.http.errors import PROMPT, ApiError, anthropic_body, openai_body, unavailable
 from pagewheel.serve.models.tenant import Tenant
+from pagewheel.serve.security import name_in_logs
 from pagewheel.serve.settings import KeyLimits
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Exchange(Response):
     ) -> None:
         self.service = service
         self.request = request
-        self.owner = ""  # a name for the API key
+        self.owner = ""  # the API key's digest
         self.notes: dict[str, Any] = {}  # for the log
         self.body_entries = 0  # for made(): of what is made of the body, once that is read
         self.prompt_field = "messages"  # the body's
@@ -312,7 +313,7 @@ class Exchange(Response):
                 "path": path,
                 "status": self._status,
                 "seconds": round(time.monotonic() - self.began, 4),
-                **({"key": self.owner} if self.owner else {}),
+                **({"key": name_in_logs(self.owner)} if self.owner else {}),
                 **self.notes,
             },
         )

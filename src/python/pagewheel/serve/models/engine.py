@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -27,6 +28,7 @@ _GIGABYTE = 1 << 30
 _COMPILES_PER_OWNER = 2  # at once
 _LARGE_TEXTS_PER_OWNER = 1  # at once
 _LARGE_TEXT = 256 << 10  # characters
+_FRESH_SECONDS = 0.25  # in which cached tokens are counted once, however many ask
 
 
 class EngineFailedError(RuntimeError):
@@ -58,7 +60,9 @@ class Engine:
         self._has_prefixes = has_prefixes
         self._prefixes = prefixes
         if prefixes is not None:
-            prefixes.load(self.name, pipeline.get_prefix_cache())
+            prefixes.load(self.name, pipeline.get_prefix_cache(), self.statistics())
+        self._last_uses: dict[str, float] = {}  # by tenant, in seconds since 1970
+        self._counts: tuple[float, asyncio.Task[Mapping[str, int]]] | None = None
         self._numbers = itertools.count()
         # Tokenizing, rendering and submitting wait for other threads: the loop must not.
         self._texts = ThreadPoolExecutor(
@@ -221,6 +225,7 @@ class Engine:
     ) -> pagewheel.GenerationHandle:
         """Raises ValueError for what cannot be served, QueueFullError where too many wait,
         EngineFailedError where nothing is served any more."""
+        self._last_uses[Tenant.id_of(config.cache_salt)] = time.time()
         try:
             return self._pipeline.add_request(next(self._numbers), list(tokens), config)
         except pagewheel.PipelineFailedError as error:
@@ -237,26 +242,39 @@ class Engine:
             for pool in (self._texts, self._watch, self._grammars):
                 pool.shutdown(wait=False, cancel_futures=True)
 
-    def num_cached_tokens(self, tenant: str) -> int:
-        """Of a tenant's prefixes. Waits for the step under way: use in_watch()."""
-        return sum(self._salts_of(tenant).values())
+    async def num_cached_tokens(self, tenant: str) -> int:
+        """Of a tenant's prefixes, at most a quarter of a second ago."""
+        now = time.monotonic()
+        counts = self._counts
+        if counts is None or (counts[1].done() and now - counts[0] >= _FRESH_SECONDS):
+            task = asyncio.create_task(self.in_watch(self._tokens_by_salt))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            counts = self._counts = (now, task)
+        # One that leaves does not end what others wait for.
+        by_salt = await asyncio.shield(counts[1])
+        return sum(count for salt, count in by_salt.items() if Tenant.id_of(salt) == tenant)
 
-    def forget_prefixes(self, tenant: str) -> None:
-        """Of a tenant, in memory. Waits for the step under way: use in_watch()."""
-        if salts := self._salts_of(tenant):
-            self._pipeline.get_prefix_cache().clear(set(salts))
+    async def forget_prefixes(self, tenant: str) -> None:
+        """Of a tenant, in memory."""
+        await self.in_watch(self._forget_prefixes, tenant)
+        self._counts = None
 
-    def _salts_of(self, tenant: str) -> dict[str, int]:
-        """With the tokens of each; none where prefixes are not cached."""
+    def _forget_prefixes(self, tenant: str) -> None:
+        salts = {salt for salt in self._tokens_by_salt() if Tenant.id_of(salt) == tenant}
+        if salts:
+            self._pipeline.get_prefix_cache().clear(salts)
+
+    def _tokens_by_salt(self) -> Mapping[str, int]:
+        """None where prefixes are not cached. Waits for the step under way, and delays the next."""
         if not self._has_prefixes:
             return {}
-        counts = self._pipeline.get_prefix_cache().num_tokens_by_salt()
-        return {salt: count for salt, count in counts.items() if Tenant.id_of(salt) == tenant}
+        return self._pipeline.get_prefix_cache().num_tokens_by_salt()
 
     def save_prefixes(self) -> None:
         """To disk, where that was asked for. Waits for the step under way."""
         if self._prefixes is not None and self.statistics().num_steps:
-            self._prefixes.save(self.name, self._pipeline.get_prefix_cache())
+            cache = self._pipeline.get_prefix_cache()
+            self._prefixes.save(self.name, cache, dict(self._last_uses))
 
 
 def load(

@@ -13,7 +13,7 @@ import stat
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,13 +27,15 @@ _ENDING = ".prefixes"
 _TEMPORARY = ".saving-"
 _LOCK = ".lock"
 _POLL_SECONDS = 0.05
+# A file's name: the model's as one can read it, a digest of model and version, and the tenant's id.
+_NAME = re.compile(rf"[A-Za-z0-9_-]+-[0-9a-f]{{16}}(?:-({Tenant.ID_PATTERN}))?{re.escape(_ENDING)}")
 _START_SECONDS = 1.0  # for the lock, at start: what is done under it can be done later
 _REMOVE_SECONDS = 5.0  # for the lock, while a client waits and no model is loaded
 
 
 @dataclass(frozen=True)
 class SavedPrefixes:
-    """A file. `time` is when it was last written or read, in seconds since 1970."""
+    """A file. `time` is when it was saved, in seconds since 1970."""
 
     num_bytes: int
     time: float
@@ -45,14 +47,27 @@ class PrefixStore:
     Each file is replaced at once by a whole one: whoever is killed leaves the old one and a folder
     that the next save removes. Files take `max_bytes` together, and as much again while one of them
     is written. From any thread, and for several processes at once: whoever writes holds a lock, for
-    which nobody waits longer than `lock_seconds`.
+    which nobody waits longer than `lock_seconds`. A file's time of change is when its tenant last
+    used the model.
     """
 
-    def __init__(self, folder: Path, max_bytes: int, lock_seconds: float = 30.0) -> None:
-        """Makes the folder. Raises InvalidArgumentError if others can enter it, or OSError."""
+    def __init__(
+        self,
+        folder: Path,
+        max_bytes: int,
+        lock_seconds: float = 30.0,
+        tenants: Collection[str] | None = None,
+    ) -> None:
+        """Makes the folder. Raises InvalidArgumentError if others can enter it, or OSError.
+
+        Files of tenants that are not among `tenants` are removed and never loaded; None: all may
+        stay.
+        """
         self._folder = folder
         self._max_bytes = max_bytes
         self._lock_seconds = lock_seconds
+        self._tenants = None if tenants is None else frozenset(tenants)
+        self._excluded: frozenset[str] = frozenset()  # tenants whose files are being removed
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
@@ -64,12 +79,26 @@ class PrefixStore:
         try:
             with self._locked(min(_START_SECONDS, lock_seconds)):
                 self._remove_unfinished()
+                self._remove_unknown_tenants()
         except OSError as error:  # a process that hangs must not stop this one's start
-            _log.warning("unfinished saves not removed", extra={"error": str(error)})
+            _log.warning("old files of saved prefixes not removed", extra={"error": str(error)})
 
-    def load(self, model: str, cache: pagewheel.PrefixCache) -> int:
-        """How many tokens of all tenants were added. A file that cannot be used adds none."""
-        tokens = sum(self._load(model, path, cache) for path in self._paths(model))
+    def load(
+        self,
+        model: str,
+        cache: pagewheel.PrefixCache,
+        room: pagewheel.PipelineStatistics | None = None,
+    ) -> int:
+        """How many tokens of all tenants were added. A file that cannot be used adds none.
+
+        `room` is of the empty cache; None: there is enough. The most recently used files that fit
+        are loaded in the order of their use, as the cache evicts first what was loaded first. Then
+        the others fill what is left.
+        """
+        files = self._files(model)
+        whole = len(files) if room is None else _num_that_fit(files, room)
+        order = [*reversed(files[:whole]), *files[whole:]]
+        tokens = sum(self._load(model, path, cache) for path in order)
         if tokens:
             _log.info("prefixes loaded", extra={"model": model, "tokens": tokens})
         return tokens
@@ -84,42 +113,56 @@ class PrefixStore:
             cache.clear(set(cache.num_tokens_by_salt()) - before)
             _log.warning("saved prefixes refused", extra={"model": model, "error": str(error)})
             return 0
-        with contextlib.suppress(OSError):
-            os.utime(path)  # the oldest files make room for others
         return tokens
 
-    def save(self, model: str, cache: pagewheel.PrefixCache) -> None:
+    def save(
+        self,
+        model: str,
+        cache: pagewheel.PrefixCache,
+        last_uses: Mapping[str, float] | None = None,
+    ) -> None:
         """What fits the limit, the most recently used first.
 
-        What goes wrong is logged: the old files stay then.
+        `last_uses` has when tenants used the model since it was loaded, in seconds since 1970.
+        Files of other tenants keep their time; None: all have used it now. What goes wrong is
+        logged: the old files stay then.
         """
+        written: dict[Path, int] = {}
         try:
             with self._locked(self._lock_seconds):
                 self._remove_unfinished()
-                written = self._save_all(model, cache)
-                self._make_room(written)
+                try:
+                    self._save_all(model, cache, last_uses, written)
+                finally:
+                    self._make_room(written)
         except (OSError, RuntimeError, ValueError) as error:
             _log.warning("prefixes not saved", extra={"model": model, "error": str(error)})
             return
         _log.info("prefixes saved", extra={"model": model, "bytes": sum(written.values())})
 
-    def _save_all(self, model: str, cache: pagewheel.PrefixCache) -> dict[Path, int]:
-        """Each tenant's file, with its size.
+    def _save_all(
+        self,
+        model: str,
+        cache: pagewheel.PrefixCache,
+        last_uses: Mapping[str, float] | None,
+        written: dict[Path, int],
+    ) -> None:
+        """Adds each tenant's file to `written`, with its size.
 
         The smallest comes first, and what it leaves of its equal share is for the others.
         """
         salts: defaultdict[str, set[str]] = defaultdict(set)
         tokens: Counter[str] = Counter()
         for salt, count in cache.num_tokens_by_salt().items():
-            salts[Tenant.id_of(salt)].add(salt)
-            tokens[Tenant.id_of(salt)] += count
-        written: dict[Path, int] = {}
+            if self._may_stay(tenant := Tenant.id_of(salt)):
+                salts[tenant].add(salt)
+                tokens[tenant] += count
         for number, tenant in enumerate(sorted(tokens, key=lambda each: tokens[each])):
             share = (self._max_bytes - sum(written.values())) // (len(tokens) - number)
             path = self._path(model, tenant)
-            self._replace(path, cache, salts[tenant], max(1, share))
+            used = time.time() if last_uses is None else last_uses.get(tenant) or _time_of(path)
+            self._replace(path, cache, salts[tenant], max(1, share), used)
             written[path] = path.stat().st_size
-        return written
 
     def saved(self, model: str, tenant: str) -> SavedPrefixes | None:
         """What there is on disk for a tenant, if anything."""
@@ -127,26 +170,60 @@ class PrefixStore:
             found = self._path(model, tenant).lstat()
         except FileNotFoundError:
             return None
-        return SavedPrefixes(found.st_size, found.st_mtime)
+        return SavedPrefixes(found.st_size, found.st_ctime)
 
-    def remove(self, model: str, tenant: str) -> bool:
-        """Whether there was a file. Raises OSError, also where another process holds the lock."""
+    @contextlib.contextmanager
+    def excluding(self, tenant: str) -> Iterator[None]:
+        """Within it this process begins neither to load nor to save files of the tenant.
+
+        Of a tenant one at a time, and always on the same thread.
+        """
+        self._excluded |= {tenant}
+        try:
+            yield
+        finally:
+            self._excluded -= {tenant}
+
+    def remove(self, tenant: str) -> int:
+        """How many files there were, of all models and versions.
+
+        Raises OSError, also where another process holds the lock.
+        """
         # A file that is being written comes before.
         with self._locked(min(_REMOVE_SECONDS, self._lock_seconds)):
-            path = self._path(model, tenant)
-            is_there = path.exists()
-            path.unlink(missing_ok=True)
+            files = [path for path, own in self._all_files() if own == tenant]
+            for path in files:
+                path.unlink(missing_ok=True)
             sync(self._folder)
-            return is_there
+            return len(files)
+
+    def _remove_unknown_tenants(self) -> None:
+        """Files of keys that were removed, and after a change from one key for all to several."""
+        if self._tenants is None:
+            return
+        for path, tenant in self._all_files():
+            if tenant not in self._tenants and stat.S_ISREG(path.lstat().st_mode):
+                path.unlink()
+                _log.info("saved prefixes of a removed key removed", extra={"file": path.name})
+
+    def _may_stay(self, tenant: str) -> bool:
+        is_known = self._tenants is None or tenant in self._tenants
+        return is_known and tenant not in self._excluded
 
     def _replace(
-        self, path: Path, cache: pagewheel.PrefixCache, salts: set[str], max_bytes: int
+        self,
+        path: Path,
+        cache: pagewheel.PrefixCache,
+        salts: set[str],
+        max_bytes: int,
+        used: float,
     ) -> None:
         temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self._folder))
         try:
             unfinished = temporary / path.name
             cache.save(unfinished, max_bytes=max_bytes, salts=salts)
             unfinished.chmod(0o600)
+            os.utime(unfinished, (used, used))
             sync(unfinished)
             unfinished.replace(path)
             sync(self._folder)
@@ -155,7 +232,7 @@ class PrefixStore:
 
     def _make_room(self, newest: Collection[Path]) -> None:
         """Removes the files that were not used for longest, until all fit the limit."""
-        files = [(path.lstat(), path) for path in self._folder.glob(f"*{_ENDING}")]
+        files = [(path.lstat(), path) for path, _ in self._all_files()]
         files.sort(key=lambda each: (each[1] in newest, each[0].st_mtime))
         total = sum(found.st_size for found, _ in files)
         for found, path in files:
@@ -183,11 +260,19 @@ class PrefixStore:
         digest = hashlib.sha256(f"{model}\n{pagewheel.__version__}".encode()).hexdigest()[:16]
         return self._folder / ("-".join(filter(None, (readable, digest, tenant))) + _ENDING)
 
-    def _paths(self, model: str) -> list[Path]:
-        """All tenants' files of a model. The most recently used come first: room may be short."""
-        own = self._path(model, "")
-        found = [*self._folder.glob(own.name), *self._folder.glob(f"{own.stem}-*{_ENDING}")]
+    def _files(self, model: str) -> list[Path]:
+        """Of a model, of tenants that there are. The most recently used come first."""
+        found = [
+            path
+            for path, tenant in self._all_files()
+            if path == self._path(model, tenant) and self._may_stay(tenant)
+        ]
         return sorted(found, key=_time_of, reverse=True)
+
+    def _all_files(self) -> list[tuple[Path, str]]:
+        """Of all models and versions, with their tenants: what has a name that _path() makes."""
+        names = ((path, _NAME.fullmatch(path.name)) for path in self._folder.iterdir())
+        return [(path, name[1] or "") for path, name in names if name]
 
     def _remove_unfinished(self) -> None:
         """What somebody left who was killed: nobody else is saving while we have the lock."""
@@ -212,8 +297,21 @@ class PrefixStore:
             os.close(handle)
 
 
+def _num_that_fit(files: Sequence[Path], room: pagewheel.PipelineStatistics) -> int:
+    """How many of the first files fit the cache together."""
+    # A block in a file has its tokens' ids and three numbers beside its content.
+    block_bytes = room.block_bytes + 8 * (room.block_size + 3)
+    left = room.num_blocks
+    for number, path in enumerate(files):
+        with contextlib.suppress(FileNotFoundError):
+            left -= path.lstat().st_size // block_bytes
+        if left < 0:
+            return number
+    return len(files)
+
+
 def _time_of(path: Path) -> float:
-    """When the file was last written or read; 0 for one that another process removes meanwhile."""
+    """When its tenant used it last; 0 for a file that there is not, or not any more."""
     try:
         return path.lstat().st_mtime
     except FileNotFoundError:

@@ -7,11 +7,13 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from pagewheel.serve.http.errors import ApiError, before, unavailable
+from pagewheel.serve.http.errors import ApiError, before, too_many, unavailable
 from pagewheel.serve.models import engine as engines
 from pagewheel.serve.models.conversion import Conversion, ConversionLimits
 from pagewheel.serve.models.engine import Engine, EngineFailedError
@@ -72,6 +74,9 @@ class Registry:
         self._news = News()
         self._one_load = asyncio.Lock()  # and no unloading meanwhile
         self._closing: set[asyncio.Task[None]] = set()  # engines that have failed
+        self._forgetting: dict[str, asyncio.Task[None]] = {}  # by tenant
+        # Who removes files may wait for another process: loads must find threads meanwhile.
+        self._removals = ThreadPoolExecutor(1, thread_name_prefix="pagewheel-removal")
         self._is_closed = False
 
     def names(self) -> list[str]:
@@ -357,27 +362,54 @@ class Registry:
             use = found[name] = PrefixUse()
             with self._kept(entry) as engine, suppress(RuntimeError):  # it has failed
                 if engine is not None:
-                    use.cached_tokens = await engine.in_watch(engine.num_cached_tokens, tenant)
+                    use.cached_tokens = await engine.num_cached_tokens(tenant)
             if self._prefixes is not None:
                 use.saved = await asyncio.to_thread(self._prefixes.saved, name, tenant)
         return found
 
     async def forget_prefixes(self, tenant: str) -> None:
-        """Of a tenant, in memory and on disk. Raises OSError where a file cannot be removed."""
-        async with self._one_load:  # no model reads the files meanwhile
-            for name, entry in self._entries.items():
-                with (
-                    self._kept(entry) as engine,
-                    suppress(RuntimeError),
-                ):  # none of it is saved then
-                    if engine is not None:
-                        await engine.in_watch(engine.forget_prefixes, tenant)
-                if self._prefixes is not None:
-                    await asyncio.to_thread(self._prefixes.remove, name, tenant)
+        """Of a tenant, in memory and on disk. Raises OSError where a file cannot be removed.
+
+        Raises ApiError where the same is under way: that may leave what came after its start.
+        """
+        if tenant in self._forgetting:
+            raise too_many("these prefixes are being removed already", "prefixes_busy")
+        task = asyncio.create_task(self._forget(tenant))
+        self._forgetting[tenant] = task
+
+        def end(_: asyncio.Task[None]) -> None:
+            del self._forgetting[tenant]
+            _retrieve(task)
+
+        task.add_done_callback(end)
+        await asyncio.shield(task)  # it goes on when the client leaves, so that none piles up
+
+    async def _forget(self, tenant: str) -> None:
+        store = self._prefixes
+        if store is None:
+            return await self._forget_in_memory(tenant)
+        with store.excluding(tenant):
+            loop = asyncio.get_running_loop()
+            try:
+                await loop.run_in_executor(self._removals, store.remove, tenant)
+            finally:
+                async with self._one_load:  # one that began before may have read the files
+                    pass
+                await self._forget_in_memory(tenant)
+
+    async def _forget_in_memory(self, tenant: str) -> None:
+        for entry in self._entries.values():
+            # Nothing of an engine that has failed is saved.
+            with self._kept(entry) as engine, suppress(RuntimeError):
+                if engine is not None:
+                    await engine.forget_prefixes(tenant)
 
     async def close(self) -> None:
         """At the end. Loads under way end first, conversions are given up."""
         self._is_closed = True
+        if self._forgetting:
+            await asyncio.wait(self._forgetting.values())
+        self._removals.shutdown(wait=False)
         for entry in self._entries.values():
             if entry.conversion is not None:
                 entry.conversion.end()
@@ -407,7 +439,7 @@ def _load_failed(entry: _Entry) -> ApiError:
     )
 
 
-def _retrieve(task: asyncio.Task[Engine]) -> None:
+def _retrieve(task: asyncio.Task[Any]) -> None:
     """Its exception was logged; asyncio would complain if nobody waited for it."""
     if not task.cancelled():
         task.exception()

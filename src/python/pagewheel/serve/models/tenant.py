@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import ClassVar
 
 _BETWEEN = ":"
 
@@ -12,12 +13,14 @@ _BETWEEN = ":"
 class Tenant:
     """`id` is "" where there are no API keys. It is a digest, as it is part of files on disk."""
 
+    ID_PATTERN: ClassVar[str] = "(?:key|group)-[0-9a-f]{32}"  # of each but ""
+
     id: str
     is_shared: bool = False  # by several keys: none may be told how much of a prompt was cached
 
     @staticmethod
     def of_key(owner: str) -> Tenant:
-        """`owner` is the key's name in logs."""
+        """`owner` is the key's digest, as Keys.owner() gives it."""
         return Tenant(f"key-{_digest('key', owner)}")
 
     @staticmethod
