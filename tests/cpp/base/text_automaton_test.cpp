@@ -1,6 +1,7 @@
 #include "base/text_automaton.hpp"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <random>
 
@@ -43,6 +44,19 @@ TEST(TextAutomaton, KnowsAfterEachByteWhatEndsAndWhatHasBegun) {
             ASSERT_EQ(automaton.num_begun(state), begun) << all;
         }
     }
+}
+
+TEST(TextAutomaton, TakesNoMoreThan80BytesForAByteOfItsTexts) {
+    // 200,001 states; a vector that grows by doubling would have room for 262,144.
+    const std::string text(200000, 'a');
+    const auto num_bytes = [] {
+        const struct mallinfo2 info = mallinfo2();
+        return info.uordblks + info.hblkhd;
+    };
+    const size_t before = num_bytes();
+    const TextAutomaton automaton({text});
+    EXPECT_LE(num_bytes() - before, 80 * text.size() + 50000);
+    EXPECT_EQ(automaton.num_begun(automaton.next(TextAutomaton::start, 'a')), 1u);
 }
 
 }  // namespace

@@ -172,12 +172,67 @@ TEST_F(EngineText, SequencesBeamsAndRequestsOfOneConfigShareWhatItNames) {
     const size_t before = heap_bytes();
     handles.push_back(submit({1}, samples));
     handles.push_back(submit({1}, beams));
-    for (size_t i = 0; i < 100; ++i) handles.push_back(submit({1}, config));
+    for (size_t i = 0; i < 100; ++i) {  // what is a request's own keeps nobody from sharing
+        config.timeout = 1000.0f + float(i);
+        config.rng_seed = i;
+        config.priority = int(i);
+        config.cache_salt = std::to_string(i);
+        handles.push_back(submit({1}, config));
+    }
     for (size_t i = 0; i < 4; ++i) engine->step();
     // Three configs: of each its texts and tokens, 1 MB of the tokens in two forms, and an
     // automaton of 10,000 states.
     EXPECT_LT(heap_bytes() - before, size_t(30) << 20);
     finish();
+}
+
+TEST_F(EngineText, ConfigsThatDifferShareTheAutomatonOfTheSameStopStrings) {
+    GenerationConfig config = greedy(6);
+    for (char letter = 'a'; config.stop_strings.size() < 6; ++letter)
+        config.stop_strings.insert(std::string(9990, char(letter + 1)) + letter);
+    std::vector<GenerationHandle> handles;
+    const size_t before = heap_bytes();
+    for (size_t i = 0; i < 40; ++i) {
+        config.max_new_tokens = 6 + i;
+        config.include_stop_str_in_output = i % 2;
+        handles.push_back(submit({1}, config));
+    }
+    // One automaton of 60,000 states, 5 MB; of each config its texts.
+    EXPECT_LT(heap_bytes() - before, size_t(16) << 20);
+    finish();
+}
+
+TEST_F(EngineText, RequestsThatShareAConfigKeepSeedsDeadlinesPrioritiesAndSaltsOfTheirOwn) {
+    GenerationConfig config = greedy(8);
+    config.do_sample = true;
+    config.temperature = 100.0f;  // all tokens are about as likely
+    const auto alone = [&](uint64_t seed) {
+        config.rng_seed = seed;
+        const GenerationHandle handle = submit({1}, config);
+        finish();
+        return generated(handle);
+    };
+    const Tokens first = alone(1), second = alone(2);
+    ASSERT_NE(first, second);
+    std::vector<Handle> states;
+    for (const uint64_t seed : {1, 2}) {
+        config.rng_seed = seed;
+        config.timeout = 1000.0f * float(seed);
+        config.priority = int(seed);
+        config.cache_salt = std::to_string(seed);
+        states.push_back(submit_state({1}, config));
+    }
+    const Request &one = *states[0]->request, &two = *states[1]->request;
+    EXPECT_EQ(one.prepared, two.prepared);
+    EXPECT_GT(*two.deadline - *one.deadline, std::chrono::seconds(900));
+    for (const Request* request : {&one, &two}) {
+        const Sequence& sequence = request->generations.front()->sequence;
+        EXPECT_EQ(sequence.priority, request == &one ? 1 : 2);
+        EXPECT_EQ(sequence.prefix_key.salt, request == &one ? "1" : "2");
+    }
+    finish();
+    EXPECT_EQ(generated(GenerationHandle(states[0])), first);
+    EXPECT_EQ(generated(GenerationHandle(states[1])), second);
 }
 
 /// Cannot be copied while `is_stuck`, as where memory is out.

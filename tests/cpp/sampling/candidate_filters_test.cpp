@@ -269,14 +269,15 @@ std::vector<double> expected_probabilities(const GenerationConfig& config, const
 void expect_draws_by_definition(const char* json, const Row& logits, Isa isa, size_t draws) {
     const GenerationConfig config = config_of(json);
     std::vector<size_t> counts(logits.size());
-    RandomSelection selection(config, 0, isa);
+    RandomSelection selection(config, config.rng_seed, 0, isa);
     for (size_t i = 0; i < draws; ++i) {
         // Mirostat changes from token to token: each draw is the first one of another sequence.
         if (config.mirostat == 0)
             ++counts[size_t(selection.select(logits.data(), logits.size(), i).id)];
         else
-            ++counts[size_t(
-                RandomSelection(config, i, isa).select(logits.data(), logits.size(), 0).id)];
+            ++counts[size_t(RandomSelection(config, config.rng_seed, i, isa)
+                                .select(logits.data(), logits.size(), 0)
+                                .id)];
     }
     const auto expected = expected_probabilities(config, logits);
     EXPECT_LT(std::abs(chi_square_deviations(counts, expected)), 4.0)
@@ -325,8 +326,8 @@ TEST(CandidateFilters, OneIsDrawnWhereAllThatIsLeftWeighsNothing) {
         config_of(R"({"temperature": 0.05, "xtc_probability": 1, "xtc_threshold": 1e-40})");
     for (const Isa isa : available_isas())
         for (size_t i = 0; i < 20; ++i) {
-            const SampledToken token =
-                RandomSelection(config, i, isa).select(logits.data(), logits.size(), i);
+            const SampledToken token = RandomSelection(config, config.rng_seed, i, isa)
+                                           .select(logits.data(), logits.size(), i);
             EXPECT_TRUE(token.id == 5 || token.id == 8) << isa_name(isa) << ' ' << token.id;
             EXPECT_TRUE(std::isfinite(token.log_prob)) << isa_name(isa);
         }
@@ -335,7 +336,7 @@ TEST(CandidateFilters, OneIsDrawnWhereAllThatIsLeftWeighsNothing) {
 TEST(Mirostat, ItsLimitFollowsTheSurpriseOfWhatWasDrawn) {
     const GenerationConfig config =
         config_of(R"({"mirostat": 2, "mirostat_tau": 3, "mirostat_eta": 0.2, "top_k": 200})");
-    RandomSelection selection(config, 0, detected_isa());
+    RandomSelection selection(config, config.rng_seed, 0, detected_isa());
     double mu = 6, mean = 0;
     constexpr size_t count = 2000;
     for (size_t i = 0; i < count; ++i) {

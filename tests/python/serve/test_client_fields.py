@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import Any, cast
 
 import anthropic
 import pytest
 from asking import HELLO, MESSAGE_TOOLS, saying
 from serving import Served, eventually, serving, tiny_settings
 
-from pagewheel.serve.api.stop_reason import first_stop
+from pagewheel import GenerationConfig, Tokenizer
+from pagewheel.serve.api import stop_reason as stop_reasons
+from pagewheel.serve.api.stop_reason import first_stop, stop_reason
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 BOTH = {CHAT: {"messages": HELLO}, COMPLETIONS: {"prompt": "Hello"}}
@@ -88,6 +91,51 @@ def test_stop_reason_is_the_requests_token(served: Served) -> None:
 def test_of_stop_texts_the_first_counts_and_there_the_longest() -> None:
     assert first_stop("a bc d", ["d", "b", "bc", "x"]) == "bc"
     assert first_stop("a bc d", ["x"]) is None
+
+
+class _Bytes:
+    """A tokenizer: token t is the byte t; bytes from 128 on are those of characters."""
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        assert isinstance(skip_special_tokens, bool)
+        return bytes(tokens).decode(errors="replace")
+
+
+def _reason(text: str, config: GenerationConfig) -> str | int | None:
+    return stop_reason(cast(Tokenizer, _Bytes()), list(text.encode()), config, ())
+
+
+def test_the_stop_reason_is_the_first_that_ends_with_the_latest_token() -> None:
+    random = Random(1)
+    for _ in range(2000):
+        stops = {"".join(random.choices("abé", k=random.randint(1, 5))) for _ in range(4)}
+        early = random.choice((0, 0, 3, 12))  # bytes
+        text, ends = "", []
+        while not ends:  # as the engine: the first character behind which one ends
+            text += random.choice("abé")
+            late = len(text.encode()) > early
+            ends = [each for each in stops if late and text.endswith(each)]
+        config = GenerationConfig(stop_strings=stops, min_tokens=early)
+        assert _reason(text, config) == max(ends, key=len), (text, stops, early)
+
+
+def test_a_long_answers_stop_reason_searches_only_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+
+    class Text(str):
+        def find(self, *given: Any) -> int:
+            searched.append(len(self) - given[1])
+            return super().find(*given)
+
+    def counted(text: str, stops: Iterable[str], early: int) -> str | None:
+        return first_stop(Text(text), stops, early)
+
+    monkeypatch.setattr(stop_reasons, "first_stop", counted)
+    stops = {f"{number:064}" for number in range(100)}
+    stop = f"{7:064}"
+    assert _reason("é" * 29000 + stop, GenerationConfig(stop_strings=stops)) == stop
+    assert len(searched) >= len(stops)
+    assert max(searched) < 100
 
 
 def test_the_last_message_of_the_assistant_is_continued(

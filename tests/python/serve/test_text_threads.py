@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from serving import Served, eventually, serving, tiny_settings
 
-from pagewheel import template_process
+from pagewheel import GenerationConfig, template_process
 from pagewheel.serve.api import generating
 from pagewheel.serve.http import exchange
 from pagewheel.serve.http.fields import Fields
@@ -111,6 +111,44 @@ def test_one_large_text_of_an_owner_is_tokenized_at_a_time(
             each.join()
     assert len(set(counts)) == 1
     assert len(counts) == len(begun) == 6
+
+
+def test_one_large_list_of_bad_words_of_an_owner_is_tokenized_at_a_time(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = Engine.submit
+    begun: list[int] = []
+    goes_on = threading.Event()
+
+    def slow_submit(self: Engine, tokens: Sequence[int], config: GenerationConfig) -> Any:
+        if config.bad_words:
+            begun.append(1)
+            goes_on.wait(60)
+        return submit(self, tokens, config)
+
+    monkeypatch.setattr(Engine, "submit", slow_submit)
+    words = [f"{number:064}" for number in range(256)]
+    statuses: list[int] = []
+
+    def ask() -> None:
+        body = {"prompt": "a", "max_tokens": 1, "bad_words": words}
+        statuses.append(served.post(COMPLETIONS, body).status_code)
+
+    clients = [threading.Thread(target=ask) for _ in range(6)]
+    for each in clients:
+        each.start()
+    try:
+        eventually(lambda: len(served.server.service.gate) == 6 and bool(begun))
+        for _ in range(3):
+            short = served.post(COMPLETIONS, {"prompt": "a", "max_tokens": 1})
+            assert short.status_code == 200
+        assert len(begun) == 1
+    finally:
+        goes_on.set()
+        for each in clients:
+            each.join()
+    assert statuses == [200] * 6
+    assert len(begun) == 6
 
 
 MESSAGE = {"role": "user", "content": "a"}

@@ -35,6 +35,8 @@ TextAutomaton::TextAutomaton(const std::set<std::string>& texts)
         m_states[state].row = row;
         m_states[state].num_begun = is_leaf ? m_states[begin.fallback].num_begun : uint32_t(depth);
     }
+    m_states.shrink_to_fit();
+    m_rows.shrink_to_fit();
 }
 
 uint32_t TextAutomaton::with(uint32_t row, unsigned char byte, State to, int shift) {

@@ -36,13 +36,14 @@ bool names_texts(const GenerationConfig& config) {
 
 }  // namespace
 
-std::shared_ptr<const PreparedConfig> Admission::prepare(GenerationConfig&& config) const {
+std::shared_ptr<const PreparedConfig> Admission::prepare(GenerationConfig&& config,
+                                                         const PreparedConfig* like) const {
     check_token_ids(config);
     auto prepared = std::make_shared<PreparedConfig>();
     if (names_texts(config)) prepared->rules = m_find_rules(config);
     prepared->rules.lists = token_lists(config, prepared->rules);
     prepared->rules.bad_words = {};  // the lists have them
-    prepared->stop_strings = StopStrings(config);
+    prepared->stop_strings = StopStrings(config, like ? &like->stop_strings : nullptr);
     prepared->config = std::move(config);
     return prepared;
 }
@@ -64,13 +65,19 @@ std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
     request->state = std::make_shared<GenerationHandle::State>();
     if (given.structured_output_config) compile_grammar(*request, given);
     given.structured_output_config.reset();
-    request->prepared = m_prepared.of(
-        std::move(given), [&](GenerationConfig&& config) { return prepare(std::move(config)); });
+    if (const auto timeout = std::exchange(given.timeout, std::nullopt))
+        request->deadline = deadline(request->arrival, *timeout);
+    request->rng_seed = std::exchange(given.rng_seed, std::nullopt);
+    request->priority = std::exchange(given.priority, 0);
+    request->cache_salt = std::exchange(given.cache_salt, {});
+    request->prepared =
+        m_prepared.of(std::move(given), [&](GenerationConfig&& config, const PreparedConfig* like) {
+            return prepare(std::move(config), like);
+        });
     const GenerationConfig& config = request->config();
     request->rules.breakers = request->prepared->rules.breakers;
     request->rules.lists = request->prepared->rules.lists;
     request->max_tokens = max_tokens(prompt.size(), config);
-    if (config.timeout) request->deadline = deadline(request->arrival, *config.timeout);
     request->state->outputs.resize(config.num_return_sequences);
     request->state->texts = make_texts(*request, config.num_return_sequences);
     if (config.logprobs > 0) request->state->token_bytes = m_decoders.bytes;
@@ -148,16 +155,20 @@ size_t Admission::max_tokens(size_t prompt_length, const GenerationConfig& confi
 std::unique_ptr<Generation> Admission::make_generation(Request& request, size_t index,
                                                        const std::vector<int64_t>& prompt) const {
     const GenerationConfig& config = request.config();
-    auto generation = std::make_unique<Generation>(Generation{
-        &request, index, Sequence(), Sampler(config, index, detected_isa(), request.chain), {}});
+    auto generation = std::make_unique<Generation>(
+        Generation{&request,
+                   index,
+                   Sequence(),
+                   Sampler(config, request.rng_seed, index, detected_isa(), request.chain),
+                   {}});
     if (config.is_beam_search() && !config.stop_strings.empty())
         generation->beam_text.emplace(m_decoders, request.prepared->stop_strings);
     Sequence& sequence = generation->sequence;
     sequence.tokens = prompt;
     sequence.prompt_length = prompt.size();
     sequence.wants_prompt_logits = config.echo && config.logprobs > 0 && index == 0;
-    sequence.priority = config.priority;
-    sequence.prefix_key.salt = config.cache_salt;
+    sequence.priority = request.priority;
+    sequence.prefix_key.salt = request.cache_salt;
     sequence.owner = generation.get();
     sequence.eviction = &generation->eviction;
     if (m_keeper) m_keeper->admit(sequence, request.max_tokens);

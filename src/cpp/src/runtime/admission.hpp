@@ -61,8 +61,9 @@ public:
     std::optional<std::string> limit_again(Request& request) const;
 
 private:
-    /// Throws InvalidArgument.
-    std::shared_ptr<const PreparedConfig> prepare(GenerationConfig&& config) const;
+    /// With the automaton of `like`, unless that is null. Throws InvalidArgument.
+    std::shared_ptr<const PreparedConfig> prepare(GenerationConfig&& config,
+                                                  const PreparedConfig* like) const;
     /// On the caller's thread, so that no step waits for it.
     void compile_grammar(Request& request, const GenerationConfig& config) const;
     /// Those that a config names.

@@ -15,20 +15,21 @@ bool is_same(const GenerationConfig& a, const GenerationConfig& b) {
 
 }  // namespace
 
-std::shared_ptr<const PreparedConfig> PreparedConfigs::find(const GenerationConfig& config) {
+template <class IsWanted>
+std::shared_ptr<const PreparedConfig> PreparedConfigs::find(IsWanted&& is_wanted) {
+    const std::lock_guard lock(m_mutex);
     for (const auto& latest : m_latest)
-        if (auto prepared = latest.lock(); prepared && is_same(prepared->config, config))
-            return prepared;
+        if (auto prepared = latest.lock(); prepared && is_wanted(prepared->config)) return prepared;
     return nullptr;
 }
 
 std::shared_ptr<const PreparedConfig> PreparedConfigs::of(GenerationConfig&& config,
                                                           const Make& make) {
-    {
-        const std::lock_guard lock(m_mutex);
-        if (auto found = find(config)) return found;
-    }
-    auto made = make(std::move(config));  // without the lock: it may take long
+    if (auto found = find([&](const auto& other) { return is_same(other, config); })) return found;
+    const auto like = find([&](const auto& other) {  //
+        return other.stop_strings == config.stop_strings;
+    });
+    auto made = make(std::move(config), like.get());  // without the lock: it may take long
     const std::lock_guard lock(m_mutex);
     m_latest[m_next++ % m_latest.size()] = made;
     return made;

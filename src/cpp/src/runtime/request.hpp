@@ -56,6 +56,9 @@ struct Request {
 
     std::optional<uint64_t> id;  ///< the caller's; generate() gives none
     std::shared_ptr<const PreparedConfig> prepared;
+    std::optional<uint64_t> rng_seed = {};  // as the config had it, like the next two
+    int priority = 0;
+    std::string cache_salt = {};
     TokenRules rules = {};   // of the config, and its grammar
     LogitsChain chain = {};  // at the beginning; its sequences have forks
     size_t max_tokens;       // prompt and generated, the least of all limits
@@ -68,6 +71,7 @@ struct Request {
     size_t place = 0;                                // in Requests
     Phase phase = Phase::QUEUED;
 
+    /// Without what PreparedConfig leaves to the request.
     const GenerationConfig& config() const { return prepared->config; }
     bool is_over() const { return phase == Phase::ENDED; }
     /// For messages.

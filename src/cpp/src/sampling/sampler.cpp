@@ -4,14 +4,15 @@
 
 namespace pagewheel {
 
-Sampler::Sampler(const GenerationConfig& config, size_t index, Isa isa, const LogitsChain& chain)
+Sampler::Sampler(const GenerationConfig& config, std::optional<uint64_t> seed, size_t index,
+                 Isa isa, const LogitsChain& chain)
     : m_chain(config.is_beam_search() ? LogitsChain() : chain.fork()),  // beams have their own
-      m_selection(make_selection(config, index, isa)),
+      m_selection(make_selection(config, seed, index, isa)),
       m_isa(isa),
       m_num_log_probs(config.logprobs) {}
 
 Sampler::Sampler(const GenerationConfig& config, size_t index, Isa isa)
-    : Sampler(config, index, isa, LogitsChain(config)) {}
+    : Sampler(config, config.rng_seed, index, isa, LogitsChain(config)) {}
 
 SampledToken Sampler::sample(const TokenHistory& history, float* logits, size_t n) {
     m_chain.process({logits, n}, history);

@@ -1,7 +1,9 @@
 // The next token of a sequence that is not a beam.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/isa.hpp"
@@ -18,9 +20,10 @@ namespace pagewheel {
 class Sampler {
 public:
     /// Of a request's sequence `index`, which has random numbers of its own, and of the chain a
-    /// fork.
-    Sampler(const GenerationConfig& config, size_t index, Isa isa, const LogitsChain& chain);
-    /// With a chain of the config's processors.
+    /// fork. `seed` is the request's, whatever the config's rng_seed is.
+    Sampler(const GenerationConfig& config, std::optional<uint64_t> seed, size_t index, Isa isa,
+            const LogitsChain& chain);
+    /// With the config's rng_seed, and a chain of its processors.
     Sampler(const GenerationConfig& config, size_t index, Isa isa);
 
     /// `logits` [n], which follow the history, are changed in place where the config asks for it.

@@ -12,8 +12,8 @@
 namespace pagewheel {
 namespace {
 
-uint64_t seed_of(const GenerationConfig& config) {
-    if (config.rng_seed) return *config.rng_seed;
+uint64_t seed_or_random(std::optional<uint64_t> seed) {
+    if (seed) return *seed;
     std::random_device device;
     return (uint64_t(device()) << 32) | device();
 }
@@ -27,8 +27,9 @@ SampledToken GreedySelection::select(const float* logits, size_t n, size_t) {
             rounded_log_prob(-std::log(kernels::sum_exp(logits, n, logits[best], 1.0f, m_isa)))};
 }
 
-RandomSelection::RandomSelection(const GenerationConfig& config, size_t index, Isa isa)
-    : m_temperature(config), m_seed(seed_of(config)), m_index(index), m_isa(isa) {
+RandomSelection::RandomSelection(const GenerationConfig& config, std::optional<uint64_t> seed,
+                                 size_t index, Isa isa)
+    : m_temperature(config), m_seed(seed_or_random(seed)), m_index(index), m_isa(isa) {
     for (const FilterKind& kind : candidate_filters())
         if (auto filter = kind.make(config)) m_filters.push_back(std::move(filter));
 }
@@ -43,8 +44,9 @@ SampledToken RandomSelection::select(const float* logits, size_t n, size_t posit
     return {int64_t(id), rounded_log_prob(log_prob)};
 }
 
-std::unique_ptr<Selection> make_selection(const GenerationConfig& config, size_t index, Isa isa) {
-    if (config.do_sample) return std::make_unique<RandomSelection>(config, index, isa);
+std::unique_ptr<Selection> make_selection(const GenerationConfig& config,
+                                          std::optional<uint64_t> seed, size_t index, Isa isa) {
+    if (config.do_sample) return std::make_unique<RandomSelection>(config, seed, index, isa);
     return std::make_unique<GreedySelection>(config, isa);
 }
 

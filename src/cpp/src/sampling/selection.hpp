@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/isa.hpp"
@@ -43,8 +44,10 @@ private:
 /// A random token by its probability under the temperature, of those that the filters leave.
 class RandomSelection final : public Selection {
 public:
-    /// Of a request's sequence `index`. Without rng_seed the seed is the operating system's.
-    RandomSelection(const GenerationConfig& config, size_t index, Isa isa);
+    /// Of a request's sequence `index`. Without a seed it is the operating system's. The config's
+    /// rng_seed is not looked at.
+    RandomSelection(const GenerationConfig& config, std::optional<uint64_t> seed, size_t index,
+                    Isa isa);
     SampledToken select(const float* logits, size_t n, size_t position) override;
 
 private:
@@ -55,7 +58,8 @@ private:
     std::vector<std::unique_ptr<CandidateFilter>> m_filters;
 };
 
-/// As the config asks, for a request's sequence `index`.
-std::unique_ptr<Selection> make_selection(const GenerationConfig& config, size_t index, Isa isa);
+/// As the config asks, but with this seed, for a request's sequence `index`.
+std::unique_ptr<Selection> make_selection(const GenerationConfig& config,
+                                          std::optional<uint64_t> seed, size_t index, Isa isa);
 
 }  // namespace pagewheel

@@ -13,8 +13,11 @@ StopStrings::StopStrings(const std::set<std::string>& strings, bool include_in_o
       m_include(include_in_output),
       m_early_tokens(min_tokens) {}
 
-StopStrings::StopStrings(const GenerationConfig& config)
-    : StopStrings(config.stop_strings, config.include_stop_str_in_output, config.min_tokens) {}
+StopStrings::StopStrings(const GenerationConfig& config, const StopStrings* like)
+    : StopStrings(like ? std::set<std::string>() : config.stop_strings,
+                  config.include_stop_str_in_output, config.min_tokens) {
+    if (like) m_automaton = like->m_automaton;
+}
 
 void StopStrings::begin_token() {
     m_is_early = m_early_tokens > 0;

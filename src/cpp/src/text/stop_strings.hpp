@@ -24,7 +24,8 @@ public:
     StopStrings() = default;
     StopStrings(const std::set<std::string>& strings, bool include_in_output,
                 size_t min_tokens = 0);
-    explicit StopStrings(const GenerationConfig& config);
+    /// `like` has the same strings: their automaton is shared. Null: it is made.
+    explicit StopStrings(const GenerationConfig& config, const StopStrings* like = nullptr);
 
     bool empty() const { return !m_automaton; }
     /// A stop string was seen: nothing is passed any more.

@@ -9,6 +9,10 @@ from collections.abc import Iterable, Sequence
 
 import pagewheel
 
+# The latest tokens in whose text a stop text ends: the last one, and those whose text the
+# detokenizer may have held back till then, such as the bytes of one character.
+_LATEST = 8
+
 
 def stop_reason(
     tokenizer: pagewheel.Tokenizer,
@@ -20,14 +24,16 @@ def stop_reason(
     if is_stop_token(config, tokens):  # the engine asks for it before it looks for texts
         return tokens[-1] if tokens[-1] in stop_tokens else None
     # A stop text may be in what is shown, or have special tokens in it.
+    stops = config.stop_strings
+    num_early = max(config.min_tokens, len(tokens) - _LATEST)
     for is_shown in (True, False):
-        text = tokenizer.decode(list(tokens), skip_special_tokens=is_shown)
-        early = tokenizer.decode(list(tokens[: config.min_tokens]), skip_special_tokens=is_shown)
-        found = first_stop(str(text), config.stop_strings, len(str(early)))
+        text = str(tokenizer.decode(list(tokens), skip_special_tokens=is_shown))
+        early = str(tokenizer.decode(list(tokens[:num_early]), skip_special_tokens=is_shown))
+        found = first_stop(text, stops, _common_length(text, early))
         if found is not None:
             return found
     # A decoder may drop a space before the first word, with which the stop text begins.
-    return next(iter(config.stop_strings)) if len(config.stop_strings) == 1 else None
+    return next(iter(stops)) if len(stops) == 1 else None
 
 
 def is_stop_token(config: pagewheel.GenerationConfig, tokens: Sequence[int]) -> bool:
@@ -36,9 +42,16 @@ def is_stop_token(config: pagewheel.GenerationConfig, tokens: Sequence[int]) -> 
     return bool(tokens) and not config.ignore_eos and tokens[-1] in stops
 
 
+def _common_length(text: str, early: str) -> int:
+    """Of what both begin with: half a character at the end of the early text is not in the text."""
+    if text.startswith(early):
+        return len(early)
+    return next((i for i, (a, b) in enumerate(zip(text, early, strict=False)) if a != b), len(text))
+
+
 def first_stop(text: str, stops: Iterable[str], early: int = 0) -> str | None:
     """As the engine chooses: the first in the text, of several at one place the longest. It ends
-    behind so many early characters."""
+    behind so many early characters; of these no more are searched than a stop text has."""
     places = {stop: find_stop(text, stop, early) for stop in stops}
     found = [(place, -len(stop), stop) for stop, place in places.items() if place >= 0]
     return min(found)[2] if found else None

@@ -23,6 +23,10 @@ class QueuePlaces:
         self._most = most
         self._taken = 0
 
+    @property
+    def owner(self) -> str:
+        return self._owner
+
     def take(self, count: int) -> None:
         """Raises ApiError where the key has not so many."""
         if not self._most:

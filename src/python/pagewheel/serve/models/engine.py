@@ -7,7 +7,7 @@ import itertools
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +29,7 @@ _COMPILES_PER_OWNER = 2  # at once
 _LARGE_TEXTS_PER_OWNER = 1  # at once
 _LARGE_TEXT = 256 << 10  # characters
 _FRESH_SECONDS = 0.25  # in which cached tokens are counted once, however many ask
+_LARGE_WORDS = 16 << 10  # characters of words, each of which is tokenized by itself
 
 
 class EngineFailedError(RuntimeError):
@@ -142,6 +143,11 @@ class Engine:
         if size < _LARGE_TEXT:
             return await self.in_thread(work)
         return await self._large_texts.run(owner, work)
+
+    async def with_words(self, owner: str, words: Collection[str], work: Callable[[], T]) -> T:
+        """with_text() for work that tokenizes each of the words."""
+        is_large = sum(map(len, words)) >= _LARGE_WORDS
+        return await self.with_text(owner, _LARGE_TEXT if is_large else 0, work)
 
     async def in_watch(self, work: Callable[..., T], *arguments: Any) -> T:
         """What waits for a step's end."""

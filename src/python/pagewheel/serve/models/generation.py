@@ -172,7 +172,9 @@ class Generation:
         """Raises ApiError. Nothing is left in the engine then, nor if it is cancelled."""
         self._places.take(len(self._order.prompts) * self._order.copies)
         try:
-            self._handles = await self._engine.in_thread(self._submit_all)
+            self._handles = await self._engine.with_words(
+                self._places.owner, self._order.config.bad_words, self._submit_all
+            )
         except pagewheel.QueueFullError as error:
             raise too_many(str(error), "queue_full", self._metrics.retry_seconds()) from None
         except EngineFailedError:
