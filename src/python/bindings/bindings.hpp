@@ -7,7 +7,7 @@ namespace pagewheel::python {
 
 namespace py = pybind11;
 
-void bind_errors();
+void bind_errors(py::module_& module);
 void bind_log(py::module_& module);
 void bind_parser(py::module_& module);
 void bind_generation_config(py::module_& module);

@@ -8,6 +8,7 @@
 #include "bindings.hpp"
 #include "fields.hpp"
 #include "interpreter_lock.hpp"
+#include "pagewheel/errors.hpp"
 #include "pagewheel/eviction_policy.hpp"
 
 namespace pagewheel::python {
@@ -192,7 +193,8 @@ EvictionGranularity granularity_of(const py::object& value) {
     if (name == "block") return EvictionGranularity::BLOCK;
     if (name == "token") return EvictionGranularity::TOKEN;
     if (name == "auto") return EvictionGranularity::AUTO;
-    throw py::value_error("granularity is '" + name + "'; allowed: auto, block, token");
+    throw InvalidArgument("granularity is '" + name + "'; allowed: auto, block, token",
+                          ErrorCode::invalid_parameter, "granularity");
 }
 
 void bind_parts(py::module_& module) {

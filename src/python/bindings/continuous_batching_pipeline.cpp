@@ -111,8 +111,6 @@ void bind_continuous_batching_pipeline(py::module_& module) {
         "la_peak_pool_blocks", [](const M&) { return 0; },
         "Blocks of linear attention: none, as no model has it.");
 
-    py::register_exception<QueueFull>(module, "QueueFullError", PyExc_RuntimeError);
-    py::register_exception<PipelineFailed>(module, "PipelineFailedError", PyExc_RuntimeError);
     py::class_<Pipeline, PipelineHolder>(module, "ContinuousBatchingPipeline",
                                          R"(Many requests in one batch, token by token.
 

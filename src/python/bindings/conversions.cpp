@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "logits_processor.hpp"
+#include "pagewheel/errors.hpp"
 #include "pagewheel/parsers.hpp"
 
 namespace pagewheel::python {
@@ -51,8 +52,9 @@ ov::Any to_any(const std::string& key, const py::handle& value) {
         int overflow = 0;
         const long long integer = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
         if (overflow != 0)
-            throw py::value_error("property '" + key + "' is " + std::string(py::str(value)) +
-                                  "; allowed are integers of 64 bits");
+            throw InvalidArgument("property '" + key + "' is " + std::string(py::str(value)) +
+                                      "; allowed are integers of 64 bits",
+                                  ErrorCode::invalid_parameter, key);
         return int64_t(integer);
     }
     if (py::isinstance<py::float_>(value)) return value.cast<double>();

@@ -3,7 +3,7 @@
 PYBIND11_MODULE(_pagewheel, module) {
     using namespace pagewheel::python;
     module.doc() = "pagewheel's C++ core. Use it through the package pagewheel.";
-    bind_errors();
+    bind_errors(module);
     bind_log(module);
     bind_parser(module);
     bind_structured_output(module);

@@ -5,6 +5,7 @@
 #include "bindings.hpp"
 #include "conversions.hpp"
 #include "grammar_library.hpp"
+#include "pagewheel/errors.hpp"
 #include "pagewheel/tool_grammar.hpp"
 
 namespace pagewheel::python {
@@ -245,10 +246,11 @@ std::string to_tool_choice(const py::object& choice) {
     try {
         return to_text(choice["function"]["name"]);
     } catch (const py::error_already_set&) {
-        throw py::value_error(
+        throw InvalidArgument(
             "tool_choice must name a function as {'type': 'function', 'function': "
             "{'name': ...}}, got " +
-            std::string(py::repr(choice)));
+                std::string(py::repr(choice)),
+            ErrorCode::invalid_parameter, "tool_choice");
     }
 }
 

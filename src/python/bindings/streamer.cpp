@@ -4,6 +4,7 @@
 
 #include "bindings.hpp"
 #include "conversions.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel::python {
 namespace {
@@ -74,9 +75,10 @@ callback, has it.)")
                  bool skip_special_tokens = true;
                  for (const auto& [key, value] : detokenization_params) {
                      if (key.cast<std::string>() != "skip_special_tokens")
-                         throw py::value_error("unknown detokenization parameter '" +
-                                               key.cast<std::string>() +
-                                               "'; known is skip_special_tokens");
+                         throw InvalidArgument(
+                             "unknown detokenization parameter '" + key.cast<std::string>() +
+                                 "'; known is skip_special_tokens",
+                             ErrorCode::invalid_parameter, key.cast<std::string>());
                      skip_special_tokens = value.cast<bool>();
                  }
                  return std::make_shared<TextStreamer>(tokenizer, to_text_callback(callback),

@@ -47,11 +47,9 @@ from pagewheel._pagewheel import (
     PerfMetrics,
     Phi4ReasoningIncrementalParser,
     Phi4ReasoningParser,
-    PipelineFailedError,
     PipelineMetrics,
     PipelineStatistics,
     PrefixCache,
-    QueueFullError,
     RawPerfMetrics,
     ReasoningIncrementalParser,
     ReasoningParser,
@@ -81,7 +79,14 @@ from pagewheel._pagewheel import (
     set_log_callback,
     tool_call_grammar,
 )
-from pagewheel.errors import InvalidArgumentError, ModelNotFoundError, OutOfRangeError
+from pagewheel.errors import (
+    InvalidArgumentError,
+    ModelNotFoundError,
+    OutOfRangeError,
+    PagewheelError,
+    PipelineFailedError,
+    QueueFullError,
+)
 from pagewheel.json_output import UnfinishedOutputError, generate_json
 from pagewheel.vllm_parsers import VLLMParserWrapper
 
@@ -128,6 +133,7 @@ __all__ = [
     "ObservedQueries",
     "OutOfRangeError",
     "OutputStreamer",
+    "PagewheelError",
     "Parser",
     "ParserFamily",
     "PerfMetrics",

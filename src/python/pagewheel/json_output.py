@@ -13,14 +13,16 @@ from pagewheel._pagewheel import (
     LLMPipeline,
     StructuredOutputConfig,
 )
-from pagewheel.errors import InvalidArgumentError
+from pagewheel.errors import InvalidArgumentError, PagewheelError
 from pagewheel.json_schema import to_json_schema
 
 _MOST_TOKENS = 4096
 
 
-class UnfinishedOutputError(RuntimeError):
+class UnfinishedOutputError(PagewheelError):
     """A text ended before it was whole. `text` is what there is of it."""
+
+    code = "output_unfinished"
 
     def __init__(self, message: str, text: str) -> None:
         super().__init__(message)
@@ -47,7 +49,9 @@ def generate_json(
     want.
     """
     if isinstance(prompt, list):
-        raise InvalidArgumentError("prompt is a list; allowed: one str or ChatHistory")
+        raise InvalidArgumentError(
+            "prompt is a list; allowed: one str or ChatHistory", parameter="prompt"
+        )
     config = GenerationConfig(generation_config or pipeline.get_generation_config())
     config.update_generation_config(**parameters)
     if config.max_new_tokens == config.max_length == GenerationConfig().max_new_tokens:

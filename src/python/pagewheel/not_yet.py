@@ -64,7 +64,7 @@ def _check(name: str, value: Any, kind: Any) -> None:
     if not _fits(value, kind):
         words = str(kind) if get_origin(kind) else kind.__name__
         words = words.replace("int", "an integer, 0 or more").replace(f"{__name__}.", "")
-        raise InvalidArgumentError(f"{name} is {value!r}; allowed: {words}")
+        raise InvalidArgumentError(f"{name} is {value!r}; allowed: {words}", parameter=name)
 
 
 class Value:

@@ -151,7 +151,8 @@ class GenerationConfig(not_yet.Speculation, pagewheel.GenerationConfig):
         if self.eos_token_id != -1 and self.eos_token_id not in self.stop_token_ids:
             raise pagewheel.InvalidArgumentError(
                 f"stop_token_ids is {self.stop_token_ids} without eos_token_id, "
-                f"{self.eos_token_id}: set_eos_token_id() sets both"
+                f"{self.eos_token_id}: set_eos_token_id() sets both",
+                parameter="stop_token_ids",
             )
         super().validate()
         self.validate_speculation()

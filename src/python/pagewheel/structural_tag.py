@@ -17,7 +17,8 @@ def from_json(text: str) -> Any:
     except ValueError as error:
         raise InvalidArgumentError(
             f"the text {text[:60]!r} is no structural tag: {error}. "
-            "A constant text is ConstString(text)"
+            "A constant text is ConstString(text)",
+            code="grammar_invalid",
         ) from None
     if isinstance(value, dict) and value.get("type") == "structural_tag":
         value = value.get("format")
@@ -36,12 +37,15 @@ def _part(value: Any) -> Any:
     kind = value.get("type") if isinstance(value, dict) else None
     if kind not in _PARTS:
         raise InvalidArgumentError(
-            f"a structural tag of type {kind!r}; allowed are {', '.join(sorted(_PARTS))}"
+            f"a structural tag of type {kind!r}; allowed are {', '.join(sorted(_PARTS))}",
+            code="grammar_invalid",
         )
     try:
         return _PARTS[kind](value)
     except KeyError as error:
-        raise InvalidArgumentError(f"a structural tag of type {kind!r} needs {error}") from None
+        raise InvalidArgumentError(
+            f"a structural tag of type {kind!r} needs {error}", code="grammar_invalid"
+        ) from None
 
 
 def _parts(values: list[Any]) -> list[Any]:

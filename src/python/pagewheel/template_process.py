@@ -186,7 +186,7 @@ class TemplateProcess:
         # Six bytes are what JSON makes of a control character.
         answer = self._ask(request, max_seconds, 6 * max_characters + (1 << 16))
         if "error" in answer:
-            raise InvalidArgumentError(answer["error"])
+            raise _failed(answer["error"])
         return str(answer["text"])
 
     def _ask(self, request: bytes, seconds: float, max_answer: int) -> dict[str, Any]:
@@ -211,16 +211,14 @@ class TemplateProcess:
             answer = self._running_child().ask(request, seconds, max_answer)
         except TimeoutError:
             self.end()
-            raise InvalidArgumentError(
-                f"chat template: it takes longer than {seconds:g} seconds"
-            ) from None
+            raise _failed(f"chat template: it takes longer than {seconds:g} seconds") from None
         except (EOFError, OSError, ValueError):
             code = self.end()
             if code is not None and code < 0:
                 raise _ProcessKilledError(
                     f"the process that renders chat templates was ended by signal {-code}"
                 ) from None
-            raise InvalidArgumentError(f"chat template: {_ending(code)}") from None
+            raise _failed(f"chat template: {_ending(code)}") from None
         except BaseException:  # a signal's handler may raise between request and answer
             self.end()
             raise
@@ -253,9 +251,11 @@ def _encoded(**request: Any) -> bytes:
     try:
         return json.dumps(request, ensure_ascii=False).encode(errors="surrogatepass")
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgumentError(
-            f"chat template: the conversation cannot be JSON: {error}"
-        ) from None
+        raise _failed(f"chat template: the conversation cannot be JSON: {error}") from None
+
+
+def _failed(message: str) -> InvalidArgumentError:
+    return InvalidArgumentError(message, code="chat_template_failed")
 
 
 def _ending(code: int | None) -> str:

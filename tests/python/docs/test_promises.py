@@ -97,3 +97,11 @@ def test_every_error_of_the_library_is_openvinos() -> None:
     sources = [*(ROOT / "src/cpp").rglob("*.cpp"), *(ROOT / "src/cpp").rglob("*.hpp")]
     assert sources
     assert not [path for path in sources if others.search(path.read_text())]
+
+
+def test_every_code_of_an_error_is_documented() -> None:
+    """In the order in which the enum has them."""
+    section = (ROOT / "docs/stability.md").read_text().split("## Codes of errors")[1]
+    documented = re.findall(r"^\| `(\w+)` \|", section.split("\n## ")[0], re.M)
+    header = (ROOT / "src/cpp/include/pagewheel/errors.hpp").read_text()
+    assert documented == re.findall(r"^ +CODE\((\w+)\)", header, re.M)

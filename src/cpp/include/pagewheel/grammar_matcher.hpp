@@ -15,14 +15,17 @@ namespace pagewheel {
 /// A grammar that is refused. The message names what is wrong with it, and the place.
 class PAGEWHEEL_API GrammarError : public InvalidArgument {
 public:
-    using InvalidArgument::InvalidArgument;
+    explicit GrammarError(const std::string& message, ErrorCode code = ErrorCode::grammar_invalid,
+                          const std::string& parameter = "structured_output_config")
+        : InvalidArgument(message, code, parameter) {}
 };
 
 /// A matcher that cannot go on: no token continues the text, or a limit of one step is reached.
 /// Every later call throws it too.
 class PAGEWHEEL_API GrammarFailure : public Error {
 public:
-    using Error::Error;
+    explicit GrammarFailure(const std::string& message)
+        : Error(message, ErrorCode::grammar_failed) {}
 };
 
 /// The state of one sequence in a grammar. Each function may be called from any thread, and but for

@@ -6,6 +6,19 @@
 #include "pagewheel/errors.hpp"
 
 namespace pagewheel {
+namespace {
+
+/// `code` unless a part names another one.
+[[noreturn]] void throw_refusal(ErrorCode code, const MessagePart* parts, size_t count) {
+    std::string_view parameter;
+    for (size_t i = count; i-- > 0;) {
+        if (parts[i].code()) code = *parts[i].code();
+        if (!parts[i].parameter().empty()) parameter = parts[i].parameter();
+    }
+    throw InvalidArgument(joined(parts, count), code, std::string(parameter));
+}
+
+}  // namespace
 
 void MessagePart::write(std::ostream& out) const {
     if (m_write)
@@ -21,7 +34,11 @@ std::string joined(const MessagePart* parts, size_t count) {
 }
 
 void fail_argument(const MessagePart* parts, size_t count) {
-    throw InvalidArgument(joined(parts, count));
+    throw_refusal(ErrorCode::invalid_parameter, parts, count);
+}
+
+void fail_file(const MessagePart* parts, size_t count) {
+    throw_refusal(ErrorCode::file_invalid, parts, count);
 }
 
 void fail_invariant(const MessagePart* parts, size_t count) {

@@ -97,22 +97,23 @@ size_t CacheEvictionConfig::pooling_size() const {
 void CacheEvictionConfig::validate() const {
     check_argument(
         m_start_size <= m_max_cache_size && m_recent_size < m_max_cache_size - m_start_size,
-        "max_cache_size is ", m_max_cache_size, "; allowed: more than start_size ", m_start_size,
-        " plus recent_size ", m_recent_size);
-    check_argument(score_pooling == 0 || score_pooling % 2 == 1, "score_pooling is ", score_pooling,
-                   "; allowed: odd numbers, or 0 for the granularity's own");
-    check_argument(policy.empty() || !custom_policy, "policy is '", policy,
+        ParameterName("max_cache_size"), " is ", m_max_cache_size,
+        "; allowed: more than start_size ", m_start_size, " plus recent_size ", m_recent_size);
+    check_argument(score_pooling == 0 || score_pooling % 2 == 1, ParameterName("score_pooling"),
+                   " is ", score_pooling, "; allowed: odd numbers, or 0 for the granularity's own");
+    check_argument(policy.empty() || !custom_policy, ParameterName("policy"), " is '", policy,
                    "' and custom_policy is set; allowed: one of them");
     if (custom_policy) return;
     const EvictionPolicyKind* kind = kind_of(policy_name());
-    check_argument(kind, "policy is '", policy, "'; allowed: ", kind ? "" : known_policies());
+    check_argument(kind, ParameterName("policy"), " is '", policy,
+                   "'; allowed: ", kind ? "" : known_policies());
     if (kind->check) kind->check(*this, 0);
 }
 
 void CacheEvictionConfig::validate(size_t block_size) const {
     validate();
     const auto check_multiple = [&](const char* name, size_t value) {
-        check_argument(value % block_size == 0, name, " is ", value,
+        check_argument(value % block_size == 0, ParameterName(name), " is ", value,
                        "; allowed: multiples of the block size, ", block_size,
                        ", unless granularity is TOKEN");
     };
@@ -122,9 +123,9 @@ void CacheEvictionConfig::validate(size_t block_size) const {
         check_multiple("max_cache_size", m_max_cache_size);
     }
     // A block's worth of tokens goes at a time.
-    check_argument(get_evictable_size() >= block_size, "max_cache_size is ", m_max_cache_size,
-                   "; allowed: start_size ", m_start_size, " plus recent_size ", m_recent_size,
-                   " plus a block of ", block_size, ", which is ",
+    check_argument(get_evictable_size() >= block_size, ParameterName("max_cache_size"), " is ",
+                   m_max_cache_size, "; allowed: start_size ", m_start_size, " plus recent_size ",
+                   m_recent_size, " plus a block of ", block_size, ", which is ",
                    m_start_size + m_recent_size + block_size, ", or more");
     const EvictionPolicyKind* kind = kind_of(policy_name());
     if (kind && kind->check) kind->check(*this, block_size);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 namespace {
@@ -183,8 +184,8 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
     view.head_size = cache.layout().key_size;
     const std::vector<BlockId> table = ledger.table(blocks);
     view.read_keys = [&](size_t first, size_t end, float* out) {
-        check_argument(first <= end && end <= held, "read_keys(", first, ", ", end,
-                       "): allowed are tokens 0 to ", held);
+        check_argument(first <= end && end <= held, ErrorCode::policy_failed, "read_keys(", first,
+                       ", ", end, "): allowed are tokens 0 to ", held);
         cache.read_keys(table, first, end, out);
     };
 
@@ -192,14 +193,14 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
     const size_t count = slots.size() / view.unit_size;
     m_policy->drop(view, count, units);
     std::sort(units.begin(), units.end());
-    check_argument(units.size() == count, "the eviction policy named ", units.size(),
-                   " units; expected ", count);
+    check_argument(units.size() == count, ErrorCode::policy_failed, "the eviction policy named ",
+                   units.size(), " units; expected ", count);
     for (size_t i = 0; i < count; ++i) {
         check_argument(units[i] >= view.first_unit && units[i] < view.last_unit,
-                       "the eviction policy named unit ", units[i], "; allowed: ", view.first_unit,
-                       " to ", view.last_unit - 1);
-        check_argument(i == 0 || units[i] != units[i - 1], "the eviction policy named unit ",
-                       units[i], " twice");
+                       ErrorCode::policy_failed, "the eviction policy named unit ", units[i],
+                       "; allowed: ", view.first_unit, " to ", view.last_unit - 1);
+        check_argument(i == 0 || units[i] != units[i - 1], ErrorCode::policy_failed,
+                       "the eviction policy named unit ", units[i], " twice");
         for (size_t s = 0; s < view.unit_size; ++s)
             slots[i * view.unit_size + s] = units[i] * view.unit_size + s;
     }

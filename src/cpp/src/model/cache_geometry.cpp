@@ -26,7 +26,8 @@ CachePort read_port(const ov::Output<const ov::Node>& port, size_t index) {
     const ov::PartialShape shape = port.get_partial_shape();
     const auto fail = [&] {
         throw Error(concat("the cache input ", port.get_any_name(), " has shape ", shape,
-                           "; the plugin should have fixed all but its first dimension"));
+                           "; the plugin should have fixed all but its first dimension"),
+                    ErrorCode::model_unsupported);
     };
     if (shape.rank().is_dynamic() || shape.size() != 4) fail();
     ov::Shape block;
@@ -66,7 +67,8 @@ CacheGeometry read_cache_geometry(const ov::CompiledModel& model,
     // Values lie [kv_heads, block_size, ...] on every plugin; keys are transposed on GPU.
     for (const auto& [place, port] : ports)
         if (place.second == 1) geometry.block_size = port.block_shape.at(1);
-    if (ports.empty() || geometry.block_size == 0) throw Error("the model has no paged KV cache");
+    if (ports.empty() || geometry.block_size == 0)
+        throw Error("the model has no paged KV cache", ErrorCode::model_unsupported);
     for (auto& [key, port] : ports) {
         geometry.block_bytes += port.block_bytes();
         geometry.ports.push_back(std::move(port));

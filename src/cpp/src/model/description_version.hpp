@@ -18,13 +18,13 @@ constexpr int newest_description_version = 1;
 inline void check_description_version(const nlohmann::json& description) {
     const auto version = description.find("version");
     if (version == description.end()) return;
-    check_argument(version->is_number_integer() && *version >= 1, "version is ",
-                   json_text(*version).substr(0, 100), "; allowed: integers from 1 to ",
-                   newest_description_version);
-    check_argument(*version <= newest_description_version, "version is ", *version,
-                   "; allowed: 1 to ", newest_description_version,
-                   ". A newer pagewheel wrote this folder: install that one, or convert the model "
-                   "again with this one");
+    check_file(version->is_number_integer() && *version >= 1, "version is ",
+               json_text(*version).substr(0, 100), "; allowed: integers from 1 to ",
+               newest_description_version);
+    check_file(*version <= newest_description_version, "version is ", *version, "; allowed: 1 to ",
+               newest_description_version,
+               ". A newer pagewheel wrote this folder: install that one, or convert the model "
+               "again with this one");
 }
 
 }  // namespace pagewheel

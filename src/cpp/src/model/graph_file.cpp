@@ -26,7 +26,7 @@ bool is_type(std::string_view text, std::string_view type) {
 bool is_variable(const XmlTag& tag, const std::filesystem::path& xml) {
     if (tag.name != "layer") return false;
     const std::string_view type = tag.attribute("type").value_or("");
-    check_argument(type.find('&') == type.npos, xml, " is damaged: a layer's type is '", type, "'");
+    check_file(type.find('&') == type.npos, xml, " is damaged: a layer's type is '", type, "'");
     return is_type(type, "ReadValue") || is_type(type, "Assign");
 }
 
@@ -38,28 +38,27 @@ void check_variables(std::string_view text, const std::filesystem::path& xml) {
     XmlTags tags(text);
     while (const auto tag = tags.next()) {
         if (tag->kind == XmlTag::Kind::closes) {
-            check_argument(!lacks_name.empty(), xml, " is damaged: </", tag->name,
-                           "> ends nothing");
-            check_argument(!lacks_name.back(), xml, no_name);
+            check_file(!lacks_name.empty(), xml, " is damaged: </", tag->name, "> ends nothing");
+            check_file(!lacks_name.back(), xml, no_name);
             lacks_name.pop_back();
             continue;
         }
         if (tag->name == "data" && !lacks_name.empty() && lacks_name.back()) {
-            check_argument(tag->attribute("variable_id").has_value(), xml, no_name);
+            check_file(tag->attribute("variable_id").has_value(), xml, no_name);
             lacks_name.back() = false;
         }
         lacks_name.push_back(is_variable(*tag, xml));
         if (tag->kind != XmlTag::Kind::is_empty) continue;
-        check_argument(!lacks_name.back(), xml, no_name);
+        check_file(!lacks_name.back(), xml, no_name);
         lacks_name.pop_back();
     }
-    check_argument(tags.is_good(), xml, " is damaged: it is no XML");
+    check_file(tags.is_good(), xml, " is damaged: it is no XML");
 }
 
 void check_text(const std::string& text, const std::filesystem::path& xml) {
     const auto first = XmlTags(text).next();
-    check_argument(first && first->name == "net", xml,
-                   " is no OpenVINO graph: it must begin with <net>");
+    check_file(first && first->name == "net", xml,
+               " is no OpenVINO graph: it must begin with <net>");
     check_variables(text, xml);
 }
 
@@ -75,12 +74,12 @@ std::shared_ptr<ov::Model> read_graph(ov::Core& core, const std::filesystem::pat
 std::shared_ptr<ov::Model> read_graph(ov::Core& core, const GraphBuffers& buffers,
                                       const std::filesystem::path& name) {
     check_text(buffers.xml, name);
-    check_argument(bool(buffers.weights) && buffers.weights.get_element_type() == ov::element::u8,
-                   "the weights of ", name, " must be a tensor of bytes (u8)");
+    check_file(bool(buffers.weights) && buffers.weights.get_element_type() == ov::element::u8,
+               "the weights of ", name, " must be a tensor of bytes (u8)");
     try {
         return core.read_model(buffers.xml, buffers.weights);
     } catch (const ov::Exception& error) {
-        throw InvalidArgument(concat(name, " is damaged: ", reason(error)));
+        refuse_argument(ErrorCode::file_invalid, name, " is damaged: ", reason(error));
     }
 }
 

@@ -49,7 +49,7 @@ std::string json_text(const nlohmann::ordered_json& value, int indent) {
 
 nlohmann::json read_json_object(const std::filesystem::path& path) {
     nlohmann::json json = parse_json(read_text(path), path);
-    check_argument(json.is_object(), path, " is not a JSON object");
+    check_file(json.is_object(), path, " is not a JSON object");
     return json;
 }
 

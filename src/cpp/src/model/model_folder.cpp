@@ -24,8 +24,8 @@ constexpr size_t max_layers = 65'536;
 size_t checked_size(const nlohmann::json& value, const char* key, size_t limit) {
     if (!value.is_number()) return 0;
     const auto number = value.get<double>();
-    check_argument(number >= 0 && number <= double(limit) && number == std::floor(number), key,
-                   " is ", value, "; allowed: integers from 0 to ", limit);
+    check_file(number >= 0 && number <= double(limit) && number == std::floor(number), key, " is ",
+               value, "; allowed: integers from 0 to ", limit);
     return size_t(number);
 }
 
@@ -69,8 +69,8 @@ void update(ModelConfig& config, const nlohmann::json& own) {
     const size_t context = optional_size(own, "context_length", max_context);
     if (context > 0) config.max_position_embeddings = context;
     if (const auto windows = own.find("sliding_windows"); windows != own.end()) {
-        check_argument(windows->is_array() && windows->size() <= max_layers,
-                       "sliding_windows must be an array of at most ", max_layers, " numbers");
+        check_file(windows->is_array() && windows->size() <= max_layers,
+                   "sliding_windows must be an array of at most ", max_layers, " numbers");
         config.sliding_windows.clear();
         for (const nlohmann::json& window : *windows)
             config.sliding_windows.push_back(checked_size(window, "sliding_windows", max_context));
@@ -91,7 +91,7 @@ void read_if_there(const fs::path& file, const Read& read) {
     try {
         read(json);
     } catch (const InvalidArgument& error) {
-        throw InvalidArgument(concat(file, ": ", error.what()));
+        refuse_argument(ErrorCode::file_invalid, file, ": ", error.what());
     }
 }
 

@@ -80,13 +80,14 @@ std::string last_words(const std::string& errors) {
     using End = ProcessResult::End;
     const std::string words = last_words(result.errors);
     if (result.end == End::EXITED && result.code == 1 && !words.empty())
-        throw InvalidArgument(concat(source, " cannot be converted: ", words));
+        refuse_argument(ErrorCode::conversion_failed, source, " cannot be converted: ", words);
     std::string how = concat("ended with code ", result.code);
     if (result.end == End::SIGNALLED) how = concat("was ended by signal ", result.code);
     if (result.end == End::TIMED_OUT) how = concat("took longer than ", max_time.count(), " hours");
     if (result.end == End::TOO_MUCH_OUTPUT) how = "printed too much";
     throw Error(concat(source, " was not converted: the command ", command, " ", how,
-                       words.empty() ? "" : ": ", words));
+                       words.empty() ? "" : ": ", words),
+                ErrorCode::conversion_failed);
 }
 
 ProcessResult run(const fs::path& command, const fs::path& source) {
@@ -99,7 +100,8 @@ ProcessResult run(const fs::path& command, const fs::path& source) {
     try {
         return run_process(request);
     } catch (const std::system_error& error) {
-        throw Error(concat(source, " was not converted: ", error.what()));
+        throw Error(concat(source, " was not converted: ", error.what()),
+                    ErrorCode::conversion_failed);
     }
 }
 
@@ -128,7 +130,8 @@ fs::path find_command() {
     if (const char* own = secure_getenv("PAGEWHEEL_COMMAND")) {
         if (!is_program(own))
             throw Error(concat("PAGEWHEEL_COMMAND is ", own,
-                               "; it must be the path of the program `pagewheel`"));
+                               "; it must be the path of the program `pagewheel`"),
+                        ErrorCode::dependency_missing);
         return fs::absolute(own);
     }
     if (const auto command = command_of_package()) return *command;
@@ -137,7 +140,8 @@ fs::path find_command() {
         "a .gguf file or a Hugging Face folder is converted by the command `pagewheel` of the "
         "Python package, which is not in PATH. Install it (`pip install pagewheel`, with Python "
         "3.10 or newer), name it in PAGEWHEEL_COMMAND, or give a folder that `pagewheel convert` "
-        "has made elsewhere");
+        "has made elsewhere",
+        ErrorCode::dependency_missing);
 }
 
 fs::path resolve_model(const fs::path& path, const char* file, bool save_beside) {
@@ -148,8 +152,8 @@ fs::path resolve_model(const fs::path& path, const char* file, bool save_beside)
         return folder;
     }
     if (!fs::is_directory(path))
-        throw InvalidArgument(
-            concat(path, " is a device or a pipe; allowed are files and folders"));
+        refuse_argument(ParameterName("models_path", ""), path,
+                        " is a device or a pipe; allowed are files and folders");
     if (fs::is_regular_file(path / file)) return path;
     if (is_huggingface_folder(path)) return convert(fs::absolute(path));
     throw ModelNotFound(concat(path, " holds no ", file,

@@ -25,16 +25,15 @@ constexpr double max_head_size = 65'536;
 RotaryKind read_kind(const json& entry, bool interleaved) {
     RotaryKind kind;
     const double dims = entry.value("dims", 0.0);
-    check_argument(dims >= 0 && dims <= max_head_size, "rotary dims are ", dims,
-                   "; allowed: up to ", max_head_size);
+    check_file(dims >= 0 && dims <= max_head_size, "rotary dims are ", dims, "; allowed: up to ",
+               max_head_size);
     kind.dims = size_t(dims);
     kind.interleaved = entry.value("interleaved", interleaved);
     kind.inverse_frequencies = entry.value("inverse_frequencies", std::vector<double>());
-    check_argument(kind.dims % 2 == 0, "rotary dims are ", kind.dims, "; allowed: even numbers");
-    check_argument(
-        kind.inverse_frequencies.empty() || kind.inverse_frequencies.size() == kind.dims / 2,
-        kind.dims, " rotary dims and ", kind.inverse_frequencies.size(),
-        " inverse frequencies; allowed: half as many");
+    check_file(kind.dims % 2 == 0, "rotary dims are ", kind.dims, "; allowed: even numbers");
+    check_file(kind.inverse_frequencies.empty() || kind.inverse_frequencies.size() == kind.dims / 2,
+               kind.dims, " rotary dims and ", kind.inverse_frequencies.size(),
+               " inverse frequencies; allowed: half as many");
     return kind;
 }
 
@@ -97,8 +96,8 @@ double head_size_of(const json& config) {
 RotaryDescription read_rotary(const json& rotary) try {
     RotaryDescription description;
     const std::string pairing = rotary.value("pairing", std::string("half"));
-    check_argument(pairing == "half" || pairing == "interleaved", "pairing is '", pairing,
-                   "'; allowed: half, interleaved");
+    check_file(pairing == "half" || pairing == "interleaved", "pairing is '", pairing,
+               "'; allowed: half, interleaved");
     const bool interleaved = pairing == "interleaved";
     if (const auto kinds = rotary.find("kinds"); kinds != rotary.end()) {
         for (const json& kind : *kinds) description.kinds.push_back(read_kind(kind, interleaved));
@@ -108,8 +107,8 @@ RotaryDescription read_rotary(const json& rotary) try {
     if (description.kinds.empty()) return description;
     const size_t num_kinds = description.kinds.size();
     for (const double kind : rotary.value("layers", std::vector<double>())) {
-        check_argument(kind < double(num_kinds), "rotary layers have kind ", kind,
-                       "; allowed: less than ", num_kinds);
+        check_file(kind < double(num_kinds), "rotary layers have kind ", kind,
+                   "; allowed: less than ", num_kinds);
         if (kind < 0 && description.kinds.size() == num_kinds)
             description.kinds.emplace_back();  // that of layers that do not rotate
         description.layer_kinds.push_back(kind < 0 ? num_kinds : size_t(kind));
@@ -120,7 +119,7 @@ RotaryDescription read_rotary(const json& rotary) try {
             description.unsupported = "pagewheel.json has no rotary inverse_frequencies";
     return description;
 } catch (const json::exception& error) {
-    throw InvalidArgument(concat("rotary: ", error.what()));
+    refuse_argument(ErrorCode::file_invalid, "rotary: ", error.what());
 }
 
 RotaryDescription derive_rotary(const json& config) try {

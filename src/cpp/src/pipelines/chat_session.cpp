@@ -35,10 +35,11 @@ bool ChatSession::is_open() const {
 ChatSession::Exchange::Exchange(ChatSession& session, const std::string& prompt)
     : m_session(session) {
     const auto lock = session.lock();
-    if (!session.m_chat) throw Error("the chat was finished meanwhile");
+    if (!session.m_chat) throw Error("the chat was finished meanwhile", ErrorCode::invalid_state);
     if (session.m_turn_of == session.m_number)
         throw Error(
-            "a turn of this chat is being generated; the next one can begin when it is over");
+            "a turn of this chat is being generated; the next one can begin when it is over",
+            ErrorCode::invalid_state);
     m_history = *session.m_chat;
     m_history.append("user", prompt);
     m_number = session.m_turn_of = session.m_number;

@@ -26,10 +26,11 @@ GenerationConfig default_config_of(const ModelFolder& folder, const Tokenizer& t
 
 std::vector<int64_t> prompt_of(const ov::Tensor& tensor) {
     check_argument(bool(tensor) && tensor.get_element_type() == ov::element::i64,
-                   "a prompt's tensor must be of type i64");
+                   ParameterName("prompt", "a prompt's tensor"), " must be of type i64");
     const ov::Shape shape = tensor.get_shape();
     check_argument(shape.size() == 1 || (shape.size() == 2 && shape[0] == 1),
-                   "a prompt's tensor has shape ", shape, "; expected [tokens] or [1, tokens]");
+                   ParameterName("prompt", "a prompt's tensor"), " has shape ", shape,
+                   "; expected [tokens] or [1, tokens]");
     const auto* ids = tensor.data<const int64_t>();
     return {ids, ids + tensor.get_size()};
 }
@@ -248,8 +249,8 @@ std::vector<GenerationResult> ContinuousBatchingPipeline::generate(
     const auto impl = m_impl;
     PerfMetrics metrics;
     if (impl->chat.is_open()) {
-        check_argument(prompts.size() == 1, "a chat takes one text at a time, got a list of ",
-                       prompts.size());
+        check_argument(prompts.size() == 1, ParameterName("prompts", ""),
+                       "a chat takes one text at a time, got a list of ", prompts.size());
         ChatSession::Exchange exchange(impl->chat, prompts.front());
         auto results = impl->generate_text({impl->render(exchange.history(), metrics)}, configs,
                                            streamer, metrics);

@@ -111,7 +111,8 @@ void check_may_generate(const Inbox& inbox) {
     if (ThreadRole::is(inbox, ThreadRole::Kind::STEP))
         throw Error(
             "an eviction policy or a logits processor cannot generate: the pipeline is in the step "
-            "that asks it");
+            "that asks it",
+            ErrorCode::invalid_state);
 }
 
 void add_metrics(PerfMetrics& all, const PerfMetrics& one) {
@@ -130,12 +131,12 @@ void check_streams(const StreamerVariant& streamer, const std::vector<Generation
     for (const GenerationConfig& config : configs) {
         check_argument(
             as_output_streamer(streamer) || (num_prompts == 1 && config.num_return_sequences == 1),
-            "a streamer takes one prompt and one sequence; there are ", num_prompts,
+            ParameterName("streamer", "a streamer"),
+            " takes one prompt and one sequence; there are ", num_prompts,
             " prompts and num_return_sequences is ", config.num_return_sequences,
             "; an OutputStreamer takes them all");
-        check_argument(!config.is_beam_search(),
-                       "a streamer takes tokens as they are generated; num_beams is ",
-                       config.num_beams,
+        check_argument(!config.is_beam_search(), ParameterName("streamer", "a streamer"),
+                       " takes tokens as they are generated; num_beams is ", config.num_beams,
                        ", and what beam search finds is known in the end only; allowed: 1");
     }
 }
@@ -143,7 +144,8 @@ void check_streams(const StreamerVariant& streamer, const std::vector<Generation
 }  // namespace
 
 void check_configs(const std::vector<GenerationConfig>& configs, size_t num_prompts) {
-    check_argument(configs.size() == 1 || configs.size() == num_prompts, "there are ", num_prompts,
+    check_argument(configs.size() == 1 || configs.size() == num_prompts,
+                   ParameterName("generation_config", ""), "there are ", num_prompts,
                    " prompts and ", configs.size(),
                    " generation configs; allowed: one for all, or one each");
 }
@@ -167,7 +169,10 @@ std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
     finish(results, streamer, metrics);
     guard.dismiss();
     for (const GeneratedPrompt& result : results) {
-        if (!result.state->error.empty()) throw Error(result.state->error);
+        {
+            const auto lock = result.state->lock();
+            result.state->check_error();
+        }
         add_metrics(metrics, result.state->metrics);
     }
     metrics.load_time = m_load_time;

@@ -26,7 +26,7 @@ StreamerVariant streamer_of(const ov::Any& value) {
                           take<std::function<bool(std::string)>>(value, streamer) ||
                           take<std::function<void(std::string)>>(value, streamer) ||
                           take<StreamerVariant>(value, streamer);
-    check_argument(is_taken, "streamer has type ", value.type_info().name(),
+    check_argument(is_taken, ParameterName("streamer"), " has type ", value.type_info().name(),
                    "; allowed: std::shared_ptr<StreamerBase>, and std::function of a text that "
                    "returns StreamingStatus or bool");
     return streamer;
@@ -65,8 +65,8 @@ GenerateProperties read_generate_properties(GenerationConfig config, ov::AnyMap 
 SchedulerConfig take_scheduler_config(ov::AnyMap& properties, const SchedulerConfig& config) {
     const auto found = properties.find("scheduler_config");
     if (found == properties.end()) return config;
-    check_argument(found->second.is<SchedulerConfig>(), "scheduler_config has type ",
-                   found->second.type_info().name(), "; allowed: SchedulerConfig");
+    check_argument(found->second.is<SchedulerConfig>(), ParameterName("scheduler_config"),
+                   " has type ", found->second.type_info().name(), "; allowed: SchedulerConfig");
     SchedulerConfig taken = found->second.as<SchedulerConfig>();
     properties.erase(found);
     return taken;

@@ -49,16 +49,17 @@ DecodedResults joined_texts(std::vector<GenerationResult>&& results) {
 /// The rows of a batch without what the mask leaves out.
 std::vector<std::vector<int64_t>> unpadded(const TokenizedInputs& inputs) {
     const ov::Tensor& ids = inputs.input_ids;
-    check_argument(ids.get_element_type() == ov::element::i64, "input_ids have type ",
-                   ids.get_element_type(), "; expected i64");
+    check_argument(ids.get_element_type() == ov::element::i64, ParameterName("input_ids"),
+                   " have type ", ids.get_element_type(), "; expected i64");
     const ov::Shape shape = ids.get_shape();
-    check_argument(shape.size() == 1 || shape.size() == 2, "input_ids have shape ", shape,
-                   "; expected [tokens] or [batch, tokens]");
+    check_argument(shape.size() == 1 || shape.size() == 2, ParameterName("input_ids"),
+                   " have shape ", shape, "; expected [tokens] or [batch, tokens]");
     const bool masked = bool(inputs.attention_mask);
     if (masked)
         check_argument(inputs.attention_mask.get_element_type() == ov::element::i64 &&
                            inputs.attention_mask.get_shape() == shape,
-                       "attention_mask has shape ", inputs.attention_mask.get_shape(), " and type ",
+                       ParameterName("attention_mask"), " has shape ",
+                       inputs.attention_mask.get_shape(), " and type ",
                        inputs.attention_mask.get_element_type(), "; expected ", shape, " and i64");
     const size_t width = shape.back(), height = shape.size() == 2 ? shape[0] : 1;
     std::vector<std::vector<int64_t>> rows(height);
@@ -69,8 +70,8 @@ std::vector<std::vector<int64_t>> unpadded(const TokenizedInputs& inputs) {
 }
 
 const GenerationConfig& one_of(const std::vector<GenerationConfig>& configs) {
-    check_argument(configs.size() == 1, "generation_config is a list of ", configs.size(),
-                   "; allowed: one config");
+    check_argument(configs.size() == 1, ParameterName("generation_config"), " is a list of ",
+                   configs.size(), "; allowed: one config");
     return configs.front();
 }
 

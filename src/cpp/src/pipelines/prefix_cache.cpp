@@ -26,7 +26,8 @@ std::map<std::string, size_t> PrefixCache::num_tokens_by_salt() const {
 
 size_t PrefixCache::pin(const std::vector<int64_t>& prompt, const std::string& salt) {
     Engine& engine = m_pipeline.m_impl->engine();
-    check_argument(!prompt.empty(), "the prompt to be pinned is empty");
+    check_argument(!prompt.empty(), ParameterName("prompt", "the prompt"),
+                   " to be pinned is empty");
     GenerationConfig config;
     config.max_new_tokens = 1;
     config.ignore_eos = true;

@@ -56,8 +56,9 @@ std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
         given.validate_values();
     else
         given.validate();
-    check_argument(given.num_beams <= m_limits.max_num_seqs, "num_beams is ", given.num_beams,
-                   "; allowed: up to max_num_seqs, which is ", m_limits.max_num_seqs);
+    check_argument(given.num_beams <= m_limits.max_num_seqs, ParameterName("num_beams"), " is ",
+                   given.num_beams, "; allowed: up to max_num_seqs, which is ",
+                   m_limits.max_num_seqs);
     check_prompt(prompt, given);
     auto request = std::make_unique<Request>();
     request->id = id;
@@ -88,7 +89,7 @@ std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
         request->chain = LogitsChain(config, request->rules);
         request->generations.push_back(make_generation(*request, 0, prompt));
     } catch (const LogitsError& error) {  // a processor of the caller's does not fork
-        throw Error(error.what());
+        throw Error(error.what(), error.code(), error.parameter());
     }
     return request;
 }
@@ -103,8 +104,8 @@ void Admission::compile_grammar(Request& request, const GenerationConfig& config
 
 void Admission::check_token_ids(const GenerationConfig& config) const {
     const auto check = [&](const char* name, int64_t id) {
-        check_argument(id >= 0 && size_t(id) < m_limits.vocabulary, name, " has token id ", id,
-                       ", outside of [0, ", m_limits.vocabulary, ")");
+        check_argument(id >= 0 && size_t(id) < m_limits.vocabulary, ParameterName(name),
+                       " has token id ", id, ", outside of [0, ", m_limits.vocabulary, ")");
     };
     for (const auto& [id, bias] : config.logit_bias) check("logit_bias", id);
     for (const int64_t id : config.allowed_token_ids) check("allowed_token_ids", id);
@@ -115,16 +116,18 @@ void Admission::check_token_ids(const GenerationConfig& config) const {
 
 void Admission::check_prompt(const std::vector<int64_t>& prompt,
                              const GenerationConfig& config) const {
-    check_argument(!prompt.empty(), "the prompt is empty: at least one token is needed");
+    check_argument(!prompt.empty(), ParameterName("prompt", "the prompt"),
+                   " is empty: at least one token is needed");
     for (int64_t token : prompt)
         check_argument(token >= 0 && size_t(token) < m_limits.vocabulary,
-                       "the prompt has token id ", token, ", outside of [0, ", m_limits.vocabulary,
-                       ")");
+                       ParameterName("prompt", "the prompt"), " has token id ", token,
+                       ", outside of [0, ", m_limits.vocabulary, ")");
     // A prompt that is only scored may fill it.
     const size_t least_new = config.max_new_tokens == 0 ? 0 : 1;
     const auto check_fits = [&](size_t limit, const char* what, const char* advice) {
-        check_argument(prompt.size() + least_new <= limit, "the prompt has ", prompt.size(),
-                       " tokens; ", what, " ", limit,
+        check_argument(prompt.size() + least_new <= limit, ErrorCode::context_too_long,
+                       ParameterName("prompt", "the prompt"), " has ", prompt.size(), " tokens; ",
+                       what, " ", limit,
                        least_new == 0 ? "" : ", of which at least one is to be generated", advice);
     };
     const char* longer = m_keeper ? "; with evict_during_prefill it may be longer" : "";
@@ -180,14 +183,16 @@ std::vector<SequenceText> Admission::make_texts(const Request& request, size_t c
                                      SequenceText(m_decoders, request.prepared->stop_strings));
 }
 
-std::optional<std::string> Admission::limit_again(Request& request) const {
+std::optional<Error> Admission::limit_again(Request& request) const {
     const size_t room = m_room, prompt_length = request.generations.front()->sequence.prompt_length;
     // With eviction a sequence may outgrow the cache.
     if (!m_keeper) request.max_tokens = std::min(request.max_tokens, room);
     const size_t least_new = request.config().max_new_tokens == 0 ? 0 : 1;
     if (prompt_length + least_new <= room || evicts_prompts()) return std::nullopt;
-    return concat("the request was cancelled: its prompt has ", prompt_length,
-                  " tokens, and since it was submitted pinned prefixes have left room for ", room);
+    return Error(
+        concat("the request was cancelled: its prompt has ", prompt_length,
+               " tokens, and since it was submitted pinned prefixes have left room for ", room),
+        ErrorCode::context_too_long, "prompt");
 }
 
 }  // namespace pagewheel

@@ -58,7 +58,7 @@ public:
     void set_room(size_t max_tokens) { m_room = max_tokens; }
     /// Where the room became less since the request was made. Why it cannot be served any more, if
     /// it cannot.
-    std::optional<std::string> limit_again(Request& request) const;
+    std::optional<Error> limit_again(Request& request) const;
 
 private:
     /// With the automaton of `like`, unless that is null. Throws InvalidArgument.

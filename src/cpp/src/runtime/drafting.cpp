@@ -16,7 +16,8 @@ void Drafting::propose(Requests& requests) {
                     propose(*generation);
         } catch (const std::exception& error) {
             requests.end(*request, {GenerationStatus::CANCEL, GenerationFinishReason::NONE,
-                                    concat("the drafter failed: ", error.what())});
+                                    Error(concat("the drafter failed: ", error.what()),
+                                          ErrorCode::drafter_failed)});
         }
     }
 }

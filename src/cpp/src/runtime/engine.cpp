@@ -118,7 +118,8 @@ std::mutex& Engine::StepLock::checked_mutex(Engine& engine) {
     if (ThreadRole::is(*engine.m_inbox, ThreadRole::Kind::STEP))
         throw Error(
             "this cannot be done from an eviction policy or a logits processor: the pipeline is in "
-            "the step that asks it");
+            "the step that asks it",
+            ErrorCode::invalid_state);
     return engine.m_step_mutex;
 }
 
@@ -241,8 +242,10 @@ std::exception_ptr Engine::attempt(const Batch& batch, Work&& work) {
 }
 
 void Engine::cancel_batch(const Batch& batch, const std::string& error) {
-    Ending ending{GenerationStatus::CANCEL, GenerationFinishReason::NONE,
-                  "the request was cancelled because a step failed: " + error, true};
+    Ending ending{
+        GenerationStatus::CANCEL, GenerationFinishReason::NONE,
+        Error("the request was cancelled because a step failed: " + error, ErrorCode::step_failed),
+        true};
     for (const BatchEntry& entry : batch.entries) {
         Request& request = request_of(entry);
         m_requests.end(request, ending);
@@ -259,7 +262,8 @@ void Engine::evict(const Batch& batch) {
                 m_keeper->evict(request.generations[i]->sequence);
         } catch (const PolicyError& error) {
             m_requests.end(request, {GenerationStatus::CANCEL, GenerationFinishReason::NONE,
-                                     concat("the eviction policy failed: ", error.what())});
+                                     Error(concat("the eviction policy failed: ", error.what()),
+                                           ErrorCode::policy_failed)});
         }
     }
 }

@@ -27,13 +27,14 @@ constexpr size_t most_processors = 100;
 constexpr float most_bias = 100;  // OpenAI's
 
 void check_count(const char* name, size_t size, size_t most) {
-    check_argument(size <= most, "the number of ", name, " is ", size, "; allowed: 0 to ", most);
+    check_argument(size <= most, "the number of ", ParameterName(name), " is ", size,
+                   "; allowed: 0 to ", most);
 }
 
 /// Of texts or lists; `unit` is what their lengths count.
 void check_whole(const char* name, size_t whole, size_t most, const char* unit) {
-    check_argument(whole <= most, name, " has ", whole, " ", unit, " in all; allowed: up to ",
-                   most);
+    check_argument(whole <= most, ParameterName(name), " has ", whole, " ", unit,
+                   " in all; allowed: up to ", most);
 }
 
 void check_texts(const char* name, const std::set<std::string>& texts, size_t most, size_t longest,
@@ -41,10 +42,10 @@ void check_texts(const char* name, const std::set<std::string>& texts, size_t mo
     check_count(name, texts.size(), most);
     size_t whole = 0;
     for (const std::string& text : texts) {
-        check_argument(!text.empty(), name, " holds an empty string");
-        check_argument(text.size() <= longest, name, " holds one of ", text.size(),
+        check_argument(!text.empty(), ParameterName(name), " holds an empty string");
+        check_argument(text.size() <= longest, ParameterName(name), " holds one of ", text.size(),
                        " bytes; allowed: up to ", longest);
-        check_utf8(text, ("one of " + std::string(name)).c_str());
+        check_utf8(text, {name, "one of " + std::string(name)});
         whole += text.size();
     }
     check_whole(name, whole, most_bytes, "bytes");
@@ -63,8 +64,8 @@ void set(GenerationConfig& config, const std::string& key, const json& value) {
                        "lists of at least one token id, and null, with which all may be");
         parameter_readers().at(key)(value, config);
     } catch (const InvalidArgument& allowed) {
-        throw InvalidArgument(concat("generation parameter '", key, "' is ", shown(value),
-                                     "; allowed: ", allowed.what()));
+        refuse_argument("generation parameter '", ParameterName(key), "' is ", shown(value),
+                        "; allowed: ", allowed.what());
     }
 }
 
@@ -114,12 +115,12 @@ GenerationConfig::GenerationConfig(const std::filesystem::path& json_path) {
 void GenerationConfig::update_from_json(const std::string& json_object) {
     const json object = parse_json(json_object, "the generation config");
     if (!object.is_object())
-        throw InvalidArgument(concat("generation parameters must be a JSON object, got ",
-                                     object.is_discarded() ? "no JSON" : shown(object)));
+        refuse_argument("generation parameters must be a JSON object, got ",
+                        object.is_discarded() ? "no JSON" : shown(object));
     GenerationConfig updated = *this;
     for (const auto& [key, value] : object.items()) {
-        check_argument(parameter_readers().count(key) != 0, "unknown generation parameter '", key,
-                       "'; known are: ", known_keys());
+        check_argument(parameter_readers().count(key) != 0, "unknown generation parameter '",
+                       ParameterName(key), "'; known are: ", known_keys());
         set(updated, key, value);
     }
     // Whatever the order of the keys.
@@ -136,8 +137,8 @@ void GenerationConfig::set_eos_token_id(int64_t id) {
 void GenerationConfig::validate() const {
     validate_values();
     if (max_new_tokens != unlimited || max_length != unlimited) return;
-    check_argument(!ignore_eos,
-                   "ignore_eos is true, and max_new_tokens and max_length are not set: one of them "
+    check_argument(!ignore_eos, ParameterName("ignore_eos"),
+                   " is true, and max_new_tokens and max_length are not set: one of them "
                    "must be");
     check_argument(
         eos_token_id != -1 || !stop_token_ids.empty() || !stop_strings.empty(),
@@ -148,15 +149,15 @@ void GenerationConfig::validate() const {
 void GenerationConfig::validate_values() const {
     for (const GenerationParameter& parameter : generation_parameters())
         if (parameter.applies(*this)) parameter.check(*this);
-    check_argument(min_new_tokens <= max_new_tokens, "min_new_tokens is ", min_new_tokens,
-                   ", more than max_new_tokens, ", max_new_tokens);
-    check_argument(min_tokens <= max_new_tokens, "min_tokens is ", min_tokens,
+    check_argument(min_new_tokens <= max_new_tokens, ParameterName("min_new_tokens"), " is ",
+                   min_new_tokens, ", more than max_new_tokens, ", max_new_tokens);
+    check_argument(min_tokens <= max_new_tokens, ParameterName("min_tokens"), " is ", min_tokens,
                    ", more than max_new_tokens, ", max_new_tokens);
     if (is_beam_search())
         validate_beam_search();
     else
-        check_argument(num_return_sequences == 1 || do_sample, "num_return_sequences is ",
-                       num_return_sequences,
+        check_argument(num_return_sequences == 1 || do_sample,
+                       ParameterName("num_return_sequences"), " is ", num_return_sequences,
                        " but do_sample is false and num_beams is 1: all sequences would be the "
                        "same");
     validate_stops();
@@ -167,21 +168,23 @@ void GenerationConfig::validate_values() const {
 void GenerationConfig::validate_stops() const {
     check_count("stop_token_ids", stop_token_ids.size(), most_stops);
     for (const int64_t id : stop_token_ids)
-        check_argument(id >= 0, "stop_token_ids holds ", id, "; allowed: 0 or more");
+        check_argument(id >= 0, ParameterName("stop_token_ids"), " holds ", id,
+                       "; allowed: 0 or more");
     check_texts("stop_strings", stop_strings, most_stops, longest_stop_string, most_stop_bytes);
 }
 
 void GenerationConfig::validate_bans() const {
     for (const auto& [id, bias] : logit_bias)
         check_argument(std::abs(bias) <= most_bias || (std::isinf(bias) && bias < 0),
-                       "logit_bias of token ", id, " is ", bias, "; allowed: ", -most_bias, " to ",
-                       most_bias, ", and -inf, which bans the token");
+                       ParameterName("logit_bias"), " of token ", id, " is ", bias,
+                       "; allowed: ", -most_bias, " to ", most_bias,
+                       ", and -inf, which bans the token");
     check_texts("bad_words", bad_words, most_bad_words, longest_bad_word, most_bad_bytes);
     check_count("bad_words_ids", bad_words_ids.size(), most_bad_words);
     size_t whole = 0;
     for (const std::vector<int64_t>& sequence : bad_words_ids) {
         check_argument(!sequence.empty() && sequence.size() <= longest_bad_word,
-                       "bad_words_ids holds a list of ", sequence.size(),
+                       ParameterName("bad_words_ids"), " holds a list of ", sequence.size(),
                        " token ids; allowed: 1 to ", longest_bad_word);
         whole += sequence.size();
     }
@@ -190,25 +193,26 @@ void GenerationConfig::validate_bans() const {
                 most_breakers * longest_breaker);
     check_count("logits_processors", logits_processors.size(), most_processors);
     for (const auto& processor : logits_processors)
-        check_argument(processor != nullptr, "logits_processors holds a null pointer");
+        check_argument(processor != nullptr, ParameterName("logits_processors"),
+                       " holds a null pointer");
 }
 
 void GenerationConfig::validate_beam_search() const {
-    check_argument(!do_sample, "num_beams is ", num_beams,
+    check_argument(!do_sample, ParameterName("num_beams"), " is ", num_beams,
                    " and do_sample is true; allowed: one of beam search and sampling");
-    check_argument(num_beams % num_beam_groups == 0, "num_beam_groups is ", num_beam_groups,
-                   "; allowed: divisors of num_beams, which is ", num_beams);
-    check_argument(no_repeat_ngram_size > 0, "no_repeat_ngram_size is 0 and num_beams is ",
-                   num_beams, "; allowed: 1 or more");
-    check_argument(num_return_sequences <= num_beams, "num_return_sequences is ",
+    check_argument(num_beams % num_beam_groups == 0, ParameterName("num_beam_groups"), " is ",
+                   num_beam_groups, "; allowed: divisors of num_beams, which is ", num_beams);
+    check_argument(no_repeat_ngram_size > 0, ParameterName("no_repeat_ngram_size"),
+                   " is 0 and num_beams is ", num_beams, "; allowed: 1 or more");
+    check_argument(num_return_sequences <= num_beams, ParameterName("num_return_sequences"), " is ",
                    num_return_sequences, "; allowed: up to num_beams, which is ", num_beams);
     if (num_beam_groups == 1)
-        check_argument(diversity_penalty == 0.0f, "diversity_penalty is ", diversity_penalty,
-                       " but num_beam_groups is 1; allowed: 0, or more groups");
+        check_argument(diversity_penalty == 0.0f, ParameterName("diversity_penalty"), " is ",
+                       diversity_penalty, " but num_beam_groups is 1; allowed: 0, or more groups");
     else
         check_argument(diversity_penalty != 0 && std::isfinite(diversity_penalty),
-                       "diversity_penalty is ", diversity_penalty, " and num_beam_groups is ",
-                       num_beam_groups,
+                       ParameterName("diversity_penalty"), " is ", diversity_penalty,
+                       " and num_beam_groups is ", num_beam_groups,
                        "; allowed: another number than 0, else all groups find the same");
 }
 

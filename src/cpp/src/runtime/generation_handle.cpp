@@ -97,8 +97,8 @@ bool GenerationHandle::State::can_read() const {
 
 void GenerationHandle::State::check_error() const {
     if (!is_over()) return;
-    if (pipeline_failed) throw PipelineFailed(error.empty() ? "out of memory" : error);
-    if (!error.empty()) throw Error(error);
+    if (pipeline_failed) throw PipelineFailed(error ? error->what() : "out of memory");
+    if (error) throw *error;
 }
 
 void GenerationHandle::State::wake() {
@@ -156,7 +156,8 @@ void GenerationHandle::check_open() const {
     if (m_state->closed_as)
         throw Error(
             "the handle was stopped, cancelled or dropped: nothing can be read of it; "
-            "read_available() gives what there is");
+            "read_available() gives what there is",
+            ErrorCode::cancelled);
 }
 
 GenerationOutputs GenerationHandle::read_available(bool with_text) {
@@ -243,7 +244,8 @@ bool GenerationHandle::wait(std::chrono::microseconds timeout) const {
     if (!can_wait())
         throw Error(
             "wait() in a callback would wait for the thread that it is called from: nothing is "
-            "there to read, and no other thread is known to step");
+            "there to read, and no other thread is known to step",
+            ErrorCode::invalid_state);
     return m_state->changed.wait_for(
         lock, std::min<std::chrono::microseconds>(timeout, longest_wait), is_done);
 }

@@ -96,7 +96,7 @@ std::string default_in_words(const T& value) {
 }
 
 [[noreturn]] void refuse(const char* name, const std::string& value, const char* allowed) {
-    throw InvalidArgument(concat(name, " is ", value, "; allowed: ", allowed));
+    refuse_argument(ParameterName(name), " is ", value, "; allowed: ", allowed);
 }
 
 // ---- What JSON has besides the parameters' own types.

@@ -37,7 +37,7 @@ public:
     static void time_queue(const Request& request);
     /// The last that its handle is told: status, why its unfinished sequences end, and an error.
     void end(Request& request, GenerationStatus status, GenerationFinishReason reason,
-             const std::string& error);
+             const std::optional<Error>& error);
 
     /// Whether the beam, continued by the token, has a stop string in its text.
     bool completes_stop_string(const Generation& beam, int64_t token);

@@ -12,7 +12,7 @@ void Requests::accept(std::unique_ptr<Request>&& accepted) {
     request.place = m_requests.size() - 1;
     if (request.deadline) m_deadlines.emplace(*request.deadline, &request);
     if (const auto refusal = m_admission.limit_again(request))
-        return end(request, {GenerationStatus::CANCEL, GenerationFinishReason::NONE, *refusal});
+        return end(request, {GenerationStatus::CANCEL, GenerationFinishReason::NONE, refusal});
     m_scheduler.add(request.generations.front()->sequence);
 }
 
@@ -86,7 +86,8 @@ void Requests::fail(Request& request, const std::string& error) noexcept {
         request.state->pipeline_failed = !is_told;
         lock.unlock();
         if (!is_told)
-            m_output.end(request, GenerationStatus::CANCEL, GenerationFinishReason::NONE, error);
+            m_output.end(request, GenerationStatus::CANCEL, GenerationFinishReason::NONE,
+                         Error(error, ErrorCode::engine_failed));
     } catch (...) {
         request.state->request = nullptr;
         const std::lock_guard lock(request.state->mutex);

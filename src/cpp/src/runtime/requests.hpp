@@ -20,7 +20,7 @@ struct Ending {
     GenerationStatus status = GenerationStatus::FINISHED;
     /// Of the sequences that it ends.
     GenerationFinishReason reason = GenerationFinishReason::NONE;
-    std::string error = {};
+    std::optional<Error> error = {};
     /// Nothing that its latest step was to write can be trusted: it enters no prefix.
     bool discards = false;
 };

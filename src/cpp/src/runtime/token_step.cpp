@@ -52,7 +52,9 @@ void TokenStep::attempt(Generation& generation, Work&& work) {
     } catch (const LogitsError& error) {
         m_parts.requests.end(*generation.request,
                              {GenerationStatus::CANCEL, GenerationFinishReason::NONE,
-                              concat("the request was cancelled: ", error.what()), true});
+                              Error(concat("the request was cancelled: ", error.what()),
+                                    error.code(), error.parameter()),
+                              true});
     }
 }
 

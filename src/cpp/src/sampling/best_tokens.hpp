@@ -3,10 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "kernels/isa.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 
@@ -16,13 +17,16 @@ struct TokenLogit {
 };
 
 /// Logits that no token can be chosen by; what() says why.
-struct LogitsError : std::runtime_error {
-    using std::runtime_error::runtime_error;
+struct LogitsError : Error {
+    explicit LogitsError(const std::string& message, ErrorCode code = ErrorCode::step_failed,
+                         const std::string& parameter = {})
+        : Error(message, code, parameter) {}
 };
 
 /// All tokens are banned.
 struct NoTokenLeft : LogitsError {
-    using LogitsError::LogitsError;
+    explicit NoTokenLeft(const std::string& message)
+        : LogitsError(message, ErrorCode::no_token_possible) {}
 };
 
 /// Throws NoTokenLeft.

@@ -9,15 +9,19 @@
 namespace pagewheel {
 namespace {
 
-/// What `work` gives; what it throws as a LogitsError.
+LogitsError processor_error(const std::string& message) {
+    return LogitsError(message, ErrorCode::processor_failed, "logits_processors");
+}
+
+/// Gives what `work` gives. What it throws becomes a LogitsError.
 template <class Work>
 auto attempt(Work&& work) {
     try {
         return work();
     } catch (const std::exception& error) {
-        throw LogitsError(concat("a logits processor failed: ", error.what()));
+        throw processor_error(concat("a logits processor failed: ", error.what()));
     } catch (...) {
-        throw LogitsError("a logits processor failed: what it threw is no std::exception");
+        throw processor_error("a logits processor failed: what it threw is no std::exception");
     }
 }
 
@@ -25,7 +29,7 @@ auto attempt(Work&& work) {
 
 std::unique_ptr<LogitsProcessor> CustomProcessor::fork_of(const LogitsProcessor& given) {
     auto own = attempt([&] { return given.fork(); });
-    if (!own) throw LogitsError("a logits processor failed: its fork() gave none");
+    if (!own) throw processor_error("a logits processor failed: its fork() gave none");
     return std::unique_ptr<LogitsProcessor>(new CustomProcessor(std::move(own)));
 }
 
@@ -34,8 +38,9 @@ void CustomProcessor::process(const LogitsRow& row, const TokenHistory& history)
     const size_t token = kernels::argmax(row.logits, row.size, detected_isa());
     const float logit = row.logits[token];
     if (std::isnan(logit) || (std::isinf(logit) && logit > 0))
-        throw LogitsError(concat("a logits processor left a logit of ", logit, " for token ", token,
-                                 "; allowed: finite numbers, and minus infinity to ban it"));
+        throw processor_error(concat("a logits processor left a logit of ", logit, " for token ",
+                                     token,
+                                     "; allowed: finite numbers, and minus infinity to ban it"));
 }
 
 }  // namespace pagewheel

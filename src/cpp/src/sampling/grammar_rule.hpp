@@ -13,7 +13,8 @@ namespace pagewheel {
 
 /// The grammar allows no next token, so the sequence ends.
 struct GrammarEnd : LogitsError {
-    GrammarEnd(bool whole, const std::string& cause) : LogitsError(cause), is_whole(whole) {}
+    GrammarEnd(bool whole, const std::string& cause)
+        : LogitsError(cause, ErrorCode::grammar_failed), is_whole(whole) {}
 
     bool is_whole;  ///< its text is one of the grammar; else it was cut short
 };

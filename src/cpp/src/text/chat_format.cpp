@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 
@@ -36,7 +37,8 @@ std::string ChatFormat::render(const std::vector<std::pair<std::string, std::str
     if (messages.empty() || messages.front().first != "system") prompt += m_default_system;
     for (const auto& [role, content] : messages) {
         const auto wrap = m_roles.find(role);
-        check_argument(wrap != m_roles.end(), "the chat template has no role '", role, "'");
+        check_argument(wrap != m_roles.end(), ErrorCode::chat_template_failed,
+                       "the chat template has no role '", role, "'");
         prompt += wrap->second.before + content + wrap->second.after;
     }
     if (add_generation_prompt) prompt += m_generation_prompt;

@@ -20,12 +20,14 @@ json parse(const std::string& text, const char* what) {
 
 const json& checked_message(const json& message) {
     if (!message.is_object())
-        refuse_argument("a chat message must be an object, got ", json_text(message));
+        refuse_argument(ParameterName("messages", "a chat message"), " must be an object, got ",
+                        json_text(message));
     return message;
 }
 
 const json& checked_messages(const json& messages) {
-    check_argument(messages.is_array(), "messages must be an array, got ", messages.type_name());
+    check_argument(messages.is_array(), ParameterName("messages"), " must be an array, got ",
+                   messages.type_name());
     for (const json& message : messages) checked_message(message);
     return messages;
 }
@@ -102,7 +104,8 @@ size_t ChatHistory::size() const {
 }
 JsonContainer ChatHistory::operator[](size_t index) const {
     if (index >= size())
-        throw OutOfRange(concat("message ", index, " of a chat history that has ", size()));
+        throw OutOfRange(concat("message ", index, " of a chat history that has ", size()),
+                         "index");
     return m_impl->messages[index];
 }
 JsonContainer ChatHistory::get_messages() const {
@@ -126,7 +129,8 @@ std::string ChatHistory::tools_json() const {
     return json_text(m_impl->tools.impl().value());
 }
 ChatHistory& ChatHistory::set_tools(const JsonContainer& tools) {
-    if (!tools.is_array()) refuse_argument("tools must be an array, got ", tools.to_json_string());
+    if (!tools.is_array())
+        refuse_argument(ParameterName("tools"), " must be an array, got ", tools.to_json_string());
     m_impl->tools = tools;
     return *this;
 }
@@ -139,7 +143,8 @@ std::string ChatHistory::extra_context_json() const {
 }
 ChatHistory& ChatHistory::set_extra_context(const JsonContainer& extra_context) {
     if (!extra_context.is_object())
-        refuse_argument("extra context must be an object, got ", extra_context.to_json_string());
+        refuse_argument(ParameterName("extra_context", "extra context"), " must be an object, got ",
+                        extra_context.to_json_string());
     m_impl->extra_context = extra_context;
     return *this;
 }

@@ -19,8 +19,10 @@ ChatTemplate::ChatTemplate(std::string source, std::optional<ChatFormat> format,
 std::string ChatTemplate::render(const ChatHistory& history, bool add_generation_prompt,
                                  const std::string& other) const {
     const std::string source = other.empty() ? this->source() : other;
-    if (source.empty()) throw Error("the model has no chat template; give one, or plain text");
-    check_utf8(source, "the chat template");
+    if (source.empty())
+        throw Error("the model has no chat template; give one, or plain text",
+                    ErrorCode::chat_template_missing);
+    check_utf8(source, {"chat_template", "the chat template"});
     const ChatTemplateRenderer renderer = this->renderer();
     std::vector<std::pair<std::string, std::string>> plain;
     if (!renderer && m_format && source == m_original && history.as_plain(plain) &&

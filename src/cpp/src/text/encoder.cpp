@@ -82,7 +82,7 @@ std::vector<int64_t> Encoder::encode(const std::vector<std::string>& text,
     }
     std::vector<ov::Tensor> inputs;
     for (const std::string& each : text) {
-        check_utf8(each, "the text to encode");
+        check_utf8(each, {"text", "the text to encode"});
         inputs.push_back(string_tensor(&each, 1));
     }
     if (text.size() == 1 && text.front().empty() && !add_special_tokens) return {};
@@ -100,7 +100,8 @@ std::vector<std::vector<int64_t>> Encoder::encode_plain(const std::vector<std::s
     }
     for (size_t begin = 0; begin < texts.size(); begin += most_at_once) {
         const size_t count = std::min(most_at_once, texts.size() - begin);
-        for (size_t i = begin; i < begin + count; ++i) check_utf8(texts[i], "the text to encode");
+        for (size_t i = begin; i < begin + count; ++i)
+            check_utf8(texts[i], {"text", "the text to encode"});
         const auto found =
             m_plain_graph->run(m_core, {string_tensor(&texts[begin], count)}, {0, *m_mask});
         const std::vector<int64_t> ids = to_ids(found[0]), mask = to_ids(found[1]);
@@ -120,10 +121,11 @@ std::vector<std::vector<int64_t>> Encoder::encode_rows(
     const size_t own_limit = m_max_length > 0 ? m_max_length : std::numeric_limits<size_t>::max();
     const size_t limit = options.max_length.value_or(own_limit);
     check_argument(!options.pad_to_max_length || options.max_length || m_max_length > 0,
-                   "pad_to_max_length is true; max_length must be set, as tokenizer_config.json "
+                   ParameterName("pad_to_max_length"),
+                   " is true; max_length must be set, as tokenizer_config.json "
                    "has no model_max_length");
-    check_argument(!options.pad_to_max_length || limit <= most_padding, "max_length is ", limit,
-                   " and pad_to_max_length is true; allowed: up to ", most_padding);
+    check_argument(!options.pad_to_max_length || limit <= most_padding, ParameterName("max_length"),
+                   " is ", limit, " and pad_to_max_length is true; allowed: up to ", most_padding);
     std::vector<std::vector<int64_t>> rows;
     width = options.pad_to_max_length ? limit : 0;
     for (const auto& text : texts) {
@@ -138,7 +140,7 @@ TokenizedInputs Encoder::encode(const std::vector<std::vector<std::string>>& tex
                                 const EncodeOptions& options) {
     const std::string& side = options.padding_side.value_or(m_padding_side);
     const bool left = side == "left";
-    check_argument(left || side == "right", "padding_side is '", side,
+    check_argument(left || side == "right", ParameterName("padding_side"), " is '", side,
                    "'; allowed are 'left' and 'right'");
     size_t width = 0;
     const auto rows = encode_rows(texts, options, width);

@@ -19,8 +19,8 @@ void StringGraph::compile_once(ov::Core& core) {
     try {
         m_request = core.compile_model(m_build(), "CPU", properties).create_infer_request();
     } catch (const ov::Exception& error) {
-        throw InvalidArgument(
-            concat("the tokenizer cannot run with these properties: ", reason(error)));
+        refuse_argument(ParameterName("properties", ""),
+                        "the tokenizer cannot run with these properties: ", reason(error));
     }
 }
 

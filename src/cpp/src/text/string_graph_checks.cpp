@@ -22,14 +22,14 @@ void check_table(const StringTable& table, const std::string& name) {
     const auto begin = table.begins->cast_vector<int32_t>(),
                end = table.ends->cast_vector<int32_t>();
     const size_t size = table.bytes->get_byte_size();
-    check_argument(begin.size() == end.size(), name, " has a table of ", begin.size(),
-                   " strings that begin and ", end.size(), " that end");
+    check_file(begin.size() == end.size(), name, " has a table of ", begin.size(),
+               " strings that begin and ", end.size(), " that end");
     for (size_t i = 0; i < begin.size(); ++i)
-        check_argument(0 <= begin[i] && begin[i] <= end[i] && size_t(end[i]) <= size &&
-                           end[i] - begin[i] <= max_string_bytes,
-                       name, ": string ", i, " of a table goes from ", begin[i], " to ", end[i],
-                       "; allowed: in order, within ", size, " bytes, at most ", max_string_bytes,
-                       " long");
+        check_file(0 <= begin[i] && begin[i] <= end[i] && size_t(end[i]) <= size &&
+                       end[i] - begin[i] <= max_string_bytes,
+                   name, ": string ", i, " of a table goes from ", begin[i], " to ", end[i],
+                   "; allowed: in order, within ", size, " bytes, at most ", max_string_bytes,
+                   " long");
 }
 
 /// Operations that look up a number for each string of the table at this input; the numbers follow.
@@ -41,8 +41,8 @@ void check_numbers(const ov::Node& node, const std::string& name) {
     const StringTable table(node, found->second);
     const auto numbers = constant_input(node, found->second + 3);
     if (!table || !numbers) return;
-    check_argument(ov::shape_size(numbers->get_shape()) == table.size(), name, " has ",
-                   table.size(), " strings and numbers for ", ov::shape_size(numbers->get_shape()));
+    check_file(ov::shape_size(numbers->get_shape()) == table.size(), name, " has ", table.size(),
+               " strings and numbers for ", ov::shape_size(numbers->get_shape()));
 }
 
 /// SentencePiece's normalisation: the size of a tree, u32, the tree, and texts that end with 0. The
@@ -54,19 +54,18 @@ void check_normalisation(const Constant& table, const std::string& name) {
     uint32_t tree_bytes = 0;
     const bool has_size = bytes >= sizeof(tree_bytes);
     if (has_size) std::memcpy(&tree_bytes, data, sizeof(tree_bytes));
-    check_argument(has_size && tree_bytes % 4 == 0 && tree_bytes < bytes - sizeof(tree_bytes), name,
-                   ": the normalisation of ", bytes, " bytes has a tree of ", tree_bytes);
+    check_file(has_size && tree_bytes % 4 == 0 && tree_bytes < bytes - sizeof(tree_bytes), name,
+               ": the normalisation of ", bytes, " bytes has a tree of ", tree_bytes);
     const size_t units = tree_bytes / 4, texts = bytes - sizeof(tree_bytes) - tree_bytes;
-    check_argument(units > 0 && data[bytes - 1] == 0, name,
-                   ": the normalisation's tree is empty, or its texts have no end");
+    check_file(units > 0 && data[bytes - 1] == 0, name,
+               ": the normalisation's tree is empty, or its texts have no end");
     for (size_t i = 0; i < units; ++i) {
         uint32_t unit = 0;
         std::memcpy(&unit, data + sizeof(tree_bytes) + 4 * i, sizeof(unit));
         const size_t offset = size_t(unit >> 10) << ((unit & (1u << 9)) >> 6);
         const bool is_leaf = (unit >> 31) != 0;
         const bool is_inside = is_leaf ? (unit & 0x7FFFFFFF) < texts : ((i ^ offset) | 255) < units;
-        check_argument(is_inside, name, ": unit ", i,
-                       " of the normalisation's tree leads out of it");
+        check_file(is_inside, name, ": unit ", i, " of the normalisation's tree leads out of it");
     }
 }
 
@@ -84,10 +83,10 @@ void check_rows(const ov::Node& node, const std::string& name) {
                ends = ov::as_type_ptr<ov::op::v4::Range>(node.get_input_node_shared_ptr(1));
     if (!begins || !ends) return;
     const auto one_more = ov::as_type_ptr<ov::op::v1::Add>(ends->get_input_node_shared_ptr(1));
-    check_argument(may_be(begins->input_value(0), 0) && may_be(begins->input_value(2), 1) &&
-                       may_be(ends->input_value(0), 1) && may_be(ends->input_value(2), 1) &&
-                       (!one_more || may_be(one_more->input_value(1), 1)),
-                   name, ": its rows must begin at 0, 1, 2... and end at 1, 2, 3...");
+    check_file(may_be(begins->input_value(0), 0) && may_be(begins->input_value(2), 1) &&
+                   may_be(ends->input_value(0), 1) && may_be(ends->input_value(2), 1) &&
+                   (!one_more || may_be(one_more->input_value(1), 1)),
+               name, ": its rows must begin at 0, 1, 2... and end at 1, 2, 3...");
 }
 
 /// CombineSegments' inputs in threes: where runs of ids begin and end, and the ids. Those of
@@ -102,7 +101,7 @@ void check_segments(const ov::Node& node, const std::string& name) {
         bool is_inside = begin.size() == end.size();
         for (size_t j = 0; is_inside && j < begin.size(); ++j)
             is_inside = 0 <= begin[j] && begin[j] <= end[j] && end[j] <= count;
-        check_argument(is_inside, name, ": added tokens must lie within their list of ", count);
+        check_file(is_inside, name, ": added tokens must lie within their list of ", count);
     }
 }
 

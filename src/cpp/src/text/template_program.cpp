@@ -103,7 +103,7 @@ ProcessResult run(const fs::path& program, const std::string& input) {
 }
 
 [[noreturn]] void refuse(const std::string& what) {
-    throw InvalidArgument("chat template: " + what);
+    throw InvalidArgument("chat template: " + what, ErrorCode::chat_template_failed);
 }
 
 /// What became of a process that gave no answer.
@@ -135,7 +135,8 @@ std::string answer(const ProcessResult& result) {
             throw Error(
                 concat("chat templates are rendered by a process with limits, and it may not limit "
                        "itself: ",
-                       text));
+                       text),
+                ErrorCode::dependency_missing);
         default:
             text.resize(std::min(text.size(), max_error));
             refuse(replace_invalid_utf8(text));
@@ -159,10 +160,12 @@ std::string render_by_program(const ChatTemplateInputs& inputs) {
     try {
         result = run(program, input);
     } catch (const std::system_error& error) {
-        throw Error(concat(
-            "this chat needs the program pagewheel-template: ", error.what(),
-            ". It is installed beside the library. PAGEWHEEL_TEMPLATE_PROGRAM may name it, or "
-            "set a renderer with Tokenizer::set_chat_template_renderer"));
+        throw Error(
+            concat(
+                "this chat needs the program pagewheel-template: ", error.what(),
+                ". It is installed beside the library. PAGEWHEEL_TEMPLATE_PROGRAM may name it, or "
+                "set a renderer with Tokenizer::set_chat_template_renderer"),
+            ErrorCode::dependency_missing);
     }
     return answer(result);
 }

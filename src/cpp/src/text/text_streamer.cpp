@@ -18,7 +18,8 @@ public:
         if (flag.exchange(true))
             throw Error(
                 "the TextStreamer is at work already: for another thread, or it was called from "
-                "its own callback");
+                "its own callback",
+                ErrorCode::invalid_state);
     }
     ~AtWork() { m_flag = false; }
     AtWork(const AtWork&) = delete;
@@ -42,7 +43,8 @@ struct TextStreamer::Impl {
 
     template <class Make>
     void begin(const Make& make) {
-        if (is_taken.exchange(true)) throw Error("the streamer is in use by another generate()");
+        if (is_taken.exchange(true))
+            throw Error("the streamer is in use by another generate()", ErrorCode::invalid_state);
         try {
             const AtWork work(is_at_work);
             text = make();
@@ -61,10 +63,10 @@ TextStreamer::~TextStreamer() = default;
 bool TextStreamer::skip_special_tokens_of(const ov::AnyMap& properties) {
     bool skip = true;
     for (const auto& [name, value] : properties) {
-        check_argument(name == "skip_special_tokens", "unknown property of a TextStreamer '", name,
-                       "'; known: skip_special_tokens");
-        check_argument(value.is<bool>(), "skip_special_tokens is ", value.as<std::string>(),
-                       "; allowed: true, false");
+        check_argument(name == "skip_special_tokens", "unknown property of a TextStreamer '",
+                       ParameterName(name), "'; known: skip_special_tokens");
+        check_argument(value.is<bool>(), ParameterName("skip_special_tokens"), " is ",
+                       value.as<std::string>(), "; allowed: true, false");
         skip = value.as<bool>();
     }
     return skip;

@@ -6,6 +6,7 @@
 #include "base/process_mark.hpp"
 #include "model/model_source.hpp"
 #include "model/openvino_core.hpp"
+#include "pagewheel/errors.hpp"
 #include "text/tokenizer_impl.hpp"
 
 namespace pagewheel {
@@ -14,8 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 
 std::shared_ptr<ov::Model> read_graph_in_folder(ov::Core& core, const fs::path& file) {
-    check_argument(fs::exists(file), "model folder ", file.parent_path(), " has no ",
-                   file.filename().string());
+    check_argument(fs::exists(file), ErrorCode::model_not_found, "model folder ",
+                   file.parent_path(), " has no ", file.filename().string());
     return read_string_graph(core, file);
 }
 
@@ -66,11 +67,12 @@ TokenizedInputs Tokenizer::encode(const std::vector<std::string>& texts,
 TokenizedInputs Tokenizer::encode(const std::vector<std::string>& firsts,
                                   const std::vector<std::string>& seconds,
                                   const EncodeOptions& options) const {
-    check_argument(supports_paired_input(),
-                   "pairs of texts were given, and this tokenizer takes one text at a time");
+    check_argument(supports_paired_input(), ParameterName("prompts", "pairs of texts"),
+                   " were given, and this tokenizer takes one text at a time");
     const size_t a = firsts.size(), b = seconds.size();
-    check_argument(a > 0 && b > 0 && (a == b || a == 1 || b == 1), "there are ", a, " first and ",
-                   b, " second texts of pairs; allowed: as many of both, or one of either");
+    check_argument(a > 0 && b > 0 && (a == b || a == 1 || b == 1), ParameterName("prompts", ""),
+                   "there are ", a, " first and ", b,
+                   " second texts of pairs; allowed: as many of both, or one of either");
     std::vector<std::vector<std::string>> pairs;
     for (size_t i = 0; i < std::max(a, b); ++i)
         pairs.push_back({firsts[a == 1 ? 0 : i], seconds[b == 1 ? 0 : i]});

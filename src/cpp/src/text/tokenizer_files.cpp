@@ -106,9 +106,10 @@ std::optional<ChatFormat> read_chat_format(const fs::path& folder) {
         check_description_version(ours);
         return ChatFormat::from_json(ours.value("chat_format", nlohmann::json()));
     } catch (const InvalidArgument& error) {
-        throw InvalidArgument(concat(folder / "pagewheel.json", ": ", error.what()));
+        refuse_argument(ErrorCode::file_invalid, folder / "pagewheel.json", ": ", error.what());
     } catch (const nlohmann::json::exception& error) {
-        throw InvalidArgument(concat(folder / "pagewheel.json", ": chat_format: ", error.what()));
+        refuse_argument(ErrorCode::file_invalid, folder / "pagewheel.json",
+                        ": chat_format: ", error.what());
     }
 }
 

@@ -23,14 +23,16 @@ std::vector<std::string> Tokenizer::decode(const std::vector<std::vector<int64_t
 
 std::vector<std::string> Tokenizer::decode(const ov::Tensor& tokens,
                                            bool skip_special_tokens) const {
-    check_argument(bool(tokens), "a tensor of tokens is empty");
+    check_argument(bool(tokens), ParameterName("tokens", "a tensor of tokens"), " is empty");
     const ov::Shape shape = tokens.get_shape();
-    check_argument(shape.size() == 1 || shape.size() == 2, "a tensor of tokens has shape ", shape,
+    check_argument(shape.size() == 1 || shape.size() == 2,
+                   ParameterName("tokens", "a tensor of tokens"), " has shape ", shape,
                    "; expected [tokens] or [batch, tokens]");
     const size_t height = shape.size() == 2 ? shape[0] : 1, width = shape.back();
     const ov::element::Type type = tokens.get_element_type();
     check_argument(type == ov::element::i64 || type == ov::element::i32,
-                   "a tensor of tokens has type ", type, "; expected i64 or i32");
+                   ParameterName("tokens", "a tensor of tokens"), " has type ", type,
+                   "; expected i64 or i32");
     return decode(type == ov::element::i64 ? rows_of(tokens.data<const int64_t>(), height, width)
                                            : rows_of(tokens.data<const int32_t>(), height, width),
                   skip_special_tokens);

@@ -14,6 +14,7 @@
 #include "openvino/core/version.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/slice.hpp"
+#include "pagewheel/errors.hpp"
 #include "text/string_graph_checks.hpp"
 
 namespace pagewheel {
@@ -79,7 +80,7 @@ fs::path find_tokenizers_extension() {
     const fs::path site_packages =
         found ? fs::path(openvino.dli_fname).parent_path().parent_path().parent_path() : fs::path();
     const fs::path library = site_packages / "openvino_tokenizers/lib/libopenvino_tokenizers.so";
-    check_argument(fs::exists(library), "there is no ", library,
+    check_argument(fs::exists(library), ErrorCode::dependency_missing, "there is no ", library,
                    ": run `pip install openvino-tokenizers==2026.4.*`, or set "
                    "PAGEWHEEL_TOKENIZERS_LIBRARY to the library's path");
     return library;

@@ -52,7 +52,7 @@ std::string replace_invalid_utf8(std::string bytes) {
     return text;
 }
 
-void check_utf8(std::string_view text, const char* what) {
+void check_utf8(std::string_view text, const ParameterName& what) {
     const auto offset = find_invalid_utf8(text);
     check_argument(!offset, what, " is not UTF-8: the bytes at offset ", offset.value_or(0),
                    " are no character");

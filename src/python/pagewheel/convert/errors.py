@@ -10,3 +10,5 @@ class ConversionError(InvalidArgumentError):
 
     The message names the file, the key or tensor, its value and what is allowed.
     """
+
+    code = "conversion_failed"

@@ -44,9 +44,10 @@ private:
 void check_adaptive_rkv(const CacheEvictionConfig& config, size_t /*block_size*/) {
     const AdaptiveRKVConfig& own = config.adaptive_rkv_config;
     check_argument(own.attention_mass >= 0 && own.attention_mass <= 1,
-                   "adaptive_rkv_config.attention_mass is ", own.attention_mass,
+                   ParameterName("adaptive_rkv_config.attention_mass"), " is ", own.attention_mass,
                    "; allowed: 0 to 1");
-    check_argument(own.window_size > 0, "adaptive_rkv_config.window_size is 0; allowed: 1 or more");
+    check_argument(own.window_size > 0, ParameterName("adaptive_rkv_config.window_size"),
+                   " is 0; allowed: 1 or more");
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ std::shared_ptr<EvictionPolicy> make_policy(const CacheEvictionConfig& config) {
     const std::string name = config.policy_name();
     for (const EvictionPolicyKind& kind : eviction_policies())
         if (name == kind.name) return kind.make(config);
-    throw InvalidArgument(concat("policy is '", name, "', which is none of pagewheel's"));
+    refuse_argument(ParameterName("policy"), " is '", name, "', which is none of pagewheel's");
 }
 
 }  // namespace pagewheel

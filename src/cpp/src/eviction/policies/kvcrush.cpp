@@ -96,14 +96,15 @@ private:
 void check_kvcrush(const CacheEvictionConfig& config, size_t block_size) {
     const size_t budget = config.kvcrush_config.budget;
     check_argument(config.resolved_granularity() == EvictionGranularity::BLOCK,
-                   "policy is 'kvcrush' and granularity is TOKEN; allowed: BLOCK, as it compares "
+                   "policy is 'kvcrush' and ", ParameterName("granularity"),
+                   " is TOKEN; allowed: BLOCK, as it compares "
                    "blocks");
-    check_argument(budget > 0,
-                   "policy is 'kvcrush' and kvcrush_config.budget is 0; allowed: 1 or more blocks");
+    check_argument(budget > 0, "policy is 'kvcrush' and ", ParameterName("kvcrush_config.budget"),
+                   " is 0; allowed: 1 or more blocks");
     if (block_size == 0) return;
     const size_t blocks = config.get_evictable_size() / block_size;
-    check_argument(budget <= blocks, "kvcrush_config.budget is ", budget, "; allowed: at most the ",
-                   blocks, " evictable blocks");
+    check_argument(budget <= blocks, ParameterName("kvcrush_config.budget"), " is ", budget,
+                   "; allowed: at most the ", blocks, " evictable blocks");
 }
 
 }  // namespace
