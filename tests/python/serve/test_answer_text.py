@@ -15,7 +15,7 @@ from pagewheel import StructuredOutputConfig
 from pagewheel.serve.api.answer_text import AnswerText, Reading, Section, arguments_of
 from pagewheel.serve.api.grammars import after_reasoning, of_final_message
 from pagewheel.serve.api.verbatim_text import VerbatimText
-from pagewheel.serve.http.exchange import json_text
+from pagewheel.serve.http.request_context import json_text
 from pagewheel.serve.models.generation import Piece
 
 

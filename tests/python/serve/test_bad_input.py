@@ -20,7 +20,7 @@ from pagewheel.serve.api.logprobs import of_tokens
 from pagewheel.serve.http import body as request_body
 from pagewheel.serve.http.body import parse_object
 from pagewheel.serve.http.errors import ApiError
-from pagewheel.serve.http.exchange import json_text
+from pagewheel.serve.http.request_context import json_text
 from pagewheel.serve.server import listen
 from pagewheel.serve.settings import Limits
 

@@ -17,7 +17,7 @@ from serving import Served, eventually, serving, tiny_settings
 
 from pagewheel import GenerationConfig, template_process
 from pagewheel.serve.api import generating
-from pagewheel.serve.http import exchange
+from pagewheel.serve.http import request_context
 from pagewheel.serve.http.fields import Fields
 from pagewheel.serve.models.engine import Engine
 
@@ -194,7 +194,7 @@ def test_what_a_large_body_is_made_of_and_becomes_is_not_done_on_the_loop(
     """Reading its fields, the engine's config of them, and answers that repeat them."""
     done: dict[str, set[int]] = {"read": set(), "configured": set(), "written": set()}
     refuse_rest, make_config = Fields.refuse_rest, generating.make_config
-    json_text = exchange.json_text
+    json_text = request_context.json_text
 
     def read(self: Fields) -> None:
         done["read"].add(threading.get_ident())
@@ -212,7 +212,7 @@ def test_what_a_large_body_is_made_of_and_becomes_is_not_done_on_the_loop(
 
     monkeypatch.setattr(Fields, "refuse_rest", read)
     monkeypatch.setattr(generating, "make_config", configured)
-    monkeypatch.setattr(exchange, "json_text", written)
+    monkeypatch.setattr(request_context, "json_text", written)
     answer = served.post(path, body)
     assert answer.status_code in (200, 400)  # several are too much for the model
     assert done["read"]

@@ -125,7 +125,7 @@ async def answered(app: ASGIApp, call: Call, tag: str, roads: Roads) -> AsyncGen
     finally:
         if writer is not None:
             writer.transport.abort()
-        messages.gone.set()  # ends the exchange as a closed connection does
+        messages.gone.set()  # ends the request as a closed connection does
         with suppress(asyncio.CancelledError):
             await asyncio.shield(task)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pagewheel.serve.http.errors import ApiError
-from pagewheel.serve.http.exchange import Exchange
+from pagewheel.serve.http.request_context import RequestContext
 
 _END = b"\n\n"  # of an event; JSON has no line breaks
 
@@ -17,11 +17,11 @@ class PassedEvents:
         self._num_whole = 0
         self._rest = b""  # the begin of an event
 
-    async def pass_on(self, exchange: Exchange, piece: bytes) -> None:
+    async def pass_on(self, context: RequestContext, piece: bytes) -> None:
         """Sends up to the end of the last whole event."""
         whole = self.add(piece)
         if whole:
-            await exchange.send_raw(whole)
+            await context.send_raw(whole)
 
     def add(self, piece: bytes) -> bytes:
         """What can be sent."""
@@ -34,7 +34,7 @@ class PassedEvents:
         rest, self._rest = self._rest, b""
         return rest
 
-    async def fail_response(self, exchange: Exchange, error: ApiError) -> None:
+    async def fail_response(self, context: RequestContext, error: ApiError) -> None:
         """The last event of a stream of /v1/responses, as a replica would send it."""
         event: dict[str, Any] = {
             "type": "error",
@@ -43,4 +43,4 @@ class PassedEvents:
             "message": error.message,
             "param": error.param,
         }
-        await exchange.send_event(event, "error")
+        await context.send_event(event, "error")

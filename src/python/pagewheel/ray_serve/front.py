@@ -27,7 +27,7 @@ from pagewheel.ray_serve.settings import ReplicaSettings
 from pagewheel.serve.api import operations
 from pagewheel.serve.app import Service
 from pagewheel.serve.http.errors import unavailable
-from pagewheel.serve.http.exchange import Exchange, Work
+from pagewheel.serve.http.request_context import RequestContext, Work
 from pagewheel.serve.settings import ServerSettings
 
 _log = logging.getLogger("pagewheel.serve")
@@ -93,16 +93,16 @@ class Front(Service):
         except Exception as error:
             self.failure = error
 
-    async def _ready(self, exchange: Exchange) -> None:
+    async def _ready(self, context: RequestContext) -> None:
         """200 while some replica runs."""
         if self.gate.is_closed:
-            await operations.ready(exchange)  # says why not
+            await operations.ready(context)  # says why not
         replicas = self.routes.replicas()
         if self._handle is None or not replicas:
             raise unavailable("no replica is ready", "loading")
-        await exchange.send_json({"status": "ready", "replicas": len(replicas)})
+        await context.send_json({"status": "ready", "replicas": len(replicas)})
 
-    async def _metrics(self, exchange: Exchange) -> None:
+    async def _metrics(self, context: RequestContext) -> None:
         """Of all replicas, each with its tag as `engine`, and of this front."""
         texts: dict[str, bytes] = {}
 
@@ -116,14 +116,14 @@ class Front(Service):
 
         await asyncio.gather(*(scrape(tag) for tag in self.routes.replicas()))
         text = merged(texts, self.metrics.text(), self.settings.metrics_prefix, self)
-        await exchange.send_bytes(text, "text/plain; version=0.0.4; charset=utf-8")
+        await context.send_bytes(text, "text/plain; version=0.0.4; charset=utf-8")
 
-    async def _prefixes(self, exchange: Exchange) -> None:
+    async def _prefixes(self, context: RequestContext) -> None:
         """Of all replicas: each has a cache of its own."""
-        method = exchange.request.method
+        method = context.request.method
 
         async def ask(target: str) -> dict[str, Any]:
-            headers = tuple(_headers(exchange))
+            headers = tuple(_headers(context))
             call = Call(uuid.uuid4().hex, method, "/prefixes", headers=headers)
             tag, body = await self._whole(call, target)
             answer: dict[str, Any] = json.loads(body)
@@ -138,9 +138,9 @@ class Front(Service):
                 raise unavailable("a replica has failed", "replica_failed", 1) from None
             if not found:
                 raise unavailable("no replica is ready", "loading")
-            await exchange.send_json(_summed(found))
+            await context.send_json(_summed(found))
 
-        await exchange.while_connected(answer())
+        await context.while_connected(answer())
 
     async def _whole(self, call: Call, target: str) -> tuple[str, bytes]:
         """Who answered, and the body."""
@@ -156,24 +156,24 @@ class Front(Service):
                     answer.cancel()
         return head.replica, b"".join((head.body, *pieces))
 
-    async def _forward(self, exchange: Exchange) -> None:
+    async def _forward(self, context: RequestContext) -> None:
         body: dict[str, Any] = {}
         data = b""
-        request = exchange.request
+        request = context.request
         if request.method == "POST":
-            body, data = await exchange.read_both()
+            body, data = await context.read_both()
         path = request.url.path
-        keys = prefix_keys(path, body, self._model_of(body), exchange.tenant)
+        keys = prefix_keys(path, body, self._model_of(body), context.tenant)
         call = Call(
             uuid.uuid4().hex,  # a client's own id may be another's too
             request.method,
             path,
             request.scope["query_string"],
-            tuple(_headers(exchange)),
+            tuple(_headers(context)),
             data,
         )
         target = _replica_of(body.get("previous_response_id") or path.rpartition("/")[2])
-        await exchange.while_connected(self._ask(exchange, call, keys, target))
+        await context.while_connected(self._ask(context, call, keys, target))
 
     def _model_of(self, body: Mapping[str, Any]) -> str:
         name = body.get("model")
@@ -181,54 +181,54 @@ class Front(Service):
         return found or self.settings.models[0].name
 
     async def _ask(
-        self, exchange: Exchange, call: Call, keys: tuple[bytes, ...], target: str
+        self, context: RequestContext, call: Call, keys: tuple[bytes, ...], target: str
     ) -> None:
         """Until a replica has answered. One that fails before that costs the client only time."""
         with self.routes.ticket(call.id, keys, target):
             for attempt in range(_ATTEMPTS):
                 try:
-                    return await self._pass_on(exchange, call)
+                    return await self._pass_on(context, call)
                 except DeploymentUnavailableError:
                     raise unavailable("no replica can be started", "no_replica") from None
                 except (RayActorError, StreamBrokenError):
-                    _log.warning("replica failed", extra={"id": exchange.id, "attempt": attempt})
-                    if exchange.has_begun:
+                    _log.warning("replica failed", extra={"id": context.id, "attempt": attempt})
+                    if context.has_begun:
                         break
                     self.num_retries += 1
                     await asyncio.sleep(_PAUSE_SECONDS * 2**attempt)
         raise unavailable("the replica that served this request has failed", "replica_failed", 1)
 
-    async def _pass_on(self, exchange: Exchange, call: Call) -> None:
+    async def _pass_on(self, context: RequestContext, call: Call) -> None:
         if self._handle is None:
             raise unavailable("replicas are being started", "loading")
         with self._arrivals.expected() as arrival:
             answer = self._handle.remote(replace(call, destination=arrival.destination))
             is_over = False
             events = PassedEvents()
-            send: _SendPiece = exchange.send_raw
+            send: _SendPiece = context.send_raw
             try:
                 async for piece in answer:
                     if isinstance(piece, Head):
-                        send = await self._begin(exchange, piece, events)
+                        send = await self._begin(context, piece, events)
                         if piece.is_brought:
                             await arrival.pass_on(anext(answer), send)
                     else:
                         await send(piece)
                 is_over = True
-                await exchange.end_events(events.left())
+                await context.end_events(events.left())
             finally:
                 if not is_over:
                     answer.cancel()
 
-    async def _begin(self, exchange: Exchange, head: Head, events: PassedEvents) -> _SendPiece:
+    async def _begin(self, context: RequestContext, head: Head, events: PassedEvents) -> _SendPiece:
         """Sends how the answer begins. Returns what sends the rest."""
-        exchange.notes["replica"] = head.replica
-        await exchange.start_other(head.status, head.headers)
-        send: _SendPiece = exchange.send_raw
+        context.notes["replica"] = head.replica
+        await context.start_other(head.status, head.headers)
+        send: _SendPiece = context.send_raw
         if is_stream(head.headers):
-            send = partial(events.pass_on, exchange)
-            if exchange.request.url.path == _RESPONSES:
-                exchange.fail_stream = partial(events.fail_response, exchange)
+            send = partial(events.pass_on, context)
+            if context.request.url.path == _RESPONSES:
+                context.fail_stream = partial(events.fail_response, context)
         if head.body:
             await send(head.body)
         return send
@@ -239,14 +239,14 @@ def routes_for(replicas: ReplicaSettings) -> Routes:
     return routes_of(replicas.name, replicas.imbalance, replicas.prefix_blocks)
 
 
-def _headers(exchange: Exchange) -> list[tuple[bytes, bytes]]:
+def _headers(context: RequestContext) -> list[tuple[bytes, bytes]]:
     """The client's, with the request's id and owner as this front knows them."""
     passed = [
         (name, value)
-        for name, value in exchange.request.scope["headers"]
+        for name, value in context.request.scope["headers"]
         if name.decode("latin-1").lower() not in _NOT_PASSED_ON
     ]
-    own = {"x-request-id": exchange.id, OWNER_HEADER: exchange.owner}
+    own = {"x-request-id": context.id, OWNER_HEADER: context.owner}
     return passed + [(name.encode(), value.encode()) for name, value in own.items()]
 
 

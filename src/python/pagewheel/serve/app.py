@@ -25,7 +25,7 @@ from pagewheel.serve.api import (
 )
 from pagewheel.serve.api.response_store import ResponseStore
 from pagewheel.serve.http.errors import ApiError
-from pagewheel.serve.http.exchange import Exchange, Work
+from pagewheel.serve.http.request_context import RequestContext, Work
 from pagewheel.serve.http.gate import Gate
 from pagewheel.serve.metrics import Metrics
 from pagewheel.serve.models.conversion import ConversionLimits
@@ -133,7 +133,7 @@ def make_app(service: Service) -> FastAPI:
     """Without FastAPI's own pages: they would load scripts from elsewhere."""
 
     async def no_such_path(request: Request, error: Exception) -> Response:
-        return Exchange(
+        return RequestContext(
             service,
             request,
             _refusal(request, error),
@@ -164,7 +164,7 @@ def make_app(service: Service) -> FastAPI:
         done = service.work_for(path, work)
 
         async def endpoint(request: Request) -> Response:
-            return Exchange(
+            return RequestContext(
                 service,
                 request,
                 done,
@@ -204,8 +204,8 @@ def _refusal(request: Request, error: Exception) -> Work:
     status = error.status_code if isinstance(error, HTTPException) else 404
     what = "no such path" if status == 404 else f"{request.method} is not for this path"
 
-    async def refuse(exchange: Exchange) -> None:
-        exchange.notes["asked"] = f"{request.method} {request.url.path[:_MAX_LOGGED]}"
+    async def refuse(context: RequestContext) -> None:
+        context.notes["asked"] = f"{request.method} {request.url.path[:_MAX_LOGGED]}"
         raise ApiError(status, what, headers=getattr(error, "headers", None))
 
     return refuse

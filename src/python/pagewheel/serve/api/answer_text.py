@@ -14,7 +14,7 @@ from pagewheel.serve.api.stop_reason import stop_reason
 from pagewheel.serve.api.verbatim_text import VerbatimText
 from pagewheel.serve.http.body import lenient_json
 from pagewheel.serve.http.errors import ApiError, too_late
-from pagewheel.serve.http.exchange import JsonText
+from pagewheel.serve.http.request_context import JsonText
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import Answer, Generation, Piece
 

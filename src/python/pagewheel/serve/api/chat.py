@@ -15,7 +15,7 @@ from pagewheel.serve.api.answer_text import (
     AnswerText,
     Section,
 )
-from pagewheel.serve.api.conversation import read_messages, take_template_context
+from pagewheel.serve.api.conversation import read_messages, take_template_kwargs
 from pagewheel.serve.api.generating import (
     MAX_TOKENS,
     Conversation,
@@ -31,7 +31,7 @@ from pagewheel.serve.api.openai_calls import Call, ChoiceEvents, ended, read_cal
 from pagewheel.serve.api.sampling import limited_tokens
 from pagewheel.serve.api.tools import take_tools
 from pagewheel.serve.http.errors import bad_field
-from pagewheel.serve.http.exchange import Exchange, made
+from pagewheel.serve.http.request_context import RequestContext, made
 from pagewheel.serve.http.fields import Fields
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import Answer, Piece
@@ -45,32 +45,32 @@ class ChatCall:
     conversation: Conversation
 
 
-async def chat_completions(exchange: Exchange) -> None:
+async def chat_completions(context: RequestContext) -> None:
     """Answers in one piece or as events."""
-    body = await exchange.read_body()
-    call = await exchange.made_of_body(lambda: _read(exchange, Fields(body)))
-    await exchange.while_connected(_answer(exchange, call))
+    body = await context.read_body()
+    call = await context.made_of_body(lambda: _read(context, Fields(body)))
+    await context.while_connected(_answer(context, call))
 
 
-def _read(exchange: Exchange, fields: Fields) -> ChatCall:
+def _read(context: RequestContext, fields: Fields) -> ChatCall:
     messages = read_messages("messages", fields.need("messages", list))
-    call = read_call(exchange, fields)
+    call = read_call(context, fields)
     wish = call.wish
-    wish.max_tokens = _max_tokens(exchange, fields, wish)
+    wish.max_tokens = _max_tokens(context, fields, wish)
     wish.with_log_probs = fields.take("logprobs", bool, False)
     wish.top_log_probs = fields.take_int("top_logprobs", 0, logprobs.MAX_TOP, 0)
     if wish.top_log_probs and not wish.with_log_probs:
         raise bad_field("top_logprobs", "needs logprobs")
     wish.tools = take_tools(fields)
-    context = take_template_context(fields)
+    template_kwargs = take_template_kwargs(fields)
     ending = take_ending(fields, messages)
     most = take_most_tokens(fields)
     _read_others(fields)
     fields.refuse_rest()
-    return ChatCall(call, Conversation(messages, wish.tools, context, ending, most))
+    return ChatCall(call, Conversation(messages, wish.tools, template_kwargs, ending, most))
 
 
-def _max_tokens(exchange: Exchange, fields: Fields, wish: Wish) -> int | None:
+def _max_tokens(context: RequestContext, fields: Fields, wish: Wish) -> int | None:
     """max_completion_tokens, or max_tokens as it was called before."""
     found: int | None = None
     name = "max_tokens"
@@ -83,7 +83,7 @@ def _max_tokens(exchange: Exchange, fields: Fields, wish: Wish) -> int | None:
         if found not in (None, value):
             raise bad_field(each, f"is {value}, and max_tokens is {found}: give one of them")
         found, name = value, each
-    return limited_tokens(name, found, exchange.service.settings.limits, wish.max_length)
+    return limited_tokens(name, found, context.service.settings.limits, wish.max_length)
 
 
 def _read_others(fields: Fields) -> None:
@@ -96,18 +96,18 @@ def _read_others(fields: Fields) -> None:
         raise bad_field("audio", "is not supported", "unsupported_value")
 
 
-async def _answer(exchange: Exchange, chat: ChatCall) -> None:
+async def _answer(context: RequestContext, chat: ChatCall) -> None:
     call = chat.call
-    async with exchange.service.registry.use(call.model, call.wish.deadline) as engine:
-        prompt = await prompt_of(exchange, engine, chat.conversation)
-        async with generating(exchange, engine, [prompt], call.wish) as generation:
+    async with context.service.registry.use(call.model, call.wish.deadline) as engine:
+        prompt = await prompt_of(context, engine, chat.conversation)
+        async with generating(context, engine, [prompt], call.wish) as generation:
             head = {**call.head(engine, "chatcmpl"), "system_fingerprint": None}
             reader = AnswerReader(engine, generation, prompt.reading)
             if call.stream:
                 head["object"] = "chat.completion.chunk"
                 if call.with_tokens:
                     head["prompt_token_ids"] = prompt.tokens
-                await _stream(engine, call, reader, ChoiceEvents(exchange, call, head, generation))
+                await _stream(engine, call, reader, ChoiceEvents(context, call, head, generation))
                 return
             answers = await reader.read_all()
             choices = [
@@ -118,7 +118,7 @@ async def _answer(exchange: Exchange, chat: ChatCall) -> None:
             if call.with_tokens:
                 kind["prompt_token_ids"] = prompt.tokens
             usage = usage_of(generation, await reader.count_reasoning())
-            await exchange.send_made(
+            await context.send_made(
                 lambda: {**head, **kind, "choices": choices, "usage": usage},
                 generation.num_generated * (1 + call.wish.top_log_probs),
             )

@@ -24,7 +24,7 @@ from pagewheel.serve.api.logprobs import TextOffsets, TokenLogProb, of_tokens
 from pagewheel.serve.api.openai_calls import Call, ChoiceEvents, ended, read_call, with_ids
 from pagewheel.serve.api.sampling import limited_tokens
 from pagewheel.serve.http.errors import bad_field
-from pagewheel.serve.http.exchange import Exchange, made
+from pagewheel.serve.http.request_context import RequestContext, made
 from pagewheel.serve.http.fields import Fields, shown
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import Answer, Generation, Piece
@@ -45,17 +45,17 @@ class CompletionCall:
     most_tokens: int | None  # of each prompt, whose begin is left out
 
 
-async def completions(exchange: Exchange) -> None:
+async def completions(context: RequestContext) -> None:
     """Answers in one piece or as events."""
-    body = await exchange.read_body()
-    call = await exchange.made_of_body(lambda: _read(exchange, Fields(body)))
-    await exchange.while_connected(_answer(exchange, call))
+    body = await context.read_body()
+    call = await context.made_of_body(lambda: _read(context, Fields(body)))
+    await context.while_connected(_answer(context, call))
 
 
-def _read(exchange: Exchange, fields: Fields) -> CompletionCall:
-    limits = exchange.service.settings.limits
+def _read(context: RequestContext, fields: Fields) -> CompletionCall:
+    limits = context.service.settings.limits
     prompts = read_prompts(fields)
-    call = read_call(exchange, fields)
+    call = read_call(context, fields)
     wish = call.wish
     if len(prompts) * wish.choices > limits.max_choices:
         raise bad_field(
@@ -112,20 +112,20 @@ def _are_tokens(values: list[Any]) -> bool:
     return bool(values) and all(type(each) is int and 0 <= each < 2**31 for each in values)
 
 
-async def _answer(exchange: Exchange, completion: CompletionCall) -> None:
+async def _answer(context: RequestContext, completion: CompletionCall) -> None:
     call = completion.call
-    exchange.prompt_field = "prompt"
-    async with exchange.service.registry.use(call.model, call.wish.deadline) as engine:
-        if exchange.service.settings.log_prompts:
-            exchange.notes["prompt"] = completion.prompts
+    context.prompt_field = "prompt"
+    async with context.service.registry.use(call.model, call.wish.deadline) as engine:
+        if context.service.settings.log_prompts:
+            context.notes["prompt"] = completion.prompts
         size = sum(len(each) for each in completion.prompts if isinstance(each, str))
-        prompts = await engine.with_text(exchange.owner, size, lambda: _encoded(engine, completion))
-        async with generating(exchange, engine, prompts, call.wish) as generation:
+        prompts = await engine.with_text(context.owner, size, lambda: _encoded(engine, completion))
+        async with generating(context, engine, prompts, call.wish) as generation:
             head = {**call.head(engine, "cmpl"), "object": "text_completion"}
             echoed = await _echoed(engine, completion, prompts)
             reader = AnswerReader(engine, generation, Reading())
             if call.stream:
-                events = ChoiceEvents(exchange, call, head, generation)
+                events = ChoiceEvents(context, call, head, generation)
                 await _stream(engine, call, reader, events, echoed)
                 return
             answers = await reader.read_all()
@@ -146,7 +146,7 @@ async def _answer(exchange: Exchange, completion: CompletionCall) -> None:
                 )
                 for number, answer in enumerate(answers)
             ]
-            await exchange.send_made(
+            await context.send_made(
                 lambda: {**head, "choices": choices, "usage": usage_of(generation)},
                 generation.num_generated * (1 + call.wish.top_log_probs),
             )

@@ -169,16 +169,16 @@ def _has_half(text: str, value: Any) -> bool:
 _RESERVED = ("messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token")
 
 
-def take_template_context(fields: Fields) -> dict[str, Any]:
+def take_template_kwargs(fields: Fields) -> dict[str, Any]:
     """`chat_template_kwargs`, and `reasoning_effort`, which some templates read."""
-    context = dict(fields.take("chat_template_kwargs", dict) or {})
+    template_kwargs = dict(fields.take("chat_template_kwargs", dict) or {})
     for name in _RESERVED:
-        if name in context:
+        if name in template_kwargs:
             raise bad_field(fields.name(f"chat_template_kwargs.{name}"), "is not allowed")
     effort = fields.take("reasoning_effort", str)
     if effort is not None:
-        context["reasoning_effort"] = effort
-    return context
+        template_kwargs["reasoning_effort"] = effort
+    return template_kwargs
 
 
 def template_refused(error: Exception) -> ApiError:

@@ -27,7 +27,7 @@ from pagewheel.serve.api.sampling import (
 from pagewheel.serve.api.shapes import Shape
 from pagewheel.serve.api.tools import Tools
 from pagewheel.serve.http.errors import ApiError, bad_field, before, unavailable
-from pagewheel.serve.http.exchange import Exchange, made
+from pagewheel.serve.http.request_context import RequestContext, made
 from pagewheel.serve.http.fields import Fields, checked
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import Answer, Generation, Order, Piece
@@ -77,7 +77,7 @@ class Conversation:
 
     messages: list[dict[str, Any]]
     tools: Tools = field(default_factory=Tools)
-    context: dict[str, Any] = field(default_factory=dict)
+    template_kwargs: dict[str, Any] = field(default_factory=dict)
     ending: Ending = Ending.NEW_MESSAGE
     most_tokens: int | None = None  # of the prompt, whose begin is left out
 
@@ -90,13 +90,13 @@ class Prompt:
     reading: Reading = field(default_factory=Reading)
 
 
-def read_wish(exchange: Exchange, fields: Fields) -> Wish:
+def read_wish(context: RequestContext, fields: Fields) -> Wish:
     """The engine's parameters and the deadline; endpoints read the rest."""
-    elapsed = time.monotonic() - exchange.began
-    limits = exchange.service.settings.limits
+    elapsed = time.monotonic() - context.began
+    limits = context.service.settings.limits
     given = take_sampling(fields)
-    limit_priority(fields, given, exchange.key_limits.priority)
-    given["cache_salt"] = exchange.tenant.salt(given.get("cache_salt", ""))
+    limit_priority(fields, given, context.key_limits.priority)
+    given["cache_salt"] = context.tenant.salt(given.get("cache_salt", ""))
     return Wish(given, time.monotonic() + take_timeout(fields, limits, elapsed))
 
 
@@ -125,16 +125,18 @@ def take_metadata(fields: Fields) -> dict[str, str]:
     return values
 
 
-async def prompt_of(exchange: Exchange, engine: Engine, conversation: Conversation) -> Prompt:
+async def prompt_of(context: RequestContext, engine: Engine, conversation: Conversation) -> Prompt:
     """Rendered and encoded. Raises ApiError where the template refuses the conversation."""
-    if exchange.service.settings.log_prompts:
-        exchange.notes["prompt"] = texts_of(conversation.messages)
+    if context.service.settings.log_prompts:
+        context.notes["prompt"] = texts_of(conversation.messages)
 
     tools = conversation.tools
 
     def work() -> Prompt:
-        context, messages = conversation.context, conversation.messages
-        check_template_values(tools=tools.given, chat_template_kwargs=context, messages=messages)
+        template_kwargs, messages = conversation.template_kwargs, conversation.messages
+        check_template_values(
+            tools=tools.given, chat_template_kwargs=template_kwargs, messages=messages
+        )
         try:
             text = _rendered(engine, conversation)
         except ValueError as error:
@@ -143,11 +145,11 @@ async def prompt_of(exchange: Exchange, engine: Engine, conversation: Conversati
         return Prompt(tokens, reading_of(engine, tools, text))
 
     size = await made(
-        lambda: text_size(conversation.messages, tools.offered, conversation.context),
-        max(exchange.body_entries, len(conversation.messages)),  # of earlier requests, too
+        lambda: text_size(conversation.messages, tools.offered, conversation.template_kwargs),
+        max(context.body_entries, len(conversation.messages)),  # of earlier requests, too
     )
     try:
-        return await engine.with_text(exchange.owner, size, work)
+        return await engine.with_text(context.owner, size, work)
     except RuntimeError as error:
         if not engine.chat_template:
             raise ApiError(400, str(error), param="messages", code="no_chat_template") from None
@@ -156,7 +158,7 @@ async def prompt_of(exchange: Exchange, engine: Engine, conversation: Conversati
 
 
 def _rendered(engine: Engine, conversation: Conversation) -> str:
-    given = (conversation.messages, conversation.tools.offered, conversation.context)
+    given = (conversation.messages, conversation.tools.offered, conversation.template_kwargs)
     if conversation.ending is Ending.OPEN_MESSAGE:
         return engine.render_open(*given)
     return engine.render(*given, conversation.ending is Ending.NEW_MESSAGE)
@@ -191,7 +193,7 @@ def take_most_tokens(fields: Fields) -> int | None:
 def last_tokens(tokens: list[int], most: int | None, engine: Engine) -> list[int]:
     """Not more than so many."""
     if most == -1:
-        most = engine.context
+        most = engine.max_model_len
     return tokens if most is None else tokens[-most:]
 
 
@@ -206,7 +208,7 @@ def encode_prompt(
     if most_tokens is None and most is not None and len(text) > most:
         raise refused(
             f"the prompt has {len(text)} characters: more than the {most} of which all tokens of "
-            f"the context ({engine.context}) could be"
+            f"the context ({engine.max_model_len}) could be"
         )
     return last_tokens(engine.encode(text, add_special_tokens), most_tokens, engine)
 
@@ -228,24 +230,24 @@ def reading_of(engine: Engine, tools: Tools, prompt: str) -> Reading:
 
 @asynccontextmanager
 async def generating(
-    exchange: Exchange, engine: Engine, prompts: Sequence[Prompt], wish: Wish
+    context: RequestContext, engine: Engine, prompts: Sequence[Prompt], wish: Wish
 ) -> AsyncIterator[Generation]:
     """In the engine until the block is left, however that is."""
-    service = exchange.service
+    service = context.service
     _limit_answer(service.settings.limits, engine, prompts, wish)
     grammar = await before(
         wish.deadline,
-        compiled_grammar(engine, wish.shape, wish.tools, prompts[0].reading, exchange.owner),
+        compiled_grammar(engine, wish.shape, wish.tools, prompts[0].reading, context.owner),
     )
     tokens = [each.tokens for each in prompts]
-    order = await exchange.made_of_body(lambda: _order(engine, tokens, wish, grammar))
+    order = await context.made_of_body(lambda: _order(engine, tokens, wish, grammar))
     generation = Generation(
         engine,
         order,
         service.metrics.model(engine.name),
-        service.gate.queue_places(exchange),
-        exchange.began,
-        tells_cached=not exchange.tenant.is_shared,
+        service.gate.queue_places(context),
+        context.began,
+        tells_cached=not context.tenant.is_shared,
     )
     try:
         await generation.submit()
@@ -255,22 +257,22 @@ async def generating(
         raise
     finally:
         generation.drop()
-        exchange.notes |= {
+        context.notes |= {
             "model": engine.name,
             "prompt_tokens": generation.num_prompt_tokens,
             "completion_tokens": generation.num_generated,
         }
         times = generation.times()
         if times.queue is not None:
-            exchange.notes["queue"] = round(times.queue, 4)
+            context.notes["queue"] = round(times.queue, 4)
         if times.first_token is not None:
-            exchange.notes["first_token"] = round(times.first_token, 4)
-        if exchange.trace is not None:
+            context.notes["first_token"] = round(times.first_token, 4)
+        if context.trace is not None:
             usage = {
                 "input_tokens": generation.num_prompt_tokens,
                 "output_tokens": generation.num_generated,
             }
-            exchange.trace.generated(engine.name, times, usage)
+            context.trace.generated(engine.name, times, usage)
 
 
 def _limit_answer(limits: Limits, engine: Engine, prompts: Sequence[Prompt], wish: Wish) -> None:
@@ -281,7 +283,7 @@ def _limit_answer(limits: Limits, engine: Engine, prompts: Sequence[Prompt], wis
     bounds = [
         wish.max_tokens,
         None if wish.max_length is None else wish.max_length - prompt,
-        None if engine.context is None else engine.context - prompt,
+        None if engine.max_model_len is None else engine.max_model_len - prompt,
     ]
     tokens = max(0, min((each for each in bounds if each is not None), default=MAX_TOKENS))
     if wish.with_prompt_log_probs:

@@ -23,7 +23,7 @@ from pagewheel.serve.api.sampling import limited_tokens
 from pagewheel.serve.api.shapes import Shape, take_output_shape
 from pagewheel.serve.api.tools import take_message_tools
 from pagewheel.serve.http.errors import bad_field
-from pagewheel.serve.http.exchange import Exchange
+from pagewheel.serve.http.request_context import RequestContext
 from pagewheel.serve.http.fields import Fields
 from pagewheel.serve.models.generation import Generation
 
@@ -39,15 +39,15 @@ class MessageCall:
     shows_thinking: bool
 
 
-async def create_message(exchange: Exchange) -> None:
+async def create_message(context: RequestContext) -> None:
     """Answers in one piece or as events."""
-    body = await exchange.read_body()
-    call = await exchange.made_of_body(lambda: _read(exchange, Fields(body)))
-    await exchange.while_connected(_answer(exchange, call))
+    body = await context.read_body()
+    call = await context.made_of_body(lambda: _read(context, Fields(body)))
+    await context.while_connected(_answer(context, call))
 
 
-def _read(exchange: Exchange, fields: Fields) -> MessageCall:
-    limits = exchange.service.settings.limits
+def _read(context: RequestContext, fields: Fields) -> MessageCall:
+    limits = context.service.settings.limits
     model = fields.take("model", str)
     conversation = _conversation(fields)
     shows_thinking = _take_thinking(fields, conversation)
@@ -55,7 +55,7 @@ def _read(exchange: Exchange, fields: Fields) -> MessageCall:
     if not 1 <= count <= MAX_TOKENS:
         raise bad_field("max_tokens", f"is {count}; allowed: 1 to {MAX_TOKENS}")
     stop = fields.take("stop_sequences", list) or []
-    wish = read_wish(exchange, fields)
+    wish = read_wish(context, fields)
     wish.shape = _take_output(fields, conversation)
     wish.tools = conversation.tools
     wish.max_tokens = limited_tokens("max_tokens", count, limits)
@@ -73,17 +73,17 @@ def _read(exchange: Exchange, fields: Fields) -> MessageCall:
     return MessageCall(model, conversation, wish, stream, shows_thinking)
 
 
-async def count_tokens(exchange: Exchange) -> None:
+async def count_tokens(context: RequestContext) -> None:
     """Of the prompt that the conversation is."""
-    body = await exchange.read_body()
-    model, conversation = await exchange.made_of_body(lambda: _read_counted(Fields(body)))
+    body = await context.read_body()
+    model, conversation = await context.made_of_body(lambda: _read_counted(Fields(body)))
 
     async def answer() -> None:
-        async with exchange.service.registry.use(model) as engine:
-            prompt = await prompt_of(exchange, engine, conversation)
-            await exchange.send_json({"input_tokens": len(prompt.tokens)})
+        async with context.service.registry.use(model) as engine:
+            prompt = await prompt_of(context, engine, conversation)
+            await context.send_json({"input_tokens": len(prompt.tokens)})
 
-    await exchange.while_connected(answer())
+    await context.while_connected(answer())
 
 
 def _read_counted(fields: Fields) -> tuple[str | None, Conversation]:
@@ -113,7 +113,7 @@ def _take_output(fields: Fields, conversation: Conversation) -> Shape | None:
     inner = Fields(fields.take("output_config", dict) or {}, "output_config.")
     effort = inner.take("effort", str)
     if effort is not None:
-        conversation.context["reasoning_effort"] = effort
+        conversation.template_kwargs["reasoning_effort"] = effort
     shape = take_output_shape(fields, inner)
     inner.refuse_rest()
     return shape
@@ -130,7 +130,7 @@ def _take_thinking(fields: Fields, conversation: Conversation) -> bool:
     display = inner.take_one_of("display", (None, "summarized", "omitted"))
     inner.refuse_rest()
     if kind != "adaptive":
-        conversation.context["enable_thinking"] = kind == "enabled"
+        conversation.template_kwargs["enable_thinking"] = kind == "enabled"
     return display != "omitted"
 
 
@@ -140,10 +140,10 @@ def _refuse_unsupported(fields: Fields) -> None:
             raise bad_field(name, "is not supported", "unsupported_value")
 
 
-async def _answer(exchange: Exchange, call: MessageCall) -> None:
-    async with exchange.service.registry.use(call.model, call.wish.deadline) as engine:
-        prompt = await prompt_of(exchange, engine, call.conversation)
-        async with generating(exchange, engine, [prompt], call.wish) as generation:
+async def _answer(context: RequestContext, call: MessageCall) -> None:
+    async with context.service.registry.use(call.model, call.wish.deadline) as engine:
+        prompt = await prompt_of(context, engine, call.conversation)
+        async with generating(context, engine, [prompt], call.wish) as generation:
             message: dict[str, Any] = {
                 "id": f"msg_{uuid.uuid4().hex}",
                 "type": "message",
@@ -156,13 +156,13 @@ async def _answer(exchange: Exchange, call: MessageCall) -> None:
             }
             reader = AnswerReader(engine, generation, prompt.reading)
             if call.stream:
-                await _stream(exchange, call, reader, message)
+                await _stream(context, call, reader, message)
                 return
             (answer,) = await reader.read_all()
             content = blocks_of([_shown(call, each) for each in reader.texts[0].sections])
             end = {**_stop(answer.finish, answer.stopped_by), "usage": _usage(generation)}
             whole = {**message, "content": content, **end}
-            await exchange.send_made(lambda: whole, generation.num_generated)
+            await context.send_made(lambda: whole, generation.num_generated)
 
 
 def _usage(generation: Generation) -> dict[str, int]:
@@ -185,13 +185,13 @@ def _stop(finish: str | None, stopped_by: str | int | None) -> dict[str, str | N
 class BlockEvents:
     """A stream of blocks, of which one is open at a time."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
         self._open: Section | None = None
         self._index = -1
 
     async def send(self, kind: str, **fields: Any) -> None:
-        await self._exchange.send_event({"type": kind, **fields}, kind)
+        await self._context.send_event({"type": kind, **fields}, kind)
 
     async def add(self, section: Section) -> None:
         """Goes on with the block that is open, or opens another."""
@@ -219,11 +219,11 @@ def _shown(call: MessageCall, section: Section) -> Section:
 
 
 async def _stream(
-    exchange: Exchange, call: MessageCall, reader: AnswerReader, message: dict[str, Any]
+    context: RequestContext, call: MessageCall, reader: AnswerReader, message: dict[str, Any]
 ) -> None:
     news = await reader.begun()
-    await exchange.start_events()
-    events = BlockEvents(exchange)
+    await context.start_events()
+    events = BlockEvents(context)
     await events.send("message_start", message=message)
     end = _stop(None, None)
     async for piece, sections in news:
@@ -236,4 +236,4 @@ async def _stream(
     await events.close()
     await events.send("message_delta", delta=end, usage=_usage(reader.generation))
     await events.send("message_stop")
-    await exchange.end_events()
+    await context.end_events()

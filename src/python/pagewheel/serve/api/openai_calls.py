@@ -13,7 +13,7 @@ from pagewheel.serve.api.generating import Wish, read_hints, read_wish, usage_of
 from pagewheel.serve.api.sampling import take_choices
 from pagewheel.serve.api.shapes import take_shape
 from pagewheel.serve.http.errors import bad_field
-from pagewheel.serve.http.exchange import Exchange, json_text, made
+from pagewheel.serve.http.request_context import RequestContext, json_text, made
 from pagewheel.serve.http.fields import Fields
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import Answer, Generation, Piece
@@ -39,11 +39,11 @@ class Call:
         }
 
 
-def read_call(exchange: Exchange, fields: Fields) -> Call:
+def read_call(context: RequestContext, fields: Fields) -> Call:
     """The endpoint reads the rest, and how many tokens there may be."""
     model = fields.take("model", str)
-    wish = read_wish(exchange, fields)
-    wish.choices = take_choices(fields, exchange.service.settings.limits)
+    wish = read_wish(context, fields)
+    wish.choices = take_choices(fields, context.service.settings.limits)
     wish.shape = take_shape(fields)
     read_hints(fields)
     fields.take_one_of("skip_special_tokens", (None, True))
@@ -66,9 +66,9 @@ class ChoiceEvents:
     """A stream of choices. All of an event but its choice is the same for each."""
 
     def __init__(
-        self, exchange: Exchange, call: Call, head: Mapping[str, Any], generation: Generation
+        self, context: RequestContext, call: Call, head: Mapping[str, Any], generation: Generation
     ) -> None:
-        self._exchange = exchange
+        self._context = context
         self._generation = generation
         self._with_usage = call.with_usage
         self._with_usages = call.with_usages
@@ -76,24 +76,24 @@ class ChoiceEvents:
         self._begin = f'data: {json_text(self._frame)[:-1]}, "choices": ['
 
     async def start(self) -> None:
-        await self._exchange.start_events()
+        await self._context.start_events()
 
     async def send(self, choice: Mapping[str, Any], size: int = 0) -> None:
         """A choice of so many entries."""
         if self._with_usages:
             event = {**self._frame, "choices": [choice], "usage": usage_of(self._generation)}
-            await self._exchange.send_event(event, size=size)
+            await self._context.send_event(event, size=size)
             return
         data = await made(lambda: f"{self._begin}{json_text(choice)}]}}\n\n".encode(), size)
-        await self._exchange.send_raw(data)
+        await self._context.send_raw(data)
 
     async def end(self, reader: AnswerReader) -> None:
         """With the usage, if the client asked for it."""
         if self._with_usage:
             usage = usage_of(reader.generation, await reader.count_reasoning())
             last = {**self._frame, "choices": [], "usage": usage}
-            await self._exchange.send_event(last)
-        await self._exchange.end_events(b"data: [DONE]\n\n")
+            await self._context.send_event(last)
+        await self._context.end_events(b"data: [DONE]\n\n")
 
 
 def with_ids(choice: dict[str, Any], piece: Piece | Answer, call: Call) -> dict[str, Any]:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from pagewheel.serve.http.errors import unavailable
-from pagewheel.serve.http.exchange import Exchange
+from pagewheel.serve.http.request_context import RequestContext
 
 
-async def health(exchange: Exchange) -> None:
+async def health(context: RequestContext) -> None:
     """200 while the process answers."""
-    await exchange.send_json({"status": "ok"})
+    await context.send_json({"status": "ok"})
 
 
-async def ready(exchange: Exchange) -> None:
+async def ready(context: RequestContext) -> None:
     """200 while requests are welcome: models that are to be in memory are, and no end has begun."""
-    if exchange.service.gate.is_closed:
+    if context.service.gate.is_closed:
         raise unavailable("the server is shutting down", "shutting_down")
-    if not exchange.service.registry.is_ready():
+    if not context.service.registry.is_ready():
         raise unavailable("models are being loaded, or have failed", "loading")
-    await exchange.send_json({"status": "ready"})
+    await context.send_json({"status": "ready"})
 
 
-async def metrics(exchange: Exchange) -> None:
+async def metrics(context: RequestContext) -> None:
     """For Prometheus."""
-    text = exchange.service.metrics.text()
-    await exchange.send_bytes(text, "text/plain; version=0.0.4; charset=utf-8")
+    text = context.service.metrics.text()
+    await context.send_bytes(text, "text/plain; version=0.0.4; charset=utf-8")

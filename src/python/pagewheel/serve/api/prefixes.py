@@ -6,18 +6,18 @@ import logging
 from typing import Any
 
 from pagewheel.serve.http.errors import unavailable
-from pagewheel.serve.http.exchange import Exchange
+from pagewheel.serve.http.request_context import RequestContext
 from pagewheel.serve.models.registry import PrefixUse
 
 _log = logging.getLogger("pagewheel.serve")
 
 
-async def list_prefixes(exchange: Exchange) -> None:
+async def list_prefixes(context: RequestContext) -> None:
     """By model, in memory and on disk. Keys that share prefixes are told no sizes."""
-    tenant = exchange.tenant
-    found = await exchange.service.registry.prefixes_of(tenant.id)
+    tenant = context.tenant
+    found = await context.service.registry.prefixes_of(tenant.id)
     data = [_described(name, use, not tenant.is_shared) for name, use in found.items()]
-    await exchange.send_json({"object": "list", "data": data})
+    await context.send_json({"object": "list", "data": data})
 
 
 def _described(name: str, use: PrefixUse, with_sizes: bool) -> dict[str, Any]:
@@ -31,11 +31,11 @@ def _described(name: str, use: PrefixUse, with_sizes: bool) -> dict[str, Any]:
     }
 
 
-async def delete_prefixes(exchange: Exchange) -> None:
+async def delete_prefixes(context: RequestContext) -> None:
     """Of all models. Requests that are under way may leave theirs."""
     try:
-        await exchange.service.registry.forget_prefixes(exchange.tenant.id)
+        await context.service.registry.forget_prefixes(context.tenant.id)
     except OSError as error:
         _log.warning("saved prefixes not removed", extra={"error": str(error)})
         raise unavailable("the saved prefixes cannot be removed now", "prefixes_busy") from None
-    await exchange.send_json({"object": "prefixes", "deleted": True})
+    await context.send_json({"object": "prefixes", "deleted": True})

@@ -8,7 +8,7 @@ from typing import Any
 
 from pagewheel.serve.api.answer_text import CALL, CONTENT, REASONING, Section
 from pagewheel.serve.http.errors import ApiError
-from pagewheel.serve.http.exchange import Exchange
+from pagewheel.serve.http.request_context import RequestContext
 
 _PREFIXES = {CALL: "fc", REASONING: "rs", CONTENT: "msg"}
 
@@ -66,8 +66,8 @@ def _part(section: Section) -> dict[str, Any]:
 class ItemEvents:
     """A stream of items, of which one is open at a time."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
         self._number = 0
         self._open: Section | None = None
         self._name = ""
@@ -76,7 +76,7 @@ class ItemEvents:
     async def send(self, kind: str, size: int = 0, /, **fields: Any) -> None:
         """An event of so many entries."""
         event = {"type": kind, "sequence_number": self._number, **fields}
-        await self._exchange.send_event(event, kind, size)
+        await self._context.send_event(event, kind, size)
         self._number += 1
 
     async def add(self, section: Section) -> None:
@@ -120,7 +120,7 @@ class ItemEvents:
             "error": {"code": "server_error", "message": message},
             "output": self._items,
         }
-        await self.send("response.failed", self._exchange.body_entries, response=failed)
+        await self.send("response.failed", self._context.body_entries, response=failed)
 
     def _place(self) -> dict[str, Any]:
         return {"item_id": self._name, "output_index": len(self._items), "content_index": 0}

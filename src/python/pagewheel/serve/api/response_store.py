@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pagewheel.serve.http.exchange import json_text
+from pagewheel.serve.http.request_context import json_text
 
 
 @dataclass(frozen=True)

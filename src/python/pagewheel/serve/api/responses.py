@@ -10,7 +10,7 @@ from typing import Any
 
 from pagewheel.serve.api import logprobs
 from pagewheel.serve.api.answer_text import CONTENT, AnswerReader, News
-from pagewheel.serve.api.conversation import take_template_context
+from pagewheel.serve.api.conversation import take_template_kwargs
 from pagewheel.serve.api.generating import (
     MAX_TOKENS,
     Conversation,
@@ -30,7 +30,7 @@ from pagewheel.serve.api.shapes import take_text_shape
 from pagewheel.serve.api.stop_reason import is_stop_token
 from pagewheel.serve.api.tools import Tools, take_response_tools
 from pagewheel.serve.http.errors import ApiError, bad_field
-from pagewheel.serve.http.exchange import Exchange, made
+from pagewheel.serve.http.request_context import RequestContext, made
 from pagewheel.serve.http.fields import Fields, shown
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import Answer, Generation
@@ -59,45 +59,45 @@ class ResponseCall:
         self.conversation.messages[begin:begin] = earlier
 
 
-async def create_response(exchange: Exchange) -> None:
+async def create_response(context: RequestContext) -> None:
     """Answers in one piece or as events."""
-    fields = Fields(await exchange.read_body())
+    fields = Fields(await context.read_body())
     previous = fields.take("previous_response_id", str)
-    before = _remembered(exchange, previous)
-    call = await exchange.made_of_body(lambda: _read(exchange, fields, previous))
+    before = _remembered(context, previous)
+    call = await context.made_of_body(lambda: _read(context, fields, previous))
     if before is not None:
         call.continue_after(before, await before.messages())
-    await exchange.while_connected(_answer(exchange, call))
+    await context.while_connected(_answer(context, call))
 
 
-async def show_response(exchange: Exchange) -> None:
+async def show_response(context: RequestContext) -> None:
     """One that was stored."""
-    name = exchange.request.path_params["name"]
-    found = exchange.service.responses.get(exchange.owner, name)
+    name = context.request.path_params["name"]
+    found = context.service.responses.get(context.owner, name)
     if found is None:
         raise _not_found(name)
-    await exchange.send_bytes(found.response_json, "application/json")
+    await context.send_bytes(found.response_json, "application/json")
 
 
-async def delete_response(exchange: Exchange) -> None:
+async def delete_response(context: RequestContext) -> None:
     """Forgets one."""
-    name = exchange.request.path_params["name"]
-    if not exchange.service.responses.delete(exchange.owner, name):
+    name = context.request.path_params["name"]
+    if not context.service.responses.delete(context.owner, name):
         raise _not_found(name)
-    await exchange.send_json({"id": name, "object": "response", "deleted": True})
+    await context.send_json({"id": name, "object": "response", "deleted": True})
 
 
 def _not_found(name: str) -> ApiError:
     return ApiError(404, f"there is no response {name[:80]!r}", code="response_not_found")
 
 
-def _read(exchange: Exchange, fields: Fields, previous: str | None) -> ResponseCall:
+def _read(context: RequestContext, fields: Fields, previous: str | None) -> ResponseCall:
     """But what the response `previous` has before it."""
-    limits = exchange.service.settings.limits
+    limits = context.service.settings.limits
     model = fields.take("model", str)
     instructions = fields.take("instructions", str)
     messages = read_input(fields)
-    wish = read_wish(exchange, fields)
+    wish = read_wish(context, fields)
     count = fields.take("max_output_tokens", int)
     if count is not None and not 1 <= count <= MAX_TOKENS:
         raise bad_field("max_output_tokens", f"is {count}; allowed: 1 to {MAX_TOKENS}")
@@ -123,12 +123,12 @@ def _read(exchange: Exchange, fields: Fields, previous: str | None) -> ResponseC
         **read_hints(fields),
     }
     _read_others(fields, stream)
-    context = take_template_context(fields)
+    template_kwargs = take_template_kwargs(fields)
     if echoed["reasoning"]["effort"] is not None:
-        context["reasoning_effort"] = echoed["reasoning"]["effort"]
+        template_kwargs["reasoning_effort"] = echoed["reasoning"]["effort"]
     fields.refuse_rest()
     begin = [] if instructions is None else [{"role": "system", "content": instructions}]
-    conversation = Conversation(begin + messages, wish.tools, context)
+    conversation = Conversation(begin + messages, wish.tools, template_kwargs)
     return ResponseCall(model, messages, conversation, wish, stream, store, echoed)
 
 
@@ -190,10 +190,10 @@ def _take_log_probs(fields: Fields, wish: Wish) -> int:
     return wish.top_log_probs
 
 
-def _remembered(exchange: Exchange, previous: str | None) -> Stored | None:
+def _remembered(context: RequestContext, previous: str | None) -> Stored | None:
     if previous is None:
         return None
-    found = exchange.service.responses.get(exchange.owner, previous)
+    found = context.service.responses.get(context.owner, previous)
     if found is None:
         raise ApiError(
             404,
@@ -217,13 +217,13 @@ def _read_others(fields: Fields, stream: bool) -> None:
         inner.refuse_rest()
 
 
-async def _answer(exchange: Exchange, call: ResponseCall) -> None:
-    exchange.prompt_field = "input"
-    async with exchange.service.registry.use(call.model, call.wish.deadline) as engine:
-        prompt = await prompt_of(exchange, engine, call.conversation)
-        async with generating(exchange, engine, [prompt], call.wish) as generation:
+async def _answer(context: RequestContext, call: ResponseCall) -> None:
+    context.prompt_field = "input"
+    async with context.service.registry.use(call.model, call.wish.deadline) as engine:
+        prompt = await prompt_of(context, engine, call.conversation)
+        async with generating(context, engine, [prompt], call.wish) as generation:
             response = {
-                "id": f"resp_{exchange.service.tag}{uuid.uuid4().hex}",
+                "id": f"resp_{context.service.tag}{uuid.uuid4().hex}",
                 "object": "response",
                 "created_at": int(time.time()),
                 "status": "in_progress",
@@ -237,7 +237,7 @@ async def _answer(exchange: Exchange, call: ResponseCall) -> None:
             reader = AnswerReader(engine, generation, prompt.reading)
             if call.stream:
                 news = _scored(engine, call.wish, reader, await reader.begun())
-                await _stream(exchange, call, reader, news, response)
+                await _stream(context, call, reader, news, response)
                 return
             if call.wish.with_log_probs:  # step by step: of which text tokens are
                 answer = Answer()
@@ -249,23 +249,23 @@ async def _answer(exchange: Exchange, call: ResponseCall) -> None:
             items = items_of(reader.texts[0].sections, _status(answer.finish))
             num_reasoning = await reader.count_reasoning()
             whole = _completed(response, items, answer.finish, generation, num_reasoning)
-            size = _size(exchange, call, generation)
-            await _store(exchange, call, whole, size)
-            await exchange.send_made(lambda: whole, size)
+            size = _size(context, call, generation)
+            await _store(context, call, whole, size)
+            await context.send_made(lambda: whole, size)
 
 
-def _size(exchange: Exchange, call: ResponseCall, generation: Generation) -> int:
+def _size(context: RequestContext, call: ResponseCall, generation: Generation) -> int:
     """Entries of a response: it repeats what it was asked for."""
-    return exchange.body_entries + generation.num_generated * (1 + call.wish.top_log_probs)
+    return context.body_entries + generation.num_generated * (1 + call.wish.top_log_probs)
 
 
 async def _store(
-    exchange: Exchange, call: ResponseCall, response: dict[str, Any], size: int
+    context: RequestContext, call: ResponseCall, response: dict[str, Any], size: int
 ) -> None:
     if call.store:
         new = await made(lambda: [*call.messages, *said_again(response["output"])], size)
-        stored = await packed(exchange.owner, response, new, call.before)
-        exchange.service.responses.put(response["id"], stored)
+        stored = await packed(context.owner, response, new, call.before)
+        context.service.responses.put(response["id"], stored)
 
 
 def _status(finish: str | None) -> str:
@@ -328,17 +328,17 @@ def _last_of(scores: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
 
 
 async def _stream(
-    exchange: Exchange,
+    context: RequestContext,
     call: ResponseCall,
     reader: AnswerReader,
     news: News,
     response: dict[str, Any],
 ) -> None:
-    events = ItemEvents(exchange)
-    exchange.fail_stream = partial(events.fail, response)
-    await exchange.start_events()
+    events = ItemEvents(context)
+    context.fail_stream = partial(events.fail, response)
+    await context.start_events()
     for kind in ("response.created", "response.in_progress"):
-        await events.send(kind, exchange.body_entries, response=response)
+        await events.send(kind, context.body_entries, response=response)
     finish = None
     async for piece, sections in news:
         finish = piece.finish or finish
@@ -347,7 +347,7 @@ async def _stream(
     items = await events.close(_status(finish))
     num_reasoning = await reader.count_reasoning()
     whole = _completed(response, items, finish, reader.generation, num_reasoning)
-    size = _size(exchange, call, reader.generation)
-    await _store(exchange, call, whole, size)
+    size = _size(context, call, reader.generation)
+    await _store(context, call, whole, size)
     await events.send(f"response.{whole['status']}", size, response=whole)
-    await exchange.end_events()
+    await context.end_events()

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from pagewheel.serve.api.conversation import read_messages, take_template_context
+from pagewheel.serve.api.conversation import read_messages, take_template_kwargs
 from pagewheel.serve.api.generating import Conversation, prompt_of, take_ending
 from pagewheel.serve.api.tools import take_tools
 from pagewheel.serve.http.errors import ApiError, bad_field
-from pagewheel.serve.http.exchange import Exchange
+from pagewheel.serve.http.request_context import RequestContext
 from pagewheel.serve.http.fields import Fields, shown
 
 
-async def tokenize(exchange: Exchange) -> None:
+async def tokenize(context: RequestContext) -> None:
     """Of a text, or of a conversation as its template renders it."""
-    body = await exchange.read_body()
-    model, prompt, special, conversation = await exchange.made_of_body(lambda: _read(Fields(body)))
+    body = await context.read_body()
+    model, prompt, special, conversation = await context.made_of_body(lambda: _read(Fields(body)))
 
     async def answer() -> None:
-        async with exchange.service.registry.use(model) as engine:
+        async with context.service.registry.use(model) as engine:
             if conversation is not None:
-                tokens = (await prompt_of(exchange, engine, conversation)).tokens
+                tokens = (await prompt_of(context, engine, conversation)).tokens
             else:
                 tokens = await engine.with_text(
-                    exchange.owner, len(prompt), lambda: engine.encode(prompt, special)
+                    context.owner, len(prompt), lambda: engine.encode(prompt, special)
                 )
-            answer = {"count": len(tokens), "max_model_len": engine.context, "tokens": tokens}
-            await exchange.send_made(lambda: answer, len(tokens))
+            answer = {"count": len(tokens), "max_model_len": engine.max_model_len, "tokens": tokens}
+            await context.send_made(lambda: answer, len(tokens))
 
-    await exchange.while_connected(answer())
+    await context.while_connected(answer())
 
 
 def _read(fields: Fields) -> tuple[str | None, str, bool, Conversation | None]:
@@ -43,25 +43,23 @@ def _read(fields: Fields) -> tuple[str | None, str, bool, Conversation | None]:
     else:
         said = read_messages("messages", messages)
         conversation = Conversation(
-            said, take_tools(fields), take_template_context(fields), take_ending(fields, said)
+            said, take_tools(fields), take_template_kwargs(fields), take_ending(fields, said)
         )
     fields.refuse_rest()
     return model, prompt or "", special, conversation
 
 
-async def detokenize(exchange: Exchange) -> None:
+async def detokenize(context: RequestContext) -> None:
     """The text of token ids, special ones too."""
-    body = await exchange.read_body()
-    model, tokens = await exchange.made_of_body(lambda: _read_tokens(Fields(body)))
+    body = await context.read_body()
+    model, tokens = await context.made_of_body(lambda: _read_tokens(Fields(body)))
 
     async def answer() -> None:
-        async with exchange.service.registry.use(model) as engine:
-            text = await engine.with_text(
-                exchange.owner, len(tokens), lambda: engine.decode(tokens)
-            )
-            await exchange.send_made(lambda: {"prompt": text}, len(tokens))
+        async with context.service.registry.use(model) as engine:
+            text = await engine.with_text(context.owner, len(tokens), lambda: engine.decode(tokens))
+            await context.send_made(lambda: {"prompt": text}, len(tokens))
 
-    await exchange.while_connected(answer())
+    await context.while_connected(answer())
 
 
 def _read_tokens(fields: Fields) -> tuple[str | None, list[int]]:

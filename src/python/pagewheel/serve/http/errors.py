@@ -27,7 +27,7 @@ _TYPES = {
 }
 
 
-# As a `param`: the field that the endpoint has the prompt in, which its Exchange knows.
+# As a `param`: the field that the endpoint has the prompt in, which its RequestContext knows.
 PROMPT = "<prompt>"
 
 

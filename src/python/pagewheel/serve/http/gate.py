@@ -11,7 +11,7 @@ from pagewheel.serve.http.errors import ApiError, too_many, unavailable
 from pagewheel.serve.settings import Limits
 
 if TYPE_CHECKING:
-    from pagewheel.serve.http.exchange import Exchange
+    from pagewheel.serve.http.request_context import RequestContext
 
 
 class QueuePlaces:
@@ -58,20 +58,20 @@ class BodyBytes:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._taken: Counter[Exchange] = Counter()
+        self._taken: Counter[RequestContext] = Counter()
         self._total = 0
 
-    def take(self, exchange: Exchange, count: int) -> bool:
+    def take(self, context: RequestContext, count: int) -> bool:
         """Whether there was room for so many more of this request."""
         if self._most and self._total + count > self._most:
             return False
-        self._taken[exchange] += count
+        self._taken[context] += count
         self._total += count
         return True
 
-    def give_back(self, exchange: Exchange) -> None:
+    def give_back(self, context: RequestContext) -> None:
         """All of a request."""
-        self._total -= self._taken.pop(exchange, 0)
+        self._total -= self._taken.pop(context, 0)
 
 
 class Gate:
@@ -79,7 +79,7 @@ class Gate:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._inside: set[Exchange] = set()
+        self._inside: set[RequestContext] = set()
         self._by_owner: Counter[str] = Counter()
         self._waiting_by_owner: Counter[str] = Counter()
         self._is_closed = False
@@ -94,25 +94,25 @@ class Gate:
         return len(self._inside)
 
     @contextmanager
-    def entered(self, exchange: Exchange) -> Iterator[None]:
+    def entered(self, context: RequestContext) -> Iterator[None]:
         """Raises ApiError for one that may not be served now."""
-        exchange.authenticate()
-        if not exchange.takes_place:
+        context.authenticate()
+        if not context.takes_place:
             yield
             return
-        self._check(exchange)
-        self._inside.add(exchange)
-        self._by_owner[exchange.owner] += 1
+        self._check(context)
+        self._inside.add(context)
+        self._by_owner[context.owner] += 1
         try:
             yield
         finally:
-            self._inside.discard(exchange)
-            self.body_bytes.give_back(exchange)
-            self._by_owner[exchange.owner] -= 1
-            if not self._by_owner[exchange.owner]:
-                del self._by_owner[exchange.owner]
+            self._inside.discard(context)
+            self.body_bytes.give_back(context)
+            self._by_owner[context.owner] -= 1
+            if not self._by_owner[context.owner]:
+                del self._by_owner[context.owner]
 
-    def _check(self, exchange: Exchange) -> None:
+    def _check(self, context: RequestContext) -> None:
         if self._is_closed:
             error = unavailable("the server is shutting down", "shutting_down")
             error.headers["Connection"] = "close"
@@ -121,14 +121,14 @@ class Gate:
             raise unavailable(
                 f"{self._limits.concurrency} requests are being served", "too_many_requests", 1
             )
-        most = exchange.key_limits.requests or self._limits.concurrency_per_key
-        if most and self._by_owner[exchange.owner] >= most:
+        most = context.key_limits.requests or self._limits.concurrency_per_key
+        if most and self._by_owner[context.owner] >= most:
             raise too_many(f"{most} requests of this key are being served", "key_limit")
 
-    def queue_places(self, exchange: Exchange) -> QueuePlaces:
+    def queue_places(self, context: RequestContext) -> QueuePlaces:
         """None is taken yet."""
-        most = exchange.key_limits.queue or self._limits.queue_per_key
-        return QueuePlaces(self._waiting_by_owner, exchange.owner, most)
+        most = context.key_limits.queue or self._limits.queue_per_key
+        return QueuePlaces(self._waiting_by_owner, context.owner, most)
 
     def close(self) -> None:
         """Lets nobody in any more."""
@@ -136,5 +136,5 @@ class Gate:
 
     def stop_all(self) -> None:
         """Cancels those that are inside."""
-        for exchange in list(self._inside):
-            exchange.stop()
+        for context in list(self._inside):
+            context.stop()

@@ -43,7 +43,7 @@ class Engine:
         self,
         settings: ModelSettings,
         pipeline: pagewheel.ContinuousBatchingPipeline,
-        context: int | None,
+        max_model_len: int | None,
         weights_bytes: int,
         prefixes: PrefixStore | None = None,
         news: News | None = None,
@@ -51,7 +51,7 @@ class Engine:
     ) -> None:
         self.name = settings.name
         self.news = news or News()  # of its requests
-        self.context = context  # tokens, if the model says so
+        self.max_model_len = max_model_len  # tokens, if the model says so
         self.failure: str | None = None  # why it serves no more, once that is known
         self.num_users = 0  # who has it from the registry, which counts them
         self._is_closed = False
@@ -130,9 +130,9 @@ class Engine:
 
         Use in_thread().
         """
-        if self.context is None:
+        if self.max_model_len is None:
             return None
-        return self.context * max(len(token) for token in self.token_bytes.values())
+        return self.max_model_len * max(len(token) for token in self.token_bytes.values())
 
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """What takes long or waits."""

@@ -88,10 +88,10 @@ class Registry:
         name = self._aliases.get(name, name)
         return name if name in self._entries else None
 
-    def context(self, name: str) -> int | None:
+    def max_model_len(self, name: str) -> int | None:
         """Of a model in memory, if it says so."""
         engine = self._entries[name].engine
-        return None if engine is None else engine.context
+        return None if engine is None else engine.max_model_len
 
     def loaded(self) -> Iterator[Engine]:
         """Those in memory."""

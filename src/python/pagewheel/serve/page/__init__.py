@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from pagewheel.serve.http.errors import ApiError
-from pagewheel.serve.http.exchange import Exchange, Work
+from pagewheel.serve.http.request_context import RequestContext, Work
 
 _FOLDER = Path(__file__).parent
 _KINDS = {
@@ -39,12 +39,12 @@ def paths() -> dict[str, Path]:
 def sender(file: Path) -> Work:
     """Answers with the file."""
 
-    async def send(exchange: Exchange) -> None:
+    async def send(context: RequestContext) -> None:
         # What a browser asks by the wrong name is refused, as the API is.
-        host = exchange.request.headers.get("host", "")
-        if not exchange.service.hosts.allows(host):
+        host = context.request.headers.get("host", "")
+        if not context.service.hosts.allows(host):
             raise ApiError(403, "this server does not answer to this host", code="host_not_allowed")
-        await exchange.send_bytes(_read(file), _KINDS[file.suffix], headers=_HEADERS)
+        await context.send_bytes(_read(file), _KINDS[file.suffix], headers=_HEADERS)
 
     return send
 

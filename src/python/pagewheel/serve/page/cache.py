@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 import pagewheel
 from pagewheel.serve.http.errors import ApiError
-from pagewheel.serve.http.exchange import Exchange
+from pagewheel.serve.http.request_context import RequestContext
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.tenant import Tenant
 
@@ -79,29 +79,29 @@ class CacheViews:
         return self._taken.get(key)
 
 
-async def show_cache(exchange: Exchange) -> None:
+async def show_cache(context: RequestContext) -> None:
     """Of the model that `model` names, if it is in memory; it is not loaded for this."""
     # Blocks and sums are of all keys: they tell whether a prompt began as one of a group's.
-    if exchange.service.keys.share_prefixes:
+    if context.service.keys.share_prefixes:
         raise ApiError(
             403, "where keys share cached prefixes, none sees the cache", code="cache_not_shown"
         )
-    query = exchange.request.query_params
+    query = context.request.query_params
     given = query.get("request", "")
     if given and not (given.isascii() and given.isdigit() and len(given) < 19):
         raise ApiError(400, f"request: expected a number, got {given[:40]!r}", param="request")
-    registry = exchange.service.registry
+    registry = context.service.registry
     name = registry.target(query.get("model", registry.names()[0]))
     if name is None:
         raise ApiError(404, "model: no such model", param="model", code="model_not_found")
     engine = next((each for each in registry.loaded() if each.name == name), None)
     if engine is None:
-        await exchange.send_json({"model": name, "loaded": False})
+        await context.send_json({"model": name, "loaded": False})
         return
-    view = await exchange.service.cache_views.get(
-        engine, int(given) if given else None, exchange.tenant.id
+    view = await context.service.cache_views.get(
+        engine, int(given) if given else None, context.tenant.id
     )
-    await exchange.send_json(view, headers={"cache-control": "no-store"})
+    await context.send_json(view, headers={"cache-control": "no-store"})
 
 
 def _own(view: dict[str, Any], tenant: str) -> dict[str, Any]:

@@ -37,7 +37,7 @@ _MANY = 2048
 # Of a body, for what takes as long as an entry of an answer.
 _BYTES_PER_ENTRY = 32
 
-Work = Callable[["Exchange"], Awaitable[None]]
+Work = Callable[["RequestContext"], Awaitable[None]]
 T = TypeVar("T")
 
 
@@ -72,7 +72,7 @@ async def made(make: Callable[[], T], size: int) -> T:
     return make() if size < _MANY else await asyncio.to_thread(make)
 
 
-class Exchange(Response):
+class RequestContext(Response):
     """Runs `work`, which takes read_body() and sends one answer: send_json(), or events.
 
     The work is cancelled where the client leaves or the server stops; what it holds it must let go
