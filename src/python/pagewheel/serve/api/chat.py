@@ -19,7 +19,7 @@ from pagewheel.serve.api.conversation import read_messages, take_template_kwargs
 from pagewheel.serve.api.generating import (
     MAX_TOKENS,
     Conversation,
-    Wish,
+    SamplingRequest,
     generating,
     log_probs_of,
     prompt_of,
@@ -55,22 +55,22 @@ async def chat_completions(context: RequestContext) -> None:
 def _read(context: RequestContext, fields: Fields) -> ChatCall:
     messages = read_messages("messages", fields.need("messages", list))
     call = read_call(context, fields)
-    wish = call.wish
-    wish.max_tokens = _max_tokens(context, fields, wish)
-    wish.with_log_probs = fields.take("logprobs", bool, False)
-    wish.top_log_probs = fields.take_int("top_logprobs", 0, logprobs.MAX_TOP, 0)
-    if wish.top_log_probs and not wish.with_log_probs:
+    sampling = call.sampling
+    sampling.max_tokens = _max_tokens(context, fields, sampling)
+    sampling.with_log_probs = fields.take("logprobs", bool, False)
+    sampling.top_log_probs = fields.take_int("top_logprobs", 0, logprobs.MAX_TOP, 0)
+    if sampling.top_log_probs and not sampling.with_log_probs:
         raise bad_field("top_logprobs", "needs logprobs")
-    wish.tools = take_tools(fields)
+    sampling.tools = take_tools(fields)
     template_kwargs = take_template_kwargs(fields)
     ending = take_ending(fields, messages)
     most = take_most_tokens(fields)
     _read_others(fields)
     fields.refuse_rest()
-    return ChatCall(call, Conversation(messages, wish.tools, template_kwargs, ending, most))
+    return ChatCall(call, Conversation(messages, sampling.tools, template_kwargs, ending, most))
 
 
-def _max_tokens(context: RequestContext, fields: Fields, wish: Wish) -> int | None:
+def _max_tokens(context: RequestContext, fields: Fields, sampling: SamplingRequest) -> int | None:
     """max_completion_tokens, or max_tokens as it was called before."""
     found: int | None = None
     name = "max_tokens"
@@ -83,7 +83,7 @@ def _max_tokens(context: RequestContext, fields: Fields, wish: Wish) -> int | No
         if found not in (None, value):
             raise bad_field(each, f"is {value}, and max_tokens is {found}: give one of them")
         found, name = value, each
-    return limited_tokens(name, found, context.service.settings.limits, wish.max_length)
+    return limited_tokens(name, found, context.service.settings.limits, sampling.max_length)
 
 
 def _read_others(fields: Fields) -> None:
@@ -98,9 +98,9 @@ def _read_others(fields: Fields) -> None:
 
 async def _answer(context: RequestContext, chat: ChatCall) -> None:
     call = chat.call
-    async with context.service.registry.use(call.model, call.wish.deadline) as engine:
+    async with context.service.registry.use(call.model, call.sampling.deadline) as engine:
         prompt = await prompt_of(context, engine, chat.conversation)
-        async with generating(context, engine, [prompt], call.wish) as generation:
+        async with generating(context, engine, [prompt], call.sampling) as generation:
             head = {**call.head(engine, "chatcmpl"), "system_fingerprint": None}
             reader = AnswerReader(engine, generation, prompt.reading)
             if call.stream:
@@ -111,7 +111,7 @@ async def _answer(context: RequestContext, chat: ChatCall) -> None:
                 return
             answers = await reader.read_all()
             choices = [
-                with_ids(await _choice(engine, number, text, answer, call.wish), answer, call)
+                with_ids(await _choice(engine, number, text, answer, call.sampling), answer, call)
                 for number, (text, answer) in enumerate(zip(reader.texts, answers, strict=True))
             ]
             kind: dict[str, Any] = {"object": "chat.completion"}
@@ -120,25 +120,27 @@ async def _answer(context: RequestContext, chat: ChatCall) -> None:
             usage = usage_of(generation, await reader.count_reasoning())
             await context.send_made(
                 lambda: {**head, **kind, "choices": choices, "usage": usage},
-                generation.num_generated * (1 + call.wish.top_log_probs),
+                generation.num_generated * (1 + call.sampling.top_log_probs),
             )
 
 
-async def _log_probs(engine: Engine, piece: Piece | Answer, wish: Wish) -> dict[str, Any] | None:
-    if not wish.with_log_probs:
+async def _log_probs(
+    engine: Engine, piece: Piece | Answer, sampling: SamplingRequest
+) -> dict[str, Any] | None:
+    if not sampling.with_log_probs:
         return None
-    tokens = await log_probs_of(engine, piece, wish.top_log_probs)
-    size = len(tokens) * (1 + wish.top_log_probs)
+    tokens = await log_probs_of(engine, piece, sampling.top_log_probs)
+    size = len(tokens) * (1 + sampling.top_log_probs)
     return await made(lambda: logprobs.chat_form(tokens), size)
 
 
 async def _choice(
-    engine: Engine, number: int, text: AnswerText, answer: Answer, wish: Wish
+    engine: Engine, number: int, text: AnswerText, answer: Answer, sampling: SamplingRequest
 ) -> dict[str, Any]:
     choice = {
         "index": number,
         "message": _message(text),
-        "logprobs": await _log_probs(engine, answer, wish),
+        "logprobs": await _log_probs(engine, answer, sampling),
         "finish_reason": answer.finish or "stop",
     }
     return ended(choice, answer)
@@ -166,7 +168,7 @@ def _call(section: Section) -> dict[str, Any]:
 
 
 async def _stream(engine: Engine, call: Call, reader: AnswerReader, events: ChoiceEvents) -> None:
-    wish = call.wish
+    sampling = call.sampling
     news = await reader.begun()
     await events.start()
     for number in range(len(reader.texts)):
@@ -174,9 +176,9 @@ async def _stream(engine: Engine, call: Call, reader: AnswerReader, events: Choi
         await events.send(_event(number, begin))
     async for piece, sections in news:
         if sections or (
-            (wish.with_log_probs or call.with_tokens) and (piece.tokens or piece.scored)
+            (sampling.with_log_probs or call.with_tokens) and (piece.tokens or piece.scored)
         ):
-            scores = await _log_probs(engine, piece, wish)
+            scores = await _log_probs(engine, piece, sampling)
             event = _event(piece.index, _delta(sections), scores)
             await events.send(with_ids(event, piece, call))
         if piece.finish is not None:

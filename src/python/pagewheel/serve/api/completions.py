@@ -12,7 +12,7 @@ from pagewheel.serve.api.answer_text import AnswerReader, News, Reading
 from pagewheel.serve.api.generating import (
     MAX_TOKENS,
     Prompt,
-    Wish,
+    SamplingRequest,
     encode_prompt,
     generating,
     last_tokens,
@@ -56,21 +56,21 @@ def _read(context: RequestContext, fields: Fields) -> CompletionCall:
     limits = context.service.settings.limits
     prompts = read_prompts(fields)
     call = read_call(context, fields)
-    wish = call.wish
-    if len(prompts) * wish.choices > limits.max_choices:
+    sampling = call.sampling
+    if len(prompts) * sampling.choices > limits.max_choices:
         raise bad_field(
             "n", f"times {len(prompts)} prompts is more than {limits.max_choices} choices"
         )
-    wish.max_tokens = _max_tokens(fields, wish, limits)
+    sampling.max_tokens = _max_tokens(fields, sampling, limits)
     echo = fields.take("echo", bool, False)
-    if wish.max_tokens == 0 and not echo:
+    if sampling.max_tokens == 0 and not echo:
         raise bad_field("max_tokens", "is 0; allowed: 1 or more, with echo 0 too")
     top = fields.take_int("logprobs", -1, logprobs.MAX_TOP, -1)
-    wish.with_log_probs = top >= 0
-    wish.top_log_probs, wish.top_field = max(0, top), "logprobs"
-    wish.with_prompt_log_probs = echo and (wish.with_log_probs or wish.max_tokens == 0)
+    sampling.with_log_probs = top >= 0
+    sampling.top_log_probs, sampling.top_field = max(0, top), "logprobs"
+    sampling.with_prompt_log_probs = echo and (sampling.with_log_probs or sampling.max_tokens == 0)
     special = fields.take("add_special_tokens", bool, True)
-    fields.take_one_of("best_of", (None, wish.choices))
+    fields.take_one_of("best_of", (None, sampling.choices))
     if fields.take("suffix", str, ""):
         raise bad_field("suffix", "is not supported", "unsupported_value")
     most = take_most_tokens(fields)
@@ -78,14 +78,14 @@ def _read(context: RequestContext, fields: Fields) -> CompletionCall:
     return CompletionCall(call, prompts, echo, special, most)
 
 
-def _max_tokens(fields: Fields, wish: Wish, limits: Limits) -> int | None:
+def _max_tokens(fields: Fields, sampling: SamplingRequest, limits: Limits) -> int | None:
     """Of each choice. There is a default, but where max_length says how long it may be."""
     count = fields.take("max_tokens", int)
-    if count is None and wish.max_length is None:
+    if count is None and sampling.max_length is None:
         return min(_DEFAULT_TOKENS, limits.max_tokens or _DEFAULT_TOKENS)
     if count is not None and not 0 <= count <= MAX_TOKENS:
         raise bad_field("max_tokens", f"is {count}; allowed: 0 to {MAX_TOKENS}")
-    return limited_tokens("max_tokens", count, limits, wish.max_length)
+    return limited_tokens("max_tokens", count, limits, sampling.max_length)
 
 
 def read_prompts(fields: Fields, field: str = "prompt") -> list[str | list[int]]:
@@ -115,12 +115,12 @@ def _are_tokens(values: list[Any]) -> bool:
 async def _answer(context: RequestContext, completion: CompletionCall) -> None:
     call = completion.call
     context.prompt_field = "prompt"
-    async with context.service.registry.use(call.model, call.wish.deadline) as engine:
+    async with context.service.registry.use(call.model, call.sampling.deadline) as engine:
         if context.service.settings.log_prompts:
             context.notes["prompt"] = completion.prompts
         size = sum(len(each) for each in completion.prompts if isinstance(each, str))
         prompts = await engine.with_text(context.owner, size, lambda: _encoded(engine, completion))
-        async with generating(context, engine, prompts, call.wish) as generation:
+        async with generating(context, engine, prompts, call.sampling) as generation:
             head = {**call.head(engine, "cmpl"), "object": "text_completion"}
             echoed = await _echoed(engine, completion, prompts)
             reader = AnswerReader(engine, generation, Reading())
@@ -133,7 +133,7 @@ async def _answer(context: RequestContext, completion: CompletionCall) -> None:
                 _with_all_ids(
                     await _whole_choice(
                         engine,
-                        call.wish,
+                        call.sampling,
                         generation,
                         number,
                         echoed[number],
@@ -148,7 +148,7 @@ async def _answer(context: RequestContext, completion: CompletionCall) -> None:
             ]
             await context.send_made(
                 lambda: {**head, "choices": choices, "usage": usage_of(generation)},
-                generation.num_generated * (1 + call.wish.top_log_probs),
+                generation.num_generated * (1 + call.sampling.top_log_probs),
             )
 
 
@@ -166,7 +166,7 @@ async def _echoed(
     engine: Engine, completion: CompletionCall, prompts: Sequence[Prompt]
 ) -> list[str]:
     """What stands before each choice."""
-    choices = completion.call.wish.choices
+    choices = completion.call.sampling.choices
     if not completion.echo:
         return [""] * len(prompts) * choices
     texts = [
@@ -185,7 +185,7 @@ def _first_of_request(generation: Generation, number: int) -> int:
 
 async def _whole_choice(
     engine: Engine,
-    wish: Wish,
+    sampling: SamplingRequest,
     generation: Generation,
     number: int,
     echoed: str,
@@ -193,29 +193,33 @@ async def _whole_choice(
     first: Answer,
 ) -> dict[str, Any]:
     scores = None
-    if wish.with_log_probs:
-        tokens = await _prompt_log_probs(engine, wish, generation, number, first)
-        tokens += await log_probs_of(engine, answer, wish.top_log_probs)
+    if sampling.with_log_probs:
+        tokens = await _prompt_log_probs(engine, sampling, generation, number, first)
+        tokens += await log_probs_of(engine, answer, sampling.top_log_probs)
         scores = await made(
             lambda: logprobs.completion_form(
-                tokens, TextOffsets().of(tokens), wish.top_log_probs > 0
+                tokens, TextOffsets().of(tokens), sampling.top_log_probs > 0
             ),
-            len(tokens) * (1 + wish.top_log_probs),
+            len(tokens) * (1 + sampling.top_log_probs),
         )
     return _choice(number, echoed + answer.text, scores, answer)
 
 
 async def _prompt_log_probs(
-    engine: Engine, wish: Wish, generation: Generation, number: int, first: Answer | Piece
+    engine: Engine,
+    sampling: SamplingRequest,
+    generation: Generation,
+    number: int,
+    first: Answer | Piece,
 ) -> list[TokenLogProb]:
     """Of the prompt's tokens, where they are echoed. `first` is what they came with."""
-    if not wish.with_prompt_log_probs:
+    if not sampling.with_prompt_log_probs:
         return []
     names = await engine.tokens_by_id()
-    prompt = generation.order.prompts[number // wish.choices]
+    prompt = generation.order.prompts[number // sampling.choices]
     scores = [None, *first.prompt_log_probs]
     likely = [[], *first.prompt_top_log_probs]
-    top = wish.top_log_probs
+    top = sampling.top_log_probs
     return await made(
         lambda: of_tokens(names, prompt, scores, likely, top), len(prompt) * (1 + top)
     )
@@ -232,7 +236,7 @@ def _with_all_ids(
     """The prompt's too."""
     if not call.with_tokens:
         return choice
-    prompt = generation.order.prompts[choice["index"] // call.wish.choices]
+    prompt = generation.order.prompts[choice["index"] // call.sampling.choices]
     return {**with_ids(choice, piece, call), "prompt_token_ids": prompt}
 
 
@@ -259,7 +263,7 @@ async def _stream(
     events: ChoiceEvents,
     echoed: Sequence[str],
 ) -> None:
-    generation, wish = reader.generation, call.wish
+    generation, sampling = reader.generation, call.sampling
     before = list(echoed)  # of a choice that has not begun
     has_begun = [False] * len(echoed)
     offsets = [TextOffsets() for _ in echoed]
@@ -268,22 +272,22 @@ async def _stream(
     async for piece, first in _with_first_pieces(news, generation):
         number = piece.index
         text = before[number] + piece.text
-        with_tokens = wish.with_log_probs or call.with_tokens
+        with_tokens = sampling.with_log_probs or call.with_tokens
         if not (text or piece.finish or (with_tokens and (piece.tokens or piece.scored))):
             continue  # half of a character is held back, and is no news
         scores, size = None, 0
-        if wish.with_log_probs:
-            tokens = await log_probs_of(engine, piece, wish.top_log_probs)
+        if sampling.with_log_probs:
+            tokens = await log_probs_of(engine, piece, sampling.top_log_probs)
             if not has_begun[number]:
-                prompt = await _prompt_log_probs(engine, wish, generation, number, first)
+                prompt = await _prompt_log_probs(engine, sampling, generation, number, first)
                 tokens = prompt + tokens
-            size = len(tokens) * (1 + wish.top_log_probs)
+            size = len(tokens) * (1 + sampling.top_log_probs)
             scores = await made(
                 partial(
                     logprobs.completion_form,
                     tokens,
                     offsets[number].of(tokens),
-                    wish.top_log_probs > 0,
+                    sampling.top_log_probs > 0,
                 ),
                 size,
             )

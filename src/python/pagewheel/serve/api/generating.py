@@ -21,7 +21,7 @@ from pagewheel.serve.api.sampling import (
     limit_priority,
     make_config,
     split_copies,
-    take_sampling,
+    take_parameters,
     take_timeout,
 )
 from pagewheel.serve.api.shapes import Shape
@@ -43,7 +43,7 @@ _MAX_METADATA_VALUE = 512
 
 
 @dataclass
-class Wish:
+class SamplingRequest:
     """How prompts are to be continued. `max_tokens` None: until max_length, or a full context."""
 
     given: dict[str, Any]
@@ -90,14 +90,14 @@ class Prompt:
     reading: Reading = field(default_factory=Reading)
 
 
-def read_wish(context: RequestContext, fields: Fields) -> Wish:
+def read_sampling(context: RequestContext, fields: Fields) -> SamplingRequest:
     """The engine's parameters and the deadline; endpoints read the rest."""
     elapsed = time.monotonic() - context.began
     limits = context.service.settings.limits
-    given = take_sampling(fields)
+    given = take_parameters(fields)
     limit_priority(fields, given, context.key_limits.priority)
     given["cache_salt"] = context.tenant.salt(given.get("cache_salt", ""))
-    return Wish(given, time.monotonic() + take_timeout(fields, limits, elapsed))
+    return SamplingRequest(given, time.monotonic() + take_timeout(fields, limits, elapsed))
 
 
 def read_hints(fields: Fields) -> dict[str, str | None]:
@@ -230,17 +230,17 @@ def reading_of(engine: Engine, tools: Tools, prompt: str) -> Reading:
 
 @asynccontextmanager
 async def generating(
-    context: RequestContext, engine: Engine, prompts: Sequence[Prompt], wish: Wish
+    context: RequestContext, engine: Engine, prompts: Sequence[Prompt], sampling: SamplingRequest
 ) -> AsyncIterator[Generation]:
     """In the engine until the block is left, however that is."""
     service = context.service
-    _limit_answer(service.settings.limits, engine, prompts, wish)
+    _limit_answer(service.settings.limits, engine, prompts, sampling)
     grammar = await before(
-        wish.deadline,
-        compiled_grammar(engine, wish.shape, wish.tools, prompts[0].reading, context.owner),
+        sampling.deadline,
+        compiled_grammar(engine, sampling.shape, sampling.tools, prompts[0].reading, context.owner),
     )
     tokens = [each.tokens for each in prompts]
-    order = await context.made_of_body(lambda: _order(engine, tokens, wish, grammar))
+    order = await context.made_of_body(lambda: _order(engine, tokens, sampling, grammar))
     generation = Generation(
         engine,
         order,
@@ -275,25 +275,27 @@ async def generating(
             context.trace.generated(engine.name, times, usage)
 
 
-def _limit_answer(limits: Limits, engine: Engine, prompts: Sequence[Prompt], wish: Wish) -> None:
+def _limit_answer(
+    limits: Limits, engine: Engine, prompts: Sequence[Prompt], sampling: SamplingRequest
+) -> None:
     """Raises ApiError where an answer could be too large to be held in memory."""
     most = limits.answer_entries
-    choices = len(prompts) * wish.choices
+    choices = len(prompts) * sampling.choices
     prompt = min(len(each.tokens) for each in prompts)
     bounds = [
-        wish.max_tokens,
-        None if wish.max_length is None else wish.max_length - prompt,
+        sampling.max_tokens,
+        None if sampling.max_length is None else sampling.max_length - prompt,
         None if engine.max_model_len is None else engine.max_model_len - prompt,
     ]
     tokens = max(0, min((each for each in bounds if each is not None), default=MAX_TOKENS))
-    if wish.with_prompt_log_probs:
+    if sampling.with_prompt_log_probs:
         tokens += max(len(each.tokens) for each in prompts)
-    if not most or choices * tokens * (1 + wish.top_log_probs) <= most:
+    if not most or choices * tokens * (1 + sampling.top_log_probs) <= most:
         return
     counted = "n" if choices > 1 else "max_tokens"
     raise bad_field(
-        wish.top_field if wish.top_log_probs else counted,
-        f"{choices} choices of up to {tokens} tokens with {wish.top_log_probs} likely ones each "
+        sampling.top_field if sampling.top_log_probs else counted,
+        f"{choices} choices of up to {tokens} tokens with {sampling.top_log_probs} likely ones each "
         f"are more than {most} entries; ask for fewer, or set max_tokens",
     )
 
@@ -301,20 +303,20 @@ def _limit_answer(limits: Limits, engine: Engine, prompts: Sequence[Prompt], wis
 def _order(
     engine: Engine,
     prompts: Sequence[Sequence[int]],
-    wish: Wish,
+    sampling: SamplingRequest,
     grammar: StructuredOutputConfig | None,
 ) -> Order:
     settings = {
-        "max_new_tokens": _UNLIMITED if wish.max_tokens is None else wish.max_tokens,
-        "num_return_sequences": wish.choices,
-        "timeout": max(SHORTEST, wish.deadline - time.monotonic()),
-        "logprobs": max(int(wish.with_log_probs), wish.top_log_probs),
-        "echo": wish.with_prompt_log_probs,
+        "max_new_tokens": _UNLIMITED if sampling.max_tokens is None else sampling.max_tokens,
+        "num_return_sequences": sampling.choices,
+        "timeout": max(SHORTEST, sampling.deadline - time.monotonic()),
+        "logprobs": max(int(sampling.with_log_probs), sampling.top_log_probs),
+        "echo": sampling.with_prompt_log_probs,
         "structured_output_config": grammar,
     }
-    config = make_config(engine.config(), wish.given, settings)
+    config = make_config(engine.config(), sampling.given, settings)
     copies = split_copies(config)
-    return Order(prompts, config, copies, tuple(wish.given.get("stop_token_ids", ())))
+    return Order(prompts, config, copies, tuple(sampling.given.get("stop_token_ids", ())))
 
 
 def usage_of(generation: Generation, num_reasoning: int = 0) -> dict[str, Any]:

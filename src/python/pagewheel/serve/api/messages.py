@@ -12,11 +12,11 @@ from pagewheel.serve.api.generating import (
     MAX_TOKENS,
     Conversation,
     Ending,
-    Wish,
+    SamplingRequest,
     check_open,
     generating,
     prompt_of,
-    read_wish,
+    read_sampling,
 )
 from pagewheel.serve.api.message_blocks import block_delta, blocks_of, empty_block, read_blocks
 from pagewheel.serve.api.sampling import limited_tokens
@@ -34,7 +34,7 @@ class MessageCall:
 
     model: str | None
     conversation: Conversation
-    wish: Wish
+    sampling: SamplingRequest
     stream: bool
     shows_thinking: bool
 
@@ -55,22 +55,22 @@ def _read(context: RequestContext, fields: Fields) -> MessageCall:
     if not 1 <= count <= MAX_TOKENS:
         raise bad_field("max_tokens", f"is {count}; allowed: 1 to {MAX_TOKENS}")
     stop = fields.take("stop_sequences", list) or []
-    wish = read_wish(context, fields)
-    wish.shape = _take_output(fields, conversation)
-    wish.tools = conversation.tools
-    wish.max_tokens = limited_tokens("max_tokens", count, limits)
+    sampling = read_sampling(context, fields)
+    sampling.shape = _take_output(fields, conversation)
+    sampling.tools = conversation.tools
+    sampling.max_tokens = limited_tokens("max_tokens", count, limits)
     if stop:
         if not all(isinstance(each, str) for each in stop):
             raise bad_field("stop_sequences", "must be an array of strings")
-        wish.given["stop_strings"] = stop
+        sampling.given["stop_strings"] = stop
     stream = fields.take("stream", bool, False)
     fields.take("metadata", dict)
     fields.take_one_of("service_tier", (None, "auto", "standard_only"))
-    if wish.shape is not None and conversation.ending is Ending.OPEN_MESSAGE:
-        raise bad_field(wish.shape.field, "does not go with a last message of the assistant")
+    if sampling.shape is not None and conversation.ending is Ending.OPEN_MESSAGE:
+        raise bad_field(sampling.shape.field, "does not go with a last message of the assistant")
     _refuse_unsupported(fields)
     fields.refuse_rest()
-    return MessageCall(model, conversation, wish, stream, shows_thinking)
+    return MessageCall(model, conversation, sampling, stream, shows_thinking)
 
 
 async def count_tokens(context: RequestContext) -> None:
@@ -141,9 +141,9 @@ def _refuse_unsupported(fields: Fields) -> None:
 
 
 async def _answer(context: RequestContext, call: MessageCall) -> None:
-    async with context.service.registry.use(call.model, call.wish.deadline) as engine:
+    async with context.service.registry.use(call.model, call.sampling.deadline) as engine:
         prompt = await prompt_of(context, engine, call.conversation)
-        async with generating(context, engine, [prompt], call.wish) as generation:
+        async with generating(context, engine, [prompt], call.sampling) as generation:
             message: dict[str, Any] = {
                 "id": f"msg_{uuid.uuid4().hex}",
                 "type": "message",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pagewheel.serve.api.answer_text import AnswerReader
-from pagewheel.serve.api.generating import Wish, read_hints, read_wish, usage_of
+from pagewheel.serve.api.generating import SamplingRequest, read_hints, read_sampling, usage_of
 from pagewheel.serve.api.sampling import take_choices
 from pagewheel.serve.api.shapes import take_shape
 from pagewheel.serve.http.errors import bad_field
@@ -24,7 +24,7 @@ class Call:
     """Fields of both."""
 
     model: str | None
-    wish: Wish
+    sampling: SamplingRequest
     stream: bool
     with_usage: bool
     with_usages: bool = False  # in each event
@@ -42,9 +42,9 @@ class Call:
 def read_call(context: RequestContext, fields: Fields) -> Call:
     """The endpoint reads the rest, and how many tokens there may be."""
     model = fields.take("model", str)
-    wish = read_wish(context, fields)
-    wish.choices = take_choices(fields, context.service.settings.limits)
-    wish.shape = take_shape(fields)
+    sampling = read_sampling(context, fields)
+    sampling.choices = take_choices(fields, context.service.settings.limits)
+    sampling.shape = take_shape(fields)
     read_hints(fields)
     fields.take_one_of("skip_special_tokens", (None, True))
     stream = fields.take("stream", bool, False)
@@ -59,7 +59,7 @@ def read_call(context: RequestContext, fields: Fields) -> Call:
         inner.take_one_of("include_obfuscation", (None, False))
         inner.refuse_rest()
     with_tokens = fields.take("return_token_ids", bool, False)
-    return Call(model, wish, stream, with_usage, continuous and with_usage, with_tokens)
+    return Call(model, sampling, stream, with_usage, continuous and with_usage, with_tokens)
 
 
 class ChoiceEvents:

@@ -14,12 +14,12 @@ from pagewheel.serve.api.conversation import take_template_kwargs
 from pagewheel.serve.api.generating import (
     MAX_TOKENS,
     Conversation,
-    Wish,
+    SamplingRequest,
     generating,
     log_probs_of,
     prompt_of,
     read_hints,
-    read_wish,
+    read_sampling,
     take_metadata,
 )
 from pagewheel.serve.api.response_input import read_input, said_again
@@ -46,7 +46,7 @@ class ResponseCall:
     model: str | None
     messages: list[dict[str, Any]]
     conversation: Conversation
-    wish: Wish
+    sampling: SamplingRequest
     stream: bool
     store: bool
     echoed: dict[str, Any]  # what the response repeats of the request
@@ -97,12 +97,12 @@ def _read(context: RequestContext, fields: Fields, previous: str | None) -> Resp
     model = fields.take("model", str)
     instructions = fields.take("instructions", str)
     messages = read_input(fields)
-    wish = read_wish(context, fields)
+    sampling = read_sampling(context, fields)
     count = fields.take("max_output_tokens", int)
     if count is not None and not 1 <= count <= MAX_TOKENS:
         raise bad_field("max_output_tokens", f"is {count}; allowed: 1 to {MAX_TOKENS}")
-    wish.max_tokens = limited_tokens("max_output_tokens", count, limits, wish.max_length)
-    wish.tools = take_response_tools(fields)
+    sampling.max_tokens = limited_tokens("max_output_tokens", count, limits, sampling.max_length)
+    sampling.tools = take_response_tools(fields)
     store = fields.take("store", bool, True)
     stream = fields.take("stream", bool, False)
     echoed: dict[str, Any] = {
@@ -111,15 +111,15 @@ def _read(context: RequestContext, fields: Fields, previous: str | None) -> Resp
         "metadata": take_metadata(fields),
         "previous_response_id": previous,
         "store": store,
-        "temperature": wish.given.get("temperature"),
-        "top_p": wish.given.get("top_p"),
-        **_echoed_tools(wish.tools),
-        "text": _take_text(fields, wish),
+        "temperature": sampling.given.get("temperature"),
+        "top_p": sampling.given.get("top_p"),
+        **_echoed_tools(sampling.tools),
+        "text": _take_text(fields, sampling),
         "truncation": "disabled",
         "background": False,
         "reasoning": _take_reasoning(fields),
         "max_tool_calls": _take_max_tool_calls(fields),
-        "top_logprobs": _take_log_probs(fields, wish),
+        "top_logprobs": _take_log_probs(fields, sampling),
         **read_hints(fields),
     }
     _read_others(fields, stream)
@@ -128,8 +128,8 @@ def _read(context: RequestContext, fields: Fields, previous: str | None) -> Resp
         template_kwargs["reasoning_effort"] = echoed["reasoning"]["effort"]
     fields.refuse_rest()
     begin = [] if instructions is None else [{"role": "system", "content": instructions}]
-    conversation = Conversation(begin + messages, wish.tools, template_kwargs)
-    return ResponseCall(model, messages, conversation, wish, stream, store, echoed)
+    conversation = Conversation(begin + messages, sampling.tools, template_kwargs)
+    return ResponseCall(model, messages, conversation, sampling, stream, store, echoed)
 
 
 def _echoed_tools(tools: Tools) -> dict[str, Any]:
@@ -143,12 +143,12 @@ def _echoed_tools(tools: Tools) -> dict[str, Any]:
     return {"tools": flat, "tool_choice": choice, "parallel_tool_calls": tools.is_parallel}
 
 
-def _take_text(fields: Fields, wish: Wish) -> dict[str, Any]:
-    """Sets the wish's shape. Returns what the response repeats."""
+def _take_text(fields: Fields, sampling: SamplingRequest) -> dict[str, Any]:
+    """Sets the sampling's shape. Returns what the response repeats."""
     given = fields.take("text", dict) or {}
     inner = Fields(given, "text.")
     inner.take_one_of("verbosity", (None, "medium"))
-    wish.shape = take_text_shape(fields, inner)
+    sampling.shape = take_text_shape(fields, inner)
     inner.refuse_rest()
     return {"format": given.get("format") or {"type": "text"}}
 
@@ -175,9 +175,9 @@ def _take_max_tool_calls(fields: Fields) -> int | None:
     return count
 
 
-def _take_log_probs(fields: Fields, wish: Wish) -> int:
+def _take_log_probs(fields: Fields, sampling: SamplingRequest) -> int:
     """Of `include` and `top_logprobs`: how many likely tokens are told beside each."""
-    wish.top_log_probs = fields.take_int("top_logprobs", 0, logprobs.MAX_TOP, 0)
+    sampling.top_log_probs = fields.take_int("top_logprobs", 0, logprobs.MAX_TOP, 0)
     included = fields.take("include", list) or []
     for number, each in enumerate(included):
         if each not in (_LOG_PROBS, _ENCRYPTED):
@@ -186,8 +186,8 @@ def _take_log_probs(fields: Fields, wish: Wish) -> int:
                 f"is {shown(each)}; allowed: {_LOG_PROBS!r}, {_ENCRYPTED!r}",
                 "unsupported_value",
             )
-    wish.with_log_probs = _LOG_PROBS in included or wish.top_log_probs > 0
-    return wish.top_log_probs
+    sampling.with_log_probs = _LOG_PROBS in included or sampling.top_log_probs > 0
+    return sampling.top_log_probs
 
 
 def _remembered(context: RequestContext, previous: str | None) -> Stored | None:
@@ -219,9 +219,9 @@ def _read_others(fields: Fields, stream: bool) -> None:
 
 async def _answer(context: RequestContext, call: ResponseCall) -> None:
     context.prompt_field = "input"
-    async with context.service.registry.use(call.model, call.wish.deadline) as engine:
+    async with context.service.registry.use(call.model, call.sampling.deadline) as engine:
         prompt = await prompt_of(context, engine, call.conversation)
-        async with generating(context, engine, [prompt], call.wish) as generation:
+        async with generating(context, engine, [prompt], call.sampling) as generation:
             response = {
                 "id": f"resp_{context.service.tag}{uuid.uuid4().hex}",
                 "object": "response",
@@ -236,12 +236,12 @@ async def _answer(context: RequestContext, call: ResponseCall) -> None:
             }
             reader = AnswerReader(engine, generation, prompt.reading)
             if call.stream:
-                news = _scored(engine, call.wish, reader, await reader.begun())
+                news = _scored(engine, call.sampling, reader, await reader.begun())
                 await _stream(context, call, reader, news, response)
                 return
-            if call.wish.with_log_probs:  # step by step: of which text tokens are
+            if call.sampling.with_log_probs:  # step by step: of which text tokens are
                 answer = Answer()
-                news = _scored(engine, call.wish, reader, await reader.begun())
+                news = _scored(engine, call.sampling, reader, await reader.begun())
                 async for piece, _ in news:
                     answer.add(piece)
             else:
@@ -256,7 +256,7 @@ async def _answer(context: RequestContext, call: ResponseCall) -> None:
 
 def _size(context: RequestContext, call: ResponseCall, generation: Generation) -> int:
     """Entries of a response: it repeats what it was asked for."""
-    return context.body_entries + generation.num_generated * (1 + call.wish.top_log_probs)
+    return context.body_entries + generation.num_generated * (1 + call.sampling.top_log_probs)
 
 
 async def _store(
@@ -296,12 +296,14 @@ def _completed(
     }
 
 
-async def _scored(engine: Engine, wish: Wish, reader: AnswerReader, news: News) -> News:
+async def _scored(
+    engine: Engine, sampling: SamplingRequest, reader: AnswerReader, news: News
+) -> News:
     """The same, with log-probabilities at the sections of content that they belong to."""
     waiting: list[dict[str, Any]] = []  # of tokens whose text has not come
     async for piece, sections in news:
-        if wish.with_log_probs:
-            tokens = await log_probs_of(engine, piece, wish.top_log_probs)
+        if sampling.with_log_probs:
+            tokens = await log_probs_of(engine, piece, sampling.top_log_probs)
             if piece.finish == "stop" and is_stop_token(
                 reader.generation.order.config, piece.tokens
             ):

@@ -34,7 +34,7 @@ _NOT_FIELDS = frozenset(
 _PARAMETERS = tuple(each for each in generation_parameters() if each.name not in _NOT_FIELDS)
 
 
-def take_sampling(fields: Fields) -> dict[str, Any]:
+def take_parameters(fields: Fields) -> dict[str, Any]:
     """Parameters that the request gives. Raises ApiError for values that are not allowed."""
     given: dict[str, Any] = {}
     for parameter in _PARAMETERS:
