@@ -23,7 +23,7 @@ from pagewheel.serve.api.generating import (
     generating,
     log_probs_of,
     prompt_of,
-    take_ending,
+    take_prompt_suffix,
     take_most_tokens,
     usage_of,
 )
@@ -63,11 +63,13 @@ def _read(context: RequestContext, fields: Fields) -> ChatCall:
         raise bad_field("top_logprobs", "needs logprobs")
     sampling.tools = take_tools(fields)
     template_kwargs = take_template_kwargs(fields)
-    ending = take_ending(fields, messages)
+    prompt_suffix = take_prompt_suffix(fields, messages)
     most = take_most_tokens(fields)
     _read_others(fields)
     fields.refuse_rest()
-    return ChatCall(call, Conversation(messages, sampling.tools, template_kwargs, ending, most))
+    return ChatCall(
+        call, Conversation(messages, sampling.tools, template_kwargs, prompt_suffix, most)
+    )
 
 
 def _max_tokens(context: RequestContext, fields: Fields, sampling: SamplingRequest) -> int | None:

@@ -63,7 +63,7 @@ class SamplingRequest:
         return self.given.get("max_length")
 
 
-class Ending(Enum):
+class PromptSuffix(Enum):
     """What the prompt of a conversation ends with."""
 
     NEW_MESSAGE = "the beginning of the assistant's message"
@@ -78,7 +78,7 @@ class Conversation:
     messages: list[dict[str, Any]]
     tools: Tools = field(default_factory=Tools)
     template_kwargs: dict[str, Any] = field(default_factory=dict)
-    ending: Ending = Ending.NEW_MESSAGE
+    prompt_suffix: PromptSuffix = PromptSuffix.NEW_MESSAGE
     most_tokens: int | None = None  # of the prompt, whose begin is left out
 
 
@@ -159,20 +159,20 @@ async def prompt_of(context: RequestContext, engine: Engine, conversation: Conve
 
 def _rendered(engine: Engine, conversation: Conversation) -> str:
     given = (conversation.messages, conversation.tools.offered, conversation.template_kwargs)
-    if conversation.ending is Ending.OPEN_MESSAGE:
+    if conversation.prompt_suffix is PromptSuffix.OPEN_MESSAGE:
         return engine.render_open(*given)
-    return engine.render(*given, conversation.ending is Ending.NEW_MESSAGE)
+    return engine.render(*given, conversation.prompt_suffix is PromptSuffix.NEW_MESSAGE)
 
 
-def take_ending(fields: Fields, messages: Sequence[dict[str, Any]]) -> Ending:
+def take_prompt_suffix(fields: Fields, messages: Sequence[dict[str, Any]]) -> PromptSuffix:
     """vLLM's `add_generation_prompt` and `continue_final_message`."""
     begins = fields.take("add_generation_prompt", bool)
     if not fields.take("continue_final_message", bool, False):
-        return Ending.NOTHING if begins is False else Ending.NEW_MESSAGE
+        return PromptSuffix.NOTHING if begins is False else PromptSuffix.NEW_MESSAGE
     if begins:
         raise bad_field("continue_final_message", "needs add_generation_prompt to be false")
     check_open(messages, "continue_final_message")
-    return Ending.OPEN_MESSAGE
+    return PromptSuffix.OPEN_MESSAGE
 
 
 def check_open(messages: Sequence[dict[str, Any]], field: str) -> None:

@@ -11,7 +11,7 @@ from pagewheel.serve.api.conversation import text_of
 from pagewheel.serve.api.generating import (
     MAX_TOKENS,
     Conversation,
-    Ending,
+    PromptSuffix,
     SamplingRequest,
     check_open,
     generating,
@@ -66,7 +66,7 @@ def _read(context: RequestContext, fields: Fields) -> MessageCall:
     stream = fields.take("stream", bool, False)
     fields.take("metadata", dict)
     fields.take_one_of("service_tier", (None, "auto", "standard_only"))
-    if sampling.shape is not None and conversation.ending is Ending.OPEN_MESSAGE:
+    if sampling.shape is not None and conversation.prompt_suffix is PromptSuffix.OPEN_MESSAGE:
         raise bad_field(sampling.shape.field, "does not go with a last message of the assistant")
     _refuse_unsupported(fields)
     fields.refuse_rest()
@@ -104,7 +104,7 @@ def _conversation(fields: Fields) -> Conversation:
     conversation = Conversation(begin + messages, take_message_tools(fields))
     if messages[-1]["role"] == "assistant":
         check_open(messages, "messages")
-        conversation.ending = Ending.OPEN_MESSAGE
+        conversation.prompt_suffix = PromptSuffix.OPEN_MESSAGE
     return conversation
 
 

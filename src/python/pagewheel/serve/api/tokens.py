@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pagewheel.serve.api.conversation import read_messages, take_template_kwargs
-from pagewheel.serve.api.generating import Conversation, prompt_of, take_ending
+from pagewheel.serve.api.generating import Conversation, prompt_of, take_prompt_suffix
 from pagewheel.serve.api.tools import take_tools
 from pagewheel.serve.http.errors import ApiError, bad_field
 from pagewheel.serve.http.request_context import RequestContext
@@ -43,7 +43,7 @@ def _read(fields: Fields) -> tuple[str | None, str, bool, Conversation | None]:
     else:
         said = read_messages("messages", messages)
         conversation = Conversation(
-            said, take_tools(fields), take_template_kwargs(fields), take_ending(fields, said)
+            said, take_tools(fields), take_template_kwargs(fields), take_prompt_suffix(fields, said)
         )
     fields.refuse_rest()
     return model, prompt or "", special, conversation
