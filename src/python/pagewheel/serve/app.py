@@ -25,8 +25,8 @@ from pagewheel.serve.api import (
 )
 from pagewheel.serve.api.response_store import ResponseStore
 from pagewheel.serve.http.errors import ApiError
-from pagewheel.serve.http.request_context import RequestContext, Work
 from pagewheel.serve.http.gate import Gate
+from pagewheel.serve.http.request_context import RequestContext, Work
 from pagewheel.serve.metrics import Metrics
 from pagewheel.serve.models.conversion import ConversionLimits
 from pagewheel.serve.models.prefix_store import PrefixStore

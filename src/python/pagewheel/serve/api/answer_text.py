@@ -155,7 +155,7 @@ class AnswerReader:
     def __init__(self, engine: Engine, generation: Generation, reading: Reading) -> None:
         self.generation = generation
         self._engine = engine
-        config = generation.order.config
+        config = generation.request.config
 
         first: VerbatimText | None = None
 
@@ -173,8 +173,8 @@ class AnswerReader:
             first = first or text
             return text
 
-        self.texts = [AnswerText(reading, verbatim()) for _ in range(generation.order.choices)]
-        may_stop = config.stop_strings or generation.order.stop_tokens
+        self.texts = [AnswerText(reading, verbatim()) for _ in range(generation.request.choices)]
+        may_stop = config.stop_strings or generation.request.stop_tokens
         self._tokens: list[list[int]] | None = [[] for _ in self.texts] if may_stop else None
 
     async def news(self, seldom: bool = False) -> News:
@@ -202,9 +202,13 @@ class AnswerReader:
         tokens = self._tokens[piece.index]
         tokens += piece.tokens
         if piece.finish == "stop":
-            order = self.generation.order
+            engine_request = self.generation.request
             piece.stopped_by = await self._engine.in_thread(
-                stop_reason, self._engine.tokenizer, tokens, order.config, order.stop_tokens
+                stop_reason,
+                self._engine.tokenizer,
+                tokens,
+                engine_request.config,
+                engine_request.stop_tokens,
             )
 
     async def begun(self) -> News:

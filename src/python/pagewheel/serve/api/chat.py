@@ -23,16 +23,16 @@ from pagewheel.serve.api.generating import (
     generating,
     log_probs_of,
     prompt_of,
-    take_prompt_suffix,
     take_most_tokens,
+    take_prompt_suffix,
     usage_of,
 )
 from pagewheel.serve.api.openai_calls import Call, ChoiceEvents, ended, read_call, with_ids
 from pagewheel.serve.api.sampling import limited_tokens
 from pagewheel.serve.api.tools import take_tools
 from pagewheel.serve.http.errors import bad_field
-from pagewheel.serve.http.request_context import RequestContext, made
 from pagewheel.serve.http.fields import Fields
+from pagewheel.serve.http.request_context import RequestContext, made
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import Answer, Piece
 

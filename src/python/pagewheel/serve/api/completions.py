@@ -24,8 +24,8 @@ from pagewheel.serve.api.logprobs import TextOffsets, TokenLogProb, of_tokens
 from pagewheel.serve.api.openai_calls import Call, ChoiceEvents, ended, read_call, with_ids
 from pagewheel.serve.api.sampling import limited_tokens
 from pagewheel.serve.http.errors import bad_field
-from pagewheel.serve.http.request_context import RequestContext, made
 from pagewheel.serve.http.fields import Fields, shown
+from pagewheel.serve.http.request_context import RequestContext, made
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import Answer, Generation, Piece
 from pagewheel.serve.settings import Limits
@@ -180,7 +180,7 @@ async def _echoed(
 
 def _first_of_request(generation: Generation, number: int) -> int:
     """The choice with which the prompt's log-probabilities come."""
-    return number - number % generation.order.sequences
+    return number - number % generation.request.sequences
 
 
 async def _whole_choice(
@@ -216,7 +216,7 @@ async def _prompt_log_probs(
     if not sampling.with_prompt_log_probs:
         return []
     names = await engine.tokens_by_id()
-    prompt = generation.order.prompts[number // sampling.choices]
+    prompt = generation.request.prompts[number // sampling.choices]
     scores = [None, *first.prompt_log_probs]
     likely = [[], *first.prompt_top_log_probs]
     top = sampling.top_log_probs
@@ -236,7 +236,7 @@ def _with_all_ids(
     """The prompt's too."""
     if not call.with_tokens:
         return choice
-    prompt = generation.order.prompts[choice["index"] // call.sampling.choices]
+    prompt = generation.request.prompts[choice["index"] // call.sampling.choices]
     return {**with_ids(choice, piece, call), "prompt_token_ids": prompt}
 
 

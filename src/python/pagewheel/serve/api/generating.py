@@ -27,10 +27,10 @@ from pagewheel.serve.api.sampling import (
 from pagewheel.serve.api.shapes import Shape
 from pagewheel.serve.api.tools import Tools
 from pagewheel.serve.http.errors import ApiError, bad_field, before, unavailable
-from pagewheel.serve.http.request_context import RequestContext, made
 from pagewheel.serve.http.fields import Fields, checked
+from pagewheel.serve.http.request_context import RequestContext, made
 from pagewheel.serve.models.engine import Engine
-from pagewheel.serve.models.generation import Answer, Generation, Order, Piece
+from pagewheel.serve.models.generation import Answer, EngineRequest, Generation, Piece
 from pagewheel.serve.models.refusals import refused
 from pagewheel.serve.settings import Limits
 
@@ -240,10 +240,12 @@ async def generating(
         compiled_grammar(engine, sampling.shape, sampling.tools, prompts[0].reading, context.owner),
     )
     tokens = [each.tokens for each in prompts]
-    order = await context.made_of_body(lambda: _order(engine, tokens, sampling, grammar))
+    engine_request = await context.made_of_body(
+        lambda: _engine_request(engine, tokens, sampling, grammar)
+    )
     generation = Generation(
         engine,
-        order,
+        engine_request,
         service.metrics.model(engine.name),
         service.gate.queue_places(context),
         context.began,
@@ -300,12 +302,12 @@ def _limit_answer(
     )
 
 
-def _order(
+def _engine_request(
     engine: Engine,
     prompts: Sequence[Sequence[int]],
     sampling: SamplingRequest,
     grammar: StructuredOutputConfig | None,
-) -> Order:
+) -> EngineRequest:
     settings = {
         "max_new_tokens": _UNLIMITED if sampling.max_tokens is None else sampling.max_tokens,
         "num_return_sequences": sampling.choices,
@@ -316,7 +318,7 @@ def _order(
     }
     config = make_config(engine.config(), sampling.given, settings)
     copies = split_copies(config)
-    return Order(prompts, config, copies, tuple(sampling.given.get("stop_token_ids", ())))
+    return EngineRequest(prompts, config, copies, tuple(sampling.given.get("stop_token_ids", ())))
 
 
 def usage_of(generation: Generation, num_reasoning: int = 0) -> dict[str, Any]:

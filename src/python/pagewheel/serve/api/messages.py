@@ -23,8 +23,8 @@ from pagewheel.serve.api.sampling import limited_tokens
 from pagewheel.serve.api.shapes import Shape, take_output_shape
 from pagewheel.serve.api.tools import take_message_tools
 from pagewheel.serve.http.errors import bad_field
-from pagewheel.serve.http.request_context import RequestContext
 from pagewheel.serve.http.fields import Fields
+from pagewheel.serve.http.request_context import RequestContext
 from pagewheel.serve.models.generation import Generation
 
 

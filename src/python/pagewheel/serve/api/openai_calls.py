@@ -13,8 +13,8 @@ from pagewheel.serve.api.generating import SamplingRequest, read_hints, read_sam
 from pagewheel.serve.api.sampling import take_choices
 from pagewheel.serve.api.shapes import take_shape
 from pagewheel.serve.http.errors import bad_field
-from pagewheel.serve.http.request_context import RequestContext, json_text, made
 from pagewheel.serve.http.fields import Fields
+from pagewheel.serve.http.request_context import RequestContext, json_text, made
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import Answer, Generation, Piece
 

@@ -30,8 +30,8 @@ from pagewheel.serve.api.shapes import take_text_shape
 from pagewheel.serve.api.stop_reason import is_stop_token
 from pagewheel.serve.api.tools import Tools, take_response_tools
 from pagewheel.serve.http.errors import ApiError, bad_field
-from pagewheel.serve.http.request_context import RequestContext, made
 from pagewheel.serve.http.fields import Fields, shown
+from pagewheel.serve.http.request_context import RequestContext, made
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import Answer, Generation
 
@@ -305,7 +305,7 @@ async def _scored(
         if sampling.with_log_probs:
             tokens = await log_probs_of(engine, piece, sampling.top_log_probs)
             if piece.finish == "stop" and is_stop_token(
-                reader.generation.order.config, piece.tokens
+                reader.generation.request.config, piece.tokens
             ):
                 tokens = tokens[:-1]  # it has no text
             waiting += logprobs.chat_form(tokens)["content"]

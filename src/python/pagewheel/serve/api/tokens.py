@@ -6,8 +6,8 @@ from pagewheel.serve.api.conversation import read_messages, take_template_kwargs
 from pagewheel.serve.api.generating import Conversation, prompt_of, take_prompt_suffix
 from pagewheel.serve.api.tools import take_tools
 from pagewheel.serve.http.errors import ApiError, bad_field
-from pagewheel.serve.http.request_context import RequestContext
 from pagewheel.serve.http.fields import Fields, shown
+from pagewheel.serve.http.request_context import RequestContext
 
 
 async def tokenize(context: RequestContext) -> None:

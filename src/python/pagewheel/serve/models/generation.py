@@ -46,7 +46,7 @@ class Piece:
 
 
 @dataclass
-class Order:
+class EngineRequest:
     """Prompts, and how each is continued `copies` times, of which each has `sequences`.
 
     `copies` are for greedy answers, which are all the same: the engine refuses to sample those.
@@ -101,7 +101,7 @@ class Generation:
     def __init__(
         self,
         engine: Engine,
-        order: Order,
+        request: EngineRequest,
         metrics: ModelMetrics,
         places: QueuePlaces,
         began: float,
@@ -113,7 +113,7 @@ class Generation:
         """
         self._tells_cached = tells_cached
         self._engine = engine
-        self._order = order
+        self._request = request
         self._metrics = metrics
         self._places = places
         self._begun: set[int] = set()  # handles that have a token
@@ -131,12 +131,12 @@ class Generation:
         self._choices: list[_Choices] = []
 
     @property
-    def order(self) -> Order:
-        return self._order
+    def request(self) -> EngineRequest:
+        return self._request
 
     @property
     def num_prompt_tokens(self) -> int:
-        return sum(len(prompt) for prompt in self._order.prompts)
+        return sum(len(prompt) for prompt in self._request.prompts)
 
     @property
     def num_generated(self) -> int:
@@ -163,17 +163,17 @@ class Generation:
         """
         if not self._tells_cached:
             return 0
-        handles = self._handles[:: self._order.copies]
+        handles = self._handles[:: self._request.copies]
         return sum(
             handle.get_perf_metrics().get_num_prefix_cache_hit_tokens() for handle in handles
         )
 
     async def submit(self) -> None:
         """Raises ApiError. Nothing is left in the engine then, nor if it is cancelled."""
-        self._places.take(len(self._order.prompts) * self._order.copies)
+        self._places.take(len(self._request.prompts) * self._request.copies)
         try:
             self._handles = await self._engine.with_words(
-                self._places.owner, self._order.config.bad_words, self._submit_all
+                self._places.owner, self._request.config.bad_words, self._submit_all
             )
         except pagewheel.QueueFullError as error:
             raise too_many(str(error), "queue_full", self._metrics.retry_seconds()) from None
@@ -181,8 +181,8 @@ class Generation:
             raise _engine_failed() from None
         except (ValueError, IndexError) as error:
             raise refused(str(error)) from None
-        sequences = self._order.sequences
-        with_top = self._order.config.logprobs > 0
+        sequences = self._request.sequences
+        with_top = self._request.config.logprobs > 0
         self._choices = [
             _Choices(handle, self._engine, number * sequences, sequences, with_top)
             for number, handle in enumerate(self._handles)
@@ -192,9 +192,9 @@ class Generation:
         self._submitted = time.monotonic()
         # Dropping a handle cancels its request: so do those before one that is refused.
         return [
-            self._engine.submit(prompt, self._order.config)
-            for prompt in self._order.prompts
-            for _ in range(self._order.copies)
+            self._engine.submit(prompt, self._request.config)
+            for prompt in self._request.prompts
+            for _ in range(self._request.copies)
         ]
 
     async def pieces(self, seldom: bool = False) -> AsyncIterator[list[Piece]]:
@@ -226,7 +226,7 @@ class Generation:
 
     def end_choice(self, index: int) -> None:
         """Its answer is whole. It goes on unread where it shares its request with others."""
-        if self._order.sequences == 1:
+        if self._request.sequences == 1:
             self._handles[index].stop(pagewheel.GenerationFinishReason.TOOL_CALL)
             self._finished(index, "tool_calls")
 
@@ -240,7 +240,7 @@ class Generation:
                 is_first = piece.index not in self._last_tokens
                 self._last_tokens[piece.index] = now
                 if is_first:
-                    self._left_queue(piece.index // self._order.sequences)
+                    self._left_queue(piece.index // self._request.sequences)
                 if self._first_token is None:
                     self._first_token = now
                     self._metrics.first_token(now)
@@ -271,7 +271,7 @@ class Generation:
             before = self._submitted - self._begin
             self._queue = before + queued[0] / 1e6 if queued else None
             self._between = [each / 1e6 for one in raw for each in one.m_durations]
-            for index in range(self._order.choices):
+            for index in range(self._request.choices):
                 self._finished(index, self._unended)
         for handle in self._handles:
             handle.drop()
@@ -283,8 +283,8 @@ class Generation:
                     self.num_prompt_tokens,
                     list(self._num_tokens.values()),
                     self._between,
-                    self._order.choices,
-                    self._order.config.max_new_tokens,
+                    self._request.choices,
+                    self._request.config.max_new_tokens,
                 )
             )
 
