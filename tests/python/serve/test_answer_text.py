@@ -16,17 +16,19 @@ from pagewheel.serve.api.answer_text import AnswerText, Reading, Section, argume
 from pagewheel.serve.api.grammars import after_reasoning, of_final_message
 from pagewheel.serve.api.verbatim_text import VerbatimText
 from pagewheel.serve.http.request_context import json_text
-from pagewheel.serve.models.generation import Piece
+from pagewheel.serve.models.generation import OutputDelta
 
 
-def piece(text: str = "", tokens: Sequence[int] = (), finish: str | None = None) -> Piece:
-    return Piece(0, text, list(tokens), [], [], finish=finish)
+def delta(
+    text: str = "", tokens: Sequence[int] = (), finish_reason: str | None = None
+) -> OutputDelta:
+    return OutputDelta(0, text, list(tokens), [], [], finish_reason=finish_reason)
 
 
-def pieces_of(text: str, size: int) -> Iterator[Piece]:
+def pieces_of(text: str, size: int) -> Iterator[OutputDelta]:
     for begin in range(0, len(text), size):
-        yield piece(text[begin : begin + size])
-    yield piece(finish="stop")
+        yield delta(text[begin : begin + size])
+    yield delta(finish_reason="stop")
 
 
 def told(sections: Sequence[Section]) -> list[Any]:
@@ -132,8 +134,8 @@ def tokens_of(folder: Path, text: str) -> list[int]:
 def test_verbatim_text_has_the_special_tokens(calling_folder: Path) -> None:
     text = verbatim(calling_folder)
     tokens = tokens_of(calling_folder, "a<|im_end|>bé")
-    found = "".join(text.add(piece(tokens=[each])) for each in tokens)
-    assert found + text.add(piece(finish="stop")) == "a<|im_end|>bé"
+    found = "".join(text.add(delta(tokens=[each])) for each in tokens)
+    assert found + text.add(delta(finish_reason="stop")) == "a<|im_end|>bé"
 
 
 @pytest.mark.parametrize(("with_stop", "expected"), [(False, "one "), (True, "one two")])
@@ -143,9 +145,9 @@ def test_verbatim_text_ends_before_a_stop_string(
     text = verbatim(calling_folder, ["two", "twofold"], with_stop)
     found = ""
     for each in tokens_of(calling_folder, "one two three"):
-        found += text.add(piece(tokens=[each]))
+        found += text.add(delta(tokens=[each]))
         assert expected.startswith(found)
-    assert found + text.add(piece(finish="stop")) == expected
+    assert found + text.add(delta(finish_reason="stop")) == expected
 
 
 @pytest.mark.parametrize("size", [1, 3, 100])
@@ -156,9 +158,9 @@ def test_no_stop_string_ends_in_the_verbatim_text_of_the_first_tokens(
     tokenizer = pagewheel.Tokenizer(calling_folder)
     early = len(str(tokenizer.decode(tokens[:4])))
     text = VerbatimText(tokenizer, ["b"], False, min_tokens=4)
-    pieces = [tokens[i : i + size] for i in range(0, len(tokens), size)]
-    found = "".join(text.add(piece(tokens=each)) for each in pieces)
-    found += text.add(piece(finish="stop"))
+    deltas = [tokens[i : i + size] for i in range(0, len(tokens), size)]
+    found = "".join(text.add(delta(tokens=each)) for each in deltas)
+    found += text.add(delta(finish_reason="stop"))
     assert found == "a b a b a b"[: "a b a b a b".index("b", early)]
 
 
@@ -167,16 +169,16 @@ def test_texts_that_share_stop_strings_end_each_by_its_own(calling_folder: Path)
     texts = [first, VerbatimText(pagewheel.Tokenizer(calling_folder), [], False, like=first)]
     said = ["one two three", "one, three, two"]
     for text, whole in zip(texts, said, strict=True):
-        found = "".join(text.add(piece(tokens=[each])) for each in tokens_of(calling_folder, whole))
-        assert found + text.add(piece(finish="stop")) == whole[: whole.index("two")]
+        found = "".join(text.add(delta(tokens=[each])) for each in tokens_of(calling_folder, whole))
+        assert found + text.add(delta(finish_reason="stop")) == whole[: whole.index("two")]
 
 
 def test_what_may_begin_a_stop_string_comes_once_it_does_not(calling_folder: Path) -> None:
     text = verbatim(calling_folder, ["abc"])
     tokens = tokens_of(calling_folder, "xabab")
-    found = "".join(text.add(piece(tokens=[each])) for each in tokens)
+    found = "".join(text.add(delta(tokens=[each])) for each in tokens)
     assert found == "xab"
-    assert found + text.add(piece(finish="stop")) == "xabab"
+    assert found + text.add(delta(finish_reason="stop")) == "xabab"
 
 
 @pytest.mark.parametrize(

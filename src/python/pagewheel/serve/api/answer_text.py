@@ -16,7 +16,7 @@ from pagewheel.serve.http.body import lenient_json
 from pagewheel.serve.http.errors import ApiError, too_late
 from pagewheel.serve.http.request_context import JsonText
 from pagewheel.serve.models.engine import Engine
-from pagewheel.serve.models.generation import Answer, Generation, Piece
+from pagewheel.serve.models.generation import CompletionOutput, Generation, OutputDelta
 
 CONTENT, REASONING, CALL = "content", "reasoning", "call"
 _ALPHANUMERIC = string.ascii_letters + string.digits
@@ -77,22 +77,22 @@ class AnswerText:
                 stop_after_call=reading.stops_after_call,
             )
 
-    def add(self, piece: Piece) -> list[Section]:
+    def add(self, delta: OutputDelta) -> list[Section]:
         """What came now, in order."""
         if self._parser is None:
-            return self._joined([Section(CONTENT, piece.text)] if piece.text else [])
-        text = piece.text if self.verbatim is None else self.verbatim.add(piece)
-        delta: dict[str, Any] = {}
-        content = self._parser.parse(delta, text) if text else ""
-        found = self._sections(delta, content)
+            return self._joined([Section(CONTENT, delta.text)] if delta.text else [])
+        text = delta.text if self.verbatim is None else self.verbatim.add(delta)
+        parsed: dict[str, Any] = {}
+        content = self._parser.parse(parsed, text) if text else ""
+        found = self._sections(parsed, content)
         self.is_ended = self._parser.get_status() == pagewheel.StreamingStatus.TOOL_CALL_STOP
-        if piece.finish is not None and not self.is_ended:
+        if delta.finish_reason is not None and not self.is_ended:
             rest: dict[str, Any] = {}
             content = self._parser.finish(rest)
             found += self._sections(rest, content)
         return self._joined(found)
 
-    def finish(self, reason: str | None) -> str | None:
+    def finish_reason_of(self, reason: str | None) -> str | None:
         """The reason of an answer's end: calls are one."""
         has_call = any(each.kind == CALL and each.is_complete for each in self.sections)
         return "tool_calls" if has_call and reason in ("stop", "tool_calls") else reason
@@ -104,26 +104,26 @@ class AnswerText:
     def calls(self) -> list[Section]:
         return [each for each in self.sections if each.kind == CALL]
 
-    def _sections(self, delta: dict[str, Any], content: str) -> list[Section]:
+    def _sections(self, parsed: dict[str, Any], content: str) -> list[Section]:
         """In the order of the text: of a call that is open the rest comes before content."""
-        calls = [self._call(each) for each in delta.get("tool_calls", [])]
-        found = [Section(REASONING, delta.get("reasoning_content", ""))]
+        calls = [self._call(each) for each in parsed.get("tool_calls", [])]
+        found = [Section(REASONING, parsed.get("reasoning_content", ""))]
         found += [each for each in calls if not each.name]
         found.append(Section(CONTENT, content))
         found += [each for each in calls if each.name]
         return [each for each in found if each.text or each.kind == CALL]
 
-    def _call(self, piece: dict[str, Any]) -> Section:
-        function = piece.get("function", {})
+    def _call(self, delta: dict[str, Any]) -> Section:
+        function = delta.get("function", {})
         name = function.get("name", "")
-        given = piece.get("id", "") or (self._new_id() if name else "")
+        given = delta.get("id", "") or (self._new_id() if name else "")
         return Section(
             CALL,
             function.get("arguments", ""),
-            piece["index"],
+            delta["index"],
             name,
             given,
-            piece.get("complete", True),
+            delta.get("complete", True),
         )
 
     def _new_id(self) -> str:
@@ -146,7 +146,7 @@ class AnswerText:
 
 
 # Pieces of an answer, and what each says.
-News = AsyncIterator[tuple[Piece, list[Section]]]
+News = AsyncIterator[tuple[OutputDelta, list[Section]]]
 
 
 class AnswerReader:
@@ -180,30 +180,30 @@ class AnswerReader:
     async def news(self, seldom: bool = False) -> News:
         """Of each piece of an answer what it says; `seldom` as of pieces(). Raises ApiError."""
         num_failed = 0
-        async for pieces in self.generation.pieces(seldom):
-            for piece in pieces:
-                num_failed += piece.finish == "error"
+        async for deltas in self.generation.deltas(seldom):
+            for delta in deltas:
+                num_failed += delta.finish_reason == "error"
                 if num_failed == len(self.texts):  # else the others go on
                     raise _no_token_left()
-                text = self.texts[piece.index]
+                text = self.texts[delta.index]
                 if text.is_ended:
                     continue
-                await self._tell_stop(piece)
-                sections = text.add(piece)
-                if text.is_ended and piece.finish is None:
-                    self.generation.end_choice(piece.index)
-                    piece.finish = "tool_calls"
-                piece.finish = text.finish(piece.finish)
-                yield piece, sections
+                await self._tell_stop(delta)
+                sections = text.add(delta)
+                if text.is_ended and delta.finish_reason is None:
+                    self.generation.end_choice(delta.index)
+                    delta.finish_reason = "tool_calls"
+                delta.finish_reason = text.finish_reason_of(delta.finish_reason)
+                yield delta, sections
 
-    async def _tell_stop(self, piece: Piece) -> None:
+    async def _tell_stop(self, delta: OutputDelta) -> None:
         if self._tokens is None:
             return
-        tokens = self._tokens[piece.index]
-        tokens += piece.tokens
-        if piece.finish == "stop":
+        tokens = self._tokens[delta.index]
+        tokens += delta.tokens
+        if delta.finish_reason == "stop":
             engine_request = self.generation.request
-            piece.stopped_by = await self._engine.in_thread(
+            delta.stop_reason = await self._engine.in_thread(
                 stop_reason,
                 self._engine.tokenizer,
                 tokens,
@@ -218,22 +218,22 @@ class AnswerReader:
         or in the prompt is an error with a status, and another replica may serve the request.
         """
         news = self.news()
-        held: list[tuple[Piece, list[Section]]] = []
+        held: list[tuple[OutputDelta, list[Section]]] = []
         async for each in news:
             held.append(each)
-            if each[0].tokens or each[0].finish not in ("length", "error"):
+            if each[0].tokens or each[0].finish_reason not in ("length", "error"):
                 break
         else:
-            _refuse_nothing([piece for piece, _ in held])
+            _refuse_nothing([delta for delta, _ in held])
         return _joined_news(held, news)
 
-    async def read_all(self) -> list[Answer]:
+    async def read_all(self) -> list[CompletionOutput]:
         """news() put together. Raises ApiError, too where the deadline came before any token."""
-        answers = [Answer() for _ in self.texts]
-        async for piece, _ in self.news(seldom=True):
-            answers[piece.index].add(piece)
-        _refuse_nothing(answers)
-        return answers
+        outputs = [CompletionOutput() for _ in self.texts]
+        async for delta, _ in self.news(seldom=True):
+            outputs[delta.index].add(delta)
+        _refuse_nothing(outputs)
+        return outputs
 
     async def count_reasoning(self) -> int:
         """Tokens of what all choices have thought, as the text is encoded; tags do not count."""
@@ -248,7 +248,7 @@ class AnswerReader:
 
 
 async def _joined_news(
-    held: Sequence[tuple[Piece, list[Section]]],
+    held: Sequence[tuple[OutputDelta, list[Section]]],
     news: News,
 ) -> News:
     for each in held:
@@ -257,11 +257,11 @@ async def _joined_news(
         yield each
 
 
-def _refuse_nothing(answers: Sequence[Answer | Piece]) -> None:
+def _refuse_nothing(outputs: Sequence[CompletionOutput | OutputDelta]) -> None:
     """Raises ApiError where the deadline came before any token, or no token was left for any."""
-    if all(each.timed_out and not each.tokens for each in answers):
+    if all(each.timed_out and not each.tokens for each in outputs):
         raise too_late()
-    if all(each.finish == "error" for each in answers):
+    if all(each.finish_reason == "error" for each in outputs):
         raise _no_token_left()
 
 

@@ -34,7 +34,7 @@ from pagewheel.serve.http.errors import bad_field
 from pagewheel.serve.http.fields import Fields
 from pagewheel.serve.http.request_context import RequestContext, made
 from pagewheel.serve.models.engine import Engine
-from pagewheel.serve.models.generation import Answer, Piece
+from pagewheel.serve.models.generation import CompletionOutput, OutputDelta
 
 
 @dataclass
@@ -111,10 +111,10 @@ async def _answer(context: RequestContext, chat: ChatCall) -> None:
                     head["prompt_token_ids"] = prompt.tokens
                 await _stream(engine, call, reader, ChoiceEvents(context, call, head, generation))
                 return
-            answers = await reader.read_all()
+            outputs = await reader.read_all()
             choices = [
-                with_ids(await _choice(engine, number, text, answer, call.sampling), answer, call)
-                for number, (text, answer) in enumerate(zip(reader.texts, answers, strict=True))
+                with_ids(await _choice(engine, number, text, output, call.sampling), output, call)
+                for number, (text, output) in enumerate(zip(reader.texts, outputs, strict=True))
             ]
             kind: dict[str, Any] = {"object": "chat.completion"}
             if call.with_tokens:
@@ -127,25 +127,29 @@ async def _answer(context: RequestContext, chat: ChatCall) -> None:
 
 
 async def _log_probs(
-    engine: Engine, piece: Piece | Answer, sampling: SamplingRequest
+    engine: Engine, delta: OutputDelta | CompletionOutput, sampling: SamplingRequest
 ) -> dict[str, Any] | None:
     if not sampling.with_log_probs:
         return None
-    tokens = await log_probs_of(engine, piece, sampling.top_log_probs)
+    tokens = await log_probs_of(engine, delta, sampling.top_log_probs)
     size = len(tokens) * (1 + sampling.top_log_probs)
     return await made(lambda: logprobs.chat_form(tokens), size)
 
 
 async def _choice(
-    engine: Engine, number: int, text: AnswerText, answer: Answer, sampling: SamplingRequest
+    engine: Engine,
+    number: int,
+    text: AnswerText,
+    output: CompletionOutput,
+    sampling: SamplingRequest,
 ) -> dict[str, Any]:
     choice = {
         "index": number,
         "message": _message(text),
-        "logprobs": await _log_probs(engine, answer, sampling),
-        "finish_reason": answer.finish or "stop",
+        "logprobs": await _log_probs(engine, output, sampling),
+        "finish_reason": output.finish_reason or "stop",
     }
-    return ended(choice, answer)
+    return ended(choice, output)
 
 
 def _message(text: AnswerText) -> dict[str, Any]:
@@ -176,22 +180,22 @@ async def _stream(engine: Engine, call: Call, reader: AnswerReader, events: Choi
     for number in range(len(reader.texts)):
         begin = {"role": "assistant", "content": "", "refusal": None}
         await events.send(_event(number, begin))
-    async for piece, sections in news:
+    async for delta, sections in news:
         if sections or (
-            (sampling.with_log_probs or call.with_tokens) and (piece.tokens or piece.scored)
+            (sampling.with_log_probs or call.with_tokens) and (delta.tokens or delta.scored)
         ):
-            scores = await _log_probs(engine, piece, sampling)
-            event = _event(piece.index, _delta(sections), scores)
-            await events.send(with_ids(event, piece, call))
-        if piece.finish is not None:
-            await events.send(ended(_event(piece.index, {}, None, piece.finish), piece))
+            scores = await _log_probs(engine, delta, sampling)
+            event = _event(delta.index, _delta(sections), scores)
+            await events.send(with_ids(event, delta, call))
+        if delta.finish_reason is not None:
+            await events.send(ended(_event(delta.index, {}, None, delta.finish_reason), delta))
     await events.end(reader)
 
 
 def _event(
-    number: int, delta: dict[str, Any], scores: Any = None, finish: str | None = None
+    number: int, delta: dict[str, Any], scores: Any = None, finish_reason: str | None = None
 ) -> dict[str, Any]:
-    return {"index": number, "delta": delta, "logprobs": scores, "finish_reason": finish}
+    return {"index": number, "delta": delta, "logprobs": scores, "finish_reason": finish_reason}
 
 
 def _delta(sections: Sequence[Section]) -> dict[str, Any]:
@@ -200,11 +204,11 @@ def _delta(sections: Sequence[Section]) -> dict[str, Any]:
     for each in sections:
         if each.kind == CALL:
             function: dict[str, Any] = {"arguments": each.text}
-            piece: dict[str, Any] = {"index": each.index, "function": function}
+            call: dict[str, Any] = {"index": each.index, "function": function}
             if each.name:
                 function["name"] = each.name
-                piece |= {"id": each.id, "type": "function"}
-            delta.setdefault("tool_calls", []).append(piece)
+                call |= {"id": each.id, "type": "function"}
+            delta.setdefault("tool_calls", []).append(call)
         else:
             name = names[each.kind]
             delta[name] = delta.get(name, "") + each.text

@@ -27,7 +27,7 @@ from pagewheel.serve.http.errors import bad_field
 from pagewheel.serve.http.fields import Fields, shown
 from pagewheel.serve.http.request_context import RequestContext, made
 from pagewheel.serve.models.engine import Engine
-from pagewheel.serve.models.generation import Answer, Generation, Piece
+from pagewheel.serve.models.generation import CompletionOutput, Generation, OutputDelta
 from pagewheel.serve.settings import Limits
 
 _DEFAULT_TOKENS = 16
@@ -128,7 +128,7 @@ async def _answer(context: RequestContext, completion: CompletionCall) -> None:
                 events = ChoiceEvents(context, call, head, generation)
                 await _stream(engine, call, reader, events, echoed)
                 return
-            answers = await reader.read_all()
+            outputs = await reader.read_all()
             choices = [
                 _with_all_ids(
                     await _whole_choice(
@@ -137,14 +137,14 @@ async def _answer(context: RequestContext, completion: CompletionCall) -> None:
                         generation,
                         number,
                         echoed[number],
-                        answer,
-                        answers[_first_of_request(generation, number)],
+                        output,
+                        outputs[_first_of_request(generation, number)],
                     ),
                     generation,
-                    answer,
+                    output,
                     call,
                 )
-                for number, answer in enumerate(answers)
+                for number, output in enumerate(outputs)
             ]
             await context.send_made(
                 lambda: {**head, "choices": choices, "usage": usage_of(generation)},
@@ -189,20 +189,20 @@ async def _whole_choice(
     generation: Generation,
     number: int,
     echoed: str,
-    answer: Answer,
-    first: Answer,
+    output: CompletionOutput,
+    first: CompletionOutput,
 ) -> dict[str, Any]:
     scores = None
     if sampling.with_log_probs:
         tokens = await _prompt_log_probs(engine, sampling, generation, number, first)
-        tokens += await log_probs_of(engine, answer, sampling.top_log_probs)
+        tokens += await log_probs_of(engine, output, sampling.top_log_probs)
         scores = await made(
             lambda: logprobs.completion_form(
                 tokens, TextOffsets().of(tokens), sampling.top_log_probs > 0
             ),
             len(tokens) * (1 + sampling.top_log_probs),
         )
-    return _choice(number, echoed + answer.text, scores, answer)
+    return _choice(number, echoed + output.text, scores, output)
 
 
 async def _prompt_log_probs(
@@ -210,7 +210,7 @@ async def _prompt_log_probs(
     sampling: SamplingRequest,
     generation: Generation,
     number: int,
-    first: Answer | Piece,
+    first: CompletionOutput | OutputDelta,
 ) -> list[TokenLogProb]:
     """Of the prompt's tokens, where they are echoed. `first` is what they came with."""
     if not sampling.with_prompt_log_probs:
@@ -225,32 +225,42 @@ async def _prompt_log_probs(
     )
 
 
-def _choice(number: int, text: str, scores: Any, piece: Answer | Piece) -> dict[str, Any]:
-    choice = {"index": number, "text": text, "logprobs": scores, "finish_reason": piece.finish}
-    return ended(choice, piece)
+def _choice(
+    number: int, text: str, scores: Any, delta: CompletionOutput | OutputDelta
+) -> dict[str, Any]:
+    choice = {
+        "index": number,
+        "text": text,
+        "logprobs": scores,
+        "finish_reason": delta.finish_reason,
+    }
+    return ended(choice, delta)
 
 
 def _with_all_ids(
-    choice: dict[str, Any], generation: Generation, piece: Answer | Piece, call: Call
+    choice: dict[str, Any],
+    generation: Generation,
+    delta: CompletionOutput | OutputDelta,
+    call: Call,
 ) -> dict[str, Any]:
     """The prompt's too."""
     if not call.with_tokens:
         return choice
     prompt = generation.request.prompts[choice["index"] // call.sampling.choices]
-    return {**with_ids(choice, piece, call), "prompt_token_ids": prompt}
+    return {**with_ids(choice, delta, call), "prompt_token_ids": prompt}
 
 
-async def _with_first_pieces(
+async def _with_first_deltas(
     news: News, generation: Generation
-) -> AsyncIterator[tuple[Piece, Piece]]:
+) -> AsyncIterator[tuple[OutputDelta, OutputDelta]]:
     """Each piece with the first one of its request, which does not come before that one."""
-    firsts: dict[int, Piece] = {}
-    held: dict[int, list[Piece]] = {}
-    async for piece, _ in news:
-        number = _first_of_request(generation, piece.index)
-        if piece.index == number:
-            firsts.setdefault(number, piece)
-        held.setdefault(number, []).append(piece)
+    firsts: dict[int, OutputDelta] = {}
+    held: dict[int, list[OutputDelta]] = {}
+    async for delta, _ in news:
+        number = _first_of_request(generation, delta.index)
+        if delta.index == number:
+            firsts.setdefault(number, delta)
+        held.setdefault(number, []).append(delta)
         if number in firsts:
             for each in held.pop(number):
                 yield each, firsts[number]
@@ -269,15 +279,15 @@ async def _stream(
     offsets = [TextOffsets() for _ in echoed]
     news = await reader.begun()
     await events.start()
-    async for piece, first in _with_first_pieces(news, generation):
-        number = piece.index
-        text = before[number] + piece.text
+    async for delta, first in _with_first_deltas(news, generation):
+        number = delta.index
+        text = before[number] + delta.text
         with_tokens = sampling.with_log_probs or call.with_tokens
-        if not (text or piece.finish or (with_tokens and (piece.tokens or piece.scored))):
+        if not (text or delta.finish_reason or (with_tokens and (delta.tokens or delta.scored))):
             continue  # half of a character is held back, and is no news
         scores, size = None, 0
         if sampling.with_log_probs:
-            tokens = await log_probs_of(engine, piece, sampling.top_log_probs)
+            tokens = await log_probs_of(engine, delta, sampling.top_log_probs)
             if not has_begun[number]:
                 prompt = await _prompt_log_probs(engine, sampling, generation, number, first)
                 tokens = prompt + tokens
@@ -292,10 +302,10 @@ async def _stream(
                 size,
             )
         before[number] = ""
-        choice = _choice(number, text, scores, piece)
+        choice = _choice(number, text, scores, delta)
         if has_begun[number]:
-            await events.send(with_ids(choice, piece, call), size)
+            await events.send(with_ids(choice, delta, call), size)
         else:
-            await events.send(_with_all_ids(choice, generation, piece, call), size)
+            await events.send(_with_all_ids(choice, generation, delta, call), size)
         has_begun[number] = True
     await events.end(reader)

@@ -30,7 +30,12 @@ from pagewheel.serve.http.errors import ApiError, bad_field, before, unavailable
 from pagewheel.serve.http.fields import Fields, checked
 from pagewheel.serve.http.request_context import RequestContext, made
 from pagewheel.serve.models.engine import Engine
-from pagewheel.serve.models.generation import Answer, EngineRequest, Generation, Piece
+from pagewheel.serve.models.generation import (
+    CompletionOutput,
+    EngineRequest,
+    Generation,
+    OutputDelta,
+)
 from pagewheel.serve.models.refusals import refused
 from pagewheel.serve.settings import Limits
 
@@ -333,10 +338,12 @@ def usage_of(generation: Generation, num_reasoning: int = 0) -> dict[str, Any]:
     }
 
 
-async def log_probs_of(engine: Engine, piece: Piece | Answer, top: int) -> list[TokenLogProb]:
+async def log_probs_of(
+    engine: Engine, delta: OutputDelta | CompletionOutput, top: int
+) -> list[TokenLogProb]:
     """Of the generated tokens that are in the text of a piece or an answer."""
     names = await engine.tokens_by_id()
     return await made(
-        lambda: of_tokens(names, piece.scored, piece.log_probs, piece.top_log_probs, top),
-        len(piece.scored) * (1 + top),
+        lambda: of_tokens(names, delta.scored, delta.log_probs, delta.top_log_probs, top),
+        len(delta.scored) * (1 + top),
     )

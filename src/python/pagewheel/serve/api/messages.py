@@ -158,9 +158,9 @@ async def _answer(context: RequestContext, call: MessageCall) -> None:
             if call.stream:
                 await _stream(context, call, reader, message)
                 return
-            (answer,) = await reader.read_all()
+            (output,) = await reader.read_all()
             content = blocks_of([_shown(call, each) for each in reader.texts[0].sections])
-            end = {**_stop(answer.finish, answer.stopped_by), "usage": _usage(generation)}
+            end = {**_stop(output.finish_reason, output.stop_reason), "usage": _usage(generation)}
             whole = {**message, "content": content, **end}
             await context.send_made(lambda: whole, generation.num_generated)
 
@@ -175,11 +175,11 @@ def _usage(generation: Generation) -> dict[str, int]:
     }
 
 
-def _stop(finish: str | None, stopped_by: str | int | None) -> dict[str, str | None]:
-    if finish == "stop" and isinstance(stopped_by, str):
-        return {"stop_reason": "stop_sequence", "stop_sequence": stopped_by}
+def _stop(finish_reason: str | None, stop_reason: str | int | None) -> dict[str, str | None]:
+    if finish_reason == "stop" and isinstance(stop_reason, str):
+        return {"stop_reason": "stop_sequence", "stop_sequence": stop_reason}
     reasons = {"length": "max_tokens", "tool_calls": "tool_use"}
-    return {"stop_reason": reasons.get(finish or "", "end_turn"), "stop_sequence": None}
+    return {"stop_reason": reasons.get(finish_reason or "", "end_turn"), "stop_sequence": None}
 
 
 class BlockEvents:
@@ -226,9 +226,9 @@ async def _stream(
     events = BlockEvents(context)
     await events.send("message_start", message=message)
     end = _stop(None, None)
-    async for piece, sections in news:
-        if piece.finish is not None:
-            end = _stop(piece.finish, piece.stopped_by)
+    async for delta, sections in news:
+        if delta.finish_reason is not None:
+            end = _stop(delta.finish_reason, delta.stop_reason)
         for section in sections:
             await events.add(_shown(call, section))
     if not reader.texts[0].sections:

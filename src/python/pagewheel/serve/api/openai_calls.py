@@ -16,7 +16,7 @@ from pagewheel.serve.http.errors import bad_field
 from pagewheel.serve.http.fields import Fields
 from pagewheel.serve.http.request_context import RequestContext, json_text, made
 from pagewheel.serve.models.engine import Engine
-from pagewheel.serve.models.generation import Answer, Generation, Piece
+from pagewheel.serve.models.generation import CompletionOutput, Generation, OutputDelta
 
 
 @dataclass
@@ -96,12 +96,14 @@ class ChoiceEvents:
         await self._context.end_events(b"data: [DONE]\n\n")
 
 
-def with_ids(choice: dict[str, Any], piece: Piece | Answer, call: Call) -> dict[str, Any]:
+def with_ids(
+    choice: dict[str, Any], delta: OutputDelta | CompletionOutput, call: Call
+) -> dict[str, Any]:
     """The choice, with vLLM's `token_ids` where they were asked for."""
-    return {**choice, "token_ids": piece.tokens} if call.with_tokens else choice
+    return {**choice, "token_ids": delta.tokens} if call.with_tokens else choice
 
 
-def ended(choice: dict[str, Any], piece: Piece | Answer) -> dict[str, Any]:
+def ended(choice: dict[str, Any], delta: OutputDelta | CompletionOutput) -> dict[str, Any]:
     """The choice, with vLLM's `stop_reason` where the request has ended it: stop, or deadline."""
-    reason = "timeout" if piece.timed_out else piece.stopped_by
+    reason = "timeout" if delta.timed_out else delta.stop_reason
     return choice if reason is None else {**choice, "stop_reason": reason}

@@ -33,7 +33,7 @@ from pagewheel.serve.http.errors import ApiError, bad_field
 from pagewheel.serve.http.fields import Fields, shown
 from pagewheel.serve.http.request_context import RequestContext, made
 from pagewheel.serve.models.engine import Engine
-from pagewheel.serve.models.generation import Answer, Generation
+from pagewheel.serve.models.generation import CompletionOutput, Generation
 
 # Of `include`. There is nothing encrypted: reasoning is in the items themselves.
 _LOG_PROBS, _ENCRYPTED = "message.output_text.logprobs", "reasoning.encrypted_content"
@@ -240,15 +240,15 @@ async def _answer(context: RequestContext, call: ResponseCall) -> None:
                 await _stream(context, call, reader, news, response)
                 return
             if call.sampling.with_log_probs:  # step by step: of which text tokens are
-                answer = Answer()
+                output = CompletionOutput()
                 news = _scored(engine, call.sampling, reader, await reader.begun())
-                async for piece, _ in news:
-                    answer.add(piece)
+                async for delta, _ in news:
+                    output.add(delta)
             else:
-                (answer,) = await reader.read_all()
-            items = items_of(reader.texts[0].sections, _status(answer.finish))
+                (output,) = await reader.read_all()
+            items = items_of(reader.texts[0].sections, _status(output.finish_reason))
             num_reasoning = await reader.count_reasoning()
-            whole = _completed(response, items, answer.finish, generation, num_reasoning)
+            whole = _completed(response, items, output.finish_reason, generation, num_reasoning)
             size = _size(context, call, generation)
             await _store(context, call, whole, size)
             await context.send_made(lambda: whole, size)
@@ -268,22 +268,22 @@ async def _store(
         context.service.responses.put(response["id"], stored)
 
 
-def _status(finish: str | None) -> str:
-    return "incomplete" if finish == "length" else "completed"
+def _status(finish_reason: str | None) -> str:
+    return "incomplete" if finish_reason == "length" else "completed"
 
 
 def _completed(
     response: dict[str, Any],
     items: list[dict[str, Any]],
-    finish: str | None,
+    finish_reason: str | None,
     generation: Generation,
     num_reasoning: int,
 ) -> dict[str, Any]:
     prompt, generated = generation.num_prompt_tokens, generation.num_generated
-    is_cut = finish == "length"
+    is_cut = finish_reason == "length"
     return {
         **response,
-        "status": _status(finish),
+        "status": _status(finish_reason),
         "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
         "output": items,
         "usage": {
@@ -301,11 +301,11 @@ async def _scored(
 ) -> News:
     """The same, with log-probabilities at the sections of content that they belong to."""
     waiting: list[dict[str, Any]] = []  # of tokens whose text has not come
-    async for piece, sections in news:
+    async for delta, sections in news:
         if sampling.with_log_probs:
-            tokens = await log_probs_of(engine, piece, sampling.top_log_probs)
-            if piece.finish == "stop" and is_stop_token(
-                reader.generation.request.config, piece.tokens
+            tokens = await log_probs_of(engine, delta, sampling.top_log_probs)
+            if delta.finish_reason == "stop" and is_stop_token(
+                reader.generation.request.config, delta.tokens
             ):
                 tokens = tokens[:-1]  # it has no text
             waiting += logprobs.chat_form(tokens)["content"]
@@ -316,7 +316,7 @@ async def _scored(
                 said[-1].scores += section.scores
         if sections:
             waiting = []
-        yield piece, sections
+        yield delta, sections
 
 
 def _last_of(scores: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
@@ -341,14 +341,14 @@ async def _stream(
     await context.start_events()
     for kind in ("response.created", "response.in_progress"):
         await events.send(kind, context.body_entries, response=response)
-    finish = None
-    async for piece, sections in news:
-        finish = piece.finish or finish
+    finish_reason = None
+    async for delta, sections in news:
+        finish_reason = delta.finish_reason or finish_reason
         for section in sections:
             await events.add(section)
-    items = await events.close(_status(finish))
+    items = await events.close(_status(finish_reason))
     num_reasoning = await reader.count_reasoning()
-    whole = _completed(response, items, finish, reader.generation, num_reasoning)
+    whole = _completed(response, items, finish_reason, reader.generation, num_reasoning)
     size = _size(context, call, reader.generation)
     await _store(context, call, whole, size)
     await events.send(f"response.{whole['status']}", size, response=whole)

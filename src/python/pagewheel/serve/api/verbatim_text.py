@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import pagewheel
-from pagewheel.serve.models.generation import Piece
+from pagewheel.serve.models.generation import OutputDelta
 
 
 class VerbatimText:
@@ -40,11 +40,11 @@ class VerbatimText:
     def _take(self, text: str) -> None:
         self._ready += text
 
-    def add(self, piece: Piece) -> str:
+    def add(self, delta: OutputDelta) -> str:
         """What may be handed out now: nothing that may be the beginning of a stop string."""
-        if piece.tokens:
-            self._streamer.write(piece.tokens)
-        if piece.finish is not None:
+        if delta.tokens:
+            self._streamer.write(delta.tokens)
+        if delta.finish_reason is not None:
             self._streamer.end()
         ready, self._ready = self._ready, ""
         return ready

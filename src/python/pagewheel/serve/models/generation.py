@@ -28,7 +28,7 @@ _SELDOM_SECONDS = 0.5
 
 
 @dataclass
-class Piece:
+class OutputDelta:
     """What a step gave to one sequence; `finish` with the last one."""
 
     index: int
@@ -38,8 +38,8 @@ class Piece:
     prompt_log_probs: list[float]
     top_log_probs: list[list[TokenLogProb]] = field(default_factory=list)
     prompt_top_log_probs: list[list[TokenLogProb]] = field(default_factory=list)
-    finish: str | None = None
-    stopped_by: str | int | None = None  # the request's stop text or token
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None  # the request's stop text or token
     timed_out: bool = False
     # The tokens that log_probs and top_log_probs are of: those that have a part in the text so far.
     scored: list[int] = field(default_factory=list)
@@ -67,7 +67,7 @@ class EngineRequest:
 
 
 @dataclass
-class Answer:
+class CompletionOutput:
     """All of a sequence."""
 
     text: str = ""
@@ -76,23 +76,23 @@ class Answer:
     prompt_log_probs: list[float] = field(default_factory=list)
     top_log_probs: list[list[TokenLogProb]] = field(default_factory=list)
     prompt_top_log_probs: list[list[TokenLogProb]] = field(default_factory=list)
-    finish: str | None = None
-    stopped_by: str | int | None = None  # the request's stop text or token
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None  # the request's stop text or token
     timed_out: bool = False
     scored: list[int] = field(default_factory=list)
 
-    def add(self, piece: Piece) -> None:
-        self.scored += piece.scored
-        self.text += piece.text
-        self.tokens += piece.tokens
-        self.log_probs += piece.log_probs
-        self.prompt_log_probs += piece.prompt_log_probs
-        self.top_log_probs += piece.top_log_probs
-        self.prompt_top_log_probs += piece.prompt_top_log_probs
-        self.finish = piece.finish or self.finish
-        if piece.stopped_by is not None:
-            self.stopped_by = piece.stopped_by
-        self.timed_out |= piece.timed_out
+    def add(self, delta: OutputDelta) -> None:
+        self.scored += delta.scored
+        self.text += delta.text
+        self.tokens += delta.tokens
+        self.log_probs += delta.log_probs
+        self.prompt_log_probs += delta.prompt_log_probs
+        self.top_log_probs += delta.top_log_probs
+        self.prompt_top_log_probs += delta.prompt_top_log_probs
+        self.finish_reason = delta.finish_reason or self.finish_reason
+        if delta.stop_reason is not None:
+            self.stop_reason = delta.stop_reason
+        self.timed_out |= delta.timed_out
 
 
 class Generation:
@@ -197,17 +197,17 @@ class Generation:
             for _ in range(self._request.copies)
         ]
 
-    async def pieces(self, seldom: bool = False) -> AsyncIterator[list[Piece]]:
+    async def deltas(self, seldom: bool = False) -> AsyncIterator[list[OutputDelta]]:
         """What each step gave, until all sequences are over. Raises ApiError if a step failed.
 
         `seldom`: several steps together where nobody waits for each of them.
         """
         if len(self._choices) == 1:
-            async for pieces in self._choices[0].pieces(seldom):
-                self._count(pieces)
-                yield pieces
+            async for deltas in self._choices[0].deltas(seldom):
+                self._count(deltas)
+                yield deltas
             return
-        queue: asyncio.Queue[list[Piece] | BaseException | None] = asyncio.Queue()
+        queue: asyncio.Queue[list[OutputDelta] | BaseException | None] = asyncio.Queue()
         readers = [asyncio.create_task(_forward(each, queue, seldom)) for each in self._choices]
         try:
             over = 0
@@ -230,22 +230,22 @@ class Generation:
             self._handles[index].stop(pagewheel.GenerationFinishReason.TOOL_CALL)
             self._finished(index, "tool_calls")
 
-    def _count(self, pieces: Sequence[Piece]) -> None:
+    def _count(self, deltas: Sequence[OutputDelta]) -> None:
         now = self._now()
-        for piece in pieces:
-            count = len(piece.tokens)
+        for delta in deltas:
+            count = len(delta.tokens)
             if count:
-                self._num_tokens[piece.index] += count
+                self._num_tokens[delta.index] += count
                 self._metrics.tokens(count)
-                is_first = piece.index not in self._last_tokens
-                self._last_tokens[piece.index] = now
+                is_first = delta.index not in self._last_tokens
+                self._last_tokens[delta.index] = now
                 if is_first:
-                    self._left_queue(piece.index // self._request.sequences)
+                    self._left_queue(delta.index // self._request.sequences)
                 if self._first_token is None:
                     self._first_token = now
                     self._metrics.first_token(now)
-            if piece.finish is not None:
-                self._finished(piece.index, piece.finish)
+            if delta.finish_reason is not None:
+                self._finished(delta.index, delta.finish_reason)
 
     def _finished(self, index: int, reason: str) -> None:
         """Each choice counts once: the engine tells of those that were stopped here, too."""
@@ -307,26 +307,28 @@ class _Choices:
         self._open = set(range(count))
         self._scores = [_Scores() for _ in range(count)]
 
-    async def pieces(self, seldom: bool) -> AsyncIterator[list[Piece]]:
+    async def deltas(self, seldom: bool) -> AsyncIterator[list[OutputDelta]]:
         """With `seldom` the first tokens as they come, then what there is now and then."""
         waiting = _Waiting(self._handle, self._engine, seldom)
         while outputs := await waiting.outputs():
-            yield [self._piece(index, output) for index, output in outputs.items()]
+            yield [self._delta_of(index, output) for index, output in outputs.items()]
         status = self._handle.get_status()
         if status == pagewheel.GenerationStatus.TIMEOUT and self._open:
             yield [
-                Piece(self._first + index, "", [], [], [], finish="length", timed_out=True)
+                OutputDelta(
+                    self._first + index, "", [], [], [], finish_reason="length", timed_out=True
+                )
                 for index in sorted(self._open)
             ]
         elif status == pagewheel.GenerationStatus.CANCEL:
             raise _failed("the request was cancelled")
 
-    def _piece(self, index: int, output: pagewheel.GenerationOutput) -> Piece:
-        finish = _REASONS.get(output.finish_reason)
-        if finish is not None:
+    def _delta_of(self, index: int, output: pagewheel.GenerationOutput) -> OutputDelta:
+        finish_reason = _REASONS.get(output.finish_reason)
+        if finish_reason is not None:
             self._open.discard(index)
         scores = self._scores[index].take(output) if self._with_top else []
-        return Piece(
+        return OutputDelta(
             self._first + index,
             output.text,
             output.generated_ids,
@@ -334,7 +336,7 @@ class _Choices:
             output.prompt_log_probs,
             [likely for _, _, likely in scores],
             output.prompt_top_log_probs if self._with_top else [],
-            finish,
+            finish_reason,
             scored=[token for token, _, _ in scores],
         )
 
@@ -413,11 +415,11 @@ def _failed(reason: str) -> ApiError:
 
 
 async def _forward(
-    choices: _Choices, queue: asyncio.Queue[list[Piece] | BaseException | None], seldom: bool
+    choices: _Choices, queue: asyncio.Queue[list[OutputDelta] | BaseException | None], seldom: bool
 ) -> None:
     try:
-        async for pieces in choices.pieces(seldom):
-            queue.put_nowait(pieces)
+        async for deltas in choices.deltas(seldom):
+            queue.put_nowait(deltas)
         queue.put_nowait(None)
     except Exception as error:
         queue.put_nowait(error)
