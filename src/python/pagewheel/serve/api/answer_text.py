@@ -146,7 +146,7 @@ class AnswerText:
 
 
 # Pieces of an answer, and what each says.
-News = AsyncIterator[tuple[OutputDelta, list[Section]]]
+OutputDeltas = AsyncIterator[tuple[OutputDelta, list[Section]]]
 
 
 class AnswerReader:
@@ -177,7 +177,7 @@ class AnswerReader:
         may_stop = config.stop_strings or generation.request.stop_tokens
         self._tokens: list[list[int]] | None = [[] for _ in self.texts] if may_stop else None
 
-    async def news(self, seldom: bool = False) -> News:
+    async def deltas(self, seldom: bool = False) -> OutputDeltas:
         """Of each piece of an answer what it says; `seldom` as of pieces(). Raises ApiError."""
         num_failed = 0
         async for deltas in self.generation.deltas(seldom):
@@ -211,26 +211,26 @@ class AnswerReader:
                 engine_request.stop_tokens,
             )
 
-    async def begun(self) -> News:
-        """news(), as soon as a token is among them.
+    async def begun(self) -> OutputDeltas:
+        """deltas(), as soon as a token is among them.
 
         A stream that begins then has told its client nothing before: what goes wrong in the queue
         or in the prompt is an error with a status, and another replica may serve the request.
         """
-        news = self.news()
+        deltas = self.deltas()
         held: list[tuple[OutputDelta, list[Section]]] = []
-        async for each in news:
+        async for each in deltas:
             held.append(each)
             if each[0].tokens or each[0].finish_reason not in ("length", "error"):
                 break
         else:
             _refuse_nothing([delta for delta, _ in held])
-        return _joined_news(held, news)
+        return _joined(held, deltas)
 
     async def read_all(self) -> list[CompletionOutput]:
-        """news() put together. Raises ApiError, too where the deadline came before any token."""
+        """deltas() put together. Raises ApiError, too where the deadline came before any token."""
         outputs = [CompletionOutput() for _ in self.texts]
-        async for delta, _ in self.news(seldom=True):
+        async for delta, _ in self.deltas(seldom=True):
             outputs[delta.index].add(delta)
         _refuse_nothing(outputs)
         return outputs
@@ -247,13 +247,13 @@ class AnswerReader:
         return min(await self._engine.in_thread(work), self.generation.num_generated)
 
 
-async def _joined_news(
+async def _joined(
     held: Sequence[tuple[OutputDelta, list[Section]]],
-    news: News,
-) -> News:
+    deltas: OutputDeltas,
+) -> OutputDeltas:
     for each in held:
         yield each
-    async for each in news:
+    async for each in deltas:
         yield each
 
 

@@ -175,12 +175,12 @@ def _call(section: Section) -> dict[str, Any]:
 
 async def _stream(engine: Engine, call: Call, reader: AnswerReader, events: ChoiceEvents) -> None:
     sampling = call.sampling
-    news = await reader.begun()
+    deltas = await reader.begun()
     await events.start()
     for number in range(len(reader.texts)):
         begin = {"role": "assistant", "content": "", "refusal": None}
         await events.send(_event(number, begin))
-    async for delta, sections in news:
+    async for delta, sections in deltas:
         if sections or (
             (sampling.with_log_probs or call.with_tokens) and (delta.tokens or delta.scored)
         ):

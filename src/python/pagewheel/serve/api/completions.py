@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from pagewheel.serve.api import logprobs
-from pagewheel.serve.api.answer_text import AnswerReader, News, Reading
+from pagewheel.serve.api.answer_text import AnswerReader, OutputDeltas, Reading
 from pagewheel.serve.api.generating import (
     MAX_TOKENS,
     Prompt,
@@ -251,12 +251,12 @@ def _with_all_ids(
 
 
 async def _with_first_deltas(
-    news: News, generation: Generation
+    deltas: OutputDeltas, generation: Generation
 ) -> AsyncIterator[tuple[OutputDelta, OutputDelta]]:
     """Each piece with the first one of its request, which does not come before that one."""
     firsts: dict[int, OutputDelta] = {}
     held: dict[int, list[OutputDelta]] = {}
-    async for delta, _ in news:
+    async for delta, _ in deltas:
         number = _first_of_request(generation, delta.index)
         if delta.index == number:
             firsts.setdefault(number, delta)
@@ -277,14 +277,14 @@ async def _stream(
     before = list(echoed)  # of a choice that has not begun
     has_begun = [False] * len(echoed)
     offsets = [TextOffsets() for _ in echoed]
-    news = await reader.begun()
+    deltas = await reader.begun()
     await events.start()
-    async for delta, first in _with_first_deltas(news, generation):
+    async for delta, first in _with_first_deltas(deltas, generation):
         number = delta.index
         text = before[number] + delta.text
         with_tokens = sampling.with_log_probs or call.with_tokens
         if not (text or delta.finish_reason or (with_tokens and (delta.tokens or delta.scored))):
-            continue  # half of a character is held back, and is no news
+            continue  # half of a character is held back: no text came
         scores, size = None, 0
         if sampling.with_log_probs:
             tokens = await log_probs_of(engine, delta, sampling.top_log_probs)

@@ -221,12 +221,12 @@ def _shown(call: MessageCall, section: Section) -> Section:
 async def _stream(
     context: RequestContext, call: MessageCall, reader: AnswerReader, message: dict[str, Any]
 ) -> None:
-    news = await reader.begun()
+    deltas = await reader.begun()
     await context.start_events()
     events = BlockEvents(context)
     await events.send("message_start", message=message)
     end = _stop(None, None)
-    async for delta, sections in news:
+    async for delta, sections in deltas:
         if delta.finish_reason is not None:
             end = _stop(delta.finish_reason, delta.stop_reason)
         for section in sections:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from pagewheel.serve.api import logprobs
-from pagewheel.serve.api.answer_text import CONTENT, AnswerReader, News
+from pagewheel.serve.api.answer_text import CONTENT, AnswerReader, OutputDeltas
 from pagewheel.serve.api.conversation import take_template_kwargs
 from pagewheel.serve.api.generating import (
     MAX_TOKENS,
@@ -236,13 +236,13 @@ async def _answer(context: RequestContext, call: ResponseCall) -> None:
             }
             reader = AnswerReader(engine, generation, prompt.reading)
             if call.stream:
-                news = _scored(engine, call.sampling, reader, await reader.begun())
-                await _stream(context, call, reader, news, response)
+                deltas = _scored(engine, call.sampling, reader, await reader.begun())
+                await _stream(context, call, reader, deltas, response)
                 return
             if call.sampling.with_log_probs:  # step by step: of which text tokens are
                 output = CompletionOutput()
-                news = _scored(engine, call.sampling, reader, await reader.begun())
-                async for delta, _ in news:
+                deltas = _scored(engine, call.sampling, reader, await reader.begun())
+                async for delta, _ in deltas:
                     output.add(delta)
             else:
                 (output,) = await reader.read_all()
@@ -297,11 +297,11 @@ def _completed(
 
 
 async def _scored(
-    engine: Engine, sampling: SamplingRequest, reader: AnswerReader, news: News
-) -> News:
+    engine: Engine, sampling: SamplingRequest, reader: AnswerReader, deltas: OutputDeltas
+) -> OutputDeltas:
     """The same, with log-probabilities at the sections of content that they belong to."""
     waiting: list[dict[str, Any]] = []  # of tokens whose text has not come
-    async for delta, sections in news:
+    async for delta, sections in deltas:
         if sampling.with_log_probs:
             tokens = await log_probs_of(engine, delta, sampling.top_log_probs)
             if delta.finish_reason == "stop" and is_stop_token(
@@ -333,7 +333,7 @@ async def _stream(
     context: RequestContext,
     call: ResponseCall,
     reader: AnswerReader,
-    news: News,
+    deltas: OutputDeltas,
     response: dict[str, Any],
 ) -> None:
     events = ItemEvents(context)
@@ -342,7 +342,7 @@ async def _stream(
     for kind in ("response.created", "response.in_progress"):
         await events.send(kind, context.body_entries, response=response)
     finish_reason = None
-    async for delta, sections in news:
+    async for delta, sections in deltas:
         finish_reason = delta.finish_reason or finish_reason
         for section in sections:
             await events.add(section)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pagewheel
 from pagewheel.cli.info import read_info
-from pagewheel.serve.models.news import News
+from pagewheel.serve.models.notifications import Notifications
 from pagewheel.serve.models.owner_places import OwnerPlaces
 from pagewheel.serve.models.prefix_store import PrefixStore
 from pagewheel.serve.models.refused_grammars import RefusedGrammars
@@ -46,11 +46,11 @@ class Engine:
         max_model_len: int | None,
         weights_bytes: int,
         prefixes: PrefixStore | None = None,
-        news: News | None = None,
+        notifications: Notifications | None = None,
         has_prefixes: bool = True,
     ) -> None:
         self.name = settings.name
-        self.news = news or News()  # of its requests
+        self.notifications = notifications or Notifications()  # of its requests
         self.max_model_len = max_model_len  # tokens, if the model says so
         self.failure: str | None = None  # why it serves no more, once that is known
         self.num_users = 0  # who has it from the registry, which counts them
@@ -288,7 +288,7 @@ def load(
     folder: Path,
     default_cache_bytes: int = 0,
     prefixes: PrefixStore | None = None,
-    news: News | None = None,
+    notifications: Notifications | None = None,
 ) -> Engine:
     """Of a model that is an OpenVINO folder. Takes seconds to minutes."""
     info = read_info(folder)
@@ -299,7 +299,7 @@ def load(
     weights = sum(one.bytes for one in info.weights.values())
     has_prefixes = scheduler.enable_prefix_caching
     prefixes = prefixes if has_prefixes else None
-    return Engine(settings, pipeline, info.context, weights, prefixes, news, has_prefixes)
+    return Engine(settings, pipeline, info.context, weights, prefixes, notifications, has_prefixes)
 
 
 def expected_bytes(settings: ModelSettings, default_cache_bytes: int) -> int:

@@ -367,7 +367,7 @@ class _Waiting:
     def __init__(self, handle: pagewheel.GenerationHandle, engine: Engine, seldom: bool) -> None:
         self._handle = handle
         self._engine = engine
-        self._news = engine.news
+        self._notifications = engine.notifications
         self._seldom = seldom
         self._is_begun = False
         self._end: asyncio.Future[None] | None = None
@@ -393,13 +393,13 @@ class _Waiting:
             raise _failed(str(error)) from None
 
     async def _wait(self) -> None:
-        if self._news.is_closed:  # it would be asked for ever
+        if self._notifications.is_closed:  # it would be asked for ever
             raise unavailable("the server is shutting down", "shutting_down")
         if not self._seldom or not self._is_begun:
-            await self._news.expect(self._handle)
+            await self._notifications.expect(self._handle)
             return
         if self._end is None:
-            self._end = self._news.expect(self._handle, at_end=True)
+            self._end = self._notifications.expect(self._handle, at_end=True)
         await asyncio.wait((self._end,), timeout=_SELDOM_SECONDS)
 
 

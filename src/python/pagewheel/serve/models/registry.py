@@ -17,7 +17,7 @@ from pagewheel.serve.http.errors import ApiError, before, too_many, unavailable
 from pagewheel.serve.models import engine as engines
 from pagewheel.serve.models.conversion import Conversion, ConversionLimits
 from pagewheel.serve.models.engine import Engine, EngineFailedError
-from pagewheel.serve.models.news import News
+from pagewheel.serve.models.notifications import Notifications
 from pagewheel.serve.models.prefix_store import PrefixStore, SavedPrefixes
 from pagewheel.serve.settings import ModelSettings
 
@@ -71,7 +71,7 @@ class Registry:
         self._idle_seconds = idle_seconds
         self._prefixes = prefixes
         self._conversion_limits = conversion
-        self._news = News()
+        self._notifications = Notifications()
         self._one_load = asyncio.Lock()  # and no unloading meanwhile
         self._closing: set[asyncio.Task[None]] = set()  # engines that have failed
         self._forgetting: dict[str, asyncio.Task[None]] = {}  # by tenant
@@ -235,7 +235,7 @@ class Registry:
             async with self._one_load:
                 await self._make_room(needed)
                 entry.engine = await asyncio.to_thread(
-                    engines.load, entry.settings, folder, cache, self._prefixes, self._news
+                    engines.load, entry.settings, folder, cache, self._prefixes, self._notifications
                 )
                 entry.failed_at, entry.is_lost, entry.is_asleep = None, False, False
                 entry.last_used = time.monotonic()
@@ -419,7 +419,7 @@ class Registry:
             await self._unload(entry)
         if self._closing:
             await asyncio.wait(self._closing)
-        self._news.close()
+        self._notifications.close()
 
 
 async def _close(engine: Engine) -> None:

@@ -1,4 +1,4 @@
-"""Waiting for many requests at once: the loop is woken once per step, whoever has news."""
+"""Waits for many requests at once: the loop is woken once per step, whichever request has output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pagewheel._pagewheel import Bell, GenerationHandle
 _PIPE_BYTES = 64
 
 
-class News:
+class Notifications:
     """On the event loop. close() before the loop ends."""
 
     def __init__(self) -> None:

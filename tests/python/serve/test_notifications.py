@@ -1,4 +1,4 @@
-"""The loop is told of news by a byte in a pipe, however many requests have some."""
+"""A byte in a pipe tells the loop of new outputs, however many requests have some."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from serving import num_descriptors
 
 import pagewheel
 from pagewheel._pagewheel import Bell
-from pagewheel.serve.models.news import News
+from pagewheel.serve.models.notifications import Notifications
 
 TOKENS = 40
 
@@ -104,15 +104,15 @@ def test_whoever_waits_is_told_and_whoever_left_is_not(
     tiny: pagewheel.ContinuousBatchingPipeline,
 ) -> None:
     async def wait() -> None:
-        news = News()
+        notifications = Notifications()
         handles = add(tiny, 3)
-        futures = [news.expect(handle) for handle in handles]
+        futures = [notifications.expect(handle) for handle in handles]
         futures[1].cancel()
         await asyncio.sleep(0.01)
         assert not futures[0].done()
         await asyncio.to_thread(tiny.step)
         await asyncio.wait_for(asyncio.gather(futures[0], futures[2]), 10)
-        news.close()
+        notifications.close()
 
     descriptors = num_descriptors()
     asyncio.run(wait())
