@@ -12,7 +12,7 @@ from asking import BROKEN, CHAT_TOOLS, THOUGHT, TWO_CALLS, call_text
 
 import pagewheel
 from pagewheel import StructuredOutputConfig
-from pagewheel.serve.api.answer_text import AnswerText, Reading, Section, arguments_of
+from pagewheel.serve.api.answer_text import AnswerText, MessagePart, Reading, arguments_of
 from pagewheel.serve.api.grammars import after_reasoning, of_final_message
 from pagewheel.serve.api.verbatim_text import VerbatimText
 from pagewheel.serve.http.request_context import json_text
@@ -31,8 +31,8 @@ def pieces_of(text: str, size: int) -> Iterator[OutputDelta]:
     yield delta(finish_reason="stop")
 
 
-def told(sections: Sequence[Section]) -> list[Any]:
-    return [(each.kind, each.text, each.index, each.name, each.is_complete) for each in sections]
+def told(parts: Sequence[MessagePart]) -> list[Any]:
+    return [(each.kind, each.text, each.index, each.name, each.is_complete) for each in parts]
 
 
 @pytest.mark.parametrize("text", [THOUGHT, TWO_CALLS, BROKEN, call_text() + "Done." + call_text()])
@@ -42,10 +42,10 @@ def test_sections_do_not_depend_on_how_the_text_is_cut(text: str, size: int) -> 
     by_one, cut = AnswerText(reading), AnswerText(reading)
     for each in pieces_of(text, 1):
         by_one.add(each)
-    joined: list[Section] = []
+    joined: list[MessagePart] = []
     for each in pieces_of(text, size):
         joined += cut.add(each)
-    assert told(cut.sections) == told(by_one.sections)
+    assert told(cut.parts) == told(by_one.parts)
     arguments = [each.text for each in joined if each.kind == "call"]
     assert "".join(arguments) == "".join(each.text for each in cut.calls())
 
@@ -54,14 +54,14 @@ def test_without_a_family_all_is_content() -> None:
     text = AnswerText(Reading())
     for each in pieces_of(THOUGHT, 5):
         text.add(each)
-    assert told(text.sections) == [("content", THOUGHT, 0, "", True)]
+    assert told(text.parts) == [("content", THOUGHT, 0, "", True)]
 
 
 def test_reasoning_that_the_prompt_began_ends_in_the_answer() -> None:
     text = AnswerText(Reading("think", starts_in_reasoning=True))
     for each in pieces_of("So be it</think>Yes", 4):
         text.add(each)
-    assert [(each.kind, each.text) for each in text.sections] == [
+    assert [(each.kind, each.text) for each in text.parts] == [
         ("reasoning", "So be it"),
         ("content", "Yes"),
     ]

@@ -44,7 +44,7 @@ class Reading:
 
 
 @dataclass
-class Section:
+class MessagePart:
     """A piece of a message, or all of it. The text of a call is its arguments."""
 
     kind: str
@@ -62,7 +62,7 @@ class AnswerText:
 
     reading: Reading
     verbatim: VerbatimText | None = None
-    sections: list[Section] = field(default_factory=list)
+    parts: list[MessagePart] = field(default_factory=list)
     is_ended: bool = False  # by its first call, where that is to be the only one
 
     def __post_init__(self) -> None:
@@ -77,47 +77,47 @@ class AnswerText:
                 stop_after_call=reading.stops_after_call,
             )
 
-    def add(self, delta: OutputDelta) -> list[Section]:
+    def add(self, delta: OutputDelta) -> list[MessagePart]:
         """What came now, in order."""
         if self._parser is None:
-            return self._joined([Section(CONTENT, delta.text)] if delta.text else [])
+            return self._joined([MessagePart(CONTENT, delta.text)] if delta.text else [])
         text = delta.text if self.verbatim is None else self.verbatim.add(delta)
         parsed: dict[str, Any] = {}
         content = self._parser.parse(parsed, text) if text else ""
-        found = self._sections(parsed, content)
+        found = self._parts(parsed, content)
         self.is_ended = self._parser.get_status() == pagewheel.StreamingStatus.TOOL_CALL_STOP
         if delta.finish_reason is not None and not self.is_ended:
             rest: dict[str, Any] = {}
             content = self._parser.finish(rest)
-            found += self._sections(rest, content)
+            found += self._parts(rest, content)
         return self._joined(found)
 
     def finish_reason_of(self, reason: str | None) -> str | None:
         """The reason of an answer's end: calls are one."""
-        has_call = any(each.kind == CALL and each.is_complete for each in self.sections)
+        has_call = any(each.kind == CALL and each.is_complete for each in self.parts)
         return "tool_calls" if has_call and reason in ("stop", "tool_calls") else reason
 
     def text_of(self, kind: str) -> str:
         """All of one kind."""
-        return "".join(each.text for each in self.sections if each.kind == kind)
+        return "".join(each.text for each in self.parts if each.kind == kind)
 
-    def calls(self) -> list[Section]:
-        return [each for each in self.sections if each.kind == CALL]
+    def calls(self) -> list[MessagePart]:
+        return [each for each in self.parts if each.kind == CALL]
 
-    def _sections(self, parsed: dict[str, Any], content: str) -> list[Section]:
+    def _parts(self, parsed: dict[str, Any], content: str) -> list[MessagePart]:
         """In the order of the text: of a call that is open the rest comes before content."""
         calls = [self._call(each) for each in parsed.get("tool_calls", [])]
-        found = [Section(REASONING, parsed.get("reasoning_content", ""))]
+        found = [MessagePart(REASONING, parsed.get("reasoning_content", ""))]
         found += [each for each in calls if not each.name]
-        found.append(Section(CONTENT, content))
+        found.append(MessagePart(CONTENT, content))
         found += [each for each in calls if each.name]
         return [each for each in found if each.text or each.kind == CALL]
 
-    def _call(self, delta: dict[str, Any]) -> Section:
+    def _call(self, delta: dict[str, Any]) -> MessagePart:
         function = delta.get("function", {})
         name = function.get("name", "")
         given = delta.get("id", "") or (self._new_id() if name else "")
-        return Section(
+        return MessagePart(
             CALL,
             function.get("arguments", ""),
             delta["index"],
@@ -131,22 +131,24 @@ class AnswerText:
             return "".join(secrets.choice(_ALPHANUMERIC) for _ in range(_MISTRAL_ID))
         return f"call_{secrets.token_hex(12)}"
 
-    def _joined(self, found: list[Section]) -> list[Section]:
+    def _joined(self, found: list[MessagePart]) -> list[MessagePart]:
         """The same, after it was put to what came before."""
         for each in found:
-            last = self.sections[-1] if self.sections else None
+            last = self.parts[-1] if self.parts else None
             if last and last.kind == each.kind and last.index == each.index and not each.name:
                 last.text += each.text
                 last.is_complete &= each.is_complete
             else:
-                self.sections.append(
-                    Section(each.kind, each.text, each.index, each.name, each.id, each.is_complete)
+                self.parts.append(
+                    MessagePart(
+                        each.kind, each.text, each.index, each.name, each.id, each.is_complete
+                    )
                 )
         return found
 
 
 # Pieces of an answer, and what each says.
-OutputDeltas = AsyncIterator[tuple[OutputDelta, list[Section]]]
+OutputDeltas = AsyncIterator[tuple[OutputDelta, list[MessagePart]]]
 
 
 class AnswerReader:
@@ -189,12 +191,12 @@ class AnswerReader:
                 if text.is_ended:
                     continue
                 await self._tell_stop(delta)
-                sections = text.add(delta)
+                parts = text.add(delta)
                 if text.is_ended and delta.finish_reason is None:
                     self.generation.end_choice(delta.index)
                     delta.finish_reason = "tool_calls"
                 delta.finish_reason = text.finish_reason_of(delta.finish_reason)
-                yield delta, sections
+                yield delta, parts
 
     async def _tell_stop(self, delta: OutputDelta) -> None:
         if self._tokens is None:
@@ -218,7 +220,7 @@ class AnswerReader:
         or in the prompt is an error with a status, and another replica may serve the request.
         """
         deltas = self.deltas()
-        held: list[tuple[OutputDelta, list[Section]]] = []
+        held: list[tuple[OutputDelta, list[MessagePart]]] = []
         async for each in deltas:
             held.append(each)
             if each[0].tokens or each[0].finish_reason not in ("length", "error"):
@@ -248,7 +250,7 @@ class AnswerReader:
 
 
 async def _joined(
-    held: Sequence[tuple[OutputDelta, list[Section]]],
+    held: Sequence[tuple[OutputDelta, list[MessagePart]]],
     deltas: OutputDeltas,
 ) -> OutputDeltas:
     for each in held:

@@ -13,7 +13,7 @@ from pagewheel.serve.api.answer_text import (
     REASONING,
     AnswerReader,
     AnswerText,
-    Section,
+    MessagePart,
 )
 from pagewheel.serve.api.conversation import read_messages, take_template_kwargs
 from pagewheel.serve.api.generating import (
@@ -168,9 +168,9 @@ def _message(text: AnswerText) -> dict[str, Any]:
     return message
 
 
-def _call(section: Section) -> dict[str, Any]:
-    function = {"name": section.name, "arguments": section.text}
-    return {"id": section.id, "type": "function", "function": function}
+def _call(part: MessagePart) -> dict[str, Any]:
+    function = {"name": part.name, "arguments": part.text}
+    return {"id": part.id, "type": "function", "function": function}
 
 
 async def _stream(engine: Engine, call: Call, reader: AnswerReader, events: ChoiceEvents) -> None:
@@ -180,12 +180,12 @@ async def _stream(engine: Engine, call: Call, reader: AnswerReader, events: Choi
     for number in range(len(reader.texts)):
         begin = {"role": "assistant", "content": "", "refusal": None}
         await events.send(_event(number, begin))
-    async for delta, sections in deltas:
-        if sections or (
+    async for delta, parts in deltas:
+        if parts or (
             (sampling.with_log_probs or call.with_tokens) and (delta.tokens or delta.scored)
         ):
             scores = await _log_probs(engine, delta, sampling)
-            event = _event(delta.index, _delta(sections), scores)
+            event = _event(delta.index, _delta(parts), scores)
             await events.send(with_ids(event, delta, call))
         if delta.finish_reason is not None:
             await events.send(ended(_event(delta.index, {}, None, delta.finish_reason), delta))
@@ -198,10 +198,10 @@ def _event(
     return {"index": number, "delta": delta, "logprobs": scores, "finish_reason": finish_reason}
 
 
-def _delta(sections: Sequence[Section]) -> dict[str, Any]:
+def _delta(parts: Sequence[MessagePart]) -> dict[str, Any]:
     delta: dict[str, Any] = {}
     names = {CONTENT: "content", REASONING: "reasoning_content"}
-    for each in sections:
+    for each in parts:
         if each.kind == CALL:
             function: dict[str, Any] = {"arguments": each.text}
             call: dict[str, Any] = {"index": each.index, "function": function}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pagewheel.serve.api.answer_text import CALL, CONTENT, REASONING, Section, arguments_of
+from pagewheel.serve.api.answer_text import CALL, CONTENT, REASONING, MessagePart, arguments_of
 from pagewheel.serve.api.conversation import (
     check_count,
     part_text,
@@ -85,33 +85,33 @@ def _add_thinking(fields: Fields, message: dict[str, Any]) -> None:
     fields.refuse_rest()
 
 
-def blocks_of(sections: Sequence[Section]) -> list[dict[str, Any]]:
+def blocks_of(parts: Sequence[MessagePart]) -> list[dict[str, Any]]:
     """`content` of an answer. It has a text at least, if only an empty one."""
-    return [_block(each) for each in sections] or [{"type": "text", "text": ""}]
+    return [_block(each) for each in parts] or [{"type": "text", "text": ""}]
 
 
-def _block(section: Section) -> dict[str, Any]:
-    if section.kind == CALL:
-        return {**empty_block(section), "input": arguments_of(section.text)}
-    if section.kind == REASONING:
-        return {**empty_block(section), "thinking": section.text}
-    return {**empty_block(section), "text": section.text}
+def _block(part: MessagePart) -> dict[str, Any]:
+    if part.kind == CALL:
+        return {**empty_block(part), "input": arguments_of(part.text)}
+    if part.kind == REASONING:
+        return {**empty_block(part), "thinking": part.text}
+    return {**empty_block(part), "text": part.text}
 
 
-def empty_block(section: Section) -> dict[str, Any]:
+def empty_block(part: MessagePart) -> dict[str, Any]:
     """As a stream's first event of a block has it."""
-    if section.kind == CALL:
-        return {"type": "tool_use", "id": section.id, "name": section.name, "input": {}}
-    if section.kind == REASONING:
+    if part.kind == CALL:
+        return {"type": "tool_use", "id": part.id, "name": part.name, "input": {}}
+    if part.kind == REASONING:
         return {"type": "thinking", "thinking": "", "signature": ""}
-    assert section.kind == CONTENT
+    assert part.kind == CONTENT
     return {"type": "text", "text": ""}
 
 
-def block_delta(section: Section) -> dict[str, Any]:
+def block_delta(part: MessagePart) -> dict[str, Any]:
     """What a stream adds to a block."""
-    if section.kind == CALL:
-        return {"type": "input_json_delta", "partial_json": section.text}
-    if section.kind == REASONING:
-        return {"type": "thinking_delta", "thinking": section.text}
-    return {"type": "text_delta", "text": section.text}
+    if part.kind == CALL:
+        return {"type": "input_json_delta", "partial_json": part.text}
+    if part.kind == REASONING:
+        return {"type": "thinking_delta", "thinking": part.text}
+    return {"type": "text_delta", "text": part.text}

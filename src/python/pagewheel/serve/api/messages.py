@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pagewheel.serve.api.answer_text import CONTENT, REASONING, AnswerReader, Section
+from pagewheel.serve.api.answer_text import CONTENT, REASONING, AnswerReader, MessagePart
 from pagewheel.serve.api.conversation import text_of
 from pagewheel.serve.api.generating import (
     MAX_TOKENS,
@@ -159,7 +159,7 @@ async def _answer(context: RequestContext, call: MessageCall) -> None:
                 await _stream(context, call, reader, message)
                 return
             (output,) = await reader.read_all()
-            content = blocks_of([_shown(call, each) for each in reader.texts[0].sections])
+            content = blocks_of([_shown(call, each) for each in reader.texts[0].parts])
             end = {**_stop(output.finish_reason, output.stop_reason), "usage": _usage(generation)}
             whole = {**message, "content": content, **end}
             await context.send_made(lambda: whole, generation.num_generated)
@@ -187,24 +187,24 @@ class BlockEvents:
 
     def __init__(self, context: RequestContext) -> None:
         self._context = context
-        self._open: Section | None = None
+        self._open: MessagePart | None = None
         self._index = -1
 
     async def send(self, kind: str, **fields: Any) -> None:
         await self._context.send_event({"type": kind, **fields}, kind)
 
-    async def add(self, section: Section) -> None:
+    async def add(self, part: MessagePart) -> None:
         """Goes on with the block that is open, or opens another."""
         before = self._open
-        if before is None or (before.kind, before.index) != (section.kind, section.index):
+        if before is None or (before.kind, before.index) != (part.kind, part.index):
             await self.close()
-            self._open = section
+            self._open = part
             self._index += 1
             await self.send(
-                "content_block_start", index=self._index, content_block=empty_block(section)
+                "content_block_start", index=self._index, content_block=empty_block(part)
             )
-        if section.text:
-            await self.send("content_block_delta", index=self._index, delta=block_delta(section))
+        if part.text:
+            await self.send("content_block_delta", index=self._index, delta=block_delta(part))
 
     async def close(self) -> None:
         if self._open is not None:
@@ -212,10 +212,10 @@ class BlockEvents:
             self._open = None
 
 
-def _shown(call: MessageCall, section: Section) -> Section:
+def _shown(call: MessageCall, part: MessagePart) -> MessagePart:
     """Thoughts that are not shown are still a block."""
-    is_shown = section.kind != REASONING or call.shows_thinking
-    return section if is_shown else replace(section, text="")
+    is_shown = part.kind != REASONING or call.shows_thinking
+    return part if is_shown else replace(part, text="")
 
 
 async def _stream(
@@ -226,13 +226,13 @@ async def _stream(
     events = BlockEvents(context)
     await events.send("message_start", message=message)
     end = _stop(None, None)
-    async for delta, sections in deltas:
+    async for delta, parts in deltas:
         if delta.finish_reason is not None:
             end = _stop(delta.finish_reason, delta.stop_reason)
-        for section in sections:
-            await events.add(_shown(call, section))
-    if not reader.texts[0].sections:
-        await events.add(Section(CONTENT, ""))
+        for part in parts:
+            await events.add(_shown(call, part))
+    if not reader.texts[0].parts:
+        await events.add(MessagePart(CONTENT, ""))
     await events.close()
     await events.send("message_delta", delta=end, usage=_usage(reader.generation))
     await events.send("message_stop")

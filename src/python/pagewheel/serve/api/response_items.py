@@ -6,16 +6,16 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from pagewheel.serve.api.answer_text import CALL, CONTENT, REASONING, Section
+from pagewheel.serve.api.answer_text import CALL, CONTENT, REASONING, MessagePart
 from pagewheel.serve.http.errors import ApiError
 from pagewheel.serve.http.request_context import RequestContext
 
 _PREFIXES = {CALL: "fc", REASONING: "rs", CONTENT: "msg"}
 
 
-def items_of(sections: Sequence[Section], status: str) -> list[dict[str, Any]]:
+def items_of(parts: Sequence[MessagePart], status: str) -> list[dict[str, Any]]:
     """All of an answer. There is a message at least, if only an empty one."""
-    found = list(sections) or [Section(CONTENT, "")]
+    found = list(parts) or [MessagePart(CONTENT, "")]
     last = len(found) - 1
     return [
         _item(new_id(each), each, status if number == last else "completed")
@@ -23,25 +23,25 @@ def items_of(sections: Sequence[Section], status: str) -> list[dict[str, Any]]:
     ]
 
 
-def new_id(section: Section) -> str:
+def new_id(part: MessagePart) -> str:
     """Of an item."""
-    return f"{_PREFIXES[section.kind]}_{uuid.uuid4().hex}"
+    return f"{_PREFIXES[part.kind]}_{uuid.uuid4().hex}"
 
 
-def _item(name: str, section: Section, status: str) -> dict[str, Any]:
+def _item(name: str, part: MessagePart, status: str) -> dict[str, Any]:
     """Without parts while it is in progress."""
     has_parts = status != "in_progress"
-    if section.kind == CALL:
+    if part.kind == CALL:
         return {
             "type": "function_call",
             "id": name,
-            "call_id": section.id,
-            "name": section.name,
-            "arguments": section.text,
+            "call_id": part.id,
+            "name": part.name,
+            "arguments": part.text,
             "status": status,
         }
-    content = [_part(section)] if has_parts else []
-    if section.kind == REASONING:
+    content = [_part(part)] if has_parts else []
+    if part.kind == REASONING:
         return {"type": "reasoning", "id": name, "summary": [], "content": content}
     return {
         "type": "message",
@@ -52,14 +52,14 @@ def _item(name: str, section: Section, status: str) -> dict[str, Any]:
     }
 
 
-def _part(section: Section) -> dict[str, Any]:
-    if section.kind == REASONING:
-        return {"type": "reasoning_text", "text": section.text}
+def _part(part: MessagePart) -> dict[str, Any]:
+    if part.kind == REASONING:
+        return {"type": "reasoning_text", "text": part.text}
     return {
         "type": "output_text",
-        "text": section.text,
+        "text": part.text,
         "annotations": [],
-        "logprobs": section.scores,
+        "logprobs": part.scores,
     }
 
 
@@ -69,7 +69,7 @@ class ItemEvents:
     def __init__(self, context: RequestContext) -> None:
         self._context = context
         self._number = 0
-        self._open: Section | None = None
+        self._open: MessagePart | None = None
         self._name = ""
         self._items: list[dict[str, Any]] = []
 
@@ -79,34 +79,34 @@ class ItemEvents:
         await self._context.send_event(event, kind, size)
         self._number += 1
 
-    async def add(self, section: Section) -> None:
+    async def add(self, part: MessagePart) -> None:
         """Goes on with the item that is open, or opens another."""
         before = self._open
-        if before is None or (before.kind, before.index) != (section.kind, section.index):
+        if before is None or (before.kind, before.index) != (part.kind, part.index):
             await self._end("completed")
-            await self._begin(section)
+            await self._begin(part)
         assert self._open is not None
-        if not section.text:
+        if not part.text:
             return
-        self._open.text += section.text
-        self._open.scores += section.scores
-        if section.kind == CALL:
+        self._open.text += part.text
+        self._open.scores += part.scores
+        if part.kind == CALL:
             place = {"item_id": self._name, "output_index": len(self._items)}
-            await self.send("response.function_call_arguments.delta", **place, delta=section.text)
-        elif section.kind == REASONING:
-            await self.send("response.reasoning_text.delta", **self._place(), delta=section.text)
+            await self.send("response.function_call_arguments.delta", **place, delta=part.text)
+        elif part.kind == REASONING:
+            await self.send("response.reasoning_text.delta", **self._place(), delta=part.text)
         else:
             await self.send(
                 "response.output_text.delta",
                 **self._place(),
-                delta=section.text,
-                logprobs=section.scores,
+                delta=part.text,
+                logprobs=part.scores,
             )
 
     async def close(self, status: str) -> list[dict[str, Any]]:
         """Ends the last item. Returns all."""
         if self._open is None and not self._items:
-            await self._begin(Section(CONTENT, ""))
+            await self._begin(MessagePart(CONTENT, ""))
         await self._end(status)
         return self._items
 
@@ -125,37 +125,37 @@ class ItemEvents:
     def _place(self) -> dict[str, Any]:
         return {"item_id": self._name, "output_index": len(self._items), "content_index": 0}
 
-    async def _begin(self, section: Section) -> None:
-        self._open = Section(section.kind, "", section.index, section.name, section.id)
-        self._name = new_id(section)
+    async def _begin(self, part: MessagePart) -> None:
+        self._open = MessagePart(part.kind, "", part.index, part.name, part.id)
+        self._name = new_id(part)
         begun = _item(self._name, self._open, "in_progress")
         await self.send("response.output_item.added", output_index=len(self._items), item=begun)
-        if section.kind != CALL:
-            part = _part(self._open)
-            await self.send("response.content_part.added", **self._place(), part=part)
+        if part.kind != CALL:
+            item_part = _part(self._open)
+            await self.send("response.content_part.added", **self._place(), part=item_part)
 
     async def _end(self, status: str) -> None:
-        section = self._open
-        if section is None:
+        part = self._open
+        if part is None:
             return
-        size = sum(1 + len(each["top_logprobs"]) for each in section.scores)
-        if section.kind == CALL:
+        size = sum(1 + len(each["top_logprobs"]) for each in part.scores)
+        if part.kind == CALL:
             await self.send(
                 "response.function_call_arguments.done",
                 item_id=self._name,
                 output_index=len(self._items),
-                name=section.name,
-                arguments=section.text,
+                name=part.name,
+                arguments=part.text,
             )
         else:
-            kind = "reasoning_text" if section.kind == REASONING else "output_text"
+            kind = "reasoning_text" if part.kind == REASONING else "output_text"
             scores: dict[str, Any] = {}
-            if section.kind == CONTENT:
-                scores["logprobs"] = section.scores
+            if part.kind == CONTENT:
+                scores["logprobs"] = part.scores
             place = self._place()
-            await self.send(f"response.{kind}.done", size, **place, text=section.text, **scores)
-            await self.send("response.content_part.done", size, **place, part=_part(section))
-        item = _item(self._name, section, status)
+            await self.send(f"response.{kind}.done", size, **place, text=part.text, **scores)
+            await self.send("response.content_part.done", size, **place, part=_part(part))
+        item = _item(self._name, part, status)
         await self.send("response.output_item.done", size, output_index=len(self._items), item=item)
         self._items.append(item)
         self._open = None

@@ -246,7 +246,7 @@ async def _answer(context: RequestContext, call: ResponseCall) -> None:
                     output.add(delta)
             else:
                 (output,) = await reader.read_all()
-            items = items_of(reader.texts[0].sections, _status(output.finish_reason))
+            items = items_of(reader.texts[0].parts, _status(output.finish_reason))
             num_reasoning = await reader.count_reasoning()
             whole = _completed(response, items, output.finish_reason, generation, num_reasoning)
             size = _size(context, call, generation)
@@ -299,9 +299,9 @@ def _completed(
 async def _scored(
     engine: Engine, sampling: SamplingRequest, reader: AnswerReader, deltas: OutputDeltas
 ) -> OutputDeltas:
-    """The same, with log-probabilities at the sections of content that they belong to."""
+    """The same, with log-probabilities at the parts of content that they belong to."""
     waiting: list[dict[str, Any]] = []  # of tokens whose text has not come
-    async for delta, sections in deltas:
+    async for delta, parts in deltas:
         if sampling.with_log_probs:
             tokens = await log_probs_of(engine, delta, sampling.top_log_probs)
             if delta.finish_reason == "stop" and is_stop_token(
@@ -309,14 +309,14 @@ async def _scored(
             ):
                 tokens = tokens[:-1]  # it has no text
             waiting += logprobs.chat_form(tokens)["content"]
-        for section in sections:
-            if section.kind == CONTENT:
-                section.scores = waiting if len(sections) == 1 else _last_of(waiting, section.text)
-                said = [each for each in reader.texts[0].sections if each.kind == CONTENT]
-                said[-1].scores += section.scores
-        if sections:
+        for part in parts:
+            if part.kind == CONTENT:
+                part.scores = waiting if len(parts) == 1 else _last_of(waiting, part.text)
+                said = [each for each in reader.texts[0].parts if each.kind == CONTENT]
+                said[-1].scores += part.scores
+        if parts:
             waiting = []
-        yield delta, sections
+        yield delta, parts
 
 
 def _last_of(scores: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
@@ -342,10 +342,10 @@ async def _stream(
     for kind in ("response.created", "response.in_progress"):
         await events.send(kind, context.body_entries, response=response)
     finish_reason = None
-    async for delta, sections in deltas:
+    async for delta, parts in deltas:
         finish_reason = delta.finish_reason or finish_reason
-        for section in sections:
-            await events.add(section)
+        for part in parts:
+            await events.add(part)
     items = await events.close(_status(finish_reason))
     num_reasoning = await reader.count_reasoning()
     whole = _completed(response, items, finish_reason, reader.generation, num_reasoning)
