@@ -1,4 +1,4 @@
-"""What tests of tools and shapes ask for, through the official clients."""
+"""What tests of tools and response formats ask for, through the official clients."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from pagewheel.serve.api.conversation import template_refused, texts_of
 from pagewheel.serve.api.grammars import compiled_grammar
 from pagewheel.serve.api.logprobs import TokenLogProb, of_tokens
 from pagewheel.serve.api.object_sizes import check_template_values, text_size
+from pagewheel.serve.api.response_format import ResponseFormat
 from pagewheel.serve.api.sampling import (
     SHORTEST,
     limit_priority,
@@ -24,7 +25,6 @@ from pagewheel.serve.api.sampling import (
     take_parameters,
     take_timeout,
 )
-from pagewheel.serve.api.shapes import Shape
 from pagewheel.serve.api.tools import Tools
 from pagewheel.serve.http.errors import ApiError, bad_field, before, unavailable
 from pagewheel.serve.http.fields import Fields, checked
@@ -59,7 +59,7 @@ class SamplingRequest:
     with_prompt_log_probs: bool = False
     top_log_probs: int = 0  # likeliest tokens in the place of each
     top_field: str = "top_logprobs"  # of the request
-    shape: Shape | None = None
+    response_format: ResponseFormat | None = None
     tools: Tools = field(default_factory=Tools)
 
     @property
@@ -242,7 +242,9 @@ async def generating(
     _limit_answer(service.settings.limits, engine, prompts, sampling)
     grammar = await before(
         sampling.deadline,
-        compiled_grammar(engine, sampling.shape, sampling.tools, prompts[0].reading, context.owner),
+        compiled_grammar(
+            engine, sampling.response_format, sampling.tools, prompts[0].reading, context.owner
+        ),
     )
     tokens = [each.tokens for each in prompts]
     engine_request = await context.made_of_body(

@@ -1,4 +1,4 @@
-"""The grammar of an answer: of the tools, of the shape that was asked for, after reasoning."""
+"""The grammar of an answer: of the tools, of the response format, after reasoning."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pagewheel
 from pagewheel import StructuredOutputConfig as Grammar
 from pagewheel.serve.api.answer_text import Reading
-from pagewheel.serve.api.shapes import Shape, kept_schema
+from pagewheel.serve.api.response_format import ResponseFormat, kept_schema
 from pagewheel.serve.api.tools import REQUIRED, Tools
 from pagewheel.serve.http.errors import ApiError, bad_field, unavailable
 from pagewheel.serve.models.engine import Engine
@@ -17,7 +17,11 @@ _OPEN, _CLOSE = "<think>", "</think>"
 
 
 async def compiled_grammar(
-    engine: Engine, shape: Shape | None, tools: Tools, reading: Reading, owner: str
+    engine: Engine,
+    response_format: ResponseFormat | None,
+    tools: Tools,
+    reading: Reading,
+    owner: str,
 ) -> Grammar | None:
     """None where any text will do. Raises ApiError that names the field and the place."""
     may_call = bool(tools.offered) and reading.family is not None
@@ -25,19 +29,23 @@ async def compiled_grammar(
         raise bad_field(
             "tool_choice", "demands a call: the model's chat template knows none", "no_calls"
         )
-    with_calls = may_call and (tools.needs_grammar if shape is None else shape.allows_calls)
-    if shape is None and not with_calls:
+    with_calls = may_call and (
+        tools.needs_grammar if response_format is None else response_format.allows_calls
+    )
+    if response_format is None and not with_calls:
         return None
     if with_calls and tools.choice == REQUIRED:
-        shape = None  # an answer of calls has no other shape
-    fields = ["tools"] * with_calls + ([] if shape is None else [shape.field])
+        response_format = None  # an answer of calls has no other format
+    fields = ["tools"] * with_calls + ([] if response_format is None else [response_format.field])
 
     def make() -> Grammar:
         parts = []
         if with_calls:
-            parts.append(_of_calls(reading, tools, tools.choice if shape is None else REQUIRED))
-        if shape is not None:
-            parts.append(of_final_message(reading, shape.part))
+            parts.append(
+                _of_calls(reading, tools, tools.choice if response_format is None else REQUIRED)
+            )
+        if response_format is not None:
+            parts.append(of_final_message(reading, response_format.grammar))
         part = parts[0] if len(parts) == 1 else Grammar.Union(*parts)
         return Grammar(compound_grammar=after_reasoning(engine.chat_template, reading, part))
 
@@ -53,7 +61,7 @@ async def compiled_grammar(
 
 
 def _blamed(fields: list[str], message: str) -> str:
-    """Of two fields one is refused: translating tools names them, all else is of the shape."""
+    """Of two fields one is refused: translating tools names them, all else is of the response format."""
     return fields[0] if "tool" in message else fields[-1]
 
 

@@ -19,8 +19,8 @@ from pagewheel.serve.api.generating import (
     read_sampling,
 )
 from pagewheel.serve.api.message_blocks import block_delta, blocks_of, empty_block, read_blocks
+from pagewheel.serve.api.response_format import ResponseFormat, take_output_format
 from pagewheel.serve.api.sampling import limited_tokens
-from pagewheel.serve.api.shapes import Shape, take_output_shape
 from pagewheel.serve.api.tools import take_message_tools
 from pagewheel.serve.http.errors import bad_field
 from pagewheel.serve.http.fields import Fields
@@ -56,7 +56,7 @@ def _read(context: RequestContext, fields: Fields) -> MessageCall:
         raise bad_field("max_tokens", f"is {count}; allowed: 1 to {MAX_TOKENS}")
     stop = fields.take("stop_sequences", list) or []
     sampling = read_sampling(context, fields)
-    sampling.shape = _take_output(fields, conversation)
+    sampling.response_format = _take_output(fields, conversation)
     sampling.tools = conversation.tools
     sampling.max_tokens = limited_tokens("max_tokens", count, limits)
     if stop:
@@ -66,8 +66,13 @@ def _read(context: RequestContext, fields: Fields) -> MessageCall:
     stream = fields.take("stream", bool, False)
     fields.take("metadata", dict)
     fields.take_one_of("service_tier", (None, "auto", "standard_only"))
-    if sampling.shape is not None and conversation.prompt_suffix is PromptSuffix.OPEN_MESSAGE:
-        raise bad_field(sampling.shape.field, "does not go with a last message of the assistant")
+    if (
+        sampling.response_format is not None
+        and conversation.prompt_suffix is PromptSuffix.OPEN_MESSAGE
+    ):
+        raise bad_field(
+            sampling.response_format.field, "does not go with a last message of the assistant"
+        )
     _refuse_unsupported(fields)
     fields.refuse_rest()
     return MessageCall(model, conversation, sampling, stream, shows_thinking)
@@ -108,15 +113,15 @@ def _conversation(fields: Fields) -> Conversation:
     return conversation
 
 
-def _take_output(fields: Fields, conversation: Conversation) -> Shape | None:
+def _take_output(fields: Fields, conversation: Conversation) -> ResponseFormat | None:
     """`output_config`: its effort is for the chat template, as reasoning_effort is."""
     inner = Fields(fields.take("output_config", dict) or {}, "output_config.")
     effort = inner.take("effort", str)
     if effort is not None:
         conversation.template_kwargs["reasoning_effort"] = effort
-    shape = take_output_shape(fields, inner)
+    response_format = take_output_format(fields, inner)
     inner.refuse_rest()
-    return shape
+    return response_format
 
 
 def _take_thinking(fields: Fields, conversation: Conversation) -> bool:

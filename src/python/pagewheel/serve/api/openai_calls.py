@@ -10,8 +10,8 @@ from typing import Any
 
 from pagewheel.serve.api.answer_text import AnswerReader
 from pagewheel.serve.api.generating import SamplingRequest, read_hints, read_sampling, usage_of
+from pagewheel.serve.api.response_format import take_response_format
 from pagewheel.serve.api.sampling import take_choices
-from pagewheel.serve.api.shapes import take_shape
 from pagewheel.serve.http.errors import bad_field
 from pagewheel.serve.http.fields import Fields
 from pagewheel.serve.http.request_context import RequestContext, json_text, made
@@ -44,7 +44,7 @@ def read_call(context: RequestContext, fields: Fields) -> Call:
     model = fields.take("model", str)
     sampling = read_sampling(context, fields)
     sampling.choices = take_choices(fields, context.service.settings.limits)
-    sampling.shape = take_shape(fields)
+    sampling.response_format = take_response_format(fields)
     read_hints(fields)
     fields.take_one_of("skip_special_tokens", (None, True))
     stream = fields.take("stream", bool, False)

@@ -22,11 +22,11 @@ from pagewheel.serve.api.generating import (
     read_sampling,
     take_metadata,
 )
+from pagewheel.serve.api.response_format import take_text_format
 from pagewheel.serve.api.response_input import read_input, said_again
 from pagewheel.serve.api.response_items import ItemEvents, items_of
 from pagewheel.serve.api.response_store import Stored, packed
 from pagewheel.serve.api.sampling import limited_tokens
-from pagewheel.serve.api.shapes import take_text_shape
 from pagewheel.serve.api.stop_reason import is_stop_token
 from pagewheel.serve.api.tools import Tools, take_response_tools
 from pagewheel.serve.http.errors import ApiError, bad_field
@@ -144,11 +144,11 @@ def _echoed_tools(tools: Tools) -> dict[str, Any]:
 
 
 def _take_text(fields: Fields, sampling: SamplingRequest) -> dict[str, Any]:
-    """Sets the sampling's shape. Returns what the response repeats."""
+    """Sets the response format. Returns what the response repeats."""
     given = fields.take("text", dict) or {}
     inner = Fields(given, "text.")
     inner.take_one_of("verbosity", (None, "medium"))
-    sampling.shape = take_text_shape(fields, inner)
+    sampling.response_format = take_text_format(fields, inner)
     inner.refuse_rest()
     return {"format": given.get("format") or {"type": "text"}}
 

@@ -1,4 +1,4 @@
-"""Answers of a demanded shape, by the official clients' ways to demand one."""
+"""Answers of a demanded format, by the official clients' ways to demand one."""
 
 from __future__ import annotations
 

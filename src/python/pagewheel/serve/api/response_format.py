@@ -18,26 +18,28 @@ _ANY_OBJECT = {"type": "object"}
 
 
 @dataclass(frozen=True)
-class Shape:
-    """`part` is of a compound grammar. `field` is whose fault it is if it is refused."""
+class ResponseFormat:
+    """`grammar` is a part of a compound one. `field` is whose fault it is if it is refused."""
 
     field: str
-    part: Any
+    grammar: Any
     allows_calls: bool = False  # in place of it, where there are tools
 
 
-def take_shape(fields: Fields) -> Shape | None:
+def take_response_format(fields: Fields) -> ResponseFormat | None:
     """`response_format`, or one of vLLM's fields."""
     return _only([_format(fields, "response_format", _chat_schema), *_extras(fields)])
 
 
-def take_text_shape(fields: Fields, text: Fields) -> Shape | None:
+def take_text_format(fields: Fields, text: Fields) -> ResponseFormat | None:
     """`text.format` of /v1/responses, or one of vLLM's fields."""
-    shape = _format(text, "format", lambda form: _schema(form, ("name", "description"), "strict"))
-    return _only([shape, *_extras(fields)])
+    response_format = _format(
+        text, "format", lambda form: _schema(form, ("name", "description"), "strict")
+    )
+    return _only([response_format, *_extras(fields)])
 
 
-def take_output_shape(fields: Fields, config: Fields) -> Shape | None:
+def take_output_format(fields: Fields, config: Fields) -> ResponseFormat | None:
     """`output_config.format` of /v1/messages, `output_format` as it once was, or vLLM's."""
     found = [_format(fields, "output_format", _schema), _format(config, "format", _schema)]
     return _only([*found, *_extras(fields)])
@@ -45,20 +47,20 @@ def take_output_shape(fields: Fields, config: Fields) -> Shape | None:
 
 def _format(
     fields: Fields, field: str, schema: Callable[[Fields], tuple[str, Any]]
-) -> Shape | None:
+) -> ResponseFormat | None:
     value = fields.take(field, dict)
     if value is None:
         return None
     form = Fields(value, fields.name(field) + ".")
     kind = form.take_one_of("type", ("text", "json_object", "json_schema"))
-    shape = None
+    response_format = None
     if kind == "json_object":
-        shape = Shape(fields.name(field), _json(field, _ANY_OBJECT), True)
+        response_format = ResponseFormat(fields.name(field), _json(field, _ANY_OBJECT), True)
     if kind == "json_schema":
         name, given = schema(form)
-        shape = Shape(name, _json(name, given), True)
+        response_format = ResponseFormat(name, _json(name, given), True)
     form.refuse_rest()
-    return shape
+    return response_format
 
 
 def _chat_schema(form: Fields) -> tuple[str, Any]:
@@ -120,7 +122,7 @@ _EXTRAS: dict[str, Callable[[str, Any], Any]] = {
 }
 
 
-def _extras(fields: Fields) -> list[Shape | None]:
+def _extras(fields: Fields) -> list[ResponseFormat | None]:
     """vLLM's: `structured_outputs`, and `guided_json` and so on as they were called before."""
     found = [_extra(fields, f"guided_{name}", name) for name in _EXTRAS]
     structured = fields.take("structured_outputs", dict)
@@ -129,19 +131,19 @@ def _extras(fields: Fields) -> list[Shape | None]:
     inner = Fields(structured, fields.name("structured_outputs."))
     found += [_extra(inner, name, name) for name in _EXTRAS]
     if inner.take("json_object", bool, False):
-        found.append(Shape(inner.name("json_object"), _json("json_object", _ANY_OBJECT)))
+        found.append(ResponseFormat(inner.name("json_object"), _json("json_object", _ANY_OBJECT)))
     inner.refuse_rest()
     return found
 
 
-def _extra(fields: Fields, field: str, kind: str) -> Shape | None:
+def _extra(fields: Fields, field: str, kind: str) -> ResponseFormat | None:
     value = fields.take_any(field)
     name = fields.name(field)
-    return None if value is None else Shape(name, _EXTRAS[kind](name, value))
+    return None if value is None else ResponseFormat(name, _EXTRAS[kind](name, value))
 
 
-def _only(found: list[Shape | None]) -> Shape | None:
-    shapes = [each for each in found if each is not None]
-    if len(shapes) > 1:
-        raise bad_field(shapes[1].field, f"stands beside {shapes[0].field}: give one of them")
-    return shapes[0] if shapes else None
+def _only(found: list[ResponseFormat | None]) -> ResponseFormat | None:
+    formats = [each for each in found if each is not None]
+    if len(formats) > 1:
+        raise bad_field(formats[1].field, f"stands beside {formats[0].field}: give one of them")
+    return formats[0] if formats else None
