@@ -191,7 +191,7 @@ BIASES = {f"{token:0{width}}": 0.125 for token in range(250) for width in range(
 def test_what_a_large_body_is_made_of_and_becomes_is_not_done_on_the_loop(
     served: Served, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
 ) -> None:
-    """Reading its fields, the engine's config of them, and answers that repeat them."""
+    """ParserConfig its fields, the engine's config of them, and answers that repeat them."""
     done: dict[str, set[int]] = {"read": set(), "configured": set(), "written": set()}
     refuse_rest, make_config = Fields.refuse_rest, generating.make_config
     json_text = request_context.json_text

@@ -7,14 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from pagewheel.serve.api import logprobs
-from pagewheel.serve.api.answer_text import (
-    CALL,
-    CONTENT,
-    REASONING,
-    AnswerReader,
-    AnswerText,
-    MessagePart,
-)
 from pagewheel.serve.api.conversation import read_messages, take_template_kwargs
 from pagewheel.serve.api.generating import (
     MAX_TOKENS,
@@ -28,6 +20,14 @@ from pagewheel.serve.api.generating import (
     usage_of,
 )
 from pagewheel.serve.api.openai_calls import Call, ChoiceEvents, ended, read_call, with_ids
+from pagewheel.serve.api.output_processor import (
+    CALL,
+    CONTENT,
+    REASONING,
+    ChoiceMessage,
+    MessagePart,
+    OutputProcessor,
+)
 from pagewheel.serve.api.sampling import limited_tokens
 from pagewheel.serve.api.tools import take_tools
 from pagewheel.serve.http.errors import bad_field
@@ -104,22 +104,24 @@ async def _answer(context: RequestContext, chat: ChatCall) -> None:
         prompt = await prompt_of(context, engine, chat.conversation)
         async with generating(context, engine, [prompt], call.sampling) as generation:
             head = {**call.head(engine, "chatcmpl"), "system_fingerprint": None}
-            reader = AnswerReader(engine, generation, prompt.reading)
+            processor = OutputProcessor(engine, generation, prompt.parser)
             if call.stream:
                 head["object"] = "chat.completion.chunk"
                 if call.with_tokens:
                     head["prompt_token_ids"] = prompt.tokens
-                await _stream(engine, call, reader, ChoiceEvents(context, call, head, generation))
+                await _stream(
+                    engine, call, processor, ChoiceEvents(context, call, head, generation)
+                )
                 return
-            outputs = await reader.read_all()
+            outputs = await processor.read_all()
             choices = [
                 with_ids(await _choice(engine, number, text, output, call.sampling), output, call)
-                for number, (text, output) in enumerate(zip(reader.texts, outputs, strict=True))
+                for number, (text, output) in enumerate(zip(processor.texts, outputs, strict=True))
             ]
             kind: dict[str, Any] = {"object": "chat.completion"}
             if call.with_tokens:
                 kind["prompt_token_ids"] = prompt.tokens
-            usage = usage_of(generation, await reader.count_reasoning())
+            usage = usage_of(generation, await processor.count_reasoning())
             await context.send_made(
                 lambda: {**head, **kind, "choices": choices, "usage": usage},
                 generation.num_generated * (1 + call.sampling.top_log_probs),
@@ -139,7 +141,7 @@ async def _log_probs(
 async def _choice(
     engine: Engine,
     number: int,
-    text: AnswerText,
+    text: ChoiceMessage,
     output: CompletionOutput,
     sampling: SamplingRequest,
 ) -> dict[str, Any]:
@@ -152,7 +154,7 @@ async def _choice(
     return ended(choice, output)
 
 
-def _message(text: AnswerText) -> dict[str, Any]:
+def _message(text: ChoiceMessage) -> dict[str, Any]:
     calls = text.calls()
     content = text.text_of(CONTENT)
     message: dict[str, Any] = {
@@ -173,11 +175,13 @@ def _call(part: MessagePart) -> dict[str, Any]:
     return {"id": part.id, "type": "function", "function": function}
 
 
-async def _stream(engine: Engine, call: Call, reader: AnswerReader, events: ChoiceEvents) -> None:
+async def _stream(
+    engine: Engine, call: Call, processor: OutputProcessor, events: ChoiceEvents
+) -> None:
     sampling = call.sampling
-    deltas = await reader.begun()
+    deltas = await processor.begun()
     await events.start()
-    for number in range(len(reader.texts)):
+    for number in range(len(processor.texts)):
         begin = {"role": "assistant", "content": "", "refusal": None}
         await events.send(_event(number, begin))
     async for delta, parts in deltas:
@@ -189,7 +193,7 @@ async def _stream(engine: Engine, call: Call, reader: AnswerReader, events: Choi
             await events.send(with_ids(event, delta, call))
         if delta.finish_reason is not None:
             await events.send(ended(_event(delta.index, {}, None, delta.finish_reason), delta))
-    await events.end(reader)
+    await events.end(processor)
 
 
 def _event(

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from pagewheel.serve.api import logprobs
-from pagewheel.serve.api.answer_text import AnswerReader, OutputDeltas, Reading
 from pagewheel.serve.api.generating import (
     MAX_TOKENS,
     Prompt,
@@ -22,6 +21,7 @@ from pagewheel.serve.api.generating import (
 )
 from pagewheel.serve.api.logprobs import TextOffsets, TokenLogProb, of_tokens
 from pagewheel.serve.api.openai_calls import Call, ChoiceEvents, ended, read_call, with_ids
+from pagewheel.serve.api.output_processor import OutputDeltas, OutputProcessor, ParserConfig
 from pagewheel.serve.api.sampling import limited_tokens
 from pagewheel.serve.http.errors import bad_field
 from pagewheel.serve.http.fields import Fields, shown
@@ -123,12 +123,12 @@ async def _answer(context: RequestContext, completion: CompletionCall) -> None:
         async with generating(context, engine, prompts, call.sampling) as generation:
             head = {**call.head(engine, "cmpl"), "object": "text_completion"}
             echoed = await _echoed(engine, completion, prompts)
-            reader = AnswerReader(engine, generation, Reading())
+            processor = OutputProcessor(engine, generation, ParserConfig())
             if call.stream:
                 events = ChoiceEvents(context, call, head, generation)
-                await _stream(engine, call, reader, events, echoed)
+                await _stream(engine, call, processor, events, echoed)
                 return
-            outputs = await reader.read_all()
+            outputs = await processor.read_all()
             choices = [
                 _with_all_ids(
                     await _whole_choice(
@@ -269,15 +269,15 @@ async def _with_first_deltas(
 async def _stream(
     engine: Engine,
     call: Call,
-    reader: AnswerReader,
+    processor: OutputProcessor,
     events: ChoiceEvents,
     echoed: Sequence[str],
 ) -> None:
-    generation, sampling = reader.generation, call.sampling
+    generation, sampling = processor.generation, call.sampling
     before = list(echoed)  # of a choice that has not begun
     has_begun = [False] * len(echoed)
     offsets = [TextOffsets() for _ in echoed]
-    deltas = await reader.begun()
+    deltas = await processor.begun()
     await events.start()
     async for delta, first in _with_first_deltas(deltas, generation):
         number = delta.index
@@ -308,4 +308,4 @@ async def _stream(
         else:
             await events.send(_with_all_ids(choice, generation, delta, call), size)
         has_begun[number] = True
-    await events.end(reader)
+    await events.end(processor)

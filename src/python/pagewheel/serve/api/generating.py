@@ -11,11 +11,11 @@ from enum import Enum
 from typing import Any
 
 from pagewheel import StructuredOutputConfig
-from pagewheel.serve.api.answer_text import Reading
 from pagewheel.serve.api.conversation import template_refused, texts_of
 from pagewheel.serve.api.grammars import compiled_grammar
 from pagewheel.serve.api.logprobs import TokenLogProb, of_tokens
 from pagewheel.serve.api.object_sizes import check_template_values, text_size
+from pagewheel.serve.api.output_processor import ParserConfig
 from pagewheel.serve.api.response_format import ResponseFormat
 from pagewheel.serve.api.sampling import (
     SHORTEST,
@@ -92,7 +92,7 @@ class Prompt:
     """Tokens, and how an answer to them is read."""
 
     tokens: list[int]
-    reading: Reading = field(default_factory=Reading)
+    parser: ParserConfig = field(default_factory=ParserConfig)
 
 
 def read_sampling(context: RequestContext, fields: Fields) -> SamplingRequest:
@@ -147,7 +147,7 @@ async def prompt_of(context: RequestContext, engine: Engine, conversation: Conve
         except ValueError as error:
             raise template_refused(error) from None
         tokens = encode_prompt(engine, text, False, conversation.most_tokens)
-        return Prompt(tokens, reading_of(engine, tools, text))
+        return Prompt(tokens, parser_config_of(engine, tools, text))
 
     size = await made(
         lambda: text_size(conversation.messages, tools.offered, conversation.template_kwargs),
@@ -218,14 +218,14 @@ def encode_prompt(
     return last_tokens(engine.encode(text, add_special_tokens), most_tokens, engine)
 
 
-def reading_of(engine: Engine, tools: Tools, prompt: str) -> Reading:
+def parser_config_of(engine: Engine, tools: Tools, prompt: str) -> ParserConfig:
     """Without tools nothing is a call, unless the family's markers would be in the text then."""
     family = engine.family
     if family is None:
-        return Reading()
-    if not tools.offered and not Reading(family).needs_special_tokens:
+        return ParserConfig()
+    if not tools.offered and not ParserConfig(family).needs_special_tokens:
         family = "think" if "<think>" in engine.chat_template else None
-    return Reading(
+    return ParserConfig(
         family,
         tools.offered or (),
         starts_in_reasoning=prompt.rstrip().endswith(("<think>", "[THINK]")),
@@ -243,7 +243,7 @@ async def generating(
     grammar = await before(
         sampling.deadline,
         compiled_grammar(
-            engine, sampling.response_format, sampling.tools, prompts[0].reading, context.owner
+            engine, sampling.response_format, sampling.tools, prompts[0].parser, context.owner
         ),
     )
     tokens = [each.tokens for each in prompts]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pagewheel
 from pagewheel import StructuredOutputConfig as Grammar
-from pagewheel.serve.api.answer_text import Reading
+from pagewheel.serve.api.output_processor import ParserConfig
 from pagewheel.serve.api.response_format import ResponseFormat, kept_schema
 from pagewheel.serve.api.tools import REQUIRED, Tools
 from pagewheel.serve.http.errors import ApiError, bad_field, unavailable
@@ -20,11 +20,11 @@ async def compiled_grammar(
     engine: Engine,
     response_format: ResponseFormat | None,
     tools: Tools,
-    reading: Reading,
+    parser: ParserConfig,
     owner: str,
 ) -> Grammar | None:
     """None where any text will do. Raises ApiError that names the field and the place."""
-    may_call = bool(tools.offered) and reading.family is not None
+    may_call = bool(tools.offered) and parser.family is not None
     if tools.choice == REQUIRED and not may_call:
         raise bad_field(
             "tool_choice", "demands a call: the model's chat template knows none", "no_calls"
@@ -42,12 +42,12 @@ async def compiled_grammar(
         parts = []
         if with_calls:
             parts.append(
-                _of_calls(reading, tools, tools.choice if response_format is None else REQUIRED)
+                _of_calls(parser, tools, tools.choice if response_format is None else REQUIRED)
             )
         if response_format is not None:
-            parts.append(of_final_message(reading, response_format.grammar))
+            parts.append(of_final_message(parser, response_format.grammar))
         part = parts[0] if len(parts) == 1 else Grammar.Union(*parts)
-        return Grammar(compound_grammar=after_reasoning(engine.chat_template, reading, part))
+        return Grammar(compound_grammar=after_reasoning(engine.chat_template, parser, part))
 
     try:
         return await engine.compiled(make, owner)
@@ -65,16 +65,16 @@ def _blamed(fields: list[str], message: str) -> str:
     return fields[0] if "tool" in message else fields[-1]
 
 
-def _of_calls(reading: Reading, tools: Tools, choice: str) -> Any:
+def _of_calls(parser: ParserConfig, tools: Tools, choice: str) -> Any:
     """Of the one that must be called, or of all."""
-    given = list(reading.tools)
+    given = list(parser.tools)
     if tools.name is not None:
         given = [each for each in given if each["function"]["name"] == tools.name]
     given = [_kept(each) for each in given]
     is_parallel = tools.is_parallel and tools.name is None
-    assert reading.family is not None
+    assert parser.family is not None
     return pagewheel.tool_call_grammar(
-        given, reading.family, tool_choice=choice, parallel_tool_calls=is_parallel
+        given, parser.family, tool_choice=choice, parallel_tool_calls=is_parallel
     ).compound_grammar
 
 
@@ -86,9 +86,9 @@ def _kept(tool: dict[str, Any]) -> dict[str, Any]:
     return {**tool, "function": {**function, "parameters": schema}}
 
 
-def of_final_message(reading: Reading, part: Any) -> Any:
+def of_final_message(parser: ParserConfig, part: Any) -> Any:
     """gpt-oss answers in a channel of its own, after a message of analysis or none."""
-    if reading.family != "harmony":
+    if parser.family != "harmony":
         return part
     final = Grammar.Tag("<|channel|>final<|message|>", part, "")
     analysis = Grammar.Tag(
@@ -97,11 +97,11 @@ def of_final_message(reading: Reading, part: Any) -> Any:
     return Grammar.Union(Grammar.Concat(analysis, final), final)
 
 
-def after_reasoning(chat_template: str, reading: Reading, part: Any) -> Any:
+def after_reasoning(chat_template: str, parser: ParserConfig, part: Any) -> Any:
     """What is asked for is asked of the answer: a model that thinks does so before."""
-    if reading.family is None or _OPEN not in chat_template:
+    if parser.family is None or _OPEN not in chat_template:
         return part
-    tag = "" if reading.starts_in_reasoning else _OPEN
+    tag = "" if parser.starts_in_reasoning else _OPEN
     thought = Grammar.Tag(tag, Grammar.AnyText(), _CLOSE)
     after = Grammar.Concat(thought, Grammar.Regex(r"\s*"), part)
-    return after if reading.starts_in_reasoning else Grammar.Union(after, part)
+    return after if parser.starts_in_reasoning else Grammar.Union(after, part)

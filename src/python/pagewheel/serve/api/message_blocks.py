@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pagewheel.serve.api.answer_text import CALL, CONTENT, REASONING, MessagePart, arguments_of
 from pagewheel.serve.api.conversation import (
     check_count,
     part_text,
@@ -13,6 +12,7 @@ from pagewheel.serve.api.conversation import (
     text_of,
     tool_call,
 )
+from pagewheel.serve.api.output_processor import CALL, CONTENT, REASONING, MessagePart, arguments_of
 from pagewheel.serve.http.errors import bad_field
 from pagewheel.serve.http.fields import Fields, checked
 

@@ -6,7 +6,6 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pagewheel.serve.api.answer_text import CONTENT, REASONING, AnswerReader, MessagePart
 from pagewheel.serve.api.conversation import text_of
 from pagewheel.serve.api.generating import (
     MAX_TOKENS,
@@ -19,6 +18,7 @@ from pagewheel.serve.api.generating import (
     read_sampling,
 )
 from pagewheel.serve.api.message_blocks import block_delta, blocks_of, empty_block, read_blocks
+from pagewheel.serve.api.output_processor import CONTENT, REASONING, MessagePart, OutputProcessor
 from pagewheel.serve.api.response_format import ResponseFormat, take_output_format
 from pagewheel.serve.api.sampling import limited_tokens
 from pagewheel.serve.api.tools import take_message_tools
@@ -159,12 +159,12 @@ async def _answer(context: RequestContext, call: MessageCall) -> None:
                 "stop_sequence": None,
                 "usage": _usage(generation),
             }
-            reader = AnswerReader(engine, generation, prompt.reading)
+            processor = OutputProcessor(engine, generation, prompt.parser)
             if call.stream:
-                await _stream(context, call, reader, message)
+                await _stream(context, call, processor, message)
                 return
-            (output,) = await reader.read_all()
-            content = blocks_of([_shown(call, each) for each in reader.texts[0].parts])
+            (output,) = await processor.read_all()
+            content = blocks_of([_shown(call, each) for each in processor.texts[0].parts])
             end = {**_stop(output.finish_reason, output.stop_reason), "usage": _usage(generation)}
             whole = {**message, "content": content, **end}
             await context.send_made(lambda: whole, generation.num_generated)
@@ -224,9 +224,9 @@ def _shown(call: MessageCall, part: MessagePart) -> MessagePart:
 
 
 async def _stream(
-    context: RequestContext, call: MessageCall, reader: AnswerReader, message: dict[str, Any]
+    context: RequestContext, call: MessageCall, processor: OutputProcessor, message: dict[str, Any]
 ) -> None:
-    deltas = await reader.begun()
+    deltas = await processor.begun()
     await context.start_events()
     events = BlockEvents(context)
     await events.send("message_start", message=message)
@@ -236,9 +236,9 @@ async def _stream(
             end = _stop(delta.finish_reason, delta.stop_reason)
         for part in parts:
             await events.add(_shown(call, part))
-    if not reader.texts[0].parts:
+    if not processor.texts[0].parts:
         await events.add(MessagePart(CONTENT, ""))
     await events.close()
-    await events.send("message_delta", delta=end, usage=_usage(reader.generation))
+    await events.send("message_delta", delta=end, usage=_usage(processor.generation))
     await events.send("message_stop")
     await context.end_events()

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pagewheel.serve.api.answer_text import AnswerReader
 from pagewheel.serve.api.generating import SamplingRequest, read_hints, read_sampling, usage_of
+from pagewheel.serve.api.output_processor import OutputProcessor
 from pagewheel.serve.api.response_format import take_response_format
 from pagewheel.serve.api.sampling import take_choices
 from pagewheel.serve.http.errors import bad_field
@@ -87,10 +87,10 @@ class ChoiceEvents:
         data = await made(lambda: f"{self._begin}{json_text(choice)}]}}\n\n".encode(), size)
         await self._context.send_raw(data)
 
-    async def end(self, reader: AnswerReader) -> None:
+    async def end(self, processor: OutputProcessor) -> None:
         """With the usage, if the client asked for it."""
         if self._with_usage:
-            usage = usage_of(reader.generation, await reader.count_reasoning())
+            usage = usage_of(processor.generation, await processor.count_reasoning())
             last = {**self._frame, "choices": [], "usage": usage}
             await self._context.send_event(last)
         await self._context.end_events(b"data: [DONE]\n\n")

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from pagewheel.serve.api.answer_text import CALL, CONTENT, REASONING, MessagePart
+from pagewheel.serve.api.output_processor import CALL, CONTENT, REASONING, MessagePart
 from pagewheel.serve.http.errors import ApiError
 from pagewheel.serve.http.request_context import RequestContext
 

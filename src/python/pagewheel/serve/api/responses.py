@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from pagewheel.serve.api import logprobs
-from pagewheel.serve.api.answer_text import CONTENT, AnswerReader, OutputDeltas
 from pagewheel.serve.api.conversation import take_template_kwargs
 from pagewheel.serve.api.generating import (
     MAX_TOKENS,
@@ -22,6 +21,7 @@ from pagewheel.serve.api.generating import (
     read_sampling,
     take_metadata,
 )
+from pagewheel.serve.api.output_processor import CONTENT, OutputDeltas, OutputProcessor
 from pagewheel.serve.api.response_format import take_text_format
 from pagewheel.serve.api.response_input import read_input, said_again
 from pagewheel.serve.api.response_items import ItemEvents, items_of
@@ -234,20 +234,20 @@ async def _answer(context: RequestContext, call: ResponseCall) -> None:
                 "usage": None,
                 **call.echoed,
             }
-            reader = AnswerReader(engine, generation, prompt.reading)
+            processor = OutputProcessor(engine, generation, prompt.parser)
             if call.stream:
-                deltas = _scored(engine, call.sampling, reader, await reader.begun())
-                await _stream(context, call, reader, deltas, response)
+                deltas = _scored(engine, call.sampling, processor, await processor.begun())
+                await _stream(context, call, processor, deltas, response)
                 return
             if call.sampling.with_log_probs:  # step by step: of which text tokens are
                 output = CompletionOutput()
-                deltas = _scored(engine, call.sampling, reader, await reader.begun())
+                deltas = _scored(engine, call.sampling, processor, await processor.begun())
                 async for delta, _ in deltas:
                     output.add(delta)
             else:
-                (output,) = await reader.read_all()
-            items = items_of(reader.texts[0].parts, _status(output.finish_reason))
-            num_reasoning = await reader.count_reasoning()
+                (output,) = await processor.read_all()
+            items = items_of(processor.texts[0].parts, _status(output.finish_reason))
+            num_reasoning = await processor.count_reasoning()
             whole = _completed(response, items, output.finish_reason, generation, num_reasoning)
             size = _size(context, call, generation)
             await _store(context, call, whole, size)
@@ -297,7 +297,7 @@ def _completed(
 
 
 async def _scored(
-    engine: Engine, sampling: SamplingRequest, reader: AnswerReader, deltas: OutputDeltas
+    engine: Engine, sampling: SamplingRequest, processor: OutputProcessor, deltas: OutputDeltas
 ) -> OutputDeltas:
     """The same, with log-probabilities at the parts of content that they belong to."""
     waiting: list[dict[str, Any]] = []  # of tokens whose text has not come
@@ -305,14 +305,14 @@ async def _scored(
         if sampling.with_log_probs:
             tokens = await log_probs_of(engine, delta, sampling.top_log_probs)
             if delta.finish_reason == "stop" and is_stop_token(
-                reader.generation.request.config, delta.tokens
+                processor.generation.request.config, delta.tokens
             ):
                 tokens = tokens[:-1]  # it has no text
             waiting += logprobs.chat_form(tokens)["content"]
         for part in parts:
             if part.kind == CONTENT:
                 part.scores = waiting if len(parts) == 1 else _last_of(waiting, part.text)
-                said = [each for each in reader.texts[0].parts if each.kind == CONTENT]
+                said = [each for each in processor.texts[0].parts if each.kind == CONTENT]
                 said[-1].scores += part.scores
         if parts:
             waiting = []
@@ -332,7 +332,7 @@ def _last_of(scores: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
 async def _stream(
     context: RequestContext,
     call: ResponseCall,
-    reader: AnswerReader,
+    processor: OutputProcessor,
     deltas: OutputDeltas,
     response: dict[str, Any],
 ) -> None:
@@ -347,9 +347,9 @@ async def _stream(
         for part in parts:
             await events.add(part)
     items = await events.close(_status(finish_reason))
-    num_reasoning = await reader.count_reasoning()
-    whole = _completed(response, items, finish_reason, reader.generation, num_reasoning)
-    size = _size(context, call, reader.generation)
+    num_reasoning = await processor.count_reasoning()
+    whole = _completed(response, items, finish_reason, processor.generation, num_reasoning)
+    size = _size(context, call, processor.generation)
     await _store(context, call, whole, size)
     await events.send(f"response.{whole['status']}", size, response=whole)
     await context.end_events()

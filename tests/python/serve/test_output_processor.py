@@ -12,8 +12,13 @@ from asking import BROKEN, CHAT_TOOLS, THOUGHT, TWO_CALLS, call_text
 
 import pagewheel
 from pagewheel import StructuredOutputConfig
-from pagewheel.serve.api.answer_text import AnswerText, MessagePart, Reading, arguments_of
 from pagewheel.serve.api.grammars import after_reasoning, of_final_message
+from pagewheel.serve.api.output_processor import (
+    ChoiceMessage,
+    MessagePart,
+    ParserConfig,
+    arguments_of,
+)
 from pagewheel.serve.api.verbatim_text import VerbatimText
 from pagewheel.serve.http.request_context import json_text
 from pagewheel.serve.models.generation import OutputDelta
@@ -38,8 +43,8 @@ def told(parts: Sequence[MessagePart]) -> list[Any]:
 @pytest.mark.parametrize("text", [THOUGHT, TWO_CALLS, BROKEN, call_text() + "Done." + call_text()])
 @pytest.mark.parametrize("size", [1, 3, 7])
 def test_sections_do_not_depend_on_how_the_text_is_cut(text: str, size: int) -> None:
-    reading = Reading("qwen", CHAT_TOOLS)
-    by_one, cut = AnswerText(reading), AnswerText(reading)
+    parser = ParserConfig("qwen", CHAT_TOOLS)
+    by_one, cut = ChoiceMessage(parser), ChoiceMessage(parser)
     for each in pieces_of(text, 1):
         by_one.add(each)
     joined: list[MessagePart] = []
@@ -51,14 +56,14 @@ def test_sections_do_not_depend_on_how_the_text_is_cut(text: str, size: int) -> 
 
 
 def test_without_a_family_all_is_content() -> None:
-    text = AnswerText(Reading())
+    text = ChoiceMessage(ParserConfig())
     for each in pieces_of(THOUGHT, 5):
         text.add(each)
     assert told(text.parts) == [("content", THOUGHT, 0, "", True)]
 
 
 def test_reasoning_that_the_prompt_began_ends_in_the_answer() -> None:
-    text = AnswerText(Reading("think", starts_in_reasoning=True))
+    text = ChoiceMessage(ParserConfig("think", starts_in_reasoning=True))
     for each in pieces_of("So be it</think>Yes", 4):
         text.add(each)
     assert [(each.kind, each.text) for each in text.parts] == [
@@ -68,7 +73,7 @@ def test_reasoning_that_the_prompt_began_ends_in_the_answer() -> None:
 
 
 def test_mistrals_calls_have_ids_that_its_templates_take() -> None:
-    text = AnswerText(Reading("mistral", CHAT_TOOLS))
+    text = ChoiceMessage(ParserConfig("mistral", CHAT_TOOLS))
     for each in pieces_of('[TOOL_CALLS]weather[ARGS]{"place": "Rome"}', 4):
         text.add(each)
     (call,) = text.calls()
@@ -193,7 +198,7 @@ def test_a_shape_is_asked_of_what_follows_reasoning(
 ) -> None:
     part = after_reasoning(
         "...<think>...",
-        Reading("think", starts_in_reasoning=starts),
+        ParserConfig("think", starts_in_reasoning=starts),
         StructuredOutputConfig.Choice(["yes", "no"]),
     )
     config = StructuredOutputConfig(compound_grammar=part)
@@ -203,7 +208,7 @@ def test_a_shape_is_asked_of_what_follows_reasoning(
 
 
 def test_gpt_oss_answers_in_its_final_channel(calling_folder: Path) -> None:
-    part = of_final_message(Reading("harmony"), StructuredOutputConfig.Choice(["yes"]))
+    part = of_final_message(ParserConfig("harmony"), StructuredOutputConfig.Choice(["yes"]))
     config = StructuredOutputConfig(compound_grammar=part)
     grammar = pagewheel.Grammar(config, pagewheel.Tokenizer(calling_folder))
     final = "<|channel|>final<|message|>yes"

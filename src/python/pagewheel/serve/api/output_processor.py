@@ -1,4 +1,4 @@
-"""Of an answer's text, as it comes, makes content, reasoning and tool calls."""
+"""Of an output's text, as it comes, makes content, reasoning and tool calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MISTRAL_ID = 9
 
 
 @dataclass(frozen=True)
-class Reading:
+class ParserConfig:
     """How answers are read. Without a family all of a text is content."""
 
     family: str | None = None
@@ -57,24 +57,24 @@ class MessagePart:
 
 
 @dataclass
-class AnswerText:
+class ChoiceMessage:
     """Of one choice."""
 
-    reading: Reading
+    parser: ParserConfig
     verbatim: VerbatimText | None = None
     parts: list[MessagePart] = field(default_factory=list)
     is_ended: bool = False  # by its first call, where that is to be the only one
 
     def __post_init__(self) -> None:
-        reading = self.reading
+        parser = self.parser
         self._parser = None
         self._calls = 0
-        if reading.family is not None:
+        if parser.family is not None:
             self._parser = pagewheel.ToolCallIncrementalParser(
-                reading.family,
-                tools=list(reading.tools),
-                starts_in_reasoning=reading.starts_in_reasoning,
-                stop_after_call=reading.stops_after_call,
+                parser.family,
+                tools=list(parser.tools),
+                starts_in_reasoning=parser.starts_in_reasoning,
+                stop_after_call=parser.stops_after_call,
             )
 
     def add(self, delta: OutputDelta) -> list[MessagePart]:
@@ -127,7 +127,7 @@ class AnswerText:
         )
 
     def _new_id(self) -> str:
-        if self.reading.family == "mistral":
+        if self.parser.family == "mistral":
             return "".join(secrets.choice(_ALPHANUMERIC) for _ in range(_MISTRAL_ID))
         return f"call_{secrets.token_hex(12)}"
 
@@ -151,10 +151,10 @@ class AnswerText:
 OutputDeltas = AsyncIterator[tuple[OutputDelta, list[MessagePart]]]
 
 
-class AnswerReader:
+class OutputProcessor:
     """Of all choices of a generation, whether it is streamed or not."""
 
-    def __init__(self, engine: Engine, generation: Generation, reading: Reading) -> None:
+    def __init__(self, engine: Engine, generation: Generation, parser: ParserConfig) -> None:
         self.generation = generation
         self._engine = engine
         config = generation.request.config
@@ -163,7 +163,7 @@ class AnswerReader:
 
         def verbatim() -> VerbatimText | None:
             nonlocal first
-            if not reading.needs_special_tokens:
+            if not parser.needs_special_tokens:
                 return None
             text = VerbatimText(
                 engine.tokenizer,
@@ -175,7 +175,7 @@ class AnswerReader:
             first = first or text
             return text
 
-        self.texts = [AnswerText(reading, verbatim()) for _ in range(generation.request.choices)]
+        self.texts = [ChoiceMessage(parser, verbatim()) for _ in range(generation.request.choices)]
         may_stop = config.stop_strings or generation.request.stop_tokens
         self._tokens: list[list[int]] | None = [[] for _ in self.texts] if may_stop else None
 
