@@ -41,7 +41,7 @@ class Served:
     def is_at_rest(self) -> bool:
         """No request inside, and every block free or kept for prefixes."""
         return (
-            len(self.server.service.gate) == 0
+            len(self.server.service.admission) == 0
             and self.engine.is_idle()
             and self.engine.statistics().num_used_blocks == 0
         )

@@ -200,7 +200,7 @@ def test_a_view_takes_a_place_of_its_key(tiny_folder: Path) -> None:
     with serving(tiny_settings(tiny_folder, limits)) as served, connect(served) as other:
         head = {"Content-Length": "9"}
         other.sendall(request_bytes("/v1/completions", b"{", **head))
-        eventually(lambda: len(served.server.service.gate) == 1)
+        eventually(lambda: len(served.server.service.admission) == 1)
         answer = served.http.get("/cache")
         assert answer.status_code == 429
         assert answer.json()["error"]["code"] == "key_limit"

@@ -74,7 +74,7 @@ def test_a_full_queue_and_a_key_with_too_many_requests_get_429(served: Served) -
         assert streamed.status_code == 429  # and no stream with an error in it
         with connect(served) as three:
             three.sendall(request_bytes(COMPLETIONS, b"{", **head, **{"Content-Length": "9"}))
-            eventually(lambda: len(served.server.service.gate) == 3)
+            eventually(lambda: len(served.server.service.admission) == 3)
             many = served.post(COMPLETIONS, {"prompt": "a"})
             assert many.json()["error"]["code"] == "key_limit"
             assert many.status_code == 429
@@ -91,7 +91,7 @@ def test_more_requests_than_are_served_at_once_get_503(served: Served) -> None:
     for connection, key in zip(connections, keys, strict=True):
         head = {"Authorization": f"Bearer {key}", "Content-Length": "9"}
         connection.sendall(request_bytes(COMPLETIONS, b"{", **head))
-    eventually(lambda: len(served.server.service.gate) == 5)
+    eventually(lambda: len(served.server.service.admission) == 5)
     answer = served.post(COMPLETIONS, {"prompt": "a"})
     assert answer.status_code == 503
     assert answer.headers["retry-after"]
@@ -183,7 +183,7 @@ def test_a_key_takes_only_its_share_of_the_queue(shared: Served) -> None:
         one.sendall(request_bytes(COMPLETIONS, LONG, **head))
         eventually(lambda: shared.engine.statistics().num_running == 1)
         waits = {**LONG, "stream": True}
-        eventually(lambda: not shared.server.service.gate._waiting_by_owner.total())
+        eventually(lambda: not shared.server.service.admission._waiting_by_owner.total())
         two.sendall(request_bytes(COMPLETIONS, waits, **head))
         eventually(lambda: shared.engine.statistics().num_queued == 1)
         answer = shared.post(COMPLETIONS, {"prompt": "a"})
@@ -247,7 +247,7 @@ def test_bodies_are_bounded_together_and_their_room_comes_back(tiny_folder: Path
         with connect(served) as one:
             whole = request_bytes(COMPLETIONS, large)
             one.sendall(whole[:-9])
-            taken = served.server.service.gate.body_bytes._taken
+            taken = served.server.service.admission.body_bytes._taken
             eventually(lambda: taken.total() > 600 << 10)
             answer = served.post(COMPLETIONS, large)
             assert answer.status_code == 503

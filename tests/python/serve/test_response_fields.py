@@ -98,7 +98,7 @@ def test_an_error_in_a_stream_has_the_apis_form(served: Served) -> None:
         while not next(lines).startswith("event: response.output_text.delta"):
             pass
         loop = served.server.servers[0].get_loop()
-        loop.call_soon_threadsafe(served.server.service.gate.stop_all)
+        loop.call_soon_threadsafe(served.server.service.admission.stop_all)
         events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
     error, failed = events[-2:]
     assert (error["type"], error["code"]) == ("error", "shutting_down")

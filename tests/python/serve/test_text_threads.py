@@ -101,7 +101,7 @@ def test_one_large_text_of_an_owner_is_tokenized_at_a_time(
     for each in clients:
         each.start()
     try:
-        eventually(lambda: len(served.server.service.gate) == 6 and bool(begun))
+        eventually(lambda: len(served.server.service.admission) == 6 and bool(begun))
         for _ in range(3):
             assert served.post("/tokenize", {"prompt": "a"}).json()["count"] == 1
         assert len(begun) == 1
@@ -138,7 +138,7 @@ def test_one_large_list_of_bad_words_of_an_owner_is_tokenized_at_a_time(
     for each in clients:
         each.start()
     try:
-        eventually(lambda: len(served.server.service.gate) == 6 and bool(begun))
+        eventually(lambda: len(served.server.service.admission) == 6 and bool(begun))
         for _ in range(3):
             short = served.post(COMPLETIONS, {"prompt": "a", "max_tokens": 1})
             assert short.status_code == 200
@@ -271,7 +271,7 @@ def test_a_large_text_counts_wherever_a_template_gets_it(
     for each in clients:
         each.start()
     try:
-        eventually(lambda: len(served.server.service.gate) == 6 and bool(begun))
+        eventually(lambda: len(served.server.service.admission) == 6 and bool(begun))
         # A thread is free for others' texts, and was free for a second large one before.
         for _ in range(3):
             assert served.post("/tokenize", {"prompt": "a"}).json()["count"] == 1

@@ -95,7 +95,7 @@ class Front(Service):
 
     async def _ready(self, context: RequestContext) -> None:
         """200 while some replica runs."""
-        if self.gate.is_closed:
+        if self.admission.is_closed:
             await operations.ready(context)  # says why not
         replicas = self.routes.replicas()
         if self._handle is None or not replicas:

@@ -60,7 +60,7 @@ class Replica:
 
     async def __del__(self) -> None:
         """Ray Serve calls it when running requests have ended, or had their time."""
-        self._service.gate.stop_all()
+        self._service.admission.stop_all()
         await self._running.__aexit__(None, None, None)
 
     async def check_health(self) -> None:

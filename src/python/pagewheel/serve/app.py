@@ -24,8 +24,8 @@ from pagewheel.serve.api import (
     tokens,
 )
 from pagewheel.serve.api.response_store import ResponseStore
+from pagewheel.serve.http.admission import AdmissionController
 from pagewheel.serve.http.errors import ApiError
-from pagewheel.serve.http.gate import Gate
 from pagewheel.serve.http.request_context import RequestContext, Work
 from pagewheel.serve.metrics import Metrics
 from pagewheel.serve.models.conversion import ConversionLimits
@@ -53,7 +53,7 @@ class Service:
             keys = Keys(settings.keys, settings.key_limits, settings.shares_prefixes)
         self.settings = settings
         self.created = int(time.time())
-        self.gate = Gate(settings.limits)
+        self.admission = AdmissionController(settings.limits)
         self.keys = keys
         self.hosts = Hosts(settings.host, settings.allowed_hosts, bool(settings.keys))
         self.registry = Registry(

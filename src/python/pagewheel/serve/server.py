@@ -57,8 +57,8 @@ class Server(uvicorn.Server):
             self.servers[0].get_loop().call_soon_threadsafe(self._hurry)
 
     def _hurry(self) -> None:
-        self.service.gate.close()
-        self.service.gate.stop_all()
+        self.service.admission.close()
+        self.service.admission.stop_all()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Each copy is closed with its server."""
@@ -72,11 +72,11 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """No new requests; running ones may finish within the limit, then are cancelled."""
-        gate = self.service.gate
-        gate.close()
-        _log.info("shutting down", extra={"running": len(gate)})
+        admission = self.service.admission
+        admission.close()
+        _log.info("shutting down", extra={"running": len(admission)})
         timer = asyncio.get_running_loop().call_later(
-            self.service.settings.limits.shutdown_seconds, gate.stop_all
+            self.service.settings.limits.shutdown_seconds, admission.stop_all
         )
         try:
             await super().shutdown(sockets)

@@ -254,7 +254,7 @@ async def generating(
         engine,
         engine_request,
         service.metrics.model(engine.name),
-        service.gate.queue_places(context),
+        service.admission.queue_quota(context),
         context.began,
         tells_cached=not context.tenant.is_shared,
     )

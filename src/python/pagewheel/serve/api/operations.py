@@ -13,7 +13,7 @@ async def health(context: RequestContext) -> None:
 
 async def ready(context: RequestContext) -> None:
     """200 while requests are welcome: models that are to be in memory are, and no end has begun."""
-    if context.service.gate.is_closed:
+    if context.service.admission.is_closed:
         raise unavailable("the server is shutting down", "shutting_down")
     if not context.service.registry.is_ready():
         raise unavailable("models are being loaded, or have failed", "loading")

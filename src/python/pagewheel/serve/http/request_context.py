@@ -103,7 +103,7 @@ class RequestContext(Response):
         self._id_header = "request-id" if is_anthropic else "x-request-id"
         self._needs_key = needs_key
         self._is_counted = is_counted  # in metrics: the page's own requests are not a client's
-        self.takes_place = needs_key and is_limited  # counts for limits
+        self.is_limited_by_key = needs_key and is_limited  # counts for limits
         given = request.headers.get("x-request-id", "")
         self.id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         self.background = None
@@ -130,7 +130,7 @@ class RequestContext(Response):
 
     async def _answer(self) -> None:
         try:
-            with self.service.gate.entered(self):
+            with self.service.admission.entered(self):
                 await self._work(self)
         except ApiError as error:
             await self._fail(error)
@@ -213,7 +213,7 @@ class RequestContext(Response):
         return await made(make, self.body_entries)
 
     def _take_bytes(self, count: int) -> bool:
-        return self.service.gate.body_bytes.take(self, count)
+        return self.service.admission.body_bytes.take(self, count)
 
     async def while_connected(self, work: Awaitable[None]) -> None:
         """Awaits the work; ends it if the client leaves, or after a request's longest time."""

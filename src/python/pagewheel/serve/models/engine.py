@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pagewheel
 from pagewheel.cli.info import read_info
 from pagewheel.serve.models.notifications import Notifications
-from pagewheel.serve.models.owner_places import OwnerPlaces
+from pagewheel.serve.models.owner_places import ThreadQuota
 from pagewheel.serve.models.prefix_store import PrefixStore
 from pagewheel.serve.models.refused_grammars import RefusedGrammars
 from pagewheel.serve.models.tenant import Tenant
@@ -69,12 +69,12 @@ class Engine:
         self._texts = ThreadPoolExecutor(
             max(2, min(4, os.cpu_count() or 2)), thread_name_prefix="pagewheel-text"
         )
-        self._large_texts = OwnerPlaces(self._texts, _LARGE_TEXTS_PER_OWNER)
+        self._large_texts = ThreadQuota(self._texts, _LARGE_TEXTS_PER_OWNER)
         # For what waits for a step's end: texts do not, and of those that ask one does at a time.
         self._watch = ThreadPoolExecutor(1, thread_name_prefix="pagewheel-watch")
         # A grammar may take seconds to compile: texts do not wait for it.
         self._grammars = ThreadPoolExecutor(4, thread_name_prefix="pagewheel-grammar")
-        self._compiling = OwnerPlaces(self._grammars, _COMPILES_PER_OWNER)
+        self._compiling = ThreadQuota(self._grammars, _COMPILES_PER_OWNER)
         self._refused = RefusedGrammars()
         pipeline.start()
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import pagewheel
 from pagewheel._pagewheel import TokenLogProb
+from pagewheel.serve.http.admission import QueueQuota
 from pagewheel.serve.http.errors import ApiError, too_many, unavailable
-from pagewheel.serve.http.gate import QueuePlaces
 from pagewheel.serve.metrics import EndedRequest, ModelMetrics
 from pagewheel.serve.models.engine import Engine, EngineFailedError
 from pagewheel.serve.models.refusals import refused
@@ -103,7 +103,7 @@ class Generation:
         engine: Engine,
         request: EngineRequest,
         metrics: ModelMetrics,
-        places: QueuePlaces,
+        quota: QueueQuota,
         began: float,
         tells_cached: bool = True,
     ) -> None:
@@ -115,7 +115,7 @@ class Generation:
         self._engine = engine
         self._request = request
         self._metrics = metrics
-        self._places = places
+        self._quota = quota
         self._begun: set[int] = set()  # handles that have a token
         self._handles: list[pagewheel.GenerationHandle] = []
         self._ended: set[int] = set()  # choices that metrics know of
@@ -170,10 +170,10 @@ class Generation:
 
     async def submit(self) -> None:
         """Raises ApiError. Nothing is left in the engine then, nor if it is cancelled."""
-        self._places.take(len(self._request.prompts) * self._request.copies)
+        self._quota.take(len(self._request.prompts) * self._request.copies)
         try:
             self._handles = await self._engine.with_words(
-                self._places.owner, self._request.config.bad_words, self._submit_all
+                self._quota.owner, self._request.config.bad_words, self._submit_all
             )
         except pagewheel.QueueFullError as error:
             raise too_many(str(error), "queue_full", self._metrics.retry_seconds()) from None
@@ -256,7 +256,7 @@ class Generation:
     def _left_queue(self, handle: int) -> None:
         if handle not in self._begun:
             self._begun.add(handle)
-            self._places.leave()
+            self._quota.leave()
 
     def fail(self) -> None:
         """Choices that have no end have none by an error, and not since the client left."""
@@ -264,7 +264,7 @@ class Generation:
 
     def drop(self) -> None:
         """Ends what still runs. To be called in any case."""
-        self._places.leave_all()
+        self._quota.leave_all()
         if self._handles:
             raw = [handle.get_perf_metrics().raw_metrics for handle in self._handles]
             queued = raw[0].queue_durations

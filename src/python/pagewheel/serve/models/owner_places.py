@@ -11,28 +11,28 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class OwnerPlaces:
+class ThreadQuota:
     """On the event loop."""
 
     def __init__(self, pool: ThreadPoolExecutor, each: int) -> None:
         self._pool = pool
         self._each = each
-        self._places: dict[str, asyncio.Semaphore] = {}
+        self._quota: dict[str, asyncio.Semaphore] = {}
 
     async def run(self, owner: str, work: Callable[[], T]) -> T:
         """What the work gives, when the owner has a place for it."""
-        places = self._places.setdefault(owner, asyncio.Semaphore(self._each))
-        await places.acquire()
+        quota = self._quota.setdefault(owner, asyncio.Semaphore(self._each))
+        await quota.acquire()
         try:
             job = self._pool.submit(work)
         except BaseException:
-            places.release()
+            quota.release()
             raise
         loop = asyncio.get_running_loop()
 
         def free(_: Future[T]) -> None:
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(places.release)
+                loop.call_soon_threadsafe(quota.release)
 
         # A request that is over does not end its work, which keeps its place till then.
         job.add_done_callback(free)

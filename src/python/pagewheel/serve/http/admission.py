@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pagewheel.serve.http.request_context import RequestContext
 
 
-class QueuePlaces:
+class QueueQuota:
     """What one request takes of its key's places: one for each prompt that has no token yet."""
 
     def __init__(self, by_owner: Counter[str], owner: str, most: int) -> None:
@@ -74,7 +74,7 @@ class BodyBytes:
         self._total -= self._taken.pop(context, 0)
 
 
-class Gate:
+class AdmissionController:
     """On the event loop."""
 
     def __init__(self, limits: Limits) -> None:
@@ -97,7 +97,7 @@ class Gate:
     def entered(self, context: RequestContext) -> Iterator[None]:
         """Raises ApiError for one that may not be served now."""
         context.authenticate()
-        if not context.takes_place:
+        if not context.is_limited_by_key:
             yield
             return
         self._check(context)
@@ -125,10 +125,10 @@ class Gate:
         if most and self._by_owner[context.owner] >= most:
             raise too_many(f"{most} requests of this key are being served", "key_limit")
 
-    def queue_places(self, context: RequestContext) -> QueuePlaces:
+    def queue_quota(self, context: RequestContext) -> QueueQuota:
         """None is taken yet."""
         most = context.key_limits.queue or self._limits.queue_per_key
-        return QueuePlaces(self._waiting_by_owner, context.owner, most)
+        return QueueQuota(self._waiting_by_owner, context.owner, most)
 
     def close(self) -> None:
         """Lets nobody in any more."""
