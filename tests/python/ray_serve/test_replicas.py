@@ -216,8 +216,8 @@ def test_keys_are_compared_by_the_front_and_owners_cannot_be_claimed(two: Replic
     path = f"/v1/responses/{response.id}"
     wrong = {"authorization": "Bearer wrong-key"}
     assert two.http.get(path, headers=wrong).status_code == 401
-    # The owner that the front tells the replica is the key's.
-    assert two.http.get(path, headers={"x-pagewheel-owner": "other"}).status_code == 200
+    # The key id that the front tells the replica is the key's.
+    assert two.http.get(path, headers={"x-pagewheel-api-key-id": "other"}).status_code == 200
 
 
 def killed_under_load(

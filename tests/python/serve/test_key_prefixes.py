@@ -87,7 +87,7 @@ def test_a_salt_of_its_own_does_not_lead_into_another_keys_prefixes(apart: Serve
     prompt = [6, *KNOWN]
     ask(apart, ONE, prompt)
     ask(apart, ONE, prompt, cache_salt="mine")
-    own = apart.server.service.keys.owner(bearer(ONE))
+    own = apart.server.service.keys.api_key_id(bearer(ONE))
     assert own is not None
     for salt in ("", "mine", own, Tenant.of_key(own).id, Tenant.of_key(own).salt("mine")):
         assert cached(apart, TWO, prompt, cache_salt=salt or None) == 0, salt
@@ -372,8 +372,8 @@ def test_where_nothing_is_cached_there_is_nothing_to_list_or_remove(tiny_folder:
 def test_tenants_of_keys_groups_and_all() -> None:
     limits = {ONE: KeyLimits(prefixes="team"), TWO: KeyLimits(prefixes="team")}
     keys = Keys([ONE, TWO, THREE, "key-number-four"], limits)
-    owners = [keys.owner(bearer(key)) for key in (ONE, TWO, THREE, "key-number-four")]
-    one, two, three, four = (keys.tenant(owner or "") for owner in owners)
+    api_key_ids = [keys.api_key_id(bearer(key)) for key in (ONE, TWO, THREE, "key-number-four")]
+    one, two, three, four = (keys.tenant(api_key_id or "") for api_key_id in api_key_ids)
     assert one == two
     assert one.is_shared
     assert not three.is_shared
@@ -381,12 +381,12 @@ def test_tenants_of_keys_groups_and_all() -> None:
     assert keys.share_prefixes
     assert not Keys([ONE]).share_prefixes
     all_keys = Keys([ONE, TWO, THREE, "key-number-four"], limits, shares_prefixes=True)
-    one, _, three, four = (all_keys.tenant(owner or "") for owner in owners)
+    one, _, three, four = (all_keys.tenant(api_key_id or "") for api_key_id in api_key_ids)
     assert three == four != one
     assert three.is_shared
     assert Keys([]).tenant("") == Tenant("")
     assert Keys([]).tenants() == {""}
-    assert keys.tenants() == {keys.tenant(owner or "").id for owner in owners}
+    assert keys.tenants() == {keys.tenant(api_key_id or "").id for api_key_id in api_key_ids}
     assert Tenant("").salt() == ""
 
 

@@ -183,7 +183,7 @@ def test_a_key_takes_only_its_share_of_the_queue(shared: Served) -> None:
         one.sendall(request_bytes(COMPLETIONS, LONG, **head))
         eventually(lambda: shared.engine.statistics().num_running == 1)
         waits = {**LONG, "stream": True}
-        eventually(lambda: not shared.server.service.admission._waiting_by_owner.total())
+        eventually(lambda: not shared.server.service.admission._waiting_by_key.total())
         two.sendall(request_bytes(COMPLETIONS, waits, **head))
         eventually(lambda: shared.engine.statistics().num_queued == 1)
         answer = shared.post(COMPLETIONS, {"prompt": "a"})
@@ -217,13 +217,13 @@ def test_a_key_sets_no_priority_above_its_own(shared: Served) -> None:
 
 def test_keys_have_names_that_do_not_tell_them() -> None:
     keys = Keys(["a-long-key-1", "a-long-key-2"])
-    owner = keys.owner({"authorization": "Bearer a-long-key-1"})
-    assert owner
-    assert "key" not in owner
-    assert len(bytes.fromhex(owner)) >= 16  # no two keys meet
-    assert len(name_in_logs(owner)) == 12
-    assert owner != keys.owner({"x-api-key": "a-long-key-2"})
-    assert Keys([]).owner({}) == ""
+    api_key_id = keys.api_key_id({"authorization": "Bearer a-long-key-1"})
+    assert api_key_id
+    assert "key" not in api_key_id
+    assert len(bytes.fromhex(api_key_id)) >= 16  # no two keys meet
+    assert len(name_in_logs(api_key_id)) == 12
+    assert api_key_id != keys.api_key_id({"x-api-key": "a-long-key-2"})
+    assert Keys([]).api_key_id({}) == ""
 
 
 def test_hosts_are_looked_at_where_only_this_machine_is_served() -> None:

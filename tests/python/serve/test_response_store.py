@@ -1,4 +1,4 @@
-"""Responses that are kept: one owner's do not crowd out another's, nor hold others up."""
+"""Responses that are kept: one API key's do not crowd out another's, nor hold others up."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ T = TypeVar("T")
 MESSAGES = [{"role": "user", "content": "a" * 100} for _ in range(50_000)]
 
 
-def put(store: ResponseStore, owner: str, response: dict[str, Any]) -> None:
-    store.put(response["id"], asyncio.run(packed(owner, response, [])))
+def put(store: ResponseStore, api_key_id: str, response: dict[str, Any]) -> None:
+    store.put(response["id"], asyncio.run(packed(api_key_id, response, [])))
 
 
 def test_the_oldest_of_whoever_has_most_makes_room() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 # The front says in it whose API key a request has; it lets no client say so.
-OWNER_HEADER = "x-pagewheel-owner"
+API_KEY_HEADER = "x-pagewheel-api-key-id"
 # In answers: the replica that gave it.
 REPLICA_HEADER = "x-pagewheel-replica"
 

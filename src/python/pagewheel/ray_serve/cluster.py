@@ -153,12 +153,12 @@ def _of_replica(settings: ServerSettings, cpus: int) -> ServerSettings:
         )
         for each in settings.models
     )
-    by_owner = Keys(settings.keys, settings.key_limits).limits_by_owner()
+    by_key = Keys(settings.keys, settings.key_limits).limits_by_id()
     return replace(
         settings,
         models=models,
         keys=(),
-        key_limits={owner: replace(each, requests=0) for owner, each in by_owner.items()},
+        key_limits={api_key_id: replace(each, requests=0) for api_key_id, each in by_key.items()},
         tls_certificate=None,
         tls_key=None,
     )

@@ -18,7 +18,7 @@ from ray.serve.exceptions import DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
 from pagewheel.ray_serve.arrivals import Arrivals, StreamBrokenError
-from pagewheel.ray_serve.calls import OWNER_HEADER, Call, Head, is_stream
+from pagewheel.ray_serve.calls import API_KEY_HEADER, Call, Head, is_stream
 from pagewheel.ray_serve.events import PassedEvents
 from pagewheel.ray_serve.metrics import merged
 from pagewheel.ray_serve.prefixes import prefix_keys
@@ -41,7 +41,7 @@ _ID_LENGTH = len("resp_") + _TAG_LENGTH + 32
 # Of the connection to this process, or for it alone.
 _NOT_PASSED_ON = (
     *("authorization", "x-api-key", "connection", "content-length", "transfer-encoding"),
-    *("x-request-id", OWNER_HEADER),
+    *("x-request-id", API_KEY_HEADER),
 )
 
 _SendPiece = Callable[[bytes], Awaitable[None]]
@@ -240,13 +240,13 @@ def routes_for(replicas: ReplicaSettings) -> Routes:
 
 
 def _headers(context: RequestContext) -> list[tuple[bytes, bytes]]:
-    """The client's, with the request's id and owner as this front knows them."""
+    """The client's, with the ids of the request and of the API key as this front knows them."""
     passed = [
         (name, value)
         for name, value in context.request.scope["headers"]
         if name.decode("latin-1").lower() not in _NOT_PASSED_ON
     ]
-    own = {"x-request-id": context.id, OWNER_HEADER: context.owner}
+    own = {"x-request-id": context.id, API_KEY_HEADER: context.api_key_id}
     return passed + [(name.encode(), value.encode()) for name, value in own.items()]
 
 

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from ray import serve
 
 from pagewheel.ray_serve.answers import Roads, answered
-from pagewheel.ray_serve.calls import OWNER_HEADER, Call
+from pagewheel.ray_serve.calls import API_KEY_HEADER, Call
 from pagewheel.serve import logs
 from pagewheel.serve.app import Service, make_app
 from pagewheel.serve.security import Hosts, Keys
@@ -22,14 +22,14 @@ _LOAD_POLL_SECONDS = 0.05
 
 
 class _FrontsKeys(Keys):
-    """The front has compared keys: here their digests are known, and what their owners may."""
+    """The front has compared keys: here their digests are known, and what each may do."""
 
     def __init__(self, limits: Mapping[str, KeyLimits], shares_prefixes: bool) -> None:
         super().__init__((), shares_prefixes=shares_prefixes)
         self._limits = dict(limits)
 
-    def owner(self, headers: Mapping[str, str]) -> str | None:
-        return headers.get(OWNER_HEADER, "")
+    def api_key_id(self, headers: Mapping[str, str]) -> str | None:
+        return headers.get(API_KEY_HEADER, "")
 
     def tenants(self) -> frozenset[str] | None:
         return None

@@ -109,7 +109,7 @@ class Keys:
     def __bool__(self) -> bool:
         return bool(self._digests)
 
-    def owner(self, headers: Mapping[str, str]) -> str | None:
+    def api_key_id(self, headers: Mapping[str, str]) -> str | None:
         """The digest of the key of whoever asks, "" where no key is needed; None: refuse.
 
         The key is in `Authorization: Bearer` as OpenAI's clients send it, or in `x-api-key`.
@@ -124,26 +124,26 @@ class Keys:
             found |= hmac.compare_digest(digest, asked)
         return asked.hex() if found else None
 
-    def limits_by_owner(self) -> dict[str, KeyLimits]:
+    def limits_by_id(self) -> dict[str, KeyLimits]:
         """For who may not know the keys."""
         return dict(self._limits)
 
-    def limits(self, owner: str) -> KeyLimits:
+    def limits(self, api_key_id: str) -> KeyLimits:
         """Of the key with this digest."""
-        return self._limits.get(owner, _NO_LIMITS)
+        return self._limits.get(api_key_id, _NO_LIMITS)
 
-    def tenant(self, owner: str) -> Tenant:
-        """Whose cached prefixes the requests of this owner find."""
-        if not owner:
+    def tenant(self, api_key_id: str) -> Tenant:
+        """Whose cached prefixes the requests of this key find."""
+        if not api_key_id:
             return Tenant("")
-        group = self.limits(owner).prefixes
+        group = self.limits(api_key_id).prefixes
         group = self._default_group if group is None else group
-        return Tenant.of_key(owner) if group is None else Tenant.of_group(group)
+        return Tenant.of_key(api_key_id) if group is None else Tenant.of_group(group)
 
     def tenants(self) -> frozenset[str] | None:
         """The ids of all that there are; None: they are not known here."""
-        owners = [digest.hex() for digest in self._digests] or [""]
-        return frozenset(self.tenant(owner).id for owner in owners)
+        api_key_ids = [digest.hex() for digest in self._digests] or [""]
+        return frozenset(self.tenant(api_key_id).id for api_key_id in api_key_ids)
 
     @property
     def share_prefixes(self) -> bool:
@@ -174,9 +174,9 @@ class Hosts:
         return is_loopback(name) or name in self._allowed
 
 
-def name_in_logs(owner: str) -> str:
+def name_in_logs(api_key_id: str) -> str:
     """Enough of a key's digest to tell keys apart by eye."""
-    return owner[:12]
+    return api_key_id[:12]
 
 
 def _digest(key: bytes) -> bytes:

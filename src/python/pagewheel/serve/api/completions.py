@@ -119,7 +119,9 @@ async def _answer(context: RequestContext, completion: CompletionCall) -> None:
         if context.service.settings.log_prompts:
             context.notes["prompt"] = completion.prompts
         size = sum(len(each) for each in completion.prompts if isinstance(each, str))
-        prompts = await engine.with_text(context.owner, size, lambda: _encoded(engine, completion))
+        prompts = await engine.with_text(
+            context.api_key_id, size, lambda: _encoded(engine, completion)
+        )
         async with generating(context, engine, prompts, call.sampling) as generation:
             head = {**call.head(engine, "cmpl"), "object": "text_completion"}
             echoed = await _echoed(engine, completion, prompts)

@@ -154,7 +154,7 @@ async def prompt_of(context: RequestContext, engine: Engine, conversation: Conve
         max(context.body_entries, len(conversation.messages)),  # of earlier requests, too
     )
     try:
-        return await engine.with_text(context.owner, size, work)
+        return await engine.with_text(context.api_key_id, size, work)
     except RuntimeError as error:
         if not engine.chat_template:
             raise ApiError(400, str(error), param="messages", code="no_chat_template") from None
@@ -243,7 +243,7 @@ async def generating(
     grammar = await before(
         sampling.deadline,
         compiled_grammar(
-            engine, sampling.response_format, sampling.tools, prompts[0].parser, context.owner
+            engine, sampling.response_format, sampling.tools, prompts[0].parser, context.api_key_id
         ),
     )
     tokens = [each.tokens for each in prompts]

@@ -21,7 +21,7 @@ async def compiled_grammar(
     response_format: ResponseFormat | None,
     tools: Tools,
     parser: ParserConfig,
-    owner: str,
+    api_key_id: str,
 ) -> Grammar | None:
     """None where any text will do. Raises ApiError that names the field and the place."""
     may_call = bool(tools.offered) and parser.family is not None
@@ -50,7 +50,7 @@ async def compiled_grammar(
         return Grammar(compound_grammar=after_reasoning(engine.chat_template, parser, part))
 
     try:
-        return await engine.compiled(make, owner)
+        return await engine.compiled(make, api_key_id)
     except ValueError as error:
         message = str(error)[:2000]
         if is_busy(message):

@@ -15,13 +15,13 @@ from pagewheel.serve.http.request_context import json_text
 
 @dataclass(frozen=True)
 class Stored:
-    """A response and the conversation that ends with it. Only its owner gets it.
+    """A response and the conversation that ends with it. Only its API key gets it.
 
     As JSON: parsed it takes many times the memory. Each message is a piece of its own, since
     Python's parser lets no other thread run before it is through with its text.
     """
 
-    owner: str
+    api_key_id: str
     response_json: bytes
     messages_json: tuple[bytes, ...]
     size: int  # in bytes, with what Python adds to each piece
@@ -32,7 +32,7 @@ class Stored:
 
 
 async def packed(
-    owner: str,
+    api_key_id: str,
     response: dict[str, Any],
     messages: Sequence[dict[str, Any]],
     before: Stored | None = None,
@@ -44,7 +44,7 @@ async def packed(
         whole = _json(response)
         history = (*earlier, *(_json(each) for each in messages))
         size = sum(map(sys.getsizeof, (whole, *history, history)))
-        return Stored(owner, whole, history, size)
+        return Stored(api_key_id, whole, history, size)
 
     return await asyncio.to_thread(work)
 
@@ -55,7 +55,7 @@ class ResponseStore:
     def __init__(self, max_count: int, max_bytes: int) -> None:
         self._max_count = max_count
         self._max_bytes = max_bytes
-        self._kept: dict[str, OrderedDict[str, Stored]] = {}  # by owner, the oldest first
+        self._kept: dict[str, OrderedDict[str, Stored]] = {}  # by API key, the oldest first
         self._counts: Counter[str] = Counter()
         self._sizes: Counter[str] = Counter()  # in bytes
 
@@ -64,36 +64,36 @@ class ResponseStore:
 
     def put(self, name: str, stored: Stored) -> None:
         """Not kept if it is larger than all that may be."""
-        owner = stored.owner
-        self._kept.setdefault(owner, OrderedDict())[name] = stored
-        self._counts[owner] += 1
-        self._sizes[owner] += stored.size
+        api_key_id = stored.api_key_id
+        self._kept.setdefault(api_key_id, OrderedDict())[name] = stored
+        self._counts[api_key_id] += 1
+        self._sizes[api_key_id] += stored.size
         while self._counts.total() > self._max_count:
             self._make_room(self._counts)
         while self._sizes.total() > self._max_bytes:
             self._make_room(self._sizes)
 
     def _make_room(self, shares: Counter[str]) -> None:
-        largest = max(shares, key=lambda owner: shares[owner])
+        largest = max(shares, key=lambda api_key_id: shares[api_key_id])
         self._drop(largest, next(iter(self._kept[largest])))
 
-    def get(self, owner: str, name: str) -> Stored | None:
+    def get(self, api_key_id: str, name: str) -> Stored | None:
         """None for what is another's, too."""
-        kept = self._kept.get(owner)
+        kept = self._kept.get(api_key_id)
         return None if kept is None else kept.get(name)
 
-    def delete(self, owner: str, name: str) -> bool:
+    def delete(self, api_key_id: str, name: str) -> bool:
         """Whether it was there."""
-        if self.get(owner, name) is None:
+        if self.get(api_key_id, name) is None:
             return False
-        self._drop(owner, name)
+        self._drop(api_key_id, name)
         return True
 
-    def _drop(self, owner: str, name: str) -> None:
-        self._sizes[owner] -= self._kept[owner].pop(name).size
-        self._counts[owner] -= 1
-        if not self._kept[owner]:
-            del self._kept[owner], self._sizes[owner], self._counts[owner]
+    def _drop(self, api_key_id: str, name: str) -> None:
+        self._sizes[api_key_id] -= self._kept[api_key_id].pop(name).size
+        self._counts[api_key_id] -= 1
+        if not self._kept[api_key_id]:
+            del self._kept[api_key_id], self._sizes[api_key_id], self._counts[api_key_id]
 
 
 def _json(value: Any) -> bytes:

@@ -73,7 +73,7 @@ async def create_response(context: RequestContext) -> None:
 async def show_response(context: RequestContext) -> None:
     """One that was stored."""
     name = context.request.path_params["name"]
-    found = context.service.responses.get(context.owner, name)
+    found = context.service.responses.get(context.api_key_id, name)
     if found is None:
         raise _not_found(name)
     await context.send_bytes(found.response_json, "application/json")
@@ -82,7 +82,7 @@ async def show_response(context: RequestContext) -> None:
 async def delete_response(context: RequestContext) -> None:
     """Forgets one."""
     name = context.request.path_params["name"]
-    if not context.service.responses.delete(context.owner, name):
+    if not context.service.responses.delete(context.api_key_id, name):
         raise _not_found(name)
     await context.send_json({"id": name, "object": "response", "deleted": True})
 
@@ -193,7 +193,7 @@ def _take_log_probs(fields: Fields, sampling: SamplingRequest) -> int:
 def _remembered(context: RequestContext, previous: str | None) -> Stored | None:
     if previous is None:
         return None
-    found = context.service.responses.get(context.owner, previous)
+    found = context.service.responses.get(context.api_key_id, previous)
     if found is None:
         raise ApiError(
             404,
@@ -264,7 +264,7 @@ async def _store(
 ) -> None:
     if call.store:
         new = await made(lambda: [*call.messages, *said_again(response["output"])], size)
-        stored = await packed(context.owner, response, new, call.before)
+        stored = await packed(context.api_key_id, response, new, call.before)
         context.service.responses.put(response["id"], stored)
 
 

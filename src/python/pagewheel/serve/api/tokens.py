@@ -21,7 +21,7 @@ async def tokenize(context: RequestContext) -> None:
                 tokens = (await prompt_of(context, engine, conversation)).tokens
             else:
                 tokens = await engine.with_text(
-                    context.owner, len(prompt), lambda: engine.encode(prompt, special)
+                    context.api_key_id, len(prompt), lambda: engine.encode(prompt, special)
                 )
             answer = {"count": len(tokens), "max_model_len": engine.max_model_len, "tokens": tokens}
             await context.send_made(lambda: answer, len(tokens))
@@ -56,7 +56,9 @@ async def detokenize(context: RequestContext) -> None:
 
     async def answer() -> None:
         async with context.service.registry.use(model) as engine:
-            text = await engine.with_text(context.owner, len(tokens), lambda: engine.decode(tokens))
+            text = await engine.with_text(
+                context.api_key_id, len(tokens), lambda: engine.decode(tokens)
+            )
             await context.send_made(lambda: {"prompt": text}, len(tokens))
 
     await context.while_connected(answer())

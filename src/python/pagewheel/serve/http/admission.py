@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 class QueueQuota:
     """What one request takes of its key's places: one for each prompt that has no token yet."""
 
-    def __init__(self, by_owner: Counter[str], owner: str, most: int) -> None:
-        self._by_owner = by_owner
-        self._owner = owner
+    def __init__(self, by_key: Counter[str], api_key_id: str, most: int) -> None:
+        self._by_key = by_key
+        self._api_key_id = api_key_id
         self._most = most
         self._taken = 0
 
     @property
-    def owner(self) -> str:
-        return self._owner
+    def api_key_id(self) -> str:
+        return self._api_key_id
 
     def take(self, count: int) -> None:
         """Raises ApiError where the key has not so many."""
@@ -37,16 +37,16 @@ class QueueQuota:
                 f"the request has {count} prompts; of this key {self._most} may wait",
                 code="key_queue_limit",
             )
-        if self._by_owner[self._owner] + count > self._most:
+        if self._by_key[self._api_key_id] + count > self._most:
             raise too_many(f"{self._most} requests of this key may wait", "key_queue_limit")
-        self._by_owner[self._owner] += count
+        self._by_key[self._api_key_id] += count
         self._taken = count
 
     def leave(self) -> None:
         """One of them."""
         if self._taken:
             self._taken -= 1
-            self._by_owner[self._owner] -= 1
+            self._by_key[self._api_key_id] -= 1
 
     def leave_all(self) -> None:
         while self._taken:
@@ -80,8 +80,8 @@ class AdmissionController:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._inside: set[RequestContext] = set()
-        self._by_owner: Counter[str] = Counter()
-        self._waiting_by_owner: Counter[str] = Counter()
+        self._by_key: Counter[str] = Counter()
+        self._waiting_by_key: Counter[str] = Counter()
         self._is_closed = False
         self.body_bytes = BodyBytes(limits.bodies_bytes)
 
@@ -102,15 +102,15 @@ class AdmissionController:
             return
         self._check(context)
         self._inside.add(context)
-        self._by_owner[context.owner] += 1
+        self._by_key[context.api_key_id] += 1
         try:
             yield
         finally:
             self._inside.discard(context)
             self.body_bytes.give_back(context)
-            self._by_owner[context.owner] -= 1
-            if not self._by_owner[context.owner]:
-                del self._by_owner[context.owner]
+            self._by_key[context.api_key_id] -= 1
+            if not self._by_key[context.api_key_id]:
+                del self._by_key[context.api_key_id]
 
     def _check(self, context: RequestContext) -> None:
         if self._is_closed:
@@ -122,13 +122,13 @@ class AdmissionController:
                 f"{self._limits.concurrency} requests are being served", "too_many_requests", 1
             )
         most = context.key_limits.requests or self._limits.concurrency_per_key
-        if most and self._by_owner[context.owner] >= most:
+        if most and self._by_key[context.api_key_id] >= most:
             raise too_many(f"{most} requests of this key are being served", "key_limit")
 
     def queue_quota(self, context: RequestContext) -> QueueQuota:
         """None is taken yet."""
         most = context.key_limits.queue or self._limits.queue_per_key
-        return QueueQuota(self._waiting_by_owner, context.owner, most)
+        return QueueQuota(self._waiting_by_key, context.api_key_id, most)
 
     def close(self) -> None:
         """Lets nobody in any more."""

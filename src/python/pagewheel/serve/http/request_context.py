@@ -92,7 +92,7 @@ class RequestContext(Response):
     ) -> None:
         self.service = service
         self.request = request
-        self.owner = ""  # the API key's digest
+        self.api_key_id = ""  # the API key's digest
         self.notes: dict[str, Any] = {}  # for the log
         self.body_entries = 0  # for made(): of what is made of the body, once that is read
         self.prompt_field = "messages"  # the body's
@@ -176,25 +176,25 @@ class RequestContext(Response):
                 "--allowed-host names others",
                 code="host_not_allowed",
             )
-        owner = self.service.keys.owner(headers)
-        if owner is None:
+        api_key_id = self.service.keys.api_key_id(headers)
+        if api_key_id is None:
             raise ApiError(
                 401,
                 "Incorrect API key provided",
                 code="invalid_api_key",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        self.owner = owner
+        self.api_key_id = api_key_id
 
     @property
     def key_limits(self) -> KeyLimits:
         """Of whoever asks."""
-        return self.service.keys.limits(self.owner)
+        return self.service.keys.limits(self.api_key_id)
 
     @property
     def tenant(self) -> Tenant:
         """Whose cached prefixes the request finds."""
-        return self.service.keys.tenant(self.owner)
+        return self.service.keys.tenant(self.api_key_id)
 
     async def read_body(self) -> dict[str, Any]:
         """The JSON object. Raises ApiError, or ClientGoneError."""
@@ -313,7 +313,7 @@ class RequestContext(Response):
                 "path": path,
                 "status": self._status,
                 "seconds": round(time.monotonic() - self.began, 4),
-                **({"key": name_in_logs(self.owner)} if self.owner else {}),
+                **({"key": name_in_logs(self.api_key_id)} if self.api_key_id else {}),
                 **self.notes,
             },
         )

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import pagewheel
 from pagewheel.cli.info import read_info
 from pagewheel.serve.models.notifications import Notifications
-from pagewheel.serve.models.owner_places import ThreadQuota
 from pagewheel.serve.models.prefix_store import PrefixStore
+from pagewheel.serve.models.quotas import ThreadQuota
 from pagewheel.serve.models.refused_grammars import RefusedGrammars
 from pagewheel.serve.models.tenant import Tenant
 from pagewheel.serve.settings import ModelSettings
@@ -25,8 +25,8 @@ from pagewheel.serve.settings import ModelSettings
 T = TypeVar("T")
 
 _GIGABYTE = 1 << 30
-_COMPILES_PER_OWNER = 2  # at once
-_LARGE_TEXTS_PER_OWNER = 1  # at once
+_COMPILES_PER_KEY = 2  # at once
+_LARGE_TEXTS_PER_KEY = 1  # at once
 _LARGE_TEXT = 256 << 10  # characters
 _FRESH_SECONDS = 0.25  # in which cached tokens are counted once, however many ask
 _LARGE_WORDS = 16 << 10  # characters of words, each of which is tokenized by itself
@@ -69,12 +69,12 @@ class Engine:
         self._texts = ThreadPoolExecutor(
             max(2, min(4, os.cpu_count() or 2)), thread_name_prefix="pagewheel-text"
         )
-        self._large_texts = ThreadQuota(self._texts, _LARGE_TEXTS_PER_OWNER)
+        self._large_texts = ThreadQuota(self._texts, _LARGE_TEXTS_PER_KEY)
         # For what waits for a step's end: texts do not, and of those that ask one does at a time.
         self._watch = ThreadPoolExecutor(1, thread_name_prefix="pagewheel-watch")
         # A grammar may take seconds to compile: texts do not wait for it.
         self._grammars = ThreadPoolExecutor(4, thread_name_prefix="pagewheel-grammar")
-        self._compiling = ThreadQuota(self._grammars, _COMPILES_PER_OWNER)
+        self._compiling = ThreadQuota(self._grammars, _COMPILES_PER_KEY)
         self._refused = RefusedGrammars()
         pipeline.start()
 
@@ -138,16 +138,16 @@ class Engine:
         """What takes long or waits."""
         return await asyncio.get_running_loop().run_in_executor(self._texts, work, *arguments)
 
-    async def with_text(self, owner: str, size: int, work: Callable[[], T]) -> T:
-        """in_thread() for a text of so many characters; large ones of an owner wait in turn."""
+    async def with_text(self, api_key_id: str, size: int, work: Callable[[], T]) -> T:
+        """in_thread() for a text of so many characters; large ones of an API key wait in turn."""
         if size < _LARGE_TEXT:
             return await self.in_thread(work)
-        return await self._large_texts.run(owner, work)
+        return await self._large_texts.run(api_key_id, work)
 
-    async def with_words(self, owner: str, words: Collection[str], work: Callable[[], T]) -> T:
+    async def with_words(self, api_key_id: str, words: Collection[str], work: Callable[[], T]) -> T:
         """with_text() for work that tokenizes each of the words."""
         is_large = sum(map(len, words)) >= _LARGE_WORDS
-        return await self.with_text(owner, _LARGE_TEXT if is_large else 0, work)
+        return await self.with_text(api_key_id, _LARGE_TEXT if is_large else 0, work)
 
     async def in_watch(self, work: Callable[..., T], *arguments: Any) -> T:
         """What waits for a step's end."""
@@ -174,11 +174,11 @@ class Engine:
         return EngineFailedError(self.failure)
 
     async def compiled(
-        self, make: Callable[[], pagewheel.StructuredOutputConfig], owner: str
+        self, make: Callable[[], pagewheel.StructuredOutputConfig], api_key_id: str
     ) -> pagewheel.StructuredOutputConfig:
         """A grammar that submit() finds then. Raises ValueError for one that is refused.
 
-        One owner's grammars leave threads for those of others.
+        The grammars of one API key leave threads for those of others.
         """
 
         def work() -> pagewheel.StructuredOutputConfig:
@@ -191,7 +191,7 @@ class Engine:
                 raise
             return config
 
-        return await self._compiling.run(owner, work)
+        return await self._compiling.run(api_key_id, work)
 
     def render(
         self,

@@ -173,7 +173,7 @@ class Generation:
         self._quota.take(len(self._request.prompts) * self._request.copies)
         try:
             self._handles = await self._engine.with_words(
-                self._quota.owner, self._request.config.bad_words, self._submit_all
+                self._quota.api_key_id, self._request.config.bad_words, self._submit_all
             )
         except pagewheel.QueueFullError as error:
             raise too_many(str(error), "queue_full", self._metrics.retry_seconds()) from None

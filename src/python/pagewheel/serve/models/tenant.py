@@ -19,9 +19,9 @@ class Tenant:
     is_shared: bool = False  # by several keys: none may be told how much of a prompt was cached
 
     @staticmethod
-    def of_key(owner: str) -> Tenant:
-        """`owner` is the key's digest, as Keys.owner() gives it."""
-        return Tenant(f"key-{_digest('key', owner)}")
+    def of_key(api_key_id: str) -> Tenant:
+        """`api_key_id` is the key's digest, as Keys.api_key_id() gives it."""
+        return Tenant(f"key-{_digest('key', api_key_id)}")
 
     @staticmethod
     def of_group(name: str) -> Tenant:

@@ -187,12 +187,12 @@ def _kept(view: pagewheel.CacheView) -> dict[str, Any] | None:
     kept = view.kept
     if kept is None:
         return None
-    owner = view.sequences[kept.sequence]
+    sequence = view.sequences[kept.sequence]
     return {
-        "request": owner.request_id,
-        "index": owner.index,
+        "request": sequence.request_id,
+        "index": sequence.index,
         "tokens_per_bin": kept.tokens_per_bin,
-        "tokens": owner.num_computed,
+        "tokens": sequence.num_computed,
         "layers": kept.kept.tolist(),
         "rotated": kept.rotated.tolist(),
     }

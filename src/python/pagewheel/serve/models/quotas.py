@@ -1,4 +1,4 @@
-"""Places in a pool of threads, of which each owner has so many: the others are for others."""
+"""How many threads of a pool each API key may hold at once."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class ThreadQuota:
         self._each = each
         self._quota: dict[str, asyncio.Semaphore] = {}
 
-    async def run(self, owner: str, work: Callable[[], T]) -> T:
-        """What the work gives, when the owner has a place for it."""
-        quota = self._quota.setdefault(owner, asyncio.Semaphore(self._each))
+    async def run(self, api_key_id: str, work: Callable[[], T]) -> T:
+        """What the work gives, when the API key has a thread free."""
+        quota = self._quota.setdefault(api_key_id, asyncio.Semaphore(self._each))
         await quota.acquire()
         try:
             job = self._pool.submit(work)
