@@ -18,7 +18,7 @@ from pagewheel.errors import InvalidArgumentError
 from pagewheel.serve.models import engine as engine_module
 from pagewheel.serve.models import prefix_store
 from pagewheel.serve.models.tenant import Tenant
-from pagewheel.serve.security import Keys, read_keys
+from pagewheel.serve.security import ApiKeys, read_keys
 from pagewheel.serve.settings import KeyLimits, ServerSettings
 
 COMPLETIONS = "/v1/completions"
@@ -371,7 +371,7 @@ def test_where_nothing_is_cached_there_is_nothing_to_list_or_remove(tiny_folder:
 
 def test_tenants_of_keys_groups_and_all() -> None:
     limits = {ONE: KeyLimits(prefixes="team"), TWO: KeyLimits(prefixes="team")}
-    keys = Keys([ONE, TWO, THREE, "key-number-four"], limits)
+    keys = ApiKeys([ONE, TWO, THREE, "key-number-four"], limits)
     api_key_ids = [keys.api_key_id(bearer(key)) for key in (ONE, TWO, THREE, "key-number-four")]
     one, two, three, four = (keys.tenant(api_key_id or "") for api_key_id in api_key_ids)
     assert one == two
@@ -379,13 +379,13 @@ def test_tenants_of_keys_groups_and_all() -> None:
     assert not three.is_shared
     assert len({one.id, three.id, four.id, ""}) == 4
     assert keys.share_prefixes
-    assert not Keys([ONE]).share_prefixes
-    all_keys = Keys([ONE, TWO, THREE, "key-number-four"], limits, shares_prefixes=True)
+    assert not ApiKeys([ONE]).share_prefixes
+    all_keys = ApiKeys([ONE, TWO, THREE, "key-number-four"], limits, shares_prefixes=True)
     one, _, three, four = (all_keys.tenant(api_key_id or "") for api_key_id in api_key_ids)
     assert three == four != one
     assert three.is_shared
-    assert Keys([]).tenant("") == Tenant("")
-    assert Keys([]).tenants() == {""}
+    assert ApiKeys([]).tenant("") == Tenant("")
+    assert ApiKeys([]).tenants() == {""}
     assert keys.tenants() == {keys.tenant(api_key_id or "").id for api_key_id in api_key_ids}
     assert Tenant("").salt() == ""
 

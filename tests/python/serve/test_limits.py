@@ -1,4 +1,4 @@
-"""Keys, queues and bounds: who is let in, and what others are told."""
+"""ApiKeys, queues and bounds: who is let in, and what others are told."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raw_http import connect, request_bytes
 from serving import Served, eventually, serving, tiny_settings
 
 from pagewheel.errors import InvalidArgumentError
-from pagewheel.serve.security import Hosts, Keys, is_loopback, name_in_logs, read_keys
+from pagewheel.serve.security import AllowedHosts, ApiKeys, is_loopback, name_in_logs, read_keys
 from pagewheel.serve.settings import KeyLimits, Limits
 
 COMPLETIONS = "/v1/completions"
@@ -216,25 +216,25 @@ def test_a_key_sets_no_priority_above_its_own(shared: Served) -> None:
 
 
 def test_keys_have_names_that_do_not_tell_them() -> None:
-    keys = Keys(["a-long-key-1", "a-long-key-2"])
+    keys = ApiKeys(["a-long-key-1", "a-long-key-2"])
     api_key_id = keys.api_key_id({"authorization": "Bearer a-long-key-1"})
     assert api_key_id
     assert "key" not in api_key_id
     assert len(bytes.fromhex(api_key_id)) >= 16  # no two keys meet
     assert len(name_in_logs(api_key_id)) == 12
     assert api_key_id != keys.api_key_id({"x-api-key": "a-long-key-2"})
-    assert Keys([]).api_key_id({}) == ""
+    assert ApiKeys([]).api_key_id({}) == ""
 
 
 def test_hosts_are_looked_at_where_only_this_machine_is_served() -> None:
-    local = Hosts("127.0.0.1", (), has_keys=False)
+    local = AllowedHosts("127.0.0.1", (), has_keys=False)
     for name in ("localhost", "localhost:8000", "127.0.0.1:80", "[::1]:80"):
         assert local.allows(name), name
     for name in ("evil.example", "localhost.evil.example", "10.0.0.1:8000", "", "[::2]:1"):
         assert not local.allows(name), name
-    assert Hosts("127.0.0.1", (), has_keys=True).allows("any.example")
-    assert Hosts("0.0.0.0", (), has_keys=False).allows("any.example")
-    named = Hosts("0.0.0.0", ("models.example",), has_keys=True)
+    assert AllowedHosts("127.0.0.1", (), has_keys=True).allows("any.example")
+    assert AllowedHosts("0.0.0.0", (), has_keys=False).allows("any.example")
+    named = AllowedHosts("0.0.0.0", ("models.example",), has_keys=True)
     assert named.allows("models.example:443")
     assert not named.allows("other.example")
     assert is_loopback("::1")

@@ -7,7 +7,7 @@ import tracemalloc
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
-from pagewheel.serve.api.response_store import ResponseStore, Stored, packed
+from pagewheel.serve.api.response_store import ResponseStore, StoredResponse, packed
 
 T = TypeVar("T")
 MESSAGES = [{"role": "user", "content": "a" * 100} for _ in range(50_000)]
@@ -84,7 +84,7 @@ async def _others_served_during(work: Awaitable[T]) -> tuple[T, int]:
 
 
 def test_a_long_conversation_holds_nobody_while_it_is_packed_and_parsed() -> None:
-    async def scenario() -> tuple[int, int, list[dict[str, Any]], Stored]:
+    async def scenario() -> tuple[int, int, list[dict[str, Any]], StoredResponse]:
         first, packing = await _others_served_during(packed("one", {"id": "first"}, MESSAGES))
         found, parsing = await _others_served_during(first.messages())
         second = await packed("one", {"id": "second"}, [{"role": "user", "content": "b"}], first)

@@ -166,7 +166,7 @@ ANTHROPICS = [
     {"name": each["name"], "description": each["description"], "input_schema": SCHEMA}
     for each in TOOLS
 ]
-# Keys that are the same few tokens: the model has no more.
+# ApiKeys that are the same few tokens: the model has no more.
 BIASES = {f"{token:0{width}}": 0.125 for token in range(250) for width in range(3, 19)}
 
 

@@ -18,7 +18,7 @@ from pagewheel.default_model import default_model
 from pagewheel.ray_serve.replica import Replica
 from pagewheel.ray_serve.router import PrefixRouter
 from pagewheel.ray_serve.settings import ReplicaSettings
-from pagewheel.serve.security import Keys
+from pagewheel.serve.security import ApiKeys
 from pagewheel.serve.settings import ModelSettings, ServerSettings
 
 # Ray's store of objects holds the pieces of answers that are under way; Ray wants at least 75 MB.
@@ -153,7 +153,7 @@ def _of_replica(settings: ServerSettings, cpus: int) -> ServerSettings:
         )
         for each in settings.models
     )
-    by_key = Keys(settings.keys, settings.key_limits).limits_by_id()
+    by_key = ApiKeys(settings.keys, settings.key_limits).limits_by_id()
     return replace(
         settings,
         models=models,

@@ -27,7 +27,7 @@ from pagewheel.ray_serve.settings import ReplicaSettings
 from pagewheel.serve.api import operations
 from pagewheel.serve.app import Service
 from pagewheel.serve.http.errors import unavailable
-from pagewheel.serve.http.request_context import RequestContext, Work
+from pagewheel.serve.http.request_context import Handler, RequestContext
 from pagewheel.serve.settings import ServerSettings
 
 _log = logging.getLogger("pagewheel.serve")
@@ -69,13 +69,13 @@ class Front(Service):
         self._arrivals = Arrivals()
         self._handle: DeploymentHandle | None = None
 
-    def work_for(self, path: str, work: Work) -> Work:
-        own: Mapping[str, Work] = {
+    def handler_for(self, path: str, handler: Handler) -> Handler:
+        own: Mapping[str, Handler] = {
             "/ready": self._ready,
             "/metrics": self._metrics,
             "/prefixes": self._prefixes,
         }
-        return own.get(path, work if path == "/health" else self._forward)
+        return own.get(path, handler if path == "/health" else self._forward)
 
     @asynccontextmanager
     async def running(self, app: FastAPI) -> AsyncIterator[None]:

@@ -15,13 +15,13 @@ from pagewheel.ray_serve.answers import Roads, answered
 from pagewheel.ray_serve.calls import API_KEY_HEADER, Call
 from pagewheel.serve import logs
 from pagewheel.serve.app import Service, make_app
-from pagewheel.serve.security import Hosts, Keys
+from pagewheel.serve.security import AllowedHosts, ApiKeys
 from pagewheel.serve.settings import KeyLimits, ServerSettings
 
 _LOAD_POLL_SECONDS = 0.05
 
 
-class _FrontsKeys(Keys):
+class _FrontsKeys(ApiKeys):
     """The front has compared keys: here their digests are known, and what each may do."""
 
     def __init__(self, limits: Mapping[str, KeyLimits], shares_prefixes: bool) -> None:
@@ -45,7 +45,7 @@ class Replica:
         limits = replace(settings.limits, concurrency_per_key=0)
         keys = _FrontsKeys(settings.key_limits, settings.shares_prefixes)
         service = Service(replace(settings, keys=(), limits=limits), keys)
-        service.hosts = Hosts("", (), True)
+        service.hosts = AllowedHosts("", (), True)
         service.tag = self.tag = serve.get_replica_context().replica_tag
         self._service = service
         self._roads = Roads()

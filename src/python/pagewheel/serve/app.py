@@ -26,14 +26,14 @@ from pagewheel.serve.api import (
 from pagewheel.serve.api.response_store import ResponseStore
 from pagewheel.serve.http.admission import AdmissionController
 from pagewheel.serve.http.errors import ApiError
-from pagewheel.serve.http.request_context import RequestContext, Work
+from pagewheel.serve.http.request_context import Handler, RequestContext
 from pagewheel.serve.metrics import Metrics
 from pagewheel.serve.models.conversion import ConversionLimits
 from pagewheel.serve.models.prefix_store import PrefixStore
 from pagewheel.serve.models.registry import Registry
 from pagewheel.serve.page import paths, sender
 from pagewheel.serve.page.cache import CacheViews, show_cache
-from pagewheel.serve.security import Hosts, Keys
+from pagewheel.serve.security import AllowedHosts, ApiKeys
 from pagewheel.serve.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -47,15 +47,15 @@ _MAX_LOGGED = 100  # characters of a path that there is not
 class Service:
     """What all requests share."""
 
-    def __init__(self, settings: ServerSettings, keys: Keys | None = None) -> None:
+    def __init__(self, settings: ServerSettings, keys: ApiKeys | None = None) -> None:
         """`keys` are those of the settings, unless others have compared them."""
         if keys is None:
-            keys = Keys(settings.keys, settings.key_limits, settings.shares_prefixes)
+            keys = ApiKeys(settings.keys, settings.key_limits, settings.shares_prefixes)
         self.settings = settings
         self.created = int(time.time())
         self.admission = AdmissionController(settings.limits)
         self.keys = keys
-        self.hosts = Hosts(settings.host, settings.allowed_hosts, bool(settings.keys))
+        self.hosts = AllowedHosts(settings.host, settings.allowed_hosts, bool(settings.keys))
         self.registry = Registry(
             settings.models,
             settings.aliases,
@@ -74,9 +74,9 @@ class Service:
         self.failure: BaseException | None = None  # of a model that had to be loaded at start
         self.tag = ""  # of one replica of several, in what clients hand back to it
 
-    def work_for(self, path: str, work: Work) -> Work:
-        """What is done for requests of a path: `work`, unless others do it."""
-        return work
+    def handler_for(self, path: str, handler: Handler) -> Handler:
+        """What answers requests of a path: `handler`, unless others do."""
+        return handler
 
     async def load_pinned(self) -> None:
         """Keeps what goes wrong: whoever runs the server asks for it."""
@@ -121,7 +121,7 @@ def _tracing(endpoint: str | None) -> Tracing | None:
     return Tracing(otlp_exporter(endpoint))
 
 
-def _prefix_store(settings: ServerSettings, keys: Keys) -> PrefixStore | None:
+def _prefix_store(settings: ServerSettings, keys: ApiKeys) -> PrefixStore | None:
     if settings.prefix_cache_dir is None:
         return None
     return PrefixStore(
@@ -154,20 +154,20 @@ def make_app(service: Service) -> FastAPI:
     def add(
         method: str,
         path: str,
-        work: Work,
+        handler: Handler,
         *,
         is_anthropic: bool = False,
         needs_key: bool = True,
         is_counted: bool = True,
         is_limited: bool = True,
     ) -> None:
-        done = service.work_for(path, work)
+        chosen = service.handler_for(path, handler)
 
         async def endpoint(request: Request) -> Response:
             return RequestContext(
                 service,
                 request,
-                done,
+                chosen,
                 is_anthropic=is_anthropic,
                 needs_key=needs_key,
                 is_counted=is_counted,
@@ -200,7 +200,7 @@ def make_app(service: Service) -> FastAPI:
     return app
 
 
-def _refusal(request: Request, error: Exception) -> Work:
+def _refusal(request: Request, error: Exception) -> Handler:
     status = error.status_code if isinstance(error, HTTPException) else 404
     what = "no such path" if status == 404 else f"{request.method} is not for this path"
 

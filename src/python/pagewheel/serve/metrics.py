@@ -43,7 +43,7 @@ _SMOOTHING = 0.1
 
 
 @dataclass(frozen=True)
-class EndedRequest:
+class FinishedRequest:
     """What became of one, however it ended."""
 
     times: RequestTimes
@@ -81,7 +81,7 @@ class ModelMetrics:
             model_name=self._name, engine="0", finished_reason=reason
         ).inc()
 
-    def ended(self, request: EndedRequest) -> None:
+    def ended(self, request: FinishedRequest) -> None:
         for seconds in request.between:
             self._between.observe(seconds)
         times, longest = request.times, max(request.generated, default=0)

@@ -33,7 +33,7 @@ def read_keys(
 ) -> dict[str, KeyLimits]:
     """The environment's keys, parted by commas, then a file's, each with its limits.
 
-    A line of the file is a key and what it may take: `KEY requests=8 queue=4 priority=0`. Keys
+    A line of the file is a key and what it may take: `KEY requests=8 queue=4 priority=0`. ApiKeys
     with the same `prefixes=NAME` share cached prefixes. Lines that begin with # say nothing. The
     environment's key may be in the file, too: its limits stand there.
     """
@@ -92,7 +92,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class Keys:
+class ApiKeys:
     """Compares in constant time, and knows keys by digests alone."""
 
     def __init__(
@@ -152,7 +152,7 @@ class Keys:
         return self._default_group is not None or any(each is not None for each in groups)
 
 
-class Hosts:
+class AllowedHosts:
     """Refuses other names for a server that only this machine can reach and that has no keys.
 
     A page in a browser could have its own name resolved to 127.0.0.1, and then read answers.

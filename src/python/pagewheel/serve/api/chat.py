@@ -38,7 +38,7 @@ from pagewheel.serve.models.generation import CompletionOutput, OutputDelta
 
 
 @dataclass
-class ChatCall:
+class ChatRequest:
     """A request's fields."""
 
     call: Call
@@ -52,7 +52,7 @@ async def chat_completions(context: RequestContext) -> None:
     await context.while_connected(_answer(context, call))
 
 
-def _read(context: RequestContext, fields: Fields) -> ChatCall:
+def _read(context: RequestContext, fields: Fields) -> ChatRequest:
     messages = read_messages("messages", fields.need("messages", list))
     call = read_call(context, fields)
     sampling = call.sampling
@@ -67,7 +67,7 @@ def _read(context: RequestContext, fields: Fields) -> ChatCall:
     most = take_most_tokens(fields)
     _read_others(fields)
     fields.refuse_rest()
-    return ChatCall(
+    return ChatRequest(
         call, Conversation(messages, sampling.tools, template_kwargs, prompt_suffix, most)
     )
 
@@ -98,7 +98,7 @@ def _read_others(fields: Fields) -> None:
         raise bad_field("audio", "is not supported", "unsupported_value")
 
 
-async def _answer(context: RequestContext, chat: ChatCall) -> None:
+async def _answer(context: RequestContext, chat: ChatRequest) -> None:
     call = chat.call
     async with context.service.registry.use(call.model, call.sampling.deadline) as engine:
         prompt = await prompt_of(context, engine, chat.conversation)

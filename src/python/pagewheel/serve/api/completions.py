@@ -35,7 +35,7 @@ _MAX_PROMPTS = 128
 
 
 @dataclass
-class CompletionCall:
+class CompletionRequest:
     """A request's fields. Each prompt is a text or token ids."""
 
     call: Call
@@ -52,7 +52,7 @@ async def completions(context: RequestContext) -> None:
     await context.while_connected(_answer(context, call))
 
 
-def _read(context: RequestContext, fields: Fields) -> CompletionCall:
+def _read(context: RequestContext, fields: Fields) -> CompletionRequest:
     limits = context.service.settings.limits
     prompts = read_prompts(fields)
     call = read_call(context, fields)
@@ -75,7 +75,7 @@ def _read(context: RequestContext, fields: Fields) -> CompletionCall:
         raise bad_field("suffix", "is not supported", "unsupported_value")
     most = take_most_tokens(fields)
     fields.refuse_rest()
-    return CompletionCall(call, prompts, echo, special, most)
+    return CompletionRequest(call, prompts, echo, special, most)
 
 
 def _max_tokens(fields: Fields, sampling: SamplingRequest, limits: Limits) -> int | None:
@@ -112,7 +112,7 @@ def _are_tokens(values: list[Any]) -> bool:
     return bool(values) and all(type(each) is int and 0 <= each < 2**31 for each in values)
 
 
-async def _answer(context: RequestContext, completion: CompletionCall) -> None:
+async def _answer(context: RequestContext, completion: CompletionRequest) -> None:
     call = completion.call
     context.prompt_field = "prompt"
     async with context.service.registry.use(call.model, call.sampling.deadline) as engine:
@@ -154,7 +154,7 @@ async def _answer(context: RequestContext, completion: CompletionCall) -> None:
             )
 
 
-def _encoded(engine: Engine, completion: CompletionCall) -> list[Prompt]:
+def _encoded(engine: Engine, completion: CompletionRequest) -> list[Prompt]:
     special = completion.add_special_tokens
     most = completion.most_tokens
     encoded = [
@@ -165,7 +165,7 @@ def _encoded(engine: Engine, completion: CompletionCall) -> list[Prompt]:
 
 
 async def _echoed(
-    engine: Engine, completion: CompletionCall, prompts: Sequence[Prompt]
+    engine: Engine, completion: CompletionRequest, prompts: Sequence[Prompt]
 ) -> list[str]:
     """What stands before each choice."""
     choices = completion.call.sampling.choices

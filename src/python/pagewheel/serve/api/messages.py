@@ -29,7 +29,7 @@ from pagewheel.serve.models.generation import Generation
 
 
 @dataclass
-class MessageCall:
+class MessagesRequest:
     """A request's fields."""
 
     model: str | None
@@ -46,7 +46,7 @@ async def create_message(context: RequestContext) -> None:
     await context.while_connected(_answer(context, call))
 
 
-def _read(context: RequestContext, fields: Fields) -> MessageCall:
+def _read(context: RequestContext, fields: Fields) -> MessagesRequest:
     limits = context.service.settings.limits
     model = fields.take("model", str)
     conversation = _conversation(fields)
@@ -75,7 +75,7 @@ def _read(context: RequestContext, fields: Fields) -> MessageCall:
         )
     _refuse_unsupported(fields)
     fields.refuse_rest()
-    return MessageCall(model, conversation, sampling, stream, shows_thinking)
+    return MessagesRequest(model, conversation, sampling, stream, shows_thinking)
 
 
 async def count_tokens(context: RequestContext) -> None:
@@ -145,7 +145,7 @@ def _refuse_unsupported(fields: Fields) -> None:
             raise bad_field(name, "is not supported", "unsupported_value")
 
 
-async def _answer(context: RequestContext, call: MessageCall) -> None:
+async def _answer(context: RequestContext, call: MessagesRequest) -> None:
     async with context.service.registry.use(call.model, call.sampling.deadline) as engine:
         prompt = await prompt_of(context, engine, call.conversation)
         async with generating(context, engine, [prompt], call.sampling) as generation:
@@ -217,14 +217,17 @@ class BlockEvents:
             self._open = None
 
 
-def _shown(call: MessageCall, part: MessagePart) -> MessagePart:
+def _shown(call: MessagesRequest, part: MessagePart) -> MessagePart:
     """Thoughts that are not shown are still a block."""
     is_shown = part.kind != REASONING or call.shows_thinking
     return part if is_shown else replace(part, text="")
 
 
 async def _stream(
-    context: RequestContext, call: MessageCall, processor: OutputProcessor, message: dict[str, Any]
+    context: RequestContext,
+    call: MessagesRequest,
+    processor: OutputProcessor,
+    message: dict[str, Any],
 ) -> None:
     deltas = await processor.begun()
     await context.start_events()

@@ -14,7 +14,7 @@ from pagewheel.serve.api.stop_reason import stop_reason
 from pagewheel.serve.api.verbatim_text import VerbatimText
 from pagewheel.serve.http.body import lenient_json
 from pagewheel.serve.http.errors import ApiError, too_late
-from pagewheel.serve.http.request_context import JsonText
+from pagewheel.serve.http.request_context import RawJson
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import CompletionOutput, Generation, OutputDelta
 
@@ -276,16 +276,16 @@ def _no_token_left() -> ApiError:
     )
 
 
-def arguments_of(text: str) -> JsonText:
+def arguments_of(text: str) -> RawJson:
     """As an object, as the model wrote it. Of arguments that were cut off, what there is."""
     try:
         if isinstance(
             json.loads(text, parse_constant=_refuse, parse_int=str, parse_float=str), dict
         ):
-            return JsonText(text)
+            return RawJson(text)
     except (ValueError, RecursionError):
         pass
-    return JsonText(json.dumps(_readable_part(text)))
+    return RawJson(json.dumps(_readable_part(text)))
 
 
 def _refuse(name: str) -> None:

@@ -13,7 +13,7 @@ _log = logging.getLogger("pagewheel.serve")
 
 
 async def list_prefixes(context: RequestContext) -> None:
-    """By model, in memory and on disk. Keys that share prefixes are told no sizes."""
+    """By model, in memory and on disk. ApiKeys that share prefixes are told no sizes."""
     tenant = context.tenant
     found = await context.service.registry.prefixes_of(tenant.id)
     data = [_described(name, use, not tenant.is_shared) for name, use in found.items()]

@@ -14,7 +14,7 @@ from pagewheel.serve.http.request_context import json_text
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredResponse:
     """A response and the conversation that ends with it. Only its API key gets it.
 
     As JSON: parsed it takes many times the memory. Each message is a piece of its own, since
@@ -35,16 +35,16 @@ async def packed(
     api_key_id: str,
     response: dict[str, Any],
     messages: Sequence[dict[str, Any]],
-    before: Stored | None = None,
-) -> Stored:
+    before: StoredResponse | None = None,
+) -> StoredResponse:
     """A response to `messages`, after the conversation that ends with `before`."""
     earlier = () if before is None else before.messages_json
 
-    def work() -> Stored:
+    def work() -> StoredResponse:
         whole = _json(response)
         history = (*earlier, *(_json(each) for each in messages))
         size = sum(map(sys.getsizeof, (whole, *history, history)))
-        return Stored(api_key_id, whole, history, size)
+        return StoredResponse(api_key_id, whole, history, size)
 
     return await asyncio.to_thread(work)
 
@@ -55,14 +55,14 @@ class ResponseStore:
     def __init__(self, max_count: int, max_bytes: int) -> None:
         self._max_count = max_count
         self._max_bytes = max_bytes
-        self._kept: dict[str, OrderedDict[str, Stored]] = {}  # by API key, the oldest first
+        self._kept: dict[str, OrderedDict[str, StoredResponse]] = {}  # by API key, the oldest first
         self._counts: Counter[str] = Counter()
         self._sizes: Counter[str] = Counter()  # in bytes
 
     def __len__(self) -> int:
         return self._counts.total()
 
-    def put(self, name: str, stored: Stored) -> None:
+    def put(self, name: str, stored: StoredResponse) -> None:
         """Not kept if it is larger than all that may be."""
         api_key_id = stored.api_key_id
         self._kept.setdefault(api_key_id, OrderedDict())[name] = stored
@@ -77,7 +77,7 @@ class ResponseStore:
         largest = max(shares, key=lambda api_key_id: shares[api_key_id])
         self._drop(largest, next(iter(self._kept[largest])))
 
-    def get(self, api_key_id: str, name: str) -> Stored | None:
+    def get(self, api_key_id: str, name: str) -> StoredResponse | None:
         """None for what is another's, too."""
         kept = self._kept.get(api_key_id)
         return None if kept is None else kept.get(name)

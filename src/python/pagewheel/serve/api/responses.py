@@ -25,7 +25,7 @@ from pagewheel.serve.api.output_processor import CONTENT, OutputDeltas, OutputPr
 from pagewheel.serve.api.response_format import take_text_format
 from pagewheel.serve.api.response_input import read_input, said_again
 from pagewheel.serve.api.response_items import ItemEvents, items_of
-from pagewheel.serve.api.response_store import Stored, packed
+from pagewheel.serve.api.response_store import StoredResponse, packed
 from pagewheel.serve.api.sampling import limited_tokens
 from pagewheel.serve.api.stop_reason import is_stop_token
 from pagewheel.serve.api.tools import Tools, take_response_tools
@@ -40,7 +40,7 @@ _LOG_PROBS, _ENCRYPTED = "message.output_text.logprobs", "reasoning.encrypted_co
 
 
 @dataclass
-class ResponseCall:
+class ResponsesRequest:
     """A request's fields. `messages` are its own, without the instructions."""
 
     model: str | None
@@ -50,9 +50,9 @@ class ResponseCall:
     stream: bool
     store: bool
     echoed: dict[str, Any]  # what the response repeats of the request
-    before: Stored | None = None  # the response that it goes on with
+    before: StoredResponse | None = None  # the response that it goes on with
 
-    def continue_after(self, before: Stored, earlier: list[dict[str, Any]]) -> None:
+    def continue_after(self, before: StoredResponse, earlier: list[dict[str, Any]]) -> None:
         """The conversation goes on after the `earlier` messages."""
         self.before = before
         begin = len(self.conversation.messages) - len(self.messages)  # behind the instructions
@@ -91,7 +91,7 @@ def _not_found(name: str) -> ApiError:
     return ApiError(404, f"there is no response {name[:80]!r}", code="response_not_found")
 
 
-def _read(context: RequestContext, fields: Fields, previous: str | None) -> ResponseCall:
+def _read(context: RequestContext, fields: Fields, previous: str | None) -> ResponsesRequest:
     """But what the response `previous` has before it."""
     limits = context.service.settings.limits
     model = fields.take("model", str)
@@ -129,7 +129,7 @@ def _read(context: RequestContext, fields: Fields, previous: str | None) -> Resp
     fields.refuse_rest()
     begin = [] if instructions is None else [{"role": "system", "content": instructions}]
     conversation = Conversation(begin + messages, sampling.tools, template_kwargs)
-    return ResponseCall(model, messages, conversation, sampling, stream, store, echoed)
+    return ResponsesRequest(model, messages, conversation, sampling, stream, store, echoed)
 
 
 def _echoed_tools(tools: Tools) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _take_log_probs(fields: Fields, sampling: SamplingRequest) -> int:
     return sampling.top_log_probs
 
 
-def _remembered(context: RequestContext, previous: str | None) -> Stored | None:
+def _remembered(context: RequestContext, previous: str | None) -> StoredResponse | None:
     if previous is None:
         return None
     found = context.service.responses.get(context.api_key_id, previous)
@@ -217,7 +217,7 @@ def _read_others(fields: Fields, stream: bool) -> None:
         inner.refuse_rest()
 
 
-async def _answer(context: RequestContext, call: ResponseCall) -> None:
+async def _answer(context: RequestContext, call: ResponsesRequest) -> None:
     context.prompt_field = "input"
     async with context.service.registry.use(call.model, call.sampling.deadline) as engine:
         prompt = await prompt_of(context, engine, call.conversation)
@@ -254,13 +254,13 @@ async def _answer(context: RequestContext, call: ResponseCall) -> None:
             await context.send_made(lambda: whole, size)
 
 
-def _size(context: RequestContext, call: ResponseCall, generation: Generation) -> int:
+def _size(context: RequestContext, call: ResponsesRequest, generation: Generation) -> int:
     """Entries of a response: it repeats what it was asked for."""
     return context.body_entries + generation.num_generated * (1 + call.sampling.top_log_probs)
 
 
 async def _store(
-    context: RequestContext, call: ResponseCall, response: dict[str, Any], size: int
+    context: RequestContext, call: ResponsesRequest, response: dict[str, Any], size: int
 ) -> None:
     if call.store:
         new = await made(lambda: [*call.messages, *said_again(response["output"])], size)
@@ -331,7 +331,7 @@ def _last_of(scores: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
 
 async def _stream(
     context: RequestContext,
-    call: ResponseCall,
+    call: ResponsesRequest,
     processor: OutputProcessor,
     deltas: OutputDeltas,
     response: dict[str, Any],

@@ -37,12 +37,12 @@ _MANY = 2048
 # Of a body, for what takes as long as an entry of an answer.
 _BYTES_PER_ENTRY = 32
 
-Work = Callable[["RequestContext"], Awaitable[None]]
+Handler = Callable[["RequestContext"], Awaitable[None]]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class JsonText:
+class RawJson:
     """A value that json_text() puts where it stands as it is: what no float can hold stays."""
 
     text: str
@@ -53,7 +53,7 @@ def json_text(value: Any) -> str:
     verbatim: dict[str, str] = {}
 
     def stand_in(one: Any) -> str:
-        if not isinstance(one, JsonText):
+        if not isinstance(one, RawJson):
             raise TypeError(f"{type(one).__name__} is not JSON")
         name = uuid.uuid4().hex  # nobody can have it in a text
         verbatim[f'"{name}"'] = one.text
@@ -73,9 +73,9 @@ async def made(make: Callable[[], T], size: int) -> T:
 
 
 class RequestContext(Response):
-    """Runs `work`, which takes read_body() and sends one answer: send_json(), or events.
+    """Runs `handler`, which takes read_body() and sends one answer: send_json(), or events.
 
-    The work is cancelled where the client leaves or the server stops; what it holds it must let go
+    The handler is cancelled where the client leaves or the server stops; what it holds it must let go
     in `finally`.
     """
 
@@ -83,7 +83,7 @@ class RequestContext(Response):
         self,
         service: Service,
         request: Request,
-        work: Work,
+        handler: Handler,
         *,
         is_anthropic: bool = False,
         needs_key: bool = True,
@@ -98,7 +98,7 @@ class RequestContext(Response):
         self.prompt_field = "messages"  # the body's
         # Sends an error in a stream's own form. None: as an event that has the error's body.
         self.fail_stream: Callable[[ApiError], Awaitable[None]] | None = None
-        self._work = work
+        self._handler = handler
         self._error_body = anthropic_body if is_anthropic else openai_body
         self._id_header = "request-id" if is_anthropic else "x-request-id"
         self._needs_key = needs_key
@@ -131,7 +131,7 @@ class RequestContext(Response):
     async def _answer(self) -> None:
         try:
             with self.service.admission.entered(self):
-                await self._work(self)
+                await self._handler(self)
         except ApiError as error:
             await self._fail(error)
         except ClientGoneError:

@@ -12,7 +12,7 @@ import pagewheel
 from pagewheel._pagewheel import TokenLogProb
 from pagewheel.serve.http.admission import QueueQuota
 from pagewheel.serve.http.errors import ApiError, too_many, unavailable
-from pagewheel.serve.metrics import EndedRequest, ModelMetrics
+from pagewheel.serve.metrics import FinishedRequest, ModelMetrics
 from pagewheel.serve.models.engine import Engine, EngineFailedError
 from pagewheel.serve.models.refusals import refused
 from pagewheel.serve.request_times import RequestTimes
@@ -278,7 +278,7 @@ class Generation:
         self._end = self._now()
         if self._handles:
             self._metrics.ended(
-                EndedRequest(
+                FinishedRequest(
                     self.times(),
                     self.num_prompt_tokens,
                     list(self._num_tokens.values()),

@@ -20,7 +20,7 @@ class Tenant:
 
     @staticmethod
     def of_key(api_key_id: str) -> Tenant:
-        """`api_key_id` is the key's digest, as Keys.api_key_id() gives it."""
+        """`api_key_id` is the key's digest, as ApiKeys.api_key_id() gives it."""
         return Tenant(f"key-{_digest('key', api_key_id)}")
 
     @staticmethod

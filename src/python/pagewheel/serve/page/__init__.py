@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from pagewheel.serve.http.errors import ApiError
-from pagewheel.serve.http.request_context import RequestContext, Work
+from pagewheel.serve.http.request_context import Handler, RequestContext
 
 _FOLDER = Path(__file__).parent
 _KINDS = {
@@ -36,7 +36,7 @@ def paths() -> dict[str, Path]:
     return {"/": _FOLDER / "index.html", **found}
 
 
-def sender(file: Path) -> Work:
+def sender(file: Path) -> Handler:
     """Answers with the file."""
 
     async def send(context: RequestContext) -> None:
