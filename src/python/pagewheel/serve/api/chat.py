@@ -19,7 +19,13 @@ from pagewheel.serve.api.generating import (
     take_prompt_suffix,
     usage_of,
 )
-from pagewheel.serve.api.openai_calls import Call, ChoiceEvents, ended, read_call, with_ids
+from pagewheel.serve.api.openai_choices import (
+    ChoiceEvents,
+    OpenAIRequest,
+    ended,
+    read_request,
+    with_ids,
+)
 from pagewheel.serve.api.output_processor import (
     CALL,
     CONTENT,
@@ -41,21 +47,21 @@ from pagewheel.serve.models.generation import CompletionOutput, OutputDelta
 class ChatRequest:
     """A request's fields."""
 
-    call: Call
+    request: OpenAIRequest
     conversation: Conversation
 
 
 async def chat_completions(context: RequestContext) -> None:
     """Answers in one piece or as events."""
     body = await context.read_body()
-    call = await context.made_of_body(lambda: _read(context, Fields(body)))
-    await context.while_connected(_answer(context, call))
+    request = await context.made_of_body(lambda: _read(context, Fields(body)))
+    await context.while_connected(_answer(context, request))
 
 
 def _read(context: RequestContext, fields: Fields) -> ChatRequest:
     messages = read_messages("messages", fields.need("messages", list))
-    call = read_call(context, fields)
-    sampling = call.sampling
+    request = read_request(context, fields)
+    sampling = request.sampling
     sampling.max_tokens = _max_tokens(context, fields, sampling)
     sampling.with_log_probs = fields.take("logprobs", bool, False)
     sampling.top_log_probs = fields.take_int("top_logprobs", 0, logprobs.MAX_TOP, 0)
@@ -68,7 +74,7 @@ def _read(context: RequestContext, fields: Fields) -> ChatRequest:
     _read_others(fields)
     fields.refuse_rest()
     return ChatRequest(
-        call, Conversation(messages, sampling.tools, template_kwargs, prompt_suffix, most)
+        request, Conversation(messages, sampling.tools, template_kwargs, prompt_suffix, most)
     )
 
 
@@ -99,32 +105,34 @@ def _read_others(fields: Fields) -> None:
 
 
 async def _answer(context: RequestContext, chat: ChatRequest) -> None:
-    call = chat.call
-    async with context.service.registry.use(call.model, call.sampling.deadline) as engine:
+    request = chat.request
+    async with context.service.registry.use(request.model, request.sampling.deadline) as engine:
         prompt = await prompt_of(context, engine, chat.conversation)
-        async with generating(context, engine, [prompt], call.sampling) as generation:
-            head = {**call.head(engine, "chatcmpl"), "system_fingerprint": None}
+        async with generating(context, engine, [prompt], request.sampling) as generation:
+            head = {**request.head(engine, "chatcmpl"), "system_fingerprint": None}
             processor = OutputProcessor(engine, generation, prompt.parser)
-            if call.stream:
+            if request.stream:
                 head["object"] = "chat.completion.chunk"
-                if call.with_tokens:
+                if request.with_tokens:
                     head["prompt_token_ids"] = prompt.tokens
                 await _stream(
-                    engine, call, processor, ChoiceEvents(context, call, head, generation)
+                    engine, request, processor, ChoiceEvents(context, request, head, generation)
                 )
                 return
             outputs = await processor.read_all()
             choices = [
-                with_ids(await _choice(engine, number, text, output, call.sampling), output, call)
+                with_ids(
+                    await _choice(engine, number, text, output, request.sampling), output, request
+                )
                 for number, (text, output) in enumerate(zip(processor.texts, outputs, strict=True))
             ]
             kind: dict[str, Any] = {"object": "chat.completion"}
-            if call.with_tokens:
+            if request.with_tokens:
                 kind["prompt_token_ids"] = prompt.tokens
             usage = usage_of(generation, await processor.count_reasoning())
             await context.send_made(
                 lambda: {**head, **kind, "choices": choices, "usage": usage},
-                generation.num_generated * (1 + call.sampling.top_log_probs),
+                generation.num_generated * (1 + request.sampling.top_log_probs),
             )
 
 
@@ -176,9 +184,9 @@ def _call(part: MessagePart) -> dict[str, Any]:
 
 
 async def _stream(
-    engine: Engine, call: Call, processor: OutputProcessor, events: ChoiceEvents
+    engine: Engine, request: OpenAIRequest, processor: OutputProcessor, events: ChoiceEvents
 ) -> None:
-    sampling = call.sampling
+    sampling = request.sampling
     deltas = await processor.begun()
     await events.start()
     for number in range(len(processor.texts)):
@@ -186,11 +194,11 @@ async def _stream(
         await events.send(_event(number, begin))
     async for delta, parts in deltas:
         if parts or (
-            (sampling.with_log_probs or call.with_tokens) and (delta.tokens or delta.scored)
+            (sampling.with_log_probs or request.with_tokens) and (delta.tokens or delta.scored)
         ):
             scores = await _log_probs(engine, delta, sampling)
             event = _event(delta.index, _delta(parts), scores)
-            await events.send(with_ids(event, delta, call))
+            await events.send(with_ids(event, delta, request))
         if delta.finish_reason is not None:
             await events.send(ended(_event(delta.index, {}, None, delta.finish_reason), delta))
     await events.end(processor)
@@ -208,11 +216,11 @@ def _delta(parts: Sequence[MessagePart]) -> dict[str, Any]:
     for each in parts:
         if each.kind == CALL:
             function: dict[str, Any] = {"arguments": each.text}
-            call: dict[str, Any] = {"index": each.index, "function": function}
+            tool_call: dict[str, Any] = {"index": each.index, "function": function}
             if each.name:
                 function["name"] = each.name
-                call |= {"id": each.id, "type": "function"}
-            delta.setdefault("tool_calls", []).append(call)
+                tool_call |= {"id": each.id, "type": "function"}
+            delta.setdefault("tool_calls", []).append(tool_call)
         else:
             name = names[each.kind]
             delta[name] = delta.get(name, "") + each.text

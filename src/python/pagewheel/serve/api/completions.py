@@ -20,7 +20,13 @@ from pagewheel.serve.api.generating import (
     usage_of,
 )
 from pagewheel.serve.api.logprobs import TextOffsets, TokenLogProb, of_tokens
-from pagewheel.serve.api.openai_calls import Call, ChoiceEvents, ended, read_call, with_ids
+from pagewheel.serve.api.openai_choices import (
+    ChoiceEvents,
+    OpenAIRequest,
+    ended,
+    read_request,
+    with_ids,
+)
 from pagewheel.serve.api.output_processor import OutputDeltas, OutputProcessor, ParserConfig
 from pagewheel.serve.api.sampling import limited_tokens
 from pagewheel.serve.http.errors import bad_field
@@ -38,7 +44,7 @@ _MAX_PROMPTS = 128
 class CompletionRequest:
     """A request's fields. Each prompt is a text or token ids."""
 
-    call: Call
+    request: OpenAIRequest
     prompts: Sequence[str | list[int]]
     echo: bool
     add_special_tokens: bool
@@ -48,15 +54,15 @@ class CompletionRequest:
 async def completions(context: RequestContext) -> None:
     """Answers in one piece or as events."""
     body = await context.read_body()
-    call = await context.made_of_body(lambda: _read(context, Fields(body)))
-    await context.while_connected(_answer(context, call))
+    request = await context.made_of_body(lambda: _read(context, Fields(body)))
+    await context.while_connected(_answer(context, request))
 
 
 def _read(context: RequestContext, fields: Fields) -> CompletionRequest:
     limits = context.service.settings.limits
     prompts = read_prompts(fields)
-    call = read_call(context, fields)
-    sampling = call.sampling
+    request = read_request(context, fields)
+    sampling = request.sampling
     if len(prompts) * sampling.choices > limits.max_choices:
         raise bad_field(
             "n", f"times {len(prompts)} prompts is more than {limits.max_choices} choices"
@@ -75,7 +81,7 @@ def _read(context: RequestContext, fields: Fields) -> CompletionRequest:
         raise bad_field("suffix", "is not supported", "unsupported_value")
     most = take_most_tokens(fields)
     fields.refuse_rest()
-    return CompletionRequest(call, prompts, echo, special, most)
+    return CompletionRequest(request, prompts, echo, special, most)
 
 
 def _max_tokens(fields: Fields, sampling: SamplingRequest, limits: Limits) -> int | None:
@@ -113,29 +119,29 @@ def _are_tokens(values: list[Any]) -> bool:
 
 
 async def _answer(context: RequestContext, completion: CompletionRequest) -> None:
-    call = completion.call
+    request = completion.request
     context.prompt_field = "prompt"
-    async with context.service.registry.use(call.model, call.sampling.deadline) as engine:
+    async with context.service.registry.use(request.model, request.sampling.deadline) as engine:
         if context.service.settings.log_prompts:
             context.notes["prompt"] = completion.prompts
         size = sum(len(each) for each in completion.prompts if isinstance(each, str))
         prompts = await engine.with_text(
             context.api_key_id, size, lambda: _encoded(engine, completion)
         )
-        async with generating(context, engine, prompts, call.sampling) as generation:
-            head = {**call.head(engine, "cmpl"), "object": "text_completion"}
+        async with generating(context, engine, prompts, request.sampling) as generation:
+            head = {**request.head(engine, "cmpl"), "object": "text_completion"}
             echoed = await _echoed(engine, completion, prompts)
             processor = OutputProcessor(engine, generation, ParserConfig())
-            if call.stream:
-                events = ChoiceEvents(context, call, head, generation)
-                await _stream(engine, call, processor, events, echoed)
+            if request.stream:
+                events = ChoiceEvents(context, request, head, generation)
+                await _stream(engine, request, processor, events, echoed)
                 return
             outputs = await processor.read_all()
             choices = [
                 _with_all_ids(
                     await _whole_choice(
                         engine,
-                        call.sampling,
+                        request.sampling,
                         generation,
                         number,
                         echoed[number],
@@ -144,13 +150,13 @@ async def _answer(context: RequestContext, completion: CompletionRequest) -> Non
                     ),
                     generation,
                     output,
-                    call,
+                    request,
                 )
                 for number, output in enumerate(outputs)
             ]
             await context.send_made(
                 lambda: {**head, "choices": choices, "usage": usage_of(generation)},
-                generation.num_generated * (1 + call.sampling.top_log_probs),
+                generation.num_generated * (1 + request.sampling.top_log_probs),
             )
 
 
@@ -168,7 +174,7 @@ async def _echoed(
     engine: Engine, completion: CompletionRequest, prompts: Sequence[Prompt]
 ) -> list[str]:
     """What stands before each choice."""
-    choices = completion.call.sampling.choices
+    choices = completion.request.sampling.choices
     if not completion.echo:
         return [""] * len(prompts) * choices
     texts = [
@@ -243,13 +249,13 @@ def _with_all_ids(
     choice: dict[str, Any],
     generation: Generation,
     delta: CompletionOutput | OutputDelta,
-    call: Call,
+    request: OpenAIRequest,
 ) -> dict[str, Any]:
     """The prompt's too."""
-    if not call.with_tokens:
+    if not request.with_tokens:
         return choice
-    prompt = generation.request.prompts[choice["index"] // call.sampling.choices]
-    return {**with_ids(choice, delta, call), "prompt_token_ids": prompt}
+    prompt = generation.request.prompts[choice["index"] // request.sampling.choices]
+    return {**with_ids(choice, delta, request), "prompt_token_ids": prompt}
 
 
 async def _with_first_deltas(
@@ -270,12 +276,12 @@ async def _with_first_deltas(
 
 async def _stream(
     engine: Engine,
-    call: Call,
+    request: OpenAIRequest,
     processor: OutputProcessor,
     events: ChoiceEvents,
     echoed: Sequence[str],
 ) -> None:
-    generation, sampling = processor.generation, call.sampling
+    generation, sampling = processor.generation, request.sampling
     before = list(echoed)  # of a choice that has not begun
     has_begun = [False] * len(echoed)
     offsets = [TextOffsets() for _ in echoed]
@@ -284,7 +290,7 @@ async def _stream(
     async for delta, first in _with_first_deltas(deltas, generation):
         number = delta.index
         text = before[number] + delta.text
-        with_tokens = sampling.with_log_probs or call.with_tokens
+        with_tokens = sampling.with_log_probs or request.with_tokens
         if not (text or delta.finish_reason or (with_tokens and (delta.tokens or delta.scored))):
             continue  # half of a character is held back: no text came
         scores, size = None, 0
@@ -306,8 +312,8 @@ async def _stream(
         before[number] = ""
         choice = _choice(number, text, scores, delta)
         if has_begun[number]:
-            await events.send(with_ids(choice, delta, call), size)
+            await events.send(with_ids(choice, delta, request), size)
         else:
-            await events.send(_with_all_ids(choice, generation, delta, call), size)
+            await events.send(_with_all_ids(choice, generation, delta, request), size)
         has_begun[number] = True
     await events.end(processor)

@@ -42,8 +42,8 @@ class MessagesRequest:
 async def create_message(context: RequestContext) -> None:
     """Answers in one piece or as events."""
     body = await context.read_body()
-    call = await context.made_of_body(lambda: _read(context, Fields(body)))
-    await context.while_connected(_answer(context, call))
+    request = await context.made_of_body(lambda: _read(context, Fields(body)))
+    await context.while_connected(_answer(context, request))
 
 
 def _read(context: RequestContext, fields: Fields) -> MessagesRequest:
@@ -145,26 +145,26 @@ def _refuse_unsupported(fields: Fields) -> None:
             raise bad_field(name, "is not supported", "unsupported_value")
 
 
-async def _answer(context: RequestContext, call: MessagesRequest) -> None:
-    async with context.service.registry.use(call.model, call.sampling.deadline) as engine:
-        prompt = await prompt_of(context, engine, call.conversation)
-        async with generating(context, engine, [prompt], call.sampling) as generation:
+async def _answer(context: RequestContext, request: MessagesRequest) -> None:
+    async with context.service.registry.use(request.model, request.sampling.deadline) as engine:
+        prompt = await prompt_of(context, engine, request.conversation)
+        async with generating(context, engine, [prompt], request.sampling) as generation:
             message: dict[str, Any] = {
                 "id": f"msg_{uuid.uuid4().hex}",
                 "type": "message",
                 "role": "assistant",
-                "model": call.model or engine.name,
+                "model": request.model or engine.name,
                 "content": [],
                 "stop_reason": None,
                 "stop_sequence": None,
                 "usage": _usage(generation),
             }
             processor = OutputProcessor(engine, generation, prompt.parser)
-            if call.stream:
-                await _stream(context, call, processor, message)
+            if request.stream:
+                await _stream(context, request, processor, message)
                 return
             (output,) = await processor.read_all()
-            content = blocks_of([_shown(call, each) for each in processor.texts[0].parts])
+            content = blocks_of([_shown(request, each) for each in processor.texts[0].parts])
             end = {**_stop(output.finish_reason, output.stop_reason), "usage": _usage(generation)}
             whole = {**message, "content": content, **end}
             await context.send_made(lambda: whole, generation.num_generated)
@@ -217,15 +217,15 @@ class BlockEvents:
             self._open = None
 
 
-def _shown(call: MessagesRequest, part: MessagePart) -> MessagePart:
+def _shown(request: MessagesRequest, part: MessagePart) -> MessagePart:
     """Thoughts that are not shown are still a block."""
-    is_shown = part.kind != REASONING or call.shows_thinking
+    is_shown = part.kind != REASONING or request.shows_thinking
     return part if is_shown else replace(part, text="")
 
 
 async def _stream(
     context: RequestContext,
-    call: MessagesRequest,
+    request: MessagesRequest,
     processor: OutputProcessor,
     message: dict[str, Any],
 ) -> None:
@@ -238,7 +238,7 @@ async def _stream(
         if delta.finish_reason is not None:
             end = _stop(delta.finish_reason, delta.stop_reason)
         for part in parts:
-            await events.add(_shown(call, part))
+            await events.add(_shown(request, part))
     if not processor.texts[0].parts:
         await events.add(MessagePart(CONTENT, ""))
     await events.close()

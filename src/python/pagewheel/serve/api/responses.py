@@ -64,10 +64,10 @@ async def create_response(context: RequestContext) -> None:
     fields = Fields(await context.read_body())
     previous = fields.take("previous_response_id", str)
     before = _remembered(context, previous)
-    call = await context.made_of_body(lambda: _read(context, fields, previous))
+    request = await context.made_of_body(lambda: _read(context, fields, previous))
     if before is not None:
-        call.continue_after(before, await before.messages())
-    await context.while_connected(_answer(context, call))
+        request.continue_after(before, await before.messages())
+    await context.while_connected(_answer(context, request))
 
 
 async def show_response(context: RequestContext) -> None:
@@ -217,31 +217,31 @@ def _read_others(fields: Fields, stream: bool) -> None:
         inner.refuse_rest()
 
 
-async def _answer(context: RequestContext, call: ResponsesRequest) -> None:
+async def _answer(context: RequestContext, request: ResponsesRequest) -> None:
     context.prompt_field = "input"
-    async with context.service.registry.use(call.model, call.sampling.deadline) as engine:
-        prompt = await prompt_of(context, engine, call.conversation)
-        async with generating(context, engine, [prompt], call.sampling) as generation:
+    async with context.service.registry.use(request.model, request.sampling.deadline) as engine:
+        prompt = await prompt_of(context, engine, request.conversation)
+        async with generating(context, engine, [prompt], request.sampling) as generation:
             response = {
                 "id": f"resp_{context.service.tag}{uuid.uuid4().hex}",
                 "object": "response",
                 "created_at": int(time.time()),
                 "status": "in_progress",
-                "model": call.model or engine.name,
+                "model": request.model or engine.name,
                 "output": [],
                 "error": None,
                 "incomplete_details": None,
                 "usage": None,
-                **call.echoed,
+                **request.echoed,
             }
             processor = OutputProcessor(engine, generation, prompt.parser)
-            if call.stream:
-                deltas = _scored(engine, call.sampling, processor, await processor.begun())
-                await _stream(context, call, processor, deltas, response)
+            if request.stream:
+                deltas = _scored(engine, request.sampling, processor, await processor.begun())
+                await _stream(context, request, processor, deltas, response)
                 return
-            if call.sampling.with_log_probs:  # step by step: of which text tokens are
+            if request.sampling.with_log_probs:  # step by step: of which text tokens are
                 output = CompletionOutput()
-                deltas = _scored(engine, call.sampling, processor, await processor.begun())
+                deltas = _scored(engine, request.sampling, processor, await processor.begun())
                 async for delta, _ in deltas:
                     output.add(delta)
             else:
@@ -249,22 +249,22 @@ async def _answer(context: RequestContext, call: ResponsesRequest) -> None:
             items = items_of(processor.texts[0].parts, _status(output.finish_reason))
             num_reasoning = await processor.count_reasoning()
             whole = _completed(response, items, output.finish_reason, generation, num_reasoning)
-            size = _size(context, call, generation)
-            await _store(context, call, whole, size)
+            size = _size(context, request, generation)
+            await _store(context, request, whole, size)
             await context.send_made(lambda: whole, size)
 
 
-def _size(context: RequestContext, call: ResponsesRequest, generation: Generation) -> int:
+def _size(context: RequestContext, request: ResponsesRequest, generation: Generation) -> int:
     """Entries of a response: it repeats what it was asked for."""
-    return context.body_entries + generation.num_generated * (1 + call.sampling.top_log_probs)
+    return context.body_entries + generation.num_generated * (1 + request.sampling.top_log_probs)
 
 
 async def _store(
-    context: RequestContext, call: ResponsesRequest, response: dict[str, Any], size: int
+    context: RequestContext, request: ResponsesRequest, response: dict[str, Any], size: int
 ) -> None:
-    if call.store:
-        new = await made(lambda: [*call.messages, *said_again(response["output"])], size)
-        stored = await packed(context.api_key_id, response, new, call.before)
+    if request.store:
+        new = await made(lambda: [*request.messages, *said_again(response["output"])], size)
+        stored = await packed(context.api_key_id, response, new, request.before)
         context.service.responses.put(response["id"], stored)
 
 
@@ -331,7 +331,7 @@ def _last_of(scores: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
 
 async def _stream(
     context: RequestContext,
-    call: ResponsesRequest,
+    request: ResponsesRequest,
     processor: OutputProcessor,
     deltas: OutputDeltas,
     response: dict[str, Any],
@@ -349,7 +349,7 @@ async def _stream(
     items = await events.close(_status(finish_reason))
     num_reasoning = await processor.count_reasoning()
     whole = _completed(response, items, finish_reason, processor.generation, num_reasoning)
-    size = _size(context, call, processor.generation)
-    await _store(context, call, whole, size)
+    size = _size(context, request, processor.generation)
+    await _store(context, request, whole, size)
     await events.send(f"response.{whole['status']}", size, response=whole)
     await context.end_events()

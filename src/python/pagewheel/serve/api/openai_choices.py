@@ -20,7 +20,7 @@ from pagewheel.serve.models.generation import CompletionOutput, Generation, Outp
 
 
 @dataclass
-class Call:
+class OpenAIRequest:
     """Fields of both."""
 
     model: str | None
@@ -39,7 +39,7 @@ class Call:
         }
 
 
-def read_call(context: RequestContext, fields: Fields) -> Call:
+def read_request(context: RequestContext, fields: Fields) -> OpenAIRequest:
     """The endpoint reads the rest, and how many tokens there may be."""
     model = fields.take("model", str)
     sampling = read_sampling(context, fields)
@@ -59,20 +59,26 @@ def read_call(context: RequestContext, fields: Fields) -> Call:
         inner.take_one_of("include_obfuscation", (None, False))
         inner.refuse_rest()
     with_tokens = fields.take("return_token_ids", bool, False)
-    return Call(model, sampling, stream, with_usage, continuous and with_usage, with_tokens)
+    return OpenAIRequest(
+        model, sampling, stream, with_usage, continuous and with_usage, with_tokens
+    )
 
 
 class ChoiceEvents:
     """A stream of choices. All of an event but its choice is the same for each."""
 
     def __init__(
-        self, context: RequestContext, call: Call, head: Mapping[str, Any], generation: Generation
+        self,
+        context: RequestContext,
+        request: OpenAIRequest,
+        head: Mapping[str, Any],
+        generation: Generation,
     ) -> None:
         self._context = context
         self._generation = generation
-        self._with_usage = call.with_usage
-        self._with_usages = call.with_usages
-        self._frame = {**head, "usage": None} if call.with_usage else dict(head)
+        self._with_usage = request.with_usage
+        self._with_usages = request.with_usages
+        self._frame = {**head, "usage": None} if request.with_usage else dict(head)
         self._begin = f'data: {json_text(self._frame)[:-1]}, "choices": ['
 
     async def start(self) -> None:
@@ -97,10 +103,10 @@ class ChoiceEvents:
 
 
 def with_ids(
-    choice: dict[str, Any], delta: OutputDelta | CompletionOutput, call: Call
+    choice: dict[str, Any], delta: OutputDelta | CompletionOutput, request: OpenAIRequest
 ) -> dict[str, Any]:
     """The choice, with vLLM's `token_ids` where they were asked for."""
-    return {**choice, "token_ids": delta.tokens} if call.with_tokens else choice
+    return {**choice, "token_ids": delta.tokens} if request.with_tokens else choice
 
 
 def ended(choice: dict[str, Any], delta: OutputDelta | CompletionOutput) -> dict[str, Any]:
