@@ -304,8 +304,8 @@ def _limit_answer(
     counted = "n" if choices > 1 else "max_tokens"
     raise bad_field(
         sampling.top_field if sampling.top_log_probs else counted,
-        f"{choices} choices of up to {tokens} tokens with {sampling.top_log_probs} likely ones each "
-        f"are more than {most} entries; ask for fewer, or set max_tokens",
+        f"{choices} choices of up to {tokens} tokens with {sampling.top_log_probs} likely ones "
+        f"each are more than {most} entries; ask for fewer, or set max_tokens",
     )
 
 

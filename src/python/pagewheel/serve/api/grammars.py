@@ -61,7 +61,7 @@ async def compiled_grammar(
 
 
 def _blamed(fields: list[str], message: str) -> str:
-    """Of two fields one is refused: translating tools names them, all else is of the response format."""
+    """The refused one of two fields: a message about tools names them."""
     return fields[0] if "tool" in message else fields[-1]
 
 

@@ -75,8 +75,8 @@ async def made(make: Callable[[], T], size: int) -> T:
 class RequestContext(Response):
     """Runs `handler`, which takes read_body() and sends one answer: send_json(), or events.
 
-    The handler is cancelled where the client leaves or the server stops; what it holds it must let go
-    in `finally`.
+    The handler is cancelled where the client leaves or the server stops: it must release in
+    `finally` what it holds.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Waits for many requests at once: the loop is woken once per step, whichever request has output."""
+"""Waits for many requests at once: the loop is woken once per step."""
 
 from __future__ import annotations
 
