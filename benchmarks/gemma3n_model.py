@@ -37,8 +37,8 @@ def make_gemma3n(folder: Path, **changes: Any) -> int:
     from transformers import AutoModelForCausalLM, Gemma3nTextConfig
 
     from pagewheel.convert import convert
+    from pagewheel.convert.files.source_folder import SourceFolder
     from pagewheel.convert.huggingface.source import HuggingFaceSource
-    from pagewheel.convert.huggingface.source_folder import SourceFolder
 
     torch.manual_seed(0)
     config = Gemma3nTextConfig(**{**SHAPE, **changes})

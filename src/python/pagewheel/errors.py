@@ -51,3 +51,12 @@ class PipelineFailedError(PagewheelError):
     """The pipeline has failed as a whole and serves no more."""
 
     code = "engine_failed"
+
+
+class ConversionError(InvalidArgumentError):
+    """The source is damaged, or uses something pagewheel does not support.
+
+    The message names the file, the key or tensor, its value and what is allowed.
+    """
+
+    code = "conversion_failed"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pagewheel import default_model as module
-from pagewheel.convert.files.cache import cache_root
+from pagewheel.convert.files.folders import cache_root
 
 CONTENT = b"GGUF and so on"
 

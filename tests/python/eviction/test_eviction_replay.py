@@ -15,10 +15,10 @@ from transformers import LlamaForCausalLM
 
 import pagewheel
 from pagewheel.convert import convert
-from pagewheel.convert.decoder.attention_description import describe_rotary
+from pagewheel.convert.files.source_folder import SourceFolder
+from pagewheel.convert.folder import describe_rotary
 from pagewheel.convert.graph.model import build_model
 from pagewheel.convert.huggingface.source import HuggingFaceSource
-from pagewheel.convert.huggingface.source_folder import SourceFolder
 
 SIZES = (32, 32, 128)  # start, recent, budget
 OPENVINO = {**F32, "attention_backend": "openvino"}

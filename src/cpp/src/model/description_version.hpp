@@ -10,7 +10,7 @@ namespace pagewheel {
 
 /// Raised when a key of pagewheel.json gets another meaning, or a folder can no longer be run
 /// without a new key. Keys that older code may ignore do not raise it. The writer's number stands
-/// in convert's folder_format.py.
+/// in convert's files/folders.py.
 constexpr int newest_description_version = 1;
 
 /// Throws InvalidArgument if `description` was written for newer code. Folders of before

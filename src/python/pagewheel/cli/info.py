@@ -14,9 +14,9 @@ import typer
 
 from pagewheel.convert.architectures.registry import read_architecture
 from pagewheel.convert.decoder.architecture import Architecture
-from pagewheel.convert.errors import ConversionError
-from pagewheel.convert.files.folder_format import check_description_version
-from pagewheel.convert.files.json_file import read_json_object
+from pagewheel.convert.files.folders import check_description_version
+from pagewheel.convert.files.source_folder import read_json_object
+from pagewheel.errors import ConversionError
 
 _CACHE_BITS = {"f32": 32, "f16": 16, "u8": 8, "u4": 4}
 

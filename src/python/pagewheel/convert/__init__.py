@@ -7,12 +7,17 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from ..errors import InvalidArgumentError, ModelNotFoundError
-from .errors import ConversionError
-from .files.cache import cache_root, cached_entry, entry_key, files_sha256, is_whole
-from .files.folder_format import MODEL_FILE
-from .files.output_folder import output_folder
-from .gguf.split import shard_paths
+from ..errors import ConversionError, InvalidArgumentError, ModelNotFoundError
+from .files.folders import (
+    MODEL_FILE,
+    cache_root,
+    cached_entry,
+    entry_key,
+    files_sha256,
+    is_whole,
+    output_folder,
+)
+from .files.source_folder import shard_paths
 from .progress import stages
 
 __all__ = ["ConversionError", "convert", "converted_folder", "resolve_model"]
@@ -99,7 +104,7 @@ def _gguf_conversion(path: Path, report: Callable[[str], None]) -> _Conversion:
 def _huggingface_conversion(
     path: Path, options: _Options, report: Callable[[str], None]
 ) -> _Conversion:
-    from .huggingface.source_folder import folder_sha256
+    from .files.source_folder import folder_sha256
     from .weights.compression import Compression
 
     weight_format, symmetric, group_size, context_length = options
@@ -109,7 +114,7 @@ def _huggingface_conversion(
     sha256 = folder_sha256(path)
 
     def build(folder: Path) -> None:
-        from .huggingface_folder import write_huggingface_folder
+        from .folder import write_huggingface_folder
 
         write_huggingface_folder(path, sha256, compression, context_length, folder, report)
         _check_unchanged(path, sha256, folder_sha256(path))

@@ -11,23 +11,65 @@ from typing import Any
 
 import openvino as ov
 
+from ..errors import ConversionError
 from .chat_format import derive_chat_format
 from .decoder.architecture import Architecture
-from .decoder.attention_description import describe_attention
-from .errors import ConversionError
-from .files.folder_format import (
-    DESCRIPTION_FILE,
-    DESCRIPTION_VERSION,
-    FORMAT_VERSION,
-    MODEL_FILE,
-)
+from .decoder.rotary import RotaryEmbedding
+from .files.folders import DESCRIPTION_FILE, DESCRIPTION_VERSION, FORMAT_VERSION, MODEL_FILE
+from .files.source_folder import SourceFolder
 from .gguf.file import GGUFFile
 from .gguf.source import GGUFSource
 from .gguf.vocabulary import read_vocabulary
 from .graph.model import build_model
 from .graph.nodes import WeightReader
+from .huggingface.source import HuggingFaceSource
+from .huggingface.tokenizer_json import (
+    UnsupportedTokenizerError,
+    chat_template,
+    read_tokenizer_json,
+)
 from .tokenizers.tokenizer import build_tokenizer
 from .tokenizers.vocabulary import Vocabulary
+from .weights.compress import compressing
+from .weights.compression import Compression
+
+
+def describe_attention(arch: Architecture) -> dict[str, Any]:
+    """`sliding_windows` are each layer's; 0 for none, as for `attention_soft_cap`."""
+    return {
+        "context_length": arch.context_length,
+        "rotary": describe_rotary(arch),
+        "sliding_windows": list(arch.windows),
+        "attention_soft_cap": arch.attention_soft_cap,
+    }
+
+
+def describe_rotary(arch: Architecture) -> dict[str, Any]:
+    """`kinds` are the model's rotary embeddings, `layers` each layer's kind or -1 for none.
+
+    The first kind's entries stand beside them too: a model with one kind is described by these.
+    """
+    first = _describe_kind(arch.rotary[0]) if arch.rotary else {"pairing": "half"}
+    return {
+        **first,
+        "kinds": [_describe_kind(kind) for kind in arch.rotary],
+        "layers": [
+            -1 if layer.attention.rotary is None else layer.attention.rotary
+            for layer in arch.layers
+        ],
+    }
+
+
+def _describe_kind(rotary: RotaryEmbedding) -> dict[str, Any]:
+    return {
+        "dims": rotary.dims,
+        "theta": rotary.theta,
+        "inverse_frequencies": list(rotary.inverse_frequencies),
+        "attention_scaling": rotary.attention_scaling,
+        "pairing": "half",
+        "interleaved": False,
+    }
+
 
 Report = Callable[[str], None]
 
@@ -162,3 +204,72 @@ def _description(sources: Sources) -> dict[str, Any]:
         **describe_attention(sources.architecture),
         "chat_format": None if chat_format is None else chat_format.to_json(),
     }
+
+
+def write_huggingface_folder(
+    path: Path,
+    sha256: str,
+    compression: Compression,
+    context_length: int | None,
+    output: Path,
+    report: Report,
+) -> None:
+    """Converts `path` into the existing, empty folder `output`. Raises ConversionError."""
+    report("reading the model")
+    folder = SourceFolder(path)
+    source = HuggingFaceSource(folder, context_length=context_length)
+    arch = source.architecture
+    settings = folder.read_json("tokenizer_config.json") or {}
+    generation = folder.read_json("generation_config.json")
+    vocabulary = _vocabulary(folder, source)
+    if vocabulary is None:
+        text_config = settings
+    else:
+        check_vocabulary_size(str(path), vocabulary, arch)
+        text_config = {**tokenizer_config(vocabulary), **settings}
+        generation = generation or generation_config(vocabulary)
+    compression = compression.chosen(source.num_parameters)
+    sources = Sources(
+        architecture=arch,
+        weight=compressing(source.weight, compression, source.give_back_pages),
+        tokenizer=lambda: _tokenizer(folder, vocabulary),
+        # What the weights were quantised by is no longer true of them.
+        config={k: v for k, v in source.config.items() if k != "quantization_config"},
+        generation_config=generation or _generation_config(source.config),
+        tokenizer_config=text_config,
+        chat_template=chat_template(folder, settings),
+        source={
+            "file": shown_name(path.resolve()),
+            "sha256": sha256,
+            "kind": "huggingface",
+            "weight_format": str(compression),
+        },
+    )
+    write_folder(sources, output, report)
+
+
+def _vocabulary(folder: SourceFolder, source: HuggingFaceSource) -> Vocabulary | None:
+    """None where the tokenizer is left to transformers."""
+    try:
+        return read_tokenizer_json(folder, source.config, source.architecture.context_length)
+    except UnsupportedTokenizerError as error:
+        try:
+            import transformers  # noqa: F401
+        except ImportError:
+            raise ConversionError(
+                f"{error}; with the package transformers installed, such tokenizers are converted"
+            ) from None
+        return None
+
+
+def _tokenizer(folder: SourceFolder, vocabulary: Vocabulary | None) -> tuple[ov.Model, ov.Model]:
+    if vocabulary is not None:
+        return build_tokenizer(vocabulary)
+    from .huggingface.tokenizer_json import convert_foreign_tokenizer
+
+    return convert_foreign_tokenizer(folder)
+
+
+def _generation_config(config: dict[str, Any]) -> dict[str, Any]:
+    names = ("bos_token_id", "eos_token_id", "pad_token_id")
+    return {name: config[name] for name in names if config.get(name) is not None}

@@ -13,7 +13,7 @@ import pytest
 from convert import tiny_llama
 
 from pagewheel.convert import convert
-from pagewheel.convert.files import cache
+from pagewheel.convert.files import folders
 
 CONVERT = "import sys; from pagewheel.convert import convert; print(convert(sys.argv[1]))"
 
@@ -24,7 +24,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def models() -> list[str]:
-    return sorted(path.name for path in (cache.cache_root() / "models").iterdir())
+    return sorted(path.name for path in (folders.cache_root() / "models").iterdir())
 
 
 def test_second_conversion_takes_the_entry(source: Path) -> None:
@@ -53,20 +53,20 @@ def test_hash_is_remembered_until_the_file_changes(
     source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.utime(source, (0, time.time() - 100))
-    digest = cache.file_sha256(source)
+    digest = folders.file_sha256(source)
     with monkeypatch.context() as patch:
-        patch.setattr(cache, "_hash", lambda _: pytest.fail("hashed again"))
-        assert cache.file_sha256(source) == digest
+        patch.setattr(folders, "_hash", lambda _: pytest.fail("hashed again"))
+        assert folders.file_sha256(source) == digest
     source.write_bytes(source.read_bytes() + b"\0")
-    assert cache.file_sha256(source) != digest
+    assert folders.file_sha256(source) != digest
 
 
 def test_damaged_hash_note_is_ignored(source: Path) -> None:
     os.utime(source, (0, time.time() - 100))
-    digest = cache.file_sha256(source)
-    for note in (cache.cache_root() / "sources").iterdir():
+    digest = folders.file_sha256(source)
+    for note in (folders.cache_root() / "sources").iterdir():
         note.write_bytes(b'{"path": ')
-    assert cache.file_sha256(source) == digest
+    assert folders.file_sha256(source) == digest
 
 
 def test_two_processes_at_once_both_get_a_whole_entry(source: Path) -> None:
@@ -75,7 +75,7 @@ def test_two_processes_at_once_both_get_a_whole_entry(source: Path) -> None:
     results = [process.communicate(timeout=60)[0].strip() for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert results[0] == results[1]
-    assert cache.is_whole(Path(results[0]))
+    assert folders.is_whole(Path(results[0]))
     assert models() == [Path(results[0]).name]
 
 
@@ -95,7 +95,7 @@ def test_kill_in_the_middle_leaves_no_entry(source: Path) -> None:
     process.stdout.close()
     assert [name[:5] for name in models()] == [".tmp-"]
     entry = convert(source)
-    assert cache.is_whole(entry)
+    assert folders.is_whole(entry)
 
 
 def test_failure_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -109,12 +109,12 @@ def test_entry_that_lost_files_is_made_again(source: Path) -> None:
     entry = convert(source)
     (entry / "openvino_model.xml").unlink()
     assert convert(source) == entry
-    assert cache.is_whole(entry)
+    assert folders.is_whole(entry)
     assert models() == [entry.name]
 
 
 def test_temporary_folders_older_than_a_day_are_removed(source: Path) -> None:
-    folder = cache.cache_root() / "models"
+    folder = folders.cache_root() / "models"
     for name, age in ((".tmp-old", 25 * 3600), (".tmp-young", 3600)):
         (folder / name).mkdir(parents=True)
         os.utime(folder / name, (time.time() - age,) * 2)
@@ -129,10 +129,10 @@ def test_entry_is_readable_for_others(source: Path) -> None:
 def test_cache_folder_follows_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert cache.cache_root() == tmp_path / "cache"
+    assert folders.cache_root() == tmp_path / "cache"
     monkeypatch.delenv("PAGEWHEEL_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache.cache_root() == tmp_path / "xdg" / "pagewheel"
+    assert folders.cache_root() == tmp_path / "xdg" / "pagewheel"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache.cache_root() == tmp_path / ".cache" / "pagewheel"
+    assert folders.cache_root() == tmp_path / ".cache" / "pagewheel"

@@ -14,7 +14,7 @@ import pytest
 from convert import tiny_llama
 
 from pagewheel.convert import convert
-from pagewheel.convert.files import cache
+from pagewheel.convert.files import folders
 
 # Waits where everything but the last file is written, then fails or goes on as it is told.
 SLOW = (
@@ -67,7 +67,7 @@ def test_old_folders_beside_the_output_stay(source: Path, home: Path) -> None:
     os.utime(thesis, (0, 0))
     convert(source, home / "out")
     assert (thesis / "chapter").read_text() == "one"
-    assert cache.is_whole(home / "out")
+    assert folders.is_whole(home / "out")
     assert not list((home / "out").glob(".*"))
 
 
@@ -77,7 +77,7 @@ def test_an_empty_folder_is_filled_even_the_current_one(
     identity = home.stat().st_ino
     monkeypatch.chdir(home)
     assert convert(source.resolve(), ".") == Path()
-    assert cache.is_whole(home) and home.stat().st_ino == identity
+    assert folders.is_whole(home) and home.stat().st_ino == identity
 
 
 def test_a_link_to_an_empty_folder_stays_a_link(source: Path, home: Path) -> None:
@@ -85,12 +85,12 @@ def test_a_link_to_an_empty_folder_stays_a_link(source: Path, home: Path) -> Non
     (home / "link").symlink_to("real")
     convert(source, home / "link")
     assert (home / "link").is_symlink()
-    assert cache.is_whole(home / "real")
+    assert folders.is_whole(home / "real")
 
 
 def test_parents_are_made(source: Path, home: Path) -> None:
     convert(source, home / "a/b/c")
-    assert cache.is_whole(home / "a/b/c")
+    assert folders.is_whole(home / "a/b/c")
 
 
 def occupied(home: Path) -> Path:
@@ -165,7 +165,7 @@ def test_files_put_into_the_output_meanwhile_survive(source: Path, home: Path, e
     process.communicate(f"{end}\n", timeout=60)
     assert (home / "out/notes").read_text() == "mine"
     made = [name for name in tree(home / "out") if name != "notes"]
-    assert cache.is_whole(home / "out") if end == "go on" else made == []
+    assert folders.is_whole(home / "out") if end == "go on" else made == []
 
 
 def test_a_name_that_is_taken_meanwhile_ends_the_conversion(source: Path, home: Path) -> None:
@@ -214,7 +214,7 @@ def test_without_links_files_are_renamed(
         assert tree(home) == []
     else:
         convert(source, home / "out")
-        assert cache.is_whole(home / "out")
+        assert folders.is_whole(home / "out")
         assert not list((home / "out").glob(".*"))
 
 
@@ -231,7 +231,7 @@ def test_a_cache_that_cannot_be_written_does_not_matter_with_an_output(
     monkeypatch.setenv("PAGEWHEEL_CACHE", str(home / "file/cache"))
     os.utime(source, (0, 0))  # old enough for its hash to be noted
     convert(source, home / "out")
-    assert cache.is_whole(home / "out")
+    assert folders.is_whole(home / "out")
 
 
 def test_a_pipe_is_no_model(home: Path) -> None:

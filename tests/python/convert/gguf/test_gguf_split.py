@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from pagewheel.convert import ConversionError
-from pagewheel.convert.files.cache import files_sha256
+from pagewheel.convert.files.folders import files_sha256
+from pagewheel.convert.files.source_folder import shard_paths
 from pagewheel.convert.gguf.file import GGUFFile
-from pagewheel.convert.gguf.split import shard_paths
 
 
 def write_parts(folder: Path, name: str = "model", count: int = 3) -> list[Path]:

@@ -14,9 +14,9 @@ from convert import tiny_models
 from convert.huggingface_folders import config, edit_json
 
 from pagewheel.convert import ConversionError, convert
+from pagewheel.convert.files.source_folder import SourceFolder
 from pagewheel.convert.huggingface.safetensors_file import read_safetensors
 from pagewheel.convert.huggingface.source import HuggingFaceSource
-from pagewheel.convert.huggingface.source_folder import SourceFolder
 
 INDEX = "model.safetensors.index.json"
 

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 import pagewheel
 from pagewheel.cli.app import app
 from pagewheel.convert import convert, resolve_model
+from pagewheel.convert.files.source_folder import SourceFolder
 from pagewheel.convert.huggingface.source import HuggingFaceSource
-from pagewheel.convert.huggingface.source_folder import SourceFolder
 
 TEXT = tiny_models.random_ids(60)
 

@@ -18,8 +18,8 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 
 import pagewheel
 from pagewheel.convert import ConversionError, convert
-from pagewheel.convert.huggingface.foreign_tokenizer import convert_foreign_tokenizer
-from pagewheel.convert.huggingface.source_folder import SourceFolder
+from pagewheel.convert.files.source_folder import SourceFolder
+from pagewheel.convert.huggingface.tokenizer_json import convert_foreign_tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from convert import tiny_llama
 
 import pagewheel
 from pagewheel.convert import ConversionError, convert
-from pagewheel.convert.tokenizers.special_tokens import trie_pattern
+from pagewheel.convert.tokenizers.steps import trie_pattern
 
 TEXT = "Hello <|im_start|>the  wörld"
 

@@ -14,9 +14,9 @@ from convert.stateful_decoder import EXACT, Decoder, relative, runtime_layers
 from openvino_core import CORE
 
 from pagewheel.convert import convert
+from pagewheel.convert.files.source_folder import SourceFolder
 from pagewheel.convert.graph.model import build_model
 from pagewheel.convert.huggingface.source import HuggingFaceSource
-from pagewheel.convert.huggingface.source_folder import SourceFolder
 from pagewheel.convert.weights.compress import compressing
 from pagewheel.convert.weights.compression import Compression
 from pagewheel.convert.weights.weight import DenseWeight, QuantizedWeight, emit

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 from ..decoder.architecture import Architecture, Attention, Experts, LatentKeys, Mlp, Routing
 from ..decoder.rotary import RotaryParameters, rotary_embedding
-from .checkpoint import Part, Recipe, each_expert
-from .entry import Family, GGUFArchitecture, ModelType
+from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe, each_expert
 from .gguf_config import Config, GGUFConfig
-from .model_config import ModelConfig
-from .reader import Reader
-
-
-def _v2(reader: Reader) -> Architecture:
-    return _read(reader, Routing.SOFTMAX)
-
-
-def _v3(reader: Reader) -> Architecture:
-    return _read(reader, Routing.SIGMOID)
+from .reader import ModelConfig, Reader
 
 
 def _read(reader: Reader, routing: Routing) -> Architecture:
@@ -96,7 +87,19 @@ def _config(file: GGUFConfig) -> Config:
     """V2, V3 and what is built like them."""
     rotated = file.integer("rope.dimension_count")
     sigmoid = file.integer("expert_gating_func", 1) == _SIGMOID
-    config = _common_config(file, "deepseek_v3" if sigmoid else "deepseek_v2", rotated)
+    known = (
+        *("leading_dense_block_count", "expert_shared_count", "expert_group_count"),
+        *("expert_weights_scale", "expert_count", "expert_gating_func"),
+        "rope.scaling.yarn_log_multiplier",
+    )
+    version = 3 if sigmoid else 2
+    # With one kv head, files since 2025-04 describe what llama.cpp computes with.
+    heads = file.metadata.uniform(file.key("attention.head_count"), file.layers)
+    config = file.common(
+        *(f"DeepseekV{version}", f"deepseek_v{version}", known),
+        kv_heads=heads,
+        head_size=rotated,
+    )
     sizes = {
         name: file.integer(f"attention.{name}_length_mla", file.integer(f"attention.{name}_length"))
         for name in ("key", "value")
@@ -112,7 +115,6 @@ def _config(file: GGUFConfig) -> Config:
         config["rope_scaling"] |= {"mscale": weight, "mscale_all_dim": weight}
     groups = max(file.integer("expert_group_count", 1), 1)
     return {
-        "architectures": [f"DeepseekV{3 if sigmoid else 2}ForCausalLM"],
         **config,
         "kv_lora_rank": file.integer("attention.kv_lora_rank"),
         "q_lora_rank": file.integer("attention.q_lora_rank", 0) or None,
@@ -129,17 +131,6 @@ def _config(file: GGUFConfig) -> Config:
         "n_group": groups,
         "topk_group": file.integer("expert_group_used_count", 1) if groups > 1 else 1,
     }
-
-
-def _common_config(file: GGUFConfig, model_type: str, rotated: int) -> Config:
-    known = (
-        *("leading_dense_block_count", "expert_shared_count", "expert_group_count"),
-        *("expert_weights_scale", "expert_count", "expert_gating_func"),
-        "rope.scaling.yarn_log_multiplier",
-    )
-    # With one kv head, files since 2025-04 describe what llama.cpp computes with.
-    heads = file.metadata.uniform(file.key("attention.head_count"), file.layers)
-    return file.common(model_type, known, kv_heads=heads, head_size=rotated)
 
 
 def _recipe(arch: Architecture, name: str) -> Recipe | None:
@@ -185,7 +176,6 @@ def _recipe(arch: Architecture, name: str) -> Recipe | None:
 
 
 _COMMON = {
-    "rms_norm_eps": 1e-6,
     "kv_lora_rank": 512,
     "q_lora_rank": 1536,
     "qk_rope_head_dim": 64,
@@ -193,38 +183,30 @@ _COMMON = {
     "v_head_dim": 128,
 }
 
+_V2 = {
+    **_COMMON,
+    "n_routed_experts": 64,
+    "n_shared_experts": 2,
+    "moe_intermediate_size": 1407,
+    "topk_method": "greedy",
+}
+_V3 = {
+    **_COMMON,
+    "max_position_embeddings": 4096,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 2048,
+    "n_group": 8,
+    "topk_group": 4,
+    "first_k_dense_replace": 3,
+    "routed_scaling_factor": 2.5,
+}
+
 FAMILY = Family(
     (
-        ModelType(
-            "deepseek_v2",
-            _v2,
-            {
-                **_COMMON,
-                "max_position_embeddings": 2048,
-                "n_routed_experts": 64,
-                "n_shared_experts": 2,
-                "moe_intermediate_size": 1407,
-                "topk_method": "greedy",
-            },
-            _recipe,
-        ),
-        ModelType(
-            "deepseek_v3",
-            _v3,
-            {
-                **_COMMON,
-                "max_position_embeddings": 4096,
-                "n_routed_experts": 256,
-                "n_shared_experts": 1,
-                "num_experts_per_tok": 8,
-                "moe_intermediate_size": 2048,
-                "n_group": 8,
-                "topk_group": 4,
-                "first_k_dense_replace": 3,
-                "routed_scaling_factor": 2.5,
-            },
-            _recipe,
-        ),
+        ModelType("deepseek_v2", partial(_read, routing=Routing.SOFTMAX), _V2, _recipe),
+        ModelType("deepseek_v3", partial(_read, routing=Routing.SIGMOID), _V3, _recipe),
     ),
     (
         GGUFArchitecture(

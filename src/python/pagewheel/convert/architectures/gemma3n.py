@@ -8,9 +8,14 @@ from typing import Any
 
 from ..decoder.architecture import AltUp, Architecture
 from .entry import Family, GGUFArchitecture, ModelType
-from .gemma_rotary import with_global_rotary
+from .gemma import (
+    NEWER_DEFAULTS,
+    per_layer_inputs,
+    read_newer_gemma,
+    with_global_rotary,
+    with_shared_caches,
+)
 from .gguf_config import WINDOW_KEY, Config, GGUFConfig
-from .newer_gemma import DEFAULTS, per_layer_inputs, read_newer_gemma, with_shared_caches
 from .reader import Reader
 
 
@@ -44,9 +49,8 @@ def _read(reader: Reader) -> Architecture:
 
 def _config(file: GGUFConfig) -> Config:
     sizes = file.each_layer("feed_forward_length")
-    config = file.common("gemma3n_text", (WINDOW_KEY,), intermediate_size=sizes)
+    config = file.common("Gemma3n", "gemma3n_text", (WINDOW_KEY,), intermediate_size=sizes)
     return {
-        "architectures": ["Gemma3nForCausalLM"],
         **config,
         **per_layer_inputs(file),
         "hidden_activation": "gelu_pytorch_tanh",
@@ -81,7 +85,7 @@ FAMILY = Family(
             "gemma3n_text",
             _read,
             {
-                **DEFAULTS,
+                **NEWER_DEFAULTS,
                 "num_key_value_heads": 2,
                 "max_position_embeddings": 32768,
                 "rope_theta": 1e6,

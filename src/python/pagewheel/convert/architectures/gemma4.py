@@ -7,11 +7,15 @@ from dataclasses import replace
 from ..decoder.architecture import Architecture, Layer, Mlp
 from ..decoder.rotary import RotaryEmbedding
 from .entry import Family, GGUFArchitecture, ModelType
-from .gemma_rotary import with_global_rotary
+from .gemma import (
+    NEWER_DEFAULTS,
+    per_layer_inputs,
+    read_newer_gemma,
+    with_global_rotary,
+    with_shared_caches,
+)
 from .gguf_config import WINDOW_KEY, Config, GGUFConfig
-from .model_config import ModelConfig
-from .newer_gemma import DEFAULTS, per_layer_inputs, read_newer_gemma, with_shared_caches
-from .reader import Reader
+from .reader import ModelConfig, Reader
 
 
 def _read(reader: Reader) -> Architecture:
@@ -87,8 +91,7 @@ def _config(file: GGUFConfig) -> Config:
     head_size = file.integer("attention.key_length")
     local_size = file.integer("attention.key_length_swa", head_size)
     config = file.common(
-        "gemma4_text",
-        (WINDOW_KEY,),
+        *("Gemma4", "gemma4_text", (WINDOW_KEY,)),
         intermediate_size=sizes[0],
         kv_heads=local_heads,
         head_size=head_size,
@@ -97,7 +100,6 @@ def _config(file: GGUFConfig) -> Config:
         f"blk.{index}.attn_v.weight" in file.shapes for index in whole if index < first_shared
     ]
     return {
-        "architectures": ["Gemma4ForCausalLM"],
         **config,
         **per_layer_inputs(file),
         "head_dim": local_size,
@@ -158,7 +160,7 @@ FAMILY = Family(
             "gemma4_text",
             _read,
             {
-                **DEFAULTS,
+                **NEWER_DEFAULTS,
                 "num_key_value_heads": 4,
                 "max_position_embeddings": 131072,
                 "rope_parameters": {

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..decoder.architecture import Architecture, Experts, Mlp, Routing
-from .checkpoint import Part, Recipe, experts_of, tensor_name
-from .entry import Family, GGUFArchitecture, ModelType
-from .gguf_config import Config, GGUFConfig
+from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe, experts_of, tensor_name
+from .gguf_config import WINDOW_KEY, Config, GGUFConfig
 from .reader import Reader
 
 
@@ -27,18 +26,15 @@ def _read(reader: Reader) -> Architecture:
 
 
 def _config(file: GGUFConfig) -> Config:
-    config = file.common(
-        "gpt_oss", ("attention.sliding_window", "expert_count", "expert_gating_func")
-    )
+    config = file.common("GptOss", "gpt_oss", (WINDOW_KEY, "expert_count", "expert_gating_func"))
     inner = file.integer("expert_feed_forward_length", config["intermediate_size"])
     if config["rope_scaling"] is not None:
         config["rope_scaling"]["truncate"] = False
     return {
-        "architectures": ["GptOssForCausalLM"],
         **config,
         "intermediate_size": inner,
         "attention_bias": True,
-        "sliding_window": file.integer("attention.sliding_window"),
+        "sliding_window": file.integer(WINDOW_KEY),
         **file.experts("num_local_experts"),
         "swiglu_alpha": 1.702,
         "swiglu_limit": 7.0,

@@ -1,27 +1,137 @@
-"""Llama 1 to 3, and what is built like it."""
+"""Llama 1 to 3, and what differs from it in little.
+
+Mistral and Mixtral, whose GGUF files call themselves llama; Granite 3, OLMo 2 and SmolLM 3.
+"""
 
 from __future__ import annotations
 
-from .entry import Family, GGUFArchitecture, ModelType
-from .gguf_config import Config, GGUFConfig
-from .mixtral import config_of_mixtral
+import re
+from dataclasses import replace
+
+from ..decoder.architecture import Architecture, Experts, NormPlacement, QueryKeyNorm, Routing
+from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe, each_expert, tensor_name
+from .gguf_config import SCALE_KEYS, Config, GGUFConfig
 from .reader import Reader
 
 
-def _config(file: GGUFConfig) -> Config:
-    """Mistral's and Mixtral's files call themselves llama too."""
-    if file.integer("expert_count", 0):
-        return config_of_mixtral(file)
-    return {"architectures": ["LlamaForCausalLM"], **file.common("llama")}
+def _mixtral(reader: Reader) -> Architecture:
+    config = reader.config
+    experts = Experts(
+        count=config.positive("num_local_experts"),
+        active=config.positive("num_experts_per_tok"),
+        mlp=reader.mlp(),
+        # All experts' softmax, the best renormalised: the softmax of the best.
+        routing=Routing.SOFTMAX_OF_BEST,
+    )
+    return reader.architecture(mlp=experts, windows=reader.windows(reader.same_everywhere(True)))
 
+
+_NAMES_OF_MIXTRAL = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
+
+
+def _recipe_of_mixtral(arch: Architecture, name: str) -> Recipe | None:
+    moved = name.replace(".mlp.", ".block_sparse_moe.")
+    moved = re.sub(r"(?<=\.experts\.)\w+", lambda match: _NAMES_OF_MIXTRAL[match[0]], moved)
+    if moved == name:
+        return None
+    return each_expert(arch, moved) or (Part(tensor_name(moved)),)
+
+
+def _granite(reader: Reader) -> Architecture:
+    """A Llama with multipliers of embeddings, attention, residuals and logits."""
+    config = reader.config
+    return reader.architecture(
+        replace(reader.attention(), scale=config.number("attention_multiplier", 1.0)),
+        embedding_scale=config.number("embedding_multiplier", 1.0),
+        residual_scale=config.number("residual_multiplier", 1.0),
+        logits_scale=1.0 / config.number("logits_scaling", 1.0),
+    )
+
+
+def _olmo2(reader: Reader) -> Architecture:
+    """Norms stand after the blocks only; those of queries and keys are over all heads."""
+    attention = replace(reader.attention(), query_key_norm=QueryKeyNorm.WHOLE)
+    return reader.architecture(attention, norms=NormPlacement.POST)
+
+
+def _smollm3(reader: Reader) -> Architecture:
+    """Some layers do not rotate."""
+    config = reader.config
+    layers = config.layers
+    interval = config.positive("no_rope_layer_interval", 4)
+    rotated = config.list_of("no_rope_layers", int, layers) or [
+        int((layer + 1) % interval != 0) for layer in range(layers)
+    ]
+    windows = [0] * layers
+    if config.boolean("use_sliding_window"):
+        windows = reader.windows(
+            ["full_attention" if each else "sliding_attention" for each in rotated]
+        )
+    arch = reader.architecture(windows=windows)
+    changed = tuple(
+        layer if rotates else replace(layer, attention=replace(layer.attention, rotary=None))
+        for layer, rotates in zip(arch.layers, rotated, strict=True)
+    )
+    return replace(arch, layers=changed)
+
+
+def _config(file: GGUFConfig) -> Config:
+    if not file.integer("expert_count", 0):
+        return file.common("Llama", "llama")
+    return {
+        **file.common("Mixtral", "mixtral", ("expert_count",)),
+        **file.experts("num_local_experts"),
+    }
+
+
+def _config_of_granite(file: GGUFConfig) -> Config:
+    config = file.common("Granite", "granite", SCALE_KEYS)
+    return {
+        **config,
+        "attention_multiplier": file.number("attention.scale", config["head_dim"] ** -0.5),
+        "embedding_multiplier": file.number("embedding_scale", 1.0),
+        "residual_multiplier": file.number("residual_scale", 1.0),
+        "logits_scaling": file.number("logit_scale", 1.0),
+    }
+
+
+def _config_of_smollm3(file: GGUFConfig) -> Config:
+    # llama.cpp has no key for it: every fourth layer does not rotate.
+    own = {"no_rope_layer_interval": 4, "use_sliding_window": False}
+    return {**file.common("SmolLM3", "smollm3"), **own}
+
+
+_MISTRAL = {"num_key_value_heads": 8, "max_position_embeddings": 131072}
+_MIXTRAL = {
+    **_MISTRAL,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 1e6,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+}
+_SMOLLM3 = {
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 32768,
+    "rope_theta": 2e6,
+    "tie_word_embeddings": True,
+    "use_sliding_window": False,
+}
 
 FAMILY = Family(
     (
+        ModelType("llama", Reader.architecture),
         ModelType(
-            "llama",
-            Reader.architecture,
-            {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048},
+            "mistral", Reader.architecture_with_windows, {**_MISTRAL, "sliding_window": 4096}
         ),
+        ModelType("mixtral", _mixtral, _MIXTRAL, _recipe_of_mixtral),
+        ModelType("granite", _granite),
+        ModelType("olmo2", _olmo2, {"rms_norm_eps": 1e-5}),
+        ModelType("smollm3", _smollm3, _SMOLLM3),
     ),
-    (GGUFArchitecture("llama", _config, interleaved=True),),
+    (
+        GGUFArchitecture("llama", _config, interleaved=True),
+        GGUFArchitecture("granite", _config_of_granite, interleaved=True),
+        GGUFArchitecture("olmo2", lambda file: file.common("Olmo2", "olmo2")),
+        GGUFArchitecture("smollm3", _config_of_smollm3, interleaved=True),
+    ),
 )

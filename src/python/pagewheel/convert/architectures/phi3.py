@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from ..decoder.architecture import Architecture, Mlp
-from .checkpoint import Part, Recipe
-from .entry import Family, GGUFArchitecture, ModelType
-from .gguf_config import Config, GGUFConfig
+from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe
+from .gguf_config import WINDOW_KEY, Config, GGUFConfig
 from .reader import Reader
 
 
 def _config(file: GGUFConfig) -> Config:
-    config = file.common("phi3", ("attention.sliding_window",))
-    window = file.integer("attention.sliding_window", 0)
+    config = file.common("Phi3", "phi3", (WINDOW_KEY,))
+    window = file.integer(WINDOW_KEY, 0)
     original = file.integer(
         "rope.scaling.original_context_length", config["max_position_embeddings"]
     )
     return {
-        "architectures": ["Phi3ForCausalLM"],
         **config,
         "sliding_window": window or None,
         "original_max_position_embeddings": original,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..decoder.architecture import Architecture, Experts, Mlp, QueryKeyNorm, Routing
-from .checkpoint import each_expert
-from .entry import Family, GGUFArchitecture, ModelType
+from .entry import Family, GGUFArchitecture, ModelType, each_expert
 from .gguf_config import Config, GGUFConfig
 from .reader import Reader
 
@@ -55,21 +54,12 @@ def _qwen3_moe(reader: Reader) -> Architecture:
 
 
 def _config_of_qwen2(file: GGUFConfig) -> Config:
-    return {
-        "architectures": ["Qwen2ForCausalLM"],
-        **file.common("qwen2"),
-        "attention_bias": True,
-    }
-
-
-def _config_of_qwen3(file: GGUFConfig) -> Config:
-    return {"architectures": ["Qwen3ForCausalLM"], **file.common("qwen3")}
+    return {**file.common("Qwen2", "qwen2"), "attention_bias": True}
 
 
 def _config_of_qwen3_moe(file: GGUFConfig) -> Config:
     return {
-        "architectures": ["Qwen3MoeForCausalLM"],
-        **file.common("qwen3_moe", ("expert_count",)),
+        **file.common("Qwen3Moe", "qwen3_moe", ("expert_count",)),
         **file.experts("num_experts"),
         "moe_intermediate_size": file.integer("expert_feed_forward_length"),
         "norm_topk_prob": True,
@@ -79,32 +69,28 @@ def _config_of_qwen3_moe(file: GGUFConfig) -> Config:
 
 
 _COMMON = {
-    "rms_norm_eps": 1e-6,
     "max_position_embeddings": 32768,
     "use_sliding_window": False,
     "sliding_window": 4096,
+}
+
+_QWEN3_MOE = {
+    **_COMMON,
+    "num_key_value_heads": 4,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 768,
 }
 
 FAMILY = Family(
     (
         ModelType("qwen2", _qwen2, {**_COMMON, "num_key_value_heads": 32, "attention_bias": True}),
         ModelType("qwen3", _qwen3, {**_COMMON, "num_key_value_heads": 32, "head_dim": 128}),
-        ModelType(
-            "qwen3_moe",
-            _qwen3_moe,
-            {
-                **_COMMON,
-                "num_key_value_heads": 4,
-                "num_experts": 128,
-                "num_experts_per_tok": 8,
-                "moe_intermediate_size": 768,
-            },
-            each_expert,
-        ),
+        ModelType("qwen3_moe", _qwen3_moe, _QWEN3_MOE, each_expert),
     ),
     (
         GGUFArchitecture("qwen2", _config_of_qwen2),
-        GGUFArchitecture("qwen3", _config_of_qwen3),
+        GGUFArchitecture("qwen3", lambda file: file.common("Qwen3", "qwen3")),
         GGUFArchitecture("qwen3moe", _config_of_qwen3_moe),
     ),
 )

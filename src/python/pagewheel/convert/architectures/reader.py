@@ -2,13 +2,145 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ...errors import ConversionError
 from ..decoder.architecture import Activation, Architecture, Attention, Experts, Layer, Mlp
-from ..decoder.rotary import RotaryEmbedding, rotary_embedding, served_length
-from .model_config import ModelConfig
+from ..decoder.rotary import RotaryEmbedding, RotaryParameters, rotary_embedding, served_length
+
+# Far above any model's. Sizes are i32 in the graphs. Larger numbers of layers or channels would
+# ask for more than any machine has.
+MAX_INTEGER = 2**31 - 1
+MAX_LAYERS = 65_536
+MAX_HEAD_SIZE = 65_536
+
+
+class ModelConfig:
+    """The values of a config.json; every error names `where` it is and the key."""
+
+    def __init__(self, values: Mapping[str, Any], where: str) -> None:
+        self.where = where
+        self.model_type = str(values.get("model_type"))
+        self.values = dict(values)
+
+    def fail(self, message: str) -> ConversionError:
+        return ConversionError(f"{self.where}: {message}")
+
+    def _typed(self, key: str, kinds: tuple[type, ...], names: str, default: Any) -> Any:
+        value = self.values.get(key)
+        if value is None:
+            value = default
+        if value is None:
+            raise self.fail(f"{key!r} is missing")
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise self.fail(f"{key!r} must be {names}, got {value!r:.80}")
+        return value
+
+    def integer(self, key: str, default: int | None = None, limit: int = MAX_INTEGER) -> int:
+        value = int(self._typed(key, (int,), "an integer", default))
+        if abs(value) > limit:
+            raise self.fail(f"{key!r} must be at most {limit}, got {value!r:.80}")
+        return value
+
+    def positive(self, key: str, default: int | None = None, limit: int = MAX_INTEGER) -> int:
+        value = self.integer(key, default, limit)
+        if value <= 0:
+            raise self.fail(f"{key!r} must be positive, got {value}")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        value = self._typed(key, (int, float), "a number", default)
+        if not abs(value) <= sys.float_info.max:
+            raise self.fail(f"{key!r} must be finite, got {value!r:.80}")
+        return float(value)
+
+    def not_negative(self, key: str) -> float:
+        value = self.number(key)
+        if value < 0:
+            raise self.fail(f"{key!r} must not be negative, got {value}")
+        return value
+
+    def boolean(self, key: str, default: bool = False) -> bool:
+        return bool(self._typed(key, (bool,), "true or false", default))
+
+    def list_of(self, key: str, kind: type | tuple[type, ...], length: int) -> list[Any] | None:
+        """`length` values; None where the key is missing."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if (
+            not isinstance(value, list)
+            or len(value) != length
+            or not all(isinstance(each, kind) for each in value)
+        ):
+            raise self.fail(f"{key!r} must be {length} values of type {kind}, got {value!r:.80}")
+        return value
+
+    @property
+    def layers(self) -> int:
+        return self.positive("num_hidden_layers", limit=MAX_LAYERS)
+
+    @property
+    def heads(self) -> int:
+        return self.positive("num_attention_heads")
+
+    @property
+    def head_size(self) -> int:
+        default = self.positive("hidden_size") // self.heads
+        return self.positive("head_dim", default, MAX_HEAD_SIZE)
+
+    def layer_types(self, otherwise: list[str]) -> list[str]:
+        """ "full_attention" or "sliding_attention" for each layer."""
+        types = self.list_of("layer_types", str, self.layers) or otherwise
+        for each in types:
+            if each not in ("full_attention", "sliding_attention"):
+                raise self.fail(
+                    f"the layer type {each!r} is not supported; supported: full_attention, "
+                    "sliding_attention"
+                )
+        return types
+
+    def rotary_parameters(
+        self, layer_type: str | None = None, served_length: int | None = None
+    ) -> RotaryParameters | None:
+        """`rope_parameters`, of one layer type where they are nested; None for no rotation.
+
+        Before transformers 5 they were `rope_scaling`, `rope_theta` and
+        `partial_rotary_factor`.
+        """
+        values = self.values.get("rope_parameters")
+        if self.values.get("rope_scaling") is not None:
+            values = self.values["rope_scaling"]
+        if values is None:
+            values = {}
+        if not isinstance(values, dict):
+            raise self.fail(f"'rope_parameters' must be an object, got {values!r:.80}")
+        if layer_type is not None and layer_type in values:
+            values = values[layer_type]
+            if values is None:
+                return None
+        theta = values.get("rope_theta") or self.number("rope_theta", 10000.0)
+        partial = values.get("partial_rotary_factor")
+        if partial is None:
+            partial = self.number("partial_rotary_factor", 1.0)
+        for name, value in (("rope_theta", theta), ("partial_rotary_factor", partial)):
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not is_number or not 0 < value <= sys.float_info.max:
+                raise self.fail(f"{name!r} must be a positive number, got {value!r:.80}")
+        original = self.values.get("original_max_position_embeddings")
+        return RotaryParameters(
+            values,
+            float(theta),
+            self.head_size,
+            float(partial),
+            self.positive("max_position_embeddings"),
+            None if original is None else self.positive("original_max_position_embeddings"),
+            served_length,
+        )
+
 
 _ACTIVATIONS: Mapping[str, Activation] = {
     "silu": Activation.SILU,

@@ -1,6 +1,6 @@
 """The table of architectures, and what describes a model by it.
 
-A line here and a file beside it are an architecture: its config.json, its checkpoint, its GGUF
+A name here and a file beside it are an architecture: its config.json, its checkpoint, its GGUF
 files.
 """
 
@@ -9,52 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...errors import ConversionError
 from ..decoder.architecture import Architecture
-from ..errors import ConversionError
-from . import (
-    deepseek,
-    gemma,
-    gemma3n,
-    gemma4,
-    gpt_oss,
-    granite,
-    llama,
-    mistral,
-    mixtral,
-    olmo2,
-    phi3,
-    qwen,
-    smollm3,
-    yoco,
-)
-from .checkpoint import Part, Recipe, tensor_name
-from .entry import Family, GGUFArchitecture, ModelType
-from .gguf_config import Config, GGUFConfig
-from .model_config import ModelConfig
-from .reader import Reader
+from . import deepseek, gemma, gemma3n, gemma4, gpt_oss, llama, phi3, qwen, yoco
+from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe, tensor_name
+from .gguf_config import GGUFConfig
+from .reader import ModelConfig, Reader
 
-_FAMILIES: tuple[Family, ...] = (
-    llama.FAMILY,
-    mistral.FAMILY,
-    smollm3.FAMILY,
-    qwen.FAMILY,
-    mixtral.FAMILY,
-    gpt_oss.FAMILY,
-    deepseek.FAMILY,
-    phi3.FAMILY,
-    granite.FAMILY,
-    olmo2.FAMILY,
-    gemma.FAMILY,
-    gemma3n.FAMILY,
-    gemma4.FAMILY,
-    yoco.FAMILY,
-)
+_MODULES = (llama, qwen, gpt_oss, deepseek, phi3, gemma, gemma3n, gemma4, yoco)
+_FAMILIES: tuple[Family, ...] = tuple(each.FAMILY for each in _MODULES)
 MODEL_TYPES: Mapping[str, ModelType] = {
     each.name: each for family in _FAMILIES for each in family.model_types
 }
 GGUF_ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
     each.name: each for family in _FAMILIES for each in family.gguf
 }
+# What a config.json may leave out, where its model type does not say otherwise.
+_DEFAULTS = {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048}
 
 
 def read_architecture(
@@ -72,7 +43,7 @@ def read_architecture(
             f"supported: {', '.join(sorted(MODEL_TYPES))}"
         )
     model_type = MODEL_TYPES[name]
-    config = ModelConfig({**model_type.defaults, **values}, where)
+    config = ModelConfig({**_DEFAULTS, **model_type.defaults, **values}, where)
     try:
         return model_type.read(Reader(config, context_length))
     except ConversionError as error:
@@ -89,15 +60,10 @@ def recipe(arch: Architecture, name: str) -> Recipe:
 
 
 def gguf_architecture(file: GGUFConfig) -> GGUFArchitecture:
-    """Raises ConversionError where the file's is not supported."""
+    """The entry of the file's architecture. Raises ConversionError where there is none."""
     if file.name not in GGUF_ARCHITECTURES:
         raise file.fail(
             f"the architecture {file.name!r} is not supported; "
             f"supported: {', '.join(GGUF_ARCHITECTURES)}"
         )
     return GGUF_ARCHITECTURES[file.name]
-
-
-def read_gguf_config(file: GGUFConfig) -> Config:
-    """config.json's values. Raises ConversionError, naming the file and the key."""
-    return gguf_architecture(file).config(file)

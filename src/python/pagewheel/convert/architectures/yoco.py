@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from ..decoder.architecture import Architecture
 from .entry import Family, ModelType
-from .model_config import ModelConfig
-from .reader import Reader
+from .reader import ModelConfig, Reader
 
 
 def _read(reader: Reader) -> Architecture:
@@ -64,6 +63,6 @@ def _owners(config: ModelConfig) -> list[int | None]:
 FAMILY = Family(
     (
         # transformers has no such model; the defaults are Llama's.
-        ModelType("yoco", _read, {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048}),
+        ModelType("yoco", _read),
     )
 )

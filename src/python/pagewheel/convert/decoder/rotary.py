@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ConversionError
+from ...errors import ConversionError
 
 _MAX_F32 = 3.4e38  # the graph's type of frequencies
 

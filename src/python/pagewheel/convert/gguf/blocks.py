@@ -18,7 +18,7 @@ import openvino as ov
 from gguf.constants import GGMLQuantizationType as Kind
 from gguf.quants import IQ4_NL, dequantize
 
-from ..errors import ConversionError
+from ...errors import ConversionError
 from ..weights.weight import DenseWeight, QuantizedWeight, Weight
 
 Bytes = npt.NDArray[np.uint8]

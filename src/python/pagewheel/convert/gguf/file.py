@@ -10,17 +10,14 @@ numbers and block sizes come from the `gguf` package.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import mmap
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from gguf.constants import (
     GGML_QUANT_SIZES,
     GGUF_DEFAULT_ALIGNMENT,
@@ -28,9 +25,9 @@ from gguf.constants import (
     GGUFValueType,
 )
 
-from ..errors import ConversionError
-from ..files.mapped_pages import MappedPages
-from .split import shard_paths
+from ...errors import ConversionError
+from ..files.mapped_file import MappedPages, MappedTensor, check_apart
+from ..files.source_folder import shard_paths
 
 MAGIC = b"GGUF"
 SUPPORTED_VERSIONS = (2, 3)
@@ -51,21 +48,6 @@ _SCALARS: Mapping[GGUFValueType, np.dtype[Any]] = {
     GGUFValueType.FLOAT64: np.dtype("<f8"),
     GGUFValueType.BOOL: np.dtype("?"),
 }
-
-
-@dataclass(frozen=True)
-class GGUFTensor:
-    """One tensor of the file.
-
-    `shape` is outermost dimension first (the file stores it reversed). `data` are the
-    tensor's bytes, a view of the mapped file: u8 [rows, bytes per row].
-    """
-
-    name: str
-    type: GGMLQuantizationType
-    shape: tuple[int, ...]
-    data: npt.NDArray[np.uint8]
-    pages: MappedPages
 
 
 _Type = TypeVar("_Type", GGUFValueType, GGMLQuantizationType)
@@ -163,6 +145,8 @@ class _Cursor:
 class GGUFFile:
     """A GGUF file, mapped; tensors are views that live as long as they are referenced.
 
+    The data of a tensor are u8 [rows, bytes per row].
+
     A split model is opened by any of its files: the metadata is the first one's, the tensors
     are all. Raises FileNotFoundError, or ConversionError for anything that is no whole GGUF
     file. Takes time and memory bounded by the size of the header.
@@ -173,7 +157,7 @@ class GGUFFile:
         self._shards = [_Shard(each) for each in paths]
         self.path = paths[0]
         self.metadata = self._shards[0].metadata
-        self.tensors: dict[str, GGUFTensor] = {}
+        self.tensors: dict[str, MappedTensor] = {}
         count = self.metadata.get("split.count", 0)
         if count not in (0, len(paths)):
             raise ConversionError(
@@ -250,7 +234,7 @@ class _Shard:
             metadata[key] = cursor.value(f"the value of {key!r}")
         return metadata
 
-    def _read_directory(self, cursor: _Cursor, count: int) -> dict[str, GGUFTensor]:
+    def _read_directory(self, cursor: _Cursor, count: int) -> dict[str, MappedTensor]:
         entries: dict[str, tuple[GGMLQuantizationType, tuple[int, ...], int]] = {}
         for index in range(count):
             name = cursor.text(f"the name of tensor {index}", MAX_NAME_BYTES)
@@ -272,7 +256,6 @@ class _Shard:
             )
         data_start = -(-cursor.offset // alignment) * alignment
         tensors = {}
-        spans = []
         for name, (kind, shape, offset) in entries.items():
             if offset % alignment:
                 raise ConversionError(
@@ -280,21 +263,12 @@ class _Shard:
                     f"no multiple of the alignment {alignment}"
                 )
             tensors[name] = self._tensor(name, kind, shape, data_start + offset)
-            spans.append((offset, offset + tensors[name].data.nbytes, name))
-        self._check_apart(sorted(spans))
+        check_apart(self.path, tensors.values())
         return tensors
-
-    def _check_apart(self, spans: list[tuple[int, int, str]]) -> None:
-        # Tensors that share bytes would let a small file become any amount of weights.
-        for (_, stop, name), (start, _, following) in itertools.pairwise(spans):
-            if start < stop:
-                raise ConversionError(
-                    f"{self.path} is damaged: tensors {name!r} and {following!r} overlap"
-                )
 
     def _tensor(
         self, name: str, kind: GGMLQuantizationType, shape: tuple[int, ...], start: int
-    ) -> GGUFTensor:
+    ) -> MappedTensor:
         block, block_bytes = GGML_QUANT_SIZES[kind]
         columns = shape[-1]
         if columns % block or math.prod(shape) == 0:
@@ -311,4 +285,4 @@ class _Shard:
             )
         data = np.frombuffer(self._map, np.uint8, rows * row_bytes, start)
         pages = MappedPages(self._map, start, data.nbytes)
-        return GGUFTensor(name, kind, shape, data.reshape(rows, row_bytes), pages)
+        return MappedTensor(name, kind, shape, data.reshape(rows, row_bytes), pages)

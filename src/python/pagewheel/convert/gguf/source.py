@@ -8,24 +8,59 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ..architectures.checkpoint import Part
-from ..architectures.gguf_config import GGUFConfig
-from ..architectures.gguf_metadata import Metadata
+from ...errors import ConversionError
+from ..architectures.entry import Part
+from ..architectures.gguf_config import GGUFConfig, Metadata
 from ..architectures.registry import (
     gguf_architecture,
     read_architecture,
-    read_gguf_config,
     recipe,
 )
-from ..decoder.architecture import Architecture
+from ..decoder.architecture import Architecture, weight_shapes
 from ..decoder.rotary import RotaryEmbedding
-from ..decoder.weight_shapes import weight_shapes
-from ..errors import ConversionError
-from ..files.mapped_pages import PagesInUse
+from ..files.mapped_file import PagesInUse
 from ..weights.weight import QuantizedWeight, Weight, dense_f32
-from . import names
 from .blocks import decode, decode_transposed
 from .file import GGUFFile
+
+_OUTSIDE_LAYERS = {
+    "embed_tokens": "token_embd.weight",
+    "norm": "output_norm.weight",
+    "lm_head": "output.weight",
+    "embed_tokens_per_layer": "per_layer_token_embd.weight",
+    "per_layer_model_projection": "per_layer_model_proj.weight",
+    "per_layer_projection_norm": "per_layer_proj_norm.weight",
+}
+# One tensor for several matrices, whose names end with a point and their number.
+_STACKED = {
+    "altup_projections": "altup_proj.weight",
+    "altup_unembed_projections": "altup_unembd_proj.weight",
+}
+# What only one architecture has is named in its file.
+_IN_LAYERS = {
+    **{f"self_attn.{each}_proj": f"attn_{each}" for each in "qkv"},
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "self_attn.sinks": "attn_sinks",
+    **{
+        f"mlp.{which}{part}_proj": f"ffn_{part}{suffix}"
+        for which, suffix in (("", ""), ("experts.", "_exps"), ("shared_experts.", "_shexp"))
+        for part in ("gate", "up", "down")
+    },
+    "mlp.gate": "ffn_gate_inp",
+    "layer_scalar": "layer_output_scale",
+    "per_layer_input_gate": "inp_gate",
+    "per_layer_projection": "proj",
+    "post_per_layer_input_norm": "post_norm",
+}
+# In the order of NormPlacement's values.
+_NORMS = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
+# They are read into the rotary embedding and are no weights of the graph.
+_ROTARY_TENSORS = frozenset(
+    {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
+)
+_KEYS_AND_VALUES = ("attn_k", "attn_v", "attn_k_norm")
 
 
 @dataclass(frozen=True)
@@ -57,7 +92,7 @@ class GGUFSource:
             self._vector,
         )
         self.kind = gguf_architecture(self.numbers)
-        self.config = read_gguf_config(self.numbers)
+        self.config = self.kind.config(self.numbers)
         self.architecture = self._read_architecture()
         self._shapes = weight_shapes(self.architecture)
         self._places = self._find_weights()
@@ -113,7 +148,9 @@ class GGUFSource:
         return replace(rotary, inverse_frequencies=tuple(f / d for f, d in pairs))
 
     def _find_weights(self) -> dict[str, _Place]:
-        in_layers = names.in_layers(self.architecture.norms, self.kind.names)
+        norms = zip(self.architecture.norms.value, _NORMS, strict=True)
+        own_norms = {name: tensor for name, tensor in norms if name is not None}
+        in_layers = {**_IN_LAYERS, **own_norms, **self.kind.names}
         places = self._fused_places(in_layers) if self.kind.fused_as_in_checkpoint else {}
         for name, shape in self._shapes.items():
             if name in places:
@@ -121,8 +158,8 @@ class GGUFSource:
             if name.startswith("layers."):
                 _, layer, part = name.split(".", 2)
                 places[name] = _Place(f"blk.{layer}.{_tensor_name(part, in_layers)}", shape)
-            elif name in names.OUTSIDE_LAYERS:
-                places[name] = _Place(names.OUTSIDE_LAYERS[name], shape)
+            elif name in _OUTSIDE_LAYERS:
+                places[name] = _Place(_OUTSIDE_LAYERS[name], shape)
             else:
                 places[name] = self._stacked_place(name, shape)
             if self.kind.interleaved and name.endswith(("q_proj", "k_proj")):
@@ -134,7 +171,7 @@ class GGUFSource:
         stem, _, index = name.rpartition(".")
         count = sum(each.startswith(f"{stem}.") for each in self._shapes)
         rows = slice(int(index) * shape[0], (int(index) + 1) * shape[0])
-        return _Place(names.STACKED[stem], (count, *shape), rows)
+        return _Place(_STACKED[stem], (count, *shape), rows)
 
     def _fused_places(self, in_layers: Mapping[str, str]) -> dict[str, _Place]:
         """Weights that are rows of a larger tensor, in the checkpoint's order.
@@ -173,11 +210,11 @@ class GGUFSource:
                     f"{self.file.path}: tensor {place.tensor!r} has shape {list(tensor.shape)}, "
                     f"the metadata asks for {list(place.shape)}"
                 )
-        # Leaving a weight out would give a model that runs and is wrong.
-        known = {place.tensor for place in self._places.values()} | names.ROTARY_TENSORS
+        # Without a weight, a model would run and be wrong.
+        known = {place.tensor for place in self._places.values()} | _ROTARY_TENSORS
         for index, layer in enumerate(self.architecture.layers):
             if layer.attention.cache_of is not None:  # its own keys and values are never read
-                known |= {f"blk.{index}.{each}.weight" for each in names.KEYS_AND_VALUES}
+                known |= {f"blk.{index}.{each}.weight" for each in _KEYS_AND_VALUES}
         unknown = sorted(self.file.tensors.keys() - known)
         if unknown:
             raise ConversionError(

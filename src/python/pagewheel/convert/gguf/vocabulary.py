@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..architectures.gguf_metadata import Metadata
-from ..errors import ConversionError
+from ...errors import ConversionError
+from ..architectures.gguf_config import Metadata
 from ..tokenizers.pre_tokenizers import ADDING_BOS
 from ..tokenizers.vocabulary import TokenType, Vocabulary
 from .file import GGUFFile

@@ -10,56 +10,31 @@ import math
 import mmap
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ConversionError
-from ..files.json_file import parse_json_object
-from ..files.mapped_pages import MappedPages
-from .source_folder import SourceFolder
+from ...errors import ConversionError
+from ..files.mapped_file import MappedPages, MappedTensor, check_apart
+from ..files.source_folder import SourceFolder, parse_json_object
 
 # As the format's own library: longer headers are refused.
 MAX_HEADER_BYTES = 100_000_000
 MAX_DIMENSIONS = 8
 INDEX_FILE = "model.safetensors.index.json"
 
+# Bytes of a number.
 _ITEM_BYTES: Mapping[str, int] = {
-    "F64": 8,
-    "F32": 4,
-    "F16": 2,
-    "BF16": 2,
-    "F8_E4M3": 1,
-    "F8_E5M2": 1,
-    "F8_E8M0": 1,
-    "I64": 8,
-    "I32": 4,
-    "I16": 2,
-    "I8": 1,
-    "U64": 8,
-    "U32": 4,
-    "U16": 2,
-    "U8": 1,
-    "BOOL": 1,
+    **dict.fromkeys(("F64", "I64", "U64"), 8),
+    **dict.fromkeys(("F32", "I32", "U32"), 4),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 2),
+    **dict.fromkeys(("F8_E4M3", "F8_E5M2", "F8_E8M0", "I8", "U8", "BOOL"), 1),
 }
 
 
-@dataclass(frozen=True)
-class StoredTensor:
-    """`data` are the tensor's bytes, a view of the mapped file."""
-
-    name: str
-    dtype: str  # "BF16", "F32"... as the file says
-    shape: tuple[int, ...]
-    data: npt.NDArray[np.uint8]
-    pages: MappedPages
-
-
-def read_safetensors(path: Path) -> dict[str, StoredTensor]:
+def read_safetensors(path: Path) -> dict[str, MappedTensor]:
     """All tensors of one file. Raises ConversionError for anything but a whole file."""
     with path.open("rb") as file:
         size = path.stat().st_size
@@ -74,18 +49,13 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
         header = _parse_header(path, file.read(header_bytes))
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     start = 8 + header_bytes
-    tensors: dict[str, StoredTensor] = {}
-    places: list[tuple[int, int, str]] = []
+    tensors: dict[str, MappedTensor] = {}
     for name, entry in header.items():
         dtype, shape, begin, end = _check_entry(path, name, entry, size - start)
-        places.append((begin, end, name))
         data = np.frombuffer(mapped, np.uint8, end - begin, start + begin)
         pages = MappedPages(mapped, start + begin, end - begin)
-        tensors[name] = StoredTensor(name, dtype, shape, data, pages)
-    places.sort()
-    for (_, end, name), (begin, _, other) in pairwise(places):
-        if begin < end:
-            raise ConversionError(f"{path} is damaged: tensors {name!r} and {other!r} overlap")
+        tensors[name] = MappedTensor(name, dtype, shape, data, pages)
+    check_apart(path, tensors.values())
     return tensors
 
 
@@ -140,7 +110,7 @@ def _check_entry(
     return dtype, tuple(shape), begin, end
 
 
-def read_checkpoint(folder: SourceFolder) -> dict[str, StoredTensor]:
+def read_checkpoint(folder: SourceFolder) -> dict[str, MappedTensor]:
     """The tensors of all shards, by the index where there is one.
 
     Raises ConversionError for a shard that is missing or does not hold what the index says.
@@ -156,7 +126,7 @@ def read_checkpoint(folder: SourceFolder) -> dict[str, StoredTensor]:
         isinstance(each, str) for each in weight_map.values()
     ):
         raise ConversionError(f"{folder.path / INDEX_FILE}: 'weight_map' must name files")
-    tensors: dict[str, StoredTensor] = {}
+    tensors: dict[str, MappedTensor] = {}
     for shard in sorted(set(weight_map.values())):
         path = folder.file(shard)
         if path is None:
@@ -171,3 +141,77 @@ def read_checkpoint(folder: SourceFolder) -> dict[str, StoredTensor]:
                 f"{folder.path / INDEX_FILE} promises the tensor {name!r}, {shard} has none"
             )
     return tensors
+
+
+def _decoded(exponent_bits: int, mantissa_bits: int, bias: int) -> npt.NDArray[np.float32]:
+    """The value of each byte, without its infinities and NaNs."""
+    byte = np.arange(256)
+    mantissa = byte & ((1 << mantissa_bits) - 1)
+    exponent = byte >> mantissa_bits & ((1 << exponent_bits) - 1)
+    normal = (1 + mantissa / (1 << mantissa_bits)) * 2.0 ** (exponent - bias)
+    subnormal = mantissa / (1 << mantissa_bits) * 2.0 ** (1 - bias)
+    values = np.where(exponent == 0, subnormal, normal)
+    return np.where(byte < 128, values, -values).astype(np.float32)
+
+
+def _e4m3() -> npt.NDArray[np.float32]:
+    values = _decoded(4, 3, 7)
+    values[[0x7F, 0xFF]] = np.nan
+    return values
+
+
+def _e5m2() -> npt.NDArray[np.float32]:
+    values = _decoded(5, 2, 15)
+    values[[0x7C, 0xFC]] = np.inf, -np.inf
+    values[[0x7D, 0x7E, 0x7F, 0xFD, 0xFE, 0xFF]] = np.nan
+    return values
+
+
+# By safetensors' name, f32 [256]: the value of each byte.
+DECODED: Mapping[str, npt.NDArray[np.float32]] = {"F8_E4M3": _e4m3(), "F8_E5M2": _e5m2()}
+
+
+def dequantize(tensor: MappedTensor, scale: MappedTensor | None) -> npt.NDArray[np.float32]:
+    """The tensor times its scale: one number, one for each row, or one for each block.
+
+    Blocks are equal, but for the last ones: their size is the tensor's over the scale's,
+    rounded up to a power of two. Raises ConversionError for values that are not finite.
+    """
+    values = DECODED[tensor.type][tensor.data].reshape(tensor.shape)
+    if scale is not None:
+        values *= _spread(tensor, scale)
+    if not np.isfinite(values).all():
+        raise ConversionError(f"tensor {tensor.name!r} or its scale is not finite")
+    return values
+
+
+def _spread(tensor: MappedTensor, scale: MappedTensor) -> npt.NDArray[np.float32]:
+    factors = _read_scale(scale)
+    if factors.size == 1:
+        return factors.reshape(-1)
+    if factors.ndim != len(tensor.shape):
+        raise ConversionError(
+            f"tensor {scale.name!r} has shape {list(scale.shape)}, "
+            f"its weight has {list(tensor.shape)}"
+        )
+    for axis, (size, blocks) in enumerate(zip(tensor.shape, factors.shape, strict=True)):
+        if blocks in (1, size):
+            continue
+        block = 1 << (-(-size // blocks) - 1).bit_length()
+        if -(-size // block) != blocks:
+            raise ConversionError(
+                f"tensor {scale.name!r} has {blocks} scales for {size} values along axis {axis}"
+            )
+        factors = np.repeat(factors, block, axis)[(slice(None),) * axis + (slice(size),)]
+    return factors
+
+
+def _read_scale(scale: MappedTensor) -> npt.NDArray[np.float32]:
+    if scale.type == "F32":
+        return scale.data.view("<f4").reshape(scale.shape)
+    if scale.type == "F16":
+        return scale.data.view("<f2").reshape(scale.shape).astype(np.float32)
+    if scale.type == "BF16":
+        bits = scale.data.view("<u2").astype(np.uint32) << 16
+        return bits.view(np.float32).reshape(scale.shape)
+    raise ConversionError(f"tensor {scale.name!r} of scales has type {scale.type}")

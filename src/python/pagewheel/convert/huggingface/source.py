@@ -11,15 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import openvino as ov
 
-from ..architectures.checkpoint import Part, Recipe
+from ...errors import ConversionError
+from ..architectures.entry import Part, Recipe
 from ..architectures.registry import read_architecture, recipe
-from ..decoder.weight_shapes import weight_shapes
-from ..errors import ConversionError
-from ..files.mapped_pages import PagesInUse
+from ..decoder.architecture import weight_shapes
+from ..files.mapped_file import MappedTensor, PagesInUse
+from ..files.source_folder import SourceFolder
 from ..weights.weight import DenseWeight, QuantizedWeight, Weight
-from .float8 import DECODED, dequantize
-from .safetensors_file import StoredTensor, read_checkpoint
-from .source_folder import SourceFolder
+from .safetensors_file import DECODED, dequantize, read_checkpoint
 
 # Of models with more than a text part: where the text decoder's weights are.
 _PREFIXES = ("model.", "model.language_model.", "language_model.model.", "")
@@ -90,7 +89,7 @@ class HuggingFaceSource:
                 f"{', '.join(_QUANTIZED)} and not quantised ones"
             )
 
-    def _stored(self, part: Part) -> StoredTensor:
+    def _stored(self, part: Part) -> MappedTensor:
         name = part.tensor
         if not name.startswith("lm_head."):
             name = self._prefix + name
@@ -131,7 +130,7 @@ class HuggingFaceSource:
     def _is_packed(self, part: Part) -> bool:
         return f"{self._prefix}{part.tensor}_blocks" in self.tensors
 
-    def _blocks_and_scales(self, part: Part) -> tuple[StoredTensor, StoredTensor]:
+    def _blocks_and_scales(self, part: Part) -> tuple[MappedTensor, MappedTensor]:
         """MXFP4: u8 [experts, out, in / 32, 16] with two values a byte, the first one low, and
         exponents u8 [experts, out, in / 32]. It is not transposed, as unpacked weights are.
         """
@@ -152,21 +151,21 @@ class HuggingFaceSource:
         values = values.reshape(*values.shape[:2], -1)
         return QuantizedWeight(values, ov.Type.f4e2m1, scale, None)
 
-    def _dense(self, tensor: StoredTensor) -> DenseWeight:
-        if tensor.dtype in _DENSE:
-            dtype, element_type = _DENSE[tensor.dtype]
+    def _dense(self, tensor: MappedTensor) -> DenseWeight:
+        if tensor.type in _DENSE:
+            dtype, element_type = _DENSE[tensor.type]
             values: npt.NDArray[Any] = tensor.data.view(dtype).reshape(tensor.shape)
             return DenseWeight(values, element_type)
-        if tensor.dtype == "F64":
+        if tensor.type == "F64":
             values = tensor.data.view("<f8").reshape(tensor.shape).astype(np.float32)
             return DenseWeight(values, ov.Type.f32)
-        if tensor.dtype in DECODED:
+        if tensor.type in DECODED:
             return DenseWeight(dequantize(tensor, self._scale_of(tensor)), ov.Type.f32)
         raise ConversionError(
-            f"{self.folder.path}: tensor {tensor.name!r} has type {tensor.dtype}, not supported"
+            f"{self.folder.path}: tensor {tensor.name!r} has type {tensor.type}, not supported"
         )
 
-    def _scale_of(self, tensor: StoredTensor) -> StoredTensor | None:
+    def _scale_of(self, tensor: MappedTensor) -> MappedTensor | None:
         for suffix in _SCALE_SUFFIXES:
             found = self.tensors.get(tensor.name + suffix)
             if found is not None:
@@ -207,7 +206,7 @@ class HuggingFaceSource:
         self._check_shape(scales, (experts, rows, columns // 32))
         return {blocks.name, scales.name}
 
-    def _check_shape(self, tensor: StoredTensor, expected: tuple[int, ...]) -> None:
+    def _check_shape(self, tensor: MappedTensor, expected: tuple[int, ...]) -> None:
         if tensor.shape != expected:
             raise ConversionError(
                 f"{self.folder.path}: tensor {tensor.name!r} has shape {list(tensor.shape)}, "

@@ -1,9 +1,10 @@
-"""SentencePiece BPE vocabularies (`tokenizer.ggml.model` llama) as tokenizer steps.
+"""SentencePiece's BPE (`tokenizer.ggml.model` llama) and Unigram (t5) as tokenizer steps.
 
-SentencePiece writes a space as U+2581 and merges the two neighbours whose joint piece has
+SentencePiece's BPE writes a space as U+2581 and merges the two neighbours whose joint piece has
 the best score. A BPE tokenizer with a list of merges does the same: a merge for each way in
 which two pieces make a third, in the order of the third's score. Two ways to make pieces of
 equal score are taken in the order of the list, where SentencePiece goes from left to right.
+Unigram finds the likeliest way to cut a text (Kudo, 2018, arXiv 1804.10959).
 """
 
 from __future__ import annotations
@@ -12,48 +13,39 @@ from collections.abc import Set
 
 from openvino_tokenizers.tokenizer_pipeline import (
     BPETokenizationStep,
+    CharsmapStep,
     RegexDecodingStep,
     RegexNormalizationStep,
     RegexSplitStep,
+    UnigramModelStep,
     VocabDecoderStep,
 )
 
-from ..errors import ConversionError
-from .special_tokens import split_special_tokens
-from .vocabulary import TokenType, Vocabulary, listed_merges, without_unmerged
+from ...errors import ConversionError
+from .steps import split_special_tokens
+from .vocabulary import SPECIAL_TYPES, TokenType, Vocabulary, bpe_arguments, listed_merges
 
 _SPACE = "\u2581"
-_SPECIAL = (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
 
 
-def encoding_steps(vocabulary: Vocabulary) -> list[object]:
+def bpe_steps(vocabulary: Vocabulary) -> list[object]:
     """Text to token ids, without those added around a text."""
-    special_ids = vocabulary.ids_of_type(*_SPECIAL)
-    special_texts = {text: each for each in special_ids if (text := vocabulary.tokens[each])}
-    steps: list[object] = [split_special_tokens(special_texts)]
-    steps += space_steps(vocabulary)
+    steps: list[object] = [split_special_tokens(vocabulary.special_texts)]
+    steps += _space_steps(vocabulary)
     if not _has_pieces_across_spaces(vocabulary):
         # What no merge crosses is merged apart: short pieces that repeat are remembered.
         pattern = f"{_SPACE}*[^{_SPACE}]+|{_SPACE}+"
         steps.append(RegexSplitStep(pattern, behaviour="isolate", mergeable=False))
     tokens = [text.encode() for text in vocabulary.tokens]
     merges = _merges(vocabulary, set(tokens))
-    others = {*special_ids, *vocabulary.ids_of_type(TokenType.BYTE)}
-    steps.append(
-        BPETokenizationStep(
-            vocab=without_unmerged(
-                tokens, merges, lambda index: len(vocabulary.tokens[index]) <= 1 or index in others
-            ),
-            merges=merges,
-            byte_fallback=True,
-            added_tokens={text.encode(): each for text, each in special_texts.items()},
-            cache_capacity=max(20_000, len(vocabulary.tokens) // 5),
-        )
-    )
+    symbols = {*vocabulary.special_ids, *vocabulary.ids_of_type(TokenType.BYTE)}
+    symbols |= {index for index, text in enumerate(vocabulary.tokens) if len(text) <= 1}
+    arguments = bpe_arguments(vocabulary, tokens, merges, symbols.__contains__)
+    steps.append(BPETokenizationStep(**arguments, byte_fallback=True))
     return steps
 
 
-def space_steps(vocabulary: Vocabulary) -> list[object]:
+def _space_steps(vocabulary: Vocabulary) -> list[object]:
     """Spaces as vocabularies write them, one in front where they want one."""
     steps: list[object] = []
     if vocabulary.add_space_prefix:
@@ -78,7 +70,7 @@ def token_bytes(vocabulary: Vocabulary) -> list[bytes]:
     return [
         _byte(text)
         if kind == TokenType.BYTE
-        else (text if kind in _SPECIAL else text.replace(_SPACE, " ")).encode()
+        else (text if kind in SPECIAL_TYPES else text.replace(_SPACE, " ")).encode()
         for text, kind in zip(vocabulary.tokens, vocabulary.types, strict=True)
     ]
 
@@ -126,3 +118,43 @@ def _has_pieces_across_spaces(vocabulary: Vocabulary) -> bool:
         for text, kind in zip(vocabulary.tokens, vocabulary.types, strict=True)
         if kind == TokenType.NORMAL
     )
+
+
+def unigram_steps(vocabulary: Vocabulary) -> list[object]:
+    """Text to token ids, without those added around a text.
+
+    Raises ConversionError for a vocabulary that spells unknown characters in bytes or has no
+    token for them.
+    """
+    if TokenType.BYTE in vocabulary.types:
+        # UnigramTokenizer spells fewer characters in bytes than sentencepiece does.
+        raise ConversionError("a Unigram vocabulary with byte tokens is not supported")
+    if vocabulary.unk_id is None:
+        raise ConversionError(
+            "a Unigram vocabulary must have tokenizer.ggml.unknown_token_id, the token of what no "
+            "piece spells"
+        )
+    model = UnigramModelStep(
+        vocab=[text.encode() for text in vocabulary.tokens],
+        vocab_logprobs=list(vocabulary.scores),
+        unk_token_id=vocabulary.unk_id,
+    )
+    return [split_special_tokens(vocabulary.special_texts), *_normalisation(vocabulary), model]
+
+
+def _normalisation(vocabulary: Vocabulary) -> list[object]:
+    """The file's compiled normalisation, or spaces only: CharsmapStep has no identity."""
+    if vocabulary.charsmap:
+        return [
+            CharsmapStep(
+                charsmap=vocabulary.charsmap,
+                add_dummy_prefix=vocabulary.add_space_prefix,
+                remove_extra_whitespaces=vocabulary.remove_extra_spaces,
+                escape_whitespaces=True,
+            )
+        ]
+    steps: list[object] = []
+    if vocabulary.remove_extra_spaces:
+        steps.append(RegexNormalizationStep(r"^ +| +$", ""))
+        steps.append(RegexNormalizationStep(r" {2,}", " "))
+    return [*steps, *_space_steps(vocabulary)]

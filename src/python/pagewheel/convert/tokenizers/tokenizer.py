@@ -34,12 +34,11 @@ from openvino_tokenizers.tokenizer_pipeline import (
 )
 from openvino_tokenizers.utils import change_inputs_type, change_outputs_type
 
-from ..errors import ConversionError
-from . import sentencepiece, unigram
+from ...errors import ConversionError
+from ..tokenizers import sentencepiece
 from .pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
-from .special_tokens import split_special_tokens
-from .vocabulary import TokenType, Vocabulary, listed_merges, without_unmerged
-from .whole_pieces import WholePiecesBPEStep
+from .steps import WholePiecesBPEStep, split_special_tokens
+from .vocabulary import TokenType, Vocabulary, bpe_arguments, listed_merges
 
 # `Vocabulary.model`: byte-level BPE, SentencePiece BPE and Unigram.
 _MODELS = ("gpt2", "llama", "t5")
@@ -109,9 +108,9 @@ def _check_lengths(tokens: list[str]) -> None:
 
 def _encoding_steps(vocabulary: Vocabulary) -> list[object]:
     if vocabulary.model == "llama":
-        steps = sentencepiece.encoding_steps(vocabulary)
+        steps = sentencepiece.bpe_steps(vocabulary)
     elif vocabulary.model == "t5":
-        steps = unigram.encoding_steps(vocabulary)
+        steps = sentencepiece.unigram_steps(vocabulary)
     else:
         steps = _byte_level_steps(vocabulary)
     # It does nothing until a program switches it on. openvino_genai edits the graph and needs
@@ -131,9 +130,7 @@ def _encoding_steps(vocabulary: Vocabulary) -> list[object]:
 def _byte_level_steps(vocabulary: Vocabulary) -> list[object]:
     """Text to token ids, without those added around a text."""
     pre_tokenizer = _pre_tokenizer(vocabulary)
-    special_texts = {
-        text: each for each in _special_ids(vocabulary) if (text := vocabulary.tokens[each])
-    }
+    special_texts = vocabulary.special_texts
     tokens = _encoded_tokens(vocabulary)
     merges = listed_merges(vocabulary, set(tokens), _token_bytes)
     steps: list[object] = [split_special_tokens(special_texts)]
@@ -141,25 +138,15 @@ def _byte_level_steps(vocabulary: Vocabulary) -> list[object]:
         steps.append(NormalizeUnicode("NFC"))
     for pattern in pre_tokenizer.patterns:
         steps.append(RegexSplitStep(pattern, behaviour="isolate", mergeable=False))
-    specials = set(special_texts.values())
-    settings = {
-        "vocab": without_unmerged(
-            tokens, merges, lambda index: len(tokens[index]) <= 1 or index in specials
-        ),
-        "merges": merges,
-        "added_tokens": {text.encode(): each for text, each in special_texts.items()},
-        "cache_capacity": max(20_000, len(tokens) // 5),
-    }
+    symbols = set(special_texts.values())
+    symbols |= {index for index, token in enumerate(tokens) if len(token) <= 1}
+    arguments = bpe_arguments(vocabulary, tokens, merges, symbols.__contains__)
     steps.append(
-        WholePiecesBPEStep(**settings, pieces=tokens)
+        WholePiecesBPEStep(**arguments, pieces=tokens)
         if pre_tokenizer.whole_pieces
-        else BPETokenizationStep(**settings)
+        else BPETokenizationStep(**arguments)
     )
     return steps
-
-
-def _special_ids(vocabulary: Vocabulary) -> list[int]:
-    return vocabulary.ids_of_type(TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
 
 
 def _encoded_tokens(vocabulary: Vocabulary) -> list[bytes]:
@@ -168,7 +155,7 @@ def _encoded_tokens(vocabulary: Vocabulary) -> list[bytes]:
     Some files have tokens that are not spelled in bytes (command-r: the rocket emoji as it is).
     No text becomes them: a byte that UTF-8 does not have is put in front.
     """
-    specials = set(_special_ids(vocabulary))
+    specials = set(vocabulary.special_ids)
     return [
         text.encode()
         if index in specials
@@ -181,7 +168,7 @@ def _encoded_tokens(vocabulary: Vocabulary) -> list[bytes]:
 
 def _decoded_tokens(vocabulary: Vocabulary) -> list[bytes]:
     """The bytes that each token becomes."""
-    specials = set(_special_ids(vocabulary))
+    specials = set(vocabulary.special_ids)
     return [
         text.encode() if index in specials else _token_bytes(text)
         for index, text in enumerate(vocabulary.tokens)

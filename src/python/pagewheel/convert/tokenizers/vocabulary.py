@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
-from ..errors import ConversionError
+from ...errors import ConversionError
 
 
 class TokenType(IntEnum):
@@ -18,6 +19,9 @@ class TokenType(IntEnum):
     USER_DEFINED = 4
     UNUSED = 5
     BYTE = 6
+
+
+SPECIAL_TYPES = (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,15 @@ class Vocabulary:
     def ids_of_type(self, *types: TokenType) -> list[int]:
         return [token_id for token_id, kind in enumerate(self.types) if kind in types]
 
+    @property
+    def special_ids(self) -> list[int]:
+        """Tokens that are recognised in a text before it is split."""
+        return self.ids_of_type(*SPECIAL_TYPES)
+
+    @property
+    def special_texts(self) -> dict[str, int]:
+        return {text: each for each in self.special_ids if (text := self.tokens[each])}
+
 
 def listed_merges(
     vocabulary: Vocabulary, tokens: Set[bytes], spelled: Callable[[str], bytes]
@@ -87,16 +100,24 @@ def listed_merges(
     return merges
 
 
-def without_unmerged(
-    tokens: list[bytes], merges: list[tuple[bytes, bytes]], is_symbol: Callable[[int], bool]
-) -> list[bytes]:
-    """`tokens` as OpenVINO's BPE must know them.
+def bpe_arguments(
+    vocabulary: Vocabulary,
+    tokens: list[bytes],
+    merges: list[tuple[bytes, bytes]],
+    is_symbol: Callable[[int], bool],
+) -> dict[str, Any]:
+    """Arguments of BPETokenizationStep.
 
-    It begins with the longest tokens that no merge makes. BPE begins with symbols: bytes or
-    characters. So a token that is neither gets a byte in front that no text has.
+    OpenVINO's BPE begins with the longest tokens that no merge makes. It should begin with
+    symbols: bytes or characters. So a token that is neither gets a byte in front that no text has.
     """
     made = {left + right for left, right in merges}
-    return [
-        token if is_symbol(index) or token in made else b"\xff" + token
-        for index, token in enumerate(tokens)
-    ]
+    return {
+        "vocab": [
+            token if is_symbol(index) or token in made else b"\xff" + token
+            for index, token in enumerate(tokens)
+        ],
+        "merges": merges,
+        "added_tokens": {text.encode(): each for text, each in vocabulary.special_texts.items()},
+        "cache_capacity": max(20_000, len(tokens) // 5),
+    }

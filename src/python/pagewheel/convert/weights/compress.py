@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import openvino as ov
 
-from ..errors import ConversionError
+from ...errors import ConversionError
 from .compression import GROUP_SIZES, Compression
 from .weight import DenseWeight, QuantizedWeight, Weight, dense_f32
 

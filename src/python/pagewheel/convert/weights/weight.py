@@ -21,7 +21,7 @@ import openvino as ov
 import openvino.opset13 as ops
 from openvino.op import Constant
 
-from ..errors import ConversionError
+from ...errors import ConversionError
 
 
 @dataclass(frozen=True)

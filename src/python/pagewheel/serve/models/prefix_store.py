@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pagewheel
-from pagewheel.convert.files.cache import sync
+from pagewheel.convert.files.folders import sync
 from pagewheel.errors import InvalidArgumentError
 from pagewheel.serve.models.tenant import Tenant
 
