@@ -168,7 +168,7 @@ std::exception_ptr Engine::make_step() {
 std::exception_ptr Engine::attempt_step() {
     m_step = {};
     accept();
-    honour_wishes();
+    handle_aborts();
     m_requests.end_expired();
     m_grammars.begin_step();
     m_tokens.continue_held();
@@ -191,10 +191,10 @@ void Engine::accept() {
     m_taken.requests.clear();
 }
 
-void Engine::honour_wishes() {
-    for (const Wish& wish : m_taken.wishes)
-        if (wish.state->request) m_requests.end(*wish.state->request, {wish.status, wish.reason});
-    m_taken.wishes.clear();
+void Engine::handle_aborts() {
+    for (const AbortRequest& abort : m_taken.aborts)
+        if (abort.state->request) m_requests.end(*abort.state->request, {abort.status, abort.reason});
+    m_taken.aborts.clear();
 }
 
 const Batch& Engine::schedule() {
@@ -295,12 +295,12 @@ void Engine::fail(const char* cause) noexcept {
         for (const auto& request : m_taken.requests)
             if (request) m_requests.fail(*request, error);  // else it was accepted already
         m_taken.requests.clear();
-        m_taken.wishes.clear();
+        m_taken.aborts.clear();
     };
     fail_taken();
     try {
         m_inbox->take(m_taken);
-    } catch (...) {  // of wishes, which matter no more
+    } catch (...) {  // of aborts, which matter no more
     }
     fail_taken();
 }

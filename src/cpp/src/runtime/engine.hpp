@@ -90,7 +90,7 @@ private:
     void fail(const char* cause) noexcept;
     /// Takes in what was submitted.
     void accept();
-    void honour_wishes();
+    void handle_aborts();
     const Batch& schedule();
     /// What failed, if anything did.
     std::exception_ptr compute(const Batch& batch);

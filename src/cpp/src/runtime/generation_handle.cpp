@@ -276,7 +276,7 @@ void GenerationHandle::State::close(const std::shared_ptr<State>& state, Generat
         if (state->is_over() || state->closed_as) return;
         state->closed_as = as;
     }
-    state->inbox->wish({state, as, reason});
+    state->inbox->abort({state, as, reason});
 }
 
 void GenerationHandle::stop(GenerationFinishReason reason) {

@@ -24,18 +24,18 @@ void Inbox::submit(std::unique_ptr<Request> request) {
     m_work.notify_all();
 }
 
-void Inbox::wish(Wish wish) {
+void Inbox::abort(AbortRequest request) {
     const std::lock_guard lock(m_mutex);
-    if (!m_closed) m_contents.wishes.push_back(std::move(wish));
+    if (!m_closed) m_contents.aborts.push_back(std::move(request));
 }
 
 void Inbox::take(Contents& contents) {
     const std::lock_guard lock(m_mutex);
     if (contents.requests.empty()) contents.requests.swap(m_contents.requests);  // takes no memory
     for (auto& request : m_contents.requests) contents.requests.push_back(std::move(request));
-    for (Wish& wish : m_contents.wishes) contents.wishes.push_back(std::move(wish));
+    for (AbortRequest& abort : m_contents.aborts) contents.aborts.push_back(std::move(abort));
     m_contents.requests.clear();
-    m_contents.wishes.clear();
+    m_contents.aborts.clear();
 }
 
 void Inbox::left_queue() {
@@ -80,10 +80,10 @@ void Inbox::check_works() const {
 }
 
 void Inbox::close() {
-    std::vector<Wish> dropped;  // the last owners of what they name, perhaps: not under the lock
+    std::vector<AbortRequest> dropped;  // the last owners of what they name, perhaps: not under the lock
     const std::lock_guard lock(m_mutex);
     m_closed = true;
-    m_contents.wishes.swap(dropped);
+    m_contents.aborts.swap(dropped);
 }
 
 }  // namespace pagewheel

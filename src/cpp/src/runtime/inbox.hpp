@@ -16,20 +16,20 @@
 
 namespace pagewheel {
 
-/// A handle's wish that its request end.
-struct Wish {
+/// A handle asks that its request end.
+struct AbortRequest {
     std::shared_ptr<GenerationHandle::State> state;
     GenerationStatus status;
     GenerationFinishReason reason;
 };
 
-/// Requests and wishes on their way to the step loop. Every method may be called from any thread.
+/// Requests and aborts on their way to the step loop. Every method may be called from any thread.
 /// Handles keep it alive when the engine is gone; it takes nothing in then.
 class Inbox {
 public:
     struct Contents {
         std::vector<std::unique_ptr<Request>> requests;
-        std::vector<Wish> wishes;
+        std::vector<AbortRequest> aborts;
     };
 
     /// At most `max_queue` requests that were not begun; 0: any number.
@@ -42,7 +42,7 @@ public:
     /// Throws InvalidArgument if the id is in use, QueueFull if the queue is full, PipelineFailed
     /// after fail().
     void submit(std::unique_ptr<Request> request);
-    void wish(Wish wish);
+    void abort(AbortRequest request);
     /// Appends what has come since the last time.
     void take(Contents& contents);
 
