@@ -193,7 +193,8 @@ void Engine::accept() {
 
 void Engine::handle_aborts() {
     for (const AbortRequest& abort : m_taken.aborts)
-        if (abort.state->request) m_requests.end(*abort.state->request, {abort.status, abort.reason});
+        if (abort.state->request)
+            m_requests.end(*abort.state->request, {abort.status, abort.reason});
     m_taken.aborts.clear();
 }
 
@@ -242,13 +243,11 @@ std::exception_ptr Engine::attempt(const Batch& batch, Work&& work) {
 }
 
 void Engine::cancel_batch(const Batch& batch, const std::string& error) {
-    Ending ending{
-        GenerationStatus::CANCEL, GenerationFinishReason::NONE,
-        Error("the request was cancelled because a step failed: " + error, ErrorCode::step_failed),
-        true};
+    FinishInfo info{GenerationStatus::CANCEL, GenerationFinishReason::NONE,
+                    "the request was cancelled because a step failed: " + error, true};
     for (const BatchEntry& entry : batch.entries) {
         Request& request = request_of(entry);
-        m_requests.end(request, ending);
+        m_requests.end(request, info);
         // What failed may have been its end.
         check_invariant(request.state->is_over(), "a request could not be ended: ", error);
     }

@@ -80,7 +80,8 @@ void Inbox::check_works() const {
 }
 
 void Inbox::close() {
-    std::vector<AbortRequest> dropped;  // the last owners of what they name, perhaps: not under the lock
+    std::vector<AbortRequest>
+        dropped;  // the last owners of what they name, perhaps: not under the lock
     const std::lock_guard lock(m_mutex);
     m_closed = true;
     m_contents.aborts.swap(dropped);

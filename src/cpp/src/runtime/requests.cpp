@@ -38,18 +38,18 @@ void Requests::finish(Generation& generation) {
     if (all) end(request, {GenerationStatus::FINISHED});
 }
 
-void Requests::end(Request& request, const Ending& ending) {
+void Requests::end(Request& request, const FinishInfo& info) {
     if (request.is_over()) return;
     move(request, Request::Phase::ENDED);
     for (auto& generation : request.generations)
-        if (request.beams || ending.discards)  // not each beam's last block, too
+        if (request.beams || info.discards)  // not each beam's last block, too
             m_scheduler.discard(generation->sequence);
         else
             m_scheduler.remove(generation->sequence);
     if (request.beams) m_output.publish_beams(request, m_admission.make_texts(request, 1));
     if (request.deadline) m_deadlines.erase({*request.deadline, &request});
     m_ended.push_back(&request);
-    m_output.end(request, ending.status, ending.reason, ending.error);
+    m_output.end(request, info.status, info.reason, info.error);
 }
 
 void Requests::end_expired() {

@@ -16,7 +16,7 @@
 namespace pagewheel {
 
 /// How a request ends.
-struct Ending {
+struct FinishInfo {
     GenerationStatus status = GenerationStatus::FINISHED;
     /// Of the sequences that it ends.
     GenerationFinishReason reason = GenerationFinishReason::NONE;
@@ -38,7 +38,7 @@ public:
     /// A sequence has its last token; with the last of them the request is over.
     void finish(Generation& generation);
     /// Its blocks are free. The object stays until forget_ended().
-    void end(Request& request, const Ending& ending);
+    void end(Request& request, const FinishInfo& info);
     /// Those whose deadline has passed.
     void end_expired();
     void forget_ended();
