@@ -60,7 +60,7 @@ private:
 void expect(const std::shared_ptr<Bell>& bell, GenerationHandle& handle, uint64_t number,
             bool at_end) {
     using Until = GenerationHandle::Until;
-    handle.notify_once([bell, number] { bell->ring(number); }, at_end ? Until::END : Until::NEWS);
+    handle.notify_once([bell, number] { bell->ring(number); }, at_end ? Until::END : Until::OUTPUT);
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ void advance(GenerationHandle& handle, GenerationHandle::Until until) {
 }
 
 GenerationOutputs read(GenerationHandle& handle, bool with_text) {
-    advance(handle, GenerationHandle::Until::NEWS);
+    advance(handle, GenerationHandle::Until::OUTPUT);
     const Unlocked unlocked;
     return handle.read(with_text);
 }

@@ -100,15 +100,15 @@ callback, has it.)")
 
     py::class_<OutputStreamer, StreamerBase, py::smart_holder>(
         module, "OutputStreamer",
-        R"(Hands the news of every sequence to callback(news: StreamedOutput) -> StreamingStatus | bool | None.
+        R"(Hands the new output of every sequence to callback(output: StreamedOutput) -> StreamingStatus | bool | None.
 
-It takes several prompts and num_return_sequences, too. After each step it is called for each sequence that has news. What
+It takes several prompts and num_return_sequences, too. After each step it is called for each sequence that has new output. What
 the callback answers is for all sequences of that prompt.)")
         .def(py::init([](const py::function& callback) {
                  return std::make_shared<OutputStreamer>(
-                     [shared = share(callback)](const StreamedOutput& news) {
+                     [shared = share(callback)](const StreamedOutput& output) {
                          const Locked locked;
-                         return to_streaming_status(call(*shared, news));
+                         return to_streaming_status(call(*shared, output));
                      });
              }),
              py::arg("callback"));

@@ -140,11 +140,11 @@ TEST_F(EngineTest, CallbacksRunAfterTheStepAndMayStep) {
 
 TEST_F(EngineTest, WhoeverWaitsForTheEndIsCalledThenAndNotBefore) {
     GenerationHandle handle = submit({1}, greedy(3));
-    size_t news = 0, ends = 0;
+    size_t num_outputs = 0, ends = 0;
     handle.notify_once([&] { ++ends; }, GenerationHandle::Until::END);
-    handle.notify_once([&] { ++news; });
+    handle.notify_once([&] { ++num_outputs; });
     engine->step();
-    EXPECT_EQ(news, 1u);
+    EXPECT_EQ(num_outputs, 1u);
     handle.notify_once([&] { ++ends; }, GenerationHandle::Until::END);  // can be read, goes on
     EXPECT_EQ(ends, 0u);
     finish();

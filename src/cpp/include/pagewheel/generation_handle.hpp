@@ -93,7 +93,7 @@ public:
     /// request was cancelled because something failed, as read() does.
     std::vector<GenerationOutput> outputs_so_far(bool with_text = false) const;
     /// What read() and read_all() wait for.
-    enum class Until { NEWS, END };
+    enum class Until { OUTPUT, END };
     /// If it is not there: makes a step, or waits a moment for the thread that does. Whether it
     /// did.
     bool advance(Until until);
@@ -106,7 +106,7 @@ public:
     /// that steps, after its step, or at once from here. The callback may call everything. All that
     /// wait are called, in their order. What one throws passes to the caller of step() or
     /// generate(); a thread of start() drops it. Until::END: only when the request is over.
-    void notify_once(std::function<void()> callback, Until until = Until::NEWS);
+    void notify_once(std::function<void()> callback, Until until = Until::OUTPUT);
     /// End at the next step and keep what there is; `reason` is that of the sequences it ends.
     void stop(GenerationFinishReason reason = GenerationFinishReason::NONE);
     /// End at the next step; the cache's blocks are freed then.

@@ -130,16 +130,16 @@ struct StreamedOutput {
     GenerationOutput output;
 };
 
-/// Hands the news of every sequence of a generate() to a callback, of several prompts or
+/// Hands the new output of every sequence of a generate() to a callback, of several prompts or
 /// num_return_sequences too, after each step in the order of prompts and sequences. What the
 /// callback answers is for all sequences of that prompt.
 class PAGEWHEEL_API OutputStreamer : public StreamerBase {
 public:
-    using Callback = std::function<StreamingStatus(const StreamedOutput& news)>;
+    using Callback = std::function<StreamingStatus(const StreamedOutput& output)>;
 
     explicit OutputStreamer(Callback callback) : m_callback(std::move(callback)) {}
 
-    StreamingStatus write_output(const StreamedOutput& news) { return m_callback(news); }
+    StreamingStatus write_output(const StreamedOutput& output) { return m_callback(output); }
     /// Tokens by themselves, as of the first sequence.
     StreamingStatus write(const std::vector<int64_t>& tokens) override;
     void end() override {}

@@ -103,7 +103,7 @@ Engine::~Engine() {
         m_requests.end(*request, {GenerationStatus::CANCEL});
     m_inbox->close();
     try {
-        m_output.take_news().tell();
+        m_output.take_notifications().notify();
     } catch (...) {  // what a callback throws has nowhere to go from here
     }
 }
@@ -136,19 +136,19 @@ std::shared_ptr<GenerationHandle::State> Engine::submit(std::optional<uint64_t> 
 StepStatistics Engine::step() {
     StepStatistics made;
     std::exception_ptr failure;
-    News news;
+    Notifications notifications;
     std::string log_line;
     {
         const StepLock lock(*this);
         failure = make_step();
         made = m_step;
-        news = m_output.take_news();
+        notifications = m_output.take_notifications();
         log_line.swap(m_log_line);
     }
     const ThreadRole role(*m_inbox, ThreadRole::Kind::CALLER);
     if (!log_line.empty()) log(LogLevel::INFO, log_line);
     try {
-        news.tell();
+        notifications.notify();
     } catch (...) {  // the step's own failure matters more
         if (!failure) throw;
     }

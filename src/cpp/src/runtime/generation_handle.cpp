@@ -46,28 +46,28 @@ void add_bytes(const GenerationHandle::State& state, GenerationOutput& output) {
 
 /// Brings the texts up to date: what comes meanwhile is not waited for. Needs their lock. By
 /// sequence, whether it was over before.
-std::vector<bool> decode_news(GenerationHandle::State& state) {
+std::vector<bool> decode_new_tokens(GenerationHandle::State& state) {
     struct Undecoded {
         std::vector<int64_t> tokens;
         bool is_last;
     };
-    std::vector<Undecoded> news;
+    std::vector<Undecoded> fresh;
     {
         const auto lock = state.lock();
         for (size_t i = 0; i < state.outputs.size(); ++i) {
             const std::vector<int64_t>& ids = state.outputs[i].all.generated_ids;
             // Where a step failed between the two, the text is ahead.
             const size_t begin = std::min(state.texts[i].num_decoded(), ids.size());
-            news.push_back({{ids.begin() + ptrdiff_t(begin), ids.end()}, state.is_over(i)});
+            fresh.push_back({{ids.begin() + ptrdiff_t(begin), ids.end()}, state.is_over(i)});
         }
     }
     std::vector<bool> were_over;
-    for (size_t i = 0; i < news.size(); ++i) {
-        were_over.push_back(news[i].is_last);
-        if (news[i].is_last)
-            state.texts[i].end_with(news[i].tokens);
+    for (size_t i = 0; i < fresh.size(); ++i) {
+        were_over.push_back(fresh[i].is_last);
+        if (fresh[i].is_last)
+            state.texts[i].end_with(fresh[i].tokens);
         else
-            state.texts[i].append(news[i].tokens);
+            state.texts[i].append(fresh[i].tokens);
     }
     return were_over;
 }
@@ -127,7 +127,7 @@ GenerationHandle::GenerationHandle(std::shared_ptr<State> state) : m_state(std::
 
 std::vector<GenerationOutput> all_outputs(GenerationHandle::State& state, bool with_text) {
     const auto text_lock = with_text ? state.lock_texts() : std::unique_lock<std::mutex>();
-    if (with_text) decode_news(state);
+    if (with_text) decode_new_tokens(state);
     auto lock = state.lock();
     std::vector<GenerationOutput> all;
     for (size_t i = 0; i < state.outputs.size(); ++i) {
@@ -163,7 +163,7 @@ void GenerationHandle::check_open() const {
 GenerationOutputs GenerationHandle::read_available(bool with_text) {
     State& state = *m_state;
     const auto text_lock = with_text ? state.lock_texts() : std::unique_lock<std::mutex>();
-    const std::vector<bool> were_over = with_text ? decode_news(state) : std::vector<bool>();
+    const std::vector<bool> were_over = with_text ? decode_new_tokens(state) : std::vector<bool>();
     auto lock = state.lock();
     GenerationOutputs fresh;
     for (size_t i = 0; i < state.outputs.size(); ++i) {
@@ -201,7 +201,7 @@ bool GenerationHandle::advance(Until until) {
     {
         auto lock = m_state->lock();
         if (m_state->is_over() || m_state->closed_as) return false;
-        if (until == Until::NEWS && m_state->can_read()) return false;
+        if (until == Until::OUTPUT && m_state->can_read()) return false;
         if (inbox.is_served() && !ThreadRole::is(inbox, ThreadRole::Kind::SERVICE) &&
             !ThreadRole::is(inbox, ThreadRole::Kind::STEP)) {
             m_state->changed.wait_for(lock, moment);
@@ -214,7 +214,7 @@ bool GenerationHandle::advance(Until until) {
 GenerationOutputs GenerationHandle::read(bool with_text) {
     for (;;) {
         check_open();
-        const bool advanced = advance(Until::NEWS);
+        const bool advanced = advance(Until::OUTPUT);
         if (advanced && !can_read()) continue;
         GenerationOutputs outputs = read_available(with_text);
         if (!outputs.empty() || !advanced) return outputs;
@@ -260,8 +260,8 @@ bool GenerationHandle::can_wait() const {
 void GenerationHandle::notify_once(std::function<void()> callback, Until until) {
     {
         const auto lock = m_state->lock();
-        const bool has_news = until == Until::NEWS && m_state->can_read();
-        if (!has_news && !m_state->is_over()) {
+        const bool has_output = until == Until::OUTPUT && m_state->can_read();
+        if (!has_output && !m_state->is_over()) {
             m_state->on_change.push_back({std::move(callback), until});
             return;
         }

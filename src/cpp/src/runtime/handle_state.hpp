@@ -53,8 +53,8 @@ struct GenerationHandle::State {
     std::shared_ptr<Inbox> inbox;  // constant, as the next
     /// Of single tokens, for readers of the most likely ones; empty where none are asked for.
     std::function<std::string(int64_t)> token_bytes;
-    Request* request = nullptr;  // the step loop's; null when it is over
-    bool has_news = false;       // the step loop's: wake() is due
+    Request* request = nullptr;     // the step loop's; null when it is over
+    bool has_notification = false;  // the step loop's: wake() is due
 
     /// Every call of a handle takes its locks here. Throws in a child that fork() made.
     std::unique_lock<std::mutex> lock() const;

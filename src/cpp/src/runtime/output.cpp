@@ -25,7 +25,7 @@ Reason Output::append(Generation& generation, const SampledToken& token) {
     const Request& request = *generation.request;
     GenerationHandle::State& state = *request.state;
     ++m_step.num_generated_tokens;
-    m_news.add(*generation.request);
+    m_notifications.add(*generation.request);
     std::unique_lock text_lock(state.text_mutex, std::defer_lock);
     const auto stops_text = [&] {
         text_lock.lock();  // until it is published: nobody reads text without its token
@@ -56,7 +56,7 @@ void Output::publish(Generation& generation, const SampledToken& token, Reason r
 }
 
 void Output::finish(Generation& generation, Reason reason) {
-    m_news.add(*generation.request);
+    m_notifications.add(*generation.request);
     GenerationHandle::State& state = *generation.request->state;
     const std::lock_guard lock(state.mutex);
     state.outputs[generation.index].all.finish_reason = reason;
@@ -152,8 +152,8 @@ void Output::publish_beams(Request& request, std::vector<SequenceText> texts) {
 }
 
 void Output::end(Request& request, GenerationStatus status, Reason reason,
-                 const std::optional<Error>& error) {
-    m_news.add(request);
+                 const std::string& error) {
+    m_notifications.add(request);
     GenerationHandle::State& state = *request.state;
     state.request = nullptr;
     const std::lock_guard lock(state.mutex);

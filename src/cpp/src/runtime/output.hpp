@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "pagewheel/statistics.hpp"
-#include "runtime/news.hpp"
+#include "runtime/notifications.hpp"
 #include "runtime/request.hpp"
 
 namespace pagewheel {
@@ -46,7 +46,7 @@ public:
     /// The step has given all its tokens. Before requests that have ended are gone.
     void finish_step();
 
-    News take_news() { return m_news.take(); }
+    Notifications take_notifications() { return m_notifications.take(); }
 
 private:
     void publish(Generation& generation, const SampledToken& token, GenerationFinishReason reason);
@@ -58,7 +58,7 @@ private:
 
     StepStatistics& m_step;
     std::vector<Generation*> m_timed;  // that got tokens in this step
-    News m_news;
+    Notifications m_notifications;
 };
 
 }  // namespace pagewheel

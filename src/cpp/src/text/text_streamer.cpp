@@ -105,9 +105,9 @@ StreamingStatus TextStreamer::emit(const std::string& text) {
 }
 
 StreamingStatus OutputStreamer::write(const std::vector<int64_t>& tokens) {
-    StreamedOutput news;
-    news.output.generated_ids = tokens;
-    return write_output(news);
+    StreamedOutput streamed;
+    streamed.output.generated_ids = tokens;
+    return write_output(streamed);
 }
 
 }  // namespace pagewheel

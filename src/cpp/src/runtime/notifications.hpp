@@ -11,20 +11,20 @@
 namespace pagewheel {
 
 /// Filled by a step under its lock; its callbacks run after it, and may call everything.
-class News {
+class Notifications {
 public:
     void add(Request& request) {
-        if (request.state->has_news) return;
+        if (request.state->has_notification) return;
         m_states.push_back(request.state);
-        request.state->has_news = true;
+        request.state->has_notification = true;
     }
     /// What there is; then there is none.
-    News take() {
-        for (const auto& state : m_states) state->has_news = false;
+    Notifications take() {
+        for (const auto& state : m_states) state->has_notification = false;
         return std::exchange(*this, {});
     }
     /// All of them, in their order; then throws the first thing that a callback threw.
-    void tell() const {
+    void notify() const {
         std::exception_ptr failure;
         for (const auto& state : m_states) {
             try {
