@@ -18,7 +18,7 @@ void bind_tokenizer(py::module_& module);
 void bind_parsers(py::module_& module);
 void bind_perf_metrics(py::module_& module);
 void bind_generation_handle(py::module_& module);
-void bind_bell(py::module_& module);
+void bind_pipe_notifier(py::module_& module);
 void bind_streamer(py::module_& module);
 void bind_results(py::module_& module);
 void bind_prefix_cache(py::module_& module);

@@ -15,7 +15,7 @@ PYBIND11_MODULE(_pagewheel, module) {
     bind_grammar(module);
     bind_perf_metrics(module);
     bind_generation_handle(module);
-    bind_bell(module);
+    bind_pipe_notifier(module);
     bind_streamer(module);
     bind_parsers(module);
     bind_results(module);

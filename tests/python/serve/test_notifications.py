@@ -11,8 +11,8 @@ import pytest
 from serving import num_descriptors
 
 import pagewheel
-from pagewheel._pagewheel import Bell
-from pagewheel.serve.models.notifications import Notifications
+from pagewheel._pagewheel import PipeNotifier
+from pagewheel.serve.models.news import News
 
 TOKENS = 40
 
@@ -53,48 +53,48 @@ def pipe() -> Iterator[tuple[int, int]]:
 def test_all_requests_of_a_step_ring_with_one_byte(
     tiny: pagewheel.ContinuousBatchingPipeline, pipe: tuple[int, int]
 ) -> None:
-    bell = Bell(pipe[1])
+    notifier = PipeNotifier(pipe[1])
     handles = add(tiny, 20)
     for number, handle in enumerate(handles):
-        bell.expect(handle, number)
-    assert bell.rung() == []
+        notifier.notify_once(handle, number)
+    assert notifier.take() == []
     tiny.step()
     assert os.read(pipe[0], 100) == b"\0"
-    assert sorted(bell.rung()) == list(range(20))
+    assert sorted(notifier.take()) == list(range(20))
     tiny.step()
-    assert bell.rung() == []  # once, until it is expected again
-    bell.expect(handles[3], 33)  # there is something to read
-    assert bell.rung() == [33]
+    assert notifier.take() == []  # once, until it is expected again
+    notifier.notify_once(handles[3], 33)  # there is something to read
+    assert notifier.take() == [33]
 
 
 def test_an_end_rings_at_the_end_alone(
     tiny: pagewheel.ContinuousBatchingPipeline, pipe: tuple[int, int]
 ) -> None:
-    bell = Bell(pipe[1])
+    notifier = PipeNotifier(pipe[1])
     ended, cancelled = add(tiny, 2)
-    bell.expect(ended, 1, at_end=True)
-    bell.expect(cancelled, 2, at_end=True)
+    notifier.notify_once(ended, 1, at_end=True)
+    notifier.notify_once(cancelled, 2, at_end=True)
     for _ in range(TOKENS // 2):
         tiny.step()
     assert ended.can_read()
-    assert bell.rung() == []
+    assert notifier.take() == []
     cancelled.cancel()
     tiny.step()
-    assert bell.rung() == [2]
+    assert notifier.take() == [2]
     while tiny.has_non_finished_requests():
         tiny.step()
-    assert bell.rung() == [1]
-    bell.expect(ended, 3, at_end=True)
-    assert bell.rung() == [3]
+    assert notifier.take() == [1]
+    notifier.notify_once(ended, 3, at_end=True)
+    assert notifier.take() == [3]
 
 
-def test_a_closed_bell_writes_nothing(
+def test_a_closed_notifier_writes_nothing(
     tiny: pagewheel.ContinuousBatchingPipeline, pipe: tuple[int, int]
 ) -> None:
-    bell = Bell(pipe[1])
+    notifier = PipeNotifier(pipe[1])
     (handle,) = add(tiny)
-    bell.expect(handle, 1)
-    bell.close()
+    notifier.notify_once(handle, 1)
+    notifier.close()
     tiny.step()
     with pytest.raises(BlockingIOError):
         os.read(pipe[0], 1)

@@ -7,7 +7,7 @@ import itertools
 import os
 from contextlib import suppress
 
-from pagewheel._pagewheel import Bell, GenerationHandle
+from pagewheel._pagewheel import PipeNotifier, GenerationHandle
 
 _PIPE_BYTES = 64
 
@@ -18,7 +18,7 @@ class Notifications:
     def __init__(self) -> None:
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._numbers = itertools.count()
-        self._bell: Bell | None = None  # from the first wait on
+        self._notifier: PipeNotifier | None = None  # from the first wait on
         self._ends: tuple[int, int] = (-1, -1)  # of its pipe: to read, and to write
         self._is_closed = False
 
@@ -34,25 +34,25 @@ class Notifications:
             over: asyncio.Future[None] = loop.create_future()
             over.set_result(None)
             return over
-        bell = self._bell or self._begin(loop)
+        notifier = self._notifier or self._begin(loop)
         number = next(self._numbers)
         future = self._waiting[number] = loop.create_future()
-        bell.expect(handle, number, at_end)
+        notifier.notify_once(handle, number, at_end)
         return future
 
-    def _begin(self, loop: asyncio.AbstractEventLoop) -> Bell:
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> PipeNotifier:
         self._ends = os.pipe()
         for end in self._ends:
             os.set_blocking(end, False)
         loop.add_reader(self._ends[0], self._rung)
-        self._bell = Bell(self._ends[1])
-        return self._bell
+        self._notifier = PipeNotifier(self._ends[1])
+        return self._notifier
 
     def _rung(self) -> None:
-        assert self._bell is not None
+        assert self._notifier is not None
         with suppress(BlockingIOError):
             os.read(self._ends[0], _PIPE_BYTES)
-        for number in self._bell.rung():
+        for number in self._notifier.take():
             future = self._waiting.pop(number, None)
             if future is not None and not future.done():  # whoever waited may have left
                 future.set_result(None)
@@ -60,10 +60,10 @@ class Notifications:
     def close(self) -> None:
         """Those that still wait are not told."""
         self._is_closed = True
-        if self._bell is None:
+        if self._notifier is None:
             return
-        self._bell.close()
-        self._bell = None
+        self._notifier.close()
+        self._notifier = None
         asyncio.get_running_loop().remove_reader(self._ends[0])
         for end in self._ends:
             os.close(end)

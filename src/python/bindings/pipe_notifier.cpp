@@ -24,15 +24,15 @@ namespace {
 
 using WithoutLock = py::call_guard<Unlocked>;
 
-/// Shared with the callbacks of handles, which may outlive the bell.
-class Bell {
+/// Shared with the callbacks of handles, which may outlive the notifier.
+class PipeNotifier {
 public:
-    explicit Bell(int descriptor) : m_descriptor(descriptor) {}
+    explicit PipeNotifier(int descriptor) : m_descriptor(descriptor) {}
 
-    /// A byte says that there are numbers; rung() takes all that came since.
-    void ring(uint64_t number) {
+    /// A byte says that there are numbers; take() takes all that came since.
+    void notify(uint64_t number) {
         const std::lock_guard lock(m_mutex);
-        m_rung.push_back(number);
+        m_numbers.push_back(number);
         if (m_is_signalled || m_descriptor < 0) return;
         const char byte = 0;
         long written = 0;
@@ -40,10 +40,10 @@ public:
         }
         m_is_signalled = written == 1;  // else the next one tries again
     }
-    std::vector<uint64_t> rung() {
+    std::vector<uint64_t> take() {
         const std::lock_guard lock(m_mutex);
         m_is_signalled = false;
-        return std::exchange(m_rung, {});
+        return std::exchange(m_numbers, {});
     }
     void close() {
         const std::lock_guard lock(m_mutex);
@@ -52,33 +52,35 @@ public:
 
 private:
     std::mutex m_mutex;
-    std::vector<uint64_t> m_rung;
+    std::vector<uint64_t> m_numbers;
     bool m_is_signalled = false;  // a byte was written since they were taken
     int m_descriptor;
 };
 
-void expect(const std::shared_ptr<Bell>& bell, GenerationHandle& handle, uint64_t number,
-            bool at_end) {
+void notify_once(const std::shared_ptr<PipeNotifier>& notifier, GenerationHandle& handle,
+                 uint64_t number, bool at_end) {
     using Until = GenerationHandle::Until;
-    handle.notify_once([bell, number] { bell->ring(number); }, at_end ? Until::END : Until::OUTPUT);
+    handle.notify_once([notifier, number] { notifier->notify(number); },
+                       at_end ? Until::END : Until::OUTPUT);
 }
 
 }  // namespace
 
-void bind_bell(py::module_& module) {
-    py::class_<Bell, std::shared_ptr<Bell>>(
-        module, "Bell",
-        "Tells an event loop which of many requests have news: with one wake-up for all of a step, "
+void bind_pipe_notifier(py::module_& module) {
+    py::class_<PipeNotifier, std::shared_ptr<PipeNotifier>>(
+        module, "PipeNotifier",
+        "Tells an event loop which of many requests have new output: with one wake-up for all of a "
+        "step, "
         "and the thread that steps waits for no Python code. It writes a byte to the descriptor, "
-        "which must not block, when there are numbers for rung(). From any thread.")
+        "which must not block, when there are numbers for take(). From any thread.")
         .def(py::init<int>(), py::arg("descriptor"))
-        .def("expect", &expect, py::arg("handle"), py::arg("number"), py::arg("at_end") = false,
-             WithoutLock(),
-             "Has the handle's request ring with this number, once: when there is something to "
+        .def("notify_once", &notify_once, py::arg("handle"), py::arg("number"),
+             py::arg("at_end") = false, WithoutLock(),
+             "Has the handle's request notify with this number, once: when there is something to "
              "read or it is over; with at_end only when it is over.")
-        .def("rung", &Bell::rung, WithoutLock(),
+        .def("take", &PipeNotifier::take, WithoutLock(),
              "The numbers since the last call. To be called after the descriptor was read.")
-        .def("close", &Bell::close, WithoutLock(),
+        .def("close", &PipeNotifier::close, WithoutLock(),
              "Nothing is written any more: the descriptor may be closed.");
 }
 
