@@ -16,7 +16,7 @@
 #include "pagewheel/errors.hpp"
 #include "pagewheel/eviction_policy.hpp"
 #include "pagewheel/pagewheel.hpp"
-#include "runtime/inbox.hpp"
+#include "runtime/request_queue.hpp"
 
 namespace pagewheel {
 namespace {
@@ -361,14 +361,14 @@ TEST_F(PipelineThreads, AChatTakesOneTurnAtATimeAndAFinishedOneStaysFinished) {
     EXPECT_EQ(pipeline.generate(std::string("word"), greedy(4)).texts.at(0), alone);
 }
 
-TEST(Inbox, KeepsNothingOfHandlesWhoseEngineIsGone) {
+TEST(RequestQueue, KeepsNothingOfHandlesWhoseEngineIsGone) {
     const auto state = std::make_shared<GenerationHandle::State>();
-    state->inbox = std::make_shared<Inbox>(0);
+    state->queue = std::make_shared<RequestQueue>(0);
     GenerationHandle handle(state);
     const long alone = state.use_count();
     handle.cancel();
     EXPECT_EQ(state.use_count(), alone + 1);
-    state->inbox->close();
+    state->queue->close();
     EXPECT_EQ(state.use_count(), alone);
     handle.cancel();
     handle.stop();

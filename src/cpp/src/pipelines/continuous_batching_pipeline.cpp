@@ -87,7 +87,7 @@ ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& s
         return rules->grammar_of(config);
     };
     m_engine = std::make_shared<Engine>(std::move(parts), scheduler_config);
-    m_engine->inbox().set_step([engine = std::weak_ptr(m_engine)] {
+    m_engine->request_queue().set_step([engine = std::weak_ptr(m_engine)] {
         const auto alive = engine.lock();
         if (alive) alive->step();
         return alive != nullptr;
@@ -114,7 +114,7 @@ std::shared_ptr<GenerationHandle> ContinuousBatchingPipeline::Impl::add_request(
     const auto state = m_engine->submit(id, prompt, completed(config));
     const auto drop = [state](GenerationHandle* handle) {
         delete handle;
-        if (state->inbox->is_forked()) return;
+        if (state->queue->is_forked()) return;
         GenerationHandle::State::close(state, GenerationStatus::CANCEL,
                                        GenerationFinishReason::NONE);
     };

@@ -107,8 +107,8 @@ private:
 };
 
 /// Not inside a step: it would wait for its own end.
-void check_may_generate(const Inbox& inbox) {
-    if (ThreadRole::is(inbox, ThreadRole::Kind::STEP))
+void check_may_generate(const RequestQueue& queue) {
+    if (ThreadRole::is(queue, ThreadRole::Kind::STEP))
         throw Error(
             "an eviction policy or a logits processor cannot generate: the pipeline is in the step "
             "that asks it",
@@ -156,7 +156,7 @@ std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
     check_configs(configs, prompts.size());
     if (is_set(streamer)) check_streams(streamer, configs, prompts.size());
     const StreamerUse use(streamer, configs);
-    check_may_generate(m_engine->inbox());
+    check_may_generate(m_engine->request_queue());
     CancelOnError guard(*m_engine);
     std::vector<GeneratedPrompt> results;
     for (size_t i = 0; i < prompts.size(); ++i) {
@@ -185,9 +185,9 @@ std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
 void ContinuousBatchingPipeline::Impl::finish(const std::vector<GeneratedPrompt>& results,
                                               const StreamerVariant& streamer,
                                               PerfMetrics& metrics) {
-    Inbox& inbox = m_engine->inbox();
-    const ThreadRole role(inbox, ThreadRole::Kind::CALLER);
-    const bool steps_itself = ThreadRole::is(inbox, ThreadRole::Kind::SERVICE);
+    RequestQueue& queue = m_engine->request_queue();
+    const ThreadRole role(queue, ThreadRole::Kind::CALLER);
+    const bool steps_itself = ThreadRole::is(queue, ThreadRole::Kind::SERVICE);
     const auto step_hook = this->step_hook();
     std::vector<Stream> streams;
     for (size_t i = 0; is_set(streamer) && i < results.size(); ++i)

@@ -51,7 +51,7 @@ std::shared_ptr<const PreparedConfig> Admission::prepare(GenerationConfig&& conf
 std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
                                                  const std::vector<int64_t>& prompt,
                                                  GenerationConfig given,
-                                                 std::shared_ptr<Inbox> inbox) {
+                                                 std::shared_ptr<RequestQueue> queue) {
     if (m_keeper)  // a sequence need not end
         given.validate_values();
     else
@@ -83,7 +83,7 @@ std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
     request->state->texts = make_texts(*request, config.num_return_sequences);
     if (config.logprobs > 0) request->state->token_bytes = m_decoders.bytes;
     request->state->metrics.num_input_tokens = prompt.size();
-    request->state->inbox = std::move(inbox);
+    request->state->queue = std::move(queue);
     request->state->request = request.get();
     try {
         request->chain = LogitsChain(config, request->rules);

@@ -12,8 +12,8 @@
 
 #include "pagewheel/generation_config.hpp"
 #include "runtime/cache_keeper.hpp"
-#include "runtime/inbox.hpp"
 #include "runtime/request.hpp"
+#include "runtime/request_queue.hpp"
 
 namespace pagewheel {
 
@@ -48,7 +48,8 @@ public:
     /// has its first sequence.
     std::unique_ptr<Request> make_request(std::optional<uint64_t> id,
                                           const std::vector<int64_t>& prompt,
-                                          GenerationConfig config, std::shared_ptr<Inbox> inbox);
+                                          GenerationConfig config,
+                                          std::shared_ptr<RequestQueue> queue);
     std::unique_ptr<Generation> make_generation(Request& request, size_t index,
                                                 const std::vector<int64_t>& prompt) const;
     /// Texts of a request's `count` sequences, of which nothing is decoded.

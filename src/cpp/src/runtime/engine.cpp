@@ -72,7 +72,7 @@ void with_message(Handle&& handle) {
 }  // namespace
 
 Engine::Engine(EngineParts parts, const SchedulerConfig& config)
-    : m_inbox(std::make_shared<Inbox>(config.max_queue)),
+    : m_queue(std::make_shared<RequestQueue>(config.max_queue)),
       m_model(std::move(parts.model)),
       m_has_prefixes(config.enable_prefix_caching),
       m_scheduler(config, num_blocks(*m_model, config, parts.context_length),
@@ -83,13 +83,13 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
           {m_model->vocabulary(), m_model->block_size(), parts.context_length, config.max_num_seqs},
           m_keeper.get(), std::move(parts.decoders), std::move(parts.find_rules),
           std::move(parts.compile_grammar)),
-      m_requests(*m_inbox, m_scheduler, m_admission, m_output),
+      m_requests(*m_queue, m_scheduler, m_admission, m_output),
       m_grammars(std::clamp<size_t>(m_model->num_threads() / 2, 1, most_mask_threads),
                  parts.grammar_limits),
       m_tokens({m_scheduler, m_keeper.get(), m_admission, m_requests, m_output, m_grammars},
                m_model->num_threads()),
       m_prefixes(*m_model, m_scheduler, m_keeper.get(), m_requests),
-      m_recorder(m_scheduler, *m_inbox, *m_model, config.statistics_interval) {
+      m_recorder(m_scheduler, *m_queue, *m_model, config.statistics_interval) {
     m_admission.set_room(m_scheduler.max_tokens());
     warn_of_short_cache(config, m_scheduler.max_tokens(), parts.context_length);
     if (parts.drafter)
@@ -101,7 +101,7 @@ Engine::~Engine() {
     accept();
     for (const auto& request : m_requests.all())
         m_requests.end(*request, {GenerationStatus::CANCEL});
-    m_inbox->close();
+    m_queue->close();
     try {
         m_output.take_notifications().notify();
     } catch (...) {  // what a callback throws has nowhere to go from here
@@ -109,13 +109,13 @@ Engine::~Engine() {
 }
 
 Engine::StepLock::StepLock(Engine& engine)
-    : m_lock(checked_mutex(engine)), m_role(*engine.m_inbox, ThreadRole::Kind::STEP) {
-    engine.m_inbox->check_works();
+    : m_lock(checked_mutex(engine)), m_role(*engine.m_queue, ThreadRole::Kind::STEP) {
+    engine.m_queue->check_works();
 }
 
 std::mutex& Engine::StepLock::checked_mutex(Engine& engine) {
-    engine.m_inbox->check_process();
-    if (ThreadRole::is(*engine.m_inbox, ThreadRole::Kind::STEP))
+    engine.m_queue->check_process();
+    if (ThreadRole::is(*engine.m_queue, ThreadRole::Kind::STEP))
         throw Error(
             "this cannot be done from an eviction policy or a logits processor: the pipeline is in "
             "the step that asks it",
@@ -126,10 +126,10 @@ std::mutex& Engine::StepLock::checked_mutex(Engine& engine) {
 std::shared_ptr<GenerationHandle::State> Engine::submit(std::optional<uint64_t> id,
                                                         const std::vector<int64_t>& prompt,
                                                         GenerationConfig config) {
-    m_inbox->check_process();
-    auto request = m_admission.make_request(id, prompt, std::move(config), m_inbox);
+    m_queue->check_process();
+    auto request = m_admission.make_request(id, prompt, std::move(config), m_queue);
     const auto state = request->state;
-    m_inbox->submit(std::move(request));
+    m_queue->submit(std::move(request));
     return state;
 }
 
@@ -145,7 +145,7 @@ StepStatistics Engine::step() {
         notifications = m_output.take_notifications();
         log_line.swap(m_log_line);
     }
-    const ThreadRole role(*m_inbox, ThreadRole::Kind::CALLER);
+    const ThreadRole role(*m_queue, ThreadRole::Kind::CALLER);
     if (!log_line.empty()) log(LogLevel::INFO, log_line);
     try {
         notifications.notify();
@@ -185,7 +185,7 @@ std::exception_ptr Engine::attempt_step() {
 }
 
 void Engine::accept() {
-    m_inbox->take(m_taken);
+    m_queue->take(m_taken);
     for (auto& request : m_taken.requests)
         if (request) m_requests.accept(std::move(request));  // null: accepted by an earlier try
     m_taken.requests.clear();
@@ -285,9 +285,9 @@ void Engine::fail(const char* cause) noexcept {
     } catch (...) {
     }
     try {
-        m_inbox->fail(error);
+        m_queue->fail(error);
     } catch (...) {
-        m_inbox->fail(error = "out of memory");
+        m_queue->fail(error = "out of memory");
     }
     m_requests.fail(error);
     const auto fail_taken = [&] {
@@ -298,19 +298,19 @@ void Engine::fail(const char* cause) noexcept {
     };
     fail_taken();
     try {
-        m_inbox->take(m_taken);
+        m_queue->take(m_taken);
     } catch (...) {  // of aborts, which matter no more
     }
     fail_taken();
 }
 
 bool Engine::has_work() const {
-    m_inbox->check_process();
-    return m_inbox->num_requests() > 0;
+    m_queue->check_process();
+    return m_queue->num_requests() > 0;
 }
 
 PipelineStatistics Engine::statistics() const {
-    m_inbox->check_process();
+    m_queue->check_process();
     return m_recorder.statistics();
 }
 

@@ -17,10 +17,10 @@
 #include "runtime/cache_keeper.hpp"
 #include "runtime/drafting.hpp"
 #include "runtime/grammar_ahead.hpp"
-#include "runtime/inbox.hpp"
 #include "runtime/model.hpp"
 #include "runtime/output.hpp"
 #include "runtime/prefixes.hpp"
+#include "runtime/request_queue.hpp"
 #include "runtime/requests.hpp"
 #include "runtime/step_recorder.hpp"
 #include "runtime/thread_role.hpp"
@@ -55,7 +55,7 @@ public:
                                                     const std::vector<int64_t>& prompt,
                                                     GenerationConfig config);
     bool has_work() const;
-    Inbox& inbox() { return *m_inbox; }
+    RequestQueue& request_queue() { return *m_queue; }
     /// What fails, ends: a policy that throws its request; the model's run, or the sampling after
     /// it, the requests of that batch. Anything else leaves accounts that cannot be trusted: every
     /// request ends with PipelineFailed, and submit(), step(), view_cache() and prefixes() throw it
@@ -102,7 +102,7 @@ private:
     void evict(const Batch& batch);
     void account();
 
-    const std::shared_ptr<Inbox> m_inbox;
+    const std::shared_ptr<RequestQueue> m_queue;
     const std::unique_ptr<Model> m_model;
     const bool m_has_prefixes;
 
@@ -117,9 +117,9 @@ private:
     TokenStep m_tokens;
     std::unique_ptr<Drafting> m_drafting;  // null: there is no drafter
     Prefixes m_prefixes;
-    StepRecorder m_recorder;  // any thread's
-    Inbox::Contents m_taken;  // out of the inbox
-    std::string m_log_line;   // to be written without the lock
+    StepRecorder m_recorder;         // any thread's
+    RequestQueue::Contents m_taken;  // out of the queue
+    std::string m_log_line;          // to be written without the lock
 };
 
 /// The prefix cache, with the step's lock.

@@ -6,7 +6,7 @@
 
 #include "pagewheel/errors.hpp"
 #include "runtime/handle_state.hpp"
-#include "runtime/inbox.hpp"
+#include "runtime/request_queue.hpp"
 #include "runtime/thread_role.hpp"
 
 namespace pagewheel {
@@ -75,12 +75,12 @@ std::vector<bool> decode_new_tokens(GenerationHandle::State& state) {
 }  // namespace
 
 std::unique_lock<std::mutex> GenerationHandle::State::lock() const {
-    inbox->check_process();
+    queue->check_process();
     return std::unique_lock(mutex);
 }
 
 std::unique_lock<std::mutex> GenerationHandle::State::lock_texts() const {
-    inbox->check_process();
+    queue->check_process();
     return std::unique_lock(text_mutex);
 }
 
@@ -197,18 +197,18 @@ std::vector<GenerationOutput> GenerationHandle::outputs_so_far(bool with_text) c
 bool GenerationHandle::advance(Until until) {
     // A thread of start() tells; where it ends, somebody else has to step.
     constexpr std::chrono::milliseconds moment(20);
-    Inbox& inbox = *m_state->inbox;
+    RequestQueue& queue = *m_state->queue;
     {
         auto lock = m_state->lock();
         if (m_state->is_over() || m_state->closed_as) return false;
         if (until == Until::OUTPUT && m_state->can_read()) return false;
-        if (inbox.is_served() && !ThreadRole::is(inbox, ThreadRole::Kind::SERVICE) &&
-            !ThreadRole::is(inbox, ThreadRole::Kind::STEP)) {
+        if (queue.is_served() && !ThreadRole::is(queue, ThreadRole::Kind::SERVICE) &&
+            !ThreadRole::is(queue, ThreadRole::Kind::STEP)) {
             m_state->changed.wait_for(lock, moment);
             return true;
         }
     }
-    return inbox.step();
+    return queue.step();
 }
 
 GenerationOutputs GenerationHandle::read(bool with_text) {
@@ -252,9 +252,9 @@ bool GenerationHandle::wait(std::chrono::microseconds timeout) const {
 
 bool GenerationHandle::can_wait() const {
     using Kind = ThreadRole::Kind;
-    const Inbox& inbox = *m_state->inbox;
-    if (ThreadRole::is(inbox, Kind::STEP) || ThreadRole::is(inbox, Kind::SERVICE)) return false;
-    return inbox.is_served() || !ThreadRole::is(inbox, Kind::CALLER);
+    const RequestQueue& queue = *m_state->queue;
+    if (ThreadRole::is(queue, Kind::STEP) || ThreadRole::is(queue, Kind::SERVICE)) return false;
+    return queue.is_served() || !ThreadRole::is(queue, Kind::CALLER);
 }
 
 void GenerationHandle::notify_once(std::function<void()> callback, Until until) {
@@ -276,7 +276,7 @@ void GenerationHandle::State::close(const std::shared_ptr<State>& state, Generat
         if (state->is_over() || state->closed_as) return;
         state->closed_as = as;
     }
-    state->inbox->abort({state, as, reason});
+    state->queue->abort({state, as, reason});
 }
 
 void GenerationHandle::stop(GenerationFinishReason reason) {

@@ -15,7 +15,7 @@
 
 namespace pagewheel {
 
-class Inbox;
+class RequestQueue;
 struct Request;
 
 /// What callers see of one sequence.
@@ -50,7 +50,7 @@ struct GenerationHandle::State {
     mutable std::mutex text_mutex;
     std::vector<SequenceText> texts;  // by sequence, as far as somebody wanted it
 
-    std::shared_ptr<Inbox> inbox;  // constant, as the next
+    std::shared_ptr<RequestQueue> queue;  // constant, as the next
     /// Of single tokens, for readers of the most likely ones; empty where none are asked for.
     std::function<std::string(int64_t)> token_bytes;
     Request* request = nullptr;     // the step loop's; null when it is over

@@ -19,7 +19,7 @@ void Requests::accept(std::unique_ptr<Request>&& accepted) {
 void Requests::move(Request& request, Request::Phase to) {
     check_invariant(request.phase < to, "a request goes from phase ", int(request.phase), " to ",
                     int(to));
-    if (std::exchange(request.phase, to) == Request::Phase::QUEUED) m_inbox.left_queue();
+    if (std::exchange(request.phase, to) == Request::Phase::QUEUED) m_queue.left_queue();
 }
 
 void Requests::begin(Request& request) {
@@ -61,7 +61,7 @@ void Requests::end_expired() {
 
 void Requests::forget_ended() {
     for (Request* request : m_ended) {
-        m_inbox.forget(*request);
+        m_queue.forget(*request);
         const size_t place = request->place;
         std::swap(m_requests[place], m_requests.back());
         m_requests[place]->place = place;
@@ -95,7 +95,7 @@ void Requests::fail(Request& request, const std::string& error) noexcept {
         request.state->changed.notify_all();
     }
     if (!request.is_over()) move(request, Request::Phase::ENDED);
-    m_inbox.forget(request);
+    m_queue.forget(request);
 }
 
 }  // namespace pagewheel

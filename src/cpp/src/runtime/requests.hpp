@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "runtime/admission.hpp"
-#include "runtime/inbox.hpp"
 #include "runtime/output.hpp"
 #include "runtime/request.hpp"
+#include "runtime/request_queue.hpp"
 #include "scheduling/scheduler.hpp"
 
 namespace pagewheel {
@@ -28,10 +28,10 @@ struct FinishInfo {
 /// Owns them, and moves each from phase to phase: here alone. Under the step's lock.
 class Requests {
 public:
-    Requests(Inbox& inbox, Scheduler& scheduler, const Admission& admission, Output& output)
-        : m_inbox(inbox), m_scheduler(scheduler), m_admission(admission), m_output(output) {}
+    Requests(RequestQueue& queue, Scheduler& scheduler, const Admission& admission, Output& output)
+        : m_queue(queue), m_scheduler(scheduler), m_admission(admission), m_output(output) {}
 
-    /// Of the inbox. Its first sequence waits from now on.
+    /// Takes over a request from the queue. Its first sequence waits from now on.
     void accept(std::unique_ptr<Request>&& request);
     /// The request's first tokens are about to be computed.
     void begin(Request& request);
@@ -52,7 +52,7 @@ public:
 private:
     void move(Request& request, Request::Phase to);
 
-    Inbox& m_inbox;
+    RequestQueue& m_queue;
     Scheduler& m_scheduler;
     const Admission& m_admission;
     Output& m_output;

@@ -10,9 +10,9 @@ constexpr size_t usage_window = 1000;
 
 }  // namespace
 
-StepRecorder::StepRecorder(const Scheduler& scheduler, const Inbox& inbox, const Model& model,
-                           size_t interval)
-    : m_scheduler(scheduler), m_inbox(inbox), m_interval(interval) {
+StepRecorder::StepRecorder(const Scheduler& scheduler, const RequestQueue& queue,
+                           const Model& model, size_t interval)
+    : m_scheduler(scheduler), m_queue(queue), m_interval(interval) {
     m_statistics.num_blocks = m_statistics.num_free_blocks = scheduler.pool().size();
     m_statistics.block_size = model.block_size();
     m_statistics.block_bytes = model.block_bytes();
@@ -48,15 +48,15 @@ std::string StepRecorder::record(const StepStatistics& step) {
     all.num_evicted_tokens = totals.num_evicted;
     const bool is_due = m_interval != 0 && all.num_steps % m_interval == 0;
     if (!is_due) return {};
-    all.num_queued = m_inbox.num_queued();
+    all.num_queued = m_queue.num_queued();
     return all.to_string();
 }
 
 PipelineStatistics StepRecorder::statistics() const {
     const std::lock_guard lock(m_mutex);
     PipelineStatistics statistics = m_statistics;
-    statistics.num_requests = m_inbox.num_requests();
-    statistics.num_queued = m_inbox.num_queued();
+    statistics.num_requests = m_queue.num_requests();
+    statistics.num_queued = m_queue.num_queued();
     return statistics;
 }
 

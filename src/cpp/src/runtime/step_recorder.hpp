@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "pagewheel/statistics.hpp"
-#include "runtime/inbox.hpp"
 #include "runtime/model.hpp"
+#include "runtime/request_queue.hpp"
 #include "scheduling/scheduler.hpp"
 
 namespace pagewheel {
@@ -17,7 +17,7 @@ namespace pagewheel {
 class StepRecorder {
 public:
     /// `interval`: steps between two lines of the log; 0: none.
-    StepRecorder(const Scheduler& scheduler, const Inbox& inbox, const Model& model,
+    StepRecorder(const Scheduler& scheduler, const RequestQueue& queue, const Model& model,
                  size_t interval);
 
     /// Whenever blocks were taken or given back.
@@ -30,7 +30,7 @@ public:
 
 private:
     const Scheduler& m_scheduler;
-    const Inbox& m_inbox;
+    const RequestQueue& m_queue;
     const size_t m_interval;
 
     mutable std::mutex m_mutex;  // guards what follows

@@ -39,9 +39,9 @@ private:
 DetachedThreads detached_threads;
 
 void serve(std::shared_ptr<Engine> engine, const std::atomic<bool>& wanted) {
-    const ThreadRole role(engine->inbox(), ThreadRole::Kind::SERVICE);
-    while (wanted && !engine->inbox().is_forked()) {
-        engine->inbox().wait_for_work(wanted);
+    const ThreadRole role(engine->request_queue(), ThreadRole::Kind::SERVICE);
+    while (wanted && !engine->request_queue().is_forked()) {
+        engine->request_queue().wait_for_work(wanted);
         if (!wanted) return;
         try {
             engine->step();
@@ -53,28 +53,28 @@ void serve(std::shared_ptr<Engine> engine, const std::atomic<bool>& wanted) {
 }  // namespace
 
 void Stepper::start() {
-    m_engine->inbox().check_process();
+    m_engine->request_queue().check_process();
     const std::lock_guard lock(m_mutex);
     if (m_service.control) return;
     const auto control = std::make_shared<Control>();
     m_service.thread = std::thread(
         [engine = m_engine, control]() mutable { serve(std::move(engine), control->wanted); });
     m_service.control = control;
-    m_engine->inbox().set_served(true);
+    m_engine->request_queue().set_served(true);
 }
 
 void Stepper::stop() {
-    Inbox& inbox = m_engine->inbox();
-    if (inbox.is_forked()) return;
+    RequestQueue& queue = m_engine->request_queue();
+    if (queue.is_forked()) return;
     Service ending;
     {
         const std::lock_guard lock(m_mutex);
         if (!m_service.control) return;
         m_service.control->wanted = false;
         ending = std::exchange(m_service, {});
-        inbox.set_served(false);
+        queue.set_served(false);
     }
-    inbox.wake();
+    queue.wake();
     // Of any pipeline: two threads whose callbacks stop each other would both wait.
     using Kind = ThreadRole::Kind;
     if (!ThreadRole::is_any(Kind::SERVICE) && !ThreadRole::is_any(Kind::STEP))

@@ -3,9 +3,9 @@
 
 namespace pagewheel {
 
-class Inbox;
+class RequestQueue;
 
-/// While an object lives, its thread has a role for an engine, which `inbox` stands for. Callbacks
+/// While an object lives, its thread has a role for an engine, which `queue` stands for. Callbacks
 /// of the caller's run on such threads and may call anything; calls that would wait for their own
 /// thread find out here. Objects nest.
 class ThreadRole {
@@ -17,7 +17,8 @@ public:
         SERVICE,  ///< the thread of start(): the same for all that it does
     };
 
-    ThreadRole(const Inbox& inbox, Kind kind) : m_inbox(inbox), m_kind(kind), m_outer(current()) {
+    ThreadRole(const RequestQueue& queue, Kind kind)
+        : m_queue(queue), m_kind(kind), m_outer(current()) {
         current() = this;
     }
     ~ThreadRole() { current() = m_outer; }
@@ -25,9 +26,9 @@ public:
     ThreadRole& operator=(const ThreadRole&) = delete;
 
     /// Whether the calling thread is in this role, whatever others it took since.
-    static bool is(const Inbox& inbox, Kind kind) {
+    static bool is(const RequestQueue& queue, Kind kind) {
         for (const ThreadRole* role = current(); role; role = role->m_outer)
-            if (&role->m_inbox == &inbox && role->m_kind == kind) return true;
+            if (&role->m_queue == &queue && role->m_kind == kind) return true;
         return false;
     }
 
@@ -44,7 +45,7 @@ private:
         return innermost;
     }
 
-    const Inbox& m_inbox;
+    const RequestQueue& m_queue;
     const Kind m_kind;
     const ThreadRole* const m_outer;
 };

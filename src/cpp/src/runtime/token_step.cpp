@@ -134,7 +134,7 @@ void TokenStep::choose(Choice& choice, size_t vocabulary) {
     const Sequence& sequence = choice.generation->sequence;
     // A processor of the caller's may call the pipeline, which is in this step on every thread, and
     // may wait for tasks of its own, among which it must not take one of ours.
-    const ThreadRole role(*choice.generation->request->state->inbox, ThreadRole::Kind::STEP);
+    const ThreadRole role(*choice.generation->request->state->queue, ThreadRole::Kind::STEP);
     try {
         tbb::this_task_arena::isolate([&] {
             choice.token = choice.generation->sampler.sample(

@@ -7,7 +7,7 @@ import itertools
 import os
 from contextlib import suppress
 
-from pagewheel._pagewheel import PipeNotifier, GenerationHandle
+from pagewheel._pagewheel import GenerationHandle, PipeNotifier
 
 _PIPE_BYTES = 64
 
@@ -44,11 +44,11 @@ class Notifications:
         self._ends = os.pipe()
         for end in self._ends:
             os.set_blocking(end, False)
-        loop.add_reader(self._ends[0], self._rung)
+        loop.add_reader(self._ends[0], self._on_readable)
         self._notifier = PipeNotifier(self._ends[1])
         return self._notifier
 
-    def _rung(self) -> None:
+    def _on_readable(self) -> None:
         assert self._notifier is not None
         with suppress(BlockingIOError):
             os.read(self._ends[0], _PIPE_BYTES)

@@ -25,7 +25,7 @@ struct AbortRequest {
 
 /// Requests and aborts on their way to the step loop. Every method may be called from any thread.
 /// Handles keep it alive when the engine is gone; it takes nothing in then.
-class Inbox {
+class RequestQueue {
 public:
     struct Contents {
         std::vector<std::unique_ptr<Request>> requests;
@@ -33,7 +33,7 @@ public:
     };
 
     /// At most `max_queue` requests that were not begun; 0: any number.
-    explicit Inbox(size_t max_queue) : m_max_queue(max_queue) {}
+    explicit RequestQueue(size_t max_queue) : m_max_queue(max_queue) {}
 
     /// Throws in a child that fork() made: before any other call.
     void check_process() const { m_process.check("pipeline"); }

@@ -1,4 +1,4 @@
-#include "runtime/inbox.hpp"
+#include "runtime/request_queue.hpp"
 
 #include <utility>
 
@@ -8,7 +8,7 @@
 
 namespace pagewheel {
 
-void Inbox::submit(std::unique_ptr<Request> request) {
+void RequestQueue::submit(std::unique_ptr<Request> request) {
     const std::lock_guard lock(m_mutex);
     if (!m_failure.empty()) throw PipelineFailed(m_failure);
     const std::optional<uint64_t> id = request->id;
@@ -24,12 +24,12 @@ void Inbox::submit(std::unique_ptr<Request> request) {
     m_work.notify_all();
 }
 
-void Inbox::abort(AbortRequest request) {
+void RequestQueue::abort(AbortRequest request) {
     const std::lock_guard lock(m_mutex);
     if (!m_closed) m_contents.aborts.push_back(std::move(request));
 }
 
-void Inbox::take(Contents& contents) {
+void RequestQueue::take(Contents& contents) {
     const std::lock_guard lock(m_mutex);
     if (contents.requests.empty()) contents.requests.swap(m_contents.requests);  // takes no memory
     for (auto& request : m_contents.requests) contents.requests.push_back(std::move(request));
@@ -38,48 +38,48 @@ void Inbox::take(Contents& contents) {
     m_contents.aborts.clear();
 }
 
-void Inbox::left_queue() {
+void RequestQueue::left_queue() {
     const std::lock_guard lock(m_mutex);
     --m_num_queued;
 }
 
-void Inbox::forget(const Request& request) {
+void RequestQueue::forget(const Request& request) {
     const std::lock_guard lock(m_mutex);
     if (request.id) m_ids.erase(*request.id);
     --m_num_requests;
 }
 
-size_t Inbox::num_requests() const {
+size_t RequestQueue::num_requests() const {
     const std::lock_guard lock(m_mutex);
     return m_num_requests;
 }
 
-size_t Inbox::num_queued() const {
+size_t RequestQueue::num_queued() const {
     const std::lock_guard lock(m_mutex);
     return m_num_queued;
 }
 
-void Inbox::wait_for_work(const std::atomic<bool>& wanted) {
+void RequestQueue::wait_for_work(const std::atomic<bool>& wanted) {
     std::unique_lock lock(m_mutex);
     m_work.wait(lock, [&] { return !wanted || m_num_requests > 0; });
 }
 
-void Inbox::wake() {
+void RequestQueue::wake() {
     const std::lock_guard lock(m_mutex);
     m_work.notify_all();
 }
 
-void Inbox::fail(const std::string& error) {
+void RequestQueue::fail(const std::string& error) {
     const std::lock_guard lock(m_mutex);
     m_failure = error;
 }
 
-void Inbox::check_works() const {
+void RequestQueue::check_works() const {
     const std::lock_guard lock(m_mutex);
     if (!m_failure.empty()) throw PipelineFailed(m_failure);
 }
 
-void Inbox::close() {
+void RequestQueue::close() {
     std::vector<AbortRequest>
         dropped;  // the last owners of what they name, perhaps: not under the lock
     const std::lock_guard lock(m_mutex);
