@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "pagewheel/errors.hpp"
-#include "runtime/stepper.hpp"
+#include "runtime/engine_thread.hpp"
 #include "support/engine_fixture.hpp"
 
 namespace pagewheel {
@@ -113,8 +113,8 @@ TEST_F(FailedEngine, WhatItsRequestsHeldIsGivenBackAtOnce) {
 
 TEST_F(FailedEngine, WhoWaitsForTheThreadThatStepsIsWoken) {
     break_next_step();
-    Stepper stepper(engine);
-    stepper.start();
+    EngineThread thread(engine);
+    thread.start();
     std::vector<std::thread> readers;
     size_t told[4] = {};
     for (size_t& each : told)
@@ -127,8 +127,8 @@ TEST_F(FailedEngine, WhoWaitsForTheThreadThatStepsIsWoken) {
         });
     for (std::thread& reader : readers) reader.join();
     for (const size_t each : told) EXPECT_EQ(each, 1u);
-    stepper.stop();
-    EXPECT_FALSE(stepper.is_running());
+    thread.stop();
+    EXPECT_FALSE(thread.is_running());
 }
 
 TEST_F(FailedEngine, AFailureOfABatchAloneIsNone) {

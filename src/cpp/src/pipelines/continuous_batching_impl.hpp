@@ -11,7 +11,7 @@
 #include "pagewheel/continuous_batching_pipeline.hpp"
 #include "pipelines/chat_session.hpp"
 #include "runtime/engine.hpp"
-#include "runtime/stepper.hpp"
+#include "runtime/engine_thread.hpp"
 
 namespace pagewheel {
 
@@ -58,7 +58,7 @@ public:
                                                 PerfMetrics metrics);
 
     Engine& engine() { return *m_engine; }
-    Stepper& stepper() { return *m_stepper; }
+    EngineThread& engine_thread() { return *m_engine_thread; }
     void set_step_hook(std::function<void()> hook);
 
     /// The history in the model's template.
@@ -83,7 +83,7 @@ private:
                 PerfMetrics& metrics);
 
     std::shared_ptr<Engine> m_engine;
-    std::unique_ptr<Stepper> m_stepper;
+    std::unique_ptr<EngineThread> m_engine_thread;
     float m_load_time = 0;
     mutable std::mutex m_hook_mutex;  // guards the hook
     std::function<void()> m_step_hook;

@@ -92,7 +92,7 @@ ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& s
         if (alive) alive->step();
         return alive != nullptr;
     });
-    m_stepper = std::make_unique<Stepper>(m_engine);
+    m_engine_thread = std::make_unique<EngineThread>(m_engine);
     m_load_time = microseconds_since(loaded.begin) / 1000;
 }
 
@@ -219,13 +219,13 @@ bool ContinuousBatchingPipeline::has_non_finished_requests() const {
 }
 
 void ContinuousBatchingPipeline::start() {
-    m_impl->stepper().start();
+    m_impl->engine_thread().start();
 }
 void ContinuousBatchingPipeline::stop() {
-    m_impl->stepper().stop();
+    m_impl->engine_thread().stop();
 }
 void ContinuousBatchingPipeline::wait_for_stopped(std::chrono::milliseconds at_most) {
-    Stepper::wait_for_stopped(at_most);
+    EngineThread::wait_for_stopped(at_most);
 }
 
 std::vector<EncodedGenerationResult> ContinuousBatchingPipeline::generate(

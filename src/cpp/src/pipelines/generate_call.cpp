@@ -201,7 +201,7 @@ void ContinuousBatchingPipeline::Impl::finish(const std::vector<GeneratedPrompt>
                            [](const GeneratedPrompt& result) { return is_running(*result.state); });
     };
     while (any_running()) {
-        if (m_stepper->is_running() && !steps_itself)
+        if (m_engine_thread->is_running() && !steps_itself)
             wait_for_any(results);
         else
             statistics.add(m_engine->step());

@@ -1,4 +1,4 @@
-#include "runtime/stepper.hpp"
+#include "runtime/engine_thread.hpp"
 
 #include <condition_variable>
 #include <utility>
@@ -52,7 +52,7 @@ void serve(std::shared_ptr<Engine> engine, const std::atomic<bool>& wanted) {
 
 }  // namespace
 
-void Stepper::start() {
+void EngineThread::start() {
     m_engine->request_queue().check_process();
     const std::lock_guard lock(m_mutex);
     if (m_service.control) return;
@@ -63,7 +63,7 @@ void Stepper::start() {
     m_engine->request_queue().set_served(true);
 }
 
-void Stepper::stop() {
+void EngineThread::stop() {
     RequestQueue& queue = m_engine->request_queue();
     if (queue.is_forked()) return;
     Service ending;
@@ -83,12 +83,12 @@ void Stepper::stop() {
     ending.thread.detach();
 }
 
-bool Stepper::is_running() const {
+bool EngineThread::is_running() const {
     const std::lock_guard lock(m_mutex);
     return bool(m_service.control);
 }
 
-void Stepper::wait_for_stopped(std::chrono::milliseconds at_most) {
+void EngineThread::wait_for_stopped(std::chrono::milliseconds at_most) {
     detached_threads.wait(at_most);
 }
 

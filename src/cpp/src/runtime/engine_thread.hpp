@@ -15,10 +15,10 @@ namespace pagewheel {
 /// whose handles tell why; the thread goes on. Every method may be called from any thread, from
 /// callbacks on the one that steps too, where stop() and the destructor cannot wait for it: it then
 /// ends after the step under way, and keeps the engine until it has.
-class Stepper {
+class EngineThread {
 public:
-    explicit Stepper(std::shared_ptr<Engine> engine) : m_engine(std::move(engine)) {}
-    ~Stepper() { stop(); }
+    explicit EngineThread(std::shared_ptr<Engine> engine) : m_engine(std::move(engine)) {}
+    ~EngineThread() { stop(); }
 
     void start();
     /// After the step that is under way. Requests stay as they are. Does nothing in a child that
@@ -30,7 +30,7 @@ public:
     static void wait_for_stopped(std::chrono::milliseconds at_most);
 
 private:
-    /// The thread's own: it outlives the stepper.
+    /// The thread's own: it outlives the thread.
     struct Control {
         std::atomic<bool> wanted{true};  // turns false once
         std::shared_ptr<void> counted;   // where nobody can join it
