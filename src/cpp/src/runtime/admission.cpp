@@ -52,7 +52,7 @@ std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
                                                  const std::vector<int64_t>& prompt,
                                                  GenerationConfig given,
                                                  std::shared_ptr<RequestQueue> queue) {
-    if (m_keeper)  // a sequence need not end
+    if (m_eviction)  // a sequence need not end
         given.validate_values();
     else
         given.validate();
@@ -98,7 +98,7 @@ void Admission::compile_grammar(Request& request, const GenerationConfig& config
     const auto begin = Clock::now();
     request.rules.grammar = m_compile_grammar(config);
     // What is evicted may depend on the attention of every token.
-    request.rules.appends_forced = !m_keeper && leaves_forced_tokens(config);
+    request.rules.appends_forced = !m_eviction && leaves_forced_tokens(config);
     request.state->metrics.raw_metrics.grammar_compile_times.push_back(microseconds_since(begin));
 }
 
@@ -130,24 +130,24 @@ void Admission::check_prompt(const std::vector<int64_t>& prompt,
                        what, " ", limit,
                        least_new == 0 ? "" : ", of which at least one is to be generated", advice);
     };
-    const char* longer = m_keeper ? "; with evict_during_prefill it may be longer" : "";
+    const char* longer = m_eviction ? "; with evict_during_prefill it may be longer" : "";
     if (m_limits.context_length != 0 && !evicts_prompts())
         check_fits(m_limits.context_length, "the model's context holds", longer);
     // With eviction a block is spare, for copies of shared ones.
-    const size_t spare = m_keeper ? m_limits.block_size : 0;
+    const size_t spare = m_eviction ? m_limits.block_size : 0;
     if (!evicts_prompts())
         check_fits(
             m_room - spare, "the KV cache holds",
-            m_keeper ? longer : "; cache_size, num_kv_blocks or memory_fraction sets how many");
+            m_eviction ? longer : "; cache_size, num_kv_blocks or memory_fraction sets how many");
     if (config.max_new_tokens == GenerationConfig::unlimited)
         check_fits(config.max_length, "max_length is", "");
 }
 
 size_t Admission::max_tokens(size_t prompt_length, const GenerationConfig& config) const {
     // With eviction a sequence that is told where to end may outgrow the cache and the context.
-    const bool endless = m_keeper && (config.max_new_tokens != GenerationConfig::unlimited ||
-                                      config.max_length != GenerationConfig::unlimited);
-    size_t limit = m_keeper ? GenerationConfig::unlimited : m_room.load();
+    const bool endless = m_eviction && (config.max_new_tokens != GenerationConfig::unlimited ||
+                                        config.max_length != GenerationConfig::unlimited);
+    size_t limit = m_eviction ? GenerationConfig::unlimited : m_room.load();
     if (!endless && m_limits.context_length != 0) limit = std::min(limit, m_limits.context_length);
     if (config.max_new_tokens == GenerationConfig::unlimited)
         return std::min(limit, config.max_length);
@@ -174,7 +174,7 @@ std::unique_ptr<Generation> Admission::make_generation(Request& request, size_t 
     sequence.prefix_key.salt = request.cache_salt;
     sequence.owner = generation.get();
     sequence.eviction = &generation->eviction;
-    if (m_keeper) m_keeper->admit(sequence, request.max_tokens);
+    if (m_eviction) m_eviction->admit(sequence, request.max_tokens);
     return generation;
 }
 
@@ -186,7 +186,7 @@ std::vector<SequenceText> Admission::make_texts(const Request& request, size_t c
 std::optional<Error> Admission::limit_again(Request& request) const {
     const size_t room = m_room, prompt_length = request.generations.front()->sequence.prompt_length;
     // With eviction a sequence may outgrow the cache.
-    if (!m_keeper) request.max_tokens = std::min(request.max_tokens, room);
+    if (!m_eviction) request.max_tokens = std::min(request.max_tokens, room);
     const size_t least_new = request.config().max_new_tokens == 0 ? 0 : 1;
     if (prompt_length + least_new <= room || evicts_prompts()) return std::nullopt;
     return Error(

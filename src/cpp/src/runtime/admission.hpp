@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "pagewheel/generation_config.hpp"
-#include "runtime/cache_keeper.hpp"
+#include "runtime/eviction_manager.hpp"
 #include "runtime/request.hpp"
 #include "runtime/request_queue.hpp"
 
@@ -34,12 +34,12 @@ public:
     using CompileGrammar =
         std::function<std::shared_ptr<const GrammarRule>(const GenerationConfig&)>;
 
-    /// `keeper` null: nothing is evicted. `decoders` turn tokens into text.
-    Admission(const AdmissionLimits& limits, const CacheKeeper* keeper,
+    /// `eviction` null: nothing is evicted. `decoders` turn tokens into text.
+    Admission(const AdmissionLimits& limits, const EvictionManager* eviction,
               GeneratedText::Decoders decoders, FindRules find_rules,
               CompileGrammar compile_grammar)
         : m_limits(limits),
-          m_keeper(keeper),
+          m_eviction(eviction),
           m_decoders(std::move(decoders)),
           m_find_rules(std::move(find_rules)),
           m_compile_grammar(std::move(compile_grammar)) {}
@@ -71,10 +71,10 @@ private:
     void check_token_ids(const GenerationConfig& config) const;
     void check_prompt(const std::vector<int64_t>& prompt, const GenerationConfig& config) const;
     size_t max_tokens(size_t prompt_length, const GenerationConfig& config) const;
-    bool evicts_prompts() const { return m_keeper && m_keeper->config().evict_during_prefill; }
+    bool evicts_prompts() const { return m_eviction && m_eviction->config().evict_during_prefill; }
 
     const AdmissionLimits m_limits;
-    const CacheKeeper* const m_keeper;
+    const EvictionManager* const m_eviction;
     const GeneratedText::Decoders m_decoders;
     const FindRules m_find_rules;
     const CompileGrammar m_compile_grammar;

@@ -50,7 +50,7 @@ void BeamStep::fork(Request& request, size_t from, size_t to) {
     child.sequence.tokens = stem.tokens;
     child.beam_text = parent.beam_text;
     m_parts.scheduler.fork(stem, child.sequence);
-    if (m_parts.keeper) m_parts.keeper->fork(stem, child.sequence);
+    if (m_parts.eviction) m_parts.eviction->fork(stem, child.sequence);
 }
 
 }  // namespace pagewheel

@@ -27,7 +27,7 @@ void Drafting::propose(Generation& generation) {
     // The model gives one token more than it confirms.
     const size_t room = generation.request->max_tokens - sequence.tokens.size();
     size_t most = room > 0 ? room - 1 : 0;
-    if (m_keeper) most = m_keeper->most_drafts(sequence, most);
+    if (m_eviction) most = m_eviction->most_drafts(sequence, most);
     if (most == 0) return;
     m_drafts.clear();
     m_drafter->propose(sequence.tokens, most, m_drafts);

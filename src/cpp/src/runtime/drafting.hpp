@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/cache_keeper.hpp"
+#include "runtime/eviction_manager.hpp"
 #include "runtime/requests.hpp"
 
 namespace pagewheel {
@@ -26,9 +26,9 @@ public:
 /// left of them after it. Under the step's lock.
 class Drafting {
 public:
-    /// `keeper` null: nothing is evicted.
-    Drafting(std::unique_ptr<Drafter> drafter, size_t vocabulary, const CacheKeeper* keeper)
-        : m_drafter(std::move(drafter)), m_vocabulary(vocabulary), m_keeper(keeper) {}
+    /// `eviction` null: nothing is evicted.
+    Drafting(std::unique_ptr<Drafter> drafter, size_t vocabulary, const EvictionManager* eviction)
+        : m_drafter(std::move(drafter)), m_vocabulary(vocabulary), m_eviction(eviction) {}
 
     void propose(Requests& requests);
     void withdraw();
@@ -38,7 +38,7 @@ private:
 
     const std::unique_ptr<Drafter> m_drafter;
     const size_t m_vocabulary;
-    const CacheKeeper* const m_keeper;
+    const EvictionManager* const m_eviction;
     std::vector<Sequence*> m_drafted;  // of this step
     std::vector<int64_t> m_drafts;     // kept for its memory
 };

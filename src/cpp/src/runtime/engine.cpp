@@ -46,15 +46,16 @@ Model& with_cache(Model& model, size_t num_blocks) {
 }
 
 /// Null if nothing is evicted. The model has its cache.
-std::unique_ptr<CacheKeeper> make_keeper(const SchedulerConfig& config, Model& model,
-                                         Scheduler& scheduler) {
+std::unique_ptr<EvictionManager> make_eviction(const SchedulerConfig& config, Model& model,
+                                               Scheduler& scheduler) {
     if (!config.use_cache_eviction) return nullptr;
-    auto keeper = std::make_unique<CacheKeeper>(config.cache_eviction_config, model, scheduler);
-    check_argument(scheduler.pool().size() >= keeper->most_blocks(), "the KV cache has ",
+    auto eviction =
+        std::make_unique<EvictionManager>(config.cache_eviction_config, model, scheduler);
+    check_argument(scheduler.pool().size() >= eviction->most_blocks(), "the KV cache has ",
                    scheduler.pool().size(), " blocks; eviction with max_cache_size ",
                    config.cache_eviction_config.get_max_cache_size(), " needs at least ",
-                   keeper->most_blocks());
-    return keeper;
+                   eviction->most_blocks());
+    return eviction;
 }
 
 /// Calls `handle` with the message of the exception that is being handled.
@@ -77,24 +78,25 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
       m_has_prefixes(config.enable_prefix_caching),
       m_scheduler(config, num_blocks(*m_model, config, parts.context_length),
                   m_model->block_size()),
-      m_keeper(make_keeper(config, with_cache(*m_model, m_scheduler.pool().size()), m_scheduler)),
+      m_eviction(
+          make_eviction(config, with_cache(*m_model, m_scheduler.pool().size()), m_scheduler)),
       m_output(m_step),
       m_admission(
           {m_model->vocabulary(), m_model->block_size(), parts.context_length, config.max_num_seqs},
-          m_keeper.get(), std::move(parts.decoders), std::move(parts.find_rules),
+          m_eviction.get(), std::move(parts.decoders), std::move(parts.find_rules),
           std::move(parts.compile_grammar)),
       m_requests(*m_queue, m_scheduler, m_admission, m_output),
       m_grammars(std::clamp<size_t>(m_model->num_threads() / 2, 1, most_mask_threads),
                  parts.grammar_limits),
-      m_tokens({m_scheduler, m_keeper.get(), m_admission, m_requests, m_output, m_grammars},
+      m_tokens({m_scheduler, m_eviction.get(), m_admission, m_requests, m_output, m_grammars},
                m_model->num_threads()),
-      m_prefixes(*m_model, m_scheduler, m_keeper.get(), m_requests),
+      m_prefixes(*m_model, m_scheduler, m_eviction.get(), m_requests),
       m_recorder(m_scheduler, *m_queue, *m_model, config.statistics_interval) {
     m_admission.set_room(m_scheduler.max_tokens());
     warn_of_short_cache(config, m_scheduler.max_tokens(), parts.context_length);
     if (parts.drafter)
         m_drafting = std::make_unique<Drafting>(std::move(parts.drafter), m_model->vocabulary(),
-                                                m_keeper.get());
+                                                m_eviction.get());
 }
 
 Engine::~Engine() {
@@ -210,7 +212,7 @@ const Batch& Engine::schedule() {
 
 std::exception_ptr Engine::compute(const Batch& batch) {
     const std::vector<size_t> none;
-    const std::vector<size_t>& windows = m_keeper ? m_keeper->windows(batch) : none;
+    const std::vector<size_t>& windows = m_eviction ? m_eviction->windows(batch) : none;
     Logits logits;
     const auto run = [&] {
         m_grammars.find_masks(batch);
@@ -223,10 +225,10 @@ std::exception_ptr Engine::compute(const Batch& batch) {
     const auto advancing = Clock::now();
     m_scheduler.advance();
     m_step.schedule_time += microseconds_since(advancing);
-    if (m_keeper) m_keeper->observe(batch);
+    if (m_eviction) m_eviction->observe(batch);
     const auto sampling = Clock::now();
     const auto failure = attempt(batch, [&] { m_tokens.sample(batch, logits); });
-    if (m_keeper && !failure) evict(batch);
+    if (m_eviction && !failure) evict(batch);
     m_step.sampling_time = microseconds_since(sampling);
     return failure;
 }
@@ -258,7 +260,7 @@ void Engine::evict(const Batch& batch) {
         Request& request = request_of(entry);
         try {
             for (size_t i = 0; i < request.generations.size() && !request.is_over(); ++i)
-                m_keeper->evict(request.generations[i]->sequence);
+                m_eviction->evict(request.generations[i]->sequence);
         } catch (const PolicyError& error) {
             m_requests.end(request, {GenerationStatus::CANCEL, GenerationFinishReason::NONE,
                                      Error(concat("the eviction policy failed: ", error.what()),

@@ -14,8 +14,8 @@
 #include "pagewheel/generation_handle.hpp"
 #include "pagewheel/statistics.hpp"
 #include "runtime/admission.hpp"
-#include "runtime/cache_keeper.hpp"
 #include "runtime/drafting.hpp"
+#include "runtime/eviction_manager.hpp"
 #include "runtime/grammar_ahead.hpp"
 #include "runtime/model.hpp"
 #include "runtime/output.hpp"
@@ -108,8 +108,8 @@ private:
 
     std::mutex m_step_mutex;  // guards what follows, but what is said to be any thread's
     Scheduler m_scheduler;
-    std::unique_ptr<CacheKeeper> m_keeper;  // null: nothing is evicted
-    StepStatistics m_step;                  // the one being made
+    std::unique_ptr<EvictionManager> m_eviction;  // null: nothing is evicted
+    StepStatistics m_step;                        // the one being made
     Output m_output;
     Admission m_admission;  // any thread's
     Requests m_requests;

@@ -30,7 +30,7 @@ public:
     static void wait_for_stopped(std::chrono::milliseconds at_most);
 
 private:
-    /// The thread's own: it outlives the thread.
+    /// Belongs to the thread, which may outlive this object.
     struct Control {
         std::atomic<bool> wanted{true};  // turns false once
         std::shared_ptr<void> counted;   // where nobody can join it

@@ -32,7 +32,7 @@ void Prefixes::check_room(size_t num_tokens, size_t num_pinned) const {
     check_argument(2 * num_pinned <= num_blocks, "a prefix of ", num_tokens,
                    " tokens cannot be pinned: ", num_pinned, " of ", num_blocks,
                    " blocks would be, and half of them may");
-    const size_t most_evicting = m_keeper ? m_keeper->most_blocks() : 0;
+    const size_t most_evicting = m_eviction ? m_eviction->most_blocks() : 0;
     check_argument(num_blocks - num_pinned >= most_evicting, "a prefix of ", num_tokens,
                    " tokens cannot be pinned: it would leave ", num_blocks - num_pinned,
                    " blocks, and eviction needs ", most_evicting);

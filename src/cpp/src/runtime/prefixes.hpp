@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "pagewheel/prefix_selection.hpp"
-#include "runtime/cache_keeper.hpp"
+#include "runtime/eviction_manager.hpp"
 #include "runtime/model.hpp"
 #include "runtime/requests.hpp"
 #include "scheduling/scheduler.hpp"
@@ -21,10 +21,10 @@ namespace pagewheel {
 /// The prefix cache, as PrefixCache has it. Under the step's lock.
 class Prefixes {
 public:
-    /// `keeper` null: nothing is evicted.
-    Prefixes(Model& model, Scheduler& scheduler, const CacheKeeper* keeper,
+    /// `eviction` null: nothing is evicted.
+    Prefixes(Model& model, Scheduler& scheduler, const EvictionManager* eviction,
              const Requests& requests)
-        : m_model(model), m_scheduler(scheduler), m_keeper(keeper), m_requests(requests) {}
+        : m_model(model), m_scheduler(scheduler), m_eviction(eviction), m_requests(requests) {}
 
     size_t num_tokens() const;
     std::map<std::string, size_t> num_tokens_by_salt() const;
@@ -43,7 +43,7 @@ private:
 
     Model& m_model;
     Scheduler& m_scheduler;
-    const CacheKeeper* const m_keeper;
+    const EvictionManager* const m_eviction;
     const Requests& m_requests;
 };
 

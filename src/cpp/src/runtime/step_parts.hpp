@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime/admission.hpp"
-#include "runtime/cache_keeper.hpp"
+#include "runtime/eviction_manager.hpp"
 #include "runtime/grammar_ahead.hpp"
 #include "runtime/output.hpp"
 #include "runtime/requests.hpp"
@@ -13,7 +13,7 @@ namespace pagewheel {
 /// Parts of the engine. Under the step's lock.
 struct StepParts {
     Scheduler& scheduler;
-    const CacheKeeper* keeper;  ///< null: nothing is evicted
+    const EvictionManager* eviction;  ///< null: nothing is evicted
     const Admission& admission;
     Requests& requests;
     Output& output;

@@ -237,7 +237,7 @@ void TokenStep::fork_siblings(Generation& first) {
         request.generations.push_back(m_parts.admission.make_generation(request, i, prompt));
         Generation& sibling = *request.generations.back();
         m_parts.scheduler.fork(first.sequence, sibling.sequence);
-        if (m_parts.keeper) m_parts.keeper->fork(first.sequence, sibling.sequence);
+        if (m_parts.eviction) m_parts.eviction->fork(first.sequence, sibling.sequence);
     }
 }
 

@@ -1,4 +1,4 @@
-#include "runtime/cache_keeper.hpp"
+#include "runtime/eviction_manager.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -11,12 +11,13 @@ constexpr size_t no_limit = std::numeric_limits<size_t>::max();
 
 }  // namespace
 
-CacheKeeper::CacheKeeper(const CacheEvictionConfig& config, Model& model, Scheduler& scheduler)
+EvictionManager::EvictionManager(const CacheEvictionConfig& config, Model& model,
+                                 Scheduler& scheduler)
     : m_model(model),
       m_scheduler(scheduler),
       m_evictor(config, model.layer_caches(), model.block_size(), model.rotated_in_place()) {}
 
-void CacheKeeper::admit(Sequence& sequence, size_t max_tokens) const {
+void EvictionManager::admit(Sequence& sequence, size_t max_tokens) const {
     EvictionState& state = *sequence.eviction;
     state.may_evict = max_tokens > config().get_max_cache_size();
     if (!state.may_evict) return;
@@ -25,13 +26,13 @@ void CacheKeeper::admit(Sequence& sequence, size_t max_tokens) const {
     sequence.num_observed = std::max<size_t>(1, m_evictor.prompt_window());
 }
 
-EvictionProgress CacheKeeper::progress(const BatchEntry& entry) const {
+EvictionProgress EvictionManager::progress(const BatchEntry& entry) const {
     const Sequence& sequence = *entry.sequence;
     return {sequence.num_slots(), entry.num_tokens, sequence.num_uncached(),
             !sequence.is_prefilling(), sequence.max_chunk_slots != no_limit};
 }
 
-size_t CacheKeeper::most_drafts(const Sequence& sequence, size_t wanted) const {
+size_t EvictionManager::most_drafts(const Sequence& sequence, size_t wanted) const {
     const EvictionState& state = *sequence.eviction;
     const size_t budget = config().get_max_cache_size(), held = sequence.num_slots();
     if (!state.may_evict) return wanted;
@@ -44,7 +45,7 @@ size_t CacheKeeper::most_drafts(const Sequence& sequence, size_t wanted) const {
     return most;
 }
 
-const std::vector<size_t>& CacheKeeper::windows(const Batch& batch) {
+const std::vector<size_t>& EvictionManager::windows(const Batch& batch) {
     m_windows.clear();
     for (const BatchEntry& entry : batch.entries) {
         EvictionState& state = *entry.sequence->eviction;
@@ -55,7 +56,7 @@ const std::vector<size_t>& CacheKeeper::windows(const Batch& batch) {
     return m_windows;
 }
 
-void CacheKeeper::observe(const Batch& batch) {
+void EvictionManager::observe(const Batch& batch) {
     for (size_t i = 0; i < batch.entries.size(); ++i)
         if (m_windows[i] > 0)
             m_evictor.observe(*batch.entries[i].sequence->eviction,
@@ -63,14 +64,14 @@ void CacheKeeper::observe(const Batch& batch) {
                               m_model.scores(i));
 }
 
-void CacheKeeper::fork(const Sequence& parent, Sequence& child) const {
+void EvictionManager::fork(const Sequence& parent, Sequence& child) const {
     *child.eviction = *parent.eviction;
     child.eviction->start = child.num_starts;
     child.max_chunk_slots = parent.max_chunk_slots;
     child.num_observed = parent.num_observed;
 }
 
-size_t CacheKeeper::due(const Sequence& sequence) const {
+size_t EvictionManager::due(const Sequence& sequence) const {
     const size_t held = sequence.num_slots();
     if (!sequence.is_running() || sequence.is_idle() || !sequence.eviction->may_evict) return 0;
     // Until its prompt ends, only where that is evicted on the way: a last token that is still to
@@ -79,7 +80,7 @@ size_t CacheKeeper::due(const Sequence& sequence) const {
     return m_evictor.due(held);
 }
 
-EvictionDecision CacheKeeper::ask_policy(Sequence& sequence, size_t num_blocks) const {
+EvictionDecision EvictionManager::ask_policy(Sequence& sequence, size_t num_blocks) const {
     try {
         return m_evictor.decide(
             *sequence.eviction, sequence.blocks, sequence.num_slots(), num_blocks,
@@ -91,7 +92,7 @@ EvictionDecision CacheKeeper::ask_policy(Sequence& sequence, size_t num_blocks) 
     }
 }
 
-void CacheKeeper::evict(Sequence& sequence) {
+void EvictionManager::evict(Sequence& sequence) {
     const size_t num_blocks = due(sequence);
     if (num_blocks == 0) return;
     EvictionState& state = *sequence.eviction;

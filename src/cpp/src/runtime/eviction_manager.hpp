@@ -18,9 +18,9 @@ struct PolicyError : std::runtime_error {
 
 /// Between scheduler, model and evictor: says before a step whose attention is to be observed,
 /// takes down afterwards what was seen, and evicts what is due.
-class CacheKeeper {
+class EvictionManager {
 public:
-    CacheKeeper(const CacheEvictionConfig& config, Model& model, Scheduler& scheduler);
+    EvictionManager(const CacheEvictionConfig& config, Model& model, Scheduler& scheduler);
 
     const CacheEvictionConfig& config() const { return m_evictor.config(); }
     /// Blocks that one sequence holds at most while its prompt is evicted in chunks.
