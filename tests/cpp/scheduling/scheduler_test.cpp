@@ -491,7 +491,7 @@ TEST(Scheduler, DraftsThatAreTakenBackLeaveNeitherBlocksNorPrefixes) {
     EXPECT_EQ(sequence.num_tree_blocks, 1u);  // what the drafts filled is not there
     sequence.drop_drafts();
     for (int64_t token : {1, 2, 9}) sequence.tokens.push_back(token);  // two are confirmed
-    scheduler.take_back(sequence, 4);
+    scheduler.rollback(sequence, 4);
     EXPECT_EQ(sequence.num_uncached(), 1u);
     EXPECT_EQ(sequence.blocks.size(), 2u);
     scheduler.store().check_integrity();

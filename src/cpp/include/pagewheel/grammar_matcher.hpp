@@ -52,7 +52,7 @@ public:
     virtual bool is_accepting() = 0;
     /// A stop token was accepted, or nothing else may come.
     virtual bool is_finished() = 0;
-    /// Tokens accepted and not taken back.
+    /// Tokens accepted and not rolled back.
     virtual size_t token_count() const = 0;
     /// Ends it: the mask that another thread computes fails soon, and so does every later one.
     virtual void cancel() = 0;

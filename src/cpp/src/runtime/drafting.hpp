@@ -12,7 +12,7 @@
 namespace pagewheel {
 
 /// Guesses how a sequence goes on. What it says changes the speed alone: each token is chosen from
-/// the model's own logits, by the sequence's own sampler, and drafts that differ are taken back.
+/// the model's own logits, by the sequence's own sampler, and drafts that differ are rolled back.
 class Drafter {
 public:
     virtual ~Drafter() = default;

@@ -28,7 +28,7 @@ public:
     /// Before the sequence is added. It will have `max_tokens` at most.
     void admit(Sequence& sequence, size_t max_tokens) const;
     /// Of `wanted` drafts, how many a decoding sequence may compute in one step: what is observed
-    /// is never taken back, and a step ends where the budget does.
+    /// is never rolled back, and a step ends where the budget does.
     size_t most_drafts(const Sequence& sequence, size_t wanted) const;
     /// By batch entry: the last new tokens to be observed.
     const std::vector<size_t>& windows(const Batch& batch);

@@ -198,7 +198,7 @@ void TokenStep::confirm_drafts(Generation& generation, const Rows& rows) {
         if (!goes_on || confirmed + 1 == rows.count || sequence.tokens.back() != drafts[confirmed])
             break;
     }
-    m_parts.scheduler.take_back(sequence, rows.count - 1 - confirmed);
+    m_parts.scheduler.rollback(sequence, rows.count - 1 - confirmed);
     if (!has_mask)
         hold(generation, rows.row(confirmed), vocabulary);
     else if (goes_on)

@@ -29,7 +29,7 @@ public:
     /// `logits` [n], which follow the history, are changed in place where the config asks for it.
     /// Each call is for a token that the sequence keeps, and finds those before it in the history.
     /// So of several proposed tokens in a row each is sampled once it is reached, one after the
-    /// other, and nothing is ever taken back here. Throws LogitsError, and GrammarEnd where a
+    /// other, and nothing is ever rolled back here. Throws LogitsError, and GrammarEnd where a
     /// grammar has no next token.
     SampledToken sample(const TokenHistory& history, float* logits, size_t n);
     /// Of the latest token: the likeliest by the logits that the chain left, before temperature and

@@ -305,9 +305,9 @@ void Scheduler::advance() {
     }
 }
 
-void Scheduler::take_back(Sequence& sequence, size_t count) {
+void Scheduler::rollback(Sequence& sequence, size_t count) {
     check_invariant(count <= sequence.num_cached && sequence.num_drafted == 0, count,
-                    " tokens are to be taken back of ", sequence.num_cached, " beside ",
+                    " tokens are to be rolled back of ", sequence.num_cached, " beside ",
                     sequence.num_drafted, " drafts");
     sequence.num_cached -= count;
     for (const size_t needed = blocks_for(sequence.num_slots()); sequence.blocks.size() > needed;) {

@@ -74,7 +74,7 @@ public:
     void advance();
     /// The last `count` tokens of what is cached were not confirmed; their slots are free again.
     /// The sequence has no drafts any more.
-    void take_back(Sequence& sequence, size_t count);
+    void rollback(Sequence& sequence, size_t count);
 
     /// Evicts entries of a running sequence's block table, and with each as many slots as a block
     /// has; `indices` ascend. If the entry that is not full goes, another is not full now. What the
