@@ -41,7 +41,7 @@ void Drafting::propose(Generation& generation) {
     m_drafted.push_back(&sequence);
 }
 
-void Drafting::withdraw() {
+void Drafting::clear_drafts() {
     for (Sequence* sequence : m_drafted) sequence->drop_drafts();
     m_drafted.clear();
 }

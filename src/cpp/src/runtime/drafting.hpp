@@ -31,7 +31,7 @@ public:
         : m_drafter(std::move(drafter)), m_vocabulary(vocabulary), m_eviction(eviction) {}
 
     void propose(Requests& requests);
-    void withdraw();
+    void clear_drafts();
 
 private:
     void propose(Generation& generation);

@@ -178,7 +178,7 @@ std::exception_ptr Engine::attempt_step() {
     const Batch& batch = schedule();
     const std::exception_ptr failure = batch.empty() ? nullptr : compute(batch);
     if (batch.empty()) m_tokens.wait_for_held();
-    if (m_drafting) m_drafting->withdraw();
+    if (m_drafting) m_drafting->clear_drafts();
     m_output.finish_step();
     m_tokens.forget_ended();
     m_requests.forget_ended();
