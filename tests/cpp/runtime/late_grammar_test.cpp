@@ -97,39 +97,39 @@ protected:
 
 TEST_F(LateGrammar, HoldsItsOwnRequestAndNoStep) {
     close_gate();
-    const auto held = submit({1}, with("slow"));
+    const auto pending = submit({1}, with("slow"));
     const auto free = submit({1}, greedy(30));
     const auto bound = submit({1}, with("quick"));
     size_t num_steps = 0;
     for (; !is_over(free); ++num_steps) engine->step();
     EXPECT_EQ(num_steps, 30u);  // one for each token
-    EXPECT_EQ(generated(held), Tokens({10}));
+    EXPECT_EQ(generated(pending), Tokens({10}));
     finish(bound);
     EXPECT_EQ(generated(bound).size(), 6u);
     const auto late = submit({1, 2}, greedy(5));  // one that comes meanwhile
     finish(late);
-    EXPECT_EQ(generated(held), Tokens({10}));
+    EXPECT_EQ(generated(pending), Tokens({10}));
     gate.open();
-    finish(held);
-    EXPECT_EQ(generated(held), Tokens({10, 20, 30, 40, 41, 42, last}));
+    finish(pending);
+    EXPECT_EQ(generated(pending), Tokens({10, 20, 30, 40, 41, 42, last}));
     EXPECT_EQ(num_free(), num_blocks);
 }
 
 TEST_F(LateGrammar, ManySamplesOfOneLeaveThreadsToOthers) {
     close_gate();
-    const auto held = submit({1}, with("slow", samples(30)));
+    const auto pending = submit({1}, with("slow", samples(30)));
     std::vector<GenerationHandle> bound;
     for (int64_t i = 0; i < 3; ++i) bound.push_back(submit({1 + i}, with("quick")));
     for (const GenerationHandle& handle : bound) {
         finish(handle);
         EXPECT_EQ(generated(handle).size(), 6u);
     }
-    for (const GenerationOutput& output : held.outputs_so_far())
+    for (const GenerationOutput& output : pending.outputs_so_far())
         EXPECT_EQ(output.generated_ids, Tokens({10}));
     EXPECT_LT(gate.num_arrived(), 30u);  // one after the other
     gate.open();
     finish();
-    for (const GenerationOutput& output : held.outputs_so_far()) {
+    for (const GenerationOutput& output : pending.outputs_so_far()) {
         EXPECT_EQ(output.finish_reason, Reason::STOP);
         EXPECT_EQ(output.generated_ids.size(), 7u);
     }
@@ -137,14 +137,14 @@ TEST_F(LateGrammar, ManySamplesOfOneLeaveThreadsToOthers) {
 
 TEST_F(LateGrammar, AloneKeepsItsBlocksWhileStepsFindNothingToDo) {
     close_gate();
-    const auto held = submit({1}, with("slow"));
+    const auto pending = submit({1}, with("slow"));
     for (int i = 0; i < 20; ++i) engine->step();
-    EXPECT_EQ(generated(held), Tokens({10}));
+    EXPECT_EQ(generated(pending), Tokens({10}));
     EXPECT_EQ(engine->statistics().num_preemptions, 0u);
     EXPECT_LT(num_free(), num_blocks);
     gate.open();
     finish();
-    EXPECT_EQ(generated(held).size(), 7u);
+    EXPECT_EQ(generated(pending).size(), 7u);
 }
 
 TEST_F(LateGrammar, GoesOnAfterItsBlocksWereTaken) {
@@ -159,35 +159,35 @@ TEST_F(LateGrammar, GoesOnAfterItsBlocksWereTaken) {
     small.num_kv_blocks = 8;
     make(small);
     const auto first = submit({1}, greedy(28));
-    const auto held = submit({1}, with("slow", greedy(20)));
+    const auto pending = submit({1}, with("slow", greedy(20)));
     finish(first);
     EXPECT_GT(engine->statistics().num_preemptions, 0u);
-    EXPECT_EQ(generated(held).size(), 4u);
+    EXPECT_EQ(generated(pending).size(), 4u);
     gate.open();
     finish();
     Tokens expected = slow.texts.front();
     expected.push_back(last);
-    EXPECT_EQ(generated(held), expected);
+    EXPECT_EQ(generated(pending), expected);
     EXPECT_EQ(num_masks, 13u);
 }
 
 TEST_F(LateGrammar, EndsWithItsRequest) {
     close_gate();
-    auto held = submit({1}, with("slow"));
+    auto pending = submit({1}, with("slow"));
     while (gate.num_arrived() == 0) engine->step();
-    held.cancel();
+    pending.cancel();
     finish();
-    EXPECT_EQ(held.get_status(), Status::CANCEL);
-    EXPECT_EQ(generated(held), Tokens({10}));
+    EXPECT_EQ(pending.get_status(), Status::CANCEL);
+    EXPECT_EQ(generated(pending), Tokens({10}));
     EXPECT_EQ(num_free(), num_blocks);
 }
 
 TEST_F(LateGrammar, EndsWithTheEngine) {
     close_gate();
-    const auto held = submit({1}, with("slow"));
+    const auto pending = submit({1}, with("slow"));
     while (gate.num_arrived() == 0) engine->step();
     engine.reset();
-    EXPECT_EQ(held.get_status(), Status::CANCEL);
+    EXPECT_EQ(pending.get_status(), Status::CANCEL);
 }
 
 TEST_F(LateGrammar, ThatTakesTooMuchOfAProcessorEndsItsSequence) {
@@ -216,14 +216,14 @@ TEST_F(LateGrammar, ForcedTokensThatAreLateComeAsTheModelsChoice) {
     make();
     GenerationConfig config = with("slow");
     config.logprobs = 0;
-    const auto held = submit({1}, config);
+    const auto pending = submit({1}, config);
     const auto other = submit({1}, greedy(20));
     finish(other);
-    EXPECT_EQ(generated(held).size(), 3u);
+    EXPECT_EQ(generated(pending).size(), 3u);
     gate.open();
     finish();
-    EXPECT_EQ(generated(held), Tokens({10, 20, 30, 40, 41, 42, last}));
-    EXPECT_EQ(held.get_perf_metrics().get_num_generated_tokens(), 7u);
+    EXPECT_EQ(generated(pending), Tokens({10, 20, 30, 40, 41, 42, last}));
+    EXPECT_EQ(pending.get_perf_metrics().get_num_generated_tokens(), 7u);
 }
 
 /// Proposes what the slow grammar's first text goes on with.

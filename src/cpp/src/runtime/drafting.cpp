@@ -12,7 +12,7 @@ void Drafting::propose(Requests& requests) {
         try {
             for (const auto& generation : request->generations)
                 if (generation->sequence.stage == Sequence::Stage::DECODING &&
-                    !generation->sequence.is_held)
+                    !generation->sequence.pending_grammar)
                     propose(*generation);
         } catch (const std::exception& error) {
             requests.end(*request, {GenerationStatus::CANCEL, GenerationFinishReason::NONE,

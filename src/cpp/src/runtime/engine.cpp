@@ -173,11 +173,11 @@ std::exception_ptr Engine::attempt_step() {
     handle_aborts();
     m_requests.end_expired();
     m_grammars.begin_step();
-    m_tokens.continue_held();
+    m_tokens.continue_pending();
     if (m_drafting) m_drafting->propose(m_requests);
     const Batch& batch = schedule();
     const std::exception_ptr failure = batch.empty() ? nullptr : compute(batch);
-    if (batch.empty()) m_tokens.wait_for_held();
+    if (batch.empty()) m_tokens.wait_for_pending();
     if (m_drafting) m_drafting->clear_drafts();
     m_output.finish_step();
     m_tokens.forget_ended();

@@ -40,8 +40,8 @@ struct Generation {
     Clock::time_point latest_token = {};  ///< of the steps before; its default: there was none
     size_t num_new_tokens = 0;            ///< of this step, whose durations are not known yet
     bool is_finished = false;
-    std::vector<float> held_logits = {};  ///< of sequence.is_held
-    OwnGrammarWork grammar_work = {};     ///< GrammarAhead's
+    std::vector<float> saved_logits = {};  ///< of sequence.pending_grammar
+    OwnGrammarWork grammar_work = {};      ///< GrammarAhead's
 };
 
 /// A request owns its sequences: one until the prompt is computed, then num_return_sequences that

@@ -58,20 +58,20 @@ void TokenStep::attempt(Generation& generation, Work&& work) {
     }
 }
 
-void TokenStep::continue_held() {
+void TokenStep::continue_pending() {
     m_choices.clear();
     size_t vocabulary = 0, num_left = 0;
-    for (size_t i = 0; i < m_held.size(); ++i) {
-        Generation& generation = *m_held[i];
+    for (size_t i = 0; i < m_pending.size(); ++i) {
+        Generation& generation = *m_pending[i];
         if (generation.request->is_over()) continue;
         if (!m_parts.grammars.has_mask(generation)) {
-            m_held[num_left++] = &generation;
+            m_pending[num_left++] = &generation;
             continue;
         }
-        std::vector<float> logits = std::move(generation.held_logits);
-        generation.held_logits = {};
+        std::vector<float> logits = std::move(generation.saved_logits);
+        generation.saved_logits = {};
         vocabulary = logits.size();
-        generation.sequence.is_held = false;
+        generation.sequence.pending_grammar = false;
         attempt(generation, [&] {
             try {
                 continue_by(generation, logits.data(), vocabulary);
@@ -85,25 +85,26 @@ void TokenStep::continue_held() {
         if (!generation.request->config().is_beam_search())
             m_parts.scheduler.resume(generation.sequence);
     }
-    m_held.resize(num_left);
+    m_pending.resize(num_left);
     append_all_forced(vocabulary);
 }
 
-void TokenStep::wait_for_held() {
-    if (!m_held.empty()) m_parts.grammars.wait_for_any(m_held);
+void TokenStep::wait_for_pending() {
+    if (!m_pending.empty()) m_parts.grammars.wait_for_any(m_pending);
 }
 
 void TokenStep::forget_ended() {
-    m_held.erase(std::remove_if(m_held.begin(), m_held.end(),
-                                [](const Generation* held) { return held->request->is_over(); }),
-                 m_held.end());
+    m_pending.erase(
+        std::remove_if(m_pending.begin(), m_pending.end(),
+                       [](const Generation* pending) { return pending->request->is_over(); }),
+        m_pending.end());
     m_forcing.clear();  // where a step failed
 }
 
-void TokenStep::hold(Generation& generation, const float* logits, size_t vocabulary) {
-    m_held.push_back(&generation);
-    generation.held_logits.assign(logits, logits + vocabulary);
-    generation.sequence.is_held = true;
+void TokenStep::save_logits(Generation& generation, const float* logits, size_t vocabulary) {
+    m_pending.push_back(&generation);
+    generation.saved_logits.assign(logits, logits + vocabulary);
+    generation.sequence.pending_grammar = true;
 }
 
 void TokenStep::choose_at_once(const Batch& batch, const Logits& logits) {
@@ -163,7 +164,7 @@ void TokenStep::continue_sequence(Generation& generation, const Rows& rows) {
                                     {GenerationStatus::FINISHED, GenerationFinishReason::LENGTH});
     if (generation.sequence.num_drafted > 0) return confirm_drafts(generation, rows);
     if (!m_parts.grammars.wait_for_mask(generation))
-        return hold(generation, rows.row(0), vocabulary);
+        return save_logits(generation, rows.row(0), vocabulary);
     if (!has_siblings_to_come(request) || request.config().is_beam_search())
         return continue_by(generation, rows.row(0), vocabulary);
     fork_siblings(generation);  // before it may end: they share the prompt's blocks with it
@@ -200,7 +201,7 @@ void TokenStep::confirm_drafts(Generation& generation, const Rows& rows) {
     }
     m_parts.scheduler.rollback(sequence, rows.count - 1 - confirmed);
     if (!has_mask)
-        hold(generation, rows.row(confirmed), vocabulary);
+        save_logits(generation, rows.row(confirmed), vocabulary);
     else if (goes_on)
         find_forced(generation);
     else

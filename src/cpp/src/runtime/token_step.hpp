@@ -27,9 +27,9 @@ public:
     // the token is chosen by them in a later step. So it is the same.
 
     /// Chooses the tokens of those whose mask is there.
-    void continue_held();
+    void continue_pending();
     /// There is nothing to compute: until one has its mask, or for as long as a step may wait.
-    void wait_for_held();
+    void wait_for_pending();
     /// Before the requests that have ended are gone.
     void forget_ended();
 
@@ -61,7 +61,7 @@ private:
     void continue_sequence(Generation& generation, const Rows& rows);
     /// Its mask is there.
     void continue_by(Generation& generation, float* logits, size_t vocabulary);
-    void hold(Generation& generation, const float* logits, size_t vocabulary);
+    void save_logits(Generation& generation, const float* logits, size_t vocabulary);
     /// Calls `work`; logits that no token can be chosen by end the request.
     template <class Work>
     void attempt(Generation& generation, Work&& work);
@@ -88,7 +88,7 @@ private:
     std::vector<Choice> m_choices;  // of this step, in the order of its batch; kept for its memory
     size_t m_next_choice = 0;       // the first that was not looked at
     std::vector<Generation*> m_forcing;  // in this step; kept for its memory
-    std::vector<Generation*> m_held;
+    std::vector<Generation*> m_pending;
 };
 
 }  // namespace pagewheel

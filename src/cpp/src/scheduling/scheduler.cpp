@@ -127,17 +127,17 @@ const Batch& Scheduler::schedule() {
         // No block was free for a prompt: decodes go after all.
         if (skips_decodes && m_batch.empty()) schedule_decodes();
         lengthen();
-        if (!m_batch.empty() || m_running.empty() || waits_for_held()) break;
+        if (!m_batch.empty() || m_running.empty() || waits_for_grammar()) break;
         preempt_for_blocks();
     } while (true);
     return m_batch;
 }
 
-bool Scheduler::waits_for_held() const {
+bool Scheduler::waits_for_grammar() const {
     const auto is_idle = [](const Sequence* sequence) { return sequence->is_idle(); };
-    const auto is_held = [](const Sequence* sequence) { return sequence->is_held; };
+    const auto pending_grammar = [](const Sequence* sequence) { return sequence->pending_grammar; };
     return std::all_of(m_running.begin(), m_running.end(), is_idle) &&
-           std::any_of(m_running.begin(), m_running.end(), is_held);
+           std::any_of(m_running.begin(), m_running.end(), pending_grammar);
 }
 
 void Scheduler::schedule_decodes() {

@@ -67,8 +67,8 @@ public:
     /// the tree.
     void discard(Sequence& sequence);
 
-    /// Valid until the next call. Empty only if there are no sequences, or held ones keep the rest
-    /// from going on.
+    /// Valid until the next call. Empty only if there are no sequences, or pending grammars keep
+    /// the rest from going on.
     const Batch& schedule();
     /// The batch's keys and values are in the cache. Drafts enter the tree when they are confirmed.
     void advance();
@@ -149,8 +149,8 @@ private:
     /// It holds no blocks any more, and is at another stage.
     void give_up_cache(Sequence& sequence, Sequence::Stage to);
     void preempt_last();
-    /// Nothing that runs has anything to compute, and some of it is held.
-    bool waits_for_held() const;
+    /// Nothing that runs has anything to compute, and some of it waits for its grammar.
+    bool waits_for_grammar() const;
     /// Of several, as one alone has all it needs, or of idle ones, which stand in the way.
     void preempt_for_blocks();
 

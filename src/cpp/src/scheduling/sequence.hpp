@@ -44,7 +44,7 @@ struct Sequence {
     bool wants_prompt_logits = false;  ///< of every prompt token, not of the last alone
     /// Set by its owner while it is idle: it gets a token in time, and nobody need make room for
     /// that.
-    bool is_held = false;
+    bool pending_grammar = false;
     size_t prompt_length = 0;
 
     // ---- Its part in the prefix tree.
