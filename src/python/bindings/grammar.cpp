@@ -40,7 +40,8 @@ Made by Grammar.matcher(). One thread at a time may use it. RuntimeError where t
              "Takes the next token. False, and nothing has changed, if it may not come.")
         .def("roll_back", &GrammarMatcher::roll_back, py::arg("tokens") = 1,
              "Takes back the last tokens.")
-        .def("forced_tokens", &GrammarMatcher::forced_tokens, py::call_guard<Unlocked>(),
+        .def("jump_forward_tokens", &GrammarMatcher::jump_forward_tokens,
+             py::call_guard<Unlocked>(),
              "The tokens that must come, as the tokenizer writes their text; not accepted yet.")
         .def_property_readonly("is_accepting", &GrammarMatcher::is_accepting,
                                "Whether the text may end here.")

@@ -110,9 +110,9 @@ TEST_F(Llguidance, ALongConstantIsForcedAsAWhole) {
     Config config;
     config.compound_grammar = Config::ConstString{text};
     const auto matcher = compiler.compile(config)->start({});
-    EXPECT_EQ(matcher->forced_tokens(), std::vector<int64_t>(5000, 'x'));
+    EXPECT_EQ(matcher->jump_forward_tokens(), std::vector<int64_t>(5000, 'x'));
     EXPECT_TRUE(accepts(*matcher, text));
-    EXPECT_EQ(matcher->forced_tokens(), std::vector<int64_t>());
+    EXPECT_EQ(matcher->jump_forward_tokens(), std::vector<int64_t>());
 }
 
 TEST_F(Llguidance, OneThatIsCancelledFailsAlone) {

@@ -252,7 +252,7 @@ std::vector<Tokens> texts_with_spans() {
     return texts;
 }
 
-class ForcedTokens : public EngineGrammar {
+class JumpForwardTokens : public EngineGrammar {
 protected:
     void SetUp() override {
         grammar.texts = texts_with_spans();
@@ -273,7 +273,7 @@ protected:
     }
 };
 
-TEST_F(ForcedTokens, AreThoseThatTheModelWouldBeAskedForInFewerSteps) {
+TEST_F(JumpForwardTokens, AreThoseThatTheModelWouldBeAskedForInFewerSteps) {
     for (const GenerationConfig& config : {greedy(20), samples(20, 1)}) {
         Tokens at_once, each;
         const size_t num_steps = steps_of(with_grammar(config), at_once);
@@ -285,7 +285,7 @@ TEST_F(ForcedTokens, AreThoseThatTheModelWouldBeAskedForInFewerSteps) {
     }
 }
 
-TEST_F(ForcedTokens, AreCountedAndHaveLogProbabilities) {
+TEST_F(JumpForwardTokens, AreCountedAndHaveLogProbabilities) {
     const auto handle = submit({1}, with_grammar(greedy(20)));
     finish();
     const GenerationOutput output = handle.outputs_so_far().at(0);
@@ -294,7 +294,7 @@ TEST_F(ForcedTokens, AreCountedAndHaveLogProbabilities) {
     EXPECT_EQ(handle.get_perf_metrics().get_num_generated_tokens(), 14u);
 }
 
-TEST_F(ForcedTokens, EndAtTheLengthAndAtStops) {
+TEST_F(JumpForwardTokens, EndAtTheLengthAndAtStops) {
     for (size_t length = 1; length < 14; ++length) {
         make();
         const auto handle = submit({1}, with_grammar(greedy(length)));
@@ -318,7 +318,7 @@ TEST_F(ForcedTokens, EndAtTheLengthAndAtStops) {
     }
 }
 
-TEST_F(ForcedTokens, AreNotAppendedWhereOthersMayForbidThem) {
+TEST_F(JumpForwardTokens, AreNotAppendedWhereOthersMayForbidThem) {
     GenerationConfig config = with_grammar(greedy(20));
     config.suppress_tokens = {51};
     const auto handle = submit({1}, config);
@@ -327,7 +327,7 @@ TEST_F(ForcedTokens, AreNotAppendedWhereOthersMayForbidThem) {
     EXPECT_EQ(reason_of(handle), Reason::ERROR);
 }
 
-TEST_F(ForcedTokens, OfManySequencesInSmallStepsAndFewBlocksAreTheSame) {
+TEST_F(JumpForwardTokens, OfManySequencesInSmallStepsAndFewBlocksAreTheSame) {
     Tokens expected;
     steps_of(with_grammar(greedy(20)), expected);
     SchedulerConfig small = scheduler();
@@ -355,7 +355,7 @@ public:
     }
 };
 
-TEST_F(ForcedTokens, GoTogetherWithDrafts) {
+TEST_F(JumpForwardTokens, GoTogetherWithDrafts) {
     for (const bool each : {false, true}) {
         drafter = std::make_unique<Reading>();
         make();
@@ -368,7 +368,7 @@ TEST_F(ForcedTokens, GoTogetherWithDrafts) {
     }
 }
 
-TEST_F(ForcedTokens, SeveralStopTokensAreTheModelsChoice) {
+TEST_F(JumpForwardTokens, SeveralStopTokensAreTheModelsChoice) {
     grammar.stops = {98, stop};
     make();
     model->next = [](int64_t) { return 98; };
@@ -400,11 +400,11 @@ TEST_F(EngineGrammar, MasksAreFoundWhileTheModelRuns) {
     for (const GenerationHandle& handle : handles) EXPECT_TRUE(allows(generated(handle)));
 }
 
-TEST_F(ForcedTokens, OfALongTextAreFoundOnce) {
+TEST_F(JumpForwardTokens, OfALongTextAreFoundOnce) {
     grammar.texts = {{}};
     for (int64_t i = 0; i < 900; ++i) grammar.texts.front().push_back(10 + i * i % 50);
     std::atomic<size_t> num_calls{0};
-    grammar.before_forced = [&](const Tokens&) { ++num_calls; };
+    grammar.before_jump_forward = [&](const Tokens&) { ++num_calls; };
     SchedulerConfig large = scheduler();
     large.num_kv_blocks = 250;
     large.max_num_batched_tokens = 300;
@@ -416,7 +416,7 @@ TEST_F(ForcedTokens, OfALongTextAreFoundOnce) {
     EXPECT_EQ(num_calls, 2u);                       // behind the first token, and at the end
 }
 
-TEST_F(ForcedTokens, ShareTheTimeOfTheirStep) {
+TEST_F(JumpForwardTokens, ShareTheTimeOfTheirStep) {
     const auto handle = submit({1}, with_grammar(greedy(20)));
     finish();
     // The first step gives a span and a choice, the second the rest of its span...

@@ -210,7 +210,7 @@ TEST_F(LateGrammar, ThatTakesTooMuchOfAProcessorEndsItsSequence) {
 }
 
 TEST_F(LateGrammar, ForcedTokensThatAreLateComeAsTheModelsChoice) {
-    slow.before_forced = [this](const Tokens& tokens) {
+    slow.before_jump_forward = [this](const Tokens& tokens) {
         if (tokens.size() == 3) gate.pass();
     };
     make();

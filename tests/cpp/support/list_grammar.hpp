@@ -24,8 +24,8 @@ public:
         size_t num_tokens = 100;  ///< of the vocabulary
         /// Called before each mask with the tokens so far; what it throws passes.
         std::function<void(const Tokens&)> before_mask = [](const Tokens&) {};
-        /// The same before forced_tokens().
-        std::function<void(const Tokens&)> before_forced = [](const Tokens&) {};
+        /// The same before jump_forward_tokens().
+        std::function<void(const Tokens&)> before_jump_forward = [](const Tokens&) {};
         std::function<void()> when_cancelled = [] {};
     };
 
@@ -47,8 +47,8 @@ public:
         check_argument(tokens <= m_tokens.size(), "too many to roll back");
         m_tokens.resize(m_tokens.size() - tokens);
     }
-    Tokens forced_tokens() override {
-        m_grammar.before_forced(m_tokens);
+    Tokens jump_forward_tokens() override {
+        m_grammar.before_jump_forward(m_tokens);
         ListMatcher ahead(*this);
         Tokens forced;
         while (!ahead.is_accepting()) {

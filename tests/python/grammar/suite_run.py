@@ -31,7 +31,7 @@ def accepted_by_masks(matcher: pagewheel.GrammarMatcher, tokens: list[int]) -> b
         mask = matcher.compute_mask()
         is_allowed = bool(mask[token // 32] >> (token % 32) & 1)
         # Where a text is forced the mask has one token; others with its bytes are accepted too.
-        if not is_allowed and not matcher.forced_tokens():
+        if not is_allowed and not matcher.jump_forward_tokens():
             return False
         if not matcher.accept(token):
             return False

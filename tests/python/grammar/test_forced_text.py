@@ -47,7 +47,7 @@ def check_forced(grammar: pagewheel.Grammar, text: str, tokenizer: pagewheel.Tok
     matcher = grammar.matcher()
     num_forced = 0
     for place, token in enumerate(tokens):
-        forced = matcher.forced_tokens()
+        forced = matcher.jump_forward_tokens()
         assert forced == tokens[place : place + len(forced)], (text, place)
         num_forced += bool(forced)
         assert matcher.accept(token), (text, place)

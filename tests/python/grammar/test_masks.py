@@ -91,7 +91,7 @@ def test_masks_are_those_of_trying_each_token(real_tokenizer: pagewheel.Tokenize
             if mask != expected:
                 # Where one text must come, it comes as the tokenizer writes it.
                 assert len(mask) == 1 and mask < expected, (case, before)
-                assert next(iter(mask)) == matcher.forced_tokens()[0]
+                assert next(iter(mask)) == matcher.jump_forward_tokens()[0]
                 firsts = {vocabulary.tokens[token][:1] for token in expected}
                 assert len(firsts) == 1 and vocabulary.end not in expected, (case, before)
                 forced += 1
@@ -142,7 +142,7 @@ def test_masks_allow_what_is_accepted(name: str, real_tokenizer: pagewheel.Token
                 accepted.add(token)
                 trial.roll_back(1)
         if mask != accepted:
-            assert mask == set(matcher.forced_tokens()[:1])
+            assert mask == set(matcher.jump_forward_tokens()[:1])
         assert not (mask & vocabulary.special) - {vocabulary.end}
         choices = sorted(mask - {vocabulary.end})
         if not choices:

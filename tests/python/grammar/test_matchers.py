@@ -1,4 +1,4 @@
-"""Matchers: taking back, forced tokens, forks, and stop tokens."""
+"""Matchers: rollback, jump-forward tokens, forks, and stop tokens."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_forced_tokens_are_what_the_masks_alone_allow(
     for _ in range(20 * TIMES):
         matcher = grammar.matcher()
         for _ in range(40):
-            forced = matcher.forced_tokens()
+            forced = matcher.jump_forward_tokens()
             step = matcher.clone()
             for token in forced:
                 assert allowed(step).tolist() == [token]
@@ -103,7 +103,7 @@ def test_forced_text_is_tokenized_as_the_tokenizer_does(
     real_tokenizer: pagewheel.Tokenizer,
 ) -> None:
     grammar = pagewheel.Grammar(GRAMMARS["json"], real_tokenizer)
-    forced = grammar.matcher().forced_tokens()
+    forced = grammar.matcher().jump_forward_tokens()
     text = real_tokenizer.decode(forced)
     assert '{"full_name":"'.startswith(text) and len(text) >= len('{"full_name')
     ids = real_tokenizer.encode('{"full_name":"', add_special_tokens=False).input_ids.data

@@ -47,7 +47,7 @@ public:
     virtual void roll_back(size_t tokens) = 0;
     /// The tokens that must come next whatever the model says, as the tokenizer writes their text.
     /// Tokens that later text might change are left out. They are not accepted yet.
-    virtual std::vector<int64_t> forced_tokens() = 0;
+    virtual std::vector<int64_t> jump_forward_tokens() = 0;
     /// The text so far is whole: a stop token may come.
     virtual bool is_accepting() = 0;
     /// A stop token was accepted, or nothing else may come.

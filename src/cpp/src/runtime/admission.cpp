@@ -19,7 +19,7 @@ Clock::time_point deadline(Clock::time_point arrival, float timeout) {
 }
 
 /// Whether nothing but the grammar could forbid a token, look at it, or be asked about it.
-bool leaves_forced_tokens(const GenerationConfig& config) {
+bool allows_jump_forward(const GenerationConfig& config) {
     const size_t ngram = config.no_repeat_ngram_size;
     return !config.is_beam_search() && config.logprobs == 0 && config.logits_processors.empty() &&
            config.bad_words.empty() && config.bad_words_ids.empty() &&
@@ -98,7 +98,7 @@ void Admission::compile_grammar(Request& request, const GenerationConfig& config
     const auto begin = Clock::now();
     request.rules.grammar = m_compile_grammar(config);
     // What is evicted may depend on the attention of every token.
-    request.rules.appends_forced = !m_eviction && leaves_forced_tokens(config);
+    request.rules.appends_jump_forward = !m_eviction && allows_jump_forward(config);
     request.state->metrics.raw_metrics.grammar_compile_times.push_back(microseconds_since(begin));
 }
 

@@ -60,8 +60,8 @@ void GrammarAhead::find_masks(const Batch& batch) {
             find(*entry.sequence->owner, Wanted::MASK);
 }
 
-void GrammarAhead::find_forced(Generation& generation) {
-    find(generation, Wanted::FORCED);
+void GrammarAhead::find_jump_forward(Generation& generation) {
+    find(generation, Wanted::JUMP_FORWARD);
 }
 
 void GrammarAhead::find(Generation& generation, Wanted wanted) {
@@ -78,7 +78,7 @@ void GrammarAhead::find(Generation& generation, Wanted wanted) {
 
     const std::lock_guard lock(m_mutex);
     if (is_found(*work, generation, wanted)) return;
-    (wanted == Wanted::MASK ? work->wants_mask : work->wants_forced) = true;
+    (wanted == Wanted::MASK ? work->wants_mask : work->wants_jump_forward) = true;
     if (work->is_busy) return;
     const auto known = ptrdiff_t(sequence.prompt_length + work->tokens.size());
     work->tokens.insert(work->tokens.end(), sequence.tokens.begin() + known,
@@ -87,7 +87,7 @@ void GrammarAhead::find(Generation& generation, Wanted wanted) {
 }
 
 bool GrammarAhead::is_found(const GrammarWork& work, const Generation& generation, Wanted wanted) {
-    return !work.is_busy && (wanted == Wanted::MASK ? work.mask_of : work.forced_of) ==
+    return !work.is_busy && (wanted == Wanted::MASK ? work.mask_of : work.jump_forward_of) ==
                                 num_generated(generation.sequence);
 }
 
@@ -135,7 +135,7 @@ bool GrammarAhead::wait_for_mask(Generation& generation) {
     return is_found(*work, generation, Wanted::MASK);
 }
 
-bool GrammarAhead::wait_for_forced(const Generation& generation) {
+bool GrammarAhead::wait_for_jump_forward(const Generation& generation) {
     const auto& work = generation.grammar_work.get();
     if (!work) return false;
     Lock lock(m_mutex);
@@ -143,7 +143,7 @@ bool GrammarAhead::wait_for_forced(const Generation& generation) {
         m_waits_for.assign(1, work);
         wait(lock, 1);
     }
-    return is_found(*work, generation, Wanted::FORCED);
+    return is_found(*work, generation, Wanted::JUMP_FORWARD);
 }
 
 void GrammarAhead::wait_for_masks(const Batch& batch) {
@@ -266,21 +266,21 @@ void GrammarAhead::do_work(Lock& lock, Worker& worker, const std::shared_ptr<Gra
     worker.began = Clock::now();
     worker.used_before = processor_time(pthread_self());
     if (!worker.is_slow) ++m_num_active;
-    while ((work->wants_forced || work->wants_mask) && !work->is_abandoned) {
+    while ((work->wants_jump_forward || work->wants_mask) && !work->is_abandoned) {
         // The one is accepted, and so the other found sooner.
-        const bool is_forced = work->wants_forced;
-        (is_forced ? work->wants_forced : work->wants_mask) = false;
+        const bool is_jump_forward = work->wants_jump_forward;
+        (is_jump_forward ? work->wants_jump_forward : work->wants_mask) = false;
         lock.unlock();
         try {
             const TokenHistory history{work->tokens, 0};
-            if (is_forced)
-                work->rule->find_forced(history);
+            if (is_jump_forward)
+                work->rule->find_jump_forward(history);
             else
                 work->rule->follow(history);
         } catch (...) {  // thrown again where the mask is asked for
         }
         lock.lock();
-        (is_forced ? work->forced_of : work->mask_of) = work->tokens.size();
+        (is_jump_forward ? work->jump_forward_of : work->mask_of) = work->tokens.size();
     }
     if (!worker.is_slow) --m_num_active;
     if (processor_time(pthread_self()) - worker.used_before < m_limits.step_wait)

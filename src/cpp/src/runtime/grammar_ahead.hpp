@@ -20,9 +20,9 @@
 
 namespace pagewheel {
 
-/// Masks and forced tokens depend on tokens that are known before a batch is run. So threads of its
-/// own find those of the batch's sequences beside the model's run. What one of them throws is
-/// thrown again where the mask is asked for. Under the step's lock.
+/// Masks and jump-forward tokens depend on tokens that are known before a batch is run. So threads
+/// of its own find those of the batch's sequences beside the model's run. What one of them throws
+/// is thrown again where the mask is asked for. Under the step's lock.
 ///
 /// A stranger's grammar may take long, and others share the step. So a step waits for all grammars
 /// together no longer than limits.step_wait. What is not found by then is found during later steps,
@@ -50,9 +50,9 @@ public:
     /// The same, and begins to find it and waits as far as the step may.
     bool wait_for_mask(Generation& generation);
     /// Begins to find the tokens that must come next in a sequence that is no beam.
-    void find_forced(Generation& generation);
+    void find_jump_forward(Generation& generation);
     /// Whether they are found; waits as far as the step may.
-    bool wait_for_forced(const Generation& generation);
+    bool wait_for_jump_forward(const Generation& generation);
     /// Until one of these sequences, of which there are some, has its mask, or the step has waited
     /// enough. Slow ones count.
     void wait_for_any(const std::vector<Generation*>& generations);
@@ -70,7 +70,7 @@ private:
         bool has_ended = false;                   // is to be joined
     };
 
-    enum class Wanted { MASK, FORCED };
+    enum class Wanted { MASK, JUMP_FORWARD };
     void find(Generation& generation, Wanted wanted);
     static bool is_found(const GrammarWork& work, const Generation& generation, Wanted wanted);
     /// Of works that are marked as awaited, until so many are done.

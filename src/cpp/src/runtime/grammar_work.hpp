@@ -29,10 +29,10 @@ struct GrammarWork {
     std::atomic<bool> is_abandoned{false};  ///< the sequence is gone
 
     // ---- Under GrammarAhead's mutex.
-    bool wants_forced = false, wants_mask = false;
+    bool wants_jump_forward = false, wants_mask = false;
     bool is_busy = false;  ///< waits for a thread, or one works at it
     bool is_awaited = false;
-    size_t forced_of = none, mask_of = none;  ///< after how many tokens they are known
+    size_t jump_forward_of = none, mask_of = none;  ///< after how many tokens they are known
 
     GrammarWork(std::shared_ptr<GrammarRule> of, std::shared_ptr<GrammarPace> with)
         : rule(std::move(of)), pace(std::move(with)) {}

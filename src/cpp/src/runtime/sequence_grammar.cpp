@@ -40,13 +40,13 @@ void SequenceGrammar::accept(const TokenHistory& history) {
 
 void SequenceGrammar::pass(int64_t token) {
     m_has_mask = false;
-    if (is_forced() && m_forced[m_num_passed] == token)
+    if (is_jumping_forward() && m_jump_forward[m_num_passed] == token)
         ++m_num_passed;
     else
-        m_num_passed = m_forced.size();
-    if (is_forced()) return;
-    m_has_forced = false;
-    m_forced.clear();
+        m_num_passed = m_jump_forward.size();
+    if (is_jumping_forward()) return;
+    m_has_jump_forward = false;
+    m_jump_forward.clear();
     m_num_passed = 0;
 }
 
@@ -60,9 +60,9 @@ bool SequenceGrammar::is_accepted(int64_t token) {
 
 void SequenceGrammar::find_mask() {
     m_mask.resize(m_matcher->mask_words());
-    if (is_forced()) {
+    if (is_jumping_forward()) {
         std::fill(m_mask.begin(), m_mask.end(), 0);
-        const int64_t only = m_forced[m_num_passed];
+        const int64_t only = m_jump_forward[m_num_passed];
         m_mask.at(size_t(only / 32)) = uint32_t(1) << (only % 32);
         m_has_mask = true;
         return;
@@ -74,29 +74,29 @@ void SequenceGrammar::find_mask() {
     m_has_mask = true;
 }
 
-ForcedTokens SequenceGrammar::find_forced(const TokenHistory& history) {
+JumpForwardTokens SequenceGrammar::find_jump_forward(const TokenHistory& history) {
     try {
         accept(history);
-        if (!m_has_forced) {
-            m_forced = m_matcher->forced_tokens();
-            if (m_forced.empty() && m_matcher->is_finished()) find_forced_stop();
-            m_has_forced = true;
+        if (!m_has_jump_forward) {
+            m_jump_forward = m_matcher->jump_forward_tokens();
+            if (m_jump_forward.empty() && m_matcher->is_finished()) find_only_stop_token();
+            m_has_jump_forward = true;
         }
     } catch (const GrammarFailure&) {  // follow() says so
-        m_forced.clear();
+        m_jump_forward.clear();
         m_num_passed = 0;
     }
-    return {m_forced.data() + m_num_passed, m_forced.size() - m_num_passed};
+    return {m_jump_forward.data() + m_num_passed, m_jump_forward.size() - m_num_passed};
 }
 
-void SequenceGrammar::find_forced_stop() {
+void SequenceGrammar::find_only_stop_token() {
     m_mask.resize(m_matcher->mask_words());
     m_matcher->compute_mask(m_mask.data());
     for (size_t i = 0; i < m_mask.size(); ++i)
-        for (uint32_t word = m_mask[i]; word != 0 && m_forced.size() < 2; word &= word - 1)
-            m_forced.push_back(int64_t(i * 32) + lowest_bit(word));
-    m_has_mask = !m_forced.empty();
-    if (m_forced.size() > 1) m_forced.clear();  // the model chooses among them
+        for (uint32_t word = m_mask[i]; word != 0 && m_jump_forward.size() < 2; word &= word - 1)
+            m_jump_forward.push_back(int64_t(i * 32) + lowest_bit(word));
+    m_has_mask = !m_jump_forward.empty();
+    if (m_jump_forward.size() > 1) m_jump_forward.clear();  // the model chooses among them
 }
 
 std::unique_ptr<GrammarRule> SequenceGrammar::fork() const {

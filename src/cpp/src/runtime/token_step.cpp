@@ -14,7 +14,7 @@ namespace pagewheel {
 namespace {
 
 // Of one sequence in one step: more would hold the others up.
-constexpr size_t most_forced = 256;
+constexpr size_t max_jump_forward = 256;
 
 /// Its prompt is computed for all of its sequences, of which the others are made with its logits.
 bool has_siblings_to_come(const Request& request) {
@@ -42,7 +42,7 @@ void TokenStep::sample(const Batch& batch, const Logits& logits) {
                                   {logits, next_row - entry.num_sampled, entry.num_sampled});
         });
     }
-    append_all_forced(logits.vocabulary);
+    append_all_jump_forward(logits.vocabulary);
 }
 
 template <class Work>
@@ -86,7 +86,7 @@ void TokenStep::continue_pending() {
             m_parts.scheduler.resume(generation.sequence);
     }
     m_pending.resize(num_left);
-    append_all_forced(vocabulary);
+    append_all_jump_forward(vocabulary);
 }
 
 void TokenStep::wait_for_pending() {
@@ -98,7 +98,7 @@ void TokenStep::forget_ended() {
         std::remove_if(m_pending.begin(), m_pending.end(),
                        [](const Generation* pending) { return pending->request->is_over(); }),
         m_pending.end());
-    m_forcing.clear();  // where a step failed
+    m_jumping_forward.clear();  // where a step failed
 }
 
 void TokenStep::save_logits(Generation& generation, const float* logits, size_t vocabulary) {
@@ -179,7 +179,7 @@ void TokenStep::continue_by(Generation& generation, float* logits, size_t vocabu
     if (generation.request->config().is_beam_search())
         m_beams.score(generation, logits, vocabulary);
     else if (append_token(generation, logits, vocabulary))
-        find_forced(generation);
+        find_jump_forward(generation);
     else
         m_parts.requests.finish(generation);
 }
@@ -203,7 +203,7 @@ void TokenStep::confirm_drafts(Generation& generation, const Rows& rows) {
     if (!has_mask)
         save_logits(generation, rows.row(confirmed), vocabulary);
     else if (goes_on)
-        find_forced(generation);
+        find_jump_forward(generation);
     else
         m_parts.requests.finish(generation);
 }
@@ -242,28 +242,29 @@ void TokenStep::fork_siblings(Generation& first) {
     }
 }
 
-void TokenStep::find_forced(Generation& generation) {
-    if (!generation.request->rules.appends_forced) return;
-    m_parts.grammars.find_forced(generation);
-    m_forcing.push_back(&generation);
+void TokenStep::find_jump_forward(Generation& generation) {
+    if (!generation.request->rules.appends_jump_forward) return;
+    m_parts.grammars.find_jump_forward(generation);
+    m_jumping_forward.push_back(&generation);
 }
 
-void TokenStep::append_all_forced(size_t vocabulary) {
-    for (Generation* generation : m_forcing)
-        if (!generation->request->is_over() && !append_forced(*generation, vocabulary))
+void TokenStep::append_all_jump_forward(size_t vocabulary) {
+    for (Generation* generation : m_jumping_forward)
+        if (!generation->request->is_over() && !append_jump_forward(*generation, vocabulary))
             m_parts.requests.finish(*generation);
-    m_forcing.clear();
+    m_jumping_forward.clear();
 }
 
-bool TokenStep::append_forced(Generation& generation, size_t vocabulary) {
+bool TokenStep::append_jump_forward(Generation& generation, size_t vocabulary) {
     Sequence& sequence = generation.sequence;
     GrammarRule& grammar = *generation.sampler.grammar();
-    const size_t end = sequence.tokens.size() + most_forced;
+    const size_t end = sequence.tokens.size() + max_jump_forward;
     while (sequence.tokens.size() < end) {
-        if (!m_parts.grammars.wait_for_forced(generation)) return true;
-        const ForcedTokens forced = grammar.find_forced({sequence.tokens, sequence.prompt_length});
-        if (forced.empty()) return true;
-        for (const int64_t token : forced) {
+        if (!m_parts.grammars.wait_for_jump_forward(generation)) return true;
+        const JumpForwardTokens found =
+            grammar.find_jump_forward({sequence.tokens, sequence.prompt_length});
+        if (found.empty()) return true;
+        for (const int64_t token : found) {
             // The tokenizer may know more tokens than the model.
             if (size_t(token) >= vocabulary || sequence.tokens.size() == end) return true;
             sequence.tokens.push_back(token);
@@ -271,7 +272,7 @@ bool TokenStep::append_forced(Generation& generation, size_t vocabulary) {
             if (m_parts.output.append(generation, certain) != GenerationFinishReason::NONE)
                 return false;
         }
-        m_parts.grammars.find_forced(generation);
+        m_parts.grammars.find_jump_forward(generation);
     }
     return true;
 }

@@ -72,12 +72,12 @@ private:
     /// Makes the other sequences of a request whose prompt is computed.
     void fork_siblings(Generation& first);
     /// The sequence goes on: what its grammar forces is looked for, if it is to be appended.
-    void find_forced(Generation& generation);
+    void find_jump_forward(Generation& generation);
     /// What the grammars of these sequences force, of which the model computes no logits. The rest
     /// of a long text, and what is not found yet, are for later steps.
-    void append_all_forced(size_t vocabulary);
+    void append_all_jump_forward(size_t vocabulary);
     /// Whether the sequence goes on.
-    bool append_forced(Generation& generation, size_t vocabulary);
+    bool append_jump_forward(Generation& generation, size_t vocabulary);
     /// Whether the sequence goes on.
     bool append_token(Generation& generation, float* logits, size_t vocabulary);
 
@@ -87,7 +87,7 @@ private:
     BeamStep m_beams;
     std::vector<Choice> m_choices;  // of this step, in the order of its batch; kept for its memory
     size_t m_next_choice = 0;       // the first that was not looked at
-    std::vector<Generation*> m_forcing;  // in this step; kept for its memory
+    std::vector<Generation*> m_jumping_forward;  // in this step; kept for its memory
     std::vector<Generation*> m_pending;
 };
 

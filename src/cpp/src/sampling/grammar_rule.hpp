@@ -20,7 +20,7 @@ struct GrammarEnd : LogitsError {
 };
 
 /// Tokens that a GrammarRule keeps.
-struct ForcedTokens {
+struct JumpForwardTokens {
     const int64_t* data;
     size_t size;
 
@@ -40,7 +40,7 @@ public:
     virtual const std::vector<uint32_t>& mask() const = 0;
     /// Goes on as follow() does, and gives the tokens that must come next, whatever the logits.
     /// Empty where there is a choice, and where it fails. Valid until the next call.
-    virtual ForcedTokens find_forced(const TokenHistory& history) = 0;
+    virtual JumpForwardTokens find_jump_forward(const TokenHistory& history) = 0;
     /// What another thread is in ends soon, and the grammar with it. Any thread.
     virtual void cancel() = 0;
     /// For another sequence that goes on as this one did so far.

@@ -42,7 +42,7 @@ struct TokenRules {
     std::shared_ptr<const SequenceBreakers> breakers = {};  ///< of dry_sequence_breakers
     std::shared_ptr<const GrammarRule> grammar = {};  ///< at its beginning; sequences have forks
     /// What the grammar forces is appended at once, and the model gives no logits for it.
-    bool appends_forced = false;
+    bool appends_jump_forward = false;
     /// Of the config and of bad_words, made once for all requests with the config.
     std::shared_ptr<const TokenLists> lists = {};
 };
