@@ -118,18 +118,18 @@ public:
         }
     }
 
-    /// Every layer holds, in order and bit by bit, the tokens its ledger says; with rotation each
-    /// rotates back from where it was written to its slot.
+    /// Every layer holds, in order and bit by bit, the tokens that its slot table names; with
+    /// rotation each rotates back from where it was written to its slot.
     void check() const {
         for (size_t l = 0; l < state.layers.size(); ++l) {
-            const LayerLedger& ledger = state.layers[l];
-            const auto table = ledger.table(blocks);
+            const SlotTable& slots = state.layers[l];
+            const auto table = slots.table(blocks);
             auto sorted = table;
             std::sort(sorted.begin(), sorted.end());
             ASSERT_EQ(std::unique(sorted.begin(), sorted.end()), sorted.end());
-            ASSERT_TRUE(std::is_sorted(ledger.position.begin(), ledger.position.end()));
-            for (size_t s = 0; s < ledger.position.size(); ++s) {
-                const auto token = size_t(ledger.position[s]);
+            ASSERT_TRUE(std::is_sorted(slots.position.begin(), slots.position.end()));
+            for (size_t s = 0; s < slots.position.size(); ++s) {
+                const auto token = size_t(slots.position[s]);
                 std::vector<float> key(kv_heads * head_size);
                 evictor->layers()[l].read_keys(table, s, s + 1, key.data());
                 std::vector<float> value(kv_heads * head_size);
@@ -148,8 +148,8 @@ public:
                 }
                 const int64_t rotated =
                     evictor->config().apply_rotation ? written_at[token] - int64_t(s) : 0;
-                ASSERT_EQ(ledger.delta[s], rotated) << "layer " << l << " slot " << s;
-                ASSERT_EQ(described(ledger, s), rotated) << "layer " << l << " slot " << s;
+                ASSERT_EQ(slots.delta[s], rotated) << "layer " << l << " slot " << s;
+                ASSERT_EQ(described(slots, s), rotated) << "layer " << l << " slot " << s;
             }
         }
     }
@@ -166,13 +166,13 @@ public:
     }
 
     /// The delta of a slot as the attention op is told.
-    static int64_t described(const LayerLedger& ledger, size_t slot) {
+    static int64_t described(const SlotTable& slots, size_t slot) {
         const auto at =
-            std::find(ledger.rotated.begin(), ledger.rotated.end(), int32_t(slot / block_size));
-        if (at == ledger.rotated.end()) return 0;
-        const auto row = size_t(at - ledger.rotated.begin());
-        return ledger.per_token ? ledger.deltas[row * block_size + slot % block_size]
-                                : ledger.deltas[row];
+            std::find(slots.rotated.begin(), slots.rotated.end(), int32_t(slot / block_size));
+        if (at == slots.rotated.end()) return 0;
+        const auto row = size_t(at - slots.rotated.begin());
+        return slots.per_token ? slots.deltas[row * block_size + slot % block_size]
+                               : slots.deltas[row];
     }
 
     std::unique_ptr<Evictor> evictor;

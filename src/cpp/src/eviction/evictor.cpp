@@ -74,9 +74,9 @@ std::vector<size_t> without(const std::vector<size_t>& a, const std::vector<size
 }
 
 /// The entries of Sequence::blocks behind entries of a layer's table, ascending.
-std::vector<size_t> entries_of(const LayerLedger& ledger, const std::vector<size_t>& table) {
+std::vector<size_t> entries_of(const SlotTable& slots, const std::vector<size_t>& table) {
     std::vector<size_t> entries;
-    for (size_t i : table) entries.push_back(ledger.entry(i));
+    for (size_t i : table) entries.push_back(slots.entry(i));
     std::sort(entries.begin(), entries.end());
     return entries;
 }
@@ -127,7 +127,7 @@ size_t Evictor::window(const EvictionState& state, const EvictionProgress& progr
 
 void Evictor::prepare(EvictionState& state, size_t held) const {
     state.layers.resize(m_layers.size());
-    for (LayerLedger& layer : state.layers) layer.extend(held, state.num_evicted);
+    for (SlotTable& layer : state.layers) layer.extend(held, state.num_evicted);
 }
 
 void Evictor::observe(EvictionState& state, size_t held, size_t window,
@@ -146,12 +146,11 @@ bool Evictor::drops_oldest(const CacheLayer& layer) const {
            layer.sliding_window + m_block_size <= m_config.get_max_cache_size();
 }
 
-void Evictor::rotate_in_place(LayerLedger& ledger, const LayerCache& cache,
+void Evictor::rotate_in_place(SlotTable& slots, const LayerCache& cache,
                               const std::vector<BlockId>& blocks) const {
     const LayerRotary& rotary = cache.description().rotary;
-    if (rotary.dims > 0)
-        cache.rotate_back(ledger.table(blocks), ledger.delta, m_angles[rotary.kind]);
-    std::fill(ledger.delta.begin(), ledger.delta.end(), 0);
+    if (rotary.dims > 0) cache.rotate_back(slots.table(blocks), slots.delta, m_angles[rotary.kind]);
+    std::fill(slots.delta.begin(), slots.delta.end(), 0);
 }
 
 std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
@@ -163,7 +162,7 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
         std::iota(slots.begin(), slots.end(), size_t(0));
         return slots;
     }
-    const LayerLedger& ledger = state.layers[layer];
+    const SlotTable& slots = state.layers[layer];
     const bool whole = m_config.resolved_granularity() == EvictionGranularity::BLOCK;
     EvictionView view;
     view.layer = cache.description().layer;
@@ -175,14 +174,14 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
     std::vector<float> pooled;
     if (const size_t size = m_config.pooling_size(); size > 1)
         pooled = m_config.score_pooling_mode == ScorePooling::MAX
-                     ? max_pooled(ledger.score, size)
-                     : root_mean_pooled(ledger.score, size);
-    view.scores = pooled.empty() ? ledger.score.data() : pooled.data();
-    view.lifetimes = ledger.lifetime.data();
-    view.positions = ledger.position.data();
+                     ? max_pooled(slots.score, size)
+                     : root_mean_pooled(slots.score, size);
+    view.scores = pooled.empty() ? slots.score.data() : pooled.data();
+    view.lifetimes = slots.lifetime.data();
+    view.positions = slots.position.data();
     view.kv_heads = cache.layout().kv_heads;
     view.head_size = cache.layout().key_size;
-    const std::vector<BlockId> table = ledger.table(blocks);
+    const std::vector<BlockId> table = slots.table(blocks);
     view.read_keys = [&](size_t first, size_t end, float* out) {
         check_argument(first <= end && end <= held, ErrorCode::policy_failed, "read_keys(", first,
                        ", ", end, "): allowed are tokens 0 to ", held);
@@ -266,14 +265,14 @@ void Evictor::apply(const EvictionDecision& decision, EvictionState& state,
     if (rotates_in_place())
         for (RotationTable& angles : m_angles) angles.grow(released.size() * m_block_size);
     tbb::parallel_for(size_t(0), m_layers.size(), [&](size_t l) {
-        LayerLedger& ledger = state.layers[l];
+        SlotTable& slots = state.layers[l];
         const std::vector<size_t>& dropped = decision.dropped[l];
         const ClosedUp closed = close_up(dropped, m_block_size);
         if (!closed.packed.empty())
-            move_survivors(m_layers[l], ledger.table(blocks), dropped, m_block_size);
+            move_survivors(m_layers[l], slots.table(blocks), dropped, m_block_size);
 
         // Where a released entry has survivors they go to one that this layer has no more use for.
-        const std::vector<size_t> unused = entries_of(ledger, closed.free);
+        const std::vector<size_t> unused = entries_of(slots, closed.free);
         const std::vector<size_t> from = without(released, unused), to = without(unused, released);
         std::vector<size_t> moved_to(blocks.size());
         std::iota(moved_to.begin(), moved_to.end(), size_t(0));
@@ -284,21 +283,21 @@ void Evictor::apply(const EvictionDecision& decision, EvictionState& state,
         std::vector<uint32_t> order;
         for (size_t i = 0; i < blocks.size(); ++i) {
             if (std::binary_search(closed.free.begin(), closed.free.end(), i)) continue;
-            const size_t entry = moved_to[ledger.entry(i)];
+            const size_t entry = moved_to[slots.entry(i)];
             const auto gone = std::lower_bound(released.begin(), released.end(), entry);
             order.push_back(uint32_t(entry - size_t(gone - released.begin())));
         }
-        ledger.order = std::move(order);
-        ledger.compact(dropped, m_config.apply_rotation);
-        if (!m_observed.accumulate) ledger.forget_scores();
+        slots.order = std::move(order);
+        slots.compact(dropped, m_config.apply_rotation);
+        if (!m_observed.accumulate) slots.forget_scores();
         if (rotates_in_place())
-            rotate_in_place(ledger, m_layers[l], remaining);
+            rotate_in_place(slots, m_layers[l], remaining);
         else if (m_config.apply_rotation)
-            ledger.describe_rotation(m_block_size);
+            slots.describe_rotation(m_block_size);
     });
     state.num_evicted += released.size() * m_block_size;
-    for (const LayerLedger& ledger : state.layers)
-        state.largest_delta = std::max(state.largest_delta, size_t(ledger.largest_delta()));
+    for (const SlotTable& slots : state.layers)
+        state.largest_delta = std::max(state.largest_delta, size_t(slots.largest_delta()));
 }
 
 }  // namespace pagewheel

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "eviction/layer_cache.hpp"
-#include "eviction/ledger.hpp"
+#include "eviction/slot_table.hpp"
 #include "pagewheel/cache_eviction_config.hpp"
 #include "pagewheel/eviction_policy.hpp"
 
@@ -63,8 +63,8 @@ public:
     EvictionDecision decide(EvictionState& state, const std::vector<BlockId>& blocks, size_t held,
                             size_t num_blocks,
                             const std::function<size_t(size_t entry)>& references) const;
-    /// Moves survivors, and updates the ledger as if the released entries were gone from `blocks`,
-    /// which the caller does next. No entry of decision.written may be shared.
+    /// Moves survivors, and updates the slot tables as if the released entries were gone from
+    /// `blocks`, which the caller does next. No entry of decision.written may be shared.
     void apply(const EvictionDecision& decision, EvictionState& state,
                const std::vector<BlockId>& blocks);
 
@@ -73,8 +73,8 @@ private:
     std::vector<size_t> choose(size_t layer, const EvictionState& state,
                                const std::vector<BlockId>& blocks, size_t held,
                                size_t num_blocks) const;
-    /// Of a layer whose ledger has closed up, over the blocks that stay.
-    void rotate_in_place(LayerLedger& ledger, const LayerCache& cache,
+    /// Rotates the keys of a layer whose slots have closed up, over the blocks that stay.
+    void rotate_in_place(SlotTable& slots, const LayerCache& cache,
                          const std::vector<BlockId>& blocks) const;
     bool rotates_in_place() const { return !m_angles.empty() && m_config.apply_rotation; }
     /// All held tokens' worth of blocks that lie within the layer's window: the oldest can go.

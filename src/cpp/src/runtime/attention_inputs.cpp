@@ -52,7 +52,7 @@ size_t count_blocks(const Batch& batch) {
     return blocks;
 }
 
-const LayerLedger* ledger_of(const Sequence& sequence, size_t layer) {
+const SlotTable* slot_table_of(const Sequence& sequence, size_t layer) {
     return sequence.eviction && sequence.eviction->num_evicted > 0
                ? &sequence.eviction->layers[layer]
                : nullptr;
@@ -61,8 +61,8 @@ const LayerLedger* ledger_of(const Sequence& sequence, size_t layer) {
 void fill_blocks(const Batch& batch, size_t layer, int32_t* table) {
     for (const BatchEntry& entry : batch.entries) {
         const std::vector<BlockId>& blocks = entry.sequence->blocks;
-        if (const LayerLedger* ledger = ledger_of(*entry.sequence, layer))
-            for (size_t i = 0; i < blocks.size(); ++i) *table++ = blocks[ledger->entry(i)];
+        if (const SlotTable* slots = slot_table_of(*entry.sequence, layer))
+            for (size_t i = 0; i < blocks.size(); ++i) *table++ = blocks[slots->entry(i)];
         else
             table = std::copy(blocks.begin(), blocks.end(), table);
     }

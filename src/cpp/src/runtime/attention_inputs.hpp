@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/check.hpp"
-#include "eviction/ledger.hpp"
+#include "eviction/slot_table.hpp"
 #include "graph/native_attention.hpp"
 #include "openvino/runtime/infer_request.hpp"
 #include "scheduling/batch.hpp"
@@ -58,8 +58,8 @@ void fill_extents_and_blocks(const Batch& batch, BatchExtents extents, int32_t* 
 
 size_t count_blocks(const Batch& batch);
 
-/// The layer's ledger of a sequence that has evicted, else null.
-const LayerLedger* ledger_of(const Sequence& sequence, size_t layer);
+/// The layer's slot table of a sequence that has evicted, else null.
+const SlotTable* slot_table_of(const Sequence& sequence, size_t layer);
 
 /// Writes the block tables of all sequences, as layer `layer` holds them.
 void fill_blocks(const Batch& batch, size_t layer, int32_t* table);

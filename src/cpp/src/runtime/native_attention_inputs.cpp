@@ -118,9 +118,9 @@ NativeAttentionInputs::Rotation NativeAttentionInputs::rotation_of(size_t layer,
     Rotation rotation;
     if (!rotates(layer)) return rotation;
     for (const BatchEntry& entry : batch.entries)
-        if (const LayerLedger* ledger = ledger_of(*entry.sequence, layer)) {
-            rotation.num_rotated += ledger->rotated.size();
-            if (ledger->per_token) rotation.width = m_block_size;
+        if (const SlotTable* slots = slot_table_of(*entry.sequence, layer)) {
+            rotation.num_rotated += slots->rotated.size();
+            if (slots->per_token) rotation.width = m_block_size;
         }
     return rotation;
 }
@@ -205,12 +205,12 @@ void NativeAttentionInputs::write_layer(Writer& writer, size_t layer, const Batc
     writer.place(section(Layout::rotation_trig_lut), angles.begin, angles.table.size());
     int32_t first = 0;
     for (const BatchEntry& entry : batch.entries) {
-        if (const LayerLedger* ledger = ledger_of(*entry.sequence, layer)) {
-            for (int32_t block : ledger->rotated) *rotated++ = first + block;
-            if (ledger->per_token || width == 1)
-                deltas = std::copy(ledger->deltas.begin(), ledger->deltas.end(), deltas);
+        if (const SlotTable* slots = slot_table_of(*entry.sequence, layer)) {
+            for (int32_t block : slots->rotated) *rotated++ = first + block;
+            if (slots->per_token || width == 1)
+                deltas = std::copy(slots->deltas.begin(), slots->deltas.end(), deltas);
             else
-                for (int32_t delta : ledger->deltas) deltas = std::fill_n(deltas, width, delta);
+                for (int32_t delta : slots->deltas) deltas = std::fill_n(deltas, width, delta);
         }
         first += int32_t(entry.sequence->blocks.size());
     }

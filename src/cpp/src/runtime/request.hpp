@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "eviction/ledger.hpp"
+#include "eviction/slot_table.hpp"
 #include "pagewheel/generation_config.hpp"
 #include "runtime/grammar_work.hpp"
 #include "runtime/handle_state.hpp"

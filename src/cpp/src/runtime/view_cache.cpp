@@ -32,22 +32,22 @@ SequenceView view_of(const Generation& generation) {
     return view;
 }
 
-void add_layer(const LayerLedger& ledger, size_t layer, KeptTokens& kept) {
+void add_layer(const SlotTable& slots, size_t layer, KeptTokens& kept) {
     uint32_t* counts = kept.kept.data() + layer * kept.num_bins;
     int32_t* rotated = kept.rotated.data() + layer * kept.num_bins;
     std::vector<int64_t> sums(kept.num_bins);
-    for (size_t slot = 0; slot < ledger.position.size(); ++slot) {
+    for (size_t slot = 0; slot < slots.position.size(); ++slot) {
         const size_t bin =
-            std::min(size_t(ledger.position[slot]) / kept.tokens_per_bin, kept.num_bins - 1);
+            std::min(size_t(slots.position[slot]) / kept.tokens_per_bin, kept.num_bins - 1);
         ++counts[bin];
-        sums[bin] += ledger.delta[slot];
+        sums[bin] += slots.delta[slot];
     }
     for (size_t bin = 0; bin < kept.num_bins; ++bin)
         if (counts[bin] > 0) rotated[bin] = int32_t(sums[bin] / int64_t(counts[bin]));
 }
 
 KeptTokens kept_of(const Generation& generation, size_t place) {
-    const std::vector<LayerLedger>& layers = generation.eviction.layers;
+    const std::vector<SlotTable>& layers = generation.eviction.layers;
     KeptTokens kept;
     kept.sequence = place;
     kept.num_layers = layers.size();

@@ -1,17 +1,17 @@
-#include "eviction/ledger.hpp"
+#include "eviction/slot_table.hpp"
 
 #include <algorithm>
 #include <numeric>
 
 namespace pagewheel {
 
-std::vector<BlockId> LayerLedger::table(const std::vector<BlockId>& blocks) const {
+std::vector<BlockId> SlotTable::table(const std::vector<BlockId>& blocks) const {
     std::vector<BlockId> table(blocks.size());
     for (size_t i = 0; i < table.size(); ++i) table[i] = blocks[entry(i)];
     return table;
 }
 
-void LayerLedger::extend(size_t held, size_t num_evicted) {
+void SlotTable::extend(size_t held, size_t num_evicted) {
     const size_t known = position.size();
     if (held <= known) return;
     position.resize(held);
@@ -21,19 +21,19 @@ void LayerLedger::extend(size_t held, size_t num_evicted) {
     lifetime.resize(held, 0);
 }
 
-void LayerLedger::observe(const float* scores, size_t held, size_t window) {
+void SlotTable::observe(const float* scores, size_t held, size_t window) {
     for (size_t i = 0; i < held; ++i) score[i] += scores[i];
     const size_t seen_by_all = held - window;
     for (size_t i = 0; i < seen_by_all; ++i) lifetime[i] += int32_t(window);
     for (size_t i = seen_by_all; i < held; ++i) lifetime[i] += int32_t(held - i);
 }
 
-void LayerLedger::forget_scores() {
+void SlotTable::forget_scores() {
     std::fill(score.begin(), score.end(), 0.0f);
     std::fill(lifetime.begin(), lifetime.end(), 0);
 }
 
-void LayerLedger::compact(const std::vector<size_t>& dropped, bool rotates) {
+void SlotTable::compact(const std::vector<size_t>& dropped, bool rotates) {
     size_t to = 0;
     auto next = dropped.begin();
     for (size_t from = 0; from < position.size(); ++from) {
@@ -53,7 +53,7 @@ void LayerLedger::compact(const std::vector<size_t>& dropped, bool rotates) {
     lifetime.resize(to);
 }
 
-void LayerLedger::describe_rotation(size_t block_size) {
+void SlotTable::describe_rotation(size_t block_size) {
     rotated.clear();
     deltas.clear();
     per_token = false;
@@ -74,7 +74,7 @@ void LayerLedger::describe_rotation(size_t block_size) {
         }
 }
 
-int32_t LayerLedger::largest_delta() const {
+int32_t SlotTable::largest_delta() const {
     return delta.empty() ? 0 : *std::max_element(delta.begin(), delta.end());
 }
 

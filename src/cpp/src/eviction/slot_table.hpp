@@ -1,4 +1,5 @@
-// What a sequence's cache holds after evictions, and by how much its keys must rotate.
+// What each layer of a sequence's cache holds after evictions, and by how much its keys must
+// rotate.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@ namespace pagewheel {
 /// All layers hold the same blocks, but each in an order of its own: layers drop different tokens,
 /// and where a layer's survivors lie in a block that goes, they move to one that this layer alone
 /// has no more use for.
-struct LayerLedger {
+struct SlotTable {
     /// Entry i of this layer's block table is Sequence::blocks[order[i]]; past its end, blocks[i].
     std::vector<uint32_t> order;
     // By slot:
@@ -46,9 +47,10 @@ struct LayerLedger {
     int32_t largest_delta() const;
 };
 
-/// A sequence's ledger: copied where the sequence forks, empty again when it is preempted.
+/// What eviction knows of a sequence: copied where the sequence forks, empty again when it is
+/// preempted.
 struct EvictionState {
-    std::vector<LayerLedger> layers;
+    std::vector<SlotTable> layers;
     size_t num_evicted = 0;
     size_t largest_delta = 0;
     /// The sequence may grow to its budget; else nothing is observed.
