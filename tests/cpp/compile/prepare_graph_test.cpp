@@ -126,13 +126,14 @@ TEST_F(PrepareGraph, F32InferenceSwitchesDynamicQuantisationOffUnlessItIsGiven) 
     EXPECT_EQ(property(given, "DYNAMIC_QUANTIZATION_GROUP_SIZE"), "32");
 }
 
-/// The model's attention, in regions and outside of them: how many, and how many for asked rows.
+/// The model's attention, in regions and outside of them: how many, and how many for logits
+/// indices.
 std::pair<size_t, size_t> count_attention(const PreparedGraph& graph) {
     std::pair<size_t, size_t> counts;
     const auto count = [&](const ov::Node& node) {
         const auto* attention = ov::as_type<const PagedAttention>(&node);
         counts.first += attention != nullptr;
-        counts.second += attention && attention->attributes().asked_rows;
+        counts.second += attention && attention->attributes().logits_indices;
     };
     for (const auto& node : graph.model->get_ops()) count(*node);
     for (const auto& plan : graph.regions.plans)
@@ -157,8 +158,8 @@ TEST_F(PrepareGraph, TheLastLayerHasQueriesForTheRowsWhoseLogitsAreAsked) {
     EXPECT_LT(graph.fast_prefill.work_skipped, 1.0 / double(all));
     EXPECT_TRUE(graph.fast_prefill.why.empty());
     EXPECT_EQ(graph.regions.plans.size(), 1u);  // the gathering does not part it
-    EXPECT_TRUE(has_input(graph, "logits_rows"));
-    EXPECT_FALSE(has_input(graph, "asked_rows"));
+    EXPECT_TRUE(has_input(graph, "sampled_tokens_indices"));
+    EXPECT_FALSE(has_input(graph, "logits_indices"));
 }
 
 TEST_F(PrepareGraph, WithoutFastPrefillNothingIsTrimmed) {
@@ -177,22 +178,22 @@ TEST_F(PrepareGraph, OpenVinosAttentionKeepsItsQueriesAndWhatFollowsIsTrimmed) {
     EXPECT_NE(graph.fast_prefill.why[0].find("has queries for all tokens"), std::string::npos);
 }
 
-TEST_F(PrepareGraph, WhereAttentionIsObservedRowsAreAskedApartFromLogits) {
+TEST_F(PrepareGraph, WhereAttentionIsObservedLogitsIndicesStandApartFromSampledOnes) {
     const CacheEvictionConfig eviction;
     const PreparedGraph graph = prepare({}, &eviction);
     EXPECT_EQ(count_attention(graph).second, 1u);
-    EXPECT_TRUE(has_input(graph, "logits_rows"));
-    EXPECT_TRUE(has_input(graph, "asked_rows"));
+    EXPECT_TRUE(has_input(graph, "sampled_tokens_indices"));
+    EXPECT_TRUE(has_input(graph, "logits_indices"));
 }
 
-TEST_F(PrepareGraph, AttentionOfOpenVinosThatIsObservedHasNoAskedRows) {
+TEST_F(PrepareGraph, AttentionOfOpenVinosThatIsObservedHasNoLogitsIndices) {
     const CacheEvictionConfig eviction;
     const PreparedGraph graph =
         prepare({{"attention_backend", "openvino"}, {"KV_CACHE_PRECISION", "f32"}}, &eviction);
     EXPECT_EQ(graph.fast_prefill.num_attentions, 0u);
     EXPECT_GT(graph.fast_prefill.work_skipped, 0);
-    EXPECT_FALSE(has_input(graph, "asked_rows"));
-    EXPECT_FALSE(has_input(graph, "asked_past_lens"));
+    EXPECT_FALSE(has_input(graph, "logits_indices"));
+    EXPECT_FALSE(has_input(graph, "logits_past_lens"));
 }
 
 }  // namespace

@@ -195,7 +195,7 @@ CacheEvictionConfig config(bool rotation, EvictionGranularity granularity) {
     return config;
 }
 
-TEST(Evictor, HoldsWhatItsLedgerSaysAfterAnyEvictions) {
+TEST(Evictor, HoldsWhatItsSlotTableSaysAfterAnyEvictions) {
     for (CacheFormat format :
          {CacheFormat::f32, CacheFormat::bf16, CacheFormat::f16, CacheFormat::u8, CacheFormat::u4})
         for (const auto granularity : {EvictionGranularity::BLOCK, EvictionGranularity::TOKEN})

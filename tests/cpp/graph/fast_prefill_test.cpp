@@ -1,5 +1,5 @@
-// The pass that computes for asked rows what only logits need: operation by operation, beside the
-// same graph for all rows.
+// The pass that computes for logits indices what only logits need: operation by operation, beside
+// the same graph for all rows.
 #include "graph/fast_prefill.hpp"
 
 #include <gtest/gtest.h>
@@ -84,7 +84,7 @@ public:
     /// Logits of the rows of tokens.
     std::vector<float> run(const std::vector<int64_t>& tokens, const std::vector<int64_t>& rows) {
         for (const auto& [name, values] :
-             {std::pair("input_ids", &tokens), {"logits_rows", &rows}}) {
+             {std::pair("input_ids", &tokens), {"sampled_tokens_indices", &rows}}) {
             ov::Tensor tensor(ov::element::i64, {values->size()});
             std::copy(values->begin(), values->end(), tensor.data<int64_t>());
             m_request.set_tensor(name, tensor);
@@ -279,7 +279,7 @@ const std::vector<Case>& by_token() {
     return cases;
 }
 
-TEST(FastPrefill, WhatIsComputedTokenByTokenIsComputedForAskedRowsAlone) {
+TEST(FastPrefill, WhatIsComputedTokenByTokenIsComputedForLogitsIndicesAlone) {
     for (const Case& test : by_token()) {
         const FastPrefillReport report = compare(test);
         EXPECT_EQ(report.work_skipped, 1) << test.name;
@@ -446,7 +446,7 @@ TEST(FastPrefill, ARowThatCrossesTheBorderIsGatheredOnceAndItsNormIsComputedBehi
     skip_unread_rows(model, {});
     size_t gathers = 0;
     for (const auto& parameter : model->get_parameters())
-        if (parameter->get_friendly_name() == "logits_rows")
+        if (parameter->get_friendly_name() == "sampled_tokens_indices")
             gathers = parameter->output(0).get_target_inputs().size();
     EXPECT_EQ(gathers, 1u);
 }
@@ -459,7 +459,7 @@ TEST(FastPrefill, RowsThatLieSeveralTimesAlongADimensionAreNoBorder) {
         const Output sum = make<ReduceSum>(apart, ints({0}), false);
         return make<MatMul>(sum, random_constant({width, width}, 12), false, true);
     };
-    // Gathered where the tokens lie once again: the last matrix alone has asked rows.
+    // Gathered where the tokens lie once again: the last matrix alone has logits indices.
     EXPECT_EQ(compare("twice", build).work_skipped, 0.5);
 }
 

@@ -31,7 +31,7 @@ template <class Index>
 std::vector<float> gathered(const std::vector<Index>& indices) {
     const auto type = ov::element::from<Index>();
     const auto x = parameter("x", ov::element::f32, {-1, 1, 2});
-    const auto rows = parameter("logits_rows", type, {-1});
+    const auto rows = parameter("sampled_tokens_indices", type, {-1});
     const GatherRows op(ov::OutputVector{x, rows});
     EXPECT_EQ(op.get_output_partial_shape(0), (ov::PartialShape{-1, 1, 2}));
     ov::TensorVector inputs{ov::Tensor(ov::element::f32, {3, 1, 2}),
@@ -72,7 +72,7 @@ TEST(GatherRows, RefusesWhatAreNoRows) {
 /// How many Gathers the pass replaces, of `data` along `axis`, read by one of pagewheel's own or by
 /// OpenVINO's Relu.
 size_t replaced(const ov::PartialShape& data, int64_t axis, bool native_reader,
-                const char* rows_name = "logits_rows") {
+                const char* rows_name = "sampled_tokens_indices") {
     const auto x = parameter("x", ov::element::f32, data);
     const auto rows = parameter(rows_name, ov::element::i64, {-1});
     const auto gather = std::make_shared<ov::op::v8::Gather>(
@@ -87,7 +87,7 @@ size_t replaced(const ov::PartialShape& data, int64_t axis, bool native_reader,
 
 TEST(GatherRows, TakesThePlaceOfAGatherThatAnOperationOfPagewheelsReads) {
     EXPECT_EQ(replaced({-1, 1, 8}, 0, true), 1u);
-    EXPECT_EQ(replaced({-1, 1, 8}, 0, true, "asked_rows"), 1u);
+    EXPECT_EQ(replaced({-1, 1, 8}, 0, true, "logits_indices"), 1u);
     EXPECT_EQ(replaced({-1, 1, 8}, 0, true, "something_else"), 0u);
     EXPECT_EQ(replaced({-1, 1, 8}, 0, false), 0u);
 }

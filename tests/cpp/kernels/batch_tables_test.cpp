@@ -50,7 +50,7 @@ TEST(BatchTables, AreReadAsTheyWereWritten) {
     EXPECT_FALSE(first.has_scores());
 }
 
-TEST(BatchTables, QueriesForTheAskedRowsStandBesideWhatIsWritten) {
+TEST(BatchTables, QueriesForTheLogitsIndicesStandBesideWhatIsWritten) {
     TableValues values;
     values.add(3, 2, {7, 8});
     values.add(0, 5, {9});
@@ -58,7 +58,7 @@ TEST(BatchTables, QueriesForTheAskedRowsStandBesideWhatIsWritten) {
     values.ask({1, 0, 1});
     std::vector<int32_t> words(values.num_words());
     values.pack(words.data());
-    const BatchTables asked(words.data(), words.size(), 0, Queries::ASKED);
+    const BatchTables asked(words.data(), words.size(), 0, Queries::LOGITS);
     EXPECT_EQ(values_of(asked.past_lens), (std::vector<int32_t>{4, 5, 6}));
     EXPECT_EQ(values_of(asked.subsequence_begins), (std::vector<int32_t>{0, 1, 1, 2}));
     EXPECT_EQ(values_of(asked.written_past_lens), (std::vector<int32_t>{3, 0, 6}));
@@ -115,7 +115,7 @@ TEST(BatchTables, AWriterThatResumesKeepsWhatIsThere) {
 }
 
 /// Two sequences over eight blocks, one in its prompt, one decoding, in vectors of their own:
-/// sanitizers see what leads out of each. The last two sections are of queries for asked rows.
+/// sanitizers see what leads out of each. The last two sections are of queries for logits indices.
 struct SeparateTables {
     Queries queries;
     std::vector<int32_t> integers[9] = {{0, 20}, {0, 5, 6}, {0, 1, 3}, {0, 1},   {3, 1, 4},
@@ -181,7 +181,7 @@ TEST(BatchTables, FuzzedOnesAreServedOrRefusedAndNeverFollowedOutOfBounds) {
     std::mt19937 random(1);
     size_t served = 0, refused = 0;
     for (int i = 0; i < 100000; ++i) {
-        SeparateTables tables{random() % 2 ? Queries::ALL : Queries::ASKED};
+        SeparateTables tables{random() % 2 ? Queries::ALL : Queries::LOGITS};
         for (unsigned changes = 1 + random() % 3; changes > 0; --changes) {
             std::vector<int32_t>& old = tables.integers[random() % tables.num_sections()];
             std::vector<int32_t> values = old;

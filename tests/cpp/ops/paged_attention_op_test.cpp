@@ -159,10 +159,10 @@ TEST(PagedAttentionOp, ALayerThatReadsAnothersCacheGivesNoScores) {
 /// The fixture's batch with queries for the last asked[s] new tokens of each sequence.
 Fixture asking(const std::vector<size_t>& asked) {
     Fixture fixture;
-    fixture.attributes.asked_rows = true;
+    fixture.attributes.logits_indices = true;
     fixture.tables.ask(asked);
     const ov::Tensor all = fixture.inputs[Input::query];
-    const auto rows = size_t(fixture.tables.asked_begins.back());
+    const auto rows = size_t(fixture.tables.logits_begins.back());
     fixture.inputs[Input::query] = ov::Tensor(ov::element::f32, {rows, 16});
     auto* row = fixture.inputs[Input::query].data<float>();
     for (size_t s = 0; s < 2; ++s) {
@@ -184,7 +184,7 @@ std::vector<uint8_t> bytes_of(const ov::Tensor& tensor) {
     return {bytes, bytes + tensor.get_byte_size()};
 }
 
-TEST(PagedAttentionOp, AskedRowsAreThoseOfAllAndAllKeysAreWritten) {
+TEST(PagedAttentionOp, LogitsIndicesAreThoseOfAllAndAllKeysAreWritten) {
     Fixture all;
     all.evaluate();
     for (const std::vector<size_t>& asked : {std::vector<size_t>{5, 1}, {2, 1}, {0, 1}, {1, 1}}) {
@@ -264,7 +264,7 @@ TEST(PagedAttentionOp, ALayerThatWritesNothingTakesAnyKeysAndValues) {
     }
 }
 
-TEST(PagedAttentionOp, TablesOfAskedRowsAreChecked) {
+TEST(PagedAttentionOp, TablesOfLogitsIndicesAreChecked) {
     const auto refused = [](const auto& change) {
         Fixture fixture = asking({2, 1});
         change(fixture);
@@ -272,35 +272,35 @@ TEST(PagedAttentionOp, TablesOfAskedRowsAreChecked) {
     };
     using F = Fixture;
     EXPECT_EQ(refused([](F&) {}), "nothing was refused");
-    EXPECT_EQ(refused([](F& f) { f.tables.asked_past_lens = f.tables.asked_begins = {}; }),
-              "asked_past_lens has 0 entries, expected 2");
-    EXPECT_EQ(refused([](F& f) { f.tables.asked_begins = {0, 3}; }),
-              "asked_begins has 2 entries, expected 3");
-    EXPECT_EQ(refused([](F& f) { f.tables.asked_begins = {1, 2, 3}; }),
-              "asked_begins begins with 1, expected 0");
-    EXPECT_EQ(refused([](F& f) { f.tables.asked_begins = {0, 4, 3}; }),
-              "asked_begins[2] is 3, expected at least 4");
-    EXPECT_EQ(refused([](F& f) { f.tables.asked_begins = {0, 2, 4}; }),
-              "asked_begins ends with 4, expected 3");
+    EXPECT_EQ(refused([](F& f) { f.tables.logits_past_lens = f.tables.logits_begins = {}; }),
+              "logits_past_lens has 0 entries, expected 2");
+    EXPECT_EQ(refused([](F& f) { f.tables.logits_begins = {0, 3}; }),
+              "logits_begins has 2 entries, expected 3");
+    EXPECT_EQ(refused([](F& f) { f.tables.logits_begins = {1, 2, 3}; }),
+              "logits_begins begins with 1, expected 0");
+    EXPECT_EQ(refused([](F& f) { f.tables.logits_begins = {0, 4, 3}; }),
+              "logits_begins[2] is 3, expected at least 4");
+    EXPECT_EQ(refused([](F& f) { f.tables.logits_begins = {0, 2, 4}; }),
+              "logits_begins ends with 4, expected 3");
     EXPECT_EQ(refused([](F& f) {
-                  f.tables.asked_begins = {0, 1, 3};
-                  f.tables.asked_past_lens = {4, 19};
+                  f.tables.logits_begins = {0, 1, 3};
+                  f.tables.logits_past_lens = {4, 19};
               }),
-              "sequence 1 has 2 asked rows, expected at most its new tokens, 1");
-    EXPECT_EQ(refused([](F& f) { f.tables.asked_past_lens = {2, 20}; }),
-              "asked_past_lens[0] is 2, expected 3");
-    EXPECT_EQ(refused([](F& f) { f.tables.asked_past_lens = {3, -2147483647}; }),
-              "asked_past_lens[1] is -2147483647, expected 20");
+              "sequence 1 has 2 logits indices, expected at most its new tokens, 1");
+    EXPECT_EQ(refused([](F& f) { f.tables.logits_past_lens = {2, 20}; }),
+              "logits_past_lens[0] is 2, expected 3");
+    EXPECT_EQ(refused([](F& f) { f.tables.logits_past_lens = {3, -2147483647}; }),
+              "logits_past_lens[1] is -2147483647, expected 20");
     EXPECT_EQ(refused([](F& f) { f.tables.subsequence_begins = {0, 5, 7}; }),
               "subsequence_begins ends with 7, expected 6");
     EXPECT_EQ(refused([](F& f) { f.tables.score_windows = {3, 1}; }),
-              "score_windows[0] is 3, expected at most the sequence's asked rows, 2");
+              "score_windows[0] is 3, expected at most the sequence's logits indices, 2");
     // A window that is longer than what is new needs no more than that.
     EXPECT_EQ(refused([](F& f) { f.tables.score_windows = {0, 64}; }), "nothing was refused");
     EXPECT_EQ(refused([](F& f) { f.floats(Input::key, {5, 8}); }),
               "value is f32 [6,8], expected f32 [5,8]");
     EXPECT_EQ(refused([](F& f) { f.floats(Input::query, {2, 16}); }),
-              "asked_begins ends with 3, expected 2");
+              "logits_begins ends with 3, expected 2");
 }
 
 TEST(PagedAttentionOp, TablesForAllLayersAreChecked) {

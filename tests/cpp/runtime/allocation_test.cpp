@@ -152,10 +152,12 @@ namespace pagewheel {
 namespace {
 
 /// A model with the inputs that describe a batch, which passes them through: with `native` those of
-/// pagewheel's attention, else of OpenVINO's; with `asks_rows` those of the asked rows too.
-ov::CompiledModel batch_model(bool native, bool asks_rows) {
-    InputsModel::Inputs i64{{"input_ids", 1}, {"position_ids", 1}, {"logits_rows", 1}}, i32;
-    if (asks_rows) i64.emplace_back("asked_rows", 1);
+/// pagewheel's attention, else of OpenVINO's; with `has_logits_indices` those of the logits indices
+/// too.
+ov::CompiledModel batch_model(bool native, bool has_logits_indices) {
+    InputsModel::Inputs i64{{"input_ids", 1}, {"position_ids", 1}, {"sampled_tokens_indices", 1}},
+        i32;
+    if (has_logits_indices) i64.emplace_back("logits_indices", 1);
     if (native) {
         i32.emplace_back("batch_tables", 1);
     } else {
@@ -163,9 +165,9 @@ ov::CompiledModel batch_model(bool native, bool asks_rows) {
              {"past_lens", "subsequence_begins", "block_indices", "block_indices_begins"})
             i32.emplace_back(name, 1);
         i32.emplace_back("max_context_len", 0);
-        if (asks_rows)
-            for (const char* name : {"asked_past_lens", "asked_subsequence_begins",
-                                     "asked_block_indices", "asked_block_indices_begins"})
+        if (has_logits_indices)
+            for (const char* name : {"logits_past_lens", "logits_subsequence_begins",
+                                     "logits_block_indices", "logits_block_indices_begins"})
                 i32.emplace_back(name, 1);
     }
     return InputsModel(i64, i32).compiled;
@@ -240,25 +242,25 @@ Counts count_steps(const ov::CompiledModel& model, AttentionInputs& attention, s
     return counts;
 }
 
-void expect_that_filling_takes_none(bool asks_rows) {
-    const ov::CompiledModel native = batch_model(true, asks_rows),
-                            openvino = batch_model(false, asks_rows);
+void expect_that_filling_takes_none(bool has_logits_indices) {
+    const ov::CompiledModel native = batch_model(true, has_logits_indices),
+                            openvino = batch_model(false, has_logits_indices);
     const std::vector<CacheLayer> layers(2);
     constexpr size_t block_size = DecodingSequences::block_size;
     for (size_t count : {1, 32, 256}) {
         OpenVinoAttentionInputs plain(openvino);
         const Counts counts = count_steps(openvino, plain, count);
         // One per step and block table that has grown: ov::ITensor::set_shape() takes a copy.
-        const size_t tables = asks_rows ? 2 : 1;
+        const size_t tables = has_logits_indices ? 2 : 1;
         EXPECT_LE(counts.in_fill, tables * std::min<size_t>(counts.num_blocks, 198)) << count;
         EXPECT_GE(counts.num_blocks, 6 * count);
         // A block table that grows.
         EXPECT_LE(counts.in_scheduler, count) << count << " sequences";
 
-        NativeAttentionInputs shared(native, {}, {}, block_size, asks_rows);
+        NativeAttentionInputs shared(native, {}, {}, block_size, has_logits_indices);
         EXPECT_EQ(count_steps(native, shared, count).in_fill, 0u) << count << " sequences";
         // Scores outgrow their room once: OpenVINO takes some 36 to bind a tensor.
-        NativeAttentionInputs evicting(native, layers, {}, block_size, asks_rows);
+        NativeAttentionInputs evicting(native, layers, {}, block_size, has_logits_indices);
         EXPECT_LE(count_steps(native, evicting, count).in_fill, 60u) << count << " sequences";
     }
 }
@@ -267,7 +269,7 @@ TEST(Allocations, FillingABatchOfSteadyDecodeTakesNoneOfOurs) {
     expect_that_filling_takes_none(false);
 }
 
-TEST(Allocations, AskedRowsTakeNoneOfOurs) {
+TEST(Allocations, LogitsIndicesTakeNoneOfOurs) {
     expect_that_filling_takes_none(true);
 }
 

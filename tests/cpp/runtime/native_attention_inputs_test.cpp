@@ -70,7 +70,7 @@ struct Step {
     kernels::BatchTables read_asked(size_t layer, size_t num_rows) {
         ov::Tensor tensor = model.request.get_tensor("batch_tables");
         const kernels::BatchTables tables(tensor.data<int32_t>(), tensor.get_size(), layer,
-                                          kernels::Queries::ASKED);
+                                          kernels::Queries::LOGITS);
         tables.check({8, num_rows, 8, block_size, 4});
         return tables;
     }
@@ -152,7 +152,7 @@ TEST(NativeAttentionInputs, ScoresOfALayerAreWhereItsSectionSays) {
     EXPECT_FALSE(step.read(0).has_scores());
 }
 
-TEST(NativeAttentionInputs, AskedRowsAreWrittenWhereSomeAttentionReadsThem) {
+TEST(NativeAttentionInputs, LogitsIndicesAreWrittenWhereSomeAttentionReadsThem) {
     using Layout = kernels::BatchTablesLayout;
     for (const bool evicts : {false, true}) {
         Step step;
@@ -160,7 +160,7 @@ TEST(NativeAttentionInputs, AskedRowsAreWrittenWhereSomeAttentionReadsThem) {
         NativeAttentionInputs none(step.model.compiled, layers, rotary, block_size, false);
         none.fill(step.model.request, step.batch, {});
         const ov::Tensor tensor = step.model.request.get_tensor("batch_tables");
-        for (const size_t section : {Layout::asked_past_lens, Layout::asked_begins})
+        for (const size_t section : {Layout::logits_past_lens, Layout::logits_begins})
             EXPECT_EQ(tensor.data<int32_t>()[3 + 2 * section], 0);
 
         NativeAttentionInputs inputs(step.model.compiled, layers, rotary, block_size, true);
@@ -175,8 +175,8 @@ TEST(NativeAttentionInputs, AskedRowsAreWrittenWhereSomeAttentionReadsThem) {
     }
 }
 
-TEST(NativeAttentionInputs, AskedRowsChangeWithEveryStepInTablesThatStay) {
-    Step step({{"asked_rows", 1}});
+TEST(NativeAttentionInputs, LogitsIndicesChangeWithEveryStepInTablesThatStay) {
+    Step step({{"logits_indices", 1}});
     NativeAttentionInputs inputs(step.model.compiled, two_layers(), rotary, block_size, true);
     step.evict();
     inputs.fill(step.model.request, step.batch, {1, 4});
@@ -193,7 +193,7 @@ TEST(NativeAttentionInputs, AskedRowsChangeWithEveryStepInTablesThatStay) {
     EXPECT_EQ(step.read(2).block_indices.values, before);
 }
 
-TEST(NativeAttentionInputs, WithoutAskedRowsAsAnInputTheyAreThoseOfLogits) {
+TEST(NativeAttentionInputs, WithoutLogitsIndicesAsAnInputTheyAreThoseOfLogits) {
     Step step;
     NativeAttentionInputs inputs(step.model.compiled, {}, {}, block_size, true);
     inputs.fill(step.model.request, step.batch, {64, 64});

@@ -20,8 +20,8 @@ const InputsModel::Inputs plain{{"past_lens", 1},
 
 InputsModel::Inputs with_asked() {
     InputsModel::Inputs inputs = plain;
-    for (const char* name : {"asked_past_lens", "asked_subsequence_begins", "asked_block_indices",
-                             "asked_block_indices_begins"})
+    for (const char* name : {"logits_past_lens", "logits_subsequence_begins",
+                             "logits_block_indices", "logits_block_indices_begins"})
         inputs.emplace_back(name, 1);
     return inputs;
 }
@@ -60,19 +60,19 @@ TEST(OpenVinoAttentionInputs, DescribeTheBatch) {
     expect_plain(model);
 }
 
-TEST(OpenVinoAttentionInputs, ThoseOfAskedRowsLeaveOutSequencesThatHaveNone) {
+TEST(OpenVinoAttentionInputs, ThoseOfLogitsIndicesLeaveOutSequencesThatHaveNone) {
     Step step;
     InputsModel model({}, with_asked());
     OpenVinoAttentionInputs inputs(model.compiled);
     inputs.fill(model.request, step.batch, {});
     expect_plain(model);
-    EXPECT_EQ(model.read<int32_t>("asked_past_lens"), (Words{20, 8}));
-    EXPECT_EQ(model.read<int32_t>("asked_subsequence_begins"), (Words{0, 2, 3}));
-    EXPECT_EQ(model.read<int32_t>("asked_block_indices"), (Words{7, 3, 1}));
-    EXPECT_EQ(model.read<int32_t>("asked_block_indices_begins"), (Words{0, 2, 3}));
+    EXPECT_EQ(model.read<int32_t>("logits_past_lens"), (Words{20, 8}));
+    EXPECT_EQ(model.read<int32_t>("logits_subsequence_begins"), (Words{0, 2, 3}));
+    EXPECT_EQ(model.read<int32_t>("logits_block_indices"), (Words{7, 3, 1}));
+    EXPECT_EQ(model.read<int32_t>("logits_block_indices_begins"), (Words{0, 2, 3}));
 }
 
-TEST(OpenVinoAttentionInputs, ThoseOfAskedRowsHaveTheLastTokenIfNobodyAsks) {
+TEST(OpenVinoAttentionInputs, ThoseOfLogitsIndicesHaveTheLastTokenIfNobodyAsks) {
     Step step;
     InputsModel model({}, with_asked());
     OpenVinoAttentionInputs inputs(model.compiled);
@@ -80,12 +80,12 @@ TEST(OpenVinoAttentionInputs, ThoseOfAskedRowsHaveTheLastTokenIfNobodyAsks) {
         for (BatchEntry& entry : step.batch.entries) entry.num_logits = asks;
         inputs.fill(model.request, step.batch, {});
         expect_plain(model);
-        EXPECT_EQ(model.read<int32_t>("asked_past_lens"), asks ? Words({21, 27, 8}) : Words{8});
-        EXPECT_EQ(model.read<int32_t>("asked_block_indices"),
+        EXPECT_EQ(model.read<int32_t>("logits_past_lens"), asks ? Words({21, 27, 8}) : Words{8});
+        EXPECT_EQ(model.read<int32_t>("logits_block_indices"),
                   asks ? Words({7, 3, 5, 6, 1}) : Words{1});
         if (asks) continue;
-        EXPECT_EQ(model.read<int32_t>("asked_subsequence_begins"), (Words{0, 1}));
-        EXPECT_EQ(model.read<int32_t>("asked_block_indices_begins"), (Words{0, 1}));
+        EXPECT_EQ(model.read<int32_t>("logits_subsequence_begins"), (Words{0, 1}));
+        EXPECT_EQ(model.read<int32_t>("logits_block_indices_begins"), (Words{0, 1}));
     }
 }
 

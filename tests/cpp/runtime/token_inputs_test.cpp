@@ -28,34 +28,38 @@ struct Step {
     }
 };
 
-TEST(TokenInputs, WithoutAskedRowsLogitsRowsAreOfTheBatchsTokens) {
+TEST(TokenInputs, WithoutLogitsIndicesSampledTokensIndicesAreOfTheBatchsTokens) {
     Step step;
-    InputsModel model({{"input_ids", 1}, {"position_ids", 1}, {"logits_rows", 1}}, {});
+    InputsModel model({{"input_ids", 1}, {"position_ids", 1}, {"sampled_tokens_indices", 1}}, {});
     TokenInputs inputs(model.compiled, false);
     for (const std::vector<size_t>& windows : {std::vector<size_t>{}, {3, 3}}) {
         inputs.fill(model.request, step.batch, windows);
         EXPECT_EQ(model.read<int64_t>("input_ids"), (Numbers{5, 0, 0, 0, 0, 0, 0, 0}));
         EXPECT_EQ(model.read<int64_t>("position_ids"), (Numbers{20, 21, 22, 0, 1, 2, 3, 4}));
-        EXPECT_EQ(model.read<int64_t>("logits_rows"), (Numbers{1, 2}));
+        EXPECT_EQ(model.read<int64_t>("sampled_tokens_indices"), (Numbers{1, 2}));
     }
 }
 
 TEST(TokenInputs, CompactPositionsCountWhatIsInTheCache) {
     Step step;
-    InputsModel model({{"input_ids", 1}, {"position_ids", 1}, {"logits_rows", 1}}, {});
+    InputsModel model({{"input_ids", 1}, {"position_ids", 1}, {"sampled_tokens_indices", 1}}, {});
     TokenInputs inputs(model.compiled, true);
     inputs.fill(model.request, step.batch, {});
     EXPECT_EQ(model.read<int64_t>("position_ids"), (Numbers{4, 5, 6, 0, 1, 2, 3, 4}));
 }
 
-TEST(TokenInputs, AskedRowsHoldWhatIsObservedAndLogitsRowsAreOfThem) {
+TEST(TokenInputs, LogitsIndicesHoldWhatIsObservedAndSampledTokensIndicesAreOfThem) {
     Step step;
-    InputsModel model(
-        {{"input_ids", 1}, {"position_ids", 1}, {"asked_rows", 1}, {"logits_rows", 1}}, {});
+    InputsModel model({{"input_ids", 1},
+                       {"position_ids", 1},
+                       {"logits_indices", 1},
+                       {"sampled_tokens_indices", 1}},
+                      {});
     TokenInputs inputs(model.compiled, false);
     const auto fill = [&](const std::vector<size_t>& windows) {
         inputs.fill(model.request, step.batch, windows);
-        return std::pair(model.read<int64_t>("asked_rows"), model.read<int64_t>("logits_rows"));
+        return std::pair(model.read<int64_t>("logits_indices"),
+                         model.read<int64_t>("sampled_tokens_indices"));
     };
     EXPECT_EQ(fill({}), std::pair(Numbers{1, 2}, Numbers{0, 1}));
     EXPECT_EQ(fill({0, 0}), std::pair(Numbers{1, 2}, Numbers{0, 1}));
@@ -68,20 +72,25 @@ TEST(TokenInputs, AskedRowsHoldWhatIsObservedAndLogitsRowsAreOfThem) {
     EXPECT_EQ(fill({}), std::pair(Numbers{}, Numbers{}));
 }
 
-TEST(TokenInputs, BesideOpenVinosAttentionOfAskedRowsTheLastTokenIsOne) {
+TEST(TokenInputs, BesideOpenVinosAttentionOfLogitsIndicesTheLastTokenIsOne) {
     Step step;
-    const InputsModel::Inputs attention{{"asked_past_lens", 1}};
-    InputsModel without({{"input_ids", 1}, {"position_ids", 1}, {"logits_rows", 1}}, attention);
-    InputsModel with({{"input_ids", 1}, {"position_ids", 1}, {"asked_rows", 1}, {"logits_rows", 1}},
+    const InputsModel::Inputs attention{{"logits_past_lens", 1}};
+    InputsModel without({{"input_ids", 1}, {"position_ids", 1}, {"sampled_tokens_indices", 1}},
+                        attention);
+    InputsModel with({{"input_ids", 1},
+                      {"position_ids", 1},
+                      {"logits_indices", 1},
+                      {"sampled_tokens_indices", 1}},
                      attention);
     for (const size_t logits : {2, 0}) {
         step.batch.entries[0].num_logits = logits;
         const Numbers asked = logits == 2 ? Numbers{1, 2, 7} : Numbers{7};
         TokenInputs(without.compiled, false).fill(without.request, step.batch, {});
-        EXPECT_EQ(without.read<int64_t>("logits_rows"), asked);
+        EXPECT_EQ(without.read<int64_t>("sampled_tokens_indices"), asked);
         TokenInputs(with.compiled, false).fill(with.request, step.batch, {});
-        EXPECT_EQ(with.read<int64_t>("asked_rows"), asked);
-        EXPECT_EQ(with.read<int64_t>("logits_rows"), logits == 2 ? Numbers({0, 1}) : Numbers{});
+        EXPECT_EQ(with.read<int64_t>("logits_indices"), asked);
+        EXPECT_EQ(with.read<int64_t>("sampled_tokens_indices"),
+                  logits == 2 ? Numbers({0, 1}) : Numbers{});
     }
 }
 

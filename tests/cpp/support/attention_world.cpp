@@ -104,7 +104,7 @@ void ask(World& w, const std::vector<size_t>& asked) {
         w.windows[s] = std::min(w.windows[s], int32_t(asked[s]));
 }
 
-std::vector<float> asked_rows(const World& w, const std::vector<size_t>& asked) {
+std::vector<float> logits_indices(const World& w, const std::vector<size_t>& asked) {
     return last_rows(w, w.output, asked);
 }
 

@@ -80,7 +80,7 @@ private:
         m_words.resize(values.num_words());
         values.pack(m_words.data());
         BatchTables tables(m_words.data(), m_words.size(), 0,
-                           asked.empty() ? Queries::ALL : Queries::ASKED);
+                           asked.empty() ? Queries::ALL : Queries::LOGITS);
         tables.scores = {scores.data(), windows.empty() ? 0 : scores.size()};
         return tables;
     }
@@ -106,7 +106,7 @@ World make_world(const AttentionConfig& config, const std::vector<Length>& lengt
 void ask(World& w, const std::vector<size_t>& asked);
 
 /// The rows of all queries' output that ask() keeps.
-std::vector<float> asked_rows(const World& w, const std::vector<size_t>& asked);
+std::vector<float> logits_indices(const World& w, const std::vector<size_t>& asked);
 
 /// One LUT row per delta, theta 10000.
 void make_lut(World& w, size_t rows);

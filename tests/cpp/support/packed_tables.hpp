@@ -19,7 +19,7 @@ struct LayerTableValues {
 /// Sections of a batch; sizes and contents are the test's to get right or wrong.
 struct TableValues {
     std::vector<int32_t> past_lens, subsequence_begins{0}, block_indices_begins{0}, score_windows;
-    std::vector<int32_t> asked_past_lens, asked_begins;
+    std::vector<int32_t> logits_past_lens, logits_begins;
     std::vector<LayerTableValues> layers = std::vector<LayerTableValues>(1);
 
     /// Another sequence, in these blocks of layer 0.
@@ -31,21 +31,21 @@ struct TableValues {
         block_indices_begins.push_back(int32_t(indices.size()));
     }
 
-    /// The last asked[s] of each sequence's new tokens are its asked rows.
+    /// The last asked[s] of each sequence's new tokens are its logits indices.
     void ask(const std::vector<size_t>& asked) {
-        asked_past_lens.clear();
-        asked_begins = {0};
+        logits_past_lens.clear();
+        logits_begins = {0};
         for (size_t s = 0; s < asked.size(); ++s) {
             const int32_t fresh = subsequence_begins[s + 1] - subsequence_begins[s];
-            asked_past_lens.push_back(past_lens[s] + fresh - int32_t(asked[s]));
-            asked_begins.push_back(asked_begins.back() + int32_t(asked[s]));
+            logits_past_lens.push_back(past_lens[s] + fresh - int32_t(asked[s]));
+            logits_begins.push_back(logits_begins.back() + int32_t(asked[s]));
         }
     }
 
     size_t num_words() const {
         size_t words = kernels::BatchTablesLayout::num_directory_words(layers.size()) +
                        past_lens.size() + subsequence_begins.size() + block_indices_begins.size() +
-                       score_windows.size() + asked_past_lens.size() + asked_begins.size();
+                       score_windows.size() + logits_past_lens.size() + logits_begins.size();
         for (const LayerTableValues& layer : layers)
             words += layer.block_indices.size() + layer.rotated_block_indices.size() +
                      layer.rotation_deltas.size() + layer.rotation_trig_lut.size() +
@@ -65,8 +65,8 @@ struct TableValues {
         add(Layout::subsequence_begins, subsequence_begins);
         add(Layout::block_indices_begins, block_indices_begins);
         add(Layout::score_windows, score_windows);
-        add(Layout::asked_past_lens, asked_past_lens);
-        add(Layout::asked_begins, asked_begins);
+        add(Layout::logits_past_lens, logits_past_lens);
+        add(Layout::logits_begins, logits_begins);
         for (size_t l = 0; l < layers.size(); ++l) {
             add(Layout::index_of(l, Layout::block_indices), layers[l].block_indices);
             add(Layout::index_of(l, Layout::rotated_block_indices),

@@ -51,7 +51,7 @@ def operation_counts(folder: Path, **properties: object) -> dict[tuple[str, str]
 def test_every_matrix_of_the_real_model_is_taken(smollm2_folder: Path) -> None:
     counts = operation_counts(smollm2_folder)
     # Per layer q+k+v and o; gate, up and down are one; the vocabulary head. Of the last layer q
-    # stands alone: it is of the asked rows only.
+    # stands alone: it is of the logits indices only.
     assert counts[("pagewheel", "QuantizedLinear")] == 2 * 30 + 1 + 1
     assert counts[("pagewheel", "GatedMlp")] == 30
     # Everything hangs together: rows of the last layer's hidden state, cosines and sines are picked

@@ -39,7 +39,7 @@ CompiledGraph compile_model(ov::Core& core, const ModelFolder& folder,
     compiled.geometry = read_cache_geometry(compiled.model, graph.regions.caches);
     compiled.rotary = std::move(graph.config.rotary);
     compiled.layers = std::move(graph.layers);
-    compiled.asks_rows = graph.fast_prefill.num_native_attentions > 0;
+    compiled.has_logits_indices = graph.fast_prefill.num_native_attentions > 0;
     compiled.openvino_layers = std::move(graph.openvino_layers);
     compiled.regions = std::move(graph.regions.plans);
     compiled.warnings = std::move(graph.warnings);

@@ -29,7 +29,7 @@ struct CompiledGraph {
     std::vector<OpenVinoAttentionLayer> openvino_layers;     ///< the same
     std::vector<std::shared_ptr<const RegionPlan>> regions;  ///< the same
     std::vector<std::string> warnings;                       ///< the same: for the user
-    bool asks_rows = false;  ///< some attention has queries for asked rows alone
+    bool has_logits_indices = false;  ///< some attention has queries for logits indices alone
 };
 
 /// Throws InvalidArgument where prepare_graph() does, and for properties that the device

@@ -28,7 +28,7 @@ struct PreparedGraph {
     std::vector<std::string> warnings;
     /// What has a cache of pagewheel's attention; empty where attention is OpenVINO's.
     std::vector<CacheLayer> layers;
-    /// What is computed for asked rows alone.
+    /// What is computed for logits indices alone.
     FastPrefillReport fast_prefill;
     /// pagewheel's operations that became one node.
     NativeRegions regions;

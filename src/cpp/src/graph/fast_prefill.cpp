@@ -4,8 +4,8 @@
 
 #include "base/check.hpp"
 #include "base/openvino_error.hpp"
-#include "graph/asked_nodes.hpp"
-#include "graph/compute_asked_rows.hpp"
+#include "graph/compute_at_logits_indices.hpp"
+#include "graph/fast_prefill_nodes.hpp"
 #include "graph/fold_lengths.hpp"
 #include "graph/node_queries.hpp"
 #include "graph/openvino_attention.hpp"
@@ -33,27 +33,27 @@ double work_of(ov::Node& node, const TokenLayouts& layouts) {
     return work;
 }
 
-FastPrefillReport report_of(const AskedNodes& asked) {
+FastPrefillReport report_of(const FastPrefillNodes& nodes) {
     FastPrefillReport report;
     double all = 0, skipped = 0;
-    for (const NodePointer& node : asked.nodes()) {
-        const double work = work_of(*node, asked.layouts());
+    for (const NodePointer& node : nodes.nodes()) {
+        const double work = work_of(*node, nodes.layouts());
         all += work;
-        report.num_layers += asked.is_attention_for_asked_rows(*node);
-        if (!asked.contains(node.get())) continue;
+        report.num_layers += nodes.is_attention_at_logits_indices(*node);
+        if (!nodes.contains(node.get())) continue;
         skipped += work;
         report.num_attentions += is_paged_attention(*node);
         report.num_native_attentions += ov::is_type<PagedAttention>(node);
     }
     report.work_skipped = all > 0 ? skipped / all : 0;
-    report.why = asked.obstacles();
+    report.why = nodes.obstacles();
     return report;
 }
 
 /// The Gather of gather_logits().
 ov::Node& gather_of_logits(const ov::Model& model) {
     for (const auto& parameter : model.get_parameters())
-        if (parameter->get_friendly_name() == ports::logits_rows)
+        if (parameter->get_friendly_name() == ports::sampled_tokens_indices)
             return *parameter->output(0).get_target_inputs().begin()->get_node();
     throw std::logic_error("the model's logits are not gathered");
 }
@@ -63,13 +63,14 @@ FastPrefillReport skip(ov::Model& model, const FastPrefillOptions& options) {
     fold_lengths(model);
     replace_slice_assigns(model);  // of shapes that are known by then
     ov::Node& gather = gather_of_logits(model);
-    const AskedNodes asked(model, gather.input(0));
-    FastPrefillReport report = report_of(asked);
-    if (asked.empty()) return report;
+    const FastPrefillNodes nodes(model, gather.input(0));
+    FastPrefillReport report = report_of(nodes);
+    if (nodes.empty()) return report;
     const bool apart = options.observes_attention && report.num_native_attentions > 0;
-    compute_asked_rows(model, asked,
-                       apart ? add_parameter(model, ports::asked_rows, ov::element::i64, {-1})
-                             : gather.input_value(1));
+    compute_at_logits_indices(
+        model, nodes,
+        apart ? add_parameter(model, ports::logits_indices, ov::element::i64, {-1})
+              : gather.input_value(1));
     if (!apart) gather.output(0).replace(gather.input_value(0));
     model.validate_nodes_and_infer_types();
     return report;

@@ -12,17 +12,17 @@ namespace pagewheel {
 
 struct FastPrefillOptions {
     /// Attention of more rows than those whose logits are wanted may be observed: the model gets an
-    /// input asked_rows, and its logits_rows count asked rows.
+    /// input logits_indices, and its sampled_tokens_indices count logits indices.
     bool observes_attention = false;
 };
 
 /// What a prompt's tokens are spared.
 struct FastPrefillReport {
-    /// Layers whose attention's output is read for asked rows alone.
+    /// Layers whose attention's output is read for logits indices alone.
     size_t num_layers = 0;
-    /// Those of them whose attention has queries for asked rows alone, too.
+    /// Those of them whose attention has queries for logits indices alone, too.
     size_t num_attentions = 0;
-    /// Of pagewheel's: these read the tables of asked rows.
+    /// Of pagewheel's: these read the tables of logits indices.
     size_t num_native_attentions = 0;
     /// The share, 0 to 1, of the multiply-adds with constant matrices (all experts', not the
     /// vocabulary's) that a token nobody asks for is spared.
@@ -36,9 +36,9 @@ struct FastPrefillReport {
 /// Moves the gathering of gather_logits() up to where it finds what the cache depends on.
 /// Behind the last layer that writes keys and values lies nothing but what logits need: in a model
 /// whose last layers read the caches of earlier ones these layers, and in every model all of the
-/// last writing layer but its keys and values. All of that then has asked rows: of each sequence
-/// the last tokens of its chunk, as many as are asked for, none for a chunk in the middle of a
-/// prompt.
+/// last writing layer but its keys and values. All of that then has logits indices: of each
+/// sequence the last tokens of its chunk, as many as are asked for, none for a chunk in the middle
+/// of a prompt.
 ///
 /// It follows what is computed token by token (TokenLayouts), across attention if that can have
 /// other queries than keys: pagewheel's can. OpenVINO's writes and attends in one go, so that it
@@ -46,7 +46,7 @@ struct FastPrefillReport {
 /// is, with all that follows from it or leads to it.
 ///
 /// After gather_logits() and use_native_attention(), before all that merges operations. Inputs that
-/// it adds: see ports::asked_*. Lengths and assignments to slices are written out in any case
+/// it adds: see ports::logits_*. Lengths and assignments to slices are written out in any case
 /// (fold_lengths(), replace_slice_assigns()).
 ///
 /// Sources: You Only Cache Once (arXiv 2405.05254) skips the second half of a decoder-decoder at

@@ -38,14 +38,14 @@ void gather_logits(const std::shared_ptr<ov::Model>& model) {
     check_argument(shape.rank().is_static() && shape.size() == 3 && shape[2].is_static(),
                    "the model's logits have shape ", shape, "; expected [tokens, 1, vocabulary]");
 
-    const auto rows = add_parameter(*model, ports::logits_rows, ov::element::i64, {-1});
+    const auto rows = add_parameter(*model, ports::sampled_tokens_indices, ov::element::i64, {-1});
 
     // Tokens lie along dimension 0, [tokens, 1, hidden], unless that one is fixed to 1.
     ov::Input<ov::Node> point = find_gather_point(result);
     const bool transposed = shape[0].is_static() && shape[1].is_dynamic();
     const auto axis = Constant::create(ov::element::i64, {}, {transposed ? 1 : 0});
     const auto gather = std::make_shared<ov::op::v8::Gather>(point.get_source_output(), rows, axis);
-    gather->set_friendly_name("gather_logits_rows");
+    gather->set_friendly_name("gather_sampled_tokens");
     point.replace_source_output(gather);
 
     const auto two_dimensions =

@@ -7,10 +7,10 @@
 
 namespace pagewheel {
 
-/// Adds an input `logits_rows` (i64 [rows], ascending; ports::logits_rows) and takes these rows
-/// before the vocabulary projection: output `logits` becomes f32 [rows, vocabulary]. For an
-/// ov::Model after apply_paged_attention(). Throws InvalidArgument if there is no output
-/// `logits` of rank 3.
+/// Adds an input `sampled_tokens_indices` (i64 [rows], ascending; ports::sampled_tokens_indices)
+/// and takes these rows before the vocabulary projection: output `logits` becomes f32 [rows,
+/// vocabulary]. For an ov::Model after apply_paged_attention(). Throws InvalidArgument if there is
+/// no output `logits` of rank 3.
 void gather_logits(const std::shared_ptr<ov::Model>& model);
 
 }  // namespace pagewheel

@@ -37,7 +37,7 @@ size_t use_gather_rows(const std::shared_ptr<ov::Model>& model) {
             scalar(node->input_value(2)) != 0.0f || !feeds_native_operation(node->output(0)))
             continue;
         const std::string& rows = node->get_input_node_ptr(1)->get_friendly_name();
-        if (rows != ports::asked_rows && rows != ports::logits_rows) continue;
+        if (rows != ports::logits_indices && rows != ports::sampled_tokens_indices) continue;
         replace_with(node, std::make_shared<GatherRows>(
                                ov::OutputVector{node->input_value(0), node->input_value(1)}));
         ++replaced;

@@ -8,8 +8,9 @@
 
 namespace pagewheel {
 
-/// A Gather of rows by the model's asked_rows or logits_rows, which operations of pagewheel's read,
-/// becomes GatherRows, so that it does not part what a region could hold. Returns how many.
+/// A Gather of rows by the model's logits_indices or sampled_tokens_indices, which operations of
+/// pagewheel's read, becomes GatherRows, so that it does not part what a region could hold. Returns
+/// how many.
 size_t use_gather_rows(const std::shared_ptr<ov::Model>& model);
 
 }  // namespace pagewheel

@@ -22,18 +22,18 @@ inline constexpr const char* value_cache_prefix = "value_cache.";
 inline constexpr const char* block_indices_prefix = "block_indices.";
 
 // Of pagewheel's passes.
-// asked_rows are rows of the batch's new tokens, ascending; logits_rows are rows of these, or of
-// the batch's tokens in a model without asked_rows.
-inline constexpr const char* asked_rows = "asked_rows";
-inline constexpr const char* logits_rows = "logits_rows";
+// logits_indices are rows of the batch's new tokens, ascending; sampled_tokens_indices are rows of
+// these, or of the batch's tokens in a model without logits_indices.
+inline constexpr const char* logits_indices = "logits_indices";
+inline constexpr const char* sampled_tokens_indices = "sampled_tokens_indices";
 inline constexpr const char* batch_tables = "batch_tables";
 inline constexpr const char* cache_directory = "cache_directory";
 
-// Inputs of OpenVINO's attention that has queries for asked rows alone. They describe only the
+// Inputs of OpenVINO's attention that has queries for logits indices alone. They describe only the
 // sequences that have any.
-inline constexpr const char* asked_past_lens = "asked_past_lens";
-inline constexpr const char* asked_subsequence_begins = "asked_subsequence_begins";
-inline constexpr const char* asked_block_indices = "asked_block_indices";
-inline constexpr const char* asked_block_indices_begins = "asked_block_indices_begins";
+inline constexpr const char* logits_past_lens = "logits_past_lens";
+inline constexpr const char* logits_subsequence_begins = "logits_subsequence_begins";
+inline constexpr const char* logits_block_indices = "logits_block_indices";
+inline constexpr const char* logits_block_indices_begins = "logits_block_indices_begins";
 
 }  // namespace pagewheel::ports

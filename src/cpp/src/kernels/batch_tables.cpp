@@ -68,14 +68,14 @@ void check_queries(const BatchTables& tables, const TableBounds& bounds) {
         return check_last("subsequence_begins", tables.subsequence_begins, bounds.num_queries);
     const Table &past = tables.past_lens, &begins = tables.subsequence_begins;
     const size_t num_sequences = tables.written_past_lens.size;
-    check_size("asked_past_lens", past, num_sequences);
-    check_begins("asked_begins", begins, num_sequences, bounds.num_queries, 0);
+    check_size("logits_past_lens", past, num_sequences);
+    check_begins("logits_begins", begins, num_sequences, bounds.num_queries, 0);
     for (size_t i = 0; i < num_sequences; ++i) {
         const int64_t asked = rows_of(begins, i), fresh = rows_of(tables.written_begins, i);
         check_argument(asked <= fresh, "sequence ", i, " has ", asked,
-                       " asked rows, expected at most its new tokens, ", fresh);
+                       " logits indices, expected at most its new tokens, ", fresh);
         const int64_t before = tables.written_past_lens[i] + fresh - asked;
-        check_argument(past[i] == before, "asked_past_lens[", i, "] is ", past[i], ", expected ",
+        check_argument(past[i] == before, "logits_past_lens[", i, "] is ", past[i], ", expected ",
                        before);
     }
 }
@@ -86,7 +86,7 @@ void check_window(const BatchTables& tables, size_t i) {
                   counts =
                       std::min<int64_t>(tables.score_windows[i], rows_of(tables.written_begins, i));
     check_argument(counts <= asked, "score_windows[", i, "] is ", tables.score_windows[i],
-                   ", expected at most the sequence's asked rows, ", asked);
+                   ", expected at most the sequence's logits indices, ", asked);
 }
 
 void check_scores(const BatchTables& tables, int64_t contexts) {
@@ -97,7 +97,7 @@ void check_scores(const BatchTables& tables, int64_t contexts) {
     for (size_t i = 0; i < windows.size; ++i) {
         check_argument(windows[i] >= 0, "score_windows[", i, "] is ", windows[i],
                        ", expected at least 0");
-        if (tables.queries == Queries::ASKED) check_window(tables, i);
+        if (tables.queries == Queries::LOGITS) check_window(tables, i);
         any = any || windows[i] > 0;
     }
     const size_t size = tables.scores.size;
@@ -191,9 +191,9 @@ BatchTables::BatchTables(int32_t* words, size_t num_words, size_t layer, Queries
                    " layers, expected more than ", layer, ", or 1 for all");
     past_lens = written_past_lens = directory.to_read<int32_t>(Layout::past_lens);
     subsequence_begins = written_begins = directory.to_read<int32_t>(Layout::subsequence_begins);
-    if (queries == Queries::ASKED) {
-        past_lens = directory.to_read<int32_t>(Layout::asked_past_lens);
-        subsequence_begins = directory.to_read<int32_t>(Layout::asked_begins);
+    if (queries == Queries::LOGITS) {
+        past_lens = directory.to_read<int32_t>(Layout::logits_past_lens);
+        subsequence_begins = directory.to_read<int32_t>(Layout::logits_begins);
     }
     block_indices_begins = directory.to_read<int32_t>(Layout::block_indices_begins);
     score_windows = directory.to_read<int32_t>(Layout::score_windows);

@@ -19,16 +19,16 @@ namespace pagewheel::kernels {
 /// Sections of layers may be the same words. Floats are stored as they are. There may be more words
 /// than sections take, so that a tensor's shape stays the same from step to step.
 ///
-/// The asked rows are the last few of each sequence's new tokens, none to all of them: what a step
-/// computes to the end. Their sections are there if some layer has queries for them alone.
+/// The logits indices are the last few of each sequence's new tokens, none to all of them: what a
+/// step computes to the end. Their sections are there if some layer has queries for them alone.
 struct BatchTablesLayout {
     enum Shared : size_t {
         past_lens,             ///< [B] tokens in the cache before the call
         subsequence_begins,    ///< [B + 1] into the new tokens
         block_indices_begins,  ///< [B + 1] into block_indices
         score_windows,         ///< [B] last new tokens whose attention counts; or empty
-        asked_past_lens,       ///< [B] tokens before the first asked row; or empty
-        asked_begins,          ///< [B + 1] into the asked rows; or empty
+        logits_past_lens,      ///< [B] tokens before the first logits index; or empty
+        logits_begins,         ///< [B + 1] into the logits indices; or empty
         num_shared
     };
     enum OfLayer : size_t {
@@ -81,7 +81,7 @@ struct BatchTables {
     TableSection<const int32_t> past_lens, subsequence_begins, block_indices_begins, block_indices;
 
     // The same of all new tokens, whose keys and values are written. With queries for all, the same
-    // words; with queries for the asked rows alone, those end where these end.
+    // words; with queries for the logits indices alone, those end where these end.
     TableSection<const int32_t> written_past_lens, written_begins;
     Queries queries = Queries::ALL;
 
@@ -105,9 +105,9 @@ struct BatchTables {
     bool has_scores() const { return scores.size > 0 && score_windows.size > 0; }
     /// Throws InvalidArgument that names the section, what it says and what is allowed. After
     /// it no index leads out of a section or the pool: every sequence has at least one new token
-    /// and enough blocks for its context, its asked rows are the last of its new tokens and hold
-    /// those whose attention counts, begins and rotated blocks ascend, deltas are rows of the LUT,
-    /// and scores have room for all contexts.
+    /// and enough blocks for its context, its logits indices are the last of its new tokens and
+    /// hold those whose attention counts, begins and rotated blocks ascend, deltas are rows of the
+    /// LUT, and scores have room for all contexts.
     void check(const TableBounds& bounds) const;
 };
 

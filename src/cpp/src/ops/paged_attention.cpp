@@ -49,7 +49,7 @@ void check_num_inputs(const NativeInputs& inputs) {
 size_t num_written(const PagedAttention::Attributes& attributes, const NativeInputs& inputs) {
     if (!attributes.config.write_kv_cache) return kernels::TableBounds::any;
     using Op = PagedAttention;
-    return inputs.rows[attributes.asked_rows ? Op::key : Op::query].count;
+    return inputs.rows[attributes.logits_indices ? Op::key : Op::query].count;
 }
 
 /// Shapes and types of all inputs but the tables; what the tables may lead to.
@@ -77,7 +77,8 @@ kernels::BatchTables read_tables(const ov::Tensor& tensor,
                                  const PagedAttention::Attributes& attributes) {
     check_argument(tensor.get_element_type() == ov::element::i32, "batch_tables has type ",
                    tensor.get_element_type(), ", expected i32");
-    const auto queries = attributes.asked_rows ? kernels::Queries::ASKED : kernels::Queries::ALL;
+    const auto queries =
+        attributes.logits_indices ? kernels::Queries::LOGITS : kernels::Queries::ALL;
     return {written<int32_t>(tensor), tensor.get_size(), attributes.layer, queries};
 }
 
@@ -123,7 +124,7 @@ bool PagedAttention::visit_attributes(ov::AttributeVisitor& visitor) {
     visitor.on_attribute("soft_cap", config.soft_cap);
     visitor.on_attribute("interleaved", config.interleaved);
     visitor.on_attribute("write_kv_cache", config.write_kv_cache);
-    visitor.on_attribute("asked_rows", m_attributes.asked_rows);
+    visitor.on_attribute("logits_indices", m_attributes.logits_indices);
     visitor.on_attribute("sinks", m_attributes.sinks);
     visitor.on_attribute("alibi_slopes", m_attributes.alibi_slopes);
     return true;

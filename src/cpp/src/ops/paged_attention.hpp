@@ -19,8 +19,8 @@ namespace pagewheel {
 /// tokens up to its own. Blocks that are rotated are read as if their keys had been written at
 /// lower positions: the query is rotated instead, and no key is ever rewritten.
 ///
-/// Queries are all new tokens or, with `asked_rows`, those alone that the step computes to the end,
-/// which may be none. A layer that writes no cache does not look at keys and values.
+/// Queries are all new tokens or, with `logits_indices`, those alone that the step computes to the
+/// end, which may be none. A layer that writes no cache does not look at keys and values.
 ///
 /// Output: f32 [queries, heads * value size]. Scores lie in the tables and are written through: an
 /// output whose shape depends on data would cost a copy. Everything is checked at every call, and a
@@ -46,7 +46,7 @@ public:
     struct Attributes {
         kernels::AttentionConfig config;
         size_t layer = 0;                 ///< whose sections of the tables this op reads
-        bool asked_rows = false;          ///< queries are those of kernels::Queries::ASKED
+        bool logits_indices = false;      ///< queries are those of kernels::Queries::LOGITS
         std::vector<float> sinks;         ///< [heads] or empty
         std::vector<float> alibi_slopes;  ///< [heads] or empty
     };

@@ -25,10 +25,10 @@ bool NativeAttentionInputs::serves(const ov::CompiledModel& model) {
 NativeAttentionInputs::NativeAttentionInputs(const ov::CompiledModel& model,
                                              std::vector<CacheLayer> layers,
                                              const std::vector<RotaryKind>& rotary,
-                                             size_t block_size, bool asks_rows)
+                                             size_t block_size, bool has_logits_indices)
     : AttentionInputs(std::move(layers)),
       m_input(model, ports::batch_tables),
-      m_asked(asks_rows ? std::optional(AskedRows(model)) : std::nullopt),
+      m_indices(has_logits_indices ? std::optional(LogitsIndices(model)) : std::nullopt),
       m_of_layers(m_layers.size()),
       m_block_size(block_size) {
     check_invariant(m_input.exists(), "the model has no input ", ports::batch_tables);
@@ -46,7 +46,7 @@ void NativeAttentionInputs::fill(ov::InferRequest& request, const Batch& batch,
     if (!same_sources(batch) || m_tables_end == 0 || layer_scores > m_layer_scores)
         write_tables(request, batch, layer_scores);
     fill_extents(batch, m_extents);
-    fill_asked_extents(batch, windows, m_extents, m_asked_extents);
+    fill_logits_extents(batch, windows, m_extents, m_logits_extents);
     write_windows(windows, batch.entries.size());
     place_scores(layer_scores);
 }
@@ -59,10 +59,10 @@ void NativeAttentionInputs::fill_shared(ov::InferRequest& request, const Batch& 
     Writer writer(m_words, m_num_numbers);
     writer.go_on_at(m_begin);
     const BatchExtents extents = add_extents(writer, sequences);
-    const AskedExtents asked = add_asked_extents(writer, sequences);
+    const LogitsExtents of_logits = add_logits_extents(writer, sequences);
     fill_extents_and_blocks(batch, extents,
                             writer.add(Layout::index_of(0, Layout::block_indices), blocks));
-    fill_asked_extents(batch, windows, extents, asked);
+    fill_logits_extents(batch, windows, extents, of_logits);
     writer.begin_scores();
 }
 
@@ -72,26 +72,27 @@ BatchExtents NativeAttentionInputs::add_extents(Writer& writer, size_t sequences
             writer.add(Layout::block_indices_begins, sequences + 1)};
 }
 
-NativeAttentionInputs::AskedExtents NativeAttentionInputs::add_asked_extents(
+NativeAttentionInputs::LogitsExtents NativeAttentionInputs::add_logits_extents(
     Writer& writer, size_t sequences) const {
-    if (!m_asked) return {};
-    return {writer.add(Layout::asked_past_lens, sequences),
-            writer.add(Layout::asked_begins, sequences + 1)};
+    if (!m_indices) return {};
+    return {writer.add(Layout::logits_past_lens, sequences),
+            writer.add(Layout::logits_begins, sequences + 1)};
 }
 
-void NativeAttentionInputs::fill_asked_extents(const Batch& batch,
-                                               const std::vector<size_t>& windows,
-                                               const BatchExtents& extents,
-                                               const AskedExtents& asked) const {
-    if (!m_asked) return;
+void NativeAttentionInputs::fill_logits_extents(const Batch& batch,
+                                                const std::vector<size_t>& windows,
+                                                const BatchExtents& extents,
+                                                const LogitsExtents& of_logits) const {
+    if (!m_indices) return;
     int32_t row = 0;
     for (size_t i = 0; i < batch.entries.size(); ++i) {
-        const size_t count = m_asked->count(batch, i, windows);
-        asked.past_lens[i] = extents.past_lens[i] + int32_t(batch.entries[i].num_tokens - count);
-        asked.begins[i] = row;
+        const size_t count = m_indices->count(batch, i, windows);
+        of_logits.past_lens[i] =
+            extents.past_lens[i] + int32_t(batch.entries[i].num_tokens - count);
+        of_logits.begins[i] = row;
         row += int32_t(count);
     }
-    asked.begins[batch.entries.size()] = row;
+    of_logits.begins[batch.entries.size()] = row;
 }
 
 bool NativeAttentionInputs::same_sources(const Batch& batch) {
@@ -179,7 +180,7 @@ void NativeAttentionInputs::write_tables(ov::InferRequest& request, const Batch&
     writer.go_on_at(m_begin);
     const size_t sequences = batch.entries.size();
     m_extents = add_extents(writer, sequences);
-    m_asked_extents = add_asked_extents(writer, sequences);
+    m_logits_extents = add_logits_extents(writer, sequences);
     m_windows = writer.add(Layout::score_windows, sequences);
     if (has_evicted(batch)) {
         for (size_t l = 0; l < m_layers.size(); ++l) write_layer(writer, l, batch);

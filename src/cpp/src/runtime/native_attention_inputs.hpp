@@ -8,9 +8,9 @@
 
 #include "eviction/rotation_table.hpp"
 #include "kernels/batch_tables.hpp"
-#include "runtime/asked_rows.hpp"
 #include "runtime/attention_inputs.hpp"
 #include "runtime/input_tensor.hpp"
+#include "runtime/logits_indices.hpp"
 
 namespace pagewheel {
 
@@ -23,10 +23,11 @@ class NativeAttentionInputs final : public AttentionInputs {
 public:
     static bool serves(const ov::CompiledModel& model);
 
-    /// `rotary` empty: nothing is ever rotated. With `asks_rows` some attention of the model has
-    /// queries for the asked rows alone.
+    /// `rotary` empty: nothing is ever rotated. With `has_logits_indices` some attention of the
+    /// model has queries for the logits indices alone.
     NativeAttentionInputs(const ov::CompiledModel& model, std::vector<CacheLayer> layers,
-                          const std::vector<RotaryKind>& rotary, size_t block_size, bool asks_rows);
+                          const std::vector<RotaryKind>& rotary, size_t block_size,
+                          bool has_logits_indices);
 
     void fill(ov::InferRequest& request, const Batch& batch,
               const std::vector<size_t>& windows) override;
@@ -40,8 +41,8 @@ private:
         RotationTable table;
         size_t begin = 0;  ///< word of the tensor
     };
-    /// Of each sequence of a batch: tokens before its asked rows, and where these begin.
-    struct AskedExtents {
+    /// Of each sequence of a batch: tokens before its logits indices, and where these begin.
+    struct LogitsExtents {
         int32_t* past_lens = nullptr;  ///< [sequences]
         int32_t* begins = nullptr;     ///< [sequences + 1]
     };
@@ -69,10 +70,10 @@ private:
                      const std::vector<size_t>& windows);
     static BatchExtents add_extents(Writer& writer, size_t sequences);
     /// Nothing is added where no attention reads it.
-    AskedExtents add_asked_extents(Writer& writer, size_t sequences) const;
+    LogitsExtents add_logits_extents(Writer& writer, size_t sequences) const;
     /// Once the extents are filled.
-    void fill_asked_extents(const Batch& batch, const std::vector<size_t>& windows,
-                            const BatchExtents& extents, const AskedExtents& asked) const;
+    void fill_logits_extents(const Batch& batch, const std::vector<size_t>& windows,
+                             const BatchExtents& extents, const LogitsExtents& of_logits) const;
     /// Takes down what the batch's tables are made of. True if it is what they were made of before.
     bool same_sources(const Batch& batch);
     Rotation rotation_of(size_t layer, const Batch& batch) const;
@@ -90,10 +91,10 @@ private:
     void place_scores(size_t layer_scores);
 
     InputTensor m_input;
-    std::optional<AskedRows> m_asked;   // none: all attention has queries for all new tokens
-    std::vector<Table> m_rotation;      // by rotary kind
-    std::vector<Rotation> m_of_layers;  // of this step
-    size_t m_num_numbers = 1;           // numbers that caches have: the highest plus one
+    std::optional<LogitsIndices> m_indices;  // none: all attention has queries for all new tokens
+    std::vector<Table> m_rotation;           // by rotary kind
+    std::vector<Rotation> m_of_layers;       // of this step
+    size_t m_num_numbers = 1;                // numbers that caches have: the highest plus one
     size_t m_block_size;
     ov::Tensor m_tensor;
     int32_t* m_words = nullptr;  // the tensor's: asking it checks types every time
@@ -104,7 +105,7 @@ private:
     std::vector<Source> m_sources;
     std::vector<BlockId> m_blocks;
     BatchExtents m_extents{};
-    AskedExtents m_asked_extents;
+    LogitsExtents m_logits_extents;
     int32_t* m_windows = nullptr;
     size_t m_tables_end = 0;  // 0: there are none
     // Of this step: where scores begin, and their number per layer.

@@ -77,11 +77,11 @@ bool OpenVinoAttentionInputs::serves(const ov::CompiledModel& model) {
 OpenVinoAttentionInputs::OpenVinoAttentionInputs(const ov::CompiledModel& model,
                                                  std::vector<CacheLayer> layers)
     : AttentionInputs(std::move(layers)),
-      m_asked(model),
-      m_asked_inputs{{model, ports::asked_past_lens},
-                     {model, ports::asked_subsequence_begins},
-                     {model, ports::asked_block_indices},
-                     {model, ports::asked_block_indices_begins}},
+      m_indices(model),
+      m_logits_inputs{{model, ports::logits_past_lens},
+                      {model, ports::logits_subsequence_begins},
+                      {model, ports::logits_block_indices},
+                      {model, ports::logits_block_indices_begins}},
       m_past_lens(model, ports::past_lens),
       m_subsequence_begins(model, ports::subsequence_begins),
       m_block_indices_begins(model, ports::block_indices_begins),
@@ -99,8 +99,8 @@ OpenVinoAttentionInputs::OpenVinoAttentionInputs(
     const CacheGeometry& geometry, const RotaryDescription& rotary)
     : OpenVinoAttentionInputs(model, cache_layers(attention, geometry, rotary)) {
     check_invariant(m_windows.exists(), "the model has no input ", ports::score_window);
-    check_invariant(!m_asked_inputs.past_lens.exists(), "the model has an input ",
-                    ports::asked_past_lens, ", which knows of no eviction");
+    check_invariant(!m_logits_inputs.past_lens.exists(), "the model has an input ",
+                    ports::logits_past_lens, ", which knows of no eviction");
     for (const OpenVinoAttentionLayer& layer : attention) {
         const auto owner =
             size_t(std::find_if(m_layers.begin(), m_layers.end(),
@@ -123,28 +123,28 @@ void OpenVinoAttentionInputs::fill(ov::InferRequest& request, const Batch& batch
     for (const BatchEntry& entry : batch.entries)
         max_context = std::max(max_context, entry.sequence->num_slots() + entry.num_tokens);
     m_max_context_len.scalar<int32_t>(request) = int32_t(max_context);
-    if (m_asked_inputs.past_lens.exists()) fill_asked(request, batch, windows);
+    if (m_logits_inputs.past_lens.exists()) fill_logits(request, batch, windows);
     if (m_layers.empty()) return;
     fill_score_begins(batch, m_score_begins);
     std::copy(windows.begin(), windows.end(), m_windows.resize<int32_t>(request, sequences));
 }
 
-void OpenVinoAttentionInputs::fill_asked(ov::InferRequest& request, const Batch& batch,
-                                         const std::vector<size_t>& windows) {
+void OpenVinoAttentionInputs::fill_logits(ov::InferRequest& request, const Batch& batch,
+                                          const std::vector<size_t>& windows) {
     size_t sequences = 0, blocks = 0;
     for (size_t i = 0; i < batch.entries.size(); ++i) {
-        if (m_asked.count(batch, i, windows) == 0) continue;
+        if (m_indices.count(batch, i, windows) == 0) continue;
         ++sequences;
         blocks += batch.entries[i].sequence->blocks.size();
     }
-    auto* past_lens = m_asked_inputs.past_lens.resize<int32_t>(request, sequences);
-    auto* begins = m_asked_inputs.subsequence_begins.resize<int32_t>(request, sequences + 1);
-    auto* table = m_asked_inputs.block_indices.resize<int32_t>(request, blocks);
+    auto* past_lens = m_logits_inputs.past_lens.resize<int32_t>(request, sequences);
+    auto* begins = m_logits_inputs.subsequence_begins.resize<int32_t>(request, sequences + 1);
+    auto* table = m_logits_inputs.block_indices.resize<int32_t>(request, blocks);
     auto* table_begins =
-        m_asked_inputs.block_indices_begins.resize<int32_t>(request, sequences + 1);
+        m_logits_inputs.block_indices_begins.resize<int32_t>(request, sequences + 1);
     *begins = *table_begins = 0;
     for (size_t i = 0; i < batch.entries.size(); ++i) {
-        const size_t count = m_asked.count(batch, i, windows);
+        const size_t count = m_indices.count(batch, i, windows);
         if (count == 0) continue;
         const BatchEntry& entry = batch.entries[i];
         const std::vector<BlockId>& held = entry.sequence->blocks;

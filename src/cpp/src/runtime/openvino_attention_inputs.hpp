@@ -6,14 +6,14 @@
 #include "graph/openvino_attention.hpp"
 #include "model/cache_geometry.hpp"
 #include "model/rotary.hpp"
-#include "runtime/asked_rows.hpp"
 #include "runtime/attention_inputs.hpp"
 #include "runtime/input_tensor.hpp"
+#include "runtime/logits_indices.hpp"
 
 namespace pagewheel {
 
 /// The inputs that SDPAToPagedAttention makes. Where caches are evicted from, each layer has a
-/// block table and scores; where they are not, some layers may have queries for the asked rows
+/// block table and scores; where they are not, some layers may have queries for the logits indices
 /// alone, and inputs of those beside the others'. Keys are never rotated at read: whoever evicts
 /// rotates them where they lie.
 class OpenVinoAttentionInputs final : public AttentionInputs {
@@ -37,16 +37,16 @@ private:
         size_t owner;  ///< index of layers() whose cache it leads to
         InputTensor input;
     };
-    /// Of the sequences that have asked rows.
-    struct AskedInputs {
+    /// Of the sequences that have logits indices.
+    struct LogitsInputs {
         InputTensor past_lens, subsequence_begins, block_indices, block_indices_begins;
     };
     OpenVinoAttentionInputs(const ov::CompiledModel& model, std::vector<CacheLayer> layers);
-    void fill_asked(ov::InferRequest& request, const Batch& batch,
-                    const std::vector<size_t>& windows);
+    void fill_logits(ov::InferRequest& request, const Batch& batch,
+                     const std::vector<size_t>& windows);
 
-    AskedRows m_asked;
-    AskedInputs m_asked_inputs;
+    LogitsIndices m_indices;
+    LogitsInputs m_logits_inputs;
     InputTensor m_past_lens, m_subsequence_begins, m_block_indices_begins, m_max_context_len;
     std::vector<Table> m_tables;  // one of all layers, or one of each
     InputTensor m_windows;

@@ -32,7 +32,7 @@ OpenVinoModel::OpenVinoModel(CompiledGraph graph)
     if (NativeAttentionInputs::serves(model))
         m_attention.push_back(std::make_unique<NativeAttentionInputs>(
             model, m_graph.options.evicts ? m_graph.layers : std::vector<CacheLayer>(), rotated,
-            m_graph.geometry.block_size, m_graph.asks_rows));
+            m_graph.geometry.block_size, m_graph.has_logits_indices));
     if (!m_graph.openvino_layers.empty()) {
         m_attention.push_back(std::make_unique<OpenVinoAttentionInputs>(
             model, m_graph.openvino_layers, m_graph.geometry, m_graph.rotary));

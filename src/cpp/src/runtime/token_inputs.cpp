@@ -6,17 +6,17 @@ namespace pagewheel {
 
 TokenInputs::TokenInputs(const ov::CompiledModel& model, bool compact_positions)
     : m_compact_positions(compact_positions),
-      m_asked(model),
+      m_indices(model),
       m_input_ids(model, ports::input_ids),
       m_position_ids(model, ports::position_ids),
-      m_asked_rows(model, ports::asked_rows),
-      m_logits_rows(model, ports::logits_rows) {}
+      m_logits_indices(model, ports::logits_indices),
+      m_sampled_tokens_indices(model, ports::sampled_tokens_indices) {}
 
 void TokenInputs::fill(ov::InferRequest& request, const Batch& batch,
                        const std::vector<size_t>& windows) {
     fill_tokens(request, batch);
-    fill_asked_rows(request, batch, windows);
-    if (m_asked_rows.exists()) fill_logits_rows(request, batch, windows);
+    fill_logits_indices(request, batch, windows);
+    if (m_logits_indices.exists()) fill_sampled_tokens_indices(request, batch, windows);
 }
 
 void TokenInputs::fill_tokens(ov::InferRequest& request, const Batch& batch) {
@@ -31,29 +31,30 @@ void TokenInputs::fill_tokens(ov::InferRequest& request, const Batch& batch) {
     }
 }
 
-void TokenInputs::fill_asked_rows(ov::InferRequest& request, const Batch& batch,
-                                  const std::vector<size_t>& windows) {
+void TokenInputs::fill_logits_indices(ov::InferRequest& request, const Batch& batch,
+                                      const std::vector<size_t>& windows) {
     // Without an input of their own, in the place of those that have logits.
-    InputTensor& input = m_asked_rows.exists() ? m_asked_rows : m_logits_rows;
+    InputTensor& input = m_logits_indices.exists() ? m_logits_indices : m_sampled_tokens_indices;
     size_t num_rows = 0;
-    for (size_t i = 0; i < batch.entries.size(); ++i) num_rows += m_asked.count(batch, i, windows);
+    for (size_t i = 0; i < batch.entries.size(); ++i)
+        num_rows += m_indices.count(batch, i, windows);
     auto* rows = input.resize<int64_t>(request, num_rows);
     int64_t end = 0;  // of the entry's tokens
     for (size_t i = 0; i < batch.entries.size(); ++i) {
         end += int64_t(batch.entries[i].num_tokens);
-        for (size_t row = m_asked.count(batch, i, windows); row > 0; --row)
+        for (size_t row = m_indices.count(batch, i, windows); row > 0; --row)
             *rows++ = end - int64_t(row);
     }
 }
 
-void TokenInputs::fill_logits_rows(ov::InferRequest& request, const Batch& batch,
-                                   const std::vector<size_t>& windows) {
+void TokenInputs::fill_sampled_tokens_indices(ov::InferRequest& request, const Batch& batch,
+                                              const std::vector<size_t>& windows) {
     size_t num_rows = 0;
     for (const BatchEntry& entry : batch.entries) num_rows += entry.num_logits;
-    auto* rows = m_logits_rows.resize<int64_t>(request, num_rows);
-    int64_t end = 0;  // of the entry's asked rows
+    auto* rows = m_sampled_tokens_indices.resize<int64_t>(request, num_rows);
+    int64_t end = 0;  // of the entry's logits indices
     for (size_t i = 0; i < batch.entries.size(); ++i) {
-        end += int64_t(m_asked.count(batch, i, windows));
+        end += int64_t(m_indices.count(batch, i, windows));
         for (size_t row = batch.entries[i].num_logits; row > 0; --row) *rows++ = end - int64_t(row);
     }
 }

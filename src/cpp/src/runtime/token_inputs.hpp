@@ -3,16 +3,16 @@
 
 #include <vector>
 
-#include "runtime/asked_rows.hpp"
 #include "runtime/input_tensor.hpp"
+#include "runtime/logits_indices.hpp"
 #include "scheduling/batch.hpp"
 
 namespace pagewheel {
 
 /// The new tokens, their positions, the rows that are computed to the end and those whose logits
 /// are wanted: in the order of the entries, and after these at most one that nobody wants
-/// (AskedRows). Filling them allocates nothing unless a batch is more than twice as large as any
-/// before.
+/// (LogitsIndices). Filling them allocates nothing unless a batch is more than twice as large as
+/// any before.
 class TokenInputs {
 public:
     TokenInputs() = default;
@@ -24,14 +24,14 @@ public:
 
 private:
     void fill_tokens(ov::InferRequest& request, const Batch& batch);
-    void fill_asked_rows(ov::InferRequest& request, const Batch& batch,
-                         const std::vector<size_t>& windows);
-    void fill_logits_rows(ov::InferRequest& request, const Batch& batch,
-                          const std::vector<size_t>& windows);
+    void fill_logits_indices(ov::InferRequest& request, const Batch& batch,
+                             const std::vector<size_t>& windows);
+    void fill_sampled_tokens_indices(ov::InferRequest& request, const Batch& batch,
+                                     const std::vector<size_t>& windows);
 
     bool m_compact_positions = false;
-    AskedRows m_asked;
-    InputTensor m_input_ids, m_position_ids, m_asked_rows, m_logits_rows;
+    LogitsIndices m_indices;
+    InputTensor m_input_ids, m_position_ids, m_logits_indices, m_sampled_tokens_indices;
 };
 
 }  // namespace pagewheel

@@ -11,18 +11,19 @@
 
 namespace pagewheel {
 
-/// The asked rows: the last few of each entry's new tokens. They hold all whose logits are wanted
-/// and, in a model with the input asked_rows, all whose attention is observed. Without that input
-/// logits_rows are the asked rows.
+/// The logits indices are the last few of each entry's new tokens. They hold all whose logits are
+/// wanted and, in a model with the input logits_indices, all whose attention is observed. Without
+/// that input sampled_tokens_indices are the logits indices.
 ///
 /// OpenVINO leaves its attention out where it has no query, with an output of the shape it had
-/// before. Where that attention has queries for asked rows, the batch's last token is always one.
-class AskedRows {
+/// before. Where that attention has queries for logits indices, the batch's last token is always
+/// one.
+class LogitsIndices {
 public:
-    AskedRows() = default;
-    explicit AskedRows(const ov::CompiledModel& model)
-        : m_hold_observed(InputTensor(model, ports::asked_rows).exists()),
-          m_hold_last(InputTensor(model, ports::asked_past_lens).exists()) {}
+    LogitsIndices() = default;
+    explicit LogitsIndices(const ov::CompiledModel& model)
+        : m_hold_observed(InputTensor(model, ports::logits_indices).exists()),
+          m_hold_last(InputTensor(model, ports::logits_past_lens).exists()) {}
 
     /// Of batch entry i; `windows` as AttentionInputs::fill() takes them.
     size_t count(const Batch& batch, size_t i, const std::vector<size_t>& windows) const {

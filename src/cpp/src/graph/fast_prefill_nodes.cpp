@@ -1,4 +1,4 @@
-#include "graph/asked_nodes.hpp"
+#include "graph/fast_prefill_nodes.hpp"
 
 #include <algorithm>
 
@@ -37,27 +37,27 @@ bool is_allowed(ov::Node& node) {
 
 }  // namespace
 
-AskedNodes::AskedNodes(const ov::Model& model, const Input& end)
+FastPrefillNodes::FastPrefillNodes(const ov::Model& model, const Input& end)
     : m_nodes(model.get_ordered_ops()), m_layouts(model), m_end(end) {
     for (size_t i = 0; i < max_searches; ++i) {
         search();
         if (!refuse_what_cannot_be_read()) return;
     }
-    m_asked.clear();
+    m_nodes_at_indices.clear();
     m_gave_up = true;
 }
 
-bool AskedNodes::is_border(const Input& input) const {
+bool FastPrefillNodes::is_border(const Input& input) const {
     const Output source = input.get_source_output();
     return contains(input.get_node()) && !contains(source.get_node()) &&
            m_layouts.of(source).is_rows() && reads_rows(input);
 }
 
-bool AskedNodes::is_attention_for_asked_rows(ov::Node& node) const {
-    return is_paged_attention(node) && (contains(&node) || is_read_for_asked_rows_alone(node));
+bool FastPrefillNodes::is_attention_at_logits_indices(ov::Node& node) const {
+    return is_paged_attention(node) && (contains(&node) || is_read_at_logits_indices_alone(node));
 }
 
-std::vector<std::string> AskedNodes::obstacles() const {
+std::vector<std::string> FastPrefillNodes::obstacles() const {
     if (m_gave_up)
         return {concat("the search for what only logits need was given up after ", max_searches,
                        " rounds")};
@@ -67,7 +67,7 @@ std::vector<std::string> AskedNodes::obstacles() const {
         if (is_other_output(*node))
             sentences.push_back(concat("the output ", node->get_friendly_name(),
                                        " is of all tokens, and what it is computed from"));
-        if (contains(node.get()) || !is_read_for_asked_rows_alone(*node)) continue;
+        if (contains(node.get()) || !is_read_at_logits_indices_alone(*node)) continue;
         if (is_paged_attention(*node))
             sentences.push_back(
                 concat(node->get_friendly_name(),
@@ -89,15 +89,15 @@ std::vector<std::string> AskedNodes::obstacles() const {
     return sentences;
 }
 
-bool AskedNodes::is_other_output(ov::Node& node) const {
+bool FastPrefillNodes::is_other_output(ov::Node& node) const {
     return ov::is_type<ov::op::v0::Result>(&node) && m_layouts.of(node.input_value(0)).is_rows();
 }
 
-bool AskedNodes::is_unknown(const Output& output) const {
+bool FastPrefillNodes::is_unknown(const Output& output) const {
     return m_layouts.of(output).kind == TokenValue::Kind::UNKNOWN;
 }
 
-bool AskedNodes::begins_unknown(ov::Node& node) const {
+bool FastPrefillNodes::begins_unknown(ov::Node& node) const {
     if (ov::is_type<Parameter>(&node) || node.get_output_size() == 0 || !is_unknown(node.output(0)))
         return false;
     const ov::OutputVector sources = node.input_values();
@@ -105,7 +105,7 @@ bool AskedNodes::begins_unknown(ov::Node& node) const {
                         [&](const Output& source) { return is_unknown(source); });
 }
 
-bool AskedNodes::is_computed_by_token(ov::Node& node) const {
+bool FastPrefillNodes::is_computed_by_token(ov::Node& node) const {
     if (is_paged_attention(node)) return m_layouts.of(node.output(0)).is_rows();
     const ov::OutputVector outputs = node.outputs();
     return std::all_of(outputs.begin(), outputs.end(), [&](const Output& output) {
@@ -115,13 +115,13 @@ bool AskedNodes::is_computed_by_token(ov::Node& node) const {
 }
 
 /// Whether the reader gets nothing that changes if rows are fewer.
-bool AskedNodes::ignores_row_count(const Input& reader) const {
+bool FastPrefillNodes::ignores_row_count(const Input& reader) const {
     const ov::Node* node = reader.get_node();
     return m_no_row_counts.count(node) != 0 ||
            (reader.get_index() == reshape_pattern && needs_pattern(node));
 }
 
-bool AskedNodes::is_read_for_asked_rows_alone(ov::Node& node) const {
+bool FastPrefillNodes::is_read_at_logits_indices_alone(ov::Node& node) const {
     bool any = false;
     for (const Output& output : node.outputs())
         for (const Input& reader : output.get_target_inputs()) {
@@ -134,7 +134,7 @@ bool AskedNodes::is_read_for_asked_rows_alone(ov::Node& node) const {
 }
 
 /// Lengths of dimensions that do not count tokens, or whose readers do not care how many there are.
-bool AskedNodes::ignores_row_count(ov::Node& node) const {
+bool FastPrefillNodes::ignores_row_count(ov::Node& node) const {
     if (node.get_output_size() != 1) return false;
     const TokenValue& value = m_layouts.of(node.output(0));
     if (value.kind != TokenValue::Kind::SHAPE) return false;
@@ -144,39 +144,39 @@ bool AskedNodes::ignores_row_count(ov::Node& node) const {
                        [&](const Input& reader) { return ignores_row_count(reader); });
 }
 
-void AskedNodes::search() {
-    m_asked.clear();
+void FastPrefillNodes::search() {
+    m_nodes_at_indices.clear();
     m_no_row_counts.clear();
     for (auto node = m_nodes.rbegin(); node != m_nodes.rend(); ++node) {
         if (ignores_row_count(**node))
             m_no_row_counts.insert(node->get());
         else if (m_refused.count(node->get()) == 0 && is_allowed(**node) &&
-                 is_computed_by_token(**node) && is_read_for_asked_rows_alone(**node))
-            m_asked.insert(node->get());
+                 is_computed_by_token(**node) && is_read_at_logits_indices_alone(**node))
+            m_nodes_at_indices.insert(node->get());
     }
 }
 
-/// The nodes that count rows, and all of them are asked rows.
-AskedNodes::NodeSet AskedNodes::counting_asked_rows() const {
+/// The nodes that count rows, and all of them are logits indices.
+FastPrefillNodes::NodeSet FastPrefillNodes::counting_logits_indices() const {
     NodeSet counting;
     for (const NodePointer& node : m_nodes) {
         if (node->get_output_size() == 0 || !m_layouts.of(node->output(0)).counts_tokens())
             continue;
-        bool asked = true;
+        bool counts = true;
         for (const Output& source : node->input_values()) {
             const TokenValue& value = m_layouts.of(source);
-            asked = asked && (!value.is_rows() || contains(source.get_node())) &&
-                    (!value.counts_tokens() || counting.count(source.get_node()) != 0);
+            counts = counts && (!value.is_rows() || contains(source.get_node())) &&
+                     (!value.counts_tokens() || counting.count(source.get_node()) != 0);
         }
-        if (asked) counting.insert(node.get());
+        if (counts) counting.insert(node.get());
     }
     return counting;
 }
 
-/// Refuses asked nodes that would read what they cannot. False if there are none.
-bool AskedNodes::refuse_what_cannot_be_read() {
+/// Refuses fast prefill nodes that would read what they cannot. False if there are none.
+bool FastPrefillNodes::refuse_what_cannot_be_read() {
     bool changed = false;
-    const NodeSet counting = counting_asked_rows();
+    const NodeSet counting = counting_logits_indices();
     for (const NodePointer& node : m_nodes) {
         if (!contains(node.get()) || m_layouts.of(node->output(0)).counts_tokens()) continue;
         for (const Input& input : node->inputs()) {

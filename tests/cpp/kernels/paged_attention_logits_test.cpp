@@ -11,7 +11,7 @@
 namespace pagewheel::kernels {
 namespace {
 
-class AttentionOfAskedRows : public testing::TestWithParam<CacheFormat> {};
+class AttentionOfLogitsIndices : public testing::TestWithParam<CacheFormat> {};
 
 /// None, all or some of each sequence's new tokens.
 std::vector<size_t> ask_at_random(const World& w, std::mt19937& random) {
@@ -23,7 +23,7 @@ std::vector<size_t> ask_at_random(const World& w, std::mt19937& random) {
     return asked;
 }
 
-TEST_P(AttentionOfAskedRows, EqualsTheDefinitionForRandomShapesAndBatches) {
+TEST_P(AttentionOfLogitsIndices, EqualsTheDefinitionForRandomShapesAndBatches) {
     std::mt19937 random(21);
     for (int i = 0; i < 60; ++i) {
         World w = random_world(GetParam(), random, 2);
@@ -40,7 +40,7 @@ TEST_P(AttentionOfAskedRows, EqualsTheDefinitionForRandomShapesAndBatches) {
     }
 }
 
-TEST_P(AttentionOfAskedRows, WritesWhatAttentionOfAllRowsWrites) {
+TEST_P(AttentionOfLogitsIndices, WritesWhatAttentionOfAllRowsWrites) {
     std::mt19937 random(22);
     for (int i = 0; i < 10; ++i) {
         const World start = random_world(GetParam(), random, 1);
@@ -58,7 +58,7 @@ TEST_P(AttentionOfAskedRows, WritesWhatAttentionOfAllRowsWrites) {
     }
 }
 
-TEST_P(AttentionOfAskedRows, WithoutAnyQueryScoresAreZeros) {
+TEST_P(AttentionOfLogitsIndices, WithoutAnyQueryScoresAreZeros) {
     std::mt19937 random(23);
     World w = make_world(random_config(GetParam(), random), {{40, 1}, {3, 20}}, random);
     w.windows = {1, 4};
@@ -72,7 +72,7 @@ TEST_P(AttentionOfAskedRows, WithoutAnyQueryScoresAreZeros) {
 
 /// Where one thread gives both calls' rows to the same kernel, tiles or not, nothing tells a row
 /// that it has fewer neighbours.
-TEST_P(AttentionOfAskedRows, EqualsTheRowsOfAllToTheBitFromTheSameKernel) {
+TEST_P(AttentionOfLogitsIndices, EqualsTheRowsOfAllToTheBitFromTheSameKernel) {
     std::mt19937 random(24);
     tbb::task_arena one(1);
     for (int i = 0; i < 6; ++i) {
@@ -93,13 +93,13 @@ TEST_P(AttentionOfAskedRows, EqualsTheRowsOfAllToTheBitFromTheSameKernel) {
                 paged_attention(all.config, all.view(), isa);
                 paged_attention(some.config, some.view(), isa);
             });
-            EXPECT_EQ(some.output, asked_rows(all, some.asked)) << describe(some, isa);
+            EXPECT_EQ(some.output, logits_indices(all, some.asked)) << describe(some, isa);
         }
         if (testing::Test::HasFailure()) return;
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, AttentionOfAskedRows, testing::ValuesIn(all_cache_formats),
+INSTANTIATE_TEST_SUITE_P(Formats, AttentionOfLogitsIndices, testing::ValuesIn(all_cache_formats),
                          [](const auto& info) { return cache_format_name(info.param); });
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Which layers' attention has queries for asked rows alone, by who owns caches.
+// Which layers' attention has queries for logits indices alone, by who owns caches.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -56,10 +56,10 @@ public:
 
     // ---- After skip()
 
-    /// By layer, whether its attention has queries for asked rows.
+    /// By layer, whether its attention has queries for logits indices.
     std::vector<bool> asked() const {
         std::vector<bool> asked;
-        for (const auto& node : m_attention) asked.push_back(node->attributes().asked_rows);
+        for (const auto& node : m_attention) asked.push_back(node->attributes().logits_indices);
         return asked;
     }
     size_t num_readers(const std::string& name) const {
@@ -138,7 +138,7 @@ private:
 constexpr double keys_values = 2 * hidden * kv_width;
 constexpr double without_keys_values = 2 * hidden * hidden + 2 * hidden * inner;
 
-TEST(AskedAttention, TheLastLayerThatWritesAndAllBehindItHaveAskedQueries) {
+TEST(FastPrefillAttention, TheLastLayerThatWritesAndAllBehindItHaveQueriesForLogits) {
     const std::map<std::vector<int>, std::vector<bool>> expected{
         {{0}, {true}},
         {{0, 1, 2}, {false, false, true}},
@@ -170,25 +170,25 @@ TEST(AskedAttention, TheLastLayerThatWritesAndAllBehindItHaveAskedQueries) {
     }
 }
 
-TEST(AskedAttention, OfParallelBlocksOnlyKeysAndValuesAreOfAllTokens) {
+TEST(FastPrefillAttention, OfParallelBlocksOnlyKeysAndValuesAreOfAllTokens) {
     Decoder decoder({{0, true}, {1, true}});
     const FastPrefillReport report = decoder.skip();
     EXPECT_EQ(decoder.asked(), (std::vector<bool>{false, true}));
     EXPECT_DOUBLE_EQ(report.work_skipped,
                      without_keys_values / (2 * without_keys_values + 2 * keys_values));
     // Of the hidden state; its norm, which keys and values read too, is computed anew.
-    EXPECT_EQ(decoder.num_readers("logits_rows"), 1u);
+    EXPECT_EQ(decoder.num_readers("sampled_tokens_indices"), 1u);
 }
 
-TEST(AskedAttention, ObservedAttentionHasRowsOfItsOwnAndLogitsAreGatheredOfThese) {
+TEST(FastPrefillAttention, ObservedAttentionHasRowsOfItsOwnAndLogitsAreGatheredOfThese) {
     Decoder decoder({{0}, {1}});
     decoder.skip({true});
     EXPECT_EQ(decoder.asked(), (std::vector<bool>{false, true}));
-    EXPECT_EQ(decoder.num_readers("asked_rows"), 1u);
-    EXPECT_EQ(decoder.num_readers("logits_rows"), 1u);
+    EXPECT_EQ(decoder.num_readers("logits_indices"), 1u);
+    EXPECT_EQ(decoder.num_readers("sampled_tokens_indices"), 1u);
 }
 
-TEST(AskedAttention, AnotherOutputKeepsWhatItIsComputedFromAndIsNamed) {
+TEST(FastPrefillAttention, AnotherOutputKeepsWhatItIsComputedFromAndIsNamed) {
     Decoder decoder({{0}, {1}});
     decoder.add_result("attention_of_the_last", decoder.attended(1));
     const FastPrefillReport report = decoder.skip();
@@ -208,7 +208,7 @@ public:
     explicit StubbornRelu(const Output& x) : Op({x}) { constructor_validate_and_infer_types(); }
     void validate_and_infer_types() override {
         const std::string& source = get_input_node_ptr(0)->get_friendly_name();
-        NODE_VALIDATION_CHECK(this, source.find(".asked") == std::string::npos,
+        NODE_VALIDATION_CHECK(this, source.find(".gathered") == std::string::npos,
                               "rows were gathered");
         set_output_type(0, get_input_element_type(0), get_input_partial_shape(0));
     }
@@ -217,7 +217,7 @@ public:
     }
 };
 
-TEST(AskedAttention, AModelThatCannotHaveFewerRowsStaysAsItIs) {
+TEST(FastPrefillAttention, AModelThatCannotHaveFewerRowsStaysAsItIs) {
     const auto ids = std::make_shared<Parameter>(ov::element::i64, ov::PartialShape{-1, 1});
     ids->set_friendly_name("input_ids");
     ids->output(0).set_names({"input_ids"});

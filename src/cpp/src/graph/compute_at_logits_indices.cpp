@@ -1,4 +1,4 @@
-#include "graph/compute_asked_rows.hpp"
+#include "graph/compute_at_logits_indices.hpp"
 
 #include <algorithm>
 #include <map>
@@ -30,16 +30,16 @@ constexpr size_t max_cheap_operations = 12;
 
 class Gathering {
 public:
-    Gathering(ov::Model& model, const AskedNodes& asked, Output rows)
-        : m_model(model), m_asked(asked), m_rows(std::move(rows)) {}
+    Gathering(ov::Model& model, const FastPrefillNodes& nodes, Output rows)
+        : m_model(model), m_nodes(nodes), m_rows(std::move(rows)) {}
 
     void rewrite() {
         // In the order of the graph: what is gathered first, others are computed from.
         std::vector<std::pair<Output, std::vector<Input>>> borders;
         std::map<Output, size_t> known;
-        for (const NodePointer& node : m_asked.nodes())
+        for (const NodePointer& node : m_nodes.nodes())
             for (const Input& input : node->inputs()) {
-                if (!m_asked.is_border(input)) continue;
+                if (!m_nodes.is_border(input)) continue;
                 const Output source = input.get_source_output();
                 const auto [at, fresh] = known.emplace(source, borders.size());
                 if (fresh) borders.push_back({source, {}});
@@ -50,10 +50,10 @@ public:
             if (!can_repeat(source)) gather(source, layout(source).axis());
         for (auto& [source, readers] : borders)
             for (Input& reader : readers) reader.replace_source_output(repeated(source));
-        for (const NodePointer& node : m_asked.nodes()) {
-            if (!m_asked.contains(node.get())) continue;
-            if (m_asked.needs_pattern(node.get())) set_pattern(*node);
-            if (is_paged_attention(*node)) use_asked_tables(node);
+        for (const NodePointer& node : m_nodes.nodes()) {
+            if (!m_nodes.contains(node.get())) continue;
+            if (m_nodes.needs_pattern(node.get())) set_pattern(*node);
+            if (is_paged_attention(*node)) use_logits_tables(node);
         }
     }
 
@@ -61,7 +61,7 @@ private:
     template <class Borders>
     void sort_by_graph(Borders& borders) const {
         std::unordered_map<const ov::Node*, size_t> places;
-        for (const NodePointer& node : m_asked.nodes()) places.emplace(node.get(), places.size());
+        for (const NodePointer& node : m_nodes.nodes()) places.emplace(node.get(), places.size());
         std::stable_sort(borders.begin(), borders.end(), [&](const auto& a, const auto& b) {
             return places.at(a.first.get_node()) < places.at(b.first.get_node());
         });
@@ -79,9 +79,10 @@ private:
         return true;
     }
 
-    const TokenValue& layout(const Output& output) const { return m_asked.layouts().of(output); }
+    const TokenValue& layout(const Output& output) const { return m_nodes.layouts().of(output); }
 
-    /// Whether the value's asked rows follow by a few cheap operations from rows that are gathered.
+    /// Whether the value's logits indices follow by a few cheap operations from rows that are
+    /// gathered.
     bool can_repeat(const Output& output) const {
         size_t visits = max_cheap_operations;
         return can_repeat(output, visits);
@@ -104,14 +105,14 @@ private:
         for (Output& input : inputs)
             if (layout(input).is_rows()) input = repeated(input);
         const NodePointer copy = output.get_node()->clone_with_new_inputs(inputs);
-        copy->set_friendly_name(output.get_node()->get_friendly_name() + ".asked");
+        copy->set_friendly_name(output.get_node()->get_friendly_name() + ".gathered");
         return m_gathered[output] = copy->output(output.get_index());
     }
 
     Output gather(const Output& output, size_t axis) {
         const auto gather = std::make_shared<ov::op::v8::Gather>(
             output, m_rows, Constant::create(ov::element::i64, {}, {int64_t(axis)}));
-        gather->set_friendly_name(output.get_node()->get_friendly_name() + ".asked");
+        gather->set_friendly_name(output.get_node()->get_friendly_name() + ".gathered");
         return m_gathered[output] = gather;
     }
 
@@ -125,10 +126,10 @@ private:
             .replace_source_output(Constant::create(ov::element::i64, {pattern.size()}, pattern));
     }
 
-    void use_asked_tables(const NodePointer& node) {
+    void use_logits_tables(const NodePointer& node) {
         if (const auto native = ov::as_type_ptr<PagedAttention>(node)) {
             PagedAttention::Attributes attributes = native->attributes();
-            attributes.asked_rows = true;
+            attributes.logits_indices = true;
             native->set_attributes(std::move(attributes));
             return;
         }
@@ -141,10 +142,10 @@ private:
                 known != m_gathered.end() ? known->second : gather(source, tokens));
         }
         for (const auto& [input, name] :
-             {std::pair(openvino_input::past_lens, ports::asked_past_lens),
-              std::pair(openvino_input::subsequence_begins, ports::asked_subsequence_begins),
-              std::pair(openvino_input::block_indices, ports::asked_block_indices),
-              std::pair(openvino_input::block_indices_begins, ports::asked_block_indices_begins)})
+             {std::pair(openvino_input::past_lens, ports::logits_past_lens),
+              std::pair(openvino_input::subsequence_begins, ports::logits_subsequence_begins),
+              std::pair(openvino_input::block_indices, ports::logits_block_indices),
+              std::pair(openvino_input::block_indices_begins, ports::logits_block_indices_begins)})
             node->input(input).replace_source_output(table(name));
     }
 
@@ -155,16 +156,17 @@ private:
     }
 
     ov::Model& m_model;
-    const AskedNodes& m_asked;
+    const FastPrefillNodes& m_nodes;
     Output m_rows;
-    std::map<Output, Output> m_gathered;  ///< the asked rows of a value
+    std::map<Output, Output> m_gathered;  ///< the logits indices of a value
     std::map<std::string, Output> m_tables;
 };
 
 }  // namespace
 
-void compute_asked_rows(ov::Model& model, const AskedNodes& asked, const Output& rows) {
-    Gathering(model, asked, rows).rewrite();
+void compute_at_logits_indices(ov::Model& model, const FastPrefillNodes& nodes,
+                               const Output& rows) {
+    Gathering(model, nodes, rows).rewrite();
 }
 
 }  // namespace pagewheel

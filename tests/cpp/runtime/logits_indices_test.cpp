@@ -1,6 +1,6 @@
-// Several asked rows, one and none in one batch of a real model: the same logits as without fast
-// prefill and as token by token. PAGEWHEEL_TEST_TINY_MODEL names a folder (scripts/run_tests).
-#include "runtime/asked_rows.hpp"
+// Several logits indices, one and none in one batch of a real model: the same logits as without
+// fast prefill and as token by token. PAGEWHEEL_TEST_TINY_MODEL names a folder (scripts/run_tests).
+#include "runtime/logits_indices.hpp"
 
 #include <gtest/gtest.h>
 
@@ -73,7 +73,7 @@ const std::vector<std::vector<Runner::Span>> steps{
     {{1, 2, 0}, {0, 1, 0}},   {{0, 1, 1}, {1, 1, 1}, {2, 2, 2}, {3, 1, 1}},
 };
 
-TEST(AskedRows, AnyNumberOfEachSequenceGivesTheLogitsOfTheWholeBatch) {
+TEST(LogitsIndices, AnyNumberOfEachSequenceGivesTheLogitsOfTheWholeBatch) {
     if (!std::getenv("PAGEWHEEL_TEST_TINY_MODEL"))
         GTEST_SKIP() << "PAGEWHEEL_TEST_TINY_MODEL is not set";
     for (const char* backend : {"native", "openvino"}) {
@@ -89,7 +89,7 @@ TEST(AskedRows, AnyNumberOfEachSequenceGivesTheLogitsOfTheWholeBatch) {
     }
 }
 
-TEST(AskedRows, RowsTogetherGiveWhatTheyGiveOneByOne) {
+TEST(LogitsIndices, RowsTogetherGiveWhatTheyGiveOneByOne) {
     if (!std::getenv("PAGEWHEEL_TEST_TINY_MODEL"))
         GTEST_SKIP() << "PAGEWHEEL_TEST_TINY_MODEL is not set";
     for (const char* backend : {"native", "openvino"}) {
