@@ -30,12 +30,12 @@ void bind_cache_view(py::module_& module) {
         "for a prefix that may come again; PINNED is the same and stays.",
         "FREE", BlockState::FREE, "USED", BlockState::USED, "SHARED", BlockState::SHARED, "CACHED",
         BlockState::CACHED, "PINNED", BlockState::PINNED);
-    bind_enum<SequenceState>(module, "SequenceState",
+    bind_enum<SequenceStatus>(module, "SequenceStatus",
                              "WAITING has no blocks yet; PREEMPTED had some and is to have some "
                              "again.",
-                             "WAITING", SequenceState::WAITING, "PREFILLING",
-                             SequenceState::PREFILLING, "DECODING", SequenceState::DECODING,
-                             "PREEMPTED", SequenceState::PREEMPTED);
+                             "WAITING", SequenceStatus::WAITING, "PREFILLING",
+                             SequenceStatus::PREFILLING, "DECODING", SequenceStatus::DECODING,
+                             "PREEMPTED", SequenceStatus::PREEMPTED);
 
     using S = SequenceView;
     py::class_<S> sequence(module, "SequenceView", R"(One sequence of a request, in a CacheView.

@@ -51,7 +51,7 @@ TEST_F(CacheViewTest, BlocksOfAPrefixAreSharedByThoseWhoBeginWithIt) {
     ASSERT_EQ(view.sequences.size(), 2u);
     EXPECT_EQ(view.sequences[0].request_id, 7u);
     EXPECT_EQ(view.sequences[1].request_id, 8u);
-    EXPECT_EQ(view.sequences[0].state, SequenceState::DECODING);
+    EXPECT_EQ(view.sequences[0].state, SequenceStatus::DECODING);
     EXPECT_EQ(view.sequences[1].num_prefix_hits, 16u);
     EXPECT_EQ(view.sequences[1].num_prompt_tokens, 17u);
     EXPECT_EQ(view.block_size, 4u);
@@ -85,8 +85,8 @@ TEST_F(CacheViewTest, ThoseWithBlocksComeFirstAndTheOthersAreCounted) {
     const CacheView view = engine->view_cache(4, std::nullopt);
     EXPECT_EQ(view.num_sequences, 6u);
     ASSERT_EQ(view.sequences.size(), 4u);
-    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(view.sequences[i].state, SequenceState::DECODING);
-    EXPECT_EQ(view.sequences[3].state, SequenceState::WAITING);
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(view.sequences[i].state, SequenceStatus::DECODING);
+    EXPECT_EQ(view.sequences[3].state, SequenceStatus::WAITING);
     EXPECT_TRUE(view.sequences[3].blocks.empty());
     EXPECT_EQ(view.num_steps, 2u);
 }
@@ -95,7 +95,7 @@ TEST_F(CacheViewTest, WhatWaitsInTheInboxIsShown) {
     submit_as(3, counting(0, 5), 4);
     const CacheView view = engine->view_cache(all, std::nullopt);
     ASSERT_EQ(view.sequences.size(), 1u);
-    EXPECT_EQ(view.sequences[0].state, SequenceState::WAITING);
+    EXPECT_EQ(view.sequences[0].state, SequenceStatus::WAITING);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ enum class BlockState : uint8_t {
     PINNED,  ///< the same, and it stays
 };
 
-enum class SequenceState : uint8_t {
+enum class SequenceStatus : uint8_t {
     WAITING,     ///< without blocks: to be admitted, or for another to compute what both begin with
     PREFILLING,  ///< its prompt is being computed
     DECODING,    ///< a token a step
@@ -29,7 +29,7 @@ struct SequenceView {
     std::optional<uint64_t> request_id;  ///< none: generate() made the request
     size_t index = 0;                    ///< within the request
     std::string cache_salt;              ///< of the request's GenerationConfig
-    SequenceState state = SequenceState::WAITING;
+    SequenceStatus state = SequenceStatus::WAITING;
     int priority = 0;
     size_t num_prompt_tokens = 0;
     size_t num_tokens = 0;        ///< of prompt and answer

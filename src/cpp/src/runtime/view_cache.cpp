@@ -9,10 +9,10 @@ namespace {
 // Ranges into which a sequence's tokens are divided: as many as a picture shows apart.
 constexpr size_t most_bins = 128;
 
-SequenceState state_of(const Sequence& sequence) {
-    if (sequence.is_preempted()) return SequenceState::PREEMPTED;
-    if (!sequence.is_running()) return SequenceState::WAITING;
-    return sequence.is_prefilling() ? SequenceState::PREFILLING : SequenceState::DECODING;
+SequenceStatus state_of(const Sequence& sequence) {
+    if (sequence.is_preempted()) return SequenceStatus::PREEMPTED;
+    if (!sequence.is_running()) return SequenceStatus::WAITING;
+    return sequence.is_prefilling() ? SequenceStatus::PREFILLING : SequenceStatus::DECODING;
 }
 
 SequenceView view_of(const Generation& generation) {
