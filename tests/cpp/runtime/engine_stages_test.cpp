@@ -36,9 +36,8 @@ TEST_F(EngineStages, ASequenceGoesThroughItsStages) {
     while (engine->has_work()) {
         engine->step();
         for (const Handle& state : {first, second, third})
-            was_preempted =
-                was_preempted || (stage_of(state) == Stage::WAITING &&
-                                  state->request->generations.front()->sequence.is_preempted());
+            was_preempted = was_preempted || (stage_of(state) == Stage::WAITING &&
+                                              state->request->sequences.front()->is_preempted());
     }
     EXPECT_TRUE(was_preempted);
     for (const Handle& state : {first, second, third}) {
@@ -85,8 +84,8 @@ TEST_F(EngineStages, BeamsThatArePreemptedWhileTheOthersAreScoredAreSuspended) {
     while (engine->has_work()) {
         engine->step();
         if (searching->request)
-            for (const auto& beam : searching->request->generations)
-                suspended = suspended || beam->sequence.stage == Stage::SUSPENDED;
+            for (const auto& beam : searching->request->sequences)
+                suspended = suspended || beam->stage == Stage::SUSPENDED;
     }
     EXPECT_TRUE(suspended);
     EXPECT_EQ(searching->status, Status::FINISHED);

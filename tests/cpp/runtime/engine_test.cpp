@@ -205,7 +205,7 @@ TEST_F(EngineTest, ThePromptsLogProbabilitiesAreAskedOnce) {
     model->before_run = [&](const Batch& batch) { rows.push_back(batch.entries[0].num_logits); };
     const Handle state = submit_state(Tokens(12, 1), config);
     for (int i = 0; i < 2; ++i) engine->step();
-    EXPECT_FALSE(state->request->generations[0]->sequence.wants_prompt_logits);
+    EXPECT_FALSE(state->request->sequences[0]->wants_prompt_logits);
     finish();
     EXPECT_EQ(rows, (std::vector<size_t>{8, 4, 1, 1, 1, 1, 1}));
     EXPECT_EQ(state->outputs[0].all.prompt_log_probs.size(), 11u);

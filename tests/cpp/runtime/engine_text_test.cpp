@@ -226,7 +226,7 @@ TEST_F(EngineText, RequestsThatShareAConfigKeepSeedsDeadlinesPrioritiesAndSaltsO
     EXPECT_EQ(one.prepared, two.prepared);
     EXPECT_GT(*two.deadline - *one.deadline, std::chrono::seconds(900));
     for (const Request* request : {&one, &two}) {
-        const Sequence& sequence = request->generations.front()->sequence;
+        const Sequence& sequence = *request->sequences.front();
         EXPECT_EQ(sequence.priority, request == &one ? 1 : 2);
         EXPECT_EQ(sequence.prefix_key.salt, request == &one ? "1" : "2");
     }

@@ -88,8 +88,7 @@ protected:
 
     /// Where a request's first sequence is; OUTSIDE once the request is over.
     static Stage stage_of(const Handle& state) {
-        return state->request ? state->request->generations.front()->sequence.stage
-                              : Stage::OUTSIDE;
+        return state->request ? state->request->sequences.front()->stage : Stage::OUTSIDE;
     }
     Handle submit_state(const Tokens& prompt, const GenerationConfig& config) {
         return engine->submit(std::nullopt, prompt, config);

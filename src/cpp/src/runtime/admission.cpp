@@ -87,7 +87,7 @@ std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
     request->state->request = request.get();
     try {
         request->chain = LogitsChain(config, request->rules);
-        request->generations.push_back(make_generation(*request, 0, prompt));
+        request->sequences.push_back(make_sequence(*request, 0, prompt));
     } catch (const LogitsError& error) {  // a processor of the caller's does not fork
         throw Error(error.what(), error.code(), error.parameter());
     }
@@ -155,27 +155,25 @@ size_t Admission::max_tokens(size_t prompt_length, const GenerationConfig& confi
                                                          : limit;
 }
 
-std::unique_ptr<Generation> Admission::make_generation(Request& request, size_t index,
-                                                       const std::vector<int64_t>& prompt) const {
+std::unique_ptr<SequenceState> Admission::make_sequence(Request& request, size_t index,
+                                                        const std::vector<int64_t>& prompt) const {
     const GenerationConfig& config = request.config();
-    auto generation = std::make_unique<Generation>(
-        Generation{&request,
-                   index,
-                   Sequence(),
-                   Sampler(config, request.rng_seed, index, detected_isa(), request.chain),
-                   {}});
+    auto made = std::make_unique<SequenceState>(
+        SequenceState{{},
+                      &request,
+                      index,
+                      Sampler(config, request.rng_seed, index, detected_isa(), request.chain)});
+    SequenceState& sequence = *made;
     if (config.is_beam_search() && !config.stop_strings.empty())
-        generation->beam_text.emplace(m_decoders, request.prepared->stop_strings);
-    Sequence& sequence = generation->sequence;
+        sequence.beam_text.emplace(m_decoders, request.prepared->stop_strings);
     sequence.tokens = prompt;
     sequence.prompt_length = prompt.size();
     sequence.wants_prompt_logits = config.echo && config.logprobs > 0 && index == 0;
     sequence.priority = request.priority;
     sequence.prefix_key.salt = request.cache_salt;
-    sequence.owner = generation.get();
-    sequence.eviction = &generation->eviction;
+    sequence.eviction = &sequence.eviction_state;
     if (m_eviction) m_eviction->admit(sequence, request.max_tokens);
-    return generation;
+    return made;
 }
 
 std::vector<SequenceText> Admission::make_texts(const Request& request, size_t count) const {
@@ -183,8 +181,8 @@ std::vector<SequenceText> Admission::make_texts(const Request& request, size_t c
                                      SequenceText(m_decoders, request.prepared->stop_strings));
 }
 
-std::optional<Error> Admission::limit_again(Request& request) const {
-    const size_t room = m_room, prompt_length = request.generations.front()->sequence.prompt_length;
+std::optional<std::string> Admission::limit_again(Request& request) const {
+    const size_t room = m_room, prompt_length = request.sequences.front()->prompt_length;
     // With eviction a sequence may outgrow the cache.
     if (!m_eviction) request.max_tokens = std::min(request.max_tokens, room);
     const size_t least_new = request.config().max_new_tokens == 0 ? 0 : 1;

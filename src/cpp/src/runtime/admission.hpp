@@ -50,8 +50,8 @@ public:
                                           const std::vector<int64_t>& prompt,
                                           GenerationConfig config,
                                           std::shared_ptr<RequestQueue> queue);
-    std::unique_ptr<Generation> make_generation(Request& request, size_t index,
-                                                const std::vector<int64_t>& prompt) const;
+    std::unique_ptr<SequenceState> make_sequence(Request& request, size_t index,
+                                                 const std::vector<int64_t>& prompt) const;
     /// Texts of a request's `count` sequences, of which nothing is decoded.
     std::vector<SequenceText> make_texts(const Request& request, size_t count) const;
 

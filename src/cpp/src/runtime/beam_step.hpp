@@ -14,7 +14,7 @@ public:
     explicit BeamStep(const StepParts& parts) : m_parts(parts) {}
 
     /// A beam's logits are there; with those of the request's last beam the search advances.
-    void score(Generation& beam, float* logits, size_t vocabulary);
+    void score(SequenceState& beam, float* logits, size_t vocabulary);
 
 private:
     void move(Request& request, const BeamMoves& moves);

@@ -10,10 +10,9 @@ void Drafting::propose(Requests& requests) {
     for (const auto& request : requests.all()) {
         if (request->beams || request->is_over()) continue;
         try {
-            for (const auto& generation : request->generations)
-                if (generation->sequence.stage == Sequence::Stage::DECODING &&
-                    !generation->sequence.pending_grammar)
-                    propose(*generation);
+            for (const auto& sequence : request->sequences)
+                if (sequence->stage == Sequence::Stage::DECODING && !sequence->pending_grammar)
+                    propose(*sequence);
         } catch (const std::exception& error) {
             requests.end(*request, {GenerationStatus::CANCEL, GenerationFinishReason::NONE,
                                     Error(concat("the drafter failed: ", error.what()),
@@ -22,10 +21,9 @@ void Drafting::propose(Requests& requests) {
     }
 }
 
-void Drafting::propose(Generation& generation) {
-    Sequence& sequence = generation.sequence;
+void Drafting::propose(SequenceState& sequence) {
     // The model gives one token more than it confirms.
-    const size_t room = generation.request->max_tokens - sequence.tokens.size();
+    const size_t room = sequence.request->max_tokens - sequence.tokens.size();
     size_t most = room > 0 ? room - 1 : 0;
     if (m_eviction) most = m_eviction->most_drafts(sequence, most);
     if (most == 0) return;

@@ -34,7 +34,7 @@ public:
     void clear_drafts();
 
 private:
-    void propose(Generation& generation);
+    void propose(SequenceState& sequence);
 
     const std::unique_ptr<Drafter> m_drafter;
     const size_t m_vocabulary;

@@ -20,7 +20,7 @@ constexpr size_t most_mask_threads = 8;
 constexpr size_t memory_interval = 64;
 
 Request& request_of(const BatchEntry& entry) {
-    return *entry.sequence->owner->request;
+    return *state_of(*entry.sequence).request;
 }
 
 size_t num_blocks(const Model& model, const SchedulerConfig& config, size_t context_length) {
@@ -259,8 +259,8 @@ void Engine::evict(const Batch& batch) {
     for (const BatchEntry& entry : batch.entries) {
         Request& request = request_of(entry);
         try {
-            for (size_t i = 0; i < request.generations.size() && !request.is_over(); ++i)
-                m_eviction->evict(request.generations[i]->sequence);
+            for (size_t i = 0; i < request.sequences.size() && !request.is_over(); ++i)
+                m_eviction->evict(*request.sequences[i]);
         } catch (const PolicyError& error) {
             m_requests.end(request, {GenerationStatus::CANCEL, GenerationFinishReason::NONE,
                                      Error(concat("the eviction policy failed: ", error.what()),

@@ -13,13 +13,13 @@ namespace {
 constexpr size_t most_slow_threads = 8;
 
 /// Null where the sequence's next token needs none.
-std::shared_ptr<GrammarRule> rule_of(const Generation& generation) {
-    const Request& request = *generation.request;
+std::shared_ptr<GrammarRule> rule_of(const SequenceState& sequence) {
+    const Request& request = *sequence.request;
     if (!request.rules.grammar) return nullptr;
     // The first mask came with the grammar.
-    if (generation.sequence.num_committed() == generation.sequence.prompt_length) return nullptr;
-    if (!request.config().is_beam_search()) return generation.sampler.grammar();
-    return request.beams ? request.beams->grammar(generation.index) : nullptr;
+    if (sequence.num_committed() == sequence.prompt_length) return nullptr;
+    if (!request.config().is_beam_search()) return sequence.sampler.grammar();
+    return request.beams ? request.beams->grammar(sequence.index) : nullptr;
 }
 
 size_t num_generated(const Sequence& sequence) {
@@ -57,27 +57,26 @@ void GrammarAhead::find_masks(const Batch& batch) {
     }
     for (const BatchEntry& entry : batch.entries)
         if (entry.samples() && entry.sequence->num_drafted == 0)
-            find(*entry.sequence->owner, Wanted::MASK);
+            find(state_of(*entry.sequence), Wanted::MASK);
 }
 
-void GrammarAhead::find_jump_forward(Generation& generation) {
-    find(generation, Wanted::JUMP_FORWARD);
+void GrammarAhead::find_jump_forward(SequenceState& sequence) {
+    find(sequence, Wanted::JUMP_FORWARD);
 }
 
-void GrammarAhead::find(Generation& generation, Wanted wanted) {
-    auto rule = rule_of(generation);
+void GrammarAhead::find(SequenceState& sequence, Wanted wanted) {
+    auto rule = rule_of(sequence);
     if (!rule) return;
-    Request& request = *generation.request;
+    Request& request = *sequence.request;
     if (!request.grammar_pace) request.grammar_pace = std::make_shared<GrammarPace>();
     // A beam that was forked has another rule.
-    if (!generation.grammar_work.get() || generation.grammar_work.get()->rule != rule)
-        generation.grammar_work =
+    if (!sequence.grammar_work.get() || sequence.grammar_work.get()->rule != rule)
+        sequence.grammar_work =
             OwnGrammarWork(std::make_shared<GrammarWork>(std::move(rule), request.grammar_pace));
-    const auto& work = generation.grammar_work.get();
-    const Sequence& sequence = generation.sequence;
+    const auto& work = sequence.grammar_work.get();
 
     const std::lock_guard lock(m_mutex);
-    if (is_found(*work, generation, wanted)) return;
+    if (is_found(*work, sequence, wanted)) return;
     (wanted == Wanted::MASK ? work->wants_mask : work->wants_jump_forward) = true;
     if (work->is_busy) return;
     const auto known = ptrdiff_t(sequence.prompt_length + work->tokens.size());
@@ -86,9 +85,9 @@ void GrammarAhead::find(Generation& generation, Wanted wanted) {
     enqueue(work);
 }
 
-bool GrammarAhead::is_found(const GrammarWork& work, const Generation& generation, Wanted wanted) {
+bool GrammarAhead::is_found(const GrammarWork& work, const SequenceState& sequence, Wanted wanted) {
     return !work.is_busy && (wanted == Wanted::MASK ? work.mask_of : work.jump_forward_of) ==
-                                num_generated(generation.sequence);
+                                num_generated(sequence);
 }
 
 void GrammarAhead::enqueue(const std::shared_ptr<GrammarWork>& work) {
@@ -115,53 +114,53 @@ void GrammarAhead::start_worker() {
     }
 }
 
-bool GrammarAhead::has_mask(const Generation& generation) {
-    const auto rule = rule_of(generation);
+bool GrammarAhead::has_mask(const SequenceState& sequence) {
+    const auto rule = rule_of(sequence);
     if (!rule) return true;
-    const auto& work = generation.grammar_work.get();
+    const auto& work = sequence.grammar_work.get();
     const std::lock_guard lock(m_mutex);
-    return work && work->rule == rule && is_found(*work, generation, Wanted::MASK);
+    return work && work->rule == rule && is_found(*work, sequence, Wanted::MASK);
 }
 
-bool GrammarAhead::wait_for_mask(Generation& generation) {
-    if (has_mask(generation)) return true;
-    find(generation, Wanted::MASK);
+bool GrammarAhead::wait_for_mask(SequenceState& sequence) {
+    if (has_mask(sequence)) return true;
+    find(sequence, Wanted::MASK);
     Lock lock(m_mutex);
-    const auto& work = generation.grammar_work.get();
+    const auto& work = sequence.grammar_work.get();
     if (work->is_busy && !work->pace->is_slow) {
         m_waits_for.assign(1, work);
         wait(lock, 1);
     }
-    return is_found(*work, generation, Wanted::MASK);
+    return is_found(*work, sequence, Wanted::MASK);
 }
 
-bool GrammarAhead::wait_for_jump_forward(const Generation& generation) {
-    const auto& work = generation.grammar_work.get();
+bool GrammarAhead::wait_for_jump_forward(const SequenceState& sequence) {
+    const auto& work = sequence.grammar_work.get();
     if (!work) return false;
     Lock lock(m_mutex);
     if (work->is_busy && !work->pace->is_slow) {
         m_waits_for.assign(1, work);
         wait(lock, 1);
     }
-    return is_found(*work, generation, Wanted::JUMP_FORWARD);
+    return is_found(*work, sequence, Wanted::JUMP_FORWARD);
 }
 
 void GrammarAhead::wait_for_masks(const Batch& batch) {
     Lock lock(m_mutex);
     m_waits_for.clear();
     for (const BatchEntry& entry : batch.entries) {
-        const auto& work = entry.sequence->owner->grammar_work.get();
+        const auto& work = state_of(*entry.sequence).grammar_work.get();
         if (entry.samples() && work && work->is_busy && !work->pace->is_slow)
             m_waits_for.push_back(work);
     }
     if (!m_waits_for.empty()) wait(lock, m_waits_for.size());
 }
 
-void GrammarAhead::wait_for_any(const std::vector<Generation*>& generations) {
+void GrammarAhead::wait_for_any(const std::vector<SequenceState*>& sequences) {
     Lock lock(m_mutex);
     m_waits_for.clear();
-    for (const Generation* generation : generations) {
-        const auto& work = generation->grammar_work.get();
+    for (const SequenceState* sequence : sequences) {
+        const auto& work = sequence->grammar_work.get();
         if (!work->is_busy) return;
         m_waits_for.push_back(work);
     }

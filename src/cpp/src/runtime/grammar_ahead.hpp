@@ -46,16 +46,16 @@ public:
     /// Until they are found, or the step has waited enough.
     void wait_for_masks(const Batch& batch);
     /// Whether the sequence's next token can be chosen without waiting for a grammar.
-    bool has_mask(const Generation& generation);
+    bool has_mask(const SequenceState& sequence);
     /// The same, and begins to find it and waits as far as the step may.
-    bool wait_for_mask(Generation& generation);
+    bool wait_for_mask(SequenceState& sequence);
     /// Begins to find the tokens that must come next in a sequence that is no beam.
-    void find_jump_forward(Generation& generation);
+    void find_jump_forward(SequenceState& sequence);
     /// Whether they are found; waits as far as the step may.
-    bool wait_for_jump_forward(const Generation& generation);
+    bool wait_for_jump_forward(const SequenceState& sequence);
     /// Until one of these sequences, of which there are some, has its mask, or the step has waited
     /// enough. Slow ones count.
-    void wait_for_any(const std::vector<Generation*>& generations);
+    void wait_for_any(const std::vector<SequenceState*>& sequences);
 
 private:
     using Lock = std::unique_lock<std::mutex>;
@@ -71,8 +71,8 @@ private:
     };
 
     enum class Wanted { MASK, JUMP_FORWARD };
-    void find(Generation& generation, Wanted wanted);
-    static bool is_found(const GrammarWork& work, const Generation& generation, Wanted wanted);
+    void find(SequenceState& sequence, Wanted wanted);
+    static bool is_found(const GrammarWork& work, const SequenceState& sequence, Wanted wanted);
     /// Of works that are marked as awaited, until so many are done.
     void wait(Lock& lock, size_t num_awaited);
     void enqueue(const std::shared_ptr<GrammarWork>& work);

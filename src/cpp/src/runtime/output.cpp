@@ -21,75 +21,75 @@ auto timed(double& time, Work&& work) {
 
 }  // namespace
 
-Reason Output::append(Generation& generation, const SampledToken& token) {
-    const Request& request = *generation.request;
+Reason Output::append(SequenceState& sequence, const SampledToken& token) {
+    const Request& request = *sequence.request;
     GenerationHandle::State& state = *request.state;
     ++m_step.num_generated_tokens;
-    m_notifications.add(*generation.request);
+    m_notifications.add(*sequence.request);
     std::unique_lock text_lock(state.text_mutex, std::defer_lock);
     const auto stops_text = [&] {
         text_lock.lock();  // until it is published: nobody reads text without its token
         return timed(m_step.text_time, [&] {
-            SequenceText& text = state.texts[generation.index];
+            SequenceText& text = state.texts[sequence.index];
             text.append({token.id});
             return text.stopped();
         });
     };
-    const bool is_full = generation.sequence.tokens.size() >= request.max_tokens;
+    const bool is_full = sequence.tokens.size() >= request.max_tokens;
     const Reason reason = finish_reason(request.config(), token.id, is_full, stops_text);
-    publish(generation, token, reason);
+    publish(sequence, token, reason);
     return reason;
 }
 
-void Output::publish(Generation& generation, const SampledToken& token, Reason reason) {
-    GenerationHandle::State& state = *generation.request->state;
+void Output::publish(SequenceState& sequence, const SampledToken& token, Reason reason) {
+    GenerationHandle::State& state = *sequence.request->state;
     const std::lock_guard lock(state.mutex);
-    GenerationOutput& output = state.outputs[generation.index].all;
-    time_token(generation);
+    GenerationOutput& output = state.outputs[sequence.index].all;
+    time_token(sequence);
     ++state.metrics.num_generated_tokens;
     output.generated_log_probs.push_back(token.log_prob);
-    if (generation.request->config().logprobs > 0)
-        output.top_log_probs.push_back(generation.sampler.top_log_probs());
+    if (sequence.request->config().logprobs > 0)
+        output.top_log_probs.push_back(sequence.sampler.top_log_probs());
     output.generated_ids.push_back(token.id);  // last: read() goes by their number
     output.score += token.log_prob;
     output.finish_reason = reason;
 }
 
-void Output::finish(Generation& generation, Reason reason) {
-    m_notifications.add(*generation.request);
-    GenerationHandle::State& state = *generation.request->state;
+void Output::finish(SequenceState& sequence, Reason reason) {
+    m_notifications.add(*sequence.request);
+    GenerationHandle::State& state = *sequence.request->state;
     const std::lock_guard lock(state.mutex);
-    state.outputs[generation.index].all.finish_reason = reason;
+    state.outputs[sequence.index].all.finish_reason = reason;
 }
 
-void Output::time_token(Generation& generation) {
+void Output::time_token(SequenceState& sequence) {
     const auto now = Clock::now();
-    const Request& request = *generation.request;
+    const Request& request = *sequence.request;
     PerfMetrics& metrics = request.state->metrics;
     RawPerfMetrics& raw = metrics.raw_metrics;
     if (raw.m_times_to_first_token.empty())
         raw.m_times_to_first_token.push_back(microseconds_since(request.arrival));
-    metrics.num_prefix_cache_hit_tokens = request.generations[0]->sequence.num_prefix_hits;
+    metrics.num_prefix_cache_hit_tokens = request.sequences[0]->num_prefix_hits;
     raw.m_new_token_times.push_back(
         std::chrono::duration<double, std::micro>(now.time_since_epoch()).count());
-    if (generation.num_new_tokens++ == 0) m_timed.push_back(&generation);
+    if (sequence.num_new_tokens++ == 0) m_timed.push_back(&sequence);
 }
 
-void Output::time_step(Generation& generation) {
-    const size_t count = std::exchange(generation.num_new_tokens, 0);
+void Output::time_step(SequenceState& sequence) {
+    const size_t count = std::exchange(sequence.num_new_tokens, 0);
     if (count == 0) return;
     const auto now = Clock::now();
-    const auto before = std::exchange(generation.latest_token, now);
+    const auto before = std::exchange(sequence.latest_token, now);
     if (before == Clock::time_point()) return;
     const float duration = std::chrono::duration<float, std::micro>(now - before).count();
-    std::vector<float>& durations = generation.request->state->metrics.raw_metrics.m_durations;
+    std::vector<float>& durations = sequence.request->state->metrics.raw_metrics.m_durations;
     durations.insert(durations.end(), count, duration / float(count));
 }
 
 void Output::finish_step() {
-    for (Generation* generation : m_timed) {
-        const std::lock_guard lock(generation->request->state->mutex);
-        time_step(*generation);
+    for (SequenceState* sequence : m_timed) {
+        const std::lock_guard lock(sequence->request->state->mutex);
+        time_step(*sequence);
     }
     m_timed.clear();
 }
@@ -100,10 +100,10 @@ void Output::time_queue(const Request& request) {
         microseconds_since(request.arrival));
 }
 
-void Output::append_prompt_log_probs(Generation& generation, PromptLogProbs&& log_probs) {
-    GenerationHandle::State& state = *generation.request->state;
+void Output::append_prompt_log_probs(SequenceState& sequence, PromptLogProbs&& log_probs) {
+    GenerationHandle::State& state = *sequence.request->state;
     const std::lock_guard lock(state.mutex);
-    GenerationOutput& all = state.outputs[generation.index].all;
+    GenerationOutput& all = state.outputs[sequence.index].all;
     all.prompt_log_probs.insert(all.prompt_log_probs.end(), log_probs.tokens.begin(),
                                 log_probs.tokens.end());
     all.prompt_top_log_probs.insert(all.prompt_top_log_probs.end(),
@@ -114,10 +114,10 @@ void Output::append_prompt_log_probs(Generation& generation, PromptLogProbs&& lo
 void Output::advance_beams(Request& request, size_t num_tokens) {
     m_step.num_generated_tokens += num_tokens;
     const std::lock_guard lock(request.state->mutex);
-    time_token(*request.generations.front());
+    time_token(*request.sequences.front());
 }
 
-bool Output::completes_stop_string(const Generation& beam, int64_t token) {
+bool Output::completes_stop_string(const SequenceState& beam, int64_t token) {
     return timed(m_step.text_time, [&] {
         GeneratedText text = *beam.beam_text;
         text.append(token);
@@ -125,7 +125,7 @@ bool Output::completes_stop_string(const Generation& beam, int64_t token) {
     });
 }
 
-void Output::append_to_beam(Generation& beam, int64_t token) {
+void Output::append_to_beam(SequenceState& beam, int64_t token) {
     if (!beam.beam_text) return;
     timed(m_step.text_time, [&] { return beam.beam_text->append(token); });
 }
@@ -157,7 +157,7 @@ void Output::end(Request& request, GenerationStatus status, Reason reason,
     GenerationHandle::State& state = *request.state;
     state.request = nullptr;
     const std::lock_guard lock(state.mutex);
-    for (const auto& generation : request.generations) time_step(*generation);
+    for (const auto& sequence : request.sequences) time_step(*sequence);
     state.status = status;
     state.error = error;
     if (reason == Reason::NONE) return;

@@ -24,11 +24,11 @@ public:
     explicit Output(StepStatistics& step) : m_step(step) {}
 
     /// The sequence's next token, which it has already. What it ends with, if it does.
-    GenerationFinishReason append(Generation& generation, const SampledToken& token);
+    GenerationFinishReason append(SequenceState& sequence, const SampledToken& token);
     /// The sequence ends without another token.
-    void finish(Generation& generation, GenerationFinishReason reason);
+    void finish(SequenceState& sequence, GenerationFinishReason reason);
     /// Of the prompt's next tokens.
-    void append_prompt_log_probs(Generation& generation, PromptLogProbs&& log_probs);
+    void append_prompt_log_probs(SequenceState& sequence, PromptLogProbs&& log_probs);
     /// The beams of a request got their next tokens.
     void advance_beams(Request& request, size_t num_tokens);
     /// What the search has found, complete or not.
@@ -40,8 +40,8 @@ public:
              const std::optional<Error>& error);
 
     /// Whether the beam, continued by the token, has a stop string in its text.
-    bool completes_stop_string(const Generation& beam, int64_t token);
-    void append_to_beam(Generation& beam, int64_t token);
+    bool completes_stop_string(const SequenceState& beam, int64_t token);
+    void append_to_beam(SequenceState& beam, int64_t token);
 
     /// The step has given all its tokens. Before requests that have ended are gone.
     void finish_step();
@@ -49,15 +49,15 @@ public:
     Notifications take_notifications() { return m_notifications.take(); }
 
 private:
-    void publish(Generation& generation, const SampledToken& token, GenerationFinishReason reason);
+    void publish(SequenceState& sequence, const SampledToken& token, GenerationFinishReason reason);
     /// A token came now; the caller holds the state's lock.
-    void time_token(Generation& generation);
+    void time_token(SequenceState& sequence);
     /// The sequence's tokens of this step share the time since those of the step before; the caller
     /// holds the state's lock.
-    static void time_step(Generation& generation);
+    static void time_step(SequenceState& sequence);
 
     StepStatistics& m_step;
-    std::vector<Generation*> m_timed;  // that got tokens in this step
+    std::vector<SequenceState*> m_timed;  // that got tokens in this step
     Notifications m_notifications;
 };
 

@@ -30,19 +30,23 @@ inline float microseconds_since(Clock::time_point begin) {
 constexpr std::chrono::hours longest_wait(100 * 365 * 24);
 
 /// One of a request's sequences with what it takes to continue it.
-struct Generation {
+struct SequenceState : Sequence {
     Request* request;
     size_t index;  // within the request
-    Sequence sequence;
     Sampler sampler;
-    std::optional<GeneratedText> beam_text;  // of a beam that stop strings may end
-    EvictionState eviction = {};
+    std::optional<GeneratedText> beam_text = {};  // of a beam that stop strings may end
+    EvictionState eviction_state = {};            // Sequence::eviction
     Clock::time_point latest_token = {};  ///< of the steps before; its default: there was none
     size_t num_new_tokens = 0;            ///< of this step, whose durations are not known yet
     bool is_finished = false;
-    std::vector<float> saved_logits = {};  ///< of sequence.pending_grammar
+    std::vector<float> saved_logits = {};  ///< of a pending grammar
     OwnGrammarWork grammar_work = {};      ///< GrammarAhead's
 };
+
+/// The scheduler's sequences are all of this kind.
+inline SequenceState& state_of(Sequence& sequence) {
+    return static_cast<SequenceState&>(sequence);
+}
 
 /// A request owns its sequences: one until the prompt is computed, then num_return_sequences that
 /// share the prompt's blocks, or of beam search one per slot of a beam.
@@ -65,7 +69,7 @@ struct Request {
     Clock::time_point arrival;
     std::optional<Clock::time_point> deadline;
     std::shared_ptr<GenerationHandle::State> state;
-    std::vector<std::unique_ptr<Generation>> generations;
+    std::vector<std::unique_ptr<SequenceState>> sequences;
     std::unique_ptr<BeamSearch> beams;               // from the first logits on, if it searches
     std::shared_ptr<GrammarPace> grammar_pace = {};  // GrammarAhead's
     size_t place = 0;                                // in Requests

@@ -12,8 +12,8 @@ void Requests::accept(std::unique_ptr<Request>&& accepted) {
     request.place = m_requests.size() - 1;
     if (request.deadline) m_deadlines.emplace(*request.deadline, &request);
     if (const auto refusal = m_admission.limit_again(request))
-        return end(request, {GenerationStatus::CANCEL, GenerationFinishReason::NONE, refusal});
-    m_scheduler.add(request.generations.front()->sequence);
+        return end(request, {GenerationStatus::CANCEL, GenerationFinishReason::NONE, *refusal});
+    m_scheduler.add(*request.sequences.front());
 }
 
 void Requests::move(Request& request, Request::Phase to) {
@@ -28,12 +28,12 @@ void Requests::begin(Request& request) {
     m_output.time_queue(request);
 }
 
-void Requests::finish(Generation& generation) {
-    m_scheduler.remove(generation.sequence);
-    generation.is_finished = true;
-    Request& request = *generation.request;
-    const bool all = request.generations.size() == request.state->outputs.size() &&
-                     std::all_of(request.generations.begin(), request.generations.end(),
+void Requests::finish(SequenceState& sequence) {
+    m_scheduler.remove(sequence);
+    sequence.is_finished = true;
+    Request& request = *sequence.request;
+    const bool all = request.sequences.size() == request.state->outputs.size() &&
+                     std::all_of(request.sequences.begin(), request.sequences.end(),
                                  [](const auto& other) { return other->is_finished; });
     if (all) end(request, {GenerationStatus::FINISHED});
 }
@@ -41,11 +41,11 @@ void Requests::finish(Generation& generation) {
 void Requests::end(Request& request, const FinishInfo& info) {
     if (request.is_over()) return;
     move(request, Request::Phase::ENDED);
-    for (auto& generation : request.generations)
+    for (auto& sequence : request.sequences)
         if (request.beams || info.discards)  // not each beam's last block, too
-            m_scheduler.discard(generation->sequence);
+            m_scheduler.discard(*sequence);
         else
-            m_scheduler.remove(generation->sequence);
+            m_scheduler.remove(*sequence);
     if (request.beams) m_output.publish_beams(request, m_admission.make_texts(request, 1));
     if (request.deadline) m_deadlines.erase({*request.deadline, &request});
     m_ended.push_back(&request);

@@ -36,7 +36,7 @@ public:
     /// The request's first tokens are about to be computed.
     void begin(Request& request);
     /// A sequence has its last token; with the last of them the request is over.
-    void finish(Generation& generation);
+    void finish(SequenceState& sequence);
     /// Its blocks are free. The object stays until forget_ended().
     void end(Request& request, const FinishInfo& info);
     /// Those whose deadline has passed.

@@ -18,7 +18,7 @@ constexpr size_t max_jump_forward = 256;
 
 /// Its prompt is computed for all of its sequences, of which the others are made with its logits.
 bool has_siblings_to_come(const Request& request) {
-    return request.generations.size() < request.state->outputs.size();
+    return request.sequences.size() < request.state->outputs.size();
 }
 
 }  // namespace
@@ -31,14 +31,14 @@ void TokenStep::sample(const Batch& batch, const Logits& logits) {
     size_t next_row = 0;
     for (const BatchEntry& entry : batch.entries) {
         if (entry.num_logits == 0) continue;
-        Generation& generation = *entry.sequence->owner;
+        SequenceState& sequence = state_of(*entry.sequence);
         const size_t first = std::exchange(next_row, next_row + entry.num_logits);
-        if (generation.request->is_over()) continue;
-        attempt(generation, [&] {
-            if (generation.sequence.wants_prompt_logits)
-                record_prompt(generation, {logits, first, entry.num_logits});
+        if (sequence.request->is_over()) continue;
+        attempt(sequence, [&] {
+            if (sequence.wants_prompt_logits)
+                record_prompt(sequence, {logits, first, entry.num_logits});
             if (entry.samples())
-                continue_sequence(generation,
+                continue_sequence(sequence,
                                   {logits, next_row - entry.num_sampled, entry.num_sampled});
         });
     }
@@ -46,11 +46,11 @@ void TokenStep::sample(const Batch& batch, const Logits& logits) {
 }
 
 template <class Work>
-void TokenStep::attempt(Generation& generation, Work&& work) {
+void TokenStep::attempt(SequenceState& sequence, Work&& work) {
     try {
         work();
     } catch (const LogitsError& error) {
-        m_parts.requests.end(*generation.request,
+        m_parts.requests.end(*sequence.request,
                              {GenerationStatus::CANCEL, GenerationFinishReason::NONE,
                               Error(concat("the request was cancelled: ", error.what()),
                                     error.code(), error.parameter()),
@@ -62,19 +62,19 @@ void TokenStep::continue_pending() {
     m_choices.clear();
     size_t vocabulary = 0, num_left = 0;
     for (size_t i = 0; i < m_pending.size(); ++i) {
-        Generation& generation = *m_pending[i];
-        if (generation.request->is_over()) continue;
-        if (!m_parts.grammars.has_mask(generation)) {
-            m_pending[num_left++] = &generation;
+        SequenceState& sequence = *m_pending[i];
+        if (sequence.request->is_over()) continue;
+        if (!m_parts.grammars.has_mask(sequence)) {
+            m_pending[num_left++] = &sequence;
             continue;
         }
-        std::vector<float> logits = std::move(generation.saved_logits);
-        generation.saved_logits = {};
+        std::vector<float> logits = std::move(sequence.saved_logits);
+        sequence.saved_logits = {};
         vocabulary = logits.size();
-        generation.sequence.pending_grammar = false;
-        attempt(generation, [&] {
+        sequence.pending_grammar = false;
+        attempt(sequence, [&] {
             try {
-                continue_by(generation, logits.data(), vocabulary);
+                continue_by(sequence, logits.data(), vocabulary);
             } catch (const LogitsError&) {
                 throw;
             } catch (const std::exception& error) {  // there is no batch to end with it
@@ -82,8 +82,7 @@ void TokenStep::continue_pending() {
             }
         });
         // A beam has no token before the others are scored, too.
-        if (!generation.request->config().is_beam_search())
-            m_parts.scheduler.resume(generation.sequence);
+        if (!sequence.request->config().is_beam_search()) m_parts.scheduler.resume(sequence);
     }
     m_pending.resize(num_left);
     append_all_jump_forward(vocabulary);
@@ -96,15 +95,15 @@ void TokenStep::wait_for_pending() {
 void TokenStep::forget_ended() {
     m_pending.erase(
         std::remove_if(m_pending.begin(), m_pending.end(),
-                       [](const Generation* pending) { return pending->request->is_over(); }),
+                       [](const SequenceState* pending) { return pending->request->is_over(); }),
         m_pending.end());
     m_jumping_forward.clear();  // where a step failed
 }
 
-void TokenStep::save_logits(Generation& generation, const float* logits, size_t vocabulary) {
-    m_pending.push_back(&generation);
-    generation.saved_logits.assign(logits, logits + vocabulary);
-    generation.sequence.pending_grammar = true;
+void TokenStep::save_logits(SequenceState& sequence, const float* logits, size_t vocabulary) {
+    m_pending.push_back(&sequence);
+    sequence.saved_logits.assign(logits, logits + vocabulary);
+    sequence.pending_grammar = true;
 }
 
 void TokenStep::choose_at_once(const Batch& batch, const Logits& logits) {
@@ -116,13 +115,13 @@ void TokenStep::choose_at_once(const Batch& batch, const Logits& logits) {
         next_row += entry.num_logits;
         if (entry.num_sampled != 1 || entry.num_logits != 1 || entry.sequence->num_drafted > 0)
             continue;
-        Generation& generation = *entry.sequence->owner;
-        const Request& request = *generation.request;
+        SequenceState& sequence = state_of(*entry.sequence);
+        const Request& request = *sequence.request;
         if (request.is_over() || request.config().is_beam_search() ||
             request.max_tokens <= entry.sequence->prompt_length || has_siblings_to_come(request) ||
-            !generation.sampler.runs_anywhere() || !m_parts.grammars.has_mask(generation))
+            !sequence.sampler.runs_anywhere() || !m_parts.grammars.has_mask(sequence))
             continue;
-        m_choices.push_back({&generation, logits.row(next_row - 1)});
+        m_choices.push_back({&sequence, logits.row(next_row - 1)});
     }
     if (m_choices.size() < 2) return m_choices.clear();
     m_arena.execute([&] {
@@ -132,60 +131,59 @@ void TokenStep::choose_at_once(const Batch& batch, const Logits& logits) {
 }
 
 void TokenStep::choose(Choice& choice, size_t vocabulary) {
-    const Sequence& sequence = choice.generation->sequence;
+    SequenceState& sequence = *choice.sequence;
     // A processor of the caller's may call the pipeline, which is in this step on every thread, and
     // may wait for tasks of its own, among which it must not take one of ours.
-    const ThreadRole role(*choice.generation->request->state->queue, ThreadRole::Kind::STEP);
+    const ThreadRole role(*sequence.request->state->queue, ThreadRole::Kind::STEP);
     try {
         tbb::this_task_arena::isolate([&] {
-            choice.token = choice.generation->sampler.sample(
-                {sequence.tokens, sequence.prompt_length}, choice.logits, vocabulary);
+            choice.token = sequence.sampler.sample({sequence.tokens, sequence.prompt_length},
+                                                   choice.logits, vocabulary);
         });
     } catch (...) {
         choice.failure = std::current_exception();
     }
 }
 
-const TokenStep::Choice* TokenStep::choice_of(const Generation& generation) {
+const TokenStep::Choice* TokenStep::choice_of(const SequenceState& sequence) {
     // Those of requests that have ended meanwhile are passed over.
     for (size_t i = m_next_choice; i < m_choices.size(); ++i) {
-        if (m_choices[i].generation != &generation) continue;
+        if (m_choices[i].sequence != &sequence) continue;
         m_next_choice = i + 1;
         return &m_choices[i];
     }
     return nullptr;
 }
 
-void TokenStep::continue_sequence(Generation& generation, const Rows& rows) {
-    const Request& request = *generation.request;
+void TokenStep::continue_sequence(SequenceState& sequence, const Rows& rows) {
+    const Request& request = *sequence.request;
     const size_t vocabulary = rows.logits.vocabulary;
-    if (request.max_tokens <= generation.sequence.prompt_length)  // the prompt alone is wanted
-        return m_parts.requests.end(*generation.request,
+    if (request.max_tokens <= sequence.prompt_length)  // the prompt alone is wanted
+        return m_parts.requests.end(*sequence.request,
                                     {GenerationStatus::FINISHED, GenerationFinishReason::LENGTH});
-    if (generation.sequence.num_drafted > 0) return confirm_drafts(generation, rows);
-    if (!m_parts.grammars.wait_for_mask(generation))
-        return save_logits(generation, rows.row(0), vocabulary);
+    if (sequence.num_drafted > 0) return confirm_drafts(sequence, rows);
+    if (!m_parts.grammars.wait_for_mask(sequence))
+        return save_logits(sequence, rows.row(0), vocabulary);
     if (!has_siblings_to_come(request) || request.config().is_beam_search())
-        return continue_by(generation, rows.row(0), vocabulary);
-    fork_siblings(generation);  // before it may end: they share the prompt's blocks with it
-    std::vector<float> row;     // the sampler writes its penalties into it
-    for (const auto& each : generation.request->generations) {
+        return continue_by(sequence, rows.row(0), vocabulary);
+    fork_siblings(sequence);  // before it may end: they share the prompt's blocks with it
+    std::vector<float> row;   // the sampler writes its penalties into it
+    for (const auto& each : sequence.request->sequences) {
         row.assign(rows.row(0), rows.row(0) + vocabulary);
         continue_by(*each, row.data(), vocabulary);
     }
 }
 
-void TokenStep::continue_by(Generation& generation, float* logits, size_t vocabulary) {
-    if (generation.request->config().is_beam_search())
-        m_beams.score(generation, logits, vocabulary);
-    else if (append_token(generation, logits, vocabulary))
-        find_jump_forward(generation);
+void TokenStep::continue_by(SequenceState& sequence, float* logits, size_t vocabulary) {
+    if (sequence.request->config().is_beam_search())
+        m_beams.score(sequence, logits, vocabulary);
+    else if (append_token(sequence, logits, vocabulary))
+        find_jump_forward(sequence);
     else
-        m_parts.requests.finish(generation);
+        m_parts.requests.finish(sequence);
 }
 
-void TokenStep::confirm_drafts(Generation& generation, const Rows& rows) {
-    Sequence& sequence = generation.sequence;
+void TokenStep::confirm_drafts(SequenceState& sequence, const Rows& rows) {
     const std::vector<int64_t> drafts(sequence.tokens.end() - ptrdiff_t(sequence.num_drafted),
                                       sequence.tokens.end());
     sequence.drop_drafts();
@@ -193,29 +191,28 @@ void TokenStep::confirm_drafts(Generation& generation, const Rows& rows) {
     size_t confirmed = 0;
     bool goes_on = true, has_mask = true;
     for (;; ++confirmed) {
-        has_mask = m_parts.grammars.wait_for_mask(generation);
+        has_mask = m_parts.grammars.wait_for_mask(sequence);
         if (!has_mask) break;
-        goes_on = append_token(generation, rows.row(confirmed), vocabulary);
+        goes_on = append_token(sequence, rows.row(confirmed), vocabulary);
         if (!goes_on || confirmed + 1 == rows.count || sequence.tokens.back() != drafts[confirmed])
             break;
     }
     m_parts.scheduler.rollback(sequence, rows.count - 1 - confirmed);
     if (!has_mask)
-        save_logits(generation, rows.row(confirmed), vocabulary);
+        save_logits(sequence, rows.row(confirmed), vocabulary);
     else if (goes_on)
-        find_jump_forward(generation);
+        find_jump_forward(sequence);
     else
-        m_parts.requests.finish(generation);
+        m_parts.requests.finish(sequence);
 }
 
-void TokenStep::record_prompt(Generation& generation, const Rows& rows) {
-    const Sequence& sequence = generation.sequence;
+void TokenStep::record_prompt(SequenceState& sequence, const Rows& rows) {
     // Written by this thread alone, so that it may be read without the lock.
     const size_t num_known =
-        generation.request->state->outputs[generation.index].all.prompt_log_probs.size();
+        sequence.request->state->outputs[sequence.index].all.prompt_log_probs.size();
     const Isa isa = detected_isa();
     const size_t vocabulary = rows.logits.vocabulary;
-    const size_t num_top = generation.request->config().logprobs;
+    const size_t num_top = sequence.request->config().logprobs;
     PromptLogProbs fresh;
     for (size_t i = 0; i < rows.count; ++i) {
         // The row of token p predicts token p + 1. After a preemption rows come again.
@@ -226,41 +223,40 @@ void TokenStep::record_prompt(Generation& generation, const Rows& rows) {
         row.find_top(num_top, sequence.tokens[next], fresh.top.emplace_back());
     }
     const size_t num_fresh = fresh.tokens.size();
-    m_parts.output.append_prompt_log_probs(generation, std::move(fresh));
+    m_parts.output.append_prompt_log_probs(sequence, std::move(fresh));
     const bool has_all = num_known + num_fresh + 1 == sequence.prompt_length;
-    if (has_all) generation.sequence.wants_prompt_logits = false;
+    if (has_all) sequence.wants_prompt_logits = false;
 }
 
-void TokenStep::fork_siblings(Generation& first) {
+void TokenStep::fork_siblings(SequenceState& first) {
     Request& request = *first.request;
-    const std::vector<int64_t> prompt = first.sequence.tokens;
+    const std::vector<int64_t> prompt = first.tokens;
     for (size_t i = 1; i < request.config().num_return_sequences; ++i) {
-        request.generations.push_back(m_parts.admission.make_generation(request, i, prompt));
-        Generation& sibling = *request.generations.back();
-        m_parts.scheduler.fork(first.sequence, sibling.sequence);
-        if (m_parts.eviction) m_parts.eviction->fork(first.sequence, sibling.sequence);
+        request.sequences.push_back(m_parts.admission.make_sequence(request, i, prompt));
+        SequenceState& sibling = *request.sequences.back();
+        m_parts.scheduler.fork(first, sibling);
+        if (m_parts.eviction) m_parts.eviction->fork(first, sibling);
     }
 }
 
-void TokenStep::find_jump_forward(Generation& generation) {
-    if (!generation.request->rules.appends_jump_forward) return;
-    m_parts.grammars.find_jump_forward(generation);
-    m_jumping_forward.push_back(&generation);
+void TokenStep::find_jump_forward(SequenceState& sequence) {
+    if (!sequence.request->rules.appends_jump_forward) return;
+    m_parts.grammars.find_jump_forward(sequence);
+    m_jumping_forward.push_back(&sequence);
 }
 
 void TokenStep::append_all_jump_forward(size_t vocabulary) {
-    for (Generation* generation : m_jumping_forward)
-        if (!generation->request->is_over() && !append_jump_forward(*generation, vocabulary))
-            m_parts.requests.finish(*generation);
+    for (SequenceState* sequence : m_jumping_forward)
+        if (!sequence->request->is_over() && !append_jump_forward(*sequence, vocabulary))
+            m_parts.requests.finish(*sequence);
     m_jumping_forward.clear();
 }
 
-bool TokenStep::append_jump_forward(Generation& generation, size_t vocabulary) {
-    Sequence& sequence = generation.sequence;
-    GrammarRule& grammar = *generation.sampler.grammar();
+bool TokenStep::append_jump_forward(SequenceState& sequence, size_t vocabulary) {
+    GrammarRule& grammar = *sequence.sampler.grammar();
     const size_t end = sequence.tokens.size() + max_jump_forward;
     while (sequence.tokens.size() < end) {
-        if (!m_parts.grammars.wait_for_jump_forward(generation)) return true;
+        if (!m_parts.grammars.wait_for_jump_forward(sequence)) return true;
         const JumpForwardTokens found =
             grammar.find_jump_forward({sequence.tokens, sequence.prompt_length});
         if (found.empty()) return true;
@@ -269,28 +265,27 @@ bool TokenStep::append_jump_forward(Generation& generation, size_t vocabulary) {
             if (size_t(token) >= vocabulary || sequence.tokens.size() == end) return true;
             sequence.tokens.push_back(token);
             const SampledToken certain{token, 0.0f};
-            if (m_parts.output.append(generation, certain) != GenerationFinishReason::NONE)
+            if (m_parts.output.append(sequence, certain) != GenerationFinishReason::NONE)
                 return false;
         }
-        m_parts.grammars.find_jump_forward(generation);
+        m_parts.grammars.find_jump_forward(sequence);
     }
     return true;
 }
 
-bool TokenStep::append_token(Generation& generation, float* logits, size_t vocabulary) {
-    std::vector<int64_t>& tokens = generation.sequence.tokens;
-    const Choice* choice = choice_of(generation);
+bool TokenStep::append_token(SequenceState& sequence, float* logits, size_t vocabulary) {
+    std::vector<int64_t>& tokens = sequence.tokens;
+    const Choice* choice = choice_of(sequence);
     try {
         if (choice && choice->failure) std::rethrow_exception(choice->failure);
         const SampledToken token =
             choice ? choice->token
-                   : generation.sampler.sample({tokens, generation.sequence.prompt_length}, logits,
-                                               vocabulary);
+                   : sequence.sampler.sample({tokens, sequence.prompt_length}, logits, vocabulary);
         tokens.push_back(token.id);
-        return m_parts.output.append(generation, token) == GenerationFinishReason::NONE;
+        return m_parts.output.append(sequence, token) == GenerationFinishReason::NONE;
     } catch (const GrammarEnd& end) {
         using Reason = GenerationFinishReason;
-        m_parts.output.finish(generation, end.is_whole ? Reason::STOP : Reason::ERROR);
+        m_parts.output.finish(sequence, end.is_whole ? Reason::STOP : Reason::ERROR);
         return false;
     }
 }

@@ -44,7 +44,7 @@ private:
 
     /// A token that was chosen beside others: what continues its sequence, or why nothing does.
     struct Choice {
-        Generation* generation;
+        SequenceState* sequence;
         float* logits;
         SampledToken token = {};
         std::exception_ptr failure = {};
@@ -57,29 +57,29 @@ private:
     /// On any thread.
     static void choose(Choice& choice, size_t vocabulary);
     /// What was chosen for the sequence; null if nothing was.
-    const Choice* choice_of(const Generation& generation);
-    void continue_sequence(Generation& generation, const Rows& rows);
+    const Choice* choice_of(const SequenceState& sequence);
+    void continue_sequence(SequenceState& sequence, const Rows& rows);
     /// Its mask is there.
-    void continue_by(Generation& generation, float* logits, size_t vocabulary);
-    void save_logits(Generation& generation, const float* logits, size_t vocabulary);
+    void continue_by(SequenceState& sequence, float* logits, size_t vocabulary);
+    void save_logits(SequenceState& sequence, const float* logits, size_t vocabulary);
     /// Calls `work`; logits that no token can be chosen by end the request.
     template <class Work>
-    void attempt(Generation& generation, Work&& work);
+    void attempt(SequenceState& sequence, Work&& work);
     /// Tokens from the rows one after the other, as long as the drafts say the same.
-    void confirm_drafts(Generation& generation, const Rows& rows);
+    void confirm_drafts(SequenceState& sequence, const Rows& rows);
     /// Log-probabilities of the prompt's tokens.
-    void record_prompt(Generation& generation, const Rows& rows);
+    void record_prompt(SequenceState& sequence, const Rows& rows);
     /// Makes the other sequences of a request whose prompt is computed.
-    void fork_siblings(Generation& first);
+    void fork_siblings(SequenceState& first);
     /// The sequence goes on: what its grammar forces is looked for, if it is to be appended.
-    void find_jump_forward(Generation& generation);
+    void find_jump_forward(SequenceState& sequence);
     /// What the grammars of these sequences force, of which the model computes no logits. The rest
     /// of a long text, and what is not found yet, are for later steps.
     void append_all_jump_forward(size_t vocabulary);
     /// Whether the sequence goes on.
-    bool append_jump_forward(Generation& generation, size_t vocabulary);
+    bool append_jump_forward(SequenceState& sequence, size_t vocabulary);
     /// Whether the sequence goes on.
-    bool append_token(Generation& generation, float* logits, size_t vocabulary);
+    bool append_token(SequenceState& sequence, float* logits, size_t vocabulary);
 
     const StepParts m_parts;
     const size_t m_num_threads;
@@ -87,8 +87,8 @@ private:
     BeamStep m_beams;
     std::vector<Choice> m_choices;  // of this step, in the order of its batch; kept for its memory
     size_t m_next_choice = 0;       // the first that was not looked at
-    std::vector<Generation*> m_jumping_forward;  // in this step; kept for its memory
-    std::vector<Generation*> m_pending;
+    std::vector<SequenceState*> m_jumping_forward;  // in this step; kept for its memory
+    std::vector<SequenceState*> m_pending;
 };
 
 }  // namespace pagewheel

@@ -9,19 +9,18 @@ namespace {
 // Ranges into which a sequence's tokens are divided: as many as a picture shows apart.
 constexpr size_t most_bins = 128;
 
-SequenceStatus state_of(const Sequence& sequence) {
+SequenceStatus status_of(const Sequence& sequence) {
     if (sequence.is_preempted()) return SequenceStatus::PREEMPTED;
     if (!sequence.is_running()) return SequenceStatus::WAITING;
     return sequence.is_prefilling() ? SequenceStatus::PREFILLING : SequenceStatus::DECODING;
 }
 
-SequenceView view_of(const Generation& generation) {
-    const Sequence& sequence = generation.sequence;
+SequenceView view_of(const SequenceState& sequence) {
     SequenceView view;
-    view.request_id = generation.request->id;
-    view.index = generation.index;
+    view.request_id = sequence.request->id;
+    view.index = sequence.index;
     view.cache_salt = sequence.prefix_key.salt;
-    view.state = state_of(sequence);
+    view.state = status_of(sequence);
     view.priority = sequence.priority;
     view.num_prompt_tokens = sequence.prompt_length;
     view.num_tokens = sequence.num_committed();
@@ -46,12 +45,12 @@ void add_layer(const SlotTable& slots, size_t layer, KeptTokens& kept) {
         if (counts[bin] > 0) rotated[bin] = int32_t(sums[bin] / int64_t(counts[bin]));
 }
 
-KeptTokens kept_of(const Generation& generation, size_t place) {
-    const std::vector<SlotTable>& layers = generation.eviction.layers;
+KeptTokens kept_of(const SequenceState& sequence, size_t place) {
+    const std::vector<SlotTable>& layers = sequence.eviction_state.layers;
     KeptTokens kept;
     kept.sequence = place;
     kept.num_layers = layers.size();
-    const size_t num_tokens = std::max<size_t>(generation.sequence.num_cached, 1);
+    const size_t num_tokens = std::max<size_t>(sequence.num_cached, 1);
     kept.tokens_per_bin = (num_tokens + most_bins - 1) / most_bins;
     kept.num_bins = (num_tokens + kept.tokens_per_bin - 1) / kept.tokens_per_bin;
     kept.kept.resize(kept.num_layers * kept.num_bins);
@@ -61,22 +60,21 @@ KeptTokens kept_of(const Generation& generation, size_t place) {
 }
 
 /// Those with blocks first, each kind in the order in which it came.
-std::vector<const Generation*> living(const Requests& requests) {
-    std::vector<const Generation*> all;
+std::vector<const SequenceState*> living(const Requests& requests) {
+    std::vector<const SequenceState*> all;
     for (const auto& request : requests.all())
-        for (const auto& generation : request->generations)
-            if (generation->sequence.stage != Sequence::Stage::OUTSIDE)
-                all.push_back(generation.get());
+        for (const auto& sequence : request->sequences)
+            if (sequence->stage != Sequence::Stage::OUTSIDE) all.push_back(sequence.get());
     std::stable_partition(all.begin(), all.end(),
-                          [](const Generation* one) { return one->sequence.is_running(); });
+                          [](const SequenceState* one) { return one->is_running(); });
     return all;
 }
 
 std::vector<BlockState> states_of(const BlockPool& pool,
-                                  const std::vector<const Generation*>& generations) {
+                                  const std::vector<const SequenceState*>& sequences) {
     std::vector<BlockState> states(pool.size(), BlockState::FREE);
-    for (const Generation* generation : generations)
-        for (const BlockId block : generation->sequence.blocks) {
+    for (const SequenceState* sequence : sequences)
+        for (const BlockId block : sequence->blocks) {
             BlockState& state = states[size_t(block)];
             state = state == BlockState::FREE ? BlockState::USED : BlockState::SHARED;
         }
@@ -90,17 +88,15 @@ std::vector<BlockState> states_of(const BlockPool& pool,
     return states;
 }
 
-/// The place in `generations` of the sequence whose kept tokens are told.
-std::optional<size_t> find_evicted(const std::vector<const Generation*>& generations,
+/// The place in `sequences` of the sequence whose kept tokens are told.
+std::optional<size_t> find_evicted(const std::vector<const SequenceState*>& sequences,
                                    std::optional<uint64_t> evicted_of) {
     std::optional<size_t> found;
-    for (size_t i = 0; i < generations.size(); ++i) {
-        const Generation& one = *generations[i];
-        if (one.eviction.layers.empty() || one.sequence.num_evicted == 0) continue;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+        const SequenceState& one = *sequences[i];
+        if (one.eviction_state.layers.empty() || one.num_evicted == 0) continue;
         if (evicted_of && one.request->id == evicted_of) return i;
-        if (!evicted_of &&
-            (!found || one.sequence.num_evicted > generations[*found]->sequence.num_evicted))
-            found = i;
+        if (!evicted_of && (!found || one.num_evicted > sequences[*found]->num_evicted)) found = i;
     }
     return found;
 }
@@ -109,21 +105,20 @@ std::optional<size_t> find_evicted(const std::vector<const Generation*>& generat
 
 CacheView view_cache(const Scheduler& scheduler, const Requests& requests, size_t most_sequences,
                      std::optional<uint64_t> evicted_of) {
-    std::vector<const Generation*> generations = living(requests);
+    std::vector<const SequenceState*> sequences = living(requests);
     CacheView view;
     view.block_size = scheduler.block_size();
-    view.num_sequences = generations.size();
-    view.blocks = states_of(scheduler.pool(), generations);
-    std::optional<size_t> evicted = find_evicted(generations, evicted_of);
+    view.num_sequences = sequences.size();
+    view.blocks = states_of(scheduler.pool(), sequences);
+    std::optional<size_t> evicted = find_evicted(sequences, evicted_of);
     if (evicted && *evicted >= most_sequences && most_sequences > 0) {
-        std::swap(generations[*evicted], generations[most_sequences - 1]);
+        std::swap(sequences[*evicted], sequences[most_sequences - 1]);
         evicted = most_sequences - 1;
     }
-    generations.resize(std::min(generations.size(), most_sequences));
-    view.sequences.reserve(generations.size());
-    for (const Generation* generation : generations) view.sequences.push_back(view_of(*generation));
-    if (evicted && *evicted < generations.size())
-        view.kept = kept_of(*generations[*evicted], *evicted);
+    sequences.resize(std::min(sequences.size(), most_sequences));
+    view.sequences.reserve(sequences.size());
+    for (const SequenceState* sequence : sequences) view.sequences.push_back(view_of(*sequence));
+    if (evicted && *evicted < sequences.size()) view.kept = kept_of(*sequences[*evicted], *evicted);
     return view;
 }
 

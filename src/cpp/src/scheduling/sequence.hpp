@@ -12,7 +12,6 @@
 namespace pagewheel {
 
 struct EvictionState;
-struct Generation;
 
 /// Tokens of a sequence and where their keys and values lie.
 ///
@@ -42,7 +41,7 @@ struct Sequence {
     size_t num_evicted = 0;            ///< of num_cached, those dropped again
     Stage stage = Stage::OUTSIDE;      ///< moved by Scheduler::move() alone
     bool wants_prompt_logits = false;  ///< of every prompt token, not of the last alone
-    /// Set by its owner while it is idle: it gets a token in time, and nobody need make room for
+    /// Set by its request while it is idle: it gets a token in time, and nobody need make room for
     /// that.
     bool pending_grammar = false;
     size_t prompt_length = 0;
@@ -54,8 +53,7 @@ struct Sequence {
     size_t num_prefix_hits = 0;  ///< prompt tokens found in the tree when it was first admitted
 
     // ---- As submitted.
-    Generation* owner = nullptr;        ///< the request's; opaque to the scheduler
-    EvictionState* eviction = nullptr;  ///< the same
+    EvictionState* eviction = nullptr;  ///< the request's; opaque to the scheduler
     int priority = 0;                   ///< higher is served first
     PrefixKey prefix_key;
     /// A prompt's chunk ends where the cache holds so many tokens, because it is evicted then.
