@@ -162,7 +162,7 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
         std::iota(slots.begin(), slots.end(), size_t(0));
         return slots;
     }
-    const SlotTable& slots = state.layers[layer];
+    const SlotTable& known = state.layers[layer];
     const bool whole = m_config.resolved_granularity() == EvictionGranularity::BLOCK;
     EvictionView view;
     view.layer = cache.description().layer;
@@ -174,14 +174,14 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
     std::vector<float> pooled;
     if (const size_t size = m_config.pooling_size(); size > 1)
         pooled = m_config.score_pooling_mode == ScorePooling::MAX
-                     ? max_pooled(slots.score, size)
-                     : root_mean_pooled(slots.score, size);
-    view.scores = pooled.empty() ? slots.score.data() : pooled.data();
-    view.lifetimes = slots.lifetime.data();
-    view.positions = slots.position.data();
+                     ? max_pooled(known.score, size)
+                     : root_mean_pooled(known.score, size);
+    view.scores = pooled.empty() ? known.score.data() : pooled.data();
+    view.lifetimes = known.lifetime.data();
+    view.positions = known.position.data();
     view.kv_heads = cache.layout().kv_heads;
     view.head_size = cache.layout().key_size;
-    const std::vector<BlockId> table = slots.table(blocks);
+    const std::vector<BlockId> table = known.table(blocks);
     view.read_keys = [&](size_t first, size_t end, float* out) {
         check_argument(first <= end && end <= held, ErrorCode::policy_failed, "read_keys(", first,
                        ", ", end, "): allowed are tokens 0 to ", held);

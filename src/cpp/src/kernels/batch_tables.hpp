@@ -59,7 +59,7 @@ struct TableSection {
 };
 
 /// Which of the new tokens a layer has queries for. Keys and values are written for all of them.
-enum class Queries { ALL, ASKED };
+enum class Queries { ALL, LOGITS };
 
 /// What the tables of a call may lead to.
 struct TableBounds {

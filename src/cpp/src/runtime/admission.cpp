@@ -159,10 +159,7 @@ std::unique_ptr<SequenceState> Admission::make_sequence(Request& request, size_t
                                                         const std::vector<int64_t>& prompt) const {
     const GenerationConfig& config = request.config();
     auto made = std::make_unique<SequenceState>(
-        SequenceState{{},
-                      &request,
-                      index,
-                      Sampler(config, request.rng_seed, index, detected_isa(), request.chain)});
+        &request, index, Sampler(config, request.rng_seed, index, detected_isa(), request.chain));
     SequenceState& sequence = *made;
     if (config.is_beam_search() && !config.stop_strings.empty())
         sequence.beam_text.emplace(m_decoders, request.prepared->stop_strings);

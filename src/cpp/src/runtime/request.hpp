@@ -31,16 +31,19 @@ constexpr std::chrono::hours longest_wait(100 * 365 * 24);
 
 /// One of a request's sequences with what it takes to continue it.
 struct SequenceState : Sequence {
+    SequenceState(Request* request, size_t index, Sampler&& sampler)
+        : request(request), index(index), sampler(std::move(sampler)) {}
+
     Request* request;
     size_t index;  // within the request
     Sampler sampler;
-    std::optional<GeneratedText> beam_text = {};  // of a beam that stop strings may end
-    EvictionState eviction_state = {};            // Sequence::eviction
-    Clock::time_point latest_token = {};  ///< of the steps before; its default: there was none
-    size_t num_new_tokens = 0;            ///< of this step, whose durations are not known yet
+    std::optional<GeneratedText> beam_text;  // of a beam that stop strings may end
+    EvictionState eviction_state;            // Sequence::eviction
+    Clock::time_point latest_token = {};     ///< of the steps before; its default: there was none
+    size_t num_new_tokens = 0;               ///< of this step, whose durations are not known yet
     bool is_finished = false;
-    std::vector<float> saved_logits = {};  ///< of a pending grammar
-    OwnGrammarWork grammar_work = {};      ///< GrammarAhead's
+    std::vector<float> saved_logits;  ///< of a pending grammar
+    OwnGrammarWork grammar_work;      ///< GrammarAhead's
 };
 
 /// The scheduler's sequences are all of this kind.
