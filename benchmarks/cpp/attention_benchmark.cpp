@@ -10,7 +10,7 @@
 
 #include "attention_runner.hpp"
 #include "base/check.hpp"
-#include "cache/available_memory.hpp"
+#include "cache/cache_size.hpp"
 #include "kernels/isa.hpp"
 #include "median.hpp"
 #include "options.hpp"

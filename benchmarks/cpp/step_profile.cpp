@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "median.hpp"
-#include "runtime/openvino_model.hpp"
+#include "runner/openvino_model.hpp"
 
 namespace {
 

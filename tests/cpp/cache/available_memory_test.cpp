@@ -1,5 +1,5 @@
 // Memory that the system and control groups leave, read from folders that look as a system's do.
-#include "cache/available_memory.hpp"
+#include "cache/cache_size.hpp"
 
 #include <gtest/gtest.h>
 

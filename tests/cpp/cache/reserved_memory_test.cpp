@@ -1,4 +1,4 @@
-#include "cache/reserved_memory.hpp"
+#include "cache/kv_cache.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -16,7 +16,7 @@
 #include "pagewheel/errors.hpp"
 #include "pagewheel/eviction_policy.hpp"
 #include "pagewheel/pagewheel.hpp"
-#include "runtime/request_queue.hpp"
+#include "runtime/requests.hpp"
 
 namespace pagewheel {
 namespace {

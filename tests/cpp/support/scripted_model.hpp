@@ -10,7 +10,7 @@
 
 #include "base/check.hpp"
 
-#include "runtime/model.hpp"
+#include "runner/model.hpp"
 
 namespace pagewheel {
 

@@ -66,7 +66,7 @@ using GenerationOutputs = std::map<uint64_t, GenerationOutput>;
 /// cancelled. In a child that fork() made every method throws Error.
 class PAGEWHEEL_API GenerationHandle {
 public:
-    struct State;  // internal: runtime/handle_state.hpp
+    struct State;  // internal: runtime/request.hpp
     explicit GenerationHandle(std::shared_ptr<State> state);
 
     /// That it was stopped or cancelled is said at once, though a step is still to do it.

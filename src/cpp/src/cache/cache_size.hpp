@@ -1,11 +1,17 @@
-// How many blocks.
+// How many blocks the cache has, and how much memory the system would give this process.
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 
 namespace pagewheel {
 
-/// That hold so many tokens.
+/// What the system could give to this process now without swapping, in bytes: no more than the
+/// limits of its control groups leave. Files that the system caches count as free.
+/// `root` is the folder that /proc and what is mounted are looked for in.
+size_t available_memory(const std::filesystem::path& root = "/");
+
+/// The number of blocks that hold so many tokens.
 inline size_t blocks_for(size_t tokens, size_t block_size) {
     return (tokens + block_size - 1) / block_size;
 }

@@ -1,12 +1,37 @@
 #include "cache/kv_cache.hpp"
 
+#include <sys/mman.h>
+#include <unistd.h>
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "base/check.hpp"
 #include "openvino/runtime/remote_context.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
+
+ReservedMemory::ReservedMemory(size_t bytes) : m_data(nullptr, Unmap{bytes}) {
+    if (bytes == 0) return;
+    void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data == MAP_FAILED)
+        throw Error(
+            concat("cannot reserve ", bytes, " bytes of address space: ", std::strerror(errno)));
+    m_data.reset(data);
+}
+
+void ReservedMemory::Unmap::operator()(void* data) const {
+    munmap(data, bytes);
+}
+
+void ReservedMemory::give_back(size_t begin, size_t end) {
+    const auto page = size_t(sysconf(_SC_PAGE_SIZE));
+    begin = (begin + page - 1) / page * page;
+    end = end / page * page;
+    if (begin < end) madvise(static_cast<char*>(data()) + begin, end - begin, MADV_DONTNEED);
+}
 
 KvCache::KvCache(const CacheGeometry& geometry, size_t num_blocks, const ov::CompiledModel& model,
                  bool on_cpu)

@@ -1,15 +1,36 @@
 // The memory behind the blocks.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "cache/block_memory.hpp"
-#include "cache/reserved_memory.hpp"
+#include "cache/block_pool.hpp"
 #include "model/cache_geometry.hpp"
 #include "openvino/runtime/infer_request.hpp"
 
 namespace pagewheel {
+
+/// A range of zeroed bytes; the system commits memory as it is first written. Move-only.
+class ReservedMemory {
+public:
+    /// Throws Error if the system refuses.
+    explicit ReservedMemory(size_t bytes);
+
+    void* data() const { return m_data.get(); }
+    size_t size() const { return m_data.get_deleter().bytes; }
+    /// Bytes [begin, end) are zero again and cost no memory until they are written, but for parts
+    /// of pages at both ends, which stay as they are.
+    void give_back(size_t begin, size_t end);
+
+private:
+    struct Unmap {
+        size_t bytes;
+        void operator()(void* data) const;
+    };
+    std::unique_ptr<void, Unmap> m_data;
+};
 
 /// One tensor per cache input. On CPU address space, so that blocks cost memory from their first
 /// use on; on other devices OpenVINO's own tensors (no such device has run this yet).

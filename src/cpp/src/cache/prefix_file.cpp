@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "base/check.hpp"
-#include "cache/checksum.hpp"
 #include "pagewheel/errors.hpp"
 
 namespace pagewheel {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -75,7 +76,10 @@ private:
     std::vector<GeneratedPrompt> run(const std::vector<std::vector<int64_t>>& prompts,
                                      const std::vector<GenerationConfig>& configs,
                                      const StreamerVariant& streamer, PerfMetrics& metrics);
-    GenerationConfig completed(const GenerationConfig& config) const;
+    /// With the model's stop tokens where the config names none.
+    std::shared_ptr<GenerationHandle::State> submit(std::optional<uint64_t> id,
+                                                    const std::vector<int64_t>& prompt,
+                                                    const GenerationConfig& config);
 
     std::function<void()> step_hook() const;
     /// Steps, or waits for the thread that does, until all are over; streams meanwhile.

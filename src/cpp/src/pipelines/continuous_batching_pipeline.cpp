@@ -9,7 +9,7 @@
 #include "pipelines/continuous_batching_impl.hpp"
 #include "pipelines/generate_properties.hpp"
 #include "pipelines/text_rules.hpp"
-#include "runtime/openvino_model.hpp"
+#include "runner/openvino_model.hpp"
 
 namespace pagewheel {
 
@@ -103,15 +103,16 @@ GenerationConfig with_stops_of(const GenerationConfig& model, GenerationConfig c
     return config;
 }
 
-GenerationConfig ContinuousBatchingPipeline::Impl::completed(const GenerationConfig& config) const {
-    GenerationConfig result = with_stops_of(default_config, config);
-    result.parsers.clear();  // the engine has no use for them, and ends them on any thread
-    return result;
+std::shared_ptr<GenerationHandle::State> ContinuousBatchingPipeline::Impl::submit(
+    std::optional<uint64_t> id, const std::vector<int64_t>& prompt,
+    const GenerationConfig& config) {
+    if (config.eos_token_id != -1) return m_engine->submit(id, prompt, config);  // without a copy
+    return m_engine->submit(id, prompt, with_stops_of(default_config, config));
 }
 
 std::shared_ptr<GenerationHandle> ContinuousBatchingPipeline::Impl::add_request(
     uint64_t id, const std::vector<int64_t>& prompt, const GenerationConfig& config) {
-    const auto state = m_engine->submit(id, prompt, completed(config));
+    const auto state = submit(id, prompt, config);
     const auto drop = [state](GenerationHandle* handle) {
         delete handle;
         if (state->queue->is_forked()) return;

@@ -161,7 +161,7 @@ std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
     std::vector<GeneratedPrompt> results;
     for (size_t i = 0; i < prompts.size(); ++i) {
         const GenerationConfig& config = config_of(configs, i);
-        const auto state = m_engine->submit(std::nullopt, prompts[i], completed(config));
+        const auto state = submit(std::nullopt, prompts[i], config);
         guard.add(state);
         results.push_back({prompts[i], config.echo, state});
         metrics.num_input_tokens += prompts[i].size();

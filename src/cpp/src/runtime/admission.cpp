@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 #include <utility>
 
 #include "base/check.hpp"
@@ -11,6 +12,34 @@
 
 namespace pagewheel {
 namespace {
+
+/// Parameters that each request has of its own: PreparedConfig is without them.
+constexpr bool is_own(std::string_view parameter) {
+    return parameter == "timeout" || parameter == "rng_seed" || parameter == "priority" ||
+           parameter == "cache_salt";
+}
+
+/// Whether requests with these may share a PreparedConfig.
+bool is_same(const GenerationConfig& a, const GenerationConfig& b) {
+    return
+#define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help) \
+    (is_own(#name) || a.name == b.name) &&
+#include "pagewheel/generation_parameters.def"
+        a.logits_processors == b.logits_processors;
+}
+
+/// A copy without what each request has of its own.
+GenerationConfig shared_part(const GenerationConfig& config) {
+    GenerationConfig shared = config;
+    const GenerationConfig defaults;
+    shared.structured_output_config.reset();
+    shared.timeout = defaults.timeout;
+    shared.rng_seed = defaults.rng_seed;
+    shared.priority = defaults.priority;
+    shared.cache_salt.clear();
+    shared.parsers.clear();  // which the engine has no use for, and would end on any thread
+    return shared;
+}
 
 Clock::time_point deadline(Clock::time_point arrival, float timeout) {
     const std::chrono::duration<double> wait(timeout);
@@ -36,21 +65,32 @@ bool names_texts(const GenerationConfig& config) {
 
 }  // namespace
 
-std::shared_ptr<const PreparedConfig> Admission::prepare(GenerationConfig&& config,
-                                                         const PreparedConfig* like) const {
+std::shared_ptr<const PreparedConfig> Admission::prepare(const GenerationConfig& config) {
+    std::unique_lock lock(m_mutex);
+    const auto latest = m_latest;
+    lock.unlock();  // what is found may end here, and processors of the caller's with it
+    std::shared_ptr<const PreparedConfig> like;  // has the same stop strings
+    for (const auto& weak : latest) {
+        auto prepared = weak.lock();
+        if (!prepared) continue;
+        if (is_same(prepared->config, config)) return prepared;
+        if (prepared->config.stop_strings == config.stop_strings) like = std::move(prepared);
+    }
     check_token_ids(config);
-    auto prepared = std::make_shared<PreparedConfig>();
-    if (names_texts(config)) prepared->rules = m_find_rules(config);
-    prepared->rules.lists = token_lists(config, prepared->rules);
-    prepared->rules.bad_words = {};  // the lists have them
-    prepared->stop_strings = StopStrings(config, like ? &like->stop_strings : nullptr);
-    prepared->config = std::move(config);
-    return prepared;
+    const auto made = std::make_shared<PreparedConfig>();
+    if (names_texts(config)) made->rules = m_find_rules(config);
+    made->rules.lists = token_lists(config, made->rules);
+    made->rules.bad_words = {};  // the lists have them
+    made->stop_strings = StopStrings(config, like ? &like->stop_strings : nullptr);
+    made->config = shared_part(config);
+    lock.lock();
+    m_latest[m_next++ % m_latest.size()] = made;
+    return made;
 }
 
 std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
                                                  const std::vector<int64_t>& prompt,
-                                                 GenerationConfig given,
+                                                 const GenerationConfig& given,
                                                  std::shared_ptr<RequestQueue> queue) {
     if (m_eviction)  // a sequence need not end
         given.validate_values();
@@ -65,16 +105,11 @@ std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
     request->arrival = Clock::now();
     request->state = std::make_shared<GenerationHandle::State>();
     if (given.structured_output_config) compile_grammar(*request, given);
-    given.structured_output_config.reset();
-    if (const auto timeout = std::exchange(given.timeout, std::nullopt))
-        request->deadline = deadline(request->arrival, *timeout);
-    request->rng_seed = std::exchange(given.rng_seed, std::nullopt);
-    request->priority = std::exchange(given.priority, 0);
-    request->cache_salt = std::exchange(given.cache_salt, {});
-    request->prepared =
-        m_prepared.of(std::move(given), [&](GenerationConfig&& config, const PreparedConfig* like) {
-            return prepare(std::move(config), like);
-        });
+    if (given.timeout) request->deadline = deadline(request->arrival, *given.timeout);
+    request->rng_seed = given.rng_seed;
+    request->priority = given.priority;
+    request->cache_salt = given.cache_salt;
+    request->prepared = prepare(given);
     const GenerationConfig& config = request->config();
     request->rules.breakers = request->prepared->rules.breakers;
     request->rules.lists = request->prepared->rules.lists;

@@ -1,11 +1,13 @@
 // What may enter the engine, and how a request is made of it.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,7 +15,7 @@
 #include "pagewheel/generation_config.hpp"
 #include "runtime/eviction_manager.hpp"
 #include "runtime/request.hpp"
-#include "runtime/request_queue.hpp"
+#include "sampling/token_rules.hpp"
 
 namespace pagewheel {
 
@@ -48,7 +50,7 @@ public:
     /// has its first sequence.
     std::unique_ptr<Request> make_request(std::optional<uint64_t> id,
                                           const std::vector<int64_t>& prompt,
-                                          GenerationConfig config,
+                                          const GenerationConfig& config,
                                           std::shared_ptr<RequestQueue> queue);
     std::unique_ptr<SequenceState> make_sequence(Request& request, size_t index,
                                                  const std::vector<int64_t>& prompt) const;
@@ -62,9 +64,8 @@ public:
     std::optional<Error> limit_again(Request& request) const;
 
 private:
-    /// With the automaton of `like`, unless that is null. Throws InvalidArgument.
-    std::shared_ptr<const PreparedConfig> prepare(GenerationConfig&& config,
-                                                  const PreparedConfig* like) const;
+    /// That of an earlier request that still lives, or a new one. Throws InvalidArgument.
+    std::shared_ptr<const PreparedConfig> prepare(const GenerationConfig& config);
     /// On the caller's thread, so that no step waits for it.
     void compile_grammar(Request& request, const GenerationConfig& config) const;
     /// Those that a config names.
@@ -78,8 +79,11 @@ private:
     const GeneratedText::Decoders m_decoders;
     const FindRules m_find_rules;
     const CompileGrammar m_compile_grammar;
-    PreparedConfigs m_prepared;
     std::atomic<size_t> m_room{0};
+
+    std::mutex m_mutex;  // guards what follows
+    std::array<std::weak_ptr<const PreparedConfig>, 8> m_latest;
+    size_t m_next = 0;  // of m_latest, the one to be replaced
 };
 
 }  // namespace pagewheel

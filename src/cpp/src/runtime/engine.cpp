@@ -7,7 +7,7 @@
 #include "base/log.hpp"
 #include "cache/cache_size.hpp"
 #include "pagewheel/errors.hpp"
-#include "runtime/view_cache.hpp"
+#include "runtime/cache_access.hpp"
 
 namespace pagewheel {
 namespace {
@@ -127,9 +127,9 @@ std::mutex& Engine::StepLock::checked_mutex(Engine& engine) {
 
 std::shared_ptr<GenerationHandle::State> Engine::submit(std::optional<uint64_t> id,
                                                         const std::vector<int64_t>& prompt,
-                                                        GenerationConfig config) {
+                                                        const GenerationConfig& config) {
     m_queue->check_process();
-    auto request = m_admission.make_request(id, prompt, std::move(config), m_queue);
+    auto request = m_admission.make_request(id, prompt, config, m_queue);
     const auto state = request->state;
     m_queue->submit(std::move(request));
     return state;

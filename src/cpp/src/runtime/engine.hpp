@@ -13,17 +13,15 @@
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/generation_handle.hpp"
 #include "pagewheel/statistics.hpp"
+#include "runner/model.hpp"
 #include "runtime/admission.hpp"
+#include "runtime/cache_access.hpp"
 #include "runtime/drafting.hpp"
 #include "runtime/eviction_manager.hpp"
 #include "runtime/grammar_ahead.hpp"
-#include "runtime/model.hpp"
 #include "runtime/output.hpp"
-#include "runtime/prefixes.hpp"
-#include "runtime/request_queue.hpp"
 #include "runtime/requests.hpp"
-#include "runtime/step_recorder.hpp"
-#include "runtime/thread_role.hpp"
+#include "runtime/statistics.hpp"
 #include "runtime/token_step.hpp"
 #include "scheduling/scheduler.hpp"
 
@@ -53,7 +51,7 @@ public:
     /// and takes none.
     std::shared_ptr<GenerationHandle::State> submit(std::optional<uint64_t> id,
                                                     const std::vector<int64_t>& prompt,
-                                                    GenerationConfig config);
+                                                    const GenerationConfig& config);
     bool has_work() const;
     RequestQueue& request_queue() { return *m_queue; }
     /// What fails, ends: a policy that throws its request; the model's run, or the sampling after

@@ -3,7 +3,7 @@
 #include <condition_variable>
 #include <utility>
 
-#include "runtime/thread_role.hpp"
+#include "runtime/requests.hpp"
 
 namespace pagewheel {
 namespace {

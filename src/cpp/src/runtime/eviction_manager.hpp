@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "eviction/evictor.hpp"
-#include "runtime/model.hpp"
+#include "runner/model.hpp"
 #include "scheduling/scheduler.hpp"
 
 namespace pagewheel {

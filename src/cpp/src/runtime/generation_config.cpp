@@ -10,7 +10,6 @@
 #include "model/json_file.hpp"
 #include "pagewheel/errors.hpp"
 #include "runtime/generation_parameters.hpp"
-#include "runtime/json_values.hpp"
 #include "text/utf8.hpp"
 
 namespace pagewheel {

@@ -5,9 +5,8 @@
 #include <utility>
 
 #include "pagewheel/errors.hpp"
-#include "runtime/handle_state.hpp"
-#include "runtime/request_queue.hpp"
-#include "runtime/thread_role.hpp"
+#include "runtime/request.hpp"
+#include "runtime/requests.hpp"
 
 namespace pagewheel {
 namespace {

@@ -1,57 +1,53 @@
 #include "runtime/generation_parameters.hpp"
 
+#include <charconv>
 #include <cmath>
+#include <limits>
+#include <map>
+#include <utility>
 
 #include "base/check.hpp"
+#include "model/json_file.hpp"
 #include "pagewheel/errors.hpp"
-#include "runtime/json_values.hpp"
+#include "pagewheel/properties.hpp"
+#include "text/json_value.hpp"
 
 namespace pagewheel {
-namespace {
 
 using nlohmann::json;
 
+std::string shown(const json& value) {
+    if (value.is_structured() || value.is_discarded()) return value.type_name();
+    const std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);  // cut at any place
+    return text.size() <= 100 ? text : text.substr(0, 100) + "...";
+}
+
+namespace {
+
 // ---- Types and values in words.
 
-const char* type_name(bool) {
-    return "bool";
-}
-const char* type_name(int) {
-    return "int";
-}
-const char* type_name(size_t) {
-    return "int";
-}
-const char* type_name(int64_t) {
-    return "int";
-}
-const char* type_name(float) {
-    return "float";
-}
-const char* type_name(std::optional<float>) {
-    return "float | None";
-}
-const char* type_name(std::optional<uint64_t>) {
-    return "int | None";
-}
-const char* type_name(const std::string&) {
-    return "str";
-}
-const char* type_name(const std::set<int64_t>&) {
-    return "set[int]";
-}
-const char* type_name(const std::set<std::string>&) {
-    return "set[str]";
-}
-const char* type_name(const TokenBiases&) {
-    return "dict[int, float]";
-}
-const char* type_name(const TokenSequences&) {
-    return "list[list[int]]";
-}
-const char* type_name(StopCriteria) {
-    return "StopCriteria";
-}
+template <class T>
+constexpr const char* type_name = "int";
+template <>
+constexpr const char* type_name<bool> = "bool";
+template <>
+constexpr const char* type_name<float> = "float";
+template <>
+constexpr const char* type_name<std::optional<float>> = "float | None";
+template <>
+constexpr const char* type_name<std::optional<uint64_t>> = "int | None";
+template <>
+constexpr const char* type_name<std::string> = "str";
+template <>
+constexpr const char* type_name<std::set<int64_t>> = "set[int]";
+template <>
+constexpr const char* type_name<std::set<std::string>> = "set[str]";
+template <>
+constexpr const char* type_name<TokenBiases> = "dict[int, float]";
+template <>
+constexpr const char* type_name<TokenSequences> = "list[list[int]]";
+template <>
+constexpr const char* type_name<StopCriteria> = "StopCriteria";
 
 template <class T>
 std::string in_words(const T& value) {
@@ -99,7 +95,139 @@ std::string default_in_words(const T& value) {
     refuse_argument(ParameterName(name), " is ", value, "; allowed: ", allowed);
 }
 
-// ---- What JSON has besides the parameters' own types.
+// ---- From JSON. Each takes a value that its type holds, without rounding, and else throws
+// InvalidArgument that says what is allowed.
+
+/// Whether it is an integer, not one by rounding, in a range whose end is 2 ^ bits - 1.
+bool is_integer(const json& value, int64_t least, uint64_t most, int bits) {
+    if (value.is_number_float()) {
+        const double number = value.get<double>();
+        return number == std::trunc(number) && number >= double(least) &&
+               number < std::ldexp(1.0, bits);
+    }
+    if (value.is_number_unsigned())
+        return value.get<uint64_t>() <= most &&
+               (least <= 0 || value.get<uint64_t>() >= uint64_t(least));
+    return value.is_number_integer() && value.get<int64_t>() >= least;
+}
+
+template <class T>
+T to_integer(const json& value, T least) {
+    constexpr T most = std::numeric_limits<T>::max();
+    check_argument(
+        is_integer(value, int64_t(least), uint64_t(most), std::numeric_limits<T>::digits),
+        "integers from ", least, " to ", most);
+    return value.get<T>();
+}
+
+void read_value(const json& value, bool& out) {
+    check_argument(value.is_boolean(), "true and false");
+    out = value.get<bool>();
+}
+
+void read_value(const json& value, int& out) {
+    out = to_integer(value, std::numeric_limits<int>::min());
+}
+
+void read_value(const json& value, size_t& out) {
+    out = to_integer<size_t>(value, 0);
+}
+
+/// A token id.
+void read_value(const json& value, int64_t& out) {
+    out = to_integer<int64_t>(value, 0);
+}
+
+void read_value(const json& value, float& out) {
+    constexpr float most = std::numeric_limits<float>::max();
+    check_argument(value.is_number() && std::abs(value.get<double>()) <= double(most),
+                   "numbers from ", -most, " to ", most);
+    out = value.get<float>();
+}
+
+/// A time. JSON has no infinity: a timeout that never comes is written "inf".
+void read_value(const json& value, std::optional<float>& out) {
+    constexpr float most = std::numeric_limits<float>::max();
+    if (value == "inf") {
+        out = std::numeric_limits<float>::infinity();
+        return;
+    }
+    const double seconds = value.is_number() ? value.get<double>() : 0;
+    check_argument(seconds > 0 && seconds <= double(most), "numbers above 0, up to ", most,
+                   ", or \"inf\"");
+    out = float(seconds);
+}
+
+void read_value(const json& value, std::optional<uint64_t>& out) {
+    out = to_integer<uint64_t>(value, 0);
+}
+
+void read_value(const json& value, std::string& out) {
+    check_argument(value.is_string(), "strings");
+    out = value.get<std::string>();
+}
+
+template <class T>
+void read_list(const json& value, const char* of_what, std::set<T>& out) {
+    check_argument(value.is_array(), "lists of ", of_what);
+    std::set<T> values;
+    for (const json& each : value) {
+        T read;
+        read_value(each, read);
+        values.insert(std::move(read));
+    }
+    out = std::move(values);
+}
+
+void read_value(const json& value, std::set<int64_t>& out) {
+    read_list(value, "token ids", out);
+}
+
+void read_value(const json& value, std::set<std::string>& out) {
+    read_list(value, "strings", out);
+}
+
+/// What JSON has no number for is written "-inf", which is a ban, "inf" and "nan", which validate()
+/// refuses by their token.
+void read_value(const json& value, TokenBiases& out) {
+    constexpr const char* allowed = "objects of numbers by token ids";
+    check_argument(value.is_object(), allowed);
+    TokenBiases biases;
+    for (const auto& [key, bias] : value.items()) {
+        int64_t id = 0;
+        const char* const end = key.data() + key.size();
+        const auto read = std::from_chars(key.data(), end, id);
+        check_argument(read.ec == std::errc() && read.ptr == end && id >= 0, allowed);
+        using Limits = std::numeric_limits<float>;
+        if (bias == "-inf" || bias == "inf")
+            biases[id] = bias == "inf" ? Limits::infinity() : -Limits::infinity();
+        else if (bias == "nan")
+            biases[id] = Limits::quiet_NaN();
+        else
+            read_value(bias, biases[id]);
+    }
+    out = std::move(biases);
+}
+
+void read_value(const json& value, TokenSequences& out) {
+    check_argument(value.is_array(), "lists of lists of token ids");
+    TokenSequences sequences;
+    for (const json& each : value) {
+        check_argument(each.is_array(), "lists of lists of token ids");
+        std::vector<int64_t>& sequence = sequences.emplace_back();
+        for (const json& id : each) read_value(id, sequence.emplace_back());
+    }
+    out = std::move(sequences);
+}
+
+void read_value(const json& value, StopCriteria& out) {
+    static const std::map<std::string, StopCriteria> names{{"EARLY", StopCriteria::EARLY},
+                                                           {"HEURISTIC", StopCriteria::HEURISTIC},
+                                                           {"NEVER", StopCriteria::NEVER}};
+    const auto found = value.is_string() ? names.find(value.get<std::string>()) : names.end();
+    check_argument(found != names.end(), "EARLY, HEURISTIC and NEVER");
+    out = found->second;
+}
 
 /// transformers allows a list: the first is the main one, all of them stop.
 void read_eos(const json& value, GenerationConfig& config) {
@@ -128,6 +256,55 @@ void read_early_stopping(const json& value, GenerationConfig& config) {
                                                : StopCriteria::HEURISTIC;
 }
 
+// ---- From OpenVINO's properties.
+
+template <class T>
+bool take(const ov::Any& value, T& out) {
+    if (!value.is<T>()) return false;
+    out = value.as<T>();
+    return true;
+}
+
+template <class T>
+bool take(const ov::Any& value, std::optional<T>& out) {
+    T held;
+    if (value.is<std::optional<T>>())
+        out = value.as<std::optional<T>>();
+    else if (take(value, held))
+        out = held;
+    else
+        return false;
+    return true;
+}
+
+/// By name: sets a parameter to a value of its own type, which JSON may not have. Whether it is.
+using Taker = bool (*)(const ov::Any& value, GenerationConfig& config);
+
+const std::map<std::string, Taker>& takers() {
+    static const std::map<std::string, Taker> all{
+#define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help) \
+    {#name,                                                                \
+     [](const ov::Any& value, GenerationConfig& config) { return take(value, config.name); }},
+#include "pagewheel/generation_parameters.def"
+        {"structured_output_config",
+         [](const ov::Any& value, GenerationConfig& config) {
+             if (take(value, config.structured_output_config)) return true;
+             throw InvalidArgument(concat("structured_output_config has type ",
+                                          value.type_info().name(),
+                                          "; allowed: StructuredOutputConfig"));
+         }},
+    };
+    return all;
+}
+
+nlohmann::ordered_json json_for(const std::string& name, const ov::Any& value) {
+    try {
+        return json_of_any(value);
+    } catch (const InvalidArgument& error) {
+        throw InvalidArgument(concat("generation parameter '", name, "': ", error.what()));
+    }
+}
+
 }  // namespace
 
 const std::vector<GenerationParameter>& generation_parameters() {
@@ -142,8 +319,8 @@ const std::vector<GenerationParameter>& generation_parameters() {
 #define PAGEWHEEL_APPLIES(condition) \
     applies = [](const GenerationConfig& config) { return condition; };
 #define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help)                    \
-    all.push_back({section, #name, type_name(defaults.name), default_in_words(defaults.name), \
-                   allowed, help,                                                             \
+    all.push_back({section, #name, type_name<type>, default_in_words(defaults.name), allowed, \
+                   help,                                                                      \
                    [](const GenerationConfig& config) {                                       \
                        [[maybe_unused]] const type& value = config.name;                      \
                        if (!(condition)) refuse(#name, in_words(value), allowed);             \
@@ -171,6 +348,24 @@ const std::map<std::string, ParameterReader>& parameter_readers() {
         return all;
     }();
     return table;
+}
+
+void set_properties(GenerationConfig& config, const ov::AnyMap& properties) {
+    GenerationConfig updated = config;
+    const auto base = properties.find("generation_config");
+    if (base != properties.end())
+        check_argument(take(base->second, updated), "generation_config has type ",
+                       base->second.type_info().name(), "; allowed: GenerationConfig");
+    auto others = nlohmann::ordered_json::object();
+    for (const auto& [name, value] : properties) {
+        if (name == "generation_config") continue;
+        const auto taker = takers().find(name);
+        const bool is_eos = name == "eos_token_id";  // which is a stop token, too
+        const bool is_taken = !is_eos && taker != takers().end() && taker->second(value, updated);
+        if (!is_taken) others[name] = json_for(name, value);
+    }
+    updated.update_from_json(json_text(others));
+    config = std::move(updated);
 }
 
 }  // namespace pagewheel

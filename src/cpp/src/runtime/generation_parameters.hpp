@@ -17,4 +17,7 @@ using ParameterReader = void (*)(const nlohmann::json& value, GenerationConfig& 
 /// transformers' name for stop_criteria.
 const std::map<std::string, ParameterReader>& parameter_readers();
 
+/// `value` for a message: whole if it is short, for it may be of any size and depth.
+std::string shown(const nlohmann::json& value);
+
 }  // namespace pagewheel

@@ -16,7 +16,7 @@
 #include "grammar/grammar_limits.hpp"
 #include "runtime/grammar_work.hpp"
 #include "runtime/request.hpp"
-#include "scheduling/batch.hpp"
+#include "scheduling/sequence.hpp"
 
 namespace pagewheel {
 

@@ -1,14 +1,46 @@
-// From tokens to what callers read.
+// From tokens to what callers read, and the handles that are to be woken for it.
 #pragma once
 
+#include <exception>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pagewheel/statistics.hpp"
-#include "runtime/notifications.hpp"
 #include "runtime/request.hpp"
 
 namespace pagewheel {
+
+/// Filled by a step under its lock; its callbacks run after it, and may call everything.
+class Notifications {
+public:
+    void add(Request& request) {
+        if (request.state->has_notification) return;
+        m_states.push_back(request.state);
+        request.state->has_notification = true;
+    }
+    /// What there is; then there is none.
+    Notifications take() {
+        for (const auto& state : m_states) state->has_notification = false;
+        return std::exchange(*this, {});
+    }
+    /// All of them, in their order; then throws the first thing that a callback threw.
+    void notify() const {
+        std::exception_ptr failure;
+        for (const auto& state : m_states) {
+            try {
+                state->wake();
+            } catch (...) {
+                if (!failure) failure = std::current_exception();
+            }
+        }
+        if (failure) std::rethrow_exception(failure);
+    }
+
+private:
+    std::vector<std::shared_ptr<GenerationHandle::State>> m_states;
+};
 
 /// Of some of a prompt's tokens: their log-probabilities, and the likeliest in their places.
 struct PromptLogProbs {

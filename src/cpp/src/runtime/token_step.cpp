@@ -1,16 +1,15 @@
-#include "runtime/token_step.hpp"
-
 #include <tbb/task_arena.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "base/check.hpp"
 #include "kernels/team.hpp"
-#include "runtime/thread_role.hpp"
+#include "runtime/requests.hpp"
+#include "runtime/token_step.hpp"
 #include "sampling/log_probs.hpp"
 
 namespace pagewheel {
+
 namespace {
 
 // Of one sequence in one step: more would hold the others up.
@@ -24,7 +23,7 @@ bool has_siblings_to_come(const Request& request) {
 }  // namespace
 
 TokenStep::TokenStep(const StepParts& parts, size_t num_threads)
-    : m_parts(parts), m_num_threads(num_threads), m_arena(int(num_threads)), m_beams(parts) {}
+    : m_parts(parts), m_num_threads(num_threads), m_arena(int(num_threads)) {}
 
 void TokenStep::sample(const Batch& batch, const Logits& logits) {
     choose_at_once(batch, logits);
@@ -59,7 +58,6 @@ void TokenStep::attempt(SequenceState& sequence, Work&& work) {
 }
 
 void TokenStep::continue_pending() {
-    m_choices.clear();
     size_t vocabulary = 0, num_left = 0;
     for (size_t i = 0; i < m_pending.size(); ++i) {
         SequenceState& sequence = *m_pending[i];
@@ -107,8 +105,7 @@ void TokenStep::save_logits(SequenceState& sequence, const float* logits, size_t
 }
 
 void TokenStep::choose_at_once(const Batch& batch, const Logits& logits) {
-    m_choices.clear();
-    m_next_choice = 0;
+    m_choosing.clear();
     if (m_num_threads == 1) return;
     size_t next_row = 0;
     for (const BatchEntry& entry : batch.entries) {
@@ -121,38 +118,30 @@ void TokenStep::choose_at_once(const Batch& batch, const Logits& logits) {
             request.max_tokens <= entry.sequence->prompt_length || has_siblings_to_come(request) ||
             !sequence.sampler.runs_anywhere() || !m_parts.grammars.has_mask(sequence))
             continue;
-        m_choices.push_back({&sequence, logits.row(next_row - 1)});
+        m_choosing.emplace_back(&sequence, logits.row(next_row - 1));
     }
-    if (m_choices.size() < 2) return m_choices.clear();
+    if (m_choosing.size() < 2) return;
     m_arena.execute([&] {
-        kernels::run_phases(kernels::Phase{
-            m_choices.size(), [&](size_t i) { choose(m_choices[i], logits.vocabulary); }});
+        kernels::run_phases(kernels::Phase{m_choosing.size(), [&](size_t i) {
+                                               choose(*m_choosing[i].first, m_choosing[i].second,
+                                                      logits.vocabulary);
+                                           }});
     });
 }
 
-void TokenStep::choose(Choice& choice, size_t vocabulary) {
-    SequenceState& sequence = *choice.sequence;
+void TokenStep::choose(SequenceState& sequence, float* logits, size_t vocabulary) {
+    SequenceState::Choice& choice = sequence.choice.emplace();
     // A processor of the caller's may call the pipeline, which is in this step on every thread, and
     // may wait for tasks of its own, among which it must not take one of ours.
     const ThreadRole role(*sequence.request->state->queue, ThreadRole::Kind::STEP);
     try {
         tbb::this_task_arena::isolate([&] {
             choice.token = sequence.sampler.sample({sequence.tokens, sequence.prompt_length},
-                                                   choice.logits, vocabulary);
+                                                   logits, vocabulary);
         });
     } catch (...) {
         choice.failure = std::current_exception();
     }
-}
-
-const TokenStep::Choice* TokenStep::choice_of(const SequenceState& sequence) {
-    // Those of requests that have ended meanwhile are passed over.
-    for (size_t i = m_next_choice; i < m_choices.size(); ++i) {
-        if (m_choices[i].sequence != &sequence) continue;
-        m_next_choice = i + 1;
-        return &m_choices[i];
-    }
-    return nullptr;
 }
 
 void TokenStep::continue_sequence(SequenceState& sequence, const Rows& rows) {
@@ -176,7 +165,7 @@ void TokenStep::continue_sequence(SequenceState& sequence, const Rows& rows) {
 
 void TokenStep::continue_by(SequenceState& sequence, float* logits, size_t vocabulary) {
     if (sequence.request->config().is_beam_search())
-        m_beams.score(sequence, logits, vocabulary);
+        score_beam(sequence, logits, vocabulary);
     else if (append_token(sequence, logits, vocabulary))
         find_jump_forward(sequence);
     else
@@ -275,7 +264,7 @@ bool TokenStep::append_jump_forward(SequenceState& sequence, size_t vocabulary) 
 
 bool TokenStep::append_token(SequenceState& sequence, float* logits, size_t vocabulary) {
     std::vector<int64_t>& tokens = sequence.tokens;
-    const Choice* choice = choice_of(sequence);
+    const auto choice = std::exchange(sequence.choice, std::nullopt);
     try {
         if (choice && choice->failure) std::rethrow_exception(choice->failure);
         const SampledToken token =
@@ -288,6 +277,52 @@ bool TokenStep::append_token(SequenceState& sequence, float* logits, size_t voca
         m_parts.output.finish(sequence, end.is_whole ? Reason::STOP : Reason::ERROR);
         return false;
     }
+}
+
+void TokenStep::score_beam(SequenceState& beam, float* logits, size_t vocabulary) {
+    Request& request = *beam.request;
+    const size_t prompt_length = beam.prompt_length;
+    if (!request.beams)
+        request.beams = std::make_unique<BeamSearch>(
+            request.config(), prompt_length,
+            request.max_tokens - std::min(request.max_tokens, prompt_length), detected_isa(),
+            request.chain);
+    request.beams->score(beam.index, beam.tokens, logits, vocabulary);
+    // Most often they come in one step. A beam that was preempted is idle until its slot's turn;
+    // what it was to be continued with is known, so the others need not wait for its blocks.
+    if (!request.beams->is_ready()) return;
+    const BeamMoves& moves = request.beams->advance([&](size_t slot, int64_t token) {
+        return m_parts.output.completes_stop_string(*request.sequences[slot], token);
+    });
+    move_beams(request, moves);
+    m_parts.output.advance_beams(request, moves.num_tokens);
+    if (request.beams->is_done()) m_parts.requests.end(request, {GenerationStatus::FINISHED});
+}
+
+void TokenStep::move_beams(Request& request, const BeamMoves& moves) {
+    for (const auto& [from, to] : moves.forks) fork_beam(request, from, to);
+    for (size_t slot : moves.dropped) m_parts.scheduler.discard(*request.sequences[slot]);
+    for (const auto& [slot, token] : moves.appended) {
+        SequenceState& beam = *request.sequences[slot];
+        beam.tokens.push_back(token);
+        m_parts.scheduler.resume(beam);
+        m_parts.output.append_to_beam(beam, token);
+    }
+}
+
+void TokenStep::fork_beam(Request& request, size_t from, size_t to) {
+    const SequenceState& parent = *request.sequences[from];
+    if (to == request.sequences.size())
+        request.sequences.push_back(m_parts.admission.make_sequence(
+            request, to,
+            {parent.tokens.begin(), parent.tokens.begin() + ptrdiff_t(parent.prompt_length)}));
+    SequenceState& child = *request.sequences[to];
+    // The full blocks of a beam that is lost are in the prefix tree; its last one is of no use.
+    m_parts.scheduler.discard(child);
+    child.tokens = parent.tokens;
+    child.beam_text = parent.beam_text;
+    m_parts.scheduler.fork(parent, child);
+    if (m_parts.eviction) m_parts.eviction->fork(parent, child);
 }
 
 }  // namespace pagewheel

@@ -2,16 +2,31 @@
 #pragma once
 
 #include <tbb/task_arena.h>
-
 #include <cstddef>
 #include <exception>
+#include <utility>
 #include <vector>
 
-#include "runtime/beam_step.hpp"
-#include "runtime/model.hpp"
-#include "runtime/step_parts.hpp"
+#include "runner/model.hpp"
+#include "runtime/admission.hpp"
+#include "runtime/eviction_manager.hpp"
+#include "runtime/grammar_ahead.hpp"
+#include "runtime/output.hpp"
+#include "runtime/requests.hpp"
+#include "sampling/beam_search.hpp"
+#include "scheduling/scheduler.hpp"
 
 namespace pagewheel {
+
+/// Parts of the engine. Under the step's lock.
+struct StepParts {
+    Scheduler& scheduler;
+    const EvictionManager* eviction;  ///< null: nothing is evicted
+    const Admission& admission;
+    Requests& requests;
+    Output& output;
+    GrammarAhead& grammars;
+};
 
 /// Under the step's lock.
 class TokenStep {
@@ -42,22 +57,12 @@ private:
         float* row(size_t i) const { return logits.row(first + i); }
     };
 
-    /// A token that was chosen beside others: what continues its sequence, or why nothing does.
-    struct Choice {
-        SequenceState* sequence;
-        float* logits;
-        SampledToken token = {};
-        std::exception_ptr failure = {};
-    };
-
     /// Chooses tokens of several sequences at once: of those where that is all, as it is but for
     /// drafts, beams, a prompt's first samples and processors that need this thread. Nothing else
     /// changes but the samplers and their rows.
     void choose_at_once(const Batch& batch, const Logits& logits);
-    /// On any thread.
-    static void choose(Choice& choice, size_t vocabulary);
-    /// What was chosen for the sequence; null if nothing was.
-    const Choice* choice_of(const SequenceState& sequence);
+    /// Chooses the sequence's next token, on any thread.
+    static void choose(SequenceState& sequence, float* logits, size_t vocabulary);
     void continue_sequence(SequenceState& sequence, const Rows& rows);
     /// Its mask is there.
     void continue_by(SequenceState& sequence, float* logits, size_t vocabulary);
@@ -81,12 +86,17 @@ private:
     /// Whether the sequence goes on.
     bool append_token(SequenceState& sequence, float* logits, size_t vocabulary);
 
+    // ---- Beam search.
+    /// A beam's logits are there; with those of the request's last beam the search advances.
+    void score_beam(SequenceState& beam, float* logits, size_t vocabulary);
+    void move_beams(Request& request, const BeamMoves& moves);
+    void fork_beam(Request& request, size_t from, size_t to);
+
     const StepParts m_parts;
     const size_t m_num_threads;
     tbb::task_arena m_arena;
-    BeamStep m_beams;
-    std::vector<Choice> m_choices;  // of this step, in the order of its batch; kept for its memory
-    size_t m_next_choice = 0;       // the first that was not looked at
+    // Sequences whose tokens are chosen at once, with their logits; kept for its memory.
+    std::vector<std::pair<SequenceState*, float*>> m_choosing;
     std::vector<SequenceState*> m_jumping_forward;  // in this step; kept for its memory
     std::vector<SequenceState*> m_pending;
 };

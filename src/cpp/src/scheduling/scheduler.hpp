@@ -7,12 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "cache/block_memory.hpp"
+#include "cache/block_pool.hpp"
 #include "cache/block_store.hpp"
 #include "cache/cache_size.hpp"
-#include "cache/prefix_pins.hpp"
 #include "pagewheel/scheduler_config.hpp"
-#include "scheduling/batch.hpp"
+#include "scheduling/sequence.hpp"
 
 namespace pagewheel {
 

@@ -1,4 +1,4 @@
-#include "runtime/native_attention_inputs.hpp"
+#include "runner/attention_inputs.hpp"
 
 #include <algorithm>
 #include <cstring>

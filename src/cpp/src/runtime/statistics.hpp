@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "pagewheel/statistics.hpp"
-#include "runtime/model.hpp"
-#include "runtime/request_queue.hpp"
+#include "runner/model.hpp"
+#include "runtime/requests.hpp"
 #include "scheduling/scheduler.hpp"
 
 namespace pagewheel {

@@ -1,6 +1,6 @@
 // Several logits indices, one and none in one batch of a real model: the same logits as without
 // fast prefill and as token by token. PAGEWHEEL_TEST_TINY_MODEL names a folder (scripts/run_tests).
-#include "runtime/logits_indices.hpp"
+#include "runner/model_inputs.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/isa.hpp"
-#include "runtime/openvino_model.hpp"
+#include "runner/openvino_model.hpp"
 
 namespace pagewheel {
 namespace {

@@ -1,4 +1,4 @@
-// What users do with the prefix cache.
+// What users do with the prefix cache, and see of the whole cache.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "pagewheel/cache_view.hpp"
 #include "pagewheel/prefix_selection.hpp"
+#include "runner/model.hpp"
 #include "runtime/eviction_manager.hpp"
-#include "runtime/model.hpp"
 #include "runtime/requests.hpp"
 #include "scheduling/scheduler.hpp"
 
@@ -46,5 +47,11 @@ private:
     const EvictionManager* const m_eviction;
     const Requests& m_requests;
 };
+
+/// Under the step's lock. At most `most_sequences` sequences. `evicted_of` names the request whose
+/// first sequence's kept tokens are asked for. All but the blocks' number and num_steps is bounded
+/// by the arguments and by what one sequence holds.
+CacheView view_cache(const Scheduler& scheduler, const Requests& requests, size_t most_sequences,
+                     std::optional<uint64_t> evicted_of);
 
 }  // namespace pagewheel

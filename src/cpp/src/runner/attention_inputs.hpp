@@ -1,18 +1,80 @@
-// A batch as pagewheel's attention is told about it.
+// What attention is told about a batch: lengths, block tables, evicted caches; and the scores it
+// gives back.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "base/check.hpp"
 #include "eviction/rotation_table.hpp"
+#include "eviction/slot_table.hpp"
+#include "graph/native_attention.hpp"
+#include "graph/openvino_attention.hpp"
 #include "kernels/batch_tables.hpp"
-#include "runtime/attention_inputs.hpp"
-#include "runtime/input_tensor.hpp"
-#include "runtime/logits_indices.hpp"
+#include "model/cache_geometry.hpp"
+#include "model/rotary.hpp"
+#include "openvino/runtime/infer_request.hpp"
+#include "runner/model_inputs.hpp"
+#include "scheduling/sequence.hpp"
 
 namespace pagewheel {
+
+/// Fills the inputs of one kind of attention. Filling them allocates nothing unless a batch is
+/// larger than any before.
+class AttentionInputs {
+public:
+    /// `layers` are those whose caches are evicted from, in the order of their caches; none:
+    /// nothing is. Throws InvalidArgument if rotary.dims exceeds the head size.
+    explicit AttentionInputs(std::vector<CacheLayer> layers) : m_layers(std::move(layers)) {
+        for (const CacheLayer& layer : m_layers)
+            check_argument(layer.rotary.dims <= layer.layout.key_size,
+                           "the model folder describes ", layer.rotary.dims,
+                           " rotary dimensions of heads that have ", layer.layout.key_size);
+    }
+    virtual ~AttentionInputs() = default;
+    AttentionInputs(const AttentionInputs&) = delete;
+    AttentionInputs& operator=(const AttentionInputs&) = delete;
+
+    const std::vector<CacheLayer>& layers() const { return m_layers; }
+    /// `windows` [batch entries]: last new tokens whose attention is wanted, 0: none; or empty.
+    virtual void fill(ov::InferRequest& request, const Batch& batch,
+                      const std::vector<size_t>& windows) = 0;
+    /// After the inference, by layer: f32 [tokens held after the step] of a batch entry with a
+    /// window. Valid until the next fill().
+    virtual const std::vector<const float*>& scores(ov::InferRequest& request, size_t entry) = 0;
+
+protected:
+    std::vector<CacheLayer> m_layers;
+};
+
+/// Of each sequence of a batch: tokens that are in the cache, and where its new tokens and its part
+/// of the block table begin.
+struct BatchExtents {
+    int32_t* past_lens;             ///< [sequences]
+    int32_t* subsequence_begins;    ///< [sequences + 1]
+    int32_t* block_indices_begins;  ///< [sequences + 1]
+};
+
+void fill_extents(const Batch& batch, BatchExtents extents);
+
+/// The same, and the block tables of sequences that have not evicted, in one pass over sequences
+/// that lie all over memory.
+void fill_extents_and_blocks(const Batch& batch, BatchExtents extents, int32_t* table);
+
+size_t count_blocks(const Batch& batch);
+
+/// The layer's slot table of a sequence that has evicted, else null.
+const SlotTable* slot_table_of(const Sequence& sequence, size_t layer);
+
+/// Writes the block tables of all sequences, as layer `layer` holds them.
+void fill_blocks(const Batch& batch, size_t layer, int32_t* table);
+
+/// Where each entry's scores begin: contexts after the step, one after the other. Returns their
+/// sum.
+size_t fill_score_begins(const Batch& batch, std::vector<size_t>& begins);
 
 /// The input batch_tables. Its tensor is kept from step to step, at its size, until a batch needs
 /// more or a key has to rotate further than any before: first come the tables of angles, which
@@ -110,6 +172,49 @@ private:
     size_t m_tables_end = 0;  // 0: there are none
     // Of this step: where scores begin, and their number per layer.
     size_t m_scores_begin = 0, m_step_scores = 0;
+    std::vector<size_t> m_score_begins;    // by batch entry
+    std::vector<const float*> m_pointers;  // what scores() returns
+};
+
+/// The inputs that SDPAToPagedAttention makes. Where caches are evicted from, each layer has a
+/// block table and scores; where they are not, some layers may have queries for the logits indices
+/// alone, and inputs of those beside the others'. Keys are never rotated at read: whoever evicts
+/// rotates them where they lie.
+class OpenVinoAttentionInputs final : public AttentionInputs {
+public:
+    static bool serves(const ov::CompiledModel& model);
+
+    /// Nothing is evicted.
+    explicit OpenVinoAttentionInputs(const ov::CompiledModel& model);
+    /// Throws InvalidArgument for a cache whose blocks are not plain rows of f32, bf16 or
+    /// f16.
+    OpenVinoAttentionInputs(const ov::CompiledModel& model,
+                            const std::vector<OpenVinoAttentionLayer>& attention,
+                            const CacheGeometry& geometry, const RotaryDescription& rotary);
+
+    void fill(ov::InferRequest& request, const Batch& batch,
+              const std::vector<size_t>& windows) override;
+    const std::vector<const float*>& scores(ov::InferRequest& request, size_t entry) override;
+
+private:
+    struct Table {
+        size_t owner;  ///< index of layers() whose cache it leads to
+        InputTensor input;
+    };
+    /// Of the sequences that have logits indices.
+    struct LogitsInputs {
+        InputTensor past_lens, subsequence_begins, block_indices, block_indices_begins;
+    };
+    OpenVinoAttentionInputs(const ov::CompiledModel& model, std::vector<CacheLayer> layers);
+    void fill_logits(ov::InferRequest& request, const Batch& batch,
+                     const std::vector<size_t>& windows);
+
+    LogitsIndices m_indices;
+    LogitsInputs m_logits_inputs;
+    InputTensor m_past_lens, m_subsequence_begins, m_block_indices_begins, m_max_context_len;
+    std::vector<Table> m_tables;  // one of all layers, or one of each
+    InputTensor m_windows;
+    std::vector<size_t> m_outputs;         // with the scores of layers()
     std::vector<size_t> m_score_begins;    // by batch entry
     std::vector<const float*> m_pointers;  // what scores() returns
 };

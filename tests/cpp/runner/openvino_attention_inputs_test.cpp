@@ -1,5 +1,5 @@
 // The inputs of OpenVINO's attention, without eviction.
-#include "runtime/openvino_attention_inputs.hpp"
+#include "runner/attention_inputs.hpp"
 
 #include <gtest/gtest.h>
 

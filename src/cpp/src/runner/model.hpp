@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "cache/block_memory.hpp"
+#include "cache/block_pool.hpp"
 #include "eviction/layer_cache.hpp"
 #include "model/rotary.hpp"
-#include "scheduling/batch.hpp"
+#include "scheduling/sequence.hpp"
 
 namespace pagewheel {
 

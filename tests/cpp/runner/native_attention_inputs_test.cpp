@@ -1,5 +1,5 @@
 // The input batch_tables as the engine fills it, read back by layer.
-#include "runtime/native_attention_inputs.hpp"
+#include "runner/attention_inputs.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/attention_inputs.hpp"
+#include "runner/attention_inputs.hpp"
 
 #include <algorithm>
 

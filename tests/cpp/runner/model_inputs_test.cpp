@@ -1,5 +1,5 @@
 // The inputs that say which tokens a step computes, and which of them to the end.
-#include "runtime/token_inputs.hpp"
+#include "runner/model_inputs.hpp"
 
 #include <gtest/gtest.h>
 

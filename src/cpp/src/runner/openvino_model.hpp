@@ -12,9 +12,9 @@
 #include "openvino/core/any.hpp"
 #include "openvino/runtime/infer_request.hpp"
 #include "pagewheel/cache_eviction_config.hpp"
-#include "runtime/attention_inputs.hpp"
-#include "runtime/model.hpp"
-#include "runtime/token_inputs.hpp"
+#include "runner/attention_inputs.hpp"
+#include "runner/model.hpp"
+#include "runner/model_inputs.hpp"
 
 namespace pagewheel {
 

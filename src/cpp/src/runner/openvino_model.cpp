@@ -1,23 +1,60 @@
-#include "runtime/openvino_model.hpp"
+#include "runner/openvino_model.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/check.hpp"
 #include "base/log.hpp"
 #include "base/openvino_error.hpp"
+#include "cache/prefix_file.hpp"
+#include "compile/compile_model.hpp"
 #include "graph/port_names.hpp"
 #include "model/openvino_core.hpp"
+#include "openvino/core/version.hpp"
+#include "openvino/runtime/infer_request.hpp"
+#include "openvino/runtime/profiling_info.hpp"
 #include "openvino/runtime/properties.hpp"
+#include "ops/native_region.hpp"
 #include "pagewheel/errors.hpp"
-#include "runtime/cache_description.hpp"
-#include "runtime/native_attention_inputs.hpp"
-#include "runtime/node_times.hpp"
-#include "runtime/openvino_attention_inputs.hpp"
+#include "runner/attention_inputs.hpp"
 
 namespace pagewheel {
+namespace {
+
+Checksum checksum_of_model(const std::filesystem::path& xml) {
+    check_argument(std::filesystem::exists(xml), "prefixes of ", xml,
+                   " cannot be saved or loaded: no file tells it from others");
+    Checksum checksum;
+    std::vector<char> piece(size_t(1) << 20);
+    for (const char* extension : {".xml", ".bin"}) {
+        std::ifstream file(std::filesystem::path(xml).replace_extension(extension),
+                           std::ios::binary);
+        while (file.read(piece.data(), std::streamsize(piece.size())), file.gcount() > 0)
+            checksum.add(piece.data(), size_t(file.gcount()));
+    }
+    return checksum;
+}
+
+/// Libraries of operations, for all models that the process reads from now on.
+void add_extensions(const ov::AnyMap& properties) {
+    const auto found = properties.find("extensions");
+    if (found == properties.end()) return;
+    for (const auto& library : found->second.as<std::vector<std::filesystem::path>>()) try {
+            openvino_core_with(library);
+        } catch (const ov::Exception& error) {
+            throw InvalidArgument(
+                concat("extensions holds ", library, ", which cannot be loaded: ", reason(error)));
+        }
+}
+
+}  // namespace
 
 OpenVinoModel::OpenVinoModel(CompiledGraph graph)
     : m_graph(std::move(graph)), m_request(m_graph.model.create_infer_request()) {
@@ -49,7 +86,22 @@ size_t OpenVinoModel::num_threads() const {
 }
 
 std::string OpenVinoModel::cache_description() const {
-    return describe_cache(m_graph);
+    const CacheGeometry& geometry = m_graph.geometry;
+    std::ostringstream text;
+    text << "model " << std::hex << checksum_of_model(m_graph.model_xml).value() << std::dec
+         << "\ndevice " << m_graph.options.device << ", OpenVINO "
+         << ov::get_openvino_version().buildNumber << m_graph.options.cache_properties
+         << "\nblocks of " << geometry.block_size << " tokens in " << geometry.ports.size()
+         << " caches";
+    // Layers are alike for the most part: say a shape where it changes.
+    const CachePort* previous = nullptr;
+    for (const CachePort& port : geometry.ports) {
+        const bool same =
+            previous && previous->type == port.type && previous->block_shape == port.block_shape;
+        if (!same) text << ", " << port.type << " " << port.block_shape;
+        previous = &port;
+    }
+    return text.str();
 }
 
 void OpenVinoModel::allocate_cache(size_t num_blocks) {
@@ -59,7 +111,31 @@ void OpenVinoModel::allocate_cache(size_t num_blocks) {
 }
 
 std::vector<ov::ProfilingInfo> OpenVinoModel::profile() const {
-    return node_times(m_request, m_graph.regions);
+    using std::chrono::duration_cast;
+    using std::chrono::microseconds;
+    std::vector<ov::ProfilingInfo> nodes = m_request.get_profiling_info();
+    for (const auto& plan : m_graph.regions) {
+        const auto means = plan->profile().means();
+        if (means.empty()) continue;
+        RegionProfile::Clock::duration inside{0};
+        for (size_t i = 0; i < means.size(); ++i) {
+            const RegionStep& step = plan->description().steps[i];
+            ov::ProfilingInfo info;
+            info.status = ov::ProfilingInfo::Status::EXECUTED;
+            info.real_time = info.cpu_time = std::chrono::round<microseconds>(means[i]);
+            info.node_name = step.name;
+            info.node_type = step.op->get_type_name();
+            info.exec_type = "pagewheel";
+            inside += means[i];
+            nodes.push_back(info);
+        }
+        for (ov::ProfilingInfo& node : nodes)
+            if (node.node_name == plan->description().name) {
+                node.real_time -= std::min(node.real_time, duration_cast<microseconds>(inside));
+                node.cpu_time = node.real_time;
+            }
+    }
+    return nodes;
 }
 
 std::vector<LayerCache> OpenVinoModel::layer_caches() const {
@@ -89,22 +165,6 @@ Logits OpenVinoModel::run(const Batch& batch, const std::vector<size_t>& windows
                     " rows of logits for ", rows);
     return {logits.data<float>(), rows, m_vocabulary};
 }
-
-namespace {
-
-/// Libraries of operations, for all models that the process reads from now on.
-void add_extensions(const ov::AnyMap& properties) {
-    const auto found = properties.find("extensions");
-    if (found == properties.end()) return;
-    for (const auto& library : found->second.as<std::vector<std::filesystem::path>>()) try {
-            openvino_core_with(library);
-        } catch (const ov::Exception& error) {
-            throw InvalidArgument(
-                concat("extensions holds ", library, ", which cannot be loaded: ", reason(error)));
-        }
-}
-
-}  // namespace
 
 std::unique_ptr<OpenVinoModel> load_model(const ModelFolder& folder, const std::string& device,
                                           const ov::AnyMap& properties,
