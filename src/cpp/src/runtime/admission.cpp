@@ -213,7 +213,7 @@ std::vector<SequenceText> Admission::make_texts(const Request& request, size_t c
                                      SequenceText(m_decoders, request.prepared->stop_strings));
 }
 
-std::optional<std::string> Admission::limit_again(Request& request) const {
+std::optional<Error> Admission::limit_again(Request& request) const {
     const size_t room = m_room, prompt_length = request.sequences.front()->prompt_length;
     // With eviction a sequence may outgrow the cache.
     if (!m_eviction) request.max_tokens = std::min(request.max_tokens, room);

@@ -245,8 +245,10 @@ std::exception_ptr Engine::attempt(const Batch& batch, Work&& work) {
 }
 
 void Engine::cancel_batch(const Batch& batch, const std::string& error) {
-    FinishInfo info{GenerationStatus::CANCEL, GenerationFinishReason::NONE,
-                    "the request was cancelled because a step failed: " + error, true};
+    FinishInfo info{
+        GenerationStatus::CANCEL, GenerationFinishReason::NONE,
+        Error("the request was cancelled because a step failed: " + error, ErrorCode::step_failed),
+        true};
     for (const BatchEntry& entry : batch.entries) {
         Request& request = request_of(entry);
         m_requests.end(request, info);

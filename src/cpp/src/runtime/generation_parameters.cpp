@@ -289,9 +289,8 @@ const std::map<std::string, Taker>& takers() {
         {"structured_output_config",
          [](const ov::Any& value, GenerationConfig& config) {
              if (take(value, config.structured_output_config)) return true;
-             throw InvalidArgument(concat("structured_output_config has type ",
-                                          value.type_info().name(),
-                                          "; allowed: StructuredOutputConfig"));
+             refuse_argument(ParameterName("structured_output_config"), " has type ",
+                             value.type_info().name(), "; allowed: StructuredOutputConfig");
          }},
     };
     return all;
@@ -301,7 +300,7 @@ nlohmann::ordered_json json_for(const std::string& name, const ov::Any& value) {
     try {
         return json_of_any(value);
     } catch (const InvalidArgument& error) {
-        throw InvalidArgument(concat("generation parameter '", name, "': ", error.what()));
+        refuse_argument("generation parameter '", ParameterName(name), "': ", error.what());
     }
 }
 
@@ -354,8 +353,9 @@ void set_properties(GenerationConfig& config, const ov::AnyMap& properties) {
     GenerationConfig updated = config;
     const auto base = properties.find("generation_config");
     if (base != properties.end())
-        check_argument(take(base->second, updated), "generation_config has type ",
-                       base->second.type_info().name(), "; allowed: GenerationConfig");
+        check_argument(take(base->second, updated), ParameterName("generation_config"),
+                       " has type ", base->second.type_info().name(),
+                       "; allowed: GenerationConfig");
     auto others = nlohmann::ordered_json::object();
     for (const auto& [name, value] : properties) {
         if (name == "generation_config") continue;

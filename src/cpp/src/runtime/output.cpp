@@ -152,7 +152,7 @@ void Output::publish_beams(Request& request, std::vector<SequenceText> texts) {
 }
 
 void Output::end(Request& request, GenerationStatus status, Reason reason,
-                 const std::string& error) {
+                 const std::optional<Error>& error) {
     m_notifications.add(request);
     GenerationHandle::State& state = *request.state;
     state.request = nullptr;

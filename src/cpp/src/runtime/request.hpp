@@ -52,8 +52,8 @@ struct GenerationHandle::State {
     PerfMetrics metrics;
     /// What the handle asked for, which ends the request at the next step.
     std::optional<GenerationStatus> closed_as;
-    std::string error;              // why the engine cancelled it, if it did
-    bool pipeline_failed = false;   // and all others; `error` is empty if there was no memory
+    std::optional<Error> error;     // why the engine cancelled it, if it did
+    bool pipeline_failed = false;   // and all others; without `error` if there was no memory
     std::vector<Waiter> on_change;  // called once, without the lock
 
     /// Guards `texts`: decoding must not hold up a step. Locked before `mutex` where both are.

@@ -13,7 +13,8 @@ void RequestQueue::submit(std::unique_ptr<Request> request) {
     const std::lock_guard lock(m_mutex);
     if (!m_failure.empty()) throw PipelineFailed(m_failure);
     const std::optional<uint64_t> id = request->id;
-    check_argument(!id || m_ids.count(*id) == 0, "request_id ", id.value_or(0), " is in use");
+    check_argument(!id || m_ids.count(*id) == 0, ParameterName("request_id"), " ", id.value_or(0),
+                   " is in use");
     if (m_max_queue != 0 && m_num_queued >= m_max_queue)
         throw QueueFull(concat(request->name(), " is refused: ", m_num_queued,
                                " requests wait already, and max_queue is ", m_max_queue));
