@@ -30,7 +30,7 @@ TEST(Utf8, FindsTheFirstBadByte) {
     EXPECT_EQ(find_invalid_utf8("\xED\xA0\x80"), 0u);      // surrogate
     EXPECT_EQ(find_invalid_utf8("\xF4\x90\x80\x80"), 0u);  // beyond U+10FFFF
     EXPECT_EQ(find_invalid_utf8("\x80"), 0u);              // continuation
-    EXPECT_THROW(check_utf8("a\xFF", "the prompt"), InvalidArgument);
+    EXPECT_THROW(check_utf8("a\xFF", ParameterName("prompt", "the prompt")), InvalidArgument);
 }
 
 TEST(Utf8, ReplacesMaximalPartsAsPythonDoes) {
