@@ -38,7 +38,7 @@ std::string shown(const std::vector<ParseEvent>& events) {
 
 std::string parse(const std::string& family, const std::string& text,
                   StreamParser::Options options = {}) {
-    StreamParser parser(find_family(family), std::move(options));
+    StreamParser parser(find_message_format(family), std::move(options));
     Events events;
     parser.feed(text, events);
     parser.finish(events);
@@ -47,11 +47,12 @@ std::string parse(const std::string& family, const std::string& text,
 
 TEST(Families, HaveNamesOfTheirOwnAndMarkersThatAreNotInEachOther) {
     std::set<std::string> names;
-    for (const Family& family : families()) {
+    for (const MessageFormat& family : message_formats()) {
         EXPECT_TRUE(names.insert(family.name).second) << family.name;
         EXPECT_FALSE(family.template_signs.empty()) << family.name;
         std::vector<std::string> markers = family.dropped;
-        for (const SectionMarker& section : family.sections) markers.push_back(section.text);
+        for (const SectionMarker& section : section_markers(family))
+            markers.push_back(section.text);
         if (family.reasoning)
             markers.insert(markers.end(), family.reasoning->open.begin(),
                            family.reasoning->open.end());
@@ -60,7 +61,7 @@ TEST(Families, HaveNamesOfTheirOwnAndMarkersThatAreNotInEachOther) {
                 EXPECT_TRUE(i == j || markers[i].find(markers[j]) == std::string::npos)
                     << markers[j] << " is in " << markers[i];
     }
-    EXPECT_THROW(find_family("none"), InvalidArgument);
+    EXPECT_THROW(find_message_format("none"), InvalidArgument);
 }
 
 TEST(StreamParser, TellsContentReasoningAndCallsApart) {
@@ -75,7 +76,7 @@ TEST(StreamParser, TellsContentReasoningAndCallsApart) {
 }
 
 TEST(StreamParser, GivesTextOutAsSoonAsItIsNoMarker) {
-    StreamParser parser(find_family("qwen"));
+    StreamParser parser(find_message_format("qwen"));
     Events events;
     const auto feed = [&](const std::string& text) {
         parser.feed(text, events);
@@ -91,7 +92,7 @@ TEST(StreamParser, GivesTextOutAsSoonAsItIsNoMarker) {
 }
 
 TEST(StreamParser, HoldsABoundedBeginningOfACall) {
-    StreamParser parser(find_family("qwen"));
+    StreamParser parser(find_message_format("qwen"));
     Events events;
     std::string text = "<tool_call>{\"name\": \"" + std::string(StreamParser::max_held, 'x');
     parser.feed(text, events);

@@ -1,17 +1,71 @@
-// Grammars of a call's arguments, from the JSON schema of its function.
+// Grammars of a call's arguments, from the JSON schema of its function, and nodes to put them
+// together.
 #pragma once
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "parsing/call_notation.hpp"
-#include "parsing/grammar_parts.hpp"
+#include "pagewheel/structured_output.hpp"
+#include "parsing/message_format.hpp"
 
 namespace pagewheel {
 
+using GrammarNode = StructuredOutputConfig::StructuralTag;
+
+inline GrammarNode constant_node(std::string text) {
+    return StructuredOutputConfig::ConstString{std::move(text)};
+}
+
+/// Without empty constants, if there is anything else.
+inline GrammarNode sequence_node(const std::vector<GrammarNode>& nodes) {
+    auto all = std::make_shared<StructuredOutputConfig::Concat>();
+    for (const GrammarNode& node : nodes) {
+        const auto* text = std::get_if<StructuredOutputConfig::ConstString>(&node);
+        if (!text || !text->value.empty()) all->elements.push_back(node);
+    }
+    if (all->elements.empty()) return constant_node("");
+    return all->elements.size() == 1 ? all->elements.front() : GrammarNode(all);
+}
+
+inline GrammarNode either_node(std::vector<GrammarNode> nodes) {
+    if (nodes.size() == 1) return nodes.front();
+    return std::make_shared<StructuredOutputConfig::Union>(
+        StructuredOutputConfig::Union{std::move(nodes)});
+}
+
+inline GrammarNode tag_node(std::string begin, GrammarNode content, std::string end) {
+    return std::make_shared<StructuredOutputConfig::Tag>(
+        StructuredOutputConfig::Tag{std::move(begin), std::move(content), std::move(end)});
+}
+
+/// One or more of the node.
+inline GrammarNode list_node(GrammarNode node, std::string separator) {
+    auto list = std::make_shared<StructuredOutputConfig::TagsWithSeparator>();
+    list->tags = {{"", std::move(node), ""}};
+    list->separator = std::move(separator);
+    list->at_least_one = true;
+    return list;
+}
+
+inline GrammarNode any_number_node(GrammarNode node) {
+    auto list = std::make_shared<StructuredOutputConfig::TagsWithSeparator>();
+    list->tags = {{"", std::move(node), ""}};
+    return list;
+}
+
+inline GrammarNode optional_node(GrammarNode node) {
+    auto list = std::make_shared<StructuredOutputConfig::TagsWithSeparator>();
+    list->tags = {{"", std::move(node), ""}};
+    list->stop_after_first = true;
+    return list;
+}
+
 /// `whose` names the family and the function in errors. Throws InvalidArgument for a schema that
-/// the notation cannot be held to.
-GrammarNode argument_grammar(const ArgumentNotation& notation, const nlohmann::ordered_json& schema,
+/// the format cannot be held to.
+GrammarNode argument_grammar(const ArgumentFormat& format, const nlohmann::ordered_json& schema,
                              const std::string& whose);
 
 }  // namespace pagewheel

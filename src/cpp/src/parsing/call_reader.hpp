@@ -1,20 +1,18 @@
-// What reads a section of tool calls, byte by byte.
+// Reads a section of tool calls byte by byte, as its formats describe it.
 #pragma once
 
-#include <functional>
-#include <map>
 #include <memory>
-#include <set>
 #include <string>
+#include <vector>
 
-#include "parsing/bytes.hpp"
+#include "parsing/argument_reader.hpp"
 #include "parsing/events.hpp"
-#include "parsing/literal_matcher.hpp"
+#include "parsing/message_format.hpp"
 
 namespace pagewheel {
 
-/// Of one section, from the marker that opens it. It gives a call out as soon as its name is
-/// known, and its arguments as they come.
+/// Reads one section, from behind the marker that opens it. It gives a call out as soon as its name
+/// and the beginning of its arguments are known, and the arguments as they come.
 class CallReader {
 public:
     enum class Step {
@@ -34,29 +32,21 @@ public:
     virtual bool in_call() const = 0;
 };
 
-/// A byte of what may close a section.
-inline CallReader::Step close_section(LiteralMatcher& closers, char byte) {
-    switch (closers.take(byte)) {
-        case LiteralMatcher::Step::MORE:
-            return CallReader::Step::MORE;
-        case LiteralMatcher::Step::MATCH:
-            return CallReader::Step::DONE;
-        case LiteralMatcher::Step::NONE:
-            return CallReader::Step::REFUSED;
-    }
-    return CallReader::Step::REFUSED;
-}
+/// What begins sections: a marker, with the formats that may follow it.
+struct SectionMarker {
+    std::string text;
+    std::vector<const CallFormat*> formats;  ///< none: a message with a header
+    bool is_read = false;                    ///< The reader gets the marker's bytes too.
 
-/// Of the functions that a model was told of: parameters that are texts, by function. Formats that
-/// write values without quotes ask for it.
-struct ToolTypes {
-    struct Parameters {
-        std::set<std::string> texts;
-        std::set<std::string> others;  ///< of which the type is known, too
-    };
-    std::map<std::string, Parameters> by_function;
+    /// `types` must outlive the reader.
+    std::unique_ptr<CallReader> make_reader(const ToolTypes& types) const;
 };
 
-using CallReaderMaker = std::function<std::unique_ptr<CallReader>(const ToolTypes&)>;
+/// The markers of a format, which must outlive them.
+std::vector<SectionMarker> section_markers(const MessageFormat& format);
+
+/// Reads one call that is an object with a name and arguments, from a text that nothing marks as a
+/// call: no other keys before the name and the arguments, which must be there.
+std::unique_ptr<CallReader> make_unmarked_object_reader();
 
 }  // namespace pagewheel

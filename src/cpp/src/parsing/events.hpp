@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace pagewheel {
@@ -30,16 +31,26 @@ public:
     void content(std::string_view text) { add(ParseEvent::Kind::CONTENT, text); }
     void reasoning(std::string_view text) { add(ParseEvent::Kind::REASONING, text); }
     void arguments(std::string_view json) { add(ParseEvent::Kind::ARGUMENTS, json); }
-    void begin_call(std::string name, std::string id = {});
-    void end_call(bool complete, std::string id = {});
+    void begin_call(std::string name, std::string id = {}) {
+        ++m_num_call_events;
+        m_all.push_back({ParseEvent::Kind::CALL_BEGIN, std::move(name), std::move(id)});
+    }
+    void end_call(bool complete, std::string id = {}) {
+        ++m_num_call_events;
+        m_all.push_back({ParseEvent::Kind::CALL_END, {}, std::move(id), complete});
+    }
 
     /// Calls that have begun and ended, each counted.
     size_t num_call_events() const { return m_num_call_events; }
     const std::vector<ParseEvent>& all() const { return m_all; }
-    std::vector<ParseEvent> take_all();
+    std::vector<ParseEvent> take_all() { return std::exchange(m_all, {}); }
 
 private:
-    void add(ParseEvent::Kind kind, std::string_view text);
+    void add(ParseEvent::Kind kind, std::string_view text) {
+        if (text.empty()) return;
+        if (m_all.empty() || m_all.back().kind != kind) m_all.push_back({kind, {}});
+        m_all.back().text += text;
+    }
 
     std::vector<ParseEvent> m_all;
     size_t m_num_call_events = 0;

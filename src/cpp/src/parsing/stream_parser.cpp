@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "parsing/bytes.hpp"
+
 namespace pagewheel {
 namespace {
 
@@ -10,21 +12,22 @@ constexpr size_t max_space = 256;  // held back after a section
 constexpr size_t max_reread = 256;
 
 /// Sections, then what is dropped, then tags that open reasoning.
-std::vector<std::string> content_markers(const Family& family) {
+std::vector<std::string> content_markers(const MessageFormat& format,
+                                         const std::vector<SectionMarker>& sections) {
     std::vector<std::string> markers;
-    for (const SectionMarker& section : family.sections) markers.push_back(section.text);
-    markers.insert(markers.end(), family.dropped.begin(), family.dropped.end());
-    if (family.reasoning)
-        markers.insert(markers.end(), family.reasoning->open.begin(), family.reasoning->open.end());
+    for (const SectionMarker& section : sections) markers.push_back(section.text);
+    markers.insert(markers.end(), format.dropped.begin(), format.dropped.end());
+    if (format.reasoning)
+        markers.insert(markers.end(), format.reasoning->open.begin(), format.reasoning->open.end());
     return markers;
 }
 
 /// Tags that close it, then what is dropped, then tags that open it.
-std::vector<std::string> reasoning_markers(const Family& family) {
-    if (!family.reasoning) return {};
-    std::vector<std::string> markers = family.reasoning->close;
-    markers.insert(markers.end(), family.dropped.begin(), family.dropped.end());
-    markers.insert(markers.end(), family.reasoning->open.begin(), family.reasoning->open.end());
+std::vector<std::string> reasoning_markers(const MessageFormat& format) {
+    if (!format.reasoning) return {};
+    std::vector<std::string> markers = format.reasoning->close;
+    markers.insert(markers.end(), format.dropped.begin(), format.dropped.end());
+    markers.insert(markers.end(), format.reasoning->open.begin(), format.reasoning->open.end());
     return markers;
 }
 
@@ -75,12 +78,13 @@ size_t MarkerFinder::skip(std::string_view text) const {
     return i;
 }
 
-StreamParser::StreamParser(const Family& family, Options options)
-    : m_family(family),
+StreamParser::StreamParser(const MessageFormat& format, Options options)
+    : m_format(format),
+      m_sections(section_markers(format)),
       m_options(std::move(options)),
-      m_content_markers(content_markers(family)),
-      m_reasoning_markers(reasoning_markers(family)) {
-    if (!m_options.starts_in_reasoning || !family.reasoning) return;
+      m_content_markers(content_markers(format, m_sections)),
+      m_reasoning_markers(reasoning_markers(format)) {
+    if (!m_options.starts_in_reasoning || !format.reasoning) return;
     begin_reasoning();
     m_may_open = true;
 }
@@ -138,12 +142,12 @@ void StreamParser::take_content(char byte, Events& out) {
     size_t found = m_content_markers.take(byte, passed);
     give_content(passed, out);
     if (found == MarkerFinder::npos) return;
-    if (found < m_family.sections.size()) return begin_section(m_family.sections[found], out);
-    found -= m_family.sections.size();
-    if (found < m_family.dropped.size()) return;
-    found -= m_family.dropped.size();
+    if (found < m_sections.size()) return begin_section(m_sections[found], out);
+    found -= m_sections.size();
+    if (found < m_format.dropped.size()) return;
+    found -= m_format.dropped.size();
     if (m_options.reasons_once && m_has_reasoned)
-        give_content(m_family.reasoning->open[found], out);
+        give_content(m_format.reasoning->open[found], out);
     else
         begin_reasoning();
 }
@@ -153,15 +157,15 @@ void StreamParser::take_reasoning(char byte, Events& out) {
     size_t found = m_reasoning_markers.take(byte, passed);
     give_reasoning(passed, out);
     if (found == MarkerFinder::npos) return;
-    if (found < m_family.reasoning->close.size()) {
+    if (found < m_format.reasoning->close.size()) {
         m_mode = Mode::CONTENT;
         m_after_section = !m_options.reasons_once;
         return;
     }
-    found -= m_family.reasoning->close.size();
-    if (found < m_family.dropped.size()) return;
-    found -= m_family.dropped.size();
-    if (!std::exchange(m_may_open, false)) give_reasoning(m_family.reasoning->open[found], out);
+    found -= m_format.reasoning->close.size();
+    if (found < m_format.dropped.size()) return;
+    found -= m_format.dropped.size();
+    if (!std::exchange(m_may_open, false)) give_reasoning(m_format.reasoning->open[found], out);
 }
 
 void StreamParser::take_section(char byte, Events& out) {

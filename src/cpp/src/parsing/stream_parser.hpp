@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "parsing/family.hpp"
+#include "parsing/call_reader.hpp"
 
 namespace pagewheel {
 
@@ -33,7 +33,7 @@ private:
     std::string m_held;
 };
 
-/// Parses one text of a family, in whatever pieces it comes. It holds back only what may yet become
+/// Parses one text of a format, in whatever pieces it comes. It holds back only what may yet become
 /// a marker or the beginning of a call, and of that at most max_held bytes. Its time is linear.
 ///
 /// A call begins when its name and the beginning of its arguments were read. What looks like one
@@ -49,9 +49,9 @@ public:
     };
     static constexpr size_t max_held = 1 << 16;
 
-    explicit StreamParser(const Family& family) : StreamParser(family, Options()) {}
-    /// The family must outlive it.
-    StreamParser(const Family& family, Options options);
+    explicit StreamParser(const MessageFormat& format) : StreamParser(format, Options()) {}
+    /// The format must outlive it.
+    StreamParser(const MessageFormat& format, Options options);
     ~StreamParser();
 
     void feed(std::string_view text, Events& out);
@@ -71,7 +71,8 @@ private:
     void give_content(std::string_view text, Events& out);
     void give_reasoning(std::string_view text, Events& out);
 
-    const Family& m_family;
+    const MessageFormat& m_format;
+    const std::vector<SectionMarker> m_sections;
     const Options m_options;
     MarkerFinder m_content_markers, m_reasoning_markers;
     Mode m_mode = Mode::CONTENT;

@@ -10,7 +10,7 @@
 #include "model/json_file.hpp"
 #include "pagewheel/errors.hpp"
 #include "parsing/argument_grammar.hpp"
-#include "parsing/family.hpp"
+#include "parsing/message_format.hpp"
 
 namespace pagewheel {
 namespace {
@@ -33,15 +33,14 @@ bool is_name(const std::string& text, bool in_python) {
     return begins_well && std::all_of(text.begin(), text.end(), fits);
 }
 
-std::vector<Tool> parse_tools(const std::string& tools_json, const Family& family) {
+std::vector<Tool> parse_tools(const std::string& tools_json, const MessageFormat& format) {
     const ordered_json tools = parse_ordered_json(tools_json, "tools");
     check_argument(tools.is_array(), "tools must be a JSON array, got ", tools_json);
     check_parsed_numbers(tools_json);
-    const auto uses_python = [](const CallNotation& calls) {
-        return calls.arguments.kind == ArgumentNotation::Kind::PYTHON;
+    const auto uses_python = [](const CallFormat& calls) {
+        return calls.arguments.kind == ArgumentFormat::Kind::PYTHON;
     };
-    const auto& sections = family.notations.sections;
-    const bool in_python = std::any_of(sections.begin(), sections.end(), uses_python);
+    const bool in_python = std::any_of(format.calls.begin(), format.calls.end(), uses_python);
     std::vector<Tool> parsed;
     std::set<std::string> names;
     for (const ordered_json& tool : tools) {
@@ -51,7 +50,7 @@ std::vector<Tool> parse_tools(const std::string& tools_json, const Family& famil
             function.is_object() && function.contains("name") && function["name"].is_string(),
             "a tool must be an object with the name of a function, got ", tool.dump());
         const std::string name = function["name"];
-        check_argument(is_name(name, in_python), "tools: family ", family.name,
+        check_argument(is_name(name, in_python), "tools: family ", format.name,
                        " cannot call a function of the name '", name,
                        "'; allowed are ASCII letters, digits, _, - and .",
                        in_python ? ", first a letter or _" : "");
@@ -78,6 +77,10 @@ std::vector<Tool> chosen_tools(std::vector<Tool> tools, const std::string& choic
         concat("tool_choice is '", choice, "'; allowed: none, auto, required", names));
 }
 
+const std::string& trigger_of(const CallFormat& calls) {
+    return calls.trigger.empty() ? calls.marker : calls.trigger;
+}
+
 std::string escaped(const std::string& text) {
     std::string regex;
     for (const char c : text) {
@@ -88,10 +91,11 @@ std::string escaped(const std::string& text) {
 }
 
 /// Free text in which no call begins.
-GrammarNode text_without_calls(const CallNotations& notations) {
-    std::string marks = notations.not_in_text;
-    for (const CallNotation& calls : notations.sections)
-        if (!calls.trigger.empty()) marks += (marks.empty() ? "" : "|") + escaped(calls.trigger);
+GrammarNode text_without_calls(const MessageFormat& format) {
+    std::string marks = format.not_in_text;
+    for (const CallFormat& calls : format.calls)
+        if (!trigger_of(calls).empty())
+            marks += (marks.empty() ? "" : "|") + escaped(trigger_of(calls));
     if (marks.empty()) return Config::AnyText{};
     return Config::Lark{concat("start: TEXT\nTEXT: /(?s:.*)/ & ~/(?s:.*)(", marks, ")(?s:.*)/\n")};
 }
@@ -99,48 +103,47 @@ GrammarNode text_without_calls(const CallNotations& notations) {
 /// What a family's calls of some tools look like.
 class CallGrammar {
 public:
-    CallGrammar(const Family& family, const std::vector<Tool>& tools, bool is_parallel)
-        : m_family(family), m_tools(tools), m_is_parallel(is_parallel) {}
+    CallGrammar(const MessageFormat& format, const std::vector<Tool>& tools, bool is_parallel)
+        : m_format(format), m_tools(tools), m_is_parallel(is_parallel) {}
 
     GrammarNode required() const {
         std::vector<GrammarNode> ways;
-        for (const CallNotation& calls : notations().sections) {
-            const GrammarNode one = sequence_node({constant_node(calls.trigger), section(calls)});
+        for (const CallFormat& calls : m_format.calls) {
+            const GrammarNode one =
+                sequence_node({constant_node(trigger_of(calls)), section(calls)});
             const bool repeats = calls.may_repeat && m_is_parallel;
             ways.push_back(repeats ? list_node(one, calls.separator) : one);
         }
         const GrammarNode calls = either_node(ways);
-        return notations().has_channels ? after_messages({"analysis"}, calls) : calls;
+        return m_format.has_channels ? after_messages({"analysis"}, calls) : calls;
     }
 
     GrammarNode automatic() const {
-        if (notations().has_channels)
+        if (m_format.has_channels)
             return after_messages({"analysis", "commentary"},
                                   either_node({required_now(), answer()}));
-        if (!notations().not_in_text.empty())
-            return either_node({required(), text_without_calls(notations())});
+        if (!m_format.not_in_text.empty())
+            return either_node({required(), text_without_calls(m_format)});
         auto tags = std::make_shared<Config::TriggeredTags>();
         tags->stop_after_first = !m_is_parallel;
-        for (const CallNotation& calls : notations().sections) {
-            tags->tags.push_back({calls.trigger, section(calls), ""});
+        for (const CallFormat& calls : m_format.calls) {
+            tags->tags.push_back({trigger_of(calls), section(calls), ""});
             auto& triggers = tags->triggers;
-            if (std::find(triggers.begin(), triggers.end(), calls.trigger) == triggers.end())
-                triggers.push_back(calls.trigger);
+            if (std::find(triggers.begin(), triggers.end(), trigger_of(calls)) == triggers.end())
+                triggers.push_back(trigger_of(calls));
         }
         return tags;
     }
 
     GrammarNode none() const {
-        if (notations().has_channels) return after_messages({"analysis", "commentary"}, answer());
-        return text_without_calls(notations());
+        if (m_format.has_channels) return after_messages({"analysis", "commentary"}, answer());
+        return text_without_calls(m_format);
     }
 
 private:
-    const CallNotations& notations() const { return m_family.notations; }
-
     /// What follows the trigger. What is before a call is one constant with its name, so that no
     /// shorter piece could be taken for free text.
-    GrammarNode section(const CallNotation& calls) const {
+    GrammarNode section(const CallFormat& calls) const {
         std::vector<GrammarNode> nodes{one_call(calls, calls.open)};
         if (!calls.has_one_call && m_is_parallel)
             nodes.push_back(any_number_node(one_call(calls, calls.separator)));
@@ -148,20 +151,20 @@ private:
         return sequence_node(nodes);
     }
 
-    GrammarNode one_call(const CallNotation& calls, const std::string& before) const {
+    GrammarNode one_call(const CallFormat& calls, const std::string& before) const {
         std::vector<GrammarNode> ways;
         for (const Tool& tool : m_tools)
             ways.push_back(sequence_node(
                 {constant_node(before + calls.before_name + tool.name + calls.after_name),
                  argument_grammar(calls.arguments, tool.parameters,
-                                  concat("family ", m_family.name, ", tool '", tool.name, "'")),
+                                  concat("family ", m_format.name, ", tool '", tool.name, "'")),
                  constant_node(calls.after_arguments)}));
         return either_node(ways);
     }
 
     GrammarNode required_now() const {
         std::vector<GrammarNode> ways;
-        for (const CallNotation& calls : notations().sections) ways.push_back(section(calls));
+        for (const CallFormat& calls : m_format.calls) ways.push_back(section(calls));
         return either_node(ways);
     }
 
@@ -179,25 +182,23 @@ private:
         return sequence_node({any_number_node(either_node(messages)), last});
     }
 
-    const Family& m_family;
+    const MessageFormat& m_format;
     const std::vector<Tool>& m_tools;
     const bool m_is_parallel;
 };
 
 }  // namespace
 
-StructuredOutputConfig tool_call_grammar(const std::string& family_name,
-                                         const std::string& tools_json,
+StructuredOutputConfig tool_call_grammar(const std::string& family, const std::string& tools_json,
                                          const ToolGrammarOptions& options) {
-    const Family& family = find_family(family_name);
-    std::vector<Tool> tools = parse_tools(tools_json, family);
+    const MessageFormat& format = find_message_format(family);
+    std::vector<Tool> tools = parse_tools(tools_json, format);
     const std::string& choice = options.tool_choice;
     const bool is_none = choice == "none" || (choice == "auto" && tools.empty());
     if (!is_none) tools = chosen_tools(std::move(tools), choice);
-    check_argument(is_none || !family.notations.sections.empty(), "family ", family.name,
-                   " has no tool calls");
+    check_argument(is_none || !format.calls.empty(), "family ", format.name, " has no tool calls");
     const bool is_named = choice != "auto" && choice != "required";
-    const CallGrammar calls(family, tools, options.parallel_tool_calls && !is_named);
+    const CallGrammar calls(format, tools, options.parallel_tool_calls && !is_named);
     StructuredOutputConfig config;
     config.compound_grammar =
         is_none ? calls.none() : (choice == "auto" ? calls.automatic() : calls.required());

@@ -1,0 +1,636 @@
+#include "parsing/call_reader.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "model/json_file.hpp"
+#include "parsing/bytes.hpp"
+#include "parsing/json_scanner.hpp"
+
+namespace pagewheel {
+namespace {
+
+using Mark = JsonScanner::Mark;
+
+constexpr size_t max_name = 1000;  // longer names are none
+
+/// The text of a JSON string; empty where it is none.
+std::string unquoted(const std::string& json) {
+    const nlohmann::json value = parse_json(json, "a tool call");
+    return value.is_string() ? value.get<std::string>() : "";
+}
+
+/// One object: {"name": ..., "arguments": {...}}, or its parts in an object "function". Also known
+/// are "parameters" for the arguments and a text "function" for the name. "id" may be there, and
+/// other keys.
+class ObjectCall final : public CallReader {
+public:
+    /// Strict: no other keys before the name and the arguments, which must be there.
+    explicit ObjectCall(bool is_strict) : m_is_strict(is_strict) {}
+
+    Step take(char byte, Events& out) override {
+        const size_t depth = m_scanner.depth();
+        const bool in_string = m_scanner.in_string();
+        const JsonScanner::Step step = m_scanner.take(byte);
+        const Mark mark = step == JsonScanner::Step::BAD ? Mark::NONE : m_scanner.mark();
+        const bool begins = mark == Mark::BEGINS_KEY || mark == Mark::BEGINS_VALUE;
+        bool is_good = step != JsonScanner::Step::BAD;
+        if (is_good && begins && depth == m_base) is_good = begin_part(byte, out);
+        if (is_good) append(byte, in_string, out);
+        const bool ends = mark == Mark::ENDS_KEY || mark == Mark::ENDS_VALUE;
+        if (is_good && ends && m_scanner.depth() == m_base) {
+            is_good = mark == Mark::ENDS_VALUE || end_key();
+            end_part();
+        }
+        if (is_good && ends && m_scanner.depth() < m_base) {
+            --m_base;
+            is_good = m_base > 0 || end_object(out);
+        }
+        if (is_good) return step == JsonScanner::Step::DONE ? Step::DONE : Step::MORE;
+        cut(out);
+        return Step::REFUSED;
+    }
+
+    void cut(Events& out) override {
+        if (m_has_begun) out.end_call(m_arguments_are_whole, m_has_told_id ? "" : m_id);
+        m_has_begun = false;
+    }
+
+    bool in_call() const override { return m_has_begun; }
+
+private:
+    enum class Part { NONE, KEY, NAME, ID, ARGUMENTS, OTHER };
+
+    bool begin_part(char byte, Events& out) {
+        if (m_scanner.mark() == Mark::BEGINS_KEY) {
+            m_part = Part::KEY;
+            return true;
+        }
+        m_part = m_next;
+        switch (m_part) {
+            case Part::NAME:
+                if (byte == '{' && m_next_may_be_object) {
+                    ++m_base;
+                    m_part = Part::NONE;
+                    return true;
+                }
+                return byte == '"' && m_name.empty();
+            case Part::ARGUMENTS:
+                if (m_has_arguments) return false;
+                if (byte == 'n') {  // null
+                    m_part = Part::OTHER;
+                    return true;
+                }
+                m_has_arguments = byte == '{';
+                if (m_has_arguments && !m_name.empty()) begin_call(out);
+                return m_has_arguments;
+            case Part::ID:
+                if (byte != '"') m_part = Part::OTHER;
+                return true;
+            case Part::NONE:
+            case Part::KEY:
+            case Part::OTHER:
+                return true;
+        }
+        return false;
+    }
+
+    bool end_key() {
+        const std::string key = unquoted(std::exchange(m_text, {}));
+        m_next_may_be_object = key == "function" && m_base == 1;
+        if (key == "name" || key == "function")
+            m_next = Part::NAME;
+        else if (key == "arguments" || key == "parameters")
+            m_next = Part::ARGUMENTS;
+        else
+            m_next = key == "id" ? Part::ID : Part::OTHER;
+        return !m_is_strict || m_has_begun || m_next != Part::OTHER || key == "type";
+    }
+
+    void end_part() {
+        if (m_part == Part::NAME) m_name = unquoted(std::exchange(m_text, {}));
+        if (m_part == Part::ID) m_id = unquoted(std::exchange(m_text, {}));
+        if (m_part == Part::ARGUMENTS) m_arguments_are_whole = true;
+        m_part = Part::NONE;
+    }
+
+    /// Ends the outermost object.
+    bool end_object(Events& out) {
+        if (m_name.empty() || (m_is_strict && !m_has_arguments)) return false;
+        if (!m_has_begun) begin_call(out);
+        if (!m_has_arguments) out.arguments("{}");
+        m_arguments_are_whole = true;
+        cut(out);
+        return true;
+    }
+
+    void append(char byte, bool in_string, Events& out) {
+        if (m_part == Part::KEY || m_part == Part::NAME || m_part == Part::ID) m_text += byte;
+        if (m_part != Part::ARGUMENTS) return;
+        std::string piece;
+        if (in_string)
+            append_string_byte(piece, byte);
+        else
+            piece = byte;
+        if (m_has_begun)
+            out.arguments(piece);
+        else
+            m_early += piece;
+    }
+
+    void begin_call(Events& out) {
+        out.begin_call(m_name, m_id);
+        out.arguments(std::exchange(m_early, {}));
+        m_has_begun = true;
+        m_has_told_id = !m_id.empty();
+    }
+
+    const bool m_is_strict;
+    JsonScanner m_scanner;
+    size_t m_base = 1;          // depth of the object with the name
+    Part m_part = Part::NONE;   // that is read
+    Part m_next = Part::OTHER;  // what the latest key is of
+    bool m_next_may_be_object = false;
+    std::string m_text;   // of a key, name or id, with its quotes
+    std::string m_early;  // arguments that came before the name
+    std::string m_name, m_id;
+    bool m_has_arguments = false, m_arguments_are_whole = false;
+    bool m_has_begun = false, m_has_told_id = false;
+};
+
+/// The call whose arguments are read.
+class OpenCall {
+public:
+    using Step = CallReader::Step;
+
+    bool has_begun() const { return m_has_begun; }
+
+    void begin(const std::string& name, const std::string& id, Events& out) {
+        out.begin_call(name, id);
+        m_has_begun = true;
+    }
+
+    /// DONE where the call ends with the byte.
+    Step take(char byte, ArgumentReader& arguments, Events& out) {
+        std::string json;
+        const ArgumentReader::Step step = arguments.take(byte, json);
+        if (step == ArgumentReader::Step::BAD) {
+            end(false, out);
+            return Step::REFUSED;
+        }
+        out.arguments(json);
+        if (step == ArgumentReader::Step::MORE) return Step::MORE;
+        end(true, out);
+        return Step::DONE;
+    }
+
+    void end(bool complete, Events& out) {
+        if (std::exchange(m_has_begun, false)) out.end_call(complete);
+    }
+
+private:
+    bool m_has_begun = false;
+};
+
+/// One call in Python with keyword arguments: f(a=1, b="x"). What has other arguments is no call.
+class PythonCall final : public CallReader {
+public:
+    /// `may_be_wrapped`: the call may stand in print().
+    PythonCall(const CallFormat& format, bool may_be_wrapped)
+        : m_may_be_wrapped(may_be_wrapped),
+          m_arguments(make_argument_reader(format.arguments, {}, nullptr)) {}
+
+    Step take(char byte, Events& out) override {
+        switch (m_place) {
+            case Place::NAME:
+                return take_name(byte);
+            case Place::FIRST:
+                return take_first(byte, out);
+            case Place::ARGUMENTS: {
+                const Step step = m_call.take(byte, *m_arguments, out);
+                if (step != Step::DONE || !m_is_wrapped) return step;
+                m_place = Place::WRAPPED;
+                return Step::MORE;
+            }
+            case Place::WRAPPED:
+                if (is_space(byte)) return Step::MORE;
+                return byte == ')' ? Step::DONE : Step::REFUSED;
+        }
+        return Step::REFUSED;
+    }
+
+    void cut(Events& out) override { m_call.end(false, out); }
+    bool in_call() const override { return m_call.has_begun(); }
+
+private:
+    enum class Place { NAME, FIRST, ARGUMENTS, WRAPPED };
+
+    Step take_name(char byte) {
+        const bool has_ended = !m_name.empty() && m_name.back() == ' ';
+        const bool fits =
+            m_name.empty() ? begins_name(byte) : is_name_byte(byte) || byte == '.' || byte == '-';
+        if ((fits && !has_ended) || (byte == ' ' && !m_name.empty())) {
+            if (!has_ended || byte != ' ') m_name += byte;
+            return Step::MORE;
+        }
+        if (byte != '(' || m_name.empty()) return Step::REFUSED;
+        m_name = trimmed(m_name);
+        m_place = Place::FIRST;
+        return Step::MORE;
+    }
+
+    /// A call is one when its first argument has a name, or it has none.
+    Step take_first(char byte, Events& out) {
+        const std::string first = trimmed(m_first);
+        if (byte == '(' && !first.empty() && m_name == "print" && m_may_be_wrapped &&
+            !std::exchange(m_is_wrapped, true)) {
+            m_name = first;
+            m_first.clear();
+            return Step::MORE;
+        }
+        const bool has_begun = byte == '=' ? !first.empty() : byte == ')' && first.empty();
+        if (!has_begun) {
+            const bool fits = is_space(byte) ||
+                              (first.empty() ? begins_name(byte) : is_name_byte(byte)) ||
+                              (byte == '.' && m_name == "print");
+            m_first += byte;
+            return fits ? Step::MORE : Step::REFUSED;
+        }
+        m_call.begin(m_name, "", out);
+        m_place = Place::ARGUMENTS;
+        for (const char early : m_first)
+            if (m_call.take(early, *m_arguments, out) == Step::REFUSED) return Step::REFUSED;
+        return take(byte, out);
+    }
+
+    const bool m_may_be_wrapped;
+    Place m_place = Place::NAME;
+    std::string m_name;   // with a space where it has ended
+    std::string m_first;  // what there is of the first argument's name, and spaces around it
+    bool m_is_wrapped = false;
+    OpenCall m_call;
+    std::unique_ptr<ArgumentReader> m_arguments;
+};
+
+/// Calls that are objects or Python's, in a list or one after the other.
+class CallList final : public CallReader {
+public:
+    explicit CallList(const CallFormat& format, bool is_marked)
+        : m_format(format),
+          m_is_marked(is_marked),
+          m_is_list(trimmed(format.open) == "["),
+          m_closer({closer_of(format)}),
+          m_has_closer(!closer_of(format).empty()),
+          m_may_repeat(format.is_object ? !m_is_list && format.close.rfind(']', 0) != 0 &&
+                                              (!format.has_one_call || format.may_repeat)
+                                        : !m_is_list) {}
+
+    Step take(char byte, Events& out) override {
+        switch (m_place) {
+            case Place::BEFORE:
+                return take_before(byte, out);
+            case Place::CALL: {
+                const Step step = m_call->take(byte, out);
+                return step == Step::DONE ? after_call() : step;
+            }
+            case Place::AFTER_IN_LIST:
+                if (is_space(byte)) return Step::MORE;
+                if (byte == ',') m_place = Place::BEFORE;
+                if (byte != ']') return byte == ',' ? Step::MORE : Step::REFUSED;
+                m_in_list = false;
+                return after_call();
+            case Place::AFTER:
+                return take_after(byte, out);
+        }
+        return Step::REFUSED;
+    }
+
+    void cut(Events& out) override {
+        if (m_call) m_call->cut(out);
+    }
+    bool in_call() const override { return m_call && m_call->in_call(); }
+
+private:
+    enum class Place { BEFORE, CALL, AFTER_IN_LIST, AFTER };
+
+    static std::string closer_of(const CallFormat& format) {
+        return trimmed(format.close.substr(format.close.rfind(']', 0) == 0 ? 1 : 0));
+    }
+
+    bool begins_call(char byte) const {
+        return m_format.is_object ? byte == '{' : begins_name(byte);
+    }
+
+    Step take_before(char byte, Events& out) {
+        if (is_space(byte)) return Step::MORE;
+        if (byte == '[' && !m_in_list && (m_format.is_object || m_is_list)) {
+            m_in_list = true;
+            return Step::MORE;
+        }
+        if (!begins_call(byte)) return Step::REFUSED;
+        if (m_format.is_object)
+            m_call = std::make_unique<ObjectCall>(!m_is_marked);
+        else
+            m_call = std::make_unique<PythonCall>(m_format, !m_is_list);
+        m_place = Place::CALL;
+        return m_call->take(byte, out);
+    }
+
+    Step after_call() {
+        m_call.reset();
+        m_place = m_in_list ? Place::AFTER_IN_LIST : Place::AFTER;
+        const bool is_over = !m_in_list && !m_has_closer && !m_may_repeat;
+        return is_over ? Step::DONE : Step::FRAME;
+    }
+
+    Step take_after(char byte, Events& out) {
+        if (!m_closer.is_within()) {
+            if (is_space(byte)) return Step::MORE;
+            const bool separates = m_format.is_object ? !trimmed(m_format.separator).empty() &&
+                                                            (byte == ';' || byte == ',')
+                                                      : byte == ';';
+            if (m_may_repeat && separates) {
+                if (m_format.is_object) m_place = Place::BEFORE;
+                return Step::MORE;
+            }
+            if (m_may_repeat && (begins_call(byte) || (m_format.is_object && byte == '[')))
+                return take_before(byte, out);
+        }
+        switch (m_closer.take(byte)) {
+            case LiteralMatcher::Step::MORE:
+                return Step::MORE;
+            case LiteralMatcher::Step::MATCH:
+                return Step::DONE;
+            case LiteralMatcher::Step::NONE:
+                return Step::REFUSED;
+        }
+        return Step::REFUSED;
+    }
+
+    const CallFormat& m_format;
+    const bool m_is_marked, m_is_list;
+    LiteralMatcher m_closer;
+    const bool m_has_closer, m_may_repeat;
+    Place m_place = Place::BEFORE;
+    bool m_in_list = false;
+    std::unique_ptr<CallReader> m_call;
+};
+
+/// Calls whose name stands before the arguments, between literals.
+class NamedCalls final : public CallReader {
+public:
+    NamedCalls(const CallFormat& format, const ToolTypes& types)
+        : m_format(format), m_types(types) {}
+
+    Step take(char byte, Events& out) override {
+        switch (m_place) {
+            case Place::BETWEEN:
+                return take_literal(m_between, byte, out);
+            case Place::NAME:
+                return take_name(byte, out);
+            case Place::BEHIND_NAME:
+                return take_literal(m_behind_name, byte, out);
+            case Place::ID:
+                if (byte == m_after_name.front()) {
+                    m_place = Place::BEHIND_NAME;
+                    return take_literal(m_behind_name, byte, out);
+                }
+                m_id += byte;
+                return Step::MORE;
+            case Place::ARGUMENTS:
+                return take_arguments(byte, out);
+            case Place::END:
+                return take_literal(m_ends, byte, out);
+        }
+        return Step::REFUSED;
+    }
+
+    void cut(Events& out) override { m_call.end(false, out); }
+    bool in_call() const override { return m_call.has_begun(); }
+
+private:
+    enum class Place { BETWEEN, NAME, BEHIND_NAME, ID, ARGUMENTS, END };
+
+    /// Takes a byte of a literal, before which there may be space.
+    Step take_literal(LiteralMatcher& literals, char byte, Events& out) {
+        if (is_space(byte) && !literals.is_within()) return Step::MORE;
+        const LiteralMatcher::Step step = literals.take(byte);
+        if (step == LiteralMatcher::Step::NONE) return Step::REFUSED;
+        if (step == LiteralMatcher::Step::MORE) return Step::MORE;
+        const bool is_first = literals.match() == 0;
+        if (m_place == Place::END) return after_call();
+        if (m_place == Place::BEHIND_NAME && is_first) return begin_arguments(out);
+        if (m_place == Place::BETWEEN && !is_first) return Step::DONE;
+        if (m_place == Place::BETWEEN) m_name.clear();
+        m_place = m_place == Place::BETWEEN ? Place::NAME : Place::ID;
+        return Step::MORE;
+    }
+
+    Step take_name(char byte, Events& out) {
+        const bool is_first = m_name.empty();
+        if (is_first && is_space(byte) && m_before_name.empty()) return Step::MORE;
+        const bool is_end = m_has_braces           ? byte == '{'
+                            : m_after_name.empty() ? is_space(byte) || byte == '<'
+                                                   : byte == m_format.after_name.front();
+        if (is_first && (is_end || byte == '{' || byte == '[')) return Step::REFUSED;
+        if (is_end && m_after_name.empty()) {
+            begin_arguments(out);
+            return byte == '<' ? take_arguments(byte, out) : Step::MORE;
+        }
+        if (is_end) {
+            m_place = Place::BEHIND_NAME;
+            return take_literal(m_behind_name, byte, out);
+        }
+        if (byte == '{' && m_format.may_omit_after_name) {
+            begin_arguments(out);
+            return take_arguments(byte, out);
+        }
+        if (byte == '\n' || (m_has_braces && (is_space(byte) || byte == '<')) ||
+            m_name.size() == max_name)
+            return Step::REFUSED;
+        m_name += byte;
+        return Step::MORE;
+    }
+
+    Step begin_arguments(Events& out) {
+        const auto function = m_types.by_function.find(m_name);
+        m_arguments = make_argument_reader(
+            m_format.arguments, m_end,
+            function == m_types.by_function.end() ? nullptr : &function->second);
+        m_place = Place::ARGUMENTS;
+        if (!m_is_json) m_call.begin(m_name, "", out);
+        if (m_is_tagged) out.arguments("{");
+        return Step::MORE;
+    }
+
+    Step take_arguments(char byte, Events& out) {
+        if (!m_call.has_begun()) {
+            if (is_space(byte)) return Step::MORE;
+            if (byte != '{') return Step::REFUSED;
+            m_call.begin(m_name, m_id, out);
+        }
+        const Step step = m_call.take(byte, *m_arguments, out);
+        if (step != Step::DONE) return step;
+        if (m_is_tagged || m_end.empty()) return after_call();
+        m_place = Place::END;
+        return Step::MORE;
+    }
+
+    Step after_call() {
+        m_place = Place::BETWEEN;
+        return m_close.empty() ? Step::DONE : Step::FRAME;
+    }
+
+    const CallFormat& m_format;
+    const ToolTypes& m_types;
+    const bool m_is_json = m_format.arguments.kind == ArgumentFormat::Kind::JSON;
+    const bool m_is_tagged = m_format.arguments.kind == ArgumentFormat::Kind::TAGGED;
+    const bool m_has_braces = m_format.arguments.kind == ArgumentFormat::Kind::QUOTED;
+    // The format's literals, around which there may be space.
+    const std::string m_before_name = trimmed(m_format.before_name);
+    const std::string m_after_name = trimmed(m_format.after_name);
+    const std::string m_end = trimmed(m_format.after_arguments);
+    const std::string m_close = trimmed(m_format.close);
+    LiteralMatcher m_between{{m_before_name.empty() ? m_format.marker : m_before_name, m_close}};
+    LiteralMatcher m_behind_name{{m_after_name, m_format.before_id}};
+    LiteralMatcher m_ends{{m_end}};
+    Place m_place = m_before_name.empty() ? Place::NAME : Place::BETWEEN;
+    std::string m_name, m_id;
+    OpenCall m_call;
+    std::unique_ptr<ArgumentReader> m_arguments;
+};
+
+/// Reads gpt-oss's message: a call if it has a recipient, else reasoning or content. A header is
+/// "assistant to=functions.f<|channel|>commentary json", or the recipient stands after the channel.
+class HarmonyMessage final : public CallReader {
+public:
+    /// `header` is what was read of it with the marker.
+    explicit HarmonyMessage(std::string header) : m_header(std::move(header)) {}
+
+    Step take(char byte, Events& out) override {
+        if (m_arguments) return take_body(byte, out);
+        m_header += byte;
+        if (byte == '\n' || m_header.size() > max_name) return Step::REFUSED;
+        const std::string end = "<|message|>";
+        const bool has_ended = m_header.size() >= end.size() &&
+                               m_header.compare(m_header.size() - end.size(), end.size(), end) == 0;
+        return has_ended ? begin_body() : Step::MORE;
+    }
+
+    void cut(Events& out) override { m_call.end(false, out); }
+    bool in_call() const override { return m_call.has_begun(); }
+
+private:
+    Step begin_body() {
+        const std::string recipient = "to=", functions = "functions.";
+        const size_t to = m_header.find(recipient);
+        if (to == std::string::npos) {
+            const bool is_analysis = m_header.find("<|channel|>analysis") != std::string::npos;
+            return is_analysis ? Step::REASONING : Step::DONE;
+        }
+        m_arguments = make_argument_reader({}, {}, nullptr);
+        const size_t begin = to + recipient.size();
+        m_name = m_header.substr(begin, m_header.find_first_of(" <", begin) - begin);
+        if (m_name.rfind(functions, 0) == 0) m_name.erase(0, functions.size());
+        return Step::MORE;
+    }
+
+    Step take_body(char byte, Events& out) {
+        if (!m_call.has_begun()) {
+            if (is_space(byte)) return Step::MORE;
+            if (byte != '{' || m_name.empty()) return Step::REFUSED;
+            m_call.begin(m_name, "", out);
+        }
+        return m_call.take(byte, *m_arguments, out);
+    }
+
+    std::string m_header, m_name;
+    OpenCall m_call;
+    std::unique_ptr<ArgumentReader> m_arguments;  // null within the header
+};
+
+/// Reads a section that may be of several formats: that of the first one that finds a call.
+class EitherReader final : public CallReader {
+public:
+    explicit EitherReader(std::vector<std::unique_ptr<CallReader>> readers)
+        : m_readers(std::move(readers)) {}
+
+    Step take(char byte, Events& out) override {
+        const size_t events_before = out.num_call_events();
+        Step result = Step::REFUSED;
+        for (auto reader = m_readers.begin(); reader != m_readers.end();) {
+            const Step step = (*reader)->take(byte, out);
+            if (out.num_call_events() != events_before) {
+                auto chosen = std::move(*reader);
+                m_readers.clear();
+                m_readers.push_back(std::move(chosen));
+                return step;
+            }
+            if (step == Step::REFUSED) {
+                reader = m_readers.erase(reader);
+                continue;
+            }
+            if (result != Step::DONE) result = step;
+            ++reader;
+        }
+        return result;
+    }
+
+    void cut(Events& out) override {
+        for (const auto& reader : m_readers) reader->cut(out);
+    }
+    bool in_call() const override { return m_readers.size() == 1 && m_readers[0]->in_call(); }
+
+private:
+    std::vector<std::unique_ptr<CallReader>> m_readers;
+};
+
+std::unique_ptr<CallReader> reader_of(const CallFormat& format, const ToolTypes& types,
+                                      bool is_marked) {
+    const bool is_list = format.is_object || format.arguments.kind == ArgumentFormat::Kind::PYTHON;
+    if (is_list) return std::make_unique<CallList>(format, is_marked);
+    return std::make_unique<NamedCalls>(format, types);
+}
+
+}  // namespace
+
+std::unique_ptr<CallReader> SectionMarker::make_reader(const ToolTypes& types) const {
+    if (formats.empty()) return std::make_unique<HarmonyMessage>(is_read ? "" : text);
+    if (formats.size() == 1) return reader_of(*formats[0], types, !is_read);
+    std::vector<std::unique_ptr<CallReader>> readers;
+    for (const CallFormat* format : formats) readers.push_back(reader_of(*format, types, !is_read));
+    return std::make_unique<EitherReader>(std::move(readers));
+}
+
+std::vector<SectionMarker> section_markers(const MessageFormat& format) {
+    // A text begins in the middle of the header that the prompt has begun.
+    if (format.has_channels)
+        return {{"<|start|>", {}}, {"<|channel|>", {}}, {format.calls[0].before_name, {}, true}};
+    std::vector<SectionMarker> markers;
+    const auto find = [&](const std::string& text) {
+        return std::find_if(markers.begin(), markers.end(),
+                            [&](const SectionMarker& each) { return each.text == text; });
+    };
+    const auto is_dropped = [&](const std::string& text) {
+        return std::find(format.dropped.begin(), format.dropped.end(), text) !=
+               format.dropped.end();
+    };
+    for (const CallFormat& calls : format.calls) {
+        if (!calls.marker.empty() && !is_dropped(calls.marker)) {
+            if (find(calls.marker) == markers.end()) markers.push_back({calls.marker, {}});
+            find(calls.marker)->formats.push_back(&calls);
+            continue;
+        }
+        const auto openers = calls.is_object ? std::vector<std::string>{"{", "["}
+                                             : std::vector<std::string>{calls.open};
+        for (const std::string& opener : openers)
+            if (find(opener) == markers.end()) markers.push_back({opener, {&calls}, true});
+    }
+    return markers;
+}
+
+std::unique_ptr<CallReader> make_unmarked_object_reader() {
+    return std::make_unique<ObjectCall>(/*is_strict=*/true);
+}
+
+}  // namespace pagewheel

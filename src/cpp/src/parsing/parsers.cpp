@@ -1,0 +1,550 @@
+// The public parsers: what a stream parser finds, put into JSON messages.
+#include "pagewheel/parsers.hpp"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "base/check.hpp"
+#include "model/json_file.hpp"
+#include "parsing/stream_parser.hpp"
+#include "text/utf8.hpp"
+
+namespace pagewheel {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+void append(json& value, const std::string& text) {
+    if (value.is_string())
+        value.get_ref<json::string_t&>() += text;
+    else
+        value = text;
+}
+
+void put_reasoning(const std::string& text, json& message) {
+    append(message["reasoning_content"], replace_invalid_utf8(text));
+}
+
+void put_id(const std::string& id, json& call) {
+    if (!id.empty()) call["id"] = replace_invalid_utf8(id);
+}
+
+bool has_index(const json& value) {
+    return value.is_object() && value.contains("index") && value["index"].is_number_unsigned();
+}
+
+/// A message that a parser is given: an object. Throws InvalidArgument otherwise.
+json parsed_message(const std::string& text) {
+    json message = parse_ordered_json(text, "a message");
+    check_argument(message.is_object(), "a message is ", text, "; allowed: a JSON object");
+    return message;
+}
+
+/// Its text. Throws InvalidArgument where it has none.
+std::string content_of(const json& message) {
+    const auto content = message.find("content");
+    check_argument(content != message.end() && content->is_string(), "a message has content ",
+                   content == message.end() ? "" : json_text(*content), "; allowed: a text");
+    return *content;
+}
+
+}  // namespace
+
+/// Puts pieces of reasoning and calls into deltas, one after the other.
+class DeltaWriter {
+public:
+    /// Returns the content.
+    std::string put(const std::vector<ParseEvent>& events, json& delta) {
+        std::string content;
+        const auto has = [&](auto... kinds) {
+            return std::any_of(events.begin(), events.end(), [&](const ParseEvent& event) {
+                return ((event.kind == kinds) || ...);
+            });
+        };
+        // If the delta is that of an earlier piece, what it held was given out then.
+        if (has(ParseEvent::Kind::REASONING)) delta.erase("reasoning_content");
+        if (has(ParseEvent::Kind::CALL_BEGIN, ParseEvent::Kind::ARGUMENTS,
+                ParseEvent::Kind::CALL_END))
+            delta.erase("tool_calls");
+        for (const ParseEvent& event : events) {
+            switch (event.kind) {
+                case ParseEvent::Kind::CONTENT:
+                    content += event.text;
+                    break;
+                case ParseEvent::Kind::REASONING:
+                    put_reasoning(event.text, delta);
+                    break;
+                case ParseEvent::Kind::CALL_BEGIN: {
+                    ++m_num_calls;
+                    json& begun = call(delta);
+                    put_id(event.id, begun);
+                    begun["type"] = "function";
+                    begun["function"] = {{"name", replace_invalid_utf8(event.text)},
+                                         {"arguments", ""}};
+                    break;
+                }
+                case ParseEvent::Kind::ARGUMENTS:
+                    append(call(delta)["function"]["arguments"], replace_invalid_utf8(event.text));
+                    break;
+                case ParseEvent::Kind::CALL_END:
+                    if (event.complete) ++m_num_whole_calls;
+                    if (!event.id.empty()) put_id(event.id, call(delta));
+                    if (!event.complete) call(delta)["complete"] = false;
+                    break;
+            }
+        }
+        return content;
+    }
+
+    /// Calls that ended and are complete.
+    size_t num_whole_calls() const { return m_num_whole_calls; }
+
+private:
+    json& call(json& delta) const {
+        json& calls = delta["tool_calls"];
+        if (!calls.is_array()) calls = json::array();
+        const size_t index = m_num_calls - 1;
+        const bool is_there =
+            !calls.empty() && has_index(calls.back()) && calls.back()["index"] == index;
+        if (!is_there) calls.push_back({{"index", index}});
+        return calls.back();
+    }
+
+    size_t m_num_calls = 0, m_num_whole_calls = 0;
+};
+
+namespace {
+
+/// Puts reasoning and calls into a whole message, and the rest in the place of its content.
+void put_events(const std::vector<ParseEvent>& events, json& message) {
+    DeltaWriter writer;
+    json delta = json::object();
+    const std::string content = writer.put(events, delta);
+    message["content"] = replace_invalid_utf8(content);
+    const auto reasoning = delta.find("reasoning_content");
+    if (reasoning != delta.end()) message["reasoning_content"] = *reasoning;
+    const auto calls = delta.find("tool_calls");
+    if (calls == delta.end()) return;
+    json& all = message["tool_calls"];
+    if (!all.is_array()) all = json::array();
+    for (json& call : *calls) {
+        call.erase("index");
+        all.push_back(std::move(call));
+    }
+}
+
+std::vector<ParseEvent> parse_text(const MessageFormat& format,
+                                   const StreamParser::Options& options, const std::string& text) {
+    Events events;
+    StreamParser parser(format, options);
+    parser.feed(text, events);
+    parser.finish(events);
+    return events.take_all();
+}
+
+/// A format with nothing but the tags.
+MessageFormat format_of(const ReasoningOptions& options) {
+    check_argument(!options.close_tag.empty(), "close_tag is empty; allowed: any other text");
+    check_argument(!options.open_tag.empty() || !options.expect_open_tag,
+                   "open_tag is empty; allowed with expect_open_tag: any other text");
+    MessageFormat format;
+    format.reasoning = ReasoningTags{{}, {options.close_tag}};
+    if (!options.open_tag.empty()) format.reasoning->open = {options.open_tag};
+    return format;
+}
+
+StreamParser::Options reasoning_options(const ReasoningOptions& options) {
+    StreamParser::Options parse;
+    parse.starts_in_reasoning = !options.expect_open_tag;
+    parse.reasons_once = true;
+    return parse;
+}
+
+ReasoningOptions without_open_tag() {
+    ReasoningOptions options;
+    options.expect_open_tag = false;
+    return options;
+}
+
+const nlohmann::json* find(const nlohmann::json& object, const char* key) {
+    const auto found = object.is_object() ? object.find(key) : object.end();
+    return found == object.end() ? nullptr : &*found;
+}
+
+/// Text or not, where the schema says it in plain words.
+void add_parameter(const std::string& name, const nlohmann::json& schema,
+                   ToolTypes::Parameters& parameters) {
+    const nlohmann::json* type = find(schema, "type");
+    if (!type || !type->is_string()) return;
+    (*type == "string" ? parameters.texts : parameters.others).insert(name);
+}
+
+ToolTypes tool_types(const std::string& tools_json) {
+    const nlohmann::json tools = parse_json(tools_json, "the list of tools");
+    check_argument(tools.is_array(), "tools must be an array, got ", tools_json);
+    ToolTypes types;
+    for (const nlohmann::json& tool : tools) {
+        check_argument(tool.is_object(), "a tool must be an object, got ", json_text(tool));
+        const nlohmann::json* inner = find(tool, "function");
+        const nlohmann::json& function = inner ? *inner : tool;
+        const nlohmann::json* name = find(function, "name");
+        const nlohmann::json* schema = find(function, "parameters");
+        const nlohmann::json* properties = schema ? find(*schema, "properties") : nullptr;
+        if (!name || !name->is_string() || !properties || !properties->is_object()) continue;
+        ToolTypes::Parameters& parameters = types.by_function[*name];
+        for (const auto& [key, value] : properties->items()) add_parameter(key, value, parameters);
+    }
+    return types;
+}
+
+StreamParser::Options tool_call_options(const ToolCallOptions& options) {
+    StreamParser::Options parse;
+    parse.types = tool_types(options.tools_json);
+    parse.starts_in_reasoning = options.starts_in_reasoning;
+    return parse;
+}
+
+/// The length of the call that `text` begins with; 0 if that is none.
+size_t call_length(std::string_view text) {
+    const auto reader = make_unmarked_object_reader();
+    Events events;
+    for (size_t i = 0; i < text.size(); ++i) {
+        const CallReader::Step step = reader->take(text[i], events);
+        if (step == CallReader::Step::DONE) return i + 1;
+        if (step != CallReader::Step::MORE) return 0;
+        events.take_all();
+    }
+    return 0;
+}
+
+void put_calls(json calls, json& message) {
+    if (!calls.empty()) message["tool_calls"] = std::move(calls);
+}
+
+void merge(const json& part, json& whole);
+
+void merge_objects(const json& part, json& whole, const char* without = "") {
+    for (const auto& [key, value] : part.items()) {
+        if (key == without) continue;
+        const auto found = whole.find(key);
+        if (found == whole.end())
+            merge(value, whole[key]);
+        else
+            merge(value, *found);
+    }
+}
+
+/// The element that a piece is of, or a new one.
+json& element_of(const json& piece, json& list) {
+    const auto index = piece.find("index");
+    const bool is_there = index->get<size_t>() < list.size();
+    if (is_there) return list[index->get<size_t>()];
+    list.push_back(json::object());
+    return list.back();
+}
+
+void merge_lists(const json& part, json& whole) {
+    for (const json& value : part) {
+        if (!has_index(value)) {
+            whole.push_back(value);
+            continue;
+        }
+        json& element = element_of(value, whole);
+        if (!element.is_object()) element = json::object();
+        merge_objects(value, element, "index");
+    }
+}
+
+void merge(const json& part, json& whole) {
+    const bool is_new = whole.is_null();
+    if (part.is_string() && whole.is_string()) {
+        append(whole, part.get_ref<const json::string_t&>());
+    } else if (part.is_object() && whole.is_object()) {
+        merge_objects(part, whole);
+    } else if (part.is_array() && (whole.is_array() || is_new)) {
+        if (is_new) whole = json::array();
+        merge_lists(part, whole);
+    } else {
+        whole = part;
+    }
+}
+
+using Parsers = std::vector<std::shared_ptr<IncrementalParser>>;
+
+const Parsers& checked(const Parsers& parsers) {
+    for (const auto& parser : parsers)
+        check_argument(parser != nullptr, "a parser is null; allowed: parsers");
+    return parsers;
+}
+
+bool skips_special_tokens(const Parsers& parsers) {
+    return std::none_of(parsers.begin(), parsers.end(),
+                        [](const auto& parser) { return parser->needs_special_tokens(); });
+}
+
+}  // namespace
+
+struct ReasoningParser::Impl {
+    ReasoningOptions options;
+    MessageFormat format = format_of(options);
+};
+
+ReasoningParser::ReasoningParser(ReasoningOptions options) : m_impl(new Impl{std::move(options)}) {}
+ReasoningParser::~ReasoningParser() = default;
+
+void ReasoningParser::parse(std::string& message_json) {
+    json message = parsed_message(message_json);
+    const std::string content = content_of(message);
+    message["reasoning_content"] = "";
+    put_events(parse_text(m_impl->format, reasoning_options(m_impl->options), content), message);
+    if (m_impl->options.keep_original_content) message["content"] = content;
+    message_json = json_text(message);
+}
+
+struct ReasoningIncrementalParser::Impl {
+    explicit Impl(ReasoningOptions given) : options(std::move(given)), format(format_of(options)) {}
+
+    /// Returns what passes of `text`, of which the events are.
+    std::string put(const Events& events, const std::string& text, std::string& delta_json) const {
+        json delta = parsed_message(delta_json);
+        std::string content = DeltaWriter().put(events.all(), delta);
+        delta_json = json_text(delta);
+        return options.keep_original_content ? text : content;
+    }
+
+    const ReasoningOptions options;
+    const MessageFormat format;
+    std::optional<StreamParser> parser;
+};
+
+ReasoningIncrementalParser::ReasoningIncrementalParser(ReasoningOptions options)
+    : m_impl(new Impl(std::move(options))) {
+    reset();
+}
+ReasoningIncrementalParser::~ReasoningIncrementalParser() = default;
+
+void ReasoningIncrementalParser::reset() {
+    m_impl->parser.emplace(m_impl->format, reasoning_options(m_impl->options));
+}
+
+std::string ReasoningIncrementalParser::parse(
+    std::string& delta_message_json, const std::string& delta_text,
+    const std::optional<std::vector<int64_t>>& /*delta_tokens*/) {
+    Events events;
+    m_impl->parser->feed(delta_text, events);
+    return m_impl->put(events, delta_text, delta_message_json);
+}
+
+std::string ReasoningIncrementalParser::finish(std::string& delta_message_json) {
+    Events events;
+    m_impl->parser->finish(events);
+    return m_impl->put(events, "", delta_message_json);
+}
+
+DeepSeekR1ReasoningParser::DeepSeekR1ReasoningParser() : ReasoningParser(without_open_tag()) {}
+DeepSeekR1ReasoningIncrementalParser::DeepSeekR1ReasoningIncrementalParser()
+    : ReasoningIncrementalParser(without_open_tag()) {}
+
+struct ToolCallParser::Impl {
+    const MessageFormat& format;
+    const StreamParser::Options options;
+};
+
+ToolCallParser::ToolCallParser(const std::string& family, const ToolCallOptions& options)
+    : m_impl(new Impl{find_message_format(family), tool_call_options(options)}) {}
+ToolCallParser::~ToolCallParser() = default;
+
+bool ToolCallParser::needs_special_tokens() const {
+    return m_impl->format.needs_special_tokens;
+}
+
+void ToolCallParser::parse(std::string& message_json) {
+    json message = parsed_message(message_json);
+    put_events(parse_text(m_impl->format, m_impl->options, content_of(message)), message);
+    message_json = json_text(message);
+}
+
+struct ToolCallIncrementalParser::Impl {
+    const MessageFormat& format;
+    const StreamParser::Options options;
+    const bool stop_after_call;
+    std::optional<StreamParser> parser = {};
+    DeltaWriter writer = {};
+
+    std::string put(Events&& parsed, std::string& delta_json) {
+        json delta = parsed_message(delta_json);
+        std::vector<ParseEvent> events = parsed.take_all();
+        if (stop_after_call) cut_after_call(events);
+        std::string content = writer.put(events, delta);
+        delta_json = json_text(delta);
+        return content;
+    }
+    /// One piece of text may hold the end of the first call and what follows.
+    void cut_after_call(std::vector<ParseEvent>& events) const {
+        if (writer.num_whole_calls() > 0) return events.clear();
+        const auto end = std::find_if(events.begin(), events.end(), [](const ParseEvent& event) {
+            return event.kind == ParseEvent::Kind::CALL_END && event.complete;
+        });
+        if (end != events.end()) events.erase(end + 1, events.end());
+    }
+};
+
+ToolCallIncrementalParser::ToolCallIncrementalParser(const std::string& family,
+                                                     const ToolCallOptions& options)
+    : m_impl(new Impl{find_message_format(family), tool_call_options(options),
+                      options.stop_after_call}) {
+    reset();
+}
+ToolCallIncrementalParser::~ToolCallIncrementalParser() = default;
+
+bool ToolCallIncrementalParser::needs_special_tokens() const {
+    return m_impl->format.needs_special_tokens;
+}
+
+void ToolCallIncrementalParser::reset() {
+    m_impl->parser.emplace(m_impl->format, m_impl->options);
+    m_impl->writer = {};
+    set_status(StreamingStatus::RUNNING);
+}
+
+std::string ToolCallIncrementalParser::parse(
+    std::string& delta_message_json, const std::string& delta_text,
+    const std::optional<std::vector<int64_t>>& /*delta_tokens*/) {
+    Events events;
+    m_impl->parser->feed(delta_text, events);
+    std::string content = m_impl->put(std::move(events), delta_message_json);
+    if (m_impl->stop_after_call && m_impl->writer.num_whole_calls() > 0)
+        set_status(StreamingStatus::TOOL_CALL_STOP);
+    return content;
+}
+
+std::string ToolCallIncrementalParser::finish(std::string& delta_message_json) {
+    Events events;
+    m_impl->parser->finish(events);
+    return m_impl->put(std::move(events), delta_message_json);
+}
+
+std::vector<ParserFamily> parser_families() {
+    std::vector<ParserFamily> all;
+    for (const MessageFormat& format : message_formats())
+        all.push_back({format.name, format.models, format.needs_special_tokens});
+    return all;
+}
+
+std::optional<std::string> detect_parser(const std::string& chat_template) {
+    const auto has = [&](const std::string& sign) {
+        return chat_template.find(sign) != std::string::npos;
+    };
+    for (const MessageFormat& format : message_formats())
+        for (const std::vector<std::string>& signs : format.template_signs)
+            if (std::all_of(signs.begin(), signs.end(), has)) return format.name;
+    return std::nullopt;
+}
+
+void Llama3JsonToolParser::parse(std::string& message_json) {
+    json message = parsed_message(message_json);
+    const std::string content = content_of(message);
+    json calls = json::array();
+    for (size_t i = content.find('{'); i != std::string::npos; i = content.find('{', i)) {
+        const size_t length = call_length(std::string_view(content).substr(i));
+        json call = length > 0 ? parse_ordered_json(content.substr(i, length), "a call") : json();
+        if (call.is_object()) calls.push_back(std::move(call));
+        i += std::max<size_t>(length, 1);
+    }
+    put_calls(std::move(calls), message);
+    message_json = json_text(message);
+}
+
+void Llama3PythonicToolParser::parse(std::string& message_json) {
+    json message = parsed_message(message_json);
+    json calls = json::array();
+    std::string name, arguments;
+    for (const ParseEvent& event :
+         parse_text(find_message_format("llama3_pythonic"), {}, content_of(message))) {
+        if (event.kind == ParseEvent::Kind::CALL_BEGIN) {
+            name = event.text;
+            arguments.clear();
+        } else if (event.kind == ParseEvent::Kind::ARGUMENTS) {
+            arguments += event.text;
+        } else if (event.kind == ParseEvent::Kind::CALL_END && event.complete) {
+            json parsed = parse_ordered_json(arguments, "a call");
+            if (parsed.is_object())
+                calls.push_back({{"arguments", std::move(parsed)}, {"name", name}});
+        }
+    }
+    put_calls(std::move(calls), message);
+    message_json = json_text(message);
+}
+
+struct TextParserStreamer::Impl {
+    Parsers parsers;
+    nlohmann::ordered_json message;
+    std::vector<int64_t> tokens;  // since the latest text
+};
+
+TextParserStreamer::TextParserStreamer(const Tokenizer& tokenizer, Parsers parsers)
+    : TextStreamer(
+          tokenizer, [this](const std::string& text) { return write_text(text); },
+          skips_special_tokens(checked(parsers))),
+      m_parse(new Impl{std::move(parsers), {{"content", ""}}, {}}) {}
+
+TextParserStreamer::~TextParserStreamer() = default;
+
+StreamingStatus TextParserStreamer::write(const std::vector<int64_t>& tokens) {
+    m_parse->tokens.insert(m_parse->tokens.end(), tokens.begin(), tokens.end());
+    return TextStreamer::write(tokens);
+}
+
+StreamingStatus TextParserStreamer::write_text(const std::string& text) {
+    const std::vector<int64_t> tokens = std::exchange(m_parse->tokens, {});
+    std::string delta = "{}", rest = text;
+    StreamingStatus wish = StreamingStatus::RUNNING;
+    for (const auto& parser : m_parse->parsers) {
+        rest = parser->parse(delta, rest, tokens);
+        wish = parser->get_status();
+        if (wish != StreamingStatus::RUNNING) break;
+    }
+    const StreamingStatus answer = deliver(delta, rest);
+    return wish == StreamingStatus::RUNNING ? answer : wish;
+}
+
+void TextParserStreamer::end() {
+    TextStreamer::end();
+    std::string delta = "{}", rest;
+    for (const auto& parser : m_parse->parsers) {
+        if (!rest.empty()) rest = parser->parse(delta, rest);
+        rest += parser->finish(delta);
+    }
+    if (delta != "{}" || !rest.empty()) deliver(delta, rest);
+}
+
+StreamingStatus TextParserStreamer::deliver(const std::string& delta_json,
+                                            const std::string& content) {
+    nlohmann::ordered_json delta = parsed_message(delta_json);
+    delta["content"] = content;
+    merge_objects(delta, m_parse->message);
+    return write(json_text(delta));
+}
+
+void TextParserStreamer::begin(const GenerationConfig& config) {
+    TextStreamer::begin(config);
+    try {
+        reset();
+    } catch (...) {  // of a parser
+        release();
+        throw;
+    }
+}
+
+void TextParserStreamer::reset() {
+    m_parse->message = {{"content", ""}};
+    m_parse->tokens.clear();
+    for (const auto& parser : m_parse->parsers) parser->reset();
+}
+
+std::string TextParserStreamer::get_parsed_message() const {
+    return json_text(m_parse->message);
+}
+
+}  // namespace pagewheel
