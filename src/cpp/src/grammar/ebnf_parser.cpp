@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "base/check.hpp"
+#include "base/code_point.hpp"
 #include "grammar/ebnf.hpp"
 #include "pagewheel/grammar_matcher.hpp"
 
@@ -10,24 +11,6 @@ namespace pagewheel {
 namespace {
 
 using Kind = EbnfExpression::Kind;
-
-void append_utf8(std::string& text, uint32_t code) {
-    if (code < 0x80) {
-        text += char(code);
-    } else if (code < 0x800) {
-        text += char(0xc0 | (code >> 6));
-        text += char(0x80 | (code & 0x3f));
-    } else if (code < 0x10000) {
-        text += char(0xe0 | (code >> 12));
-        text += char(0x80 | ((code >> 6) & 0x3f));
-        text += char(0x80 | (code & 0x3f));
-    } else {
-        text += char(0xf0 | (code >> 18));
-        text += char(0x80 | ((code >> 12) & 0x3f));
-        text += char(0x80 | ((code >> 6) & 0x3f));
-        text += char(0x80 | (code & 0x3f));
-    }
-}
 
 bool is_name_start(char c) {
     return std::isalpha(static_cast<unsigned char>(c)) || c == '_';
@@ -271,42 +254,16 @@ uint32_t Parser::hex(size_t least, size_t most) {
 }
 
 uint32_t Parser::escape() {
+    static const std::string letters = "nrtfvbae", codes = "\n\r\t\f\v\b\a\x1b";
+    static const std::string themselves = "\"'\\[]-^/?";
     const char c = peek();
     ++m_at;
-    switch (c) {
-        case 'n':
-            return '\n';
-        case 'r':
-            return '\r';
-        case 't':
-            return '\t';
-        case 'f':
-            return '\f';
-        case 'v':
-            return '\v';
-        case 'b':
-            return '\b';
-        case 'a':
-            return '\a';
-        case 'e':
-            return 0x1b;
-        case 'x':
-            return hex(2, 2);
-        case 'u':
-            return hex(4, 4);
-        case 'U':
-            return hex(8, 8);
-        case '"':
-        case '\'':
-        case '\\':
-        case '[':
-        case ']':
-        case '-':
-        case '^':
-        case '/':
-        case '?':
-            return uint32_t(c);
-    }
+    if (c == 'x') return hex(2, 2);
+    if (c == 'u') return hex(4, 4);
+    if (c == 'U') return hex(8, 8);
+    const size_t letter = letters.find(c);
+    if (letter != std::string::npos) return uint32_t(codes[letter]);
+    if (themselves.find(c) != std::string::npos) return uint32_t(c);
     m_at -= 2;
     fail(concat("unknown escape \\", std::string(1, c)));
 }
