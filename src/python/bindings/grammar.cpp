@@ -84,7 +84,7 @@ refused, with the place; RuntimeError without the package llguidance.)")
              "A GrammarMatcher at the beginning of a text, which stop_tokens may end; without any, "
              "the tokenizer's end-of-text token.");
     module.def("grammar_library_version", &grammar_library_version,
-               "The version of the package llguidance that grammars need.");
+               "The versions of the package llguidance that grammars may use, as pip has them.");
 }
 
 }  // namespace pagewheel::python

@@ -144,7 +144,7 @@ TEST(LlguidanceLibrary, OneThatIsNotThereNamesWhatToInstall) {
         llguidance::load();
         FAIL();
     } catch (const Error& error) {
-        EXPECT_NE(std::string(error.what()).find("pip install llguidance==1.9.1"),
+        EXPECT_NE(std::string(error.what()).find("pip install \"llguidance>=1.9.0,<1.10\""),
                   std::string::npos);
     }
 }

@@ -14,7 +14,7 @@ namespace pagewheel {
 /// The shared library of llguidance that grammars need, where none was linked. It is loaded at the
 /// first grammar. Python sets the one of the installed package.
 PAGEWHEEL_API void set_grammar_library(const std::string& path);
-/// The version of llguidance that grammars need.
+/// The versions of llguidance that grammars may use, as pip has them.
 PAGEWHEEL_API const char* grammar_library_version();
 
 /// A grammar compiled for a tokenizer. Copies share it. Any thread may use it.

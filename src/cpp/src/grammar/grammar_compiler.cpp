@@ -40,6 +40,7 @@ std::shared_ptr<CompiledGrammar> GrammarCompiler::compile(const StructuredOutput
     try {
         return compile(source, begin);
     } catch (const GrammarError& error) {
+        if (error.code() != ErrorCode::grammar_invalid) throw;
         throw GrammarError(explain_refusal(config, error.what()));
     }
 }
@@ -70,7 +71,8 @@ void GrammarCompiler::run(LateThreads& threads, std::function<void()> work,
                                   " ms to compile"));
     if (result == LateThreads::Result::TOO_MANY_LATE)
         throw GrammarError(concat("no grammar is compiled while ", m_limits.late_compilations,
-                                  " others take too long; try again later"));
+                                  " others take too long; try again later"),
+                           ErrorCode::grammar_busy);
 }
 
 std::shared_ptr<CompiledGrammar> GrammarCompiler::compile(const GrammarSource& source,

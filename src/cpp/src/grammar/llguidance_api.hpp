@@ -7,13 +7,15 @@
 
 namespace pagewheel::llguidance {
 
-// Layouts of version 1.9.1. load() refuses any other.
-constexpr const char* version = "1.9.1";
-constexpr uint32_t no_token = 0xffffffff;
+/// The versions that were tested, as pip has them. load() refuses others.
+constexpr const char* versions = ">=1.9.0,<1.10";
 
 struct Tokenizer;           // theirs
 struct Matcher;             // theirs
 struct CancellationHandle;  // theirs
+
+// The structs have the layout of the library's header (llguidance.h), under names of our own.
+// load() compares it with what the library writes.
 
 struct ParserLimits {
     size_t row_items;
@@ -59,6 +61,7 @@ struct TokenizerOptions {
 /// The library's functions, each a pointer with the name behind `llg_`.
 struct Api {
     const char* (*get_version)();
+    void (*constraint_init_set_defaults)(MatcherOptions*, const Tokenizer*);
     Tokenizer* (*new_tokenizer_v2)(const TokenizerOptions*, char* error, size_t error_size);
     void (*free_tokenizer)(Tokenizer*);
     Matcher* (*new_matcher)(const MatcherOptions*, const char* kind, const char* text);
@@ -81,8 +84,8 @@ struct Api {
 
 /// The shared library that load() opens, where none was linked.
 void set_library(const std::string& path);
-/// The functions; the library stays until the process ends. Throws Error that says
-/// what to install where there is no library, or one of another version.
+/// The functions; the library stays until the process ends. Throws Error that says what to install
+/// where there is no library, or one of another version or layout.
 const Api& load();
 
 }  // namespace pagewheel::llguidance

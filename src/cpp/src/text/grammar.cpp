@@ -11,7 +11,7 @@ void set_grammar_library(const std::string& path) {
 }
 
 const char* grammar_library_version() {
-    return llguidance::version;
+    return llguidance::versions;
 }
 
 class Grammar::Impl {
