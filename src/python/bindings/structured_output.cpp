@@ -339,7 +339,11 @@ void bind_members(py::class_<Config>& config) {
             "begin_after", [](const Config& self) { return self.begin_after; },
             [](Config& self, const py::str& text) { self.begin_after = to_text(text); },
             "Not empty: free text comes first, up to this one, such as \"</think>\", and white "
-            "space.");
+            "space.")
+        .def_readwrite("allow_additional_properties", &Config::allow_additional_properties,
+                       "What a JSON schema means that does not mention additionalProperties. False: "
+                       "its objects have the declared properties only. True: they may have others, "
+                       "as JSON Schema specifies.");
 }
 
 }  // namespace
@@ -356,7 +360,8 @@ void bind_structured_output(py::module_& module) {
                               R"(The shape that a text must have: one of the five is set.
 
 json_schema, regex, grammar (EBNF), structural_tags_config, compound_grammar. The classes in this class are parts
-of a compound grammar. begin_after is the text that free text before it ends with.)");
+of a compound grammar. begin_after is the text that free text before it ends with. allow_additional_properties
+lets objects have properties that a JSON schema does not declare, where it does not forbid them.)");
     Compounds compounds(config);
     bind_parts(config);
     bind_tags(compounds);
@@ -375,7 +380,8 @@ of a compound grammar. begin_after is the text that free text before it ends wit
         .def("__repr__", [](const py::object& self) {
             std::string result;
             for (const char* name : {"json_schema", "regex", "grammar", "structural_tags_config",
-                                     "compound_grammar", "begin_after"})
+                                     "compound_grammar", "begin_after",
+                                     "allow_additional_properties"})
                 result +=
                     std::string(result.empty() ? "" : ", ") + name + '=' + to_repr(self.attr(name));
             return "StructuredOutputConfig(" + result + ')';

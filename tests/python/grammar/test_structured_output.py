@@ -33,8 +33,14 @@ CASES: dict[str, tuple[Any, list[str], list[str]]] = {
     "choice": (Config.Choice(["a", "ab", ""]), ["a", "ab", ""], ["b", "aab"]),
     "json": (
         Config.JSONSchema(SCHEMA),
-        ['{"a":"x","b":1}', '{ "a" : "x" ,\n\t"b":1, "c": [1, 2], "z": null}'],
-        ['{"b":1,"a":"x"}', '{"a":"x"}', ' {"a":"x","b":1}', '{"a":' + " " * 129 + '"x","b":1}'],
+        ['{"a":"x","b":1}', '{ "a" : "x" ,\n\t"b":1, "c": [1, 2]}'],
+        [
+            '{"b":1,"a":"x"}',
+            '{"a":"x"}',
+            ' {"a":"x","b":1}',
+            '{"a":' + " " * 129 + '"x","b":1}',
+            '{"a":"x","b":1,"z":null}',
+        ],
     ),
     "any text": (Config.AnyText(), ["", "x", "\u65e5\n"], []),
     "tag": (

@@ -24,15 +24,16 @@ struct StructuralTagsConfig {
     std::vector<std::string> triggers;  ///< Each tag's `begin` starts with exactly one of them.
 };
 
-/// The shape of a text: exactly one of the five members is set. docs/structured_output.md says what
-/// each grammar can express.
+/// The shape of a text: exactly one of the first five members is set. docs/structured_output.md
+/// says what each grammar can express.
 struct PAGEWHEEL_API StructuredOutputConfig {
     /// Of the syntax of Rust's regex crate. The whole text matches; ^ and $ at the ends are
     /// ignored.
     struct Regex {
         std::string value;
     };
-    /// JSON that the schema (a JSON text) validates, with properties in the schema's order.
+    /// JSON that the schema (a JSON text) validates, with properties in the schema's order, and no
+    /// others unless `allow_additional_properties` or the schema says so.
     struct JSONSchema {
         std::string value;
     };
@@ -104,6 +105,10 @@ struct PAGEWHEEL_API StructuredOutputConfig {
     /// Not empty: free text comes first, such as a model's reasoning. The grammar begins behind the
     /// first place where the text is this one, such as "</think>", and white space.
     std::string begin_after;
+
+    /// What a JSON schema means that does not mention additionalProperties. False: its objects have
+    /// the declared properties only. True: they may have others, as JSON Schema specifies.
+    bool allow_additional_properties = false;
 
     /// Throws InvalidArgument unless exactly one member is set.
     void validate() const;

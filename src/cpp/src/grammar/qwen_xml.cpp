@@ -49,20 +49,21 @@ std::string string_value(const ordered_json& schema, const std::string& name, La
 }
 
 std::string json_value(ordered_json schema, const ordered_json& root, LarkWriter& lark,
-                       const GrammarLimits& limits) {
+                       const GrammarLimits& limits, bool has_open_objects) {
     if (schema.is_boolean() && schema.get<bool>()) schema = ordered_json::object();
     if (schema.is_object())
         for (const char* definitions : {"$defs", "definitions"})
             if (root.contains(definitions)) schema[definitions] = root[definitions];
     const std::string space = lark.add_terminal(white_space);
-    return lark.add_rule(concat(space, " %json ", prepare_json_schema(schema.dump(), limits)));
+    return lark.add_rule(
+        concat(space, " %json ", prepare_json_schema(schema.dump(), limits, has_open_objects)));
 }
 
 }  // namespace
 
 std::string qwen_xml_to_lark(const std::string& schema, LarkWriter& lark,
-                             const GrammarLimits& limits) {
-    prepare_json_schema(schema, limits);  // checks it
+                             const GrammarLimits& limits, bool has_open_objects) {
+    prepare_json_schema(schema, limits, true);  // checks it
     const ordered_json root = ordered_json::parse(schema);
     for (const auto& [keyword, value] : root.items())
         if (!is_annotation(keyword) && keyword != "properties" && keyword != "required" &&
@@ -79,8 +80,9 @@ std::string qwen_xml_to_lark(const std::string& schema, LarkWriter& lark,
     for (const auto& [name, property] : root["properties"].items()) {
         const bool is_string =
             property.is_object() && property.value("type", ordered_json()) == "string";
-        const std::string value = is_string ? string_value(property, name, lark)
-                                            : json_value(property, root, lark, limits);
+        const std::string value = is_string
+                                      ? string_value(property, name, lark)
+                                      : json_value(property, root, lark, limits, has_open_objects);
         std::string rest =
             is_string
                 ? value

@@ -11,6 +11,6 @@ namespace pagewheel {
 /// Name of the rule for `<parameter=name>value</parameter>` of each property, in the schema's
 /// order. Throws GrammarError for a schema that says more than the format can hold.
 std::string qwen_xml_to_lark(const std::string& schema, LarkWriter& lark,
-                             const GrammarLimits& limits);
+                             const GrammarLimits& limits, bool has_open_objects);
 
 }  // namespace pagewheel

@@ -47,8 +47,11 @@ Piece rule_piece(std::string name) {
 
 class TagTranslator {
 public:
-    TagTranslator(const SpecialTokens& special_tokens, const GrammarLimits& limits)
-        : m_special_tokens(special_tokens), m_limits(limits) {}
+    TagTranslator(const SpecialTokens& special_tokens, const GrammarLimits& limits,
+                  bool has_open_objects)
+        : m_special_tokens(special_tokens),
+          m_limits(limits),
+          m_has_open_objects(has_open_objects) {}
 
     std::string translate(const Node& root) {
         return m_lark.finish(m_texts.name(piece(root, Follow()).text));
@@ -60,7 +63,8 @@ private:
         return regular_piece(lark_regex(node.value));
     }
     Piece of(const Config::JSONSchema& node, const Follow&) {
-        return rule_piece(m_lark.add_rule("%json " + prepare_json_schema(node.value, m_limits)));
+        return rule_piece(m_lark.add_rule(
+            "%json " + prepare_json_schema(node.value, m_limits, m_has_open_objects)));
     }
     Piece of(const Config::EBNF& node, const Follow&) {
         return rule_piece(ebnf_to_lark(node.value, m_lark, m_limits));
@@ -73,7 +77,7 @@ private:
     Piece of(const Config::Choice& node, const Follow& follow);
     Piece of(const Config::AnyText&, const Follow& follow);
     Piece of(const Config::QwenXMLParametersFormat& node, const Follow&) {
-        return rule_piece(qwen_xml_to_lark(node.json_schema, m_lark, m_limits));
+        return rule_piece(qwen_xml_to_lark(node.json_schema, m_lark, m_limits, m_has_open_objects));
     }
     Piece of(const Config::Concat& node, const Follow& follow);
     Piece of(const Config::Union& node, const Follow& follow);
@@ -103,6 +107,7 @@ private:
 
     const SpecialTokens& m_special_tokens;
     const GrammarLimits& m_limits;
+    const bool m_has_open_objects;
     LarkWriter m_lark;
     MixedTextWriter m_texts{m_lark};
     size_t m_depth = 0;
@@ -338,8 +343,8 @@ Piece TagTranslator::of(const Config::TagsWithSeparator& node, const Follow&) {
 }  // namespace
 
 std::string structural_tag_to_lark(const Node& node, const SpecialTokens& special_tokens,
-                                   const GrammarLimits& limits) {
-    return TagTranslator(special_tokens, limits).translate(node);
+                                   const GrammarLimits& limits, bool has_open_objects) {
+    return TagTranslator(special_tokens, limits, has_open_objects).translate(node);
 }
 
 }  // namespace pagewheel

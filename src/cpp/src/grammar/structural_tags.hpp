@@ -13,9 +13,10 @@ namespace pagewheel {
 
 using SpecialTokens = std::vector<std::pair<std::string, int64_t>>;  // by text
 
-/// Lark. Throws GrammarError, InvalidArgument for what is missing.
+/// Lark. `has_open_objects`: as prepare_json_schema() has it. Throws GrammarError, InvalidArgument
+/// for what is missing.
 std::string structural_tag_to_lark(const StructuredOutputConfig::StructuralTag& node,
-                                   const SpecialTokens& special_tokens,
-                                   const GrammarLimits& limits);
+                                   const SpecialTokens& special_tokens, const GrammarLimits& limits,
+                                   bool has_open_objects);
 
 }  // namespace pagewheel

@@ -84,12 +84,14 @@ GrammarSource to_grammar_source(const StructuredOutputConfig& config,
     const Node root = root_of(config);
     // As they are: errors then tell places in the caller's text.
     if (const auto* schema = std::get_if<Config::JSONSchema>(&root))
-        return {"json_schema", prepare_json_schema(schema->value, limits)};
+        return {"json_schema",
+                prepare_json_schema(schema->value, limits, config.allow_additional_properties)};
     if (const auto* lark = std::get_if<Config::Lark>(&root)) {
         check_lark_numbers(lark->value);
         return {"lark", lark->value};
     }
-    return {"lark", structural_tag_to_lark(root, special_tokens, limits)};
+    return {"lark", structural_tag_to_lark(root, special_tokens, limits,
+                                           config.allow_additional_properties)};
 }
 
 std::string explain_refusal(const StructuredOutputConfig& config, const std::string& error) {

@@ -47,7 +47,11 @@ async def compiled_grammar(
         if response_format is not None:
             parts.append(of_final_message(parser, response_format.grammar))
         part = parts[0] if len(parts) == 1 else Grammar.Union(*parts)
-        return Grammar(compound_grammar=after_reasoning(engine.chat_template, parser, part))
+        return Grammar(
+            compound_grammar=after_reasoning(engine.chat_template, parser, part),
+            allow_additional_properties=response_format is not None
+            and response_format.allow_additional_properties,
+        )
 
     try:
         return await engine.compiled(make, api_key_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pagewheel import StructuredOutputConfig as Grammar
@@ -24,6 +24,7 @@ class ResponseFormat:
     field: str
     grammar: Any
     allows_calls: bool = False  # in place of it, where there are tools
+    allow_additional_properties: bool = False  # where a schema does not mention them
 
 
 def take_response_format(fields: Fields) -> ResponseFormat | None:
@@ -129,7 +130,11 @@ def _extras(fields: Fields) -> list[ResponseFormat | None]:
     if structured is None:
         return found
     inner = Fields(structured, fields.name("structured_outputs."))
-    found += [_extra(inner, name, name) for name in _EXTRAS]
+    is_open = not inner.take("disable_additional_properties", bool, True)
+    found += [
+        each and replace(each, allow_additional_properties=is_open)
+        for each in (_extra(inner, name, name) for name in _EXTRAS)
+    ]
     if inner.take("json_object", bool, False):
         found.append(ResponseFormat(inner.name("json_object"), _json("json_object", _ANY_OBJECT)))
     inner.refuse_rest()
