@@ -1,16 +1,15 @@
 #include "grammar/structural_tags.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/check.hpp"
-#include "grammar/constant_text.hpp"
 #include "grammar/ebnf.hpp"
 #include "grammar/json_schema.hpp"
 #include "grammar/lark_text.hpp"
-#include "grammar/mixed_text.hpp"
-#include "grammar/qwen_xml.hpp"
 #include "grammar/schema_numbers.hpp"
+#include "grammar/transition_network.hpp"
 #include "pagewheel/grammar_matcher.hpp"
 
 namespace pagewheel {
@@ -18,8 +17,94 @@ namespace {
 
 using Config = StructuredOutputConfig;
 using Node = Config::StructuralTag;
+using nlohmann::ordered_json;
 
 constexpr const char* any_text = "/(?s:.*)/";
+
+constexpr const char* white_space = "/[ \\t\\r\\n]{0,128}/";
+constexpr const char* end_of_parameter = "\"</parameter>\"";
+
+/// Keywords that restrict nothing here.
+bool is_annotation(const std::string& keyword) {
+    for (const char* each : {"title", "description", "default", "examples", "$comment",
+                             "deprecated", "readOnly", "writeOnly", "type"})
+        if (keyword == each) return true;
+    return false;
+}
+
+/// Values as they are, without quotes.
+std::string string_value(const ordered_json& schema, const std::string& name, LarkWriter& lark) {
+    ordered_json values;
+    for (const auto& [keyword, value] : schema.items()) {
+        if (keyword == "enum")
+            values = value;
+        else if (keyword == "const")
+            values = ordered_json::array({value});
+        else if (!is_annotation(keyword))
+            throw GrammarError(concat("QwenXMLParametersFormat: keyword '", keyword,
+                                      "' of the string at /properties/", name,
+                                      " is not supported; allowed are enum and const"));
+    }
+    if (values.is_null()) return lark.add_rule(concat("/(?s:.*)/ ", end_of_parameter), "[lazy]");
+    std::string body;
+    for (const ordered_json& value : values) {
+        if (!value.is_string())
+            throw GrammarError(concat("QwenXMLParametersFormat: the enum at /properties/", name,
+                                      " has values that are no strings"));
+        body += (body.empty() ? "" : " | ") + lark_string(value.get<std::string>());
+    }
+    const std::string terminal = lark.add_terminal(body);
+    return lark.add_rule(lark.add_terminal(
+        concat(white_space, " (", terminal, ") ", white_space, ' ', end_of_parameter)));
+}
+
+std::string json_value(ordered_json schema, const ordered_json& root, LarkWriter& lark,
+                       const GrammarLimits& limits, bool has_open_objects) {
+    if (schema.is_boolean() && schema.get<bool>()) schema = ordered_json::object();
+    if (schema.is_object())
+        for (const char* definitions : {"$defs", "definitions"})
+            if (root.contains(definitions)) schema[definitions] = root[definitions];
+    const std::string space = lark.add_terminal(white_space);
+    return lark.add_rule(
+        concat(space, " %json ", prepare_json_schema(schema.dump(), limits, has_open_objects)));
+}
+
+/// Name of the rule for `<parameter=name>value</parameter>` of each property, in the schema's
+/// order. Throws GrammarError for a schema that says more than the format can hold.
+std::string qwen_xml_to_lark(const std::string& schema, LarkWriter& lark,
+                             const GrammarLimits& limits, bool has_open_objects) {
+    prepare_json_schema(schema, limits, true);  // checks it
+    const ordered_json root = ordered_json::parse(schema);
+    for (const auto& [keyword, value] : root.items())
+        if (!is_annotation(keyword) && keyword != "properties" && keyword != "required" &&
+            keyword != "$defs" && keyword != "definitions" && keyword != "$schema" &&
+            keyword != "$id" && keyword != "additionalProperties")
+            throw GrammarError(concat("QwenXMLParametersFormat: keyword '", keyword,
+                                      "' of the schema is not supported"));
+    const bool is_object = root.value("type", ordered_json("object")) == "object";
+    if (!is_object || !root.contains("properties") || !root["properties"].is_object())
+        throw GrammarError("QwenXMLParametersFormat needs a schema of an object with properties");
+
+    const ordered_json required = root.value("required", ordered_json::array());
+    std::string body;
+    for (const auto& [name, property] : root["properties"].items()) {
+        const bool is_string =
+            property.is_object() && property.value("type", ordered_json()) == "string";
+        const std::string value = is_string
+                                      ? string_value(property, name, lark)
+                                      : json_value(property, root, lark, limits, has_open_objects);
+        std::string rest =
+            is_string
+                ? value
+                : concat(value, ' ', lark.add_terminal(concat(white_space, ' ', end_of_parameter)));
+        const std::string begin =
+            lark.add_terminal(concat(white_space, ' ', lark_string("<parameter=" + name + ">")));
+        const bool is_required =
+            std::find(required.begin(), required.end(), name) != required.end();
+        body += lark.add_rule(begin + ' ' + rest) + (is_required ? " " : "? ");
+    }
+    return lark.add_rule(body + lark.add_terminal(white_space));
+}
 
 /// What comes behind a piece of text.
 struct Follow {
@@ -33,16 +118,16 @@ struct Follow {
 };
 
 struct Piece {
-    MixedText text;
+    TransitionNetwork text;
     bool took_follow = false;  ///< the constant behind it is in it
 };
 
 Piece regular_piece(std::string expression, bool is_constant = false) {
-    return {MixedText::regular({std::move(expression), is_constant})};
+    return {TransitionNetwork::regular({std::move(expression), is_constant})};
 }
 
 Piece rule_piece(std::string name) {
-    return {MixedText::rule(std::move(name))};
+    return {TransitionNetwork::rule(std::move(name))};
 }
 
 class TagTranslator {
@@ -109,7 +194,7 @@ private:
     const GrammarLimits& m_limits;
     const bool m_has_open_objects;
     LarkWriter m_lark;
-    MixedTextWriter m_texts{m_lark};
+    NetworkWriter m_texts{m_lark};
     size_t m_depth = 0;
 };
 
@@ -122,8 +207,8 @@ Piece TagTranslator::piece(const Node& node, const Follow& follow) {
     return result;
 }
 
-std::vector<MixedText> texts_of(const std::vector<Piece>& pieces) {
-    std::vector<MixedText> texts;
+std::vector<TransitionNetwork> texts_of(const std::vector<Piece>& pieces) {
+    std::vector<TransitionNetwork> texts;
     for (const Piece& each : pieces) texts.push_back(each.text);
     return texts;
 }
@@ -341,6 +426,34 @@ Piece TagTranslator::of(const Config::TagsWithSeparator& node, const Follow&) {
 }
 
 }  // namespace
+
+std::vector<ConstantPart> split_at_special_tokens(const std::string& text,
+                                                  const SpecialTokens& special_tokens) {
+    std::vector<ConstantPart> parts;
+    std::string plain;
+    const auto end_plain = [&] {
+        if (!plain.empty()) parts.push_back({plain});
+        plain.clear();
+    };
+    for (size_t i = 0; i < text.size();) {
+        const std::pair<std::string, int64_t>* longest = nullptr;
+        for (const auto& special : special_tokens) {
+            const std::string& name = special.first;
+            if (name.empty() || text.compare(i, name.size(), name) != 0) continue;
+            if (!longest || name.size() > longest->first.size()) longest = &special;
+        }
+        if (longest) {
+            end_plain();
+            parts.push_back({longest->first, longest->second});
+            i += longest->first.size();
+        } else {
+            plain += text[i++];
+        }
+    }
+    end_plain();
+    if (parts.empty()) parts.push_back({});
+    return parts;
+}
 
 std::string structural_tag_to_lark(const Node& node, const SpecialTokens& special_tokens,
                                    const GrammarLimits& limits, bool has_open_objects) {

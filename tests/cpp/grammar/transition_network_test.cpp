@@ -1,5 +1,5 @@
 // Random parts, regular and others, against std::regex.
-#include "grammar/mixed_text.hpp"
+#include "grammar/transition_network.hpp"
 
 #include <gtest/gtest.h>
 
@@ -149,7 +149,7 @@ std::set<std::string> tried(Random& random, const Part& part) {
     return texts;
 }
 
-class MixedTexts : public Llguidance {
+class TransitionNetworks : public Llguidance {
 protected:
     bool allows_text(const Node& node, const std::string& text) {
         Config config;
@@ -159,7 +159,7 @@ protected:
     }
 };
 
-TEST_F(MixedTexts, RandomPartsAcceptExactlyTheirTexts) {
+TEST_F(TransitionNetworks, RandomPartsAcceptExactlyTheirTexts) {
     Random random(7);
     size_t num_accepted = 0, num_refused = 0, num_wrong = 0;
     for (int round = 0; round < 400; ++round) {
@@ -186,7 +186,7 @@ std::shared_ptr<Config::TagsWithSeparator> optional_part(const Node& node) {
     return list;
 }
 
-TEST_F(MixedTexts, OptionalPartsThatBeginAlikeStandBeforeOneThatIsNotRegular) {
+TEST_F(TransitionNetworks, OptionalPartsThatBeginAlikeStandBeforeOneThatIsNotRegular) {
     const auto member = [](const std::string& name, const Node& value) {
         auto all = std::make_shared<Config::Concat>();
         all->elements = {Config::ConstString{", " + name + "="}, value};
@@ -203,7 +203,7 @@ TEST_F(MixedTexts, OptionalPartsThatBeginAlikeStandBeforeOneThatIsNotRegular) {
     EXPECT_FALSE(allows_text(list, "[1, o=2, u=1]"));
 }
 
-TEST_F(MixedTexts, ListsOfThousandsOfMixedItemsAreRead) {
+TEST_F(TransitionNetworks, ListsOfThousandsOfMixedItemsAreRead) {
     auto item = std::make_shared<Config::Union>();
     item->elements = {Config::Regex{"[A-Z]"}, Config::JSONSchema{R"({"type":"boolean"})"},
                       Config::JSONSchema{R"({"const":[]})"}};

@@ -1,0 +1,233 @@
+#include "grammar/transition_network.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace pagewheel {
+namespace {
+
+using Network = TransitionNetwork;
+
+// Larger networks are cut into rules, where a terminal may take too much.
+constexpr size_t most_transitions = 3000;
+
+std::string in_a_row(const std::string& before, const std::string& rule) {
+    return before + (before.empty() || rule.empty() ? "" : " ") + rule;
+}
+
+/// Adds an alternative to the body of a rule.
+void add_alternative(std::string& body, const std::string& alternative) {
+    if (!body.empty()) body += " | ";
+    body += alternative.empty() ? "\"\"" : alternative;
+}
+
+size_t count_from(const Network& network, size_t state) {
+    return size_t(std::count_if(network.transitions.begin(), network.transitions.end(),
+                                [&](const auto& each) { return each.from == state; }));
+}
+
+/// It ends with a rule or a constant, and nothing else may come there.
+bool ends_by_itself(const Network& network) {
+    const auto& finals = network.finals;
+    return finals.size() == 1 && finals[0].state != 0 && finals[0].after.expression.empty() &&
+           count_from(network, finals[0].state) == 0;
+}
+
+bool is_large_loop(const Network& network) {
+    const size_t num_first = count_from(network, 0);
+    const size_t count = network.transitions.size() + network.finals.size() * num_first;
+    return count * num_first > most_transitions;
+}
+
+/// Appends a network whose start is that of `all`, but for its final at the start.
+void merge_at_start(const Network& part, Network& all) {
+    const size_t behind = all.num_states - 1;
+    const auto moved = [&](size_t state) { return state == 0 ? 0 : state + behind; };
+    for (const auto& each : part.transitions)
+        all.transitions.push_back({moved(each.from), each.before, each.rule, moved(each.to)});
+    for (const auto& each : part.finals)
+        if (each.state != 0) all.finals.push_back({moved(each.state), each.after});
+    all.num_states += part.num_states - 1;
+}
+
+/// Lets finals at which terminals may end lead to one state: a constant is taken as a whole where
+/// nothing else begins.
+void unite_finals(Network& network) {
+    const auto is_alone = [&](const Network::Final& each) {
+        return each.state != 0 && count_from(network, each.state) == 0 &&
+               (each.after.is_constant || each.after.expression.empty()) &&
+               1 == std::count_if(
+                        network.finals.begin(), network.finals.end(),
+                        [&](const Network::Final& other) { return other.state == each.state; });
+    };
+    const auto first_alone =
+        std::stable_partition(network.finals.begin(), network.finals.end(),
+                              [&](const auto& each) { return !is_alone(each); });
+    if (ends_by_itself(network) || first_alone == network.finals.end()) return;
+    const size_t common = network.num_states++;
+    for (auto each = first_alone; each != network.finals.end(); ++each)
+        network.transitions.push_back({each->state, each->after, {}, common});
+    network.finals.erase(first_alone, network.finals.end());
+    network.finals.push_back({common, {}});
+}
+
+/// The rules of the states that may be reached by a first transition: each the text up to there.
+std::vector<std::string> rules_from_the_left(const Network& network,
+                                             const Network::Transition& first, LarkWriter& lark) {
+    std::vector<std::string> names(network.num_states), bodies(network.num_states);
+    names[first.to] = lark.reserve_rule();
+    for (bool has_grown = true; has_grown;) {
+        has_grown = false;
+        for (const auto& each : network.transitions) {
+            if (names[each.from].empty() || !names[each.to].empty()) continue;
+            names[each.to] = lark.reserve_rule();
+            has_grown = true;
+        }
+    }
+    add_alternative(bodies[first.to], first.rule);
+    for (const auto& each : network.transitions)
+        if (!names[each.from].empty())
+            add_alternative(bodies[each.to], in_a_row(names[each.from],
+                                                      in_a_row(each.before.expression, each.rule)));
+    for (size_t i = 0; i < names.size(); ++i)
+        if (!names[i].empty()) lark.set_rule(names[i], bodies[i]);
+    return names;
+}
+
+}  // namespace
+
+RegularText NetworkWriter::joined(const RegularText& a, const RegularText& b) {
+    if (a.expression.empty()) return b;
+    if (b.expression.empty()) return a;
+    return {m_lark.add_terminal(a.expression + ' ' + b.expression), a.is_constant && b.is_constant};
+}
+
+RegularText NetworkWriter::starred(const RegularText& text) {
+    if (text.expression.empty()) return text;
+    return {m_lark.add_terminal(text.expression + '*')};
+}
+
+Network NetworkWriter::sequence(const std::vector<Network>& parts) {
+    Network result = Network::regular({});
+    for (const Network& each : parts) result = two(std::move(result), each);
+    return result;
+}
+
+Network NetworkWriter::two(Network a, Network b) {
+    if (a.transitions.size() + b.transitions.size() + a.finals.size() * count_from(b, 0) >
+        most_transitions) {
+        a = apart(a);
+        b = apart(b);
+    }
+    Network result{a.num_states + b.num_states - 1, a.transitions, {}};
+    const auto moved = [&](size_t state) { return state + a.num_states - 1; };
+    for (const auto& end : a.finals) {
+        for (const auto& each : b.transitions)
+            if (each.from == 0)
+                result.transitions.push_back(
+                    {end.state, joined(end.after, each.before), each.rule, moved(each.to)});
+        if (const RegularText* whole = b.whole())
+            result.finals.push_back({end.state, joined(end.after, *whole)});
+    }
+    for (const auto& each : b.transitions)
+        if (each.from != 0)
+            result.transitions.push_back(
+                {moved(each.from), each.before, each.rule, moved(each.to)});
+    for (const auto& each : b.finals)
+        if (each.state != 0) result.finals.push_back({moved(each.state), each.after});
+    return result;
+}
+
+Network NetworkWriter::alternatives(const std::vector<Network>& parts) {
+    size_t num_transitions = 0, num_regular = 0;
+    for (const Network& each : parts) num_transitions += each.transitions.size();
+    Network result;
+    RegularText regular;
+    std::string body;
+    for (const Network& each : parts) {
+        const Network part = num_transitions > most_transitions ? apart(each) : each;
+        merge_at_start(part, result);
+        if (!part.whole()) continue;
+        add_alternative(body, part.whole()->expression);
+        if (++num_regular == 1) regular = *part.whole();
+    }
+    if (num_regular > 1) regular = {m_lark.add_terminal(body)};
+    if (num_regular > 0) result.finals.push_back({0, regular});
+    unite_finals(result);
+    return result;
+}
+
+Network NetworkWriter::optional(Network part) {
+    if (!part.whole()) part.finals.push_back({0, {}});
+    for (auto& each : part.finals)
+        if (each.state == 0 && !each.after.expression.empty())
+            each.after = {m_lark.add_terminal(each.after.expression + '?')};
+    return part;
+}
+
+Network NetworkWriter::repeated(Network part, const Network& separator) {
+    if (part.is_regular() && separator.is_regular())
+        return Network::regular(
+            joined(*part.whole(), starred(joined(*separator.whole(), *part.whole()))));
+    unite_finals(part);
+    if (!separator.is_regular() || ends_by_itself(part) || is_large_loop(part)) {
+        const std::string more = name(two(separator, part));
+        return two(std::move(part), Network::rule(m_lark.add_rule(more + '*')));
+    }
+    const RegularText between = *separator.whole();
+    const Network once = part;
+    // Whole texts without a rule, each with the separator, before and behind those with rules.
+    const RegularText front =
+        once.whole() ? starred(joined(*once.whole(), between)) : RegularText();
+    const RegularText back = once.whole() ? starred(joined(between, *once.whole())) : RegularText();
+    for (auto& each : part.transitions)
+        if (each.from == 0) each.before = joined(front, each.before);
+    for (auto& end : part.finals) end.after = joined(end.after, back);
+    for (const auto& end : once.finals)
+        for (const auto& each : once.transitions)
+            if (end.state != 0 && each.from == 0)
+                part.transitions.push_back(
+                    {end.state, joined(joined(end.after, between), joined(front, each.before)),
+                     each.rule, each.to});
+    return from_the_left(part);
+}
+
+/// The same texts in rules that are recursive at their left: a list of n items would else end in n
+/// rules at once.
+Network NetworkWriter::from_the_left(const Network& network) {
+    Network result{network.num_states, {}, network.finals};
+    for (const auto& first : network.transitions) {
+        if (first.from != 0) continue;
+        const auto names = rules_from_the_left(network, first, m_lark);
+        std::vector<bool> is_done(network.num_states);
+        for (const auto& end : network.finals) {
+            if (names[end.state].empty() || is_done[end.state]) continue;
+            is_done[end.state] = true;
+            result.transitions.push_back({0, first.before, names[end.state], end.state});
+        }
+    }
+    return result;
+}
+
+Network NetworkWriter::apart(const Network& part) {
+    return Network::rule(name(part));
+}
+
+std::string NetworkWriter::name(const Network& network) {
+    if (network.is_regular()) {
+        const std::string& expression = network.whole()->expression;
+        return m_lark.add_terminal(expression.empty() ? "\"\"" : expression);
+    }
+    std::vector<std::string> names(network.num_states), bodies(network.num_states);
+    for (std::string& each : names) each = m_lark.reserve_rule();
+    for (const auto& each : network.transitions)
+        add_alternative(bodies[each.from],
+                        in_a_row(in_a_row(each.before.expression, each.rule), names[each.to]));
+    for (const auto& each : network.finals)
+        add_alternative(bodies[each.state], each.after.expression);
+    for (size_t i = 0; i < names.size(); ++i)
+        if (!bodies[i].empty()) m_lark.set_rule(names[i], bodies[i]);
+    return names[0];
+}
+
+}  // namespace pagewheel
