@@ -67,7 +67,7 @@ public:
     void compute_mask(uint32_t* bits) override;
     bool accept(int64_t token) override;
     void roll_back(size_t tokens) override;
-    std::vector<int64_t> forced_tokens() override;
+    std::vector<int64_t> jump_forward_tokens() override;
     bool is_accepting() override;
     bool is_finished() override;
     size_t token_count() const override { return m_token_count; }
@@ -194,7 +194,7 @@ void LlguidanceMatcher::roll_back(size_t tokens) {
     if (tokens > 0) check(api().matcher_rollback(m_handle.get(), tokens));
 }
 
-std::vector<int64_t> LlguidanceMatcher::forced_tokens() {
+std::vector<int64_t> LlguidanceMatcher::jump_forward_tokens() {
     if (m_has_stopped || api().matcher_is_stopped(m_handle.get())) return {};
     // Each call finds all that is forced anew, and gives what there is room for.
     constexpr size_t usual_room = 256, most_room = size_t(1) << 20;
