@@ -4,7 +4,7 @@
 #include <map>
 #include <thread>
 
-#include "runtime/sequence_grammar.hpp"
+#include "runtime/grammar_masks.hpp"
 #include "support/engine_fixture.hpp"
 #include "support/list_grammar.hpp"
 

@@ -3,7 +3,7 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "runtime/sequence_grammar.hpp"
+#include "runtime/grammar_masks.hpp"
 #include "support/engine_fixture.hpp"
 #include "support/list_grammar.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "runtime/sequence_grammar.hpp"
+#include "runtime/grammar_masks.hpp"
 #include "text/tokenizer_grammars.hpp"
 #include "text/tokenizer_impl.hpp"
 #include "text/word_tokens.hpp"

@@ -18,7 +18,7 @@
 #include "runtime/cache_access.hpp"
 #include "runtime/drafting.hpp"
 #include "runtime/eviction_manager.hpp"
-#include "runtime/grammar_ahead.hpp"
+#include "runtime/grammar_masks.hpp"
 #include "runtime/output.hpp"
 #include "runtime/requests.hpp"
 #include "runtime/statistics.hpp"

@@ -14,7 +14,7 @@
 #include "eviction/slot_table.hpp"
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/generation_handle.hpp"
-#include "runtime/grammar_work.hpp"
+#include "runtime/grammar_masks.hpp"
 #include "sampling/beam_search.hpp"
 #include "sampling/sampler.hpp"
 #include "sampling/token_rules.hpp"

@@ -10,7 +10,7 @@
 #include "runner/model.hpp"
 #include "runtime/admission.hpp"
 #include "runtime/eviction_manager.hpp"
-#include "runtime/grammar_ahead.hpp"
+#include "runtime/grammar_masks.hpp"
 #include "runtime/output.hpp"
 #include "runtime/requests.hpp"
 #include "sampling/beam_search.hpp"

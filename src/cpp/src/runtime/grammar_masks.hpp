@@ -1,24 +1,112 @@
-// What grammars allow and force, found by threads beside the step's.
+// What the grammars of sequences allow and force, and the threads that find it beside the step's.
 #pragma once
 
 #include <sys/types.h>
-
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
+#include <limits>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "grammar/grammar_limits.hpp"
-#include "runtime/grammar_work.hpp"
-#include "runtime/request.hpp"
+#include "pagewheel/grammar_matcher.hpp"
+#include "sampling/grammar_rule.hpp"
 #include "scheduling/sequence.hpp"
 
 namespace pagewheel {
+
+struct SequenceState;
+
+/// Shared by the sequences of a request.
+struct GrammarPace {
+    bool is_slow = false;  ///< under GrammarAhead's mutex
+};
+
+/// A sequence's grammar with what it needs of the sequence, which may end meanwhile. While it is
+/// busy the rule is that of the thread that works at it, and the sequence gets no token.
+struct GrammarWork {
+    static constexpr size_t none = std::numeric_limits<size_t>::max();
+
+    std::shared_ptr<GrammarRule> rule;
+    std::shared_ptr<GrammarPace> pace;
+    std::vector<int64_t> tokens = {};       ///< generated ones; changed where it is not busy
+    std::atomic<bool> is_abandoned{false};  ///< the sequence is gone
+
+    // ---- Under GrammarAhead's mutex.
+    bool wants_jump_forward = false, wants_mask = false;
+    bool is_busy = false;  ///< waits for a thread, or one works at it
+    bool is_awaited = false;
+    size_t jump_forward_of = none, mask_of = none;  ///< after how many tokens they are known
+
+    GrammarWork(std::shared_ptr<GrammarRule> of, std::shared_ptr<GrammarPace> with)
+        : rule(std::move(of)), pace(std::move(with)) {}
+};
+
+/// A sequence's own. What goes on when it ends is cancelled.
+class OwnGrammarWork {
+public:
+    OwnGrammarWork() = default;
+    explicit OwnGrammarWork(std::shared_ptr<GrammarWork> work) : m_work(std::move(work)) {}
+    OwnGrammarWork(OwnGrammarWork&&) = default;
+    OwnGrammarWork& operator=(OwnGrammarWork&& other) {
+        abandon();
+        m_work = std::move(other.m_work);
+        return *this;
+    }
+    ~OwnGrammarWork() { abandon(); }
+
+    const std::shared_ptr<GrammarWork>& get() const { return m_work; }
+
+private:
+    void abandon() {
+        if (!m_work) return;
+        m_work->is_abandoned = true;
+        m_work->rule->cancel();
+        m_work.reset();
+    }
+
+    std::shared_ptr<GrammarWork> m_work;
+};
+
+class SequenceGrammar final : public GrammarRule {
+public:
+    /// `matcher` is at its beginning.
+    explicit SequenceGrammar(std::unique_ptr<GrammarMatcher> matcher)
+        : m_matcher(std::move(matcher)) {}
+
+    void follow(const TokenHistory& history) override;
+    const std::vector<uint32_t>& mask() const override { return m_mask; }
+    JumpForwardTokens find_jump_forward(const TokenHistory& history) override;
+    void cancel() override { m_matcher->cancel(); }
+    std::unique_ptr<GrammarRule> fork() const override;
+
+private:
+    void accept(const TokenHistory& history);
+    bool is_accepted(int64_t token);
+    /// The token was accepted: what is known of those behind it remains.
+    void pass(int64_t token);
+    void find_mask();
+    void find_only_stop_token();
+    bool is_jumping_forward() const { return m_num_passed < m_jump_forward.size(); }
+
+    const std::unique_ptr<GrammarMatcher> m_matcher;
+    std::optional<GrammarEnd> m_end;  // thrown again
+    std::vector<uint32_t> m_mask;
+    bool m_has_mask = false;  // of the tokens that were accepted
+    // All that the matcher found: a long text is searched once, not anew for each part of it.
+    std::vector<int64_t> m_jump_forward;
+    size_t m_num_passed = 0;          // of m_jump_forward, those that were accepted since
+    bool m_has_jump_forward = false;  // the rest is what must come next; empty: nothing must
+};
 
 /// Masks and jump-forward tokens depend on tokens that are known before a batch is run. So threads
 /// of its own find those of the batch's sequences beside the model's run. What one of them throws
@@ -62,12 +150,12 @@ private:
 
     struct Worker {
         std::thread thread = {};
-        pid_t number = 0;                         // 0: it has not begun
-        std::shared_ptr<GrammarWork> work = {};   // that it works at; null: none
-        Clock::time_point began = {};             // with that
-        std::chrono::nanoseconds used_before{0};  // processor time, when it began
-        bool is_slow = false;                     // serves slow requests
-        bool has_ended = false;                   // is to be joined
+        pid_t number = 0;                                  // 0: it has not begun
+        std::shared_ptr<GrammarWork> work = {};            // that it works at; null: none
+        std::chrono::steady_clock::time_point began = {};  // with that
+        std::chrono::nanoseconds used_before{0};           // processor time, when it began
+        bool is_slow = false;                              // serves slow requests
+        bool has_ended = false;                            // is to be joined
     };
 
     enum class Wanted { MASK, JUMP_FORWARD };
