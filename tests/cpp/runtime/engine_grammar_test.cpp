@@ -1,6 +1,7 @@
 // Requests with a grammar: what is generated is of it, and what it cannot do ends one sequence.
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <map>
 #include <thread>
 
@@ -219,9 +220,10 @@ TEST_F(EngineGrammar, ARefusedOneIsRefusedWhenItIsAdded) {
 }
 
 TEST_F(EngineGrammar, ASlowOneHoldsNoOtherRequest) {
-    std::atomic<bool> may_end{false};
-    compile_grammar = [this, &may_end, compile = compile_grammar](const GenerationConfig& config) {
-        while (!may_end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::promise<void> may_end;
+    compile_grammar = [end = may_end.get_future().share(),
+                       compile = compile_grammar](const GenerationConfig& config) {
+        end.wait();
         return compile(config);
     };
     make();
@@ -229,7 +231,7 @@ TEST_F(EngineGrammar, ASlowOneHoldsNoOtherRequest) {
     std::thread adding([&] { submit({1}, with_grammar(greedy(10))); });
     finish();
     EXPECT_EQ(generated(other).size(), 5u);
-    may_end = true;
+    may_end.set_value();
     adding.join();
     EXPECT_TRUE(engine->has_work());
     finish();
@@ -382,13 +384,14 @@ TEST_F(JumpForwardTokens, SeveralStopTokensAreTheModelsChoice) {
 TEST_F(EngineGrammar, MasksAreFoundWhileTheModelRuns) {
     grammar.texts = {{10, 20, 30}, {10, 21, 31}};
     std::atomic<size_t> num_masks{0}, num_in_runs{0};
-    grammar.before_mask = [&](const Tokens& tokens) { num_masks += tokens.size() == 1; };
+    std::promise<void> all_found;
+    grammar.before_mask = [&](const Tokens& tokens) {
+        if (tokens.size() == 1 && ++num_masks == 3) all_found.set_value();
+    };
     make();
-    model->before_run = [&](const Batch&) {
+    model->before_run = [&, found = all_found.get_future().share()](const Batch&) {
         // The sequences' masks begin with the run, which lasts until they are there.
-        const size_t wanted = engine->statistics().num_steps == 1 ? 3 : 0;
-        for (int i = 0; i < 10000 && num_masks < wanted; ++i)
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (engine->statistics().num_steps == 1) found.wait_for(std::chrono::seconds(10));
         num_in_runs = num_masks.load();
     };
     std::vector<GenerationHandle> handles;

@@ -46,6 +46,7 @@ protected:
         parts.drafter = std::move(drafter);
         parts.compile_grammar = compile_grammar;
         parts.grammar_limits = grammar_limits;
+        parts.now = [this] { return now; };
         parts.context_length = 1000;
         parts.decoders = {letters, letters, [](int64_t token) { return letters({token}); }};
         engine = std::make_shared<Engine>(std::move(parts), config);
@@ -97,6 +98,7 @@ protected:
     std::unique_ptr<Drafter> drafter;           // of the next make()
     Admission::CompileGrammar compile_grammar;  // the same
     GrammarLimits grammar_limits = patient();   // the same
+    Clock::time_point now = Clock::now();       // stands still
     ScriptedModel* model = nullptr;
     std::shared_ptr<Engine> engine;
 };

@@ -91,7 +91,8 @@ std::shared_ptr<const PreparedConfig> Admission::prepare(const GenerationConfig&
 std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
                                                  const std::vector<int64_t>& prompt,
                                                  const GenerationConfig& given,
-                                                 std::shared_ptr<RequestQueue> queue) {
+                                                 std::shared_ptr<RequestQueue> queue,
+                                                 Clock::time_point arrival) {
     if (m_eviction)  // a sequence need not end
         given.validate_values();
     else
@@ -102,7 +103,7 @@ std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
     check_prompt(prompt, given);
     auto request = std::make_unique<Request>();
     request->id = id;
-    request->arrival = Clock::now();
+    request->arrival = arrival;
     request->state = std::make_shared<GenerationHandle::State>();
     if (given.structured_output_config) compile_grammar(*request, given);
     if (given.timeout) request->deadline = deadline(request->arrival, *given.timeout);

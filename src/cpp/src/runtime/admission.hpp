@@ -51,7 +51,8 @@ public:
     std::unique_ptr<Request> make_request(std::optional<uint64_t> id,
                                           const std::vector<int64_t>& prompt,
                                           const GenerationConfig& config,
-                                          std::shared_ptr<RequestQueue> queue);
+                                          std::shared_ptr<RequestQueue> queue,
+                                          Clock::time_point arrival);
     std::unique_ptr<SequenceState> make_sequence(Request& request, size_t index,
                                                  const std::vector<int64_t>& prompt) const;
     /// Texts of a request's `count` sequences, of which nothing is decoded.

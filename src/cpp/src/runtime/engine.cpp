@@ -76,6 +76,7 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
     : m_queue(std::make_shared<RequestQueue>(config.max_queue)),
       m_model(std::move(parts.model)),
       m_has_prefixes(config.enable_prefix_caching),
+      m_now(parts.now),
       m_scheduler(config, num_blocks(*m_model, config, parts.context_length),
                   m_model->block_size()),
       m_eviction(
@@ -129,7 +130,7 @@ std::shared_ptr<GenerationHandle::State> Engine::submit(std::optional<uint64_t> 
                                                         const std::vector<int64_t>& prompt,
                                                         const GenerationConfig& config) {
     m_queue->check_process();
-    auto request = m_admission.make_request(id, prompt, config, m_queue);
+    auto request = m_admission.make_request(id, prompt, config, m_queue, m_now());
     const auto state = request->state;
     m_queue->submit(std::move(request));
     return state;
@@ -171,7 +172,7 @@ std::exception_ptr Engine::attempt_step() {
     m_step = {};
     accept();
     handle_aborts();
-    m_requests.end_expired();
+    m_requests.end_expired(m_now());
     m_grammars.begin_step();
     m_tokens.continue_pending();
     if (m_drafting) m_drafting->propose(m_requests);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -36,6 +37,7 @@ struct EngineParts {
     Admission::CompileGrammar compile_grammar;  ///< of a config's structured_output_config
     std::unique_ptr<Drafter> drafter;           ///< null: a sequence gets one token per step
     GrammarLimits grammar_limits = {};          ///< of what a step and a sequence may take
+    std::function<Clock::time_point()> now = Clock::now;  ///< what deadlines go by
 };
 
 /// Makes steps, one at a time, of parts that do one thing each. Its methods may be called from any
@@ -103,6 +105,7 @@ private:
     const std::shared_ptr<RequestQueue> m_queue;
     const std::unique_ptr<Model> m_model;
     const bool m_has_prefixes;
+    const std::function<Clock::time_point()> m_now;
 
     std::mutex m_step_mutex;  // guards what follows, but what is said to be any thread's
     Scheduler m_scheduler;

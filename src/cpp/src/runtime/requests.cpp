@@ -134,9 +134,7 @@ void Requests::end(Request& request, const FinishInfo& info) {
     m_output.end(request, info.status, info.reason, info.error);
 }
 
-void Requests::end_expired() {
-    if (m_deadlines.empty()) return;
-    const auto now = Clock::now();
+void Requests::end_expired(Clock::time_point now) {
     while (!m_deadlines.empty() && m_deadlines.begin()->first <= now)
         end(*m_deadlines.begin()->second, {GenerationStatus::TIMEOUT});
 }

@@ -160,7 +160,7 @@ public:
     /// Its blocks are free. The object stays until forget_ended().
     void end(Request& request, const FinishInfo& info);
     /// Those whose deadline has passed.
-    void end_expired();
+    void end_expired(Clock::time_point now);
     void forget_ended();
     /// All of them, with the error, and their scheduler is not asked: nothing can be trusted.
     void fail(const std::string& error) noexcept;
