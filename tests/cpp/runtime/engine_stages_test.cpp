@@ -1,6 +1,5 @@
 // Every stage of a sequence, and a cancel in each.
 #include <chrono>
-#include <thread>
 
 #include "support/engine_fixture.hpp"
 

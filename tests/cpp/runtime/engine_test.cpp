@@ -2,7 +2,6 @@
 #include "support/engine_fixture.hpp"
 
 #include <functional>
-#include <thread>
 
 #include "pagewheel/log.hpp"
 
