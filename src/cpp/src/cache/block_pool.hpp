@@ -37,7 +37,7 @@ public:
 
     /// The prefix tree keeps a held block from now on.
     void keep(BlockId block);
-    /// It does no longer: an idle block is free now.
+    /// The prefix tree keeps it no longer: an idle block is free now.
     void drop(BlockId block);
     bool is_kept(BlockId block) const { return m_kept[block]; }
 
@@ -63,10 +63,11 @@ class BlockMemory {
 public:
     virtual ~BlockMemory() = default;
 
-    /// Of one block in all layers.
+    /// The bytes of one block in all layers.
     virtual size_t block_bytes() const = 0;
     virtual void copy_block(BlockId from, BlockId to) = 0;
-    /// All block_bytes() of one. Throw InvalidArgument where the memory is a device's.
+    /// Copy all block_bytes() of a block. They throw InvalidArgument where the memory is a
+    /// device's.
     virtual void read_block(BlockId block, char* bytes) const = 0;
     virtual void write_block(BlockId block, const char* bytes) = 0;
     /// The system may have the memory of these, which hold nothing until they are written.

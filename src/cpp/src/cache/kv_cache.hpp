@@ -46,7 +46,7 @@ public:
 
     size_t block_bytes() const override { return m_geometry.block_bytes; }
     void copy_block(BlockId from, BlockId to) override;
-    /// On CPU only, as is write_block().
+    /// Throws on other devices than CPU, as does write_block().
     void read_block(BlockId block, char* bytes) const override;
     void write_block(BlockId block, const char* bytes) override;
     void give_back(const BlockRange& blocks) override;

@@ -92,7 +92,7 @@ struct Node {
     BlockId block;
     const std::vector<int64_t>* tokens;
 
-    /// In the file.
+    /// How many bytes it has in the file.
     uint64_t num_bytes(size_t block_bytes) const {
         const uint64_t head = parent < 0 ? 2 * sizeof(uint64_t) + key->salt.size() : 0;
         return 3 * sizeof(uint64_t) + head + tokens->size() * sizeof(int64_t) + block_bytes;
@@ -109,7 +109,7 @@ std::vector<Node> nodes_of(const PrefixTree& tree, const PrefixSelection& select
     return nodes;
 }
 
-/// Those that were used last and take `room` bytes at most, in their order.
+/// The nodes that were used last and take `room` bytes at most, in their order.
 std::vector<Node> most_recent(const std::vector<Node>& nodes, const PrefixTree& tree,
                               size_t block_bytes, uint64_t room) {
     std::vector<size_t> order(nodes.size());

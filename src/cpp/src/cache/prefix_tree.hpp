@@ -66,7 +66,7 @@ public:
     /// be in the tree with fewer of these tokens.
     BlockId insert(NodeId parent, const int64_t* tokens, size_t count, BlockId block);
     bool contains(NodeId node) const { return node < 0 || !m_nodes[size_t(node)].tokens.empty(); }
-    /// It is in the tree with a block of tokens, and so may have children.
+    /// The node is in the tree with a block of tokens, and so may have children.
     bool is_full(NodeId node) const {
         return node < 0 || m_nodes[size_t(node)].tokens.size() == m_block_size;
     }
@@ -131,7 +131,7 @@ private:
     size_t common_tokens(BlockId block, const Edge& edge) const;
     bool is_idle(NodeId node) const;
     bool is_superfluous(BlockId block) const;
-    /// It has no idle child: of the idle nodes, the ones to be evicted next.
+    /// Whether an idle node has no idle child: those are evicted next.
     bool is_exposed(NodeId node) const;
     void expose(NodeId node);
     void cover(NodeId node);

@@ -50,8 +50,8 @@ protected:
     std::vector<CacheLayer> m_layers;
 };
 
-/// Of each sequence of a batch: tokens that are in the cache, and where its new tokens and its part
-/// of the block table begin.
+/// How many tokens of each sequence of a batch are in the cache, and where its new tokens and its
+/// part of the block table begin.
 struct BatchExtents {
     int32_t* past_lens;             ///< [sequences]
     int32_t* subsequence_begins;    ///< [sequences + 1]
@@ -103,16 +103,16 @@ private:
         RotationTable table;
         size_t begin = 0;  ///< word of the tensor
     };
-    /// Of each sequence of a batch: tokens before its logits indices, and where these begin.
+    /// How many tokens of each sequence come before its logits indices, and where these begin.
     struct LogitsExtents {
         int32_t* past_lens = nullptr;  ///< [sequences]
         int32_t* begins = nullptr;     ///< [sequences + 1]
     };
-    /// Of a layer in the batch.
+    /// How the keys of a layer rotate in the batch.
     struct Rotation {
         size_t num_rotated = 0, width = 1;
     };
-    /// What the layers' tables are made of, of a batch entry.
+    /// What the layers' tables of a batch entry are made of.
     struct Source {
         uint64_t sequence = 0;  ///< its number
         size_t num_starts = 0, num_evicted = 0, num_blocks = 0;
@@ -170,7 +170,7 @@ private:
     LogitsExtents m_logits_extents;
     int32_t* m_windows = nullptr;
     size_t m_tables_end = 0;  // 0: there are none
-    // Of this step: where scores begin, and their number per layer.
+    // Where the scores of this step begin, and their number per layer.
     size_t m_scores_begin = 0, m_step_scores = 0;
     std::vector<size_t> m_score_begins;    // by batch entry
     std::vector<const float*> m_pointers;  // what scores() returns
@@ -201,7 +201,7 @@ private:
         size_t owner;  ///< index of layers() whose cache it leads to
         InputTensor input;
     };
-    /// Of the sequences that have logits indices.
+    /// The inputs that describe the sequences with logits indices.
     struct LogitsInputs {
         InputTensor past_lens, subsequence_begins, block_indices, block_indices_begins;
     };

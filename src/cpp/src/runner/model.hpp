@@ -35,11 +35,11 @@ public:
     virtual ~Model() = default;
 
     virtual size_t vocabulary() const = 0;
-    /// That it computes with.
+    /// The threads that it computes with.
     virtual size_t num_threads() const { return 1; }
     /// Tokens of a block.
     virtual size_t block_size() const = 0;
-    /// Of one block in all layers, keys and values.
+    /// The bytes of one block's keys and values in all layers.
     virtual size_t block_bytes() const = 0;
     /// Once, before all that follows.
     virtual void allocate_cache(size_t num_blocks) = 0;

@@ -71,7 +71,7 @@ public:
         : m_hold_observed(InputTensor(model, ports::logits_indices).exists()),
           m_hold_last(InputTensor(model, ports::logits_past_lens).exists()) {}
 
-    /// Of batch entry i; `windows` as AttentionInputs::fill() takes them.
+    /// The number of batch entry i; `windows` as AttentionInputs::fill() takes them.
     size_t count(const Batch& batch, size_t i, const std::vector<size_t>& windows) const {
         const BatchEntry& entry = batch.entries[i];
         const size_t observed = m_hold_observed && !windows.empty() ? windows[i] : 0;

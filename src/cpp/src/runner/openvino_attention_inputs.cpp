@@ -18,7 +18,7 @@ kernels::CacheFormat format_of(const ov::element::Type& type) {
                                  "KV_CACHE_PRECISION, or use attention_backend native"));
 }
 
-/// Of a cache whose ports are keys and values [blocks, kv heads, block size, head size].
+/// The layout of a cache whose ports are keys and values [blocks, kv heads, block size, head size].
 kernels::CacheLayout layout_of(const CachePort& keys, const CachePort& values, size_t block_size) {
     const kernels::CacheFormat format = format_of(keys.type);
     const ov::Shape &k = keys.block_shape, &v = values.block_shape;

@@ -65,11 +65,11 @@ public:
     std::optional<Error> limit_again(Request& request) const;
 
 private:
-    /// That of an earlier request that still lives, or a new one. Throws InvalidArgument.
+    /// Gives the one of an earlier request that still lives, or a new one. Throws InvalidArgument.
     std::shared_ptr<const PreparedConfig> prepare(const GenerationConfig& config);
     /// On the caller's thread, so that no step waits for it.
     void compile_grammar(Request& request, const GenerationConfig& config) const;
-    /// Those that a config names.
+    /// Checks the ids that a config names.
     void check_token_ids(const GenerationConfig& config) const;
     void check_prompt(const std::vector<int64_t>& prompt, const GenerationConfig& config) const;
     size_t max_tokens(size_t prompt_length, const GenerationConfig& config) const;

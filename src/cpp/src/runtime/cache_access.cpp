@@ -125,7 +125,7 @@ KeptTokens kept_of(const SequenceState& sequence, size_t place) {
     return kept;
 }
 
-/// Those with blocks first, each kind in the order in which it came.
+/// All sequences: those with blocks first, each kind in the order in which it came.
 std::vector<const SequenceState*> living(const Requests& requests) {
     std::vector<const SequenceState*> all;
     for (const auto& request : requests.all())

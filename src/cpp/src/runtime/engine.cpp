@@ -14,7 +14,7 @@ namespace {
 
 // Where a model does not state its context, the cache is sized for sequences of this many tokens.
 constexpr size_t presumed_context = 8192;
-// Those of one grammar share its lexer, which one thread at a time may extend.
+// The masks of one grammar share its lexer, which one thread at a time may extend.
 constexpr size_t most_mask_threads = 8;
 // Steps between two looks at whether memory can be given back, while there are requests.
 constexpr size_t memory_interval = 64;

@@ -84,7 +84,7 @@ private:
         const ThreadRole m_role;
     };
 
-    /// Under the lock; what failed, if anything did.
+    /// Makes a step under the lock. Returns what failed, if anything did.
     std::exception_ptr make_step();
     std::exception_ptr attempt_step();
     void fail(const char* cause) noexcept;
@@ -92,13 +92,13 @@ private:
     void accept();
     void handle_aborts();
     const Batch& schedule();
-    /// What failed, if anything did.
+    /// Returns what failed, if anything did.
     std::exception_ptr compute(const Batch& batch);
     /// What `work` threw, if it did: then the batch's requests have ended with it.
     template <class Work>
     std::exception_ptr attempt(const Batch& batch, Work&& work);
     void cancel_batch(const Batch& batch, const std::string& error);
-    /// What is due of the batch's requests; a policy's failure ends its request alone.
+    /// Evicts what is due of the batch's requests; a policy's failure ends its request alone.
     void evict(const Batch& batch);
     void account();
 

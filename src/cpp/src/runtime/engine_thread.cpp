@@ -75,7 +75,8 @@ void EngineThread::stop() {
         queue.set_served(false);
     }
     queue.wake();
-    // Of any pipeline: two threads whose callbacks stop each other would both wait.
+    // The role counts for any pipeline: two threads whose callbacks stop each other would both
+    // wait.
     using Kind = ThreadRole::Kind;
     if (!ThreadRole::is_any(Kind::SERVICE) && !ThreadRole::is_any(Kind::STEP))
         return ending.thread.join();

@@ -27,7 +27,7 @@ public:
     size_t most_blocks() const { return m_evictor.most_blocks(); }
     /// Before the sequence is added. It will have `max_tokens` at most.
     void admit(Sequence& sequence, size_t max_tokens) const;
-    /// Of `wanted` drafts, how many a decoding sequence may compute in one step: what is observed
+    /// How many of `wanted` drafts a decoding sequence may compute in one step: what is observed
     /// is never rolled back, and a step ends where the budget does.
     size_t most_drafts(const Sequence& sequence, size_t wanted) const;
     /// By batch entry: the last new tokens to be observed.

@@ -30,7 +30,7 @@ void check_count(const char* name, size_t size, size_t most) {
                    "; allowed: 0 to ", most);
 }
 
-/// Of texts or lists; `unit` is what their lengths count.
+/// Checks the whole of texts or lists; `unit` is what their lengths count.
 void check_whole(const char* name, size_t whole, size_t most, const char* unit) {
     check_argument(whole <= most, ParameterName(name), " has ", whole, " ", unit,
                    " in all; allowed: up to ", most);

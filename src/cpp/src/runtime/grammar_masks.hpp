@@ -161,7 +161,7 @@ private:
     enum class Wanted { MASK, JUMP_FORWARD };
     void find(SequenceState& sequence, Wanted wanted);
     static bool is_found(const GrammarWork& work, const SequenceState& sequence, Wanted wanted);
-    /// Of works that are marked as awaited, until so many are done.
+    /// Waits until so many works that are marked as awaited are done.
     void wait(Lock& lock, size_t num_awaited);
     void enqueue(const std::shared_ptr<GrammarWork>& work);
     void start_threads();

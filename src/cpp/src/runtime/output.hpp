@@ -20,12 +20,12 @@ public:
         m_states.push_back(request.state);
         request.state->has_notification = true;
     }
-    /// What there is; then there is none.
+    /// Gives out what there is.
     Notifications take() {
         for (const auto& state : m_states) state->has_notification = false;
         return std::exchange(*this, {});
     }
-    /// All of them, in their order; then throws the first thing that a callback threw.
+    /// Wakes all handles in their order, then throws the first thing that a callback threw.
     void notify() const {
         std::exception_ptr failure;
         for (const auto& state : m_states) {
@@ -42,7 +42,7 @@ private:
     std::vector<std::shared_ptr<GenerationHandle::State>> m_states;
 };
 
-/// Of some of a prompt's tokens: their log-probabilities, and the likeliest in their places.
+/// Log-probabilities of some of a prompt's tokens, and the likeliest tokens in their places.
 struct PromptLogProbs {
     std::vector<float> tokens;
     std::vector<std::vector<TokenLogProb>> top;
@@ -59,15 +59,15 @@ public:
     GenerationFinishReason append(SequenceState& sequence, const SampledToken& token);
     /// The sequence ends without another token.
     void finish(SequenceState& sequence, GenerationFinishReason reason);
-    /// Of the prompt's next tokens.
+    /// Publishes log-probabilities of the prompt's next tokens.
     void append_prompt_log_probs(SequenceState& sequence, PromptLogProbs&& log_probs);
-    /// The beams of a request got their next tokens.
+    /// Counts the next tokens of a request's beams.
     void advance_beams(Request& request, size_t num_tokens);
-    /// What the search has found, complete or not.
+    /// Publishes what the search has found, complete or not.
     void publish_beams(Request& request, std::vector<SequenceText> texts);
-    /// Its first step begins now.
+    /// The request's first step begins now.
     static void time_queue(const Request& request);
-    /// The last that its handle is told: status, why its unfinished sequences end, and an error.
+    /// Tells the handle how the request ended: status, why unfinished sequences end, and an error.
     void end(Request& request, GenerationStatus status, GenerationFinishReason reason,
              const std::optional<Error>& error);
 

@@ -32,7 +32,7 @@ struct Request;
 struct SequenceOutput {
     GenerationOutput all;  ///< complete but for its text
     size_t num_read = 0;   ///< tokens that read() has handed out
-    /// That read() has handed out.
+    /// The one that read() has handed out.
     GenerationFinishReason told_reason = GenerationFinishReason::NONE;
     bool owes_text = false;  ///< read() gave text and may have held some back
 };
@@ -61,7 +61,7 @@ struct GenerationHandle::State {
     std::vector<SequenceText> texts;  // by sequence, as far as somebody wanted it
 
     std::shared_ptr<RequestQueue> queue;  // constant, as the next
-    /// Of single tokens, for readers of the most likely ones; empty where none are asked for.
+    /// Gives the bytes of a token, for readers of the most likely ones; empty where nobody asks.
     std::function<std::string(int64_t)> token_bytes;
     Request* request = nullptr;     // the step loop's; null when it is over
     bool has_notification = false;  // the step loop's: wake() is due

@@ -53,7 +53,7 @@ public:
 
     /// A request left the queue: it was begun, or ended before.
     void left_queue();
-    /// It is over, and its id, if the caller gave one, may be used again.
+    /// The request is over, and its id, if the caller gave one, may be used again.
     void forget(const Request& request);
 
     size_t num_requests() const;
@@ -117,7 +117,7 @@ public:
         return false;
     }
 
-    /// The same for any engine.
+    /// Whether the calling thread is in this role for any engine.
     static bool is_any(Kind kind) {
         for (const ThreadRole* role = current(); role; role = role->m_outer)
             if (role->m_kind == kind) return true;
@@ -138,14 +138,14 @@ private:
 /// How a request ends.
 struct FinishInfo {
     GenerationStatus status = GenerationStatus::FINISHED;
-    /// Of the sequences that it ends.
+    /// The reason of the sequences that it ends.
     GenerationFinishReason reason = GenerationFinishReason::NONE;
     std::optional<Error> error = {};
     /// Nothing that its latest step was to write can be trusted: it enters no prefix.
     bool discards = false;
 };
 
-/// Owns them, and moves each from phase to phase: here alone. Under the step's lock.
+/// Owns the requests, and alone moves each from phase to phase. Under the step's lock.
 class Requests {
 public:
     Requests(RequestQueue& queue, Scheduler& scheduler, const Admission& admission, Output& output)
@@ -157,14 +157,14 @@ public:
     void begin(Request& request);
     /// A sequence has its last token; with the last of them the request is over.
     void finish(SequenceState& sequence);
-    /// Its blocks are free. The object stays until forget_ended().
+    /// Ends the request, whose blocks are free then. The object stays until forget_ended().
     void end(Request& request, const FinishInfo& info);
-    /// Those whose deadline has passed.
+    /// Ends the requests whose deadline has passed.
     void end_expired(Clock::time_point now);
     void forget_ended();
-    /// All of them, with the error, and their scheduler is not asked: nothing can be trusted.
+    /// Ends all of them with the error, without asking their scheduler: nothing can be trusted.
     void fail(const std::string& error) noexcept;
-    /// The same for one that was not accepted.
+    /// Ends a request that was not accepted in the same way.
     void fail(Request& request, const std::string& error) noexcept;
 
     const std::vector<std::unique_ptr<Request>>& all() const { return m_requests; }

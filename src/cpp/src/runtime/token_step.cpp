@@ -12,10 +12,10 @@ namespace pagewheel {
 
 namespace {
 
-// Of one sequence in one step: more would hold the others up.
+// So many for one sequence in one step: more would hold the others up.
 constexpr size_t max_jump_forward = 256;
 
-/// Its prompt is computed for all of its sequences, of which the others are made with its logits.
+/// The prompt is computed for all sequences of the request: the others are made with its logits.
 bool has_siblings_to_come(const Request& request) {
     return request.sequences.size() < request.state->outputs.size();
 }

@@ -64,7 +64,7 @@ private:
     /// Chooses the sequence's next token, on any thread.
     static void choose(SequenceState& sequence, float* logits, size_t vocabulary);
     void continue_sequence(SequenceState& sequence, const Rows& rows);
-    /// Its mask is there.
+    /// Chooses the next token of a sequence whose mask is there.
     void continue_by(SequenceState& sequence, float* logits, size_t vocabulary);
     void save_logits(SequenceState& sequence, const float* logits, size_t vocabulary);
     /// Calls `work`; logits that no token can be chosen by end the request.

@@ -15,7 +15,7 @@
 
 namespace pagewheel {
 
-/// Of all sequences since the beginning.
+/// Counts of all sequences since the beginning.
 struct SchedulerTotals {
     size_t num_preemptions = 0;
     size_t num_prompt_tokens = 0;  ///< of admitted prompts
@@ -62,8 +62,8 @@ public:
     void resume(Sequence& sequence);
     /// Forgets the sequence; its blocks go to the prefix tree or back.
     void remove(Sequence& sequence);
-    /// The same where what the latest batch was to write cannot be trusted: nothing of it enters
-    /// the tree.
+    /// Forgets it where what the latest batch was to write cannot be trusted: nothing of that
+    /// enters the tree.
     void discard(Sequence& sequence);
 
     /// Valid until the next call. Empty only if there are no sequences, or pending grammars keep
@@ -93,7 +93,7 @@ public:
     /// free, and it is much.
     void give_back_unused(BlockMemory& memory);
 
-    /// Of a sequence.
+    /// The tokens that one sequence may have.
     size_t max_tokens() const {
         return (m_store.pool().size() - m_pins.num_blocks()) * m_block_size;
     }
@@ -145,12 +145,13 @@ private:
     bool writes_shared_block(const Sequence& sequence) const;
     void take_blocks(Sequence& sequence, size_t num_tokens);
     void release_blocks(Sequence& sequence);
-    /// It holds no blocks any more, and is at another stage.
+    /// Takes all blocks of the sequence, and moves it to another stage.
     void give_up_cache(Sequence& sequence, Sequence::Stage to);
     void preempt_last();
     /// Nothing that runs has anything to compute, and some of it waits for its grammar.
     bool waits_for_grammar() const;
-    /// Of several, as one alone has all it needs, or of idle ones, which stand in the way.
+    /// Preempts the last of several, as one alone has all it needs, or of idle ones, which stand in
+    /// the way.
     void preempt_for_blocks();
 
     // ---- Prefixes (prefix_sharing.cpp)

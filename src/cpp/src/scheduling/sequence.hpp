@@ -75,14 +75,15 @@ struct Sequence {
     size_t num_uncached() const { return tokens.size() - num_cached; }
     bool is_running() const { return stage == Stage::PREFILLING || stage == Stage::DECODING; }
     bool is_prefilling() const { return stage == Stage::PREFILLING; }
-    /// It had a cache and is to have one again.
+    /// Whether the sequence had a cache and is to have one again.
     bool is_preempted() const { return num_starts > 0 && stage != Stage::OUTSIDE && !is_running(); }
     size_t num_committed() const { return tokens.size() - num_drafted; }
     void drop_drafts() {
         tokens.resize(num_committed());
         num_drafted = 0;
     }
-    /// Its logits were given out, and the next token was not chosen yet: it computes nothing.
+    /// The sequence's logits were given out, and its next token was not chosen yet: it computes
+    /// nothing.
     bool is_idle() const { return num_uncached() == 0; }
 };
 
@@ -91,9 +92,9 @@ struct Sequence {
 struct BatchEntry {
     Sequence* sequence;
     size_t num_tokens;
-    /// Of how many of them, counted from the last, the logits are wanted.
+    /// How many of them, counted from the last, have logits that are wanted.
     size_t num_logits;
-    /// Of those, how many give a next token: the last committed token's and the drafts'.
+    /// How many of those give a next token: the last committed token's and the drafts'.
     size_t num_sampled;
 
     bool samples() const { return num_sampled > 0; }
