@@ -80,27 +80,27 @@ void KvCache::copy_block(BlockId from, BlockId to) {
     }
 }
 
-void KvCache::check_own_memory() const {
+template <class Visit>
+void KvCache::visit_ports(BlockId block, Visit&& visit) const {
     check_argument(!m_memory.empty(), "blocks of the KV cache can be saved and loaded on CPU only");
+    for (size_t i = 0; i < m_memory.size(); ++i) {
+        const size_t bytes = m_geometry.ports[i].block_bytes();
+        visit(static_cast<char*>(m_memory[i].data()) + size_t(block) * bytes, bytes);
+    }
 }
 
 void KvCache::read_block(BlockId block, char* bytes) const {
-    check_own_memory();
-    for (size_t i = 0; i < m_memory.size(); ++i) {
-        const size_t size = m_geometry.ports[i].block_bytes();
-        std::memcpy(bytes, static_cast<const char*>(m_memory[i].data()) + size_t(block) * size,
-                    size);
-        bytes += size;
-    }
+    visit_ports(block, [&](const char* data, size_t count) {
+        std::memcpy(bytes, data, count);
+        bytes += count;
+    });
 }
 
 void KvCache::write_block(BlockId block, const char* bytes) {
-    check_own_memory();
-    for (size_t i = 0; i < m_memory.size(); ++i) {
-        const size_t size = m_geometry.ports[i].block_bytes();
-        std::memcpy(static_cast<char*>(m_memory[i].data()) + size_t(block) * size, bytes, size);
-        bytes += size;
-    }
+    visit_ports(block, [&](char* data, size_t count) {
+        std::memcpy(data, bytes, count);
+        bytes += count;
+    });
 }
 
 void KvCache::give_back(const BlockRange& blocks) {

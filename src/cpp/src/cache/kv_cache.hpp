@@ -52,7 +52,9 @@ public:
     void give_back(const BlockRange& blocks) override;
 
 private:
-    void check_own_memory() const;
+    /// Calls visit(data, bytes) for the block's part of each port.
+    template <class Visit>
+    void visit_ports(BlockId block, Visit&& visit) const;
 
     CacheGeometry m_geometry;
     std::vector<ReservedMemory> m_memory;  // by port; empty where the plugin allocates

@@ -170,10 +170,11 @@ void GrammarAhead::find(SequenceState& sequence, Wanted wanted) {
     Request& request = *sequence.request;
     if (!request.grammar_pace) request.grammar_pace = std::make_shared<GrammarPace>();
     // A beam that was forked has another rule.
-    if (!sequence.grammar_work.get() || sequence.grammar_work.get()->rule != rule)
-        sequence.grammar_work =
-            OwnGrammarWork(std::make_shared<GrammarWork>(std::move(rule), request.grammar_pace));
-    const auto& work = sequence.grammar_work.get();
+    auto& work = sequence.grammar_work;
+    if (!work || work->rule != rule) {
+        if (work) work->abandon();
+        work = std::make_shared<GrammarWork>(std::move(rule), request.grammar_pace);
+    }
 
     const std::lock_guard lock(m_mutex);
     if (is_found(*work, sequence, wanted)) return;
@@ -217,7 +218,7 @@ void GrammarAhead::start_worker() {
 bool GrammarAhead::has_mask(const SequenceState& sequence) {
     const auto rule = rule_of(sequence);
     if (!rule) return true;
-    const auto& work = sequence.grammar_work.get();
+    const auto& work = sequence.grammar_work;
     const std::lock_guard lock(m_mutex);
     return work && work->rule == rule && is_found(*work, sequence, Wanted::MASK);
 }
@@ -226,7 +227,7 @@ bool GrammarAhead::wait_for_mask(SequenceState& sequence) {
     if (has_mask(sequence)) return true;
     find(sequence, Wanted::MASK);
     Lock lock(m_mutex);
-    const auto& work = sequence.grammar_work.get();
+    const auto& work = sequence.grammar_work;
     if (work->is_busy && !work->pace->is_slow) {
         m_waits_for.assign(1, work);
         wait(lock, 1);
@@ -235,7 +236,7 @@ bool GrammarAhead::wait_for_mask(SequenceState& sequence) {
 }
 
 bool GrammarAhead::wait_for_jump_forward(const SequenceState& sequence) {
-    const auto& work = sequence.grammar_work.get();
+    const auto& work = sequence.grammar_work;
     if (!work) return false;
     Lock lock(m_mutex);
     if (work->is_busy && !work->pace->is_slow) {
@@ -249,7 +250,7 @@ void GrammarAhead::wait_for_masks(const Batch& batch) {
     Lock lock(m_mutex);
     m_waits_for.clear();
     for (const BatchEntry& entry : batch.entries) {
-        const auto& work = state_of(*entry.sequence).grammar_work.get();
+        const auto& work = state_of(*entry.sequence).grammar_work;
         if (entry.samples() && work && work->is_busy && !work->pace->is_slow)
             m_waits_for.push_back(work);
     }
@@ -260,7 +261,7 @@ void GrammarAhead::wait_for_any(const std::vector<SequenceState*>& sequences) {
     Lock lock(m_mutex);
     m_waits_for.clear();
     for (const SequenceState* sequence : sequences) {
-        const auto& work = sequence->grammar_work.get();
+        const auto& work = sequence->grammar_work;
         if (!work->is_busy) return;
         m_waits_for.push_back(work);
     }

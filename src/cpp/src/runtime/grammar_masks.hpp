@@ -49,34 +49,14 @@ struct GrammarWork {
 
     GrammarWork(std::shared_ptr<GrammarRule> of, std::shared_ptr<GrammarPace> with)
         : rule(std::move(of)), pace(std::move(with)) {}
-};
-
-/// A sequence's own. What goes on when it ends is cancelled.
-class OwnGrammarWork {
-public:
-    OwnGrammarWork() = default;
-    explicit OwnGrammarWork(std::shared_ptr<GrammarWork> work) : m_work(std::move(work)) {}
-    OwnGrammarWork(OwnGrammarWork&&) = default;
-    OwnGrammarWork& operator=(OwnGrammarWork&& other) {
-        abandon();
-        m_work = std::move(other.m_work);
-        return *this;
-    }
-    ~OwnGrammarWork() { abandon(); }
-
-    const std::shared_ptr<GrammarWork>& get() const { return m_work; }
-
-private:
+    /// The sequence has no use for it any more: what goes on is cancelled.
     void abandon() {
-        if (!m_work) return;
-        m_work->is_abandoned = true;
-        m_work->rule->cancel();
-        m_work.reset();
+        is_abandoned = true;
+        rule->cancel();
     }
-
-    std::shared_ptr<GrammarWork> m_work;
 };
 
+/// A sequence in its grammar: the matcher behind the logits chain.
 class SequenceGrammar final : public GrammarRule {
 public:
     /// `matcher` is at its beginning.

@@ -111,6 +111,9 @@ struct PreparedConfig {
 struct SequenceState : Sequence {
     SequenceState(Request* request, size_t index, Sampler&& sampler)
         : request(request), index(index), sampler(std::move(sampler)) {}
+    ~SequenceState() {
+        if (grammar_work) grammar_work->abandon();
+    }
 
     /// A token that was chosen beside others': what continues the sequence, or why nothing does.
     struct Choice {
@@ -127,8 +130,8 @@ struct SequenceState : Sequence {
     Clock::time_point latest_token = {};     ///< of the steps before; its default: there was none
     size_t num_new_tokens = 0;               ///< of this step, whose durations are not known yet
     bool is_finished = false;
-    std::vector<float> saved_logits;  ///< of a pending grammar
-    OwnGrammarWork grammar_work;      ///< GrammarAhead's
+    std::vector<float> saved_logits;            ///< of a pending grammar
+    std::shared_ptr<GrammarWork> grammar_work;  ///< GrammarAhead's
 };
 
 /// The scheduler's sequences are all of this kind.
