@@ -21,47 +21,31 @@ constexpr double two_to_63 = 9223372036854775808.0;
 constexpr size_t max_levels = 1000;  // what walks a value calls itself for each
 constexpr uint64_t greatest_integer = std::numeric_limits<int64_t>::max();
 
-/// A number without rounding: digits, the first and the last of which are no zeros, times ten to
-/// the exponent.
-struct Decimal {
-    explicit Decimal(std::string_view text) {
-        is_negative = !text.empty() && text[0] == '-';
-        const size_t mark = std::min(text.find_first_of("eE"), text.size());
-        bool is_fraction = false;
-        for (const char c : text.substr(0, mark)) {
-            if (c == '.') is_fraction = true;
-            if (c < '0' || c > '9') continue;
-            if (c != '0' || !digits.empty()) digits += c;
-            if (is_fraction) --exponent;
-        }
-        size_t begin = mark + 1;
-        if (begin < text.size() && text[begin] == '+') ++begin;
-        if (begin < text.size()) add_exponent(text.substr(begin));
-        while (!digits.empty() && digits.back() == '0') {
-            digits.pop_back();
-            ++exponent;
-        }
-        if (digits.empty()) exponent = 0;
-    }
-
-    bool operator==(const Decimal& other) const {
-        return is_negative == other.is_negative && digits == other.digits &&
-               exponent == other.exponent;
-    }
-
-    bool is_negative = false;
+/// A number without rounding, alike for all ways to write it: digits, the first and the last of
+/// which are no zeros, times ten to the exponent.
+std::string canonical(std::string_view text) {
+    const std::string_view whole = text.substr(0, std::min(text.find_first_of("eE"), text.size()));
+    const size_t point = std::min(whole.find('.'), whole.size());
     std::string digits;
+    for (const char c : whole)
+        if (c >= '0' && c <= '9' && (c != '0' || !digits.empty())) digits += c;
     int64_t exponent = 0;
-
-private:
-    void add_exponent(std::string_view text) {
-        int64_t given = 0;
-        const auto read = std::from_chars(text.data(), text.data() + text.size(), given);
+    if (whole.size() < text.size()) {
+        std::string_view given = text.substr(whole.size() + 1);
+        if (!given.empty() && given[0] == '+') given.remove_prefix(1);
         // No double has a greater exponent: any other number will do.
         constexpr int64_t most = std::numeric_limits<int32_t>::max();
-        exponent += read.ec == std::errc() ? std::clamp(given, -most, most) : most;
+        const auto read = std::from_chars(given.data(), given.data() + given.size(), exponent);
+        exponent = read.ec == std::errc() ? std::clamp(exponent, -most, most) : most;
     }
-};
+    if (point < whole.size()) exponent -= int64_t(whole.size() - point - 1);
+    while (!digits.empty() && digits.back() == '0') {
+        digits.pop_back();
+        ++exponent;
+    }
+    const bool is_negative = !text.empty() && text[0] == '-';
+    return concat(is_negative ? "-" : "", digits, 'e', digits.empty() ? 0 : exponent);
+}
 
 /// As llguidance writes a double: the fewest digits that read as the same.
 std::string shortest_text(double value) {
@@ -82,7 +66,7 @@ public:
     bool number_integer(int64_t value) override { return put(value); }
     bool number_unsigned(uint64_t value) override { return put(value); }
     bool number_float(double value, const std::string& text) override {
-        if (Decimal(text) == Decimal(shortest_text(value))) return put(value);
+        if (canonical(text) == canonical(shortest_text(value))) return put(value);
         return put(json::binary({text.begin(), text.end()}));
     }
     bool string(std::string& value) override { return put(std::move(value)); }
@@ -179,9 +163,9 @@ bool is_kept(const json& number, const std::string& name, const json& schema) {
     if (is_above_integers(number, name, schema)) return true;
     if (name.rfind("exclusive", 0) == 0) return false;  // llguidance adds 1 to the double
     if (std::abs(value) >= two_to_63) return false;
-    const Decimal exact(text_of(number));
-    return exact == Decimal(shortest_text(value)) &&
-           exact == Decimal(std::to_string(int64_t(value)));
+    const std::string exact = canonical(text_of(number));
+    return exact == canonical(shortest_text(value)) &&
+           exact == canonical(std::to_string(int64_t(value)));
 }
 
 /// Calls visit for each number within a value.

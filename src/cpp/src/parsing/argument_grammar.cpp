@@ -73,8 +73,6 @@ public:
     /// Both must outlive it. `whose` names the family and the function in errors.
     ArgumentSchema(const Json& root, const std::string& whose) : m_root(root), m_whose(whose) {}
 
-    const Json& root() const { return m_root; }
-
     [[noreturn]] void refuse(const std::string& what, const std::string& place) const {
         throw InvalidArgument(
             concat("tools: ", m_whose, ": ", what, " at '", place,
@@ -186,9 +184,6 @@ public:
         return members_node(all, separator);
     }
 
-    /// Values so far, each as often as it will stand in the grammar.
-    size_t num_values() const { return m_num_values; }
-
     void count_value(const std::string& place) { count_copies(m_num_values++, 1, place); }
 
     /// What was written since there were `before` values stands `times` times.
@@ -208,27 +203,28 @@ private:
         }
     }
 
+protected:
     const Json& m_root;
+    size_t m_num_values = 0;  // each as often as it will stand in the grammar
+
+private:
     const std::string& m_whose;
-    size_t m_num_values = 0;
     size_t m_num_json_bytes = 0;  // of parts that are JSON schemas
 };
 
 /// Values as literals of a programming language. Lists stand in brackets and objects in braces. A
 /// notation derives from it and says how it writes keys, texts and constants.
-class LiteralGrammar {
+class LiteralGrammar : public ArgumentSchema {
 public:
-    using Json = ordered_json;
-
-    /// The schema must outlive it. The separator stands between items and between members.
-    LiteralGrammar(ArgumentSchema& schema, std::string separator)
-        : m_schema(schema), m_separator(std::move(separator)) {}
+    /// The separator stands between items and between members.
+    LiteralGrammar(const Json& root, const std::string& whose, std::string separator)
+        : ArgumentSchema(root, whose), m_separator(std::move(separator)) {}
     virtual ~LiteralGrammar() = default;
 
     GrammarNode value(const Json& given, const std::string& place) {
-        if (++m_depth > max_depth) m_schema.refuse_depth(place);
-        m_schema.count_value(place);
-        const GrammarNode node = value_of(m_schema.resolved(given, place), place);
+        if (++m_depth > max_depth) refuse_depth(place);
+        count_value(place);
+        const GrammarNode node = value_of(resolved(given, place), place);
         --m_depth;
         return node;
     }
@@ -236,15 +232,14 @@ public:
     GrammarNode object(const Json& schema, const std::string& place) {
         const bool is_closed = schema.value("additionalProperties", Json(true)) == Json(false);
         if (!schema.contains("properties") && !is_closed && !place.empty()) {
-            m_schema.allow(schema, place, {"type"});
+            allow(schema, place, {"type"});
             return any_object(place);
         }
-        const auto write = [&](const ArgumentSchema::Property& each) {
+        const auto write = [&](const Property& each) {
             return sequence_node({key(each.name, each.place), value(each.schema, each.place)});
         };
-        return sequence_node({constant_node("{"),
-                              m_schema.members(schema, place, m_separator, write),
-                              constant_node("}")});
+        return sequence_node(
+            {constant_node("{"), members(schema, place, m_separator, write), constant_node("}")});
     }
 
 protected:
@@ -257,23 +252,22 @@ protected:
     virtual GrammarNode any_value(const std::string& place) const = 0;
     virtual GrammarNode any_object(const std::string& place) const = 0;
 
-    ArgumentSchema& m_schema;
     const std::string m_separator;
 
 private:
     GrammarNode value_of(const Json& schema, const std::string& place) {
         if (schema.is_boolean() && schema.get<bool>()) return any_value(place);
-        if (!schema.is_object()) m_schema.refuse("this schema", place);
+        if (!schema.is_object()) refuse("this schema", place);
         std::vector<GrammarNode> ways;
         if (schema.contains("enum") || schema.contains("const")) {
-            m_schema.allow(schema, place, {"type", "enum", "const"});
-            for (const Json& each : ArgumentSchema::constants(schema))
+            allow(schema, place, {"type", "enum", "const"});
+            for (const Json& each : constants(schema))
                 ways.push_back(checked_constant(each, place));
-            if (ways.empty()) m_schema.refuse("nothing", place);
+            if (ways.empty()) refuse("nothing", place);
             return either_node(ways);
         }
         if (schema.contains("anyOf")) {
-            m_schema.allow(schema, place, {"anyOf"});
+            allow(schema, place, {"anyOf"});
             for (size_t i = 0; i < schema["anyOf"].size(); ++i)
                 ways.push_back(value(schema["anyOf"][i], concat(place, "/anyOf/", i)));
             return either_node(ways);
@@ -291,41 +285,41 @@ private:
     GrammarNode typed(const Json& schema, const Json& type, const std::string& place) {
         if (type == "string") return text(schema, place);
         if (type == "integer" || type == "number") {
-            m_schema.allow(schema, place,
-                           {"type", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
-                            "multipleOf"});
-            return m_schema.json_value(schema);
+            allow(schema, place,
+                  {"type", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+                   "multipleOf"});
+            return json_value(schema);
         }
         if (type == "boolean" || type == "null") {
-            m_schema.allow(schema, place, {"type"});
+            allow(schema, place, {"type"});
             if (type == "null") return constant(nullptr, place);
             return either_node({constant(true, place), constant(false, place)});
         }
         if (type == "array" || schema.contains("items")) return array(schema, place);
         if (type == "object" || schema.contains("properties")) return object(schema, place);
-        m_schema.allow(schema, place, {});
+        allow(schema, place, {});
         return any_value(place);
     }
 
     GrammarNode array(const Json& schema, const std::string& place) {
-        m_schema.allow(schema, place, {"type", "items", "minItems", "maxItems"});
-        const size_t before = m_schema.num_values();
+        allow(schema, place, {"type", "items", "minItems", "maxItems"});
+        const size_t before = m_num_values;
         const GrammarNode item = value(schema.value("items", Json(true)), place + "/items");
         const GrammarNode next = sequence_node({constant_node(m_separator), item});
-        const size_t least = m_schema.count_of(schema, "minItems", 0, place);
+        const size_t least = count_of(schema, "minItems", 0, place);
         GrammarNode rest = any_number_node(next);
         if (schema.contains("maxItems")) {
-            const size_t most = m_schema.count_of(schema, "maxItems", 0, place);
+            const size_t most = count_of(schema, "maxItems", 0, place);
             const size_t first = std::max<size_t>(least, 1);
             if (most < least || most > first + max_optional_items)
-                m_schema.refuse(concat("'maxItems' of ", most), place);
+                refuse(concat("'maxItems' of ", most), place);
             if (most == 0) return constant_node("[]");
-            m_schema.count_copies(before, most, place);
+            count_copies(before, most, place);
             rest = constant_node("");
             for (size_t i = first; i < most; ++i) rest = optional_node(sequence_node({next, rest}));
         }
-        if (least > max_depth) m_schema.refuse(concat("'minItems' of ", least), place);
-        m_schema.count_copies(before, std::max<size_t>(least, 1) + 1, place);
+        if (least > max_depth) refuse(concat("'minItems' of ", least), place);
+        count_copies(before, std::max<size_t>(least, 1) + 1, place);
         std::vector<GrammarNode> items{item};
         for (size_t i = 1; i < least; ++i) items.push_back(next);
         items.push_back(rest);
@@ -335,8 +329,7 @@ private:
     }
 
     GrammarNode checked_constant(const Json& value, const std::string& place) const {
-        if (value.is_structured())
-            m_schema.refuse("'enum' or 'const' of an array or object", place);
+        if (value.is_structured()) refuse("'enum' or 'const' of an array or object", place);
         return constant(value, place);
     }
 
@@ -382,14 +375,14 @@ GrammarNode python_literal(const std::string& text) {
 /// Python's keyword arguments: a=1, b='x'.
 class PythonGrammar final : public LiteralGrammar {
 public:
-    explicit PythonGrammar(ArgumentSchema& schema) : LiteralGrammar(schema, ", ") {}
+    PythonGrammar(const Json& root, const std::string& whose) : LiteralGrammar(root, whose, ", ") {}
 
     GrammarNode arguments() {
-        const auto write = [&](const ArgumentSchema::Property& each) {
-            m_schema.check_word(each.name, each.place);
+        const auto write = [&](const Property& each) {
+            check_word(each.name, each.place);
             return sequence_node({constant_node(each.name + "="), value(each.schema, each.place)});
         };
-        return m_schema.members(m_schema.root(), "", m_separator, write);
+        return members(m_root, "", m_separator, write);
     }
 
 private:
@@ -398,15 +391,13 @@ private:
     }
 
     GrammarNode text(const Json& schema, const std::string& place) override {
-        if (schema.contains("pattern") || schema.contains("format"))
-            return m_schema.json_value(schema);
-        m_schema.allow(schema, place, {"type", "minLength", "maxLength"});
+        if (schema.contains("pattern") || schema.contains("format")) return json_value(schema);
+        allow(schema, place, {"type", "minLength", "maxLength"});
         std::string count = "*";
         if (schema.contains("minLength") || schema.contains("maxLength")) {
-            const size_t least = m_schema.count_of(schema, "minLength", 0, place);
-            const std::string most = schema.contains("maxLength")
-                                         ? concat(m_schema.count_of(schema, "maxLength", 0, place))
-                                         : "";
+            const size_t least = count_of(schema, "minLength", 0, place);
+            const std::string most =
+                schema.contains("maxLength") ? concat(count_of(schema, "maxLength", 0, place)) : "";
             count = concat('{', least, ',', most, '}');
         }
         return StructuredOutputConfig::Regex{python_texts(count)};
@@ -431,58 +422,53 @@ private:
 /// An object with texts in a quote Q of the family: {a:1,b:QxQ}.
 class QuotedGrammar final : public LiteralGrammar {
 public:
-    QuotedGrammar(ArgumentSchema& schema, const std::string& quote)
-        : LiteralGrammar(schema, ","), m_quote(quote) {}
+    QuotedGrammar(const Json& root, const std::string& whose, const std::string& quote)
+        : LiteralGrammar(root, whose, ","), m_quote(quote) {}
 
 private:
     GrammarNode key(const std::string& name, const std::string& place) const override {
-        m_schema.check_word(name, place);
+        check_word(name, place);
         return constant_node(name + ":");
     }
 
     GrammarNode text(const Json& schema, const std::string& place) override {
-        m_schema.allow(schema, place, {"type"});
+        allow(schema, place, {"type"});
         return tag_node(m_quote, StructuredOutputConfig::AnyText{}, m_quote);
     }
 
     GrammarNode constant(const Json& value, const std::string& place) const override {
         if (!value.is_string()) return constant_node(value.dump());
         const std::string text = value;
-        if (text.find(m_quote) != std::string::npos)
-            m_schema.refuse(concat("the text '", text, "'"), place);
+        if (text.find(m_quote) != std::string::npos) refuse(concat("the text '", text, "'"), place);
         return constant_node(m_quote + text + m_quote);
     }
 
     GrammarNode any_value(const std::string& place) const override {
-        m_schema.refuse("a value of any type", place);
+        refuse("a value of any type", place);
     }
 
     GrammarNode any_object(const std::string& place) const override {
-        m_schema.refuse("an object of any properties", place);
+        refuse("an object of any properties", place);
     }
 
     const std::string& m_quote;
 };
 
 /// A tag for each argument: texts as they are, other values as JSON.
-class TaggedGrammar {
+class TaggedGrammar final : public ArgumentSchema {
 public:
-    using Json = ArgumentSchema::Json;
-
-    TaggedGrammar(ArgumentSchema& schema, const ArgumentFormat& format)
-        : m_schema(schema), m_format(format) {}
+    TaggedGrammar(const Json& root, const std::string& whose, const ArgumentFormat& format)
+        : ArgumentSchema(root, whose), m_format(format) {}
 
     GrammarNode arguments() {
-        return m_schema.members(m_schema.root(), "", "", [&](const ArgumentSchema::Property& each) {
-            return argument(each);
-        });
+        return members(m_root, "", "", [&](const Property& each) { return argument(each); });
     }
 
 private:
-    GrammarNode argument(const ArgumentSchema::Property& given) {
+    GrammarNode argument(const Property& given) {
         const auto& [key, schema, place] = given;
         if (key.find_first_of("<>\"\n\\") != std::string::npos)
-            m_schema.refuse(concat("the name '", key, "'"), place);
+            refuse(concat("the name '", key, "'"), place);
         const bool is_text = schema.is_object() && schema.value("type", Json()) == "string";
         const std::string line = m_format.trims_lines ? "\n" : "";
         const std::string before = m_format.value_open + line, end = m_format.value_close + "\n";
@@ -490,16 +476,16 @@ private:
             m_format.json_key_end.empty() ? m_format.text_key_end : m_format.json_key_end;
         if (!is_text)
             return tag_node(m_format.key_open + key + json_key_end + before,
-                            m_schema.json_value(without_tags(schema, place)), line + end);
+                            json_value(without_tags(schema, place)), line + end);
         const std::string begin = m_format.key_open + key + m_format.text_key_end + before;
         if (schema.contains("enum") || schema.contains("const")) {
-            m_schema.allow(schema, place, {"type", "enum", "const"});
+            allow(schema, place, {"type", "enum", "const"});
             StructuredOutputConfig::Choice choice;
-            for (const Json& each : ArgumentSchema::constants(schema))
+            for (const Json& each : constants(schema))
                 choice.values.push_back(each.get<std::string>());
             return tag_node(begin, choice, line + end);
         }
-        m_schema.allow(schema, place, {"type"});
+        allow(schema, place, {"type"});
         return sequence_node(
             {tag_node(begin, StructuredOutputConfig::AnyText{}, m_format.value_close),
              constant_node("\n")});
@@ -507,20 +493,20 @@ private:
 
     /// JSON in which no text has `</`, which could close the argument.
     Json without_tags(Json schema, const std::string& place) const {
-        if (!schema.is_object()) m_schema.refuse("a value of any type", place);
+        if (!schema.is_object()) refuse("a value of any type", place);
         const bool is_constant = schema.contains("enum") || schema.contains("const");
         if (is_constant && schema.dump().find(m_format.value_close) != std::string::npos)
-            m_schema.refuse(concat("a value with '", m_format.value_close, "'"), place);
+            refuse(concat("a value with '", m_format.value_close, "'"), place);
         if (is_constant) return schema;
-        m_schema.allow(schema, place,
-                       {"type", "items", "minItems", "maxItems", "properties", "required",
-                        "additionalProperties", "anyOf", "minimum", "maximum", "exclusiveMinimum",
-                        "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "format"});
+        allow(schema, place,
+              {"type", "items", "minItems", "maxItems", "properties", "required",
+               "additionalProperties", "anyOf", "minimum", "maximum", "exclusiveMinimum",
+               "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "format"});
         const bool is_either = schema.contains("anyOf");
         if (is_either)
             for (Json& way : schema["anyOf"]) way = without_tags(way, place + "/anyOf");
         const Json type = schema.value("type", Json());
-        if (type.is_null() && !is_either) m_schema.refuse("a value of any type", place);
+        if (type.is_null() && !is_either) refuse("a value of any type", place);
         const auto has_type = [&](const char* name) {
             return type == name ||
                    (type.is_array() && std::find(type.begin(), type.end(), name) != type.end());
@@ -528,12 +514,11 @@ private:
         if (has_type("string") && !schema.contains("format"))
             schema["pattern"] = "^([^<]|<+[^</])*<*$";
         if (has_type("array")) {
-            if (!schema.contains("items")) m_schema.refuse("a value of any type", place + "/items");
+            if (!schema.contains("items")) refuse("a value of any type", place + "/items");
             schema["items"] = without_tags(schema["items"], place + "/items");
         }
         if (has_type("object")) {
-            if (!schema.contains("properties"))
-                m_schema.refuse("an object of any properties", place);
+            if (!schema.contains("properties")) refuse("an object of any properties", place);
             schema["additionalProperties"] = false;
             for (auto& [key, value] : schema["properties"].items())
                 value = without_tags(value, concat(place, "/properties/", key));
@@ -541,21 +526,20 @@ private:
         return schema;
     }
 
-    ArgumentSchema& m_schema;
     const ArgumentFormat& m_format;
 };
 
-GrammarNode write_arguments(const ArgumentFormat& format, ArgumentSchema& schema) {
-    using Kind = ArgumentFormat::Kind;
+GrammarNode write_arguments(const ArgumentFormat& format, const ordered_json& root,
+                            const std::string& whose) {
     switch (format.kind) {
-        case Kind::JSON:
-            return schema.json_value(schema.root());
-        case Kind::PYTHON:
-            return PythonGrammar(schema).arguments();
-        case Kind::QUOTED:
-            return QuotedGrammar(schema, format.quote).object(schema.root(), "");
-        case Kind::TAGGED:
-            return TaggedGrammar(schema, format).arguments();
+        case ArgumentFormat::Kind::JSON:
+            return ArgumentSchema(root, whose).json_value(root);
+        case ArgumentFormat::Kind::PYTHON:
+            return PythonGrammar(root, whose).arguments();
+        case ArgumentFormat::Kind::QUOTED:
+            return QuotedGrammar(root, whose, format.quote).object(root, "");
+        case ArgumentFormat::Kind::TAGGED:
+            return TaggedGrammar(root, whose, format).arguments();
     }
     throw Error("unknown format of arguments");
 }
@@ -574,8 +558,7 @@ GrammarNode argument_grammar(const ArgumentFormat& format, const ordered_json& s
     if (!root.contains("properties") && root.size() == 1)
         root["properties"] = ordered_json::object();
     try {
-        ArgumentSchema arguments(root, whose);
-        return write_arguments(format, arguments);
+        return write_arguments(format, root, whose);
     } catch (const nlohmann::json::exception& error) {  // a keyword of another type than it has
         throw InvalidArgument(
             concat("tools: ", whose, ": parameters are no JSON schema: ", error.what()));
