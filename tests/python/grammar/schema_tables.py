@@ -1,4 +1,4 @@
-"""The tables of docs/structured_output.md that say what is refused, and where masks are stricter.
+"""The tables of benchmarks/structured_output.md: what is refused, and where masks are stricter.
 
 `python tests/python/grammar/schema_tables.py FOLDER` writes them, with the tokenizer of a folder.
 """
@@ -17,7 +17,7 @@ from suite_run import STRICTER, SuiteResult, run_suite
 import pagewheel
 from pagewheel import StructuredOutputConfig as Config
 
-PAGE = Path(__file__).parents[3] / "docs" / "structured_output.md"
+PAGE = Path(__file__).parents[3] / "benchmarks" / "structured_output.md"
 BEGIN, END = "<!-- tables: schema_tables.py -->\n", "<!-- end of tables -->\n"
 
 

@@ -9,7 +9,7 @@ namespace pagewheel::kernels::simd {
 
 /// Fetches a k-block of `bits` and a group's scales and minima, some way after `weights`.
 /// Processors that fetch by themselves do so too late where there are many products for a weight
-/// (docs/notebook.md). Past the end of a matrix it costs nothing and harms nothing.
+/// (benchmarks/notebook.md). Past the end of a matrix it costs nothing and harms nothing.
 template <int bits>
 [[gnu::always_inline]] inline void fetch_ahead(const uint8_t* weights) {
     constexpr size_t distance = 8192, bytes = (bits == 4 ? 256 : 512) + 64;
