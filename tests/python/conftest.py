@@ -220,7 +220,7 @@ def claude(served: Served) -> Iterator[anthropic.Anthropic]:
 @pytest.fixture
 def nothing_is_left(served: Served) -> Iterator[None]:
     """No request inside after the test, and every block free or kept for prefixes."""
-    from serving import eventually
+    from waiting import eventually
 
     yield
     eventually(served.is_at_rest)

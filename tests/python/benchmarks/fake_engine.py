@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class FakeEngine(Engine):
             sys.stderr.flush()
             os._exit(7)
         if self.options.get("hang"):
-            time.sleep(60)
+            signal.pause()
         speed = float(self.options.get("speed", 1.0))
         return even_steps(new_tokens, 1.0 / speed, 2.0 / speed)
 

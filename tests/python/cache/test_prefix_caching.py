@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import F32, batching_pipeline, drain, greedy
+from waiting import eventually
 
 import pagewheel
 
@@ -164,8 +165,7 @@ def test_40_blocks_serve_500_requests_of_which_a_third_is_cancelled_by_other_thr
         thread.start()
     for thread in threads:
         thread.join()
-    while pipeline.has_non_finished_requests():
-        time.sleep(0.005)
+    eventually(lambda: not pipeline.has_non_finished_requests())
     pipeline.stop()
 
     assert len(refused) == 20

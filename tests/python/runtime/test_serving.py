@@ -7,7 +7,6 @@ import functools
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,7 +77,6 @@ def test_a_request_ends_at_its_deadline_with_what_there_is(
 ) -> None:
     running = queueing.add_request(0, "One", greedy(1000, timeout=0.3))
     waiting = queueing.add_request(1, "Two", greedy(3, timeout=0.01))
-    time.sleep(0.02)
     drain(queueing)
     assert running.get_status() == waiting.get_status() == Status.TIMEOUT
     assert 0 < len(running.read_all()[0].generated_ids) < 1000

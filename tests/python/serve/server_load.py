@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 from polite_clients import alone
 from server_process import WATCHED_COMMAND, Process, started
+from waiting import eventually
 
 # Times are for a machine that others may hold up for half a minute. What is counted has no such
 # room.
@@ -163,12 +164,10 @@ class _Load:
             watcher.join()
 
     def _wait_for(self, what: str, condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + _REST_SECONDS
-        while not condition():
-            if time.monotonic() > end:
-                self._findings.problems.append(what)
-                return
-            time.sleep(0.1)
+        try:
+            eventually(condition, _REST_SECONDS)
+        except AssertionError:
+            self._findings.problems.append(what)
 
     def _get(self, path: str) -> httpx.Response:
         """On a connection that is over afterwards."""

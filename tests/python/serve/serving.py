@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
+from waiting import eventually
 
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.server import Server, listen
@@ -55,14 +55,6 @@ class Served:
             ):
                 total += float(line.rpartition(" ")[2])
         return total
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Fails if it does not become true."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.01)
 
 
 def tiny_settings(

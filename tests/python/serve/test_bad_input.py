@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from raw_http import connect, read_all, request_bytes
-from serving import Served, eventually, serving, tiny_settings
+from serving import Served, serving, tiny_settings
+from waiting import eventually
 
 import pagewheel
 from pagewheel._pagewheel import generation_parameters

@@ -12,7 +12,8 @@ from typing import Any, cast
 
 import pytest
 from raw_http import connect, request_bytes
-from serving import Served, eventually, serving, tiny_settings
+from serving import Served, serving, tiny_settings
+from waiting import eventually
 
 from pagewheel import AggregationMode, CacheEvictionConfig, CacheView
 from pagewheel.serve.models.engine import Engine

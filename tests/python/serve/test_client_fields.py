@@ -11,7 +11,8 @@ from typing import Any, cast
 import anthropic
 import pytest
 from asking import HELLO, MESSAGE_TOOLS, saying
-from serving import Served, eventually, serving, tiny_settings
+from serving import Served, serving, tiny_settings
+from waiting import eventually
 
 from pagewheel import GenerationConfig, Tokenizer
 from pagewheel.serve.api import stop_reason as stop_reasons

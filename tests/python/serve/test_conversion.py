@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 from convert import tiny_llama
-from serving import eventually, serving, tiny_settings
+from serving import serving, tiny_settings
+from waiting import eventually
 
 from pagewheel.convert import ConversionError, converted_folder
 from pagewheel.serve.models.conversion import Conversion, ConversionLimits

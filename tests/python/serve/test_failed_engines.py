@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Served, eventually, serving, tiny_settings
+from serving import Served, serving, tiny_settings
+from waiting import eventually
 
 import pagewheel
 from pagewheel.serve.models.engine import Engine, EngineFailedError, load

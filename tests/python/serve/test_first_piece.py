@@ -10,7 +10,8 @@ import anthropic
 import openai
 import pytest
 from asking import HELLO
-from serving import Served, eventually, serving, tiny_settings
+from serving import Served, serving, tiny_settings
+from waiting import eventually
 
 STREAMS: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": HELLO},

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from raw_http import connect
-from serving import Served, eventually, serving, tiny_settings
+from serving import Served, serving, tiny_settings
+from waiting import eventually
 
 from pagewheel.errors import InvalidArgumentError
-from pagewheel.serve.models import engine as engine_module
-from pagewheel.serve.models import prefix_store
+from pagewheel.serve.models import engine as engine_module, prefix_store
 from pagewheel.serve.models.tenant import Tenant
 from pagewheel.serve.security import ApiKeys, read_keys
 from pagewheel.serve.settings import KeyLimits, ServerSettings

@@ -14,8 +14,9 @@ import pytest
 from raw_http import connect, read_all, request_bytes
 from rude_clients import CHAT, COMPLETIONS, hang_up, leave_at_some_moment
 from server_load import soak
-from serving import Served, eventually, num_descriptors, serving, tasks_of, tiny_settings
+from serving import Served, num_descriptors, serving, tasks_of, tiny_settings
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from waiting import eventually
 
 pytestmark = pytest.mark.all_cores
 LONG = {"prompt": "the other", "max_tokens": 3900, "ignore_eos": True}

@@ -8,7 +8,8 @@ from pathlib import Path
 import openai
 import pytest
 from raw_http import connect, request_bytes
-from serving import Served, eventually, serving, tiny_settings
+from serving import Served, serving, tiny_settings
+from waiting import eventually
 
 from pagewheel.errors import InvalidArgumentError
 from pagewheel.serve.security import AllowedHosts, ApiKeys, is_loopback, name_in_logs, read_keys

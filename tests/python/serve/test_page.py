@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from serving import Served, eventually, serving, tiny_settings
+from serving import Served, serving, tiny_settings
+from waiting import eventually
 
 CHROMIUM = shutil.which("chromium")
 expect.set_options(timeout=30_000)

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Served, eventually, serving, tiny_settings
+from serving import Served, serving, tiny_settings
+from waiting import eventually
 
 import pagewheel
 from pagewheel.errors import InvalidArgumentError
@@ -310,12 +311,12 @@ def test_a_tenant_with_much_leaves_the_others_their_share_of_the_disk(
 
 
 HOLDER = """
-import fcntl, os, sys, time
+import fcntl, os, signal, sys
 handle = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)
 fcntl.flock(handle, fcntl.LOCK_EX)
 os.pwrite(handle, str(os.getpid()).encode(), 0)
 print("held", flush=True)
-time.sleep(600)
+signal.pause()
 """
 
 
@@ -388,7 +389,8 @@ def test_files_take_no_more_than_the_limit(tiny_folder: Path, saved: Path) -> No
     pipeline = make_pipeline(tiny_folder)
     compute(pipeline, PROMPT)
     for name in ("one", "two"):
-        time.sleep(0.01)
+        for file in saved.glob("*.prefixes"):  # the oldest go first
+            os.utime(file, ns=(0, file.stat().st_mtime_ns - 10**9))
         store.save(name, pipeline.get_prefix_cache())
     assert sum(file.stat().st_size for file in saved.glob("*.prefixes")) <= 2.5 * size
     assert [loaded(store, tiny_folder, name) > 0 for name in ("tiny", "one", "two")] == [

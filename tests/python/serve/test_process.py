@@ -7,7 +7,6 @@ import signal
 import ssl
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +15,8 @@ from typing import Any
 import httpx
 import pytest
 from server_process import COMMAND, started
-from serving import eventually
 from typer.testing import CliRunner
+from waiting import eventually
 
 from pagewheel.cli.app import app
 
@@ -43,21 +42,17 @@ def ask_later(url: str, body: dict[str, Any]) -> tuple[threading.Thread, list[An
     return thread, answers
 
 
-def wait_until_running(url: str) -> None:
-    end = time.monotonic() + 30
-    with httpx.Client(base_url=url) as client:
-        while True:
-            lines = client.get("/metrics").text.splitlines()
-            if any(":num_requests_running{" in each and each.endswith(" 1.0") for each in lines):
-                return
-            assert time.monotonic() < end
-            time.sleep(0.01)
+def running(url: str) -> int:
+    """Requests, by /metrics."""
+    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    (line,) = [each for each in lines if ":num_requests_running{" in each]
+    return int(float(line.rpartition(" ")[2]))
 
 
 def test_after_sigterm_running_requests_end_and_none_is_let_in(tiny_folder: Path) -> None:
     with started(tiny_folder) as server:
         thread, answers = ask_later(server.url, {**LONG, "max_tokens": 2000})
-        wait_until_running(server.url)
+        eventually(lambda: running(server.url) == 1)
         server.process.send_signal(signal.SIGTERM)
         server.event("shutting down")
         with pytest.raises(httpx.HTTPError):
@@ -73,7 +68,7 @@ def test_what_does_not_end_in_time_is_told_so(tiny_folder: Path, stream: bool) -
     with started(tiny_folder, "--shutdown-timeout", "0.2s") as server:
         body = {**LONG, "n": 8, "temperature": 1.0, "stream": stream}
         thread, answers = ask_later(server.url, body)
-        wait_until_running(server.url)
+        eventually(lambda: running(server.url) == 1)
         server.process.send_signal(signal.SIGTERM)
         thread.join(60)
         if stream:
@@ -98,7 +93,7 @@ def test_a_second_signal_ends_running_requests_and_tells_them(
 ) -> None:
     with started(tiny_folder) as server:
         thread, answers = ask_later(server.url, {**LONG, "n": 8, "temperature": 1.0})
-        wait_until_running(server.url)
+        eventually(lambda: running(server.url) == 1)
         server.process.send_signal(signal.SIGTERM)
         server.event("shutting down")
         server.process.send_signal(second)
@@ -158,7 +153,7 @@ def test_a_restart_under_load_loses_no_request_silently(
     options = ("--shutdown-timeout", limit, "--scheduler", "max_num_seqs=16")  # others are queued
     with started(tiny_folder, *options) as server:
         with load(server.url, tokens, outcomes):
-            time.sleep(1.5)
+            eventually(lambda: running(server.url) == 16)
             server.process.send_signal(signal.SIGTERM)
         assert server.ended() == 0
         assert not server.failures()
@@ -196,7 +191,7 @@ def test_prefixes_are_there_again_after_sigterm_and_after_kills_under_load(
                 if is_saving:
                     server.process.send_signal(signal.SIGTERM)
                     while not list(saved.glob(".saving-*")) and server.process.poll() is None:
-                        time.sleep(0.001)
+                        pass  # it is there for a moment
                 server.process.kill()
     with started(tiny_folder, *options) as server:
         assert hits(server.url, prompt) == len(prompt) - 1

@@ -10,7 +10,8 @@ from typing import Any
 import openai
 import pytest
 from asking import RESPONSE_TOOLS, saying
-from serving import Served, eventually, serving, tiny_settings
+from serving import Served, serving, tiny_settings
+from waiting import eventually
 
 LOG_PROBS: Any = "message.output_text.logprobs"
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Served, eventually, serving, tiny_settings
+from serving import Served, serving, tiny_settings
+from waiting import eventually
 
 from pagewheel import GenerationConfig, template_process
 from pagewheel.serve.api import generating

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from fuzzing import TIMES
 from openvino_tokenizers import convert_tokenizer
 from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
+from waiting import eventually
 
 import pagewheel
 
@@ -251,7 +251,7 @@ def test_a_slow_streamer_gets_all_that_the_pipelines_own_thread_generates(
             self.seen: list[int] = []
 
         def write(self, token: int | list[int]) -> pagewheel.StreamingStatus:
-            time.sleep(0.1)
+            eventually(lambda: not tiny.has_non_finished_requests())
             self.seen += token if isinstance(token, list) else [token]
             return pagewheel.StreamingStatus.RUNNING
 
@@ -259,7 +259,7 @@ def test_a_slow_streamer_gets_all_that_the_pipelines_own_thread_generates(
             self.seen.append(-1)
 
     def slow(text: str) -> None:
-        time.sleep(0.1)
+        eventually(lambda: not tiny.has_non_finished_requests())
         pieces.append(text)
 
     prompt, config = "Once upon a time", greedy(12)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from convert import tiny_llama
+from waiting import cpu_ticks, eventually
 
 from pagewheel.chat_template import render
 from pagewheel.convert import convert
@@ -168,15 +169,10 @@ def test_threads_get_their_own_answers() -> None:
 
 
 def is_gone(pid: int) -> bool:
-    """Ended, within two seconds; who becomes an orphan's parent may take its time to notice."""
-    for _ in range(100):
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z"):
-                return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.02)
-    return False
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+    except FileNotFoundError:
+        return True
 
 
 def test_a_killed_process_is_replaced() -> None:
@@ -186,7 +182,8 @@ def test_a_killed_process_is_replaced() -> None:
         rendered("warm")
         assert PROCESS.pid is not None
         os.kill(PROCESS.pid, signal.SIGKILL)
-        assert is_gone(PROCESS.pid)
+        # Who becomes an orphan's parent may take its time to notice.
+        eventually(lambda pid=PROCESS.pid: is_gone(pid), 2)
         assert rendered("next") == "next"
 
 
@@ -202,7 +199,8 @@ def kill_when_busy(times: int) -> threading.Thread:
             if PROCESS._is_busy and pid not in killed:
                 assert pid is not None
                 killed.add(pid)
-                time.sleep(0.05)
+                begin = cpu_ticks(pid)
+                eventually(lambda pid=pid, begin=begin: cpu_ticks(pid) > begin)
                 os.kill(pid, signal.SIGKILL)
             time.sleep(0.001)
 
@@ -336,7 +334,7 @@ threading.Thread(target=rendered, args=(ENDLESS,), daemon=True).start()
 print(PROCESS.pid)
 """)
     assert ended.returncode == 0, ended.stderr
-    assert is_gone(int(ended.stdout))
+    eventually(lambda: is_gone(int(ended.stdout)), 2)
 
 
 def test_a_parent_that_is_killed_takes_the_process_along() -> None:
@@ -347,7 +345,7 @@ print(PROCESS.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """)
     assert ended.returncode == -signal.SIGKILL
-    assert is_gone(int(ended.stdout))
+    eventually(lambda: is_gone(int(ended.stdout)), 2)
 
 
 def test_ctrl_c_at_a_terminal_spares_the_process() -> None:

@@ -82,8 +82,8 @@ def test_two_processes_at_once_both_get_a_whole_entry(source: Path) -> None:
 def test_kill_in_the_middle_leaves_no_entry(source: Path) -> None:
     # Stops where everything but the last file is written, the worst moment.
     stuck = (
-        "import sys, time; from pagewheel.convert import convert, folder\n"
-        "def stop(*_):\n    print('here', flush=True); time.sleep(60)\n"
+        "import signal, sys; from pagewheel.convert import convert, folder\n"
+        "def stop(*_):\n    print('here', flush=True); signal.pause()\n"
         "folder._description = stop; convert(sys.argv[1])"
     )
     process = subprocess.Popen(

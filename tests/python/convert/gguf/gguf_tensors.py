@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from gguf.constants import GGML_QUANT_SIZES
-from gguf.constants import GGMLQuantizationType as Kind
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType as Kind
 
 # Where a block has f16 numbers; every other byte of a block may be anything.
 _HALVES: Mapping[Kind, tuple[int, ...]] = {

@@ -9,8 +9,7 @@ import numpy as np
 import openvino as ov
 import openvino.opset13 as ops
 import pytest
-from gguf.constants import GGML_QUANT_SIZES
-from gguf.constants import GGMLQuantizationType as Kind
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType as Kind
 from gguf_tensors import random_tensor
 from openvino.op import Parameter
 from openvino_core import CORE
