@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from benchmarks.chart_style import ENGINES, OTHERS, chart, legend_below
 from benchmarks.report import number
-from pagewheel.trace.style import INK
+from pagewheel.trace.svg import INK
 
 _COLUMNS = 3
 

@@ -13,7 +13,7 @@ from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from pagewheel.trace.style import (
+from pagewheel.trace.svg import (
     BLUE,
     BROWN,
     GOLD,

@@ -21,8 +21,7 @@ from typing import Any
 
 import pagewheel
 from benchmarks.command_line import model_folder, parser_of
-from pagewheel import GenerationFinishReason as Reason
-from pagewheel import StructuredOutputConfig
+from pagewheel import GenerationFinishReason as Reason, StructuredOutputConfig
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/python/grammar"))
 from schema_tables import reasons

@@ -169,7 +169,7 @@ class GenerationConfig(not_yet.Speculation, pagewheel.GenerationConfig):
 
 
 def _number(name: str, value: Any) -> Any:
-    """Of a text, if the parameter is a number."""
+    """The number in a text, if the parameter is one."""
     if isinstance(value, str) and name in _TYPES:
         try:
             return _TYPES[name](value)

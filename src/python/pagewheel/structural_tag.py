@@ -7,7 +7,7 @@ from typing import Any
 
 from pagewheel._pagewheel import StructuredOutputConfig as Config
 from pagewheel.errors import InvalidArgumentError
-from pagewheel.schema_dialect import RoundedNumber, parse_number
+from pagewheel.json_schema import RoundedNumber, parse_number
 
 
 def from_json(text: str) -> Any:

@@ -167,7 +167,7 @@ class TemplateProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, if there is one."""
+        """The process' id, if there is one."""
         return None if self._child is None else self._child.pid
 
     def render(

@@ -39,7 +39,7 @@ class VLLMParserWrapper(Parser):
 
 
 def _fields(result: Any) -> dict[str, Any]:
-    """Of a pydantic model, of version 2 or 1."""
+    """The fields of a pydantic model, of version 2 or 1."""
     for name in ("model_dump_json", "json"):
         if hasattr(result, name):
             fields: dict[str, Any] = json.loads(getattr(result, name)())

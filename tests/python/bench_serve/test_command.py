@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from click.testing import Result
 from known_server import Behaviour, known_server
 from serve.serving import serving, tiny_settings
 from typer.testing import CliRunner
+from waiting import eventually
 
 from pagewheel.cli.app import app
 
@@ -58,10 +58,7 @@ def test_ctrl_c_gives_what_was_measured(tmp_path: Path) -> None:
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process:
-            end = time.monotonic() + 60
-            while len(server.bodies) < 10:
-                assert time.monotonic() < end
-                time.sleep(0.01)
+            eventually(lambda: len(server.bodies) >= 10)
             process.send_signal(signal.SIGINT)
             shown, errors = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -11,9 +11,8 @@ import pytest
 from command_line import run
 
 import pagewheel
-from pagewheel.cli.answers import LocalModel
-from pagewheel.cli.chat import Chat
-from pagewheel.cli.sampling import Sampling
+from pagewheel.cli.chat import Chat, LocalModel
+from pagewheel.cli.generation_options import Sampling
 
 
 class Recorder:

@@ -13,10 +13,8 @@ from bench_serve.known_server import Behaviour, known_server
 from command_line import invoke, run
 from serve.serving import Served, serving, tiny_settings
 
-from pagewheel.cli.answers import ServerModel, fields_of
-from pagewheel.cli.chat import Chat
-from pagewheel.cli.pipeline import Printer
-from pagewheel.cli.sampling import Sampling
+from pagewheel.cli.chat import Chat, Printer, ServerModel, fields_of
+from pagewheel.cli.generation_options import Sampling
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from command_line import invoke, run
 
-from pagewheel.cli.failures import one_line
-from pagewheel.cli.options import parse_properties
+from pagewheel.options import one_line, parse_properties
 
 
 @pytest.mark.parametrize("command", ["generate", "chat", "convert", "info", "trace"])

@@ -8,8 +8,8 @@ import pytest
 import typer
 from command_line import invoke
 
-from pagewheel.cli.eviction import eviction_arguments, scheduler_with
-from pagewheel.cli.pipeline import open_pipeline
+from pagewheel.cli.chat import open_pipeline
+from pagewheel.options import eviction_arguments, scheduler_with
 
 SIZES = "start=32,recent=64,max=192"
 

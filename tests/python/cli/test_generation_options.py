@@ -9,8 +9,12 @@ from typer.testing import CliRunner
 import pagewheel
 from pagewheel._pagewheel import generation_parameters
 from pagewheel.cli.app import app
-from pagewheel.cli.generation_options import generation_options, offered_parameters, spelling
-from pagewheel.cli.sampling import Sampling
+from pagewheel.cli.generation_options import (
+    Sampling,
+    generation_options,
+    offered_parameters,
+    spelling,
+)
 
 
 def applied(**given: object) -> pagewheel.GenerationConfig:

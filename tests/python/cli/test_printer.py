@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pagewheel.cli.pipeline import Printer
+from pagewheel.cli.chat import Printer
 
 
 class Terminal(io.StringIO):

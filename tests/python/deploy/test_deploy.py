@@ -14,12 +14,11 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
-import typer
 import yaml
 
-from pagewheel.cli.serve import SETTINGS_TAKER, serve
 from pagewheel.serve.app import Service, make_app
 from pagewheel.serve.settings import ServerSettings
+from pagewheel.serve_options import read_arguments
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 # Between the end of --shutdown-timeout and the server's.
@@ -28,14 +27,7 @@ LAST_SECONDS = 5
 
 def settings_of(arguments: list[str]) -> ServerSettings:
     """What `pagewheel serve` makes of them. Raises where it would refuse them."""
-    alone = typer.Typer()
-    alone.command()(serve)
-    found: list[ServerSettings] = []
-    with typer.main.get_command(alone).make_context("serve", arguments) as context:
-        context.obj = True
-        context.meta[SETTINGS_TAKER] = lambda settings, _replicas: found.append(settings)
-        context.command.invoke(context)
-    return found[0]
+    return read_arguments(arguments)[0]
 
 
 def paths_of(settings: ServerSettings) -> set[str]:

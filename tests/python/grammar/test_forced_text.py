@@ -15,8 +15,7 @@ from suite_run import tokens_of
 from walks import Vocabulary, closers, walk
 
 import pagewheel
-from pagewheel import GenerationConfig, StructuredOutputConfig
-from pagewheel import StructuredOutputConfig as Config
+from pagewheel import GenerationConfig, StructuredOutputConfig, StructuredOutputConfig as Config
 
 # What tokenizers split in ways of their own: words, spaces, digits, line ends, marks, characters
 # of several bytes, tokens of several characters.

@@ -11,8 +11,7 @@ from typing import Any, Literal
 import pytest
 
 import pagewheel
-from pagewheel import StructuralTagItem, StructuralTagsConfig
-from pagewheel import StructuredOutputConfig as Config
+from pagewheel import StructuralTagItem, StructuralTagsConfig, StructuredOutputConfig as Config
 
 SCHEMA = {
     "type": "object",

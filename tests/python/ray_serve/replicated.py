@@ -10,8 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import httpx
 import openai
 import psutil
+from waiting import eventually
 
 SECONDS = 300.0
 KEY, OTHER_KEY = "key-of-the-tests", "another-key-of-the-tests"
@@ -90,14 +90,6 @@ def _command_of(process: psutil.Process) -> str:
         return " ".join(process.cmdline())
     except psutil.NoSuchProcess:  # it has ended meanwhile
         return ""
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    """Fails if it does not become true."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
 
 
 @contextmanager

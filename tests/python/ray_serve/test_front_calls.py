@@ -16,9 +16,9 @@ from ray.exceptions import RayActorError
 from pagewheel.ray_serve.calls import Call, Head
 from pagewheel.ray_serve.front import Front
 from pagewheel.ray_serve.replica import _FrontsKeys
-from pagewheel.ray_serve.settings import ReplicaSettings
 from pagewheel.serve.app import make_app
 from pagewheel.serve.settings import ModelSettings, ServerSettings
+from pagewheel.serve_options import ReplicaSettings
 
 
 class Silence:

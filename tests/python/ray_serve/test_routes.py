@@ -5,8 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from pagewheel.ray_serve.prefixes import BLOCK_BYTES, MAX_BLOCKS, prefix_keys
-from pagewheel.ray_serve.routes import Routes
+from pagewheel.ray_serve.routes import BLOCK_BYTES, MAX_BLOCKS, Routes, prefix_keys
 from pagewheel.serve.models.tenant import Tenant
 
 CHAT = "/v1/chat/completions"

@@ -19,7 +19,8 @@ import pytest
 
 pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'pagewheel[ray]'")
 
-from replicated import COMPLETIONS, SECONDS, Replicated, eventually, replicated
+from replicated import COMPLETIONS, SECONDS, Replicated, replicated
+from waiting import eventually
 
 from pagewheel.ray_serve import application
 
@@ -30,7 +31,7 @@ SCALING = """
 import sys
 from pathlib import Path
 from pagewheel.ray_serve import command
-from pagewheel.ray_serve.settings import ReplicaSettings
+from pagewheel.serve_options import ReplicaSettings
 from pagewheel.serve import logs
 from pagewheel.serve.security import read_keys
 from pagewheel.serve.settings import ModelSettings, ServerSettings

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from pagewheel.ray_serve import arrivals as arrivals_module
-from pagewheel.ray_serve.answers import Roads, answered
 from pagewheel.ray_serve.arrivals import Arrival, Arrivals, StreamBrokenError
 from pagewheel.ray_serve.calls import Call, Destination, End, Head
+from pagewheel.ray_serve.replica import Roads, answered
 
 CALL = Call("call", "POST", "/v1/completions")
 EVENTS = [b"data: %d\n\n" % number for number in range(100)]

@@ -12,7 +12,7 @@ from serving import num_descriptors
 
 import pagewheel
 from pagewheel._pagewheel import PipeNotifier
-from pagewheel.serve.models.news import News
+from pagewheel.serve.models.notifications import Notifications
 
 TOKENS = 40
 

@@ -16,9 +16,8 @@ from asking import HELLO
 from pydantic import BaseModel, Field, SecretStr
 from serving import Served, serving, tiny_settings
 
-from pagewheel import schema_dialect
-from pagewheel.json_schema import to_json_schema
-from pagewheel.schema_dialect import Dialect, RoundedNumber, parse_number
+from pagewheel import json_schema
+from pagewheel.json_schema import Dialect, RoundedNumber, parse_number, to_json_schema
 
 
 class Color(enum.Enum):
@@ -121,7 +120,7 @@ def test_numbers_whose_double_loses_digits_are_told_apart() -> None:
 
 def test_usual_numbers_are_not_compared_digit_by_digit(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[str] = []
-    monkeypatch.setattr(schema_dialect, "_digits", compared.append)
+    monkeypatch.setattr(json_schema, "_digits", compared.append)
     for text in ("0.5", "-1.25", "0.10", "0.123456789012", repr(1 / 3), repr(-2e300 / 3)):
         assert parse_number(text) == float(text)
     assert compared == []

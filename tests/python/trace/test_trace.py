@@ -28,9 +28,8 @@ from pagewheel.trace.history import (
     times,
 )
 from pagewheel.trace.page import MOST_AT_ONCE, page_of
-from pagewheel.trace.style import EVICTED, HELD_GENERATED, HELD_PROMPT, PAPER, rgb
 from pagewheel.trace.summary import draw_summary
-from pagewheel.trace.svg import decades, ticks
+from pagewheel.trace.svg import EVICTED, HELD_GENERATED, HELD_PROMPT, PAPER, decades, rgb, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
 

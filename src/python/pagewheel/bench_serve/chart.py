@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pagewheel.bench_serve.summary import Distribution, Summary
-from pagewheel.trace.style import BLUE, GREEN, ORANGE, RED
-from pagewheel.trace.svg import Axes, Figure, short, ticks
+from pagewheel.trace.svg import BLUE, GREEN, ORANGE, RED, Axes, Figure, short, ticks
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _GAP = 230, 200, 72, 64, 92
 _MARK = 5

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import FrameType
 
 import aiohttp
 
@@ -55,7 +57,7 @@ async def warm_up(target: Target, plan: Plan, count: int) -> None:
 
 
 class _Run:
-    """Of one load."""
+    """Runs one load."""
 
     def __init__(self, target: Target, plan: Plan, load: Load, seed: str) -> None:
         self._target = target
@@ -134,3 +136,42 @@ class _Run:
             if call.error is not None:
                 return
             messages.append({"role": "assistant", "content": call.text})
+
+
+def run_loads(
+    target: Target,
+    plan: Plan,
+    loads: Sequence[Load],
+    num_warm_up: int,
+    done: Callable[[Measured], None],
+) -> None:
+    """Calls `done` after each load; the last one may be partial.
+
+    Ctrl-C ends it with what there is; a second one ends it at once, as KeyboardInterrupt.
+    """
+    asyncio.run(_run_loads(target, plan, loads, num_warm_up, done))
+
+
+async def _run_loads(
+    target: Target,
+    plan: Plan,
+    loads: Sequence[Load],
+    num_warm_up: int,
+    done: Callable[[Measured], None],
+) -> None:
+    await warm_up(target, plan, num_warm_up)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def interrupted(_signal: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)
+        loop.call_soon_threadsafe(stop.set)
+
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        for number, load in enumerate(loads):
+            done(await measure(target, plan, load, number, stop))
+            if stop.is_set():
+                break
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -24,7 +24,7 @@ GOALS: Mapping[str, Callable[[Call], float | None]] = {
 
 @dataclass(frozen=True)
 class Distribution:
-    """Of seconds. All are None where nothing was measured."""
+    """A distribution of seconds. All members are None where nothing was measured."""
 
     count: int
     mean: float | None
@@ -45,7 +45,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Summary:
-    """Of one load. Rates are over its whole duration, and count what was answered whole."""
+    """Numbers of one load. Rates are over its whole duration and count what was answered whole."""
 
     load: str
     rate: float | None
@@ -80,7 +80,7 @@ class Summary:
 
 
 def summarise(measured: Measured, goals: Mapping[str, float]) -> Summary:
-    """Of what ended. A call without a second token has no time per token, and meets that goal."""
+    """Counts what ended. A call without a second token meets every goal of time per token."""
     calls = measured.calls
     answered = [call for call in calls if call.error is None]
     seconds = measured.seconds or 1e-9

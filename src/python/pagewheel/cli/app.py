@@ -5,26 +5,43 @@ Heavy modules are imported inside the commands, so that `--help` is quick.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import pagewheel
 from pagewheel._pagewheel import eviction_policies
 from pagewheel.cli.bench_serve import bench_serve
+from pagewheel.cli.chat import (
+    Chat,
+    LocalModel,
+    PipelineOptions,
+    ServerModel,
+    generate_text,
+    model_option,
+    model_path,
+    open_pipeline,
+)
 from pagewheel.cli.endpoint import api_base
-from pagewheel.cli.eviction import Eviction, eviction_arguments, scheduler_with
-from pagewheel.cli.failures import ended_as_interrupted, failures, wrong_usage
-from pagewheel.cli.generation_options import generation_options
-from pagewheel.cli.options import (
+from pagewheel.cli.generation_options import Sampling, StructureOptions, generation_options
+from pagewheel.cli.serve import serve
+from pagewheel.cli.terminal import (
     check_text,
-    parse_properties,
+    ended_as_interrupted,
+    failures,
     prompt_text,
     show_any_path,
 )
-from pagewheel.cli.sampling import Sampling
-from pagewheel.cli.serve import serve
-from pagewheel.cli.structure import Choice, JsonSchema, Regex, structure
+from pagewheel.options import (
+    option,
+    parse_properties,
+    properties_option,
+    scheduler_with,
+    with_option_groups,
+    wrong_usage,
+)
 
 app = typer.Typer(
     name="pagewheel",
@@ -39,25 +56,6 @@ app = typer.Typer(
 _MAX_NUMBER = 2**64 - 1
 _MAX_COUNT = 2**31 - 1
 
-Model = Annotated[
-    Path | None,
-    typer.Option(
-        "--model",
-        "-m",
-        help="A .gguf file, a Hugging Face folder or an OpenVINO model folder. "
-        "By default SmolLM2-135M-Instruct, downloaded once.",
-    ),
-]
-Device = Annotated[str, typer.Option(help="OpenVINO device: CPU, GPU, GPU.1...")]
-Properties = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--property",
-        "-p",
-        metavar="KEY=VALUE",
-        help="An OpenVINO property, e.g. INFERENCE_NUM_THREADS=4; repeat it.",
-    ),
-]
 Stats = Annotated[bool, typer.Option("--stats", help="Print times to standard error.")]
 
 
@@ -79,21 +77,17 @@ def root(
 
 @app.command()
 @generation_options(max_new_tokens=256)
+@with_option_groups
 def generate(
     context: typer.Context,
     sampling: Sampling,
+    on_pipeline: PipelineOptions,
+    on_structure: StructureOptions,
     prompt: Annotated[str, typer.Argument(help="The prompt; '-' reads standard input.")],
-    model: Model = None,
-    device: Device = "CPU",
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text as it is: no chat template.")
     ] = False,
-    json_schema: JsonSchema = None,
-    regex: Regex = None,
-    choice: Choice = None,
     stats: Stats = False,
-    eviction: Eviction = None,
-    properties: Properties = None,
 ) -> None:
     """Answer one prompt; the text streams to standard output.
 
@@ -113,25 +107,22 @@ def generate(
 
     cat question.txt | pagewheel generate --stats --model model.gguf -
     """
-    settings = parse_properties(properties or [])
-    evicted = eviction_arguments(eviction)
+    arguments = on_pipeline.parsed()
     with failures(debug=context.obj):
-        from pagewheel.cli.generate import generate_text
-        from pagewheel.cli.pipeline import open_pipeline
-
-        shape = structure(json_schema, regex, choice)
+        structure = on_structure.config()
         text = prompt_text(prompt)
-        pipeline = open_pipeline(model, device, settings, evicted)
-        generate_text(pipeline, text, sampling, shape, raw=raw, stats=stats)
+        pipeline = open_pipeline(*arguments)
+        generate_text(pipeline, text, sampling, structure, raw=raw, stats=stats)
 
 
 @app.command()
 @generation_options(max_new_tokens=1024, with_beams=False)
+@with_option_groups
 def chat(
     context: typer.Context,
     sampling: Sampling,
-    model: Model = None,
-    device: Device = "CPU",
+    on_pipeline: PipelineOptions,
+    on_structure: StructureOptions,
     system: Annotated[
         str | None, typer.Option(help="The system message that opens the conversation.")
     ] = None,
@@ -145,12 +136,7 @@ def chat(
     api_key: Annotated[
         str, typer.Option(envvar="OPENAI_API_KEY", help="Of the server.", show_envvar=True)
     ] = "",
-    json_schema: JsonSchema = None,
-    regex: Regex = None,
-    choice: Choice = None,
     stats: Stats = False,
-    eviction: Eviction = None,
-    properties: Properties = None,
 ) -> None:
     """Talk with a model.
 
@@ -167,27 +153,22 @@ def chat(
 
     pagewheel chat --server http://127.0.0.1:8000
     """
-    settings = parse_properties(properties or [])
-    evicted = eviction_arguments(eviction)
-    if server is not None and (settings or evicted or device != "CPU"):
+    arguments = on_pipeline.parsed()
+    if server is not None and on_pipeline.are_given:
         raise typer.BadParameter(
             "--device, --property and --eviction are for a model in this process"
         )
-    shape = structure(json_schema, regex, choice)
-    if server is not None and shape is not None:
+    structure = on_structure.config()
+    if server is not None and structure is not None:
         raise typer.BadParameter("the shape of an answer is for a model in this process")
     with wrong_usage("--server"):
         base = "" if server is None else api_base(server)
     with failures(debug=context.obj):
-        from pagewheel.cli.answers import LocalModel, ServerModel
-        from pagewheel.cli.chat import Chat
-        from pagewheel.cli.pipeline import open_pipeline
-
         check_text("--system", system or "")
         answerer = (
-            LocalModel(open_pipeline(model, device, settings, evicted), sampling, shape)
+            LocalModel(open_pipeline(*arguments), sampling, structure)
             if server is None
-            else ServerModel(base, api_key, str(model or ""), sampling)
+            else ServerModel(base, api_key, str(on_pipeline.model or ""), sampling)
         )
         Chat(answerer, system, stats).run()
 
@@ -273,51 +254,49 @@ def info(
     """
     with failures(debug=context.obj):
         from pagewheel.cli.info import print_info
-        from pagewheel.cli.pipeline import model_path
         from pagewheel.convert import resolve_model
 
         print_info(resolve_model(model_path(model)), as_json=json, with_ops=ops)
 
 
+@dataclass(frozen=True)
+class TraceOptions:
+    """What is generated, and how its cache is kept small."""
+
+    output: Path = option(
+        ..., "Folder for trace.json.gz, trace.html and pictures (SVG).", "--output", "-o"
+    )
+    model: Path | None = model_option()
+    max_new_tokens: int = option(
+        256, "Tokens to generate at most.", *("--max-new-tokens", "-n"), min=1, max=_MAX_NUMBER
+    )
+    policy: str = option(
+        "norm_sum",
+        "Eviction policy: " + ", ".join(each.name for each in eviction_policies()) + ".",
+    )
+    granularity: str = option("auto", "What goes at a time: auto, block or token.")
+    start_size: int = option(32, "First tokens that stay.", min=0, max=_MAX_COUNT)
+    recent_size: int = option(64, "Last tokens that stay.", min=0, max=_MAX_COUNT)
+    max_cache_size: int = option(192, "Tokens in the cache at most.", min=1, max=_MAX_COUNT)
+    rotation: bool = option(True, "Keep positions contiguous.", "--rotation/--no-rotation")
+    properties: list[str] | None = properties_option()
+
+    def scheduler(self) -> pagewheel.SchedulerConfig:
+        """Raises typer.BadParameter."""
+        with wrong_usage("--policy", "--granularity", "--*-size"):
+            names = ("start_size", "recent_size", "max_cache_size", "policy", "granularity")
+            given = {name: getattr(self, name) for name in names}
+            scheduler = scheduler_with({**given, "apply_rotation": self.rotation})
+            scheduler.validate()
+            return scheduler
+
+
 @app.command()
+@with_option_groups
 def trace(
     context: typer.Context,
+    options: TraceOptions,
     prompt: Annotated[str, typer.Argument(help="The prompt; '-' reads standard input.")],
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", help="Folder for trace.json.gz, trace.html and pictures (SVG)."
-        ),
-    ],
-    model: Model = None,
-    max_new_tokens: Annotated[
-        int,
-        typer.Option(
-            "--max-new-tokens", "-n", min=1, max=_MAX_NUMBER, help="Tokens to generate at most."
-        ),
-    ] = 256,
-    policy: Annotated[
-        str,
-        typer.Option(
-            help="Eviction policy: " + ", ".join(each.name for each in eviction_policies()) + "."
-        ),
-    ] = "norm_sum",
-    granularity: Annotated[
-        str, typer.Option(help="What goes at a time: auto, block or token.")
-    ] = "auto",
-    start_size: Annotated[
-        int, typer.Option(min=0, max=_MAX_COUNT, help="First tokens that stay.")
-    ] = 32,
-    recent_size: Annotated[
-        int, typer.Option(min=0, max=_MAX_COUNT, help="Last tokens that stay.")
-    ] = 64,
-    max_cache_size: Annotated[
-        int, typer.Option(min=1, max=_MAX_COUNT, help="Tokens in the cache at most.")
-    ] = 192,
-    rotation: Annotated[
-        bool, typer.Option("--rotation/--no-rotation", help="Keep positions contiguous.")
-    ] = True,
-    properties: Properties = None,
 ) -> None:
     """Generate with cache eviction and draw what was kept.
 
@@ -327,27 +306,16 @@ def trace(
 
     pagewheel trace -o kept/ --policy streaming --granularity token -n 500 - < text.txt
     """
-    settings = parse_properties(properties or [])
+    settings = parse_properties(options.properties or [])
     with failures(debug=context.obj):
-        from pagewheel.cli.pipeline import model_path
         from pagewheel.convert import resolve_model
         from pagewheel.trace import record, write_page, write_pictures
 
-        with wrong_usage("--policy", "--granularity", "--*-size"):
-            scheduler = scheduler_with(
-                {
-                    "start_size": start_size,
-                    "recent_size": recent_size,
-                    "max_cache_size": max_cache_size,
-                    "apply_rotation": rotation,
-                    "policy": policy,
-                    "granularity": granularity,
-                }
-            )
-            scheduler.validate()
+        eviction = options.scheduler().cache_eviction_config
         text = prompt_text(prompt)
-        folder = resolve_model(model_path(model))
-        recorded = record(folder, text, scheduler.cache_eviction_config, max_new_tokens, settings)
+        folder = resolve_model(model_path(options.model))
+        recorded = record(folder, text, eviction, options.max_new_tokens, settings)
+        output = options.output
         output.mkdir(parents=True, exist_ok=True)
         recorded.write(output / "trace.json.gz")
         write_page(recorded, output / "trace.html")

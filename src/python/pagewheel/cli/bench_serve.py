@@ -3,38 +3,102 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pagewheel.cli.bench_serve_options import (
-    LoadOptions,
-    ResultOptions,
-    TargetOptions,
-    WorkloadOptions,
-)
 from pagewheel.cli.endpoint import api_base, first_model
-from pagewheel.cli.extras import check_installed
-from pagewheel.cli.failures import EXIT_INTERRUPTED, failures, wrong_usage
-from pagewheel.cli.option_groups import with_option_groups
-from pagewheel.cli.options import parse_properties
-from pagewheel.cli.units import seconds
+from pagewheel.cli.terminal import EXIT_INTERRUPTED, failures
+from pagewheel.options import (
+    check_installed,
+    option,
+    parse_properties,
+    seconds,
+    time_option,
+    with_option_groups,
+    wrong_usage,
+)
 
 if TYPE_CHECKING:
     from pagewheel.bench_serve.workload import Load, Workload
 
-_APIS = ("chat", "completions")
+
 _GOALS = ("ttft", "tpot", "e2e")
 
 
+def _goal(text: str) -> tuple[str, float]:
+    """Parses NAME=TIME."""
+    name, equals, time = text.partition("=")
+    if name not in _GOALS or not equals:
+        raise typer.BadParameter(f"expected NAME=TIME of {', '.join(_GOALS)}, got {text!r}")
+    return name, seconds(time)
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """Which server is asked what, how often, and what is made of the answers."""
+
+    url: str = option("http://127.0.0.1:8000", "Where the server is; /v1 may be left out.")
+    api_key: str = option("", "The environment is not seen by others.", envvar="OPENAI_API_KEY")
+    model: str = option("", "By default the first one that the server names.")
+    api: str = option("chat", "chat or completions.")
+    fields: list[str] | None = option(
+        None,
+        "In each request's body, e.g. ignore_eos=true; repeat it.",
+        "--field",
+        metavar="KEY=VALUE",
+    )
+    timeout: float = time_option("10m", "Of a request; then it is an error.")
+
+    prompts: Path | None = option(
+        None,
+        "A prompt per line; as .jsonl texts, prompts or messages. Else random words.",
+        exists=True,
+        dir_okay=False,
+    )
+    prompt_tokens: int = option(128, "Random words of a question, about.", min=1)
+    spread: float = option(0.0, "Lengths vary by this share, up and down.", min=0, max=1)
+    questions: int = option(1, "Of a conversation; each is sent with all that was said.", min=1)
+    think: float = time_option("0", "Between an answer and the next question.")
+    shared_tokens: int = option(0, "Words of a system message that conversations share.", min=0)
+    num_shared: int = option(1, "Different ones of these.", min=1)
+    max_tokens: int = option(64, "Of an answer.", min=1)
+    seed: int = option(0, "Of prompts and arrivals.")
+
+    rates: list[float] | None = option(
+        None,
+        "Conversations begin at this rate, as a Poisson process; repeat it for more loads.",
+        "--rate",
+        metavar="PER_SECOND",
+    )
+    concurrencies: list[int] | None = option(
+        None,
+        "So many at once, each followed by the next; repeat it for more loads.",
+        "--concurrency",
+        min=1,
+        metavar="COUNT",
+    )
+    requests: int = option(32, "Conversations of each load.", min=1)
+    warm_up: int = option(1, "Conversations before the first load.", min=0)
+
+    goals: list[Any] | None = option(
+        None,
+        "For goodput: ttft=500ms, tpot=50ms (per token) or e2e=10s; repeat it.",
+        "--goal",
+        metavar="NAME=TIME",
+        parser=_goal,
+    )
+    output: Path | None = option(None, "A JSON file.", "--output", "-o")
+    chart: Path | None = option(None, "An SVG file.")
+
+
+_APIS = ("chat", "completions")
+
+
 @with_option_groups
-def bench_serve(
-    context: typer.Context,
-    on_target: TargetOptions,
-    on_workload: WorkloadOptions,
-    on_load: LoadOptions,
-    on_result: ResultOptions,
-) -> None:
+def bench_serve(context: typer.Context, options: BenchOptions) -> None:
     r"""Measure a server that speaks OpenAI's API. Needs `pip install 'pagewheel\[serve]'`.
 
     Ctrl-C prints and writes what was measured so far.
@@ -47,36 +111,33 @@ def bench_serve(
 
     pagewheel bench-serve --rate 2 --shared-tokens 1000 --questions 3 --chart load.svg
     """
-    if on_target.api not in _APIS:
+    if options.api not in _APIS:
         raise typer.BadParameter(
-            f"allowed: {', '.join(_APIS)}, got {on_target.api!r}", param_hint="--api"
+            f"allowed: {', '.join(_APIS)}, got {options.api!r}", param_hint="--api"
         )
-    given = parse_properties(on_target.fields or [])
-    bounds = _goals(on_result.goals or [])
-    longest = seconds("--timeout", on_target.timeout)
-    pause = seconds("--think", on_workload.think)
+    given = parse_properties(options.fields or [])
+    goals = dict(options.goals or [])
     with failures(debug=context.obj):
         check_installed("bench-serve", "serve", ("aiohttp",))
         from pagewheel.bench_serve.call import Target
         from pagewheel.bench_serve.report import Report
-        from pagewheel.bench_serve.run import Plan
-        from pagewheel.bench_serve.session import run_loads
+        from pagewheel.bench_serve.run import Plan, run_loads
 
-        loads = _loads(on_load.rates or [], on_load.concurrencies or [])
-        workload = _workload(on_workload)
+        loads = _loads(options.rates or [], options.concurrencies or [])
+        workload = _workload(options)
         with wrong_usage("--url"):
-            base = api_base(on_target.url)
-        name = on_target.model or first_model(base, on_target.api_key)
-        target = Target(base, name, on_target.api, on_target.api_key, given, longest)
-        plan = Plan(workload, on_load.requests, on_workload.max_tokens, on_workload.seed, pause)
-        report = Report(target, plan, bounds, on_result.output, on_result.chart)
-        run_loads(target, plan, loads, on_load.warm_up, report.add)
+            base = api_base(options.url)
+        name = options.model or first_model(base, options.api_key)
+        target = Target(base, name, options.api, options.api_key, given, options.timeout)
+        plan = Plan(workload, options.requests, options.max_tokens, options.seed, options.think)
+        report = Report(target, plan, goals, options.output, options.chart)
+        run_loads(target, plan, loads, options.warm_up, report.add)
         report.print()
         if report.is_partial:
             raise typer.Exit(EXIT_INTERRUPTED)
 
 
-def _workload(given: WorkloadOptions) -> Workload:
+def _workload(given: BenchOptions) -> Workload:
     from pagewheel.bench_serve.workload import Synthetic, read_file
 
     if given.prompts is not None:
@@ -98,15 +159,3 @@ def _loads(rates: Sequence[float], concurrencies: Sequence[int]) -> list[Load]:
     if rates:
         return [Load(rate=rate) for rate in rates]
     return [Load(concurrency=count) for count in concurrencies or [1]]
-
-
-def _goals(items: Sequence[str]) -> dict[str, float]:
-    goals = {}
-    for item in items:
-        name, equals, time = item.partition("=")
-        if name not in _GOALS or not equals:
-            raise typer.BadParameter(
-                f"expected NAME=TIME of {', '.join(_GOALS)}, got {item!r}", param_hint="--goal"
-            )
-        goals[name] = seconds("--goal", time)
-    return goals

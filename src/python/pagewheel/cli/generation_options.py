@@ -1,6 +1,6 @@
-"""Options of commands that are the parameters of pagewheel.GenerationConfig, out of their table.
+"""Options for generating an answer: GenerationConfig's parameters, and structured output.
 
-A parameter that is new in the table is an option here, too.
+The parameters come from their table: one that is new there is an option here, too.
 """
 
 from __future__ import annotations
@@ -8,14 +8,57 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import typer
 
-from pagewheel._pagewheel import GenerationParameter, generation_parameters
-from pagewheel.cli.sampling import Sampling
+from pagewheel._pagewheel import (
+    GenerationConfig,
+    GenerationParameter,
+    Grammar,
+    LLMPipeline,
+    StructuredOutputConfig,
+    generation_parameters,
+)
+from pagewheel.cli.terminal import check_text
+from pagewheel.options import option, wrong_usage
 
-# Of parameters that are spelled otherwise here.
+
+@dataclass(frozen=True)
+class Sampling:
+    """Generation parameters that were given; the others stay as the model's config has them."""
+
+    given: dict[str, Any]
+
+    def apply(self, config: GenerationConfig) -> None:
+        """Write into a config. A parameter of sampling turns sampling on."""
+        config.update_generation_config(**self.given)
+        if "do_sample" in self.given:
+            return
+        section = {each.name: each.section for each in generation_parameters()}
+        if any(section[name] == section["do_sample"] for name in self.given):
+            config.do_sample = True
+        elif config.num_beams > 1:
+            config.do_sample = False
+
+    def check(
+        self,
+        config: GenerationConfig,
+        shape: StructuredOutputConfig | None,
+        pipeline: LLMPipeline,
+    ) -> None:
+        """apply(), with the answer's shape. Raises typer.BadParameter for what does not fit."""
+        with wrong_usage():
+            self.apply(config)
+            config.structured_output_config = shape
+            config.validate()
+            if shape is not None:
+                Grammar(shape, pipeline.get_tokenizer())
+
+
+# Options that are not called as their parameters.
 _SPELLINGS = {
     "max_new_tokens": ("--max-new-tokens", "-n"),
     "do_sample": ("--do-sample/--greedy",),
@@ -23,14 +66,8 @@ _SPELLINGS = {
 }
 # A command that prints one text has no use for these, or an option of its own (--raw).
 _NOT_OFFERED = (
-    "echo",
-    "logprobs",
-    "num_return_sequences",
-    "apply_chat_template",
-    "priority",
-    "timeout",
-    "cache_salt",
-    "bad_words_ids",
+    *("echo", "logprobs", "num_return_sequences", "apply_chat_template"),
+    *("priority", "timeout", "cache_salt", "bad_words_ids"),
 )
 _TYPES: dict[str, Any] = {
     "bool": bool,
@@ -53,7 +90,7 @@ def spelling(parameter: GenerationParameter) -> str:
 
 
 def offered_parameters(*, with_beams: bool = True) -> list[GenerationParameter]:
-    """Those that commands have as options."""
+    """The parameters that commands have as options."""
     beams = next(each.section for each in generation_parameters() if each.name == "num_beams")
     return [
         each
@@ -83,7 +120,7 @@ def _option(parameter: GenerationParameter, shown_default: str | None) -> inspec
 
 
 def _biases(pairs: list[str]) -> dict[str, float]:
-    """Of "TOKEN=BIAS"."""
+    """Parses "TOKEN=BIAS"."""
     biases = {}
     for pair in pairs:
         token, _, bias = pair.partition("=")
@@ -107,7 +144,7 @@ def _checked(parameter: GenerationParameter, value: object) -> object:
 def generation_options(
     *, max_new_tokens: int, with_beams: bool = True
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Of a command's argument `sampling` makes an option for each parameter.
+    """Makes an option for each parameter, in place of a command's argument `sampling`.
 
     `max_new_tokens` is its default; all others are left as the model has them.
     """
@@ -135,3 +172,54 @@ def generation_options(
         return run
 
     return decorate
+
+
+@dataclass(frozen=True)
+class StructureOptions:
+    """The shape of the answer."""
+
+    json_schema: Path | None = option(
+        None,
+        "The answer is JSON of the schema in this file.",
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        rich_help_panel="Structured output",
+    )
+    regex: str | None = option(
+        None,
+        "This regular expression (Rust's syntax) matches the whole answer.",
+        rich_help_panel="Structured output",
+    )
+    choice: list[str] | None = option(
+        None,
+        "The answer is one of these texts; repeat it.",
+        metavar="TEXT",
+        rich_help_panel="Structured output",
+    )
+
+    def config(self) -> StructuredOutputConfig | None:
+        """What was asked for, if anything was. Raises typer.BadParameter for more than one."""
+        given = {"--json-schema": self.json_schema, "--regex": self.regex, "--choice": self.choice}
+        names = [name for name, value in given.items() if value]
+        if len(names) > 1:
+            raise typer.BadParameter(f"{' and '.join(names)} are given; allowed is one of them")
+        if self.json_schema is not None:
+            return StructuredOutputConfig(json_schema=_text_of(self.json_schema))
+        if self.regex is not None:
+            check_text("--regex", self.regex)
+            return StructuredOutputConfig(regex=self.regex)
+        if self.choice:
+            for text in self.choice:
+                check_text("--choice", text)
+            return StructuredOutputConfig(
+                compound_grammar=StructuredOutputConfig.Choice(self.choice)
+            )
+        return None
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UnicodeError(f"{path} is not UTF-8") from None

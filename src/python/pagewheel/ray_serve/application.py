@@ -12,13 +12,11 @@ from fastapi import FastAPI
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from pagewheel.cli.serve import SETTINGS_TAKER
-from pagewheel.cli.serve import serve as serve_command
-from pagewheel.ray_serve import cluster
+from pagewheel.ray_serve.cluster import deployment, stream_host
 from pagewheel.ray_serve.front import Front
-from pagewheel.ray_serve.settings import ReplicaSettings
 from pagewheel.serve.app import make_app
 from pagewheel.serve.settings import ServerSettings
+from pagewheel.serve_options import ReplicaSettings, read_arguments
 
 # Ray Serve listens, not the front.
 _NOT_HERE = ("host", "port", "tls_certificate", "tls_key", "ray_address")
@@ -32,7 +30,7 @@ class Ingress:
     def __init__(
         self, settings: ServerSettings, replicas: ReplicaSettings, handle: DeploymentHandle
     ) -> None:
-        self._front = Front(settings, replicas, lambda: handle, cluster.stream_host("auto"))
+        self._front = Front(settings, replicas, lambda: handle, stream_host("auto"))
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return make_app(self._front)
@@ -51,7 +49,7 @@ def app(args: dict[str, Any]) -> serve.Application:
     settings, replicas = _read(args)
     # Ray Serve's proxy listens where it was told to; only --allowed-host says what it is called.
     settings = replace(settings, host="0.0.0.0")
-    handle = cluster.deployment(settings, replicas)
+    handle = deployment(settings, replicas)
     ingress = serve.deployment(
         name="Front",
         ray_actor_options={"num_cpus": 0},
@@ -62,21 +60,15 @@ def app(args: dict[str, Any]) -> serve.Application:
 
 
 def _read(args: Mapping[str, Any]) -> tuple[ServerSettings, ReplicaSettings]:
-    found: list[tuple[ServerSettings, ReplicaSettings]] = []
-    alone = typer.Typer()
-    alone.command()(serve_command)
-    command = typer.main.get_command(alone)
     try:
-        with command.make_context("serve", list(_argv({"replicas": "1", **args}))) as context:
-            context.obj = True  # errors as they are
-            context.meta[SETTINGS_TAKER] = lambda *decided: found.append(decided)
-            command.invoke(context)
+        settings, replicas = read_arguments(list(_arguments({"replicas": "1", **args})))
     except _REFUSED as error:
         raise ValueError(error.format_message()) from None
-    return found[0]
+    assert replicas is not None
+    return settings, replicas
 
 
-def _argv(args: Mapping[str, Any]) -> Iterator[str]:
+def _arguments(args: Mapping[str, Any]) -> Iterator[str]:
     for name, value in args.items():
         if name in _NOT_HERE:
             raise ValueError(f"{name}: Ray Serve decides it; see its http_options")

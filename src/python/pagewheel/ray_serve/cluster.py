@@ -1,10 +1,11 @@
-"""Ray's side: starting it, and the deployment of replicas."""
+"""Ray's side of `pagewheel serve --replicas`: starting it, and the deployment of replicas."""
 
 from __future__ import annotations
 
 import logging
 import os
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import ray
@@ -15,11 +16,13 @@ from ray.serve.schema import LoggingConfig
 
 from pagewheel.convert import resolve_model
 from pagewheel.default_model import default_model
+from pagewheel.ray_serve.front import Front
 from pagewheel.ray_serve.replica import Replica
-from pagewheel.ray_serve.router import PrefixRouter
-from pagewheel.ray_serve.settings import ReplicaSettings
+from pagewheel.ray_serve.routes import PrefixRouter
+from pagewheel.serve import server
 from pagewheel.serve.security import ApiKeys
 from pagewheel.serve.settings import ModelSettings, ServerSettings
+from pagewheel.serve_options import ReplicaSettings
 
 # Ray's store of objects holds the pieces of answers that are under way; Ray wants at least 75 MB.
 _STORE_BYTES = 200 << 20
@@ -31,7 +34,7 @@ _COUNT_SECONDS = 1.0
 _LOOK_BACK_SECONDS = 5.0
 # A replica's queue is bounded by the engine's max_queue, which answers 429 by itself.
 _MAX_ONGOING = 4096
-# Of a model's cache in a replica, where nothing else was said.
+# A model's cache in a replica, where nothing else was said.
 _CACHE_GIGABYTES = 1
 # Between the end of running requests' time and the end of the process.
 _LAST_SECONDS = 5.0
@@ -93,7 +96,7 @@ def stop(replicas: ReplicaSettings) -> None:
 
 
 def deployment(settings: ServerSettings, replicas: ReplicaSettings) -> serve.Application:
-    """Of the replicas. Ray must run: it says how many processors there are."""
+    """The replicas' deployment. Ray must run: it says how many processors there are."""
     cpus = replicas.cpus or _share(replicas.most)
     seconds = settings.limits.shutdown_seconds
     number: dict[str, Any] = {"num_replicas": replicas.fewest}
@@ -179,9 +182,24 @@ def _threads(cpus: int) -> dict[str, Any]:
 
 def _prepare(settings: ServerSettings) -> None:
     """What all replicas would do at the same time: downloads, conversions. Finds wrong paths."""
-    for model in filter(_is_at_start, settings.models):
-        resolve_model(model.path if model.path is not None else default_model())
+    for model in settings.models:
+        if model.is_at_start:
+            resolve_model(model.path if model.path is not None else default_model())
 
 
-def _is_at_start(model: ModelSettings) -> bool:
-    return model.is_at_start
+def serve_replicas(settings: ServerSettings, replicas: ReplicaSettings) -> None:
+    """Runs the front in this process and replicas in others, until SIGTERM or Ctrl-C.
+
+    Both let running requests end.
+    """
+    connect(replicas)
+    front = Front(
+        settings,
+        replicas,
+        partial(start, settings, replicas),
+        stream_host(replicas.address),
+    )
+    try:
+        server.run(settings, front)
+    finally:
+        stop(replicas)

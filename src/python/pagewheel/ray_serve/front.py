@@ -6,29 +6,99 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 from ray.exceptions import RayActorError
 from ray.serve.exceptions import DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
-from pagewheel.ray_serve.arrivals import Arrivals, StreamBrokenError
+from pagewheel.ray_serve.arrivals import Arrivals, PassedEvents, StreamBrokenError
 from pagewheel.ray_serve.calls import API_KEY_HEADER, Call, Head, is_stream
-from pagewheel.ray_serve.events import PassedEvents
-from pagewheel.ray_serve.metrics import merged
-from pagewheel.ray_serve.prefixes import prefix_keys
-from pagewheel.ray_serve.routes import Routes, routes_of
-from pagewheel.ray_serve.settings import ReplicaSettings
+from pagewheel.ray_serve.routes import Routes, prefix_keys, routes_of
 from pagewheel.serve.api import operations
 from pagewheel.serve.app import Service
 from pagewheel.serve.http.errors import unavailable
 from pagewheel.serve.http.request_context import Handler, RequestContext
 from pagewheel.serve.settings import ServerSettings
+from pagewheel.serve_options import ReplicaSettings
+
+
+def merged(replicas: Mapping[str, bytes], front: bytes, prefix: str, of: Front) -> bytes:
+    """Replicas' samples have their tag as the label `engine`, which vLLM has for the same."""
+    families: dict[str, Metric] = {}
+    # What clients were answered is what the front says: replicas know of attempts.
+    own = f"{prefix}:http_requests"
+    for family in _parsed(front):
+        if family.name == own:
+            families[own] = family
+    for tag, text in sorted(replicas.items()):
+        for family in _parsed(text):
+            if family.name.startswith(own):
+                continue
+            into = families.setdefault(
+                family.name, Metric(family.name, family.documentation, family.type)
+            )
+            for sample in family.samples:
+                into.samples.append(sample._replace(labels={**sample.labels, "engine": tag}))
+    registry = CollectorRegistry()
+    registry.register(_Families([*families.values(), *_of_front(prefix, of)]))
+    return generate_latest(registry)
+
+
+def _parsed(text: bytes) -> Iterable[Metric]:
+    return text_string_to_metric_families(text.decode())
+
+
+def _of_front(prefix: str, front: Front) -> Iterable[Metric]:
+    if not front.keys.share_prefixes:  # else they tell of a prompt whether others began alike
+        yield from _of_routes(prefix, front)
+    running = GaugeMetricFamily(
+        f"{prefix}:router_requests_running", "Requests per replica.", labels=["engine"]
+    )
+    loads = front.routes.loads()
+    for tag in front.routes.replicas():
+        running.add_metric([tag], loads[tag])
+    yield running
+    yield CounterMetricFamily(
+        f"{prefix}:router_retries",
+        "Requests handed to another replica because one had failed.",
+        value=front.num_retries,
+    )
+
+
+def _of_routes(prefix: str, front: Front) -> Iterable[Metric]:
+    decisions = CounterMetricFamily(
+        f"{prefix}:router_requests", "Requests by why they went where they did.", labels=["reason"]
+    )
+    for reason, count in front.routes.decisions().items():
+        decisions.add_metric([reason], count)
+    yield decisions
+    yield GaugeMetricFamily(
+        f"{prefix}:router_prefix_blocks",
+        "Blocks of prompts that routes remember.",
+        value=front.routes.num_blocks(),
+    )
+
+
+@dataclass
+class _Families(Collector):
+    families: list[Metric]
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        return self.families
+
 
 _log = logging.getLogger("pagewheel.serve")
 # A request whose replica fails is handed to others so often, if nothing was sent yet.
@@ -38,7 +108,7 @@ _SCRAPE_SECONDS = 5.0
 _RESPONSES = "/v1/responses"  # whose streams have an error's event of their own
 _TAG_LENGTH = 8
 _ID_LENGTH = len("resp_") + _TAG_LENGTH + 32
-# Of the connection to this process, or for it alone.
+# Headers of the connection to this process, or for it alone.
 _NOT_PASSED_ON = (
     *("authorization", "x-api-key", "connection", "content-length", "transfer-encoding"),
     *("x-request-id", API_KEY_HEADER),
@@ -103,7 +173,7 @@ class Front(Service):
         await context.send_json({"status": "ready", "replicas": len(replicas)})
 
     async def _metrics(self, context: RequestContext) -> None:
-        """Of all replicas, each with its tag as `engine`, and of this front."""
+        """Answers with metrics of this front and all replicas, whose tags become `engine`."""
         texts: dict[str, bytes] = {}
 
         async def scrape(target: str) -> None:
@@ -119,7 +189,7 @@ class Front(Service):
         await context.send_bytes(text, "text/plain; version=0.0.4; charset=utf-8")
 
     async def _prefixes(self, context: RequestContext) -> None:
-        """Of all replicas: each has a cache of its own."""
+        """Answers for all replicas: each has a cache of its own."""
         method = context.request.method
 
         async def ask(target: str) -> dict[str, Any]:
@@ -251,7 +321,7 @@ def _headers(context: RequestContext) -> list[tuple[bytes, bytes]]:
 
 
 def _summed(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of replicas' lists of prefixes the sums, by model."""
+    """Adds up replicas' lists of prefixes, by model."""
     first, *others = answers
     for other in others:
         for own, more in zip(first.get("data", ()), other.get("data", ()), strict=True):

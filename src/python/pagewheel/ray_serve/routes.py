@@ -5,12 +5,80 @@ Shared by the front, on its event loop, and Ray Serve's router, which has a thre
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import chain
+from typing import Any
+
+from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
+
+from pagewheel.serve.models.tenant import Tenant
+
+# About as much text as the tokens of a block of the engine's cache.
+BLOCK_BYTES = 128
+# A request's blocks beyond these do not matter for where it goes.
+MAX_BLOCKS = 1024
+_KEY_BYTES = 8
+_NOBODY = Tenant("")
+
+# The fields that make a prompt, in the order in which it has them.
+_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "/v1/chat/completions": ("tools", "messages"),
+    "/v1/completions": ("prompt",),
+    "/v1/responses": ("instructions", "input"),
+    "/v1/messages": ("tools", "system", "messages"),
+}
+
+
+def prefix_keys(
+    path: str, body: Mapping[str, Any], model: str, tenant: Tenant = _NOBODY
+) -> tuple[bytes, ...]:
+    """A key per whole block of the prompt; each stands for all of the prompt up to its end.
+
+    Requests of two models, tenants or values of `cache_salt` share no key: they share no cache.
+    """
+    if path not in _FIELDS:
+        return ()
+    given = body.get("cache_salt")
+    salt = tenant.salt(given if isinstance(given, str) else "")
+    key = _digest(json.dumps([path, model, salt]).encode())
+    keys = []
+    for block in _blocks(_pieces(body, _FIELDS[path])):
+        key = _digest(key + block)
+        keys.append(key)
+        if len(keys) == MAX_BLOCKS:
+            break
+    return tuple(keys)
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=_KEY_BYTES).digest()
+
+
+def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Whole ones; the rest of the text is left out."""
+    rest = b""
+    for piece in pieces:
+        rest += piece
+        whole = len(rest) - len(rest) % BLOCK_BYTES
+        for begin in range(0, whole, BLOCK_BYTES):
+            yield rest[begin : begin + BLOCK_BYTES]
+        rest = rest[whole:]
+
+
+def _pieces(body: Mapping[str, Any], fields: Iterable[str]) -> Iterator[bytes]:
+    """A list's elements one by one: a longer conversation begins as the shorter one does."""
+    values = (body.get(field) for field in fields)
+    for each in chain.from_iterable(one if isinstance(one, list) else [one] for one in values):
+        if isinstance(each, str):
+            yield each.encode()
+        elif each is not None:
+            yield json.dumps(each, sort_keys=True, separators=(",", ":")).encode() + b","
 
 
 @dataclass
@@ -39,7 +107,7 @@ class Routes:
             return list(self._seen)
 
     def set_replicas(self, tags: Sequence[str]) -> None:
-        """Those that run; what others have seen is forgotten."""
+        """Sets the replicas that run; what others have seen is forgotten."""
         with self._lock:
             self._seen = {tag: self._seen.get(tag, OrderedDict()) for tag in tags}
 
@@ -140,7 +208,7 @@ def _reason(ticket: _Ticket, tag: str, matches: Mapping[str, int]) -> str:
 
 
 def _mixed(key: bytes, tag: str) -> bytes:
-    """The same in every front, so that a new prefix goes to the same replica from all of them."""
+    """Mixes alike in every front, so that all of them send a new prefix to the same replica."""
     return blake2b(key + tag.encode(), digest_size=8).digest()
 
 
@@ -152,3 +220,51 @@ def routes_of(name: str, imbalance: int, blocks: int) -> Routes:
     """This process's, by a deployment's name: Ray Serve makes the router, not the front."""
     with _ROUTES_LOCK:
         return _ROUTES.setdefault(name, Routes(imbalance, blocks))
+
+
+class PrefixRouter(RequestRouter):
+    """Routes requests of the handle in a front's process, whose first argument has the id."""
+
+    def initialize_state(self, name: str, imbalance: int, blocks: int) -> None:
+        self._routes = routes_of(name, imbalance, blocks)
+
+    def update_replicas(self, replicas: list[RunningReplica]) -> None:
+        super().update_replicas(replicas)
+        self._routes.set_replicas([_tag(each.replica_id) for each in replicas])
+
+    def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
+        super().on_replica_actor_died(replica_id)
+        self._routes.remove(_tag(replica_id))
+
+    async def choose_replicas(
+        self,
+        candidate_replicas: list[RunningReplica],
+        pending_request: PendingRequest | None = None,
+    ) -> list[list[RunningReplica]]:
+        """Every replica is a rank of its own: the next one is asked where one has no room."""
+        if pending_request is None or not pending_request.args:
+            return [candidate_replicas]
+        # Else Ray Serve asks again at once, without end, while no replica has room.
+        pending_request.routing_context.should_backoff = True
+        own = self._routes.loads()
+        cache = self.replica_queue_len_cache
+        reported: dict[str, int] = {}
+        for each in candidate_replicas:
+            tag, length = _tag(each.replica_id), cache.get(each.replica_id)
+            if length is None:
+                # Ray Serve would ask the replica first. It says so anyhow when it has no room.
+                cache.update(each.replica_id, min(own[tag], each.max_ongoing_requests - 1))
+            reported[tag] = length or 0
+        by_tag = {_tag(each.replica_id): each for each in candidate_replicas}
+        order = self._routes.order(pending_request.args[0].id, list(by_tag), reported)
+        return [[by_tag[tag]] for tag in order]
+
+    def on_request_routed(
+        self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any
+    ) -> None:
+        if pending_request.args:
+            self._routes.sent(pending_request.args[0].id, _tag(replica_id))
+
+
+def _tag(replica_id: ReplicaID) -> str:
+    return str(replica_id.unique_id)

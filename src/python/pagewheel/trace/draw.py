@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pagewheel.trace import history
 from pagewheel.trace.history import Cells, Floats, ScoreScale
 from pagewheel.trace.record import Trace
-from pagewheel.trace.style import (
+from pagewheel.trace.svg import (
     EVICTED,
     HELD_GENERATED,
     HELD_PROMPT,
@@ -16,9 +16,12 @@ from pagewheel.trace.style import (
     MUTED,
     PAPER,
     SCORES,
+    Axes,
+    Figure,
+    Pixels,
     rgb,
+    whole_ticks,
 )
-from pagewheel.trace.svg import Axes, Figure, Pixels, whole_ticks
 
 POSITION, COMPUTED = "position in the text, tokens", "tokens computed"
 SCORE = "score: attention received"

@@ -6,16 +6,16 @@ import base64
 import json
 import re
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pagewheel.trace.draw import SCORE, title_of
+from pagewheel.trace.draw import SCORE, draw_layer, title_of
 from pagewheel.trace.history import ScoreScale
 from pagewheel.trace.record import Decision, Trace
-from pagewheel.trace.style import EVICTED, INK, MUTED, RED, SCORES
 from pagewheel.trace.summary import draw_summary
-from pagewheel.trace.svg import printable, xml_text
+from pagewheel.trace.svg import EVICTED, INK, MUTED, RED, SCORES, printable, xml_text
 
 MOST_TOKENS = 300_000  # held tokens of all decisions shown
 MOST_AT_ONCE = 2_000  # of one decision
@@ -122,3 +122,21 @@ def _compact(decision: Decision, scale: ScoreScale) -> dict[str, Any]:
         "dropped": dropped,
         "scores": base64.b64encode(places.tobytes()).decode("ascii"),
     }
+
+
+def write_pictures(trace: Trace, folder: Path) -> None:
+    """summary.svg, and layer-N.svg for every layer that decided."""
+    scale = ScoreScale(trace)
+    (folder / "summary.svg").write_text(draw_summary(trace), encoding="utf-8")
+    for layer in trace.layers:
+        picture = draw_layer(trace, layer, scale)
+        (folder / f"layer-{layer}.svg").write_text(picture, encoding="utf-8")
+
+
+def write_page(trace: Trace, path: Path) -> None:
+    """An HTML page that needs nothing else: the summary, and a slider through the decisions of a
+    layer with what was held, what went, the scores and by how much keys are rotated.
+
+    A long run's page shows a part of the decisions, so that it stays within some megabytes.
+    """
+    path.write_text(page_of(trace), encoding="utf-8")

@@ -25,8 +25,7 @@ from pagewheel.trace.draw import (
 )
 from pagewheel.trace.history import Ints
 from pagewheel.trace.record import Trace
-from pagewheel.trace.style import BLUE, MUTED, ORANGE
-from pagewheel.trace.svg import Axes, Figure, short, ticks, whole_ticks
+from pagewheel.trace.svg import BLUE, MUTED, ORANGE, Axes, Figure, short, ticks, whole_ticks
 
 
 def draw_summary(trace: Trace) -> str:

@@ -31,7 +31,7 @@ def _read(reader: Reader, routing: Routing) -> Architecture:
 
 
 def _rotary_parameters(config: ModelConfig) -> RotaryParameters:
-    """Of the rotated channels of a head alone."""
+    """The parameters of the channels of a head that rotate."""
     values = {**config.values, "head_dim": config.positive("qk_rope_head_dim")}
     rotary = ModelConfig(values, config.where).rotary_parameters()
     assert rotary is not None  # only nested parameters may be

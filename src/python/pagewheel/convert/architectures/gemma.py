@@ -32,7 +32,10 @@ def with_global_rotary(arch: Architecture, rotary: RotaryEmbedding) -> Architect
 
 
 def local_rotary(reader: Reader) -> RotaryEmbedding:
-    """Of layers with a window. Before transformers 5 it was `rope_local_base_freq`, unscaled."""
+    """The rotary embedding of layers with a window.
+
+    Before transformers 5 it was `rope_local_base_freq`, unscaled.
+    """
     config = reader.config
     nested = config.values.get("rope_parameters")
     if isinstance(nested, dict) and "sliding_attention" in nested:
@@ -47,7 +50,7 @@ def local_rotary(reader: Reader) -> RotaryEmbedding:
 
 
 _COMMON = {"tie_word_embeddings": True, "head_dim": 256}
-# Of Gemma 3n and 4.
+# Gemma 3n's and 4's.
 NEWER_DEFAULTS = {
     **_COMMON,
     "sliding_window": 512,

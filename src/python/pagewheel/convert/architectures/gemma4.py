@@ -52,7 +52,7 @@ def _layer(config: ModelConfig, index: int, layer: Layer) -> Layer:
 
 
 def _global_rotary(reader: Reader, types: list[str]) -> RotaryEmbedding:
-    """Of layers without a window, with their own head size."""
+    """The rotary embedding of layers without a window, which have their own head size."""
     config = reader.config
     layer = config.layer_types(types).index("full_attention")
     size = _global_heads(config, layer).get("head_dim", config.head_size)
@@ -133,7 +133,7 @@ def _config(file: GGUFConfig) -> Config:
 
 
 def _local_kv_heads(file: GGUFConfig, kv_heads: list[int], types: list[str]) -> int:
-    """Of the layers with a window, which must all have as many."""
+    """The number of kv heads of layers with a window, which must all have as many."""
     local = {heads for heads, each in zip(kv_heads, types, strict=True) if each != "full_attention"}
     if len(local) != 1 or "full_attention" not in types:
         raise file.fail(
@@ -144,7 +144,10 @@ def _local_kv_heads(file: GGUFConfig, kv_heads: list[int], types: list[str]) -> 
 
 
 def _global_rotary_factor(file: GGUFConfig, head_size: int) -> float:
-    """Of layers without a window. A channel that does not rotate has a huge divisor."""
+    """The part of a head that rotates in layers without a window.
+
+    A channel that does not rotate has a huge divisor.
+    """
     divisors = file.vector("rope_freqs.weight")
     rotated = divisors.count(1.0)
     if len(divisors) != head_size // 2 or not all(each >= 1e20 for each in divisors[rotated:]):

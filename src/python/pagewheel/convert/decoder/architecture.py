@@ -1,6 +1,6 @@
 """What a decoder is made of: the numbers a graph is built from, whoever wrote the file.
 
-`config_reader` makes it of a config.json, `graph` builds an ov::Model of it. Weights are asked
+`architectures` makes it of a config.json, `graph` builds an ov::Model of it. Weights are asked
 for by name: Hugging Face's without "model." and ".weight" ("layers.0.self_attn.q_proj");
 biases end with ".bias".
 """
@@ -300,7 +300,7 @@ class Architecture:
 
     @property
     def attention_soft_cap(self) -> float:
-        """Of every layer; 0 for none. It is not in the graph: OpenVINO's attention has none."""
+        """Every layer's cap; 0 for none. It is not in the graph: OpenVINO's attention has none."""
         return self.layers[0].attention.soft_cap
 
     @property
@@ -312,32 +312,30 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def weight_shapes(arch: Architecture) -> Shapes:
-    """In the order in which the graph asks for them."""
-    hidden = arch.hidden_size
+    """Names and shapes of all weights, in the order in which the graph asks for them.
+
+    A source is checked against them.
+    """
+    hidden, count = arch.hidden_size, len(arch.layers)
     shapes: Shapes = {"embed_tokens": (arch.vocab_size, hidden)}
     for index, layer in enumerate(arch.layers):
-        prefix = f"layers.{index}"
-        for norm in arch.norms.value:
-            if norm is not None:
-                shapes[f"{prefix}.{norm}"] = (hidden,)
-        _add_attention(shapes, layer.attention, f"{prefix}.self_attn", hidden)
-        if isinstance(layer.mlp, Mlp):
-            _add_mlp(shapes, layer.mlp, f"{prefix}.mlp", hidden)
-        else:
-            _add_experts(shapes, layer.mlp, f"{prefix}.mlp", hidden)
+        own: Shapes = {norm: (hidden,) for norm in arch.norms.value if norm is not None}
+        own |= _under("self_attn", _attention_shapes(layer.attention, hidden))
+        own |= _under("mlp", _mlp_shapes(layer.mlp, hidden))
         if layer.scaled:
-            shapes[f"{prefix}.layer_scalar"] = (1,)
+            own["layer_scalar"] = (1,)
         if arch.per_layer_inputs is not None:
             size = arch.per_layer_inputs.size
-            shapes[f"{prefix}.per_layer_input_gate"] = (size, hidden)
-            shapes[f"{prefix}.per_layer_projection"] = (hidden, size)
-            shapes[f"{prefix}.post_per_layer_input_norm"] = (hidden,)
+            own["per_layer_input_gate"] = (size, hidden)
+            own["per_layer_projection"] = (hidden, size)
+            own["post_per_layer_input_norm"] = (hidden,)
         if arch.altup is not None:
-            _add_altup(shapes, arch.altup, prefix, hidden)
+            own |= _altup_shapes(arch.altup, hidden)
+        shapes |= _under(f"layers.{index}", own)
     if arch.per_layer_inputs is not None:
         size, table = arch.per_layer_inputs.size, arch.per_layer_inputs.vocab_size
-        shapes["embed_tokens_per_layer"] = (table, len(arch.layers) * size)
-        shapes["per_layer_model_projection"] = (len(arch.layers) * size, hidden)
+        shapes["embed_tokens_per_layer"] = (table, count * size)
+        shapes["per_layer_model_projection"] = (count * size, hidden)
         shapes["per_layer_projection_norm"] = (size,)
     if arch.altup is not None:
         for stream in range(arch.altup.streams - 1):
@@ -351,79 +349,79 @@ def weight_shapes(arch: Architecture) -> Shapes:
     return shapes
 
 
-def _add_altup(shapes: Shapes, altup: AltUp, prefix: str, hidden: int) -> None:
+def _under(prefix: str, shapes: Shapes) -> Shapes:
+    return {f"{prefix}.{name}": shape for name, shape in shapes.items()}
+
+
+def _linear(name: str, rows: int, columns: int, bias: bool = False) -> Shapes:
+    return {name: (rows, columns), **({f"{name}.bias": (rows,)} if bias else {})}
+
+
+def _altup_shapes(altup: AltUp, hidden: int) -> Shapes:
     streams, rank = altup.streams, altup.laurel_rank
-    shapes[f"{prefix}.altup.modality_router"] = (streams, hidden)
-    shapes[f"{prefix}.altup.router_norm"] = (hidden,)
-    shapes[f"{prefix}.altup.prediction_coefs"] = (streams * streams, streams)
-    shapes[f"{prefix}.altup.correction_coefs"] = (streams, streams)
-    shapes[f"{prefix}.altup.correct_output_scale"] = (hidden,)
-    shapes[f"{prefix}.laurel.linear_left"] = (rank, hidden)
-    shapes[f"{prefix}.laurel.linear_right"] = (hidden, rank)
-    shapes[f"{prefix}.laurel.post_laurel_norm"] = (hidden,)
+    return {
+        "altup.modality_router": (streams, hidden),
+        "altup.router_norm": (hidden,),
+        "altup.prediction_coefs": (streams * streams, streams),
+        "altup.correction_coefs": (streams, streams),
+        "altup.correct_output_scale": (hidden,),
+        "laurel.linear_left": (rank, hidden),
+        "laurel.linear_right": (hidden, rank),
+        "laurel.post_laurel_norm": (hidden,),
+    }
 
 
-def _add_linear(shapes: Shapes, name: str, rows: int, columns: int, bias: bool) -> None:
-    shapes[name] = (rows, columns)
-    if bias:
-        shapes[f"{name}.bias"] = (rows,)
-
-
-def _add_attention(shapes: Shapes, attention: Attention, prefix: str, hidden: int) -> None:
-    query = attention.heads * attention.head_size
-    kv = attention.kv_heads * attention.head_size
-    own_cache = attention.cache_of is None
+def _attention_shapes(attention: Attention, hidden: int) -> Shapes:
     if attention.latent is not None:
-        _add_latent(shapes, attention, attention.latent, prefix, hidden)
-        return
-    _add_linear(shapes, f"{prefix}.q_proj", query, hidden, attention.bias)
+        return _latent_shapes(attention, attention.latent, hidden)
+    query, kv = (heads * attention.head_size for heads in (attention.heads, attention.kv_heads))
+    own_cache, bias = attention.cache_of is None, attention.bias
+    shapes = _linear("q_proj", query, hidden, bias)
     if own_cache:
-        _add_linear(shapes, f"{prefix}.k_proj", kv, hidden, attention.bias)
+        shapes |= _linear("k_proj", kv, hidden, bias)
     if own_cache and not attention.values_are_keys:
-        _add_linear(shapes, f"{prefix}.v_proj", kv, hidden, attention.bias)
-    _add_linear(shapes, f"{prefix}.o_proj", hidden, query, attention.output_bias)
+        shapes |= _linear("v_proj", kv, hidden, bias)
+    shapes |= _linear("o_proj", hidden, query, attention.output_bias)
     if attention.query_key_norm is not QueryKeyNorm.NONE:
         whole = attention.query_key_norm is QueryKeyNorm.WHOLE
-        shapes[f"{prefix}.q_norm"] = (query if whole else attention.head_size,)
+        shapes["q_norm"] = (query if whole else attention.head_size,)
         if own_cache:
-            shapes[f"{prefix}.k_norm"] = (kv if whole else attention.head_size,)
+            shapes["k_norm"] = (kv if whole else attention.head_size,)
     if attention.sinks:
-        shapes[f"{prefix}.sinks"] = (attention.heads,)
+        shapes["sinks"] = (attention.heads,)
+    return shapes
 
 
-def _add_latent(
-    shapes: Shapes, attention: Attention, latent: LatentKeys, prefix: str, hidden: int
-) -> None:
-    query = attention.heads * attention.head_size
-    values = attention.heads * attention.value_size
+def _latent_shapes(attention: Attention, latent: LatentKeys, hidden: int) -> Shapes:
+    heads, bias = attention.heads, attention.bias
     columns, name = hidden, "q_proj"
+    shapes: Shapes = {}
     if latent.query_rank:
         columns, name = latent.query_rank, "q_b_proj"
-        _add_linear(shapes, f"{prefix}.q_a_proj", columns, hidden, attention.bias)
-        shapes[f"{prefix}.q_a_layernorm"] = (columns,)
-    _add_linear(shapes, f"{prefix}.{name}", query, columns, False)
-    _add_linear(shapes, f"{prefix}.k_rope_proj", latent.rotated, hidden, attention.bias)
-    _add_linear(shapes, f"{prefix}.kv_a_proj", latent.rank, hidden, attention.bias)
-    shapes[f"{prefix}.kv_a_layernorm"] = (latent.rank,)
-    kept = attention.heads * (attention.head_size - latent.rotated)
-    _add_linear(shapes, f"{prefix}.k_b_proj", kept, latent.rank, False)
-    _add_linear(shapes, f"{prefix}.v_b_proj", values, latent.rank, False)
-    _add_linear(shapes, f"{prefix}.o_proj", hidden, values, attention.output_bias)
+        shapes = {**_linear("q_a_proj", columns, hidden, bias), "q_a_layernorm": (columns,)}
+    return {
+        **shapes,
+        **_linear(name, heads * attention.head_size, columns),
+        **_linear("k_rope_proj", latent.rotated, hidden, bias),
+        **_linear("kv_a_proj", latent.rank, hidden, bias),
+        "kv_a_layernorm": (latent.rank,),
+        **_linear("k_b_proj", heads * (attention.head_size - latent.rotated), latent.rank),
+        **_linear("v_b_proj", heads * attention.value_size, latent.rank),
+        **_linear("o_proj", hidden, heads * attention.value_size, attention.output_bias),
+    }
 
 
-def _add_mlp(shapes: Shapes, mlp: Mlp, prefix: str, hidden: int) -> None:
-    inner = mlp.intermediate_size
-    _add_linear(shapes, f"{prefix}.gate_proj", inner, hidden, mlp.bias)
-    _add_linear(shapes, f"{prefix}.up_proj", inner, hidden, mlp.bias)
-    _add_linear(shapes, f"{prefix}.down_proj", hidden, inner, mlp.bias)
-
-
-def _add_experts(shapes: Shapes, experts: Experts, prefix: str, hidden: int) -> None:
-    _add_linear(shapes, f"{prefix}.gate", experts.count, hidden, experts.router_bias)
-    if experts.routing is Routing.SIGMOID:
-        shapes[f"{prefix}.gate.e_score_correction_bias"] = (experts.count,)
-    one: Shapes = {}
-    _add_mlp(one, experts.mlp, f"{prefix}.experts", hidden)
-    shapes.update({name: (experts.count, *shape) for name, shape in one.items()})
-    if experts.shared is not None:
-        _add_mlp(shapes, experts.shared, f"{prefix}.shared_experts", hidden)
+def _mlp_shapes(mlp: Mlp | Experts, hidden: int) -> Shapes:
+    if isinstance(mlp, Mlp):
+        inner, bias = mlp.intermediate_size, mlp.bias
+        shapes = _linear("gate_proj", inner, hidden, bias)
+        shapes |= _linear("up_proj", inner, hidden, bias)
+        return shapes | _linear("down_proj", hidden, inner, bias)
+    shapes = _linear("gate", mlp.count, hidden, mlp.router_bias)
+    if mlp.routing is Routing.SIGMOID:
+        shapes["gate.e_score_correction_bias"] = (mlp.count,)
+    one = _under("experts", _mlp_shapes(mlp.mlp, hidden))
+    shapes |= {name: (mlp.count, *shape) for name, shape in one.items()}
+    if mlp.shared is not None:
+        shapes |= _under("shared_experts", _mlp_shapes(mlp.shared, hidden))
+    return shapes

@@ -25,8 +25,8 @@ from ...errors import InvalidArgumentError
 # Part of the cache key: raise it whenever the same source gives another folder.
 FORMAT_VERSION = 5
 
-# Of the keys of pagewheel.json: a reader that knows only lower ones refuses the folder. Its number
-# stands in model/description_version.hpp of the C++ core, which says when it is raised.
+# The version of pagewheel.json's keys: a reader that knows only lower ones refuses the folder. Its
+# number stands in model/description_version.hpp of the C++ core, which says when it is raised.
 DESCRIPTION_VERSION = 1
 
 MODEL_FILE = "openvino_model.xml"

@@ -11,22 +11,9 @@ from .file import GGUFFile
 # Tokens that end a turn or a text, whatever `eos_token_id` says: some chat models end their
 # turns with another token than their eos.
 _END_OF_GENERATION_TEXTS = frozenset(
-    {
-        "<|im_end|>",
-        "<|eot_id|>",
-        "<|eom_id|>",
-        "<|end|>",
-        "<end_of_turn>",
-        "<turn|>",
-        "<|endoftext|>",
-        "<|end_of_text|>",
-        "<|return|>",
-        "<|call|>",
-        "<end_of_utterance>",
-        "<EOT>",
-        "[EOT]",
-        "<\uff5cend\u2581of\u2581sentence\uff5c>",
-    }
+    {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<turn|>"}
+    | {"<|endoftext|>", "<|end_of_text|>", "<|return|>", "<|call|>", "<end_of_utterance>"}
+    | {"<EOT>", "[EOT]", "<\uff5cend\u2581of\u2581sentence\uff5c>"}
 )
 # gpt-oss ends single messages with <|end|>; its turns end with one of these.
 _ENDS_OF_HARMONY = frozenset({"<|return|>", "<|call|>"})

@@ -216,7 +216,7 @@ class AttentionBuilder:
     def _new_keys_and_values(
         self, x: ov.Node, attention: Attention, prefix: str
     ) -> tuple[ov.Node, ov.Node]:
-        """Those of the tokens in x, [batch, kv_heads, tokens, d] each."""
+        """Keys and values of the tokens in x, [batch, kv_heads, tokens, d] each."""
         kv_heads = attention.kv_heads
         projected = self.weighted.linear(x, f"{prefix}.k_proj", attention.bias)
         key = self._normed_heads(projected, attention, kv_heads, f"{prefix}.k_norm")

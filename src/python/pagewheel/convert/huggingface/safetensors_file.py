@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import openvino as ov
 
 from ...errors import ConversionError
 from ..files.mapped_file import MappedPages, MappedTensor, check_apart
 from ..files.source_folder import SourceFolder, parse_json_object
+from ..weights.weight import DenseWeight, dense_f32
 
 # As the format's own library: longer headers are refused.
 MAX_HEADER_BYTES = 100_000_000
@@ -154,21 +156,20 @@ def _decoded(exponent_bits: int, mantissa_bits: int, bias: int) -> npt.NDArray[n
     return np.where(byte < 128, values, -values).astype(np.float32)
 
 
-def _e4m3() -> npt.NDArray[np.float32]:
-    values = _decoded(4, 3, 7)
-    values[[0x7F, 0xFF]] = np.nan
-    return values
-
-
-def _e5m2() -> npt.NDArray[np.float32]:
-    values = _decoded(5, 2, 15)
-    values[[0x7C, 0xFC]] = np.inf, -np.inf
-    values[[0x7D, 0x7E, 0x7F, 0xFD, 0xFE, 0xFF]] = np.nan
-    return values
-
-
+# By safetensors' name: numpy's type for the bytes, OpenVINO's for the values.
+DENSE_TYPES: Mapping[str, tuple[str, ov.Type]] = {
+    "F32": ("<f4", ov.Type.f32),
+    "F16": ("<f2", ov.Type.f16),
+    "BF16": ("<u2", ov.Type.bf16),
+}
 # By safetensors' name, f32 [256]: the value of each byte.
-DECODED: Mapping[str, npt.NDArray[np.float32]] = {"F8_E4M3": _e4m3(), "F8_E5M2": _e5m2()}
+DECODED: Mapping[str, npt.NDArray[np.float32]] = {
+    "F8_E4M3": _decoded(4, 3, 7),
+    "F8_E5M2": _decoded(5, 2, 15),
+}
+DECODED["F8_E4M3"][[0x7F, 0xFF]] = np.nan
+DECODED["F8_E5M2"][[0x7C, 0xFC]] = np.inf, -np.inf
+DECODED["F8_E5M2"][[0x7D, 0x7E, 0x7F, 0xFD, 0xFE, 0xFF]] = np.nan
 
 
 def dequantize(tensor: MappedTensor, scale: MappedTensor | None) -> npt.NDArray[np.float32]:
@@ -207,11 +208,7 @@ def _spread(tensor: MappedTensor, scale: MappedTensor) -> npt.NDArray[np.float32
 
 
 def _read_scale(scale: MappedTensor) -> npt.NDArray[np.float32]:
-    if scale.type == "F32":
-        return scale.data.view("<f4").reshape(scale.shape)
-    if scale.type == "F16":
-        return scale.data.view("<f2").reshape(scale.shape).astype(np.float32)
-    if scale.type == "BF16":
-        bits = scale.data.view("<u2").astype(np.uint32) << 16
-        return bits.view(np.float32).reshape(scale.shape)
-    raise ConversionError(f"tensor {scale.name!r} of scales has type {scale.type}")
+    if scale.type not in DENSE_TYPES:
+        raise ConversionError(f"tensor {scale.name!r} of scales has type {scale.type}")
+    dtype, element_type = DENSE_TYPES[scale.type]
+    return dense_f32(DenseWeight(scale.data.view(dtype).reshape(scale.shape), element_type))

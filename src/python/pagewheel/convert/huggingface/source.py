@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,20 +17,15 @@ from ..decoder.architecture import weight_shapes
 from ..files.mapped_file import MappedTensor, PagesInUse
 from ..files.source_folder import SourceFolder
 from ..weights.weight import DenseWeight, QuantizedWeight, Weight
-from .safetensors_file import DECODED, dequantize, read_checkpoint
+from .safetensors_file import DECODED, DENSE_TYPES, dequantize, read_checkpoint
 
-# Of models with more than a text part: where the text decoder's weights are.
+# Where the text decoder's weights are in models with more than a text part.
 _PREFIXES = ("model.", "model.language_model.", "language_model.model.", "")
 # Not part of the decoder, or computed from the config.
 _IGNORED = re.compile(
     r"rotary_emb\.|(^|\.)masked_bias$|\.(k|v|input)_scale$"
     r"|(^|\.)(vision_tower|audio_tower|multi_modal_projector|embed_vision|embed_audio)\."
 )
-_DENSE: Mapping[str, tuple[str, ov.Type]] = {
-    "F32": ("<f4", ov.Type.f32),
-    "F16": ("<f2", ov.Type.f16),
-    "BF16": ("<u2", ov.Type.bf16),
-}
 _KEYS_AND_VALUES = ("k_proj", "v_proj", "k_norm", "v_norm")
 _SCALE_SUFFIXES = ("_scale_inv", "_scale")  # of f8 tensors
 # `quantization_config.quant_method` that are read: f8 with scales beside it, gpt-oss' MXFP4.
@@ -65,7 +59,7 @@ class HuggingFaceSource:
         return self._part(parts[0]) if len(parts) == 1 else self._stack(name, parts)
 
     def give_back_pages(self) -> None:
-        """Of the last weight, for who has made something else of it."""
+        """Gives back the last weight's pages, for who has made something else of it."""
         self._pages.give_back()
 
     @property
@@ -152,8 +146,8 @@ class HuggingFaceSource:
         return QuantizedWeight(values, ov.Type.f4e2m1, scale, None)
 
     def _dense(self, tensor: MappedTensor) -> DenseWeight:
-        if tensor.type in _DENSE:
-            dtype, element_type = _DENSE[tensor.type]
+        if tensor.type in DENSE_TYPES:
+            dtype, element_type = DENSE_TYPES[tensor.type]
             values: npt.NDArray[Any] = tensor.data.view(dtype).reshape(tensor.shape)
             return DenseWeight(values, element_type)
         if tensor.type == "F64":

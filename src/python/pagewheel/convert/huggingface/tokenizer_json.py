@@ -150,7 +150,7 @@ class _Reader:
         return False
 
     def _spaces(self) -> dict[str, Any]:
-        """Of a vocabulary that writes a space as U+2581: whether a text starts with one."""
+        """Whether a text starts with a space, where a vocabulary writes it as U+2581."""
         normalizer = self.tokenizer.get("normalizer") or {}
         steps = normalizer.get("normalizers", [normalizer] if normalizer else [])
         pre = self.tokenizer.get("pre_tokenizer") or {}
@@ -240,28 +240,18 @@ def _is_plain_split(step: Mapping[str, Any]) -> bool:
 
 def pcre_pattern(pattern: str) -> str:
     r"""Oniguruma's pattern for PCRE2: `\s` and `\S` are spelled out, as they differ by U+180E."""
-    result: list[str] = []
     inside = False
-    index = 0
-    while index < len(pattern):
-        character = pattern[index]
-        if character == "\\" and index + 1 < len(pattern):
-            escaped = pattern[index : index + 2]
-            index += 2
-            if escaped == r"\s":
-                result.append(SPACE if inside else S)
-            elif escaped == r"\S" and not inside:
-                result.append(NOT_S)
-            else:
-                result.append(escaped)
-            continue
-        if character == "[":
-            inside = True
-        elif character == "]":
-            inside = False
-        result.append(character)
-        index += 1
-    return "".join(result)
+
+    def spelled(match: re.Match[str]) -> str:
+        nonlocal inside
+        text = match[0]
+        if text in "[]":
+            inside = text == "["
+        if text == r"\s":
+            return SPACE if inside else S
+        return NOT_S if text == r"\S" and not inside else text
+
+    return re.sub(r"\\.|[\[\]]", spelled, pattern, flags=re.DOTALL)
 
 
 # Settings that are text. Any other may be taken for the path of a file, wherever that is.

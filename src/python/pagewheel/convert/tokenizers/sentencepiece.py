@@ -85,7 +85,7 @@ def _byte(text: str) -> bytes:
 
 
 def _merges(vocabulary: Vocabulary, tokens: Set[bytes]) -> list[tuple[bytes, bytes]]:
-    """Those that a gemma4 file or a tokenizer.json lists, which need no scores then."""
+    """Merges that a gemma4 file or a tokenizer.json lists, else those that scores give."""
     if vocabulary.merges or vocabulary.pre_tokenizer == "tokenizer.json":
         return listed_merges(vocabulary, tokens, str.encode)
     if len(vocabulary.scores) != len(vocabulary.tokens):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pagewheel import StructuredOutputConfig as Grammar
-from pagewheel.schema_dialect import Dialect
+from pagewheel.json_schema import Dialect
 from pagewheel.serve.http.errors import bad_field
 from pagewheel.serve.http.fields import Fields, checked
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pagewheel
 from pagewheel._pagewheel import GenerationParameter, generation_parameters
-from pagewheel.cli.sampling import Sampling
+from pagewheel.cli.generation_options import Sampling
 from pagewheel.serve.http.errors import bad_field
 from pagewheel.serve.http.fields import Fields, checked
 from pagewheel.serve.models.refusals import refused

@@ -8,7 +8,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from pagewheel.schema_dialect import parse_number
+from pagewheel.json_schema import parse_number
 from pagewheel.serve.http.errors import ApiError, unavailable
 from pagewheel.serve.settings import Limits
 

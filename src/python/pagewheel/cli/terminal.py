@@ -1,7 +1,8 @@
-"""Turns exceptions into one line on standard error and an exit code."""
+"""What commands share: texts that come in, and the line and exit code that an error becomes."""
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -10,20 +11,15 @@ from contextlib import contextmanager
 
 import typer
 
-from pagewheel.errors import InvalidArgumentError
+from pagewheel.options import one_line
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
 
-def one_line(error: BaseException) -> str:
-    """An error's message without line breaks, or its type where it has none."""
-    return " ".join(str(error).split()) or type(error).__name__
-
-
 @contextmanager
 def ended_as_interrupted() -> Iterator[None]:
-    """Makes of SIGTERM and a closed terminal what Ctrl-C is: what was begun is cleaned up."""
+    """Treats SIGTERM and a closed terminal as Ctrl-C, so that what was begun is cleaned up."""
 
     def interrupt(_signal: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -38,19 +34,6 @@ def ended_as_interrupted() -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-
-
-@contextmanager
-def wrong_usage(*options: str) -> Iterator[None]:
-    """Around what checks values that were given: of these options, or of those the message names.
-
-    Raises typer.BadParameter for an InvalidArgumentError.
-    """
-    try:
-        yield
-    except InvalidArgumentError as error:
-        hint = " / ".join(options) or None
-        raise typer.BadParameter(one_line(error), param_hint=hint) from error
 
 
 @contextmanager
@@ -72,3 +55,34 @@ def failures(*, debug: bool) -> Iterator[None]:
     except Exception as error:
         typer.echo(f"error: {one_line(error)}", err=True)
         raise typer.Exit(EXIT_FAILED) from None
+
+
+def show_any_path() -> None:
+    """Lets a path that is not UTF-8 be printed as the bytes that it is."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")
+
+
+def prompt_text(prompt: str) -> str:
+    """The prompt, or standard input's text for '-'. Raises UnicodeError where it is not UTF-8."""
+    if prompt != "-":
+        check_text("the prompt", prompt)
+        return prompt
+    try:
+        text = sys.stdin.read()
+    except UnicodeDecodeError:
+        raise _not_utf8("standard input") from None
+    check_text("standard input", text)
+    return text
+
+
+def check_text(what: str, text: str) -> None:
+    """Raises UnicodeError for bytes that Python could not read and keeps as surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _not_utf8(what) from None
+
+
+def _not_utf8(what: str) -> UnicodeError:
+    return UnicodeError(f"{what} is not UTF-8")

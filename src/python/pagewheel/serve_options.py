@@ -1,0 +1,331 @@
+"""The options of `pagewheel serve`, and the settings that they make.
+
+`pagewheel.cli` reads them from a command line, `pagewheel.ray_serve` from Ray Serve's arguments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import typer
+
+from pagewheel.options import (
+    eviction_arguments,
+    eviction_option,
+    option,
+    parse_properties,
+    properties_option,
+    size_option,
+    time_option,
+    with_option_groups,
+    wrong_usage,
+)
+from pagewheel.serve.settings import Limits, ModelSettings, ServerSettings
+
+
+@dataclass(frozen=True)
+class ReplicaSettings:
+    """How many replicas run, with what, and how requests are spread over them."""
+
+    fewest: int = 1
+    most: int = 1  # more than `fewest`: as many as running and waiting requests ask for
+    address: str | None = None  # of a Ray cluster; None: Ray is started on this machine
+    cpus: int = 0  # per replica; 0: its share of the cluster's
+    target_requests: int = 16  # per replica, above which another one is started
+    up_seconds: float = 10.0  # for which more must have been asked for
+    down_seconds: float = 300.0  # for which less must have been
+    imbalance: int = 8  # requests that a replica may have more than another
+    prefix_blocks: int = 32768  # of prompts, remembered per replica
+    log_level: str = "info"
+    name: str = "pagewheel"  # of the application in Ray Serve
+
+
+_LOG_LEVELS = ("debug", "info", "warning", "error")
+_DEFAULT_NAME = "SmolLM2-135M-Instruct"
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """Fields that are called as those of ServerSettings and Limits are passed on as they are."""
+
+    # Which models, and how they are held in memory.
+    aliases: list[str] | None = option(
+        None, "Another name of a model; repeat it.", "--alias", metavar="ALIAS=NAME"
+    )
+    pinned: list[str] | None = option(
+        None,
+        "Load this model at start and keep it; repeat it. "
+        "A single model is loaded at start, and kept without --idle-unload.",
+        "--pin",
+        metavar="NAME",
+    )
+    memory_budget: int = size_option(
+        "0", "For weights and caches of all models, e.g. 8G: those not in use make room."
+    )
+    idle_unload_seconds: float | None = time_option(
+        None, "Unload models not used for so long, e.g. 10m.", "--idle-unload"
+    )
+    device: str = option("CPU", "OpenVINO device: CPU, GPU, GPU.1...")
+    properties: list[str] | None = properties_option(
+        "An OpenVINO property of all models; repeat it."
+    )
+    prefix_cache_dir: Path | None = option(
+        None, "Where prefixes that models have computed stay over restarts and unloading."
+    )
+    prefix_cache_bytes: int = size_option("4G", "Of all files there.", "--prefix-cache-size")
+    conversion_seconds: float = time_option(
+        "1h", "For converting a model at its first use; 0: no limit.", "--conversion-timeout"
+    )
+    conversion_bytes: int = size_option(
+        "0", "For converting a model, e.g. 8G; 0: no limit.", "--conversion-memory"
+    )
+    cache_size: int = option(0, "GB of KV cache per model; 0: half of the free memory.", min=0)
+    max_queue: int = option(
+        256, "Requests of a model that wait; one more gets 429. 0: no limit.", min=0
+    )
+    scheduler: list[str] | None = option(
+        None,
+        "A member of SchedulerConfig, e.g. max_num_seqs=64; repeat it.",
+        metavar="KEY=VALUE",
+    )
+    eviction: str | None = eviction_option()
+
+    # Where the server listens, and to whom it answers.
+    host: str = option("127.0.0.1", "The address to listen on; 0.0.0.0 is every one.")
+    port: int = option(8000, "0: any that is free.", min=0, max=65535)
+    api_key_file: Path | None = option(
+        None,
+        "A file with an API key and its limits per line; PAGEWHEEL_API_KEYS has more "
+        "keys, parted by commas.",
+        exists=True,
+        dir_okay=False,
+    )
+    shares_prefixes: bool = option(
+        False,
+        "Let all keys find each other's cached prefixes, but those that are in a group of "
+        "the key file (prefixes=NAME). By default each key finds its own alone.",
+        "--share-prefixes",
+    )
+    tls_certificate: Path | None = option(None, "A PEM file; with --tls-key for https.")
+    tls_key: Path | None = option(None, "The certificate's key, a PEM file.")
+    allowed_hosts: list[str] | None = option(
+        None,
+        "A name by which clients call the server; repeat it. Others are refused then.",
+        "--allowed-host",
+    )
+
+    # What one client can ask for.
+    max_tokens: int = option(
+        0, "Tokens that one request may generate; 0: the model's context.", min=0
+    )
+    body_bytes: int = size_option("4M", "Of a request's body.", "--max-body")
+    bodies_bytes: int = size_option(
+        "256M",
+        "Of all bodies of requests being served; one more gets 503. 0: no limit.",
+        "--max-bodies",
+    )
+    concurrency: int = option(4096, "Served at once; one more gets 503.", "--max-requests", min=1)
+    concurrency_per_key: int = option(
+        0,
+        "Requests of one API key at once; one more gets 429. 0: no limit.",
+        "--max-requests-per-key",
+        min=0,
+    )
+    queue_per_key: int = option(
+        0,
+        "Requests of one API key without a token yet; one more gets 429. 0: no limit.",
+        "--max-queue-per-key",
+        min=0,
+    )
+    head_seconds: float = time_option("10s", "For a request's headers to arrive.", "--head-timeout")
+    body_seconds: float = time_option("30s", "For a request's body to arrive.", "--body-timeout")
+    stall_seconds: float = time_option(
+        "60s", "For a client that does not read to take its answer.", "--stall-timeout"
+    )
+    request_seconds: float = time_option(
+        "10m", "A request ends then with what there is.", "--request-timeout"
+    )
+    shutdown_seconds: float = time_option(
+        "30s", "For running requests after SIGTERM or Ctrl-C.", "--shutdown-timeout"
+    )
+
+    # What operators see.
+    open_metrics: bool = option(False, "/metrics without an API key.", "--open-metrics")
+    metrics_prefix: str = option("pagewheel", '"vllm" suits dashboards made for it.')
+    log_level: str = option("info", "debug, info, warning or error.")
+    log_prompts: bool = option(False, "Write prompts to the log.", "--log-prompts")
+    has_page: bool = option(
+        True, "The chat page at /, and its view of the cache.", "--page/--no-page"
+    )
+    traces_endpoint: str | None = option(
+        None,
+        "Send a trace of each request there, e.g. http://localhost:4318/v1/traces.",
+        "--otlp-traces-endpoint",
+        metavar="URL",
+    )
+
+    # How many processes share the work.
+    replicas: str | None = option(
+        None,
+        "Processes behind one endpoint, on Ray Serve; of MIN-MAX as many as are busy.",
+        metavar="N or MIN-MAX",
+    )
+    ray_address: str | None = option(
+        None, "Of a Ray cluster for the replicas, or auto.", metavar="ADDRESS"
+    )
+    replica_cpus: int = option(0, "Of each replica; 0: an equal share of the processors.", min=0)
+    requests_per_replica: int = option(
+        16, "At once, above which MIN-MAX starts another replica.", min=1
+    )
+
+    def check(self) -> None:
+        """Raises typer.BadParameter for what must not be given together, or not so."""
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise typer.BadParameter("give both --tls-certificate and --tls-key")
+        if self.log_level not in _LOG_LEVELS:
+            raise typer.BadParameter(
+                f"allowed: {', '.join(_LOG_LEVELS)}, got {self.log_level!r}",
+                param_hint="--log-level",
+            )
+        endpoint = self.traces_endpoint
+        if endpoint is not None and urlsplit(endpoint).scheme not in ("http", "https"):
+            raise typer.BadParameter(
+                f"expected e.g. http://localhost:4318/v1/traces, got {endpoint!r}",
+                param_hint="--otlp-traces-endpoint",
+            )
+        if self.replicas is not None and self.prefix_cache_dir is not None:
+            raise typer.BadParameter(
+                "replicas would write the same files", param_hint="--prefix-cache-dir"
+            )
+
+    def server_settings(self, given: Sequence[str]) -> ServerSettings:
+        """The settings for the models `given`. Raises typer.BadParameter."""
+        from pagewheel.serve.security import read_keys
+
+        models = self._models(given)
+        with wrong_usage("--api-key-file"):
+            keys = read_keys(self.api_key_file)
+        own = self._values_for(ServerSettings) | {
+            "models": models,
+            "aliases": _aliases(self.aliases or [], models),
+            "keys": tuple(keys),
+            "key_limits": keys,
+            "allowed_hosts": tuple(self.allowed_hosts or ()),
+            "idle_unload_seconds": self.idle_unload_seconds or 0.0,
+            "limits": Limits(**self._values_for(Limits)),
+        }
+        with wrong_usage("--metrics-prefix"):
+            return ServerSettings(**own)
+
+    def _values_for(self, kind: Any) -> dict[str, Any]:
+        names = {each.name for each in fields(self)} & {each.name for each in fields(kind)}
+        return {name: getattr(self, name) for name in names}
+
+    def _models(self, given: Sequence[str]) -> tuple[ModelSettings, ...]:
+        properties = parse_properties(self.properties or [])
+        scheduler = _scheduler(self.scheduler or [], self.cache_size, self.max_queue)
+        eviction = eviction_arguments(self.eviction)
+        pinned = self.pinned or []
+        paths = dict(map(_named, given)) if given else {_DEFAULT_NAME: None}
+        if given and len(paths) < len(given):
+            raise typer.BadParameter("two models have the same name: give NAME=PATH")
+        for name in pinned:
+            if name not in paths:
+                raise typer.BadParameter(
+                    f"there is no model {name!r}; known: {', '.join(paths)}", param_hint="--pin"
+                )
+        is_single = len(paths) == 1 and not pinned
+        keep = paths if is_single and self.idle_unload_seconds is None else pinned
+        common = (self.device, properties, scheduler, eviction)
+        return tuple(
+            ModelSettings(name, path, *common, is_pinned=name in keep, is_first=is_single)
+            for name, path in paths.items()
+        )
+
+    def replica_settings(self) -> ReplicaSettings | None:
+        """None where there is one process, without Ray. Raises typer.BadParameter."""
+        if self.replicas is None:
+            for name, given in (
+                ("--ray-address", self.ray_address),
+                ("--replica-cpus", self.replica_cpus),
+            ):
+                if given:
+                    raise typer.BadParameter("needs --replicas", param_hint=name)
+            return None
+        match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", self.replicas)
+        fewest, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not 1 <= fewest <= most:
+            raise typer.BadParameter(
+                f"expected e.g. 4, or 1-8 for as many as are busy, got {self.replicas!r}",
+                param_hint="--replicas",
+            )
+        return ReplicaSettings(
+            fewest=fewest,
+            most=most,
+            address=self.ray_address,
+            cpus=self.replica_cpus,
+            target_requests=self.requests_per_replica,
+            log_level=self.log_level,
+        )
+
+
+def _named(model: str) -> tuple[str, Path | None]:
+    """Parses NAME=PATH, or a path, whose last part without .gguf is the name."""
+    name, equals, path = model.partition("=")
+    if equals and name and path and not Path(model).exists():
+        return name, Path(path)
+    found = Path(model)
+    return found.name.removesuffix(".gguf") or found.resolve().name, found
+
+
+def _aliases(items: Sequence[str], models: Sequence[ModelSettings]) -> dict[str, str]:
+    """From "ALIAS=NAME". Raises typer.BadParameter."""
+    names = {each.name for each in models}
+    aliases = {}
+    for item in items:
+        alias, _, name = item.partition("=")
+        if not alias or name not in names or alias in names:
+            raise typer.BadParameter(
+                f"expected ALIAS=NAME of a model ({', '.join(sorted(names))}), got {item!r}",
+                param_hint="--alias",
+            )
+        aliases[alias] = name
+    return aliases
+
+
+def _scheduler(items: Sequence[str], cache_size: int, max_queue: int) -> dict[str, Any]:
+    import pagewheel
+
+    members: dict[str, Any] = {"cache_size": cache_size, "max_queue": max_queue}
+    members |= parse_properties(items)
+    config = pagewheel.SchedulerConfig()
+    for name, value in members.items():
+        try:
+            if not hasattr(config, name):
+                raise ValueError(f"SchedulerConfig has no member {name!r}")
+            setattr(config, name, value)
+            config.validate()
+        except (TypeError, ValueError) as error:
+            raise typer.BadParameter(f"{name}: {error}", param_hint="--scheduler") from None
+    return members
+
+
+def read_arguments(arguments: Sequence[str]) -> tuple[ServerSettings, ReplicaSettings | None]:
+    """What `pagewheel serve` makes of its arguments. Raises what typer raises for wrong ones."""
+    found: list[tuple[ServerSettings, ReplicaSettings | None]] = []
+
+    def take(options: ServeOptions, models: list[str] | None = typer.Argument(None)) -> None:  # noqa: B008
+        options.check()
+        found.append((options.server_settings(models or []), options.replica_settings()))
+
+    alone = typer.Typer()
+    alone.command()(with_option_groups(take))
+    command = typer.main.get_command(alone)
+    with command.make_context("serve", list(arguments)) as context:
+        command.invoke(context)
+    return found[0]
