@@ -1,6 +1,7 @@
 // What is expected of the library, and what is made of it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <thread>
 
@@ -56,12 +57,18 @@ TEST_F(Llguidance, AGrammarOfNothingEndsAtOnce) {
     EXPECT_FALSE(allows(*matcher, 'a'));
 }
 
+size_t count_kept(const std::vector<std::weak_ptr<CompiledGrammar>>& all) {
+    return size_t(std::count_if(all.begin(), all.end(),
+                                [](const auto& grammar) { return !grammar.expired(); }));
+}
+
 TEST_F(Llguidance, GrammarsAreKeptByTheirText) {
     const auto first = compiler.compile(regex("a"));
     EXPECT_EQ(compiler.compile(regex("a")), first);
     EXPECT_NE(compiler.compile(regex("b")), first);
-    for (int i = 0; i < 100; ++i) compiler.compile(regex("x" + std::to_string(i)));
-    EXPECT_EQ(compiler.cached_count(), GrammarLimits().cached_grammars);
+    std::vector<std::weak_ptr<CompiledGrammar>> all;
+    for (int i = 0; i < 100; ++i) all.push_back(compiler.compile(regex("x" + std::to_string(i))));
+    EXPECT_EQ(count_kept(all), GrammarLimits().cached_grammars);
 }
 
 TEST_F(Llguidance, FewLongGrammarsAreKept) {
@@ -69,14 +76,15 @@ TEST_F(Llguidance, FewLongGrammarsAreKept) {
     limits.cached_bytes = 2500;
     GrammarCompiler small(byte_vocabulary(), limits);
     const auto of_size = [](size_t size, char c) { return regex(std::string(size, c)); };
-    const auto first = small.compile(of_size(1000, 'a'));
-    small.compile(of_size(1000, 'b'));
-    EXPECT_EQ(small.compile(of_size(1000, 'a')), first);  // used last
-    small.compile(of_size(1000, 'c'));
-    EXPECT_EQ(small.cached_count(), 2u);
-    EXPECT_EQ(small.compile(of_size(1000, 'a')), first);
-    small.compile(of_size(5000, 'd'));  // the last used is kept, whatever its size
-    EXPECT_EQ(small.cached_count(), 1u);
+    std::weak_ptr<CompiledGrammar> first = small.compile(of_size(1000, 'a'));
+    std::weak_ptr<CompiledGrammar> second = small.compile(of_size(1000, 'b'));
+    EXPECT_EQ(small.compile(of_size(1000, 'a')), first.lock());  // used last
+    std::weak_ptr<CompiledGrammar> third = small.compile(of_size(1000, 'c'));
+    EXPECT_EQ(count_kept({first, second, third}), 2u);
+    EXPECT_FALSE(first.expired());
+    const auto last = small.compile(of_size(5000, 'd'));  // kept, whatever its size
+    EXPECT_EQ(count_kept({first, second, third}), 0u);
+    EXPECT_EQ(small.compile(of_size(5000, 'd')), last);
 }
 
 TEST_F(Llguidance, TheTimeOfAGrammarIsNotThatOfTheVocabulary) {

@@ -45,7 +45,7 @@ std::string parse(const std::string& family, const std::string& text,
     return shown(events.all());
 }
 
-TEST(Families, HaveNamesOfTheirOwnAndMarkersThatAreNotInEachOther) {
+TEST(MessageFormats, HaveNamesOfTheirOwnAndMarkersThatAreNotInEachOther) {
     std::set<std::string> names;
     for (const MessageFormat& family : message_formats()) {
         EXPECT_TRUE(names.insert(family.name).second) << family.name;
@@ -62,6 +62,46 @@ TEST(Families, HaveNamesOfTheirOwnAndMarkersThatAreNotInEachOther) {
                     << markers[j] << " is in " << markers[i];
     }
     EXPECT_THROW(find_message_format("none"), InvalidArgument);
+}
+
+/// f's argument a, the text b, as the format writes it.
+std::string written_arguments(const ArgumentFormat& format) {
+    const std::string line = format.trims_lines ? "\n" : "";
+    switch (format.kind) {
+        case ArgumentFormat::Kind::JSON:
+            return "{\"a\": \"b\"}";
+        case ArgumentFormat::Kind::PYTHON:
+            return "a='b'";
+        case ArgumentFormat::Kind::QUOTED:
+            return "{a:" + format.quote + "b" + format.quote + "}";
+        case ArgumentFormat::Kind::TAGGED:
+            return format.key_open + "a" + format.text_key_end + format.value_open + line + "b" +
+                   line + format.value_close + "\n";
+    }
+    return "";
+}
+
+/// Two calls where there may be two.
+std::string written(const CallFormat& format, size_t& num_calls) {
+    const std::string call = format.before_name + "f" + format.after_name +
+                             written_arguments(format.arguments) + format.after_arguments;
+    const std::string more = format.has_one_call ? "" : format.separator + call;
+    const std::string begin = format.trigger.empty() ? format.marker : format.trigger;
+    const std::string section = begin + format.open + call + more + format.close;
+    num_calls = format.has_one_call && !format.may_repeat ? 1 : 2;
+    return format.may_repeat ? section + format.separator + section : section;
+}
+
+TEST(MessageFormats, WhatAnEntryDescribesIsReadAsItsCalls) {
+    for (const MessageFormat& format : message_formats())
+        for (const CallFormat& calls : format.calls) {
+            size_t num_calls = 0;
+            const std::string text = written(calls, num_calls);
+            std::string expected;
+            for (size_t i = 0; i < num_calls; ++i) expected += "@f:{\"a\": \"b\"};";
+            const std::string before = format.has_channels || calls.marker.empty() ? "" : "Hm ";
+            EXPECT_EQ(parse(format.name, before + text), before + expected) << text;
+        }
 }
 
 TEST(StreamParser, TellsContentReasoningAndCallsApart) {

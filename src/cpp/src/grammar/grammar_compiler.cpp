@@ -130,9 +130,4 @@ void GrammarCompiler::forget(std::list<Entry>::iterator entry) {
     m_entries.erase(entry);
 }
 
-size_t GrammarCompiler::cached_count() const {
-    const std::lock_guard<std::mutex> lock(m_cache_mutex);
-    return m_entries.size();
-}
-
 }  // namespace pagewheel

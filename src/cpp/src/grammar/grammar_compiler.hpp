@@ -32,7 +32,6 @@ public:
     std::shared_ptr<CompiledGrammar> compile(const StructuredOutputConfig& config);
     std::shared_ptr<CompiledGrammar> compile(const GrammarSource& source);
 
-    size_t cached_count() const;
     /// What it took to prepare the vocabulary; 0 before the first grammar.
     std::chrono::duration<float, std::milli> preparation_time() const;
 
@@ -59,7 +58,7 @@ private:
     std::chrono::duration<float, std::milli> m_preparation_time{0};
     LateThreads m_threads;
     LateThreads m_translations;  // not counted with these: grammars that are kept need one too
-    mutable std::mutex m_cache_mutex;
+    std::mutex m_cache_mutex;
     std::list<Entry> m_entries;  // last used first
     std::unordered_map<std::string, std::list<Entry>::iterator> m_by_key;
     size_t m_cached_bytes = 0;  // of the entries' texts
