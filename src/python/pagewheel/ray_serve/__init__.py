@@ -2,8 +2,8 @@
 
 front: takes requests, has the keys and limits, and hands each request to a replica. replica: the
 engine and the application of `pagewheel serve`. calls and arrivals: what the two send each other,
-through Ray, and streams past it. routes: which replica a request goes to. cluster and application:
-`pagewheel serve --replicas` and `serve run`. Needs the extra `pagewheel[ray]`.
+through Ray, and streams past it. routes and router: which replica a request goes to. cluster and
+application: `pagewheel serve --replicas` and `serve run`. Needs the extra `pagewheel[ray]`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from pagewheel.convert import resolve_model
 from pagewheel.default_model import default_model
 from pagewheel.ray_serve.front import Front
 from pagewheel.ray_serve.replica import Replica
-from pagewheel.ray_serve.routes import PrefixRouter
+from pagewheel.ray_serve.router import PrefixRouter
 from pagewheel.serve import server
 from pagewheel.serve.security import ApiKeys
 from pagewheel.serve.settings import ModelSettings, ServerSettings
