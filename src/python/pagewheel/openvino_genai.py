@@ -10,104 +10,53 @@ from typing import Any
 
 import pagewheel
 from pagewheel import (
-    AdaptiveRKVConfig,
-    AggregationMode,
-    ChatHistory,
-    DecodedResults,
-    DeepSeekR1ReasoningIncrementalParser,
-    DeepSeekR1ReasoningParser,
-    EncodedGenerationResult,
-    EncodedResults,
-    GenerationFinishReason,
-    GenerationHandle,
-    GenerationOutput,
-    GenerationResult,
-    GenerationStatus,
-    IncrementalParser,
-    KVCrushAnchorPointMode,
-    KVCrushConfig,
-    Llama3JsonToolParser,
-    Llama3PythonicToolParser,
-    MeanStdPair,
-    Parser,
-    PerfMetrics,
-    Phi4ReasoningIncrementalParser,
-    Phi4ReasoningParser,
-    PipelineMetrics,
-    RawPerfMetrics,
-    ReasoningIncrementalParser,
-    ReasoningParser,
-    StopCriteria,
-    StreamerBase,
-    StreamingStatus,
-    StructuralTagItem,
-    StructuralTagsConfig,
-    StructuredOutputConfig,
-    SummaryStats,
-    TextParserStreamer,
-    TextStreamer,
-    TokenizedInputs,
-    Tokenizer,
-    VLLMParserWrapper,
-    get_version,
+    AdaptiveRKVConfig as AdaptiveRKVConfig,
+    AggregationMode as AggregationMode,
+    ChatHistory as ChatHistory,
+    DecodedResults as DecodedResults,
+    DeepSeekR1ReasoningIncrementalParser as DeepSeekR1ReasoningIncrementalParser,
+    DeepSeekR1ReasoningParser as DeepSeekR1ReasoningParser,
+    EncodedGenerationResult as EncodedGenerationResult,
+    EncodedResults as EncodedResults,
+    GenerationFinishReason as GenerationFinishReason,
+    GenerationHandle as GenerationHandle,
+    GenerationOutput as GenerationOutput,
+    GenerationResult as GenerationResult,
+    GenerationStatus as GenerationStatus,
+    IncrementalParser as IncrementalParser,
+    KVCrushAnchorPointMode as KVCrushAnchorPointMode,
+    KVCrushConfig as KVCrushConfig,
+    Llama3JsonToolParser as Llama3JsonToolParser,
+    Llama3PythonicToolParser as Llama3PythonicToolParser,
+    MeanStdPair as MeanStdPair,
+    Parser as Parser,
+    PerfMetrics as PerfMetrics,
+    Phi4ReasoningIncrementalParser as Phi4ReasoningIncrementalParser,
+    Phi4ReasoningParser as Phi4ReasoningParser,
+    PipelineMetrics as PipelineMetrics,
+    RawPerfMetrics as RawPerfMetrics,
+    ReasoningIncrementalParser as ReasoningIncrementalParser,
+    ReasoningParser as ReasoningParser,
+    StopCriteria as StopCriteria,
+    StreamerBase as StreamerBase,
+    StreamingStatus as StreamingStatus,
+    StructuralTagItem as StructuralTagItem,
+    StructuralTagsConfig as StructuralTagsConfig,
+    StructuredOutputConfig as StructuredOutputConfig,
+    SummaryStats as SummaryStats,
+    TextParserStreamer as TextParserStreamer,
+    TextStreamer as TextStreamer,
+    TokenizedInputs as TokenizedInputs,
+    Tokenizer as Tokenizer,
+    VLLMParserWrapper as VLLMParserWrapper,
+    get_version as get_version,
     not_yet,
 )
-from pagewheel._pagewheel import generation_parameters
-from pagewheel.not_yet import SparseAttentionConfig, SparseAttentionMode
-
-__all__ = [
-    "Adapter",
-    "AdapterConfig",
-    "AdaptiveRKVConfig",
-    "AggregationMode",
-    "CacheEvictionConfig",
-    "ChatHistory",
-    "ContinuousBatchingPipeline",
-    "DecodedResults",
-    "DeepSeekR1ReasoningIncrementalParser",
-    "DeepSeekR1ReasoningParser",
-    "EncodedGenerationResult",
-    "EncodedResults",
-    "ExtendedPerfMetrics",
-    "GenerationConfig",
-    "GenerationFinishReason",
-    "GenerationHandle",
-    "GenerationOutput",
-    "GenerationResult",
-    "GenerationStatus",
-    "IncrementalParser",
-    "KVCrushAnchorPointMode",
-    "KVCrushConfig",
-    "LLMPipeline",
-    "Llama3JsonToolParser",
-    "Llama3PythonicToolParser",
-    "MeanStdPair",
-    "Parser",
-    "PerfMetrics",
-    "Phi4ReasoningIncrementalParser",
-    "Phi4ReasoningParser",
-    "PipelineMetrics",
-    "RawPerfMetrics",
-    "ReasoningIncrementalParser",
-    "ReasoningParser",
-    "SchedulerConfig",
-    "SparseAttentionConfig",
-    "SparseAttentionMode",
-    "StopCriteria",
-    "StreamerBase",
-    "StreamingStatus",
-    "StructuralTagItem",
-    "StructuralTagsConfig",
-    "StructuredOutputConfig",
-    "SummaryStats",
-    "TextParserStreamer",
-    "TextStreamer",
-    "TokenizedInputs",
-    "Tokenizer",
-    "VLLMParserWrapper",
-    "draft_model",
-    "get_version",
-]
+from pagewheel._pagewheel import generation_parameters as _generation_parameters
+from pagewheel.not_yet import (
+    SparseAttentionConfig as SparseAttentionConfig,
+    SparseAttentionMode as SparseAttentionMode,
+)
 
 __version__ = get_version()
 # What pipelines with two models would have besides.
@@ -121,7 +70,7 @@ draft_model = not_yet.CLASSES["draft_model"]
 _NUMBERS = {"int": int, "float": float}
 _TYPES = {
     each.name: _NUMBERS[each.type.removesuffix(" | None")]
-    for each in generation_parameters()
+    for each in _generation_parameters()
     if each.type.removesuffix(" | None") in _NUMBERS
 }
 
@@ -225,3 +174,11 @@ class ContinuousBatchingPipeline(pagewheel.ContinuousBatchingPipeline):
     def get_config(self) -> GenerationConfig:
         """The model's defaults."""
         return GenerationConfig(super().get_config())
+
+
+# The package's names that this module imports or defines.
+__all__ = sorted(
+    name
+    for name, value in globals().items()
+    if not name.startswith("_") and getattr(value, "__module__", "").startswith("pagewheel")
+)
