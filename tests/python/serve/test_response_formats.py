@@ -15,6 +15,9 @@ from asking import CHAT_TOOLS, HELLO, SCHEMA
 from pydantic import BaseModel
 from serving import Served
 
+from pagewheel.serve.api.response_format import take_response_format
+from pagewheel.serve.http.fields import Fields
+
 SERVED = "calling_folder"
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -134,6 +137,22 @@ def test_vllms_fields_demand_a_shape_everywhere(
 ) -> None:
     answer = served.post(path, {**RIGHT[path], **fields}).json()
     assert text_of(path, answer) in texts
+
+
+@pytest.mark.parametrize(
+    ("given", "is_open"),
+    [
+        ({}, False),
+        ({"disable_additional_properties": True}, False),
+        ({"disable_additional_properties": False}, True),
+    ],
+)
+def test_vllms_field_says_whether_undeclared_properties_may_come(
+    given: dict[str, bool], is_open: bool
+) -> None:
+    taken = take_response_format(Fields({"structured_outputs": {"json": SCHEMA, **given}}))
+    assert taken is not None
+    assert taken.allow_additional_properties is is_open
 
 
 RIGHT: dict[str, dict[str, Any]] = {
