@@ -83,7 +83,10 @@ public:
     /// `quote` is what is before and after a text, which has no escapes then; empty: Python's
     /// texts.
     LooseValues(char closing, char assignment, std::string quote = {})
-        : m_assignment(assignment), m_quote(std::move(quote)), m_closings(1, closing) {}
+        : m_assignment(assignment),
+          m_quote(std::move(quote)),
+          m_quotes({m_quote}),
+          m_closings(1, closing) {}
 
     Step take(char byte, std::string& json) override {
         if (!std::exchange(m_has_begun, true)) json += '{';
@@ -231,14 +234,10 @@ private:
     }
 
     Step take_between_quotes(char byte, std::string& json) {
-        m_held_quote += byte;
-        while (m_quote.compare(0, m_held_quote.size(), m_held_quote) != 0) {
-            append_text_byte(json, m_held_quote.front());
-            m_held_quote.erase(0, 1);
-        }
-        if (m_held_quote != m_quote) return Step::MORE;
-        m_held_quote.clear();
-        return end_string(json);
+        std::string passed;
+        const bool has_ended = m_quotes.take(byte, passed) != MarkerFinder::npos;
+        for (const char each : passed) append_text_byte(json, each);
+        return has_ended ? end_string(json) : Step::MORE;
     }
 
     Step end_string(std::string& json) {
@@ -329,11 +328,12 @@ private:
 
     const char m_assignment;  // between the outermost keys and their values; ':' in dicts
     const std::string m_quote;
+    MarkerFinder m_quotes;  // that end a text
     State m_state = State::KEY_OR_END;
     bool m_has_begun = false;
     std::string m_closings;    // brackets that will close what is open
     std::string m_word;        // a number, true, false, null, or a key without quotes
-    std::string m_held_quote;  // what may be the quote that begins or ends a text
+    std::string m_held_quote;  // what may be the quote that begins a text
     char m_python_quote = 0;
     bool m_is_key = false;       // of the text that is read
     bool m_needs_comma = false;  // before the next value of a list, if there is one
@@ -392,26 +392,19 @@ public:
     enum class Type { TEXT, OTHER, UNKNOWN };
 
     /// `trims_lines`: a line break before the value and one after it are not part of it.
-    TaggedValue(Type type, std::string close, bool trims_lines)
+    TaggedValue(Type type, const std::string& close, bool trims_lines)
         : m_type(type),
-          m_close(std::move(close)),
-          m_close_after_line(trims_lines ? "\n" + m_close : m_close),
+          m_closers({close, trims_lines ? "\n" + close : close}),
           m_may_skip_line(trims_lines) {}
 
     /// Appends to `json`. True: the byte was the last of the closing tag.
     bool take(char byte, std::string& json) {
         if (std::exchange(m_may_skip_line, false) && byte == '\n') return false;
-        m_held += byte;
-        const auto begins = [&](const std::string& close) {
-            return close.compare(0, m_held.size(), m_held) == 0;
-        };
-        while (!begins(m_close) && !begins(m_close_after_line)) {
-            append(m_held.front(), json);
-            m_held.erase(0, 1);
-        }
-        if (m_held != m_close && m_held != m_close_after_line) return false;
-        end(json);
-        return true;
+        std::string passed;
+        const bool has_ended = m_closers.take(byte, passed) != MarkerFinder::npos;
+        for (const char each : passed) append(each, json);
+        if (has_ended) end(json);
+        return has_ended;
     }
 
 private:
@@ -446,10 +439,9 @@ private:
     }
 
     const Type m_type;
-    const std::string m_close, m_close_after_line;
+    MarkerFinder m_closers;
     bool m_may_skip_line;
     bool m_is_text = false;  // is given out as one
-    std::string m_held;      // what may be the closing tag
     std::string m_value;     // of which it is not known whether it is a text
 };
 

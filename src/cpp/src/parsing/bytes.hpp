@@ -1,4 +1,4 @@
-// Kinds of bytes in tool calls, and fixed texts that come byte by byte.
+// Kinds of bytes in tool calls, and fixed texts in what comes byte by byte.
 #pragma once
 
 #include <string>
@@ -61,6 +61,55 @@ private:
     std::vector<std::string> m_literals;
     std::string m_text;
     size_t m_match = 0;
+};
+
+/// Finds the first of some markers in a text that comes byte by byte.
+class MarkerFinder {
+public:
+    static constexpr size_t npos = std::string::npos;
+
+    explicit MarkerFinder(std::vector<std::string> markers) : m_markers(std::move(markers)) {
+        for (const std::string& marker : m_markers)
+            if (!marker.empty()) m_begins[static_cast<unsigned char>(marker.front())] = true;
+    }
+
+    /// The index of the marker that the byte ends, or npos. Bytes that are no part of a marker are
+    /// appended to `passed`.
+    size_t take(char byte, std::string& passed) {
+        m_held += byte;
+        while (!m_held.empty()) {
+            bool is_prefix = false;
+            const size_t found = find(is_prefix);
+            if (found != npos) m_held.clear();
+            if (found != npos || is_prefix) return found;
+            passed += m_held.front();
+            m_held.erase(0, 1);
+        }
+        return npos;
+    }
+    /// What is held back, when no more follows.
+    std::string flush() { return std::exchange(m_held, {}); }
+    /// How many bytes at the beginning of `text` begin no marker, if nothing is held back.
+    size_t skip(std::string_view text) const {
+        if (!m_held.empty()) return 0;
+        size_t i = 0;
+        while (i < text.size() && !m_begins[static_cast<unsigned char>(text[i])]) ++i;
+        return i;
+    }
+
+private:
+    size_t find(bool& is_prefix) const {
+        for (size_t i = 0; i < m_markers.size(); ++i) {
+            if (m_markers[i].compare(0, m_held.size(), m_held) != 0) continue;
+            is_prefix = true;
+            if (m_markers[i].size() == m_held.size()) return i;
+        }
+        return npos;
+    }
+
+    std::vector<std::string> m_markers;
+    bool m_begins[256] = {};
+    std::string m_held;
 };
 
 }  // namespace pagewheel

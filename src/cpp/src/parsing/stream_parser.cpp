@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "parsing/bytes.hpp"
-
 namespace pagewheel {
 namespace {
 
@@ -36,47 +34,6 @@ bool is_blank(std::string_view text) {
 }
 
 }  // namespace
-
-MarkerFinder::MarkerFinder(std::vector<std::string> markers) : m_markers(std::move(markers)) {
-    for (const std::string& marker : m_markers)
-        m_begins[static_cast<unsigned char>(marker.front())] = true;
-}
-
-size_t MarkerFinder::take(char byte, std::string& passed) {
-    m_held += byte;
-    while (!m_held.empty()) {
-        bool is_prefix = false;
-        const size_t found = find(is_prefix);
-        if (found != npos) {
-            m_held.clear();
-            return found;
-        }
-        if (is_prefix) return npos;
-        passed += m_held.front();
-        m_held.erase(0, 1);
-    }
-    return npos;
-}
-
-size_t MarkerFinder::find(bool& is_prefix) const {
-    for (size_t i = 0; i < m_markers.size(); ++i) {
-        if (m_markers[i].compare(0, m_held.size(), m_held) != 0) continue;
-        is_prefix = true;
-        if (m_markers[i].size() == m_held.size()) return i;
-    }
-    return npos;
-}
-
-std::string MarkerFinder::flush() {
-    return std::exchange(m_held, {});
-}
-
-size_t MarkerFinder::skip(std::string_view text) const {
-    if (!m_held.empty()) return 0;
-    size_t i = 0;
-    while (i < text.size() && !m_begins[static_cast<unsigned char>(text[i])]) ++i;
-    return i;
-}
 
 StreamParser::StreamParser(const MessageFormat& format, Options options)
     : m_format(format),

@@ -6,32 +6,10 @@
 #include <string_view>
 #include <vector>
 
+#include "parsing/bytes.hpp"
 #include "parsing/call_reader.hpp"
 
 namespace pagewheel {
-
-/// Finds the first of some markers in a text that comes byte by byte.
-class MarkerFinder {
-public:
-    explicit MarkerFinder(std::vector<std::string> markers);
-
-    /// The index of the marker that the byte ends, or npos. Bytes that are no part of a marker are
-    /// appended to `passed`.
-    size_t take(char byte, std::string& passed);
-    /// What is held back, when no more follows.
-    std::string flush();
-    /// How many bytes at the beginning of `text` begin no marker, if nothing is held back.
-    size_t skip(std::string_view text) const;
-
-    static constexpr size_t npos = std::string::npos;
-
-private:
-    size_t find(bool& is_prefix) const;
-
-    std::vector<std::string> m_markers;
-    bool m_begins[256] = {};
-    std::string m_held;
-};
 
 /// Parses one text of a format, in whatever pieces it comes. It holds back only what may yet become
 /// a marker or the beginning of a call, and of that at most max_held bytes. Its time is linear.
