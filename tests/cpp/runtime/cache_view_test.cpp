@@ -91,7 +91,7 @@ TEST_F(CacheViewTest, ThoseWithBlocksComeFirstAndTheOthersAreCounted) {
     EXPECT_EQ(view.num_steps, 2u);
 }
 
-TEST_F(CacheViewTest, WhatWaitsInTheInboxIsShown) {
+TEST_F(CacheViewTest, WhatIsQueuedIsShown) {
     submit_as(3, counting(0, 5), 4);
     const CacheView view = engine->view_cache(all, std::nullopt);
     ASSERT_EQ(view.sequences.size(), 1u);
