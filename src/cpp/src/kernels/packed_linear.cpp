@@ -130,7 +130,7 @@ PackedLinear::PackedLinear(const LinearWeights& weights, WeightMemory& memory)
     m_k_blocks_per_group = std::min((weights.group + k_block - 1) / k_block, k_blocks());
     choose_format(weights);
     const std::shared_ptr<uint8_t> data = memory.allocate(bytes());
-    // In the shares of the calls to come: a page lies on the node of the thread that writes it
+    // In the work ranges of the calls to come: a page lies on the node of the thread that writes it
     // first.
     run_phases(StreamPhase{
         tiles(), [&](size_t i) { pack_tile(weights, i, data.get() + i * tile_bytes()); }});

@@ -10,7 +10,7 @@
 #include <memory>
 #include <tuple>
 
-#include "kernels/shares.hpp"
+#include "kernels/work_ranges.hpp"
 
 namespace pagewheel::kernels {
 
@@ -101,9 +101,9 @@ struct Progress {
     alignas(apart) std::atomic<size_t> done{0};
 };
 
-struct StreamProgress : Shares {
+struct StreamProgress : WorkRanges {
     template <class Phase>
-    explicit StreamProgress(const Phase& phase) : Shares(phase.items) {}
+    explicit StreamProgress(const Phase& phase) : WorkRanges(phase.items) {}
 };
 
 struct NoProgress {
@@ -121,8 +121,8 @@ struct Phase {
     Body body;
 };
 
-/// The same where neighbouring items are neighbours in memory: each thread has a share of them, so
-/// that it reads one stream, and the same from call to call (Shares).
+/// The same where neighbouring items are neighbours in memory: each thread has a range of them, so
+/// that it reads one stream, and the same from call to call (WorkRanges).
 template <class Body>
 struct StreamPhase : Phase<Body> {
     using Progress = detail::StreamProgress;
@@ -159,9 +159,9 @@ void work(Progress& progress, const Phase<Body>& phase, Failure& failure) {
 }
 
 template <class Body>
-void work(StreamProgress& shares, const StreamPhase<Body>& phase, Failure& failure) {
-    shares.work([&](size_t i) { failure.guard([&] { phase.body(i); }); });
-    for (Backoff backoff; !shares.all_done();) backoff.wait();
+void work(StreamProgress& ranges, const StreamPhase<Body>& phase, Failure& failure) {
+    ranges.work([&](size_t i) { failure.guard([&] { phase.body(i); }); });
+    for (Backoff backoff; !ranges.all_done();) backoff.wait();
 }
 
 template <class Body>

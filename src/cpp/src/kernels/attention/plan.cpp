@@ -83,7 +83,7 @@ private:
                (layout_.key_head_bytes() + layout_.value_head_bytes());
     }
 
-    /// Half of a thread's share of all rows, so that large tiles occupy every thread.
+    /// Half of a thread's part of all rows, so that large tiles occupy every thread.
     size_t rows_of_a_thread() const {
         const size_t sequences = batch_.tables.num_sequences();
         return sequences ? tokens_.end(sequences - 1) * config_.heads / (2 * threads_) : 0;
@@ -100,7 +100,7 @@ private:
     }
 
     /// Into how many about equal parts the call is divided.
-    size_t num_shares() const {
+    size_t wanted_items() const {
         return std::min(4 * threads_,
                         std::max(2 * threads_, plan_.cache_bytes / min_quarter_bytes));
     }
@@ -122,17 +122,17 @@ private:
         }
     }
 
-    /// Blocks of a part: the tile's, or about a thread's share of the call.
+    /// Blocks of a part: the tile's, or about a work item's.
     size_t part_blocks(const AttentionTile& tile) const {
         const size_t blocks = tile.block_end - tile.block_begin;
-        const size_t share = std::max<size_t>(1, total_cost_ / num_shares());
+        const size_t item_cost = std::max<size_t>(1, total_cost_ / wanted_items());
         const size_t most = std::max<size_t>(1, bytes_of(tile) / min_part_bytes);
         const size_t parts =
-            threads_ == 1 ? 1 : std::min((cost(tile) + share - 1) / share, std::min(most, blocks));
+            threads_ == 1 ? 1 : std::min((cost(tile) + item_cost - 1) / item_cost, std::min(most, blocks));
         return (blocks + parts - 1) / parts;
     }
 
-    /// Cuts tile i along its keys where it is more than its share, or at fixed tokens.
+    /// Cuts tile i along its keys where it is more than a work item, or at fixed tokens.
     void cut(size_t i) {
         PlannedTile& planned = plan_.tiles[i];
         const AttentionTile& tile = planned.tile;
@@ -166,7 +166,7 @@ private:
 
     /// Puts parts together that one thread takes: it fetches the next while it computes one.
     void plan_items() {
-        const size_t share = total_cost_ / num_shares();
+        const size_t item_cost = total_cost_ / wanted_items();
         plan_.item_begins.assign(1, 0);
         size_t sum = 0;
         for (size_t i = 0; i < plan_.parts.size(); ++i) {
@@ -174,7 +174,7 @@ private:
             const bool last = i + 1 == plan_.parts.size();
             const bool tile_goes_on =
                 plan_.parts_one_by_one && !last && plan_.parts[i + 1].of == plan_.parts[i].of;
-            if (tile_goes_on || (sum < share && !last)) continue;
+            if (tile_goes_on || (sum < item_cost && !last)) continue;
             plan_.item_begins.push_back(i + 1);
             sum = 0;
         }

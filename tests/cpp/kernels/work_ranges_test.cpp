@@ -1,5 +1,5 @@
 // Items that are divided among threads beforehand, alone and in phases.
-#include "kernels/shares.hpp"
+#include "kernels/work_ranges.hpp"
 
 #include <gtest/gtest.h>
 #include <tbb/task_arena.h>
@@ -16,37 +16,37 @@
 namespace pagewheel::kernels {
 namespace {
 
-TEST(Shares, OneThreadDoesAllItemsOfAllSharesInOrderOfItsOwn) {
+TEST(WorkRanges, OneThreadDoesAllItemsOfAllRangesInOrderOfItsOwn) {
     tbb::task_arena arena(4);
     arena.execute([] {
-        Shares shares(10);
+        WorkRanges ranges(10);
         std::vector<int> times(10);
-        shares.work([&](size_t i) { ++times[i]; });
+        ranges.work([&](size_t i) { ++times[i]; });
         EXPECT_EQ(times, std::vector<int>(10, 1));
-        EXPECT_TRUE(shares.all_done());
+        EXPECT_TRUE(ranges.all_done());
     });
 }
 
-TEST(Shares, NothingIsDoneAtOnce) {
-    Shares shares(0);
-    EXPECT_TRUE(shares.all_done());
-    shares.work([](size_t) { FAIL(); });
+TEST(WorkRanges, NothingIsDoneAtOnce) {
+    WorkRanges ranges(0);
+    EXPECT_TRUE(ranges.all_done());
+    ranges.work([](size_t) { FAIL(); });
 }
 
-// All but the first of these threads find the share of their place taken and have none.
-TEST(Shares, EachItemIsDoneOnceHoweverThreadsMeet) {
+// All but the first of these threads find the range of their place taken and have none.
+TEST(WorkRanges, EachItemIsDoneOnceHoweverThreadsMeet) {
     std::mt19937 random(1);
     tbb::task_arena arena(3);
     arena.execute([&] {
         for (size_t round = 0; round < 300; ++round) {
             const size_t items = random() % 60;
             std::vector<std::atomic<int>> times(items);
-            Shares shares(items);
+            WorkRanges ranges(items);
             std::vector<std::thread> threads;
             for (size_t t = 0; t < 4; ++t)
-                threads.emplace_back([&] { shares.work([&](size_t i) { ++times[i]; }); });
+                threads.emplace_back([&] { ranges.work([&](size_t i) { ++times[i]; }); });
             for (std::thread& thread : threads) thread.join();
-            EXPECT_TRUE(shares.all_done());
+            EXPECT_TRUE(ranges.all_done());
             for (const auto& one : times) ASSERT_EQ(one.load(), 1) << items << " items";
         }
     });
@@ -61,20 +61,20 @@ public:
 
     void run(size_t items, size_t late) {
         std::vector<std::atomic<int>> times(items);
-        std::optional<Shares> shares;
-        m_arena.execute([&] { shares.emplace(items); });
-        EXPECT_EQ(shares->count(), std::max<size_t>(1, std::min(m_threads, items)));
+        std::optional<WorkRanges> ranges;
+        m_arena.execute([&] { ranges.emplace(items); });
+        EXPECT_EQ(ranges->count(), std::max<size_t>(1, std::min(m_threads, items)));
         std::atomic<size_t> waiting{0};
         std::vector<std::thread> threads;
         for (size_t t = 0; t + late < m_threads; ++t)
             threads.emplace_back([&] {
                 m_arena.execute([&] {
                     for (++waiting; waiting + late < m_threads;) std::this_thread::yield();
-                    shares->work([&](size_t i) { ++times[i]; });
+                    ranges->work([&](size_t i) { ++times[i]; });
                 });
             });
         for (std::thread& thread : threads) thread.join();
-        EXPECT_TRUE(shares->all_done());
+        EXPECT_TRUE(ranges->all_done());
         for (const auto& one : times) ASSERT_EQ(one.load(), 1) << items << " items";
     }
 
@@ -83,7 +83,7 @@ private:
     size_t m_threads;
 };
 
-TEST(Shares, AnyNumberOfThreadsDoEachItemOnce) {
+TEST(WorkRanges, AnyNumberOfThreadsDoEachItemOnce) {
     for (const size_t threads : {1, 2, 3, 7, 8, 9, 63, 64, 65, 100, 300}) {
         Meeting meeting(threads);
         for (const size_t items : {size_t(0), size_t(1), threads - 1, threads, 3 * threads + 1})
@@ -91,7 +91,7 @@ TEST(Shares, AnyNumberOfThreadsDoEachItemOnce) {
     }
 }
 
-TEST(Shares, TheItemsOfThreadsThatNeverComeAreDone) {
+TEST(WorkRanges, TheItemsOfThreadsThatNeverComeAreDone) {
     for (const size_t threads : {2, 9, 65, 200}) {
         Meeting meeting(threads);
         meeting.run(5 * threads, threads - 1);
@@ -99,13 +99,13 @@ TEST(Shares, TheItemsOfThreadsThatNeverComeAreDone) {
     }
 }
 
-TEST(Shares, CallsWithinCallsHaveSharesOfTheirOwn) {
+TEST(WorkRanges, CallsWithinCallsHaveRangesOfTheirOwn) {
     tbb::task_arena arena(12);
     arena.execute([] {
-        Shares outer(30);
+        WorkRanges outer(30);
         std::vector<int> times(30 * 20);
         outer.work([&](size_t i) {
-            Shares inner(20);
+            WorkRanges inner(20);
             inner.work([&](size_t j) { ++times[i * 20 + j]; });
             EXPECT_TRUE(inner.all_done());
         });
