@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/isa/amx/panels.hpp"
+#include "kernels/isa/amx/linear.hpp"
 #include "kernels/isa/amx/prefill_tiles.hpp"
 #include "kernels/kernels.hpp"
 #include "support/attention_world.hpp"
@@ -87,7 +87,7 @@ void run_all(const LinearKernels& linear, const AttentionKernels& attention, con
 
 TEST(TilesOfKernels, AreConfiguredOnceAndReleasedByEachEntry) {
     LinearKernels linear = Isa::scalar.kernels().linear;
-    linear.panels = amx::panel_kernels<CountedTiles>(linear.panels);
+    linear.bf16 = amx::bf16_kernels<CountedTiles>(linear.bf16);
     AttentionKernels attention = detected_isa().kernels().attention;
     if (!attention.has_tiles()) GTEST_SKIP() << "no kernels to decode with";
     attention.many_rows_bf16 = amx::PrefillOnTiles<PlainVectors, CountedTiles>::kernels();

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/check.hpp"
+#include "kernels/bf16_linear.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/panel_linear.hpp"
 #include "kernels/quantized_linear_parts.hpp"
 #include "kernels/quantized_linear_stream.hpp"
 #include "kernels/team.hpp"
@@ -70,7 +70,7 @@ void gated_mlp(const LinearInput& input, const GatedMlp& mlp, Isa isa) {
 }
 
 bool has_bf16_activations(Isa isa) {
-    return isa.kernels().linear.panels.run != nullptr;
+    return isa.kernels().linear.bf16.run != nullptr;
 }
 
 void quantized_linear_by(const LinearKernels& kernels, const LinearInput& input,
@@ -86,7 +86,7 @@ void quantized_linear_by(const LinearKernels& kernels, const LinearInput& input,
                        "heads of ", angles.size, " are to be rotated in an output of ",
                        outputs[i].weights->n(), ": must be even and a divisor of it");
     if (input.activations == Activations::bf16)
-        return panel_linear(kernels, input, outputs, count, angles);
+        return bf16_linear(kernels, input, outputs, count, angles);
     if (input.rows <= max_streamed_rows)
         return stream_linear(kernels, input, outputs, count, angles);
     // Named here, because in the phases below a thread_local would be the running thread's own.
@@ -114,7 +114,7 @@ void gated_mlp_by(const LinearKernels& kernels, const LinearInput& input, const 
     check_argument(gate.k() == up.k() && gate.n() == up.n() && down.k() == gate.n(),
                    "an MLP of gate [", gate.n(), ", ", gate.k(), "], up [", up.n(), ", ", up.k(),
                    "] and down [", down.n(), ", ", down.k(), "]: sizes must agree");
-    if (input.activations == Activations::bf16) return panel_mlp(kernels, input, mlp);
+    if (input.activations == Activations::bf16) return bf16_mlp(kernels, input, mlp);
     if (input.rows <= max_streamed_rows) return stream_mlp(kernels, input, mlp);
     static thread_local QuantizedRows own_rows, own_inner;
     static thread_local std::vector<TileRange> own_ranges;

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/panels.hpp"
+#include "kernels/bf16_kernels.hpp"
 #include "kernels/quantized_linear.hpp"
 
 namespace pagewheel::kernels {
@@ -149,7 +149,7 @@ struct LinearKernels {
     /// Rotates `heads` heads of `size`, one after the other (RotaryAngles); cos and sin [size].
     void (*rotate)(float* x, size_t heads, size_t size, const float* cos, const float* sin);
     /// For Activations::bf16; without functions where there is none.
-    PanelKernels panels = {};
+    Bf16Kernels bf16 = {};
 };
 
 /// The scalar ones.

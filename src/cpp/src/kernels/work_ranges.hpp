@@ -13,8 +13,8 @@ constexpr size_t apart = 128;
 
 /// Items [0, items) in ranges of neighbours, one for each thread of the calling thread's TBB arena.
 /// By the threads' places in the arena they have the same from call to call. A thread that is done
-/// with its own steals the latter half of what another has not begun: first from a thread whose place
-/// is near, which is mostly on the same memory node. Each thread looks at another one first.
+/// with its own steals the latter half of what another has not begun: first from a thread whose
+/// place is near, which is mostly on the same memory node. Each thread looks at another one first.
 ///
 /// Of any number of threads, eight count what is done in a line of their own, so that the end of a
 /// call is not one counter that all write.

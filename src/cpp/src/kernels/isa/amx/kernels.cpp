@@ -1,7 +1,7 @@
 // AMX: linear layers and prefill chunks in bf16 on tiles. Everything else is AVX-512's.
 #include "kernels/isa/amx/kernels.hpp"
 
-#include "kernels/isa/amx/panels.hpp"
+#include "kernels/isa/amx/linear.hpp"
 #include "kernels/isa/amx/tiles.hpp"
 #include "kernels/isa/amx/unpack_f16.hpp"
 #include "kernels/isa/avx512/kernels.hpp"
@@ -10,10 +10,10 @@ namespace pagewheel::kernels::amx {
 
 Kernels kernels(CpuFeatures features) {
     Kernels all = avx512::kernels(features);
-    all.linear.panels = panel_kernels<InstructionTiles>(avx512::panel_kernels());
+    all.linear.bf16 = bf16_kernels<InstructionTiles>(avx512::bf16_kernels());
 #ifdef PAGEWHEEL_ASSEMBLES_FP16
     if (features.has(CpuFeature::avx512_fp16))
-        all.linear.panels.unpack = unpack_by_halves<InstructionHalves>;
+        all.linear.bf16.unpack = unpack_by_halves<InstructionHalves>;
 #endif
     all.attention.many_rows_bf16 = prefill_kernels_bf16();
     return all;

@@ -177,7 +177,7 @@ private:
     float *scales_ = nullptr, *minima_ = nullptr;        // [columns], of codes
 };
 
-/// The span's values, and in a panel of its own what sums the weights as they were rounded.
+/// The span's values, and in tiles of their own what sums the weights as they were rounded.
 template <class V, CacheFormat Format>
 class TileValues {
     using Numbers = TileNumbers<V>;
@@ -201,15 +201,15 @@ public:
         shifts_ = has_codes ? scratch.take(columns) : nullptr;
     }
 
-    /// Of 16 dimensions each, `terms` tiles; panel panels() has one, which sums().
-    size_t panels() const { return width_ / side; }
+    /// `terms` tiles for each 16 dimensions. Row tiles() of tiles is one tile, which sums.
+    size_t tiles() const { return width_ / side; }
 
-    /// Of 32 tokens: the tiles [16 dimensions][16 pairs of tokens], panel after panel.
+    /// Of 32 tokens: the tiles [16 dimensions][16 pairs of tokens], 16 dimensions after another.
     const float* of(size_t tokens) const { return values_ + tokens * apart(); }
     /// From those to the next 32 tokens'.
-    size_t apart() const { return (panels() * terms + 1) * Numbers::words; }
+    size_t apart() const { return (tiles() * terms + 1) * Numbers::words; }
 
-    // Of the rows of panel panels(): the first ones (one, or two numbers whose sum is meant) sum
+    // Of the rows of tile tiles(): the first ones (one, or two numbers whose sum is meant) sum
     // the probabilities. Over codes the other two sum what is added to each dimension.
     static constexpr size_t sum_terms = has_codes ? 2 : 1;
 
@@ -249,13 +249,13 @@ public:
     /// All of the span's [0, columns) are there.
     void end(size_t columns) const {
         for (size_t c = 0; c < columns; c += depth)
-            for (size_t i = 0; i < panels() * terms; ++i)
+            for (size_t i = 0; i < tiles() * terms; ++i)
                 Numbers::transpose(values_ + c / depth * apart() + i * Numbers::words);
     }
 
 private:
     float* sums_of(size_t column) const {
-        return values_ + column / depth * apart() + panels() * terms * Numbers::words;
+        return values_ + column / depth * apart() + tiles() * terms * Numbers::words;
     }
 
     /// Before end() tiles are [16 pairs of tokens][16 dimensions]: the pair of tokens that begins

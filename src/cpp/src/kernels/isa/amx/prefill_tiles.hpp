@@ -329,17 +329,17 @@ private:
     [[gnu::always_inline]] void multiply_values(const View& view, Keys keys, const float* weights,
                                                 const Some& some) {
         constexpr size_t terms = Values::terms;
-        const size_t tokens = keys.size() / depth, panels = values_.panels();
+        const size_t tokens = keys.size() / depth, tiles = values_.tiles();
         const size_t apart = values_.apart();
         const float* values = values_.of(keys.begin / depth);
-        const auto terms_of = [&](size_t panel) { return panel < panels ? terms : 1; };
+        const auto terms_of = [&](size_t tile) { return tile < tiles ? terms : 1; };
         multiply<true>(
-            panels + 1, [&](size_t panel) { return tokens * terms_of(panel); },
-            [&](size_t panel, size_t i) {
-                const size_t each = terms_of(panel);
-                return values + i / each * apart + (panel * terms + i % each) * Numbers::words;
+            tiles + 1, [&](size_t tile) { return tokens * terms_of(tile); },
+            [&](size_t tile, size_t i) {
+                const size_t each = terms_of(tile);
+                return values + i / each * apart + (tile * terms + i % each) * Numbers::words;
             },
-            [&](size_t panel, size_t i) { return weights + i / terms_of(panel) * side * R; }, side,
+            [&](size_t tile, size_t i) { return weights + i / terms_of(tile) * side * R; }, side,
             group_bytes, sums_ + view.group * group_sums(), some);
     }
 
@@ -428,12 +428,12 @@ private:
         slopes_[row] = slopes ? slopes[head] * log2_e : 0;
     }
 
-    /// Of a group: [panels, then one for the sums of weights][16][32 rows]
-    size_t group_sums() const { return (values_.panels() + 1) * side * R; }
+    /// Of a group: [tiles, then one for the sums of weights][16][32 rows]
+    size_t group_sums() const { return (values_.tiles() + 1) * side * R; }
 
     /// The group's rows of the result; false if some should be computed anew.
     bool store(size_t group, const TileResult& result) const {
-        const size_t width = values_.panels() * side;
+        const size_t width = values_.tiles() * side;
         bool all_finite = true;
         for (size_t half = 0; half < R; half += side) {
             const float* sums = sums_ + group * group_sums() + half;

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
+#include "kernels/bf16_kernels.hpp"
 #include "kernels/isa/avx512/kernels.hpp"
 #include "kernels/isa/avx512/vectors.hpp"
-#include "kernels/panels.hpp"
 
 namespace pagewheel::kernels::amx {
 namespace {
@@ -140,12 +140,12 @@ struct HalfGroup {
     }
 };
 
-/// PanelKernels::unpack. Weights are rounded once, to bf16's nearest, halves away from zero. Those
+/// Bf16Kernels::unpack. Weights are rounded once, to bf16's nearest, halves away from zero. Those
 /// below 2^-22 become 0. Matrices that do not fit f16 are unpacked in f32.
 template <class Halves>
 void unpack_by_halves(const PackedLinear& weights, size_t tile, size_t begin, size_t end,
                       uint16_t* out) {
-    if (!weights.fits_f16()) return avx512::unpack_panel(weights, tile, begin, end, out);
+    if (!weights.fits_f16()) return avx512::unpack_tile(weights, tile, begin, end, out);
     const size_t per_group = weights.k_blocks_per_group(), block_bytes = weights.k_block_bytes();
     const size_t head_bytes = weights.scale_bytes() + weights.offset_bytes();
     for (size_t c = begin; c < end;) {
@@ -154,7 +154,7 @@ void unpack_by_halves(const PackedLinear& weights, size_t tile, size_t begin, si
         const uint8_t* head = weights.tile(tile) + group * head_bytes + first * block_bytes;
         const HalfGroup<Halves> unpacker(weights, head);
         const uint8_t* in = head + head_bytes + (c - first) * block_bytes;
-        for (; c < stop; ++c, in += block_bytes, out += panel_block) {
+        for (; c < stop; ++c, in += block_bytes, out += tile_block) {
             for (size_t i = 0; i < head_bytes + block_bytes; i += 64)
                 _mm_prefetch(reinterpret_cast<const char*>(in) + 2048 + i, _MM_HINT_T0);
             unpacker.unpack(in, out);

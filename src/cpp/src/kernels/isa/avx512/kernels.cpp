@@ -5,7 +5,7 @@ namespace pagewheel::kernels::avx512 {
 Kernels kernels(CpuFeatures features) {
     const bool bf16 = features.has(CpuFeature::fast_avx512_bf16);
     LinearKernels linear = linear_kernels();
-    if (bf16) linear.panels = panel_kernels();
+    if (bf16) linear.bf16 = bf16_kernels();
     return {
         logits_kernels(),
         linear,

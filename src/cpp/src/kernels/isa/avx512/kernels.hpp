@@ -9,10 +9,9 @@ namespace pagewheel::kernels::avx512 {
 Kernels kernels(CpuFeatures features);
 LogitsKernels logits_kernels();
 LinearKernels linear_kernels();
-PanelKernels panel_kernels();  // with AVX512_BF16 besides
-/// PanelKernels::unpack, with AVX512_BF16 besides.
-void unpack_panel(const PackedLinear& weights, size_t tile, size_t begin, size_t end,
-                  uint16_t* out);
+Bf16Kernels bf16_kernels();  // with AVX512_BF16 besides
+/// Bf16Kernels::unpack, with AVX512_BF16 besides.
+void unpack_tile(const PackedLinear& weights, size_t tile, size_t begin, size_t end, uint16_t* out);
 DecodeKernels decode_kernels();
 PrefillKernels prefill_kernels();
 PrefillKernels prefill_kernels_bf16();  // with AVX512_BF16 besides

@@ -125,7 +125,7 @@ void rotate(float* x, size_t heads, size_t size, const float* cos, const float* 
 }  // namespace
 
 LinearKernels linear_reference() {
-    return {quantize, multiply, nullptr, rms_norm, swiglu, rotate, panel_reference()};
+    return {quantize, multiply, nullptr, rms_norm, swiglu, rotate, bf16_reference()};
 }
 
 }  // namespace pagewheel::kernels

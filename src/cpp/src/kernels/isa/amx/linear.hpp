@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "kernels/bf16.hpp"
-#include "kernels/panels.hpp"
+#include "kernels/bf16_kernels.hpp"
 #include "kernels/quantized_linear_tile.hpp"
 #include "kernels/tiles.hpp"
 
@@ -13,26 +13,27 @@ namespace pagewheel::kernels::amx {
 
 constexpr size_t tile_size = TileConfig::most_rows;  // rows, and columns in f32
 
-/// What a block is cut into. K-blocks of a range: those of two panels, 40 KB, stay in a core's L1
-/// cache while the rows stream past. Rows of a block: a range of 256, 320 KB, stays in L2 while
-/// panels pass, and so do the sums of a group of pairs of panels between two ranges, 512 KB.
+/// What a block is cut into. K-blocks of a range: those of two weight tiles, 40 KB, stay in a
+/// core's L1 cache while the rows stream past. Rows of a block: a range of 256, 320 KB, stays in L2
+/// while weight tiles pass, and so do the sums of a group of pairs of weight tiles between two
+/// ranges, 512 KB.
 constexpr size_t most_range = 20, most_block_rows = 256, most_group = 16;
 
 /// The last block of a call takes up to 31 rows more, lest these be a block alone.
 constexpr size_t most_row_pairs = most_block_rows / (2 * tile_size) + 1;
 
-/// Products of two tiles of rows with two panels: [row tile][panel].
+/// Products of two tiles of rows with two tiles of weights: [row tile][weight tile].
 struct PairSums {
     float of[2][2][tile_size][tile_size];
 };
 
 struct BlockScratch {
     PairSums sums[most_group * most_row_pairs];
-    uint16_t panels[2][2 * most_range * panel_block];
+    uint16_t weights[2][2 * most_range * tile_block];
 };
 
-/// A block of rows times pairs of panels: two neighbours, or a panel of the gate and that of `up`.
-/// 32 rows by two panels are summed in four tiles.
+/// A block of rows times pairs of weight tiles: two neighbours, or a tile of the gate and that of
+/// `up`. 32 rows by two weight tiles are summed in four tile registers.
 ///
 /// The tiles' unit works beside the vectors', so two things that need no tiles are done between the
 /// products of a pair, a little after each step of k: the next pair is unpacked, and the sums
@@ -44,7 +45,7 @@ struct BlockScratch {
 template <class Tiles>
 class BlockProduct {
 public:
-    BlockProduct(const LinearKernels& kernels, const PanelBlock& block)
+    BlockProduct(const LinearKernels& kernels, const Bf16Block& block)
         : m_kernels(kernels),
           m_block(block),
           m_scratch(*static_cast<BlockScratch*>(block.scratch)),
@@ -57,13 +58,13 @@ public:
 
     void run() {
         m_tiles.configure();
-        begin_unpacking({}, m_scratch.panels[0]);
+        begin_unpacking({}, m_scratch.weights[0]);
         unpack_rest();
         size_t buffer = 0;
         for (Step step; step.pair < m_pairs; buffer ^= 1) {
             const Step next = after(step);
-            begin_unpacking(next, m_scratch.panels[buffer ^ 1]);
-            multiply(step, m_scratch.panels[buffer]);
+            begin_unpacking(next, m_scratch.weights[buffer ^ 1]);
+            multiply(step, m_scratch.weights[buffer]);
             unpack_rest();
             step = next;
         }
@@ -71,14 +72,15 @@ public:
     }
 
 private:
-    /// A range of k of a pair of panels. All ranges of a group of pairs come before the next group.
+    /// A range of k of a pair of weight tiles. All ranges of a group of pairs come before the next
+    /// group.
     struct Step {
         size_t group = 0, range = 0, pair = 0;
     };
     /// Weights that are on their way.
     struct Unpacking {
         const PackedLinear* weights[2] = {};
-        size_t panels[2] = {};
+        size_t tiles[2] = {};
         size_t begin = 0, size = 0;   // k-blocks of each
         size_t done = 0, blocks = 0;  // of both
         uint16_t* out = nullptr;
@@ -103,7 +105,7 @@ private:
     }
 
     /// Of a pair, 1 or 2; the last of an odd number has one.
-    size_t panels_of(size_t pair) const {
+    size_t tiles_of(size_t pair) const {
         return m_block.up || m_block.begin + 2 * pair + 1 < m_block.end ? 2 : 1;
     }
 
@@ -115,18 +117,18 @@ private:
         const size_t first = m_block.begin + (m_block.up ? step.pair : 2 * step.pair);
         m_unpacking.weights[0] = m_block.weights;
         m_unpacking.weights[1] = m_block.up ? m_block.up : m_block.weights;
-        m_unpacking.panels[0] = first;
-        m_unpacking.panels[1] = m_block.up ? first : first + 1;
+        m_unpacking.tiles[0] = first;
+        m_unpacking.tiles[1] = m_block.up ? first : first + 1;
         m_unpacking.begin = range_begin(step.range);
         m_unpacking.size = range_size(step.range);
-        m_unpacking.blocks = panels_of(step.pair) * m_unpacking.size;
+        m_unpacking.blocks = tiles_of(step.pair) * m_unpacking.size;
         m_unpacking.out = out;
     }
     void unpack_block() {
         Unpacking& u = m_unpacking;
-        const size_t panel = u.done >= u.size, c = u.begin + u.done - panel * u.size;
-        m_kernels.panels.unpack(*u.weights[panel], u.panels[panel], c, c + 1,
-                                u.out + u.done++ * panel_block);
+        const size_t which = u.done >= u.size, c = u.begin + u.done - which * u.size;
+        m_kernels.bf16.unpack(*u.weights[which], u.tiles[which], c, c + 1,
+                              u.out + u.done++ * tile_block);
     }
     void unpack_rest() {
         while (m_unpacking.done < m_unpacking.blocks) unpack_block();
@@ -140,16 +142,16 @@ private:
             m_kernels.swiglu(left, right, tile_size);
             return store_inner(left, row, m_block.begin + m_finishing.pair);
         }
-        const size_t panel = m_block.begin + 2 * m_finishing.pair;
-        store_output(left, row, panel);
-        if (panel + 1 < m_block.end) store_output(right, row, panel + 1);
+        const size_t tile = m_block.begin + 2 * m_finishing.pair;
+        store_output(left, row, tile);
+        if (tile + 1 < m_block.end) store_output(right, row, tile + 1);
     }
     void finish_rest() {
         while (m_finishing.done < m_finishing.rows) finish_row();
     }
 
-    void store_output(const float* sums, size_t row, size_t panel) const {
-        const size_t n = m_block.weights->n(), column = panel * tile_size;
+    void store_output(const float* sums, size_t row, size_t tile) const {
+        const size_t n = m_block.weights->n(), column = tile * tile_size;
         const size_t at = row * n + column;
         if (column + tile_size <= n) return add_residual<tile_size>(sums, at, tile_size);
         add_residual<0>(sums, at, n - column);
@@ -166,32 +168,33 @@ private:
     }
 
     /// Half of a k-block, and zeros for the other half where that does not exist.
-    void store_inner(const float* values, size_t row, size_t panel) const {
+    void store_inner(const float* values, size_t row, size_t tile) const {
         uint16_t rounded[2 * tile_size] = {};
         for (size_t i = 0; i < tile_size; ++i) rounded[i] = bf16_of_float(values[i]);
-        const bool is_alone = panel % 2 == 0 && panel + 1 == m_block.weights->tiles();
-        std::memcpy(m_block.inner.at(row, panel / 2) + panel % 2 * tile_size, rounded,
+        const bool is_alone = tile % 2 == 0 && tile + 1 == m_block.weights->tiles();
+        std::memcpy(m_block.inner.at(row, tile / 2) + tile % 2 * tile_size, rounded,
                     (is_alone ? 2 : 1) * tile_size * sizeof(uint16_t));
     }
 
     // ---- The products
 
-    void multiply(const Step& step, const uint16_t* panels) {
+    void multiply(const Step& step, const uint16_t* weights) {
         const size_t begin = range_begin(step.range), size = range_size(step.range);
         const size_t steps = m_row_pairs * size;
         for (size_t r = 0; r < m_row_pairs; ++r) {
             const size_t row = 2 * tile_size * r;
-            const bool two_tiles = row + tile_size < m_block.row_count;
-            const bool two_panels = panels_of(step.pair) == 2;
-            const auto product = two_tiles ? two_panels ? &BlockProduct::multiply_pair<true, true>
-                                                        : &BlockProduct::multiply_pair<true, false>
-                                 : two_panels ? &BlockProduct::multiply_pair<false, true>
-                                              : &BlockProduct::multiply_pair<false, false>;
+            const bool two_row_tiles = row + tile_size < m_block.row_count;
+            const bool two_weight_tiles = tiles_of(step.pair) == 2;
+            const auto product = two_row_tiles ? two_weight_tiles
+                                                     ? &BlockProduct::multiply_pair<true, true>
+                                                     : &BlockProduct::multiply_pair<true, false>
+                                 : two_weight_tiles ? &BlockProduct::multiply_pair<false, true>
+                                                    : &BlockProduct::multiply_pair<false, false>;
             // With one range the sums of the products before are still on their way.
             PairSums& sums = m_ranges == 1
                                  ? m_scratch.sums[m_products++ % 2]
                                  : m_scratch.sums[(step.pair - step.group) * m_row_pairs + r];
-            (this->*product)({m_block.rows.at(row, begin), panels, size, step.range > 0, &sums,
+            (this->*product)({m_block.rows.at(row, begin), weights, size, step.range > 0, &sums,
                               r * size, steps});
             finish_rest();
             if (step.range + 1 == m_ranges)
@@ -202,43 +205,44 @@ private:
 
     struct PairProduct {
         const uint16_t* rows;
-        const uint16_t* panels;  // [2][k_blocks][panel_block]
+        const uint16_t* weights;  // [2][k_blocks][tile_block]
         size_t k_blocks;
         bool adds;  // to what `sums` has
         PairSums* sums;
         size_t first_step, steps;  // of k: of this product, and for all rows
     };
 
-    template <bool two_tiles, bool two_panels>
+    template <bool two_row_tiles, bool two_weight_tiles>
     void multiply_pair(const PairProduct& p) {
         constexpr size_t row_bytes = TileConfig::most_row_bytes;
-        for_sums<two_tiles, two_panels>([&](auto t) {
+        for_sums<two_row_tiles, two_weight_tiles>([&](auto t) {
             if (p.adds)
                 m_tiles.template load<t>(p.sums->of[t / 2][t % 2], row_bytes);
             else
                 m_tiles.template zero<t>();
         });
-        const uint16_t *x = p.rows, *w = p.panels;
-        const size_t next_tile = m_block.rows.tile_stride, next_panel = p.k_blocks * panel_block;
+        const uint16_t *x = p.rows, *w = p.weights;
+        const size_t next_row_tile = m_block.rows.tile_stride,
+                     next_weight_tile = p.k_blocks * tile_block;
         const size_t at_once = (2 * tile_size + p.k_blocks - 1) / p.k_blocks;
         for (size_t c = 0; c < p.k_blocks; ++c) {
             m_tiles.template load_streamed<4>(x, row_bytes);
             m_tiles.template load<6>(w, row_bytes);
             m_tiles.template dpbf16<0, 4, 6>();
-            if constexpr (two_panels) {
-                m_tiles.template load<7>(w + next_panel, row_bytes);
+            if constexpr (two_weight_tiles) {
+                m_tiles.template load<7>(w + next_weight_tile, row_bytes);
                 m_tiles.template dpbf16<1, 4, 7>();
             }
-            if constexpr (two_tiles) {
-                m_tiles.template load_streamed<5>(x + next_tile, row_bytes);
+            if constexpr (two_row_tiles) {
+                m_tiles.template load_streamed<5>(x + next_row_tile, row_bytes);
                 m_tiles.template dpbf16<2, 5, 6>();
             }
-            if constexpr (two_tiles && two_panels) m_tiles.template dpbf16<3, 5, 7>();
+            if constexpr (two_row_tiles && two_weight_tiles) m_tiles.template dpbf16<3, 5, 7>();
             x += tile_size * row_block;
-            w += panel_block;
+            w += tile_block;
             between(p, c, at_once);
         }
-        for_sums<two_tiles, two_panels>(
+        for_sums<two_row_tiles, two_weight_tiles>(
             [&](auto t) { m_tiles.template store<t>(p.sums->of[t / 2][t % 2], row_bytes); });
     }
 
@@ -250,16 +254,16 @@ private:
         for (; c > 0 && rows > 0 && m_finishing.done < m_finishing.rows; --rows) finish_row();
     }
 
-    template <bool two_tiles, bool two_panels, class Body>
+    template <bool two_row_tiles, bool two_weight_tiles, class Body>
     static void for_sums(const Body& body) {
         body(std::integral_constant<int, 0>());
-        if constexpr (two_panels) body(std::integral_constant<int, 1>());
-        if constexpr (two_tiles) body(std::integral_constant<int, 2>());
-        if constexpr (two_tiles && two_panels) body(std::integral_constant<int, 3>());
+        if constexpr (two_weight_tiles) body(std::integral_constant<int, 1>());
+        if constexpr (two_row_tiles) body(std::integral_constant<int, 2>());
+        if constexpr (two_row_tiles && two_weight_tiles) body(std::integral_constant<int, 3>());
     }
 
     const LinearKernels& m_kernels;
-    const PanelBlock& m_block;
+    const Bf16Block& m_block;
     BlockScratch& m_scratch;
     size_t m_pairs, m_row_pairs, m_ranges, m_group = 0;
     size_t m_products = 0;
@@ -269,16 +273,16 @@ private:
 };
 
 template <class Tiles>
-void run_block(const LinearKernels& kernels, const PanelBlock& block) {
+void run_block(const LinearKernels& kernels, const Bf16Block& block) {
     BlockProduct<Tiles>(kernels, block).run();
 }
 
 /// `others` with products on tiles. Unpacking beside the products is nearly hidden by 256 rows of a
 /// thread's own. Where a thread would have fewer than 128 rows, threads share what they unpack.
 template <class Tiles>
-PanelKernels panel_kernels(PanelKernels others) {
+Bf16Kernels bf16_kernels(Bf16Kernels others) {
     others.tile_rows = tile_size;
-    others.item_panels = 16;
+    others.item_tiles = 16;
     others.most_rows = most_block_rows;
     others.least_own_rows = 128;
     others.range_k_blocks = 0;

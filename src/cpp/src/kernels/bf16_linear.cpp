@@ -1,18 +1,18 @@
-// Divides linear layers in bf16 into blocks of rows and panels for all threads.
-#include "kernels/panel_linear.hpp"
+// Divides linear layers in bf16 into blocks of rows and weight tiles for all threads.
+#include "kernels/bf16_linear.hpp"
 
 #include <algorithm>
 #include <vector>
 
 #include "base/check.hpp"
-#include "kernels/panel_rows.hpp"
+#include "kernels/bf16_rows.hpp"
 #include "kernels/quantized_linear_parts.hpp"
 #include "kernels/team.hpp"
 
 namespace pagewheel::kernels {
 namespace {
 
-constexpr size_t outputs_of_panel = PackedLinear::tile_rows;
+constexpr size_t tile_outputs = PackedLinear::tile_rows;
 
 /// The fewest rows of an item that are worth unpacking weights for once more.
 constexpr size_t least_item_rows = 32;
@@ -24,36 +24,36 @@ size_t threads_here() {
     return size_t(tbb::this_task_arena::max_concurrency());
 }
 
-// ---- A block by groups of panels
+// ---- A block by groups of tiles
 
 /// The ranges of k that weights are unpacked in, alike. They depend on k alone, as a row's sums do.
 struct Ranges {
     size_t k_blocks, count;
 
-    Ranges(const PanelKernels& kernels, size_t k_blocks)
+    Ranges(const Bf16Kernels& kernels, size_t k_blocks)
         : k_blocks(k_blocks),
           count((k_blocks + kernels.range_k_blocks - 1) / kernels.range_k_blocks) {}
     size_t begin(size_t i) const { return k_blocks * i / count; }
     size_t size(size_t i) const { return begin(i + 1) - begin(i); }
 };
 
-/// Unpacks range `i` of a block's panels [begin, end), and of those of `up` after them, into the
+/// Unpacks range `i` of a block's tiles [begin, end), and of those of `up` after them, into the
 /// thread's own memory.
-const uint16_t* unpack(const PanelKernels& kernels, const PanelBlock& block, size_t begin,
-                       size_t end, const Ranges& ranges, size_t i) {
+const uint16_t* unpack(const Bf16Kernels& kernels, const Bf16Block& block, size_t begin, size_t end,
+                       const Ranges& ranges, size_t i) {
     static thread_local LineBuffer<uint16_t> buffer;
-    const size_t range = ranges.size(i) * panel_block;
+    const size_t range = ranges.size(i) * tile_block;
     uint16_t* out = buffer.resize((end - begin) * (block.up ? 2 : 1) * range);
     for (const PackedLinear* weights : {block.weights, block.up})
-        for (size_t panel = begin; weights && panel < end; ++panel, out += range)
-            kernels.unpack(*weights, panel, ranges.begin(i), ranges.begin(i + 1), out);
+        for (size_t tile = begin; weights && tile < end; ++tile, out += range)
+            kernels.unpack(*weights, tile, ranges.begin(i), ranges.begin(i + 1), out);
     return buffer.data();
 }
 
 /// Range `i` of k of `count` rows from `first` on, without weights and output.
-PanelProduct product_of(const PackedRows& rows, size_t first, size_t count, const Ranges& ranges,
-                        size_t i) {
-    PanelProduct product;
+Bf16Product product_of(const PackedRows& rows, size_t first, size_t count, const Ranges& ranges,
+                       size_t i) {
+    Bf16Product product;
     product.rows = rows.at(first, ranges.begin(i));
     product.tile_stride = rows.tile_stride;
     product.row_count = count;
@@ -67,18 +67,18 @@ float* own_sums(size_t size) {
     return buffer.resize(size);
 }
 
-void run_group(const PanelKernels& kernels, const PanelBlock& block, size_t begin, size_t end) {
-    const size_t n = block.weights->n(), column = begin * outputs_of_panel;
-    const size_t width = (end - begin) * outputs_of_panel;
+void run_group(const Bf16Kernels& kernels, const Bf16Block& block, size_t begin, size_t end) {
+    const size_t n = block.weights->n(), column = begin * tile_outputs;
+    const size_t width = (end - begin) * tile_outputs;
     const Ranges ranges(kernels, block.weights->k_blocks());
     float* sums = ranges.count > 1 ? own_sums(block.row_count * width) : nullptr;
     for (size_t i = 0; i < ranges.count; ++i) {
-        PanelProduct product = product_of(block.rows, 0, block.row_count, ranges, i);
-        product.panels = unpack(kernels, block, begin, end, ranges, i);
-        product.panel_count = end - begin;
+        Bf16Product product = product_of(block.rows, 0, block.row_count, ranges, i);
+        product.weights = unpack(kernels, block, begin, end, ranges, i);
+        product.tile_count = end - begin;
         const bool begins = i == 0, ends = i + 1 == ranges.count;
         const float* residual = block.residual ? block.residual + column : nullptr;
-        PanelOutput& output = product.output;
+        Bf16Output& output = product.output;
         output.initial = begins ? residual : sums;
         output.initial_stride = begins ? n : width;
         output.output = ends ? block.output + column : sums;
@@ -89,20 +89,20 @@ void run_group(const PanelKernels& kernels, const PanelBlock& block, size_t begi
 }
 
 /// SwiGLU of `count` rows of gates and ups side by side, rounded into the rows that `down` takes.
-void finish_gated(const LinearKernels& kernels, const PanelBlock& block, size_t begin, size_t end,
+void finish_gated(const LinearKernels& kernels, const Bf16Block& block, size_t begin, size_t end,
                   float* sums, size_t first, size_t count) {
-    const size_t half = (end - begin) * outputs_of_panel, column = begin * outputs_of_panel;
+    const size_t half = (end - begin) * tile_outputs, column = begin * tile_outputs;
     const size_t columns = std::min(half, block.weights->n() - column);
     for (size_t r = 0; r < count; ++r, sums += 2 * half) {
         kernels.swiglu(sums, sums + half, columns);
-        kernels.panels.pack_row(sums, columns, block.inner.tile_rows,
-                                block.inner.at(first + r, column / PackedLinear::k_block));
+        kernels.bf16.pack_row(sums, columns, block.inner.tile_rows,
+                              block.inner.at(first + r, column / PackedLinear::k_block));
     }
 }
 
-void run_gated_group(const LinearKernels& all, const PanelBlock& block, size_t begin, size_t end) {
-    const PanelKernels& kernels = all.panels;
-    const size_t panels = 2 * (end - begin), width = panels * outputs_of_panel;
+void run_gated_group(const LinearKernels& all, const Bf16Block& block, size_t begin, size_t end) {
+    const Bf16Kernels& kernels = all.bf16;
+    const size_t tiles = 2 * (end - begin), width = tiles * tile_outputs;
     const size_t count = block.row_count, tile_rows = block.rows.tile_rows;
     const Ranges ranges(kernels, block.weights->k_blocks());
     // With one range a few rows are finished at a time, in the same memory.
@@ -112,9 +112,9 @@ void run_gated_group(const LinearKernels& all, const PanelBlock& block, size_t b
         const uint16_t* unpacked = unpack(kernels, block, begin, end, ranges, i);
         for (size_t row = 0; row < count; row += step) {
             const size_t some = std::min(step, count - row);
-            PanelProduct product = product_of(block.rows, row, some, ranges, i);
-            product.panels = unpacked;
-            product.panel_count = panels;
+            Bf16Product product = product_of(block.rows, row, some, ranges, i);
+            product.weights = unpacked;
+            product.tile_count = tiles;
             product.output = {sums, i == 0 ? nullptr : sums, width, width, width};
             kernels.multiply(product);
             if (i + 1 == ranges.count) finish_gated(all, block, begin, end, sums, row, some);
@@ -135,15 +135,14 @@ void pack_rows(const LinearKernels& kernels, const LinearInput& input, size_t k,
             kernels.rms_norm(x, input.gamma, input.epsilon, k, norm);
             x = norm;
         }
-        kernels.panels.pack_row(x, k, rows.tile_rows, rows.at(r, 0));
+        kernels.bf16.pack_row(x, k, rows.tile_rows, rows.at(r, 0));
     }
 }
 
 /// Rows [first, first + count) of a call, packed as `rows`, times a matrix.
-PanelBlock block_of(const LinearOutput& matrix, const PackedRows& rows, size_t first,
-                    size_t count) {
+Bf16Block block_of(const LinearOutput& matrix, const PackedRows& rows, size_t first, size_t count) {
     const size_t at = first * matrix.weights->n();
-    PanelBlock block;
+    Bf16Block block;
     block.rows = rows;
     block.row_count = count;
     block.weights = matrix.weights;
@@ -153,9 +152,9 @@ PanelBlock block_of(const LinearOutput& matrix, const PackedRows& rows, size_t f
     return block;
 }
 
-PanelBlock gated_block_of(const GatedMlp& mlp, const PackedRows& rows, size_t count,
-                          const PackedRows& inner) {
-    PanelBlock block;
+Bf16Block gated_block_of(const GatedMlp& mlp, const PackedRows& rows, size_t count,
+                         const PackedRows& inner) {
+    Bf16Block block;
     block.rows = rows;
     block.row_count = count;
     block.weights = mlp.gate;
@@ -165,10 +164,10 @@ PanelBlock gated_block_of(const GatedMlp& mlp, const PackedRows& rows, size_t co
     return block;
 }
 
-void run(const LinearKernels& kernels, PanelBlock block) {
+void run(const LinearKernels& kernels, Bf16Block block) {
     static thread_local LineBuffer<uint8_t> scratch;
-    block.scratch = scratch.resize(kernels.panels.scratch_bytes);
-    kernels.panels.run(kernels, block);
+    block.scratch = scratch.resize(kernels.bf16.scratch_bytes);
+    kernels.bf16.run(kernels, block);
 }
 
 // ---- Threads that keep their own rows
@@ -178,7 +177,7 @@ struct OwnRows {
     size_t rows, step = 0, blocks = 0;
 
     /// No blocks where threads have too few rows for that.
-    OwnRows(const PanelKernels& kernels, size_t rows) : rows(rows) {
+    OwnRows(const Bf16Kernels& kernels, size_t rows) : rows(rows) {
         const size_t threads = threads_here(), unit = 2 * kernels.tile_rows;
         if (!kernels.least_own_rows || rows < threads * kernels.least_own_rows) return;
         const size_t rounds =
@@ -193,8 +192,8 @@ struct OwnRows {
 /// Packs a block into memory of the running thread.
 PackedRows pack_own_rows(const LinearKernels& kernels, const LinearInput& input, size_t k,
                          size_t first, size_t count) {
-    static thread_local PanelRows memory;
-    const PackedRows rows = memory.resize(count, k, kernels.panels.tile_rows);
+    static thread_local Bf16Rows memory;
+    const PackedRows rows = memory.resize(count, k, kernels.bf16.tile_rows);
     pack_rows(kernels, input, k, first, count, rows);
     return rows;
 }
@@ -210,7 +209,7 @@ void run_own_rows(const LinearKernels& kernels, const LinearInput& input,
 
 void run_own_rows(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp,
                   size_t first, size_t count) {
-    static thread_local PanelRows memory;
+    static thread_local Bf16Rows memory;
     const PackedRows rows = pack_own_rows(kernels, input, mlp.gate->k(), first, count);
     const PackedRows inner = memory.resize(count, mlp.down->k(), rows.tile_rows);
     run(kernels, gated_block_of(mlp, rows, count, inner));
@@ -219,37 +218,37 @@ void run_own_rows(const LinearKernels& kernels, const LinearInput& input, const 
 
 // ---- Threads that share all rows
 
-/// Rows [first, first + count) times panels [begin, end) of a matrix.
+/// Rows [first, first + count) times tiles [begin, end) of a matrix.
 struct Item {
     size_t matrix, begin, end, first, count;
 };
 
-/// Panels of an item: fewer than the kernels like where that gives each thread a few.
-size_t panels_per_item(const PanelKernels& kernels, size_t panels) {
-    size_t step = kernels.item_panels;
-    while (step > 4 && panels < 4 * threads_here() * step) step /= 2;
+/// Tiles of an item: fewer than the kernels like where that gives each thread a few.
+size_t tiles_per_item(const Bf16Kernels& kernels, size_t tiles) {
+    size_t step = kernels.item_tiles;
+    while (step > 4 && tiles < 4 * threads_here() * step) step /= 2;
     return step;
 }
 
-/// All panels of matrices with so many times all rows. Items become smaller towards the end, so
-/// that threads end together though each item unpacks its panels.
-void divide(const PanelKernels& kernels, const std::vector<size_t>& panels, size_t item_panels,
+/// All tiles of matrices with so many times all rows. Items become smaller towards the end, so
+/// that threads end together though each item unpacks its tiles.
+void divide(const Bf16Kernels& kernels, const std::vector<size_t>& tiles, size_t item_tiles,
             size_t rows, std::vector<Item>& items) {
     const size_t unit = 2 * kernels.tile_rows;
     size_t left = 0;
-    for (const size_t count : panels) left += (count + item_panels - 1) / item_panels * rows;
+    for (const size_t count : tiles) left += (count + item_tiles - 1) / item_tiles * rows;
     items.clear();
-    for (size_t i = 0; i < panels.size(); ++i)
-        for (size_t begin = 0; begin < panels[i]; begin += item_panels)
+    for (size_t i = 0; i < tiles.size(); ++i)
+        for (size_t begin = 0; begin < tiles[i]; begin += item_tiles)
             for (size_t first = 0, count; first < rows; first += count, left -= count) {
                 count = std::clamp(left / (2 * threads_here()), least_item_rows, kernels.most_rows);
                 count = (count + unit - 1) / unit * unit;
                 if (rows - first < count + least_item_rows) count = rows - first;
-                items.push_back({i, begin, std::min(begin + item_panels, panels[i]), first, count});
+                items.push_back({i, begin, std::min(begin + item_tiles, tiles[i]), first, count});
             }
 }
 
-void run_item(const LinearKernels& kernels, const Item& item, PanelBlock block) {
+void run_item(const LinearKernels& kernels, const Item& item, Bf16Block block) {
     block.begin = item.begin;
     block.end = item.end;
     run(kernels, block);
@@ -257,8 +256,8 @@ void run_item(const LinearKernels& kernels, const Item& item, PanelBlock block) 
 
 /// What the threads of a call share, kept from call to call.
 struct SharedRows {
-    PanelRows rows, inner;
-    std::vector<size_t> panels;
+    Bf16Rows rows, inner;
+    std::vector<size_t> tiles;
     std::vector<Item> items, gated_items;
 
     static SharedRows& mine() {
@@ -267,8 +266,8 @@ struct SharedRows {
     }
 };
 
-void check_panels(const LinearKernels& kernels) {
-    check_argument(kernels.panels.run,
+void check_bf16(const LinearKernels& kernels) {
+    check_argument(kernels.bf16.run,
                    "activations in bf16: this instruction set has no products of bf16");
 }
 
@@ -284,33 +283,33 @@ auto packing(const LinearKernels& kernels, const LinearInput& input, size_t k,
 
 }  // namespace
 
-void run_by_groups(const LinearKernels& kernels, const PanelBlock& block) {
-    const size_t step = kernels.panels.item_panels / (block.up ? 2 : 1);
+void run_by_groups(const LinearKernels& kernels, const Bf16Block& block) {
+    const size_t step = kernels.bf16.item_tiles / (block.up ? 2 : 1);
     for (size_t begin = block.begin; begin < block.end; begin += step) {
         const size_t end = std::min(begin + step, block.end);
         block.up ? run_gated_group(kernels, block, begin, end)
-                 : run_group(kernels.panels, block, begin, end);
+                 : run_group(kernels.bf16, block, begin, end);
     }
 }
 
-void panel_linear(const LinearKernels& kernels, const LinearInput& input,
-                  const LinearOutput* outputs, size_t count, const RotaryAngles& angles) {
-    check_panels(kernels);
-    if (const OwnRows own(kernels.panels, input.rows); own.blocks)
+void bf16_linear(const LinearKernels& kernels, const LinearInput& input,
+                 const LinearOutput* outputs, size_t count, const RotaryAngles& angles) {
+    check_bf16(kernels);
+    if (const OwnRows own(kernels.bf16, input.rows); own.blocks)
         return run_phases(StreamPhase{own.blocks, [&](size_t i) {
                                           run_own_rows(kernels, input, outputs, count, angles,
                                                        i * own.step, own.count(i));
                                       }});
-    const size_t k = outputs[0].weights->k(), step = kernels.panels.tile_rows;
+    const size_t k = outputs[0].weights->k(), step = kernels.bf16.tile_rows;
     SharedRows& shared = SharedRows::mine();
     const PackedRows rows = shared.rows.resize(input.rows, k, step);
-    shared.panels.clear();
-    size_t panels = 0;
+    shared.tiles.clear();
+    size_t tiles = 0;
     for (size_t i = 0; i < count; ++i) {
-        shared.panels.push_back(outputs[i].weights->tiles());
-        panels += shared.panels.back();
+        shared.tiles.push_back(outputs[i].weights->tiles());
+        tiles += shared.tiles.back();
     }
-    divide(kernels.panels, shared.panels, panels_per_item(kernels.panels, panels), input.rows,
+    divide(kernels.bf16, shared.tiles, tiles_per_item(kernels.bf16, tiles), input.rows,
            shared.items);
     run_phases(packing(kernels, input, k, rows),
                Phase{shared.items.size(),
@@ -326,23 +325,22 @@ void panel_linear(const LinearKernels& kernels, const LinearInput& input,
                      }});
 }
 
-void panel_mlp(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp) {
-    check_panels(kernels);
-    const PanelKernels& panels = kernels.panels;
-    if (const OwnRows own(panels, input.rows); own.blocks)
+void bf16_mlp(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp) {
+    check_bf16(kernels);
+    const Bf16Kernels& bf16 = kernels.bf16;
+    if (const OwnRows own(bf16, input.rows); own.blocks)
         return run_phases(StreamPhase{own.blocks, [&](size_t i) {
                                           run_own_rows(kernels, input, mlp, i * own.step,
                                                        own.count(i));
                                       }});
     SharedRows& shared = SharedRows::mine();
-    const PackedRows rows = shared.rows.resize(input.rows, mlp.gate->k(), panels.tile_rows);
-    const PackedRows inner = shared.inner.resize(input.rows, mlp.down->k(), panels.tile_rows);
+    const PackedRows rows = shared.rows.resize(input.rows, mlp.gate->k(), bf16.tile_rows);
+    const PackedRows inner = shared.inner.resize(input.rows, mlp.down->k(), bf16.tile_rows);
     const LinearOutput down{mlp.down, mlp.output, mlp.residual};
-    shared.panels = {mlp.down->tiles()};
-    divide(panels, shared.panels, panels_per_item(panels, mlp.down->tiles()), input.rows,
-           shared.items);
-    shared.panels = {mlp.gate->tiles()};
-    divide(panels, shared.panels, panels_per_item(panels, 2 * mlp.gate->tiles()) / 2, input.rows,
+    shared.tiles = {mlp.down->tiles()};
+    divide(bf16, shared.tiles, tiles_per_item(bf16, mlp.down->tiles()), input.rows, shared.items);
+    shared.tiles = {mlp.gate->tiles()};
+    divide(bf16, shared.tiles, tiles_per_item(bf16, 2 * mlp.gate->tiles()) / 2, input.rows,
            shared.gated_items);
     run_phases(packing(kernels, input, mlp.gate->k(), rows),
                Phase{shared.gated_items.size(),

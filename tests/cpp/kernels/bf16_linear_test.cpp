@@ -1,6 +1,6 @@
 // Linear layers with activations in bf16: every kernel and weight format against the product in
 // double.
-#include "kernels/panel_linear.hpp"
+#include "kernels/bf16_linear.hpp"
 
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "kernels/bf16.hpp"
-#include "kernels/isa/amx/panels.hpp"
+#include "kernels/isa/amx/linear.hpp"
 #include "kernels/kernels.hpp"
 #include "support/linear_matrix.hpp"
 
@@ -46,7 +46,7 @@ std::vector<Variant> variants() {
     for (const Isa isa : available_isas())
         if (has_bf16_activations(isa)) all.push_back({isa.name(), isa.kernels().linear});
     LinearKernels emulated = Isa::scalar.kernels().linear;
-    emulated.panels = amx::panel_kernels<EmulatedTiles>(emulated.panels);
+    emulated.bf16 = amx::bf16_kernels<EmulatedTiles>(emulated.bf16);
     all.push_back({"amx emulated", emulated});
     if (const Isa* model = amx_model(); model && *model != detected_isa())
         all.push_back({model->name(), model->kernels().linear});
@@ -72,27 +72,27 @@ bool unpacks_by_halves(const Variant& variant) {
 }
 
 /// Bits of tile `tile`'s k-blocks [begin, end).
-std::vector<uint16_t> unpacked(const PanelKernels& kernels, const PackedLinear& weights,
-                               size_t tile, size_t begin, size_t end) {
-    std::vector<uint16_t> panel((end - begin) * panel_block);
-    kernels.unpack(weights, tile, begin, end, panel.data());
-    return panel;
+std::vector<uint16_t> unpacked(const Bf16Kernels& kernels, const PackedLinear& weights, size_t tile,
+                               size_t begin, size_t end) {
+    std::vector<uint16_t> numbers((end - begin) * tile_block);
+    kernels.unpack(weights, tile, begin, end, numbers.data());
+    return numbers;
 }
 
 /// Weight (n, k) of a tile that is unpacked as a whole.
-float weight_at(const std::vector<uint16_t>& panel, size_t n, size_t k) {
-    return float_of_bf16(panel[k / 2 * 2 * PackedLinear::tile_rows + n * 2 + k % 2]);
+float weight_at(const std::vector<uint16_t>& numbers, size_t n, size_t k) {
+    return float_of_bf16(numbers[k / 2 * 2 * PackedLinear::tile_rows + n * 2 + k % 2]);
 }
 
 /// The weights [n, k] as the layers see them.
-std::vector<double> rounded_weights(const PackedLinear& weights, const PanelKernels& kernels) {
+std::vector<double> rounded_weights(const PackedLinear& weights, const Bf16Kernels& kernels) {
     std::vector<double> result(weights.n() * weights.k());
     for (size_t tile = 0; tile < weights.tiles(); ++tile) {
-        const auto panel = unpacked(kernels, weights, tile, 0, weights.k_blocks());
+        const auto numbers = unpacked(kernels, weights, tile, 0, weights.k_blocks());
         const size_t first = tile * PackedLinear::tile_rows;
         for (size_t n = first; n < std::min(first + PackedLinear::tile_rows, weights.n()); ++n)
             for (size_t k = 0; k < weights.k(); ++k)
-                result[n * weights.k() + k] = double(weight_at(panel, n - first, k));
+                result[n * weights.k() + k] = double(weight_at(numbers, n - first, k));
     }
     return result;
 }
@@ -108,12 +108,12 @@ std::vector<Format> all_formats() {
     return formats;
 }
 
-TEST(Panels, HoldTheWeightsRoundedToBf16) {
+TEST(Bf16Tiles, HoldTheWeightsRoundedToBf16) {
     std::mt19937 random(1);
     for (const Format& format : all_formats()) {
         const size_t n = 1 + size_t(random() % 40), k = 1 + size_t(random() % 300);
         const Matrix m = make_matrix(format, n, k, 0.01f, random);
-        const std::vector<double> w = rounded_weights(PackedLinear(m.view), panel_reference());
+        const std::vector<double> w = rounded_weights(PackedLinear(m.view), bf16_reference());
         for (size_t i = 0; i < w.size(); ++i) {
             const size_t group = i / k * m.view.groups() + i % k / m.view.group;
             // Half a unit of the last of bf16's eight digits, and what f32 loses of values and
@@ -125,7 +125,7 @@ TEST(Panels, HoldTheWeightsRoundedToBf16) {
     }
 }
 
-TEST(Panels, AreTheSameToTheBitForEveryInstructionSetAndRange) {
+TEST(Bf16Tiles, AreTheSameToTheBitForEveryInstructionSetAndRange) {
     std::mt19937 random(2);
     for (const Format& format : all_formats()) {
         const Matrix m = make_matrix(format, 20, 1 + size_t(random() % 500), 0.01f, random);
@@ -134,12 +134,12 @@ TEST(Panels, AreTheSameToTheBitForEveryInstructionSetAndRange) {
         for (const Variant& variant : variants())
             for (size_t tile = 0; tile < 2; ++tile) {
                 if (packed.fits_f16() && unpacks_by_halves(variant)) continue;
-                const auto whole = unpacked(panel_reference(), packed, tile, 0, k_blocks);
+                const auto whole = unpacked(bf16_reference(), packed, tile, 0, k_blocks);
                 const size_t begin = random() % k_blocks;
                 const size_t end = begin + 1 + random() % (k_blocks - begin);
-                const auto range = unpacked(variant.calls.panels, packed, tile, begin, end);
+                const auto range = unpacked(variant.calls.bf16, packed, tile, begin, end);
                 ASSERT_TRUE(std::equal(range.begin(), range.end(),
-                                       whole.begin() + ptrdiff_t(begin * panel_block)))
+                                       whole.begin() + ptrdiff_t(begin * tile_block)))
                     << name_of(format) << ", " << variant.name;
             }
     }
@@ -164,7 +164,7 @@ double packed_weight(const Matrix& m, const PackedLinear& packed, size_t n, size
     return w - minimum + double(float_of_half(half_of_float(float(minimum))));
 }
 
-TEST(Panels, ByHalvesAreRoundedOnceToBf16) {
+TEST(Bf16Tiles, ByHalvesAreRoundedOnceToBf16) {
     std::mt19937 random(17);
     size_t fitting = 0;
     for (const Format& format : all_formats())
@@ -176,11 +176,11 @@ TEST(Panels, ByHalvesAreRoundedOnceToBf16) {
             for (const Variant& variant : variants()) {
                 if (!unpacks_by_halves(variant)) continue;
                 for (size_t tile = 0; tile < 2; ++tile) {
-                    const auto panel =
-                        unpacked(variant.calls.panels, packed, tile, 0, packed.k_blocks());
+                    const auto numbers =
+                        unpacked(variant.calls.bf16, packed, tile, 0, packed.k_blocks());
                     for (size_t n = 0; n < 16 && tile * 16 + n < 20; ++n)
                         for (size_t k = 0; k < packed.k(); ++k)
-                            ASSERT_EQ(weight_at(panel, n, k),
+                            ASSERT_EQ(weight_at(numbers, n, k),
                                       rounded_by_halves(packed_weight(m, packed, tile * 16 + n, k)))
                                 << name_of(format) << ", scale " << scale;
                 }
@@ -189,7 +189,7 @@ TEST(Panels, ByHalvesAreRoundedOnceToBf16) {
     EXPECT_GT(fitting, 20u);
 }
 
-TEST(Panels, ByHalvesAreOnlyOfWeightsThatFitF16) {
+TEST(Bf16Tiles, ByHalvesAreOnlyOfWeightsThatFitF16) {
     std::mt19937 random(18);
     const auto fits = [&](const Format& format, float scale) {
         return PackedLinear(make_matrix(format, 20, 100, scale, random).view).fits_f16();
@@ -203,7 +203,7 @@ TEST(Panels, ByHalvesAreOnlyOfWeightsThatFitF16) {
     EXPECT_FALSE(fits({WeightType::u4, 32, Zero::any}, 0.01f)) << "minima in f32";
 }
 
-TEST(Panels, TakeRowsRoundedToNearestEvenAndPaddedWithZeros) {
+TEST(Bf16Tiles, TakeRowsRoundedToNearestEvenAndPaddedWithZeros) {
     std::mt19937 random(3);
     for (const Variant& variant : variants())
         for (const size_t k : {1, 15, 16, 17, 31, 32, 33, 100}) {
@@ -212,7 +212,7 @@ TEST(Panels, TakeRowsRoundedToNearestEvenAndPaddedWithZeros) {
             if (k > 1) x[1] = 1 + 3 * 0x1p-8f;
             const size_t k_blocks = (k + 31) / 32, stride = 3 * row_block;
             std::vector<uint16_t> packed(k_blocks * stride, 7);
-            variant.calls.panels.pack_row(x.data(), k, 3, packed.data());
+            variant.calls.bf16.pack_row(x.data(), k, 3, packed.data());
             EXPECT_EQ(float_of_bf16(packed[0]), 1.0f);
             for (size_t i = 0; i < k_blocks * row_block; ++i)
                 ASSERT_EQ(packed[i / row_block * stride + i % row_block],
@@ -255,7 +255,7 @@ void expect_product(const Format& format, size_t n, size_t k, size_t rows, std::
         const LinearOutput one{&packed, output.data(),
                                residual.empty() ? nullptr : residual.data()};
         quantized_linear_by(variant.calls, input_of(x, rows), &one, 1);
-        const std::vector<double> w = rounded_weights(packed, variant.calls.panels);
+        const std::vector<double> w = rounded_weights(packed, variant.calls.bf16);
         // f32's rounding of k sums, of which few are as large as the sum of magnitudes.
         EXPECT_LT(error_of(w, n, x, rows, output, residual), 0x1p-24 * std::sqrt(double(k) + 4) * 2)
             << name_of(format) << ", n " << n << ", k " << k << ", rows " << rows << ", "
@@ -265,7 +265,7 @@ void expect_product(const Format& format, size_t n, size_t k, size_t rows, std::
     }
 }
 
-TEST(PanelLinear, IsTheProductOfRoundedOperandsForEveryFormat) {
+TEST(Bf16Linear, IsTheProductOfRoundedOperandsForEveryFormat) {
     std::mt19937 random(4);
     size_t i = 0;
     for (const Format& format : all_formats()) {
@@ -274,7 +274,7 @@ TEST(PanelLinear, IsTheProductOfRoundedOperandsForEveryFormat) {
     }
 }
 
-TEST(PanelLinear, TakesAnyNumberOfRows) {
+TEST(Bf16Linear, TakesAnyNumberOfRows) {
     std::mt19937 random(5);
     for (const size_t rows : {1, 2, 5, 6, 7, 11, 12, 13, 15, 16, 17, 31, 32, 33, 47, 100, 600})
         for (const Format& format :
@@ -282,7 +282,7 @@ TEST(PanelLinear, TakesAnyNumberOfRows) {
             expect_product(format, 35, 65, rows, random);
 }
 
-TEST(PanelLinear, TakesSizesThatFillNoPanelAndSeveralRanges) {
+TEST(Bf16Linear, TakesSizesThatFillNoTileAndSeveralRanges) {
     std::mt19937 random(6);
     for (const size_t n : {1, 15, 16, 17, 31, 33, 63, 65, 130})
         for (const size_t k : {1, 31, 32, 33, 255, 257, 519, 1100})
@@ -290,7 +290,7 @@ TEST(PanelLinear, TakesSizesThatFillNoPanelAndSeveralRanges) {
 }
 
 // On tiles: two ranges of k, so that sums are loaded again, in whole blocks and in cut ones.
-TEST(PanelLinear, TakesSeveralRangesOfManyRows) {
+TEST(Bf16Linear, TakesSeveralRangesOfManyRows) {
     std::mt19937 random(16);
     for (const size_t rows : {33, 48, 64})
         for (const size_t k : {1025, 2100})
@@ -298,15 +298,15 @@ TEST(PanelLinear, TakesSeveralRangesOfManyRows) {
                 expect_product({WeightType::u4, 32, Zero::fractional}, n, k, rows, random);
 }
 
-// On tiles: several groups of pairs of panels, each over several ranges of k.
-TEST(PanelLinear, TakesSeveralGroupsOfPanels) {
+// On tiles: several groups of pairs of weight tiles, each over several ranges of k.
+TEST(Bf16Linear, TakesSeveralGroupsOfTiles) {
     std::mt19937 random(19);
     for (const size_t n : {1056, 1100})
         expect_product({WeightType::u4, 32, Zero::fractional}, n, 700, 40, random);
 }
 
 // So many rows that each thread keeps its own, also with a last block of few rows.
-TEST(PanelLinear, TakesRowsOfEachThread) {
+TEST(Bf16Linear, TakesRowsOfEachThread) {
     std::mt19937 random(20);
     for (const int threads : {1, 2, 3}) {
         const tbb::global_control workers(tbb::global_control::max_allowed_parallelism, 3);
@@ -317,7 +317,7 @@ TEST(PanelLinear, TakesRowsOfEachThread) {
     }
 }
 
-TEST(PanelLinear, HoldsAtTheEndsOfTheRange) {
+TEST(Bf16Linear, HoldsAtTheEndsOfTheRange) {
     std::mt19937 random(7);
     for (const WeightType type : {WeightType::u4, WeightType::i4, WeightType::u8, WeightType::i8})
         for (const Fill fill : {Fill::zeros, Fill::lowest, Fill::highest})
@@ -331,7 +331,7 @@ TEST(PanelLinear, HoldsAtTheEndsOfTheRange) {
 // What bf16 itself costs: an operand's rounding error is at most 2^-8 / sqrt(3) of it in the mean
 // square, that of a product of two sqrt(2) times that, 0.0032. Sums of k such products grow as
 // their errors do, so it is the same for every k.
-TEST(PanelLinear, LosesNoMoreThanBf16OfTheExactProduct) {
+TEST(Bf16Linear, LosesNoMoreThanBf16OfTheExactProduct) {
     std::mt19937 random(8);
     const size_t n = 40, rows = 10;
     for (const size_t k : {64, 576, 1536, 4096}) {
@@ -356,7 +356,7 @@ TEST(PanelLinear, LosesNoMoreThanBf16OfTheExactProduct) {
 }
 
 // Else what a request is answered would depend on which others share its step.
-TEST(PanelLinear, ARowIsTheSameToTheBitAmongAnyNumberOfOthers) {
+TEST(Bf16Linear, ARowIsTheSameToTheBitAmongAnyNumberOfOthers) {
     std::mt19937 random(9);
     const size_t n = 70, k = 290, most = 130;
     for (const Format& format :
@@ -385,7 +385,7 @@ TEST(PanelLinear, ARowIsTheSameToTheBitAmongAnyNumberOfOthers) {
     }
 }
 
-TEST(PanelLinear, ARowThatIsNotFiniteSpoilsNoOther) {
+TEST(Bf16Linear, ARowThatIsNotFiniteSpoilsNoOther) {
     std::mt19937 random(10);
     const size_t n = 20, k = 64, rows = 33;
     const Matrix m = make_matrix({WeightType::u4, 32, Zero::integer}, n, k, 1, random);
@@ -411,7 +411,7 @@ TEST(PanelLinear, ARowThatIsNotFiniteSpoilsNoOther) {
         }
 }
 
-TEST(PanelLinear, MatricesThatShareAnInputAreComputedTogetherAndTheirHeadsRotated) {
+TEST(Bf16Linear, MatricesThatShareAnInputAreComputedTogetherAndTheirHeadsRotated) {
     std::mt19937 random(11);
     const size_t k = 160, rows = 70, size = 24;
     const std::vector<float> x = normal(rows * k, random);
@@ -440,7 +440,7 @@ TEST(PanelLinear, MatricesThatShareAnInputAreComputedTogetherAndTheirHeadsRotate
 }
 
 // The parts' SwiGLU is libm's, so now and then an input of `down` is rounded the other way.
-TEST(PanelLinear, AGatedMlpIsItsPartsOneAfterTheOther) {
+TEST(Bf16Linear, AGatedMlpIsItsPartsOneAfterTheOther) {
     std::mt19937 random(12);
     for (const size_t inner : {16, 48, 75, 320})
         for (const size_t rows : {1, 16, 70, 400})
@@ -472,7 +472,7 @@ TEST(PanelLinear, AGatedMlpIsItsPartsOneAfterTheOther) {
             }
 }
 
-TEST(PanelLinear, AnOutputMayBeTheInputOnAnyNumberOfThreads) {
+TEST(Bf16Linear, AnOutputMayBeTheInputOnAnyNumberOfThreads) {
     std::mt19937 random(13);
     const size_t k = 320, inner = 200, rows = 90;
     const Format q4_1{WeightType::u4, 32, Zero::fractional};
@@ -501,12 +501,12 @@ TEST(PanelLinear, AnOutputMayBeTheInputOnAnyNumberOfThreads) {
 }
 
 // What perplexity of AMX's path is measured with: denormals, infinities and the order of sums too.
-TEST(PanelLinear, TilesByAvx512GiveTheEmulatedOnesBits) {
+TEST(Bf16Linear, TilesByAvx512GiveTheEmulatedOnesBits) {
     if (!amx_model()) GTEST_SKIP() << "no AVX512_BF16";
     std::mt19937 random(15);
     LinearKernels emulated = Isa::scalar.kernels().linear;
-    emulated.panels = amx::panel_kernels<EmulatedTiles>(emulated.panels);
-    emulated.panels.unpack = amx_model()->kernels().linear.panels.unpack;
+    emulated.bf16 = amx::bf16_kernels<EmulatedTiles>(emulated.bf16);
+    emulated.bf16.unpack = amx_model()->kernels().linear.bf16.unpack;
     const size_t n = 50, k = 1100, rows = 35;
     const Matrix m = make_matrix({WeightType::u4, 32, Zero::none}, n, k, 6e-8f, random);
     const PackedLinear packed(m.view);
@@ -525,9 +525,9 @@ TEST(PanelLinear, TilesByAvx512GiveTheEmulatedOnesBits) {
     }
 }
 
-TEST(PanelLinear, RefusesKernelsWithoutProductsOfBf16) {
+TEST(Bf16Linear, RefusesKernelsWithoutProductsOfBf16) {
     LinearKernels none = Isa::scalar.kernels().linear;
-    none.panels = {};
+    none.bf16 = {};
     const Format format{WeightType::u4, 32};
     std::mt19937 random(14);
     const PackedLinear square(make_matrix(format, 32, 32, 1, random).view);

@@ -1,5 +1,5 @@
 // Linear layers in bf16 as they are defined.
-#include "kernels/panels.hpp"
+#include "kernels/bf16_kernels.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -31,40 +31,40 @@ void unpack(const PackedLinear& weights, size_t tile, size_t begin, size_t end, 
                 out[(k / 2 * outputs + n) * 2 + k % 2] =
                     bf16_of_float(std::fma(value, scales[n], minima[n]));
             }
-        if (c >= begin) out += panel_block;
+        if (c >= begin) out += tile_block;
         in += weights.k_block_bytes();
     }
 }
 
-/// One row times a range of one output of a panel.
-float dot(const uint16_t* row, const uint16_t* panel, size_t k_blocks, float sum) {
+/// One row times a range of one output of a tile.
+float dot(const uint16_t* row, const uint16_t* weights, size_t k_blocks, float sum) {
     for (size_t c = 0; c < k_blocks; ++c)
         for (size_t k = 0; k < k_block; ++k)
             sum += float_of_bf16(row[c * reference_tile_rows * row_block + k]) *
-                   float_of_bf16(panel[c * panel_block + k / 2 * 2 * outputs + k % 2]);
+                   float_of_bf16(weights[c * tile_block + k / 2 * 2 * outputs + k % 2]);
     return sum;
 }
 
-void multiply(const PanelProduct& product) {
-    const PanelOutput& out = product.output;
+void multiply(const Bf16Product& product) {
+    const Bf16Output& out = product.output;
     for (size_t r = 0; r < product.row_count; ++r) {
         const uint16_t* row = product.rows + r / reference_tile_rows * product.tile_stride +
                               r % reference_tile_rows * row_block;
         for (size_t n = 0; n < out.columns; ++n) {
-            const uint16_t* panel =
-                product.panels + n / outputs * product.k_blocks * panel_block + n % outputs * 2;
+            const uint16_t* weights =
+                product.weights + n / outputs * product.k_blocks * tile_block + n % outputs * 2;
             const float initial = out.initial ? out.initial[r * out.initial_stride + n] : 0.0f;
-            out.output[r * out.output_stride + n] = dot(row, panel, product.k_blocks, initial);
+            out.output[r * out.output_stride + n] = dot(row, weights, product.k_blocks, initial);
         }
     }
 }
 
 }  // namespace
 
-PanelKernels panel_reference() {
-    PanelKernels kernels;
+Bf16Kernels bf16_reference() {
+    Bf16Kernels kernels;
     kernels.tile_rows = reference_tile_rows;
-    kernels.item_panels = 4;
+    kernels.item_tiles = 4;
     kernels.most_rows = 512;
     kernels.least_own_rows = 40;
     kernels.range_k_blocks = 3;

@@ -1,6 +1,6 @@
 // Linear layers in bf16 with AVX512_BF16. Its instructions are assembly, so that this file is
 // compiled for AVX-512 like the others; who calls asks the processor for them.
-#include "kernels/panels.hpp"
+#include "kernels/bf16_kernels.hpp"
 
 #include <immintrin.h>
 
@@ -17,9 +17,9 @@ namespace {
 constexpr size_t k_block = PackedLinear::k_block;
 constexpr size_t lanes = PackedLinear::tile_rows;
 
-/// Rows and panels that are multiplied at once: the sums take 24 of the 32 registers, so that two
-/// products a cycle of six cycles each find enough of them.
-constexpr size_t most_rows = 6, most_panels = 4;
+/// Rows and weight tiles that are multiplied at once: the sums take 24 of the 32 registers, so that
+/// two products a cycle of six cycles each find enough of them.
+constexpr size_t most_rows = 6, most_tiles = 4;
 
 /// 16 numbers of bf16 in the low half and 16 in the high one.
 [[gnu::always_inline]] inline __m512i rounded(__m512 low, __m512 high) {
@@ -127,8 +127,8 @@ void unpack_bytes(const Group& group, const uint8_t* in, uint16_t* out) {
 
 }  // namespace
 
-void unpack_panel(const PackedLinear& weights, size_t tile, size_t begin, size_t end,
-                  uint16_t* out) {
+void unpack_tile(const PackedLinear& weights, size_t tile, size_t begin, size_t end,
+                 uint16_t* out) {
     const size_t per_group = weights.k_blocks_per_group(), block_bytes = weights.k_block_bytes();
     const size_t group_bytes = weights.scale_bytes() + weights.offset_bytes();
     const size_t first_group = begin / per_group;
@@ -138,7 +138,7 @@ void unpack_panel(const PackedLinear& weights, size_t tile, size_t begin, size_t
         const Group group(weights, group_begin);
         const size_t first = c / per_group * per_group;
         const uint8_t* in = group_begin + group_bytes + (c - first) * block_bytes;
-        for (; c < std::min(first + per_group, end); ++c, in += block_bytes, out += panel_block) {
+        for (; c < std::min(first + per_group, end); ++c, in += block_bytes, out += tile_block) {
             fetch_ahead(in, group_bytes + block_bytes);
             weights.bits() == 4 ? unpack_nibbles(group, in, out) : unpack_bytes(group, in, out);
         }
@@ -148,79 +148,79 @@ void unpack_panel(const PackedLinear& weights, size_t tile, size_t begin, size_t
 
 namespace {
 
-/// `rows` rows of one tile times `panels` panels, whose ranges lie `range` apart.
-template <size_t rows, size_t panels>
+/// `rows` rows of one row tile times `tiles` weight tiles, whose ranges lie `range` apart.
+template <size_t rows, size_t tiles>
 void multiply_block(const uint16_t* x, const uint16_t* w, size_t k_blocks,
-                    const PanelOutput& output) {
-    const __mmask16 last = Avx512::mask(output.columns - (panels - 1) * lanes);
-    const auto mask = [&](size_t p) { return p + 1 < panels ? __mmask16(0xffff) : last; };
-    __m512 sums[rows][panels];
-    unrolled<rows * panels>([&](auto i) PAGEWHEEL_INLINE {
-        const size_t r = i / panels, p = i % panels;
+                    const Bf16Output& output) {
+    const __mmask16 last = Avx512::mask(output.columns - (tiles - 1) * lanes);
+    const auto mask = [&](size_t p) { return p + 1 < tiles ? __mmask16(0xffff) : last; };
+    __m512 sums[rows][tiles];
+    unrolled<rows * tiles>([&](auto i) PAGEWHEEL_INLINE {
+        const size_t r = i / tiles, p = i % tiles;
         const float* from = output.initial + r * output.initial_stride + p * lanes;
         sums[r][p] = output.initial ? _mm512_maskz_loadu_ps(mask(p), from) : _mm512_setzero_ps();
     });
-    const size_t range = k_blocks * panel_block;
-    for (size_t c = 0; c < k_blocks; ++c, x += most_rows * row_block, w += panel_block) {
+    const size_t range = k_blocks * tile_block;
+    for (size_t c = 0; c < k_blocks; ++c, x += most_rows * row_block, w += tile_block) {
 #pragma GCC unroll 4
         for (size_t pair = 0; pair < k_block / 2; ++pair) {
-            __m512i weights[panels];
-            unrolled<panels>([&](auto p) PAGEWHEEL_INLINE {
+            __m512i weights[tiles];
+            unrolled<tiles>([&](auto p) PAGEWHEEL_INLINE {
                 weights[p] = _mm512_loadu_si512(w + p * range + pair * 2 * lanes);
             });
             unrolled<rows>([&](auto r) PAGEWHEEL_INLINE {
                 int32_t word;
                 std::memcpy(&word, x + r * row_block + pair * 2, sizeof word);
                 const __m512i both = _mm512_set1_epi32(word);
-                unrolled<panels>(
+                unrolled<tiles>(
                     [&](auto p) PAGEWHEEL_INLINE { add_products(sums[r][p], weights[p], both); });
             });
         }
     }
-    unrolled<rows * panels>([&](auto i) PAGEWHEEL_INLINE {
-        const size_t r = i / panels, p = i % panels;
+    unrolled<rows * tiles>([&](auto i) PAGEWHEEL_INLINE {
+        const size_t r = i / tiles, p = i % tiles;
         _mm512_mask_storeu_ps(output.output + r * output.output_stride + p * lanes, mask(p),
                               sums[r][p]);
     });
 }
 
-using MultiplyBlock = void (*)(const uint16_t*, const uint16_t*, size_t, const PanelOutput&);
+using MultiplyBlock = void (*)(const uint16_t*, const uint16_t*, size_t, const Bf16Output&);
 
-/// multiply_block() of 1 + i / most_panels rows and 1 + i % most_panels panels.
+/// multiply_block() of 1 + i / most_tiles rows and 1 + i % most_tiles tiles.
 template <size_t... i>
-MultiplyBlock block_of(size_t rows, size_t panels, std::index_sequence<i...>) {
+MultiplyBlock block_of(size_t rows, size_t tiles, std::index_sequence<i...>) {
     static constexpr MultiplyBlock calls[] = {
-        multiply_block<1 + i / most_panels, 1 + i % most_panels>...};
-    return calls[(rows - 1) * most_panels + panels - 1];
+        multiply_block<1 + i / most_tiles, 1 + i % most_tiles>...};
+    return calls[(rows - 1) * most_tiles + tiles - 1];
 }
 
-void multiply(const PanelProduct& product) {
-    const PanelOutput& all = product.output;
+void multiply(const Bf16Product& product) {
+    const Bf16Output& all = product.output;
     for (size_t row = 0, t = 0; row < product.row_count; row += most_rows, ++t)
-        for (size_t panel = 0; panel < product.panel_count; panel += most_panels) {
+        for (size_t tile = 0; tile < product.tile_count; tile += most_tiles) {
             const size_t rows = std::min(most_rows, product.row_count - row);
-            const size_t panels = std::min(most_panels, product.panel_count - panel);
-            const size_t column = panel * lanes;
-            PanelOutput output = all;
-            output.columns = std::min(panels * lanes, all.columns - column);
+            const size_t tiles = std::min(most_tiles, product.tile_count - tile);
+            const size_t column = tile * lanes;
+            Bf16Output output = all;
+            output.columns = std::min(tiles * lanes, all.columns - column);
             output.output += row * all.output_stride + column;
             if (all.initial) output.initial += row * all.initial_stride + column;
-            block_of(rows, panels, std::make_index_sequence<most_rows * most_panels>())(
+            block_of(rows, tiles, std::make_index_sequence<most_rows * most_tiles>())(
                 product.rows + t * product.tile_stride,
-                product.panels + panel * product.k_blocks * panel_block, product.k_blocks, output);
+                product.weights + tile * product.k_blocks * tile_block, product.k_blocks, output);
         }
 }
 
 }  // namespace
 
-PanelKernels panel_kernels() {
-    PanelKernels kernels;
+Bf16Kernels bf16_kernels() {
+    Bf16Kernels kernels;
     kernels.tile_rows = most_rows;
-    kernels.item_panels = most_panels;
+    kernels.item_tiles = most_tiles;
     kernels.most_rows = 512;
     kernels.range_k_blocks = 64;
     kernels.pack_row = pack_row;
-    kernels.unpack = unpack_panel;
+    kernels.unpack = unpack_tile;
     kernels.run = run_by_groups;
     kernels.multiply = multiply;
     return kernels;

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/panels.hpp"
+#include "kernels/bf16_kernels.hpp"
 #include "kernels/quantized_rows.hpp"
 
 namespace pagewheel::kernels {
@@ -30,7 +30,7 @@ private:
 };
 
 /// Memory for packed rows.
-class PanelRows {
+class Bf16Rows {
 public:
     PackedRows resize(size_t rows, size_t k, size_t tile_rows) {
         const size_t k_blocks = (k + PackedLinear::k_block - 1) / PackedLinear::k_block;
