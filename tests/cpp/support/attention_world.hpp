@@ -26,7 +26,7 @@ struct AttentionVariant {
 
     std::string name;
     AttentionKernels kernels;
-    bool integers;  // few_rows multiplies integers over u8 and u4 caches
+    bool integers;  // decode multiplies integers over u8 and u4 caches
 };
 
 /// A batch that owns its arrays, over a pool that starts as NaN.

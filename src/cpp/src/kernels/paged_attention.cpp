@@ -58,13 +58,13 @@ public:
           layout_(config.layout),
           batch_(batch),
           tokens_{batch.tables},
-          few_rows_(kernels.few_rows),
-          many_rows_(kernels.many_rows_for(config)),
+          decode_(kernels.decode),
+          prefill_(kernels.prefill_for(config)),
           memory_(memory),
           plan_(memory.plan),
           ratio_(config.heads / config.layout.kv_heads),
           threads_(static_cast<size_t>(tbb::this_task_arena::max_concurrency())) {
-        memory.plan.make(config, batch, threads_, many_rows_.tile_rows(layout_.format));
+        memory.plan.make(config, batch, threads_, prefill_.tile_rows(layout_.format));
         memory.statistics.resize(plan_.num_statistics);
         partials_ = memory.partials.floats(plan_.result_floats);
         kept_ = memory.kept.floats(plan_.kept_floats);
@@ -103,7 +103,7 @@ private:
         auto s = size_t(std::upper_bound(begins, end, int32_t(first)) - begins) - 1;
         for (size_t t = first; t < last; ++t) {
             while (size_t(begins[s + 1]) <= t) ++s;
-            few_rows_.write(layout_, batch_, s, t);
+            decode_.write(layout_, batch_, s, t);
         }
     }
 
@@ -142,12 +142,12 @@ private:
         const size_t rows = tile.rows(ratio_);
         const size_t floats = padded(result_floats(all_rows(tile, ratio_), layout_.value_size));
         float* own =
-            arena.floats(floats + (many ? many_rows_.scratch_floats(config_, rows)
-                                        : few_rows_.scratch_floats(config_, rows, tile.kv_heads)));
+            arena.floats(floats + (many ? prefill_.scratch_floats(config_, rows)
+                                        : decode_.scratch_floats(config_, rows, tile.kv_heads)));
         TileResult result = whole ? result_in(own, all_rows(tile, ratio_), layout_.value_size)
                                   : partial_result(part);
         if (part.kept != TilePart::not_kept) result.kept = kept_ + part.kept;
-        (many ? many_rows_.attend : few_rows_.attend)(config_, batch_, tile, result, own + floats);
+        (many ? prefill_.attend : decode_.attend)(config_, batch_, tile, result, own + floats);
         if (whole) {
             finish(planned.tile, result);
             score_part(part);
@@ -163,13 +163,13 @@ private:
             const size_t rows = all_rows(tile, ratio_), size = layout_.value_size;
             const size_t floats = padded(result_floats(rows, size));
             float* own = arena.floats(
-                2 * floats + few_rows_.scratch_floats(config_, tile.rows(ratio_), tile.kv_heads));
+                2 * floats + decode_.scratch_floats(config_, tile.rows(ratio_), tile.kv_heads));
             const TileResult into = result_in(own, rows, size);
             const TileResult from = result_in(own + floats, rows, size);
             for (size_t p = planned.part_begin; p < planned.part_end; ++p) {
                 const bool first_part = p == planned.part_begin;
-                few_rows_.attend(config_, batch_, plan_.parts[p].tile, first_part ? into : from,
-                                 own + 2 * floats);
+                decode_.attend(config_, batch_, plan_.parts[p].tile, first_part ? into : from,
+                               own + 2 * floats);
                 if (!first_part) merge(into, from, rows);
             }
             finish(tile, into);
@@ -249,9 +249,8 @@ private:
         const AttentionTile& tile = part.tile;
         const size_t s = tile.sequence, first = tile.block_begin * layout_.block_size;
         const size_t end = std::min(tile.block_end * layout_.block_size, tokens_.context(s));
-        few_rows_.sum_kept(config_, tile, end - first, kept_ + part.kept,
-                           statistics(s, tile.kv_head),
-                           batch_.tables.scores.values + plan_.score_begins[s] + first);
+        decode_.sum_kept(config_, tile, end - first, kept_ + part.kept, statistics(s, tile.kv_head),
+                         batch_.tables.scores.values + plan_.score_begins[s] + first);
     }
 
     /// All heads' and rows' probabilities of the keys in score tile i, which no other tile touches.
@@ -267,12 +266,12 @@ private:
                 tile.block_end = std::min(keys.block_end, tile.block_end);
                 if (tile.block_begin >= tile.block_end) continue;
                 float* scratch =
-                    arena.floats(few_rows_.scratch_floats(config_, tile.rows(ratio_), 1));
-                few_rows_.score(config_, batch_, tile,
-                                statistics(s, h) + (t - keys.token_begin) * ratio_,
-                                batch_.tables.scores.values + plan_.score_begins[s] +
-                                    tile.block_begin * layout_.block_size,
-                                scratch);
+                    arena.floats(decode_.scratch_floats(config_, tile.rows(ratio_), 1));
+                decode_.score(config_, batch_, tile,
+                              statistics(s, h) + (t - keys.token_begin) * ratio_,
+                              batch_.tables.scores.values + plan_.score_begins[s] +
+                                  tile.block_begin * layout_.block_size,
+                              scratch);
             }
     }
 
@@ -280,8 +279,8 @@ private:
     const CacheLayout& layout_;
     const AttentionBatch& batch_;
     const BatchTokens tokens_;
-    const DecodeKernels& few_rows_;
-    const PrefillKernels& many_rows_;
+    const DecodeKernels& decode_;
+    const PrefillKernels& prefill_;
     CallMemory& memory_;
     const AttentionPlan& plan_;
     const size_t ratio_, threads_;
@@ -313,7 +312,7 @@ void write_with(const DecodeKernels& kernels, const CacheLayout& layout,
 }  // namespace
 
 void write_keys_values(const CacheLayout& layout, const AttentionBatch& batch, Isa isa) {
-    write_with(isa.kernels().attention.few_rows, layout, batch);
+    write_with(isa.kernels().attention.decode, layout, batch);
 }
 
 void paged_attention(const AttentionConfig& config, const AttentionBatch& batch, Isa isa) {
@@ -324,7 +323,7 @@ void paged_attention(const AttentionConfig& config, const AttentionBatch& batch,
                      const AttentionKernels& kernels) {
     check(config, batch);
     if (!kernels.has_tiles()) {
-        if (config.write_kv_cache) write_with(kernels.few_rows, config.layout, batch);
+        if (config.write_kv_cache) write_with(kernels.decode, config.layout, batch);
         return paged_attention_reference(config, batch);
     }
     // This thread's, which waits for its team and starts no other call meanwhile.

@@ -75,17 +75,17 @@ struct PrefillKernels {
 
 /// What one ISA computes attention by.
 struct AttentionKernels {
-    DecodeKernels few_rows;  // with nothing but write(): a call is computed as it is defined
-    PrefillKernels many_rows;
-    PrefillKernels many_rows_bf16;  // may round to bf16: AttentionConfig::bf16_products
+    DecodeKernels decode;  // with nothing but write(): a call is computed as it is defined
+    PrefillKernels prefill;
+    PrefillKernels prefill_bf16;  // may round to bf16: AttentionConfig::bf16_products
 
-    bool has_tiles() const { return few_rows.attend != nullptr; }
-    const PrefillKernels& many_rows_for(const AttentionConfig& config) const {
-        return config.bf16_products ? many_rows_bf16 : many_rows;
+    bool has_tiles() const { return decode.attend != nullptr; }
+    const PrefillKernels& prefill_for(const AttentionConfig& config) const {
+        return config.bf16_products ? prefill_bf16 : prefill;
     }
     /// Whether prefill chunks of such a layer are computed in products of bf16 numbers.
     bool rounds_to_bf16(const AttentionConfig& config) const {
-        return has_tiles() && many_rows_for(config).rounds_to_bf16(config.layout.format);
+        return has_tiles() && prefill_for(config).rounds_to_bf16(config.layout.format);
     }
 };
 

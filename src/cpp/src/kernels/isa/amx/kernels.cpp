@@ -15,7 +15,7 @@ Kernels kernels(CpuFeatures features) {
     if (features.has(CpuFeature::avx512_fp16))
         all.linear.bf16.unpack = unpack_by_halves<InstructionHalves>;
 #endif
-    all.attention.many_rows_bf16 = prefill_kernels_bf16();
+    all.attention.prefill_bf16 = prefill_kernels_bf16();
     return all;
 }
 

@@ -12,7 +12,7 @@ Kernels kernels(CpuFeatures features) {
     Kernels all = avx512::kernels(features);
     all.linear.bf16 = amx::bf16_kernels<ModelTiles>(avx512::bf16_kernels());
     all.linear.bf16.unpack = amx::unpack_by_halves<amx::ModelHalves>;
-    all.attention.many_rows_bf16 = prefill_kernels_bf16();
+    all.attention.prefill_bf16 = prefill_kernels_bf16();
     return all;
 }
 

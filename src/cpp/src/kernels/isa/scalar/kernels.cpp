@@ -10,7 +10,7 @@ Kernels kernels(CpuFeatures) {
         find_above_scalar, keep_between_scalar,     sum_between_scalar, sum_weighted_scalar,
         moments_scalar,    negate_distances_scalar, ban_unset_scalar};
     all.linear = linear_reference();
-    all.attention.few_rows.write = write_token_reference;
+    all.attention.decode.write = write_token_reference;
     return all;
 }
 
