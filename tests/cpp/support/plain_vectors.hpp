@@ -77,7 +77,7 @@ struct PlainVectors {
     static Mask equal(const F& a, const F& b) {
         return each<bool>([&](size_t i) { return a.at[i] == b.at[i]; });
     }
-    static unsigned bits(const Mask& m) {
+    static unsigned mask_bits(const Mask& m) {
         unsigned bits = 0;
         for (size_t i = 0; i < lanes; ++i) bits |= unsigned{m.at[i]} << i;
         return bits;
@@ -123,12 +123,12 @@ struct PlainVectors {
         return scale(simd::exp2_of_fraction<PlainVectors>(fraction), whole);
     }
     static F exp2(const F& x) { return simd::exp2<PlainVectors>(x); }
-    static float sum(const F& x) {
+    static float reduce_sum(const F& x) {
         float sum = 0;
         for (const float lane : x.at) sum += lane;
         return sum;
     }
-    static float largest(const F& x) {
+    static float reduce_max(const F& x) {
         float largest = x.at[0];
         for (const float lane : x.at) largest = lane > largest ? lane : largest;
         return largest;
@@ -146,7 +146,7 @@ struct PlainVectors {
         return each<uint32_t>([&](size_t i) { return a.at[i] + b.at[i]; });
     }
     static I upper_halves(const F& first, const F& second) {
-        return add_words(shift_right<16>(as_words(first)), keep(as_words(second), 0xffff0000));
+        return add_words(shift_right<16>(as_words(first)), bit_and(as_words(second), 0xffff0000));
     }
     static I rounded_halves(const F& first, const F& second) {
         return each<uint32_t>([&](size_t i) {
@@ -156,7 +156,7 @@ struct PlainVectors {
     static I set_words(uint32_t x) {
         return each<uint32_t>([&](size_t) { return x; });
     }
-    static I keep(const I& x, uint32_t bits) {
+    static I bit_and(const I& x, uint32_t bits) {
         return each<uint32_t>([&](size_t i) { return x.at[i] & bits; });
     }
     static F as_float(const I& x) {

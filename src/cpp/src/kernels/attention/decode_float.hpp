@@ -75,7 +75,7 @@ struct FloatArithmetic {
                     Vec sum = V::zero();
                     for (size_t d = begin; d < begin + group; d += V::lanes)
                         sum = V::add(sum, V::load(q.floats + r * q.stride + d));
-                    q.sums[r * (q.stride / 16) + begin / group] = V::sum(sum);
+                    q.sums[r * (q.stride / 16) + begin / group] = V::reduce_sum(sum);
                 }
         } else {
             (void)q, (void)rows;
@@ -150,7 +150,7 @@ struct FloatArithmetic {
                     V::store(p.floats + r * span + t, V::mul(x, V::load(scales + t)));
                     offset = V::fma(x, V::load(minimums + t), offset);
                 }
-                p.offsets[r] = V::sum(offset);
+                p.offsets[r] = V::reduce_sum(offset);
             }
         } else {
             (void)p, (void)probabilities, (void)rows, (void)n, (void)span, (void)scales,
@@ -180,7 +180,7 @@ struct FloatArithmetic {
             typename V::I word[N];
             unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
                 word[n] = V::load_words(words + n * V::lanes, mask[n]);
-                if constexpr (T::bits == 16) word[n] = V::keep(word[n], valid);
+                if constexpr (T::bits == 16) word[n] = V::bit_and(word[n], valid);
                 if (i >= values.fetched) prefetch_line<n * V::lanes>(words, values.ahead[i]);
             });
             unrolled<T::dims_per_word>([&](auto g) PAGEWHEEL_INLINE {

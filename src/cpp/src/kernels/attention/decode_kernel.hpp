@@ -114,7 +114,7 @@ private:
     void softmax(size_t head, float* maximum, float* sum) {
         span_values_.begin_head();
         for (size_t r = 0; r < rows_; ++r) {
-            const float largest = V::largest(mask_row(head, r));
+            const float largest = V::reduce_max(mask_row(head, r));
             span_values_.fetch(head, 4);
             span_maximum_[r] = largest > lowest ? largest : lowest;
             const float now = span_maximum_[r] > maximum[r] ? span_maximum_[r] : maximum[r];
@@ -138,7 +138,7 @@ private:
                 if (c % (2 * L) == 0) span_values_.fetch(head, 1);
             }
             for (; c < padded(span_.keys); c += L) V::store(logits + c, V::zero());
-            sum[r] = sum[r] * correction_[r] + V::sum(total) * factor_[r];
+            sum[r] = sum[r] * correction_[r] + V::reduce_sum(total) * factor_[r];
         }
     }
 

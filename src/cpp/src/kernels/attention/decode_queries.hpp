@@ -86,7 +86,7 @@ private:
             for (size_t d = 0; d < size; d += L)
                 largest = V::max(largest, V::abs(V::load(from + d, V::mask(size - d))));
             q.unit[r] = to_be_rotated.unit[r] =
-                A::unit(V::largest(largest) * size_of_scale * growth);
+                A::unit(V::reduce_max(largest) * size_of_scale * growth);
             const Vec factor = V::set(scale / q.unit[r]);
             for (size_t d = 0; d < stride_; d += L) {
                 const Vec x =

@@ -122,7 +122,7 @@ private:
             const float* logits = logits_ + r * max_span;
             Vec largest = V::set(lowest);
             for (size_t c = begin; c < end; c += L) largest = V::max(largest, V::load(logits + c));
-            maximum[r] = V::largest(largest);
+            maximum[r] = V::reduce_max(largest);
         }
         for (size_t r = 0; r < R; ++r) {
             const float* logits = logits_ + r * max_span;
@@ -134,7 +134,7 @@ private:
                 sum = V::add(sum, row.put(c, p));
             }
             row.end();
-            sums_[r] = V::sum(sum);
+            sums_[r] = V::reduce_sum(sum);
         }
         for (size_t r = 0; r < R; ++r) {
             const float before = maximum_[first_row + r];

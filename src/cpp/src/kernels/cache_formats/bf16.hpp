@@ -18,7 +18,7 @@ struct FormatTraits<CacheFormat::bf16> : NumberFormat<uint16_t> {
     }
     template <class V, size_t G>
     [[gnu::always_inline]] static typename V::F element(typename V::I word) {
-        return V::as_float(G ? V::keep(word, 0xffff0000u) : V::template shift_left<16>(word));
+        return V::as_float(G ? V::bit_and(word, 0xffff0000u) : V::template shift_left<16>(word));
     }
 };
 

@@ -16,7 +16,7 @@ struct FormatTraits<CacheFormat::u4> : CodeFormat<4, 16> {
     }
     template <class V, size_t G>
     [[gnu::always_inline]] static typename V::F element(typename V::I word) {
-        return V::to_float(V::keep(V::template shift_right<G % 4 * 8 + G / 4 * 4>(word), 0xf));
+        return V::to_float(V::bit_and(V::template shift_right<G % 4 * 8 + G / 4 * 4>(word), 0xf));
     }
 };
 

@@ -14,7 +14,7 @@ struct FormatTraits<CacheFormat::u8> : CodeFormat<8, whole_head> {
     }
     template <class V, size_t G>
     [[gnu::always_inline]] static typename V::F element(typename V::I word) {
-        return V::to_float(V::keep(V::template shift_right<8 * G>(word), 0xff));
+        return V::to_float(V::bit_and(V::template shift_right<8 * G>(word), 0xff));
     }
 };
 

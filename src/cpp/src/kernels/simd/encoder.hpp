@@ -24,8 +24,8 @@ struct Encoder {
             lowest = V::min(lowest, v);
             highest = V::max(highest, v);
         }
-        low = V::smallest(lowest);
-        high = V::largest(highest);
+        low = V::reduce_min(lowest);
+        high = V::reduce_max(highest);
     }
 
     static void quantize(const float* x, size_t n, float low, float inverse, float levels,
@@ -41,7 +41,7 @@ struct Encoder {
     static void to_bf16(const float* x, size_t n, uint16_t* out) {
         for (size_t i = 0; i < n; i += L) {
             const auto bits = V::as_words(V::load(x + i, V::mask(n - i)));
-            const auto odd = V::keep(V::template shift_right<16>(bits), 1);
+            const auto odd = V::bit_and(V::template shift_right<16>(bits), 1);
             const auto rounded = V::add_words(V::add_words(bits, odd), V::set_words(0x7fff));
             V::store_halves(out + i, V::low_halves(V::template shift_right<16>(rounded)), n - i);
         }

@@ -23,7 +23,7 @@ void rms_norm(const float* x, const float* gamma, float epsilon, size_t k, float
     });
     auto sum = squares[0];
     for (size_t i = 1; i < S; ++i) sum = V::add(sum, squares[i]);
-    const float mean = V::sum(sum) / float(k);
+    const float mean = V::reduce_sum(sum) / float(k);
     const auto factor = V::set(1.0f / __builtin_sqrtf(mean + epsilon));
     for_vectors<V>(k, [&](size_t i, auto lanes) PAGEWHEEL_INLINE {
         const auto v = V::mul(V::load(x + i, lanes), factor);
@@ -37,7 +37,7 @@ void swiglu(float* gate, const float* up, size_t n) {
     for_vectors<V>(n, [&](size_t i, auto lanes) PAGEWHEEL_INLINE {
         const auto g = V::load(gate + i, lanes);
         const auto bounded = V::min(V::max(V::sub(zero, g), lowest), highest);
-        const auto silu = V::quotient(g, V::add(one, exp<V>(bounded)));
+        const auto silu = V::approximate_div(g, V::add(one, exp<V>(bounded)));
         V::store(gate + i, V::mul(silu, V::load(up + i, lanes)), lanes);
     });
 }

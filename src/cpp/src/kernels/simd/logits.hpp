@@ -1,5 +1,5 @@
 // Arithmetic over one row of logits (kernels/logits.hpp), for any V (simd/vectors.hpp) that also
-// has both(), iota_words() and pack().
+// has mask_and(), iota_words() and compress_store().
 #pragma once
 
 #include <limits>
@@ -27,20 +27,20 @@ template <class V>
                                                typename V::Mask& unordered) {
     constexpr size_t L = V::lanes;
     auto a = V::load(x + begin), b = a, c = a, d = a;
-    unordered = V::either(unordered, V::is_nan(a, a));
+    unordered = V::mask_or(unordered, V::is_nan(a, a));
     size_t i = begin + L;
     for (; i + 4 * L <= end; i += 4 * L) {  // each maximum waits for the one before
         const auto p = V::load(x + i), q = V::load(x + i + L);
         const auto r = V::load(x + i + 2 * L), s = V::load(x + i + 3 * L);
         a = V::max(p, a), b = V::max(q, b), c = V::max(r, c), d = V::max(s, d);
-        unordered = V::either(unordered, V::either(V::is_nan(p, q), V::is_nan(r, s)));
+        unordered = V::mask_or(unordered, V::mask_or(V::is_nan(p, q), V::is_nan(r, s)));
     }
     for (; i < end; i += L) {
         const auto p = V::load(x + i);
         a = V::max(p, a);
-        unordered = V::either(unordered, V::is_nan(p, p));
+        unordered = V::mask_or(unordered, V::is_nan(p, p));
     }
-    return V::largest(V::max(V::max(a, b), V::max(c, d)));
+    return V::reduce_max(V::max(V::max(a, b), V::max(c, d)));
 }
 
 template <class V>
@@ -53,14 +53,14 @@ size_t argmax(const float* x, size_t n) {
         if (!(largest > maximum) && piece_end > 0) return;
         maximum = largest, piece = begin, piece_end = end;
     });
-    bool has_nan = V::bits(unordered) != 0;
+    bool has_nan = V::mask_bits(unordered) != 0;
     for (size_t i = whole; i < n; ++i) has_nan |= __builtin_isnan(x[i]);
     if (has_nan || whole == 0) return argmax_scalar(x, n);
     const size_t above = find_above_scalar(x, whole, n, maximum);
     if (above < n) return above + argmax_scalar(x + above, n - above);
     const auto wanted = V::set(maximum);
     for (size_t i = piece; i < piece_end; i += V::lanes)
-        if (const unsigned equal = V::bits(V::equal(V::load(x + i), wanted)))
+        if (const unsigned equal = V::mask_bits(V::equal(V::load(x + i), wanted)))
             return i + size_t(__builtin_ctz(equal));
     return 0;
 }
@@ -71,7 +71,7 @@ bool find_maxima(const float* x, size_t n, float* out) {
     const size_t whole = n / group_size * group_size;
     for (size_t begin = 0; begin < whole; begin += group_size)
         *out++ = largest_of<V>(x, begin, begin + group_size, unordered);
-    return V::bits(unordered) == 0 && find_maxima_scalar(x + whole, n - whole, out);
+    return V::mask_bits(unordered) == 0 && find_maxima_scalar(x + whole, n - whole, out);
 }
 
 /// exp((x - shift) * scale) by powers of two, for which there is less to compute.
@@ -87,7 +87,7 @@ public:
         if constexpr (V::scales_by_any_power)
             return exp2_by<V>(V::max(e, V::set(-150.0f)), power);  // of infinity it would be NaN
         const auto lowest = V::set(-126.0f);
-        return V::zero_unless(V::at_least(e, lowest), exp2_by<V>(V::max(e, lowest), power));
+        return V::zero_unless(V::greater_equal(e, lowest), exp2_by<V>(V::max(e, lowest), power));
     }
 
 private:
@@ -111,7 +111,7 @@ double sum_exp(const float* x, size_t n, float shift, float scale) {
         auto partial = V::zero();
         for (size_t i = begin; i < end; i += V::lanes)
             partial = V::add(partial, weights(V::load(x + i)));
-        sum += double(V::sum(partial));
+        sum += double(V::reduce_sum(partial));
     });
     return sum + sum_exp_scalar(x + whole, n - whole, shift, scale);
 }
@@ -127,7 +127,7 @@ double weigh(const float* x, size_t n, float shift, float scale, float* out) {
             V::store(out + i, weight);
             partial = V::add(partial, weight);
         }
-        sum += double(V::sum(partial));
+        sum += double(V::reduce_sum(partial));
     });
     return sum + weigh_scalar(x + whole, n - whole, shift, scale, out + whole);
 }
@@ -136,7 +136,7 @@ template <class V>
 size_t find_above(const float* x, size_t begin, size_t n, float threshold) {
     const auto limit = V::set(threshold);
     for (; begin + V::lanes <= n; begin += V::lanes)
-        if (const unsigned above = V::bits(V::greater(V::load(x + begin), limit)))
+        if (const unsigned above = V::mask_bits(V::greater(V::load(x + begin), limit)))
             return begin + size_t(__builtin_ctz(above));
     return find_above_scalar(x, begin, n, threshold);
 }
@@ -158,7 +158,8 @@ Kept keep_between_in(const TokenView& tokens, float low, float high, const Token
             for (size_t i = begin; i < end; i += V::lanes) {
                 const auto x = V::load(logits + i);
                 const auto above = V::greater(x, highs);
-                const auto inside = V::both(V::at_least(x, lows), V::at_least(highs, x));
+                const auto inside =
+                    V::mask_and(V::greater_equal(x, lows), V::greater_equal(highs, x));
                 auto numbers = V::set_words(0);
                 if constexpr (has_ids)
                     numbers = V::load_words(ids + i);
@@ -169,18 +170,18 @@ Kept keep_between_in(const TokenView& tokens, float low, float high, const Token
                     const auto weight = V::load(weights + i);
                     above_sum = V::add(above_sum, V::zero_unless(above, weight));
                     inside_sum = V::add(inside_sum, V::zero_unless(inside, weight));
-                    V::pack(out_weights + at, inside, weight);
+                    V::compress_store(out_weights + at, inside, weight);
                 } else {
-                    above_count += static_cast<size_t>(__builtin_popcount(V::bits(above)));
+                    above_count += static_cast<size_t>(__builtin_popcount(V::mask_bits(above)));
                 }
-                V::pack(out_logits + at, inside, x);
-                V::pack(out_ids + at, inside, numbers);
-                at += static_cast<size_t>(__builtin_popcount(V::bits(inside)));
+                V::compress_store(out_logits + at, inside, x);
+                V::compress_store(out_ids + at, inside, numbers);
+                at += static_cast<size_t>(__builtin_popcount(V::mask_bits(inside)));
             }
             count = at;
             num_above += above_count;
-            inside_amount += double(V::sum(inside_sum));
-            above_amount += double(V::sum(above_sum));
+            inside_amount += double(V::reduce_sum(inside_sum));
+            above_amount += double(V::reduce_sum(above_sum));
         });
     if constexpr (!has_weights) inside_amount = double(count), above_amount = double(num_above);
     const Kept rest = keep_between_scalar(tokens.part(whole, size), low, high, out.from(count));
@@ -204,10 +205,11 @@ double sum_between(const float* x, const float* weights, size_t n, float low, fl
         auto partial = V::zero();
         for (size_t i = begin; i < end; i += V::lanes) {
             const auto value = V::load(x + i);
-            const auto inside = V::both(V::at_least(value, lows), V::at_least(highs, value));
+            const auto inside =
+                V::mask_and(V::greater_equal(value, lows), V::greater_equal(highs, value));
             partial = V::add(partial, V::zero_unless(inside, V::load(weights + i)));
         }
-        sum += double(V::sum(partial));
+        sum += double(V::reduce_sum(partial));
     });
     return sum + sum_between_scalar(x + whole, weights + whole, n - whole, low, high);
 }
@@ -223,7 +225,7 @@ double sum_weighted(const float* x, const float* weights, size_t n, float shift)
             const auto term = V::mul(weight, V::sub(V::load(x + i), shifts));
             partial = V::add(partial, V::zero_unless(V::greater(weight, V::zero()), term));
         }
-        sum += double(V::sum(partial));
+        sum += double(V::reduce_sum(partial));
     });
     return sum + sum_weighted_scalar(x + whole, weights + whole, n - whole, shift);
 }
@@ -240,10 +242,10 @@ Moments moments(const float* x, size_t n, float shift) {
             const auto deviation = V::zero_unless(counts, V::sub(value, shifts));
             sum = V::add(sum, deviation);
             squares = V::fma(deviation, deviation, squares);
-            all.count += static_cast<size_t>(__builtin_popcount(V::bits(counts)));
+            all.count += static_cast<size_t>(__builtin_popcount(V::mask_bits(counts)));
         }
-        all.sum += double(V::sum(sum));
-        all.squares += double(V::sum(squares));
+        all.sum += double(V::reduce_sum(sum));
+        all.squares += double(V::reduce_sum(squares));
     });
     const Moments rest = moments_scalar(x + whole, n - whole, shift);
     return {all.count + rest.count, all.sum + rest.sum, all.squares + rest.squares};
@@ -268,7 +270,7 @@ void ban_unset(float* x, const uint32_t* bits, size_t n) {
         uint32_t allowed = bits[begin / word];
         if (allowed == ~uint32_t(0)) continue;  // of many tokens that are neighbours, most often
         for (size_t i = begin; i < begin + word; i += V::lanes) {
-            V::store(x + i, V::select(V::of_bits(allowed), V::load(x + i), banned));
+            V::store(x + i, V::select(V::mask_of_bits(allowed), V::load(x + i), banned));
             allowed >>= V::lanes;
         }
     }

@@ -46,7 +46,7 @@ template <class V>
         return exp2_by<V>(x, power);
     } else {
         const auto lowest = V::set(-126);
-        return V::zero_unless(V::at_least(x, lowest), exp2_by<V>(V::max(x, lowest), power));
+        return V::zero_unless(V::greater_equal(x, lowest), exp2_by<V>(V::max(x, lowest), power));
     }
 }
 
@@ -71,7 +71,7 @@ template <class V>
     const auto bits = V::as_words(x);
     const auto exponent = V::sub(V::to_float(V::template shift_right<23>(bits)), V::set(127));
     const auto one = V::as_words(V::set(1));
-    const auto mantissa = V::as_float(V::add_words(V::keep(bits, 0x7fffff), one));
+    const auto mantissa = V::as_float(V::add_words(V::bit_and(bits, 0x7fffff), one));
     return V::add(exponent,
                   polynomial<V>(V::sub(mantissa, V::set(1)), 0.0448724633f, -0.192192808f,
                                 0.413627691f, -0.707991806f, 1.44168446f, 1.25406651e-5f));

@@ -215,7 +215,7 @@ private:
     bool has_rows_without_key(const View& view) const {
         unsigned rows = 0;
         for (size_t r = view.group * R; r < (view.group + 1) * R; r += side)
-            rows |= V::bits(V::equal(V::load(maximum_ + r), V::set(no_key)));
+            rows |= V::mask_bits(V::equal(V::load(maximum_ + r), V::set(no_key)));
         return rows != 0;
     }
 
@@ -422,7 +422,7 @@ private:
             V::store_halves(to + d / depth * side * depth + d % depth, halves, side);
             sum = V::add(sum, V::bf16_to_float(halves));
         }
-        query_sums_[row] = V::sum(sum);
+        query_sums_[row] = V::reduce_sum(sum);
         const size_t head = tile_.tile->kv_head * tile_.ratio + row % tile_.ratio;
         const float* slopes = tile_.batch->alibi_slopes;
         slopes_[row] = slopes ? slopes[head] * log2_e : 0;

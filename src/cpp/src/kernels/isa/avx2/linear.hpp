@@ -55,7 +55,7 @@ Scaling scaling_of_bytes(const float* x) {
         highest = _mm256_max_ps(highest, v);
         below = _mm256_max_ps(below, _mm256_sub_ps(_mm256_setzero_ps(), v));
     }
-    return byte_scaling(Avx2::largest(highest), -Avx2::largest(below));
+    return byte_scaling(Avx2::reduce_max(highest), -Avx2::reduce_max(below));
 }
 
 /// The bytes of 32 numbers of -1904..1904.

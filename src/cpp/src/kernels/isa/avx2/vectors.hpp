@@ -55,9 +55,9 @@ struct Avx2 : F16c {
 
     /// x, or 0 where the mask is not.
     static F zero_unless(Mask m, F x) { return _mm256_and_ps(_mm256_castsi256_ps(m), x); }
-    static Mask either(Mask a, Mask b) { return _mm256_or_si256(a, b); }
+    static Mask mask_or(Mask a, Mask b) { return _mm256_or_si256(a, b); }
     /// Lane i as bit i.
-    static unsigned bits(Mask m) {
+    static unsigned mask_bits(Mask m) {
         return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(m)));
     }
     template <int Predicate>
@@ -66,7 +66,7 @@ struct Avx2 : F16c {
     }
     static Mask equal(F a, F b) { return compare<_CMP_EQ_OQ>(a, b); }
     static Mask greater(F a, F b) { return compare<_CMP_GT_OQ>(a, b); }
-    static Mask at_least(F a, F b) { return compare<_CMP_GE_OQ>(a, b); }
+    static Mask greater_equal(F a, F b) { return compare<_CMP_GE_OQ>(a, b); }
     static Mask is_nan(F a) { return compare<_CMP_UNORD_Q>(a, a); }
 
     static F add(F a, F b) { return _mm256_add_ps(a, b); }
@@ -77,7 +77,7 @@ struct Avx2 : F16c {
     static F fnma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }
     static F div(F a, F b) { return _mm256_div_ps(a, b); }
     /// a / b, to a few units of the last place.
-    static F quotient(F a, F b) { return div(a, b); }
+    static F approximate_div(F a, F b) { return div(a, b); }
     static F max(F a, F b) { return _mm256_max_ps(a, b); }
     static F min(F a, F b) { return _mm256_min_ps(a, b); }
     static F abs(F a) { return _mm256_andnot_ps(set(-0.0f), a); }
@@ -91,17 +91,17 @@ struct Avx2 : F16c {
         return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), power));
     }
     static F exp2(F x) { return simd::exp2<Avx2>(x); }
-    static float sum(F x) {
+    static float reduce_sum(F x) {
         __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
         s = _mm_add_ps(s, _mm_movehl_ps(s, s));
         return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
     }
-    static float largest(F x) {
+    static float reduce_max(F x) {
         __m128 m = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
         m = _mm_max_ps(m, _mm_movehl_ps(m, m));
         return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
     }
-    static float smallest(F x) { return -largest(sub(set(-0.0f), x)); }
+    static float reduce_min(F x) { return -reduce_max(sub(set(-0.0f), x)); }
 
     template <int N>
     static I shift_right(I x) {
@@ -113,7 +113,7 @@ struct Avx2 : F16c {
     }
     static I add_words(I a, I b) { return _mm256_add_epi32(a, b); }
     static I set_words(uint32_t x) { return _mm256_set1_epi32(static_cast<int>(x)); }
-    static I keep(I x, uint32_t bits) {
+    static I bit_and(I x, uint32_t bits) {
         return _mm256_and_si256(x, _mm256_set1_epi32(static_cast<int>(bits)));
     }
     static F as_float(I x) { return _mm256_castsi256_ps(x); }
@@ -121,7 +121,7 @@ struct Avx2 : F16c {
     static F to_float(I x) { return _mm256_cvtepi32_ps(x); }
     /// The low 16 bits of each word.
     static __m128i low_halves(I x) {
-        const I packed = _mm256_packus_epi32(keep(x, 0xffff), _mm256_setzero_si256());
+        const I packed = _mm256_packus_epi32(bit_and(x, 0xffff), _mm256_setzero_si256());
         return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 8));
     }
     static F half_to_float(I x) { return _mm256_cvtph_ps(low_halves(x)); }

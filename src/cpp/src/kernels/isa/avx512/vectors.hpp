@@ -48,12 +48,12 @@ struct Avx512 : F16c {
 
     /// x, or 0 where the mask is not.
     static F zero_unless(Mask m, F x) { return _mm512_maskz_mov_ps(m, x); }
-    static Mask either(Mask a, Mask b) { return static_cast<Mask>(a | b); }
+    static Mask mask_or(Mask a, Mask b) { return static_cast<Mask>(a | b); }
     /// Lane i as bit i.
-    static unsigned bits(Mask m) { return m; }
+    static unsigned mask_bits(Mask m) { return m; }
     static Mask equal(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
     static Mask greater(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
-    static Mask at_least(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
+    static Mask greater_equal(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
     static Mask is_nan(F a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
 
     static F add(F a, F b) { return _mm512_add_ps(a, b); }
@@ -65,7 +65,7 @@ struct Avx512 : F16c {
     static F div(F a, F b) { return _mm512_div_ps(a, b); }
     /// a / b, to a few units of the last place. A division takes as long as eight of what this is:
     /// an estimate and one Newton step.
-    static F quotient(F a, F b) {
+    static F approximate_div(F a, F b) {
         const F estimate = _mm512_rcp14_ps(b);
         return mul(a, mul(estimate, fnma(b, estimate, set(2))));
     }
@@ -79,9 +79,9 @@ struct Avx512 : F16c {
     /// a 2^n for a whole n.
     static F scale(F a, F n) { return _mm512_scalef_ps(a, n); }
     static F exp2(F x) { return simd::exp2<Avx512>(x); }
-    static float sum(F x) { return _mm512_reduce_add_ps(x); }
-    static float largest(F x) { return _mm512_reduce_max_ps(x); }
-    static float smallest(F x) { return _mm512_reduce_min_ps(x); }
+    static float reduce_sum(F x) { return _mm512_reduce_add_ps(x); }
+    static float reduce_max(F x) { return _mm512_reduce_max_ps(x); }
+    static float reduce_min(F x) { return _mm512_reduce_min_ps(x); }
 
     template <int N>
     static I shift_right(I x) {
@@ -93,7 +93,7 @@ struct Avx512 : F16c {
     }
     static I add_words(I a, I b) { return _mm512_add_epi32(a, b); }
     static I set_words(uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
-    static I keep(I x, uint32_t bits) {
+    static I bit_and(I x, uint32_t bits) {
         return _mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(bits)));
     }
     static F as_float(I x) { return _mm512_castsi512_ps(x); }
