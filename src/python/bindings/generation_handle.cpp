@@ -126,12 +126,17 @@ void bind_generation_handle(py::module_& module) {
         .def_readwrite(
             "text", &O::text,
             "Of generated_ids, if with_text was asked: up to the first stop string, without "
-            "special tokens, never half a character.")
+            "special tokens unless skip_special_tokens is False, never half a character.")
         .def_readonly("num_text_tokens", &O::num_text_tokens,
                       "If with_text was asked: so many of the sequence's tokens, from its first "
                       "one on, have a part in the text given so far. Those of a stop string that "
                       "is cut off have none.")
-        .def_readwrite("finish_reason", &O::finish_reason);
+        .def_readwrite("finish_reason", &O::finish_reason)
+        .def_readwrite("stop_reason", &O::stop_reason,
+                       "With a finish_reason of STOP: the token, or the one of stop_strings, that "
+                       "ended the sequence. The token comes first if both do. Of several strings "
+                       "that are complete with one token the one that begins first counts, and "
+                       "of those that begin at one place the longest.");
 
     using H = GenerationHandle;
     py::class_<H, std::shared_ptr<H>>(

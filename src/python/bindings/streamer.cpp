@@ -85,10 +85,7 @@ callback, has it.)")
                                                        skip_special_tokens);
              }),
              py::arg("tokenizer"), py::arg("callback"),
-             py::arg("detokenization_params") = py::dict())
-        // For texts that are cut at stop strings without a generate(), as the server's are.
-        .def("_begin", &TextStreamer::begin, py::arg("generation_config"))
-        .def("_begin_as", &TextStreamer::begin_as, py::arg("other"));
+             py::arg("detokenization_params") = py::dict());
 
     py::class_<StreamedOutput>(module, "StreamedOutput", "What is new of one sequence.")
         .def_readonly("prompt", &StreamedOutput::prompt, "Index of its prompt in the call.")

@@ -38,6 +38,23 @@ TEST_F(EngineText, AHundredRequestsWithStopStringsEndWhereTheirTextDoes) {
     EXPECT_EQ(num_free(), num_blocks);
 }
 
+TEST_F(EngineText, TheStopReasonIsTheTokenElseTheFirstAndLongestString) {
+    const auto stopped_by = [&](const std::set<std::string>& strings, std::set<int64_t> tokens) {
+        GenerationConfig config = greedy(9);
+        config.ignore_eos = false;
+        config.stop_strings = strings;
+        config.stop_token_ids = std::move(tokens);
+        GenerationHandle handle = submit({1}, config);
+        finish();
+        return handle.read_available(true).at(0).stop_reason;
+    };
+    const std::string b = letters({3}), c = letters({4}), bc = letters({3, 4});
+    EXPECT_EQ(stopped_by({c, bc}, {}), StopReason(bc));
+    EXPECT_EQ(stopped_by({b, bc}, {}), StopReason(b));  // complete a token earlier
+    EXPECT_EQ(stopped_by({bc}, {4}), StopReason(int64_t(4)));
+    EXPECT_EQ(stopped_by({"none"}, {}), StopReason());
+}
+
 TEST_F(EngineText, ReadTellsTheReasonOfAStopOnce) {
     for (const bool with_text : {false, true}) {
         GenerationHandle handle = submit({1}, greedy(9));

@@ -46,7 +46,12 @@ def test_every_parameter_is_a_keyword_a_property_a_key_and_a_line_of_the_docs(
     parameter: GenerationParameter, tmp_path: Path
 ) -> None:
     name = parameter.name
-    exceptions = {"apply_chat_template": False, "dry_base": 2.0, "mirostat": 2}
+    exceptions = {
+        "apply_chat_template": False,
+        "skip_special_tokens": False,
+        "dry_base": 2.0,
+        "mirostat": 2,
+    }
     value = exceptions.get(name, OTHER_VALUES[parameter.type])
     assert getattr(pagewheel.GenerationConfig(), name) != value
     by_keyword = pagewheel.GenerationConfig(**{name: value})

@@ -274,3 +274,23 @@ def test_a_slow_streamer_gets_all_that_the_pipelines_own_thread_generates(
         tiny.stop()
     assert "".join(pieces) == result.m_generation_ids[0]
     assert tokens.seen == [*encoded.m_generation_ids[0], -1]
+
+
+def test_text_with_special_tokens_stops_at_their_strings(smollm2_folder: Path) -> None:
+    """Beams stop where the engine's text does, too."""
+    pipeline = batching_pipeline(smollm2_folder)
+    for beams in ({}, {"num_beams": 2}):
+        config = pagewheel.GenerationConfig(
+            max_new_tokens=8,
+            skip_special_tokens=False,
+            logit_bias={2: 1000.0},
+            ignore_eos=True,
+            stop_strings={"<|im_end|><|im_end|>"},
+            include_stop_str_in_output=True,
+            **beams,
+        )
+        handle = pipeline.add_request(0, [504, 6376], config)
+        (output,) = handle.read_all(with_text=True)
+        assert output.text == "<|im_end|><|im_end|>"
+        assert output.stop_reason == "<|im_end|><|im_end|>"
+        assert output.generated_ids == [2, 2]

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "pagewheel/perf_metrics.hpp"
@@ -34,6 +35,9 @@ struct TokenLogProb {
     std::string bytes;  ///< of the token's text: by itself it need not be UTF-8
 };
 
+/// A token, or one of stop_strings.
+using StopReason = std::variant<std::monostate, int64_t, std::string>;
+
 struct GenerationOutput {
     std::vector<int64_t> generated_ids;
     /// As long as generated_ids: of the distribution that was drawn from. 0 of greedy decoding,
@@ -50,13 +54,19 @@ struct GenerationOutput {
     /// The same for each of prompt_log_probs, of the model's logits as they are.
     std::vector<std::vector<TokenLogProb>> prompt_top_log_probs;
     float score = 0.0f;  ///< sum of log-probabilities; of beam search, its score
-    /// Of generated_ids, where it was asked: up to the first stop string, without special tokens,
-    /// and never half a character of UTF-8, so that the last of it may come with later tokens.
+    /// Of generated_ids, where it was asked: up to the first stop string, without special tokens
+    /// unless skip_special_tokens is false, and never half a character of UTF-8, so that the last
+    /// of it may come with later tokens.
     std::string text;
     /// Where text was asked for: so many of the sequence's tokens, from its first one on, have a
     /// part in the text that was given so far. Those of a stop string that is cut off have none.
     size_t num_text_tokens = 0;
     GenerationFinishReason finish_reason = GenerationFinishReason::NONE;
+    /// With a finish_reason of STOP: the token of eos_token_id or stop_token_ids, or the one of
+    /// stop_strings that ended the sequence. The token comes first if both do. Of several strings
+    /// that are complete with one token the one that begins first counts, and of those that begin
+    /// at one place the longest.
+    StopReason stop_reason;
 };
 /// By index of the sequence within its request, 0 .. num_return_sequences - 1.
 using GenerationOutputs = std::map<uint64_t, GenerationOutput>;

@@ -107,9 +107,6 @@ public:
     /// text that may be the beginning of one is held back. Throws Error until release() if another
     /// generate() has the streamer.
     virtual void begin(const GenerationConfig& config);
-    /// The same with the config of `other`, which has begun and written nothing. They share what
-    /// was made of its stop strings.
-    void begin_as(const TextStreamer& other);
     /// For generate(), in the end, also where it failed.
     void release() noexcept;
 

@@ -198,7 +198,7 @@ std::unique_ptr<SequenceState> Admission::make_sequence(Request& request, size_t
         &request, index, Sampler(config, request.rng_seed, index, detected_isa(), request.chain));
     SequenceState& sequence = *made;
     if (config.is_beam_search() && !config.stop_strings.empty())
-        sequence.beam_text.emplace(m_decoders, request.prepared->stop_strings);
+        sequence.beam_text.emplace(decoders(config), request.prepared->stop_strings);
     sequence.tokens = prompt;
     sequence.prompt_length = prompt.size();
     sequence.wants_prompt_logits = config.echo && config.logprobs > 0 && index == 0;
@@ -209,9 +209,14 @@ std::unique_ptr<SequenceState> Admission::make_sequence(Request& request, size_t
     return made;
 }
 
+GeneratedText::Decoders Admission::decoders(const GenerationConfig& config) const {
+    if (config.skip_special_tokens) return m_decoders;
+    return {m_decoders.verbatim, m_decoders.verbatim, m_decoders.bytes};
+}
+
 std::vector<SequenceText> Admission::make_texts(const Request& request, size_t count) const {
-    return std::vector<SequenceText>(count,
-                                     SequenceText(m_decoders, request.prepared->stop_strings));
+    return std::vector<SequenceText>(
+        count, SequenceText(decoders(request.config()), request.prepared->stop_strings));
 }
 
 std::optional<Error> Admission::limit_again(Request& request) const {

@@ -73,6 +73,7 @@ private:
     void check_token_ids(const GenerationConfig& config) const;
     void check_prompt(const std::vector<int64_t>& prompt, const GenerationConfig& config) const;
     size_t max_tokens(size_t prompt_length, const GenerationConfig& config) const;
+    GeneratedText::Decoders decoders(const GenerationConfig& config) const;
     bool evicts_prompts() const { return m_eviction && m_eviction->config().evict_during_prefill; }
 
     const AdmissionLimits m_limits;

@@ -32,6 +32,7 @@ GenerationOutput take_unread(SequenceOutput& sequence, size_t end) {
     sequence.num_read = std::max(sequence.num_read, end);
     if (end < all.generated_ids.size()) return output;
     output.finish_reason = sequence.told_reason = all.finish_reason;
+    output.stop_reason = all.stop_reason;
     return output;
 }
 

@@ -10,6 +10,15 @@ namespace {
 
 using Reason = GenerationFinishReason;
 
+/// What has stopped a beam, whose tokens `text` gets if that is a stop string.
+StopReason beam_stop_reason(const GenerationConfig& config, const GenerationOutput& output,
+                            SequenceText& text) {
+    const int64_t last = output.generated_ids.back();
+    if (!config.ignore_eos && config.is_stop_token(last)) return last;
+    text.append(output.generated_ids);
+    return text.stop_string();
+}
+
 /// Adds the duration of `work` in microseconds to `time`.
 template <class Work>
 auto timed(double& time, Work&& work) {
@@ -37,11 +46,17 @@ Reason Output::append(SequenceState& sequence, const SampledToken& token) {
     };
     const bool is_full = sequence.tokens.size() >= request.max_tokens;
     const Reason reason = finish_reason(request.config(), token.id, is_full, stops_text);
-    publish(sequence, token, reason);
+    StopReason stop_reason;
+    if (reason == Reason::STOP && text_lock.owns_lock())
+        stop_reason = state.texts[sequence.index].stop_string();
+    else if (reason == Reason::STOP)
+        stop_reason = token.id;
+    publish(sequence, token, reason, std::move(stop_reason));
     return reason;
 }
 
-void Output::publish(SequenceState& sequence, const SampledToken& token, Reason reason) {
+void Output::publish(SequenceState& sequence, const SampledToken& token, Reason reason,
+                     StopReason stop_reason) {
     GenerationHandle::State& state = *sequence.request->state;
     const std::lock_guard lock(state.mutex);
     GenerationOutput& output = state.outputs[sequence.index].all;
@@ -53,6 +68,7 @@ void Output::publish(SequenceState& sequence, const SampledToken& token, Reason 
     output.generated_ids.push_back(token.id);  // last: read() goes by their number
     output.score += token.log_prob;
     output.finish_reason = reason;
+    output.stop_reason = std::move(stop_reason);
 }
 
 void Output::finish(SequenceState& sequence, Reason reason) {
@@ -148,6 +164,8 @@ void Output::publish_beams(Request& request, std::vector<SequenceText> texts) {
         output.top_log_probs = std::move(found[i].top_log_probs);
         output.score = found[i].score;
         output.finish_reason = found[i].finish_reason;
+        if (output.finish_reason == Reason::STOP)
+            output.stop_reason = beam_stop_reason(request.config(), output, state.texts[i]);
     }
 }
 

@@ -81,7 +81,8 @@ public:
     Notifications take_notifications() { return m_notifications.take(); }
 
 private:
-    void publish(SequenceState& sequence, const SampledToken& token, GenerationFinishReason reason);
+    void publish(SequenceState& sequence, const SampledToken& token, GenerationFinishReason reason,
+                 StopReason stop_reason);
     /// A token came now; the caller holds the state's lock.
     void time_token(SequenceState& sequence);
     /// The sequence's tokens of this step share the time since those of the step before; the caller

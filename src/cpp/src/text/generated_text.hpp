@@ -37,6 +37,8 @@ public:
     }
     /// A stop string was seen.
     bool stopped() const { return !m_ahead && m_stop_strings.matched(); }
+    /// The stop string that was seen.
+    const std::string& stop_string() const { return m_stop_strings.match(); }
 
 private:
     /// Stop strings as they are if text that the detokenizer holds back stays as it is: then it

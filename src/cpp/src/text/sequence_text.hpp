@@ -18,6 +18,8 @@ public:
 
     /// A stop string was seen.
     bool stopped() const { return m_generated.stopped(); }
+    /// The stop string that was seen; before end_with().
+    const std::string& stop_string() const { return m_generated.stop_string(); }
     size_t num_decoded() const { return m_num_decoded; }
     /// The next tokens after those that were decoded.
     void append(const std::vector<int64_t>& tokens);

@@ -55,8 +55,10 @@ std::string StopStrings::pass(const std::string& text, bool is_hidden) {
         }
     }
     m_matched = match.begin != std::string::npos;
-    if (m_matched)
-        return std::exchange(m_held, {}).substr(0, match.begin) + (m_include ? stop : "");
+    if (m_matched) {
+        m_match = std::move(stop);
+        return std::exchange(m_held, {}).substr(0, match.begin) + (m_include ? m_match : "");
+    }
     forget_mixed(m_automaton->num_begun(m_after_mixed));
     const size_t num_held = std::max(m_automaton->num_begun(m_shown), count_shown(0));
     std::string passed = m_held.substr(0, m_held.size() - num_held);

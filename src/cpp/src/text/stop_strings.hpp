@@ -30,6 +30,8 @@ public:
     bool empty() const { return !m_automaton; }
     /// A stop string was seen: nothing is passed any more.
     bool matched() const { return m_matched; }
+    /// The one that was seen.
+    const std::string& match() const { return m_match; }
 
     /// What is fed next is of another token. No match ends in the text of the first min_tokens.
     void begin_token();
@@ -62,6 +64,7 @@ private:
     std::shared_ptr<const TextAutomaton> m_automaton;  // null: there are no strings
     bool m_include = false;
     bool m_matched = false;
+    std::string m_match;
     size_t m_early_tokens = 0;  // that are still to come
     bool m_is_early = false;    // the token is one of them
     std::string m_held;         // not handed out

@@ -76,10 +76,6 @@ void TextStreamer::begin(const GenerationConfig& config) {
     m_impl->begin([&] { return GeneratedText(m_impl->decoders, StopStrings(config)); });
 }
 
-void TextStreamer::begin_as(const TextStreamer& other) {
-    m_impl->begin([&] { return other.m_impl->text; });
-}
-
 void TextStreamer::release() noexcept {
     m_impl->is_taken = false;
 }
