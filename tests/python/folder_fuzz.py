@@ -247,8 +247,8 @@ def fuzz(
 def use(path: Path) -> None:
     """Whatever a program does with a model. Raises what that raises."""
     import pagewheel
-    from pagewheel.cli.info import read_info
     from pagewheel.convert import convert
+    from pagewheel.model_info import read_info
 
     if path.is_file():
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pagewheel
 from benchmarks.gemma3n_model import make_gemma3n
-from pagewheel.cli.info import read_info
+from pagewheel.model_info import read_info
 
 
 def test_a_random_model_of_gemma_3ns_shape_runs(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from openvino_core import CORE
 
 import pagewheel
 from pagewheel._pagewheel import describe_threads
-from pagewheel.cli.info import operation_rows, read_info
+from pagewheel.cli.info import operation_rows
+from pagewheel.model_info import read_info
 
 
 def tiny_model(folder: Path) -> Path:

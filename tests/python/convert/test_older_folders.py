@@ -11,7 +11,7 @@ import pytest
 from conftest import F32, batching_pipeline, greedy
 
 import pagewheel
-from pagewheel.cli.info import read_info
+from pagewheel.model_info import read_info
 
 DATA = Path(__file__).parents[2] / "data" / "folders"
 PROMPT = "the sky over the hill"

@@ -16,7 +16,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from pagewheel.serve.app import Service, make_app
+from pagewheel.serve.embedding import Service, make_app
 from pagewheel.serve.settings import ServerSettings
 from pagewheel.serve_options import read_arguments
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from pagewheel.ray_serve.routes import BLOCK_BYTES, MAX_BLOCKS, Routes, prefix_keys
-from pagewheel.serve.models.tenant import Tenant
+from pagewheel.serve.security import Tenant
 
 CHAT = "/v1/chat/completions"
 NONE: dict[str, int] = {}

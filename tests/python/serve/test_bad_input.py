@@ -16,6 +16,7 @@ from waiting import eventually
 
 import pagewheel
 from pagewheel._pagewheel import generation_parameters
+from pagewheel.errors import PagewheelError
 from pagewheel.serve.api.conversation import tool_call
 from pagewheel.serve.api.logprobs import of_tokens
 from pagewheel.serve.http import body as request_body
@@ -336,7 +337,7 @@ def test_bans_that_leave_no_token_are_the_requests_own_fault(
     body = {"prompt": prompts, "allowed_token_ids": [5], "suppress_tokens": [5], "stream": stream}
     error = refused(served, COMPLETIONS, body)
     assert error["type"] == "invalid_request_error"
-    assert error["code"] == "generation_failed"
+    assert error["code"] == "no_token_possible"
     assert "no token can be chosen" in error["message"]
     assert not [each for each in caplog.records if each.exc_info]
 
@@ -378,13 +379,13 @@ def test_a_failure_of_the_engine_is_told_without_a_traceback(
     served: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> Any:
-        raise RuntimeError("out of luck")
+        raise PagewheelError("out of luck", code="step_failed")
 
     with monkeypatch.context() as patch:
         patch.setattr(pagewheel.GenerationHandle, "read_available", fail)
         error = refused(served, COMPLETIONS, {"prompt": "a"}, 500)
     assert error["message"] == "out of luck"
-    assert error["code"] == "generation_failed"
+    assert error["code"] == "step_failed"
     assert not [each for each in caplog.records if each.exc_info]
 
 

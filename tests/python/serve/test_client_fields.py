@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from random import Random
-from typing import Any, cast
+from typing import Any
 
 import anthropic
 import pytest
 from asking import HELLO, MESSAGE_TOOLS, saying
 from serving import Served, serving, tiny_settings
 from waiting import eventually
-
-from pagewheel import GenerationConfig, Tokenizer
-from pagewheel.serve.api import stop_reason as stop_reasons
-from pagewheel.serve.api.stop_reason import first_stop, stop_reason
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 BOTH = {CHAT: {"messages": HELLO}, COMPLETIONS: {"prompt": "Hello"}}
@@ -89,54 +84,23 @@ def test_stop_reason_is_the_requests_token(served: Served) -> None:
     assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", tokens[2])
 
 
-def test_of_stop_texts_the_first_counts_and_there_the_longest() -> None:
-    assert first_stop("a bc d", ["d", "b", "bc", "x"]) == "bc"
-    assert first_stop("a bc d", ["x"]) is None
-
-
-class _Bytes:
-    """A tokenizer: token t is the byte t; bytes from 128 on are those of characters."""
-
-    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        assert isinstance(skip_special_tokens, bool)
-        return bytes(tokens).decode(errors="replace")
-
-
-def _reason(text: str, config: GenerationConfig) -> str | int | None:
-    return stop_reason(cast(Tokenizer, _Bytes()), list(text.encode()), config, ())
-
-
-def test_the_stop_reason_is_the_first_that_ends_with_the_latest_token() -> None:
-    random = Random(1)
-    for _ in range(2000):
-        stops = {"".join(random.choices("abé", k=random.randint(1, 5))) for _ in range(4)}
-        early = random.choice((0, 0, 3, 12))  # bytes
-        text, ends = "", []
-        while not ends:  # as the engine: the first character behind which one ends
-            text += random.choice("abé")
-            late = len(text.encode()) > early
-            ends = [each for each in stops if late and text.endswith(each)]
-        config = GenerationConfig(stop_strings=stops, min_tokens=early)
-        assert _reason(text, config) == max(ends, key=len), (text, stops, early)
-
-
-def test_a_long_answers_stop_reason_searches_only_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    searched: list[int] = []
-
-    class Text(str):
-        def find(self, *given: Any) -> int:
-            searched.append(len(self) - given[1])
-            return super().find(*given)
-
-    def counted(text: str, stops: Iterable[str], early: int) -> str | None:
-        return first_stop(Text(text), stops, early)
-
-    monkeypatch.setattr(stop_reasons, "first_stop", counted)
-    stops = {f"{number:064}" for number in range(100)}
-    stop = f"{7:064}"
-    assert _reason("é" * 29000 + stop, GenerationConfig(stop_strings=stops)) == stop
-    assert len(searched) >= len(stops)
-    assert max(searched) < 100
+@pytest.mark.parametrize(
+    ("stops", "found"),
+    [
+        (["ee", "hree", "three"], "three"),  # complete with one token: the first, there the longest
+        (["two three", "two"], "two"),  # complete before the other
+        (["none"], None),
+    ],
+)
+def test_the_engines_rule_says_which_stop_string_it_was(
+    served: Served, stops: list[str], found: str | None
+) -> None:
+    body = {"messages": HELLO, "structured_outputs": {"choice": ["one two three"]}, "stop": stops}
+    choice = served.post(CHAT, body).json()["choices"][0]
+    assert choice.get("stop_reason") == found
+    text = "one two three"
+    expected = text if found is None else text[: text.index(found)]
+    assert choice["message"]["content"] == expected
 
 
 def test_the_last_message_of_the_assistant_is_continued(

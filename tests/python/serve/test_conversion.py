@@ -18,8 +18,7 @@ from serving import serving, tiny_settings
 from waiting import eventually
 
 from pagewheel.convert import ConversionError, converted_folder
-from pagewheel.serve.models.conversion import Conversion, ConversionLimits
-from pagewheel.serve.models.conversion_child import _NICE
+from pagewheel.serve.models.conversion import _NICE, Conversion, ConversionLimits
 from pagewheel.serve.settings import ModelSettings, ServerSettings
 
 COMPLETIONS = "/v1/completions"
@@ -107,7 +106,7 @@ def test_a_conversion_ends_with_a_server_that_is_killed(gguf: Path) -> None:
 
 
 def test_a_conversion_whose_server_was_gone_before_does_not_begin(gguf: Path) -> None:
-    command = [sys.executable, "-m", "pagewheel.serve.models.conversion_child"]
+    command = [sys.executable, "-m", "pagewheel.serve.models.conversion"]
     no_parent = str(os.getpid() + 1)
     ended = subprocess.run([*command, no_parent, "0", str(gguf)], capture_output=True, timeout=60)
     assert ended.returncode == 1

@@ -17,8 +17,7 @@ from waiting import eventually
 
 from pagewheel.errors import InvalidArgumentError
 from pagewheel.serve.models import engine as engine_module, prefix_store
-from pagewheel.serve.models.tenant import Tenant
-from pagewheel.serve.security import ApiKeys, read_keys
+from pagewheel.serve.security import ApiKeys, Tenant, read_keys
 from pagewheel.serve.settings import KeyLimits, ServerSettings
 
 COMPLETIONS = "/v1/completions"

@@ -184,7 +184,7 @@ def test_a_key_takes_only_its_share_of_the_queue(shared: Served) -> None:
         one.sendall(request_bytes(COMPLETIONS, LONG, **head))
         eventually(lambda: shared.engine.statistics().num_running == 1)
         waits = {**LONG, "stream": True}
-        eventually(lambda: not shared.server.service.admission._waiting_by_key.total())
+        eventually(lambda: not shared.server.service.num_waiting.total())
         two.sendall(request_bytes(COMPLETIONS, waits, **head))
         eventually(lambda: shared.engine.statistics().num_queued == 1)
         answer = shared.post(COMPLETIONS, {"prompt": "a"})

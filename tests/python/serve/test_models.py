@@ -171,7 +171,7 @@ def test_metrics_count_what_was_served_under_vllms_names(served: Served) -> None
 
 
 def test_metrics_have_the_prefix_that_was_chosen() -> None:
-    assert b"vllm:num_requests_running" in Metrics("vllm", list).text()
+    assert b"vllm:num_requests_running" in Metrics("vllm", dict).text()
     with pytest.raises(InvalidArgumentError, match="prefix"):
         ServerSettings((), metrics_prefix="a b")
 

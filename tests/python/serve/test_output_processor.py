@@ -12,14 +12,13 @@ from asking import BROKEN, CHAT_TOOLS, THOUGHT, TWO_CALLS, call_text
 
 import pagewheel
 from pagewheel import StructuredOutputConfig
-from pagewheel.serve.api.grammars import after_reasoning, of_final_message
 from pagewheel.serve.api.output_processor import (
     ChoiceMessage,
     MessagePart,
     ParserConfig,
     arguments_of,
 )
-from pagewheel.serve.api.verbatim_text import VerbatimText
+from pagewheel.serve.api.response_format import after_reasoning, of_final_message
 from pagewheel.serve.http.request_context import json_text
 from pagewheel.serve.models.generation import OutputDelta
 
@@ -27,7 +26,7 @@ from pagewheel.serve.models.generation import OutputDelta
 def delta(
     text: str = "", tokens: Sequence[int] = (), finish_reason: str | None = None
 ) -> OutputDelta:
-    return OutputDelta(0, text, list(tokens), [], [], finish_reason=finish_reason)
+    return OutputDelta(0, text, list(tokens), finish_reason=finish_reason)
 
 
 def pieces_of(text: str, size: int) -> Iterator[OutputDelta]:
@@ -42,7 +41,7 @@ def told(parts: Sequence[MessagePart]) -> list[Any]:
 
 @pytest.mark.parametrize("text", [THOUGHT, TWO_CALLS, BROKEN, call_text() + "Done." + call_text()])
 @pytest.mark.parametrize("size", [1, 3, 7])
-def test_sections_do_not_depend_on_how_the_text_is_cut(text: str, size: int) -> None:
+def test_parts_do_not_depend_on_how_the_text_is_cut(text: str, size: int) -> None:
     parser = ParserConfig("qwen", CHAT_TOOLS)
     by_one, cut = ChoiceMessage(parser), ChoiceMessage(parser)
     for each in pieces_of(text, 1):
@@ -125,65 +124,6 @@ def test_arguments_that_are_json_stay_as_they_are(text: str) -> None:
 )
 def test_arguments_that_are_nearly_json_lose_no_answer(text: str, value: Any) -> None:
     assert json.loads(json_text({"input": arguments_of(text)}))["input"] == value
-
-
-def verbatim(folder: Path, stop: Sequence[str] = (), with_stop: bool = False) -> VerbatimText:
-    return VerbatimText(pagewheel.Tokenizer(folder), stop, with_stop)
-
-
-def tokens_of(folder: Path, text: str) -> list[int]:
-    encoded = pagewheel.Tokenizer(folder).encode(text, add_special_tokens=False)
-    return [int(each) for each in encoded.input_ids.data[0]]
-
-
-def test_verbatim_text_has_the_special_tokens(calling_folder: Path) -> None:
-    text = verbatim(calling_folder)
-    tokens = tokens_of(calling_folder, "a<|im_end|>bé")
-    found = "".join(text.add(delta(tokens=[each])) for each in tokens)
-    assert found + text.add(delta(finish_reason="stop")) == "a<|im_end|>bé"
-
-
-@pytest.mark.parametrize(("with_stop", "expected"), [(False, "one "), (True, "one two")])
-def test_verbatim_text_ends_before_a_stop_string(
-    calling_folder: Path, with_stop: bool, expected: str
-) -> None:
-    text = verbatim(calling_folder, ["two", "twofold"], with_stop)
-    found = ""
-    for each in tokens_of(calling_folder, "one two three"):
-        found += text.add(delta(tokens=[each]))
-        assert expected.startswith(found)
-    assert found + text.add(delta(finish_reason="stop")) == expected
-
-
-@pytest.mark.parametrize("size", [1, 3, 100])
-def test_no_stop_string_ends_in_the_verbatim_text_of_the_first_tokens(
-    calling_folder: Path, size: int
-) -> None:
-    tokens = tokens_of(calling_folder, "a b a b a b")
-    tokenizer = pagewheel.Tokenizer(calling_folder)
-    early = len(str(tokenizer.decode(tokens[:4])))
-    text = VerbatimText(tokenizer, ["b"], False, min_tokens=4)
-    deltas = [tokens[i : i + size] for i in range(0, len(tokens), size)]
-    found = "".join(text.add(delta(tokens=each)) for each in deltas)
-    found += text.add(delta(finish_reason="stop"))
-    assert found == "a b a b a b"[: "a b a b a b".index("b", early)]
-
-
-def test_texts_that_share_stop_strings_end_each_by_its_own(calling_folder: Path) -> None:
-    first = verbatim(calling_folder, ["two"])
-    texts = [first, VerbatimText(pagewheel.Tokenizer(calling_folder), [], False, like=first)]
-    said = ["one two three", "one, three, two"]
-    for text, whole in zip(texts, said, strict=True):
-        found = "".join(text.add(delta(tokens=[each])) for each in tokens_of(calling_folder, whole))
-        assert found + text.add(delta(finish_reason="stop")) == whole[: whole.index("two")]
-
-
-def test_what_may_begin_a_stop_string_comes_once_it_does_not(calling_folder: Path) -> None:
-    text = verbatim(calling_folder, ["abc"])
-    tokens = tokens_of(calling_folder, "xabab")
-    found = "".join(text.add(delta(tokens=[each])) for each in tokens)
-    assert found == "xab"
-    assert found + text.add(delta(finish_reason="stop")) == "xabab"
 
 
 @pytest.mark.parametrize(

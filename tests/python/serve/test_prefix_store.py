@@ -21,7 +21,7 @@ from waiting import eventually
 import pagewheel
 from pagewheel.errors import InvalidArgumentError
 from pagewheel.serve.models.prefix_store import PrefixStore
-from pagewheel.serve.models.tenant import Tenant
+from pagewheel.serve.security import Tenant
 from pagewheel.serve.settings import ServerSettings
 
 PROMPT = [5 + number % 200 for number in range(300)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pagewheel import StructuredOutputConfig
-from pagewheel.serve.models.refused_grammars import RefusedGrammars
+from pagewheel.errors import InvalidArgumentError
+from pagewheel.serve.models.engine import RefusedGrammars
 
 
 def schema(text: str) -> StructuredOutputConfig:
@@ -15,7 +16,7 @@ def schema(text: str) -> StructuredOutputConfig:
 
 def test_the_same_grammar_is_refused_with_the_same_words() -> None:
     refused = RefusedGrammars()
-    refused.add(schema('{"type": "none"}'), "no such type")
+    refused.add(schema('{"type": "none"}'), InvalidArgumentError("no such type"))
     with pytest.raises(ValueError, match="no such type"):
         refused.check(schema('{"type": "none"}'))
     refused.check(schema('{"type": "object"}'))
@@ -23,15 +24,15 @@ def test_the_same_grammar_is_refused_with_the_same_words() -> None:
 
 def test_a_refusal_is_forgotten() -> None:
     short = RefusedGrammars(seconds=0)
-    short.add(schema("{}"), "no")
+    short.add(schema("{}"), InvalidArgumentError("no"))
     short.check(schema("{}"))
     small = RefusedGrammars(most=1)
-    small.add(schema("{}"), "no")
-    small.add(schema("[]"), "no")
+    small.add(schema("{}"), InvalidArgumentError("no"))
+    small.add(schema("[]"), InvalidArgumentError("no"))
     small.check(schema("{}"))
 
 
 def test_a_busy_compiler_says_nothing_of_the_grammar() -> None:
     refused = RefusedGrammars()
-    refused.add(schema("{}"), "2 others take too long; try again later")
+    refused.add(schema("{}"), InvalidArgumentError("not now", code="grammar_busy"))
     refused.check(schema("{}"))

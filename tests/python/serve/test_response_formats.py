@@ -251,7 +251,7 @@ def test_numbers_that_a_grammar_would_change_are_refused(
         answer = served.http.post(CHAT, content=f"{start}, {rest}}}", headers=headers)
         assert answer.status_code == 400, field
         error = answer.json()["error"]
-        assert (error["param"], error["code"]) == (field, "grammar_refused")
+        assert (error["param"], error["code"]) == (field, "grammar_invalid")
         assert f"the number {number} cannot be kept exactly" in error["message"]
         assert f"/properties/a/{keyword}" in error["message"]
 

@@ -19,7 +19,7 @@ from waiting import eventually
 from pagewheel import GenerationConfig, template_process
 from pagewheel.serve.api import generating
 from pagewheel.serve.http import request_context
-from pagewheel.serve.http.fields import Fields
+from pagewheel.serve.http.body import Fields
 from pagewheel.serve.models.engine import Engine
 
 COMPLETIONS = "/v1/completions"

@@ -24,6 +24,7 @@ from pagewheel._pagewheel import (
 )
 from pagewheel.cli.terminal import check_text
 from pagewheel.options import option, wrong_usage
+from pagewheel.parameters import apply_parameters
 
 
 @dataclass(frozen=True)
@@ -33,15 +34,8 @@ class Sampling:
     given: dict[str, Any]
 
     def apply(self, config: GenerationConfig) -> None:
-        """Write into a config. A parameter of sampling turns sampling on."""
-        config.update_generation_config(**self.given)
-        if "do_sample" in self.given:
-            return
-        section = {each.name: each.section for each in generation_parameters()}
-        if any(section[name] == section["do_sample"] for name in self.given):
-            config.do_sample = True
-        elif config.num_beams > 1:
-            config.do_sample = False
+        """Write into a config."""
+        apply_parameters(config, self.given)
 
     def check(
         self,

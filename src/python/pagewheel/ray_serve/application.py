@@ -14,8 +14,7 @@ from ray.serve.handle import DeploymentHandle
 
 from pagewheel.ray_serve.cluster import deployment, stream_host
 from pagewheel.ray_serve.front import Front
-from pagewheel.serve.app import make_app
-from pagewheel.serve.settings import ServerSettings
+from pagewheel.serve.embedding import ServerSettings, make_app
 from pagewheel.serve_options import ReplicaSettings, read_arguments
 
 # Ray Serve listens, not the front.

@@ -13,8 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from pagewheel.ray_serve.calls import Destination
-from pagewheel.serve.http.errors import ApiError
-from pagewheel.serve.http.request_context import RequestContext
+from pagewheel.serve.embedding import ApiError, Context
 
 _log = logging.getLogger("pagewheel.serve")
 _KEY_BYTES = 16
@@ -151,7 +150,7 @@ class PassedEvents:
         self._num_whole = 0
         self._rest = b""  # the begin of an event
 
-    async def pass_on(self, context: RequestContext, piece: bytes) -> None:
+    async def pass_on(self, context: Context, piece: bytes) -> None:
         """Sends up to the end of the last whole event."""
         whole = self.add(piece)
         if whole:
@@ -168,7 +167,7 @@ class PassedEvents:
         rest, self._rest = self._rest, b""
         return rest
 
-    async def fail_response(self, context: RequestContext, error: ApiError) -> None:
+    async def fail_response(self, context: Context, error: ApiError) -> None:
         """The last event of a stream of /v1/responses, as a replica would send it."""
         event: dict[str, Any] = {
             "type": "error",

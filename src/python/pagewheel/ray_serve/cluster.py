@@ -19,9 +19,7 @@ from pagewheel.default_model import default_model
 from pagewheel.ray_serve.front import Front
 from pagewheel.ray_serve.replica import Replica
 from pagewheel.ray_serve.router import PrefixRouter
-from pagewheel.serve import server
-from pagewheel.serve.security import ApiKeys
-from pagewheel.serve.settings import ModelSettings, ServerSettings
+from pagewheel.serve.embedding import ApiKeys, ModelSettings, ServerSettings, run_server
 from pagewheel.serve_options import ReplicaSettings
 
 # Ray's store of objects holds the pieces of answers that are under way; Ray wants at least 75 MB.
@@ -200,6 +198,6 @@ def serve_replicas(settings: ServerSettings, replicas: ReplicaSettings) -> None:
         stream_host(replicas.address),
     )
     try:
-        server.run(settings, front)
+        run_server(settings, front)
     finally:
         stop(replicas)

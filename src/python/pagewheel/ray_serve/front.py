@@ -24,11 +24,7 @@ from ray.serve.handle import DeploymentHandle
 from pagewheel.ray_serve.arrivals import Arrivals, PassedEvents, StreamBrokenError
 from pagewheel.ray_serve.calls import API_KEY_HEADER, Call, Head, is_stream
 from pagewheel.ray_serve.routes import Routes, prefix_keys, routes_of
-from pagewheel.serve.api import operations
-from pagewheel.serve.app import Service
-from pagewheel.serve.http.errors import unavailable
-from pagewheel.serve.http.request_context import Handler, RequestContext
-from pagewheel.serve.settings import ServerSettings
+from pagewheel.serve.embedding import Context, Handler, ServerSettings, Service, ready, unavailable
 from pagewheel.serve_options import ReplicaSettings
 
 
@@ -163,16 +159,16 @@ class Front(Service):
         except Exception as error:
             self.failure = error
 
-    async def _ready(self, context: RequestContext) -> None:
+    async def _ready(self, context: Context) -> None:
         """200 while some replica runs."""
         if self.admission.is_closed:
-            await operations.ready(context)  # says why not
+            await ready(context)  # says why not
         replicas = self.routes.replicas()
         if self._handle is None or not replicas:
             raise unavailable("no replica is ready", "loading")
         await context.send_json({"status": "ready", "replicas": len(replicas)})
 
-    async def _metrics(self, context: RequestContext) -> None:
+    async def _metrics(self, context: Context) -> None:
         """Answers with metrics of this front and all replicas, whose tags become `engine`."""
         texts: dict[str, bytes] = {}
 
@@ -188,7 +184,7 @@ class Front(Service):
         text = merged(texts, self.metrics.text(), self.settings.metrics_prefix, self)
         await context.send_bytes(text, "text/plain; version=0.0.4; charset=utf-8")
 
-    async def _prefixes(self, context: RequestContext) -> None:
+    async def _prefixes(self, context: Context) -> None:
         """Answers for all replicas: each has a cache of its own."""
         method = context.request.method
 
@@ -226,7 +222,7 @@ class Front(Service):
                     answer.cancel()
         return head.replica, b"".join((head.body, *pieces))
 
-    async def _forward(self, context: RequestContext) -> None:
+    async def _forward(self, context: Context) -> None:
         body: dict[str, Any] = {}
         data = b""
         request = context.request
@@ -251,7 +247,7 @@ class Front(Service):
         return found or self.settings.models[0].name
 
     async def _ask(
-        self, context: RequestContext, call: Call, keys: tuple[bytes, ...], target: str
+        self, context: Context, call: Call, keys: tuple[bytes, ...], target: str
     ) -> None:
         """Until a replica has answered. One that fails before that costs the client only time."""
         with self.routes.ticket(call.id, keys, target):
@@ -268,7 +264,7 @@ class Front(Service):
                     await asyncio.sleep(_PAUSE_SECONDS * 2**attempt)
         raise unavailable("the replica that served this request has failed", "replica_failed", 1)
 
-    async def _pass_on(self, context: RequestContext, call: Call) -> None:
+    async def _pass_on(self, context: Context, call: Call) -> None:
         if self._handle is None:
             raise unavailable("replicas are being started", "loading")
         with self._arrivals.expected() as arrival:
@@ -290,7 +286,7 @@ class Front(Service):
                 if not is_over:
                     answer.cancel()
 
-    async def _begin(self, context: RequestContext, head: Head, events: PassedEvents) -> _SendPiece:
+    async def _begin(self, context: Context, head: Head, events: PassedEvents) -> _SendPiece:
         """Sends how the answer begins. Returns what sends the rest."""
         context.notes["replica"] = head.replica
         await context.start_other(head.status, head.headers)
@@ -309,7 +305,7 @@ def routes_for(replicas: ReplicaSettings) -> Routes:
     return routes_of(replicas.name, replicas.imbalance, replicas.prefix_blocks)
 
 
-def _headers(context: RequestContext) -> list[tuple[bytes, bytes]]:
+def _headers(context: Context) -> list[tuple[bytes, bytes]]:
     """The client's, with the ids of the request and of the API key as this front knows them."""
     passed = [
         (name, value)

@@ -23,10 +23,15 @@ from pagewheel.ray_serve.calls import (
     Head,
     is_stream,
 )
-from pagewheel.serve import logs
-from pagewheel.serve.app import Service, make_app
-from pagewheel.serve.security import AllowedHosts, ApiKeys
-from pagewheel.serve.settings import KeyLimits, ServerSettings
+from pagewheel.serve.embedding import (
+    AllowedHosts,
+    ApiKeys,
+    KeyLimits,
+    ServerSettings,
+    Service,
+    configure_logs,
+    make_app,
+)
 
 _log = logging.getLogger("pagewheel.serve")
 _CONNECT_SECONDS = 2.0
@@ -200,7 +205,7 @@ class Replica:
     async def __init__(  # type: ignore[misc]  # Ray Serve awaits it
         self, settings: ServerSettings, log_level: str
     ) -> None:
-        logs.configure(log_level)
+        configure_logs(log_level)
         limits = replace(settings.limits, concurrency_per_key=0)
         keys = _FrontsKeys(settings.key_limits, settings.shares_prefixes)
         service = Service(replace(settings, keys=(), limits=limits), keys)

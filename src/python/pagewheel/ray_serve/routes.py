@@ -15,7 +15,7 @@ from hashlib import blake2b
 from itertools import chain
 from typing import Any
 
-from pagewheel.serve.models.tenant import Tenant
+from pagewheel.serve.embedding import Tenant
 
 # About as much text as the tokens of a block of the engine's cache.
 BLOCK_BYTES = 128

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
-from pagewheel.serve.engine_metrics import EngineMetrics
-from pagewheel.serve.request_times import RequestTimes
+from pagewheel import PipelineStatistics
 
-if TYPE_CHECKING:
-    from pagewheel.serve.models.engine import Engine
+# Gives the statistics of the engines in memory, by name.
+Statistics = Callable[[], Mapping[str, PipelineStatistics]]
 
 _SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5)
 _FIRST_TOKEN = (*_SECONDS, 10, 20, 40, 80, 160, 640)
@@ -40,6 +41,36 @@ _HISTOGRAMS: dict[str, tuple[str, tuple[float, ...]]] = {
 _UNBOUNDED = 2**31
 # How fast the mean duration of requests, for Retry-After, forgets.
 _SMOOTHING = 0.1
+
+
+@dataclass(frozen=True)
+class RequestTimes:
+    """Seconds since the request arrived; None: it did not come so far."""
+
+    whole: float
+    queue: float | None = None  # to its first step
+    first_token: float | None = None
+    last_token: float | None = None
+
+    @property
+    def prefill(self) -> float | None:
+        """From the first step to the first token."""
+        return _between(self.queue, self.first_token)
+
+    @property
+    def decode(self) -> float | None:
+        """From the first token to the last."""
+        return _between(self.first_token, self.last_token)
+
+    @property
+    def inference(self) -> float | None:
+        """From the first step to the last token."""
+        return _between(self.queue, self.last_token)
+
+
+def _between(begin: float | None, end: float | None) -> float | None:
+    """Not negative: both come from clocks that are read at different places."""
+    return None if begin is None or end is None else max(0.0, end - begin)
 
 
 @dataclass(frozen=True)
@@ -112,11 +143,9 @@ class ModelMetrics:
 
 
 class Metrics:
-    """Of a server. `engines` gives those in memory when they are asked for."""
+    """Of a server."""
 
-    def __init__(
-        self, prefix: str, engines: Callable[[], Iterable[Engine]], hides_prefixes: bool = False
-    ) -> None:
+    def __init__(self, prefix: str, statistics: Statistics, hides_prefixes: bool = False) -> None:
         """`hides_prefixes`: without what tells whether a prefix was cached."""
         self._registry = CollectorRegistry()
         self._models: dict[str, ModelMetrics] = {}
@@ -142,7 +171,7 @@ class Metrics:
             ("path", "status"),
             registry=self._registry,
         )
-        self._registry.register(EngineMetrics(prefix, engines, hides_prefixes))
+        self._registry.register(EngineMetrics(prefix, statistics, hides_prefixes))
 
     def model(self, name: str) -> ModelMetrics:
         if name not in self._models:
@@ -152,3 +181,84 @@ class Metrics:
     def text(self) -> bytes:
         """In Prometheus' format."""
         return generate_latest(self._registry)
+
+
+# Name, help, and the value of a pipeline's statistics.
+_Row = tuple[str, str, Callable[[Any], float]]
+_GAUGES: tuple[_Row, ...] = (
+    (
+        "num_requests_running",
+        "Requests that were begun, preempted ones too.",
+        lambda s: max(0, s.num_requests - s.num_queued),
+    ),
+    ("num_requests_waiting", "Requests in the queue.", lambda s: s.num_queued),
+    (
+        "kv_cache_usage_perc",
+        "Blocks that running requests hold; 1 is all.",
+        lambda s: s.num_used_blocks / max(1, s.num_blocks),
+    ),
+    (
+        "prefix_cache_usage_perc",
+        "Blocks that are kept for prefixes; 1 is all.",
+        lambda s: s.num_cached_blocks / max(1, s.num_blocks),
+    ),
+)
+_COUNTERS: tuple[_Row, ...] = (
+    ("num_preemptions", "Sequences preempted for others.", lambda s: s.num_preemptions),
+    ("prompt_tokens", "Tokens of prompts that were begun.", lambda s: s.num_prompt_tokens),
+    (
+        "prefix_cache_queries",
+        "Tokens of prompts that were looked up.",
+        lambda s: s.num_prompt_tokens,
+    ),
+    (
+        "prefix_cache_hits",
+        "Tokens of prompts that were cached.",
+        lambda s: s.num_prefix_cache_hit_tokens,
+    ),
+    ("evicted_tokens", "Tokens that left caches by eviction.", lambda s: s.num_evicted_tokens),
+    ("engine_steps", "Steps of the engine.", lambda s: s.num_steps),
+)
+# What says, token by token or block by block, whether a request's beginning was cached.
+_TELL_OF_PREFIXES = frozenset(
+    {"kv_cache_usage_perc", "prefix_cache_usage_perc", "prefix_cache_hits", "engine_steps"}
+)
+
+
+class EngineMetrics(Collector):
+    """Reads pipelines' statistics whenever somebody scrapes.
+
+    Counters begin at 0 again with each load of a model, as Prometheus expects of restarts.
+    """
+
+    def __init__(self, prefix: str, statistics: Statistics, hides_prefixes: bool) -> None:
+        self._prefix = prefix
+        self._statistics = statistics
+        self._hidden = _TELL_OF_PREFIXES if hides_prefixes else frozenset()
+
+    def describe(self) -> Iterable[Metric]:
+        return []  # without it the registry would collect to find out
+
+    def collect(self) -> Iterator[Metric]:
+        found = self._statistics()
+        for family, table in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
+            for name, text, value in table:
+                if name in self._hidden:
+                    continue
+                metric = family(f"{self._prefix}:{name}", text, labels=("model_name", "engine"))
+                for model, statistics in found.items():
+                    metric.add_metric((model, "0"), value(statistics))
+                yield metric
+        yield self._cache_config(found)
+
+    def _cache_config(self, found: Mapping[str, PipelineStatistics]) -> Metric:
+        """What routers ask to know which prefixes fit; vLLM's label for any device's blocks."""
+        info = GaugeMetricFamily(
+            f"{self._prefix}:cache_config_info",
+            "The KV cache: tokens of a block, and how many blocks there are.",
+            labels=("model_name", "engine", "block_size", "num_gpu_blocks"),
+        )
+        for model, statistics in found.items():
+            sizes = (str(statistics.block_size), str(statistics.num_blocks))
+            info.add_metric((model, "0", *sizes), 1)
+        return info

@@ -1,4 +1,4 @@
-"""Who may ask: API keys, and the Host header where there are none."""
+"""Who may ask: API keys, whose prefixes they find, and the Host header where there are no keys."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import ipaddress
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from pagewheel.errors import InvalidArgumentError
-from pagewheel.serve.models.tenant import Tenant
 from pagewheel.serve.settings import KeyLimits
 
 ENVIRONMENT = "PAGEWHEEL_API_KEYS"
@@ -90,6 +90,42 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """Whose cached prefixes a request finds: those of its API key, or of keys that share by name.
+
+    `id` is "" where there are no API keys. It is a digest, as it is part of files on disk.
+    """
+
+    ID_PATTERN: ClassVar[str] = "(?:key|group)-[0-9a-f]{32}"  # of each but ""
+
+    id: str
+    is_shared: bool = False  # by several keys: none may be told how much of a prompt was cached
+
+    @staticmethod
+    def of_key(api_key_id: str) -> Tenant:
+        """`api_key_id` is the key's digest, as ApiKeys.api_key_id() gives it."""
+        return Tenant(f"key-{_tenant_digest('key', api_key_id)}")
+
+    @staticmethod
+    def of_group(name: str) -> Tenant:
+        """Of keys that share prefixes under this name."""
+        return Tenant(f"group-{_tenant_digest('group', name)}", is_shared=True)
+
+    def salt(self, given: str = "") -> str:
+        """The engine's cache_salt for a request whose client has sent `given`."""
+        return f"{self.id}:{_tenant_digest('salt', given)}" if given else self.id
+
+    @staticmethod
+    def id_of(salt: str) -> str:
+        """The tenant's of a salt()."""
+        return salt.partition(":")[0]
+
+
+def _tenant_digest(kind: str, text: str) -> str:
+    return hashlib.sha256(f"pagewheel {kind}\n{text}".encode()).hexdigest()[:32]
 
 
 class ApiKeys:

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 
-from pagewheel.serve.request_times import RequestTimes
+from pagewheel.serve.metrics import RequestTimes
 
 # Of sending to a receiver that does not answer; the server's end waits for no longer.
 _EXPORT_SECONDS = 3

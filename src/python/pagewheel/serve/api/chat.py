@@ -9,9 +9,7 @@ from typing import Any
 from pagewheel.serve.api import logprobs
 from pagewheel.serve.api.conversation import read_messages, take_template_kwargs
 from pagewheel.serve.api.generating import (
-    MAX_TOKENS,
     Conversation,
-    SamplingRequest,
     generating,
     log_probs_of,
     prompt_of,
@@ -34,11 +32,12 @@ from pagewheel.serve.api.output_processor import (
     MessagePart,
     OutputProcessor,
 )
-from pagewheel.serve.api.sampling import limited_tokens
+from pagewheel.serve.api.sampling_request import SamplingRequest, limited_tokens, take_max_tokens
+from pagewheel.serve.api.service import Context
 from pagewheel.serve.api.tools import take_tools
+from pagewheel.serve.http.body import Fields
 from pagewheel.serve.http.errors import bad_field
-from pagewheel.serve.http.fields import Fields
-from pagewheel.serve.http.request_context import RequestContext, made
+from pagewheel.serve.http.request_context import made
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import CompletionOutput, OutputDelta
 
@@ -51,14 +50,14 @@ class ChatRequest:
     conversation: Conversation
 
 
-async def chat_completions(context: RequestContext) -> None:
+async def chat_completions(context: Context) -> None:
     """Answers in one piece or as events."""
     body = await context.read_body()
     request = await context.made_of_body(lambda: _read(context, Fields(body)))
     await context.while_connected(_answer(context, request))
 
 
-def _read(context: RequestContext, fields: Fields) -> ChatRequest:
+def _read(context: Context, fields: Fields) -> ChatRequest:
     messages = read_messages("messages", fields.need("messages", list))
     request = read_request(context, fields)
     sampling = request.sampling
@@ -78,16 +77,14 @@ def _read(context: RequestContext, fields: Fields) -> ChatRequest:
     )
 
 
-def _max_tokens(context: RequestContext, fields: Fields, sampling: SamplingRequest) -> int | None:
+def _max_tokens(context: Context, fields: Fields, sampling: SamplingRequest) -> int | None:
     """max_completion_tokens, or max_tokens as it was called before."""
     found: int | None = None
     name = "max_tokens"
     for each in ("max_tokens", "max_completion_tokens"):
-        value = fields.take(each, int)
+        value = take_max_tokens(fields, each)
         if value is None:
             continue
-        if not 1 <= value <= MAX_TOKENS:
-            raise bad_field(each, f"is {value}; allowed: 1 to {MAX_TOKENS}")
         if found not in (None, value):
             raise bad_field(each, f"is {value}, and max_tokens is {found}: give one of them")
         found, name = value, each
@@ -104,7 +101,7 @@ def _read_others(fields: Fields) -> None:
         raise bad_field("audio", "is not supported", "unsupported_value")
 
 
-async def _answer(context: RequestContext, chat: ChatRequest) -> None:
+async def _answer(context: Context, chat: ChatRequest) -> None:
     request = chat.request
     async with context.service.registry.use(request.model, request.sampling.deadline) as engine:
         prompt = await prompt_of(context, engine, chat.conversation)
@@ -124,7 +121,9 @@ async def _answer(context: RequestContext, chat: ChatRequest) -> None:
                 with_ids(
                     await _choice(engine, number, text, output, request.sampling), output, request
                 )
-                for number, (text, output) in enumerate(zip(processor.texts, outputs, strict=True))
+                for number, (text, output) in enumerate(
+                    zip(processor.messages, outputs, strict=True)
+                )
             ]
             kind: dict[str, Any] = {"object": "chat.completion"}
             if request.with_tokens:
@@ -137,7 +136,7 @@ async def _answer(context: RequestContext, chat: ChatRequest) -> None:
 
 
 async def _log_probs(
-    engine: Engine, delta: OutputDelta | CompletionOutput, sampling: SamplingRequest
+    engine: Engine, delta: OutputDelta, sampling: SamplingRequest
 ) -> dict[str, Any] | None:
     if not sampling.with_log_probs:
         return None
@@ -187,17 +186,17 @@ async def _stream(
     engine: Engine, request: OpenAIRequest, processor: OutputProcessor, events: ChoiceEvents
 ) -> None:
     sampling = request.sampling
-    deltas = await processor.begun()
+    deltas = await processor.started()
     await events.start()
-    for number in range(len(processor.texts)):
+    for number in range(len(processor.messages)):
         begin = {"role": "assistant", "content": "", "refusal": None}
         await events.send(_event(number, begin))
-    async for delta, parts in deltas:
-        if parts or (
+    async for delta in deltas:
+        if delta.parts or (
             (sampling.with_log_probs or request.with_tokens) and (delta.tokens or delta.scored)
         ):
             scores = await _log_probs(engine, delta, sampling)
-            event = _event(delta.index, _delta(parts), scores)
+            event = _event(delta.index, _delta(delta.parts), scores)
             await events.send(with_ids(event, delta, request))
         if delta.finish_reason is not None:
             await events.send(ended(_event(delta.index, {}, None, delta.finish_reason), delta))

@@ -9,9 +9,7 @@ from typing import Any
 
 from pagewheel.serve.api import logprobs
 from pagewheel.serve.api.generating import (
-    MAX_TOKENS,
     Prompt,
-    SamplingRequest,
     encode_prompt,
     generating,
     last_tokens,
@@ -28,10 +26,11 @@ from pagewheel.serve.api.openai_choices import (
     with_ids,
 )
 from pagewheel.serve.api.output_processor import OutputDeltas, OutputProcessor, ParserConfig
-from pagewheel.serve.api.sampling import limited_tokens
+from pagewheel.serve.api.sampling_request import SamplingRequest, limited_tokens, take_max_tokens
+from pagewheel.serve.api.service import Context
+from pagewheel.serve.http.body import Fields, shown
 from pagewheel.serve.http.errors import bad_field
-from pagewheel.serve.http.fields import Fields, shown
-from pagewheel.serve.http.request_context import RequestContext, made
+from pagewheel.serve.http.request_context import made
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import CompletionOutput, Generation, OutputDelta
 from pagewheel.serve.settings import Limits
@@ -51,14 +50,14 @@ class CompletionRequest:
     most_tokens: int | None  # of each prompt, whose begin is left out
 
 
-async def completions(context: RequestContext) -> None:
+async def completions(context: Context) -> None:
     """Answers in one piece or as events."""
     body = await context.read_body()
     request = await context.made_of_body(lambda: _read(context, Fields(body)))
     await context.while_connected(_answer(context, request))
 
 
-def _read(context: RequestContext, fields: Fields) -> CompletionRequest:
+def _read(context: Context, fields: Fields) -> CompletionRequest:
     limits = context.service.settings.limits
     prompts = read_prompts(fields)
     request = read_request(context, fields)
@@ -86,11 +85,9 @@ def _read(context: RequestContext, fields: Fields) -> CompletionRequest:
 
 def _max_tokens(fields: Fields, sampling: SamplingRequest, limits: Limits) -> int | None:
     """Of each choice. There is a default, but where max_length says how long it may be."""
-    count = fields.take("max_tokens", int)
+    count = take_max_tokens(fields, "max_tokens", 0)
     if count is None and sampling.max_length is None:
         return min(_DEFAULT_TOKENS, limits.max_tokens or _DEFAULT_TOKENS)
-    if count is not None and not 0 <= count <= MAX_TOKENS:
-        raise bad_field("max_tokens", f"is {count}; allowed: 0 to {MAX_TOKENS}")
     return limited_tokens("max_tokens", count, limits, sampling.max_length)
 
 
@@ -118,7 +115,7 @@ def _are_tokens(values: list[Any]) -> bool:
     return bool(values) and all(type(each) is int and 0 <= each < 2**31 for each in values)
 
 
-async def _answer(context: RequestContext, completion: CompletionRequest) -> None:
+async def _answer(context: Context, completion: CompletionRequest) -> None:
     request = completion.request
     context.prompt_field = "prompt"
     async with context.service.registry.use(request.model, request.sampling.deadline) as engine:
@@ -218,7 +215,7 @@ async def _prompt_log_probs(
     sampling: SamplingRequest,
     generation: Generation,
     number: int,
-    first: CompletionOutput | OutputDelta,
+    first: OutputDelta,
 ) -> list[TokenLogProb]:
     """Of the prompt's tokens, where they are echoed. `first` is what they came with."""
     if not sampling.with_prompt_log_probs:
@@ -233,9 +230,7 @@ async def _prompt_log_probs(
     )
 
 
-def _choice(
-    number: int, text: str, scores: Any, delta: CompletionOutput | OutputDelta
-) -> dict[str, Any]:
+def _choice(number: int, text: str, scores: Any, delta: OutputDelta) -> dict[str, Any]:
     choice = {
         "index": number,
         "text": text,
@@ -248,7 +243,7 @@ def _choice(
 def _with_all_ids(
     choice: dict[str, Any],
     generation: Generation,
-    delta: CompletionOutput | OutputDelta,
+    delta: OutputDelta,
     request: OpenAIRequest,
 ) -> dict[str, Any]:
     """The prompt's too."""
@@ -264,7 +259,7 @@ async def _with_first_deltas(
     """Each piece with the first one of its request, which does not come before that one."""
     firsts: dict[int, OutputDelta] = {}
     held: dict[int, list[OutputDelta]] = {}
-    async for delta, _ in deltas:
+    async for delta in deltas:
         number = _first_of_request(generation, delta.index)
         if delta.index == number:
             firsts.setdefault(number, delta)
@@ -285,7 +280,7 @@ async def _stream(
     before = list(echoed)  # of a choice that has not begun
     has_begun = [False] * len(echoed)
     offsets = [TextOffsets() for _ in echoed]
-    deltas = await processor.begun()
+    deltas = await processor.started()
     await events.start()
     async for delta, first in _with_first_deltas(deltas, generation):
         number = delta.index

@@ -1,4 +1,4 @@
-"""From an endpoint's wishes to a running generation, the same for all endpoints that generate."""
+"""From a conversation or a prompt to a running generation, the same for all endpoints."""
 
 from __future__ import annotations
 
@@ -11,61 +11,34 @@ from enum import Enum
 from typing import Any
 
 from pagewheel import StructuredOutputConfig
-from pagewheel.serve.api.conversation import template_refused, texts_of
-from pagewheel.serve.api.grammars import compiled_grammar
+from pagewheel.serve.api.conversation import (
+    check_template_values,
+    template_refused,
+    text_size,
+    texts_of,
+)
 from pagewheel.serve.api.logprobs import TokenLogProb, of_tokens
-from pagewheel.serve.api.object_sizes import check_template_values, text_size
 from pagewheel.serve.api.output_processor import ParserConfig
-from pagewheel.serve.api.response_format import ResponseFormat
-from pagewheel.serve.api.sampling import (
+from pagewheel.serve.api.response_format import compiled_grammar
+from pagewheel.serve.api.sampling_request import (
+    MAX_TOKENS,
     SHORTEST,
-    limit_priority,
+    SamplingRequest,
     make_config,
     split_copies,
-    take_parameters,
-    take_timeout,
 )
+from pagewheel.serve.api.service import Context
 from pagewheel.serve.api.tools import Tools
-from pagewheel.serve.http.errors import ApiError, bad_field, before, unavailable
-from pagewheel.serve.http.fields import Fields, checked
-from pagewheel.serve.http.request_context import RequestContext, made
+from pagewheel.serve.errors import PROMPT, RequestError, before, unavailable
+from pagewheel.serve.http.body import Fields
+from pagewheel.serve.http.errors import ApiError, bad_field
+from pagewheel.serve.http.request_context import made
 from pagewheel.serve.models.engine import Engine
-from pagewheel.serve.models.generation import (
-    CompletionOutput,
-    EngineRequest,
-    Generation,
-    OutputDelta,
-)
-from pagewheel.serve.models.refusals import refused
+from pagewheel.serve.models.generation import EngineRequest, Generation, OutputDelta
 from pagewheel.serve.settings import Limits
 
 _log = logging.getLogger("pagewheel.serve")
-MAX_TOKENS = 2**31 - 1
 _UNLIMITED = 2**64 - 1
-_MAX_METADATA = 16
-_MAX_METADATA_KEY = 64
-_MAX_METADATA_VALUE = 512
-
-
-@dataclass
-class SamplingRequest:
-    """How prompts are to be continued. `max_tokens` None: until max_length, or a full context."""
-
-    given: dict[str, Any]
-    deadline: float  # by time.monotonic()
-    max_tokens: int | None = None
-    choices: int = 1
-    with_log_probs: bool = False
-    with_prompt_log_probs: bool = False
-    top_log_probs: int = 0  # likeliest tokens in the place of each
-    top_field: str = "top_logprobs"  # of the request
-    response_format: ResponseFormat | None = None
-    tools: Tools = field(default_factory=Tools)
-
-    @property
-    def max_length(self) -> int | None:
-        """Of prompt and answer together, if the request says so; only without max_tokens."""
-        return self.given.get("max_length")
 
 
 class PromptSuffix(Enum):
@@ -95,42 +68,7 @@ class Prompt:
     parser: ParserConfig = field(default_factory=ParserConfig)
 
 
-def read_sampling(context: RequestContext, fields: Fields) -> SamplingRequest:
-    """The engine's parameters and the deadline; endpoints read the rest."""
-    elapsed = time.monotonic() - context.began
-    limits = context.service.settings.limits
-    given = take_parameters(fields)
-    limit_priority(fields, given, context.key_limits.priority)
-    given["cache_salt"] = context.tenant.salt(given.get("cache_salt", ""))
-    return SamplingRequest(given, time.monotonic() + take_timeout(fields, limits, elapsed))
-
-
-def read_hints(fields: Fields) -> dict[str, str | None]:
-    """Fields of OpenAI's that say who asks or what for, and change no answer: types alone count."""
-    names = ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
-    found = {name: fields.take(name, str) for name in names}
-    take_metadata(fields)
-    fields.take_one_of("service_tier", (None, "auto", "default"))
-    return found
-
-
-def take_metadata(fields: Fields) -> dict[str, str]:
-    """`metadata` within OpenAI's limits."""
-    values = fields.take("metadata", dict) or {}
-    if len(values) > _MAX_METADATA:
-        raise bad_field("metadata", f"has {len(values)} keys; allowed: {_MAX_METADATA}")
-    for key, value in values.items():
-        if len(key) > _MAX_METADATA_KEY:
-            raise bad_field(
-                "metadata", f"has a key of {len(key)} characters; allowed: {_MAX_METADATA_KEY}"
-            )
-        name = f"metadata.{key}"
-        if len(checked(name, value, str)) > _MAX_METADATA_VALUE:
-            raise bad_field(name, f"has {len(value)} characters; allowed: {_MAX_METADATA_VALUE}")
-    return values
-
-
-async def prompt_of(context: RequestContext, engine: Engine, conversation: Conversation) -> Prompt:
+async def prompt_of(context: Context, engine: Engine, conversation: Conversation) -> Prompt:
     """Rendered and encoded. Raises ApiError where the template refuses the conversation."""
     if context.service.settings.log_prompts:
         context.notes["prompt"] = texts_of(conversation.messages)
@@ -211,10 +149,11 @@ def encode_prompt(
     """
     most = engine.most_characters
     if most_tokens is None and most is not None and len(text) > most:
-        raise refused(
+        message = (
             f"the prompt has {len(text)} characters: more than the {most} of which all tokens of "
             f"the context ({engine.max_model_len}) could be"
         )
+        raise ApiError(400, message, param=PROMPT, code="context_length_exceeded")
     return last_tokens(engine.encode(text, add_special_tokens), most_tokens, engine)
 
 
@@ -235,33 +174,31 @@ def parser_config_of(engine: Engine, tools: Tools, prompt: str) -> ParserConfig:
 
 @asynccontextmanager
 async def generating(
-    context: RequestContext, engine: Engine, prompts: Sequence[Prompt], sampling: SamplingRequest
+    context: Context, engine: Engine, prompts: Sequence[Prompt], sampling: SamplingRequest
 ) -> AsyncIterator[Generation]:
     """In the engine until the block is left, however that is."""
-    service = context.service
+    service, parser = context.service, prompts[0].parser
     _limit_answer(service.settings.limits, engine, prompts, sampling)
-    grammar = await before(
-        sampling.deadline,
-        compiled_grammar(
-            engine, sampling.response_format, sampling.tools, prompts[0].parser, context.api_key_id
-        ),
+    compiling = compiled_grammar(
+        engine, sampling.response_format, sampling.tools, parser, context.api_key_id
     )
+    grammar = await before(sampling.deadline, compiling)
     tokens = [each.tokens for each in prompts]
-    engine_request = await context.made_of_body(
-        lambda: _engine_request(engine, tokens, sampling, grammar)
+    request = await context.made_of_body(
+        lambda: _engine_request(engine, tokens, sampling, grammar, parser.needs_special_tokens)
     )
     generation = Generation(
         engine,
-        engine_request,
+        request,
         service.metrics.model(engine.name),
-        service.admission.queue_quota(context),
+        context.queue_quota(),
         context.began,
         tells_cached=not context.tenant.is_shared,
     )
     try:
         await generation.submit()
         yield generation
-    except ApiError:
+    except RequestError:
         generation.fail()
         raise
     finally:
@@ -314,6 +251,7 @@ def _engine_request(
     prompts: Sequence[Sequence[int]],
     sampling: SamplingRequest,
     grammar: StructuredOutputConfig | None,
+    with_special_tokens: bool,
 ) -> EngineRequest:
     settings = {
         "max_new_tokens": _UNLIMITED if sampling.max_tokens is None else sampling.max_tokens,
@@ -321,6 +259,7 @@ def _engine_request(
         "timeout": max(SHORTEST, sampling.deadline - time.monotonic()),
         "logprobs": max(int(sampling.with_log_probs), sampling.top_log_probs),
         "echo": sampling.with_prompt_log_probs,
+        "skip_special_tokens": not with_special_tokens,
         "structured_output_config": grammar,
     }
     config = make_config(engine.config(), sampling.given, settings)
@@ -340,9 +279,7 @@ def usage_of(generation: Generation, num_reasoning: int = 0) -> dict[str, Any]:
     }
 
 
-async def log_probs_of(
-    engine: Engine, delta: OutputDelta | CompletionOutput, top: int
-) -> list[TokenLogProb]:
+async def log_probs_of(engine: Engine, delta: OutputDelta, top: int) -> list[TokenLogProb]:
     """Of the generated tokens that are in the text of a piece or an answer."""
     names = await engine.tokens_by_id()
     return await made(

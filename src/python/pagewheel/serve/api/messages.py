@@ -3,29 +3,47 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pagewheel.serve.api.conversation import text_of
+from pagewheel.serve.api.conversation import (
+    check_count,
+    part_text,
+    read_message,
+    text_of,
+    tool_call,
+)
 from pagewheel.serve.api.generating import (
-    MAX_TOKENS,
     Conversation,
     PromptSuffix,
-    SamplingRequest,
     check_open,
     generating,
     prompt_of,
-    read_sampling,
 )
-from pagewheel.serve.api.message_blocks import block_delta, blocks_of, empty_block, read_blocks
-from pagewheel.serve.api.output_processor import CONTENT, REASONING, MessagePart, OutputProcessor
+from pagewheel.serve.api.output_processor import (
+    CALL,
+    CONTENT,
+    REASONING,
+    MessagePart,
+    OutputProcessor,
+    arguments_of,
+)
 from pagewheel.serve.api.response_format import ResponseFormat, take_output_format
-from pagewheel.serve.api.sampling import limited_tokens
+from pagewheel.serve.api.sampling_request import (
+    MAX_TOKENS,
+    SamplingRequest,
+    limited_tokens,
+    read_sampling,
+    take_max_tokens,
+)
+from pagewheel.serve.api.service import Context
 from pagewheel.serve.api.tools import take_message_tools
+from pagewheel.serve.http.body import Fields, checked
 from pagewheel.serve.http.errors import bad_field
-from pagewheel.serve.http.fields import Fields
-from pagewheel.serve.http.request_context import RequestContext
 from pagewheel.serve.models.generation import Generation
+
+_THINKING = ("thinking", "redacted_thinking")
 
 
 @dataclass
@@ -39,21 +57,19 @@ class MessagesRequest:
     shows_thinking: bool
 
 
-async def create_message(context: RequestContext) -> None:
+async def create_message(context: Context) -> None:
     """Answers in one piece or as events."""
     body = await context.read_body()
     request = await context.made_of_body(lambda: _read(context, Fields(body)))
     await context.while_connected(_answer(context, request))
 
 
-def _read(context: RequestContext, fields: Fields) -> MessagesRequest:
+def _read(context: Context, fields: Fields) -> MessagesRequest:
     limits = context.service.settings.limits
     model = fields.take("model", str)
     conversation = _conversation(fields)
     shows_thinking = _take_thinking(fields, conversation)
-    count = fields.need("max_tokens", int)
-    if not 1 <= count <= MAX_TOKENS:
-        raise bad_field("max_tokens", f"is {count}; allowed: 1 to {MAX_TOKENS}")
+    count = take_max_tokens(fields, "max_tokens", is_required=True)
     stop = fields.take("stop_sequences", list) or []
     sampling = read_sampling(context, fields)
     sampling.response_format = _take_output(fields, conversation)
@@ -78,7 +94,7 @@ def _read(context: RequestContext, fields: Fields) -> MessagesRequest:
     return MessagesRequest(model, conversation, sampling, stream, shows_thinking)
 
 
-async def count_tokens(context: RequestContext) -> None:
+async def count_tokens(context: Context) -> None:
     """Of the prompt that the conversation is."""
     body = await context.read_body()
     model, conversation = await context.made_of_body(lambda: _read_counted(Fields(body)))
@@ -145,7 +161,7 @@ def _refuse_unsupported(fields: Fields) -> None:
             raise bad_field(name, "is not supported", "unsupported_value")
 
 
-async def _answer(context: RequestContext, request: MessagesRequest) -> None:
+async def _answer(context: Context, request: MessagesRequest) -> None:
     async with context.service.registry.use(request.model, request.sampling.deadline) as engine:
         prompt = await prompt_of(context, engine, request.conversation)
         async with generating(context, engine, [prompt], request.sampling) as generation:
@@ -164,7 +180,7 @@ async def _answer(context: RequestContext, request: MessagesRequest) -> None:
                 await _stream(context, request, processor, message)
                 return
             (output,) = await processor.read_all()
-            content = blocks_of([_shown(request, each) for each in processor.texts[0].parts])
+            content = blocks_of([_shown(request, each) for each in processor.messages[0].parts])
             end = {**_stop(output.finish_reason, output.stop_reason), "usage": _usage(generation)}
             whole = {**message, "content": content, **end}
             await context.send_made(lambda: whole, generation.num_generated)
@@ -190,7 +206,7 @@ def _stop(finish_reason: str | None, stop_reason: str | int | None) -> dict[str,
 class BlockEvents:
     """A stream of blocks, of which one is open at a time."""
 
-    def __init__(self, context: RequestContext) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
         self._open: MessagePart | None = None
         self._index = -1
@@ -224,24 +240,122 @@ def _shown(request: MessagesRequest, part: MessagePart) -> MessagePart:
 
 
 async def _stream(
-    context: RequestContext,
+    context: Context,
     request: MessagesRequest,
     processor: OutputProcessor,
     message: dict[str, Any],
 ) -> None:
-    deltas = await processor.begun()
+    deltas = await processor.started()
     await context.start_events()
     events = BlockEvents(context)
     await events.send("message_start", message=message)
     end = _stop(None, None)
-    async for delta, parts in deltas:
+    async for delta in deltas:
         if delta.finish_reason is not None:
             end = _stop(delta.finish_reason, delta.stop_reason)
-        for part in parts:
+        for part in delta.parts:
             await events.add(_shown(request, part))
-    if not processor.texts[0].parts:
+    if not processor.messages[0].parts:
         await events.add(MessagePart(CONTENT, ""))
     await events.close()
     await events.send("message_delta", delta=end, usage=_usage(processor.generation))
     await events.send("message_stop")
     await context.end_events()
+
+
+def read_blocks(messages: Sequence[Any]) -> list[dict[str, Any]]:
+    """`messages` of a request in OpenAI's form: results of tools are messages of their own."""
+    check_count("messages", messages)
+    found: list[dict[str, Any]] = []
+    for number, each in enumerate(messages):
+        where = f"messages[{number}]"
+        content = checked(where, each, dict).get("content")
+        if isinstance(content, list):
+            found += _read_parts(where, each, content)
+        else:
+            found.append(read_message(where, each))
+    return found
+
+
+def _read_parts(where: str, value: dict[str, Any], content: list[Any]) -> list[dict[str, Any]]:
+    fields = Fields(value, where + ".")
+    role = fields.take_one_of("role", ("user", "assistant", "system"))
+    fields.take_any("content")
+    fields.refuse_rest()
+    message: dict[str, Any] = {"role": role, "content": ""}
+    results: list[dict[str, Any]] = []
+    for number, part in enumerate(content):
+        place = f"{where}.content[{number}]"
+        kind = checked(place, part, dict).get("type")
+        inner = Fields(part, place + ".")
+        if role == "assistant" and kind == "tool_use":
+            message.setdefault("tool_calls", []).append(_tool_use(inner))
+        elif role == "assistant" and kind in _THINKING:
+            _add_thinking(inner, message)
+        elif role == "user" and kind == "tool_result":
+            results.append(_tool_result(inner))
+        else:
+            message["content"] += part_text(place, part)
+    has_more = message["content"] or len(message) > 2 or not results
+    return [*results, message] if has_more else results
+
+
+def _tool_use(fields: Fields) -> dict[str, Any]:
+    fields.take_any("type")
+    call = tool_call(fields.need("id", str), fields.need("name", str), fields.need("input", dict))
+    for hint in ("cache_control", "caller"):
+        fields.take(hint, dict)
+    fields.refuse_rest()
+    return call
+
+
+def _tool_result(fields: Fields) -> dict[str, Any]:
+    fields.take_any("type")
+    name = fields.need("tool_use_id", str)
+    content = fields.take_any("content")
+    text = "" if content is None else text_of(fields.name("content"), content)
+    is_error = fields.take("is_error", bool, False)
+    fields.take("cache_control", dict)
+    fields.refuse_rest()
+    return {"role": "tool", "tool_call_id": name, "content": f"Error: {text}" if is_error else text}
+
+
+def _add_thinking(fields: Fields, message: dict[str, Any]) -> None:
+    if fields.take_any("type") == "redacted_thinking":
+        raise bad_field(fields.name("type"), "is not supported: it is of another model")
+    text = fields.need("thinking", str)
+    message["reasoning_content"] = message.get("reasoning_content", "") + text
+    fields.take("signature", str)
+    fields.refuse_rest()
+
+
+def blocks_of(parts: Sequence[MessagePart]) -> list[dict[str, Any]]:
+    """`content` of an answer. It has a text at least, if only an empty one."""
+    return [_block(each) for each in parts] or [{"type": "text", "text": ""}]
+
+
+def _block(part: MessagePart) -> dict[str, Any]:
+    if part.kind == CALL:
+        return {**empty_block(part), "input": arguments_of(part.text)}
+    if part.kind == REASONING:
+        return {**empty_block(part), "thinking": part.text}
+    return {**empty_block(part), "text": part.text}
+
+
+def empty_block(part: MessagePart) -> dict[str, Any]:
+    """As a stream's first event of a block has it."""
+    if part.kind == CALL:
+        return {"type": "tool_use", "id": part.id, "name": part.name, "input": {}}
+    if part.kind == REASONING:
+        return {"type": "thinking", "thinking": "", "signature": ""}
+    assert part.kind == CONTENT
+    return {"type": "text", "text": ""}
+
+
+def block_delta(part: MessagePart) -> dict[str, Any]:
+    """What a stream adds to a block."""
+    if part.kind == CALL:
+        return {"type": "input_json_delta", "partial_json": part.text}
+    if part.kind == REASONING:
+        return {"type": "thinking_delta", "thinking": part.text}
+    return {"type": "text_delta", "text": part.text}

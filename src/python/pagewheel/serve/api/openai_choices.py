@@ -8,15 +8,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pagewheel.serve.api.generating import SamplingRequest, read_hints, read_sampling, usage_of
+from pagewheel.serve.api.generating import usage_of
 from pagewheel.serve.api.output_processor import OutputProcessor
 from pagewheel.serve.api.response_format import take_response_format
-from pagewheel.serve.api.sampling import take_choices
+from pagewheel.serve.api.sampling_request import (
+    SamplingRequest,
+    read_hints,
+    read_sampling,
+    take_choices,
+)
+from pagewheel.serve.api.service import Context
+from pagewheel.serve.http.body import Fields
 from pagewheel.serve.http.errors import bad_field
-from pagewheel.serve.http.fields import Fields
-from pagewheel.serve.http.request_context import RequestContext, json_text, made
+from pagewheel.serve.http.request_context import json_text, made
 from pagewheel.serve.models.engine import Engine
-from pagewheel.serve.models.generation import CompletionOutput, Generation, OutputDelta
+from pagewheel.serve.models.generation import Generation, OutputDelta
 
 
 @dataclass
@@ -39,7 +45,7 @@ class OpenAIRequest:
         }
 
 
-def read_request(context: RequestContext, fields: Fields) -> OpenAIRequest:
+def read_request(context: Context, fields: Fields) -> OpenAIRequest:
     """The endpoint reads the rest, and how many tokens there may be."""
     model = fields.take("model", str)
     sampling = read_sampling(context, fields)
@@ -69,7 +75,7 @@ class ChoiceEvents:
 
     def __init__(
         self,
-        context: RequestContext,
+        context: Context,
         request: OpenAIRequest,
         head: Mapping[str, Any],
         generation: Generation,
@@ -102,14 +108,12 @@ class ChoiceEvents:
         await self._context.end_events(b"data: [DONE]\n\n")
 
 
-def with_ids(
-    choice: dict[str, Any], delta: OutputDelta | CompletionOutput, request: OpenAIRequest
-) -> dict[str, Any]:
+def with_ids(choice: dict[str, Any], delta: OutputDelta, request: OpenAIRequest) -> dict[str, Any]:
     """The choice, with vLLM's `token_ids` where they were asked for."""
     return {**choice, "token_ids": delta.tokens} if request.with_tokens else choice
 
 
-def ended(choice: dict[str, Any], delta: OutputDelta | CompletionOutput) -> dict[str, Any]:
+def ended(choice: dict[str, Any], delta: OutputDelta) -> dict[str, Any]:
     """The choice, with vLLM's `stop_reason` where the request has ended it: stop, or deadline."""
     reason = "timeout" if delta.timed_out else delta.stop_reason
     return choice if reason is None else {**choice, "stop_reason": reason}

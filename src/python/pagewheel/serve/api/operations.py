@@ -1,17 +1,151 @@
-"""/health, /ready and /metrics: for those who operate the server."""
+"""The endpoints that generate nothing: models, tokens, saved prefixes, health and metrics."""
 
 from __future__ import annotations
 
-from pagewheel.serve.http.errors import unavailable
-from pagewheel.serve.http.request_context import RequestContext
+import logging
+from typing import Any
+
+from pagewheel.serve.api.conversation import read_messages, take_template_kwargs
+from pagewheel.serve.api.generating import Conversation, prompt_of, take_prompt_suffix
+from pagewheel.serve.api.service import Context
+from pagewheel.serve.api.tools import take_tools
+from pagewheel.serve.errors import unavailable
+from pagewheel.serve.http.body import Fields, shown
+from pagewheel.serve.http.errors import ApiError, bad_field
+from pagewheel.serve.models.registry import PrefixUse
+
+_log = logging.getLogger("pagewheel.serve")
 
 
-async def health(context: RequestContext) -> None:
+async def list_models(context: Context) -> None:
+    """Models and aliases, in memory or not."""
+    names = context.service.registry.names()
+    await context.send_json(
+        {"object": "list", "data": [_description(context, name) for name in names]}
+    )
+
+
+async def show_model(context: Context) -> None:
+    """One of them."""
+    name = context.request.path_params["name"]
+    if context.service.registry.target(name) is None:
+        raise ApiError(404, f"The model {name[:200]!r} does not exist", code="model_not_found")
+    await context.send_json(_description(context, name))
+
+
+def _description(context: Context, name: str) -> dict[str, Any]:
+    registry = context.service.registry
+    target = registry.target(name)
+    assert target is not None
+    return {
+        "id": name,
+        "object": "model",
+        "created": context.service.created,
+        "owned_by": "pagewheel",
+        "root": target,
+        "max_model_len": registry.max_model_len(target),
+    }
+
+
+async def tokenize(context: Context) -> None:
+    """Of a text, or of a conversation as its template renders it."""
+    body = await context.read_body()
+    model, prompt, special, conversation = await context.made_of_body(lambda: _read(Fields(body)))
+
+    async def answer() -> None:
+        async with context.service.registry.use(model) as engine:
+            if conversation is not None:
+                tokens = (await prompt_of(context, engine, conversation)).tokens
+            else:
+                tokens = await engine.with_text(
+                    context.api_key_id, len(prompt), lambda: engine.encode(prompt, special)
+                )
+            answer = {"count": len(tokens), "max_model_len": engine.max_model_len, "tokens": tokens}
+            await context.send_made(lambda: answer, len(tokens))
+
+    await context.while_connected(answer())
+
+
+def _read(fields: Fields) -> tuple[str | None, str, bool, Conversation | None]:
+    """The model, and a text with whether special tokens come before it, or a conversation."""
+    model = fields.take("model", str)
+    prompt = fields.take("prompt", str)
+    messages = fields.take("messages", list)
+    if (prompt is None) == (messages is None):
+        raise ApiError(400, "give prompt or messages, one of them", param="prompt")
+    conversation = None
+    special = True
+    if messages is None:
+        special = fields.take("add_special_tokens", bool, True)
+    else:
+        said = read_messages("messages", messages)
+        conversation = Conversation(
+            said, take_tools(fields), take_template_kwargs(fields), take_prompt_suffix(fields, said)
+        )
+    fields.refuse_rest()
+    return model, prompt or "", special, conversation
+
+
+async def detokenize(context: Context) -> None:
+    """The text of token ids, special ones too."""
+    body = await context.read_body()
+    model, tokens = await context.made_of_body(lambda: _read_tokens(Fields(body)))
+
+    async def answer() -> None:
+        async with context.service.registry.use(model) as engine:
+            text = await engine.with_text(
+                context.api_key_id, len(tokens), lambda: engine.decode(tokens)
+            )
+            await context.send_made(lambda: {"prompt": text}, len(tokens))
+
+    await context.while_connected(answer())
+
+
+def _read_tokens(fields: Fields) -> tuple[str | None, list[int]]:
+    model = fields.take("model", str)
+    tokens = fields.need("tokens", list)
+    fields.refuse_rest()
+    for number, each in enumerate(tokens):
+        if type(each) is not int or not 0 <= each < 2**31:
+            raise bad_field(f"tokens[{number}]", f"must be a token id, got {shown(each)}")
+    return model, tokens
+
+
+async def list_prefixes(context: Context) -> None:
+    """By model, in memory and on disk. ApiKeys that share prefixes are told no sizes."""
+    tenant = context.tenant
+    found = await context.service.registry.prefixes_of(tenant.id)
+    data = [_described(name, use, not tenant.is_shared) for name, use in found.items()]
+    await context.send_json({"object": "list", "data": data})
+
+
+def _described(name: str, use: PrefixUse, with_sizes: bool) -> dict[str, Any]:
+    saved = use.saved if with_sizes else None
+    return {
+        "object": "prefixes",
+        "model": name,
+        "cached_tokens": use.cached_tokens if with_sizes else None,
+        "saved_bytes": saved and saved.num_bytes,
+        "saved_at": saved and int(saved.time),
+    }
+
+
+async def delete_prefixes(context: Context) -> None:
+    """Of all models. Requests that are under way may leave theirs."""
+    try:
+        await context.service.registry.forget_prefixes(context.tenant.id)
+    except OSError as error:
+        _log.warning("saved prefixes not removed", extra={"error": str(error)})
+        raise unavailable("the saved prefixes cannot be removed now", "prefixes_busy") from None
+    await context.send_json({"object": "prefixes", "deleted": True})
+
+
+async def health(context: Context) -> None:
     """200 while the process answers."""
     await context.send_json({"status": "ok"})
 
 
-async def ready(context: RequestContext) -> None:
+async def ready(context: Context) -> None:
     """200 while requests are welcome: models that are to be in memory are, and no end has begun."""
     if context.service.admission.is_closed:
         raise unavailable("the server is shutting down", "shutting_down")
@@ -20,7 +154,7 @@ async def ready(context: RequestContext) -> None:
     await context.send_json({"status": "ready"})
 
 
-async def metrics(context: RequestContext) -> None:
+async def metrics(context: Context) -> None:
     """For Prometheus."""
     text = context.service.metrics.text()
     await context.send_bytes(text, "text/plain; version=0.0.4; charset=utf-8")

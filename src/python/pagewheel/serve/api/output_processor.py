@@ -1,4 +1,4 @@
-"""Of an output's text, as it comes, makes content, reasoning and tool calls."""
+"""Makes content, reasoning and tool calls of an output's text, as it comes."""
 
 from __future__ import annotations
 
@@ -6,27 +6,32 @@ import json
 import secrets
 import string
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pagewheel
-from pagewheel.serve.api.stop_reason import stop_reason
-from pagewheel.serve.api.verbatim_text import VerbatimText
+from pagewheel.serve.errors import Kind, RequestError, too_late
 from pagewheel.serve.http.body import lenient_json
-from pagewheel.serve.http.errors import ApiError, too_late
 from pagewheel.serve.http.request_context import RawJson
 from pagewheel.serve.models.engine import Engine
-from pagewheel.serve.models.generation import CompletionOutput, Generation, OutputDelta
+from pagewheel.serve.models.generation import (
+    CompletionOutput,
+    Generation,
+    MessagePart,
+    OutputDelta,
+)
 
 CONTENT, REASONING, CALL = "content", "reasoning", "call"
 _ALPHANUMERIC = string.ascii_letters + string.digits
 # Mistral's templates take no other ids than those of nine letters and digits.
 _MISTRAL_ID = 9
 
+OutputDeltas = AsyncIterator[OutputDelta]
+
 
 @dataclass(frozen=True)
 class ParserConfig:
-    """How answers are read. Without a family all of a text is content."""
+    """How outputs are parsed. Without a family all of a text is content."""
 
     family: str | None = None
     tools: Sequence[dict[str, Any]] = ()
@@ -44,46 +49,30 @@ class ParserConfig:
 
 
 @dataclass
-class MessagePart:
-    """A piece of a message, or all of it. The text of a call is its arguments."""
-
-    kind: str
-    text: str
-    index: int = 0  # of a call among the calls
-    name: str = ""  # of a call; of pieces the first has it
-    id: str = ""
-    is_complete: bool = True
-    scores: list[dict[str, Any]] = field(default_factory=list)  # of content's tokens, if asked for
-
-
-@dataclass
 class ChoiceMessage:
-    """Of one choice."""
+    """The message of one choice, which grows by what deltas bring."""
 
-    parser: ParserConfig
-    verbatim: VerbatimText | None = None
+    config: ParserConfig
     parts: list[MessagePart] = field(default_factory=list)
     is_ended: bool = False  # by its first call, where that is to be the only one
 
     def __post_init__(self) -> None:
-        parser = self.parser
+        config = self.config
         self._parser = None
-        self._calls = 0
-        if parser.family is not None:
+        if config.family is not None:
             self._parser = pagewheel.ToolCallIncrementalParser(
-                parser.family,
-                tools=list(parser.tools),
-                starts_in_reasoning=parser.starts_in_reasoning,
-                stop_after_call=parser.stops_after_call,
+                config.family,
+                tools=list(config.tools),
+                starts_in_reasoning=config.starts_in_reasoning,
+                stop_after_call=config.stops_after_call,
             )
 
     def add(self, delta: OutputDelta) -> list[MessagePart]:
-        """What came now, in order."""
+        """What is new, in order."""
         if self._parser is None:
             return self._joined([MessagePart(CONTENT, delta.text)] if delta.text else [])
-        text = delta.text if self.verbatim is None else self.verbatim.add(delta)
         parsed: dict[str, Any] = {}
-        content = self._parser.parse(parsed, text) if text else ""
+        content = self._parser.parse(parsed, delta.text) if delta.text else ""
         found = self._parts(parsed, content)
         self.is_ended = self._parser.get_status() == pagewheel.StreamingStatus.TOOL_CALL_STOP
         if delta.finish_reason is not None and not self.is_ended:
@@ -93,7 +82,7 @@ class ChoiceMessage:
         return self._joined(found)
 
     def finish_reason_of(self, reason: str | None) -> str | None:
-        """The reason of an answer's end: calls are one."""
+        """The reason of a message's end: calls are one."""
         has_call = any(each.kind == CALL and each.is_complete for each in self.parts)
         return "tool_calls" if has_call and reason in ("stop", "tool_calls") else reason
 
@@ -113,21 +102,15 @@ class ChoiceMessage:
         found += [each for each in calls if each.name]
         return [each for each in found if each.text or each.kind == CALL]
 
-    def _call(self, delta: dict[str, Any]) -> MessagePart:
-        function = delta.get("function", {})
+    def _call(self, parsed: dict[str, Any]) -> MessagePart:
+        function = parsed.get("function", {})
         name = function.get("name", "")
-        given = delta.get("id", "") or (self._new_id() if name else "")
-        return MessagePart(
-            CALL,
-            function.get("arguments", ""),
-            delta["index"],
-            name,
-            given,
-            delta.get("complete", True),
-        )
+        given = parsed.get("id", "") or (self._new_id() if name else "")
+        text, is_complete = function.get("arguments", ""), parsed.get("complete", True)
+        return MessagePart(CALL, text, parsed["index"], name, given, is_complete)
 
     def _new_id(self) -> str:
-        if self.parser.family == "mistral":
+        if self.config.family == "mistral":
             return "".join(secrets.choice(_ALPHANUMERIC) for _ in range(_MISTRAL_ID))
         return f"call_{secrets.token_hex(12)}"
 
@@ -139,16 +122,8 @@ class ChoiceMessage:
                 last.text += each.text
                 last.is_complete &= each.is_complete
             else:
-                self.parts.append(
-                    MessagePart(
-                        each.kind, each.text, each.index, each.name, each.id, each.is_complete
-                    )
-                )
+                self.parts.append(replace(each, scores=[]))
         return found
-
-
-# Pieces of an answer, and what each says.
-OutputDeltas = AsyncIterator[tuple[OutputDelta, list[MessagePart]]]
 
 
 class OutputProcessor:
@@ -156,90 +131,61 @@ class OutputProcessor:
 
     def __init__(self, engine: Engine, generation: Generation, parser: ParserConfig) -> None:
         self.generation = generation
+        self.messages = [ChoiceMessage(parser) for _ in range(generation.request.choices)]
         self._engine = engine
-        config = generation.request.config
-
-        first: VerbatimText | None = None
-
-        def verbatim() -> VerbatimText | None:
-            nonlocal first
-            if not parser.needs_special_tokens:
-                return None
-            text = VerbatimText(
-                engine.tokenizer,
-                config.stop_strings,
-                config.include_stop_str_in_output,
-                config.min_tokens,
-                like=first,
-            )
-            first = first or text
-            return text
-
-        self.texts = [ChoiceMessage(parser, verbatim()) for _ in range(generation.request.choices)]
-        may_stop = config.stop_strings or generation.request.stop_tokens
-        self._tokens: list[list[int]] | None = [[] for _ in self.texts] if may_stop else None
 
     async def deltas(self, seldom: bool = False) -> OutputDeltas:
-        """Of each piece of an answer what it says; `seldom` as of pieces(). Raises ApiError."""
+        """The generation's, with their parts. Raises RequestError."""
         num_failed = 0
         async for deltas in self.generation.deltas(seldom):
             for delta in deltas:
                 num_failed += delta.finish_reason == "error"
-                if num_failed == len(self.texts):  # else the others go on
+                if num_failed == len(self.messages):  # else the others go on
                     raise _no_token_left()
-                text = self.texts[delta.index]
-                if text.is_ended:
+                message = self.messages[delta.index]
+                if message.is_ended:
                     continue
-                await self._tell_stop(delta)
-                parts = text.add(delta)
-                if text.is_ended and delta.finish_reason is None:
+                delta.parts = message.add(delta)
+                if message.is_ended and delta.finish_reason is None:
                     self.generation.end_choice(delta.index)
                     delta.finish_reason = "tool_calls"
-                delta.finish_reason = text.finish_reason_of(delta.finish_reason)
-                yield delta, parts
+                delta.finish_reason = message.finish_reason_of(delta.finish_reason)
+                yield delta
 
-    async def _tell_stop(self, delta: OutputDelta) -> None:
-        if self._tokens is None:
-            return
-        tokens = self._tokens[delta.index]
-        tokens += delta.tokens
-        if delta.finish_reason == "stop":
-            engine_request = self.generation.request
-            delta.stop_reason = await self._engine.in_thread(
-                stop_reason,
-                self._engine.tokenizer,
-                tokens,
-                engine_request.config,
-                engine_request.stop_tokens,
-            )
-
-    async def begun(self) -> OutputDeltas:
+    async def started(self) -> OutputDeltas:
         """deltas(), as soon as a token is among them.
 
         A stream that begins then has told its client nothing before: what goes wrong in the queue
         or in the prompt is an error with a status, and another replica may serve the request.
         """
         deltas = self.deltas()
-        held: list[tuple[OutputDelta, list[MessagePart]]] = []
+        held: list[OutputDelta] = []
         async for each in deltas:
             held.append(each)
-            if each[0].tokens or each[0].finish_reason not in ("length", "error"):
+            if each.tokens or each.finish_reason not in ("length", "error"):
                 break
         else:
-            _refuse_nothing([delta for delta, _ in held])
-        return _joined(held, deltas)
+            _refuse_nothing(held)
+
+        async def joined() -> OutputDeltas:
+            for each in held:
+                yield each
+            async for each in deltas:
+                yield each
+
+        return joined()
 
     async def read_all(self) -> list[CompletionOutput]:
-        """deltas() put together. Raises ApiError, too where the deadline came before any token."""
-        outputs = [CompletionOutput() for _ in self.texts]
-        async for delta, _ in self.deltas(seldom=True):
+        """deltas() put together. Raises RequestError, too where the deadline came first."""
+        outputs = [CompletionOutput() for _ in self.messages]
+        async for delta in self.deltas(seldom=True):
             outputs[delta.index].add(delta)
         _refuse_nothing(outputs)
         return outputs
 
     async def count_reasoning(self) -> int:
         """Tokens of what all choices have thought, as the text is encoded; tags do not count."""
-        thoughts = [found for each in self.texts if (found := each.text_of(REASONING))]
+        thoughts = [found for each in self.messages if (found := each.text_of(REASONING))]
         if not thoughts:
             return 0
 
@@ -249,30 +195,20 @@ class OutputProcessor:
         return min(await self._engine.in_thread(work), self.generation.num_generated)
 
 
-async def _joined(
-    held: Sequence[tuple[OutputDelta, list[MessagePart]]],
-    deltas: OutputDeltas,
-) -> OutputDeltas:
-    for each in held:
-        yield each
-    async for each in deltas:
-        yield each
-
-
-def _refuse_nothing(outputs: Sequence[CompletionOutput | OutputDelta]) -> None:
-    """Raises ApiError where the deadline came before any token, or no token was left for any."""
+def _refuse_nothing(outputs: Sequence[OutputDelta]) -> None:
+    """Raises RequestError where the deadline came before any token, or no choice has a token."""
     if all(each.timed_out and not each.tokens for each in outputs):
         raise too_late()
     if all(each.finish_reason == "error" for each in outputs):
         raise _no_token_left()
 
 
-def _no_token_left() -> ApiError:
-    return ApiError(
-        400,
+def _no_token_left() -> RequestError:
+    return RequestError(
+        Kind.INVALID,
         "no token may come next: of the grammar's limits one is reached, or other bans leave "
         "nothing of what it allows",
-        code="grammar_failed",
+        "grammar_failed",
     )
 
 

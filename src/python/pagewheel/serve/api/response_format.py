@@ -1,4 +1,4 @@
-"""What an answer's text must be: a request's fields become a part of a grammar."""
+"""What an answer's text must be: the request's response format and tools, as a grammar."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pagewheel
 from pagewheel import StructuredOutputConfig as Grammar
+from pagewheel.errors import PagewheelError
 from pagewheel.json_schema import Dialect
-from pagewheel.serve.http.errors import bad_field
-from pagewheel.serve.http.fields import Fields, checked
+from pagewheel.serve.api.output_processor import ParserConfig
+from pagewheel.serve.api.tools import REQUIRED, Tools
+from pagewheel.serve.errors import unavailable
+from pagewheel.serve.http.body import Fields, checked
+from pagewheel.serve.http.errors import ApiError, bad_field
+from pagewheel.serve.models.engine import Engine
 
 _log = logging.getLogger("pagewheel.serve")
 _ANY_OBJECT = {"type": "object"}
+_OPEN, _CLOSE = "<think>", "</think>"
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,7 @@ def kept_schema(field: str, schema: Any) -> Any:
     try:
         dialect = Dialect(schema)
     except ValueError as error:
-        raise bad_field(field, str(error), "grammar_refused") from None
+        raise bad_field(field, str(error), "grammar_invalid") from None
     if dialect.formats:
         count = len(dialect.formats)  # which ones is the client's text
         _log.warning("formats of a JSON schema are free text", extra={"formats": count})
@@ -152,3 +159,98 @@ def _only(found: list[ResponseFormat | None]) -> ResponseFormat | None:
     if len(formats) > 1:
         raise bad_field(formats[1].field, f"stands beside {formats[0].field}: give one of them")
     return formats[0] if formats else None
+
+
+async def compiled_grammar(
+    engine: Engine,
+    response_format: ResponseFormat | None,
+    tools: Tools,
+    parser: ParserConfig,
+    api_key_id: str,
+) -> Grammar | None:
+    """None where any text will do. Raises ApiError that names the field and the place."""
+    may_call = bool(tools.offered) and parser.family is not None
+    if tools.choice == REQUIRED and not may_call:
+        raise bad_field(
+            "tool_choice", "demands a call: the model's chat template knows none", "no_calls"
+        )
+    with_calls = may_call and (
+        tools.needs_grammar if response_format is None else response_format.allows_calls
+    )
+    if response_format is None and not with_calls:
+        return None
+    if with_calls and tools.choice == REQUIRED:
+        response_format = None  # an answer of calls has no other format
+    fields = ["tools"] * with_calls + ([] if response_format is None else [response_format.field])
+
+    blamed = fields[-1]
+
+    def make() -> Grammar:
+        nonlocal blamed
+        parts = []
+        if with_calls:
+            blamed = "tools"  # while they are translated
+            parts.append(
+                _of_calls(parser, tools, tools.choice if response_format is None else REQUIRED)
+            )
+            blamed = fields[-1]
+        if response_format is not None:
+            parts.append(of_final_message(parser, response_format.grammar))
+        part = parts[0] if len(parts) == 1 else Grammar.Union(*parts)
+        return Grammar(
+            compound_grammar=after_reasoning(engine.chat_template, parser, part),
+            allow_additional_properties=response_format is not None
+            and response_format.allow_additional_properties,
+        )
+
+    try:
+        return await engine.compiled(make, api_key_id)
+    except PagewheelError as error:
+        message = str(error)[:2000]
+        if error.code == "grammar_busy":
+            raise unavailable(message, error.code) from None
+        if error.code == "grammar_library_missing":
+            raise ApiError(400, message, param=fields[0], code=error.code) from None
+        raise bad_field(blamed, message, error.code) from None
+
+
+def _of_calls(parser: ParserConfig, tools: Tools, choice: str) -> Any:
+    """Of the one that must be called, or of all."""
+    given = list(parser.tools)
+    if tools.name is not None:
+        given = [each for each in given if each["function"]["name"] == tools.name]
+    given = [_kept(each) for each in given]
+    is_parallel = tools.is_parallel and tools.name is None
+    assert parser.family is not None
+    return pagewheel.tool_call_grammar(
+        given, parser.family, tool_choice=choice, parallel_tool_calls=is_parallel
+    ).compound_grammar
+
+
+def _kept(tool: dict[str, Any]) -> dict[str, Any]:
+    function = tool["function"]
+    if "parameters" not in function:
+        return tool
+    schema = kept_schema("tools", function["parameters"])
+    return {**tool, "function": {**function, "parameters": schema}}
+
+
+def of_final_message(parser: ParserConfig, part: Any) -> Any:
+    """gpt-oss answers in a channel of its own, after a message of analysis or none."""
+    if parser.family != "harmony":
+        return part
+    final = Grammar.Tag("<|channel|>final<|message|>", part, "")
+    analysis = Grammar.Tag(
+        "<|channel|>analysis<|message|>", Grammar.AnyText(), "<|end|><|start|>assistant"
+    )
+    return Grammar.Union(Grammar.Concat(analysis, final), final)
+
+
+def after_reasoning(chat_template: str, parser: ParserConfig, part: Any) -> Any:
+    """What is asked for is asked of the answer: a model that thinks does so before."""
+    if parser.family is None or _OPEN not in chat_template:
+        return part
+    tag = "" if parser.starts_in_reasoning else _OPEN
+    thought = Grammar.Tag(tag, Grammar.AnyText(), _CLOSE)
+    after = Grammar.Concat(thought, Grammar.Regex(r"\s*"), part)
+    return after if parser.starts_in_reasoning else Grammar.Union(after, part)

@@ -11,27 +11,28 @@ from typing import Any
 from pagewheel.serve.api import logprobs
 from pagewheel.serve.api.conversation import take_template_kwargs
 from pagewheel.serve.api.generating import (
-    MAX_TOKENS,
     Conversation,
-    SamplingRequest,
     generating,
     log_probs_of,
     prompt_of,
-    read_hints,
-    read_sampling,
-    take_metadata,
 )
 from pagewheel.serve.api.output_processor import CONTENT, OutputDeltas, OutputProcessor
 from pagewheel.serve.api.response_format import take_text_format
-from pagewheel.serve.api.response_input import read_input, said_again
-from pagewheel.serve.api.response_items import ItemEvents, items_of
+from pagewheel.serve.api.response_items import ItemEvents, items_of, read_input, said_again
 from pagewheel.serve.api.response_store import StoredResponse, packed
-from pagewheel.serve.api.sampling import limited_tokens
-from pagewheel.serve.api.stop_reason import is_stop_token
+from pagewheel.serve.api.sampling_request import (
+    SamplingRequest,
+    limited_tokens,
+    read_hints,
+    read_sampling,
+    take_max_tokens,
+    take_metadata,
+)
+from pagewheel.serve.api.service import Context
 from pagewheel.serve.api.tools import Tools, take_response_tools
+from pagewheel.serve.http.body import Fields, shown
 from pagewheel.serve.http.errors import ApiError, bad_field
-from pagewheel.serve.http.fields import Fields, shown
-from pagewheel.serve.http.request_context import RequestContext, made
+from pagewheel.serve.http.request_context import made
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import CompletionOutput, Generation
 
@@ -59,7 +60,7 @@ class ResponsesRequest:
         self.conversation.messages[begin:begin] = earlier
 
 
-async def create_response(context: RequestContext) -> None:
+async def create_response(context: Context) -> None:
     """Answers in one piece or as events."""
     fields = Fields(await context.read_body())
     previous = fields.take("previous_response_id", str)
@@ -70,7 +71,7 @@ async def create_response(context: RequestContext) -> None:
     await context.while_connected(_answer(context, request))
 
 
-async def show_response(context: RequestContext) -> None:
+async def show_response(context: Context) -> None:
     """One that was stored."""
     name = context.request.path_params["name"]
     found = context.service.responses.get(context.api_key_id, name)
@@ -79,7 +80,7 @@ async def show_response(context: RequestContext) -> None:
     await context.send_bytes(found.response_json, "application/json")
 
 
-async def delete_response(context: RequestContext) -> None:
+async def delete_response(context: Context) -> None:
     """Forgets one."""
     name = context.request.path_params["name"]
     if not context.service.responses.delete(context.api_key_id, name):
@@ -91,16 +92,14 @@ def _not_found(name: str) -> ApiError:
     return ApiError(404, f"there is no response {name[:80]!r}", code="response_not_found")
 
 
-def _read(context: RequestContext, fields: Fields, previous: str | None) -> ResponsesRequest:
+def _read(context: Context, fields: Fields, previous: str | None) -> ResponsesRequest:
     """But what the response `previous` has before it."""
     limits = context.service.settings.limits
     model = fields.take("model", str)
     instructions = fields.take("instructions", str)
     messages = read_input(fields)
     sampling = read_sampling(context, fields)
-    count = fields.take("max_output_tokens", int)
-    if count is not None and not 1 <= count <= MAX_TOKENS:
-        raise bad_field("max_output_tokens", f"is {count}; allowed: 1 to {MAX_TOKENS}")
+    count = take_max_tokens(fields, "max_output_tokens")
     sampling.max_tokens = limited_tokens("max_output_tokens", count, limits, sampling.max_length)
     sampling.tools = take_response_tools(fields)
     store = fields.take("store", bool, True)
@@ -190,7 +189,7 @@ def _take_log_probs(fields: Fields, sampling: SamplingRequest) -> int:
     return sampling.top_log_probs
 
 
-def _remembered(context: RequestContext, previous: str | None) -> StoredResponse | None:
+def _remembered(context: Context, previous: str | None) -> StoredResponse | None:
     if previous is None:
         return None
     found = context.service.responses.get(context.api_key_id, previous)
@@ -217,7 +216,7 @@ def _read_others(fields: Fields, stream: bool) -> None:
         inner.refuse_rest()
 
 
-async def _answer(context: RequestContext, request: ResponsesRequest) -> None:
+async def _answer(context: Context, request: ResponsesRequest) -> None:
     context.prompt_field = "input"
     async with context.service.registry.use(request.model, request.sampling.deadline) as engine:
         prompt = await prompt_of(context, engine, request.conversation)
@@ -236,17 +235,17 @@ async def _answer(context: RequestContext, request: ResponsesRequest) -> None:
             }
             processor = OutputProcessor(engine, generation, prompt.parser)
             if request.stream:
-                deltas = _scored(engine, request.sampling, processor, await processor.begun())
+                deltas = _scored(engine, request.sampling, processor, await processor.started())
                 await _stream(context, request, processor, deltas, response)
                 return
             if request.sampling.with_log_probs:  # step by step: of which text tokens are
                 output = CompletionOutput()
-                deltas = _scored(engine, request.sampling, processor, await processor.begun())
-                async for delta, _ in deltas:
+                deltas = _scored(engine, request.sampling, processor, await processor.started())
+                async for delta in deltas:
                     output.add(delta)
             else:
                 (output,) = await processor.read_all()
-            items = items_of(processor.texts[0].parts, _status(output.finish_reason))
+            items = items_of(processor.messages[0].parts, _status(output.finish_reason))
             num_reasoning = await processor.count_reasoning()
             whole = _completed(response, items, output.finish_reason, generation, num_reasoning)
             size = _size(context, request, generation)
@@ -254,13 +253,13 @@ async def _answer(context: RequestContext, request: ResponsesRequest) -> None:
             await context.send_made(lambda: whole, size)
 
 
-def _size(context: RequestContext, request: ResponsesRequest, generation: Generation) -> int:
+def _size(context: Context, request: ResponsesRequest, generation: Generation) -> int:
     """Entries of a response: it repeats what it was asked for."""
     return context.body_entries + generation.num_generated * (1 + request.sampling.top_log_probs)
 
 
 async def _store(
-    context: RequestContext, request: ResponsesRequest, response: dict[str, Any], size: int
+    context: Context, request: ResponsesRequest, response: dict[str, Any], size: int
 ) -> None:
     if request.store:
         new = await made(lambda: [*request.messages, *said_again(response["output"])], size)
@@ -301,22 +300,20 @@ async def _scored(
 ) -> OutputDeltas:
     """The same, with log-probabilities at the parts of content that they belong to."""
     waiting: list[dict[str, Any]] = []  # of tokens whose text has not come
-    async for delta, parts in deltas:
+    async for delta in deltas:
         if sampling.with_log_probs:
             tokens = await log_probs_of(engine, delta, sampling.top_log_probs)
-            if delta.finish_reason == "stop" and is_stop_token(
-                processor.generation.request.config, delta.tokens
-            ):
+            if delta.has_stop_token:
                 tokens = tokens[:-1]  # it has no text
             waiting += logprobs.chat_form(tokens)["content"]
-        for part in parts:
+        for part in delta.parts:
             if part.kind == CONTENT:
-                part.scores = waiting if len(parts) == 1 else _last_of(waiting, part.text)
-                said = [each for each in processor.texts[0].parts if each.kind == CONTENT]
+                part.scores = waiting if len(delta.parts) == 1 else _last_of(waiting, part.text)
+                said = [each for each in processor.messages[0].parts if each.kind == CONTENT]
                 said[-1].scores += part.scores
-        if parts:
+        if delta.parts:
             waiting = []
-        yield delta, parts
+        yield delta
 
 
 def _last_of(scores: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
@@ -330,7 +327,7 @@ def _last_of(scores: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
 
 
 async def _stream(
-    context: RequestContext,
+    context: Context,
     request: ResponsesRequest,
     processor: OutputProcessor,
     deltas: OutputDeltas,
@@ -342,9 +339,9 @@ async def _stream(
     for kind in ("response.created", "response.in_progress"):
         await events.send(kind, context.body_entries, response=response)
     finish_reason = None
-    async for delta, parts in deltas:
+    async for delta in deltas:
         finish_reason = delta.finish_reason or finish_reason
-        for part in parts:
+        for part in delta.parts:
             await events.add(part)
     items = await events.close(_status(finish_reason))
     num_reasoning = await processor.count_reasoning()

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pagewheel.serve.http.body import Fields, checked, shown
 from pagewheel.serve.http.errors import bad_field
-from pagewheel.serve.http.fields import Fields, checked, shown
 
 NONE, AUTO, REQUIRED = "none", "auto", "required"
 _MAX_TOOLS = 1024

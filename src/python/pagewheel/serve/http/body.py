@@ -1,15 +1,20 @@
-"""A request's body: read within limits of size and time, and parsed as JSON that can be trusted."""
+"""A request's body: read within limits of size and time, parsed as JSON that can be trusted.
+
+Its fields are taken each once with its type; what nobody takes is refused by name.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import math
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar, overload
 
 from pagewheel.json_schema import parse_number
-from pagewheel.serve.http.errors import ApiError, unavailable
+from pagewheel.serve.errors import unavailable
+from pagewheel.serve.http.errors import ApiError, bad_field, closing
 from pagewheel.serve.settings import Limits
 
 _MAX_DEPTH = 64
@@ -21,6 +26,7 @@ _LARGE = 64 << 10
 # look for the answer.
 _MAX_DISCARDED = 64 << 20
 
+T = TypeVar("T")
 Receive = Callable[[], Awaitable[Any]]
 Take = Callable[[int], bool]
 
@@ -54,22 +60,14 @@ async def _read(receive: Receive, limits: Limits, take: Take) -> bytes:
             _receive_all(receive, limits, take), limits.body_seconds
         )
     except (TimeoutError, asyncio.TimeoutError):
-        raise ApiError(
-            408,
-            f"the body did not arrive within {limits.body_seconds:g} seconds",
-            headers={"Connection": "close"},
-        ) from None
+        message = f"the body did not arrive within {limits.body_seconds:g} seconds"
+        raise closing(ApiError(408, message)) from None
     if size > limits.body_bytes:
-        raise ApiError(
-            413,
-            f"the body is larger than {limits.body_bytes} bytes",
-            code="request_too_large",
-            headers={"Connection": "close"},
-        )
+        message = f"the body is larger than {limits.body_bytes} bytes"
+        raise closing(ApiError(413, message, code="request_too_large"))
     if data is None:
-        error = unavailable("the bodies of other requests leave no room", "too_many_bytes")
-        error.headers["Connection"] = "close"
-        raise error
+        message = "the bodies of other requests leave no room"
+        raise closing(unavailable(message, "too_many_bytes"))
     return data
 
 
@@ -149,10 +147,10 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-T = TypeVar("T", int, float)
+N = TypeVar("N", int, float)
 
 
-def number(kind: type[T], digits: str, otherwise: Callable[[str], Any]) -> Any:
+def number(kind: type[N], digits: str, otherwise: Callable[[str], Any]) -> Any:
     """What the digits stand for, or what `otherwise` makes of them where that is too large."""
     if kind is int:
         return int(digits) if len(digits) <= _MAX_NUMBER_LENGTH else otherwise(digits)
@@ -241,3 +239,101 @@ def _check_text(text: str) -> None:
 
 def _too_deep() -> ApiError:
     return ApiError(400, f"the body is nested deeper than {_MAX_DEPTH} levels")
+
+
+_NAMES: dict[type, str] = {
+    str: "a string",
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    list: "an array",
+    dict: "an object",
+}
+
+
+class Fields:
+    """`where` comes before names in messages: "messages[0].". null is as good as absent."""
+
+    def __init__(self, values: Mapping[str, Any], where: str = "") -> None:
+        self._rest = {name: value for name, value in values.items() if value is not None}
+        self._where = where
+
+    def name(self, field: str) -> str:
+        """As messages have it."""
+        return self._where + field
+
+    @overload
+    def take(self, field: str, kind: type[T], default: T) -> T: ...
+    @overload
+    def take(self, field: str, kind: type[T], default: None = None) -> T | None: ...
+    def take(self, field: str, kind: type[T], default: T | None = None) -> T | None:
+        """The value if it is of `kind`; integers are numbers, true and false are neither."""
+        value = self._rest.pop(field, None)
+        if value is None:
+            return default
+        return checked(self.name(field), value, kind)
+
+    def need(self, field: str, kind: type[T]) -> T:
+        """take() of a field that must be there."""
+        value = self.take(field, kind)
+        if value is None:
+            raise bad_field(self.name(field), "is required", "missing_required_parameter")
+        return value
+
+    @contextmanager
+    def inner(self, field: str, is_required: bool = False) -> Iterator[Fields]:
+        """Those of an object, of which none may be left; an object that is absent has none."""
+        value = self.need(field, dict) if is_required else self.take(field, dict)
+        fields = Fields(value or {}, self.name(field) + ".")
+        yield fields
+        fields.refuse_rest()
+
+    def take_any(self, field: str) -> Any:
+        """Whatever it is; None where it is absent."""
+        return self._rest.pop(field, None)
+
+    def take_int(self, field: str, low: int, high: int, default: int) -> int:
+        """An integer within bounds."""
+        value = self.take(field, int, default)
+        if not low <= value <= high:
+            raise bad_field(self.name(field), f"is {value}; allowed: {low} to {high}")
+        return value
+
+    def take_one_of(self, field: str, allowed: tuple[Any, ...], default: Any = None) -> Any:
+        """Only these values; anything else is refused."""
+        value = self._rest.pop(field, default)
+        if not any(value is one or (value == one and type(value) is type(one)) for one in allowed):
+            raise bad_field(self.name(field), f"is {shown(value)}; allowed: {_listed(allowed)}")
+        return value
+
+    def refuse_rest(self) -> None:
+        """Raises ApiError for a field that was not taken."""
+        for field in self._rest:
+            name = self.name(field[:100])
+            raise ApiError(
+                400,
+                f"Unrecognized request argument supplied: {name}",
+                param=name,
+                code="unknown_parameter",
+            )
+
+
+def checked(name: str, value: Any, kind: type[T]) -> T:
+    """The value if it is of `kind`, else ApiError."""
+    wanted: Any = (int, float) if kind is float else kind
+    if not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool):
+        raise bad_field(name, f"must be {_NAMES[kind]}, got {shown(value)}", "invalid_type")
+    return value
+
+
+def shown(value: Any) -> str:
+    """A value for a message: short, and nothing of long texts."""
+    for kind, name in _NAMES.items():
+        if isinstance(value, kind) and kind in (list, dict):
+            return name
+    text = repr(value)
+    return text if len(text) <= 60 else text[:60] + "..."
+
+
+def _listed(values: tuple[Any, ...]) -> str:
+    return ", ".join("null" if value is None else repr(value) for value in values)

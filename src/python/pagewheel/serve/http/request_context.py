@@ -9,22 +9,25 @@ import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from pagewheel.serve.errors import PROMPT, RequestError, unavailable
+from pagewheel.serve.http.admission import AdmissionController
 from pagewheel.serve.http.body import ClientGoneError, read_both
-from pagewheel.serve.http.errors import PROMPT, ApiError, anthropic_body, openai_body, unavailable
-from pagewheel.serve.models.tenant import Tenant
-from pagewheel.serve.security import name_in_logs
-from pagewheel.serve.settings import KeyLimits
+from pagewheel.serve.http.errors import ApiError, anthropic_body, closing, openai_body
+from pagewheel.serve.metrics import Metrics
+from pagewheel.serve.security import AllowedHosts, ApiKeys, Tenant, name_in_logs
+from pagewheel.serve.settings import KeyLimits, ServerSettings
 
 if TYPE_CHECKING:
-    from pagewheel.serve.app import Service
+    from pagewheel.serve.tracing import Tracing
 
 _log = logging.getLogger("pagewheel.serve")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -37,7 +40,7 @@ _MANY = 2048
 # Of a body, for what takes as long as an entry of an answer.
 _BYTES_PER_ENTRY = 32
 
-Handler = Callable[["RequestContext"], Awaitable[None]]
+Handler = Callable[[Any], Awaitable[None]]  # takes a RequestContext
 T = TypeVar("T")
 
 
@@ -72,38 +75,50 @@ async def made(make: Callable[[], T], size: int) -> T:
     return make() if size < _MANY else await asyncio.to_thread(make)
 
 
-class RequestContext(Response):
-    """Runs `handler`, which takes read_body() and sends one answer: send_json(), or events.
+class HttpService:
+    """What all requests share of HTTP."""
+
+    tracing: Tracing | None = None
+
+    def __init__(self, settings: ServerSettings, keys: ApiKeys, metrics: Metrics) -> None:
+        self.settings = settings
+        self.keys = keys
+        self.metrics = metrics
+        self.hosts = AllowedHosts(settings.host, settings.allowed_hosts, bool(settings.keys))
+        self.admission = AdmissionController(settings.limits)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """What answers the requests of a path, and how they are treated."""
+
+    handler: Handler
+    is_anthropic: bool = False
+    needs_key: bool = True
+    is_counted: bool = True  # in metrics: the page's own requests are not a client's
+    is_limited: bool = True
+
+
+S = TypeVar("S", bound=HttpService)
+
+
+class RequestContext(Response, Generic[S]):
+    """Runs a handler, which takes read_body() and sends one answer: send_json(), or events.
 
     The handler is cancelled where the client leaves or the server stops: it must release in
     `finally` what it holds.
     """
 
-    def __init__(
-        self,
-        service: Service,
-        request: Request,
-        handler: Handler,
-        *,
-        is_anthropic: bool = False,
-        needs_key: bool = True,
-        is_counted: bool = True,
-        is_limited: bool = True,
-    ) -> None:
+    def __init__(self, service: S, request: Request, endpoint: Endpoint) -> None:
         self.service = service
         self.request = request
         self.api_key_id = ""  # the API key's digest
         self.notes: dict[str, Any] = {}  # for the log
-        self.body_entries = 0  # for made(): of what is made of the body, once that is read
+        self.body_entries = 0  # for offload(): of what is made of the body, once that is read
         self.prompt_field = "messages"  # the body's
         # Sends an error in a stream's own form. None: as an event that has the error's body.
         self.fail_stream: Callable[[ApiError], Awaitable[None]] | None = None
-        self._handler = handler
-        self._error_body = anthropic_body if is_anthropic else openai_body
-        self._id_header = "request-id" if is_anthropic else "x-request-id"
-        self._needs_key = needs_key
-        self._is_counted = is_counted  # in metrics: the page's own requests are not a client's
-        self.is_limited_by_key = needs_key and is_limited  # counts for limits
+        self._endpoint = endpoint
         given = request.headers.get("x-request-id", "")
         self.id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         self.background = None
@@ -130,10 +145,11 @@ class RequestContext(Response):
 
     async def _answer(self) -> None:
         try:
-            with self.service.admission.entered(self):
-                await self._handler(self)
-        except ApiError as error:
-            await self._fail(error)
+            self._authenticate()
+            with self._admitted():
+                await self._endpoint.handler(self)
+        except RequestError as error:
+            await self._fail(ApiError.of(error))
         except ClientGoneError:
             raise
         except Exception:
@@ -148,25 +164,32 @@ class RequestContext(Response):
             self.notes["reason"] = error.message
         if self._status:  # a stream that has begun
             if self.fail_stream is None:
-                await self.send_event(self._error_body(error), "error")
+                await self.send_event(self._body_of(error), "error")
             else:
                 await self.fail_stream(error)
             await self.end_events()
         else:
-            await self.send_json(self._error_body(error), error.status, error.headers)
+            await self.send_json(self._body_of(error), error.status, error.headers)
 
     async def _end_cancelled(self) -> None:
         if not self._is_stopped:
             self.notes["was"] = self._status
             self._status = _CLIENT_GONE
             return
-        error = unavailable("the server is shutting down", "shutting_down")
-        error.headers["Connection"] = "close"
-        await self._fail(error)
+        await self._fail(closing(unavailable("the server is shutting down", "shutting_down")))
 
-    def authenticate(self) -> None:
+    def _body_of(self, error: ApiError) -> dict[str, Any]:
+        return anthropic_body(error) if self._endpoint.is_anthropic else openai_body(error)
+
+    def _admitted(self) -> AbstractContextManager[None]:
+        if not (self._endpoint.needs_key and self._endpoint.is_limited):
+            return nullcontext()
+        admission = self.service.admission
+        return admission.entered(self, self.api_key_id, self.key_limits.requests)
+
+    def _authenticate(self) -> None:
         """Raises ApiError for a wrong host or key."""
-        if not self._needs_key:  # probes call the server by any name
+        if not self._endpoint.needs_key:  # probes call the server by any name
             return
         headers = self.request.headers
         if not self.service.hosts.allows(headers.get("host", "")):
@@ -292,19 +315,20 @@ class RequestContext(Response):
     async def _start(self, status: int, kind: str, headers: Mapping[str, str]) -> None:
         assert self._send is not None
         self._status = status
-        every = {"content-type": kind, self._id_header: self.id, "x-request-id": self.id, **headers}
+        own = "request-id" if self._endpoint.is_anthropic else "x-request-id"
+        every = {"content-type": kind, own: self.id, "x-request-id": self.id, **headers}
         raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in every.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
     def _report(self) -> None:
         route = self.request.scope.get("route")
         path = getattr(route, "path", "")
-        if self._is_counted:
+        if self._endpoint.is_counted:
             self.service.metrics.answers.labels(path=path, status=str(self._status)).inc()
         if self.trace is not None:
             self.trace.end(self.request.method, path, self._status)
-        is_quiet = not self._needs_key or not self._is_counted
-        level = logging.DEBUG if is_quiet else logging.INFO
+        is_loud = self._endpoint.needs_key and self._endpoint.is_counted
+        level = logging.INFO if is_loud else logging.DEBUG
         _log.log(
             level,
             "request",

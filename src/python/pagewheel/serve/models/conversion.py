@@ -1,14 +1,19 @@
 """A model's folder: GGUF files and Hugging Face folders are converted by a process of their own.
 
 Conversion computes in Python for seconds to minutes, which would hold other models' tokens, and it
-reads files of strangers: what goes wrong there ends that process alone.
+reads files of strangers: what goes wrong there ends that process alone. The process runs this
+module. Its arguments are its parent's process id, the bytes that it may allocate, 0 for any number,
+and the model. Each line of its output is a JSON object: {"stage": ...} while it works, then
+{"folder": ...} or {"error": ...}.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -17,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pagewheel.convert import ConversionError, converted_folder
+from pagewheel.convert import ConversionError, converted_folder, resolve_model
 from pagewheel.serve.security import ENVIRONMENT
 
 _log = logging.getLogger("pagewheel.serve")
@@ -27,6 +32,9 @@ _log = logging.getLogger("pagewheel.serve")
 _MOST_STDERR = 4096  # characters
 _STDERR_SECONDS = 1.0
 _PIECE = 1024
+# The server's own threads go first.
+_NICE = 5
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -79,9 +87,8 @@ class Conversion:
         raise ConversionError(self._why_ended or answer.get("error") or _death(process.returncode))
 
     def _start(self) -> tuple[subprocess.Popen[str], _Tail]:
-        command = [sys.executable, "-m", "pagewheel.serve.models.conversion_child"]
-        memory = self._limits.memory_bytes
-        command += [str(os.getpid()), str(memory), str(self._source.resolve())]
+        command = [sys.executable, "-m", __name__, str(os.getpid())]
+        command += [str(self._limits.memory_bytes), str(self._source.resolve())]
         with self._lock:
             if self._why_ended:
                 raise ConversionError(self._why_ended)
@@ -137,3 +144,38 @@ def _death(code: int) -> str:
     if code < 0:
         return f"the process that converted it was ended by {signal.Signals(-code).name}"
     return f"the process that converted it ended with {code}"
+
+
+def main() -> int:
+    parent, memory, source = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    _end_with(parent)
+    os.nice(_NICE)
+    if memory:
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    try:
+        folder = resolve_model(source, progress=lambda stage: _say(stage=stage))
+    except MemoryError:
+        _say(error=f"the conversion needs more than {memory} bytes of memory")
+        return 1
+    except Exception as error:
+        _say(error=str(error) or type(error).__name__)
+        return 1
+    _say(folder=str(folder))
+    return 0
+
+
+def _end_with(parent: int) -> None:
+    """Linux kills this process when the thread ends that started it, which waits for it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "PR_SET_PDEATHSIG")
+    if os.getppid() != parent:  # it had ended before
+        os._exit(1)
+
+
+def _say(**what: str) -> None:
+    print(json.dumps(what), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

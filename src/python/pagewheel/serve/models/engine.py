@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import os
 import secrets
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -14,12 +17,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pagewheel
-from pagewheel.cli.info import read_info
+from pagewheel.errors import InvalidArgumentError
+from pagewheel.model_info import read_info
 from pagewheel.serve.models.notifications import Notifications
 from pagewheel.serve.models.prefix_store import PrefixStore
 from pagewheel.serve.models.quotas import ThreadQuota
-from pagewheel.serve.models.refused_grammars import RefusedGrammars
-from pagewheel.serve.models.tenant import Tenant
+from pagewheel.serve.security import Tenant
 from pagewheel.serve.settings import ModelSettings
 
 T = TypeVar("T")
@@ -29,11 +32,49 @@ _COMPILES_PER_KEY = 2  # at once
 _LARGE_TEXTS_PER_KEY = 1  # at once
 _LARGE_TEXT = 256 << 10  # characters
 _FRESH_SECONDS = 0.25  # in which cached tokens are counted once, however many ask
+_REFUSED_SECONDS = 60.0
+_MOST_REFUSED = 256
 _LARGE_WORDS = 16 << 10  # characters of words, each of which is tokenized by itself
 
 
 class EngineFailedError(RuntimeError):
     """The engine has failed as a whole: every request of it has, and it takes no more."""
+
+
+class RefusedGrammars:
+    """Grammars that were refused lately: they are refused again without being compiled.
+
+    Known by what they say. Of any thread.
+    """
+
+    def __init__(self, seconds: float = _REFUSED_SECONDS, most: int = _MOST_REFUSED) -> None:
+        self._seconds = seconds
+        self._most = most
+        self._lock = threading.Lock()
+        # Until when, and why.
+        self._known: OrderedDict[bytes, tuple[float, InvalidArgumentError]] = OrderedDict()
+
+    def check(self, config: pagewheel.StructuredOutputConfig) -> None:
+        """Raises InvalidArgumentError as it was raised before."""
+        with self._lock:
+            until, error = self._known.get(_digest(config), (0.0, None))
+        if error is not None and time.monotonic() < until:
+            raise InvalidArgumentError(str(error), code=error.code, parameter=error.parameter)
+
+    def add(self, config: pagewheel.StructuredOutputConfig, error: InvalidArgumentError) -> None:
+        """But for a refusal of the moment, which says nothing of the grammar."""
+        if error.code == "grammar_busy":
+            return
+        with self._lock:
+            key = _digest(config)
+            self._known[key] = (time.monotonic() + self._seconds, error)
+            self._known.move_to_end(key)
+            if len(self._known) > self._most:
+                self._known.popitem(last=False)
+
+
+def _digest(config: pagewheel.StructuredOutputConfig) -> bytes:
+    return hashlib.sha256(str(config).encode()).digest()
 
 
 class Engine:
@@ -186,8 +227,8 @@ class Engine:
             self._refused.check(config)
             try:
                 pagewheel.Grammar(config, self._tokenizer)
-            except ValueError as error:
-                self._refused.add(config, str(error))
+            except InvalidArgumentError as error:
+                self._refused.add(config, error)
                 raise
             return config
 

@@ -7,15 +7,15 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pagewheel
 from pagewheel._pagewheel import TokenLogProb
-from pagewheel.serve.http.admission import QueueQuota
-from pagewheel.serve.http.errors import ApiError, too_many, unavailable
-from pagewheel.serve.metrics import FinishedRequest, ModelMetrics
+from pagewheel.errors import PagewheelError
+from pagewheel.serve.errors import Kind, RequestError, refused, too_many, unavailable
+from pagewheel.serve.metrics import FinishedRequest, ModelMetrics, RequestTimes
 from pagewheel.serve.models.engine import Engine, EngineFailedError
-from pagewheel.serve.models.refusals import refused
-from pagewheel.serve.request_times import RequestTimes
+from pagewheel.serve.models.quotas import QueueQuota
 
 _REASONS = {
     pagewheel.GenerationFinishReason.STOP: "stop",
@@ -28,21 +28,53 @@ _SELDOM_SECONDS = 0.5
 
 
 @dataclass
-class OutputDelta:
-    """What a step gave to one sequence; `finish` with the last one."""
+class MessagePart:
+    """What is new of content, of reasoning or of a tool call, whose text is its arguments."""
 
-    index: int
+    kind: str
     text: str
-    tokens: list[int]
-    log_probs: list[float]
-    prompt_log_probs: list[float]
+    index: int = 0  # of a call among the calls
+    name: str = ""  # of a call; of its parts the first has it
+    id: str = ""
+    is_complete: bool = True
+    scores: list[dict[str, Any]] = field(default_factory=list)  # of content's tokens, if asked for
+
+
+@dataclass
+class OutputDelta:
+    """What steps gave to one sequence. The last one has a finish reason."""
+
+    index: int = 0
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    # The tokens that log_probs and top_log_probs are of: those with a part in the text so far.
+    scored: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
     top_log_probs: list[list[TokenLogProb]] = field(default_factory=list)
+    prompt_log_probs: list[float] = field(default_factory=list)
     prompt_top_log_probs: list[list[TokenLogProb]] = field(default_factory=list)
     finish_reason: str | None = None
-    stop_reason: str | int | None = None  # the request's stop text or token
+    stop_reason: str | int | None = None  # the request's stop string or token
+    has_stop_token: bool = False  # its own or the model's, which has no text
     timed_out: bool = False
-    # The tokens that log_probs and top_log_probs are of: those that have a part in the text so far.
-    scored: list[int] = field(default_factory=list)
+    parts: list[MessagePart] = field(default_factory=list)  # of the text, once it was parsed
+
+
+class CompletionOutput(OutputDelta):
+    """All deltas of a sequence together, but for their parts."""
+
+    def add(self, delta: OutputDelta) -> None:
+        self.text += delta.text
+        self.tokens += delta.tokens
+        self.scored += delta.scored
+        self.log_probs += delta.log_probs
+        self.top_log_probs += delta.top_log_probs
+        self.prompt_log_probs += delta.prompt_log_probs
+        self.prompt_top_log_probs += delta.prompt_top_log_probs
+        self.finish_reason = delta.finish_reason or self.finish_reason
+        if delta.stop_reason is not None:
+            self.stop_reason = delta.stop_reason
+        self.timed_out |= delta.timed_out
 
 
 @dataclass
@@ -66,35 +98,6 @@ class EngineRequest:
         return len(self.prompts) * self.copies * self.sequences
 
 
-@dataclass
-class CompletionOutput:
-    """All of a sequence."""
-
-    text: str = ""
-    tokens: list[int] = field(default_factory=list)
-    log_probs: list[float] = field(default_factory=list)
-    prompt_log_probs: list[float] = field(default_factory=list)
-    top_log_probs: list[list[TokenLogProb]] = field(default_factory=list)
-    prompt_top_log_probs: list[list[TokenLogProb]] = field(default_factory=list)
-    finish_reason: str | None = None
-    stop_reason: str | int | None = None  # the request's stop text or token
-    timed_out: bool = False
-    scored: list[int] = field(default_factory=list)
-
-    def add(self, delta: OutputDelta) -> None:
-        self.scored += delta.scored
-        self.text += delta.text
-        self.tokens += delta.tokens
-        self.log_probs += delta.log_probs
-        self.prompt_log_probs += delta.prompt_log_probs
-        self.top_log_probs += delta.top_log_probs
-        self.prompt_top_log_probs += delta.prompt_top_log_probs
-        self.finish_reason = delta.finish_reason or self.finish_reason
-        if delta.stop_reason is not None:
-            self.stop_reason = delta.stop_reason
-        self.timed_out |= delta.timed_out
-
-
 class Generation:
     """In the engine from submit() to drop(), which frees its blocks at the next step."""
 
@@ -113,7 +116,7 @@ class Generation:
         """
         self._tells_cached = tells_cached
         self._engine = engine
-        self._request = request
+        self.request = request
         self._metrics = metrics
         self._quota = quota
         self._begun: set[int] = set()  # handles that have a token
@@ -131,12 +134,8 @@ class Generation:
         self._choices: list[_Choices] = []
 
     @property
-    def request(self) -> EngineRequest:
-        return self._request
-
-    @property
     def num_prompt_tokens(self) -> int:
-        return sum(len(prompt) for prompt in self._request.prompts)
+        return sum(len(prompt) for prompt in self.request.prompts)
 
     @property
     def num_generated(self) -> int:
@@ -163,28 +162,26 @@ class Generation:
         """
         if not self._tells_cached:
             return 0
-        handles = self._handles[:: self._request.copies]
+        handles = self._handles[:: self.request.copies]
         return sum(
             handle.get_perf_metrics().get_num_prefix_cache_hit_tokens() for handle in handles
         )
 
     async def submit(self) -> None:
-        """Raises ApiError. Nothing is left in the engine then, nor if it is cancelled."""
-        self._quota.take(len(self._request.prompts) * self._request.copies)
+        """Raises RequestError. Nothing is left in the engine then, nor if it is cancelled."""
+        self._quota.take(len(self.request.prompts) * self.request.copies)
         try:
             self._handles = await self._engine.with_words(
-                self._quota.api_key_id, self._request.config.bad_words, self._submit_all
+                self._quota.api_key_id, self.request.config.bad_words, self._submit_all
             )
         except pagewheel.QueueFullError as error:
             raise too_many(str(error), "queue_full", self._metrics.retry_seconds()) from None
         except EngineFailedError:
             raise _engine_failed() from None
         except (ValueError, IndexError) as error:
-            raise refused(str(error)) from None
-        sequences = self._request.sequences
-        with_top = self._request.config.logprobs > 0
+            raise refused(error) from None
         self._choices = [
-            _Choices(handle, self._engine, number * sequences, sequences, with_top)
+            _Choices(handle, self._engine, self.request, number * self.request.sequences)
             for number, handle in enumerate(self._handles)
         ]
 
@@ -192,13 +189,13 @@ class Generation:
         self._submitted = time.monotonic()
         # Dropping a handle cancels its request: so do those before one that is refused.
         return [
-            self._engine.submit(prompt, self._request.config)
-            for prompt in self._request.prompts
-            for _ in range(self._request.copies)
+            self._engine.submit(prompt, self.request.config)
+            for prompt in self.request.prompts
+            for _ in range(self.request.copies)
         ]
 
     async def deltas(self, seldom: bool = False) -> AsyncIterator[list[OutputDelta]]:
-        """What each step gave, until all sequences are over. Raises ApiError if a step failed.
+        """What each step gave, until all sequences are over. Raises RequestError if a step failed.
 
         `seldom`: several steps together where nobody waits for each of them.
         """
@@ -226,7 +223,7 @@ class Generation:
 
     def end_choice(self, index: int) -> None:
         """Its answer is whole. It goes on unread where it shares its request with others."""
-        if self._request.sequences == 1:
+        if self.request.sequences == 1:
             self._handles[index].stop(pagewheel.GenerationFinishReason.TOOL_CALL)
             self._finished(index, "tool_calls")
 
@@ -237,10 +234,11 @@ class Generation:
             if count:
                 self._num_tokens[delta.index] += count
                 self._metrics.tokens(count)
-                is_first = delta.index not in self._last_tokens
                 self._last_tokens[delta.index] = now
-                if is_first:
-                    self._left_queue(delta.index // self._request.sequences)
+                handle = delta.index // self.request.sequences
+                if handle not in self._begun:
+                    self._begun.add(handle)
+                    self._quota.leave()
                 if self._first_token is None:
                     self._first_token = now
                     self._metrics.first_token(now)
@@ -252,11 +250,6 @@ class Generation:
         if index not in self._ended:
             self._ended.add(index)
             self._metrics.finished(reason)
-
-    def _left_queue(self, handle: int) -> None:
-        if handle not in self._begun:
-            self._begun.add(handle)
-            self._quota.leave()
 
     def fail(self) -> None:
         """Choices that have no end have none by an error, and not since the client left."""
@@ -271,7 +264,7 @@ class Generation:
             before = self._submitted - self._begin
             self._queue = before + queued[0] / 1e6 if queued else None
             self._between = [each / 1e6 for one in raw for each in one.m_durations]
-            for index in range(self._request.choices):
+            for index in range(self.request.choices):
                 self._finished(index, self._unended)
         for handle in self._handles:
             handle.drop()
@@ -283,8 +276,8 @@ class Generation:
                     self.num_prompt_tokens,
                     list(self._num_tokens.values()),
                     self._between,
-                    self._request.choices,
-                    self._request.config.max_new_tokens,
+                    self.request.choices,
+                    self.request.config.max_new_tokens,
                 )
             )
 
@@ -293,87 +286,51 @@ class _Choices:
     """The sequences of one handle, as choices from number `first` on."""
 
     def __init__(
-        self,
-        handle: pagewheel.GenerationHandle,
-        engine: Engine,
-        first: int,
-        count: int,
-        with_top: bool,
+        self, handle: pagewheel.GenerationHandle, engine: Engine, request: EngineRequest, first: int
     ) -> None:
         self._handle = handle
         self._engine = engine
-        self._with_top = with_top
+        self._request = request
         self._first = first
-        self._open = set(range(count))
-        self._scores = [_Scores() for _ in range(count)]
-
-    async def deltas(self, seldom: bool) -> AsyncIterator[list[OutputDelta]]:
-        """With `seldom` the first tokens as they come, then what there is now and then."""
-        waiting = _Waiting(self._handle, self._engine, seldom)
-        while outputs := await waiting.outputs():
-            yield [self._delta_of(index, output) for index, output in outputs.items()]
-        status = self._handle.get_status()
-        if status == pagewheel.GenerationStatus.TIMEOUT and self._open:
-            yield [
-                OutputDelta(
-                    self._first + index, "", [], [], [], finish_reason="length", timed_out=True
-                )
-                for index in sorted(self._open)
-            ]
-        elif status == pagewheel.GenerationStatus.CANCEL:
-            raise _failed("the request was cancelled")
-
-    def _delta_of(self, index: int, output: pagewheel.GenerationOutput) -> OutputDelta:
-        finish_reason = _REASONS.get(output.finish_reason)
-        if finish_reason is not None:
-            self._open.discard(index)
-        scores = self._scores[index].take(output) if self._with_top else []
-        return OutputDelta(
-            self._first + index,
-            output.text,
-            output.generated_ids,
-            [score for _, score, _ in scores],
-            output.prompt_log_probs,
-            [likely for _, _, likely in scores],
-            output.prompt_top_log_probs if self._with_top else [],
-            finish_reason,
-            scored=[token for token, _, _ in scores],
-        )
-
-
-class _Scores:
-    """Of one sequence. Those of tokens that may belong to a stop text are held back with it."""
-
-    def __init__(self) -> None:
-        self._held: list[tuple[int, float, list[TokenLogProb]]] = []
-        self._num_taken = 0
-
-    def take(
-        self, output: pagewheel.GenerationOutput
-    ) -> list[tuple[int, float, list[TokenLogProb]]]:
-        """Token, log-probability and likeliest tokens of what came into the text."""
-        self._held += zip(
-            output.generated_ids, output.generated_log_probs, output.top_log_probs, strict=True
-        )
-        count = output.num_text_tokens - self._num_taken
-        taken, self._held = self._held[:count], self._held[count:]
-        self._num_taken += len(taken)
-        return taken
-
-
-class _Waiting:
-    """For one handle's outputs."""
-
-    def __init__(self, handle: pagewheel.GenerationHandle, engine: Engine, seldom: bool) -> None:
-        self._handle = handle
-        self._engine = engine
-        self._notifications = engine.notifications
-        self._seldom = seldom
+        self._open = set(range(request.sequences))
+        self._log_probs = [_TextLogProbs() for _ in self._open]
         self._is_begun = False
         self._end: asyncio.Future[None] | None = None
 
-    async def outputs(self) -> dict[int, pagewheel.GenerationOutput]:
-        """What is new; nothing when the request is over."""
+    async def deltas(self, seldom: bool) -> AsyncIterator[list[OutputDelta]]:
+        """With `seldom` the first tokens as they come, then what there is now and then."""
+        while outputs := await self._outputs(seldom):
+            yield [self._delta(index, output) for index, output in outputs.items()]
+        status = self._handle.get_status()
+        if status == pagewheel.GenerationStatus.TIMEOUT and self._open:
+            yield [
+                OutputDelta(self._first + index, finish_reason="length", timed_out=True)
+                for index in sorted(self._open)
+            ]
+        elif status == pagewheel.GenerationStatus.CANCEL:
+            raise RequestError(Kind.FAILED, "the request was cancelled", "cancelled")
+
+    def _delta(self, index: int, output: pagewheel.GenerationOutput) -> OutputDelta:
+        delta = OutputDelta(
+            self._first + index,
+            output.text,
+            output.generated_ids,
+            prompt_log_probs=output.prompt_log_probs,
+            finish_reason=_REASONS.get(output.finish_reason),
+        )
+        if delta.finish_reason is not None:
+            self._open.discard(index)
+            stop = output.stop_reason
+            delta.has_stop_token = isinstance(stop, int)
+            if not delta.has_stop_token or stop in self._request.stop_tokens:
+                delta.stop_reason = stop
+        if self._request.config.logprobs > 0:
+            self._log_probs[index].move(output, delta)
+            delta.prompt_top_log_probs = output.prompt_top_log_probs
+        return delta
+
+    async def _outputs(self, seldom: bool) -> dict[int, pagewheel.GenerationOutput]:
+        """Waits for what is new; gives nothing when the request is over."""
         while True:
             outputs = self._read()
             if not outputs and self._handle.get_status() != pagewheel.GenerationStatus.RUNNING:
@@ -381,7 +338,7 @@ class _Waiting:
             if outputs:
                 self._is_begun = True
                 return outputs
-            await self._wait()
+            await self._wait(seldom)
 
     def _read(self) -> dict[int, pagewheel.GenerationOutput]:
         try:
@@ -389,29 +346,46 @@ class _Waiting:
         except pagewheel.PipelineFailedError as error:
             self._engine.failed(error)
             raise _engine_failed() from None
-        except RuntimeError as error:
-            raise _failed(str(error)) from None
+        except PagewheelError as error:
+            kind = Kind.INVALID if error.code == "no_token_possible" else Kind.FAILED
+            raise RequestError(kind, str(error), error.code) from None
 
-    async def _wait(self) -> None:
-        if self._notifications.is_closed:  # it would be asked for ever
+    async def _wait(self, seldom: bool) -> None:
+        notifications = self._engine.notifications
+        if notifications.is_closed:  # it would be asked for ever
             raise unavailable("the server is shutting down", "shutting_down")
-        if not self._seldom or not self._is_begun:
-            await self._notifications.expect(self._handle)
+        if not seldom or not self._is_begun:
+            await notifications.expect(self._handle)
             return
         if self._end is None:
-            self._end = self._notifications.expect(self._handle, at_end=True)
+            self._end = notifications.expect(self._handle, at_end=True)
         await asyncio.wait((self._end,), timeout=_SELDOM_SECONDS)
 
 
-def _engine_failed() -> ApiError:
+class _TextLogProbs:
+    """Of one sequence. Those of tokens that may belong to a stop string are held back with it."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[int, float, list[TokenLogProb]]] = []
+        self._num_taken = 0
+
+    def move(self, output: pagewheel.GenerationOutput, delta: OutputDelta) -> None:
+        """Gives the delta what came into the text."""
+        self._held += zip(
+            output.generated_ids, output.generated_log_probs, output.top_log_probs, strict=True
+        )
+        count = output.num_text_tokens - self._num_taken
+        taken, self._held = self._held[:count], self._held[count:]
+        self._num_taken += len(taken)
+        for token, log_prob, likely in taken:
+            delta.scored.append(token)
+            delta.log_probs.append(log_prob)
+            delta.top_log_probs.append(likely)
+
+
+def _engine_failed() -> RequestError:
     # The reason is in the log, once for all requests.
     return unavailable("the model's engine has failed, and is loaded again", "engine_failed")
-
-
-def _failed(reason: str) -> ApiError:
-    """The engine has ended the request. Its own bans may have left no token."""
-    status = 400 if "no token can be chosen" in reason else 500
-    return ApiError(status, reason, code="generation_failed")
 
 
 async def _forward(

@@ -20,7 +20,7 @@ from pathlib import Path
 import pagewheel
 from pagewheel.convert.files.folders import sync
 from pagewheel.errors import InvalidArgumentError
-from pagewheel.serve.models.tenant import Tenant
+from pagewheel.serve.security import Tenant
 
 _log = logging.getLogger("pagewheel.serve")
 _ENDING = ".prefixes"

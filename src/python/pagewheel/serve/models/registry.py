@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pagewheel.serve.http.errors import ApiError, before, too_many, unavailable
+from pagewheel import PipelineStatistics
+from pagewheel.serve.errors import Kind, RequestError, before, too_many, unavailable
 from pagewheel.serve.models import engine as engines
 from pagewheel.serve.models.conversion import Conversion, ConversionLimits
 from pagewheel.serve.models.engine import Engine, EngineFailedError
@@ -99,6 +100,10 @@ class Registry:
             if entry.engine is not None:
                 yield entry.engine
 
+    def statistics(self) -> dict[str, PipelineStatistics]:
+        """Of those in memory, by name."""
+        return {engine.name: engine.statistics() for engine in self.loaded()}
+
     def is_ready(self) -> bool:
         """Whether all models of the start are in memory, but for those that were unloaded."""
         return all(
@@ -117,7 +122,7 @@ class Registry:
     async def use(self, name: str | None, deadline: float = math.inf) -> AsyncIterator[Engine]:
         """The model's engine, loaded if it is not in memory, which stays there meanwhile.
 
-        Raises ApiError where a load is not over by the deadline, a time.monotonic().
+        Raises RequestError where a load is not over by the deadline, a time.monotonic().
         """
         entry = self._find(name)
         entry.users += 1
@@ -184,20 +189,12 @@ class Registry:
         if name is None:
             if len(self._entries) == 1:
                 return next(iter(self._entries.values()))
-            raise ApiError(
-                400,
-                "model: is required where several are served",
-                param="model",
-                code="missing_required_parameter",
-            )
+            message = "model: is required where several are served"
+            raise RequestError(Kind.INVALID, message, "missing_required_parameter", "model")
         target = self.target(name)
         if target is None:
-            raise ApiError(
-                404,
-                f"The model {name[:200]!r} does not exist",
-                param="model",
-                code="model_not_found",
-            )
+            message = f"The model {name[:200]!r} does not exist"
+            raise RequestError(Kind.NOT_FOUND, message, "model_not_found", "model")
         return self._entries[target]
 
     @staticmethod
@@ -211,7 +208,7 @@ class Registry:
         try:
             # A client that leaves does not end a load that others wait for.
             return await before(deadline, asyncio.shield(self._start_loading(entry)))
-        except ApiError:
+        except RequestError:
             raise
         except Exception:
             raise _load_failed(entry) from None
@@ -242,7 +239,7 @@ class Registry:
                 seconds = round(entry.last_used - begin, 3)
                 _log.info("loaded", extra={"model": name, "seconds": seconds})
                 return entry.engine
-        except ApiError:
+        except RequestError:
             raise
         except Exception as error:
             entry.failed_at, entry.is_asleep = time.monotonic(), False
@@ -264,16 +261,14 @@ class Registry:
             entry.conversion = None
 
     async def _needed(self, entry: _Entry, cache: int) -> int:
-        """Bytes, where there is a budget. Raises ApiError for more than that."""
+        """Bytes, where there is a budget. Raises RequestError for more than that."""
         if not self._budget:
             return 0
         needed = await asyncio.to_thread(engines.expected_bytes, entry.settings, cache)
         if needed > self._budget:
-            raise ApiError(
-                503,
-                f"the model {entry.settings.name!r} needs {needed} bytes, more than the budget",
-                code="model_too_large",
-            )
+            name = entry.settings.name
+            message = f"the model {name!r} needs {needed} bytes, more than the budget"
+            raise RequestError(Kind.UNAVAILABLE, message, "model_too_large")
         return needed
 
     async def _make_room(self, needed: int) -> None:
@@ -370,7 +365,7 @@ class Registry:
     async def forget_prefixes(self, tenant: str) -> None:
         """Of a tenant, in memory and on disk. Raises OSError where a file cannot be removed.
 
-        Raises ApiError where the same is under way: that may leave what came after its start.
+        Raises RequestError where the same is under way: that may leave what came after its start.
         """
         if tenant in self._forgetting:
             raise too_many("these prefixes are being removed already", "prefixes_busy")
@@ -430,7 +425,7 @@ async def _close(engine: Engine) -> None:
         _log.exception("closing failed", extra={"model": engine.name})
 
 
-def _load_failed(entry: _Entry) -> ApiError:
+def _load_failed(entry: _Entry) -> RequestError:
     # The reason may name files: it is in the log.
     return unavailable(
         f"the model {entry.settings.name!r} could not be loaded",

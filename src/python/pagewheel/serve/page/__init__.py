@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from pagewheel.serve.http.errors import ApiError
 from pagewheel.serve.http.request_context import Handler, RequestContext
@@ -39,7 +40,7 @@ def paths() -> dict[str, Path]:
 def sender(file: Path) -> Handler:
     """Answers with the file."""
 
-    async def send(context: RequestContext) -> None:
+    async def send(context: RequestContext[Any]) -> None:
         # What a browser asks by the wrong name is refused, as the API is.
         host = context.request.headers.get("host", "")
         if not context.service.hosts.allows(host):

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 import pagewheel
+from pagewheel.serve.api.service import Context
 from pagewheel.serve.http.errors import ApiError
-from pagewheel.serve.http.request_context import RequestContext
 from pagewheel.serve.models.engine import Engine
-from pagewheel.serve.models.tenant import Tenant
+from pagewheel.serve.security import Tenant
 
 # However many look: a view is taken once in so many seconds. Each waits for a step's end.
 _FRESH_SECONDS = 0.25
@@ -45,6 +45,28 @@ class CacheViews:
     def __init__(self, has_keys: bool) -> None:
         self._most_sequences = _MOST_OF_ALL_KEYS if has_keys else _MOST_SEQUENCES
         self._taken: dict[tuple[str, str | None], _Taken] = {}
+
+    async def show(self, context: Context) -> None:
+        """Of the model that `model` names, if it is in memory; it is not loaded for this."""
+        # Blocks and sums are of all keys: they tell whether a prompt began as one of a group's.
+        if context.service.keys.share_prefixes:
+            raise ApiError(
+                403, "where keys share cached prefixes, none sees the cache", code="cache_not_shown"
+            )
+        query = context.request.query_params
+        given = query.get("request", "")
+        if given and not (given.isascii() and given.isdigit() and len(given) < 19):
+            raise ApiError(400, f"request: expected a number, got {given[:40]!r}", param="request")
+        registry = context.service.registry
+        name = registry.target(query.get("model", registry.names()[0]))
+        if name is None:
+            raise ApiError(404, "model: no such model", param="model", code="model_not_found")
+        engine = next((each for each in registry.loaded() if each.name == name), None)
+        if engine is None:
+            await context.send_json({"model": name, "loaded": False})
+            return
+        view = await self.get(engine, int(given) if given else None, context.tenant.id)
+        await context.send_json(view, headers={"cache-control": "no-store"})
 
     async def get(self, engine: Engine, request: int | None, tenant: str) -> dict[str, Any]:
         """Of sequences the tenant's own. Those that ask at the same time get the same view, as do
@@ -77,31 +99,6 @@ class CacheViews:
             if not taken.task.done() or taken.seconds_left() > 0
         }
         return self._taken.get(key)
-
-
-async def show_cache(context: RequestContext) -> None:
-    """Of the model that `model` names, if it is in memory; it is not loaded for this."""
-    # Blocks and sums are of all keys: they tell whether a prompt began as one of a group's.
-    if context.service.keys.share_prefixes:
-        raise ApiError(
-            403, "where keys share cached prefixes, none sees the cache", code="cache_not_shown"
-        )
-    query = context.request.query_params
-    given = query.get("request", "")
-    if given and not (given.isascii() and given.isdigit() and len(given) < 19):
-        raise ApiError(400, f"request: expected a number, got {given[:40]!r}", param="request")
-    registry = context.service.registry
-    name = registry.target(query.get("model", registry.names()[0]))
-    if name is None:
-        raise ApiError(404, "model: no such model", param="model", code="model_not_found")
-    engine = next((each for each in registry.loaded() if each.name == name), None)
-    if engine is None:
-        await context.send_json({"model": name, "loaded": False})
-        return
-    view = await context.service.cache_views.get(
-        engine, int(given) if given else None, context.tenant.id
-    )
-    await context.send_json(view, headers={"cache-control": "no-store"})
 
 
 def _own(view: dict[str, Any], tenant: str) -> dict[str, Any]:

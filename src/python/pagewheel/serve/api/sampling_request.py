@@ -1,37 +1,97 @@
-"""Of a request's fields makes a GenerationConfig, by the engine's table of parameters.
+"""What a request asks of the engine: parameters, bounds, formats. The same for all endpoints.
 
-A parameter that is new in the table is a field of requests.
+A parameter that is new in the engine's table is a field of requests.
 """
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass, field
 from typing import Any
 
 import pagewheel
 from pagewheel._pagewheel import GenerationParameter, generation_parameters
-from pagewheel.cli.generation_options import Sampling
+from pagewheel.errors import PagewheelError
+from pagewheel.parameters import apply_parameters
+from pagewheel.serve.api.response_format import ResponseFormat
+from pagewheel.serve.api.service import Context
+from pagewheel.serve.api.tools import Tools
+from pagewheel.serve.errors import refused
+from pagewheel.serve.http.body import Fields, checked
 from pagewheel.serve.http.errors import bad_field
-from pagewheel.serve.http.fields import Fields, checked
-from pagewheel.serve.models.refusals import refused
 from pagewheel.serve.settings import Limits
 
+MAX_TOKENS = 2**31 - 1
+_MAX_METADATA = 16
+_MAX_METADATA_KEY = 64
+_MAX_METADATA_VALUE = 512
 # Of a deadline that has passed: the engine ends the request in its queue.
 SHORTEST = 1e-6
 # Fields that are parameters under another name.
 _OTHER_NAMES = {"stop_strings": ("stop",), "rng_seed": ("seed",)}
 # Parameters that endpoints set themselves.
-_NOT_FIELDS = frozenset(
-    {
-        "max_new_tokens",
-        "num_return_sequences",
-        "logprobs",
-        "echo",
-        "apply_chat_template",
-        "timeout",
-    }
+_NOT_FIELDS = (
+    *("max_new_tokens", "num_return_sequences", "logprobs", "echo", "timeout"),
+    *("skip_special_tokens", "apply_chat_template"),
 )
 
 _PARAMETERS = tuple(each for each in generation_parameters() if each.name not in _NOT_FIELDS)
+
+
+@dataclass
+class SamplingRequest:
+    """How prompts are to be continued. `max_tokens` None: until max_length, or a full context."""
+
+    given: dict[str, Any]
+    deadline: float  # by time.monotonic()
+    max_tokens: int | None = None
+    choices: int = 1
+    with_log_probs: bool = False
+    with_prompt_log_probs: bool = False
+    top_log_probs: int = 0  # likeliest tokens in the place of each
+    top_field: str = "top_logprobs"  # of the request
+    response_format: ResponseFormat | None = None
+    tools: Tools = field(default_factory=Tools)
+
+    @property
+    def max_length(self) -> int | None:
+        """Of prompt and answer together, if the request says so; only without max_tokens."""
+        return self.given.get("max_length")
+
+
+def read_sampling(context: Context, fields: Fields) -> SamplingRequest:
+    """The engine's parameters and the deadline; endpoints read the rest."""
+    elapsed = time.monotonic() - context.began
+    limits = context.service.settings.limits
+    given = take_parameters(fields)
+    limit_priority(fields, given, context.key_limits.priority)
+    given["cache_salt"] = context.tenant.salt(given.get("cache_salt", ""))
+    return SamplingRequest(given, time.monotonic() + take_timeout(fields, limits, elapsed))
+
+
+def read_hints(fields: Fields) -> dict[str, str | None]:
+    """Fields of OpenAI's that say who asks or what for, and change no answer: types alone count."""
+    names = ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
+    found = {name: fields.take(name, str) for name in names}
+    take_metadata(fields)
+    fields.take_one_of("service_tier", (None, "auto", "default"))
+    return found
+
+
+def take_metadata(fields: Fields) -> dict[str, str]:
+    """`metadata` within OpenAI's limits."""
+    values = fields.take("metadata", dict) or {}
+    if len(values) > _MAX_METADATA:
+        raise bad_field("metadata", f"has {len(values)} keys; allowed: {_MAX_METADATA}")
+    for key, value in values.items():
+        if len(key) > _MAX_METADATA_KEY:
+            raise bad_field(
+                "metadata", f"has a key of {len(key)} characters; allowed: {_MAX_METADATA_KEY}"
+            )
+        name = f"metadata.{key}"
+        if len(checked(name, value, str)) > _MAX_METADATA_VALUE:
+            raise bad_field(name, f"has {len(value)} characters; allowed: {_MAX_METADATA_VALUE}")
+    return values
 
 
 def take_parameters(fields: Fields) -> dict[str, Any]:
@@ -86,6 +146,16 @@ def take_choices(fields: Fields, limits: Limits) -> int:
     return fields.take_int("n", 1, limits.max_choices, 1)
 
 
+def take_max_tokens(
+    fields: Fields, field: str, low: int = 1, is_required: bool = False
+) -> int | None:
+    """As the request has it: limited_tokens() says what it may have."""
+    count = fields.need(field, int) if is_required else fields.take(field, int)
+    if count is not None and not low <= count <= MAX_TOKENS:
+        raise bad_field(fields.name(field), f"is {count}; allowed: {low} to {MAX_TOKENS}")
+    return count
+
+
 def limited_tokens(
     name: str, value: int | None, limits: Limits, max_length: int | None = None
 ) -> int | None:
@@ -105,12 +175,12 @@ def make_config(
 ) -> pagewheel.GenerationConfig:
     """The model's own config with the request's parameters and the endpoint's settings."""
     try:
-        Sampling(given).apply(base)
+        apply_parameters(base, given)
         base.update_generation_config(
             **{name: value for name, value in settings.items() if value is not None}
         )
     except (ValueError, TypeError) as error:
-        raise refused(str(error)) from None
+        raise refused(error) from None
     return base
 
 
@@ -130,7 +200,8 @@ def _checked(parameter: GenerationParameter, name: str, value: Any) -> Any:
     try:
         parameter.check(value)
     except (ValueError, TypeError) as error:
-        raise bad_field(name, str(error)) from None
+        code = error.code if isinstance(error, PagewheelError) else None
+        raise bad_field(name, str(error), code) from None
     return value
 
 

@@ -1,0 +1,108 @@
+"""What all requests of a server share, and what it does beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from fastapi import FastAPI
+
+from pagewheel.serve.api.response_store import ResponseStore
+from pagewheel.serve.http.request_context import Handler, HttpService, RequestContext
+from pagewheel.serve.metrics import Metrics
+from pagewheel.serve.models.conversion import ConversionLimits
+from pagewheel.serve.models.prefix_store import PrefixStore
+from pagewheel.serve.models.quotas import QueueQuota
+from pagewheel.serve.models.registry import Registry
+from pagewheel.serve.security import ApiKeys
+from pagewheel.serve.settings import ServerSettings
+
+_log = logging.getLogger("pagewheel.serve")
+_SWEEP_SECONDS = 1.0
+
+
+class Service(HttpService):
+    """Runs between the start and the end of an application."""
+
+    def __init__(self, settings: ServerSettings, keys: ApiKeys | None = None) -> None:
+        """`keys` are those of the settings, unless others have compared them."""
+        if keys is None:
+            keys = ApiKeys(settings.keys, settings.key_limits, settings.shares_prefixes)
+        self.registry = Registry(
+            settings.models,
+            settings.aliases,
+            settings.memory_budget,
+            settings.idle_unload_seconds,
+            _prefix_store(settings, keys),
+            ConversionLimits(settings.conversion_seconds, settings.conversion_bytes),
+        )
+        metrics = Metrics(settings.metrics_prefix, self.registry.statistics, keys.share_prefixes)
+        super().__init__(settings, keys, metrics)
+        if settings.traces_endpoint is not None:  # OpenTelemetry is an extra of its own
+            from pagewheel.serve.tracing import Tracing, otlp_exporter
+
+            self.tracing = Tracing(otlp_exporter(settings.traces_endpoint))
+        self.created = int(time.time())
+        self.responses = ResponseStore(
+            settings.limits.stored_responses, settings.limits.stored_bytes
+        )
+        self.num_waiting: Counter[str] = Counter()  # prompts without a token, by API key
+        self.failure: BaseException | None = None  # of a model that had to be loaded at start
+        self.tag = ""  # of one replica of several, in what clients hand back to it
+
+    def handler_for(self, path: str, handler: Handler) -> Handler:
+        """What answers requests of a path: `handler`, unless others do."""
+        return handler
+
+    async def load_pinned(self) -> None:
+        """Keeps what goes wrong: whoever runs the server asks for it."""
+        try:
+            await self.registry.load_pinned()
+            _log.info("ready")
+        except Exception as error:
+            self.failure = error
+
+    async def sweep(self) -> None:
+        """Unloads idle models and loads again those that failed, for ever."""
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            try:
+                self.registry.recover()
+                await self.registry.unload_idle()
+            except Exception:  # the next round may go better
+                _log.exception("sweep failed")
+
+    @asynccontextmanager
+    async def running(self, _app: FastAPI) -> AsyncIterator[None]:
+        """From the server's start to its end."""
+        tasks = [asyncio.create_task(self.load_pinned()), asyncio.create_task(self.sweep())]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+            await self.registry.close()
+            if self.tracing is not None:
+                await asyncio.to_thread(self.tracing.close)
+
+
+class Context(RequestContext[Service]):
+    """Of a request to an endpoint of the API."""
+
+    def queue_quota(self) -> QueueQuota:
+        most = self.key_limits.queue or self.service.settings.limits.queue_per_key
+        return QueueQuota(self.service.num_waiting, self.api_key_id, most)
+
+
+def _prefix_store(settings: ServerSettings, keys: ApiKeys) -> PrefixStore | None:
+    if settings.prefix_cache_dir is None:
+        return None
+    return PrefixStore(
+        settings.prefix_cache_dir, settings.prefix_cache_bytes, tenants=keys.tenants()
+    )
