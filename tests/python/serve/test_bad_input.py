@@ -18,7 +18,7 @@ import pagewheel
 from pagewheel._pagewheel import generation_parameters
 from pagewheel.errors import PagewheelError
 from pagewheel.serve.api.conversation import tool_call
-from pagewheel.serve.api.logprobs import of_tokens
+from pagewheel.serve.api.openai_choices import of_tokens
 from pagewheel.serve.http import body as request_body
 from pagewheel.serve.http.body import parse_object
 from pagewheel.serve.http.errors import ApiError

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from serving import Served, serving, tiny_settings
 
-from pagewheel.serve.api import logprobs
+from pagewheel.serve.api import openai_choices
 from pagewheel.serve.settings import Limits
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -26,21 +26,21 @@ def served(tiny_folder: Path) -> Iterator[Served]:
 @pytest.mark.parametrize(
     ("path", "body", "form"),
     [
-        (COMPLETIONS, {"prompt": "a", "logprobs": 20}, "completion_form"),
-        (CHAT, {"messages": MESSAGES, "logprobs": True, "top_logprobs": 20}, "chat_form"),
+        (COMPLETIONS, {"prompt": "a", "logprobs": 20}, "completion_log_probs"),
+        (CHAT, {"messages": MESSAGES, "logprobs": True, "top_logprobs": 20}, "chat_log_probs"),
     ],
 )
 def test_a_large_answer_is_not_made_on_the_loop(
     served: Served, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any], form: str
 ) -> None:
     threads: list[str] = []
-    make = getattr(logprobs, form)
+    make = getattr(openai_choices, form)
 
     def noted(*arguments: Any) -> Any:
         threads.append(threading.current_thread().name)
         return make(*arguments)
 
-    monkeypatch.setattr(logprobs, form, noted)
+    monkeypatch.setattr(openai_choices, form, noted)
     for tokens in (2, 200):
         answer = served.post(path, {**body, "max_tokens": tokens, "ignore_eos": True})
         assert answer.json()["usage"]["completion_tokens"] == tokens

@@ -73,7 +73,7 @@ def too_late() -> RequestError:
 
 
 def refused(error: Exception) -> RequestError:
-    """Of what the engine refuses, with the request's field that is meant."""
+    """Names the request's field that the engine means."""
     if not isinstance(error, PagewheelError):
         return RequestError(Kind.INVALID, str(error))
     param = _FIELDS.get(error.parameter or "", error.parameter)

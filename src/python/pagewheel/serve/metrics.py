@@ -54,17 +54,14 @@ class RequestTimes:
 
     @property
     def prefill(self) -> float | None:
-        """From the first step to the first token."""
         return _between(self.queue, self.first_token)
 
     @property
     def decode(self) -> float | None:
-        """From the first token to the last."""
         return _between(self.first_token, self.last_token)
 
     @property
     def inference(self) -> float | None:
-        """From the first step to the last token."""
         return _between(self.queue, self.last_token)
 
 
@@ -75,8 +72,6 @@ def _between(begin: float | None, end: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class FinishedRequest:
-    """What became of one, however it ended."""
-
     times: RequestTimes
     num_prompt: int
     generated: Sequence[int]  # tokens of each choice that has any
@@ -86,7 +81,7 @@ class FinishedRequest:
 
 
 class ModelMetrics:
-    """Of one model's requests. Called on the event loop."""
+    """Counts one model's requests. On the event loop."""
 
     def __init__(self, metrics: Metrics, name: str) -> None:
         self._metrics = metrics
@@ -103,11 +98,10 @@ class ModelMetrics:
         self._histograms["time_to_first_token_seconds"].observe(seconds)
 
     def tokens(self, count: int) -> None:
-        """So many have come."""
         self._num_generated.inc(count)
 
     def finished(self, reason: str) -> None:
-        """One sequence has ended."""
+        """Counts one sequence."""
         self._metrics.success.labels(
             model_name=self._name, engine="0", finished_reason=reason
         ).inc()
@@ -138,13 +132,11 @@ class ModelMetrics:
         self._mean_seconds += _SMOOTHING * (times.whole - self._mean_seconds)
 
     def retry_seconds(self) -> int:
-        """For Retry-After: what a request takes, within a minute."""
+        """Gives what a request takes, within a minute."""
         return max(1, min(60, round(self._mean_seconds)))
 
 
 class Metrics:
-    """Of a server."""
-
     def __init__(self, prefix: str, statistics: Statistics, hides_prefixes: bool = False) -> None:
         """`hides_prefixes`: without what tells whether a prefix was cached."""
         self._registry = CollectorRegistry()
@@ -179,7 +171,6 @@ class Metrics:
         return self._models[name]
 
     def text(self) -> bytes:
-        """In Prometheus' format."""
         return generate_latest(self._registry)
 
 

@@ -106,12 +106,10 @@ class Tenant:
 
     @staticmethod
     def of_key(api_key_id: str) -> Tenant:
-        """`api_key_id` is the key's digest, as ApiKeys.api_key_id() gives it."""
         return Tenant(f"key-{_tenant_digest('key', api_key_id)}")
 
     @staticmethod
     def of_group(name: str) -> Tenant:
-        """Of keys that share prefixes under this name."""
         return Tenant(f"group-{_tenant_digest('group', name)}", is_shared=True)
 
     def salt(self, given: str = "") -> str:
@@ -120,7 +118,6 @@ class Tenant:
 
     @staticmethod
     def id_of(salt: str) -> str:
-        """The tenant's of a salt()."""
         return salt.partition(":")[0]
 
 
@@ -161,15 +158,12 @@ class ApiKeys:
         return asked.hex() if found else None
 
     def limits_by_id(self) -> dict[str, KeyLimits]:
-        """For who may not know the keys."""
         return dict(self._limits)
 
     def limits(self, api_key_id: str) -> KeyLimits:
-        """Of the key with this digest."""
         return self._limits.get(api_key_id, _NO_LIMITS)
 
     def tenant(self, api_key_id: str) -> Tenant:
-        """Whose cached prefixes the requests of this key find."""
         if not api_key_id:
             return Tenant("")
         group = self.limits(api_key_id).prefixes

@@ -25,7 +25,7 @@ def otlp_exporter(endpoint: str) -> SpanExporter:
 
 
 class Tracing:
-    """Of a server. Spans are sent by a thread of its own."""
+    """Spans are sent by a thread of its own."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._provider = TracerProvider(
@@ -35,7 +35,7 @@ class Tracing:
         self._tracer = self._provider.get_tracer("pagewheel.serve")
 
     def begin(self, headers: Mapping[str, str], request_id: str) -> RequestTrace:
-        """Of a request that has arrived. It belongs to the trace of its `traceparent`."""
+        """The span belongs to the trace of the request's `traceparent`."""
         span = self._tracer.start_span(
             "request",
             extract(headers),
@@ -45,7 +45,6 @@ class Tracing:
         return RequestTrace(self, span)
 
     def add_phase(self, parent: Span, name: str, begin_ns: int, end_ns: int) -> None:
-        """What is over."""
         context = set_span_in_context(parent)
         self._tracer.start_span(name, context, start_time=begin_ns).end(end_ns)
 
@@ -55,14 +54,12 @@ class Tracing:
 
 
 class RequestTrace:
-    """One request's span, and those within it."""
-
     def __init__(self, tracing: Tracing, span: Span) -> None:
         self._tracing = tracing
         self._span = span
 
     def generated(self, model: str, times: RequestTimes, usage: Mapping[str, int]) -> None:
-        """The engine is done with it now. Names of attributes are OpenTelemetry's for models."""
+        """Names of attributes are OpenTelemetry's for models."""
         self._span.set_attribute("gen_ai.request.model", model)
         for name, count in usage.items():
             self._span.set_attribute(f"gen_ai.usage.{name}", count)
@@ -83,7 +80,6 @@ class RequestTrace:
             past = end
 
     def end(self, method: str, path: str, status: int) -> None:
-        """It was answered."""
         self._span.update_name(f"{method} {path}")
         self._span.set_attribute("http.request.method", method)
         self._span.set_attribute("http.route", path)

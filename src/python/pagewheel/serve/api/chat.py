@@ -6,23 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pagewheel.serve.api import logprobs
+from pagewheel.serve.api import openai_choices as openai
 from pagewheel.serve.api.conversation import read_messages, take_template_kwargs
 from pagewheel.serve.api.generating import (
     Conversation,
     generating,
-    log_probs_of,
     prompt_of,
     take_most_tokens,
     take_prompt_suffix,
-    usage_of,
-)
-from pagewheel.serve.api.openai_choices import (
-    ChoiceEvents,
-    OpenAIRequest,
-    ended,
-    read_request,
-    with_ids,
 )
 from pagewheel.serve.api.output_processor import (
     CALL,
@@ -37,33 +28,30 @@ from pagewheel.serve.api.service import Context
 from pagewheel.serve.api.tools import take_tools
 from pagewheel.serve.http.body import Fields
 from pagewheel.serve.http.errors import bad_field
-from pagewheel.serve.http.request_context import made
+from pagewheel.serve.http.request_context import offload
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import CompletionOutput, OutputDelta
 
 
 @dataclass
 class ChatRequest:
-    """A request's fields."""
-
-    request: OpenAIRequest
+    request: openai.OpenAIRequest
     conversation: Conversation
 
 
 async def chat_completions(context: Context) -> None:
-    """Answers in one piece or as events."""
     body = await context.read_body()
-    request = await context.made_of_body(lambda: _read(context, Fields(body)))
+    request = await context.offload_by_body(lambda: _read(context, Fields(body)))
     await context.while_connected(_answer(context, request))
 
 
 def _read(context: Context, fields: Fields) -> ChatRequest:
     messages = read_messages("messages", fields.need("messages", list))
-    request = read_request(context, fields)
+    request = openai.read_request(context, fields)
     sampling = request.sampling
     sampling.max_tokens = _max_tokens(context, fields, sampling)
     sampling.with_log_probs = fields.take("logprobs", bool, False)
-    sampling.top_log_probs = fields.take_int("top_logprobs", 0, logprobs.MAX_TOP, 0)
+    sampling.top_log_probs = fields.take_int("top_logprobs", 0, openai.MAX_TOP, 0)
     if sampling.top_log_probs and not sampling.with_log_probs:
         raise bad_field("top_logprobs", "needs logprobs")
     sampling.tools = take_tools(fields)
@@ -78,7 +66,7 @@ def _read(context: Context, fields: Fields) -> ChatRequest:
 
 
 def _max_tokens(context: Context, fields: Fields, sampling: SamplingRequest) -> int | None:
-    """max_completion_tokens, or max_tokens as it was called before."""
+    """`max_tokens` is how max_completion_tokens was called before."""
     found: int | None = None
     name = "max_tokens"
     for each in ("max_tokens", "max_completion_tokens"):
@@ -92,7 +80,7 @@ def _max_tokens(context: Context, fields: Fields, sampling: SamplingRequest) -> 
 
 
 def _read_others(fields: Fields) -> None:
-    """Fields of which only one value can be served."""
+    """Refuses values that cannot be served."""
     fields.take_one_of("store", (None, False))
     fields.take_one_of("verbosity", (None, "medium"))
     if fields.take("modalities", list, ["text"]) != ["text"]:
@@ -113,12 +101,15 @@ async def _answer(context: Context, chat: ChatRequest) -> None:
                 if request.with_tokens:
                     head["prompt_token_ids"] = prompt.tokens
                 await _stream(
-                    engine, request, processor, ChoiceEvents(context, request, head, generation)
+                    engine,
+                    request,
+                    processor,
+                    openai.ChoiceEvents(context, request, head, generation),
                 )
                 return
             outputs = await processor.read_all()
             choices = [
-                with_ids(
+                openai.with_ids(
                     await _choice(engine, number, text, output, request.sampling), output, request
                 )
                 for number, (text, output) in enumerate(
@@ -128,8 +119,8 @@ async def _answer(context: Context, chat: ChatRequest) -> None:
             kind: dict[str, Any] = {"object": "chat.completion"}
             if request.with_tokens:
                 kind["prompt_token_ids"] = prompt.tokens
-            usage = usage_of(generation, await processor.count_reasoning())
-            await context.send_made(
+            usage = openai.usage_of(generation, await processor.count_reasoning())
+            await context.send_offloaded(
                 lambda: {**head, **kind, "choices": choices, "usage": usage},
                 generation.num_generated * (1 + request.sampling.top_log_probs),
             )
@@ -140,9 +131,9 @@ async def _log_probs(
 ) -> dict[str, Any] | None:
     if not sampling.with_log_probs:
         return None
-    tokens = await log_probs_of(engine, delta, sampling.top_log_probs)
+    tokens = await openai.log_probs_of(engine, delta, sampling.top_log_probs)
     size = len(tokens) * (1 + sampling.top_log_probs)
-    return await made(lambda: logprobs.chat_form(tokens), size)
+    return await offload(lambda: openai.chat_log_probs(tokens), size)
 
 
 async def _choice(
@@ -158,7 +149,7 @@ async def _choice(
         "logprobs": await _log_probs(engine, output, sampling),
         "finish_reason": output.finish_reason or "stop",
     }
-    return ended(choice, output)
+    return openai.ended(choice, output)
 
 
 def _message(text: ChoiceMessage) -> dict[str, Any]:
@@ -183,7 +174,10 @@ def _call(part: MessagePart) -> dict[str, Any]:
 
 
 async def _stream(
-    engine: Engine, request: OpenAIRequest, processor: OutputProcessor, events: ChoiceEvents
+    engine: Engine,
+    request: openai.OpenAIRequest,
+    processor: OutputProcessor,
+    events: openai.ChoiceEvents,
 ) -> None:
     sampling = request.sampling
     deltas = await processor.started()
@@ -197,9 +191,11 @@ async def _stream(
         ):
             scores = await _log_probs(engine, delta, sampling)
             event = _event(delta.index, _delta(delta.parts), scores)
-            await events.send(with_ids(event, delta, request))
+            await events.send(openai.with_ids(event, delta, request))
         if delta.finish_reason is not None:
-            await events.send(ended(_event(delta.index, {}, None, delta.finish_reason), delta))
+            await events.send(
+                openai.ended(_event(delta.index, {}, None, delta.finish_reason), delta)
+            )
     await events.end(processor)
 
 

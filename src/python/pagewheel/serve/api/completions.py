@@ -7,30 +7,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pagewheel.serve.api import logprobs
+from pagewheel.serve.api import openai_choices as openai
 from pagewheel.serve.api.generating import (
     Prompt,
     encode_prompt,
     generating,
     last_tokens,
-    log_probs_of,
     take_most_tokens,
-    usage_of,
-)
-from pagewheel.serve.api.logprobs import TextOffsets, TokenLogProb, of_tokens
-from pagewheel.serve.api.openai_choices import (
-    ChoiceEvents,
-    OpenAIRequest,
-    ended,
-    read_request,
-    with_ids,
 )
 from pagewheel.serve.api.output_processor import OutputDeltas, OutputProcessor, ParserConfig
 from pagewheel.serve.api.sampling_request import SamplingRequest, limited_tokens, take_max_tokens
 from pagewheel.serve.api.service import Context
 from pagewheel.serve.http.body import Fields, shown
 from pagewheel.serve.http.errors import bad_field
-from pagewheel.serve.http.request_context import made
+from pagewheel.serve.http.request_context import offload
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import CompletionOutput, Generation, OutputDelta
 from pagewheel.serve.settings import Limits
@@ -41,9 +31,9 @@ _MAX_PROMPTS = 128
 
 @dataclass
 class CompletionRequest:
-    """A request's fields. Each prompt is a text or token ids."""
+    """Each prompt is a text or token ids."""
 
-    request: OpenAIRequest
+    request: openai.OpenAIRequest
     prompts: Sequence[str | list[int]]
     echo: bool
     add_special_tokens: bool
@@ -51,16 +41,15 @@ class CompletionRequest:
 
 
 async def completions(context: Context) -> None:
-    """Answers in one piece or as events."""
     body = await context.read_body()
-    request = await context.made_of_body(lambda: _read(context, Fields(body)))
+    request = await context.offload_by_body(lambda: _read(context, Fields(body)))
     await context.while_connected(_answer(context, request))
 
 
 def _read(context: Context, fields: Fields) -> CompletionRequest:
     limits = context.service.settings.limits
     prompts = read_prompts(fields)
-    request = read_request(context, fields)
+    request = openai.read_request(context, fields)
     sampling = request.sampling
     if len(prompts) * sampling.choices > limits.max_choices:
         raise bad_field(
@@ -70,7 +59,7 @@ def _read(context: Context, fields: Fields) -> CompletionRequest:
     echo = fields.take("echo", bool, False)
     if sampling.max_tokens == 0 and not echo:
         raise bad_field("max_tokens", "is 0; allowed: 1 or more, with echo 0 too")
-    top = fields.take_int("logprobs", -1, logprobs.MAX_TOP, -1)
+    top = fields.take_int("logprobs", -1, openai.MAX_TOP, -1)
     sampling.with_log_probs = top >= 0
     sampling.top_log_probs, sampling.top_field = max(0, top), "logprobs"
     sampling.with_prompt_log_probs = echo and (sampling.with_log_probs or sampling.max_tokens == 0)
@@ -84,7 +73,7 @@ def _read(context: Context, fields: Fields) -> CompletionRequest:
 
 
 def _max_tokens(fields: Fields, sampling: SamplingRequest, limits: Limits) -> int | None:
-    """Of each choice. There is a default, but where max_length says how long it may be."""
+    """There is a default, unless max_length says how long a choice may be."""
     count = take_max_tokens(fields, "max_tokens", 0)
     if count is None and sampling.max_length is None:
         return min(_DEFAULT_TOKENS, limits.max_tokens or _DEFAULT_TOKENS)
@@ -92,7 +81,7 @@ def _max_tokens(fields: Fields, sampling: SamplingRequest, limits: Limits) -> in
 
 
 def read_prompts(fields: Fields, field: str = "prompt") -> list[str | list[int]]:
-    """A text, token ids, or a list of either."""
+    """Takes a text, token ids, or a list of either."""
     value = fields.take_any(field)
     name = fields.name(field)
     if value is None:
@@ -130,7 +119,7 @@ async def _answer(context: Context, completion: CompletionRequest) -> None:
             echoed = await _echoed(engine, completion, prompts)
             processor = OutputProcessor(engine, generation, ParserConfig())
             if request.stream:
-                events = ChoiceEvents(context, request, head, generation)
+                events = openai.ChoiceEvents(context, request, head, generation)
                 await _stream(engine, request, processor, events, echoed)
                 return
             outputs = await processor.read_all()
@@ -151,8 +140,8 @@ async def _answer(context: Context, completion: CompletionRequest) -> None:
                 )
                 for number, output in enumerate(outputs)
             ]
-            await context.send_made(
-                lambda: {**head, "choices": choices, "usage": usage_of(generation)},
+            await context.send_offloaded(
+                lambda: {**head, "choices": choices, "usage": openai.usage_of(generation)},
                 generation.num_generated * (1 + request.sampling.top_log_probs),
             )
 
@@ -170,7 +159,7 @@ def _encoded(engine: Engine, completion: CompletionRequest) -> list[Prompt]:
 async def _echoed(
     engine: Engine, completion: CompletionRequest, prompts: Sequence[Prompt]
 ) -> list[str]:
-    """What stands before each choice."""
+    """Gives what stands before each choice."""
     choices = completion.request.sampling.choices
     if not completion.echo:
         return [""] * len(prompts) * choices
@@ -184,7 +173,7 @@ async def _echoed(
 
 
 def _first_of_request(generation: Generation, number: int) -> int:
-    """The choice with which the prompt's log-probabilities come."""
+    """Gives the choice with which the prompt's log-probabilities come."""
     return number - number % generation.request.sequences
 
 
@@ -200,10 +189,10 @@ async def _whole_choice(
     scores = None
     if sampling.with_log_probs:
         tokens = await _prompt_log_probs(engine, sampling, generation, number, first)
-        tokens += await log_probs_of(engine, output, sampling.top_log_probs)
-        scores = await made(
-            lambda: logprobs.completion_form(
-                tokens, TextOffsets().of(tokens), sampling.top_log_probs > 0
+        tokens += await openai.log_probs_of(engine, output, sampling.top_log_probs)
+        scores = await offload(
+            lambda: openai.completion_log_probs(
+                tokens, openai.TextOffsets().of(tokens), sampling.top_log_probs > 0
             ),
             len(tokens) * (1 + sampling.top_log_probs),
         )
@@ -216,8 +205,8 @@ async def _prompt_log_probs(
     generation: Generation,
     number: int,
     first: OutputDelta,
-) -> list[TokenLogProb]:
-    """Of the prompt's tokens, where they are echoed. `first` is what they came with."""
+) -> list[openai.TokenLogProb]:
+    """Gives those of the prompt's tokens, which came with `first`, where they are echoed."""
     if not sampling.with_prompt_log_probs:
         return []
     names = await engine.tokens_by_id()
@@ -225,8 +214,8 @@ async def _prompt_log_probs(
     scores = [None, *first.prompt_log_probs]
     likely = [[], *first.prompt_top_log_probs]
     top = sampling.top_log_probs
-    return await made(
-        lambda: of_tokens(names, prompt, scores, likely, top), len(prompt) * (1 + top)
+    return await offload(
+        lambda: openai.of_tokens(names, prompt, scores, likely, top), len(prompt) * (1 + top)
     )
 
 
@@ -237,26 +226,26 @@ def _choice(number: int, text: str, scores: Any, delta: OutputDelta) -> dict[str
         "logprobs": scores,
         "finish_reason": delta.finish_reason,
     }
-    return ended(choice, delta)
+    return openai.ended(choice, delta)
 
 
 def _with_all_ids(
     choice: dict[str, Any],
     generation: Generation,
     delta: OutputDelta,
-    request: OpenAIRequest,
+    request: openai.OpenAIRequest,
 ) -> dict[str, Any]:
-    """The prompt's too."""
+    """The choice, with the ids of its prompt too."""
     if not request.with_tokens:
         return choice
     prompt = generation.request.prompts[choice["index"] // request.sampling.choices]
-    return {**with_ids(choice, delta, request), "prompt_token_ids": prompt}
+    return {**openai.with_ids(choice, delta, request), "prompt_token_ids": prompt}
 
 
 async def _with_first_deltas(
     deltas: OutputDeltas, generation: Generation
 ) -> AsyncIterator[tuple[OutputDelta, OutputDelta]]:
-    """Each piece with the first one of its request, which does not come before that one."""
+    """Gives each delta with the first one of its request, which does not come before that one."""
     firsts: dict[int, OutputDelta] = {}
     held: dict[int, list[OutputDelta]] = {}
     async for delta in deltas:
@@ -271,15 +260,15 @@ async def _with_first_deltas(
 
 async def _stream(
     engine: Engine,
-    request: OpenAIRequest,
+    request: openai.OpenAIRequest,
     processor: OutputProcessor,
-    events: ChoiceEvents,
+    events: openai.ChoiceEvents,
     echoed: Sequence[str],
 ) -> None:
     generation, sampling = processor.generation, request.sampling
     before = list(echoed)  # of a choice that has not begun
     has_begun = [False] * len(echoed)
-    offsets = [TextOffsets() for _ in echoed]
+    offsets = [openai.TextOffsets() for _ in echoed]
     deltas = await processor.started()
     await events.start()
     async for delta, first in _with_first_deltas(deltas, generation):
@@ -290,14 +279,14 @@ async def _stream(
             continue  # half of a character is held back: no text came
         scores, size = None, 0
         if sampling.with_log_probs:
-            tokens = await log_probs_of(engine, delta, sampling.top_log_probs)
+            tokens = await openai.log_probs_of(engine, delta, sampling.top_log_probs)
             if not has_begun[number]:
                 prompt = await _prompt_log_probs(engine, sampling, generation, number, first)
                 tokens = prompt + tokens
             size = len(tokens) * (1 + sampling.top_log_probs)
-            scores = await made(
+            scores = await offload(
                 partial(
-                    logprobs.completion_form,
+                    openai.completion_log_probs,
                     tokens,
                     offsets[number].of(tokens),
                     sampling.top_log_probs > 0,
@@ -307,7 +296,7 @@ async def _stream(
         before[number] = ""
         choice = _choice(number, text, scores, delta)
         if has_begun[number]:
-            await events.send(with_ids(choice, delta, request), size)
+            await events.send(openai.with_ids(choice, delta, request), size)
         else:
             await events.send(_with_all_ids(choice, generation, delta, request), size)
         has_begun[number] = True

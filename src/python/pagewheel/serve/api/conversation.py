@@ -36,13 +36,12 @@ _MEDIA_PARTS = {
 
 
 def read_messages(field: str, messages: Sequence[Any]) -> list[dict[str, Any]]:
-    """Checked, with content as one text. `developer` is what templates know as `system`."""
+    """Gives them with one text each. `developer` is what templates know as `system`."""
     check_count(field, messages)
     return [read_message(f"{field}[{number}]", each) for number, each in enumerate(messages)]
 
 
 def check_count(field: str, messages: Sequence[Any]) -> None:
-    """Raises ApiError."""
     if not messages:
         raise bad_field(field, "must have at least one message")
     if len(messages) > _MAX_MESSAGES:
@@ -50,7 +49,6 @@ def check_count(field: str, messages: Sequence[Any]) -> None:
 
 
 def read_message(where: str, value: Any) -> dict[str, Any]:
-    """One of them."""
     fields = Fields(checked(where, value, dict), where + ".")
     role = fields.take_one_of("role", _ROLES)
     message: dict[str, Any] = {"role": "system" if role == "developer" else role}
@@ -75,7 +73,7 @@ def read_message(where: str, value: Any) -> dict[str, Any]:
 
 
 def _take_assistant_extras(fields: Fields, message: dict[str, Any]) -> None:
-    """What clients send back of an answer."""
+    """Takes what clients send back of an answer."""
     for field in ("reasoning_content", "refusal"):
         text = fields.take(field, str)
         if text is not None:
@@ -87,7 +85,7 @@ def _take_assistant_extras(fields: Fields, message: dict[str, Any]) -> None:
 
 
 def text_of(where: str, content: Any) -> str:
-    """A content's texts, joined. Images and audio are refused by name."""
+    """Joins the texts of a content. Images and audio are refused by name."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -96,7 +94,7 @@ def text_of(where: str, content: Any) -> str:
 
 
 def part_text(where: str, part: Any) -> str:
-    """Of a content's part. Raises ApiError for one that is no text."""
+    """Raises ApiError for a part of a content that is no text."""
     fields = Fields(checked(where, part, dict), where + ".")
     kind = fields.need("type", str)
     if kind in _MEDIA_PARTS:
@@ -118,18 +116,17 @@ def part_text(where: str, part: Any) -> str:
 def _tool_call(where: str, value: Any) -> dict[str, Any]:
     fields = Fields(checked(where, value, dict), where + ".")
     fields.take_one_of("type", ("function",), "function")
-    call = Fields(fields.need("function", dict), where + ".function.")
-    arguments = call.need("arguments", str)
-    check_arguments(call.name("arguments"), arguments)
-    result = tool_call(fields.take("id", str, ""), call.need("name", str), arguments)
+    with fields.inner("function", is_required=True) as call:
+        arguments = call.need("arguments", str)
+        check_arguments(call.name("arguments"), arguments)
+        result = tool_call(fields.take("id", str, ""), call.need("name", str), arguments)
     fields.take("index", int)
     fields.refuse_rest()
-    call.refuse_rest()
     return result
 
 
 def check_arguments(field: str, arguments: str) -> None:
-    """Raises ApiError as for a body: it is JSON in a text of which only the outer one was read."""
+    """Raises ApiError for half of a character: the text is JSON within JSON."""
     if _ESCAPED_HALF.search(arguments) is None:  # so most are parsed once, by tool_call()
         return
     value = _parsed(arguments)
@@ -161,7 +158,7 @@ def _parsed(arguments: str) -> Any:
 
 
 def _has_half(text: str, value: Any) -> bool:
-    """Whether strings of the value, which `text` is as JSON, cannot be UTF-8."""
+    """Whether `value`, which is `text` as JSON, has strings that cannot be UTF-8."""
     if _ESCAPED_HALF.search(text) is None:
         return False
     try:
@@ -176,7 +173,7 @@ _RESERVED = ("messages", "tools", "documents", "add_generation_prompt", "bos_tok
 
 
 def take_template_kwargs(fields: Fields) -> dict[str, Any]:
-    """`chat_template_kwargs`, and `reasoning_effort`, which some templates read."""
+    """Takes `chat_template_kwargs`, and `reasoning_effort`, which some templates read."""
     template_kwargs = dict(fields.take("chat_template_kwargs", dict) or {})
     for name in _RESERVED:
         if name in template_kwargs:
@@ -188,12 +185,11 @@ def take_template_kwargs(fields: Fields) -> dict[str, Any]:
 
 
 def template_refused(error: Exception) -> ApiError:
-    """422: a well-formed conversation that the model's template does not take."""
+    """422: the model's template does not take a well-formed conversation."""
     return ApiError(422, str(error)[:1000], param="messages", code="chat_template_refused")
 
 
 def texts_of(messages: Sequence[Mapping[str, Any]]) -> str:
-    """For a log that has prompts."""
     return "\n".join(f"{each['role']}: {each['content']}" for each in messages)
 
 
@@ -229,7 +225,7 @@ def check_template_values(**values: Any) -> None:
 
 
 def text_size(*values: Any) -> int:
-    """Characters of all texts in the values, about: of numbers, too."""
+    """About how many characters all texts and numbers in the values have."""
     size = 0
     waiting: list[Any] = list(values)
     while waiting:

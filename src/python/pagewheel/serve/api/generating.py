@@ -17,7 +17,6 @@ from pagewheel.serve.api.conversation import (
     text_size,
     texts_of,
 )
-from pagewheel.serve.api.logprobs import TokenLogProb, of_tokens
 from pagewheel.serve.api.output_processor import ParserConfig
 from pagewheel.serve.api.response_format import compiled_grammar
 from pagewheel.serve.api.sampling_request import (
@@ -32,9 +31,9 @@ from pagewheel.serve.api.tools import Tools
 from pagewheel.serve.errors import PROMPT, RequestError, before, unavailable
 from pagewheel.serve.http.body import Fields
 from pagewheel.serve.http.errors import ApiError, bad_field
-from pagewheel.serve.http.request_context import made
+from pagewheel.serve.http.request_context import offload
 from pagewheel.serve.models.engine import Engine
-from pagewheel.serve.models.generation import EngineRequest, Generation, OutputDelta
+from pagewheel.serve.models.generation import EngineRequest, Generation
 from pagewheel.serve.settings import Limits
 
 _log = logging.getLogger("pagewheel.serve")
@@ -42,8 +41,6 @@ _UNLIMITED = 2**64 - 1
 
 
 class PromptSuffix(Enum):
-    """What the prompt of a conversation ends with."""
-
     NEW_MESSAGE = "the beginning of the assistant's message"
     NOTHING = "the last message"
     OPEN_MESSAGE = "the content of the last message, which the answer continues"
@@ -51,8 +48,6 @@ class PromptSuffix(Enum):
 
 @dataclass
 class Conversation:
-    """What a chat template makes a prompt of."""
-
     messages: list[dict[str, Any]]
     tools: Tools = field(default_factory=Tools)
     template_kwargs: dict[str, Any] = field(default_factory=dict)
@@ -62,14 +57,12 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Prompt:
-    """Tokens, and how an answer to them is read."""
-
     tokens: list[int]
     parser: ParserConfig = field(default_factory=ParserConfig)
 
 
 async def prompt_of(context: Context, engine: Engine, conversation: Conversation) -> Prompt:
-    """Rendered and encoded. Raises ApiError where the template refuses the conversation."""
+    """Renders and encodes. Raises ApiError where the template refuses the conversation."""
     if context.service.settings.log_prompts:
         context.notes["prompt"] = texts_of(conversation.messages)
 
@@ -87,7 +80,7 @@ async def prompt_of(context: Context, engine: Engine, conversation: Conversation
         tokens = encode_prompt(engine, text, False, conversation.most_tokens)
         return Prompt(tokens, parser_config_of(engine, tools, text))
 
-    size = await made(
+    size = await offload(
         lambda: text_size(conversation.messages, tools.offered, conversation.template_kwargs),
         max(context.body_entries, len(conversation.messages)),  # of earlier requests, too
     )
@@ -108,7 +101,7 @@ def _rendered(engine: Engine, conversation: Conversation) -> str:
 
 
 def take_prompt_suffix(fields: Fields, messages: Sequence[dict[str, Any]]) -> PromptSuffix:
-    """vLLM's `add_generation_prompt` and `continue_final_message`."""
+    """Takes vLLM's `add_generation_prompt` and `continue_final_message`."""
     begins = fields.take("add_generation_prompt", bool)
     if not fields.take("continue_final_message", bool, False):
         return PromptSuffix.NOTHING if begins is False else PromptSuffix.NEW_MESSAGE
@@ -126,7 +119,7 @@ def check_open(messages: Sequence[dict[str, Any]], field: str) -> None:
 
 
 def take_most_tokens(fields: Fields) -> int | None:
-    """vLLM's `truncate_prompt_tokens`; -1: as many as the context has."""
+    """Takes vLLM's `truncate_prompt_tokens`; -1: as many as the context has."""
     count = fields.take("truncate_prompt_tokens", int)
     if count is not None and count != -1 and not 1 <= count <= MAX_TOKENS:
         raise bad_field("truncate_prompt_tokens", f"is {count}; allowed: -1, and 1 to {MAX_TOKENS}")
@@ -134,7 +127,6 @@ def take_most_tokens(fields: Fields) -> int | None:
 
 
 def last_tokens(tokens: list[int], most: int | None, engine: Engine) -> list[int]:
-    """Not more than so many."""
     if most == -1:
         most = engine.max_model_len
     return tokens if most is None else tokens[-most:]
@@ -176,7 +168,7 @@ def parser_config_of(engine: Engine, tools: Tools, prompt: str) -> ParserConfig:
 async def generating(
     context: Context, engine: Engine, prompts: Sequence[Prompt], sampling: SamplingRequest
 ) -> AsyncIterator[Generation]:
-    """In the engine until the block is left, however that is."""
+    """The generation is in the engine until the block is left, however that is."""
     service, parser = context.service, prompts[0].parser
     _limit_answer(service.settings.limits, engine, prompts, sampling)
     compiling = compiled_grammar(
@@ -184,7 +176,7 @@ async def generating(
     )
     grammar = await before(sampling.deadline, compiling)
     tokens = [each.tokens for each in prompts]
-    request = await context.made_of_body(
+    request = await context.offload_by_body(
         lambda: _engine_request(engine, tokens, sampling, grammar, parser.needs_special_tokens)
     )
     generation = Generation(
@@ -265,24 +257,3 @@ def _engine_request(
     config = make_config(engine.config(), sampling.given, settings)
     copies = split_copies(config)
     return EngineRequest(prompts, config, copies, tuple(sampling.given.get("stop_token_ids", ())))
-
-
-def usage_of(generation: Generation, num_reasoning: int = 0) -> dict[str, Any]:
-    """As chat completions and completions have it."""
-    prompt, generated = generation.num_prompt_tokens, generation.num_generated
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": generated,
-        "total_tokens": prompt + generated,
-        "prompt_tokens_details": {"cached_tokens": generation.num_cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": num_reasoning},
-    }
-
-
-async def log_probs_of(engine: Engine, delta: OutputDelta, top: int) -> list[TokenLogProb]:
-    """Of the generated tokens that are in the text of a piece or an answer."""
-    names = await engine.tokens_by_id()
-    return await made(
-        lambda: of_tokens(names, delta.scored, delta.log_probs, delta.top_log_probs, top),
-        len(delta.scored) * (1 + top),
-    )

@@ -48,8 +48,6 @@ _THINKING = ("thinking", "redacted_thinking")
 
 @dataclass
 class MessagesRequest:
-    """A request's fields."""
-
     model: str | None
     conversation: Conversation
     sampling: SamplingRequest
@@ -58,9 +56,8 @@ class MessagesRequest:
 
 
 async def create_message(context: Context) -> None:
-    """Answers in one piece or as events."""
     body = await context.read_body()
-    request = await context.made_of_body(lambda: _read(context, Fields(body)))
+    request = await context.offload_by_body(lambda: _read(context, Fields(body)))
     await context.while_connected(_answer(context, request))
 
 
@@ -95,9 +92,8 @@ def _read(context: Context, fields: Fields) -> MessagesRequest:
 
 
 async def count_tokens(context: Context) -> None:
-    """Of the prompt that the conversation is."""
     body = await context.read_body()
-    model, conversation = await context.made_of_body(lambda: _read_counted(Fields(body)))
+    model, conversation = await context.offload_by_body(lambda: _read_counted(Fields(body)))
 
     async def answer() -> None:
         async with context.service.registry.use(model) as engine:
@@ -130,14 +126,12 @@ def _conversation(fields: Fields) -> Conversation:
 
 
 def _take_output(fields: Fields, conversation: Conversation) -> ResponseFormat | None:
-    """`output_config`: its effort is for the chat template, as reasoning_effort is."""
-    inner = Fields(fields.take("output_config", dict) or {}, "output_config.")
-    effort = inner.take("effort", str)
-    if effort is not None:
-        conversation.template_kwargs["reasoning_effort"] = effort
-    response_format = take_output_format(fields, inner)
-    inner.refuse_rest()
-    return response_format
+    """Takes `output_config`, whose effort is for the chat template, as reasoning_effort is."""
+    with fields.inner("output_config") as inner:
+        effort = inner.take("effort", str)
+        if effort is not None:
+            conversation.template_kwargs["reasoning_effort"] = effort
+        return take_output_format(fields, inner)
 
 
 def _take_thinking(fields: Fields, conversation: Conversation) -> bool:
@@ -183,7 +177,7 @@ async def _answer(context: Context, request: MessagesRequest) -> None:
             content = blocks_of([_shown(request, each) for each in processor.messages[0].parts])
             end = {**_stop(output.finish_reason, output.stop_reason), "usage": _usage(generation)}
             whole = {**message, "content": content, **end}
-            await context.send_made(lambda: whole, generation.num_generated)
+            await context.send_offloaded(lambda: whole, generation.num_generated)
 
 
 def _usage(generation: Generation) -> dict[str, int]:
@@ -204,7 +198,7 @@ def _stop(finish_reason: str | None, stop_reason: str | int | None) -> dict[str,
 
 
 class BlockEvents:
-    """A stream of blocks, of which one is open at a time."""
+    """Sends a stream of blocks, of which one is open at a time."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -264,7 +258,7 @@ async def _stream(
 
 
 def read_blocks(messages: Sequence[Any]) -> list[dict[str, Any]]:
-    """`messages` of a request in OpenAI's form: results of tools are messages of their own."""
+    """Gives messages in OpenAI's form: results of tools are messages of their own."""
     check_count("messages", messages)
     found: list[dict[str, Any]] = []
     for number, each in enumerate(messages):
@@ -330,7 +324,7 @@ def _add_thinking(fields: Fields, message: dict[str, Any]) -> None:
 
 
 def blocks_of(parts: Sequence[MessagePart]) -> list[dict[str, Any]]:
-    """`content` of an answer. It has a text at least, if only an empty one."""
+    """An answer has a text at least, if only an empty one."""
     return [_block(each) for each in parts] or [{"type": "text", "text": ""}]
 
 
@@ -343,7 +337,7 @@ def _block(part: MessagePart) -> dict[str, Any]:
 
 
 def empty_block(part: MessagePart) -> dict[str, Any]:
-    """As a stream's first event of a block has it."""
+    """Gives a block as a stream's first event of it has it."""
     if part.kind == CALL:
         return {"type": "tool_use", "id": part.id, "name": part.name, "input": {}}
     if part.kind == REASONING:
@@ -353,7 +347,6 @@ def empty_block(part: MessagePart) -> dict[str, Any]:
 
 
 def block_delta(part: MessagePart) -> dict[str, Any]:
-    """What a stream adds to a block."""
     if part.kind == CALL:
         return {"type": "input_json_delta", "partial_json": part.text}
     if part.kind == REASONING:

@@ -18,7 +18,7 @@ _log = logging.getLogger("pagewheel.serve")
 
 
 async def list_models(context: Context) -> None:
-    """Models and aliases, in memory or not."""
+    """Lists models and aliases, in memory or not."""
     names = context.service.registry.names()
     await context.send_json(
         {"object": "list", "data": [_description(context, name) for name in names]}
@@ -26,7 +26,6 @@ async def list_models(context: Context) -> None:
 
 
 async def show_model(context: Context) -> None:
-    """One of them."""
     name = context.request.path_params["name"]
     if context.service.registry.target(name) is None:
         raise ApiError(404, f"The model {name[:200]!r} does not exist", code="model_not_found")
@@ -48,9 +47,11 @@ def _description(context: Context, name: str) -> dict[str, Any]:
 
 
 async def tokenize(context: Context) -> None:
-    """Of a text, or of a conversation as its template renders it."""
+    """Takes a text, or a conversation, which is rendered."""
     body = await context.read_body()
-    model, prompt, special, conversation = await context.made_of_body(lambda: _read(Fields(body)))
+    model, prompt, special, conversation = await context.offload_by_body(
+        lambda: _read(Fields(body))
+    )
 
     async def answer() -> None:
         async with context.service.registry.use(model) as engine:
@@ -61,13 +62,13 @@ async def tokenize(context: Context) -> None:
                     context.api_key_id, len(prompt), lambda: engine.encode(prompt, special)
                 )
             answer = {"count": len(tokens), "max_model_len": engine.max_model_len, "tokens": tokens}
-            await context.send_made(lambda: answer, len(tokens))
+            await context.send_offloaded(lambda: answer, len(tokens))
 
     await context.while_connected(answer())
 
 
 def _read(fields: Fields) -> tuple[str | None, str, bool, Conversation | None]:
-    """The model, and a text with whether special tokens come before it, or a conversation."""
+    """Gives the model, and a text with whether special tokens come before it, or a conversation."""
     model = fields.take("model", str)
     prompt = fields.take("prompt", str)
     messages = fields.take("messages", list)
@@ -87,16 +88,16 @@ def _read(fields: Fields) -> tuple[str | None, str, bool, Conversation | None]:
 
 
 async def detokenize(context: Context) -> None:
-    """The text of token ids, special ones too."""
+    """Gives the text of token ids, of special ones too."""
     body = await context.read_body()
-    model, tokens = await context.made_of_body(lambda: _read_tokens(Fields(body)))
+    model, tokens = await context.offload_by_body(lambda: _read_tokens(Fields(body)))
 
     async def answer() -> None:
         async with context.service.registry.use(model) as engine:
             text = await engine.with_text(
                 context.api_key_id, len(tokens), lambda: engine.decode(tokens)
             )
-            await context.send_made(lambda: {"prompt": text}, len(tokens))
+            await context.send_offloaded(lambda: {"prompt": text}, len(tokens))
 
     await context.while_connected(answer())
 
@@ -112,7 +113,7 @@ def _read_tokens(fields: Fields) -> tuple[str | None, list[int]]:
 
 
 async def list_prefixes(context: Context) -> None:
-    """By model, in memory and on disk. ApiKeys that share prefixes are told no sizes."""
+    """Keys that share prefixes are told no sizes."""
     tenant = context.tenant
     found = await context.service.registry.prefixes_of(tenant.id)
     data = [_described(name, use, not tenant.is_shared) for name, use in found.items()]
@@ -131,7 +132,7 @@ def _described(name: str, use: PrefixUse, with_sizes: bool) -> dict[str, Any]:
 
 
 async def delete_prefixes(context: Context) -> None:
-    """Of all models. Requests that are under way may leave theirs."""
+    """Requests that are under way may leave theirs."""
     try:
         await context.service.registry.forget_prefixes(context.tenant.id)
     except OSError as error:
@@ -141,12 +142,11 @@ async def delete_prefixes(context: Context) -> None:
 
 
 async def health(context: Context) -> None:
-    """200 while the process answers."""
     await context.send_json({"status": "ok"})
 
 
 async def ready(context: Context) -> None:
-    """200 while requests are welcome: models that are to be in memory are, and no end has begun."""
+    """200 while requests are welcome: models of the start are in memory, and no end has begun."""
     if context.service.admission.is_closed:
         raise unavailable("the server is shutting down", "shutting_down")
     if not context.service.registry.is_ready():
@@ -155,6 +155,5 @@ async def ready(context: Context) -> None:
 
 
 async def metrics(context: Context) -> None:
-    """For Prometheus."""
     text = context.service.metrics.text()
     await context.send_bytes(text, "text/plain; version=0.0.4; charset=utf-8")

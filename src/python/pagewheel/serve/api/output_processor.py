@@ -68,7 +68,7 @@ class ChoiceMessage:
             )
 
     def add(self, delta: OutputDelta) -> list[MessagePart]:
-        """What is new, in order."""
+        """Gives what is new, in order."""
         if self._parser is None:
             return self._joined([MessagePart(CONTENT, delta.text)] if delta.text else [])
         parsed: dict[str, Any] = {}
@@ -87,14 +87,13 @@ class ChoiceMessage:
         return "tool_calls" if has_call and reason in ("stop", "tool_calls") else reason
 
     def text_of(self, kind: str) -> str:
-        """All of one kind."""
         return "".join(each.text for each in self.parts if each.kind == kind)
 
     def calls(self) -> list[MessagePart]:
         return [each for each in self.parts if each.kind == CALL]
 
     def _parts(self, parsed: dict[str, Any], content: str) -> list[MessagePart]:
-        """In the order of the text: of a call that is open the rest comes before content."""
+        """In the text's order, the rest of an open call comes before content."""
         calls = [self._call(each) for each in parsed.get("tool_calls", [])]
         found = [MessagePart(REASONING, parsed.get("reasoning_content", ""))]
         found += [each for each in calls if not each.name]
@@ -115,7 +114,7 @@ class ChoiceMessage:
         return f"call_{secrets.token_hex(12)}"
 
     def _joined(self, found: list[MessagePart]) -> list[MessagePart]:
-        """The same, after it was put to what came before."""
+        """Puts what was found to what came before."""
         for each in found:
             last = self.parts[-1] if self.parts else None
             if last and last.kind == each.kind and last.index == each.index and not each.name:
@@ -127,7 +126,7 @@ class ChoiceMessage:
 
 
 class OutputProcessor:
-    """Of all choices of a generation, whether it is streamed or not."""
+    """Parses the outputs of all choices of a generation, whether it is streamed or not."""
 
     def __init__(self, engine: Engine, generation: Generation, parser: ParserConfig) -> None:
         self.generation = generation
@@ -135,7 +134,7 @@ class OutputProcessor:
         self._engine = engine
 
     async def deltas(self, seldom: bool = False) -> OutputDeltas:
-        """The generation's, with their parts. Raises RequestError."""
+        """Gives the generation's deltas with their parts. Raises RequestError."""
         num_failed = 0
         async for deltas in self.generation.deltas(seldom):
             for delta in deltas:
@@ -176,7 +175,7 @@ class OutputProcessor:
         return joined()
 
     async def read_all(self) -> list[CompletionOutput]:
-        """deltas() put together. Raises RequestError, too where the deadline came first."""
+        """Puts deltas() together. Raises RequestError, too where the deadline came first."""
         outputs = [CompletionOutput() for _ in self.messages]
         async for delta in self.deltas(seldom=True):
             outputs[delta.index].add(delta)
@@ -213,7 +212,7 @@ def _no_token_left() -> RequestError:
 
 
 def arguments_of(text: str) -> RawJson:
-    """As an object, as the model wrote it. Of arguments that were cut off, what there is."""
+    """Gives the object as the model wrote it; of arguments that were cut off, what there is."""
     try:
         if isinstance(
             json.loads(text, parse_constant=_refuse, parse_int=str, parse_float=str), dict
@@ -229,7 +228,6 @@ def _refuse(name: str) -> None:
 
 
 def _readable_part(text: str) -> dict[str, Any]:
-    """Of what is no JSON, or not all of it."""
     from pydantic_core import from_json
 
     try:

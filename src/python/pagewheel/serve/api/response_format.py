@@ -35,12 +35,12 @@ class ResponseFormat:
 
 
 def take_response_format(fields: Fields) -> ResponseFormat | None:
-    """`response_format`, or one of vLLM's fields."""
+    """Takes `response_format`, or one of vLLM's fields."""
     return _only([_format(fields, "response_format", _chat_schema), *_extras(fields)])
 
 
 def take_text_format(fields: Fields, text: Fields) -> ResponseFormat | None:
-    """`text.format` of /v1/responses, or one of vLLM's fields."""
+    """Takes `text.format` of /v1/responses, or one of vLLM's fields."""
     response_format = _format(
         text, "format", lambda form: _schema(form, ("name", "description"), "strict")
     )
@@ -48,7 +48,7 @@ def take_text_format(fields: Fields, text: Fields) -> ResponseFormat | None:
 
 
 def take_output_format(fields: Fields, config: Fields) -> ResponseFormat | None:
-    """`output_config.format` of /v1/messages, `output_format` as it once was, or vLLM's."""
+    """Takes `output_config.format` of /v1/messages, its older `output_format`, or vLLM's."""
     found = [_format(fields, "output_format", _schema), _format(config, "format", _schema)]
     return _only([*found, *_extras(fields)])
 
@@ -72,17 +72,15 @@ def _format(
 
 
 def _chat_schema(form: Fields) -> tuple[str, Any]:
-    inner = Fields(form.need("json_schema", dict), form.name("json_schema."))
-    inner.need("name", str)
-    found = _schema(inner, ("description",), "strict")
-    inner.refuse_rest()
-    return found
+    with form.inner("json_schema", is_required=True) as inner:
+        inner.need("name", str)
+        return _schema(inner, ("description",), "strict")
 
 
 def _schema(
     fields: Fields, texts: tuple[str, ...] = (), flag: str | None = None
 ) -> tuple[str, Any]:
-    """The field's name and the schema, which every answer follows, strict or not."""
+    """Gives the field's name and the schema, which every answer follows, strict or not."""
     for each in texts:
         fields.take(each, str)
     if flag is not None:
@@ -131,20 +129,17 @@ _EXTRAS: dict[str, Callable[[str, Any], Any]] = {
 
 
 def _extras(fields: Fields) -> list[ResponseFormat | None]:
-    """vLLM's: `structured_outputs`, and `guided_json` and so on as they were called before."""
+    """Takes vLLM's `structured_outputs`, and its older `guided_json` and so on."""
     found = [_extra(fields, f"guided_{name}", name) for name in _EXTRAS]
-    structured = fields.take("structured_outputs", dict)
-    if structured is None:
-        return found
-    inner = Fields(structured, fields.name("structured_outputs."))
-    is_open = not inner.take("disable_additional_properties", bool, True)
-    found += [
-        each and replace(each, allow_additional_properties=is_open)
-        for each in (_extra(inner, name, name) for name in _EXTRAS)
-    ]
-    if inner.take("json_object", bool, False):
-        found.append(ResponseFormat(inner.name("json_object"), _json("json_object", _ANY_OBJECT)))
-    inner.refuse_rest()
+    with fields.inner("structured_outputs") as inner:
+        is_open = not inner.take("disable_additional_properties", bool, True)
+        found += [
+            each and replace(each, allow_additional_properties=is_open)
+            for each in (_extra(inner, name, name) for name in _EXTRAS)
+        ]
+        if inner.take("json_object", bool, False):
+            name = inner.name("json_object")
+            found.append(ResponseFormat(name, _json("json_object", _ANY_OBJECT)))
     return found
 
 
@@ -215,7 +210,7 @@ async def compiled_grammar(
 
 
 def _of_calls(parser: ParserConfig, tools: Tools, choice: str) -> Any:
-    """Of the one that must be called, or of all."""
+    """Allows the tool that must be called, or all."""
     given = list(parser.tools)
     if tools.name is not None:
         given = [each for each in given if each["function"]["name"] == tools.name]
@@ -247,7 +242,7 @@ def of_final_message(parser: ParserConfig, part: Any) -> Any:
 
 
 def after_reasoning(chat_template: str, parser: ParserConfig, part: Any) -> Any:
-    """What is asked for is asked of the answer: a model that thinks does so before."""
+    """A model that thinks does so before the answer, of which alone the format is asked."""
     if parser.family is None or _OPEN not in chat_template:
         return part
     tag = "" if parser.starts_in_reasoning else _OPEN

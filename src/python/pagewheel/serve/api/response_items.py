@@ -22,7 +22,7 @@ _PREFIXES = {CALL: "fc", REASONING: "rs", CONTENT: "msg"}
 
 
 def read_input(fields: Fields) -> list[dict[str, Any]]:
-    """A text, or items: messages, calls, their results and reasoning."""
+    """Takes a text, or items: messages, calls, their results and reasoning."""
     value = fields.take_any("input")
     if value is None:
         raise bad_field("input", "is required", "missing_required_parameter")
@@ -41,7 +41,7 @@ def read_input(fields: Fields) -> list[dict[str, Any]]:
 
 
 def said_again(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The items of a response as the messages that the next one begins with."""
+    """Gives the items of a response as the messages that the next one begins with."""
     messages: list[dict[str, Any]] = []
     for item in output:
         _add(messages, "output", item)
@@ -49,7 +49,7 @@ def said_again(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _add(messages: list[dict[str, Any]], where: str, item: dict[str, Any]) -> None:
-    """One item. What the assistant says in several ones is one message."""
+    """What the assistant says in several items is one message."""
     kind = item.get("type") or "message"
     fields = Fields(item, where + ".")
     fields.take("type", str)
@@ -79,7 +79,7 @@ def _add(messages: list[dict[str, Any]], where: str, item: dict[str, Any]) -> No
 
 
 def _assistant(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """The assistant's message that is going on, or a new one."""
+    """Gives the assistant's message that is going on, or a new one."""
     if not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": ""})
     return messages[-1]
@@ -109,7 +109,7 @@ def _add_reasoning(message: dict[str, Any], fields: Fields) -> None:
 
 
 def items_of(parts: Sequence[MessagePart], status: str) -> list[dict[str, Any]]:
-    """All of an answer. There is a message at least, if only an empty one."""
+    """There is a message at least, if only an empty one."""
     found = list(parts) or [MessagePart(CONTENT, "")]
     last = len(found) - 1
     return [
@@ -119,12 +119,11 @@ def items_of(parts: Sequence[MessagePart], status: str) -> list[dict[str, Any]]:
 
 
 def new_id(part: MessagePart) -> str:
-    """Of an item."""
     return f"{_PREFIXES[part.kind]}_{uuid.uuid4().hex}"
 
 
 def _item(name: str, part: MessagePart, status: str) -> dict[str, Any]:
-    """Without parts while it is in progress."""
+    """An item has no parts while it is in progress."""
     has_parts = status != "in_progress"
     if part.kind == CALL:
         return {
@@ -159,7 +158,7 @@ def _part(part: MessagePart) -> dict[str, Any]:
 
 
 class ItemEvents:
-    """A stream of items, of which one is open at a time."""
+    """Sends a stream of items, of which one is open at a time."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -169,7 +168,7 @@ class ItemEvents:
         self._items: list[dict[str, Any]] = []
 
     async def send(self, kind: str, size: int = 0, /, **fields: Any) -> None:
-        """An event of so many entries."""
+        """Sends an event of so many entries."""
         event = {"type": kind, "sequence_number": self._number, **fields}
         await self._context.send_event(event, kind, size)
         self._number += 1
@@ -206,7 +205,7 @@ class ItemEvents:
         return self._items
 
     async def fail(self, response: dict[str, Any], error: ApiError) -> None:
-        """The last events of a stream that cannot go on."""
+        """Sends the last events of a stream that cannot go on."""
         code, message = error.code or error.type, error.message
         await self.send("error", code=code, message=message, param=error.param)
         failed = {

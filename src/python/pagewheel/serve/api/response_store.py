@@ -27,7 +27,7 @@ class StoredResponse:
     size: int  # in bytes, with what Python adds to each piece
 
     async def messages(self) -> list[dict[str, Any]]:
-        """The conversation's. They are parsed on another thread: there may be many."""
+        """They are parsed on another thread: there may be many."""
         return await asyncio.to_thread(lambda: [json.loads(each) for each in self.messages_json])
 
 
@@ -37,7 +37,6 @@ async def packed(
     messages: Sequence[dict[str, Any]],
     before: StoredResponse | None = None,
 ) -> StoredResponse:
-    """A response to `messages`, after the conversation that ends with `before`."""
     earlier = () if before is None else before.messages_json
 
     def work() -> StoredResponse:
@@ -50,7 +49,7 @@ async def packed(
 
 
 class ResponseStore:
-    """Where room is needed, the oldest of whoever has most goes. On the event loop."""
+    """Where room is needed, the oldest of the key with most goes. On the event loop."""
 
     def __init__(self, max_count: int, max_bytes: int) -> None:
         self._max_count = max_count
@@ -63,7 +62,7 @@ class ResponseStore:
         return self._counts.total()
 
     def put(self, name: str, stored: StoredResponse) -> None:
-        """Not kept if it is larger than all that may be."""
+        """A response that is larger than all may be is not kept."""
         api_key_id = stored.api_key_id
         self._kept.setdefault(api_key_id, OrderedDict())[name] = stored
         self._counts[api_key_id] += 1
@@ -78,12 +77,11 @@ class ResponseStore:
         self._drop(largest, next(iter(self._kept[largest])))
 
     def get(self, api_key_id: str, name: str) -> StoredResponse | None:
-        """None for what is another's, too."""
+        """None for another key's response, too."""
         kept = self._kept.get(api_key_id)
         return None if kept is None else kept.get(name)
 
     def delete(self, api_key_id: str, name: str) -> bool:
-        """Whether it was there."""
         if self.get(api_key_id, name) is None:
             return False
         self._drop(api_key_id, name)

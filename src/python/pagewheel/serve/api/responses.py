@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pagewheel.serve.api import logprobs
+from pagewheel.serve.api import openai_choices as openai
 from pagewheel.serve.api.conversation import take_template_kwargs
 from pagewheel.serve.api.generating import (
     Conversation,
     generating,
-    log_probs_of,
     prompt_of,
 )
 from pagewheel.serve.api.output_processor import CONTENT, OutputDeltas, OutputProcessor
@@ -32,7 +31,7 @@ from pagewheel.serve.api.service import Context
 from pagewheel.serve.api.tools import Tools, take_response_tools
 from pagewheel.serve.http.body import Fields, shown
 from pagewheel.serve.http.errors import ApiError, bad_field
-from pagewheel.serve.http.request_context import made
+from pagewheel.serve.http.request_context import offload
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import CompletionOutput, Generation
 
@@ -42,7 +41,7 @@ _LOG_PROBS, _ENCRYPTED = "message.output_text.logprobs", "reasoning.encrypted_co
 
 @dataclass
 class ResponsesRequest:
-    """A request's fields. `messages` are its own, without the instructions."""
+    """`messages` are its own, without the instructions."""
 
     model: str | None
     messages: list[dict[str, Any]]
@@ -54,25 +53,22 @@ class ResponsesRequest:
     before: StoredResponse | None = None  # the response that it goes on with
 
     def continue_after(self, before: StoredResponse, earlier: list[dict[str, Any]]) -> None:
-        """The conversation goes on after the `earlier` messages."""
         self.before = before
         begin = len(self.conversation.messages) - len(self.messages)  # behind the instructions
         self.conversation.messages[begin:begin] = earlier
 
 
 async def create_response(context: Context) -> None:
-    """Answers in one piece or as events."""
     fields = Fields(await context.read_body())
     previous = fields.take("previous_response_id", str)
     before = _remembered(context, previous)
-    request = await context.made_of_body(lambda: _read(context, fields, previous))
+    request = await context.offload_by_body(lambda: _read(context, fields, previous))
     if before is not None:
         request.continue_after(before, await before.messages())
     await context.while_connected(_answer(context, request))
 
 
 async def show_response(context: Context) -> None:
-    """One that was stored."""
     name = context.request.path_params["name"]
     found = context.service.responses.get(context.api_key_id, name)
     if found is None:
@@ -81,7 +77,6 @@ async def show_response(context: Context) -> None:
 
 
 async def delete_response(context: Context) -> None:
-    """Forgets one."""
     name = context.request.path_params["name"]
     if not context.service.responses.delete(context.api_key_id, name):
         raise _not_found(name)
@@ -93,7 +88,7 @@ def _not_found(name: str) -> ApiError:
 
 
 def _read(context: Context, fields: Fields, previous: str | None) -> ResponsesRequest:
-    """But what the response `previous` has before it."""
+    """What the response `previous` has comes later."""
     limits = context.service.settings.limits
     model = fields.take("model", str)
     instructions = fields.take("instructions", str)
@@ -144,12 +139,11 @@ def _echoed_tools(tools: Tools) -> dict[str, Any]:
 
 def _take_text(fields: Fields, sampling: SamplingRequest) -> dict[str, Any]:
     """Sets the response format. Returns what the response repeats."""
-    given = fields.take("text", dict) or {}
-    inner = Fields(given, "text.")
-    inner.take_one_of("verbosity", (None, "medium"))
-    sampling.response_format = take_text_format(fields, inner)
-    inner.refuse_rest()
-    return {"format": given.get("format") or {"type": "text"}}
+    with fields.inner("text") as inner:
+        given = inner.values.get("format")
+        inner.take_one_of("verbosity", (None, "medium"))
+        sampling.response_format = take_text_format(fields, inner)
+    return {"format": given or {"type": "text"}}
 
 
 def _take_reasoning(fields: Fields) -> dict[str, Any]:
@@ -157,17 +151,16 @@ def _take_reasoning(fields: Fields) -> dict[str, Any]:
 
     A summary may be asked for; none is made, what the model thinks is there itself.
     """
-    inner = Fields(fields.take("reasoning", dict) or {}, "reasoning.")
-    effort = inner.take("effort", str)
     kinds = (None, "auto", "concise", "detailed")
-    summary = inner.take_one_of("summary", kinds)
-    older = inner.take_one_of("generate_summary", kinds)  # its name before
-    inner.refuse_rest()
+    with fields.inner("reasoning") as inner:
+        effort = inner.take("effort", str)
+        summary = inner.take_one_of("summary", kinds)
+        older = inner.take_one_of("generate_summary", kinds)  # its name before
     return {"effort": effort, "summary": summary or older}
 
 
 def _take_max_tool_calls(fields: Fields) -> int | None:
-    """Of tools that a server runs: here are none."""
+    """It bounds calls of tools that a server runs: here are none."""
     count = fields.take("max_tool_calls", int)
     if count is not None and count < 1:
         raise bad_field("max_tool_calls", f"is {count}; allowed: 1 or more")
@@ -175,8 +168,8 @@ def _take_max_tool_calls(fields: Fields) -> int | None:
 
 
 def _take_log_probs(fields: Fields, sampling: SamplingRequest) -> int:
-    """Of `include` and `top_logprobs`: how many likely tokens are told beside each."""
-    sampling.top_log_probs = fields.take_int("top_logprobs", 0, logprobs.MAX_TOP, 0)
+    """Gives how many likely tokens are told beside each."""
+    sampling.top_log_probs = fields.take_int("top_logprobs", 0, openai.MAX_TOP, 0)
     included = fields.take("include", list) or []
     for number, each in enumerate(included):
         if each not in (_LOG_PROBS, _ENCRYPTED):
@@ -204,16 +197,13 @@ def _remembered(context: Context, previous: str | None) -> StoredResponse | None
 
 
 def _read_others(fields: Fields, stream: bool) -> None:
-    """Fields of which only some values can be served."""
+    """Refuses values that cannot be served."""
     fields.take_one_of("background", (None, False))
     fields.take_one_of("truncation", (None, "disabled"))
-    options = fields.take("stream_options", dict)
-    if options is not None:
-        if not stream:
+    with fields.inner("stream_options") as inner:
+        if inner.is_given and not stream:
             raise bad_field("stream_options", "needs stream")
-        inner = Fields(options, "stream_options.")
         inner.take_one_of("include_obfuscation", (None, False))
-        inner.refuse_rest()
 
 
 async def _answer(context: Context, request: ResponsesRequest) -> None:
@@ -250,11 +240,11 @@ async def _answer(context: Context, request: ResponsesRequest) -> None:
             whole = _completed(response, items, output.finish_reason, generation, num_reasoning)
             size = _size(context, request, generation)
             await _store(context, request, whole, size)
-            await context.send_made(lambda: whole, size)
+            await context.send_offloaded(lambda: whole, size)
 
 
 def _size(context: Context, request: ResponsesRequest, generation: Generation) -> int:
-    """Entries of a response: it repeats what it was asked for."""
+    """A response has the entries of its answer and of the request, which it repeats."""
     return context.body_entries + generation.num_generated * (1 + request.sampling.top_log_probs)
 
 
@@ -262,7 +252,7 @@ async def _store(
     context: Context, request: ResponsesRequest, response: dict[str, Any], size: int
 ) -> None:
     if request.store:
-        new = await made(lambda: [*request.messages, *said_again(response["output"])], size)
+        new = await offload(lambda: [*request.messages, *said_again(response["output"])], size)
         stored = await packed(context.api_key_id, response, new, request.before)
         context.service.responses.put(response["id"], stored)
 
@@ -298,14 +288,14 @@ def _completed(
 async def _scored(
     engine: Engine, sampling: SamplingRequest, processor: OutputProcessor, deltas: OutputDeltas
 ) -> OutputDeltas:
-    """The same, with log-probabilities at the parts of content that they belong to."""
+    """Puts log-probabilities to the parts of content that they belong to."""
     waiting: list[dict[str, Any]] = []  # of tokens whose text has not come
     async for delta in deltas:
         if sampling.with_log_probs:
-            tokens = await log_probs_of(engine, delta, sampling.top_log_probs)
+            tokens = await openai.log_probs_of(engine, delta, sampling.top_log_probs)
             if delta.has_stop_token:
                 tokens = tokens[:-1]  # it has no text
-            waiting += logprobs.chat_form(tokens)["content"]
+            waiting += openai.chat_log_probs(tokens)["content"]
         for part in delta.parts:
             if part.kind == CONTENT:
                 part.scores = waiting if len(delta.parts) == 1 else _last_of(waiting, part.text)
@@ -317,7 +307,7 @@ async def _scored(
 
 
 def _last_of(scores: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
-    """As many as make the text: those before are of a thought or a call in the same step."""
+    """Gives as many as make the text: others are of a thought or a call in the same step."""
     size = 0
     for number in range(len(scores) - 1, -1, -1):
         size += len(scores[number]["token"])

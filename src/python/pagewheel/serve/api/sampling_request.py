@@ -40,7 +40,7 @@ _PARAMETERS = tuple(each for each in generation_parameters() if each.name not in
 
 @dataclass
 class SamplingRequest:
-    """How prompts are to be continued. `max_tokens` None: until max_length, or a full context."""
+    """`max_tokens` None: until max_length, or a full context."""
 
     given: dict[str, Any]
     deadline: float  # by time.monotonic()
@@ -55,12 +55,12 @@ class SamplingRequest:
 
     @property
     def max_length(self) -> int | None:
-        """Of prompt and answer together, if the request says so; only without max_tokens."""
+        """Bounds prompt and answer together; only without max_tokens."""
         return self.given.get("max_length")
 
 
 def read_sampling(context: Context, fields: Fields) -> SamplingRequest:
-    """The engine's parameters and the deadline; endpoints read the rest."""
+    """Reads the engine's parameters and the deadline; endpoints read the rest."""
     elapsed = time.monotonic() - context.began
     limits = context.service.settings.limits
     given = take_parameters(fields)
@@ -70,7 +70,7 @@ def read_sampling(context: Context, fields: Fields) -> SamplingRequest:
 
 
 def read_hints(fields: Fields) -> dict[str, str | None]:
-    """Fields of OpenAI's that say who asks or what for, and change no answer: types alone count."""
+    """Takes fields that say who asks or what for, and change no answer."""
     names = ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
     found = {name: fields.take(name, str) for name in names}
     take_metadata(fields)
@@ -79,7 +79,6 @@ def read_hints(fields: Fields) -> dict[str, str | None]:
 
 
 def take_metadata(fields: Fields) -> dict[str, str]:
-    """`metadata` within OpenAI's limits."""
     values = fields.take("metadata", dict) or {}
     if len(values) > _MAX_METADATA:
         raise bad_field("metadata", f"has {len(values)} keys; allowed: {_MAX_METADATA}")
@@ -95,7 +94,7 @@ def take_metadata(fields: Fields) -> dict[str, str]:
 
 
 def take_parameters(fields: Fields) -> dict[str, Any]:
-    """Parameters that the request gives. Raises ApiError for values that are not allowed."""
+    """Raises ApiError for values that are not allowed."""
     given: dict[str, Any] = {}
     for parameter in _PARAMETERS:
         for name in (parameter.name, *_OTHER_NAMES.get(parameter.name, ())):
@@ -132,7 +131,7 @@ def limit_priority(fields: Fields, given: dict[str, Any], highest: int | None) -
 
 
 def take_timeout(fields: Fields, limits: Limits, elapsed: float) -> float:
-    """Seconds that the engine has for the request."""
+    """Gives the seconds that the engine has for the request."""
     name = fields.name("timeout")
     value = fields.take_any("timeout")
     if value is None:
@@ -149,7 +148,7 @@ def take_choices(fields: Fields, limits: Limits) -> int:
 def take_max_tokens(
     fields: Fields, field: str, low: int = 1, is_required: bool = False
 ) -> int | None:
-    """As the request has it: limited_tokens() says what it may have."""
+    """limited_tokens() says what it may be."""
     count = fields.need(field, int) if is_required else fields.take(field, int)
     if count is not None and not low <= count <= MAX_TOKENS:
         raise bad_field(fields.name(field), f"is {count}; allowed: {low} to {MAX_TOKENS}")
@@ -159,7 +158,7 @@ def take_max_tokens(
 def limited_tokens(
     name: str, value: int | None, limits: Limits, max_length: int | None = None
 ) -> int | None:
-    """What the request may generate. None: until max_length, or a full context."""
+    """None: until max_length, or a full context."""
     if value is None and max_length is not None:
         limited_tokens("max_length", max_length, limits)
         return None
@@ -173,7 +172,7 @@ def limited_tokens(
 def make_config(
     base: pagewheel.GenerationConfig, given: dict[str, Any], settings: dict[str, Any]
 ) -> pagewheel.GenerationConfig:
-    """The model's own config with the request's parameters and the endpoint's settings."""
+    """Changes the model's own config."""
     try:
         apply_parameters(base, given)
         base.update_generation_config(
@@ -185,7 +184,7 @@ def make_config(
 
 
 def split_copies(config: pagewheel.GenerationConfig) -> int:
-    """How many requests of the engine `n` greedy answers are; of others one has them all."""
+    """Gives how many requests of the engine `n` greedy answers are; others are one."""
     if config.do_sample or config.is_beam_search():
         return 1
     copies, config.num_return_sequences = config.num_return_sequences, 1
@@ -206,14 +205,13 @@ def _checked(parameter: GenerationParameter, name: str, value: Any) -> Any:
 
 
 def _seed(name: str, value: Any) -> int:
-    """OpenAI's has a sign, the engine's has none: each of 64 bits."""
+    """OpenAI's has a sign, the engine's has none."""
     if not -(2**63) <= checked(name, value, int) < 2**64:
         raise bad_field(name, f"is of more than 64 bits; allowed: {-(2**63)} to {2**64 - 1}")
     return int(value) % 2**64
 
 
 def _token_id(name: str, key: str) -> int:
-    """JSON's keys are strings."""
     if not key.isascii() or not key.isdigit() or len(key) > 18:
         raise bad_field(name, f"keys must be token ids, got {key[:40]!r}")
     return int(key)

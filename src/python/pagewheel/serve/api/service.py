@@ -26,8 +26,6 @@ _SWEEP_SECONDS = 1.0
 
 
 class Service(HttpService):
-    """Runs between the start and the end of an application."""
-
     def __init__(self, settings: ServerSettings, keys: ApiKeys | None = None) -> None:
         """`keys` are those of the settings, unless others have compared them."""
         if keys is None:
@@ -55,7 +53,7 @@ class Service(HttpService):
         self.tag = ""  # of one replica of several, in what clients hand back to it
 
     def handler_for(self, path: str, handler: Handler) -> Handler:
-        """What answers requests of a path: `handler`, unless others do."""
+        """Gives what answers requests of a path: `handler`, unless others do."""
         return handler
 
     async def load_pinned(self) -> None:
@@ -78,7 +76,6 @@ class Service(HttpService):
 
     @asynccontextmanager
     async def running(self, _app: FastAPI) -> AsyncIterator[None]:
-        """From the server's start to its end."""
         tasks = [asyncio.create_task(self.load_pinned()), asyncio.create_task(self.sweep())]
         try:
             yield
@@ -93,8 +90,6 @@ class Service(HttpService):
 
 
 class Context(RequestContext[Service]):
-    """Of a request to an endpoint of the API."""
-
     def queue_quota(self) -> QueueQuota:
         most = self.key_limits.queue or self.service.settings.limits.queue_per_key
         return QueueQuota(self.service.num_waiting, self.api_key_id, most)

@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 @dataclass(frozen=True)
 class Tools:
-    """In OpenAI's form, as chat templates take them."""
+    """They are in OpenAI's form, as chat templates take them."""
 
     given: list[dict[str, Any]] = field(default_factory=list)
     choice: str = AUTO
@@ -26,7 +26,6 @@ class Tools:
 
     @property
     def offered(self) -> list[dict[str, Any]] | None:
-        """What the template gets."""
         return self.given if self.given and self.choice != NONE else None
 
     @property
@@ -39,12 +38,11 @@ class Tools:
 
 
 def take_tools(fields: Fields) -> Tools:
-    """Of /v1/chat/completions."""
     tools = []
-    for where, each in _each_tool(fields):
+    for _, each in _each_tool(fields):
         each.take_one_of("type", ("function",))
-        function = Fields(each.need("function", dict), where + ".function.")
-        tools.append(_function(function, function.take("parameters", dict)))
+        with each.inner("function", is_required=True) as function:
+            tools.append(_function(function, function.take("parameters", dict)))
         each.refuse_rest()
     value = fields.take_any("tool_choice")
     if isinstance(value, dict):
@@ -57,7 +55,6 @@ def take_tools(fields: Fields) -> Tools:
 
 
 def take_response_tools(fields: Fields) -> Tools:
-    """Of /v1/responses: functions alone."""
     tools = []
     for where, each in _each_tool(fields):
         kind = each.take_any("type")
@@ -75,7 +72,6 @@ def take_response_tools(fields: Fields) -> Tools:
 
 
 def take_message_tools(fields: Fields) -> Tools:
-    """Of /v1/messages."""
     tools = []
     for where, each in _each_tool(fields):
         kind = each.take("type", str, "custom")
@@ -107,7 +103,7 @@ def _each_tool(fields: Fields) -> list[tuple[str, Fields]]:
 
 
 def _function(fields: Fields, parameters: Mapping[str, Any] | None) -> dict[str, Any]:
-    """In OpenAI's form."""
+    """Gives it in OpenAI's form."""
     name = fields.need("name", str)
     if not _NAME.fullmatch(name):
         raise bad_field(

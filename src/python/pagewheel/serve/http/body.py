@@ -254,8 +254,10 @@ _NAMES: dict[type, str] = {
 class Fields:
     """`where` comes before names in messages: "messages[0].". null is as good as absent."""
 
-    def __init__(self, values: Mapping[str, Any], where: str = "") -> None:
-        self._rest = {name: value for name, value in values.items() if value is not None}
+    def __init__(self, values: Mapping[str, Any] | None, where: str = "") -> None:
+        self.is_given = values is not None
+        self.values = values or {}
+        self._rest = {name: value for name, value in self.values.items() if value is not None}
         self._where = where
 
     def name(self, field: str) -> str:
@@ -284,7 +286,7 @@ class Fields:
     def inner(self, field: str, is_required: bool = False) -> Iterator[Fields]:
         """Those of an object, of which none may be left; an object that is absent has none."""
         value = self.need(field, dict) if is_required else self.take(field, dict)
-        fields = Fields(value or {}, self.name(field) + ".")
+        fields = Fields(value, self.name(field) + ".")
         yield fields
         fields.refuse_rest()
 

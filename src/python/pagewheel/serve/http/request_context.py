@@ -70,14 +70,12 @@ def json_text(value: Any) -> str:
     return text
 
 
-async def made(make: Callable[[], T], size: int) -> T:
+async def offload(make: Callable[[], T], size: int) -> T:
     """What `make` gives, on another thread if it is of many entries: the loop serves others."""
     return make() if size < _MANY else await asyncio.to_thread(make)
 
 
 class HttpService:
-    """What all requests share of HTTP."""
-
     tracing: Tracing | None = None
 
     def __init__(self, settings: ServerSettings, keys: ApiKeys, metrics: Metrics) -> None:
@@ -211,29 +209,26 @@ class RequestContext(Response, Generic[S]):
 
     @property
     def key_limits(self) -> KeyLimits:
-        """Of whoever asks."""
         return self.service.keys.limits(self.api_key_id)
 
     @property
     def tenant(self) -> Tenant:
-        """Whose cached prefixes the request finds."""
         return self.service.keys.tenant(self.api_key_id)
 
     async def read_body(self) -> dict[str, Any]:
-        """The JSON object. Raises ApiError, or ClientGoneError."""
+        """Raises ApiError, or ClientGoneError."""
         return (await self.read_both())[0]
 
     async def read_both(self) -> tuple[dict[str, Any], bytes]:
-        """The JSON object, and the bytes it was read from."""
         assert self._receive is not None
         limits = self.service.settings.limits
         body, data = await read_both(self.request.headers, self._receive, limits, self._take_bytes)
         self.body_entries = len(data) // _BYTES_PER_ENTRY
         return body, data
 
-    async def made_of_body(self, make: Callable[[], T]) -> T:
-        """made() of what takes as long as the body is large. It touches nothing of the loop."""
-        return await made(make, self.body_entries)
+    async def offload_by_body(self, make: Callable[[], T]) -> T:
+        """offload() by the size of the body. `make` touches nothing of the loop."""
+        return await offload(make, self.body_entries)
 
     def _take_bytes(self, count: int) -> bool:
         return self.service.admission.body_bytes.take(self, count)
@@ -266,15 +261,14 @@ class RequestContext(Response, Generic[S]):
     ) -> None:
         await self.send_bytes(json_text(body).encode(), "application/json", status, headers)
 
-    async def send_made(self, make: Callable[[], Any], size: int) -> None:
-        """send_json() of what is made of so many entries: on another thread if they are many."""
-        data = await made(lambda: json_text(make()).encode(), size)
+    async def send_offloaded(self, make: Callable[[], Any], size: int) -> None:
+        """Makes an answer of so many entries, on another thread if they are many."""
+        data = await offload(lambda: json_text(make()).encode(), size)
         await self.send_bytes(data, "application/json")
 
     async def send_bytes(
         self, data: bytes, kind: str, status: int = 200, headers: Mapping[str, str] | None = None
     ) -> None:
-        """The whole answer."""
         assert self._send is not None
         length = {"content-length": str(len(data))}
         await self._start(status, kind, {**length, **(headers or {})})
@@ -282,15 +276,14 @@ class RequestContext(Response, Generic[S]):
 
     @property
     def has_begun(self) -> bool:
-        """Whether something was sent."""
         return bool(self._status)
 
     async def start_other(self, status: int, headers: Mapping[str, str]) -> None:
-        """Of an answer that another application has made: send_raw() and end_events() follow."""
+        """Another application has made the answer: send_raw() and end_events() follow."""
         await self._start(status, headers.get("content-type", "text/plain"), headers)
 
     async def start_events(self) -> None:
-        """Of a stream: 200, whatever happens later."""
+        """Sends 200, whatever happens later."""
         await self._start(
             200,
             "text/event-stream; charset=utf-8",
@@ -298,13 +291,12 @@ class RequestContext(Response, Generic[S]):
         )
 
     async def send_event(self, body: Any, name: str | None = None, size: int = 0) -> None:
-        """One event of so many entries, as soon as the client takes what was sent before."""
+        """Waits until the client takes what was sent before. The event has so many entries."""
         begin = "data: " if name is None else f"event: {name}\ndata: "
-        data = await made(lambda: f"{begin}{json_text(body)}\n\n".encode(), size)
+        data = await offload(lambda: f"{begin}{json_text(body)}\n\n".encode(), size)
         await self.send_raw(data)
 
     async def send_raw(self, data: bytes) -> None:
-        """A piece of a stream."""
         assert self._send is not None
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 

@@ -46,7 +46,7 @@ class ConversionLimits:
 
 
 class Conversion:
-    """Of one model, once. run() waits on its caller's thread; end() may be called on another."""
+    """Converts once. run() waits on its caller's thread; end() may be called on another."""
 
     def __init__(self, model: str, source: Path, limits: ConversionLimits) -> None:
         self._model = model
@@ -57,7 +57,7 @@ class Conversion:
         self._why_ended = ""
 
     def run(self) -> Path:
-        """The folder of the converted model. Raises ConversionError, or OSError."""
+        """Gives the folder of the converted model. Raises ConversionError, or OSError."""
         folder = converted_folder(self._source)
         return folder if folder is not None else self._run_child()
 
@@ -122,7 +122,7 @@ class Conversion:
 
 
 class _Tail:
-    """The end of what a process says on standard error, which is read on a thread."""
+    """Keeps the end of what a process says on standard error, which is read on a thread."""
 
     def __init__(self) -> None:
         self._end = ""

@@ -62,7 +62,7 @@ class RefusedGrammars:
             raise InvalidArgumentError(str(error), code=error.code, parameter=error.parameter)
 
     def add(self, config: pagewheel.StructuredOutputConfig, error: InvalidArgumentError) -> None:
-        """But for a refusal of the moment, which says nothing of the grammar."""
+        """A refusal of the moment says nothing of the grammar."""
         if error.code == "grammar_busy":
             return
         with self._lock:
@@ -78,7 +78,7 @@ def _digest(config: pagewheel.StructuredOutputConfig) -> bytes:
 
 
 class Engine:
-    """Of one model. Made by load(); close() may wait for a step."""
+    """load() makes it; close() may wait for a step."""
 
     def __init__(
         self,
@@ -125,7 +125,6 @@ class Engine:
 
     @cached_property
     def chat_template(self) -> str:
-        """Empty if there is none."""
         return self._tokenizer.chat_template or ""
 
     @cached_property
@@ -135,12 +134,10 @@ class Engine:
 
     @property
     def num_bytes(self) -> int:
-        """Of weights and cache."""
         statistics = self.statistics()
         return self._weights_bytes + statistics.num_blocks * statistics.block_bytes
 
     def statistics(self) -> pagewheel.PipelineStatistics:
-        """After the latest step."""
         return self._pipeline.get_statistics()
 
     def cache_view(self, most_sequences: int, request: int | None) -> pagewheel.CacheView:
@@ -148,7 +145,7 @@ class Engine:
         return self._pipeline.get_cache_view(most_sequences, request)
 
     def config(self) -> pagewheel.GenerationConfig:
-        """The model's own, to be changed."""
+        """A copy of the model's own."""
         return self._pipeline.get_config()
 
     def is_idle(self) -> bool:
@@ -156,11 +153,11 @@ class Engine:
 
     @cached_property
     def token_bytes(self) -> Mapping[int, bytes]:
-        """Tokens by id. Tens of milliseconds when it is first asked for: use tokens_by_id()."""
+        """Takes tens of milliseconds when it is first asked for: use tokens_by_id()."""
         return {number: token for token, number in self._tokenizer.get_vocab().items()}
 
     async def tokens_by_id(self) -> Mapping[int, bytes]:
-        """token_bytes, for which a thread is asked once."""
+        """Asks a thread for token_bytes once."""
         if "token_bytes" not in self.__dict__:
             await self.in_thread(lambda: self.token_bytes)
         return self.token_bytes
@@ -176,7 +173,6 @@ class Engine:
         return self.max_model_len * max(len(token) for token in self.token_bytes.values())
 
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        """What takes long or waits."""
         return await asyncio.get_running_loop().run_in_executor(self._texts, work, *arguments)
 
     async def with_text(self, api_key_id: str, size: int, work: Callable[[], T]) -> T:
@@ -191,7 +187,7 @@ class Engine:
         return await self.with_text(api_key_id, _LARGE_TEXT if is_large else 0, work)
 
     async def in_watch(self, work: Callable[..., T], *arguments: Any) -> T:
-        """What waits for a step's end."""
+        """Runs what waits for a step's end."""
         return await asyncio.get_running_loop().run_in_executor(self._watch, work, *arguments)
 
     async def check(self) -> None:
@@ -210,7 +206,7 @@ class Engine:
             raise EngineFailedError(self.failure)
 
     def failed(self, error: pagewheel.PipelineFailedError) -> EngineFailedError:
-        """What to raise for it. Nobody gets this engine any more, and nothing of it is saved."""
+        """Gives what to raise. Nobody gets this engine any more, and nothing of it is saved."""
         self.failure = str(error)
         return EngineFailedError(self.failure)
 
@@ -241,7 +237,7 @@ class Engine:
         extra: Mapping[str, Any] | None,
         begins_answer: bool = True,
     ) -> str:
-        """The prompt of a conversation. Raises ValueError where the template refuses it."""
+        """Raises ValueError where the template refuses the conversation."""
         return self._tokenizer.apply_chat_template(
             list(messages), begins_answer, "", tools, extra or None
         )
@@ -290,7 +286,7 @@ class Engine:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     async def num_cached_tokens(self, tenant: str) -> int:
-        """Of a tenant's prefixes, at most a quarter of a second ago."""
+        """Counts a tenant's, at most a quarter of a second ago."""
         now = time.monotonic()
         counts = self._counts
         if counts is None or (counts[1].done() and now - counts[0] >= _FRESH_SECONDS):
@@ -302,7 +298,6 @@ class Engine:
         return sum(count for salt, count in by_salt.items() if Tenant.id_of(salt) == tenant)
 
     async def forget_prefixes(self, tenant: str) -> None:
-        """Of a tenant, in memory."""
         await self.in_watch(self._forget_prefixes, tenant)
         self._counts = None
 
@@ -312,13 +307,13 @@ class Engine:
             self._pipeline.get_prefix_cache().clear(salts)
 
     def _tokens_by_salt(self) -> Mapping[str, int]:
-        """None where prefixes are not cached. Waits for the step under way, and delays the next."""
+        """Waits for the step under way, and delays the next."""
         if not self._has_prefixes:
             return {}
         return self._pipeline.get_prefix_cache().num_tokens_by_salt()
 
     def save_prefixes(self) -> None:
-        """To disk, where that was asked for. Waits for the step under way."""
+        """Waits for the step under way."""
         if self._prefixes is not None and self.statistics().num_steps:
             cache = self._pipeline.get_prefix_cache()
             self._prefixes.save(self.name, cache, dict(self._last_uses))
@@ -331,7 +326,7 @@ def load(
     prefixes: PrefixStore | None = None,
     notifications: Notifications | None = None,
 ) -> Engine:
-    """Of a model that is an OpenVINO folder. Takes seconds to minutes."""
+    """Opens an OpenVINO folder. Takes seconds to minutes."""
     info = read_info(folder)
     scheduler = _scheduler(settings, default_cache_bytes)
     pipeline = pagewheel.ContinuousBatchingPipeline(
@@ -344,7 +339,7 @@ def load(
 
 
 def expected_bytes(settings: ModelSettings, default_cache_bytes: int) -> int:
-    """Of weights and cache, before the model is loaded: its files' size, and the cache's."""
+    """Adds its files' size and the cache's, before the model is loaded."""
     path = source(settings)
     files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
     cache = int(settings.scheduler.get("cache_size", 0)) * _GIGABYTE
@@ -352,7 +347,7 @@ def expected_bytes(settings: ModelSettings, default_cache_bytes: int) -> int:
 
 
 def source(settings: ModelSettings) -> Path:
-    """The model as it was given. The default one may have to be downloaded."""
+    """The default model may have to be downloaded."""
     if settings.path is not None:
         return settings.path
     from pagewheel.default_model import default_model

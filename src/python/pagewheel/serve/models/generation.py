@@ -99,7 +99,7 @@ class EngineRequest:
 
 
 class Generation:
-    """In the engine from submit() to drop(), which frees its blocks at the next step."""
+    """Is in the engine from submit() to drop(), which frees its blocks at the next step."""
 
     def __init__(
         self,
@@ -139,11 +139,10 @@ class Generation:
 
     @property
     def num_generated(self) -> int:
-        """Tokens of all choices."""
         return self._num_tokens.total()
 
     def times(self) -> RequestTimes:
-        """So far; of the time in the queue it is told after drop()."""
+        """The time in the queue is known after drop()."""
         return RequestTimes(
             whole=self._now() if self._end is None else self._end,
             queue=self._queue,
@@ -363,7 +362,7 @@ class _Choices:
 
 
 class _TextLogProbs:
-    """Of one sequence. Those of tokens that may belong to a stop string are held back with it."""
+    """Holds back those of tokens that may belong to a stop string."""
 
     def __init__(self) -> None:
         self._held: list[tuple[int, float, list[TokenLogProb]]] = []

@@ -13,7 +13,7 @@ _PIPE_BYTES = 64
 
 
 class Notifications:
-    """On the event loop. close() before the loop ends."""
+    """On the event loop. close() comes before the loop ends."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, asyncio.Future[None]] = {}
@@ -24,11 +24,10 @@ class Notifications:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing is told any more."""
         return self._is_closed
 
     def expect(self, handle: GenerationHandle, at_end: bool = False) -> asyncio.Future[None]:
-        """Done when there is something to read or the request is over; `at_end`: only then."""
+        """Done when there is output or the request is over; `at_end`: only then."""
         loop = asyncio.get_running_loop()
         if self._is_closed:
             over: asyncio.Future[None] = loop.create_future()

@@ -35,7 +35,7 @@ _REMOVE_SECONDS = 5.0  # for the lock, while a client waits and no model is load
 
 @dataclass(frozen=True)
 class SavedPrefixes:
-    """A file. `time` is when it was saved, in seconds since 1970."""
+    """`time` is when it was saved, in seconds since 1970."""
 
     num_bytes: int
     time: float
@@ -261,7 +261,7 @@ class PrefixStore:
         return self._folder / ("-".join(filter(None, (readable, digest, tenant))) + _ENDING)
 
     def _files(self, model: str) -> list[Path]:
-        """Of a model, of tenants that there are. The most recently used come first."""
+        """The most recently used come first."""
         found = [
             path
             for path, tenant in self._all_files()
@@ -270,7 +270,7 @@ class PrefixStore:
         return sorted(found, key=_time_of, reverse=True)
 
     def _all_files(self) -> list[tuple[Path, str]]:
-        """Of all models and versions, with their tenants: what has a name that _path() makes."""
+        """Gives the files of all models and versions, with their tenants."""
         names = ((path, _NAME.fullmatch(path.name)) for path in self._folder.iterdir())
         return [(path, name[1] or "") for path, name in names if name]
 
@@ -298,7 +298,6 @@ class PrefixStore:
 
 
 def _num_that_fit(files: Sequence[Path], room: pagewheel.PipelineStatistics) -> int:
-    """How many of the first files fit the cache together."""
     # A block in a file has its tokens' ids and three numbers beside its content.
     block_bytes = room.block_bytes + 8 * (room.block_size + 3)
     left = room.num_blocks

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class ThreadQuota:
-    """Of each API key so many threads of a pool. On the event loop."""
+    """Lets each API key hold so many threads of a pool. On the event loop."""
 
     def __init__(self, pool: ThreadPoolExecutor, each: int) -> None:
         self._pool = pool
@@ -65,7 +65,6 @@ class QueueQuota:
         self._taken = count
 
     def leave(self) -> None:
-        """One prompt has its first token."""
         if self._taken:
             self._taken -= 1
             self._by_key[self.api_key_id] -= 1

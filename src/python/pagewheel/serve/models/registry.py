@@ -48,8 +48,6 @@ class _Entry:
 
 @dataclass
 class PrefixUse:
-    """What there is of one tenant's prefixes, in memory and on disk."""
-
     cached_tokens: int = 0
     saved: SavedPrefixes | None = None
 
@@ -81,27 +79,24 @@ class Registry:
         self._is_closed = False
 
     def names(self) -> list[str]:
-        """Models, then aliases."""
+        """Gives models, then aliases."""
         return [*self._entries, *self._aliases]
 
     def target(self, name: str) -> str | None:
-        """The model that a name or an alias stands for."""
+        """Gives the model that a name or an alias stands for."""
         name = self._aliases.get(name, name)
         return name if name in self._entries else None
 
     def max_model_len(self, name: str) -> int | None:
-        """Of a model in memory, if it says so."""
         engine = self._entries[name].engine
         return None if engine is None else engine.max_model_len
 
     def loaded(self) -> Iterator[Engine]:
-        """Those in memory."""
         for entry in list(self._entries.values()):
             if entry.engine is not None:
                 yield entry.engine
 
     def statistics(self) -> dict[str, PipelineStatistics]:
-        """Of those in memory, by name."""
         return {engine.name: engine.statistics() for engine in self.loaded()}
 
     def is_ready(self) -> bool:
@@ -126,22 +121,26 @@ class Registry:
         """
         entry = self._find(name)
         entry.users += 1
-        engine = None
         try:
-            engine = entry.engine
-            if engine is None:
-                engine = await self._load_for_client(entry, deadline)
-            engine.num_users += 1
-            yield engine
+            engine = entry.engine or await self._load_for_client(entry, deadline)
+            with self._held(entry, engine):
+                yield engine
         finally:
             entry.users -= 1
             entry.last_used = time.monotonic()
-            if engine is not None:
-                engine.num_users -= 1
-                self._drop_failed(entry, engine)
+
+    @contextmanager
+    def _held(self, entry: _Entry, engine: Engine) -> Iterator[None]:
+        """The engine is not closed meanwhile. One that has failed is dropped then."""
+        engine.num_users += 1
+        try:
+            yield
+        finally:
+            engine.num_users -= 1
+            self._drop_failed(entry, engine)
 
     def _drop_failed(self, entry: _Entry, engine: Engine) -> None:
-        """Of an engine that has failed: nobody gets it any more, and the last user closes it."""
+        """Nobody gets an engine that has failed any more, and its last user closes it."""
         if engine.failure is None:
             return
         if entry.engine is engine:
@@ -165,17 +164,12 @@ class Registry:
                 self._start_loading(entry)
 
     async def _check(self, entry: _Entry, engine: Engine) -> None:
-        engine.num_users += 1  # it is not closed meanwhile
         try:
-            await engine.check()
-        except EngineFailedError:
-            pass  # it is dropped
-        except asyncio.CancelledError:  # it was closed at the same time
-            pass
+            # It may be closed at the same time, which cancels this.
+            with self._held(entry, engine), suppress(EngineFailedError, asyncio.CancelledError):
+                await engine.check()
         finally:
-            engine.num_users -= 1
             entry.check = None
-            self._drop_failed(entry, engine)
 
     async def check(self) -> None:
         """Raises EngineFailedError where an engine has failed. Waits for a step of each."""
@@ -249,7 +243,6 @@ class Registry:
             entry.loading = None
 
     async def _folder(self, entry: _Entry) -> Path:
-        """Of the converted model."""
         settings = entry.settings
         source = await asyncio.to_thread(engines.source, settings)
         entry.conversion = Conversion(settings.name, source, self._conversion_limits)
@@ -261,7 +254,7 @@ class Registry:
             entry.conversion = None
 
     async def _needed(self, entry: _Entry, cache: int) -> int:
-        """Bytes, where there is a budget. Raises RequestError for more than that."""
+        """Raises RequestError for more bytes than the budget."""
         if not self._budget:
             return 0
         needed = await asyncio.to_thread(engines.expected_bytes, entry.settings, cache)
@@ -316,16 +309,11 @@ class Registry:
         )
 
     async def _save(self, entry: _Entry) -> None:
-        """Requests may come meanwhile."""
         engine = entry.engine
         assert engine is not None
         entry.saved_at = time.monotonic()
-        engine.num_users += 1  # it is not closed meanwhile
-        try:
+        with self._held(entry, engine):
             await asyncio.to_thread(engine.save_prefixes)
-        finally:
-            engine.num_users -= 1
-            self._drop_failed(entry, engine)
 
     async def _unload(self, entry: _Entry) -> None:
         engine, entry.engine = entry.engine, None
@@ -336,22 +324,20 @@ class Registry:
 
     @contextmanager
     def _kept(self, entry: _Entry) -> Iterator[Engine | None]:
-        """The engine, if there is one, which is not closed meanwhile."""
+        """Gives the engine, if there is one, which is not closed meanwhile."""
         engine = entry.engine
         if engine is None:
             yield None
             return
         entry.users += 1
-        engine.num_users += 1
         try:
-            yield engine
+            with self._held(entry, engine):
+                yield engine
         finally:
             entry.users -= 1
-            engine.num_users -= 1
-            self._drop_failed(entry, engine)
 
     async def prefixes_of(self, tenant: str) -> dict[str, PrefixUse]:
-        """What models keep of a tenant's prompts, by model."""
+        """Gives what models keep of a tenant's prompts."""
         found = {}
         for name, entry in self._entries.items():
             use = found[name] = PrefixUse()
@@ -400,7 +386,7 @@ class Registry:
                     await engine.forget_prefixes(tenant)
 
     async def close(self) -> None:
-        """At the end. Loads under way end first, conversions are given up."""
+        """Loads under way end first, conversions are given up."""
         self._is_closed = True
         if self._forgetting:
             await asyncio.wait(self._forgetting.values())

@@ -38,8 +38,6 @@ def paths() -> dict[str, Path]:
 
 
 def sender(file: Path) -> Handler:
-    """Answers with the file."""
-
     async def send(context: RequestContext[Any]) -> None:
         # What a browser asks by the wrong name is refused, as the API is.
         host = context.request.headers.get("host", "")

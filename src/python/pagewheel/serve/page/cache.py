@@ -25,8 +25,6 @@ _MOST_OF_ALL_KEYS = 1024
 
 @dataclass(frozen=True)
 class _Taken:
-    """A view that is shared until it is old."""
-
     at: float
     request: int | None
     task: asyncio.Task[dict[str, Any]]
@@ -47,7 +45,7 @@ class CacheViews:
         self._taken: dict[tuple[str, str | None], _Taken] = {}
 
     async def show(self, context: Context) -> None:
-        """Of the model that `model` names, if it is in memory; it is not loaded for this."""
+        """A model that is not in memory is not loaded for this."""
         # Blocks and sums are of all keys: they tell whether a prompt began as one of a group's.
         if context.service.keys.share_prefixes:
             raise ApiError(
