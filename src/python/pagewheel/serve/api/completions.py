@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from pagewheel.serve.api import openai_choices as openai
@@ -15,14 +14,14 @@ from pagewheel.serve.api.generating import (
     last_tokens,
     take_most_tokens,
 )
-from pagewheel.serve.api.output_processor import OutputDeltas, OutputProcessor, ParserConfig
+from pagewheel.serve.api.output_processor import OutputProcessor, ParserConfig
 from pagewheel.serve.api.sampling_request import SamplingRequest, limited_tokens, take_max_tokens
 from pagewheel.serve.api.service import Context
 from pagewheel.serve.http.body import Fields, shown
 from pagewheel.serve.http.errors import bad_field
 from pagewheel.serve.http.request_context import offload
 from pagewheel.serve.models.engine import Engine
-from pagewheel.serve.models.generation import CompletionOutput, Generation, OutputDelta
+from pagewheel.serve.models.generation import Generation, OutputDelta
 from pagewheel.serve.settings import Limits
 
 _DEFAULT_TOKENS = 16
@@ -118,27 +117,16 @@ async def _answer(context: Context, completion: CompletionRequest) -> None:
             head = {**request.head(engine, "cmpl"), "object": "text_completion"}
             echoed = await _echoed(engine, completion, prompts)
             processor = OutputProcessor(engine, generation, ParserConfig())
+            made = _Choices(engine, request, generation, echoed)
             if request.stream:
-                events = openai.ChoiceEvents(context, request, head, generation)
-                await _stream(engine, request, processor, events, echoed)
+                await _stream(
+                    processor, made, openai.ChoiceEvents(context, request, head, generation)
+                )
                 return
             outputs = await processor.read_all()
             choices = [
-                _with_all_ids(
-                    await _whole_choice(
-                        engine,
-                        request.sampling,
-                        generation,
-                        number,
-                        echoed[number],
-                        output,
-                        outputs[_first_of_request(generation, number)],
-                    ),
-                    generation,
-                    output,
-                    request,
-                )
-                for number, output in enumerate(outputs)
+                (await made.choice(each, outputs[made.first_of_request(each.index)]))[0]
+                for each in outputs
             ]
             await context.send_offloaded(
                 lambda: {**head, "choices": choices, "usage": openai.usage_of(generation)},
@@ -172,132 +160,83 @@ async def _echoed(
     return [text for text in texts for _ in range(choices)]
 
 
-def _first_of_request(generation: Generation, number: int) -> int:
-    """Gives the choice with which the prompt's log-probabilities come."""
-    return number - number % generation.request.sequences
+class _Choices:
+    """Makes choices of outputs and of deltas: an output is a delta that has all."""
 
+    def __init__(
+        self,
+        engine: Engine,
+        request: openai.OpenAIRequest,
+        generation: Generation,
+        echoed: Sequence[str],
+    ) -> None:
+        self.request = request
+        self.has_begun = [False] * len(echoed)
+        self._engine = engine
+        self._generation = generation
+        self._echoed = echoed
+        self._offsets = [openai.TextOffsets() for _ in echoed]
 
-async def _whole_choice(
-    engine: Engine,
-    sampling: SamplingRequest,
-    generation: Generation,
-    number: int,
-    echoed: str,
-    output: CompletionOutput,
-    first: CompletionOutput,
-) -> dict[str, Any]:
-    scores = None
-    if sampling.with_log_probs:
-        tokens = await _prompt_log_probs(engine, sampling, generation, number, first)
-        tokens += await openai.log_probs_of(engine, output, sampling.top_log_probs)
-        scores = await offload(
-            lambda: openai.completion_log_probs(
-                tokens, openai.TextOffsets().of(tokens), sampling.top_log_probs > 0
-            ),
-            len(tokens) * (1 + sampling.top_log_probs),
-        )
-    return _choice(number, echoed + output.text, scores, output)
+    def first_of_request(self, number: int) -> int:
+        """Gives the choice with which the prompt's log-probabilities come."""
+        return number - number % self._generation.request.sequences
 
+    def text(self, delta: OutputDelta) -> str:
+        return ("" if self.has_begun[delta.index] else self._echoed[delta.index]) + delta.text
 
-async def _prompt_log_probs(
-    engine: Engine,
-    sampling: SamplingRequest,
-    generation: Generation,
-    number: int,
-    first: OutputDelta,
-) -> list[openai.TokenLogProb]:
-    """Gives those of the prompt's tokens, which came with `first`, where they are echoed."""
-    if not sampling.with_prompt_log_probs:
-        return []
-    names = await engine.tokens_by_id()
-    prompt = generation.request.prompts[number // sampling.choices]
-    scores = [None, *first.prompt_log_probs]
-    likely = [[], *first.prompt_top_log_probs]
-    top = sampling.top_log_probs
-    return await offload(
-        lambda: openai.of_tokens(names, prompt, scores, likely, top), len(prompt) * (1 + top)
-    )
-
-
-def _choice(number: int, text: str, scores: Any, delta: OutputDelta) -> dict[str, Any]:
-    choice = {
-        "index": number,
-        "text": text,
-        "logprobs": scores,
-        "finish_reason": delta.finish_reason,
-    }
-    return openai.ended(choice, delta)
-
-
-def _with_all_ids(
-    choice: dict[str, Any],
-    generation: Generation,
-    delta: OutputDelta,
-    request: openai.OpenAIRequest,
-) -> dict[str, Any]:
-    """The choice, with the ids of its prompt too."""
-    if not request.with_tokens:
-        return choice
-    prompt = generation.request.prompts[choice["index"] // request.sampling.choices]
-    return {**openai.with_ids(choice, delta, request), "prompt_token_ids": prompt}
-
-
-async def _with_first_deltas(
-    deltas: OutputDeltas, generation: Generation
-) -> AsyncIterator[tuple[OutputDelta, OutputDelta]]:
-    """Gives each delta with the first one of its request, which does not come before that one."""
-    firsts: dict[int, OutputDelta] = {}
-    held: dict[int, list[OutputDelta]] = {}
-    async for delta in deltas:
-        number = _first_of_request(generation, delta.index)
-        if delta.index == number:
-            firsts.setdefault(number, delta)
-        held.setdefault(number, []).append(delta)
-        if number in firsts:
-            for each in held.pop(number):
-                yield each, firsts[number]
-
-
-async def _stream(
-    engine: Engine,
-    request: openai.OpenAIRequest,
-    processor: OutputProcessor,
-    events: openai.ChoiceEvents,
-    echoed: Sequence[str],
-) -> None:
-    generation, sampling = processor.generation, request.sampling
-    before = list(echoed)  # of a choice that has not begun
-    has_begun = [False] * len(echoed)
-    offsets = [openai.TextOffsets() for _ in echoed]
-    deltas = await processor.started()
-    await events.start()
-    async for delta, first in _with_first_deltas(deltas, generation):
-        number = delta.index
-        text = before[number] + delta.text
-        with_tokens = sampling.with_log_probs or request.with_tokens
-        if not (text or delta.finish_reason or (with_tokens and (delta.tokens or delta.scored))):
-            continue  # half of a character is held back: no text came
-        scores, size = None, 0
+    async def choice(self, delta: OutputDelta, first: OutputDelta) -> tuple[dict[str, Any], int]:
+        """Gives a choice, and how many entries it has. `first` is of the same request."""
+        sampling, number = self.request.sampling, delta.index
+        prompt = self._generation.request.prompts[number // sampling.choices]
+        text, is_first = self.text(delta), not self.has_begun[number]
+        self.has_begun[number] = True
+        scores, size, top = None, 0, sampling.top_log_probs
         if sampling.with_log_probs:
-            tokens = await openai.log_probs_of(engine, delta, sampling.top_log_probs)
-            if not has_begun[number]:
-                prompt = await _prompt_log_probs(engine, sampling, generation, number, first)
-                tokens = prompt + tokens
-            size = len(tokens) * (1 + sampling.top_log_probs)
+            tokens = await self._prompt_log_probs(prompt, first) if is_first else []
+            tokens += await openai.log_probs_of(self._engine, delta, top)
+            size = len(tokens) * (1 + top)
             scores = await offload(
-                partial(
-                    openai.completion_log_probs,
-                    tokens,
-                    offsets[number].of(tokens),
-                    sampling.top_log_probs > 0,
+                lambda: openai.completion_log_probs(
+                    tokens, self._offsets[number].of(tokens), top > 0
                 ),
                 size,
             )
-        before[number] = ""
-        choice = _choice(number, text, scores, delta)
-        if has_begun[number]:
-            await events.send(openai.with_ids(choice, delta, request), size)
-        else:
-            await events.send(_with_all_ids(choice, generation, delta, request), size)
-        has_begun[number] = True
+        choice = {"index": number, "text": text, "logprobs": scores}
+        choice["finish_reason"] = delta.finish_reason
+        choice = openai.with_ids(openai.ended(choice, delta), delta, self.request)
+        if is_first and self.request.with_tokens:
+            choice["prompt_token_ids"] = prompt
+        return choice, size
+
+    async def _prompt_log_probs(
+        self, prompt: Sequence[int], first: OutputDelta
+    ) -> list[openai.TokenLogProb]:
+        """Gives those of the prompt's tokens, which came with `first`, where they are echoed."""
+        if not self.request.sampling.with_prompt_log_probs:
+            return []
+        names = await self._engine.tokens_by_id()
+        scores = [None, *first.prompt_log_probs]
+        likely = [[], *first.prompt_top_log_probs]
+        top = self.request.sampling.top_log_probs
+        return await offload(
+            lambda: openai.of_tokens(names, prompt, scores, likely, top), len(prompt) * (1 + top)
+        )
+
+
+async def _stream(processor: OutputProcessor, made: _Choices, events: openai.ChoiceEvents) -> None:
+    """Holds back deltas until the first one of their request has come."""
+    with_tokens = made.request.sampling.with_log_probs or made.request.with_tokens
+    firsts: dict[int, OutputDelta] = {}
+    held: dict[int, list[OutputDelta]] = {}
+    deltas = await processor.started()
+    await events.start()
+    async for delta in deltas:
+        number = made.first_of_request(delta.index)
+        if delta.index == number:
+            firsts.setdefault(number, delta)
+        held.setdefault(number, []).append(delta)
+        for each in held.pop(number) if number in firsts else ():
+            has_tokens = with_tokens and (each.tokens or each.scored)
+            if made.text(each) or each.finish_reason or has_tokens:  # else half of a character
+                await events.send(*await made.choice(each, firsts[number]))
     await events.end(processor)

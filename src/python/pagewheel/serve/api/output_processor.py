@@ -176,7 +176,7 @@ class OutputProcessor:
 
     async def read_all(self) -> list[CompletionOutput]:
         """Puts deltas() together. Raises RequestError, too where the deadline came first."""
-        outputs = [CompletionOutput() for _ in self.messages]
+        outputs = [CompletionOutput(number) for number in range(len(self.messages))]
         async for delta in self.deltas(seldom=True):
             outputs[delta.index].add(delta)
         _refuse_nothing(outputs)
