@@ -138,7 +138,7 @@ class _Run:
             messages.append({"role": "assistant", "content": call.text})
 
 
-def run_loads(
+async def run_loads(
     target: Target,
     plan: Plan,
     loads: Sequence[Load],
@@ -149,16 +149,6 @@ def run_loads(
 
     Ctrl-C ends it with what there is; a second one ends it at once, as KeyboardInterrupt.
     """
-    asyncio.run(_run_loads(target, plan, loads, num_warm_up, done))
-
-
-async def _run_loads(
-    target: Target,
-    plan: Plan,
-    loads: Sequence[Load],
-    num_warm_up: int,
-    done: Callable[[Measured], None],
-) -> None:
     await warm_up(target, plan, num_warm_up)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,7 +132,7 @@ def bench_serve(context: typer.Context, options: BenchOptions) -> None:
         target = Target(base, name, options.api, options.api_key, given, options.timeout)
         plan = Plan(workload, options.requests, options.max_tokens, options.seed, options.think)
         report = Report(target, plan, goals, options.output, options.chart)
-        run_loads(target, plan, loads, options.warm_up, report.add)
+        asyncio.run(run_loads(target, plan, loads, options.warm_up, report.add))
         report.print()
         if report.is_partial:
             raise typer.Exit(EXIT_INTERRUPTED)
