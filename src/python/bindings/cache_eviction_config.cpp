@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "bindings.hpp"
-#include "fields.hpp"
 #include "interpreter_lock.hpp"
 #include "pagewheel/errors.hpp"
 #include "pagewheel/eviction_policy.hpp"

@@ -1,13 +1,106 @@
-#include "pagewheel/continuous_batching_pipeline.hpp"
-
 #include <pybind11/stl.h>
+#include <pybind11/stl/filesystem.h>
 
 #include "bindings.hpp"
 #include "conversions.hpp"
-#include "fields.hpp"
+#include "pagewheel/continuous_batching_pipeline.hpp"
+#include "pagewheel/operations.hpp"
 #include "pagewheel/prefix_cache.hpp"
 
 namespace pagewheel::python {
+namespace {
+
+template <auto method>
+auto with_tokens(PrefixCache& cache, const py::object& prompt, const std::string& salt) {
+    const auto tokens = to_tokens(prompt);
+    const Unlocked unlocked;
+    return (cache.*method)(tokens, salt);
+}
+
+}  // namespace
+
+void bind_prefix_cache(py::module_& module) {
+    using C = PrefixCache;
+    using WithoutLock = py::call_guard<Unlocked>;
+    py::class_<C>(module, "PrefixCache", R"(What a pipeline keeps of the prompts it has seen.
+
+Of a pipeline with enable_prefix_caching; else every method raises ValueError. From any thread.)")
+        .def("num_tokens", &C::num_tokens, WithoutLock(), "Tokens that are cached.")
+        .def("num_tokens_by_salt", &C::num_tokens_by_salt, WithoutLock(),
+             "The same by cache_salt; \"\" stands for requests without one.")
+        .def(
+            "pin", &with_tokens<&C::pin>, py::arg("prompt"), py::arg("salt") = "",
+            R"(Computes a prompt (token ids) if it is not cached, and keeps it until unpin(); its length.
+ValueError if more than half of the blocks would be pinned, or an accepted request could not be served.)")
+        .def("unpin", &with_tokens<&C::unpin>, py::arg("prompt"), py::arg("salt") = "",
+             "False if exactly this was not pinned.")
+        .def("clear", &C::clear, py::arg("salts") = py::none(), WithoutLock(),
+             "Forgets all that is not pinned, or of that what requests with one of these salts "
+             "computed.")
+        .def(
+            "save",
+            [](const C& cache, const std::filesystem::path& path, uint64_t max_bytes,
+               const std::optional<std::set<std::string>>& salts) {
+                cache.save(path, {max_bytes, salts});
+            },
+            py::arg("path"), py::arg("max_bytes") = 0, py::arg("salts") = py::none(), WithoutLock(),
+            R"(Writes all of it to a file; RuntimeError if that is not possible. Of a file of up to max_bytes
+(0: no limit) the most recently used prefixes. With salts, a set, only what requests with one of these
+values of cache_salt have computed; "" stands for requests without one.)")
+        .def(
+            "load", &C::load, py::arg("path"), WithoutLock(),
+            R"(Adds what a file has, while there are free blocks; how many tokens. ValueError if it was saved
+with another model, device, cache format or version of OpenVINO, RuntimeError if it is damaged.)");
+}
+
+void bind_operations(py::module_& module) {
+    py::class_<OperationCount>(module, "OperationCount", "Nodes of one type in a model's graph.")
+        .def_readonly("operation", &OperationCount::operation)
+        .def_readonly("runs_on", &OperationCount::runs_on, "\"pagewheel\" or \"openvino\".")
+        .def_readonly("count", &OperationCount::count);
+    py::class_<FastPrefill>(
+        module, "FastPrefill",
+        "What of a prompt is computed only for the tokens whose logits are asked for.")
+        .def_readonly("layers", &FastPrefill::layers,
+                      "Layers whose attention's output is read for the tokens asked for alone.")
+        .def_readonly("attention_nodes", &FastPrefill::attention_nodes,
+                      "Those of them whose attention has queries for these tokens alone, too.")
+        .def_readonly("work_skipped", &FastPrefill::work_skipped,
+                      "Share, 0 to 1, of the multiplications by matrices but the vocabulary's that "
+                      "is left out for a token nobody asks for.")
+        .def_readonly("why", &FastPrefill::why, "What keeps more from being left out.");
+    py::class_<Operations>(module, "Operations", "What of a model runs where.")
+        .def_readonly("counts", &Operations::counts, "Matrices and attention.")
+        .def_readonly("left", &Operations::left, "Why MatMuls stay with OpenVINO.")
+        .def_readonly("linear", &Operations::linear,
+                      "Kernels and activations of pagewheel's linear layers; empty: it has none.")
+        .def_readonly("fast_prefill", &Operations::fast_prefill, "What it leaves out.");
+    module.def(
+        "describe_operations",
+        [](const std::filesystem::path& path, const std::string& device,
+           const py::dict& properties) {
+            const ov::AnyMap map = to_properties(properties).first;
+            const Unlocked unlocked;
+            return describe_operations(path, device, map);
+        },
+        py::arg("models_path"), py::arg("device") = "CPU", py::arg("properties") = py::dict(),
+        R"(Which of a model's heavy operations a pipeline with these arguments would run where.
+Raises ValueError as the pipeline does.)");
+    py::class_<Threads>(module, "Threads", "The threads of a pipeline.")
+        .def_readonly("count", &Threads::count)
+        .def_readonly("why", &Threads::why, "Why there are so many.");
+    module.def(
+        "describe_threads",
+        [](const std::string& device, const py::dict& properties) {
+            const ov::AnyMap map = to_properties(properties).first;
+            const Unlocked unlocked;
+            return describe_threads(device, map);
+        },
+        py::arg("device") = "CPU", py::arg("properties") = py::dict(),
+        R"(How many threads a pipeline on CPU with these properties would run on, and why.
+Raises ValueError as the pipeline does.)");
+}
+
 namespace {
 
 using Pipeline = ContinuousBatchingPipeline;

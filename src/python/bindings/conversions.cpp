@@ -32,7 +32,7 @@ IntArray to_int_array(const py::handle& values) {
     return IntArray::ensure(array);
 }
 
-/// By its bytes: a path need not be UTF-8.
+/// Takes its bytes: a path need not be UTF-8.
 std::filesystem::path to_path(const py::handle& path) {
     return py::module_::import("os").attr("fsencode")(path).cast<std::string>();
 }
@@ -73,7 +73,7 @@ bool is_numpy_scalar(const py::handle& value) {
     return py::isinstance(value, py::module_::import("numpy").attr("generic"));
 }
 
-/// Of numpy's: Python's, but for long doubles, which are none.
+/// Turns numpy's scalars into Python's, but for long doubles, which are none.
 py::object plain_scalar(const py::handle& scalar) {
     const py::object plain = scalar.attr("item")();
     return is_numpy_scalar(plain) ? py::float_(plain) : plain;

@@ -35,10 +35,10 @@ bool is_sequence(const py::handle& value);
 
 /// The folder for a model folder, a .gguf file, or whatever pagewheel.convert can turn into one.
 std::filesystem::path resolve_model(const py::object& path);
-/// The same of a tokenizer, which may be alone in a folder.
+/// Opens a tokenizer, which may be alone in a folder.
 std::filesystem::path resolve_tokenizer(const py::object& path);
-/// The same of a pipeline with `properties`: "enable_save_ov_model" leaves the folder's files
-/// beside a .gguf file.
+/// Opens the model of a pipeline with `properties`: "enable_save_ov_model" leaves the folder's
+/// files beside a .gguf file.
 std::filesystem::path resolve_model(const py::object& path, const py::dict& properties);
 
 /// OpenVINO's properties, and the "scheduler_config" taken out from among them.
@@ -50,7 +50,7 @@ py::dict merged_properties(const py::dict& properties, const py::kwargs& kwargs)
 
 /// Token ids from openvino.Tensor, numpy array or nested lists: one row per sequence.
 std::vector<std::vector<int64_t>> to_token_rows(const py::handle& ids);
-/// The same for one sequence.
+/// The token ids of one sequence.
 std::vector<int64_t> to_tokens(const py::handle& ids);
 /// A copy as openvino.Tensor.
 py::object to_openvino_tensor(const ov::Tensor& tensor);

@@ -10,7 +10,6 @@
 
 #include "bindings.hpp"
 #include "conversions.hpp"
-#include "fields.hpp"
 
 namespace pagewheel::python {
 

@@ -9,7 +9,7 @@ namespace pagewheel::python {
 
 namespace py = pybind11;
 
-/// Of a list of callables, or None for none: GenerationConfig::logits_processors.
+/// GenerationConfig::logits_processors from a list of callables, or None for none.
 void set_logits_processors(GenerationConfig& config, const py::object& callables);
 /// The callables again.
 py::list get_logits_processors(const GenerationConfig& config);

@@ -4,7 +4,6 @@
 
 #include "bindings.hpp"
 #include "conversions.hpp"
-#include "fields.hpp"
 #include "grammar_library.hpp"
 
 namespace pagewheel::python {

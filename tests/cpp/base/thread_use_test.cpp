@@ -1,5 +1,5 @@
 // A thread's share of the processors.
-#include "base/thread_use.hpp"
+#include "base/process.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

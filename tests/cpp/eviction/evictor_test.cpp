@@ -9,7 +9,7 @@
 #include <numeric>
 #include <random>
 
-#include "eviction/rotation_table.hpp"
+#include "eviction/layer_cache.hpp"
 #include "kernels/paged_attention.hpp"
 #include "pagewheel/errors.hpp"
 #include "support/packed_tables.hpp"

@@ -11,13 +11,12 @@
 
 #include "model/graph_file.hpp"
 #include "model/json_file.hpp"
-#include "model/text_file.hpp"
 #include "openvino/openvino.hpp"
 #include "openvino/opsets/opset13.hpp"
 #include "pagewheel/chat_history.hpp"
 #include "pagewheel/errors.hpp"
 #include "pagewheel/generation_config.hpp"
-#include "text/string_graph_checks.hpp"
+#include "text/string_graph.hpp"
 
 namespace pagewheel {
 namespace {

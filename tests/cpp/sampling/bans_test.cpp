@@ -4,7 +4,7 @@
 #include <cmath>
 #include <random>
 
-#include "sampling/best_tokens.hpp"
+#include "sampling/log_probs.hpp"
 #include "sampling/logits_chain.hpp"
 #include "sampling/sampler.hpp"
 

@@ -10,8 +10,7 @@
 #include <random>
 #include <string>
 
-#include "sampling/selection.hpp"
-#include "sampling/temperature.hpp"
+#include "sampling/sampler.hpp"
 #include "support/random_logits.hpp"
 #include "support/sampling_reference.hpp"
 

@@ -1,7 +1,7 @@
 // Logits processors of the caller's.
 #include <gtest/gtest.h>
 
-#include "sampling/best_tokens.hpp"
+#include "sampling/log_probs.hpp"
 #include "sampling/logits_chain.hpp"
 #include "sampling/sampler.hpp"
 

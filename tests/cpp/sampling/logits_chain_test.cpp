@@ -8,7 +8,7 @@
 #include <random>
 #include <set>
 
-#include "sampling/token_counts.hpp"
+#include "sampling/repetitions.hpp"
 
 namespace pagewheel {
 namespace {

@@ -8,7 +8,7 @@
 #include <limits>
 #include <utility>
 
-#include "sampling/best_tokens.hpp"
+#include "sampling/log_probs.hpp"
 #include "support/random_logits.hpp"
 #include "support/sampling_reference.hpp"
 

@@ -1,4 +1,4 @@
-#include "sampling/token_random.hpp"
+#include "sampling/candidate_filters.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "text/template_program.hpp"
+#include "text/chat_template.hpp"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "pagewheel/errors.hpp"
-#include "text/chat_template.hpp"
 
 namespace pagewheel {
 namespace {

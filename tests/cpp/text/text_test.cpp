@@ -7,9 +7,8 @@
 
 #include "pagewheel/chat_history.hpp"
 #include "pagewheel/errors.hpp"
-#include "text/chat_format.hpp"
+#include "text/chat_template.hpp"
 #include "text/generated_text.hpp"
-#include "text/incremental_detokenizer.hpp"
 #include "text/stop_strings.hpp"
 #include "text/utf8.hpp"
 

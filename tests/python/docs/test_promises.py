@@ -24,7 +24,7 @@ FORMS = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("[!c]*.yml"))
 
 
 def test_reader_and_writer_of_pagewheel_json_know_the_same_version() -> None:
-    reader = (ROOT / "src/cpp/src/model/description_version.hpp").read_text()
+    reader = (ROOT / "src/cpp/src/model/json_file.hpp").read_text()
     (writer,) = (ROOT / "src/python/pagewheel/convert").rglob("folders.py")
     newest = re.findall(r"newest_description_version = (\d+);", reader)
     assert newest == re.findall(r"^DESCRIPTION_VERSION = (\d+)$", writer.read_text(), re.M)

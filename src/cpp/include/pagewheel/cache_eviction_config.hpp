@@ -115,7 +115,7 @@ struct PAGEWHEEL_API CacheEvictionConfig {
 
     /// Throws InvalidArgument that names the parameter, its value and what is allowed.
     void validate() const;
-    /// The same for what depends on the cache's block size.
+    /// Checks also what depends on the cache's block size.
     void validate(size_t block_size) const;
     std::string to_string() const;
 

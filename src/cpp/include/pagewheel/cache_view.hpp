@@ -58,7 +58,7 @@ struct CacheView {
     std::vector<BlockState> blocks;
     size_t num_sequences = 0;             ///< all there are
     std::vector<SequenceView> sequences;  ///< those with blocks first
-    /// Of the sequence of which most tokens were evicted, or that was asked for.
+    /// What is kept of the sequence that lost most tokens, or that was asked for.
     std::optional<KeptTokens> kept;
 };
 

@@ -31,7 +31,7 @@ enum class StopCriteria {
 using TokenBiases = std::map<int64_t, float>;              ///< By token id.
 using TokenSequences = std::vector<std::vector<int64_t>>;  ///< Each of at least one token.
 
-/// Of DRY, as llama.cpp has them.
+/// DRY's breakers by default, which are llama.cpp's.
 inline std::set<std::string> default_sequence_breakers() {
     return {"\n", ":", "\"", "*"};
 }

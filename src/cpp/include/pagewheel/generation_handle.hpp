@@ -51,7 +51,7 @@ struct GenerationOutput {
     /// need not equal generated_log_probs of sampling. Of beam search without diversity_penalty.
     /// Tokens of probability 0 are left out.
     std::vector<std::vector<TokenLogProb>> top_log_probs;
-    /// The same for each of prompt_log_probs, of the model's logits as they are.
+    /// The likeliest tokens for each of prompt_log_probs, by the model's logits as they are.
     std::vector<std::vector<TokenLogProb>> prompt_top_log_probs;
     float score = 0.0f;  ///< sum of log-probabilities; of beam search, its score
     /// Of generated_ids, where it was asked: up to the first stop string, without special tokens

@@ -25,7 +25,7 @@ public:
     using Scalar = std::variant<std::nullptr_t, bool, int64_t, double, std::string>;
 
     JsonContainer();  ///< An empty object.
-    /// Of nullptr, a bool, a number or a text.
+    /// From nullptr, a bool, a number or a text.
     template <class T, class = std::enable_if_t<std::is_arithmetic_v<T> ||
                                                 std::is_same_v<T, std::nullptr_t> ||
                                                 std::is_convertible_v<T, std::string>>>
@@ -68,14 +68,14 @@ public:
     /// Keys of an object, replacing those there are, or elements of an array.
     JsonContainer& concatenate(const JsonContainer& other);
 
-    bool is_null() const;
-    bool is_boolean() const;
-    bool is_number() const;
+    bool is_null() const { return type_name() == "null"; }
+    bool is_boolean() const { return type_name() == "boolean"; }
+    bool is_number() const { return type_name() == "number"; }
     bool is_number_integer() const;
     bool is_number_float() const;
-    bool is_string() const;
-    bool is_array() const;
-    bool is_object() const;
+    bool is_string() const { return type_name() == "string"; }
+    bool is_array() const { return type_name() == "array"; }
+    bool is_object() const { return type_name() == "object"; }
     std::string type_name() const;
 
     // The value, or an error that says what it is.

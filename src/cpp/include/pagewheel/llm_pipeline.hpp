@@ -86,17 +86,20 @@ public:
     }
 
     /// As ContinuousBatchingPipeline's.
-    void start_chat(const std::string& system_message = {});
-    void finish_chat();
+    void start_chat(const std::string& system_message = {}) {
+        m_pipeline.start_chat(system_message);
+    }
+    void finish_chat() { m_pipeline.finish_chat(); }
 
-    Tokenizer get_tokenizer() const;
+    Tokenizer get_tokenizer() const { return m_pipeline.get_tokenizer(); }
     GenerationConfig get_generation_config() const;
     /// The model's stop tokens are filled in where it names none.
     void set_generation_config(const GenerationConfig& config);
-    PipelineMetrics get_metrics() const;
-    PipelineStatistics get_statistics() const;
+    PipelineMetrics get_metrics() const { return m_pipeline.get_metrics(); }
+    PipelineStatistics get_statistics() const { return m_pipeline.get_statistics(); }
     PrefixCache get_prefix_cache() const;
-    void set_step_hook(std::function<void()> hook);  ///< As ContinuousBatchingPipeline's.
+    /// As ContinuousBatchingPipeline's.
+    void set_step_hook(std::function<void()> hook) { m_pipeline.set_step_hook(std::move(hook)); }
 
 private:
     struct Session;

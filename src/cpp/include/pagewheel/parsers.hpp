@@ -31,7 +31,7 @@ public:
     /// text goes to the next parser, or into the delta as "content". A piece has whole characters.
     virtual std::string parse(std::string& delta_message_json, const std::string& delta_text,
                               const std::optional<std::vector<int64_t>>& delta_tokens = {}) = 0;
-    /// The same when no more follows, of text that was held back.
+    /// Parses the text that was held back, when no more follows.
     virtual std::string finish(std::string& /*delta_message_json*/) { return {}; }
     /// For the next text.
     virtual void reset() = 0;

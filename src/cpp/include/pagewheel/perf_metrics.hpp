@@ -46,7 +46,7 @@ class PAGEWHEEL_API PerfMetrics {
 public:
     RawPerfMetrics raw_metrics;
     float load_time = 0.0f;  ///< of the pipeline, milliseconds
-    /// Of llguidance, milliseconds to prepare the vocabulary; empty without a grammar.
+    /// llguidance's milliseconds to prepare the vocabulary; empty without a grammar.
     std::map<std::string, float> grammar_compiler_init_times;
     size_t num_generated_tokens = 0;
     size_t num_input_tokens = 0;
@@ -56,24 +56,39 @@ public:
     size_t get_num_generated_tokens() const { return num_generated_tokens; }
     size_t get_num_input_tokens() const { return num_input_tokens; }
     size_t get_num_prefix_cache_hit_tokens() const { return num_prefix_cache_hit_tokens; }
-    MeanStdPair get_ttft() const;  ///< time to first token
-    MeanStdPair get_tpot() const;  ///< time per output token after the first
-    MeanStdPair get_ipot() const;  ///< inference time per output token
+    /// Time to first token.
+    MeanStdPair get_ttft() const { return statistics(raw_metrics.m_times_to_first_token); }
+    /// Time per output token after the first.
+    MeanStdPair get_tpot() const { return statistics(raw_metrics.m_durations); }
+    /// Inference time per output token.
+    MeanStdPair get_ipot() const { return statistics(raw_metrics.token_infer_durations); }
     MeanStdPair get_throughput() const;
-    MeanStdPair get_generate_duration() const;
-    MeanStdPair get_inference_duration() const;
-    MeanStdPair get_tokenization_duration() const;
-    MeanStdPair get_detokenization_duration() const;
-    MeanStdPair get_chat_template_duration() const;
-    MeanStdPair get_sampling_duration() const;
-    MeanStdPair get_queue_duration() const;  ///< of a request, until its first step
+    MeanStdPair get_generate_duration() const { return statistics(raw_metrics.generate_durations); }
+    MeanStdPair get_inference_duration() const {
+        return statistics(raw_metrics.inference_durations);
+    }
+    MeanStdPair get_tokenization_duration() const {
+        return statistics(raw_metrics.tokenization_durations);
+    }
+    MeanStdPair get_detokenization_duration() const {
+        return statistics(raw_metrics.detokenization_durations);
+    }
+    MeanStdPair get_chat_template_duration() const {
+        return statistics(raw_metrics.chat_template_durations);
+    }
+    MeanStdPair get_sampling_duration() const { return statistics(raw_metrics.sampling_durations); }
+    /// Of a request, until its first step.
+    MeanStdPair get_queue_duration() const { return statistics(raw_metrics.queue_durations); }
     SummaryStats get_grammar_compile_time() const;
     std::map<std::string, float> get_grammar_compiler_init_times() const {  ///< by backend
         return grammar_compiler_init_times;
     }
 
     PerfMetrics& operator+=(const PerfMetrics& other);
-    PerfMetrics operator+(const PerfMetrics& other) const;
+    PerfMetrics operator+(const PerfMetrics& other) const { return PerfMetrics(*this) += other; }
+
+private:
+    static MeanStdPair statistics(const std::vector<float>& microseconds);
 };
 
 }  // namespace pagewheel

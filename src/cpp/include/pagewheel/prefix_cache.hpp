@@ -25,7 +25,7 @@ public:
 
     /// Tokens that are cached.
     size_t num_tokens() const;
-    /// The same by cache_salt; "" stands for requests without one.
+    /// num_tokens() by cache_salt; "" stands for requests without one.
     std::map<std::string, size_t> num_tokens_by_salt() const;
     /// Computes the prompt if it is not cached, and keeps it until unpin(); how many of its tokens,
     /// which is all of them. Throws InvalidArgument if more than half of the blocks would

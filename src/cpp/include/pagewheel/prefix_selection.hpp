@@ -8,7 +8,7 @@
 
 namespace pagewheel {
 
-/// By default all of them.
+/// The default selects all of them.
 struct PrefixSelection {
     /// Of the file they are saved to; 0 is no limit. The most recently used ones go first.
     uint64_t max_bytes = 0;

@@ -63,14 +63,14 @@ namespace properties {
 inline constexpr ov::Property<StructuredOutputConfig> structured_output_config{
     "structured_output_config"};
 
-/// Of a pipeline.
+/// A property of a pipeline.
 inline constexpr ov::Property<SchedulerConfig> scheduler_config{"scheduler_config"};
 
-/// Of generate(): what the other properties are set in.
+/// A property of generate(): what the other properties are set in.
 inline std::pair<std::string, ov::Any> generation_config(const GenerationConfig& config) {
     return {"generation_config", ov::Any(config)};
 }
-/// Of generate().
+/// A property of generate().
 PAGEWHEEL_API std::pair<std::string, ov::Any> streamer(const StreamerVariant& streamer);
 
 }  // namespace properties

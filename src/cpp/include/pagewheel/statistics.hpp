@@ -8,7 +8,7 @@
 
 namespace pagewheel {
 
-/// Of one step, or summed over many; times in microseconds.
+/// Numbers of one step, or sums over many; times in microseconds.
 struct StepStatistics {
     size_t num_sequences = 0;  ///< that computed something
     size_t num_tokens = 0;     ///< computed, of prompts and of sequences being continued
@@ -62,7 +62,7 @@ struct PAGEWHEEL_API PipelineStatistics {
     std::string to_string() const;
 };
 
-/// The same under openvino_genai's names: metrics_of() makes it.
+/// PipelineStatistics under openvino_genai's names: metrics_of() makes it.
 struct PipelineMetrics {
     size_t requests = 0;            ///< running and waiting
     size_t scheduled_requests = 0;  ///< sequences of the latest step

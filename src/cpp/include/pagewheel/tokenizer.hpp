@@ -49,13 +49,14 @@ using ChatTemplateRenderer = std::function<std::string(const ChatTemplateInputs&
 /// implementation; all methods may be called from any thread.
 class PAGEWHEEL_API Tokenizer {
 public:
-    /// Or of a .gguf file or a Hugging Face folder, which the command `pagewheel` converts
+    /// Also takes a .gguf file or a Hugging Face folder, which the command `pagewheel` converts
     /// (docs/models.md). Throws InvalidArgument that names the missing or unreadable file, Error
     /// where there is no such command.
     /// `properties` are OpenVINO's for the CPU, which runs the tokenizer.
     explicit Tokenizer(const std::filesystem::path& model_folder,
                        const ov::AnyMap& properties = {});
-    /// Of what openvino_tokenizer.xml, openvino_detokenizer.xml and the .bin files (u8) would hold.
+    /// Takes what openvino_tokenizer.xml, openvino_detokenizer.xml and the .bin files (u8) would
+    /// hold.
     Tokenizer(const std::string& tokenizer, const ov::Tensor& tokenizer_weights,
               const std::string& detokenizer, const ov::Tensor& detokenizer_weights,
               const ov::AnyMap& properties = {});
@@ -73,7 +74,7 @@ public:
 
     /// Ids outside the vocabulary, as of logits that are padded beyond it, have no text.
     std::string decode(const std::vector<int64_t>& tokens, bool skip_special_tokens = true) const;
-    /// Of each row of an i64 or i32 [tokens] or [batch, tokens].
+    /// Decodes each row of an i64 or i32 [tokens] or [batch, tokens].
     std::vector<std::string> decode(const ov::Tensor& tokens,
                                     bool skip_special_tokens = true) const;
     std::vector<std::string> decode(const std::vector<std::vector<int64_t>>& rows,
@@ -89,7 +90,7 @@ public:
     /// there is no template or no program.
     std::string apply_chat_template(const ChatHistory& history, bool add_generation_prompt,
                                     const std::string& chat_template = {}) const;
-    /// The same with tools, an array, and extra context, an object, in place of the history's.
+    /// Renders with tools, an array, and extra context, an object, in place of the history's.
     std::string apply_chat_template(
         const ChatHistory& history, bool add_generation_prompt, const std::string& chat_template,
         const std::optional<JsonContainer>& tools,
@@ -113,7 +114,7 @@ public:
     std::string token_bytes(int64_t id) const;
     /// Bytes of every token by id; a token is not always UTF-8 by itself.
     std::vector<std::string> get_vocab_vector() const;
-    /// The same by the bytes: of tokens with the same ones the highest id.
+    /// The vocabulary by its bytes: of tokens with the same ones the highest id.
     std::unordered_map<std::string, int64_t> get_vocab() const;
 
     class Impl;  // internal: text/tokenizer_impl.hpp

@@ -6,6 +6,10 @@
 #include <string>
 #include <string_view>
 
+namespace ov {
+class Exception;
+}
+
 namespace pagewheel {
 
 enum class ErrorCode;  // pagewheel/errors.hpp, which the kernels do not see
@@ -83,6 +87,10 @@ void check_file(bool ok, const Parts&... parts) {
     const MessagePart all[] = {parts...};
     fail_file(all, sizeof...(parts));
 }
+
+/// What an OpenVINO exception has to say to a user: its message without the list of OpenVINO's
+/// source files that it passed through.
+std::string reason(const ov::Exception& error);
 
 /// For what must hold inside pagewheel: throws std::logic_error with the parts joined.
 template <class... Parts>

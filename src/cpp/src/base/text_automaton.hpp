@@ -31,12 +31,12 @@ public:
     size_t num_begun(State state) const { return m_states[state].num_begun; }
     /// Bytes of the longest text that ends here; 0: none does.
     size_t longest_match(State state) const { return m_states[state].longest_match; }
-    /// The same of the shortest.
+    /// Bytes of the shortest text that ends here.
     size_t shortest_match(State state) const { return m_states[state].shortest_match; }
 
 private:
-    /// Of a tree of four levels, one for each two bits of a byte: the lowest has states, those
-    /// above have rows. All of row 0 leads to the start.
+    /// A node of a tree of four levels, one for each two bits of a byte: the lowest has states,
+    /// those above have rows. All of row 0 leads to the start.
     using Row = std::array<uint32_t, 4>;
     struct Node {
         uint32_t row, num_begun, longest_match, shortest_match;

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/check.hpp"
-#include "base/control_groups.hpp"
+#include "base/process.hpp"
 
 namespace pagewheel {
 

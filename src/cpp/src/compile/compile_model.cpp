@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/check.hpp"
-#include "base/openvino_error.hpp"
 #include "compile/prepare_graph.hpp"
 #include "openvino/runtime/properties.hpp"
 #include "pagewheel/errors.hpp"

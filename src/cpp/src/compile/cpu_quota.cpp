@@ -4,7 +4,7 @@
 #include <fstream>
 #include <string>
 
-#include "base/control_groups.hpp"
+#include "base/process.hpp"
 
 namespace pagewheel {
 namespace {

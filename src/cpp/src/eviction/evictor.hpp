@@ -51,7 +51,7 @@ public:
     /// Last queries of a prompt that are observed; ObservedQueries::all for all.
     size_t prompt_window() const { return m_observed.prompt; }
 
-    /// Of the step's new tokens the last so many are observed.
+    /// How many of the step's new tokens, the last ones, are observed.
     size_t window(const EvictionState& state, const EvictionProgress& progress) const;
     /// After a step: scores [held] by layer of the last `window` queries.
     void observe(EvictionState& state, size_t held, size_t window,

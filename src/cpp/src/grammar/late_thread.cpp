@@ -8,7 +8,7 @@
 #include <mutex>
 #include <utility>
 
-#include "base/thread_use.hpp"
+#include "base/process.hpp"
 #include "pagewheel/errors.hpp"
 
 namespace pagewheel {

@@ -3,7 +3,6 @@
 #include <stdexcept>
 
 #include "base/check.hpp"
-#include "base/openvino_error.hpp"
 #include "graph/compute_at_logits_indices.hpp"
 #include "graph/fast_prefill_nodes.hpp"
 #include "graph/fold_lengths.hpp"

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "base/check.hpp"
-#include "base/openvino_error.hpp"
 #include "graph/port_names.hpp"
 #include "openvino/pass/manager.hpp"
 #include "openvino/pass/sdpa_to_paged_attention.hpp"

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/check.hpp"
-#include "model/description_version.hpp"
 #include "model/json_file.hpp"
 #include "model/model_source.hpp"
 #include "pagewheel/errors.hpp"
@@ -53,7 +52,7 @@ std::vector<size_t> read_sliding_windows(const nlohmann::json& json) {
     return windows;
 }
 
-/// Of config.json.
+/// Reads config.json.
 ModelConfig derive_config(const nlohmann::json& json) {
     ModelConfig config;
     config.max_position_embeddings = optional_size(json, "max_position_embeddings", max_context);

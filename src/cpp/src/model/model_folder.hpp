@@ -24,10 +24,10 @@ struct ModelConfig {
     RotaryDescription rotary;
 };
 
-/// Or a decoder in memory, which has no other files.
+/// A model folder, or a decoder in memory, which has no other files.
 class ModelFolder {
 public:
-    /// Of whatever resolve_model() takes. Throws as it does.
+    /// Opens whatever resolve_model() takes. Throws as it does.
     explicit ModelFolder(const std::filesystem::path& path, bool save_beside = false);
     explicit ModelFolder(GraphBuffers buffers);
 

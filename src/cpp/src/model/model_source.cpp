@@ -32,7 +32,7 @@ bool is_program(const fs::path& path) {
     return fs::is_regular_file(path, error) && access(path.c_str(), X_OK) == 0;
 }
 
-/// Of the environment of Python packages that this library is installed in, if it is.
+/// The command of the Python environment that this library is installed in, if it is.
 std::optional<fs::path> command_of_package() {
     Dl_info library{};
     if (dladdr(reinterpret_cast<void*>(&find_command), &library) == 0) return std::nullopt;

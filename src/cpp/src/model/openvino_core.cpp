@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "base/process_mark.hpp"
+#include "base/process.hpp"
 
 namespace pagewheel {
 namespace {

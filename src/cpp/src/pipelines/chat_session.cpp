@@ -1,4 +1,4 @@
-#include "pipelines/chat_session.hpp"
+#include "pipelines/pipeline_impl.hpp"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "pipelines/generate_properties.hpp"
+#include "pipelines/pipeline_impl.hpp"
 
 #include <functional>
 #include <utility>

@@ -4,10 +4,9 @@
 #include <utility>
 
 #include "base/check.hpp"
-#include "base/process_mark.hpp"
+#include "base/process.hpp"
 #include "pagewheel/prefix_cache.hpp"
-#include "pipelines/continuous_batching_impl.hpp"
-#include "pipelines/generate_properties.hpp"
+#include "pipelines/pipeline_impl.hpp"
 
 namespace pagewheel {
 namespace {
@@ -169,16 +168,6 @@ EncodedResults LLMPipeline::generate(const EncodedInputs& inputs, const ov::AnyM
     return generate(inputs, one_of(read.configs), read.streamer);
 }
 
-void LLMPipeline::start_chat(const std::string& system_message) {
-    m_pipeline.start_chat(system_message);
-}
-void LLMPipeline::finish_chat() {
-    m_pipeline.finish_chat();
-}
-
-Tokenizer LLMPipeline::get_tokenizer() const {
-    return m_pipeline.get_tokenizer();
-}
 GenerationConfig LLMPipeline::get_generation_config() const {
     const auto lock = m_session->lock();
     return m_session->config;
@@ -189,17 +178,8 @@ void LLMPipeline::set_generation_config(const GenerationConfig& config) {
     const auto lock = m_session->lock();
     m_session->config = std::move(in_force);
 }
-PipelineMetrics LLMPipeline::get_metrics() const {
-    return m_pipeline.get_metrics();
-}
-PipelineStatistics LLMPipeline::get_statistics() const {
-    return m_pipeline.get_statistics();
-}
 PrefixCache LLMPipeline::get_prefix_cache() const {
     return m_pipeline.get_prefix_cache();
-}
-void LLMPipeline::set_step_hook(std::function<void()> hook) {
-    m_pipeline.set_step_hook(std::move(hook));
 }
 
 }  // namespace pagewheel

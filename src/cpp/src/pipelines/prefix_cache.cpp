@@ -2,7 +2,7 @@
 
 #include "base/check.hpp"
 #include "pagewheel/errors.hpp"
-#include "pipelines/continuous_batching_impl.hpp"
+#include "pipelines/pipeline_impl.hpp"
 
 namespace pagewheel {
 namespace {

@@ -1,17 +1,33 @@
 // What the texts of a GenerationConfig are in a model's tokens.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/tokenizer.hpp"
-#include "sampling/token_rules.hpp"
+#include "sampling/logits_chain.hpp"
 
 namespace pagewheel {
+
+/// A tokenizer of several texts at once, without special tokens.
+using Encode =
+    std::function<std::vector<std::vector<int64_t>>(const std::vector<std::string>& texts)>;
+
+/// The tokens that the tokenizer writes each text with inside a longer one, as it stands. What a
+/// tokenizer puts before a text is not among them.
+std::vector<std::vector<int64_t>> encode_inside(const Encode& encode,
+                                                const std::vector<std::string>& texts);
+
+/// How the words are written: with and without a space before each.
+std::vector<std::vector<int64_t>> word_tokens(const Encode& encode,
+                                              const std::vector<std::string>& words);
 
 /// Any thread may ask.
 class TextRules {

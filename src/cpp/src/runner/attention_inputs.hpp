@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/check.hpp"
-#include "eviction/rotation_table.hpp"
+#include "eviction/layer_cache.hpp"
 #include "eviction/slot_table.hpp"
 #include "graph/native_attention.hpp"
 #include "graph/openvino_attention.hpp"

@@ -12,7 +12,6 @@
 
 #include "base/check.hpp"
 #include "base/log.hpp"
-#include "base/openvino_error.hpp"
 #include "cache/prefix_file.hpp"
 #include "compile/compile_model.hpp"
 #include "graph/port_names.hpp"

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/check.hpp"
-#include "base/openvino_error.hpp"
 #include "compile/cpu_quota.hpp"
 #include "compile/inference_threads.hpp"
 #include "compile/prepare_graph.hpp"

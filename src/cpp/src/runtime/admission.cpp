@@ -8,7 +8,7 @@
 #include "base/check.hpp"
 #include "kernels/isa.hpp"
 #include "pagewheel/errors.hpp"
-#include "sampling/best_tokens.hpp"
+#include "sampling/log_probs.hpp"
 
 namespace pagewheel {
 namespace {

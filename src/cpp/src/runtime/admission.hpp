@@ -15,7 +15,7 @@
 #include "pagewheel/generation_config.hpp"
 #include "runtime/eviction_manager.hpp"
 #include "runtime/request.hpp"
-#include "sampling/token_rules.hpp"
+#include "sampling/logits_chain.hpp"
 
 namespace pagewheel {
 

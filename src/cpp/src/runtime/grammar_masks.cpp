@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/check.hpp"
-#include "base/thread_use.hpp"
+#include "base/process.hpp"
 #include "runtime/request.hpp"
 
 namespace pagewheel {

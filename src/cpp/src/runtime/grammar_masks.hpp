@@ -19,7 +19,7 @@
 
 #include "grammar/grammar_limits.hpp"
 #include "pagewheel/grammar_matcher.hpp"
-#include "sampling/grammar_rule.hpp"
+#include "sampling/logits_chain.hpp"
 #include "scheduling/sequence.hpp"
 
 namespace pagewheel {

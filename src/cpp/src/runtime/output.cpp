@@ -3,7 +3,7 @@
 #include <iterator>
 #include <utility>
 
-#include "sampling/finish_reason.hpp"
+#include "sampling/sampler.hpp"
 
 namespace pagewheel {
 namespace {

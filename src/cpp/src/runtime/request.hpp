@@ -16,11 +16,10 @@
 #include "pagewheel/generation_handle.hpp"
 #include "runtime/grammar_masks.hpp"
 #include "sampling/beam_search.hpp"
+#include "sampling/logits_chain.hpp"
 #include "sampling/sampler.hpp"
-#include "sampling/token_rules.hpp"
 #include "scheduling/sequence.hpp"
 #include "text/generated_text.hpp"
-#include "text/sequence_text.hpp"
 #include "text/stop_strings.hpp"
 
 namespace pagewheel {

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/process_mark.hpp"
+#include "base/process.hpp"
 #include "runtime/admission.hpp"
 #include "runtime/output.hpp"
 #include "runtime/request.hpp"

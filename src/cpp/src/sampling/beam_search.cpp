@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "kernels/logits.hpp"
-#include "sampling/finish_reason.hpp"
 #include "sampling/log_probs.hpp"
+#include "sampling/sampler.hpp"
 
 namespace pagewheel {
 

@@ -9,7 +9,7 @@
 #include "kernels/isa.hpp"
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/generation_handle.hpp"
-#include "sampling/best_tokens.hpp"
+#include "sampling/log_probs.hpp"
 #include "sampling/logits_chain.hpp"
 
 namespace pagewheel {
@@ -20,7 +20,7 @@ struct Hypothesis {
     std::vector<float> log_probs;  ///< of the tokens, with all penalties
     float score = 0;               ///< sum of log_probs / length ^ length_penalty
     GenerationFinishReason finish_reason = GenerationFinishReason::NONE;
-    /// Of each token, where logprobs asks for them: the likeliest after all penalties but
+    /// For each token, where logprobs asks for them: the likeliest after all penalties but
     /// diversity_penalty.
     std::vector<std::vector<TokenLogProb>> top_log_probs = {};
 };
@@ -64,7 +64,7 @@ public:
     /// `logits` [n], which follow them, are changed. In the beginning there is one beam, the
     /// prompt, in slot 0. Throws LogitsError.
     void score(size_t slot, const std::vector<int64_t>& tokens, float* logits, size_t n);
-    /// Of the beam in the slot; null: none.
+    /// The grammar of the beam in the slot; null: it has none.
     const std::shared_ptr<GrammarRule>& grammar(size_t slot) const {
         return m_slots.at(slot).chain.grammar();
     }
@@ -97,7 +97,7 @@ private:
         LogitsChain chain;                      // of the sequence in it
         std::vector<TokenLogit> continuations;  // log-probabilities, best first
     };
-    /// Of a group in a step.
+    /// A continuation that a group may choose in a step.
     struct Candidate {
         double sum;
         size_t beam;

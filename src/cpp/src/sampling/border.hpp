@@ -50,7 +50,7 @@ inline float next_below(float x) {
 /// Room for a list of tokens.
 class TokenList {
 public:
-    /// Of so many.
+    /// Room for `size` tokens.
     kernels::TokenColumns columns(size_t size) {
         size += kernels::TokenColumns::slack;
         return {m_logits.at_least(size), m_weights.at_least(size), m_ids.at_least(size)};
@@ -61,7 +61,8 @@ private:
     Scratch<uint32_t> m_ids;
 };
 
-/// As the kernel does of tokens [begin, end), but looks only at groups that have such tokens.
+/// Does what the kernel does to tokens [begin, end), but looks only at groups that have such
+/// tokens.
 kernels::Kept keep_between(const kernels::LogitsKernels& kernels, const kernels::TokenView& tokens,
                            size_t begin, size_t end, const LogitLimits& limits,
                            const kernels::TokenColumns& out);
@@ -93,7 +94,7 @@ private:
     LogitLimits halve() const;
     /// A sample of m_view, the best first, and its size.
     size_t take_sample(Sample* sample) const;
-    /// Of the sample's part within m_limits, what encloses `share` of the amounts of all of it.
+    /// Within the sample's part inside m_limits, what encloses `share` of the amounts of all of it.
     static LogitLimits enclose(const Sample* sample, size_t size, double share,
                                const LogitLimits& limits);
     /// What is within the limits, in the list that m_view is not in.
@@ -101,7 +102,7 @@ private:
     void go_on_with_kept(const kernels::Kept& kept, const LogitLimits& limits);
     TokenPlace find_among_few();
     TokenPlace find_among_equals();
-    /// Behind the last one that the border may be.
+    /// The place behind the last one that the border may be.
     TokenPlace end_of_limits() const {
         return {m_limits.low, std::numeric_limits<uint32_t>::max()};
     }

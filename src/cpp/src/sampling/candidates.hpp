@@ -6,8 +6,8 @@
 
 #include "kernels/isa.hpp"
 #include "kernels/logits.hpp"
-#include "sampling/best_tokens.hpp"  // LogitsError
 #include "sampling/border.hpp"
+#include "sampling/log_probs.hpp"
 
 namespace pagewheel {
 
@@ -41,7 +41,8 @@ private:
 /// Their memory is the thread's, and allocated once: a thread has one of them at a time.
 class Candidates {
 public:
-    /// Of the row, which must live as long. `scale` is 1 / temperature, at most what a float holds.
+    /// The tokens of the row, which must live as long. `scale` is 1 / temperature, at most what a
+    /// float holds.
     Candidates(const LogitsMaxima& row, double scale, Isa isa);
 
     // ---- What they are.
@@ -60,7 +61,7 @@ public:
     void keep_best(size_t count);           ///< `count` is 1 or more.
     void keep_nucleus(double probability);  ///< The fewest, best first, that reach it.
     void keep_nearest(double logit, double probability);  ///< The same, nearest first; and equals.
-    /// Of those from this logit on all but the last.
+    /// All of those from this logit on go, but for the last.
     void leave_out_best_down_to(double logit);
 
     struct Drawn {
@@ -79,11 +80,11 @@ private:
     /// A logit that the border is not below, whose amount is `wanted`: there the best of groups
     /// alone reach it. The least if they do not, or not soon.
     float least_by_maxima(double wanted, bool by_weight) const;
-    /// Of a whole row: leaves only the tokens from this logit on in m_view, and has their weights.
+    /// For a whole row: leaves only the tokens from this logit on in m_view, and has their weights.
     void list_from(float low);
     /// A logit that the nucleus of weights with this sum does not go below.
     float least_of_nucleus(double probability, double sum) const;
-    /// Of a whole row, by a sample: whether most tokens are above that.
+    /// For a whole row, by a sample: whether most tokens are above that.
     bool is_flat(double probability) const;
     /// Leaves only candidates in m_view.
     void compact();

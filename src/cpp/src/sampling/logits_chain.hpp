@@ -1,28 +1,134 @@
 // The logits processors of a sequence, as its GenerationConfig asks for them.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/text_automaton.hpp"
 #include "pagewheel/generation_config.hpp"
-#include "sampling/logits_processor.hpp"
-#include "sampling/token_rules.hpp"
+#include "pagewheel/logits_processor.hpp"
+#include "sampling/log_probs.hpp"
 
 namespace pagewheel {
 
+using ProcessorPtr = std::unique_ptr<LogitsProcessor>;
+
+/// A processor that is a function and what it captures. Its fork has a copy.
+template <class Function>
+class FunctionProcessor final : public LogitsProcessor {
+public:
+    explicit FunctionProcessor(Function function) : m_function(std::move(function)) {}
+    void process(const LogitsRow& row, const TokenHistory& history) override {
+        m_function(row, history);
+    }
+    std::unique_ptr<LogitsProcessor> fork() const override {
+        return std::make_unique<FunctionProcessor>(*this);
+    }
+    bool runs_anywhere() const override { return true; }
+
+private:
+    Function m_function;
+};
+
+template <class Function>
+ProcessorPtr make_processor(Function function) {
+    return std::make_unique<FunctionProcessor<Function>>(std::move(function));
+}
+
+/// The grammar allows no next token, so the sequence ends.
+struct GrammarEnd : LogitsError {
+    GrammarEnd(bool whole, const std::string& cause)
+        : LogitsError(cause, ErrorCode::grammar_failed), is_whole(whole) {}
+
+    bool is_whole;  ///< its text is one of the grammar; else it was cut short
+};
+
+/// Tokens that a GrammarRule keeps.
+struct JumpForwardTokens {
+    const int64_t* data;
+    size_t size;
+
+    const int64_t* begin() const { return data; }
+    const int64_t* end() const { return data + size; }
+    bool empty() const { return size == 0; }
+};
+
+/// Where one sequence is in its grammar. One thread at a time, but for cancel().
+class GrammarRule {
+public:
+    virtual ~GrammarRule() = default;
+    /// Goes on by the generated tokens that it has not seen, and finds which may come next. Does
+    /// nothing where that is done: so it may be done ahead. Throws GrammarEnd, again at each call.
+    virtual void follow(const TokenHistory& history) = 0;
+    /// The mask that follow() left: bit i % 32 of word i / 32 says whether token i may come.
+    virtual const std::vector<uint32_t>& mask() const = 0;
+    /// Goes on as follow() does, and gives the tokens that must come next, whatever the logits.
+    /// Empty where there is a choice, and where it fails. Valid until the next call.
+    virtual JumpForwardTokens find_jump_forward(const TokenHistory& history) = 0;
+    /// What another thread is in ends soon, and the grammar with it. Any thread.
+    virtual void cancel() = 0;
+    /// For another sequence that goes on as this one did so far.
+    virtual std::unique_ptr<GrammarRule> fork() const = 0;
+};
+
+/// DRY's dry_sequence_breakers. They are looked for in the text of the tokens, whatever the tokens'
+/// boundaries.
+struct SequenceBreakers {
+    TextAutomaton texts;
+    std::shared_ptr<const std::vector<std::string>> vocabulary;  ///< bytes by token
+
+    /// The bytes of a token; none where it has no text.
+    const std::string& bytes(int64_t token) const;
+    /// Whether the token's own text has all of a breaker.
+    bool is_in(int64_t token) const;
+};
+
+/// The lists of tokens that a config names.
+struct TokenLists {
+    /// `bad_words` are the tokens of the config's.
+    TokenLists(const GenerationConfig& config, const TokenSequences& bad_words);
+
+    std::vector<std::pair<int64_t, float>> biases;   // logit_bias
+    std::vector<int64_t> allowed, suppressed, stop;  // ascending
+    TokenSequences banned;  // bad_words_ids and bad_words, by the token before the last
+};
+
+/// Made by whoever has the tokenizer. Empty where the config names no texts and no grammar.
+struct TokenRules {
+    TokenSequences bad_words;                               ///< the tokens of bad_words
+    std::shared_ptr<const SequenceBreakers> breakers = {};  ///< of dry_sequence_breakers
+    std::shared_ptr<const GrammarRule> grammar = {};  ///< at its beginning; sequences have forks
+    /// What the grammar forces is appended at once, and the model gives no logits for it.
+    bool appends_jump_forward = false;
+    /// The lists of the config and of bad_words, made once for all requests with the config.
+    std::shared_ptr<const TokenLists> lists = {};
+};
+
+/// The lists of the rules; new ones if they have none.
+std::shared_ptr<const TokenLists> token_lists(const GenerationConfig& config,
+                                              const TokenRules& rules);
+
+/// The token before the last of a sequence; -1 where there is a single token.
+inline int64_t before_last(const std::vector<int64_t>& sequence) {
+    return sequence.size() < 2 ? -1 : *(sequence.end() - 2);
+}
+
 // make_<name>(config, rules) for each processor in the table of parameters; nullptr where the
-// config does not ask for it. Each is defined in a file of its own.
+// config does not ask for it.
 #define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help)
-#define PAGEWHEEL_PROCESSOR(type, name, initial, condition, allowed, help)       \
-    std::unique_ptr<LogitsProcessor> make_##name(const GenerationConfig& config, \
-                                                 const TokenRules& rules = {});
+#define PAGEWHEEL_PROCESSOR(type, name, initial, condition, allowed, help) \
+    ProcessorPtr make_##name(const GenerationConfig& config, const TokenRules& rules = {});
 #define PAGEWHEEL_FILTER PAGEWHEEL_PARAMETER
 #include "pagewheel/generation_parameters.def"
 
 struct ProcessorKind {
     std::string parameter;  ///< of GenerationConfig
-    std::unique_ptr<LogitsProcessor> (*make)(const GenerationConfig&, const TokenRules&);
+    ProcessorPtr (*make)(const GenerationConfig&, const TokenRules&);
 };
 
 /// All there are, in the order in which they are applied.
@@ -33,13 +139,13 @@ class LogitsChain {
 public:
     LogitsChain() = default;
     explicit LogitsChain(const GenerationConfig& config, const TokenRules& rules = {});
-    /// As LogitsProcessor, each in turn. Throws LogitsError where one of the caller's fails, and
+    /// Applies each of them in turn. Throws LogitsError where one of the caller's fails, and
     /// GrammarEnd.
     void process(const LogitsRow& row, const TokenHistory& history);
     /// Null: there is none.
     const std::shared_ptr<GrammarRule>& grammar() const { return m_grammar; }
     LogitsChain fork() const;
-    /// Whether all of them do.
+    /// Whether all of them do (LogitsProcessor::runs_anywhere).
     bool runs_anywhere() const;
 
 private:
@@ -47,6 +153,22 @@ private:
 
     std::shared_ptr<GrammarRule> m_grammar;  // shared with who works ahead
     std::vector<std::unique_ptr<LogitsProcessor>> m_processors;
+};
+
+/// Whatever the processor within throws is a LogitsError, and so are logits that it leaves and no
+/// token can be chosen by.
+class CustomProcessor final : public LogitsProcessor {
+public:
+    static std::unique_ptr<LogitsProcessor> fork_of(const LogitsProcessor& given);
+
+    void process(const LogitsRow& row, const TokenHistory& history) override;
+    std::unique_ptr<LogitsProcessor> fork() const override { return fork_of(*m_own); }
+    bool runs_anywhere() const override { return m_own->runs_anywhere(); }
+
+private:
+    explicit CustomProcessor(std::unique_ptr<LogitsProcessor> own) : m_own(std::move(own)) {}
+
+    std::unique_ptr<LogitsProcessor> m_own;
 };
 
 }  // namespace pagewheel

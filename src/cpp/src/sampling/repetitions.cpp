@@ -11,8 +11,8 @@ namespace {
 
 using Tokens = std::vector<int64_t>;
 
-/// By the distance from the end of the first `size` tokens: so many of them end there and at the
-/// end alike. The Z-algorithm, which takes as many comparisons as there are tokens.
+/// Gives, for each distance from the end of the first `size` tokens, how many of them end there and
+/// at the end alike. The Z-algorithm, which takes as many comparisons as there are tokens.
 std::vector<uint32_t> find_lengths(const Tokens& tokens, size_t size) {
     std::vector<uint32_t> lengths(size, 0);
     const auto token = [&](size_t distance) { return tokens[size - 1 - distance]; };
@@ -31,6 +31,25 @@ std::vector<uint32_t> find_lengths(const Tokens& tokens, size_t size) {
 }
 
 }  // namespace
+
+void TokenCounts::update(const std::vector<int64_t>& tokens, size_t first) {
+    first = std::max(first, m_num_read);
+    check_invariant(first <= tokens.size(), "a sequence of ", tokens.size(), " tokens had ", first);
+    m_num_read = tokens.size();
+    // In order, each is searched after the one before: a whole prompt is as cheap as its sorting.
+    m_fresh.assign(tokens.begin() + ptrdiff_t(first), tokens.end());
+    std::sort(m_fresh.begin(), m_fresh.end());
+    auto place = m_counts.begin();
+    for (const int64_t token : m_fresh) {
+        place = std::lower_bound(
+            place, m_counts.end(), token,
+            [](const TokenCount& count, int64_t wanted) { return count.token < wanted; });
+        if (place == m_counts.end() || place->token != token)
+            place = m_counts.insert(place, {token, 0});
+        ++place->count;
+    }
+    m_fresh.clear();
+}
 
 Repetitions::Repetitions(size_t shortest) : m_gram(shortest > 1 ? 2 : 1) {
     std::random_device random;

@@ -1,13 +1,39 @@
-// Where the last tokens of a sequence stand in it before.
+// What a growing sequence repeats: counts of its tokens, and where its last tokens stood before.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "pagewheel/logits_processor.hpp"
+
 namespace pagewheel {
+
+struct TokenCount {
+    int64_t token;
+    size_t count;
+};
+
+/// How often each token occurs in a sequence that grows. Sorted by token, so a copy is one block of
+/// memory: a beam that forks takes its counts along.
+class TokenCounts {
+public:
+    /// Counts what `tokens` has got since the last call, in the first call from index `first` on.
+    void update(const std::vector<int64_t>& tokens, size_t first);
+
+    std::vector<TokenCount>::const_iterator begin() const { return m_counts.begin(); }
+    std::vector<TokenCount>::const_iterator end() const { return m_counts.end(); }
+
+private:
+    std::vector<TokenCount> m_counts;
+    std::vector<int64_t> m_fresh;  // empty but in update(): only its memory is kept
+    size_t m_num_read = 0;         // tokens of the sequence that were looked at
+};
 
 /// Follows a sequence that grows. A token costs time in proportion to the places where the last two
 /// tokens stood before, not to the length of the sequence.
@@ -32,7 +58,7 @@ public:
 
 private:
     static constexpr uint32_t none = UINT32_MAX;
-    /// Of the tokens from `begin` on. A gram is one token, or two neighbours.
+    /// The links of the tokens from `begin` on. A gram is one token, or two neighbours.
     struct Links {
         uint32_t begin = 0;
         std::vector<uint32_t> before;  // by token: where the gram that ends with it ended before
@@ -56,6 +82,40 @@ private:
     std::shared_ptr<const Links> m_sealed;
     Links m_own;
     std::vector<Place> m_places, m_next_places;  // the second is kept for its memory
+};
+
+/// The state of a processor that reads its sequence's tokens. Those of one request are copies of
+/// one another: the first that is asked reads their prompt. Any thread may ask each of them.
+///
+/// State has read(tokens, end), which goes on where it was, and seal(), behind the prompt.
+template <class State>
+class SharedPrompt {
+public:
+    explicit SharedPrompt(State blank) : m_prompt(std::make_shared<Prompt>(std::move(blank))) {}
+
+    /// The state after all tokens of the history.
+    State& read(const TokenHistory& history) {
+        if (!m_state) {
+            std::call_once(m_prompt->is_read, [&] {
+                m_prompt->state.read(history.tokens, history.prompt_length);
+                m_prompt->state.seal();
+            });
+            m_state = m_prompt->state;
+        }
+        m_state->read(history.tokens, history.tokens.size());
+        return *m_state;
+    }
+
+private:
+    struct Prompt {
+        explicit Prompt(State blank) : state(std::move(blank)) {}
+
+        std::once_flag is_read;
+        State state;
+    };
+
+    std::shared_ptr<Prompt> m_prompt;
+    std::optional<State> m_state;
 };
 
 }  // namespace pagewheel

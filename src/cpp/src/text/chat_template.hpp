@@ -1,16 +1,56 @@
 // From a conversation to a prompt.
 #pragma once
 
+#include <filesystem>
+#include <map>
 #include <mutex>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "base/process_mark.hpp"
+#include "base/process.hpp"
 #include "pagewheel/chat_history.hpp"
 #include "pagewheel/tokenizer.hpp"
-#include "text/chat_format.hpp"
 
 namespace pagewheel {
+
+/// The pieces that conversion found in a chat template whose text for a message depends on its role
+/// and content alone: `chat_format` of pagewheel.json.
+class ChatFormat {
+public:
+    /// Null for JSON null. Throws nlohmann::json::exception for anything malformed.
+    static std::optional<ChatFormat> from_json(const nlohmann::json& json);
+
+    /// Whether conversion has compared chats of this form with the template: a system message or
+    /// none, then the user and the assistant in turns.
+    bool covers(const std::vector<std::pair<std::string, std::string>>& messages) const;
+
+    /// Throws InvalidArgument for a role that the template was not seen to know.
+    std::string render(const std::vector<std::pair<std::string, std::string>>& messages,
+                       bool add_generation_prompt) const;
+
+private:
+    struct Wrap {
+        std::string before, after;
+    };
+    std::string m_prefix;
+    std::string m_default_system;  // put first when the first message is no system message
+    std::map<std::string, Wrap> m_roles;
+    std::string m_generation_prompt;
+};
+
+/// $PAGEWHEEL_TEMPLATE_PROGRAM, else beside this library; PATH is not searched. It may be missing.
+std::filesystem::path find_template_program();
+
+/// The prompt, from a process of its own, which has ten seconds, 512 MB of memory and 16 million
+/// characters. Called by every thread that renders; at most four processes run at once, other
+/// threads wait for their turn.
+///
+/// Throws InvalidArgument that begins with "chat template" for whatever the template does
+/// wrong, Error where the program is missing or may not limit itself.
+std::string render_by_program(const ChatTemplateInputs& inputs);
 
 /// A tokenizer's chat template and what renders it, for any thread. Everything but original()
 /// throws in a child that fork() made.
@@ -20,7 +60,8 @@ public:
     ChatTemplate(std::string source, std::optional<ChatFormat> format, std::string bos,
                  std::string eos);
 
-    /// By `other` where it is not empty. Throws as Tokenizer::apply_chat_template says.
+    /// Renders `other` where it is not empty, else source(). Throws as
+    /// Tokenizer::apply_chat_template says.
     std::string render(const ChatHistory& history, bool add_generation_prompt,
                        const std::string& other) const;
 

@@ -19,7 +19,7 @@ public:
 
     /// Throws InvalidArgument that names the place if nothing is there.
     const Json& value() const;
-    /// The same to be changed; a member of an object, the last step to it, is made.
+    /// The value, to be changed; a member of an object, the last step to it, is made.
     Json& place() const;
     Impl at(const std::string& key) const { return {m_root, m_place / key}; }
     Impl at(size_t index) const { return {m_root, m_place / index}; }

@@ -38,7 +38,7 @@ public:
     /// Text that may be handed out now: all that is neither behind the match nor possibly the
     /// beginning of one. With include_in_output it ends with the stop string.
     std::string feed(const std::string& text);
-    /// The same after `text` that is hidden; one call for each special token.
+    /// Text that may be handed out after `text` that is hidden; one call for each special token.
     std::string feed_hidden(const std::string& text);
     size_t num_held() const { return m_held.size(); }
     /// The text that was held back, when no more follows.

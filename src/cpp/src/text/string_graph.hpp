@@ -1,13 +1,18 @@
-// Running the graphs of openvino-tokenizers.
+// The graphs of openvino-tokenizers, whose options are constants inside them.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <vector>
 
-#include "base/process_mark.hpp"
+#include "base/process.hpp"
+#include "model/graph_file.hpp"
 #include "openvino/core/model.hpp"
+#include "openvino/op/constant.hpp"
 #include "openvino/runtime/core.hpp"
 #include "openvino/runtime/infer_request.hpp"
 
@@ -25,7 +30,7 @@ public:
     void compile(ov::Core& core);
     /// Output 0 for `inputs`; a tensor of its own.
     ov::Tensor run(ov::Core& core, const std::vector<ov::Tensor>& inputs);
-    /// Those outputs, likewise.
+    /// The named outputs, likewise.
     std::vector<ov::Tensor> run(ov::Core& core, const std::vector<ov::Tensor>& inputs,
                                 const std::vector<size_t>& outputs);
 
@@ -38,5 +43,53 @@ private:
     std::mutex m_mutex;
     ov::InferRequest m_request;
 };
+
+/// libopenvino_tokenizers.so: $PAGEWHEEL_TOKENIZERS_LIBRARY, else beside OpenVINO's own package in
+/// site-packages. Throws Error that says what to install.
+std::filesystem::path find_tokenizers_extension();
+
+/// A tokenizer or detokenizer. Throws InvalidArgument where its tables of strings are
+/// damaged: openvino-tokenizers reads them without a check of its own.
+std::shared_ptr<ov::Model> read_string_graph(ov::Core& core, const std::filesystem::path& xml);
+/// A tokenizer or detokenizer in memory, which errors call `name`.
+std::shared_ptr<ov::Model> read_string_graph(ov::Core& core, const GraphBuffers& buffers,
+                                             const std::string& name);
+
+/// The side of padding that the conversion left in a tokenizer, if it did.
+std::optional<bool> read_pads_right(const ov::Model& tokenizer);
+
+/// Makes a tokenizer add no special tokens. False if it adds none anyway.
+bool disable_added_tokens(const std::shared_ptr<ov::Model>& tokenizer);
+
+/// Makes a detokenizer print special tokens, or leave them out.
+void set_skip_special_tokens(const std::shared_ptr<ov::Model>& detokenizer, bool skip);
+
+/// What a detokenizer's graph holds.
+struct DetokenizerTables {
+    std::vector<std::string> vocabulary;  ///< bytes by id; empty if the graph has another form
+    std::vector<int32_t> special_tokens;  ///< ids that are left out on request
+    /// The graph only joins the tokens' bytes, as byte-level vocabularies are decoded...
+    bool joins_bytes = false;
+    /// ...and then drops a space at the start, as SentencePiece does that put one there.
+    bool strips_first_space = false;
+};
+DetokenizerTables read_detokenizer_tables(const std::shared_ptr<ov::Model>& detokenizer);
+
+/// Null where the node's input is no constant.
+std::shared_ptr<ov::op::v0::Constant> constant_input(const ov::Node& node, size_t index);
+
+/// Inputs `first` to `first` + 2 of a node: the offsets where each string begins and ends, i32, and
+/// the bytes of all, u8. False where they are no such constants.
+struct StringTable {
+    StringTable(const ov::Node& node, size_t first);
+    explicit operator bool() const { return begins != nullptr; }
+    size_t size() const { return ov::shape_size(begins->get_shape()); }
+
+    std::shared_ptr<ov::op::v0::Constant> begins, ends, bytes;
+};
+
+/// Throws InvalidArgument, naming `where` and the node, for tables whose strings lie outside
+/// of their bytes and for normalisation tables that lead out of themselves.
+void check_string_graph(const ov::Model& graph, const std::string& where);
 
 }  // namespace pagewheel

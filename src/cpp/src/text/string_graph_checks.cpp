@@ -1,4 +1,4 @@
-#include "text/string_graph_checks.hpp"
+#include "text/string_graph.hpp"
 
 #include <cstdint>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "text/template_program.hpp"
+#include "text/chat_template.hpp"
 
 #include <dlfcn.h>
 #include <signal.h>
@@ -29,38 +29,33 @@ constexpr size_t max_error = 1000;
 // What templates can take of a machine's memory is that of so many.
 constexpr size_t max_processes = 4;
 
-/// Lets in as many threads at once as there may be processes.
-class Gate {
+/// One of the processes that may run at once: its construction waits for it.
+class ProcessSlot {
 public:
-    void enter() {
-        std::unique_lock lock(m_mutex);
-        m_changed.wait(lock, [&] { return m_running < max_processes; });
-        ++m_running;
+    ProcessSlot() {
+        std::unique_lock lock(all().mutex);
+        all().changed.wait(lock, [] { return all().num_running < max_processes; });
+        ++all().num_running;
     }
-    void leave() {
-        const std::lock_guard lock(m_mutex);
-        --m_running;
-        m_changed.notify_one();
+    ~ProcessSlot() {
+        const std::lock_guard lock(all().mutex);
+        --all().num_running;
+        all().changed.notify_one();
     }
+    ProcessSlot(const ProcessSlot&) = delete;
+    ProcessSlot& operator=(const ProcessSlot&) = delete;
 
 private:
-    std::mutex m_mutex;
-    std::condition_variable m_changed;
-    size_t m_running = 0;
+    struct All {
+        std::mutex mutex;
+        std::condition_variable changed;
+        size_t num_running = 0;
+    };
+    static All& all() {
+        static All only;
+        return only;
+    }
 };
-
-struct Passage {
-    explicit Passage(Gate& gate) : gate(gate) { gate.enter(); }
-    Passage(const Passage&) = delete;
-    Passage& operator=(const Passage&) = delete;
-    ~Passage() { gate.leave(); }
-    Gate& gate;
-};
-
-Gate& gate() {
-    static Gate only;
-    return only;
-}
 
 std::string encoded(const ChatTemplateInputs& inputs) {
     using json = nlohmann::ordered_json;
@@ -98,7 +93,7 @@ ProcessResult run(const fs::path& program, const std::string& input) {
     request.time = std::chrono::seconds(max_seconds);
     request.most_output = 1 + 4 * max_characters;
     request.own_group = true;
-    const Passage passage(gate());
+    const ProcessSlot slot;
     return run_process(request);
 }
 

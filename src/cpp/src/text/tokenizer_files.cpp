@@ -1,14 +1,12 @@
-#include "text/tokenizer_files.hpp"
+#include "text/tokenizer_impl.hpp"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/check.hpp"
-#include "model/description_version.hpp"
 #include "model/json_file.hpp"
-#include "model/text_file.hpp"
 #include "pagewheel/errors.hpp"
-#include "text/tokenizer_graph.hpp"
+#include "text/string_graph.hpp"
 
 namespace pagewheel {
 namespace {

@@ -26,7 +26,7 @@ from ...errors import InvalidArgumentError
 FORMAT_VERSION = 5
 
 # The version of pagewheel.json's keys: a reader that knows only lower ones refuses the folder. Its
-# number stands in model/description_version.hpp of the C++ core, which says when it is raised.
+# number stands in model/json_file.hpp of the C++ core, which says when it is raised.
 DESCRIPTION_VERSION = 1
 
 MODEL_FILE = "openvino_model.xml"

@@ -1,0 +1,64 @@
+// This process: whether it was forked, what its threads use, and what limits it.
+#pragma once
+
+#include <pthread.h>
+#include <sys/types.h>
+#include <unistd.h>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pagewheel {
+
+/// Remembers in which process it was made. fork() copies an object but not the threads that serve
+/// it, nor does it free the locks they hold: in the child its calls would wait for ever.
+class ProcessMark {
+public:
+    bool is_forked() const noexcept { return getpid() != m_process; }
+    /// Before any lock is taken. Throws Error in a child; `what` is the object.
+    void check(const char* what) const;
+
+private:
+    pid_t m_process = getpid();
+};
+
+/// Deletes the object, except in a forked child: OpenVINO's destructors would wait there for
+/// threads that do not exist.
+struct DeleteInOwnProcess {
+    ProcessMark mark;
+
+    template <class T>
+    void operator()(T* object) const {
+        if (!mark.is_forked()) delete object;
+    }
+};
+
+template <class T, class... Arguments>
+std::shared_ptr<T> make_shared_in_process(Arguments&&... arguments) {
+    return std::shared_ptr<T>(new T(std::forward<Arguments>(arguments)...), DeleteInOwnProcess());
+}
+
+/// The calling thread's, as the system numbers threads.
+pid_t this_thread_number();
+/// A thread of this process, which runs, leaves the processors to others that want them. For good:
+/// only a privileged process could raise it again.
+void lower_priority(pid_t thread_number);
+/// Time that a thread which was not joined has had on processors; 0 where it is not known.
+std::chrono::nanoseconds processor_time(pthread_t thread);
+
+/// A group's folder, and the version that says which files it has.
+struct ControlGroup {
+    std::filesystem::path folder;
+    bool version_2 = false;
+};
+
+/// The groups that may limit what `controller` ("cpu", "memory") counts: in each mounted hierarchy
+/// from its top down to the process's own. A group has at most what those above it have.
+/// `root` is the folder that /proc and what is mounted are looked for in.
+std::vector<ControlGroup> control_groups(const std::string& controller,
+                                         const std::filesystem::path& root = "/");
+
+}  // namespace pagewheel
