@@ -69,7 +69,7 @@ public:
     /// New tokens, at least one. A streamer that does not define it gets them one by one.
     virtual StreamingStatus write(const std::vector<int64_t>& tokens) {
         for (const int64_t token : tokens)
-            if (const auto wish = write(token); wish != StreamingStatus::RUNNING) return wish;
+            if (const auto answer = write(token); answer != StreamingStatus::RUNNING) return answer;
         return StreamingStatus::RUNNING;
     }
     /// One token. A streamer must define one of the two.

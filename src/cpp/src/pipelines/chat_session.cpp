@@ -32,8 +32,7 @@ bool ChatSession::is_open() const {
     return m_chat.has_value();
 }
 
-ChatSession::Exchange::Exchange(ChatSession& session, const std::string& prompt)
-    : m_session(session) {
+ChatSession::Turn::Turn(ChatSession& session, const std::string& prompt) : m_session(session) {
     const auto lock = session.lock();
     if (!session.m_chat) throw Error("the chat was finished meanwhile", ErrorCode::invalid_state);
     if (session.m_turn_of == session.m_number)
@@ -45,12 +44,12 @@ ChatSession::Exchange::Exchange(ChatSession& session, const std::string& prompt)
     m_number = session.m_turn_of = session.m_number;
 }
 
-ChatSession::Exchange::~Exchange() {
+ChatSession::Turn::~Turn() {
     const std::lock_guard lock(m_session.m_mutex);
     if (m_session.m_turn_of == m_number) m_session.m_turn_of = 0;
 }
 
-void ChatSession::Exchange::remember(const std::string& answer) {
+void ChatSession::Turn::remember(const std::string& answer) {
     m_history.append("assistant", answer);
     const auto lock = m_session.lock();
     if (m_session.m_number == m_number) m_session.m_chat = std::move(m_history);

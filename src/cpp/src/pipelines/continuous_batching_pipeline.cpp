@@ -282,11 +282,11 @@ std::vector<GenerationResult> ContinuousBatchingPipeline::generate(
     if (impl->chat.is_open()) {
         check_argument(prompts.size() == 1, ParameterName("prompts", ""),
                        "a chat takes one text at a time, got a list of ", prompts.size());
-        ChatSession::Exchange exchange(impl->chat, prompts.front());
-        auto results = impl->generate_text({impl->render(exchange.history(), metrics)}, configs,
+        ChatSession::Turn turn(impl->chat, prompts.front());
+        auto results = impl->generate_text({impl->render(turn.history(), metrics)}, configs,
                                            streamer, metrics);
         if (results.front().m_status != GenerationStatus::CANCEL)
-            exchange.remember(results.front().m_generation_ids.front());
+            turn.remember(results.front().m_generation_ids.front());
         return results;
     }
     const bool has_template = !impl->tokenizer.get_chat_template().empty();

@@ -30,7 +30,7 @@ Stream::Stream(const StreamerVariant& streamer, const Tokenizer& tokenizer,
     if (generated.echo) m_prompt = generated.prompt;
 }
 
-void Stream::write_news() {
+void Stream::write_new_output() {
     if (m_is_over) return;
     GenerationHandle handle(m_state);
     switch (write(handle)) {
@@ -69,11 +69,11 @@ StreamingStatus Stream::write(GenerationHandle& handle) {
 
 StreamingStatus Stream::write_outputs(GenerationHandle& handle, OutputStreamer& streamer) {
     for (auto& [sequence, output] : handle.read_available(/*with_text=*/true)) {
-        const StreamingStatus wish =
+        const StreamingStatus answer =
             streamer.write_output({m_index, size_t(sequence), std::move(output)});
-        if (wish == StreamingStatus::RUNNING) continue;
+        if (answer == StreamingStatus::RUNNING) continue;
         m_is_over = true;
-        return wish;
+        return answer;
     }
     return StreamingStatus::RUNNING;
 }
@@ -260,8 +260,8 @@ void ContinuousBatchingPipeline::Impl::finish(const std::vector<GeneratedPrompt>
     std::vector<Stream> streams;
     for (size_t i = 0; is_set(streamer) && i < results.size(); ++i)
         streams.emplace_back(streamer, tokenizer, results[i], i);
-    const auto write_news = [&] {
-        for (Stream& stream : streams) stream.write_news();
+    const auto write_new_output = [&] {
+        for (Stream& stream : streams) stream.write_new_output();
     };
     CallStatistics statistics(metrics);
     const auto any_running = [&] {
@@ -274,9 +274,9 @@ void ContinuousBatchingPipeline::Impl::finish(const std::vector<GeneratedPrompt>
         else
             statistics.add(m_engine->step());
         if (step_hook) step_hook();
-        write_news();
+        write_new_output();
     }
-    write_news();  // a thread of the pipeline's own may have ended it since
+    write_new_output();  // a thread of the pipeline's own may have ended it since
     statistics.finish();
     const auto* given = std::get_if<std::shared_ptr<StreamerBase>>(&streamer);
     if (given && !streams.empty()) (*given)->end();

@@ -27,7 +27,7 @@ namespace pagewheel {
 /// May be used by any thread. Throws in a child that fork() made.
 class ChatSession {
 public:
-    class Exchange;
+    class Turn;
 
     void start(const std::string& system_message);
     void finish();
@@ -46,13 +46,13 @@ private:
 
 /// A turn while it is generated. One that is not remembered is forgotten, and so is one during
 /// which the chat was started or finished.
-class ChatSession::Exchange {
+class ChatSession::Turn {
 public:
-    /// Throws Error if the chat is at another. `session` must outlive the exchange.
-    Exchange(ChatSession& session, const std::string& prompt);
-    ~Exchange();
-    Exchange(const Exchange&) = delete;
-    Exchange& operator=(const Exchange&) = delete;
+    /// Throws Error if the chat is at another. `session` must outlive the turn.
+    Turn(ChatSession& session, const std::string& prompt);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
 
     /// The chat so far, with the prompt.
     const ChatHistory& history() const { return m_history; }
@@ -166,7 +166,7 @@ public:
     Stream(const StreamerVariant& streamer, const Tokenizer& tokenizer,
            const GeneratedPrompt& generated, size_t index);
 
-    void write_news();
+    void write_new_output();
 
 private:
     /// Writes to whatever the streamer is, and returns its answer.

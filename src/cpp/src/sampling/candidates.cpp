@@ -25,7 +25,7 @@ struct Workspace {
     Scratch<float> weights;  // of a row
     Scratch<float> distances;
     TokenList list;
-    BorderSearch search;
+    CutoffSearch search;
     std::vector<Run> runs;
 };
 
@@ -246,10 +246,10 @@ void Candidates::keep_nearest(double logit, double probability) {
     m_kernels->negate_distances(m_view.logits, m_view.size, centre, distances);
     tokens.logits = distances;
     tokens.maxima = nullptr;  // those of logits
-    const TokenPlace border = workspace().search.find(*m_kernels, tokens, {Float::lowest(), 0.0f},
+    const TokenPlace cutoff = workspace().search.find(*m_kernels, tokens, {Float::lowest(), 0.0f},
                                                       probability * sum, sum);
     // What rounds to this distance, too.
-    const double farthest = -double(border.logit) * (1 + 0x1p-24);
+    const double farthest = -double(cutoff.logit) * (1 + 0x1p-24);
     set_last({ceil_float(double(centre) - farthest), last_id});
     const float high = floor_float(double(centre) + farthest);
     if (high >= m_first.logit) return;

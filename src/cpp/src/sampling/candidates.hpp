@@ -6,7 +6,7 @@
 
 #include "kernels/isa.hpp"
 #include "kernels/logits.hpp"
-#include "sampling/border.hpp"
+#include "sampling/cutoff.hpp"
 #include "sampling/log_probs.hpp"
 
 namespace pagewheel {
@@ -77,7 +77,7 @@ private:
     template <class Body>
     void for_parts(const Body& body) const;
     size_t index_of(uint32_t id) const;
-    /// A logit that the border is not below, whose amount is `wanted`: there the best of groups
+    /// A logit that the cutoff is not below, whose amount is `wanted`: there the best of groups
     /// alone reach it. The least if they do not, or not soon.
     float least_by_maxima(double wanted, bool by_weight) const;
     /// For a whole row: leaves only the tokens from this logit on in m_view, and has their weights.

@@ -1,4 +1,4 @@
-#include "sampling/border.hpp"
+#include "sampling/cutoff.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -36,7 +36,7 @@ Kept keep_between(const kernels::LogitsKernels& kernels, const kernels::TokenVie
     return all;
 }
 
-TokenPlace BorderSearch::find(const kernels::LogitsKernels& kernels,
+TokenPlace CutoffSearch::find(const kernels::LogitsKernels& kernels,
                               const kernels::TokenView& tokens, const LogitLimits& limits,
                               double wanted, double total, bool few_within) {
     m_kernels = &kernels;
@@ -52,13 +52,13 @@ TokenPlace BorderSearch::find(const kernels::LogitsKernels& kernels,
         else
             narrow(choose_pivots());
     }
-    // Where the pivots missed the border, what they left is all that is known.
+    // Where the pivots missed the cutoff, what they left is all that is known.
     while (m_limits.low < m_limits.high && (m_view.size > few || !m_is_tight))
         narrow(m_is_tight ? choose_pivots() : m_limits);
     return m_limits.low < m_limits.high ? find_among_few() : find_among_equals();
 }
 
-void BorderSearch::narrow(const LogitLimits& pivots) {
+void CutoffSearch::narrow(const LogitLimits& pivots) {
     const Kept kept = keep(pivots);
     if (m_before + kept.above >= m_wanted && pivots.high < m_limits.high) {
         m_limits.low = next_above(pivots.high);
@@ -71,7 +71,7 @@ void BorderSearch::narrow(const LogitLimits& pivots) {
     }
 }
 
-LogitLimits BorderSearch::halve() const {
+LogitLimits CutoffSearch::halve() const {
     LogitLimits limits = m_limits;
     double before = m_before;
     for (int i = 0; i < 7 && limits.low < limits.high; ++i) {
@@ -88,12 +88,12 @@ LogitLimits BorderSearch::halve() const {
     return limits;
 }
 
-Kept BorderSearch::keep(const LogitLimits& limits) {
+Kept CutoffSearch::keep(const LogitLimits& limits) {
     return keep_between(*m_kernels, m_view, 0, m_view.size, limits,
                         m_lists[m_next_list].columns(m_view.size));
 }
 
-void BorderSearch::go_on_with_kept(const Kept& kept, const LogitLimits& limits) {
+void CutoffSearch::go_on_with_kept(const Kept& kept, const LogitLimits& limits) {
     const kernels::TokenColumns columns = m_lists[m_next_list].columns(m_view.size);
     m_view = {columns.logits, m_view.weights ? columns.weights : nullptr, columns.ids, kept.count};
     m_next_list = 1 - m_next_list;
@@ -103,7 +103,7 @@ void BorderSearch::go_on_with_kept(const Kept& kept, const LogitLimits& limits) 
     m_amount = kept.inside;
 }
 
-size_t BorderSearch::take_sample(Sample* sample) const {
+size_t CutoffSearch::take_sample(Sample* sample) const {
     const size_t stride = m_view.size / sample_size;
     for (size_t i = 0; i < sample_size; ++i) {
         const size_t at = i * stride + stride / 2;
@@ -114,7 +114,7 @@ size_t BorderSearch::take_sample(Sample* sample) const {
     return sample_size;
 }
 
-LogitLimits BorderSearch::choose_pivots() const {
+LogitLimits CutoffSearch::choose_pivots() const {
     Sample all[sample_size];
     const size_t size = take_sample(all);
     const Sample* begin = std::find_if(
@@ -128,7 +128,7 @@ LogitLimits BorderSearch::choose_pivots() const {
     double sum = 0;
     for (const Sample& sample : all) sum += double(sample.amount);
     LogitLimits pivots = m_limits;
-    // Of a peaked row the sample has not the tokens that weigh much, which are the best: the border
+    // Of a peaked row the sample has not the tokens that weigh much, which are the best: the cutoff
     // is among the few that are better than nearly all of the sample.
     if (sum * double(m_view.size) < 0.75 * m_amount * double(size))
         pivots.low = begin[std::min<size_t>(4, inside - 1)].logit;
@@ -141,11 +141,11 @@ LogitLimits BorderSearch::choose_pivots() const {
     return pivots;
 }
 
-LogitLimits BorderSearch::enclose(const Sample* sample, size_t size, double share,
+LogitLimits CutoffSearch::enclose(const Sample* sample, size_t size, double share,
                                   const LogitLimits& limits) {
     double sum = 0, before = 0, squares = 0;
     for (size_t i = 0; i < size; ++i) sum += double(sample[i].amount);
-    // The deviation of the share that the tokens before the border have in such a sample.
+    // The deviation of the share that the tokens before the cutoff have in such a sample.
     for (size_t i = 0; i < size; ++i) {
         const double part = before < share * sum ? 1 - share : share;
         before += double(sample[i].amount);
@@ -166,7 +166,7 @@ LogitLimits BorderSearch::enclose(const Sample* sample, size_t size, double shar
     return pivots;
 }
 
-TokenPlace BorderSearch::find_among_few() {
+TokenPlace CutoffSearch::find_among_few() {
     uint16_t order[few];
     uint16_t* end = order + m_view.size;
     for (size_t i = 0; i < m_view.size; ++i) order[i] = uint16_t(i);
@@ -183,7 +183,7 @@ TokenPlace BorderSearch::find_among_few() {
     return end_of_limits();
 }
 
-TokenPlace BorderSearch::find_among_equals() {
+TokenPlace CutoffSearch::find_among_equals() {
     go_on_with_kept(keep(m_limits), m_limits);
     for (size_t i = 0; i < m_view.size; ++i) {
         m_before += amount(i);

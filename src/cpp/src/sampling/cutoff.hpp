@@ -67,9 +67,9 @@ kernels::Kept keep_between(const kernels::LogitsKernels& kernels, const kernels:
                            size_t begin, size_t end, const LogitLimits& limits,
                            const kernels::TokenColumns& out);
 
-/// A quickselect by amount (Floyd and Rivest 1975): two pivots from a sample enclose the border
+/// A quickselect by amount (Floyd and Rivest 1975): two pivots from a sample enclose the cutoff
 /// narrowly, one pass takes down what is between them and adds up what is better.
-class BorderSearch {
+class CutoffSearch {
 public:
     /// The first place, among tokens within the limits, up to which the amounts of all that are as
     /// good or better reach `wanted`. Without one, the place after the last one within the limits.
@@ -87,10 +87,10 @@ private:
         float logit, amount;
     };
 
-    /// Goes on with what is between the pivots, or where they missed the border, on its side.
+    /// Goes on with what is between the pivots, or where they missed the cutoff, on its side.
     void narrow(const LogitLimits& pivots);
     LogitLimits choose_pivots() const;
-    /// Limits around the border that are some 100 times as narrow, by sums of weights.
+    /// Limits around the cutoff that are some 100 times as narrow, by sums of weights.
     LogitLimits halve() const;
     /// A sample of m_view, the best first, and its size.
     size_t take_sample(Sample* sample) const;
@@ -102,7 +102,7 @@ private:
     void go_on_with_kept(const kernels::Kept& kept, const LogitLimits& limits);
     TokenPlace find_among_few();
     TokenPlace find_among_equals();
-    /// The place behind the last one that the border may be.
+    /// The place behind the last one that the cutoff may be.
     TokenPlace end_of_limits() const {
         return {m_limits.low, std::numeric_limits<uint32_t>::max()};
     }
@@ -111,7 +111,7 @@ private:
 
     const kernels::LogitsKernels* m_kernels = nullptr;
     kernels::TokenView m_view;          // tokens, among them all within the limits
-    LogitLimits m_limits = {};          // the border is within them
+    LogitLimits m_limits = {};          // the cutoff is within them
     bool m_is_tight = false;            // m_view has no others
     double m_wanted = 0, m_amount = 0;  // of m_view
     double m_before = 0;                // amount of those that are better than all of m_view
