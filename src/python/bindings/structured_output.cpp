@@ -339,10 +339,11 @@ void bind_members(py::class_<Config>& config) {
             [](Config& self, const py::str& text) { self.begin_after = to_text(text); },
             "Not empty: free text comes first, up to this one, such as \"</think>\", and white "
             "space.")
-        .def_readwrite("allow_additional_properties", &Config::allow_additional_properties,
-                       "What a JSON schema means that does not mention additionalProperties. False: "
-                       "its objects have the declared properties only. True: they may have others, "
-                       "as JSON Schema specifies.");
+        .def_readwrite(
+            "allow_additional_properties", &Config::allow_additional_properties,
+            "What a JSON schema means that does not mention additionalProperties. False: "
+            "its objects have the declared properties only. True: they may have others, "
+            "as JSON Schema specifies.");
 }
 
 }  // namespace
@@ -378,9 +379,9 @@ lets objects have properties that a JSON schema does not declare, where it does 
         .def("validate", &Config::validate, "Raises ValueError unless one of the five is set.")
         .def("__repr__", [](const py::object& self) {
             std::string result;
-            for (const char* name : {"json_schema", "regex", "grammar", "structural_tags_config",
-                                     "compound_grammar", "begin_after",
-                                     "allow_additional_properties"})
+            for (const char* name :
+                 {"json_schema", "regex", "grammar", "structural_tags_config", "compound_grammar",
+                  "begin_after", "allow_additional_properties"})
                 result +=
                     std::string(result.empty() ? "" : ", ") + name + '=' + to_repr(self.attr(name));
             return "StructuredOutputConfig(" + result + ')';
