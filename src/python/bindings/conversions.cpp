@@ -123,8 +123,8 @@ std::optional<StructuredOutputConfig> to_optional_structured_output(const py::ob
     return value.cast<StructuredOutputConfig>();
 }
 
-/// Without parameters that stand for what is not there yet and ask for nothing. Raises
-/// NotImplementedError for one that asks.
+/// The arguments without parameters that stand for what is not there yet and ask for nothing.
+/// Raises NotImplementedError for one that asks.
 py::dict known(const py::dict& parameters) {
     return py::module_::import("pagewheel.not_yet").attr("known")(parameters);
 }

@@ -74,13 +74,13 @@ StreamerVariant to_streamer(const py::object& streamer);
 TextStreamer::Callback to_text_callback(py::object callable);
 StreamingStatus to_streaming_status(const py::handle& answer);
 
-/// Of a model's path, with OpenVINO's properties; it renders with Jinja2.
+/// The tokenizer of a model's path, with OpenVINO's properties; it renders with Jinja2.
 Tokenizer make_tokenizer(const py::object& path, const py::dict& properties);
 
 /// Renders with Jinja2 from now on, within the limits of pagewheel.chat_template.
 void use_jinja(Tokenizer tokenizer);
 
-/// For set_step_hook(): Ctrl-C ends the call with KeyboardInterrupt.
+/// A hook for set_step_hook(): Ctrl-C ends the call with KeyboardInterrupt.
 void raise_pending_signals();
 
 }  // namespace pagewheel::python

@@ -50,7 +50,7 @@ struct PyTokenizedInputs {
     py::object attention_mask;
 };
 
-/// One list of texts, or two of the firsts and the seconds of pairs.
+/// Gives one list of texts, or two: those of the firsts and the seconds of pairs.
 PyTokenizedInputs encode(const Tokenizer& tokenizer, const std::vector<std::string>& prompts,
                          const std::optional<std::vector<std::string>>& seconds,
                          const EncodeOptions& options) {

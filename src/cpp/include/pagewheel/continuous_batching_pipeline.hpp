@@ -106,7 +106,7 @@ public:
     /// Encodes `prompt` as it is, without a chat template.
     std::shared_ptr<GenerationHandle> add_request(uint64_t request_id, const std::string& prompt,
                                                   const GenerationConfig& config);
-    /// With parameters by name, set in get_config() or in "generation_config".
+    /// Takes parameters by name, set in get_config() or in "generation_config".
     std::shared_ptr<GenerationHandle> add_request(uint64_t request_id, const std::string& prompt,
                                                   const ov::AnyMap& properties);
     /// Computes one batch: every running sequence's next token, and prefill chunks.
@@ -139,7 +139,7 @@ public:
                                            const std::vector<GenerationConfig>& configs,
                                            const StreamerVariant& streamer = {});
 
-    /// With parameters by name, and "streamer" (pagewheel/properties.hpp): in a map or one by one.
+    /// Takes parameters by name, and "streamer" (pagewheel/properties.hpp): in a map or one by one.
     /// "generation_config" is one for all prompts, or a std::vector of one each.
     std::vector<GenerationResult> generate(const std::vector<std::string>& prompts,
                                            const ov::AnyMap& properties);

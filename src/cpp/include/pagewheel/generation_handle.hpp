@@ -40,10 +40,11 @@ using StopReason = std::variant<std::monostate, int64_t, std::string>;
 
 struct GenerationOutput {
     std::vector<int64_t> generated_ids;
-    /// As long as generated_ids: of the distribution that was drawn from. 0 of greedy decoding,
-    /// unless logprobs was asked.
+    /// Log-probabilities of generated_ids under the distribution that was drawn from; 0 of greedy
+    /// decoding, unless logprobs was asked.
     std::vector<float> generated_log_probs;
-    /// Of the prompt from its second token on, in the first sequence; needs echo and logprobs.
+    /// Log-probabilities of the prompt from its second token on, in the first sequence; needs echo
+    /// and logprobs.
     std::vector<float> prompt_log_probs;
     /// Where logprobs was asked: for each of generated_ids the so many likeliest tokens, best
     /// first, and behind them the generated one if it is not among them. Of the softmax of the
@@ -54,9 +55,9 @@ struct GenerationOutput {
     /// The likeliest tokens for each of prompt_log_probs, by the model's logits as they are.
     std::vector<std::vector<TokenLogProb>> prompt_top_log_probs;
     float score = 0.0f;  ///< sum of log-probabilities; of beam search, its score
-    /// Of generated_ids, where it was asked: up to the first stop string, without special tokens
-    /// unless skip_special_tokens is false, and never half a character of UTF-8, so that the last
-    /// of it may come with later tokens.
+    /// The text of generated_ids, where it was asked: up to the first stop string, without special
+    /// tokens unless skip_special_tokens is false, and never half a character of UTF-8, so that the
+    /// last of it may come with later tokens.
     std::string text;
     /// Where text was asked for: so many of the sequence's tokens, from its first one on, have a
     /// part in the text that was given so far. Those of a stop string that is cut off have none.
@@ -68,7 +69,7 @@ struct GenerationOutput {
     /// at one place the longest.
     StopReason stop_reason;
 };
-/// By index of the sequence within its request, 0 .. num_return_sequences - 1.
+/// Outputs by the index of the sequence within its request, 0 .. num_return_sequences - 1.
 using GenerationOutputs = std::map<uint64_t, GenerationOutput>;
 
 /// Reads what one request generates; its methods may be called from any thread while another steps,
@@ -107,8 +108,8 @@ public:
     /// If it is not there: makes a step, or waits a moment for the thread that does. Whether it
     /// did.
     bool advance(Until until);
-    /// Until there is something to read or the request is over, at most `timeout`; whether so.
-    /// Where it would have to wait and can_wait() is false, throws Error.
+    /// Waits until there is something to read or the request is over, at most `timeout`; whether
+    /// so. Where it would have to wait and can_wait() is false, throws Error.
     bool wait(std::chrono::microseconds timeout) const;
     /// False in callbacks on the thread that steps, which would wait for itself.
     bool can_wait() const;

@@ -56,7 +56,7 @@ public:
     virtual size_t token_count() const = 0;
     /// Ends it: the mask that another thread computes fails soon, and so does every later one.
     virtual void cancel() = 0;
-    /// The same state, for a sequence that forks.
+    /// A copy of this state, for a sequence that forks.
     virtual std::unique_ptr<GrammarMatcher> clone() const = 0;
 };
 

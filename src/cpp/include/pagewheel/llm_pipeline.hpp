@@ -61,8 +61,8 @@ public:
                             const std::optional<GenerationConfig>& config = std::nullopt,
                             const StreamerVariant& streamer = {});
 
-    /// With parameters of the config by name, set in the model's own or in "generation_config", and
-    /// "streamer" (pagewheel/properties.hpp): in a map or one by one.
+    /// Takes parameters of the config by name, set in the model's own or in "generation_config",
+    /// and "streamer" (pagewheel/properties.hpp): in a map or one by one.
     DecodedResults generate(const StringInputs& inputs, const ov::AnyMap& properties);
     EncodedResults generate(const EncodedInputs& inputs, const ov::AnyMap& properties);
     template <class First, class... Properties>

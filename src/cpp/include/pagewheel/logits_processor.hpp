@@ -45,8 +45,8 @@ public:
     /// `history` begins with that of the call before: state advances by what is new in it. Both
     /// views end with the call.
     virtual void process(const LogitsRow& row, const TokenHistory& history) = 0;
-    /// For another sequence that goes on as this one did so far: a sample of the same prompt, or a
-    /// beam.
+    /// A processor for another sequence that goes on as this one did so far: a sample of the same
+    /// prompt, or a beam.
     virtual std::unique_ptr<LogitsProcessor> fork() const = 0;
     /// True: any of the engine's threads may call process(), those of several sequences at once.
     /// False: the thread that steps calls it. A call that would need another step throws in both.

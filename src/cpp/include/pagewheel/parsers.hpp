@@ -33,7 +33,7 @@ public:
                               const std::optional<std::vector<int64_t>>& delta_tokens = {}) = 0;
     /// Parses the text that was held back, when no more follows.
     virtual std::string finish(std::string& /*delta_message_json*/) { return {}; }
-    /// For the next text.
+    /// Begins anew, for the next text.
     virtual void reset() = 0;
     /// The text must be decoded with its special tokens.
     virtual bool needs_special_tokens() const { return false; }
@@ -119,7 +119,7 @@ struct ToolCallOptions {
     std::string tools_json = "[]";
     /// The prompt ended with the tag that opens reasoning.
     bool starts_in_reasoning = false;
-    /// Of streams: TOOL_CALL_STOP after the first whole call, and nothing of what follows it.
+    /// For streams: TOOL_CALL_STOP after the first whole call, and nothing of what follows it.
     bool stop_after_call = false;
 };
 
@@ -142,8 +142,8 @@ private:
     std::unique_ptr<Impl> m_impl;
 };
 
-/// The same of a stream: "tool_calls" of a delta are pieces. Each has the "index" of its call; the
-/// first one has its name, and joined the arguments are those of ToolCallParser.
+/// ToolCallParser for a stream: "tool_calls" of a delta are pieces. Each has the "index" of its
+/// call; the first one has its name, and joined the arguments are those of ToolCallParser.
 class PAGEWHEEL_API ToolCallIncrementalParser : public IncrementalParser {
 public:
     explicit ToolCallIncrementalParser(const std::string& family,
@@ -191,7 +191,7 @@ public:
     /// The deltas so far as one JSON object: texts and lists are joined, "tool_calls" by their
     /// index, and of other values the latest stays.
     std::string get_parsed_message() const;
-    /// For the next text: the message is empty, and the parsers begin anew.
+    /// Begins the next text: the message is empty, and the parsers begin anew.
     void reset();
 
 private:

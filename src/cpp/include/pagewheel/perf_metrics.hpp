@@ -77,7 +77,7 @@ public:
         return statistics(raw_metrics.chat_template_durations);
     }
     MeanStdPair get_sampling_duration() const { return statistics(raw_metrics.sampling_durations); }
-    /// Of a request, until its first step.
+    /// Time of a request until its first step.
     MeanStdPair get_queue_duration() const { return statistics(raw_metrics.queue_durations); }
     SummaryStats get_grammar_compile_time() const;
     std::map<std::string, float> get_grammar_compiler_init_times() const {  ///< by backend

@@ -10,10 +10,11 @@ namespace pagewheel {
 
 /// The default selects all of them.
 struct PrefixSelection {
-    /// Of the file they are saved to; 0 is no limit. The most recently used ones go first.
+    /// The most bytes of the file they are saved to; 0 is no limit. The most recently used ones go
+    /// first.
     uint64_t max_bytes = 0;
-    /// Only those that requests with one of these values of cache_salt have computed; "" stands for
-    /// requests without one.
+    /// Selects only those that requests with one of these values of cache_salt have computed; ""
+    /// stands for requests without one.
     std::optional<std::set<std::string>> salts;
 };
 

@@ -19,8 +19,8 @@ struct PAGEWHEEL_API SchedulerConfig {
     /// free memory. On CPU it is address space: memory is taken as blocks are first used, and given
     /// back when most of them are free again.
     size_t cache_size = 0;
-    /// Of the free memory, for the KV cache if nothing else sizes it; no more than max_num_seqs
-    /// sequences of the model's context can use.
+    /// The share of the free memory for the KV cache if nothing else sizes it; no more than
+    /// max_num_seqs sequences of the model's context can use.
     float memory_fraction = 0.5f;
     /// Split prompts that exceed what is left of a step's tokens. If false, a prompt that a
     /// step can hold is computed in one, but with eviction and prefix caching for its end.

@@ -54,7 +54,7 @@ TextCallback text_callback(std::function<Answer(Text)> callback) {
         [callback = std::move(callback)](const std::string& text) { return callback(text); });
 }
 
-/// For what text_callback() takes, and TextCallback does not.
+/// Enables a template for what text_callback() takes, and TextCallback does not.
 template <class F>
 using IfOtherCallback =
     std::enable_if_t<std::is_invocable_v<F&, const std::string&> &&
@@ -76,7 +76,7 @@ public:
     virtual StreamingStatus write(int64_t /*token*/) {
         throw Error("a StreamerBase must define write()");
     }
-    /// After the last token, unless the request was cancelled by an exception.
+    /// Called after the last token, unless the request was cancelled by an exception.
     virtual void end() = 0;
 };
 
@@ -102,12 +102,12 @@ public:
     StreamingStatus write(int64_t token) override;
     void end() override;
 
-    /// For generate(), before the first token: nothing is left of earlier ones. Text from a stop
-    /// string of the config on is not handed out (or from its end on, if it is to be included), and
-    /// text that may be the beginning of one is held back. Throws Error until release() if another
-    /// generate() has the streamer.
+    /// generate() calls it before the first token: nothing is left of earlier ones. Text from a
+    /// stop string of the config on is not handed out (or from its end on, if it is to be
+    /// included), and text that may be the beginning of one is held back. Throws Error until
+    /// release() if another generate() has the streamer.
     virtual void begin(const GenerationConfig& config);
-    /// For generate(), in the end, also where it failed.
+    /// generate() calls it in the end, also where it failed.
     void release() noexcept;
 
 private:
@@ -122,7 +122,7 @@ private:
 struct StreamedOutput {
     size_t prompt = 0;    ///< index of its prompt in the call
     size_t sequence = 0;  ///< index among its prompt's, 0 .. num_return_sequences - 1
-    /// As GenerationHandle::read() gives it, with text: tokens, log-probabilities, the text that
+    /// What GenerationHandle::read() gives, with text: tokens, log-probabilities, the text that
     /// became certain, and a finish reason once. With echo the prompt is not in it.
     GenerationOutput output;
 };

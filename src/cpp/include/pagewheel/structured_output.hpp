@@ -27,8 +27,8 @@ struct StructuralTagsConfig {
 /// The shape of a text: exactly one of the first five members is set. docs/structured_output.md
 /// says what each grammar can express.
 struct PAGEWHEEL_API StructuredOutputConfig {
-    /// Of the syntax of Rust's regex crate. The whole text matches; ^ and $ at the ends are
-    /// ignored.
+    /// A regular expression in the syntax of Rust's regex crate. The whole text matches; ^ and $ at
+    /// the ends are ignored.
     struct Regex {
         std::string value;
     };
@@ -69,11 +69,11 @@ struct PAGEWHEEL_API StructuredOutputConfig {
                      std::shared_ptr<Tag>, std::shared_ptr<TriggeredTags>,
                      std::shared_ptr<TagsWithSeparator>>;
 
-    /// One after the other.
+    /// Parts, one after the other.
     struct Concat {
         std::vector<StructuralTag> elements;
     };
-    /// One of them.
+    /// Parts, of which the text is one.
     struct Union {
         std::vector<StructuralTag> elements;
     };

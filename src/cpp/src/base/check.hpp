@@ -63,7 +63,7 @@ std::string concat(const Parts&... parts) {
     return joined(all, sizeof...(parts));
 }
 
-/// For what a caller handed in: throws InvalidArgument (pagewheel/errors.hpp) with the parts
+/// Refuses what a caller handed in: throws InvalidArgument (pagewheel/errors.hpp) with the parts
 /// joined. Its parameter is the first ParameterName among them; its code is the first ErrorCode,
 /// and invalid_parameter without one.
 template <class... Parts>
@@ -80,7 +80,7 @@ void check_argument(bool ok, const Parts&... parts) {
     fail_argument(all, sizeof...(parts));
 }
 
-/// As check_argument(), with the code file_invalid.
+/// Does what check_argument() does, with the code file_invalid.
 template <class... Parts>
 void check_file(bool ok, const Parts&... parts) {
     if (ok) return;
@@ -92,7 +92,7 @@ void check_file(bool ok, const Parts&... parts) {
 /// source files that it passed through.
 std::string reason(const ov::Exception& error);
 
-/// For what must hold inside pagewheel: throws std::logic_error with the parts joined.
+/// Checks what must hold inside pagewheel: throws std::logic_error with the parts joined.
 template <class... Parts>
 void check_invariant(bool ok, const Parts&... parts) {
     if (ok) return;

@@ -164,7 +164,7 @@ public:
     File& output() { return m_output; }
     File& errors() { return m_errors; }
 
-    /// Without taking its status. A process that another has waited for is not there.
+    /// Looks without taking its status. A process that another has waited for is not there.
     bool has_ended() const {
         siginfo_t info{};
         const int failed = waitid(P_PID, id_t(m_pid), &info, WEXITED | WNOHANG | WNOWAIT);

@@ -18,7 +18,7 @@ namespace pagewheel {
 class ProcessMark {
 public:
     bool is_forked() const noexcept { return getpid() != m_process; }
-    /// Before any lock is taken. Throws Error in a child; `what` is the object.
+    /// Throws Error in a child; `what` is the object. It is called before any lock is taken.
     void check(const char* what) const;
 
 private:

@@ -53,7 +53,7 @@ public:
 
     /// How many of the step's new tokens, the last ones, are observed.
     size_t window(const EvictionState& state, const EvictionProgress& progress) const;
-    /// After a step: scores [held] by layer of the last `window` queries.
+    /// Takes down, after a step, scores [held] by layer of the last `window` queries.
     void observe(EvictionState& state, size_t held, size_t window,
                  const std::vector<const float*>& scores) const;
     /// Blocks that must go before another token is computed; 0 if it fits.

@@ -62,7 +62,7 @@ void copy_rows(size_t heads, size_t block_size, size_t row_bytes, const uint8_t*
                      from_block + (head * block_size + from) * row_bytes, count * row_bytes);
 }
 
-/// One key.
+/// Rotates one key.
 template <class Traits>
 void rotate_row(const LayerRotary& rotary, const float* cosines, uint8_t* row) {
     constexpr size_t bytes = Traits::bits / 8;

@@ -22,7 +22,7 @@ public:
     size_t num_rows() const { return m_num_rows; }
     /// Numbers in all rows together.
     size_t size() const { return m_values.size(); }
-    /// At least rows [0, largest]. True if the table changed, and data() with it.
+    /// Computes at least rows [0, largest]. True if the table changed, and data() with it.
     bool grow(size_t largest);
     /// f32 [num_rows, dims].
     const float* data() const { return m_values.data(); }

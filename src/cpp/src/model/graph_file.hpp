@@ -61,7 +61,7 @@ struct GraphBuffers {
     ov::Tensor weights;  ///< u8, what the .bin would hold; the graph goes on using it
 };
 
-/// The same; errors call it `name`.
+/// Reads a graph in memory; errors call it `name`.
 std::shared_ptr<ov::Model> read_graph(ov::Core& core, const GraphBuffers& buffers,
                                       const std::filesystem::path& name);
 

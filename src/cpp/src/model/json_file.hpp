@@ -23,7 +23,7 @@ constexpr int max_json_levels = 100;
 /// where it has more than max_json_levels: nothing deeper is ever built.
 nlohmann::json parse_json(const std::string& text, const MessagePart& what);
 
-/// The same, with keys in the order they were given.
+/// parse_json() with keys in the order they were given.
 nlohmann::ordered_json parse_ordered_json(const std::string& text, const MessagePart& what);
 
 /// The value as text; `indent` spaces a level, or in one line. Throws InvalidArgument where it

@@ -13,7 +13,7 @@ namespace pagewheel {
 /// signal (Ctrl-C) ends the program. Throws Error in a child that fork() made of a process with a
 /// core.
 ov::Core& openvino_core();
-/// The same, with this extension library added.
+/// openvino_core() with this extension library added.
 ov::Core& openvino_core_with(const std::filesystem::path& extension);
 
 }  // namespace pagewheel

@@ -145,7 +145,7 @@ private:
     Clock::time_point m_latest;
 };
 
-/// Until one of them gets on, or for a moment.
+/// Waits until one of them gets on, or for a moment.
 void wait_for_any(const std::vector<GeneratedPrompt>& results) {
     constexpr std::chrono::milliseconds moment(20);
     for (const GeneratedPrompt& result : results) {
@@ -174,7 +174,7 @@ private:
     TextStreamer* m_streamer = nullptr;
 };
 
-/// Not inside a step: it would wait for its own end.
+/// Throws inside a step, which would wait for its own end.
 void check_may_generate(const RequestQueue& queue) {
     if (ThreadRole::is(queue, ThreadRole::Kind::STEP))
         throw Error(

@@ -29,7 +29,7 @@ public:
     TokenRandom(uint64_t seed, size_t index, size_t position)
         : m_seed(seed), m_index(index), m_position(position) {}
 
-    /// At least 0, less than 1; a multiple of 2^-53.
+    /// A number of at least 0 and less than 1, a multiple of 2^-53.
     double uniform(Draw draw) const;
 
 private:

@@ -94,7 +94,7 @@ private:
     LogitLimits halve() const;
     /// A sample of m_view, the best first, and its size.
     size_t take_sample(Sample* sample) const;
-    /// Within the sample's part inside m_limits, what encloses `share` of the amounts of all of it.
+    /// The limits within m_limits that enclose `share` of the amounts of the whole sample.
     static LogitLimits enclose(const Sample* sample, size_t size, double share,
                                const LogitLimits& limits);
     /// What is within the limits, in the list that m_view is not in.

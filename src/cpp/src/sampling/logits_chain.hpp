@@ -72,7 +72,7 @@ public:
     virtual JumpForwardTokens find_jump_forward(const TokenHistory& history) = 0;
     /// What another thread is in ends soon, and the grammar with it. Any thread.
     virtual void cancel() = 0;
-    /// For another sequence that goes on as this one did so far.
+    /// A copy for another sequence that goes on as this one did so far.
     virtual std::unique_ptr<GrammarRule> fork() const = 0;
 };
 
@@ -142,7 +142,7 @@ public:
     /// Applies each of them in turn. Throws LogitsError where one of the caller's fails, and
     /// GrammarEnd.
     void process(const LogitsRow& row, const TokenHistory& history);
-    /// Null: there is none.
+    /// The grammar; null where there is none.
     const std::shared_ptr<GrammarRule>& grammar() const { return m_grammar; }
     LogitsChain fork() const;
     /// Whether all of them do (LogitsProcessor::runs_anywhere).

@@ -40,11 +40,11 @@ struct SampledToken {
 /// Draws a random token by its probability under the temperature, of those that the filters leave.
 class RandomSelection {
 public:
-    /// For a request's sequence `index`. Without a seed the operating system's is taken. The
+    /// Draws for a request's sequence `index`. Without a seed the operating system's is taken. The
     /// config's rng_seed is not looked at.
     RandomSelection(const GenerationConfig& config, std::optional<uint64_t> seed, size_t index,
                     Isa isa);
-    /// For the generated token `position`, which the sequence keeps. Throws LogitsError.
+    /// Chooses the generated token `position`, which the sequence keeps. Throws LogitsError.
     SampledToken select(const float* logits, size_t n, size_t position);
 
 private:
@@ -72,11 +72,11 @@ GenerationFinishReason finish_reason(const GenerationConfig& config, int64_t tok
 /// generation_parameters.def. Beam search, which chooses among sequences, is in beam_search.hpp.
 class Sampler {
 public:
-    /// For a request's sequence `index`, which has random numbers and a fork of the chain of its
+    /// Serves a request's sequence `index`, which has random numbers and a fork of the chain of its
     /// own. `seed` is the request's, whatever the config's rng_seed is.
     Sampler(const GenerationConfig& config, std::optional<uint64_t> seed, size_t index, Isa isa,
             const LogitsChain& chain);
-    /// With the config's rng_seed, and a chain of its processors.
+    /// Uses the config's rng_seed, and a chain of its processors.
     Sampler(const GenerationConfig& config, size_t index, Isa isa);
 
     /// `logits` [n], which follow the history, are changed in place where the config asks for it.
@@ -85,8 +85,9 @@ public:
     /// other, and nothing is ever rolled back here. Throws LogitsError, and GrammarEnd where a
     /// grammar has no next token.
     SampledToken sample(const TokenHistory& history, float* logits, size_t n);
-    /// For the latest token: the likeliest ones by the logits that the chain left, before
-    /// temperature and filters, and the token itself. Empty unless the config has logprobs.
+    /// The log-probabilities beside the latest token: the likeliest ones by the logits that the
+    /// chain left, before temperature and filters, and the token itself. Empty unless the config
+    /// has logprobs.
     const std::vector<TokenLogProb>& top_log_probs() const { return m_top_log_probs; }
     const std::shared_ptr<GrammarRule>& grammar() const { return m_chain.grammar(); }
     /// False: sample() is for the thread that steps.

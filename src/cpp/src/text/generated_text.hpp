@@ -102,7 +102,7 @@ private:
     std::string m_expected;             // the held text, as it was when the last of them came
 };
 
-/// Without special tokens in the text, or with them.
+/// The tokenizer's decoders. The text has special tokens unless they are skipped.
 GeneratedText::Decoders decoders_of(const Tokenizer& tokenizer, bool skip_special_tokens = true);
 
 /// Follows a sequence's tokens and keeps their text, up to its first stop string. Each token is

@@ -29,7 +29,7 @@ constexpr size_t max_error = 1000;
 // What templates can take of a machine's memory is that of so many.
 constexpr size_t max_processes = 4;
 
-/// One of the processes that may run at once: its construction waits for it.
+/// The right to run one process. The constructor waits until fewer than max_processes run.
 class ProcessSlot {
 public:
     ProcessSlot() {
@@ -75,7 +75,7 @@ std::string encoded(const ChatTemplateInputs& inputs) {
     return json_text(json{{"template", inputs.chat_template}, {"context", std::move(context)}});
 }
 
-/// Only the time zone, for strftime_now.
+/// The environment of the process: only the time zone, for strftime_now.
 std::vector<std::string> environment() {
     std::vector<std::string> kept;
     for (const char* name : {"TZ", "TZDIR"})

@@ -11,7 +11,7 @@ namespace pagewheel {
 
 namespace {
 
-/// For the length of a method.
+/// Marks the streamer as being at work for the length of a method.
 class AtWork {
 public:
     explicit AtWork(std::atomic<bool>& flag) : m_flag(flag) {
