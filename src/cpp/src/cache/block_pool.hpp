@@ -29,7 +29,7 @@ public:
     /// A block with one reference. Needs num_free() > 0. The block freed last comes first: its
     /// memory is committed already and perhaps still in a cache.
     BlockId take();
-    /// One more reference to a block that is held or idle.
+    /// Adds a reference to a block that is held or idle.
     void share(BlockId block);
     /// Drops a reference. With the last the block is idle if it is kept, else free.
     void release(BlockId block);

@@ -19,7 +19,7 @@ public:
     const PrefixTree& tree() const { return m_tree; }
     PrefixTree& tree() { return m_tree; }
 
-    /// Blocks that take() can give.
+    /// How many blocks take() can give.
     size_t num_available() const { return m_pool.num_free() + m_pool.num_idle(); }
     /// A block with one reference; needs num_available() > 0.
     BlockId take();
@@ -42,12 +42,12 @@ public:
 
     /// Pins the tokens if all of them are in the tree; how many there are, from the first on.
     size_t pin(const PrefixKey& key, const std::vector<int64_t>& tokens);
-    /// False if exactly these tokens were not pinned.
+    /// Returns false if exactly these tokens were not pinned.
     bool unpin(const PrefixKey& key, const std::vector<int64_t>& tokens);
     /// Puts the pinned prefixes into the tree again, after it was cleared.
     void restore();
 
-    /// Blocks that are pinned, each counted once.
+    /// How many blocks are pinned, each counted once.
     size_t num_blocks() const { return m_holds.size(); }
     /// Pinned blocks that no sequence holds.
     size_t num_held_by_pins_alone() const;

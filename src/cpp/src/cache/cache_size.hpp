@@ -16,8 +16,9 @@ inline size_t blocks_for(size_t tokens, size_t block_size) {
     return (tokens + block_size - 1) / block_size;
 }
 
-/// Blocks of `block_bytes` to reserve. `wanted_blocks` if not 0; else as many as fit `wanted_bytes`
-/// if not 0; else as many as fit `fraction` of the free memory, and no more than `useful_blocks`.
+/// How many blocks of `block_bytes` to reserve: `wanted_blocks` if not 0; else what fits
+/// `wanted_bytes` if not 0; else as many as fit `fraction` of the free memory, and no more than
+/// `useful_blocks`.
 size_t choose_num_blocks(size_t block_bytes, size_t wanted_blocks, size_t wanted_bytes,
                          double fraction, size_t useful_blocks);
 

@@ -91,7 +91,7 @@ public:
     /// When the block was used, in a count of the tree's own: more is later, held ones come last.
     uint64_t last_use(BlockId block) const;
 
-    /// Blocks in the tree, and how many of them evict() can free.
+    /// How many blocks are in the tree, and how many of them evict() can free.
     size_t size() const { return m_children.size(); }
     size_t num_evictable() const { return m_num_evictable; }
 

@@ -126,20 +126,20 @@ private:
     bool rotates(size_t layer) const {
         return m_layers[layer].rotary.dims > 0 && !m_rotation.empty();
     }
-    /// Where nothing is ever evicted: all layers read one table, which is written at every step, as
+    /// Fills where nothing is ever evicted: all layers read one table, written at every step, as
     /// that costs less than to find out what has changed.
     void fill_shared(ov::InferRequest& request, const Batch& batch,
                      const std::vector<size_t>& windows);
     static BatchExtents add_extents(Writer& writer, size_t sequences);
     /// Nothing is added where no attention reads it.
     LogitsExtents add_logits_extents(Writer& writer, size_t sequences) const;
-    /// Once the extents are filled.
+    /// To be called once the extents are filled.
     void fill_logits_extents(const Batch& batch, const std::vector<size_t>& windows,
                              const BatchExtents& extents, const LogitsExtents& of_logits) const;
     /// Takes down what the batch's tables are made of. True if it is what they were made of before.
     bool same_sources(const Batch& batch);
     Rotation rotation_of(size_t layer, const Batch& batch) const;
-    /// True if a table of angles grew.
+    /// Returns whether a table of angles grew.
     bool grow_rotation(const Batch& batch);
     /// Words that write_tables() writes for the batch.
     size_t count_words(const Batch& batch);

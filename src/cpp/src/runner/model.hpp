@@ -37,7 +37,7 @@ public:
     virtual size_t vocabulary() const = 0;
     /// The threads that it computes with.
     virtual size_t num_threads() const { return 1; }
-    /// Tokens of a block.
+    /// How many tokens a block holds.
     virtual size_t block_size() const = 0;
     /// The bytes of one block's keys and values in all layers.
     virtual size_t block_bytes() const = 0;

@@ -47,7 +47,7 @@ private:
     CompiledGraph m_graph;
     ov::InferRequest m_request;
     std::unique_ptr<KvCache> m_cache;
-    /// By kind of attention: a model whose caches are evicted from has one.
+    /// One for each kind of attention: a model whose caches are evicted from has one.
     std::vector<std::unique_ptr<AttentionInputs>> m_attention;
     std::vector<RotaryKind> m_rotated_in_place;
     BlockLayout m_blocks = BlockLayout::lanes;

@@ -60,14 +60,14 @@ public:
 
     /// The tokens that a sequence may have beside pinned blocks.
     void set_room(size_t max_tokens) { m_room = max_tokens; }
-    /// Where the room became less since the request was made. Why it cannot be served any more, if
-    /// it cannot.
+    /// Says why the request cannot be served any more, if the room became too small since it was
+    /// made.
     std::optional<Error> limit_again(Request& request) const;
 
 private:
     /// Gives the one of an earlier request that still lives, or a new one. Throws InvalidArgument.
     std::shared_ptr<const PreparedConfig> prepare(const GenerationConfig& config);
-    /// On the caller's thread, so that no step waits for it.
+    /// Compiles on the caller's thread, so that no step waits for it.
     void compile_grammar(Request& request, const GenerationConfig& config) const;
     /// Checks the ids that a config names.
     void check_token_ids(const GenerationConfig& config) const;

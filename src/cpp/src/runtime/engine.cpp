@@ -30,7 +30,8 @@ size_t num_blocks(const Model& model, const SchedulerConfig& config, size_t cont
                              config.max_num_seqs * blocks_for(context, model.block_size()));
 }
 
-/// Where memory decided the cache's size, and a sequence cannot be as long as the model allows.
+/// Warns where memory decided the cache's size, and a sequence cannot be as long as the model
+/// allows.
 void warn_of_short_cache(const SchedulerConfig& config, size_t max_tokens, size_t context_length) {
     const bool asked = config.num_kv_blocks != 0 || config.cache_size != 0;
     if (asked || config.use_cache_eviction || max_tokens >= context_length) return;

@@ -63,7 +63,7 @@ public:
     /// throws.
     StepStatistics step();
     PipelineStatistics statistics() const;
-    /// As ContinuousBatchingPipeline::get_cache_view().
+    /// Does what ContinuousBatchingPipeline::get_cache_view() does.
     CacheView view_cache(size_t most_sequences, std::optional<uint64_t> evicted_of);
 
     class LockedPrefixes;

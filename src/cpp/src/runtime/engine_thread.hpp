@@ -21,8 +21,8 @@ public:
     ~EngineThread() { stop(); }
 
     void start();
-    /// After the step that is under way. Requests stay as they are. Does nothing in a child that
-    /// fork() made, where the thread is not.
+    /// Stops after the step that is under way. Requests stay as they are. Does nothing in a child
+    /// that fork() made, where the thread is not.
     void stop();
     bool is_running() const;
 

@@ -25,14 +25,14 @@ public:
     const CacheEvictionConfig& config() const { return m_evictor.config(); }
     /// Blocks that one sequence holds at most while its prompt is evicted in chunks.
     size_t most_blocks() const { return m_evictor.most_blocks(); }
-    /// Before the sequence is added. It will have `max_tokens` at most.
+    /// To be called before the sequence is added, which will have `max_tokens` at most.
     void admit(Sequence& sequence, size_t max_tokens) const;
     /// How many of `wanted` drafts a decoding sequence may compute in one step: what is observed
     /// is never rolled back, and a step ends where the budget does.
     size_t most_drafts(const Sequence& sequence, size_t wanted) const;
-    /// By batch entry: the last new tokens to be observed.
+    /// How many of each batch entry's last new tokens are to be observed.
     const std::vector<size_t>& windows(const Batch& batch);
-    /// After the step, whose tokens count as computed.
+    /// Takes in what was seen. To be called after the step, whose tokens count as computed.
     void observe(const Batch& batch);
     /// `child` forks from `parent`.
     void fork(const Sequence& parent, Sequence& child) const;
@@ -43,7 +43,7 @@ public:
 private:
     EvictionDecision ask_policy(Sequence& sequence, size_t num_blocks) const;
     EvictionProgress progress(const BatchEntry& entry) const;
-    /// Blocks that must go now.
+    /// How many blocks must go now.
     size_t due(const Sequence& sequence) const;
 
     Model& m_model;

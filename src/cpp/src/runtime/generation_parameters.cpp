@@ -60,7 +60,7 @@ template <class T>
 std::string in_words(const std::optional<T>& value) {
     return value ? in_words(*value) : "null";
 }
-/// Only as a default, which is empty: of its values validate() names those that are refused.
+/// Called for the default alone, which is empty: validate() names single values that it refuses.
 std::string in_words(const TokenBiases& value) {
     return value.empty() ? "{}" : concat("of ", value.size(), " tokens");
 }
@@ -277,7 +277,7 @@ bool take(const ov::Any& value, std::optional<T>& out) {
     return true;
 }
 
-/// By name: sets a parameter to a value of its own type, which JSON may not have. Whether it is.
+/// Sets a parameter to a value of its own type, which JSON may not have. Returns whether it is.
 using Taker = bool (*)(const ov::Any& value, GenerationConfig& config);
 
 const std::map<std::string, Taker>& takers() {

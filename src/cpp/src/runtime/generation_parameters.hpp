@@ -13,7 +13,7 @@ namespace pagewheel {
 /// that says what is allowed.
 using ParameterReader = void (*)(const nlohmann::json& value, GenerationConfig& config);
 
-/// By the keys of generation_config.json: the parameters, and early_stopping, which is
+/// Readers by the keys of generation_config.json: the parameters, and early_stopping, which is
 /// transformers' name for stop_criteria.
 const std::map<std::string, ParameterReader>& parameter_readers();
 

@@ -111,7 +111,7 @@ public:
     /// Begins to find the masks of the batch's next tokens, but of sequences with drafts: each of
     /// those masks needs the token before it, which is not chosen yet.
     void find_masks(const Batch& batch);
-    /// Until they are found, or the step has waited enough.
+    /// Waits until they are found, or the step has waited enough.
     void wait_for_masks(const Batch& batch);
     /// Whether the sequence's next token can be chosen without waiting for a grammar.
     bool has_mask(const SequenceState& sequence);
@@ -121,8 +121,8 @@ public:
     void find_jump_forward(SequenceState& sequence);
     /// Whether they are found; waits as far as the step may.
     bool wait_for_jump_forward(const SequenceState& sequence);
-    /// Until one of these sequences, of which there are some, has its mask, or the step has waited
-    /// enough. Slow ones count.
+    /// Waits until one of these sequences, of which there are some, has its mask, or the step
+    /// waited enough. Slow ones count.
     void wait_for_any(const std::vector<SequenceState*>& sequences);
 
 private:

@@ -76,7 +76,7 @@ struct GenerationHandle::State {
     bool can_read() const;
     /// Throws what the engine has cancelled it for, if it did. Needs the lock.
     void check_error() const;
-    /// For those that wait for tokens or the end. Throws what the callback throws.
+    /// Wakes those that wait for tokens or the end. Throws what the callback throws.
     void wake();
     /// Asks for the end, once.
     static void close(const std::shared_ptr<State>& state, GenerationStatus as,
@@ -168,7 +168,7 @@ struct Request {
     /// Without what PreparedConfig leaves to the request.
     const GenerationConfig& config() const { return prepared->config; }
     bool is_over() const { return phase == Phase::ENDED; }
-    /// For messages.
+    /// What messages call it.
     std::string name() const { return id ? "request " + std::to_string(*id) : "a request"; }
 };
 

@@ -37,7 +37,7 @@ public:
         std::vector<AbortRequest> aborts;
     };
 
-    /// At most `max_queue` requests that were not begun; 0: any number.
+    /// Takes at most `max_queue` requests that were not begun; 0: any number.
     explicit RequestQueue(size_t max_queue) : m_max_queue(max_queue) {}
 
     /// Throws in a child that fork() made: before any other call.

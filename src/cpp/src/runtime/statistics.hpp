@@ -20,9 +20,9 @@ public:
     StepRecorder(const Scheduler& scheduler, const RequestQueue& queue, const Model& model,
                  size_t interval);
 
-    /// Whenever blocks were taken or given back.
+    /// To be called whenever blocks were taken or given back.
     void count_blocks();
-    /// After a step. A line for the log, if one is due.
+    /// To be called after a step. Returns a line for the log, if one is due.
     std::string record(const StepStatistics& step);
 
     size_t num_steps() const { return m_statistics.num_steps; }  ///< the step loop's to ask

@@ -45,7 +45,7 @@ public:
     void continue_pending();
     /// There is nothing to compute: until one has its mask, or for as long as a step may wait.
     void wait_for_pending();
-    /// Before the requests that have ended are gone.
+    /// To be called before the requests that have ended are gone.
     void forget_ended();
 
 private:
@@ -70,7 +70,7 @@ private:
     /// Calls `work`; logits that no token can be chosen by end the request.
     template <class Work>
     void attempt(SequenceState& sequence, Work&& work);
-    /// Tokens from the rows one after the other, as long as the drafts say the same.
+    /// Chooses tokens from the rows one after the other, as long as the drafts say the same.
     void confirm_drafts(SequenceState& sequence, const Rows& rows);
     /// Log-probabilities of the prompt's tokens.
     void record_prompt(SequenceState& sequence, const Rows& rows);

@@ -128,14 +128,14 @@ private:
     /// Prompt tokens to compute now of `uncached` beside `slots` in the cache, given what is left
     /// of the budget, and whether `others` want of it; 0: to wait.
     size_t chunk_length(const Sequence& sequence, size_t slots, size_t uncached, bool others) const;
-    /// For a prompt that is not to be split and has no room: if decodes alone are in its way, the
-    /// next step begins with prompts.
+    /// Serves a prompt that is not to be split and has no room: if decodes alone are in its way,
+    /// the next step begins with prompts.
     void ask_for_a_step();
     /// What chunk_length() would be with room for all.
     size_t longest_chunk(const Sequence& sequence, size_t slots, size_t uncached) const;
-    /// Blocks that are still missing until the sequence's prompt is computed.
+    /// How many blocks are still missing until the sequence's prompt is computed.
     size_t blocks_to_prompt_end(const Sequence& sequence) const;
-    /// Tokens at its beginning that the tree may provide.
+    /// How many tokens at its beginning the tree may provide.
     size_t max_prefix(const Sequence& sequence) const;
     size_t blocks_for(size_t num_slots) const {
         return pagewheel::blocks_for(num_slots, m_block_size);
@@ -164,7 +164,7 @@ private:
     static size_t num_shareable(const Sequence& sequence);
     /// Puts the sequence's full blocks into the tree.
     void share_blocks(Sequence& sequence);
-    /// And the one that is not full.
+    /// Puts its blocks into the tree, the one that is not full too.
     void share_all(Sequence& sequence);
 
     SchedulerConfig m_config;
