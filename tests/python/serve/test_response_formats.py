@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from serving import Served
 
 from pagewheel.serve.api.response_format import take_response_format
-from pagewheel.serve.http.fields import Fields
+from pagewheel.serve.http.body import Fields
 
 SERVED = "calling_folder"
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
