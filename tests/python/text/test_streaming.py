@@ -283,7 +283,7 @@ def test_text_with_special_tokens_stops_at_their_strings(smollm2_folder: Path) -
         config = pagewheel.GenerationConfig(
             max_new_tokens=8,
             skip_special_tokens=False,
-            logit_bias={2: 1000.0},
+            logit_bias={2: 100.0},
             ignore_eos=True,
             stop_strings={"<|im_end|><|im_end|>"},
             include_stop_str_in_output=True,
