@@ -1,5 +1,5 @@
 // Quotas of control groups, read from folders that look as a system's do.
-#include "compile/cpu_quota.hpp"
+#include "compile/inference_threads.hpp"
 
 #include <gtest/gtest.h>
 

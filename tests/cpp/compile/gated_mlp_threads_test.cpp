@@ -1,5 +1,5 @@
 // Which models OpenVINO could not compile in bf16 with one thread on AMX, and what is done then.
-#include "compile/gated_mlp_threads.hpp"
+#include "compile/inference_threads.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "compile/inference_arena.hpp"
-#include "compile/prepare_graph.hpp"
+#include "compile/compile_model.hpp"
 #include "model/openvino_core.hpp"
 #include "openvino/opsets/opset13.hpp"
 

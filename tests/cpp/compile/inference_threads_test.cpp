@@ -7,7 +7,6 @@
 #include <stdexcept>
 #include <thread>
 
-#include "compile/inference_arena.hpp"
 #include "model/openvino_core.hpp"
 
 namespace pagewheel {

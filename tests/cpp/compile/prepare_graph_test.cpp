@@ -1,5 +1,5 @@
 // What a model is compiled with. PAGEWHEEL_TEST_TINY_MODEL names a folder (scripts/run_tests).
-#include "compile/prepare_graph.hpp"
+#include "compile/compile_model.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "compile/inference_arena.hpp"
+#include "compile/inference_threads.hpp"
 #include "kernels/isa.hpp"
 #include "model/openvino_core.hpp"
 #include "ops/paged_attention.hpp"

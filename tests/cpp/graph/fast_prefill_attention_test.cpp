@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "graph/fast_prefill.hpp"
-#include "graph/gather_logits.hpp"
+#include "graph/paged_attention.hpp"
 #include "openvino/opsets/opset13.hpp"
 #include "ops/paged_attention.hpp"
 #include "support/named_parameter.hpp"

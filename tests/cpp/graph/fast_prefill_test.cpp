@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/gather_logits.hpp"
+#include "graph/paged_attention.hpp"
 #include "graph/token_layout.hpp"
 #include "model/openvino_core.hpp"
 #include "openvino/opsets/opset13.hpp"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/gather_rows.hpp"
+#include "graph/small_passes.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/gather.hpp"
 #include "openvino/op/parameter.hpp"

@@ -1,4 +1,4 @@
-#include "graph/outer_products.hpp"
+#include "graph/small_passes.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The pass that makes one node of equal small constants.
-#include "graph/share_constants.hpp"
+#include "graph/small_passes.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
-// pagewheel's operations that hang together become one node.
+// pagewheel's operations that hang together become one node, if no cycle comes of it.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -8,6 +9,17 @@
 #include "ops/native_region.hpp"
 
 namespace pagewheel {
+
+struct GraphEdge {
+    size_t from, to;
+};
+
+/// Joins nodes into groups along `joins`, which are edges of the acyclic graph of nodes [0, count)
+/// and `edges` too. If each group were one node, the graph would still be acyclic; so no path leads
+/// out of a group and back in. No join that is left could be made as well. Returns a group's number
+/// for each node: that of one of its nodes.
+std::vector<size_t> find_convex_groups(size_t count, const std::vector<GraphEdge>& edges,
+                                       const std::vector<GraphEdge>& joins);
 
 struct NativeRegions {
     std::vector<std::shared_ptr<const RegionPlan>> plans;

@@ -1,4 +1,5 @@
-// Attention over a paged cache in place of attention over states.
+// What every decoder gets: attention over a paged cache, and logits only for the rows that are
+// sampled.
 #pragma once
 
 #include <memory>
@@ -26,5 +27,11 @@ struct PagingOptions {
 /// such form, or has cache inputs and not what the options ask for.
 void apply_paged_attention(const std::shared_ptr<ov::Model>& model,
                            const PagingOptions& options = {});
+
+/// Adds an input `sampled_tokens_indices` (i64 [rows], ascending; ports::sampled_tokens_indices)
+/// and takes these rows before the vocabulary projection: output `logits` becomes f32 [rows,
+/// vocabulary]. For an ov::Model after apply_paged_attention(). Throws InvalidArgument if there is
+/// no output `logits` of rank 3.
+void gather_logits(const std::shared_ptr<ov::Model>& model);
 
 }  // namespace pagewheel

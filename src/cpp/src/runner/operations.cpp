@@ -5,9 +5,8 @@
 #include <utility>
 
 #include "base/check.hpp"
-#include "compile/cpu_quota.hpp"
+#include "compile/compile_model.hpp"
 #include "compile/inference_threads.hpp"
-#include "compile/prepare_graph.hpp"
 #include "kernels/activation_choice.hpp"
 #include "model/openvino_core.hpp"
 #include "ops/quantized_linear.hpp"

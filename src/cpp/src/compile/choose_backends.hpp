@@ -1,10 +1,12 @@
-// Whose attention a model has.
+// Whose attention and whose linear layers a model has.
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "compile/compile_options.hpp"
 #include "graph/native_attention.hpp"
+#include "graph/quantized_linear.hpp"
 #include "model/model_folder.hpp"
 #include "openvino/core/model.hpp"
 
@@ -16,5 +18,12 @@ namespace pagewheel {
 /// InvalidArgument where it is needed and cannot serve.
 NativeAttentionReport choose_attention(const std::shared_ptr<ov::Model>& model,
                                        const ModelConfig& config, const CompileOptions& options);
+
+/// Puts pagewheel's linear layers into the graph, if it is to have them; nothing if not. AUTO takes
+/// them on a CPU with vector instructions, unless activations must not be quantised. An activation
+/// precision asks for them too. Throws
+/// InvalidArgument where they are asked for and cannot serve.
+std::optional<QuantizedLinearReport> choose_linear(const std::shared_ptr<ov::Model>& model,
+                                                   const CompileOptions& options);
 
 }  // namespace pagewheel

@@ -1,10 +1,11 @@
-#include "compile/choose_attention.hpp"
+#include "compile/choose_backends.hpp"
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "base/check.hpp"
+#include "graph/fuse_linear.hpp"
 #include "kernels/isa.hpp"
 
 namespace pagewheel {
@@ -24,6 +25,13 @@ std::vector<LayerRotary> layer_rotary(const RotaryDescription& rotary) {
 bool gains(const CompileOptions& options) {
     return options.on_cpu && detected_isa() != Isa::scalar && !options.asks_openvino_cache &&
            options.cache_format;
+}
+
+/// Batch invariance leaves nothing to the number of rows.
+kernels::ActivationPrecision activations_of(const CompileOptions& options) {
+    const bool free = options.activations == kernels::ActivationPrecision::automatic;
+    return options.batch_invariant && free ? kernels::ActivationPrecision::int16
+                                           : options.activations;
 }
 
 }  // namespace
@@ -58,6 +66,41 @@ NativeAttentionReport choose_attention(const std::shared_ptr<ov::Model>& model,
                    : capped                  ? "the model caps attention logits"
                                              : "attention_backend is 'native'",
                    ", but:", left);
+    return report;
+}
+
+std::optional<QuantizedLinearReport> choose_linear(const std::shared_ptr<ov::Model>& model,
+                                                   const CompileOptions& options) {
+    const bool rounded = options.activations != kernels::ActivationPrecision::automatic;
+    check_argument(
+        !rounded ||
+            (options.linear != Backend::OPENVINO && options.on_cpu && !options.exact_activations),
+        "activation_precision is of pagewheel's linear layers, which run on CPU, but the "
+        "properties ask for OpenVINO's, f32 inference or no dynamic quantisation; "
+        "allowed there: auto");
+    if (options.linear == Backend::OPENVINO) return {};
+    const bool asked = options.linear == Backend::NATIVE || rounded || options.batch_invariant;
+    const bool gains =
+        options.on_cpu && !options.exact_activations && detected_isa() != Isa::scalar;
+    if (!asked && !gains) return {};
+    check_argument(options.on_cpu, "linear_backend 'native' runs on CPU, not ", options.device);
+    check_argument(!options.exact_activations,
+                   "linear_backend is 'native', which quantises activations, but the "
+                   "properties ask for f32 inference or no dynamic quantisation");
+    QuantizedLinearReport report = use_quantized_linear(model, activations_of(options));
+    check_argument(!asked || report.num_matrices > 0,
+                   options.batch_invariant ? "batch_invariant is true"
+                   : rounded               ? "activation_precision is set"
+                                           : "linear_backend is 'native'",
+                   ", but no MatMul has compressed weights that pagewheel takes; allowed for this "
+                   "model: ",
+                   options.batch_invariant ? "batch_invariant false"
+                   : rounded               ? "activation_precision auto"
+                                           : "linear_backend auto, openvino");
+    fuse_norms(model);
+    fuse_gated_mlps(model);
+    fuse_residuals(model);
+    fuse_rotary(model);
     return report;
 }
 

@@ -1,0 +1,363 @@
+#include "graph/fuse_linear.hpp"
+
+#include <optional>
+#include <vector>
+
+#include "graph/node_queries.hpp"
+#include "openvino/op/add.hpp"
+#include "openvino/op/concat.hpp"
+#include "openvino/op/divide.hpp"
+#include "openvino/op/multiply.hpp"
+#include "openvino/op/negative.hpp"
+#include "openvino/op/power.hpp"
+#include "openvino/op/reduce_mean.hpp"
+#include "openvino/op/reshape.hpp"
+#include "openvino/op/sigmoid.hpp"
+#include "openvino/op/slice.hpp"
+#include "openvino/op/sqrt.hpp"
+#include "openvino/op/swish.hpp"
+#include "openvino/op/transpose.hpp"
+#include "ops/quantized_linear.hpp"
+
+namespace pagewheel {
+namespace {
+
+struct FoundNorm {
+    ov::Output<ov::Node> x;
+    RmsNorm norm;
+};
+
+/// epsilon, if `node` is mean(x^2) + epsilon over the last dimension.
+std::optional<float> mean_square_plus_epsilon(const std::shared_ptr<ov::Node>& node,
+                                              const ov::Output<ov::Node>& x) {
+    const auto add = ov::as_type_ptr<ov::op::v1::Add>(node);
+    if (!add) return {};
+    for (const size_t i : {0, 1}) {
+        const auto mean =
+            ov::as_type_ptr<ov::op::v1::ReduceMean>(add->get_input_node_shared_ptr(i));
+        const auto epsilon = scalar(add->input_value(1 - i));
+        if (!mean || !epsilon || !mean->get_keep_dims()) continue;
+        const auto axis = scalar(mean->input_value(1));
+        const auto rank = x.get_partial_shape().rank();
+        if (!axis || rank.is_dynamic() || (*axis != -1 && *axis != float(rank.get_length() - 1)))
+            continue;
+        const auto square = mean->get_input_node_shared_ptr(0);
+        const bool power = ov::is_type<ov::op::v1::Power>(square) && square->input_value(0) == x &&
+                           scalar(square->input_value(1)) == 2.0f;
+        const bool product = ov::is_type<ov::op::v1::Multiply>(square) &&
+                             square->input_value(0) == x && square->input_value(1) == x;
+        if (power || product) return epsilon;
+    }
+    return {};
+}
+
+/// epsilon, if `node` is 1 / sqrt(mean(x^2) + epsilon).
+std::optional<float> inverse_root(const std::shared_ptr<ov::Node>& node,
+                                  const ov::Output<ov::Node>& x) {
+    if (ov::is_type<ov::op::v1::Power>(node) && scalar(node->input_value(1)) == -0.5f)
+        return mean_square_plus_epsilon(node->get_input_node_shared_ptr(0), x);
+    if (!ov::is_type<ov::op::v1::Divide>(node) || scalar(node->input_value(0)) != 1.0f) return {};
+    const auto root = node->get_input_node_shared_ptr(1);
+    if (!ov::is_type<ov::op::v0::Sqrt>(root)) return {};
+    return mean_square_plus_epsilon(root->get_input_node_shared_ptr(0), x);
+}
+
+/// The norm that `output` is: gamma * (x * 1 / sqrt(...)), factors in either order.
+std::optional<FoundNorm> find_norm(const ov::Output<ov::Node>& output, size_t k) {
+    const auto scaled = ov::as_type_ptr<ov::op::v1::Multiply>(output.get_node_shared_ptr());
+    if (!scaled) return {};
+    for (const size_t i : {0, 1}) {
+        const auto gamma = constant_under(scaled->input_value(i));
+        const auto normed =
+            ov::as_type_ptr<ov::op::v1::Multiply>(scaled->get_input_node_shared_ptr(1 - i));
+        if (!gamma || !normed || ov::shape_size(gamma->get_shape()) != k) continue;
+        for (const size_t j : {0, 1}) {
+            const ov::Output<ov::Node> x = normed->input_value(j);
+            const auto epsilon = inverse_root(normed->get_input_node_shared_ptr(1 - j), x);
+            if (!epsilon || x.get_element_type() != ov::element::f32) continue;
+            return FoundNorm{
+                x,
+                {std::make_shared<const std::vector<float>>(gamma->cast_vector<float>()),
+                 *epsilon}};
+        }
+    }
+    return {};
+}
+
+/// x, if `output` is x * sigmoid(x).
+ov::Output<ov::Node> silu_input(const ov::Output<ov::Node>& output) {
+    const auto node = output.get_node_shared_ptr();
+    if (ov::is_type<ov::op::v4::Swish>(node)) {
+        const bool plain = node->get_input_size() == 1 || scalar(node->input_value(1)) == 1.0f;
+        return plain ? node->input_value(0) : ov::Output<ov::Node>();
+    }
+    if (!ov::is_type<ov::op::v1::Multiply>(node)) return {};
+    for (const size_t i : {0, 1}) {
+        const auto sigmoid = node->get_input_node_shared_ptr(i);
+        if (ov::is_type<ov::op::v0::Sigmoid>(sigmoid) &&
+            sigmoid->input_value(0) == node->input_value(1 - i))
+            return sigmoid->input_value(0);
+    }
+    return {};
+}
+
+/// The gate and the up projection whose silu(gate) * up `output` is; null gate if it is none.
+struct Halves {
+    ov::Output<ov::Node> gate, up;
+};
+
+Halves find_halves(const ov::Output<ov::Node>& output) {
+    const auto product = ov::as_type_ptr<ov::op::v1::Multiply>(output.get_node_shared_ptr());
+    if (!product) return {};
+    for (const size_t i : {0, 1}) {
+        const ov::Output<ov::Node> silu = product->input_value(i);
+        const ov::Output<ov::Node> gate = silu_input(silu);
+        if (gate.get_node() && has_one_reader(silu)) return {gate, product->input_value(1 - i)};
+    }
+    return {};
+}
+
+/// Whether nothing but the activation reads the projections.
+bool are_read_once(const Halves& halves) {
+    const bool swish =
+        ov::is_type<ov::op::v4::Swish>(halves.gate.get_target_inputs().begin()->get_node());
+    return halves.gate.get_target_inputs().size() == (swish ? 1u : 2u) && has_one_reader(halves.up);
+}
+
+/// What the output is added to, if that is its only use and a stream of the same shape.
+std::shared_ptr<ov::op::v1::Add> residual_sum(const ov::Output<ov::Node>& output,
+                                              ov::Output<ov::Node>& residual) {
+    const auto add = ov::as_type_ptr<ov::op::v1::Add>(only_reader(output));
+    if (!add || add->input_value(0) == add->input_value(1)) return nullptr;
+    residual = add->input_value(add->input_value(0) == output ? 1 : 0);
+    // A bias has the same last dimension, but fewer others or fixed ones.
+    const bool same = residual.get_element_type() == ov::element::f32 &&
+                      residual.get_partial_shape() == output.get_partial_shape();
+    return same ? add : nullptr;
+}
+
+template <class Node>
+bool fuse(const std::shared_ptr<Node>& node) {
+    if (!node || node->get_output_size() != 1 || node->attributes().residual) return false;
+    ov::Output<ov::Node> residual;
+    const auto add = residual_sum(node->output(0), residual);
+    if (!add) return false;
+    auto attributes = node->attributes();
+    attributes.residual = true;
+    const auto fused =
+        std::make_shared<Node>(ov::OutputVector{node->input_value(0), residual}, attributes);
+    fused->set_friendly_name(node->get_friendly_name());
+    add->output(0).replace(fused->output(0));
+    return true;
+}
+
+using ov::op::v1::Multiply;
+
+/// How heads of `size` that a projection gives are rotated, and what reads them then.
+struct FoundRotary {
+    ov::Output<ov::Node> cos, sin;
+    size_t size = 0;
+    std::shared_ptr<ov::Node> rows;  // the heads rotated, [tokens, heads * size]
+};
+
+/// The other factor of `output`, if that is a product with `factor`.
+ov::Output<ov::Node> other_factor(const ov::Output<ov::Node>& output,
+                                  const ov::Output<ov::Node>& factor) {
+    const auto product = ov::as_type_ptr<Multiply>(output.get_node_shared_ptr());
+    if (!product) return {};
+    for (const size_t i : {0, 1})
+        if (product->input_value(i) == factor) return product->input_value(1 - i);
+    return {};
+}
+
+ov::Output<ov::Node> negated(const ov::Output<ov::Node>& output) {
+    const auto node = output.get_node_shared_ptr();
+    if (ov::is_type<ov::op::v0::Negative>(node)) return node->input_value(0);
+    if (!ov::is_type<Multiply>(node)) return {};
+    for (const size_t i : {0, 1})
+        if (scalar(node->input_value(i)) == -1.0f) return node->input_value(1 - i);
+    return {};
+}
+
+/// Whether `output` is elements [begin, end) of the last dimension of x, which has `size`.
+bool is_slice(const ov::Output<ov::Node>& output, const ov::Output<ov::Node>& x, int64_t begin,
+              int64_t end, int64_t size) {
+    if (!output.get_node()) return false;
+    const auto slice = ov::as_type_ptr<ov::op::v8::Slice>(output.get_node_shared_ptr());
+    if (!slice || slice->input_value(0) != x || slice->get_input_size() != 5) return false;
+    std::vector<int64_t> values;
+    for (size_t i = 1; i < 5; ++i) {
+        const auto constant = constant_under(slice->input_value(i));
+        if (!constant || ov::shape_size(constant->get_shape()) != 1) return false;
+        values.push_back(constant->cast_vector<int64_t>()[0]);
+    }
+    return values[0] == begin && std::min(values[1], size) == end && values[2] == 1 &&
+           (values[3] == 3 || values[3] == -1);
+}
+
+/// Whether `output` is (-second half, first half) of x.
+bool is_rotated_half(const ov::Output<ov::Node>& output, const ov::Output<ov::Node>& x,
+                     int64_t size) {
+    const auto concat = ov::as_type_ptr<ov::op::v0::Concat>(output.get_node_shared_ptr());
+    return concat && concat->get_input_size() == 2 &&
+           (concat->get_axis() == 3 || concat->get_axis() == -1) &&
+           is_slice(negated(concat->input_value(0)), x, size / 2, size, size) &&
+           is_slice(concat->input_value(1), x, 0, size / 2, size);
+}
+
+/// Cosines or sines of each token, alike for all heads: f32 [tokens, 1, 1, size].
+bool are_angles(const ov::Output<ov::Node>& output, size_t size) {
+    if (!output.get_node() || output.get_element_type() != ov::element::f32) return false;
+    const ov::PartialShape shape = output.get_partial_shape();
+    return shape.rank().is_static() && shape.size() == 4 && shape[1] == 1 && shape[2] == 1 &&
+           shape[3] == int64_t(size);
+}
+
+/// x * cos + rotate_half(x) * sin, in either order.
+bool find_angles(const std::shared_ptr<ov::Node>& sum, const ov::Output<ov::Node>& x,
+                 FoundRotary& found) {
+    if (!ov::is_type<ov::op::v1::Add>(sum)) return false;
+    for (const size_t i : {0, 1}) {
+        found.cos = other_factor(sum->input_value(i), x);
+        const auto rotated = ov::as_type_ptr<Multiply>(sum->get_input_node_shared_ptr(1 - i));
+        if (!rotated || !are_angles(found.cos, found.size)) continue;
+        for (const size_t j : {0, 1}) {
+            found.sin = rotated->input_value(j);
+            if (are_angles(found.sin, found.size) &&
+                is_rotated_half(rotated->input_value(1 - j), x, int64_t(found.size)))
+                return true;
+        }
+    }
+    return false;
+}
+
+/// The node, if it swaps dimensions 1 and 2 of 4.
+std::shared_ptr<ov::Node> as_swap(const std::shared_ptr<ov::Node>& node) {
+    if (!ov::is_type<ov::op::v1::Transpose>(node)) return nullptr;
+    const auto order = constant_under(node->input_value(1));
+    const bool swaps = order && order->cast_vector<int64_t>() == std::vector<int64_t>{0, 2, 1, 3};
+    return swaps ? node : nullptr;
+}
+
+/// [tokens, 1, heads * size] -> [tokens, heads, 1, size] -> rotated -> [tokens, heads * size].
+std::optional<FoundRotary> find_rotary(const ov::Output<ov::Node>& projection) {
+    const ov::PartialShape given = projection.get_partial_shape();
+    const auto heads = only_reader(projection);
+    if (!ov::is_type<ov::op::v1::Reshape>(heads) || given.size() != 3 || given[1] != 1) return {};
+    const ov::PartialShape shape = heads->get_output_partial_shape(0);
+    if (shape.size() != 4 || shape[1] != 1 || shape[2].is_dynamic() || shape[3].is_dynamic() ||
+        shape[2].get_length() * shape[3].get_length() != given[2].get_length())
+        return {};
+    const auto swapped = as_swap(only_reader(heads->output(0)));
+    if (!swapped || swapped->output(0).get_target_inputs().size() != 3) return {};
+    FoundRotary found;
+    found.size = size_t(shape[3].get_length());
+    for (const ov::Input<ov::Node>& reader : swapped->output(0).get_target_inputs()) {
+        const auto sum = only_reader(reader.get_node()->output(0));
+        if (!sum || !find_angles(sum, swapped->output(0), found)) continue;
+        const auto back = as_swap(only_reader(sum->output(0)));
+        found.rows = back ? only_reader(back->output(0)) : nullptr;
+        if (!ov::is_type<ov::op::v1::Reshape>(found.rows)) return {};
+        const ov::PartialShape rows = found.rows->get_output_partial_shape(0);
+        if (rows.size() == 2 && rows[1] == given[2]) return found;
+        return {};
+    }
+    return {};
+}
+
+/// The node with the heads of some outputs rotated.
+void fuse(const std::shared_ptr<QuantizedLinear>& linear,
+          const std::vector<std::optional<FoundRotary>>& found, const FoundRotary& first) {
+    QuantizedLinear::Attributes attributes = linear->attributes();
+    for (const auto& each : found) attributes.rotary_sizes.push_back(each ? each->size : 0);
+    const auto fused = std::make_shared<QuantizedLinear>(
+        ov::OutputVector{linear->input_value(0), first.cos, first.sin}, std::move(attributes));
+    for (size_t i = 0; i < found.size(); ++i) {
+        if (!found[i]) continue;
+        const auto width = int64_t(fused->attributes().weights[i]->n());
+        const auto shape =
+            ov::op::v0::Constant::create(ov::element::i64, {2}, {int64_t(-1), width});
+        found[i]->rows->output(0).replace(
+            std::make_shared<ov::op::v1::Reshape>(fused->output(i), shape, false));
+    }
+    replace_with(linear, fused);
+}
+
+}  // namespace
+
+size_t fuse_norms(const std::shared_ptr<ov::Model>& model) {
+    size_t fused = 0;
+    for (const auto& node : model->get_ordered_ops()) {
+        const auto linear = ov::as_type_ptr<QuantizedLinear>(node);
+        if (!linear || linear->attributes().norm.gamma || !has_one_reader(linear->input_value(0)))
+            continue;
+        const auto found = find_norm(linear->input_value(0), linear->attributes().weights[0]->k());
+        if (!found) continue;
+        QuantizedLinear::Attributes attributes = linear->attributes();
+        attributes.norm = found->norm;
+        ov::OutputVector inputs = linear->input_values();
+        inputs[0] = found->x;
+        replace_with(linear, std::make_shared<QuantizedLinear>(inputs, std::move(attributes)));
+        ++fused;
+    }
+    return fused;
+}
+
+size_t fuse_gated_mlps(const std::shared_ptr<ov::Model>& model) {
+    size_t fused = 0;
+    for (const auto& node : model->get_ordered_ops()) {
+        const auto down = ov::as_type_ptr<QuantizedLinear>(node);
+        if (!down || down->get_output_size() != 1 || down->attributes().norm.gamma ||
+            down->attributes().residual || !has_one_reader(down->input_value(0)))
+            continue;
+        const Halves halves = find_halves(down->input_value(0));
+        if (!halves.gate.get_node() || halves.gate.get_node() != halves.up.get_node()) continue;
+        const auto both = ov::as_type_ptr<QuantizedLinear>(halves.gate.get_node_shared_ptr());
+        if (!both || both->get_output_size() != 2 || both->attributes().residual ||
+            halves.gate.get_index() == halves.up.get_index() || !are_read_once(halves))
+            continue;
+        GatedMlp::Attributes attributes;
+        attributes.gate = both->attributes().weights[halves.gate.get_index()];
+        attributes.up = both->attributes().weights[halves.up.get_index()];
+        attributes.down = down->attributes().weights[0];
+        attributes.norm = both->attributes().norm;
+        attributes.activations = both->attributes().activations;
+        const auto mlp =
+            std::make_shared<GatedMlp>(ov::OutputVector{both->input_value(0)}, attributes);
+        replace_with(down, mlp);
+        ++fused;
+    }
+    return fused;
+}
+
+size_t fuse_residuals(const std::shared_ptr<ov::Model>& model) {
+    size_t fused = 0;
+    for (const auto& node : model->get_ordered_ops())
+        fused +=
+            fuse(ov::as_type_ptr<QuantizedLinear>(node)) || fuse(ov::as_type_ptr<GatedMlp>(node));
+    return fused;
+}
+
+size_t fuse_rotary(const std::shared_ptr<ov::Model>& model) {
+    size_t fused = 0;
+    for (const auto& node : model->get_ordered_ops()) {
+        const auto linear = ov::as_type_ptr<QuantizedLinear>(node);
+        if (!linear || linear->attributes().residual) continue;
+        std::vector<std::optional<FoundRotary>> found;
+        const FoundRotary* first = nullptr;
+        for (size_t i = 0; i < linear->get_output_size(); ++i)
+            found.push_back(find_rotary(linear->output(i)));
+        for (auto& each : found) {
+            if (!each) continue;
+            if (!first) first = &*each;
+            if (each->cos != first->cos || each->sin != first->sin || each->size != first->size)
+                each.reset();
+        }
+        if (!first) continue;
+        fuse(linear, found, *first);
+        ++fused;
+    }
+    return fused;
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,99 @@
+#include "graph/small_passes.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "graph/node_queries.hpp"
+#include "graph/port_names.hpp"
+#include "openvino/op/constant.hpp"
+#include "openvino/op/gather.hpp"
+#include "openvino/op/matmul.hpp"
+#include "openvino/op/multiply.hpp"
+#include "ops/gather_rows.hpp"
+
+namespace pagewheel {
+namespace {
+
+bool is_outer_product(const ov::op::v0::MatMul& matmul) {
+    if (matmul.get_transpose_a() || matmul.get_transpose_b() ||
+        matmul.get_output_element_type(0) != ov::element::f32)
+        return false;
+    const ov::PartialShape& a = matmul.get_input_partial_shape(0);
+    const ov::PartialShape& b = matmul.get_input_partial_shape(1);
+    return a.rank().is_static() && b.rank().is_static() && a.size() > 1 && b.size() > 1 &&
+           a[a.size() - 1] == 1 && b[b.size() - 2] == 1;
+}
+
+/// f32 [rows, 1, ..., width]
+bool has_plain_rows(const ov::Output<ov::Node>& output) {
+    const ov::PartialShape& shape = output.get_partial_shape();
+    return output.get_element_type() == ov::element::f32 && shape.rank().is_static() &&
+           shape.size() > 1 && shape[shape.size() - 1].is_static() &&
+           std::all_of(shape.begin() + 1, shape.end() - 1,
+                       [](const ov::Dimension& dimension) { return dimension == 1; });
+}
+
+/// Alone, a node of pagewheel's costs the plugin more than its own Gather does.
+bool feeds_native_operation(const ov::Output<ov::Node>& rows) {
+    const auto readers = rows.get_target_inputs();
+    return std::any_of(readers.begin(), readers.end(), [](const ov::Input<ov::Node>& reader) {
+        const auto* native = dynamic_cast<const NativeOp*>(reader.get_node());
+        return native && reader.get_index() < native->num_row_inputs();
+    });
+}
+
+}  // namespace
+
+size_t share_constants(const std::shared_ptr<ov::Model>& model) {
+    using ov::op::v0::Constant;
+    constexpr size_t largest = 16;
+    std::map<std::tuple<std::string, ov::Shape, std::string>, std::shared_ptr<Constant>> first;
+    size_t unused = 0;
+    for (const auto& node : model->get_ordered_ops()) {
+        const auto constant = ov::as_type_ptr<Constant>(node);
+        if (!constant || ov::shape_size(constant->get_shape()) > largest) continue;
+        const ov::element::Type type = constant->get_element_type();
+        if (type != ov::element::f32 && type != ov::element::i32 && type != ov::element::i64)
+            continue;
+        std::string bytes(static_cast<const char*>(constant->get_data_ptr()),
+                          constant->get_byte_size());
+        const auto [place, is_new] = first.try_emplace(
+            {type.get_type_name(), constant->get_shape(), std::move(bytes)}, constant);
+        if (is_new) continue;
+        for (ov::Input<ov::Node> reader : constant->output(0).get_target_inputs())
+            reader.replace_source_output(place->second);
+        ++unused;
+    }
+    return unused;
+}
+
+size_t multiply_outer_products(const std::shared_ptr<ov::Model>& model) {
+    size_t replaced = 0;
+    for (const auto& node : model->get_ordered_ops()) {
+        const auto matmul = ov::as_type_ptr<ov::op::v0::MatMul>(node);
+        if (!matmul || !is_outer_product(*matmul)) continue;
+        replace_with(matmul, std::make_shared<ov::op::v1::Multiply>(matmul->input_value(0),
+                                                                    matmul->input_value(1)));
+        ++replaced;
+    }
+    return replaced;
+}
+
+size_t use_gather_rows(const std::shared_ptr<ov::Model>& model) {
+    size_t replaced = 0;
+    for (const auto& node : model->get_ordered_ops()) {
+        if (!ov::is_type<ov::op::v8::Gather>(node) || !has_plain_rows(node->input_value(0)) ||
+            scalar(node->input_value(2)) != 0.0f || !feeds_native_operation(node->output(0)))
+            continue;
+        const std::string& rows = node->get_input_node_ptr(1)->get_friendly_name();
+        if (rows != ports::logits_indices && rows != ports::sampled_tokens_indices) continue;
+        replace_with(node, std::make_shared<GatherRows>(
+                               ov::OutputVector{node->input_value(0), node->input_value(1)}));
+        ++replaced;
+    }
+    return replaced;
+}
+
+}  // namespace pagewheel
