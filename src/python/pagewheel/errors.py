@@ -35,6 +35,12 @@ class ModelNotFoundError(PagewheelError, FileNotFoundError):
     code = "model_not_found"
 
 
+class FetchError(PagewheelError):
+    """A model could not be fetched. The message says why, and how to go on."""
+
+    code = "fetch_failed"
+
+
 class OutOfRangeError(PagewheelError, IndexError):
     """A token id is outside of the vocabulary, or a list is empty that something is taken from."""
 

@@ -275,11 +275,18 @@ class ServeOptions:
 
 
 def _named(model: str) -> tuple[str, Path | None]:
-    """Parses NAME=PATH, or a path, whose last part without .gguf is the name."""
+    """Parses NAME=MODEL, or a model, which is fetched now if it is named as the hub names it.
+
+    Without NAME the name is the hub's, or a path's last part without .gguf.
+    """
+    from pagewheel.hub import local_model, parse_name
+
     name, equals, path = model.partition("=")
-    if equals and name and path and not Path(model).exists():
-        return name, Path(path)
-    found = Path(model)
+    if equals and name and path and "://" not in name and not Path(model).exists():
+        return name, local_model(path)
+    found = local_model(model)
+    if found != Path(model) and parse_name(model):
+        return model.removeprefix("hub:"), found
     return found.name.removesuffix(".gguf") or found.resolve().name, found
 
 

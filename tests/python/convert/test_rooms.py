@@ -51,6 +51,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "huggingface": "what is converted",
         "graph": "a folder holds the model's graph",
         "chat_template": "of pagewheel itself: a chat format is found by rendering",
+        "hub": "of pagewheel itself: a model may be named as the hub names it",
     },
 }
 

@@ -26,6 +26,7 @@ from pagewheel.cli.chat import (
 )
 from pagewheel.cli.endpoint import api_base
 from pagewheel.cli.generation_options import Sampling, StructureOptions, generation_options
+from pagewheel.cli.models import list_models, pull, remove, show_cache
 from pagewheel.cli.serve import serve
 from pagewheel.cli.terminal import (
     check_text,
@@ -68,8 +69,8 @@ def root(
 ) -> None:
     """Run language models on the OpenVINO runtime.
 
-    Where no model is given, all but convert and bench-serve use SmolLM2-135M-Instruct (95 MB,
-    downloaded once).
+    Where no model is given, generate, chat, info, trace and serve use SmolLM2-135M-Instruct (95 MB,
+    downloaded once). Any other is named by its path, or as the Hugging Face hub names it.
     Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
     """
     context.obj = debug
@@ -104,6 +105,8 @@ def generate(
     pagewheel generate --choice yes --choice no "Is the sky blue?"
 
     pagewheel generate --num-beams 4 "Translate to French: the cat sleeps"
+
+    pagewheel generate -m Qwen/Qwen3-0.6B "Name three rivers."
 
     cat question.txt | pagewheel generate --stats --model model.gguf -
     """
@@ -176,7 +179,9 @@ def chat(
 @app.command()
 def convert(
     context: typer.Context,
-    source: Annotated[Path, typer.Argument(help="A .gguf file or a Hugging Face folder.")],
+    source: Annotated[
+        str, typer.Argument(help="A .gguf file, a Hugging Face folder, or a model's name.")
+    ],
     output: Annotated[
         Path | None, typer.Argument(help="A new or empty folder; by default an entry of the cache.")
     ] = None,
@@ -228,10 +233,10 @@ def convert(
 def info(
     context: typer.Context,
     model: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(
-            help="A .gguf file or Hugging Face folder (converted first), or an OpenVINO model "
-            "folder. By default SmolLM2-135M-Instruct, downloaded once."
+            help="A .gguf file or Hugging Face folder (converted first), an OpenVINO model "
+            "folder, or a model's name. By default SmolLM2-135M-Instruct, downloaded once."
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -266,7 +271,7 @@ class TraceOptions:
     output: Path = option(
         ..., "Folder for trace.json.gz, trace.html and pictures (SVG).", "--output", "-o"
     )
-    model: Path | None = model_option()
+    model: str | None = model_option()
     max_new_tokens: int = option(
         256, "Tokens to generate at most.", *("--max-new-tokens", "-n"), min=1, max=_MAX_NUMBER
     )
@@ -327,6 +332,10 @@ def trace(
 
 
 app.command()(serve)
+app.command()(pull)
+app.command("list")(list_models)
+app.command("rm")(remove)
+app.command("cache")(show_cache)
 app.command("bench-serve")(bench_serve)
 
 

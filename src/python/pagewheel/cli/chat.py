@@ -30,10 +30,12 @@ from pagewheel.options import (
 _CONTROLS = dict.fromkeys({*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")})
 
 
-def model_path(model: Path | None) -> Path:
-    """The model asked for, else the default one, which may be downloaded now."""
+def model_path(model: str | None) -> Path:
+    """The model asked for, by path or name, else the default one. Either may be downloaded now."""
     if model is not None:
-        return model
+        from pagewheel.hub import local_model
+
+        return local_model(model)
     from pagewheel.default_model import default_model
 
     return default_model()
@@ -43,7 +45,8 @@ def model_option() -> Any:
     """--model as a field."""
     return option(
         None,
-        "A .gguf file, a Hugging Face folder or an OpenVINO model folder. "
+        "A .gguf file, a Hugging Face folder or an OpenVINO model folder; owner/name or "
+        "owner/name:Q4_K_M of the Hugging Face hub, or the URL of a .gguf file, fetched once. "
         "By default SmolLM2-135M-Instruct, downloaded once.",
         *("--model", "-m"),
     )
@@ -53,7 +56,7 @@ def model_option() -> Any:
 class PipelineOptions:
     """Which model answers, and how it is run."""
 
-    model: Path | None = model_option()
+    model: str | None = model_option()
     device: str = option("CPU", "OpenVINO device: CPU, GPU, GPU.1...")
     properties: list[str] | None = properties_option()
     eviction: str | None = eviction_option()
@@ -63,14 +66,14 @@ class PipelineOptions:
         """Whether anything but the model was chosen."""
         return bool(self.properties or self.eviction or self.device != "CPU")
 
-    def parsed(self) -> tuple[Path | None, str, Mapping[str, Any], Mapping[str, Any]]:
+    def parsed(self) -> tuple[str | None, str, Mapping[str, Any], Mapping[str, Any]]:
         """The arguments of open_pipeline(). Raises typer.BadParameter."""
         properties = parse_properties(self.properties or [])
         return self.model, self.device, properties, eviction_arguments(self.eviction)
 
 
 def open_pipeline(
-    model: Path | None,
+    model: str | None,
     device: str,
     properties: Mapping[str, Any],
     eviction: Mapping[str, Any] | None = None,

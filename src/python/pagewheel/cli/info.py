@@ -10,17 +10,8 @@ from typing import Any
 
 import typer
 
+from pagewheel.hub_files import shown_size
 from pagewheel.model_info import ModelInfo, read_info
-
-
-def _size(count: int) -> str:
-    """1 KB is 1000 bytes."""
-    value = float(count)
-    for unit in ("bytes", "KB", "MB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.2f} GB"
 
 
 def _rows(info: ModelInfo) -> list[tuple[str, str]]:
@@ -28,10 +19,11 @@ def _rows(info: ModelInfo) -> list[tuple[str, str]]:
         return "not stated" if value is None else str(value)
 
     weights = [
-        f"{name}: {_size(one.bytes)} in {one.tensors} tensors" for name, one in info.weights.items()
+        f"{name}: {shown_size(one.bytes)} in {one.tensors} tensors"
+        for name, one in info.weights.items()
     ]
     cache = [
-        f"{name}: {_size(count)}" + (" + scales" if name in ("u8", "u4") else "")
+        f"{name}: {shown_size(count)}" + (" + scales" if name in ("u8", "u4") else "")
         for name, count in info.kv_cache_bytes_per_token.items()
     ]
     rotary = [f"{key} {value}" for key, value in info.rotary.items() if key != "kinds"]
@@ -55,7 +47,7 @@ def _rows(info: ModelInfo) -> list[tuple[str, str]]:
         ("sliding windows", ", ".join(windows) or "none"),
         *([("soft cap", f"{info.attention_soft_cap:g}")] if info.attention_soft_cap else []),
         ("weights", "\n".join(weights)),
-        ("on disk", _size(info.bytes_on_disk)),
+        ("on disk", shown_size(info.bytes_on_disk)),
         ("KV cache per token", "\n".join(cache) or "not stated"),
     ]
 

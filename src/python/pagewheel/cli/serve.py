@@ -17,8 +17,8 @@ Models = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="MODEL",
-        help=".gguf files or folders, or NAME=PATH. By default SmolLM2-135M-Instruct, "
-        "downloaded once.",
+        help=".gguf files, folders, names of the hub (owner/name), or NAME=MODEL. "
+        "By default SmolLM2-135M-Instruct, downloaded once.",
     ),
 ]
 
@@ -32,6 +32,8 @@ def serve(context: typer.Context, options: ServeOptions, models: Models = None) 
     [bold]Examples[/bold]
 
     pagewheel serve
+
+    pagewheel serve Qwen/Qwen3-0.6B
 
     pagewheel serve small=small.gguf large=large/ --memory-budget 16G --idle-unload 10m
 

@@ -37,6 +37,8 @@ def convert(
 ) -> Path:
     """Converts a GGUF file or a Hugging Face folder and returns the OpenVINO model's folder.
 
+    `source` may be a name too, as resolve_model() takes it.
+
     Without `output` the folder is an entry of the cache, made once per content and options.
     With it, the folder is made there, with its parents; it must not exist yet or be empty. If
     the conversion fails or is interrupted, nothing of it is left, and what others put into the
@@ -54,7 +56,7 @@ def convert(
     or not empty, another OSError where it cannot be written, ValueError for an option that is
     not allowed, ConversionError where the source is damaged or not supported.
     """
-    path = Path(source)
+    path = _local(source, progress)
     if not path.exists():
         raise ModelNotFoundError(f"no such model file or folder: {path}")
     if not path.is_dir() and not path.is_file():
@@ -148,6 +150,15 @@ def converted_folder(source: str | os.PathLike[str]) -> Path | None:
     return entry if is_whole(entry) else None
 
 
+def _local(source: str | os.PathLike[str], progress: bool | Callable[[str], None]) -> Path:
+    """The path itself, or that of what is fetched by name."""
+    if Path(source).exists():
+        return Path(source)
+    from ..hub import local_model
+
+    return local_model(source, progress=progress)
+
+
 def _is_huggingface(path: Path) -> bool:
     return (path / "config.json").is_file() and any(path.glob("*.safetensors*"))
 
@@ -160,16 +171,18 @@ def resolve_model(
 ) -> Path:
     """The OpenVINO model folder for whatever the user names.
 
-    A folder with openvino_model.xml is returned as it is; a GGUF file or a Hugging Face
-    folder is converted, once, into the cache. `save_beside` copies what a GGUF file became into the
-    folder of that file, but leaves what is there. `progress` is convert()'s. Raises
-    FileNotFoundError for a path that does not exist, ConversionError for one that is nothing
-    pagewheel reads.
+    A name of the Hugging Face hub ("owner/name", "owner/name:Q4_K_M", "hub:owner/name") or the URL
+    of a .gguf file is fetched first, once; a path that exists wins over a name. A folder with
+    openvino_model.xml is returned as it is; a GGUF file or a Hugging Face folder is converted,
+    once, into the cache. `save_beside` copies what a GGUF file became into the folder of that file,
+    but leaves what is there. `progress` is convert()'s. Raises FileNotFoundError for what is
+    neither a path nor a name, pagewheel.errors.FetchError for what could not be fetched,
+    ConversionError for what is nothing that pagewheel reads.
     """
-    path = Path(source)
+    path = _local(source, progress)
     if path.is_file():
         folder = convert(path, progress=progress)
-        if save_beside:
+        if save_beside and path == Path(source):
             _copy_new_files(folder, path.parent)
         return folder
     if not path.is_dir():

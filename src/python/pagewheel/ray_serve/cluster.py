@@ -148,7 +148,7 @@ def _of_replica(settings: ServerSettings, cpus: int) -> ServerSettings:
     models = tuple(
         replace(
             each,
-            path=each.path and each.path.resolve(),
+            path=each.path and each.path.absolute(),
             scheduler=_scheduler(each),
             properties={**(_threads(cpus) if each.device == "CPU" else {}), **each.properties},
         )

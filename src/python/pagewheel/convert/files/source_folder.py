@@ -100,7 +100,8 @@ class SourceFolder:
     """Files of one folder.
 
     Links are followed while they stay inside; in a snapshot of Hugging Face's cache, whose
-    files are links to "blobs" beside "snapshots", they may lead there.
+    files are links to "blobs" beside "snapshots", they may lead there, and to the "blobs" that
+    the cache's repositories share.
     """
 
     def __init__(self, path: Path) -> None:
@@ -109,6 +110,7 @@ class SourceFolder:
         snapshots = path.absolute().parent
         if snapshots.name == "snapshots" and snapshots.parent.name.startswith("models--"):
             self._roots.append((snapshots.parent / "blobs").resolve())
+            self._roots.append((snapshots.parents[1] / "blobs").resolve())
 
     def file(self, name: str) -> Path | None:
         """The file, or None where there is none. Raises ConversionError where it lies outside."""

@@ -88,7 +88,7 @@ class Conversion:
 
     def _start(self) -> tuple[subprocess.Popen[str], _Tail]:
         command = [sys.executable, "-m", __name__, str(os.getpid())]
-        command += [str(self._limits.memory_bytes), str(self._source.resolve())]
+        command += [str(self._limits.memory_bytes), str(self._source.absolute())]
         with self._lock:
             if self._why_ended:
                 raise ConversionError(self._why_ended)
