@@ -29,7 +29,8 @@ public:
     static SchedulerConfig default_scheduler_config();
 
     /// As ContinuousBatchingPipeline's. A "scheduler_config" among the properties goes before the
-    /// argument. Properties may stand one by one, too.
+    /// argument. Properties may stand one by one, too. The model is a path; for one of the Hugging
+    /// Face hub it is what the command `pagewheel pull owner/name` prints.
     explicit LLMPipeline(const std::filesystem::path& model_folder,
                          const std::string& device = "CPU", const ov::AnyMap& properties = {},
                          const SchedulerConfig& scheduler_config = default_scheduler_config());
