@@ -127,8 +127,9 @@ private:
         const size_t blocks = tile.block_end - tile.block_begin;
         const size_t item_cost = std::max<size_t>(1, total_cost_ / wanted_items());
         const size_t most = std::max<size_t>(1, bytes_of(tile) / min_part_bytes);
-        const size_t parts =
-            threads_ == 1 ? 1 : std::min((cost(tile) + item_cost - 1) / item_cost, std::min(most, blocks));
+        const size_t parts = threads_ == 1 ? 1
+                                           : std::min((cost(tile) + item_cost - 1) / item_cost,
+                                                      std::min(most, blocks));
         return (blocks + parts - 1) / parts;
     }
 
