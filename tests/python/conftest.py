@@ -20,6 +20,7 @@ from pagewheel.default_model import default_model
 
 if TYPE_CHECKING:
     import anthropic
+    from fake_hub import FakeHub
     from serving import Served
     from transformers import LlamaForCausalLM
 
@@ -242,3 +243,24 @@ def batching(genai: ModuleType, smollm2_folder: Path) -> Any:
     scheduler = genai.SchedulerConfig()
     scheduler.num_kv_blocks = 60
     return genai.ContinuousBatchingPipeline(str(smollm2_folder), scheduler, "CPU")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    """A hub of this machine, in whose place and with whose cache huggingface_hub works."""
+    import fake_hub  # beside the tests of the hub, for which alone pytest finds it
+    from huggingface_hub import constants
+    from huggingface_hub.utils import _http
+
+    with fake_hub.running() as running:
+        monkeypatch.setenv("HF_ENDPOINT", running.url)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        # huggingface_hub has read these when it was imported.
+        monkeypatch.setattr(constants, "ENDPOINT", running.url)
+        template = running.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "hf" / "token"))
+        monkeypatch.setattr(_http.time, "sleep", lambda _seconds: None)
+        yield running
