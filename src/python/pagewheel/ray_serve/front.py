@@ -85,7 +85,7 @@ def _of_routes(prefix: str, front: Front) -> Iterable[Metric]:
     )
 
 
-@dataclass
+@dataclass(eq=False)  # the registry keeps collectors as keys
 class _Families(Collector):
     families: list[Metric]
 
