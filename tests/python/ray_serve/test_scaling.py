@@ -30,7 +30,7 @@ pytestmark = pytest.mark.all_cores
 SCALING = """
 import sys
 from pathlib import Path
-from pagewheel.ray_serve import command
+from pagewheel.ray_serve.cluster import serve_replicas
 from pagewheel.serve_options import ReplicaSettings
 from pagewheel.serve import logs
 from pagewheel.serve.security import read_keys
@@ -40,7 +40,7 @@ logs.configure("info")
 model = ModelSettings(
     "tiny", Path(sys.argv[1]), scheduler={"num_kv_blocks": 1000}, is_pinned=True
 )
-command.run(
+serve_replicas(
     ServerSettings(models=(model,), port=0, keys=read_keys(None)),
     ReplicaSettings(fewest=1, most=2, cpus=1, target_requests=2, up_seconds=1, down_seconds=1),
 )
