@@ -9,9 +9,9 @@ namespace {
 bool is_whole(const std::string& text) {
     JsonScanner scanner;
     for (size_t i = 0; i < text.size(); ++i) {
-        const JsonScanner::Step step = scanner.take(text[i]);
-        if (step == JsonScanner::Step::BAD) return false;
-        if (step == JsonScanner::Step::DONE) return i + 1 == text.size();
+        const ReadStep step = scanner.take(text[i]);
+        if (step == ReadStep::REFUSED) return false;
+        if (step == ReadStep::DONE) return i + 1 == text.size();
     }
     return false;
 }

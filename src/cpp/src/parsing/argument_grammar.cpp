@@ -1,13 +1,13 @@
 #include "parsing/argument_grammar.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <functional>
 #include <initializer_list>
 #include <set>
 
 #include "base/check.hpp"
 #include "pagewheel/errors.hpp"
+#include "parsing/bytes.hpp"
 
 namespace pagewheel {
 namespace {
@@ -56,13 +56,72 @@ GrammarNode members_node(const std::vector<Member>& members, const std::string& 
     return sequence_node(nodes);
 }
 
-/// The schema of a function's arguments, as all notations read it. It serves one grammar, and
-/// counts what was written, which is bounded. Places are JSON pointers. Methods throw
-/// InvalidArgument for what cannot be kept.
-class ArgumentSchema {
+/// A character of a text in Python, and the same with the other quote.
+constexpr const char* python_escape =
+    R"re(\\(?:["'\\nrtbfav]|x[0-9a-fA-F]{2}|u(?:[0-9a-cefA-CEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})))re";
+
+std::string python_text(char quote, const std::string& count) {
+    return concat(quote, "(?:[^", quote, R"(\\\x00-\x1f\x7f]|)", python_escape, ')', count, quote);
+}
+
+std::string python_texts(const std::string& count) {
+    return concat("(?:", python_text('"', count), '|', python_text('\'', count), ')');
+}
+
+/// Any value in Python; `rule` is value or dict.
+std::string python_lark(const std::string& rule) {
+    return concat("start: ", rule, R"(
+value: TEXT | NUMBER | "True" | "False" | "None" | list | dict
+list: "[" (value (", " value)*)? "]"
+dict: "{" (TEXT ": " value (", " TEXT ": " value)*)? "}"
+NUMBER: /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/
+TEXT: /)",
+                  python_texts("*"), "/\n");
+}
+
+/// A text in Python, with either quote.
+GrammarNode python_literal(const std::string& text) {
+    const std::string json = nlohmann::ordered_json(text).dump();
+    std::string single = "'";
+    for (size_t i = 1; i + 1 < json.size(); ++i) {
+        if (json[i] == '\\' && json[i + 1] == '"') continue;
+        if (json[i] == '\\') single += json[i++];
+        if (json[i] == '\'') single += '\\';
+        single += json[i];
+    }
+    return StructuredOutputConfig::Choice{{json, single + "'"}};
+}
+
+/// Writes one function's arguments from their schema, and counts what was written, which is
+/// bounded. Places are JSON pointers. Methods throw InvalidArgument for what cannot be kept.
+class ArgumentGrammar {
 public:
     using Json = ordered_json;
 
+    /// All must outlive it. `whose` names the family and the function in errors.
+    ArgumentGrammar(const ArgumentFormat& format, const Json& root, const std::string& whose)
+        : m_format(format), m_root(root), m_whose(whose) {}
+
+    GrammarNode arguments() {
+        switch (m_format.kind) {
+            case ArgumentFormat::Kind::JSON:
+                return json_value(m_root);
+            case ArgumentFormat::Kind::PYTHON:
+                return members(m_root, "", ", ", [&](const Property& each) {
+                    check_word(each.name, each.place);
+                    return sequence_node(
+                        {constant_node(each.name + "="), value(each.schema, each.place)});
+                });
+            case ArgumentFormat::Kind::QUOTED:
+                return object(m_root, "");
+            case ArgumentFormat::Kind::TAGGED:
+                return members(m_root, "", "",
+                               [&](const Property& each) { return tagged_argument(each); });
+        }
+        throw Error("unknown format of arguments");
+    }
+
+private:
     struct Property {
         const std::string& name;
         const Json& schema;
@@ -70,8 +129,7 @@ public:
     };
     using PropertyWriter = std::function<GrammarNode(const Property&)>;
 
-    /// Both must outlive it. `whose` names the family and the function in errors.
-    ArgumentSchema(const Json& root, const std::string& whose) : m_root(root), m_whose(whose) {}
+    // ---- What all notations read.
 
     [[noreturn]] void refuse(const std::string& what, const std::string& place) const {
         throw InvalidArgument(
@@ -95,15 +153,10 @@ public:
         }
     }
 
-    /// Refuses a name that is no word.
     void check_word(const std::string& name, const std::string& place) const {
-        const auto fits = [](unsigned char c) {
-            return c >= 0x80 || std::isalnum(c) != 0 || c == '_';
-        };
-        const bool is_word = std::all_of(name.begin(), name.end(), fits) && !name.empty();
-        const bool is_digit_first =
-            !name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) != 0;
-        if (!is_word || is_digit_first) refuse(concat("the name '", name, "'"), place);
+        const bool is_word = !name.empty() && begins_name(name[0]) &&
+                             std::all_of(name.begin(), name.end(), is_name_byte);
+        if (!is_word) refuse(concat("the name '", name, "'"), place);
     }
 
     /// The count that a keyword gives; `absent` where it is not there.
@@ -141,10 +194,13 @@ public:
             allow(*schema, place, {"$ref"});
             const Json& reference = (*schema)["$ref"];
             const std::string text = reference.is_string() ? reference.get<std::string>() : "";
-            const bool is_local = text == "#" || text.rfind("#/", 0) == 0;
-            if (!is_local) refuse(concat("'$ref' to '", text, "'"), place);
-            schema = pointed_to(text.substr(1));
-            if (!schema) refuse(concat("'$ref' to '", text, "'"), place);
+            if (text != "#" && text.rfind("#/", 0) != 0)
+                refuse(concat("'$ref' to '", text, "'"), place);
+            try {
+                schema = &m_root.at(Json::json_pointer(text.substr(1)));
+            } catch (const Json::exception&) {
+                refuse(concat("'$ref' to '", text, "'"), place);
+            }
         }
         return *schema;
     }
@@ -193,33 +249,10 @@ public:
             refuse(concat("a schema of over ", max_values, " values"), place);
     }
 
-private:
-    /// Null where nothing is there, or the pointer is none.
-    const Json* pointed_to(const std::string& pointer) const {
-        try {
-            return &m_root.at(Json::json_pointer(pointer));
-        } catch (const Json::exception&) {
-            return nullptr;
-        }
-    }
+    // ---- Values as literals: lists in brackets, objects in braces.
 
-protected:
-    const Json& m_root;
-    size_t m_num_values = 0;  // each as often as it will stand in the grammar
-
-private:
-    const std::string& m_whose;
-    size_t m_num_json_bytes = 0;  // of parts that are JSON schemas
-};
-
-/// Values as literals of a programming language. Lists stand in brackets and objects in braces. A
-/// notation derives from it and says how it writes keys, texts and constants.
-class LiteralGrammar : public ArgumentSchema {
-public:
-    /// The separator stands between items and between members.
-    LiteralGrammar(const Json& root, const std::string& whose, std::string separator)
-        : ArgumentSchema(root, whose), m_separator(std::move(separator)) {}
-    virtual ~LiteralGrammar() = default;
+    bool is_python() const { return m_format.kind == ArgumentFormat::Kind::PYTHON; }
+    std::string separator() const { return is_python() ? ", " : ","; }
 
     GrammarNode value(const Json& given, const std::string& place) {
         if (++m_depth > max_depth) refuse_depth(place);
@@ -233,36 +266,66 @@ public:
         const bool is_closed = schema.value("additionalProperties", Json(true)) == Json(false);
         if (!schema.contains("properties") && !is_closed && !place.empty()) {
             allow(schema, place, {"type"});
-            return any_object(place);
+            if (is_python()) return StructuredOutputConfig::Lark{python_lark("dict")};
+            refuse("an object of any properties", place);
         }
         const auto write = [&](const Property& each) {
             return sequence_node({key(each.name, each.place), value(each.schema, each.place)});
         };
         return sequence_node(
-            {constant_node("{"), members(schema, place, m_separator, write), constant_node("}")});
+            {constant_node("{"), members(schema, place, separator(), write), constant_node("}")});
     }
 
-protected:
     /// An object's member, up to its value.
-    virtual GrammarNode key(const std::string& name, const std::string& place) const = 0;
-    virtual GrammarNode text(const Json& schema, const std::string& place) = 0;
-    /// A constant that is no array and no object.
-    virtual GrammarNode constant(const Json& value, const std::string& place) const = 0;
-    /// A value that no schema restricts.
-    virtual GrammarNode any_value(const std::string& place) const = 0;
-    virtual GrammarNode any_object(const std::string& place) const = 0;
+    GrammarNode key(const std::string& name, const std::string& place) const {
+        if (is_python()) return sequence_node({python_literal(name), constant_node(": ")});
+        check_word(name, place);
+        return constant_node(name + ":");
+    }
 
-    const std::string m_separator;
+    GrammarNode text(const Json& schema, const std::string& place) {
+        if (!is_python()) {
+            allow(schema, place, {"type"});
+            return tag_node(m_format.quote, StructuredOutputConfig::AnyText{}, m_format.quote);
+        }
+        if (schema.contains("pattern") || schema.contains("format")) return json_value(schema);
+        allow(schema, place, {"type", "minLength", "maxLength"});
+        std::string count = "*";
+        if (schema.contains("minLength") || schema.contains("maxLength")) {
+            const size_t least = count_of(schema, "minLength", 0, place);
+            const std::string most =
+                schema.contains("maxLength") ? concat(count_of(schema, "maxLength", 0, place)) : "";
+            count = concat('{', least, ',', most, '}');
+        }
+        return StructuredOutputConfig::Regex{python_texts(count)};
+    }
 
-private:
+    GrammarNode constant(const Json& value, const std::string& place) const {
+        if (value.is_structured()) refuse("'enum' or 'const' of an array or object", place);
+        if (is_python()) {
+            if (value.is_string()) return python_literal(value);
+            if (value.is_null()) return constant_node("None");
+            if (value.is_boolean()) return constant_node(value ? "True" : "False");
+        }
+        if (!value.is_string()) return constant_node(value.dump());
+        const std::string text = value;
+        if (text.find(m_format.quote) != std::string::npos)
+            refuse(concat("the text '", text, "'"), place);
+        return constant_node(m_format.quote + text + m_format.quote);
+    }
+
+    GrammarNode any_value(const std::string& place) const {
+        if (!is_python()) refuse("a value of any type", place);
+        return StructuredOutputConfig::Lark{python_lark("value")};
+    }
+
     GrammarNode value_of(const Json& schema, const std::string& place) {
         if (schema.is_boolean() && schema.get<bool>()) return any_value(place);
         if (!schema.is_object()) refuse("this schema", place);
         std::vector<GrammarNode> ways;
         if (schema.contains("enum") || schema.contains("const")) {
             allow(schema, place, {"type", "enum", "const"});
-            for (const Json& each : constants(schema))
-                ways.push_back(checked_constant(each, place));
+            for (const Json& each : constants(schema)) ways.push_back(constant(each, place));
             if (ways.empty()) refuse("nothing", place);
             return either_node(ways);
         }
@@ -305,7 +368,7 @@ private:
         allow(schema, place, {"type", "items", "minItems", "maxItems"});
         const size_t before = m_num_values;
         const GrammarNode item = value(schema.value("items", Json(true)), place + "/items");
-        const GrammarNode next = sequence_node({constant_node(m_separator), item});
+        const GrammarNode next = sequence_node({constant_node(separator()), item});
         const size_t least = count_of(schema, "minItems", 0, place);
         GrammarNode rest = any_number_node(next);
         if (schema.contains("maxItems")) {
@@ -328,144 +391,9 @@ private:
             {constant_node("["), least == 0 ? optional_node(all) : all, constant_node("]")});
     }
 
-    GrammarNode checked_constant(const Json& value, const std::string& place) const {
-        if (value.is_structured()) refuse("'enum' or 'const' of an array or object", place);
-        return constant(value, place);
-    }
+    // ---- A tag for each argument: texts as they are, other values as JSON.
 
-    size_t m_depth = 0;
-};
-
-/// A character of a text in Python, and the same with the other quote.
-constexpr const char* python_escape =
-    R"re(\\(?:["'\\nrtbfav]|x[0-9a-fA-F]{2}|u(?:[0-9a-cefA-CEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})))re";
-
-std::string python_text(char quote, const std::string& count) {
-    return concat(quote, "(?:[^", quote, R"(\\\x00-\x1f\x7f]|)", python_escape, ')', count, quote);
-}
-
-std::string python_texts(const std::string& count) {
-    return concat("(?:", python_text('"', count), '|', python_text('\'', count), ')');
-}
-
-/// Any value in Python; `rule` is value or dict.
-std::string python_lark(const std::string& rule) {
-    return concat("start: ", rule, R"(
-value: TEXT | NUMBER | "True" | "False" | "None" | list | dict
-list: "[" (value (", " value)*)? "]"
-dict: "{" (TEXT ": " value (", " TEXT ": " value)*)? "}"
-NUMBER: /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/
-TEXT: /)",
-                  python_texts("*"), "/\n");
-}
-
-/// A text in Python, with either quote.
-GrammarNode python_literal(const std::string& text) {
-    const std::string json = nlohmann::ordered_json(text).dump();
-    std::string single = "'";
-    for (size_t i = 1; i + 1 < json.size(); ++i) {
-        if (json[i] == '\\' && json[i + 1] == '"') continue;
-        if (json[i] == '\\') single += json[i++];
-        if (json[i] == '\'') single += '\\';
-        single += json[i];
-    }
-    return StructuredOutputConfig::Choice{{json, single + "'"}};
-}
-
-/// Python's keyword arguments: a=1, b='x'.
-class PythonGrammar final : public LiteralGrammar {
-public:
-    PythonGrammar(const Json& root, const std::string& whose) : LiteralGrammar(root, whose, ", ") {}
-
-    GrammarNode arguments() {
-        const auto write = [&](const Property& each) {
-            check_word(each.name, each.place);
-            return sequence_node({constant_node(each.name + "="), value(each.schema, each.place)});
-        };
-        return members(m_root, "", m_separator, write);
-    }
-
-private:
-    GrammarNode key(const std::string& name, const std::string& /*place*/) const override {
-        return sequence_node({python_literal(name), constant_node(": ")});
-    }
-
-    GrammarNode text(const Json& schema, const std::string& place) override {
-        if (schema.contains("pattern") || schema.contains("format")) return json_value(schema);
-        allow(schema, place, {"type", "minLength", "maxLength"});
-        std::string count = "*";
-        if (schema.contains("minLength") || schema.contains("maxLength")) {
-            const size_t least = count_of(schema, "minLength", 0, place);
-            const std::string most =
-                schema.contains("maxLength") ? concat(count_of(schema, "maxLength", 0, place)) : "";
-            count = concat('{', least, ',', most, '}');
-        }
-        return StructuredOutputConfig::Regex{python_texts(count)};
-    }
-
-    GrammarNode constant(const Json& value, const std::string& /*place*/) const override {
-        if (value.is_string()) return python_literal(value);
-        if (value.is_null()) return constant_node("None");
-        if (value.is_boolean()) return constant_node(value ? "True" : "False");
-        return constant_node(value.dump());
-    }
-
-    GrammarNode any_value(const std::string& /*place*/) const override {
-        return StructuredOutputConfig::Lark{python_lark("value")};
-    }
-
-    GrammarNode any_object(const std::string& /*place*/) const override {
-        return StructuredOutputConfig::Lark{python_lark("dict")};
-    }
-};
-
-/// An object with texts in a quote Q of the family: {a:1,b:QxQ}.
-class QuotedGrammar final : public LiteralGrammar {
-public:
-    QuotedGrammar(const Json& root, const std::string& whose, const std::string& quote)
-        : LiteralGrammar(root, whose, ","), m_quote(quote) {}
-
-private:
-    GrammarNode key(const std::string& name, const std::string& place) const override {
-        check_word(name, place);
-        return constant_node(name + ":");
-    }
-
-    GrammarNode text(const Json& schema, const std::string& place) override {
-        allow(schema, place, {"type"});
-        return tag_node(m_quote, StructuredOutputConfig::AnyText{}, m_quote);
-    }
-
-    GrammarNode constant(const Json& value, const std::string& place) const override {
-        if (!value.is_string()) return constant_node(value.dump());
-        const std::string text = value;
-        if (text.find(m_quote) != std::string::npos) refuse(concat("the text '", text, "'"), place);
-        return constant_node(m_quote + text + m_quote);
-    }
-
-    GrammarNode any_value(const std::string& place) const override {
-        refuse("a value of any type", place);
-    }
-
-    GrammarNode any_object(const std::string& place) const override {
-        refuse("an object of any properties", place);
-    }
-
-    const std::string& m_quote;
-};
-
-/// A tag for each argument: texts as they are, other values as JSON.
-class TaggedGrammar final : public ArgumentSchema {
-public:
-    TaggedGrammar(const Json& root, const std::string& whose, const ArgumentFormat& format)
-        : ArgumentSchema(root, whose), m_format(format) {}
-
-    GrammarNode arguments() {
-        return members(m_root, "", "", [&](const Property& each) { return argument(each); });
-    }
-
-private:
-    GrammarNode argument(const Property& given) {
+    GrammarNode tagged_argument(const Property& given) {
         const auto& [key, schema, place] = given;
         if (key.find_first_of("<>\"\n\\") != std::string::npos)
             refuse(concat("the name '", key, "'"), place);
@@ -527,22 +455,12 @@ private:
     }
 
     const ArgumentFormat& m_format;
+    const Json& m_root;
+    const std::string& m_whose;
+    size_t m_depth = 0;
+    size_t m_num_values = 0;      // each as often as it will stand in the grammar
+    size_t m_num_json_bytes = 0;  // of parts that are JSON schemas
 };
-
-GrammarNode write_arguments(const ArgumentFormat& format, const ordered_json& root,
-                            const std::string& whose) {
-    switch (format.kind) {
-        case ArgumentFormat::Kind::JSON:
-            return ArgumentSchema(root, whose).json_value(root);
-        case ArgumentFormat::Kind::PYTHON:
-            return PythonGrammar(root, whose).arguments();
-        case ArgumentFormat::Kind::QUOTED:
-            return QuotedGrammar(root, whose, format.quote).object(root, "");
-        case ArgumentFormat::Kind::TAGGED:
-            return TaggedGrammar(root, whose, format).arguments();
-    }
-    throw Error("unknown format of arguments");
-}
 
 }  // namespace
 
@@ -558,7 +476,7 @@ GrammarNode argument_grammar(const ArgumentFormat& format, const ordered_json& s
     if (!root.contains("properties") && root.size() == 1)
         root["properties"] = ordered_json::object();
     try {
-        return write_arguments(format, root, whose);
+        return ArgumentGrammar(format, root, whose).arguments();
     } catch (const nlohmann::json::exception& error) {  // a keyword of another type than it has
         throw InvalidArgument(
             concat("tools: ", whose, ": parameters are no JSON schema: ", error.what()));

@@ -41,26 +41,22 @@ inline GrammarNode tag_node(std::string begin, GrammarNode content, std::string 
         StructuredOutputConfig::Tag{std::move(begin), std::move(content), std::move(end)});
 }
 
-/// One or more of the node.
+/// One or more of the node, with the separator between them.
 inline GrammarNode list_node(GrammarNode node, std::string separator) {
-    auto list = std::make_shared<StructuredOutputConfig::TagsWithSeparator>();
-    list->tags = {{"", std::move(node), ""}};
-    list->separator = std::move(separator);
-    list->at_least_one = true;
-    return list;
+    return std::make_shared<StructuredOutputConfig::TagsWithSeparator>(
+        StructuredOutputConfig::TagsWithSeparator{
+            {{"", std::move(node), ""}}, std::move(separator), /*at_least_one=*/true});
 }
 
 inline GrammarNode any_number_node(GrammarNode node) {
-    auto list = std::make_shared<StructuredOutputConfig::TagsWithSeparator>();
-    list->tags = {{"", std::move(node), ""}};
-    return list;
+    return std::make_shared<StructuredOutputConfig::TagsWithSeparator>(
+        StructuredOutputConfig::TagsWithSeparator{{{"", std::move(node), ""}}, {}});
 }
 
 inline GrammarNode optional_node(GrammarNode node) {
-    auto list = std::make_shared<StructuredOutputConfig::TagsWithSeparator>();
-    list->tags = {{"", std::move(node), ""}};
-    list->stop_after_first = true;
-    return list;
+    return std::make_shared<StructuredOutputConfig::TagsWithSeparator>(
+        StructuredOutputConfig::TagsWithSeparator{
+            {{"", std::move(node), ""}}, {}, false, /*stop_after_first=*/true});
 }
 
 /// `whose` names the family and the function in errors. Throws InvalidArgument for a schema that

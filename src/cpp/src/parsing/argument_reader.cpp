@@ -1,6 +1,7 @@
 #include "parsing/argument_reader.hpp"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -19,60 +20,32 @@ constexpr size_t max_key = 1000;       // of tagged arguments
 /// A JSON object, given out as it comes.
 class JsonArguments final : public ArgumentReader {
 public:
-    Step take(char byte, std::string& json) override {
+    ReadStep take(char byte, std::string& json) override {
         const bool in_string = m_scanner.in_string();
-        const JsonScanner::Step step = m_scanner.take(byte);
-        if (step == JsonScanner::Step::BAD) return Step::BAD;
-        if (in_string)
-            append_string_byte(json, byte);
-        else
-            json += byte;
-        return step == JsonScanner::Step::DONE ? Step::DONE : Step::MORE;
+        const ReadStep step = m_scanner.take(byte);
+        if (step != ReadStep::REFUSED) append_json_byte(json, byte, in_string);
+        return step;
     }
 
 private:
     JsonScanner m_scanner;
 };
 
-/// Takes the digits that `text` begins with.
-std::string take_digits(std::string_view& text) {
-    size_t size = 0;
-    while (size < text.size() && is_digit(text[size])) ++size;
-    const std::string digits(text.substr(0, size));
-    text.remove_prefix(size);
-    return digits;
-}
-
-bool take_one_of(std::string_view& text, std::string_view bytes) {
-    const bool has = !text.empty() && bytes.find(text.front()) != std::string_view::npos;
-    if (has) text.remove_prefix(1);
-    return has;
-}
-
 /// JSON's number for Python's, which may be `1.`, `.5`, `+1`, `1_000` or `007.5`; empty for none.
-std::string json_number(const std::string& text) {
-    std::string digits;
-    for (size_t i = 0; i < text.size(); ++i) {
-        const bool separates = text[i] == '_' && i > 0 && i + 1 < text.size() &&
-                               is_digit(text[i - 1]) && is_digit(text[i + 1]);
-        if (!separates) digits += text[i];
-    }
-    std::string_view rest = digits;
-    std::string number = !rest.empty() && rest.front() == '-' ? "-" : "";
-    take_one_of(rest, "+-");
-    std::string whole = take_digits(rest);
-    const bool has_point = take_one_of(rest, ".");
-    const std::string fraction = has_point ? take_digits(rest) : "";
-    if (whole.empty() && fraction.empty()) return {};
-    whole.erase(0, std::min(whole.find_first_not_of('0'), whole.size()));
-    number += whole.empty() ? "0" : whole;
-    if (has_point) number += "." + (fraction.empty() ? "0" : fraction);
-    if (rest.empty()) return number;
-    const std::string_view exponent = rest;
-    if (!take_one_of(rest, "eE")) return {};
-    take_one_of(rest, "+-");
-    const bool is_whole = !take_digits(rest).empty() && rest.empty();
-    return is_whole ? number.append(exponent) : "";
+std::string json_number(std::string text) {
+    for (size_t i = 1; i + 1 < text.size(); ++i)
+        if (text[i] == '_' && is_digit(text[i - 1]) && is_digit(text[i + 1])) text.erase(i, 1);
+    const std::string sign = text[0] == '-' ? "-" : "";
+    if (text[0] == '-' || text[0] == '+') text.erase(0, 1);
+    const auto is_digit_at = [&](size_t i) { return i < text.size() && is_digit(text[i]); };
+    if (!is_digit_at(text[0] == '.' ? 1 : 0)) return {};
+    text.erase(0, std::min(text.find_first_not_of('0'), text.size()));
+    if (!is_digit_at(0)) text.insert(0, "0");
+    const size_t point = text.find('.');
+    if (point != std::string::npos && !is_digit_at(point + 1)) text.insert(point + 1, "0");
+    char part = ' ';
+    for (const char byte : text) part = number_part(part, byte);
+    return may_end_number(part) ? sign + text : "";
 }
 
 /// Reads an object to its closing bracket: Python's keyword arguments, `a=1, b='x')`, or the like
@@ -88,7 +61,7 @@ public:
           m_quotes({m_quote}),
           m_closings(1, closing) {}
 
-    Step take(char byte, std::string& json) override {
+    ReadStep take(char byte, std::string& json) override {
         if (!std::exchange(m_has_begun, true)) json += '{';
         switch (m_state) {
             case State::KEY_OR_END:
@@ -111,7 +84,7 @@ public:
             case State::OCTAL:
                 return take_string(byte, json);
         }
-        return Step::BAD;
+        return ReadStep::REFUSED;
     }
 
     /// No text and no bracket but the object's own is open: a comma would be the object's.
@@ -129,19 +102,19 @@ private:
     };
     // clang-format on
 
-    Step take_key(char byte, std::string& json) {
+    ReadStep take_key(char byte, std::string& json) {
         const char assignment = m_closings.size() == 1 ? m_assignment : ':';
         if (m_state == State::KEY_NAME) {
             if (is_name_byte(byte) && m_word.size() < max_word) {
                 m_word += byte;
-                return Step::MORE;
+                return ReadStep::MORE;
             }
             json.append("\"").append(std::exchange(m_word, {})).append("\"");
             m_state = State::ASSIGNMENT;
         }
-        if (is_space(byte)) return Step::MORE;
+        if (is_space(byte)) return ReadStep::MORE;
         if (m_state == State::ASSIGNMENT) {
-            if (byte != assignment) return Step::BAD;
+            if (byte != assignment) return ReadStep::REFUSED;
             json += ": ";
             return go(State::VALUE);
         }
@@ -151,23 +124,23 @@ private:
         const bool begins_key = is_python_dict
                                     ? byte == '"' || byte == '\''
                                     : is_name_byte(byte) && !(m_quote.empty() && is_digit(byte));
-        if (!begins_key) return Step::BAD;
+        if (!begins_key) return ReadStep::REFUSED;
         if (m_state == State::KEY) json += ", ";
         if (is_python_dict) return begin_string(byte, true, json);
         m_word = byte;
         return go(State::KEY_NAME);
     }
 
-    Step take_quote(char byte, std::string& json) {
+    ReadStep take_quote(char byte, std::string& json) {
         m_held_quote += byte;
-        if (m_quote.compare(0, m_held_quote.size(), m_held_quote) != 0) return Step::BAD;
-        if (m_held_quote.size() < m_quote.size()) return Step::MORE;
+        if (m_quote.compare(0, m_held_quote.size(), m_held_quote) != 0) return ReadStep::REFUSED;
+        if (m_held_quote.size() < m_quote.size()) return ReadStep::MORE;
         m_held_quote.clear();
         return begin_string(0, false, json);
     }
 
-    Step take_value(char byte, std::string& json) {
-        if (is_space(byte)) return Step::MORE;
+    ReadStep take_value(char byte, std::string& json) {
+        if (is_space(byte)) return ReadStep::MORE;
         const bool may_end = m_state == State::VALUE_OR_END;
         if (may_end && byte == m_closings.back()) return close(json);
         if (std::exchange(m_needs_comma, false)) json += ", ";
@@ -185,67 +158,63 @@ private:
         return take_word(byte, json);
     }
 
-    Step take_word(char byte, std::string& json) {
+    ReadStep take_word(char byte, std::string& json) {
         const bool belongs = is_name_byte(byte) || byte == '.' || byte == '+' || byte == '-';
         if (belongs) {
             m_word += byte;
-            return m_word.size() <= max_word ? Step::MORE : Step::BAD;
+            return m_word.size() <= max_word ? ReadStep::MORE : ReadStep::REFUSED;
         }
         const std::string word = std::exchange(m_word, {});
-        std::string value;
-        if (word == "True" || word == "true")
-            value = "true";
-        else if (word == "False" || word == "false")
-            value = "false";
-        else if (word == "None" || word == "null")
-            value = "null";
-        else
-            value = json_number(word);
-        if (value.empty()) return Step::BAD;
+        static const std::map<std::string, std::string> words{
+            {"True", "true"}, {"False", "false"}, {"None", "null"},
+            {"true", "true"}, {"false", "false"}, {"null", "null"}};
+        const auto known = words.find(word);
+        const std::string value = known != words.end() ? known->second : json_number(word);
+        if (value.empty()) return ReadStep::REFUSED;
         json += value;
         return take_after(byte, json);
     }
 
-    Step take_after(char byte, std::string& json) {
+    ReadStep take_after(char byte, std::string& json) {
         m_state = State::AFTER;
-        if (is_space(byte)) return Step::MORE;
+        if (is_space(byte)) return ReadStep::MORE;
         if (byte == m_closings.back()) return close(json);
-        if (byte != ',') return Step::BAD;
+        if (byte != ',') return ReadStep::REFUSED;
         if (is_object()) return go(State::KEY);
         m_needs_comma = true;
         return go(State::VALUE_OR_END);
     }
 
-    Step begin_string(char quote, bool is_key, std::string& json) {
+    ReadStep begin_string(char quote, bool is_key, std::string& json) {
         m_python_quote = quote;
         m_is_key = is_key;
         json += '"';
         return go(State::STRING);
     }
 
-    Step take_string(char byte, std::string& json) {
+    ReadStep take_string(char byte, std::string& json) {
         if (m_state == State::ESCAPE) return take_escape(byte, json);
         if (m_state != State::STRING) return take_digit(byte, json);
         if (!m_quote.empty()) return take_between_quotes(byte, json);
         if (byte == m_python_quote) return end_string(json);
         if (byte == '\\') return go(State::ESCAPE);
         append_text_byte(json, byte);
-        return Step::MORE;
+        return ReadStep::MORE;
     }
 
-    Step take_between_quotes(char byte, std::string& json) {
+    ReadStep take_between_quotes(char byte, std::string& json) {
         std::string passed;
         const bool has_ended = m_quotes.take(byte, passed) != MarkerFinder::npos;
         for (const char each : passed) append_text_byte(json, each);
-        return has_ended ? end_string(json) : Step::MORE;
+        return has_ended ? end_string(json) : ReadStep::MORE;
     }
 
-    Step end_string(std::string& json) {
+    ReadStep end_string(std::string& json) {
         json += '"';
         return go(m_is_key ? State::ASSIGNMENT : State::AFTER);
     }
 
-    Step take_escape(char byte, std::string& json) {
+    ReadStep take_escape(char byte, std::string& json) {
         static const std::string letters = "abfnrtv", codes = "\a\b\f\n\r\t\v";
         m_state = State::STRING;
         if (byte == 'x') return begin_code(State::HEX, 2);
@@ -255,39 +224,39 @@ private:
             begin_code(State::OCTAL, 3);
             return take_digit(byte, json);
         }
-        if (byte == 'N') return Step::BAD;  // a character's name
-        if (byte == '\n') return Step::MORE;
+        if (byte == 'N') return ReadStep::REFUSED;  // a character's name
+        if (byte == '\n') return ReadStep::MORE;
         const size_t letter = letters.find(byte);
         if (letter != std::string::npos) {
             append_text_byte(json, codes[letter]);
-            return Step::MORE;
+            return ReadStep::MORE;
         }
         // An escape that Python does not know stays as it is.
         if (byte != '\\' && byte != '\'' && byte != '"') append_text_byte(json, '\\');
         append_text_byte(json, byte);
-        return Step::MORE;
+        return ReadStep::MORE;
     }
 
-    Step begin_code(State state, int num_digits) {
+    ReadStep begin_code(State state, int num_digits) {
         m_code = 0;
         m_num_digits = num_digits;
         return go(state);
     }
 
-    Step take_digit(char byte, std::string& json) {
+    ReadStep take_digit(char byte, std::string& json) {
         const bool is_octal = m_state == State::OCTAL;
         const std::string_view digits = is_octal ? "01234567" : "0123456789abcdef";
         const bool is_upper = byte >= 'A' && byte <= 'F';
         const size_t digit = digits.find(is_upper ? char(byte - 'A' + 'a') : byte);
         const bool is_digit_here = digit != std::string::npos && !(is_octal && is_upper);
-        if (!is_digit_here && !is_octal) return Step::BAD;
+        if (!is_digit_here && !is_octal) return ReadStep::REFUSED;
         if (is_digit_here) {
             m_code = m_code * uint32_t(digits.size()) + uint32_t(digit);
-            if (--m_num_digits > 0) return Step::MORE;
+            if (--m_num_digits > 0) return ReadStep::MORE;
         }
         m_state = State::STRING;
-        if (!append_code(json)) return Step::BAD;
-        return is_digit_here ? Step::MORE : take_string(byte, json);
+        if (!append_code(json)) return ReadStep::REFUSED;
+        return is_digit_here ? ReadStep::MORE : take_string(byte, json);
     }
 
     bool append_code(std::string& json) const {
@@ -304,24 +273,24 @@ private:
         return true;
     }
 
-    Step open(char closing, std::string& json) {
-        if (m_closings.size() >= size_t(max_json_levels)) return Step::BAD;
+    ReadStep open(char closing, std::string& json) {
+        if (m_closings.size() >= size_t(max_json_levels)) return ReadStep::REFUSED;
         m_closings += closing;
         json += closing == '}' ? '{' : '[';
         return go(closing == '}' ? State::KEY_OR_END : State::VALUE_OR_END);
     }
 
-    Step close(std::string& json) {
+    ReadStep close(std::string& json) {
         json += is_object() ? '}' : ']';
         m_needs_comma = false;
         m_closings.pop_back();
         m_state = State::AFTER;
-        return m_closings.empty() ? Step::DONE : Step::MORE;
+        return m_closings.empty() ? ReadStep::DONE : ReadStep::MORE;
     }
 
-    Step go(State state) {
+    ReadStep go(State state) {
         m_state = state;
-        return Step::MORE;
+        return ReadStep::MORE;
     }
 
     bool is_object() const { return m_closings.size() == 1 || m_closings.back() == '}'; }
@@ -354,13 +323,10 @@ std::string if_json(std::string_view value) {
         const bool in_string = scanner.in_string();
         const bool is_outer = scanner.depth() == 1 && !in_string;
         if (is_outer && (byte == ',' || byte == ']')) return {};
-        if (scanner.take(byte) == JsonScanner::Step::BAD) return {};
-        if (in_string)
-            append_string_byte(json, byte);
-        else
-            json += byte;
+        if (scanner.take(byte) == ReadStep::REFUSED) return {};
+        append_json_byte(json, byte, in_string);
     }
-    return !trimmed(value).empty() && scanner.take(']') == JsonScanner::Step::DONE ? json : "";
+    return !trimmed(value).empty() && scanner.take(']') == ReadStep::DONE ? json : "";
 }
 
 /// JSON of what Python would write; else empty.
@@ -371,9 +337,9 @@ std::string if_python(std::string_view value) {
     const size_t begin = json.size();
     for (const char byte : value) {
         if (byte == ',' && values.is_between_keys()) return {};  // another key would begin
-        if (values.take(byte, json) != ArgumentReader::Step::MORE) return {};
+        if (values.take(byte, json) != ReadStep::MORE) return {};
     }
-    const bool is_whole = values.take(')', json) == ArgumentReader::Step::DONE;
+    const bool is_whole = values.take(')', json) == ReadStep::DONE;
     return is_whole ? json.substr(begin, json.size() - begin - 1) : "";
 }
 
@@ -451,51 +417,51 @@ private:
 class TaggedArguments final : public ArgumentReader {
 public:
     TaggedArguments(const ArgumentFormat& format, const std::string& closer,
-                    const ToolTypes::Parameters* types)
+                    const ParameterTypes* types)
         : m_format(format),
           m_types(types),
           m_tags({trimmed(format.key_open), closer}),
           m_value_open({trimmed(format.value_open)}) {}
 
-    Step take(char byte, std::string& json) override {
+    ReadStep take(char byte, std::string& json) override {
         switch (m_place) {
             case Place::TAGS:
                 return take_tag(byte, json);
             case Place::KEY:
                 return take_key(byte, json);
             case Place::VALUE_OPEN:
-                if (is_space(byte) && !m_value_open.is_within()) return Step::MORE;
+                if (is_space(byte) && !m_value_open.is_within()) return ReadStep::MORE;
                 return after(m_value_open.take(byte), Place::VALUE);
             case Place::VALUE:
                 if (m_value->take(byte, json)) m_place = Place::TAGS;
-                return Step::MORE;
+                return ReadStep::MORE;
         }
-        return Step::BAD;
+        return ReadStep::REFUSED;
     }
 
 private:
     enum class Place { TAGS, KEY, VALUE_OPEN, VALUE };
 
-    Step after(LiteralMatcher::Step step, Place next) {
-        if (step == LiteralMatcher::Step::NONE) return Step::BAD;
-        if (step == LiteralMatcher::Step::MATCH) m_place = next;
-        return Step::MORE;
+    ReadStep after(ReadStep step, Place next) {
+        if (step != ReadStep::DONE) return step;
+        m_place = next;
+        return ReadStep::MORE;
     }
 
-    Step take_tag(char byte, std::string& json) {
-        if (is_space(byte) && !m_tags.is_within()) return Step::MORE;
-        const LiteralMatcher::Step step = m_tags.take(byte);
-        if (step == LiteralMatcher::Step::MATCH && m_tags.match() == 1) {
+    ReadStep take_tag(char byte, std::string& json) {
+        if (is_space(byte) && !m_tags.is_within()) return ReadStep::MORE;
+        const ReadStep step = m_tags.take(byte);
+        if (step == ReadStep::DONE && m_tags.match() == 1) {
             json += '}';
-            return Step::DONE;
+            return ReadStep::DONE;
         }
         m_key.clear();
         return after(step, Place::KEY);
     }
 
-    Step take_key(char byte, std::string& json) {
+    ReadStep take_key(char byte, std::string& json) {
         m_key += byte;
-        if (m_key.size() > max_key) return Step::BAD;
+        if (m_key.size() > max_key) return ReadStep::REFUSED;
         for (const std::string* end : {&m_format.text_key_end, &m_format.json_key_end}) {
             const size_t size = end->size();
             if (size == 0 || m_key.size() < size ||
@@ -503,9 +469,9 @@ private:
                 continue;
             m_key.erase(m_key.size() - size);
             begin_value(end == &m_format.text_key_end, json);
-            return Step::MORE;
+            return ReadStep::MORE;
         }
-        return Step::MORE;
+        return ReadStep::MORE;
     }
 
     void begin_value(bool has_text_key_end, std::string& json) {
@@ -519,12 +485,12 @@ private:
     TaggedValue::Type type(bool has_text_key_end) const {
         using Type = TaggedValue::Type;
         if (!m_format.json_key_end.empty()) return has_text_key_end ? Type::TEXT : Type::OTHER;
-        if (m_types && m_types->texts.count(m_key) != 0) return Type::TEXT;
-        return m_types && m_types->others.count(m_key) != 0 ? Type::OTHER : Type::UNKNOWN;
+        if (!m_types || m_types->count(m_key) == 0) return Type::UNKNOWN;
+        return m_types->at(m_key) ? Type::TEXT : Type::OTHER;
     }
 
     const ArgumentFormat& m_format;
-    const ToolTypes::Parameters* m_types;
+    const ParameterTypes* m_types;
     Place m_place = Place::TAGS;
     LiteralMatcher m_tags, m_value_open;
     std::string m_key;
@@ -536,7 +502,7 @@ private:
 
 std::unique_ptr<ArgumentReader> make_argument_reader(const ArgumentFormat& format,
                                                      const std::string& closer,
-                                                     const ToolTypes::Parameters* types) {
+                                                     const ParameterTypes* types) {
     switch (format.kind) {
         case ArgumentFormat::Kind::JSON:
             return std::make_unique<JsonArguments>();

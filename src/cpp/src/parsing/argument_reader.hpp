@@ -3,32 +3,25 @@
 
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
-#include <string_view>
 
+#include "parsing/bytes.hpp"
 #include "parsing/message_format.hpp"
 
 namespace pagewheel {
 
-/// Parameters that are texts, by function, of the functions that a model was told of. Formats that
-/// write values without quotes ask for it.
-struct ToolTypes {
-    struct Parameters {
-        std::set<std::string> texts;
-        std::set<std::string> others;  ///< whose type is known, too
-    };
-    std::map<std::string, Parameters> by_function;
-};
+/// Whether parameters of a function are texts, as far as their types are known.
+using ParameterTypes = std::map<std::string, bool>;
+/// The parameters of the functions that a model was told of. Formats that write values without
+/// quotes ask for them.
+using ToolTypes = std::map<std::string, ParameterTypes>;
 
 /// Reads the arguments of one call.
 class ArgumentReader {
 public:
-    enum class Step { MORE, DONE, BAD };
-
     virtual ~ArgumentReader() = default;
-    /// Appends to `json`. DONE: the byte was the last one. Nothing may be asked after BAD.
-    virtual Step take(char byte, std::string& json) = 0;
+    /// Appends to `json`.
+    virtual ReadStep take(char byte, std::string& json) = 0;
 };
 
 /// JSON is read from its opening bracket, QUOTED from behind it, PYTHON from behind the
@@ -36,6 +29,6 @@ public:
 /// the reader otherwise.
 std::unique_ptr<ArgumentReader> make_argument_reader(const ArgumentFormat& format,
                                                      const std::string& closer,
-                                                     const ToolTypes::Parameters* types);
+                                                     const ParameterTypes* types);
 
 }  // namespace pagewheel

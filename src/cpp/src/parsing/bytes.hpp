@@ -33,26 +33,33 @@ inline std::string trimmed(std::string_view text) {
     return std::string(text);
 }
 
+/// What a reader makes of the next byte. Nothing may be asked of a reader that refused one.
+enum class ReadStep {
+    MORE,       ///< The byte was taken.
+    FRAME,      ///< The byte was taken, and ends what stands around a call.
+    DONE,       ///< The byte was the last one.
+    REASONING,  ///< The byte was the last one, and reasoning follows.
+    REFUSED,    ///< The byte was not taken: the text ended before it, or is none.
+};
+
 /// Matches one of a few texts, of which none may begin with another one.
 class LiteralMatcher {
 public:
-    enum class Step { MORE, MATCH, NONE };
-
     explicit LiteralMatcher(std::vector<std::string> literals) : m_literals(std::move(literals)) {}
 
-    Step take(char byte) {
+    ReadStep take(char byte) {
         m_text += byte;
-        Step step = Step::NONE;
+        ReadStep step = ReadStep::REFUSED;
         for (size_t i = 0; i < m_literals.size(); ++i) {
             if (m_literals[i].compare(0, m_text.size(), m_text) != 0) continue;
             m_match = i;
-            step = m_literals[i].size() == m_text.size() ? Step::MATCH : Step::MORE;
+            step = m_literals[i].size() == m_text.size() ? ReadStep::DONE : ReadStep::MORE;
             break;
         }
-        if (step != Step::MORE) m_text.clear();
+        if (step != ReadStep::MORE) m_text.clear();
         return step;
     }
-    /// Which of the texts the latest MATCH was.
+    /// Which of the texts was matched latest.
     size_t match() const { return m_match; }
     /// A text has begun.
     bool is_within() const { return !m_text.empty(); }

@@ -31,35 +31,34 @@ public:
     Step take(char byte, Events& out) override {
         const size_t depth = m_scanner.depth();
         const bool in_string = m_scanner.in_string();
-        const JsonScanner::Step step = m_scanner.take(byte);
-        const Mark mark = step == JsonScanner::Step::BAD ? Mark::NONE : m_scanner.mark();
-        const bool begins = mark == Mark::BEGINS_KEY || mark == Mark::BEGINS_VALUE;
-        bool is_good = step != JsonScanner::Step::BAD;
-        if (is_good && begins && depth == m_base) is_good = begin_part(byte, out);
-        if (is_good) append(byte, in_string, out);
-        const bool ends = mark == Mark::ENDS_KEY || mark == Mark::ENDS_VALUE;
-        if (is_good && ends && m_scanner.depth() == m_base) {
-            is_good = mark == Mark::ENDS_VALUE || end_key();
-            end_part();
-        }
-        if (is_good && ends && m_scanner.depth() < m_base) {
-            --m_base;
-            is_good = m_base > 0 || end_object(out);
-        }
-        if (is_good) return step == JsonScanner::Step::DONE ? Step::DONE : Step::MORE;
+        const Step step = m_scanner.take(byte);
+        const bool is_good = step != Step::REFUSED && take_scanned(byte, depth, in_string, out);
+        if (is_good) return step;
         cut(out);
         return Step::REFUSED;
     }
 
     void cut(Events& out) override {
-        if (m_has_begun) out.end_call(m_arguments_are_whole, m_has_told_id ? "" : m_id);
-        m_has_begun = false;
+        end_call(m_arguments_are_whole, out, m_has_told_id ? "" : m_id);
     }
-
-    bool in_call() const override { return m_has_begun; }
 
 private:
     enum class Part { NONE, KEY, NAME, ID, ARGUMENTS, OTHER };
+
+    /// `depth` and `in_string` are of the place before the byte.
+    bool take_scanned(char byte, size_t depth, bool in_string, Events& out) {
+        const Mark mark = m_scanner.mark();
+        const bool begins = mark == Mark::BEGINS_KEY || mark == Mark::BEGINS_VALUE;
+        if (begins && depth == m_base && !begin_part(byte, out)) return false;
+        append(byte, in_string, out);
+        if (mark != Mark::ENDS_KEY && mark != Mark::ENDS_VALUE) return true;
+        if (m_scanner.depth() == m_base) {
+            const bool is_good = mark == Mark::ENDS_VALUE || end_key();
+            end_part();
+            return is_good;
+        }
+        return m_scanner.depth() > m_base || --m_base > 0 || end_object(out);
+    }
 
     bool begin_part(char byte, Events& out) {
         if (m_scanner.mark() == Mark::BEGINS_KEY) {
@@ -82,7 +81,7 @@ private:
                     return true;
                 }
                 m_has_arguments = byte == '{';
-                if (m_has_arguments && !m_name.empty()) begin_call(out);
+                if (m_has_arguments && !m_name.empty()) begin(out);
                 return m_has_arguments;
             case Part::ID:
                 if (byte != '"') m_part = Part::OTHER;
@@ -104,7 +103,7 @@ private:
             m_next = Part::ARGUMENTS;
         else
             m_next = key == "id" ? Part::ID : Part::OTHER;
-        return !m_is_strict || m_has_begun || m_next != Part::OTHER || key == "type";
+        return !m_is_strict || in_call() || m_next != Part::OTHER || key == "type";
     }
 
     void end_part() {
@@ -117,7 +116,7 @@ private:
     /// Ends the outermost object.
     bool end_object(Events& out) {
         if (m_name.empty() || (m_is_strict && !m_has_arguments)) return false;
-        if (!m_has_begun) begin_call(out);
+        if (!in_call()) begin(out);
         if (!m_has_arguments) out.arguments("{}");
         m_arguments_are_whole = true;
         cut(out);
@@ -128,20 +127,16 @@ private:
         if (m_part == Part::KEY || m_part == Part::NAME || m_part == Part::ID) m_text += byte;
         if (m_part != Part::ARGUMENTS) return;
         std::string piece;
-        if (in_string)
-            append_string_byte(piece, byte);
-        else
-            piece = byte;
-        if (m_has_begun)
+        append_json_byte(piece, byte, in_string);
+        if (in_call())
             out.arguments(piece);
         else
             m_early += piece;
     }
 
-    void begin_call(Events& out) {
-        out.begin_call(m_name, m_id);
+    void begin(Events& out) {
+        begin_call(m_name, m_id, out);
         out.arguments(std::exchange(m_early, {}));
-        m_has_begun = true;
         m_has_told_id = !m_id.empty();
     }
 
@@ -155,50 +150,16 @@ private:
     std::string m_early;  // arguments that came before the name
     std::string m_name, m_id;
     bool m_has_arguments = false, m_arguments_are_whole = false;
-    bool m_has_begun = false, m_has_told_id = false;
-};
-
-/// The call whose arguments are read.
-class OpenCall {
-public:
-    using Step = CallReader::Step;
-
-    bool has_begun() const { return m_has_begun; }
-
-    void begin(const std::string& name, const std::string& id, Events& out) {
-        out.begin_call(name, id);
-        m_has_begun = true;
-    }
-
-    /// DONE where the call ends with the byte.
-    Step take(char byte, ArgumentReader& arguments, Events& out) {
-        std::string json;
-        const ArgumentReader::Step step = arguments.take(byte, json);
-        if (step == ArgumentReader::Step::BAD) {
-            end(false, out);
-            return Step::REFUSED;
-        }
-        out.arguments(json);
-        if (step == ArgumentReader::Step::MORE) return Step::MORE;
-        end(true, out);
-        return Step::DONE;
-    }
-
-    void end(bool complete, Events& out) {
-        if (std::exchange(m_has_begun, false)) out.end_call(complete);
-    }
-
-private:
-    bool m_has_begun = false;
+    bool m_has_told_id = false;
 };
 
 /// One call in Python with keyword arguments: f(a=1, b="x"). What has other arguments is no call.
 class PythonCall final : public CallReader {
 public:
     /// `may_be_wrapped`: the call may stand in print().
-    PythonCall(const CallFormat& format, bool may_be_wrapped)
-        : m_may_be_wrapped(may_be_wrapped),
-          m_arguments(make_argument_reader(format.arguments, {}, nullptr)) {}
+    PythonCall(const CallFormat& format, bool may_be_wrapped) : m_may_be_wrapped(may_be_wrapped) {
+        m_arguments = make_argument_reader(format.arguments, {}, nullptr);
+    }
 
     Step take(char byte, Events& out) override {
         switch (m_place) {
@@ -207,7 +168,7 @@ public:
             case Place::FIRST:
                 return take_first(byte, out);
             case Place::ARGUMENTS: {
-                const Step step = m_call.take(byte, *m_arguments, out);
+                const Step step = take_argument(byte, out);
                 if (step != Step::DONE || !m_is_wrapped) return step;
                 m_place = Place::WRAPPED;
                 return Step::MORE;
@@ -218,9 +179,6 @@ public:
         }
         return Step::REFUSED;
     }
-
-    void cut(Events& out) override { m_call.end(false, out); }
-    bool in_call() const override { return m_call.has_begun(); }
 
 private:
     enum class Place { NAME, FIRST, ARGUMENTS, WRAPPED };
@@ -256,10 +214,10 @@ private:
             m_first += byte;
             return fits ? Step::MORE : Step::REFUSED;
         }
-        m_call.begin(m_name, "", out);
+        begin_call(m_name, "", out);
         m_place = Place::ARGUMENTS;
         for (const char early : m_first)
-            if (m_call.take(early, *m_arguments, out) == Step::REFUSED) return Step::REFUSED;
+            if (take_argument(early, out) == Step::REFUSED) return Step::REFUSED;
         return take(byte, out);
     }
 
@@ -268,8 +226,6 @@ private:
     std::string m_name;   // with a space where it has ended
     std::string m_first;  // what there is of the first argument's name, and spaces around it
     bool m_is_wrapped = false;
-    OpenCall m_call;
-    std::unique_ptr<ArgumentReader> m_arguments;
 };
 
 /// Calls that are objects or Python's, in a list or one after the other.
@@ -356,15 +312,7 @@ private:
             if (m_may_repeat && (begins_call(byte) || (m_format.is_object && byte == '[')))
                 return take_before(byte, out);
         }
-        switch (m_closer.take(byte)) {
-            case LiteralMatcher::Step::MORE:
-                return Step::MORE;
-            case LiteralMatcher::Step::MATCH:
-                return Step::DONE;
-            case LiteralMatcher::Step::NONE:
-                return Step::REFUSED;
-        }
-        return Step::REFUSED;
+        return m_closer.take(byte);
     }
 
     const CallFormat& m_format;
@@ -405,18 +353,14 @@ public:
         return Step::REFUSED;
     }
 
-    void cut(Events& out) override { m_call.end(false, out); }
-    bool in_call() const override { return m_call.has_begun(); }
-
 private:
     enum class Place { BETWEEN, NAME, BEHIND_NAME, ID, ARGUMENTS, END };
 
     /// Takes a byte of a literal, before which there may be space.
     Step take_literal(LiteralMatcher& literals, char byte, Events& out) {
         if (is_space(byte) && !literals.is_within()) return Step::MORE;
-        const LiteralMatcher::Step step = literals.take(byte);
-        if (step == LiteralMatcher::Step::NONE) return Step::REFUSED;
-        if (step == LiteralMatcher::Step::MORE) return Step::MORE;
+        const Step step = literals.take(byte);
+        if (step != Step::DONE) return step;
         const bool is_first = literals.match() == 0;
         if (m_place == Place::END) return after_call();
         if (m_place == Place::BEHIND_NAME && is_first) return begin_arguments(out);
@@ -453,23 +397,22 @@ private:
     }
 
     Step begin_arguments(Events& out) {
-        const auto function = m_types.by_function.find(m_name);
-        m_arguments = make_argument_reader(
-            m_format.arguments, m_end,
-            function == m_types.by_function.end() ? nullptr : &function->second);
+        const auto function = m_types.find(m_name);
+        m_arguments = make_argument_reader(m_format.arguments, m_end,
+                                           function == m_types.end() ? nullptr : &function->second);
         m_place = Place::ARGUMENTS;
-        if (!m_is_json) m_call.begin(m_name, "", out);
+        if (!m_is_json) begin_call(m_name, "", out);
         if (m_is_tagged) out.arguments("{");
         return Step::MORE;
     }
 
     Step take_arguments(char byte, Events& out) {
-        if (!m_call.has_begun()) {
+        if (!in_call()) {
             if (is_space(byte)) return Step::MORE;
             if (byte != '{') return Step::REFUSED;
-            m_call.begin(m_name, m_id, out);
+            begin_call(m_name, m_id, out);
         }
-        const Step step = m_call.take(byte, *m_arguments, out);
+        const Step step = take_argument(byte, out);
         if (step != Step::DONE) return step;
         if (m_is_tagged || m_end.empty()) return after_call();
         m_place = Place::END;
@@ -496,8 +439,6 @@ private:
     LiteralMatcher m_ends{{m_end}};
     Place m_place = m_before_name.empty() ? Place::NAME : Place::BETWEEN;
     std::string m_name, m_id;
-    OpenCall m_call;
-    std::unique_ptr<ArgumentReader> m_arguments;
 };
 
 /// Reads gpt-oss's message: a call if it has a recipient, else reasoning or content. A header is
@@ -517,9 +458,6 @@ public:
         return has_ended ? begin_body() : Step::MORE;
     }
 
-    void cut(Events& out) override { m_call.end(false, out); }
-    bool in_call() const override { return m_call.has_begun(); }
-
 private:
     Step begin_body() {
         const std::string recipient = "to=", functions = "functions.";
@@ -536,17 +474,15 @@ private:
     }
 
     Step take_body(char byte, Events& out) {
-        if (!m_call.has_begun()) {
+        if (!in_call()) {
             if (is_space(byte)) return Step::MORE;
             if (byte != '{' || m_name.empty()) return Step::REFUSED;
-            m_call.begin(m_name, "", out);
+            begin_call(m_name, "", out);
         }
-        return m_call.take(byte, *m_arguments, out);
+        return take_argument(byte, out);
     }
 
     std::string m_header, m_name;
-    OpenCall m_call;
-    std::unique_ptr<ArgumentReader> m_arguments;  // null within the header
 };
 
 /// Reads a section that may be of several formats: that of the first one that finds a call.
@@ -593,6 +529,14 @@ std::unique_ptr<CallReader> reader_of(const CallFormat& format, const ToolTypes&
 }
 
 }  // namespace
+
+CallReader::Step CallReader::take_argument(char byte, Events& out) {
+    std::string json;
+    const Step step = m_arguments->take(byte, json);
+    if (step != Step::REFUSED) out.arguments(json);
+    if (step != Step::MORE) end_call(step == Step::DONE, out);
+    return step;
+}
 
 std::unique_ptr<CallReader> SectionMarker::make_reader(const ToolTypes& types) const {
     if (formats.empty()) return std::make_unique<HarmonyMessage>(is_read ? "" : text);

@@ -15,21 +15,32 @@ namespace pagewheel {
 /// and the beginning of its arguments are known, and the arguments as they come.
 class CallReader {
 public:
-    enum class Step {
-        MORE,       ///< the byte was taken
-        FRAME,      ///< the same: with what was read since the latest call it is of its frame
-        DONE,       ///< it was the last of the section
-        REASONING,  ///< the same, and reasoning follows
-        REFUSED,    ///< it was not taken: the section ended before it, or is none
-    };
+    using Step = ReadStep;
 
     virtual ~CallReader() = default;
     /// Before it refuses within a call, it ends that.
     virtual Step take(char byte, Events& out) = 0;
     /// The text is over: ends the call that has begun, if there is one.
-    virtual void cut(Events& out) = 0;
+    virtual void cut(Events& out) { end_call(false, out); }
     /// A call has begun: what is read now is given out or part of its frame.
-    virtual bool in_call() const = 0;
+    virtual bool in_call() const { return m_in_call; }
+
+protected:
+    void begin_call(const std::string& name, const std::string& id, Events& out) {
+        out.begin_call(name, id);
+        m_in_call = true;
+    }
+    void end_call(bool complete, Events& out, const std::string& id = {}) {
+        if (m_in_call) out.end_call(complete, id);
+        m_in_call = false;
+    }
+    /// Gives m_arguments the byte. The call ends with them.
+    Step take_argument(char byte, Events& out);
+
+    std::unique_ptr<ArgumentReader> m_arguments;
+
+private:
+    bool m_in_call = false;
 };
 
 /// What begins sections: a marker, with the formats that may follow it.

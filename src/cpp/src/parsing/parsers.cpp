@@ -22,10 +22,6 @@ void append(json& value, const std::string& text) {
         value = text;
 }
 
-void put_reasoning(const std::string& text, json& message) {
-    append(message["reasoning_content"], replace_invalid_utf8(text));
-}
-
 void put_id(const std::string& id, json& call) {
     if (!id.empty()) call["id"] = replace_invalid_utf8(id);
 }
@@ -73,7 +69,7 @@ public:
                     content += event.text;
                     break;
                 case ParseEvent::Kind::REASONING:
-                    put_reasoning(event.text, delta);
+                    append(delta["reasoning_content"], replace_invalid_utf8(event.text));
                     break;
                 case ParseEvent::Kind::CALL_BEGIN: {
                     ++m_num_calls;
@@ -114,51 +110,103 @@ private:
     size_t m_num_calls = 0, m_num_whole_calls = 0;
 };
 
+/// What a text is parsed with.
+struct ParserSettings {
+    MessageFormat format;
+    StreamParser::Options options = {};
+    bool keeps_content = false;     ///< Reasoning stays in the content.
+    bool stops_after_call = false;  ///< of a stream
+
+    std::vector<ParseEvent> parse(const std::string& text) const {
+        Events events;
+        StreamParser parser(format, options);
+        parser.feed(text, events);
+        parser.finish(events);
+        return events.take_all();
+    }
+};
+
+/// Parses one text after the other, piece by piece.
+class DeltaParser {
+public:
+    explicit DeltaParser(ParserSettings settings) : m_settings(std::move(settings)) { reset(); }
+
+    bool needs_special_tokens() const { return m_settings.format.needs_special_tokens; }
+    /// Everything that it will tell was told.
+    bool has_stopped() const {
+        return m_settings.stops_after_call && m_writer.num_whole_calls() > 0;
+    }
+
+    void reset() {
+        m_parser.emplace(m_settings.format, m_settings.options);
+        m_writer = {};
+    }
+    /// Returns what of the text goes on.
+    std::string feed(const std::string& text, std::string& delta_json) {
+        Events events;
+        m_parser->feed(text, events);
+        std::string content = put(events, delta_json);
+        return m_settings.keeps_content ? text : content;
+    }
+    std::string finish(std::string& delta_json) {
+        Events events;
+        m_parser->finish(events);
+        std::string content = put(events, delta_json);
+        return m_settings.keeps_content ? "" : content;
+    }
+
+private:
+    std::string put(Events& parsed, std::string& delta_json) {
+        json delta = parsed_message(delta_json);
+        std::vector<ParseEvent> events = parsed.take_all();
+        if (m_settings.stops_after_call) cut_after_call(events);
+        std::string content = m_writer.put(events, delta);
+        delta_json = json_text(delta);
+        return content;
+    }
+    /// One piece of text may hold the end of the first call and what follows.
+    void cut_after_call(std::vector<ParseEvent>& events) const {
+        if (has_stopped()) return events.clear();
+        const auto end = std::find_if(events.begin(), events.end(), [](const ParseEvent& event) {
+            return event.kind == ParseEvent::Kind::CALL_END && event.complete;
+        });
+        if (end != events.end()) events.erase(end + 1, events.end());
+    }
+
+    const ParserSettings m_settings;
+    std::optional<StreamParser> m_parser;
+    DeltaWriter m_writer;
+};
+
 namespace {
 
 /// Puts reasoning and calls into a whole message, and the rest in the place of its content.
 void put_events(const std::vector<ParseEvent>& events, json& message) {
-    DeltaWriter writer;
     json delta = json::object();
-    const std::string content = writer.put(events, delta);
-    message["content"] = replace_invalid_utf8(content);
-    const auto reasoning = delta.find("reasoning_content");
-    if (reasoning != delta.end()) message["reasoning_content"] = *reasoning;
-    const auto calls = delta.find("tool_calls");
-    if (calls == delta.end()) return;
+    message["content"] = replace_invalid_utf8(DeltaWriter().put(events, delta));
+    if (delta.contains("reasoning_content"))
+        message["reasoning_content"] = delta["reasoning_content"];
+    if (!delta.contains("tool_calls")) return;
     json& all = message["tool_calls"];
     if (!all.is_array()) all = json::array();
-    for (json& call : *calls) {
+    for (json& call : delta["tool_calls"]) {
         call.erase("index");
         all.push_back(std::move(call));
     }
 }
 
-std::vector<ParseEvent> parse_text(const MessageFormat& format,
-                                   const StreamParser::Options& options, const std::string& text) {
-    Events events;
-    StreamParser parser(format, options);
-    parser.feed(text, events);
-    parser.finish(events);
-    return events.take_all();
-}
-
 /// A format with nothing but the tags.
-MessageFormat format_of(const ReasoningOptions& options) {
+ParserSettings settings_of(const ReasoningOptions& options) {
     check_argument(!options.close_tag.empty(), "close_tag is empty; allowed: any other text");
     check_argument(!options.open_tag.empty() || !options.expect_open_tag,
                    "open_tag is empty; allowed with expect_open_tag: any other text");
-    MessageFormat format;
-    format.reasoning = ReasoningTags{{}, {options.close_tag}};
-    if (!options.open_tag.empty()) format.reasoning->open = {options.open_tag};
-    return format;
-}
-
-StreamParser::Options reasoning_options(const ReasoningOptions& options) {
-    StreamParser::Options parse;
-    parse.starts_in_reasoning = !options.expect_open_tag;
-    parse.reasons_once = true;
-    return parse;
+    ParserSettings settings;
+    settings.format.reasoning = ReasoningTags{{}, {options.close_tag}};
+    if (!options.open_tag.empty()) settings.format.reasoning->open = {options.open_tag};
+    settings.options.starts_in_reasoning = !options.expect_open_tag;
+    settings.options.reasons_once = true;
+    settings.keeps_content = options.keep_original_content;
+    return settings;
 }
 
 ReasoningOptions without_open_tag() {
@@ -167,42 +215,31 @@ ReasoningOptions without_open_tag() {
     return options;
 }
 
-const nlohmann::json* find(const nlohmann::json& object, const char* key) {
-    const auto found = object.is_object() ? object.find(key) : object.end();
-    return found == object.end() ? nullptr : &*found;
-}
-
-/// Text or not, where the schema says it in plain words.
-void add_parameter(const std::string& name, const nlohmann::json& schema,
-                   ToolTypes::Parameters& parameters) {
-    const nlohmann::json* type = find(schema, "type");
-    if (!type || !type->is_string()) return;
-    (*type == "string" ? parameters.texts : parameters.others).insert(name);
-}
-
+/// Which parameters are texts, where schemas say it in plain words.
 ToolTypes tool_types(const std::string& tools_json) {
     const nlohmann::json tools = parse_json(tools_json, "the list of tools");
     check_argument(tools.is_array(), "tools must be an array, got ", tools_json);
+    const nlohmann::json::json_pointer place("/parameters/properties");
     ToolTypes types;
     for (const nlohmann::json& tool : tools) {
         check_argument(tool.is_object(), "a tool must be an object, got ", json_text(tool));
-        const nlohmann::json* inner = find(tool, "function");
-        const nlohmann::json& function = inner ? *inner : tool;
-        const nlohmann::json* name = find(function, "name");
-        const nlohmann::json* schema = find(function, "parameters");
-        const nlohmann::json* properties = schema ? find(*schema, "properties") : nullptr;
-        if (!name || !name->is_string() || !properties || !properties->is_object()) continue;
-        ToolTypes::Parameters& parameters = types.by_function[*name];
-        for (const auto& [key, value] : properties->items()) add_parameter(key, value, parameters);
+        const nlohmann::json& function = tool.contains("function") ? tool["function"] : tool;
+        if (!function.contains("name") || !function["name"].is_string()) continue;
+        if (!function.contains(place) || !function[place].is_object()) continue;
+        auto& is_text = types[function["name"]];
+        for (const auto& [name, schema] : function[place].items())
+            if (schema.contains("type") && schema["type"].is_string())
+                is_text[name] = schema["type"] == "string";
     }
     return types;
 }
 
-StreamParser::Options tool_call_options(const ToolCallOptions& options) {
-    StreamParser::Options parse;
-    parse.types = tool_types(options.tools_json);
-    parse.starts_in_reasoning = options.starts_in_reasoning;
-    return parse;
+ParserSettings settings_of(const std::string& family, const ToolCallOptions& options) {
+    ParserSettings settings{find_message_format(family)};
+    settings.options.types = tool_types(options.tools_json);
+    settings.options.starts_in_reasoning = options.starts_in_reasoning;
+    settings.stops_after_call = options.stop_after_call;
+    return settings;
 }
 
 /// The length of the call that `text` begins with; 0 if that is none.
@@ -218,53 +255,25 @@ size_t call_length(std::string_view text) {
     return 0;
 }
 
-void put_calls(json calls, json& message) {
-    if (!calls.empty()) message["tool_calls"] = std::move(calls);
-}
-
-void merge(const json& part, json& whole);
-
-void merge_objects(const json& part, json& whole, const char* without = "") {
-    for (const auto& [key, value] : part.items()) {
-        if (key == without) continue;
-        const auto found = whole.find(key);
-        if (found == whole.end())
-            merge(value, whole[key]);
-        else
-            merge(value, *found);
-    }
-}
-
-/// The element that a piece is of, or a new one.
-json& element_of(const json& piece, json& list) {
-    const auto index = piece.find("index");
-    const bool is_there = index->get<size_t>() < list.size();
-    if (is_there) return list[index->get<size_t>()];
-    list.push_back(json::object());
-    return list.back();
-}
-
-void merge_lists(const json& part, json& whole) {
-    for (const json& value : part) {
-        if (!has_index(value)) {
-            whole.push_back(value);
-            continue;
-        }
-        json& element = element_of(value, whole);
-        if (!element.is_object()) element = json::object();
-        merge_objects(value, element, "index");
-    }
-}
-
+/// Joins a delta with the message so far: elements of lists with an index are merged with the ones
+/// that have it.
 void merge(const json& part, json& whole) {
-    const bool is_new = whole.is_null();
     if (part.is_string() && whole.is_string()) {
         append(whole, part.get_ref<const json::string_t&>());
     } else if (part.is_object() && whole.is_object()) {
-        merge_objects(part, whole);
-    } else if (part.is_array() && (whole.is_array() || is_new)) {
-        if (is_new) whole = json::array();
-        merge_lists(part, whole);
+        for (const auto& [key, value] : part.items()) merge(value, whole[key]);
+    } else if (part.is_array() && (whole.is_array() || whole.is_null())) {
+        if (whole.is_null()) whole = json::array();
+        for (const json& value : part) {
+            const size_t index =
+                has_index(value) ? std::min(value["index"].get<size_t>(), whole.size()) : 0;
+            if (!has_index(value) || index == whole.size())
+                whole.push_back(has_index(value) ? json::object() : value);
+            if (!has_index(value)) continue;
+            if (!whole[index].is_object()) whole[index] = json::object();
+            merge(value, whole[index]);
+            whole[index].erase("index");
+        }
     } else {
         whole = part;
     }
@@ -285,74 +294,52 @@ bool skips_special_tokens(const Parsers& parsers) {
 
 }  // namespace
 
-struct ReasoningParser::Impl {
-    ReasoningOptions options;
-    MessageFormat format = format_of(options);
+struct ReasoningParser::Impl : ParserSettings {};
+struct ToolCallParser::Impl : ParserSettings {};
+struct ReasoningIncrementalParser::Impl : DeltaParser {
+    using DeltaParser::DeltaParser;
+};
+struct ToolCallIncrementalParser::Impl : DeltaParser {
+    using DeltaParser::DeltaParser;
 };
 
-ReasoningParser::ReasoningParser(ReasoningOptions options) : m_impl(new Impl{std::move(options)}) {}
+ReasoningParser::ReasoningParser(ReasoningOptions options)
+    : m_impl(new Impl{settings_of(options)}) {}
 ReasoningParser::~ReasoningParser() = default;
 
 void ReasoningParser::parse(std::string& message_json) {
     json message = parsed_message(message_json);
     const std::string content = content_of(message);
     message["reasoning_content"] = "";
-    put_events(parse_text(m_impl->format, reasoning_options(m_impl->options), content), message);
-    if (m_impl->options.keep_original_content) message["content"] = content;
+    put_events(m_impl->parse(content), message);
+    if (m_impl->keeps_content) message["content"] = content;
     message_json = json_text(message);
 }
 
-struct ReasoningIncrementalParser::Impl {
-    explicit Impl(ReasoningOptions given) : options(std::move(given)), format(format_of(options)) {}
-
-    /// Returns what passes of `text`, of which the events are.
-    std::string put(const Events& events, const std::string& text, std::string& delta_json) const {
-        json delta = parsed_message(delta_json);
-        std::string content = DeltaWriter().put(events.all(), delta);
-        delta_json = json_text(delta);
-        return options.keep_original_content ? text : content;
-    }
-
-    const ReasoningOptions options;
-    const MessageFormat format;
-    std::optional<StreamParser> parser;
-};
-
 ReasoningIncrementalParser::ReasoningIncrementalParser(ReasoningOptions options)
-    : m_impl(new Impl(std::move(options))) {
-    reset();
-}
+    : m_impl(new Impl(settings_of(options))) {}
 ReasoningIncrementalParser::~ReasoningIncrementalParser() = default;
 
 void ReasoningIncrementalParser::reset() {
-    m_impl->parser.emplace(m_impl->format, reasoning_options(m_impl->options));
+    m_impl->reset();
 }
 
 std::string ReasoningIncrementalParser::parse(
     std::string& delta_message_json, const std::string& delta_text,
     const std::optional<std::vector<int64_t>>& /*delta_tokens*/) {
-    Events events;
-    m_impl->parser->feed(delta_text, events);
-    return m_impl->put(events, delta_text, delta_message_json);
+    return m_impl->feed(delta_text, delta_message_json);
 }
 
 std::string ReasoningIncrementalParser::finish(std::string& delta_message_json) {
-    Events events;
-    m_impl->parser->finish(events);
-    return m_impl->put(events, "", delta_message_json);
+    return m_impl->finish(delta_message_json);
 }
 
 DeepSeekR1ReasoningParser::DeepSeekR1ReasoningParser() : ReasoningParser(without_open_tag()) {}
 DeepSeekR1ReasoningIncrementalParser::DeepSeekR1ReasoningIncrementalParser()
     : ReasoningIncrementalParser(without_open_tag()) {}
 
-struct ToolCallParser::Impl {
-    const MessageFormat& format;
-    const StreamParser::Options options;
-};
-
 ToolCallParser::ToolCallParser(const std::string& family, const ToolCallOptions& options)
-    : m_impl(new Impl{find_message_format(family), tool_call_options(options)}) {}
+    : m_impl(new Impl{settings_of(family, options)}) {}
 ToolCallParser::~ToolCallParser() = default;
 
 bool ToolCallParser::needs_special_tokens() const {
@@ -361,68 +348,34 @@ bool ToolCallParser::needs_special_tokens() const {
 
 void ToolCallParser::parse(std::string& message_json) {
     json message = parsed_message(message_json);
-    put_events(parse_text(m_impl->format, m_impl->options, content_of(message)), message);
+    put_events(m_impl->parse(content_of(message)), message);
     message_json = json_text(message);
 }
 
-struct ToolCallIncrementalParser::Impl {
-    const MessageFormat& format;
-    const StreamParser::Options options;
-    const bool stop_after_call;
-    std::optional<StreamParser> parser = {};
-    DeltaWriter writer = {};
-
-    std::string put(Events&& parsed, std::string& delta_json) {
-        json delta = parsed_message(delta_json);
-        std::vector<ParseEvent> events = parsed.take_all();
-        if (stop_after_call) cut_after_call(events);
-        std::string content = writer.put(events, delta);
-        delta_json = json_text(delta);
-        return content;
-    }
-    /// One piece of text may hold the end of the first call and what follows.
-    void cut_after_call(std::vector<ParseEvent>& events) const {
-        if (writer.num_whole_calls() > 0) return events.clear();
-        const auto end = std::find_if(events.begin(), events.end(), [](const ParseEvent& event) {
-            return event.kind == ParseEvent::Kind::CALL_END && event.complete;
-        });
-        if (end != events.end()) events.erase(end + 1, events.end());
-    }
-};
-
 ToolCallIncrementalParser::ToolCallIncrementalParser(const std::string& family,
                                                      const ToolCallOptions& options)
-    : m_impl(new Impl{find_message_format(family), tool_call_options(options),
-                      options.stop_after_call}) {
-    reset();
-}
+    : m_impl(new Impl(settings_of(family, options))) {}
 ToolCallIncrementalParser::~ToolCallIncrementalParser() = default;
 
 bool ToolCallIncrementalParser::needs_special_tokens() const {
-    return m_impl->format.needs_special_tokens;
+    return m_impl->needs_special_tokens();
 }
 
 void ToolCallIncrementalParser::reset() {
-    m_impl->parser.emplace(m_impl->format, m_impl->options);
-    m_impl->writer = {};
+    m_impl->reset();
     set_status(StreamingStatus::RUNNING);
 }
 
 std::string ToolCallIncrementalParser::parse(
     std::string& delta_message_json, const std::string& delta_text,
     const std::optional<std::vector<int64_t>>& /*delta_tokens*/) {
-    Events events;
-    m_impl->parser->feed(delta_text, events);
-    std::string content = m_impl->put(std::move(events), delta_message_json);
-    if (m_impl->stop_after_call && m_impl->writer.num_whole_calls() > 0)
-        set_status(StreamingStatus::TOOL_CALL_STOP);
+    std::string content = m_impl->feed(delta_text, delta_message_json);
+    if (m_impl->has_stopped()) set_status(StreamingStatus::TOOL_CALL_STOP);
     return content;
 }
 
 std::string ToolCallIncrementalParser::finish(std::string& delta_message_json) {
-    Events events;
-    m_impl->parser->finish(events);
-    return m_impl->put(std::move(events), delta_message_json);
+    return m_impl->finish(delta_message_json);
 }
 
 std::vector<ParserFamily> parser_families() {
@@ -452,34 +405,28 @@ void Llama3JsonToolParser::parse(std::string& message_json) {
         if (call.is_object()) calls.push_back(std::move(call));
         i += std::max<size_t>(length, 1);
     }
-    put_calls(std::move(calls), message);
+    if (!calls.empty()) message["tool_calls"] = std::move(calls);
     message_json = json_text(message);
 }
 
 void Llama3PythonicToolParser::parse(std::string& message_json) {
-    json message = parsed_message(message_json);
-    json calls = json::array();
-    std::string name, arguments;
-    for (const ParseEvent& event :
-         parse_text(find_message_format("llama3_pythonic"), {}, content_of(message))) {
-        if (event.kind == ParseEvent::Kind::CALL_BEGIN) {
-            name = event.text;
-            arguments.clear();
-        } else if (event.kind == ParseEvent::Kind::ARGUMENTS) {
-            arguments += event.text;
-        } else if (event.kind == ParseEvent::Kind::CALL_END && event.complete) {
-            json parsed = parse_ordered_json(arguments, "a call");
-            if (parsed.is_object())
-                calls.push_back({{"arguments", std::move(parsed)}, {"name", name}});
-        }
+    json message = parsed_message(message_json), found = json::object(), calls = json::array();
+    put_events(ParserSettings{find_message_format("llama3_pythonic")}.parse(content_of(message)),
+               found);
+    for (const json& call : found["tool_calls"]) {
+        if (call.contains("complete")) continue;
+        const json& function = call["function"];
+        json arguments = parse_ordered_json(function["arguments"], "a call");
+        if (arguments.is_object())
+            calls.push_back({{"arguments", std::move(arguments)}, {"name", function["name"]}});
     }
-    put_calls(std::move(calls), message);
+    if (!calls.empty()) message["tool_calls"] = std::move(calls);
     message_json = json_text(message);
 }
 
 struct TextParserStreamer::Impl {
     Parsers parsers;
-    nlohmann::ordered_json message;
+    json message;
     std::vector<int64_t> tokens;  // since the latest text
 };
 
@@ -521,9 +468,9 @@ void TextParserStreamer::end() {
 
 StreamingStatus TextParserStreamer::deliver(const std::string& delta_json,
                                             const std::string& content) {
-    nlohmann::ordered_json delta = parsed_message(delta_json);
+    json delta = parsed_message(delta_json);
     delta["content"] = content;
-    merge_objects(delta, m_parse->message);
+    merge(delta, m_parse->message);
     return write(json_text(delta));
 }
 

@@ -1,7 +1,6 @@
 #include "pagewheel/tool_grammar.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -10,6 +9,7 @@
 #include "model/json_file.hpp"
 #include "pagewheel/errors.hpp"
 #include "parsing/argument_grammar.hpp"
+#include "parsing/bytes.hpp"
 #include "parsing/message_format.hpp"
 
 namespace pagewheel {
@@ -25,12 +25,10 @@ struct Tool {
 
 bool is_name(const std::string& text, bool in_python) {
     const auto fits = [](unsigned char c) {
-        return (c < 0x80 && std::isalnum(c) != 0) || c == '_' || c == '-' || c == '.';
+        return (c < 0x80 && is_name_byte(char(c))) || c == '-' || c == '.';
     };
-    const bool begins_well =
-        !text.empty() && !(in_python && (std::isdigit(static_cast<unsigned char>(text[0])) != 0 ||
-                                         text[0] == '-' || text[0] == '.'));
-    return begins_well && std::all_of(text.begin(), text.end(), fits);
+    return !text.empty() && (!in_python || begins_name(text[0])) &&
+           std::all_of(text.begin(), text.end(), fits);
 }
 
 std::vector<Tool> parse_tools(const std::string& tools_json, const MessageFormat& format) {
