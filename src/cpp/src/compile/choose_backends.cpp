@@ -6,6 +6,7 @@
 
 #include "base/check.hpp"
 #include "graph/fuse_linear.hpp"
+#include "graph/routed_experts.hpp"
 #include "kernels/isa.hpp"
 
 namespace pagewheel {
@@ -87,8 +88,9 @@ std::optional<QuantizedLinearReport> choose_linear(const std::shared_ptr<ov::Mod
     check_argument(!options.exact_activations,
                    "linear_backend is 'native', which quantises activations, but the "
                    "properties ask for f32 inference or no dynamic quantisation");
+    const size_t experts = use_routed_experts(model, activations_of(options));
     QuantizedLinearReport report = use_quantized_linear(model, activations_of(options));
-    check_argument(!asked || report.num_matrices > 0,
+    check_argument(!asked || experts + report.num_matrices > 0,
                    options.batch_invariant ? "batch_invariant is true"
                    : rounded               ? "activation_precision is set"
                                            : "linear_backend is 'native'",

@@ -23,7 +23,7 @@ bool weight_type(const ov::element::Type& type, kernels::WeightType& out) {
         out = WeightType::i4;
     else if (type == ov::element::u8)
         out = WeightType::u8;
-    else if (type == ov::element::i8)
+    else if (type == ov::element::i8 || type == ov::element::f4e2m1)  // doubled, it is whole
         out = WeightType::i8;
     else
         return false;
@@ -41,13 +41,28 @@ std::vector<float> per_group(const Constant& constant, size_t n, size_t groups) 
 
 /// Whether the constant's shape has one value per row and group ([n, groups, 1]), per row or in
 /// all, over values of shape [n, groups, group] or [n, k].
-bool fits(const Constant& constant, const ov::Shape& values) {
+bool fits(const Constant& constant, const ov::Shape& values, bool grouped) {
     if (ov::shape_size(constant.get_shape()) == 1) return true;
     ov::Shape expected = values;
     expected.back() = 1;
     ov::Shape per_row = expected;
-    if (per_row.size() == 3) per_row[1] = 1;
+    if (grouped) per_row[per_row.size() - 2] = 1;
     return constant.get_shape() == expected || constant.get_shape() == per_row;
+}
+
+bool is_fp4(const CompressedWeights& weights) {
+    return weights.values->get_element_type() == ov::element::f4e2m1;
+}
+
+/// Twice the numbers of f4e2m1, of which the first is in the low nibble.
+std::vector<int8_t> doubled_fp4(const uint8_t* values, size_t count) {
+    static constexpr int8_t magnitudes[] = {0, 1, 2, 3, 4, 6, 8, 12};
+    std::vector<int8_t> doubled(count);
+    for (size_t i = 0; i < count; ++i) {
+        const int nibble = values[i / 2] >> (i % 2 * 4) & 15;
+        doubled[i] = nibble < 8 ? magnitudes[nibble] : int8_t(-magnitudes[nibble - 8]);
+    }
+    return doubled;
 }
 
 }  // namespace
@@ -80,15 +95,24 @@ std::unique_ptr<CompressedWeights> find_compressed_weights(const ov::Output<ov::
 
     const ov::Shape values = found->values->get_shape();
     const ov::PartialShape shape = output.get_partial_shape();
-    if ((values.size() != 2 && values.size() != 3) || shape.is_dynamic() || shape.size() != 2 ||
-        shape[0].get_length() != int64_t(values[0]))
+    const size_t stacked = shape.rank().is_static() && shape.size() == 3 ? 1 : 0;
+    if ((values.size() != 2 + stacked && values.size() != 3 + stacked) || shape.is_dynamic() ||
+        shape.size() != 2 + stacked || ov::shape_size(values) == 0)
         return refuse(concat("its weights have shape ", values));
-    found->n = values[0];
-    found->k = ov::shape_size(values) / values[0];
-    found->groups = values.size() == 3 ? values[1] : 1;
+    for (size_t i = 0; i <= stacked; ++i)
+        if (shape[i].get_length() != int64_t(values[i]))
+            return refuse(concat("its weights have shape ", values));
+    const bool grouped = values.size() == 3 + stacked;
+    found->experts = stacked ? values[0] : 0;
+    found->n = values[stacked];
+    found->k = ov::shape_size(values) / found->n / (stacked ? values[0] : 1);
+    found->groups = grouped ? values[1 + stacked] : 1;
+    if (found->values->get_element_type() == ov::element::f4e2m1 && found->zero_points)
+        return refuse("its weights are f4e2m1 with zero points");
     if (found->groups > 1 && found->k / found->groups % kernels::PackedLinear::k_block != 0)
         return refuse(concat("its weights are in groups of ", found->k / found->groups));
-    if (!fits(*found->scales, values) || (found->zero_points && !fits(*found->zero_points, values)))
+    if (!fits(*found->scales, values, grouped) ||
+        (found->zero_points && !fits(*found->zero_points, values, grouped)))
         return refuse("its scales or zero points have another shape than its groups");
     return found;
 }
@@ -107,6 +131,53 @@ std::shared_ptr<const kernels::PackedLinear> CompressedWeights::pack(
     weights.scales = scale.data();
     weights.zero_points = zero.empty() ? nullptr : zero.data();
     return std::make_shared<const kernels::PackedLinear>(weights, memory);
+}
+
+void CompressedWeights::release(const MappedFiles& files) const {
+    for (const auto& constant : {values, scales, zero_points})
+        if (constant) files.release(constant->get_data_ptr(), constant->get_byte_size());
+}
+
+StackPacker::StackPacker(const CompressedWeights& weights)
+    : m_weights(weights),
+      m_scales(per_group(*weights.scales, weights.experts * weights.n, weights.groups)) {
+    if (weights.zero_points)
+        m_zero_points =
+            per_group(*weights.zero_points, weights.experts * weights.n, weights.groups);
+    if (is_fp4(weights))
+        for (float& scale : m_scales) scale *= 0.5f;
+}
+
+kernels::PackedLinear StackPacker::pack(size_t expert, const RowChoice& rows,
+                                        kernels::WeightMemory& memory) const {
+    const size_t groups = m_weights.groups, first = expert * m_weights.n + rows.first;
+    const auto chosen = [&](const std::vector<float>& all) {
+        std::vector<float> some;
+        for (size_t r = 0; r < (all.empty() ? 0 : rows.count); ++r) {
+            const float* row = all.data() + (first + r * rows.step) * groups;
+            some.insert(some.end(), row, row + groups);
+        }
+        return some;
+    };
+    const std::vector<float> scales = chosen(m_scales), zero_points = chosen(m_zero_points);
+    kernels::LinearWeights weights;
+    weights.n = rows.count;
+    weights.k = m_weights.k;
+    weights.group = weights.k / groups;
+    weights.type = m_weights.type;
+    weights.row_step = rows.step;
+    weights.scales = scales.data();
+    weights.zero_points = zero_points.empty() ? nullptr : zero_points.data();
+    const size_t bits = m_weights.values->get_element_type().bitwidth();
+    const uint8_t* values = static_cast<const uint8_t*>(m_weights.values->get_data_ptr()) +
+                            first * weights.k * bits / 8;
+    std::vector<int8_t> doubled;
+    if (is_fp4(m_weights)) {
+        doubled = doubled_fp4(values, ((rows.count - 1) * rows.step + 1) * weights.k);
+        values = reinterpret_cast<const uint8_t*>(doubled.data());
+    }
+    weights.values = values;
+    return kernels::PackedLinear(weights, memory);
 }
 
 }  // namespace pagewheel

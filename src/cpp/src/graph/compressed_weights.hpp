@@ -3,7 +3,9 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "graph/mapped_files.hpp"
 #include "kernels/packed_linear.hpp"
 #include "openvino/core/node_output.hpp"
 #include "openvino/op/constant.hpp"
@@ -16,15 +18,36 @@ namespace pagewheel {
 ///         -> Convert [-> Subtract zero point] -> Multiply scale [-> Reshape [n, k]] [-> Convert]
 ///
 /// Scale and zero point are constants, converted or not, with one value per row and group, per row
-/// or in all.
+/// or in all. All may have one more dimension in front: the experts of a layer. Their values may be
+/// f4e2m1 (MXFP4) too.
 struct CompressedWeights {
     std::shared_ptr<ov::op::v0::Constant> values, scales;
     std::shared_ptr<ov::op::v0::Constant> zero_points;  // null: zero
     size_t n = 0, k = 0, groups = 1;
+    size_t experts = 0;  // so many matrices [n, k]; 0: it is one and has no such dimension
     kernels::WeightType type = kernels::WeightType::u4;
 
     /// Packs them into `memory`; what is needed besides lives only meanwhile.
     std::shared_ptr<const kernels::PackedLinear> pack(kernels::WeightMemory& memory) const;
+    /// Gives the pages of the files that they are mapped from back to the system.
+    void release(const MappedFiles& files) const;
+};
+
+/// Rows first, first + step, ... of a matrix, `count` of them.
+struct RowChoice {
+    size_t first = 0, step = 1, count = 0;
+};
+
+/// Packs the matrices of a stack one by one.
+class StackPacker {
+public:
+    explicit StackPacker(const CompressedWeights& weights);
+    kernels::PackedLinear pack(size_t expert, const RowChoice& rows,
+                               kernels::WeightMemory& memory) const;
+
+private:
+    const CompressedWeights& m_weights;
+    std::vector<float> m_scales, m_zero_points;  // [experts, n, groups]; zero points or none
 };
 
 /// What `output` is, if it is such a matrix and the kernels can take its groups; else null and

@@ -18,6 +18,7 @@
 #include "openvino/op/swish.hpp"
 #include "openvino/op/transpose.hpp"
 #include "ops/quantized_linear.hpp"
+#include "ops/routed_experts.hpp"
 
 namespace pagewheel {
 namespace {
@@ -84,6 +85,19 @@ std::optional<FoundNorm> find_norm(const ov::Output<ov::Node>& output, size_t k)
     return {};
 }
 
+template <class Node>
+bool fuse_norm(const std::shared_ptr<Node>& node, size_t k) {
+    if (node->attributes().norm.gamma || !has_one_reader(node->input_value(0))) return false;
+    const auto found = find_norm(node->input_value(0), k);
+    if (!found) return false;
+    auto attributes = node->attributes();
+    attributes.norm = found->norm;
+    ov::OutputVector inputs = node->input_values();
+    inputs[0] = found->x;
+    replace_with(node, std::make_shared<Node>(inputs, std::move(attributes)));
+    return true;
+}
+
 /// x, if `output` is x * sigmoid(x).
 ov::Output<ov::Node> silu_input(const ov::Output<ov::Node>& output) {
     const auto node = output.get_node_shared_ptr();
@@ -137,15 +151,16 @@ std::shared_ptr<ov::op::v1::Add> residual_sum(const ov::Output<ov::Node>& output
 }
 
 template <class Node>
-bool fuse(const std::shared_ptr<Node>& node) {
+bool fuse_residual(const std::shared_ptr<Node>& node) {
     if (!node || node->get_output_size() != 1 || node->attributes().residual) return false;
     ov::Output<ov::Node> residual;
     const auto add = residual_sum(node->output(0), residual);
     if (!add) return false;
     auto attributes = node->attributes();
     attributes.residual = true;
-    const auto fused =
-        std::make_shared<Node>(ov::OutputVector{node->input_value(0), residual}, attributes);
+    ov::OutputVector inputs = node->input_values();
+    inputs.insert(inputs.begin() + long(node->num_row_inputs()), residual);
+    const auto fused = std::make_shared<Node>(inputs, attributes);
     fused->set_friendly_name(node->get_friendly_name());
     add->output(0).replace(fused->output(0));
     return true;
@@ -288,17 +303,11 @@ void fuse(const std::shared_ptr<QuantizedLinear>& linear,
 size_t fuse_norms(const std::shared_ptr<ov::Model>& model) {
     size_t fused = 0;
     for (const auto& node : model->get_ordered_ops()) {
-        const auto linear = ov::as_type_ptr<QuantizedLinear>(node);
-        if (!linear || linear->attributes().norm.gamma || !has_one_reader(linear->input_value(0)))
-            continue;
-        const auto found = find_norm(linear->input_value(0), linear->attributes().weights[0]->k());
-        if (!found) continue;
-        QuantizedLinear::Attributes attributes = linear->attributes();
-        attributes.norm = found->norm;
-        ov::OutputVector inputs = linear->input_values();
-        inputs[0] = found->x;
-        replace_with(linear, std::make_shared<QuantizedLinear>(inputs, std::move(attributes)));
-        ++fused;
+        if (const auto linear = ov::as_type_ptr<QuantizedLinear>(node))
+            fused += fuse_norm(linear, linear->attributes().weights[0]->k());
+        const auto experts = ov::as_type_ptr<RoutedExperts>(node);
+        if (experts && experts->attributes().router)
+            fused += fuse_norm(experts, experts->attributes().router->k);
     }
     return fused;
 }
@@ -333,8 +342,9 @@ size_t fuse_gated_mlps(const std::shared_ptr<ov::Model>& model) {
 size_t fuse_residuals(const std::shared_ptr<ov::Model>& model) {
     size_t fused = 0;
     for (const auto& node : model->get_ordered_ops())
-        fused +=
-            fuse(ov::as_type_ptr<QuantizedLinear>(node)) || fuse(ov::as_type_ptr<GatedMlp>(node));
+        fused += fuse_residual(ov::as_type_ptr<QuantizedLinear>(node)) ||
+                 fuse_residual(ov::as_type_ptr<GatedMlp>(node)) ||
+                 fuse_residual(ov::as_type_ptr<RoutedExperts>(node));
     return fused;
 }
 

@@ -29,7 +29,11 @@ std::string obstacle(const MatMul& matmul) {
         matmul.get_output_element_type(0) != ov::element::f32)
         return concat("its input is ", matmul.get_input_element_type(0));
     std::string reason;
-    find_compressed_weights(matmul.input_value(1), reason);
+    const auto weights = find_compressed_weights(matmul.input_value(1), reason);
+    if (weights && weights->experts > 0)
+        return "it is a stack of experts that stands in no layer of experts that is known";
+    if (weights && weights->values->get_element_type() == ov::element::f4e2m1)
+        return "its weights are f4e2m1";
     return reason;
 }
 
@@ -45,12 +49,16 @@ bool has_constant_weights(const ov::Node* node) {
 std::vector<Group> find_groups(const ov::Model& model, QuantizedLinearReport& report) {
     std::vector<Group> groups;
     std::map<std::pair<ov::Node*, size_t>, size_t> known;
+    std::map<std::string, std::vector<std::string>> stacks;  // of experts: names by reason
     for (const auto& node : model.get_ordered_ops()) {
         const auto matmul = ov::as_type_ptr<MatMul>(node);
         if (!matmul || !has_constant_weights(matmul->get_input_node_ptr(1))) continue;
         const std::string reason = obstacle(*matmul);
         if (!reason.empty()) {
-            report.left.push_back(matmul->get_friendly_name() + " stays with OpenVINO: " + reason);
+            const bool stack = matmul->get_input_partial_shape(1).size() > 2;
+            stack ? stacks[reason].push_back(matmul->get_friendly_name())
+                  : report.left.push_back(matmul->get_friendly_name() +
+                                          " stays with OpenVINO: " + reason);
             continue;
         }
         const ov::Output<ov::Node> input = matmul->input_value(0);
@@ -59,6 +67,10 @@ std::vector<Group> find_groups(const ov::Model& model, QuantizedLinearReport& re
         if (fresh) groups.emplace_back();
         groups[at->second].push_back(matmul);
     }
+    for (const auto& [reason, names] : stacks)
+        report.left.push_back(names.size() == 1 ? names[0] + " stays with OpenVINO: " + reason
+                                                : concat(names[0], " and ", names.size() - 1,
+                                                         " more stay with OpenVINO: ", reason));
     return groups;
 }
 
@@ -70,7 +82,8 @@ public:
             if (!ov::is_type<ov::op::util::GatherBase>(node)) continue;
             std::string reason;
             const auto table = find_compressed_weights(node->input_value(0), reason);
-            if (table && looks_up_rows(*node)) m_gathers.emplace_back(node, table->values.get());
+            if (table && table->experts == 0 && looks_up_rows(*node))
+                m_gathers.emplace_back(node, table->values.get());
         }
     }
 
@@ -105,11 +118,6 @@ private:
     std::vector<std::pair<std::shared_ptr<ov::Node>, const ov::Node*>> m_gathers;
 };
 
-void release(const MappedFiles& files, const CompressedWeights& weights) {
-    for (const auto& constant : {weights.values, weights.scales, weights.zero_points})
-        if (constant) files.release(constant->get_data_ptr(), constant->get_byte_size());
-}
-
 size_t replace(const Group& group, Embeddings& embeddings, const MappedFiles& files,
                kernels::WeightMemory& memory, kernels::ActivationPrecision activations) {
     QuantizedLinear::Attributes attributes;
@@ -121,7 +129,7 @@ size_t replace(const Group& group, Embeddings& embeddings, const MappedFiles& fi
         const auto weights = find_compressed_weights(matmul->input_value(1), reason);
         attributes.weights.push_back(weights->pack(memory));
         shared += embeddings.share(*weights, attributes.weights.back());
-        release(files, *weights);
+        weights->release(files);
         name += (name.empty() ? "" : "+") + matmul->get_friendly_name();
     }
     // Asked for now: it may have been a MatMul that has been replaced meanwhile.

@@ -20,18 +20,18 @@ constexpr std::string_view no_bf16 = "there are no products of bf16";
 /// The first that fits. docs/quantized_linear.md has the figures and the command that measures
 /// them.
 constexpr Entry table[] = {
-    {"amx", {}, {8, bf16, "AMX multiplies bf16 fastest"}},  // a Xeon, 2026-11-23
-    {"amx_model", {}, {8, bf16, "as AMX, whose answers it gives"}},
+    {"amx", {}, {8, bf16, "AMX multiplies bf16 fastest", 4}},  // a Xeon, 2026-11-23
+    {"amx_model", {}, {8, bf16, "as AMX, whose answers it gives", 4}},
     {"avx512",
      {CpuFeature::fast_avx512_bf16},
-     {24, bf16, "AVX512_BF16 is fast on this vendor's processors"}},  // Zen 5, 2026-11-22
+     {24, bf16, "AVX512_BF16 is fast on this vendor's processors", 48}},  // Zen 5, 2026-11-22
     {"avx512",
      {CpuFeature::avx512_bf16},
-     {8, int8, "AVX512_BF16 is slow on this vendor's processors, and AMX is not used"}},
-    {"avx512", {}, {8, int8, no_bf16}},                    // Zen 5's kernels up to there
-    {"avx2", {CpuFeature::avx_vnni}, {4, int8, no_bf16}},  // Zen 5, 2026-11-22
-    {"avx2", {}, {2, int8, no_bf16}},                      // Zen 5, 2026-11-22
-    {"scalar", {}, {2, bf16, "the reference has no speed to lose"}},
+     {8, int8, "AVX512_BF16 is slow on this vendor's processors, and AMX is not used", 8}},
+    {"avx512", {}, {8, int8, no_bf16, 8}},                    // Zen 5's kernels up to there
+    {"avx2", {CpuFeature::avx_vnni}, {4, int8, no_bf16, 4}},  // Zen 5, 2026-11-22
+    {"avx2", {}, {2, int8, no_bf16, 2}},                      // Zen 5, 2026-11-22
+    {"scalar", {}, {2, bf16, "the reference has no speed to lose", 2}},
 };
 
 const AutomaticActivations& automatic_activations_here(Isa isa) {
@@ -72,6 +72,15 @@ Activations choose_activations(ActivationPrecision precision, size_t rows, Isa i
     }
     const AutomaticActivations& choice = automatic_activations_here(isa);
     return rows <= choice.int16_rows ? Activations::int16 : choice.many_rows;
+}
+
+Activations choose_expert_activations(ActivationPrecision precision, size_t rows,
+                                      size_t expert_rows, Isa isa) {
+    const Activations of_call = choose_activations(precision, rows, isa);
+    const bool free =
+        precision == ActivationPrecision::automatic || precision == ActivationPrecision::bf16;
+    const bool few = expert_rows <= automatic_activations_here(isa).expert_int16_rows;
+    return free && few ? Activations::int16 : of_call;
 }
 
 std::string describe_activations(ActivationPrecision precision, Isa isa) {

@@ -17,6 +17,8 @@ struct AutomaticActivations {
     size_t int16_rows;
     Activations many_rows;
     std::string_view why;  ///< of many_rows, a clause
+    /// The same of a routed expert's rows, in calls of more than int16_rows.
+    size_t expert_int16_rows;
 };
 
 /// What a processor with these features gets.
@@ -35,6 +37,10 @@ ActivationPrecision parse_activation_precision(const std::string& key, const std
 
 /// For a call of so many rows.
 Activations choose_activations(ActivationPrecision precision, size_t rows, Isa isa);
+
+/// For a routed expert that so many of a call's rows chose.
+Activations choose_expert_activations(ActivationPrecision precision, size_t rows,
+                                      size_t expert_rows, Isa isa);
 
 /// What calls get there, in words; of what is chosen by processor, why.
 std::string describe_activations(ActivationPrecision precision, Isa isa);

@@ -10,6 +10,7 @@
 namespace pagewheel::kernels {
 
 struct LinearKernels;
+struct GateFunction;
 
 /// Numbers in bf16, a k-block of one row of activations, and one of a weight tile.
 ///
@@ -55,16 +56,18 @@ struct Bf16Product {
 };
 
 /// Some rows times weight tiles [begin, end) of a matrix, over all of k. The result is
-///     output = residual + products                 without `up`
-///     inner = silu(products) * products with `up`  with it, rounded to bf16
+///     output = residual + products                      without `up`
+///     inner = function(products, products with `up`)    with it, rounded to bf16
 struct Bf16Block {
     PackedRows rows;
     size_t row_count = 0;
     const PackedLinear* weights = nullptr;
     size_t begin = 0, end = 0;
-    float* output = nullptr;          // [row_count, n] of the whole matrix
-    const float* residual = nullptr;  // [row_count, n] or null; may be `output`
+    float* output = nullptr;          // [row_count, stride], from the column of tile `begin` on
+    const float* residual = nullptr;  // the same or null; may be `output`
+    size_t stride = 0;
     const PackedLinear* up = nullptr;
+    const GateFunction* function = nullptr;  // where there is `up`
     PackedRows inner;         // `begin` is even then, so that whole k-blocks are written
     void* scratch = nullptr;  // Bf16Kernels::scratch_bytes, on a cache line
 };

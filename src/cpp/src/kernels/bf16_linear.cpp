@@ -77,12 +77,13 @@ void run_group(const Bf16Kernels& kernels, const Bf16Block& block, size_t begin,
         product.weights = unpack(kernels, block, begin, end, ranges, i);
         product.tile_count = end - begin;
         const bool begins = i == 0, ends = i + 1 == ranges.count;
-        const float* residual = block.residual ? block.residual + column : nullptr;
+        const size_t first = (begin - block.begin) * tile_outputs;
+        const float* residual = block.residual ? block.residual + first : nullptr;
         Bf16Output& output = product.output;
         output.initial = begins ? residual : sums;
-        output.initial_stride = begins ? n : width;
-        output.output = ends ? block.output + column : sums;
-        output.output_stride = ends ? n : width;
+        output.initial_stride = begins ? block.stride : width;
+        output.output = ends ? block.output + first : sums;
+        output.output_stride = ends ? block.stride : width;
         output.columns = std::min(width, n - column);
         kernels.multiply(product);
     }
@@ -94,7 +95,7 @@ void finish_gated(const LinearKernels& kernels, const Bf16Block& block, size_t b
     const size_t half = (end - begin) * tile_outputs, column = begin * tile_outputs;
     const size_t columns = std::min(half, block.weights->n() - column);
     for (size_t r = 0; r < count; ++r, sums += 2 * half) {
-        kernels.swiglu(sums, sums + half, columns);
+        apply_gate(kernels, *block.function, column, columns, sums, sums + half);
         kernels.bf16.pack_row(sums, columns, block.inner.tile_rows,
                               block.inner.at(first + r, column / PackedLinear::k_block));
     }
@@ -149,6 +150,7 @@ Bf16Block block_of(const LinearOutput& matrix, const PackedRows& rows, size_t fi
     block.end = matrix.weights->tiles();
     block.output = matrix.output + at;
     block.residual = matrix.residual ? matrix.residual + at : nullptr;
+    block.stride = matrix.weights->n();
     return block;
 }
 
@@ -159,6 +161,7 @@ Bf16Block gated_block_of(const GatedMlp& mlp, const PackedRows& rows, size_t cou
     block.row_count = count;
     block.weights = mlp.gate;
     block.up = mlp.up;
+    block.function = &mlp.function;
     block.end = mlp.gate->tiles();
     block.inner = inner;
     return block;
@@ -251,6 +254,9 @@ void divide(const Bf16Kernels& kernels, const std::vector<size_t>& tiles, size_t
 void run_item(const LinearKernels& kernels, const Item& item, Bf16Block block) {
     block.begin = item.begin;
     block.end = item.end;
+    const size_t column = item.begin * tile_outputs;
+    if (!block.up) block.output += column;
+    if (block.residual) block.residual += column;
     run(kernels, block);
 }
 

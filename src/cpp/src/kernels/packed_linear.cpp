@@ -41,7 +41,7 @@ int shift(WeightType type) {
 /// Row `row` of the values, unsigned, one a byte.
 void read_row(const LinearWeights& weights, size_t row, uint8_t* out) {
     const auto* bytes = static_cast<const uint8_t*>(weights.values);
-    const size_t k = weights.k, first = row * k;
+    const size_t k = weights.k, first = row * weights.row_step * k;
     const auto flip = uint8_t(shift(weights.type));
     if (bits_of(weights.type) == 8) {
         for (size_t i = 0; i < k; ++i) out[i] = bytes[first + i] ^ flip;

@@ -18,9 +18,11 @@ struct LinearWeights {
     size_t n = 0, k = 0;  // outputs, inputs
     size_t group = 0;     // a multiple of 32; at least k for one group per row
     WeightType type = WeightType::u4;
-    const void* values = nullptr;        // [n, k], without gaps
+    const void* values = nullptr;        // [n, k], without gaps but for those of row_step
     const float* scales = nullptr;       // [n, groups()]; finite
     const float* zero_points = nullptr;  // [n, groups()], finite; null: zero everywhere
+
+    size_t row_step = 1;  // of `values`, each so manieth row counts
 
     size_t groups() const { return (k + group - 1) / group; }
 };

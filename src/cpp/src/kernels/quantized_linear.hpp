@@ -59,14 +59,28 @@ struct RotaryAngles {
 void quantized_linear(const LinearInput& input, const LinearOutput* outputs, size_t count, Isa isa,
                       const RotaryAngles& angles = {});
 
+/// What becomes of the gate g and of u, what is beside it, once the biases are added:
+///     silu            silu(g) * u
+///     clamped_silu    g' * sigmoid(alpha * g') * (u' + 1), g' = min(g, limit), u' within +-limit
+///     gelu_tanh       gelu(g) * u, by the hyperbolic tangent
+struct GateFunction {
+    enum class Kind { silu, clamped_silu, gelu_tanh };
+
+    Kind kind = Kind::silu;
+    float limit = 0, alpha = 1;
+    const float* gate_bias = nullptr;  // [inner] or null
+    const float* up_bias = nullptr;    // [inner] or null
+};
+
 /// The multilayer perceptron of a gated model:
-/// output = residual + down(silu(gate(x)) * up(x)), with x and down's input rounded as above.
+/// output = residual + down(function(gate(x), up(x))), with x and down's input rounded as above.
 struct GatedMlp {
     const PackedLinear* gate = nullptr;  // [inner, k]
     const PackedLinear* up = nullptr;    // [inner, k]
     const PackedLinear* down = nullptr;  // [n, inner]
     float* output = nullptr;             // [rows, n]
     const float* residual = nullptr;     // [rows, n] or null; may be `output`
+    GateFunction function = {};
 };
 
 void gated_mlp(const LinearInput& input, const GatedMlp& mlp, Isa isa);

@@ -16,6 +16,10 @@ constexpr size_t tiles_per_k_block = PackedLinear::k_block / PackedLinear::tile_
 void quantize_rows(const LinearKernels& kernels, const LinearInput& input, size_t k,
                    size_t first_row, const QuantizedBlock& block);
 
+/// One tile times a block of rows.
+void multiply_tile(const LinearKernels& kernels, const PackedLinear& weights, size_t tile,
+                   const QuantizedBlock& block, const TileOutput& output);
+
 /// One tile times block b of the rows.
 void run_tile(const LinearKernels& kernels, const LinearOutput& matrix, size_t tile,
               QuantizedRows& rows, size_t b);

@@ -148,9 +148,16 @@ struct LinearKernels {
     void (*swiglu)(float* gate, const float* up, size_t n);
     /// Rotates `heads` heads of `size`, one after the other (RotaryAngles); cos and sin [size].
     void (*rotate)(float* x, size_t heads, size_t size, const float* cos, const float* sin);
+    /// out[r] = the product of x and row r of rows [count, k].
+    void (*inner_products)(const float* x, const float* rows, size_t k, size_t count, float* out);
     /// For Activations::bf16; without functions where there is none.
     Bf16Kernels bf16 = {};
 };
+
+/// The function of columns [column, column + count) of a row's gate and up, to `gate`. Both are
+/// changed.
+void apply_gate(const LinearKernels& kernels, const GateFunction& function, size_t column,
+                size_t count, float* gate, float* up);
 
 /// The scalar ones.
 LinearKernels linear_reference();

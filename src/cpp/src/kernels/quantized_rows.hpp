@@ -27,6 +27,15 @@ class QuantizedRows {
 public:
     /// Room for `rows` rows of k; what was there is lost.
     void resize(size_t rows, size_t k, RowForm form) {
+        const size_t lines = set_shape(rows, k, form);
+        if (m_own.size() < lines) {
+            m_own = {};  // nothing is kept, so nothing is there twice
+            m_own.resize(lines);
+        }
+        m_lines = m_own.data();
+    }
+    /// The same in memory of the caller's, which place() names. Returns how many lines it has.
+    size_t set_shape(size_t rows, size_t k, RowForm form) {
         m_rows = rows;
         m_k_blocks = (k + PackedLinear::k_block - 1) / PackedLinear::k_block;
         m_form = form;
@@ -37,19 +46,16 @@ public:
         // Values and, of four bytes each, scale and sum and what a form needs besides.
         const size_t numbers = form == RowForm::paired ? 4 : form == RowForm::wide ? 3 : 2;
         const size_t bytes = value_bytes() + numbers * sizeof(float);
-        const size_t lines = (rows * m_k_blocks * bytes + 63) / 64;
-        if (m_lines.size() < lines) {
-            m_lines = {};  // nothing is kept, so nothing is there twice
-            m_lines.resize(lines);
-        }
+        return (rows * m_k_blocks * bytes + 63) / 64;
     }
+    void place(CacheLine* lines) { m_lines = lines; }
 
     size_t blocks() const { return (m_rows + m_block_rows - 1) / m_block_rows; }
     /// First row of block i.
     size_t first(size_t i) const { return i * m_block_rows; }
     QuantizedBlock block(size_t i) {
         const size_t values = m_rows * m_k_blocks, at = first(i) * m_k_blocks;
-        auto* bytes = reinterpret_cast<int8_t*>(m_lines.data());
+        auto* bytes = reinterpret_cast<int8_t*>(m_lines);
         auto* scales = reinterpret_cast<float*>(bytes + values * value_bytes());
         float* rest = scales + 2 * values;
         const size_t rows = std::min(m_rows - first(i), m_block_rows);
@@ -72,7 +78,8 @@ private:
 
     size_t m_rows = 0, m_k_blocks = 0, m_block_rows = max_block_rows;
     RowForm m_form = RowForm::bytes;
-    std::vector<CacheLine> m_lines;
+    CacheLine* m_lines = nullptr;
+    std::vector<CacheLine> m_own;
 };
 
 }  // namespace pagewheel::kernels

@@ -42,6 +42,29 @@ void swiglu(float* gate, const float* up, size_t n) {
     });
 }
 
+/// Four rows at a time share what they load of x.
+template <class V>
+void inner_products(const float* x, const float* rows, size_t k, size_t count, float* out) {
+    constexpr size_t most = 4;
+    for (size_t first = 0; first < count; first += most) {
+        typename V::F sums[most];
+        const float* in[most];
+        unrolled<most>([&](auto r) PAGEWHEEL_INLINE {
+            sums[r] = V::zero();
+            in[r] = rows + (first + r < count ? first + r : first) * k;
+        });
+        for_vectors<V>(k, [&](size_t i, auto lanes) PAGEWHEEL_INLINE {
+            const auto v = V::load(x + i, lanes);
+            unrolled<most>([&](auto r) PAGEWHEEL_INLINE {
+                sums[r] = V::fma(V::load(in[r] + i, lanes), v, sums[r]);
+            });
+        });
+        unrolled<most>([&](auto r) PAGEWHEEL_INLINE {
+            if (first + r < count) out[first + r] = V::reduce_sum(sums[r]);
+        });
+    }
+}
+
 template <class V>
 void rotate(float* x, size_t heads, size_t size, const float* cos, const float* sin) {
     const size_t half = size / 2;

@@ -139,8 +139,10 @@ private:
         float* left = m_finishing.sums->of[r / tile_size][0][r % tile_size];
         float* right = m_finishing.sums->of[r / tile_size][1][r % tile_size];
         if (m_block.up) {
-            m_kernels.swiglu(left, right, tile_size);
-            return store_inner(left, row, m_block.begin + m_finishing.pair);
+            const size_t tile = m_block.begin + m_finishing.pair, column = tile * tile_size;
+            apply_gate(m_kernels, *m_block.function, column,
+                       std::min(tile_size, m_block.weights->n() - column), left, right);
+            return store_inner(left, row, tile);
         }
         const size_t tile = m_block.begin + 2 * m_finishing.pair;
         store_output(left, row, tile);
@@ -152,7 +154,7 @@ private:
 
     void store_output(const float* sums, size_t row, size_t tile) const {
         const size_t n = m_block.weights->n(), column = tile * tile_size;
-        const size_t at = row * n + column;
+        const size_t at = row * m_block.stride + column - m_block.begin * tile_size;
         if (column + tile_size <= n) return add_residual<tile_size>(sums, at, tile_size);
         add_residual<0>(sums, at, n - column);
     }

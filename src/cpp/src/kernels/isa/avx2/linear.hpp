@@ -254,8 +254,13 @@ void multiply_any(const PackedLinear& weights, const uint8_t* in, const Quantize
 }
 
 LinearKernels kernels_here() {
-    return {quantize,           multiply_any,      nullptr, simd::rms_norm<Avx2>,
-            simd::swiglu<Avx2>, simd::rotate<Avx2>};
+    return {quantize,
+            multiply_any,
+            nullptr,
+            simd::rms_norm<Avx2>,
+            simd::swiglu<Avx2>,
+            simd::rotate<Avx2>,
+            simd::inner_products<Avx2>};
 }
 
 }  // namespace

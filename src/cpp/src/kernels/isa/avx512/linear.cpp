@@ -372,7 +372,8 @@ LinearKernels linear_kernels() {
             multiply_pairs,
             simd::rms_norm<Avx512>,
             simd::swiglu<Avx512>,
-            simd::rotate<Avx512>};
+            simd::rotate<Avx512>,
+            simd::inner_products<Avx512>};
 }
 
 }  // namespace pagewheel::kernels::avx512

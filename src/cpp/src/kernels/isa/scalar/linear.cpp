@@ -112,6 +112,14 @@ void swiglu(float* gate, const float* up, size_t n) {
     for (size_t i = 0; i < n; ++i) gate[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
 }
 
+void inner_products(const float* x, const float* rows, size_t k, size_t count, float* out) {
+    for (size_t r = 0; r < count; ++r) {
+        double sum = 0;
+        for (size_t i = 0; i < k; ++i) sum += double(x[i]) * double(rows[r * k + i]);
+        out[r] = float(sum);
+    }
+}
+
 void rotate(float* x, size_t heads, size_t size, const float* cos, const float* sin) {
     const size_t half = size / 2;
     for (float* head = x; head != x + heads * size; head += size)
@@ -125,7 +133,8 @@ void rotate(float* x, size_t heads, size_t size, const float* cos, const float* 
 }  // namespace
 
 LinearKernels linear_reference() {
-    return {quantize, multiply, nullptr, rms_norm, swiglu, rotate, bf16_reference()};
+    return {quantize, multiply, nullptr,        rms_norm,
+            swiglu,   rotate,   inner_products, bf16_reference()};
 }
 
 }  // namespace pagewheel::kernels

@@ -1,0 +1,113 @@
+#include "ops/routed_experts.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.hpp"
+#include "kernels/kernels.hpp"
+
+namespace pagewheel {
+namespace {
+
+template <class T>
+void read_numbers(const ov::Tensor& tensor, std::vector<uint32_t>& numbers) {
+    const T* values = tensor.data<const T>();
+    for (size_t i = 0; i < numbers.size(); ++i)  // negative ones become too large, and are refused
+        numbers[i] = values[i] < 0 ? UINT32_MAX : uint32_t(values[i]);
+}
+
+}  // namespace
+
+RoutedExperts::RoutedExperts(const ov::OutputVector& inputs, Attributes attributes)
+    : NativeOp(inputs), m_attributes(std::move(attributes)) {
+    constructor_validate_and_infer_types();
+}
+
+size_t RoutedExperts::num_row_inputs() const {
+    return get_input_size() - (m_attributes.router ? 0 : 1);
+}
+
+void RoutedExperts::validate_and_infer_types() {
+    const size_t inputs = (m_attributes.router ? 1 : 3) + (m_attributes.residual ? 1 : 0);
+    NODE_VALIDATION_CHECK(this, get_input_size() == inputs, "got ", get_input_size(),
+                          " inputs, expected ", inputs);
+    const size_t count = m_attributes.experts->experts.size();
+    NODE_VALIDATION_CHECK(this, m_attributes.active > 0 && m_attributes.active <= count, "got ",
+                          m_attributes.active, " active experts of ", count);
+    const auto& router = m_attributes.router;
+    NODE_VALIDATION_CHECK(this,
+                          !router || (router->k == k() && router->experts == count &&
+                                      router->active == m_attributes.active),
+                          "got a router to other experts");
+    ov::PartialShape shape = get_input_partial_shape(0);
+    NODE_VALIDATION_CHECK(this,
+                          shape.rank().is_static() && shape.size() > 0 &&
+                              shape[shape.size() - 1].compatible(int64_t(k())),
+                          "got an input ", shape, ", expected ", k(), " in the last dimension");
+    shape[shape.size() - 1] = int64_t(n());
+    set_output_type(0, ov::element::f32, shape);
+}
+
+std::shared_ptr<ov::Node> RoutedExperts::clone_with_new_inputs(
+    const ov::OutputVector& inputs) const {
+    return std::make_shared<RoutedExperts>(inputs, m_attributes);
+}
+
+bool RoutedExperts::visit_attributes(ov::AttributeVisitor& visitor) {
+    // The runtime merges nodes that look alike: weights are told apart by where they are.
+    std::string experts = concat(static_cast<const void*>(m_attributes.experts.get()));
+    std::string norm = concat(static_cast<const void*>(m_attributes.norm.gamma.get()));
+    visitor.on_attribute("experts", experts);
+    visitor.on_attribute("gamma", norm);
+    visitor.on_attribute("residual", m_attributes.residual);
+    return true;
+}
+
+size_t RoutedExperts::output_width(size_t) const {
+    return n();
+}
+
+void RoutedExperts::run(const NativeInputs& inputs, float* const* outputs) const {
+    kernels::LinearInput input = m_attributes.norm.applied_to(inputs.rows[0], k());
+    const size_t assignments = input.rows * m_attributes.active;
+    static thread_local std::vector<uint32_t> chosen;
+    static thread_local std::vector<float> own_weights, normed;
+    chosen.resize(assignments);
+    kernels::Routing routing;
+    routing.active = m_attributes.active;
+    routing.chosen = chosen.data();
+    if (input.gamma) {  // once for the router and the experts
+        normed.resize(inputs.rows[0].size());
+        for (size_t r = 0; r < input.rows; ++r)
+            m_isa.kernels().linear.rms_norm(input.x + r * k(), input.gamma, input.epsilon, k(),
+                                            normed.data() + r * k());
+        input.x = normed.data();
+        input.gamma = nullptr;
+    }
+    if (m_attributes.router) {
+        own_weights.resize(assignments);
+        kernels::route(*m_attributes.router, input.x, input.rows, chosen.data(), own_weights.data(),
+                       m_isa);
+        routing.weights = own_weights.data();
+    } else {
+        const ov::Tensor& numbers = *inputs.tensors[0];
+        check_argument(numbers.get_size() == assignments && inputs.rows[1].size() == assignments,
+                       "got ", numbers.get_size(), " experts and ", inputs.rows[1].size(),
+                       " weights for ", input.rows, " rows of ", m_attributes.active);
+        numbers.get_element_type() == ov::element::i64 ? read_numbers<int64_t>(numbers, chosen)
+                                                       : read_numbers<int32_t>(numbers, chosen);
+        routing.weights = inputs.rows[1].values;
+    }
+    const float* residual = nullptr;
+    if (m_attributes.residual) {
+        const Rows& rows = inputs.rows.back();
+        check_argument(rows.size() == input.rows * n(), "got a residual [", rows.count, ",",
+                       rows.width, "] for an output [", input.rows, ",", n(), "]");
+        residual = rows.values;
+    }
+    kernels::routed_experts(input, *m_attributes.experts, routing, m_attributes.activations,
+                            outputs[0], residual, m_isa);
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,140 @@
+// The router of experts against the definition in double.
+#include "kernels/expert_router.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+namespace pagewheel::kernels {
+namespace {
+
+std::vector<float> normal(size_t n, std::mt19937& random) {
+    std::normal_distribution<float> distribution;
+    std::vector<float> x(n);
+    for (float& v : x) v = distribution(random);
+    return x;
+}
+
+ExpertRouter make_router(size_t experts, size_t active, std::mt19937& random) {
+    ExpertRouter router;
+    router.k = 75;
+    router.experts = experts;
+    router.active = active;
+    router.weights = normal(experts * router.k, random);
+    return router;
+}
+
+/// A row's scores, those that the choice goes by, and the weights of the chosen.
+struct Expected {
+    std::vector<double> scores, corrected;
+
+    Expected(const ExpertRouter& router, const float* x) {
+        double sum = 0;
+        for (size_t e = 0; e < router.experts; ++e) {
+            double logit = router.bias.empty() ? 0 : double(router.bias[e]);
+            for (size_t i = 0; i < router.k; ++i)
+                logit += double(router.weights[e * router.k + i]) * double(x[i]);
+            scores.push_back(router.scores == ExpertRouter::Scores::sigmoid
+                                 ? 1 / (1 + std::exp(-logit))
+                             : router.scores == ExpertRouter::Scores::softmax ? std::exp(logit)
+                                                                              : logit);
+            sum += scores[e];
+        }
+        if (router.scores == ExpertRouter::Scores::softmax)
+            for (double& score : scores) score /= sum;
+        corrected = scores;
+        for (size_t e = 0; e < router.correction.size(); ++e)
+            corrected[e] += double(router.correction[e]);
+    }
+
+    std::vector<double> weights(const ExpertRouter& router, const uint32_t* chosen) const {
+        std::vector<double> some;
+        double sum = 0, exponentials = 0;
+        for (size_t j = 0; j < router.active; ++j) {
+            some.push_back(scores[chosen[j]]);
+            sum += some[j];
+            exponentials += std::exp(some[j]);
+        }
+        for (double& weight : some) {
+            if (router.softmax_of_chosen) weight = std::exp(weight) / exponentials;
+            if (router.normalise) weight /= sum;
+            weight *= double(router.scale);
+        }
+        return some;
+    }
+};
+
+void expect_route(const ExpertRouter& router, std::mt19937& random) {
+    const size_t rows = 23, active = router.active;
+    const std::vector<float> x = normal(rows * router.k, random);
+    for (const Isa isa : available_isas()) {
+        std::vector<uint32_t> chosen(rows * active);
+        std::vector<float> weights(rows * active);
+        route(router, x.data(), rows, chosen.data(), weights.data(), isa);
+        for (size_t r = 0; r < rows; ++r) {
+            const Expected expected(router, x.data() + r * router.k);
+            const uint32_t* of_row = chosen.data() + r * active;
+            std::vector<bool> is_chosen(router.experts);
+            double least = INFINITY, best_left = -INFINITY;
+            for (size_t j = 0; j < active; ++j) {
+                ASSERT_LT(of_row[j], router.experts);
+                EXPECT_FALSE(is_chosen[of_row[j]]);
+                is_chosen[of_row[j]] = true;
+                least = std::min(least, expected.corrected[of_row[j]]);
+            }
+            for (size_t e = 0; e < router.experts; ++e)
+                if (!is_chosen[e]) best_left = std::max(best_left, expected.corrected[e]);
+            EXPECT_GE(least, best_left - 1e-4) << isa.name();
+            const std::vector<double> wanted = expected.weights(router, of_row);
+            for (size_t j = 0; j < active; ++j)
+                EXPECT_NEAR(double(weights[r * active + j]), wanted[j], 1e-4) << isa.name();
+        }
+    }
+}
+
+TEST(ExpertRouter, ChoosesTheBestOfEachKindOfScores) {
+    std::mt19937 random(1);
+    using Scores = ExpertRouter::Scores;
+    for (const Scores scores : {Scores::logits, Scores::softmax, Scores::sigmoid})
+        for (const size_t active : {1, 4, 37}) {
+            ExpertRouter router = make_router(37, active, random);
+            router.scores = scores;
+            router.softmax_of_chosen = scores == Scores::logits;
+            router.normalise = scores == Scores::sigmoid;
+            router.scale = 1.5f;
+            expect_route(router, random);
+            router.bias = normal(router.experts, random);
+            router.correction = normal(router.experts, random);
+            expect_route(router, random);
+        }
+}
+
+TEST(ExpertRouter, OfEqualScoresTheLowerNumberIsChosen) {
+    std::mt19937 random(2);
+    ExpertRouter router = make_router(8, 3, random);
+    std::fill(router.weights.begin(), router.weights.end(), 0.5f);
+    const std::vector<float> x = normal(router.k, random);
+    std::vector<uint32_t> chosen(3);
+    std::vector<float> weights(3);
+    route(router, x.data(), 1, chosen.data(), weights.data(), detected_isa());
+    EXPECT_EQ(chosen, (std::vector<uint32_t>{0, 1, 2}));
+    for (const float weight : weights) EXPECT_FLOAT_EQ(weight, 0.125f);
+}
+
+TEST(ExpertRouter, ARowThatIsNotANumberGetsSomeExperts) {
+    std::mt19937 random(3);
+    const ExpertRouter router = make_router(8, 2, random);
+    const std::vector<float> x(router.k, NAN);
+    std::vector<uint32_t> chosen(2);
+    std::vector<float> weights(2);
+    route(router, x.data(), 1, chosen.data(), weights.data(), detected_isa());
+    EXPECT_LT(chosen[0], 8u);
+    EXPECT_LT(chosen[1], 8u);
+    EXPECT_TRUE(std::isnan(weights[0]));
+}
+
+}  // namespace
+}  // namespace pagewheel::kernels
