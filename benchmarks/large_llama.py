@@ -49,7 +49,7 @@ def write_large_llama(tokenizer: Path, file: Path, shape: Shape) -> None:
     import gguf
 
     writer = gguf.GGUFWriter(file, "llama")
-    vocabulary = _copy_tokenizer(gguf.GGUFReader(tokenizer), writer)
+    vocabulary = copy_tokenizer(gguf.GGUFReader(tokenizer), writer)
     writer.add_block_count(shape.layers)
     writer.add_context_length(shape.context)
     writer.add_embedding_length(shape.hidden)
@@ -81,7 +81,7 @@ def write_large_llama(tokenizer: Path, file: Path, shape: Shape) -> None:
     writer.close()
 
 
-def _copy_tokenizer(source: Any, writer: Any) -> int:
+def copy_tokenizer(source: Any, writer: Any) -> int:
     """Copies what the file says of its tokenizer, and returns the number of tokens."""
     tokens = 0
     for name, field in source.fields.items():
@@ -124,17 +124,17 @@ def _values(rng: np.random.Generator, count: int, kind: str | None) -> np.ndarra
         return np.ones(count, np.float32)
     if kind == "Q4_K":
         # d and dmin, 8 scales and minima of 6 bits, 256 codes; a minimum is half a code's range.
-        blocks = _random_bytes(rng, count // 256, 144)
+        blocks = random_bytes(rng, count // 256, 144)
         scale = WEIGHT / (32 * 4.6)
         blocks[:, :4] = np.array([scale, 7.5 * scale], np.float16).view(np.uint8)
         return blocks.reshape(-1)
     # 128 bytes of low and 64 of high bits, 16 signed scales, d.
-    blocks = _random_bytes(rng, count // 256, 210)
+    blocks = random_bytes(rng, count // 256, 210)
     blocks[:, 208:] = np.array([WEIGHT / (64 * 18.5)], np.float16).view(np.uint8)
     return blocks.reshape(-1)
 
 
-def _random_bytes(rng: np.random.Generator, rows: int, columns: int) -> np.ndarray[Any, Any]:
+def random_bytes(rng: np.random.Generator, rows: int, columns: int) -> np.ndarray[Any, Any]:
     return np.frombuffer(rng.bytes(rows * columns), np.uint8).reshape(rows, columns).copy()
 
 

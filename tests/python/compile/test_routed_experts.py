@@ -1,0 +1,60 @@
+"""Mixtures of experts by pagewheel's own operation, beside f32 inference of the same folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import F32
+from convert import tiny_models
+from prompt_log_probs import prompt_log_probs
+
+import pagewheel
+from pagewheel.convert import convert
+
+PROMPT = [3 + (7 * i + i * i // 5) % 250 for i in range(300)]
+SHAPES = {
+    "qwen3_moe": {"hidden_size": 64, "moe_intermediate_size": 96},
+    "gpt_oss-even": {},
+    "deepseek_v3": {"hidden_size": 64, "moe_intermediate_size": 96, "intermediate_size": 96},
+}
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    name = request.param
+    path = tmp_path_factory.mktemp(name)
+    model_type, changes = tiny_models.ARCHITECTURES[name]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(tiny_models.ARCHITECTURES, name, (model_type, {**changes, **SHAPES[name]}))
+        checkpoint = tiny_models.save(tiny_models.make(name), path / "checkpoint")
+    return convert(
+        checkpoint,
+        path / "converted",
+        weight_format="int4",
+        group_size=32,
+        progress=False,
+    )
+
+
+def make_pipeline(folder: Path, **properties: object) -> pagewheel.ContinuousBatchingPipeline:
+    return pagewheel.ContinuousBatchingPipeline(
+        folder, pagewheel.SchedulerConfig(), "CPU", properties
+    )
+
+
+def test_experts_give_what_f32_inference_gives(folder: Path) -> None:
+    exact = prompt_log_probs(make_pipeline(folder, **F32), PROMPT)
+    rounded = make_pipeline(folder, activation_precision="int16", KV_CACHE_PRECISION="f32")
+    difference = prompt_log_probs(rounded, PROMPT) - exact
+    # A choice between experts that nearly tie may fall otherwise.
+    assert np.median(np.abs(difference)) < 0.005
+    assert np.mean(np.abs(difference) > 0.2) < 0.05
+
+
+def test_every_layer_is_taken(folder: Path) -> None:
+    found = pagewheel._pagewheel.describe_operations(str(folder), "CPU", {})
+    counts = {(one.runs_on, one.operation): one.count for one in found.counts}
+    assert counts[("pagewheel", "RoutedExperts")] > 0
+    assert not any("experts" in sentence for sentence in found.left)
