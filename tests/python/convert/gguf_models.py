@@ -21,7 +21,12 @@ from transformers import PreTrainedModel
 ARCHITECTURES = {
     "mistral": "llama",
     "mixtral": "llama",
+    "qwen2_moe": "qwen2moe",
     "qwen3_moe": "qwen3moe",
+    "granitemoeshared": "granitemoe",
+    "glm4_moe": "glm4moe",
+    "ernie4_5_moe": "ernie4_5-moe",
+    "minimax_m2": "minimax-m2",
     "gemma3_text": "gemma3",
     "gemma3n_text": "gemma3n",
     "gemma4_text": "gemma4",
@@ -29,7 +34,7 @@ ARCHITECTURES = {
     "deepseek_v3": "deepseek2",
     "gpt_oss": "gpt-oss",
 }
-_PERMUTED = ("llama", "granite", "smollm3")
+_PERMUTED = ("llama", "granite", "granitemoe", "smollm3")
 _WITH_WINDOWS = ("phi3", "gemma2", "gemma3", "gemma3n", "gemma4", "gpt-oss")
 
 
@@ -86,7 +91,7 @@ def _add_numbers(writer: gguf.GGUFWriter, config: Any, name: str) -> None:
         writer.add_rope_scaling_factor(rope["factor"])
     if rope.get("rope_type") == "longrope":
         writer.add_rope_scaling_orig_ctx_len(config.original_max_position_embeddings)
-    if name == "granite":
+    if name in ("granite", "granitemoe"):
         writer.add_attention_scale(config.attention_multiplier)
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
@@ -96,10 +101,11 @@ def _add_numbers(writer: gguf.GGUFWriter, config: Any, name: str) -> None:
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
     if name in _OWN_NUMBERS:
         _OWN_NUMBERS[name](writer, config)
-    if getattr(config, "num_experts_per_tok", None):
-        names = ("num_experts", "num_local_experts", "n_routed_experts")
+    active = getattr(config, "num_experts_per_tok", None) or getattr(config, "moe_k", None)
+    if active:
+        names = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
         writer.add_expert_count(next(filter(None, (getattr(config, n, None) for n in names))))
-        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_used_count(active)
         inner = getattr(config, "moe_intermediate_size", None) or config.intermediate_size
         writer.add_expert_feed_forward_length(inner)
 
@@ -180,7 +186,39 @@ def _add_numbers_of_deepseek(writer: gguf.GGUFWriter, config: Any) -> None:
         writer.add_rope_scaling_yarn_log_mul(0.1 * config.rope_parameters["mscale_all_dim"])
 
 
+def _add_numbers_of_shared_experts(writer: gguf.GGUFWriter, config: Any) -> None:
+    sizes = ("shared_expert_intermediate_size", "shared_intermediate_size")
+    size = next(filter(None, (getattr(config, each, None) for each in sizes)), 0)
+    if size:
+        writer.add_expert_shared_feed_forward_length(size)
+
+
+def _add_numbers_of_glm4(writer: gguf.GGUFWriter, config: Any) -> None:
+    writer.add_leading_dense_block_count(config.first_k_dense_replace)
+    writer.add_expert_shared_count(config.n_shared_experts)
+    writer.add_expert_weights_scale(config.routed_scaling_factor)
+    writer.add_expert_group_count(config.n_group)
+    writer.add_expert_group_used_count(config.topk_group)
+    writer.add_expert_weights_norm(config.norm_topk_prob)
+    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+
+
+def _add_numbers_of_ernie(writer: gguf.GGUFWriter, config: Any) -> None:
+    writer.add_leading_dense_block_count(config.moe_layer_start_index)
+    writer.add_interleave_moe_layer_step(config.moe_layer_interval)
+    writer.add_expert_shared_count(config.moe_num_shared_experts)
+
+
+def _add_numbers_of_minimax(writer: gguf.GGUFWriter, config: Any) -> None:
+    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+
+
 _OWN_NUMBERS = {
+    "qwen2moe": _add_numbers_of_shared_experts,
+    "granitemoe": _add_numbers_of_shared_experts,
+    "glm4moe": _add_numbers_of_glm4,
+    "ernie4_5-moe": _add_numbers_of_ernie,
+    "minimax-m2": _add_numbers_of_minimax,
     "gemma3n": _add_numbers_of_gemma3n,
     "gemma4": _add_numbers_of_gemma4,
     "deepseek2": _add_numbers_of_deepseek,
@@ -249,6 +287,16 @@ def _expanded(
             (f"{prefix}k_b_proj.weight", keys.transpose(1, 2)),
             (f"{prefix}v_b_proj.weight", of_values),
         ]
+    full = full.replace(".gate.moe_statics.", ".moe_statics.")
+    full = full.replace(".block_sparse_moe.router.", ".mlp.gate.")
+    full = full.replace(".block_sparse_moe.", ".mlp.").replace(".output_linear.", ".down_proj.")
+    full = full.replace(".shared_mlp.", ".mlp.shared_experts.")
+    if full.endswith("shared_experts.input_linear.weight"):
+        stem = full.removesuffix("input_linear.weight")
+        gate, up = values.chunk(2)
+        return [(f"{stem}gate_proj.weight", gate), (f"{stem}up_proj.weight", up)]
+    if full.endswith((".e_score_correction_bias", "shared_expert_gate.weight")):
+        values = values.squeeze()  # as the converter does with every tensor
     if ".experts." not in full:
         return [(full, values)]
     bias = "bias" if full.endswith("_bias") else "weight"

@@ -45,13 +45,7 @@ YARN = {
 _WINDOW = {"sliding_window": 40}
 _EXPERTS = {"num_local_experts": 5, "num_experts": 5, "num_experts_per_tok": 2}
 
-_LATENT = {
-    "num_key_value_heads": 6,
-    "head_dim": 16,
-    "kv_lora_rank": 20,
-    "qk_rope_head_dim": 16,
-    "qk_nope_head_dim": 16,
-    "v_head_dim": 32,
+_SHARED_EXPERTS = {
     "n_routed_experts": 6,
     "n_shared_experts": 2,
     "num_experts_per_tok": 2,
@@ -60,6 +54,21 @@ _LATENT = {
     "topk_group": 2,
     "first_k_dense_replace": 1,
     "routed_scaling_factor": 1.5,
+}
+_LATENT = {
+    "num_key_value_heads": 6,
+    "head_dim": 16,
+    "kv_lora_rank": 20,
+    "qk_rope_head_dim": 16,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 32,
+    **_SHARED_EXPERTS,
+}
+_GRANITE = {
+    "embedding_multiplier": 3.0,
+    "attention_multiplier": 0.3,
+    "residual_multiplier": 0.4,
+    "logits_scaling": 2.5,
 }
 _GEMMA3N = {
     "num_hidden_layers": 4,
@@ -96,8 +105,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
                             "short_factor": [1.0 + 0.1 * i for i in range(8)],
                             "long_factor": [2.0 + i for i in range(8)]},
         "original_max_position_embeddings": 400, "hidden_size": 96, "head_dim": 16}),
-    "granite": ("granite", {"embedding_multiplier": 3.0, "attention_multiplier": 0.3,
-                            "residual_multiplier": 0.4, "logits_scaling": 2.5}),
+    "granite": ("granite", _GRANITE),
     "olmo2": ("olmo2", {"num_key_value_heads": 1}),
     "gemma": ("gemma", {"num_key_value_heads": 1}),
     "gemma2": ("gemma2", {"query_pre_attn_scalar": 20, "attn_logit_softcapping": 4.0,
@@ -118,6 +126,17 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "mixtral": ("mixtral", _EXPERTS),
     "qwen3_moe": ("qwen3_moe", {**_EXPERTS, "moe_intermediate_size": 36,
                                 "norm_topk_prob": True}),
+    "qwen2_moe": ("qwen2_moe", {**_EXPERTS, "moe_intermediate_size": 36, "qkv_bias": True,
+                                "shared_expert_intermediate_size": 44}),
+    "olmoe": ("olmoe", {**_EXPERTS, "head_dim": 16, "hidden_size": 96}),
+    "granitemoe": ("granitemoe", {**_EXPERTS, **_GRANITE}),
+    "granitemoeshared": ("granitemoeshared", {**_EXPERTS, **_GRANITE,
+                                              "shared_intermediate_size": 44}),
+    "glm4_moe": ("glm4_moe", {**_SHARED_EXPERTS, "use_qk_norm": True, "attention_bias": True}),
+    "ernie4_5_moe": ("ernie4_5_moe", {
+        "moe_num_experts": 5, "moe_k": 2, "moe_intermediate_size": 36,
+        "moe_num_shared_experts": 2, "moe_layer_start_index": 1}),
+    "minimax_m2": ("minimax_m2", {**_EXPERTS, "rotary_dim": 16}),
     "gpt_oss-even": ("gpt_oss", {**_EXPERTS, "hidden_size": 64, "intermediate_size": 96}),
     "deepseek_v2": ("deepseek_v2", {
         **_LATENT, "q_lora_rank": None, "topk_method": "group_limited_greedy"}),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 
 from ..decoder.architecture import Architecture, Attention, Experts, LatentKeys, Mlp, Routing
@@ -18,16 +17,16 @@ def _read(reader: Reader, routing: Routing) -> Architecture:
     rotary = _rotary_parameters(config)
     arch = reader.architecture(
         _attention(config, rotary),
-        _experts(reader, routing),
+        grouped_experts(reader, routing),
         rotary=(rotary_embedding(rotary),),
         rotary_interleaved=routing is Routing.SOFTMAX or config.boolean("rope_interleave", True),
     )
-    dense = config.integer("first_k_dense_replace", 0)
-    layers = tuple(
-        replace(layer, mlp=reader.mlp()) if index < dense else layer
-        for index, layer in enumerate(arch.layers)
-    )
-    return replace(arch, layers=layers)
+    return with_dense_first_layers(reader, arch)
+
+
+def with_dense_first_layers(reader: Reader, arch: Architecture) -> Architecture:
+    dense = reader.config.integer("first_k_dense_replace", 0)
+    return reader.with_dense_layers(arch, lambda index: index < dense)
 
 
 def _rotary_parameters(config: ModelConfig) -> RotaryParameters:
@@ -62,7 +61,7 @@ def _attention(config: ModelConfig, rotary: RotaryParameters) -> Attention:
     )
 
 
-def _experts(reader: Reader, routing: Routing) -> Experts:
+def grouped_experts(reader: Reader, routing: Routing) -> Experts:
     config = reader.config
     inner = config.positive("moe_intermediate_size")
     shared = config.integer("n_shared_experts", 0)
@@ -73,6 +72,7 @@ def _experts(reader: Reader, routing: Routing) -> Experts:
         mlp=Mlp(inner, reader.activation()),
         routing=routing,
         weights_scale=config.number("routed_scaling_factor", 1.0),
+        correction=routing is Routing.SIGMOID,
         normalise=routing is Routing.SIGMOID and config.boolean("norm_topk_prob", True),
         groups=config.positive("n_group", 1) if limited else 1,
         active_groups=config.positive("topk_group", 1) if limited else 1,

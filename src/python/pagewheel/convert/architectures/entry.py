@@ -27,7 +27,7 @@ class Part:
     """A tensor, named without prefix, or some of its rows.
 
     `rows` are taken along `axis`, where the tensor must be `length` long. `transposed`: the
-    last two dimensions are swapped first.
+    last two dimensions are swapped first. `unsqueezed`: the tensor is the only row of a matrix.
     """
 
     tensor: str
@@ -35,6 +35,7 @@ class Part:
     length: int = 0
     axis: int = -2
     transposed: bool = False
+    unsqueezed: bool = False
 
     def stored_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The tensor's shape where the part has `shape`."""
@@ -43,7 +44,7 @@ class Part:
             result[self.axis] = self.length
         if self.transposed:
             result[-2:] = reversed(result[-2:])
-        return tuple(result)
+        return (1, *result) if self.unsqueezed else tuple(result)
 
 
 # One part, or one for each expert.

@@ -129,7 +129,8 @@ class GGUFConfig:
     @property
     def layers(self) -> int:
         """Checked here, since much is made for each layer: a damaged file may claim any number."""
-        layers = self.integer("block_count")
+        # The last blocks of some files guess further tokens, and are left out.
+        layers = self.integer("block_count") - self.integer("nextn_predict_layers", 0)
         if not 0 < layers <= len(self.shapes):
             raise self.fail(
                 f"{self.key('block_count')} = {layers}, but there are only "

@@ -1,6 +1,7 @@
 """Llama 1 to 3, and what differs from it in little.
 
-Mistral and Mixtral, whose GGUF files call themselves llama; Granite 3, OLMo 2 and SmolLM 3.
+Mistral and Mixtral, whose GGUF files call themselves llama; Granite 3, with experts too, OLMo 2
+and SmolLM 3.
 """
 
 from __future__ import annotations
@@ -8,8 +9,17 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from ..decoder.architecture import Architecture, Experts, NormPlacement, QueryKeyNorm, Routing
-from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe, each_expert, tensor_name
+from ..decoder.architecture import Architecture, Experts, Mlp, NormPlacement, QueryKeyNorm, Routing
+from .entry import (
+    Family,
+    GGUFArchitecture,
+    ModelType,
+    Part,
+    Recipe,
+    each_expert,
+    experts_of,
+    tensor_name,
+)
 from .gguf_config import SCALE_KEYS, Config, GGUFConfig
 from .reader import Reader
 
@@ -29,7 +39,7 @@ def _mixtral(reader: Reader) -> Architecture:
 _NAMES_OF_MIXTRAL = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
 
 
-def _recipe_of_mixtral(arch: Architecture, name: str) -> Recipe | None:
+def recipe_of_mixtral(arch: Architecture, name: str) -> Recipe | None:
     moved = name.replace(".mlp.", ".block_sparse_moe.")
     moved = re.sub(r"(?<=\.experts\.)\w+", lambda match: _NAMES_OF_MIXTRAL[match[0]], moved)
     if moved == name:
@@ -37,15 +47,48 @@ def _recipe_of_mixtral(arch: Architecture, name: str) -> Recipe | None:
     return each_expert(arch, moved) or (Part(tensor_name(moved)),)
 
 
-def _granite(reader: Reader) -> Architecture:
+def _granite(reader: Reader, mlp: Experts | None = None) -> Architecture:
     """A Llama with multipliers of embeddings, attention, residuals and logits."""
     config = reader.config
     return reader.architecture(
         replace(reader.attention(), scale=config.number("attention_multiplier", 1.0)),
+        mlp,
         embedding_scale=config.number("embedding_multiplier", 1.0),
         residual_scale=config.number("residual_multiplier", 1.0),
         logits_scale=1.0 / config.number("logits_scaling", 1.0),
     )
+
+
+def _granite_moe(reader: Reader) -> Architecture:
+    config = reader.config
+    shared = config.integer("shared_intermediate_size", 0)
+    experts = Experts(
+        count=config.positive("num_local_experts"),
+        active=config.positive("num_experts_per_tok"),
+        mlp=reader.mlp(),
+        routing=Routing.SOFTMAX_OF_BEST,
+        shared=Mlp(shared, reader.activation()) if shared else None,
+    )
+    return _granite(reader, experts)
+
+
+def _recipe_of_granite_moe(arch: Architecture, name: str) -> Recipe | None:
+    """The rows of gate and up are in one tensor, one after the other."""
+    before, _, after = name.partition(".mlp.")
+    if after == "gate":
+        return (Part(f"{before}.block_sparse_moe.router.layer.weight"),)
+    if not after:
+        return None
+    experts = experts_of(arch, name)
+    own = after.startswith("experts.")
+    prefix = f"{before}.{'block_sparse_moe' if own else 'shared_mlp'}"
+    mlp = experts.mlp if own else experts.shared
+    assert mlp is not None
+    if after.endswith("down_proj"):
+        return (Part(f"{prefix}.output_linear.weight"),)
+    inner = mlp.intermediate_size
+    first = 0 if after.endswith("gate_proj") else inner
+    return (Part(f"{prefix}.input_linear.weight", slice(first, first + inner), 2 * inner),)
 
 
 def _olmo2(reader: Reader) -> Architecture:
@@ -84,14 +127,23 @@ def _config(file: GGUFConfig) -> Config:
     }
 
 
-def _config_of_granite(file: GGUFConfig) -> Config:
-    config = file.common("Granite", "granite", SCALE_KEYS)
+def _config_of_granite(file: GGUFConfig, *known: str) -> Config:
+    name = ("GraniteMoeShared", "granitemoeshared") if known else ("Granite", "granite")
+    config = file.common(*name, (*SCALE_KEYS, *known))
     return {
         **config,
         "attention_multiplier": file.number("attention.scale", config["head_dim"] ** -0.5),
         "embedding_multiplier": file.number("embedding_scale", 1.0),
         "residual_multiplier": file.number("residual_scale", 1.0),
         "logits_scaling": file.number("logit_scale", 1.0),
+    }
+
+
+def _config_of_granite_moe(file: GGUFConfig) -> Config:
+    return {
+        **_config_of_granite(file, "expert_count"),
+        **file.experts("num_local_experts"),
+        "shared_intermediate_size": file.integer("expert_shared_feed_forward_length", 0),
     }
 
 
@@ -109,6 +161,7 @@ _MIXTRAL = {
     "num_local_experts": 8,
     "num_experts_per_tok": 2,
 }
+_GRANITE_MOE = {"num_local_experts": 8, "num_experts_per_tok": 2}
 _SMOLLM3 = {
     "num_key_value_heads": 4,
     "max_position_embeddings": 32768,
@@ -123,14 +176,17 @@ FAMILY = Family(
         ModelType(
             "mistral", Reader.architecture_with_windows, {**_MISTRAL, "sliding_window": 4096}
         ),
-        ModelType("mixtral", _mixtral, _MIXTRAL, _recipe_of_mixtral),
+        ModelType("mixtral", _mixtral, _MIXTRAL, recipe_of_mixtral),
         ModelType("granite", _granite),
+        ModelType("granitemoe", _granite_moe, _GRANITE_MOE, _recipe_of_granite_moe),
+        ModelType("granitemoeshared", _granite_moe, _GRANITE_MOE, _recipe_of_granite_moe),
         ModelType("olmo2", _olmo2, {"rms_norm_eps": 1e-5}),
         ModelType("smollm3", _smollm3, _SMOLLM3),
     ),
     (
         GGUFArchitecture("llama", _config, interleaved=True),
         GGUFArchitecture("granite", _config_of_granite, interleaved=True),
+        GGUFArchitecture("granitemoe", _config_of_granite_moe, interleaved=True),
         GGUFArchitecture("olmo2", lambda file: file.common("Olmo2", "olmo2")),
         GGUFArchitecture("smollm3", _config_of_smollm3, interleaved=True),
     ),

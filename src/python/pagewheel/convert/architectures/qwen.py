@@ -1,11 +1,11 @@
-"""Qwen 2 and 3, and Qwen 3 with experts."""
+"""Qwen 2 and 3, and both with experts."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from ..decoder.architecture import Architecture, Experts, Mlp, QueryKeyNorm, Routing
-from .entry import Family, GGUFArchitecture, ModelType, each_expert
+from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe, each_expert, tensor_name
 from .gguf_config import Config, GGUFConfig
 from .reader import Reader
 
@@ -31,9 +31,9 @@ def _qwen3(reader: Reader) -> Architecture:
     return reader.architecture(attention, windows=_windows(reader))
 
 
-def _qwen3_moe(reader: Reader) -> Architecture:
+def _experts(reader: Reader) -> Experts:
     config = reader.config
-    experts = Experts(
+    return Experts(
         # transformers 5 writes another name than its predecessors.
         count=config.positive("num_local_experts", config.positive("num_experts")),
         active=config.positive("num_experts_per_tok"),
@@ -41,20 +41,50 @@ def _qwen3_moe(reader: Reader) -> Architecture:
         routing=Routing.SOFTMAX,
         normalise=config.boolean("norm_topk_prob"),
     )
+
+
+def _with_dense_layers(reader: Reader, arch: Architecture) -> Architecture:
+    step = reader.config.positive("decoder_sparse_step", 1)
+    dense = reader.config.values.get("mlp_only_layers") or []
+    return reader.with_dense_layers(arch, lambda index: index in dense or (index + 1) % step != 0)
+
+
+def _qwen2_moe(reader: Reader) -> Architecture:
+    config = reader.config
+    bias = config.boolean("qkv_bias", True)
+    attention = replace(reader.attention(), bias=bias, output_bias=False)
+    shared = Mlp(config.positive("shared_expert_intermediate_size"), reader.activation())
+    experts = replace(_experts(reader), shared=shared, shared_gate=True)
+    arch = reader.architecture(attention, experts, _windows(reader))
+    return _with_dense_layers(reader, arch)
+
+
+def _recipe_of_qwen2_moe(arch: Architecture, name: str) -> Recipe | None:
+    moved = name.replace(".shared_experts.", ".shared_expert.")
+    moved = moved.replace(".shared_gate", ".shared_expert_gate")
+    return (Part(tensor_name(moved)),) if moved != name else each_expert(arch, name)
+
+
+def _qwen3_moe(reader: Reader) -> Architecture:
     attention = replace(reader.attention(), query_key_norm=QueryKeyNorm.HEAD)
-    windows = reader.windows(reader.same_everywhere(config.boolean("use_sliding_window")))
-    arch = reader.architecture(attention, experts, windows)
-    step = config.positive("decoder_sparse_step", 1)
-    dense = config.values.get("mlp_only_layers") or []
-    layers = tuple(
-        replace(layer, mlp=reader.mlp()) if index in dense or (index + 1) % step else layer
-        for index, layer in enumerate(arch.layers)
-    )
-    return replace(arch, layers=layers)
+    sliding = reader.config.boolean("use_sliding_window")
+    windows = reader.windows(reader.same_everywhere(sliding))
+    return _with_dense_layers(reader, reader.architecture(attention, _experts(reader), windows))
 
 
 def _config_of_qwen2(file: GGUFConfig) -> Config:
     return {**file.common("Qwen2", "qwen2"), "attention_bias": True}
+
+
+def _config_of_qwen2_moe(file: GGUFConfig) -> Config:
+    return {
+        **file.common("Qwen2Moe", "qwen2_moe", ("expert_count",)),
+        **file.experts("num_experts"),
+        "qkv_bias": True,
+        "moe_intermediate_size": file.integer("expert_feed_forward_length"),
+        "shared_expert_intermediate_size": file.integer("expert_shared_feed_forward_length"),
+        "norm_topk_prob": False,
+    }
 
 
 def _config_of_qwen3_moe(file: GGUFConfig) -> Config:
@@ -74,6 +104,14 @@ _COMMON = {
     "sliding_window": 4096,
 }
 
+_QWEN2_MOE = {
+    **_COMMON,
+    "num_key_value_heads": 16,
+    "num_experts": 60,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 1408,
+    "shared_expert_intermediate_size": 5632,
+}
 _QWEN3_MOE = {
     **_COMMON,
     "num_key_value_heads": 4,
@@ -86,11 +124,15 @@ FAMILY = Family(
     (
         ModelType("qwen2", _qwen2, {**_COMMON, "num_key_value_heads": 32, "attention_bias": True}),
         ModelType("qwen3", _qwen3, {**_COMMON, "num_key_value_heads": 32, "head_dim": 128}),
+        ModelType("qwen2_moe", _qwen2_moe, _QWEN2_MOE, _recipe_of_qwen2_moe),
         ModelType("qwen3_moe", _qwen3_moe, _QWEN3_MOE, each_expert),
     ),
     (
         GGUFArchitecture("qwen2", _config_of_qwen2),
         GGUFArchitecture("qwen3", lambda file: file.common("Qwen3", "qwen3")),
+        GGUFArchitecture(
+            "qwen2moe", _config_of_qwen2_moe, names={"mlp.shared_gate": "ffn_gate_inp_shexp"}
+        ),
         GGUFArchitecture("qwen3moe", _config_of_qwen3_moe),
     ),
 )

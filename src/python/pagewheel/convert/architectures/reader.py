@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -208,6 +208,16 @@ class Reader:
         if parameters is None:
             raise self.config.fail(f"'rope_parameters' of {layer_type!r} are missing")
         return rotary_embedding(parameters)
+
+    def with_dense_layers(
+        self, arch: Architecture, is_dense: Callable[[int], bool]
+    ) -> Architecture:
+        """Layers of experts, but for those that have a plain MLP."""
+        layers = tuple(
+            replace(layer, mlp=self.mlp()) if is_dense(index) else layer
+            for index, layer in enumerate(arch.layers)
+        )
+        return replace(arch, layers=layers)
 
     def architecture_with_windows(self) -> Architecture:
         """All layers have the config's window, where it has one."""

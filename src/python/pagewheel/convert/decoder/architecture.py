@@ -152,7 +152,7 @@ class Routing(Enum):
 
     SOFTMAX = "softmax"  # of all experts, then the best
     SOFTMAX_OF_BEST = "softmax of best"  # the best, renormalised to sum 1
-    SIGMOID = "sigmoid"  # of all; chosen by sigmoid + bias "mlp.gate.e_score_correction_bias"
+    SIGMOID = "sigmoid"  # of all
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,8 @@ class Experts:
 
     Weights: mlp.gate [count, hidden], mlp.experts.gate_proj, .up_proj and .down_proj, each
     [count, out, in], and those of `shared`, an MLP every token passes, under
-    mlp.shared_experts.
+    mlp.shared_experts. With `shared_gate` its output is multiplied by the sigmoid of
+    mlp.shared_gate [1, hidden] times the token.
     """
 
     count: int
@@ -170,10 +171,13 @@ class Experts:
     routing: Routing
     router_bias: bool = False
     weights_scale: float = 1.0
-    normalise: bool = False  # SIGMOID: divide the chosen weights by their sum
+    # Experts are chosen by weight + mlp.gate.e_score_correction_bias; not SOFTMAX_OF_BEST.
+    correction: bool = False
+    normalise: bool = False  # divide the chosen weights by their sum; not SOFTMAX_OF_BEST
     groups: int = 1  # experts are chosen from the best `active_groups` of so many groups
     active_groups: int = 1
     shared: Mlp | None = None
+    shared_gate: bool = False
     # gpt-oss: gate <= limit, |up| <= limit, gate * sigmoid(alpha * gate) * (up + 1).
     clamp: float = 0.0
     alpha: float = 1.0
@@ -418,10 +422,12 @@ def _mlp_shapes(mlp: Mlp | Experts, hidden: int) -> Shapes:
         shapes |= _linear("up_proj", inner, hidden, bias)
         return shapes | _linear("down_proj", hidden, inner, bias)
     shapes = _linear("gate", mlp.count, hidden, mlp.router_bias)
-    if mlp.routing is Routing.SIGMOID:
+    if mlp.correction:
         shapes["gate.e_score_correction_bias"] = (mlp.count,)
     one = _under("experts", _mlp_shapes(mlp.mlp, hidden))
     shapes |= {name: (mlp.count, *shape) for name, shape in one.items()}
     if mlp.shared is not None:
         shapes |= _under("shared_experts", _mlp_shapes(mlp.shared, hidden))
+    if mlp.shared_gate:
+        shapes["shared_gate"] = (1, hidden)
     return shapes

@@ -205,7 +205,8 @@ class GGUFSource:
             tensor = self.file.tensors.get(place.tensor)
             if tensor is None:
                 raise ConversionError(f"{self.file.path}: the tensor {place.tensor!r} is missing")
-            if tensor.shape != place.shape:
+            # llama.cpp writes a matrix of one row as a vector.
+            if tensor.shape not in (place.shape, place.shape[place.shape[0] == 1 :]):
                 raise ConversionError(
                     f"{self.file.path}: tensor {place.tensor!r} has shape {list(tensor.shape)}, "
                     f"the metadata asks for {list(place.shape)}"
@@ -215,7 +216,13 @@ class GGUFSource:
         for index, layer in enumerate(self.architecture.layers):
             if layer.attention.cache_of is not None:  # its own keys and values are never read
                 known |= {f"blk.{index}.{each}.weight" for each in _KEYS_AND_VALUES}
-        unknown = sorted(self.file.tensors.keys() - known)
+        left_out = tuple(
+            f"blk.{block}."
+            for block in range(self.numbers.layers, self.numbers.integer("block_count"))
+        )
+        unknown = sorted(
+            each for each in self.file.tensors.keys() - known if not each.startswith(left_out)
+        )
         if unknown:
             raise ConversionError(
                 f"{self.file.path}: {len(unknown)} tensor(s) that a {self.kind.name} model does "

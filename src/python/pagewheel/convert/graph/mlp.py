@@ -20,7 +20,10 @@ def build_mlp(weighted: Weighted, x: ov.Node, mlp: Mlp | Experts, prefix: str) -
     routed = RoutedExperts(weighted, mlp, prefix).build(x)
     if mlp.shared is None:
         return routed
-    return ops.add(routed, _gated(weighted, x, mlp.shared, f"{prefix}.shared_experts"))
+    shared = _gated(weighted, x, mlp.shared, f"{prefix}.shared_experts")
+    if mlp.shared_gate:
+        shared = ops.multiply(shared, ops.sigmoid(weighted.linear(x, f"{prefix}.shared_gate")))
+    return ops.add(routed, shared)
 
 
 def _gated(weighted: Weighted, x: ov.Node, mlp: Mlp, prefix: str) -> ov.Node:
@@ -124,11 +127,10 @@ class RoutedExperts:
         if routing is Routing.SOFTMAX_OF_BEST:
             best = self._best(logits, self.experts.active)
             return ops.softmax(best.output(0), 1), best.output(1)
-        if routing is Routing.SOFTMAX:
-            probabilities = ops.softmax(logits, 1)
-            scores = probabilities
-        else:
-            probabilities = ops.sigmoid(logits)
+        softmax = routing is Routing.SOFTMAX
+        probabilities = ops.softmax(logits, 1) if softmax else ops.sigmoid(logits)
+        scores = probabilities
+        if self.experts.correction:
             bias = self.weighted.vector(f"{self.prefix}.gate.e_score_correction_bias")
             scores = ops.add(probabilities, bias)
         if self.experts.groups > 1:
@@ -154,7 +156,7 @@ class RoutedExperts:
         experts = self.experts
         size = experts.count // experts.groups
         grouped = ops.reshape(scores, i64([-1, experts.groups, size]), False)
-        if experts.routing is Routing.SIGMOID:
+        if experts.correction:
             worth = ops.reduce_sum(self._best(grouped, 2).output(0), i64([-1]), False)
         else:
             worth = ops.reduce_max(grouped, i64([-1]), False)
@@ -164,6 +166,6 @@ class RoutedExperts:
         kept = ops.scatter_elements_update(zeros, chosen, ones, i64(1))
         chosen_groups = ops.unsqueeze(ops.greater(kept, f32(0.0)), i64([-1]))
         # A corrected score may be negative, so 0 would not do there.
-        least = f32(-1e30 if experts.routing is Routing.SIGMOID else 0.0)
+        least = f32(-1e30 if experts.correction else 0.0)
         masked = ops.select(chosen_groups, grouped, least)
         return ops.reshape(masked, i64([-1, experts.count]), False)

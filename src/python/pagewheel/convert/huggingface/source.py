@@ -95,7 +95,7 @@ class HuggingFaceSource:
         tensor = self._stored(part)
         self._pages.hold(tensor.pages)
         weight = self._dense(tensor)
-        values = weight.values
+        values = weight.values[0] if part.unsqueezed else weight.values
         if part.transposed:
             values = values.swapaxes(-1, -2)
         if part.rows is not None:
@@ -179,7 +179,14 @@ class HuggingFaceSource:
                 prefix = f"{self._prefix}layers.{index}.self_attn"
                 used |= {f"{prefix}.{each}.weight" for each in _KEYS_AND_VALUES}
         # Leaving a weight out would give a model that runs and is wrong.
-        unknown = sorted(each for each in self.tensors.keys() - used if not _IGNORED.search(each))
+        layers = len(self.architecture.layers)
+        further = int(self.config.get("num_nextn_predict_layers") or 0)  # guess further tokens
+        left_out = tuple(f"{self._prefix}layers.{layers + i}." for i in range(min(further, 64)))
+        unknown = sorted(
+            each
+            for each in self.tensors.keys() - used
+            if not _IGNORED.search(each) and not each.startswith(left_out)
+        )
         if unknown:
             raise ConversionError(
                 f"{self.folder.path}: {len(unknown)} tensor(s) that a "

@@ -1,0 +1,216 @@
+"""Mixtures of experts of known parts: OLMoE, GLM 4.5, ERNIE 4.5 and MiniMax M2."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..decoder.architecture import Architecture, Experts, Mlp, QueryKeyNorm, Routing
+from .deepseek import grouped_experts, with_dense_first_layers
+from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe, each_expert
+from .gguf_config import Config, GGUFConfig
+from .llama import recipe_of_mixtral
+from .reader import Reader
+
+
+def _olmoe(reader: Reader) -> Architecture:
+    config = reader.config
+    if config.values.get("clip_qkv") is not None:
+        raise config.fail("clip_qkv is not supported")
+    experts = Experts(
+        count=config.positive("num_experts"),
+        active=config.positive("num_experts_per_tok"),
+        mlp=reader.mlp(),
+        routing=Routing.SOFTMAX,
+        normalise=config.boolean("norm_topk_prob"),
+    )
+    attention = replace(reader.attention(), query_key_norm=QueryKeyNorm.WHOLE)
+    return reader.architecture(attention, experts)
+
+
+def _glm4(reader: Reader) -> Architecture:
+    """GLM 4.5 to 4.7: DeepSeek V3's experts with plain attention."""
+    reader.config.values.setdefault("partial_rotary_factor", 0.5)
+    normed = reader.config.boolean("use_qk_norm")
+    attention = replace(
+        reader.attention(),
+        output_bias=False,
+        query_key_norm=QueryKeyNorm.HEAD if normed else QueryKeyNorm.NONE,
+    )
+    arch = reader.architecture(attention, grouped_experts(reader, Routing.SIGMOID))
+    return with_dense_first_layers(reader, arch)
+
+
+def _ernie(reader: Reader) -> Architecture:
+    config = reader.config
+    inner, shared = (
+        config.positive("moe_intermediate_size"),
+        config.integer("moe_num_shared_experts"),
+    )
+    bias = config.boolean("use_bias")
+    experts = Experts(
+        count=config.positive("moe_num_experts"),
+        active=config.positive("moe_k"),
+        mlp=Mlp(inner, reader.activation()),
+        routing=Routing.SOFTMAX,
+        correction=True,
+        normalise=True,
+        shared=Mlp(inner * shared, reader.activation(), bias) if shared else None,
+    )
+    attention = replace(reader.attention(), bias=bias, output_bias=bias)
+    arch = reader.architecture(attention, experts, rotary_interleaved=True)
+    first, last = config.integer("moe_layer_start_index"), config.integer("moe_layer_end_index", -1)
+    last = config.layers - 1 if last == -1 else last
+    step = config.positive("moe_layer_interval")
+    arch = reader.with_dense_layers(
+        arch, lambda index: not first <= index <= last or (index + 1) % step != 0
+    )
+    dense = replace(reader.mlp(), bias=bias)
+    layers = (replace(e, mlp=dense) if isinstance(e.mlp, Mlp) else e for e in arch.layers)
+    return replace(arch, layers=tuple(layers))
+
+
+def _recipe_of_ernie(arch: Architecture, name: str) -> Recipe | None:
+    """Rows of queries and keys are in the order of DeepSeek's rotated channels."""
+    if name.endswith(".gate.e_score_correction_bias"):
+        statics = name.replace(".gate.", ".moe_statics.")
+        return (Part(statics, unsqueezed=True),)
+    kind = name.removesuffix(".bias").rpartition(".")[2]
+    if kind not in ("q_proj", "k_proj"):
+        return each_expert(arch, name)
+    attention = arch.layers[0].attention
+    size, heads = attention.head_size, attention.heads if kind[0] == "q" else attention.kv_heads
+    order = (*range(0, size, 2), *range(1, size, 2))
+    rows = tuple(head * size + row for head in range(heads) for row in order)
+    if name.endswith(".bias"):
+        return (Part(name, rows, len(rows), -1),)
+    return (Part(f"{name}.weight", rows, len(rows)),)
+
+
+def _minimax(reader: Reader) -> Architecture:
+    config = reader.config
+    if "rotary_dim" in config.values:
+        part = GGUFConfig.part(config.positive("rotary_dim"), config.head_size)
+        config.values["partial_rotary_factor"] = part
+    experts = Experts(
+        count=config.positive("num_local_experts"),
+        active=config.positive("num_experts_per_tok"),
+        mlp=reader.mlp(),
+        routing=Routing.SIGMOID,
+        correction=True,
+        normalise=True,
+    )
+    attention = replace(reader.attention(), query_key_norm=QueryKeyNorm.WHOLE)
+    return reader.architecture(attention, experts)
+
+
+def _recipe_of_minimax(arch: Architecture, name: str) -> Recipe | None:
+    return recipe_of_mixtral(arch, name.replace(".gate.e_score", ".e_score"))
+
+
+_SIGMOID = 2  # of `expert_gating_func`
+
+
+def _config_of_olmoe(file: GGUFConfig) -> Config:
+    return {**file.common("Olmoe", "olmoe", ("expert_count",)), **file.experts("num_experts")}
+
+
+def _config_of_glm4(file: GGUFConfig) -> Config:
+    known = (
+        *("leading_dense_block_count", "expert_shared_count", "expert_group_count"),
+        *("expert_weights_scale", "expert_count", "expert_gating_func"),
+    )
+    return {
+        **file.common("Glm4Moe", "glm4_moe", known),
+        **file.experts("n_routed_experts"),
+        "attention_bias": "blk.0.attn_q.bias" in file.shapes,
+        "use_qk_norm": "blk.0.attn_q_norm.weight" in file.shapes,
+        "moe_intermediate_size": file.integer("expert_feed_forward_length"),
+        "n_shared_experts": file.integer("expert_shared_count", 0),
+        "first_k_dense_replace": file.integer("leading_dense_block_count", 0),
+        "routed_scaling_factor": file.number("expert_weights_scale", 0.0) or 1.0,
+        "norm_topk_prob": file.metadata.get(file.key("expert_weights_norm"), bool, True),
+        "n_group": max(file.integer("expert_group_count", 1), 1),
+        "topk_group": max(file.integer("expert_group_used_count", 1), 1),
+    }
+
+
+def _config_of_ernie(file: GGUFConfig) -> Config:
+    known = ("leading_dense_block_count", "expert_shared_count", "expert_count")
+    return {
+        **file.common("Ernie4_5_Moe", "ernie4_5_moe", known),
+        "moe_num_experts": file.integer("expert_count"),
+        "moe_k": file.integer("expert_used_count"),
+        "moe_intermediate_size": file.integer("expert_feed_forward_length"),
+        "moe_num_shared_experts": file.integer("expert_shared_count", 0),
+        "moe_layer_start_index": file.integer("leading_dense_block_count", 0),
+        "moe_layer_interval": file.integer("interleave_moe_layer_step", 1),
+        "use_bias": "blk.0.attn_q.bias" in file.shapes,
+    }
+
+
+def _config_of_minimax(file: GGUFConfig) -> Config:
+    config = file.common("MiniMaxM2", "minimax_m2", ("expert_count", "expert_gating_func"))
+    if file.integer("expert_gating_func", _SIGMOID) != _SIGMOID:
+        raise file.fail(f"{file.key('expert_gating_func')} must be {_SIGMOID}, the sigmoid")
+    inner = file.integer("expert_feed_forward_length")
+    return {**config, "intermediate_size": inner, **file.experts("num_local_experts")}
+
+
+_CORRECTION = {"mlp.gate.e_score_correction": "exp_probs_b"}
+_OLMOE = {
+    "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 4096,
+    "num_experts": 64,
+    "num_experts_per_tok": 8,
+}
+_GLM4 = {
+    "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 131072,
+    "num_key_value_heads": 8,
+    "moe_intermediate_size": 1408,
+    "num_experts_per_tok": 8,
+    "n_shared_experts": 1,
+    "n_routed_experts": 128,
+    "first_k_dense_replace": 1,
+    "num_nextn_predict_layers": 1,
+}
+_ERNIE = {
+    "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 131072,
+    "num_key_value_heads": 4,
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": True,
+    "moe_intermediate_size": 1536,
+    "moe_k": 6,
+    "moe_num_experts": 64,
+    "moe_num_shared_experts": 2,
+    "moe_layer_start_index": 1,
+    "moe_layer_interval": 1,
+}
+_MINIMAX = {
+    "max_position_embeddings": 196608,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "rope_theta": 5e6,
+    "num_experts_per_tok": 8,
+    "num_local_experts": 256,
+}
+
+FAMILY = Family(
+    (
+        ModelType("olmoe", _olmoe, _OLMOE, each_expert),
+        ModelType("glm4_moe", _glm4, _GLM4, each_expert),
+        ModelType("ernie4_5_moe", _ernie, _ERNIE, _recipe_of_ernie),
+        ModelType("minimax_m2", _minimax, _MINIMAX, _recipe_of_minimax),
+    ),
+    (
+        GGUFArchitecture("olmoe", _config_of_olmoe),
+        GGUFArchitecture(
+            "glm4moe",
+            _config_of_glm4,
+            names={**_CORRECTION, "post_attention_layernorm": "post_attention_norm"},
+        ),
+        GGUFArchitecture("ernie4_5-moe", _config_of_ernie, names=_CORRECTION, interleaved=True),
+        GGUFArchitecture("minimax-m2", _config_of_minimax, names=_CORRECTION),
+    ),
+)
