@@ -12,15 +12,16 @@
 
 namespace pagewheel {
 
-/// One side of a rule, or a part of it.
+/// One side of a rule, or a part of it. A text is a sequence of its characters.
 struct EbnfExpression {
-    enum class Kind { TEXT, CHARACTERS, RULE, SEQUENCE, CHOICE, REPEAT };
-    Kind kind = Kind::TEXT;
-    std::string text;                                   ///< of TEXT (UTF-8), or the name of a RULE
+    enum class Kind { CHARACTERS, RULE, SEQUENCE, CHOICE, REPEAT, TERMINAL };
+    Kind kind = Kind::SEQUENCE;
+    std::string rule;                                   ///< name of a RULE
     std::vector<std::pair<uint32_t, uint32_t>> ranges;  ///< of CHARACTERS: code points
     bool is_negated = false;                            ///< of CHARACTERS
     std::vector<EbnfExpression> parts;                  ///< of SEQUENCE, CHOICE; one of REPEAT
     size_t least = 0, most = 0;                         ///< of REPEAT
+    size_t index = 0;  ///< of RULE and TERMINAL where the grammar was divided into terminals
     size_t line = 0, column = 0;
     size_t depth = 1;  ///< of the tree that it is
 };
@@ -31,9 +32,6 @@ constexpr uint32_t last_code_point = 0x10ffff;  ///< of Unicode
 struct EbnfGrammar {
     std::map<std::string, EbnfExpression> rules;
 };
-
-/// The characters of a text that is UTF-8.
-std::vector<uint32_t> code_points(const std::string& text);
 
 /// Throws GrammarError with line and column.
 EbnfGrammar parse_ebnf(const std::string& text, const GrammarLimits& limits);

@@ -4,12 +4,12 @@
 // `x ::= "ab" | "(" x ")"` would not accept "aab", as tests/python/grammar/test_ebnf.py finds.
 #include <algorithm>
 #include <cstdio>
-#include <deque>
 #include <map>
 #include <set>
 #include <unordered_set>
 
 #include "base/check.hpp"
+#include "base/code_point.hpp"
 #include "grammar/ebnf.hpp"
 #include "pagewheel/grammar_matcher.hpp"
 
@@ -26,19 +26,10 @@ constexpr size_t most_rules = 500;
 /// A terminal: expressions without recursion, one after the other.
 using EbnfTerminal = std::vector<const EbnfExpression*>;
 
-struct EbnfNode {
-    enum class Kind { TERMINAL, RULE, SEQUENCE, CHOICE, REPEAT };
-    Kind kind = Kind::SEQUENCE;
-    size_t index = 0;                        ///< of TERMINAL and RULE
-    std::vector<EbnfNode> parts;             ///< of SEQUENCE, CHOICE; one of REPEAT
-    const EbnfExpression* bounds = nullptr;  ///< of REPEAT
-};
-
-/// Its expressions are the grammar's, which must live as long.
+/// A grammar over terminals. Their expressions are the grammar's, which must live as long.
 struct EbnfPlan {
     std::vector<EbnfTerminal> terminals;
-    std::vector<EbnfNode> rules;            ///< the first is root
-    std::deque<EbnfExpression> characters;  ///< those of texts that were taken apart
+    std::vector<EbnfExpression> rules;  ///< with indices in RULE and TERMINAL; the first is root
 };
 
 /// Code points: ranges in order, apart from each other.
@@ -142,17 +133,13 @@ private:
     Regular of(const EbnfExpression& expression) {
         Regular result;
         switch (expression.kind) {
-            case Kind::TEXT:
-                for (const uint32_t code : code_points(expression.text))
-                    result = joined(std::move(result), {false, {{code, code}}, {}, {}});
-                return result;
             case Kind::CHARACTERS:
                 return {false, of_class(expression), {}, {}};
             case Kind::RULE: {
-                const auto known = m_rules.find(expression.text);
+                const auto known = m_rules.find(expression.rule);
                 if (known != m_rules.end()) return known->second;
-                result = of(m_grammar.rules.at(expression.text));
-                m_rules[expression.text] = result;
+                result = of(m_grammar.rules.at(expression.rule));
+                m_rules[expression.rule] = result;
                 return result;
             }
             case Kind::SEQUENCE:
@@ -166,6 +153,8 @@ private:
                 return result;
             case Kind::REPEAT:
                 return repeated(of(expression.parts[0]), expression);
+            case Kind::TERMINAL:
+                break;  // only in plans
         }
         return result;
     }
@@ -176,12 +165,6 @@ private:
 
 using Terminals = std::set<size_t>;
 
-/// What a piece of the grammar begins with, and whether it may be nothing.
-struct Begin {
-    Terminals terminals;
-    bool is_nullable = false;
-};
-
 /// Whether a text of `shorter` and a character of `follow` may begin a text of `longer`.
 bool may_take_more(const Regular& longer, const Regular& shorter, bool are_same,
                    const CharacterSet& follow) {
@@ -189,71 +172,60 @@ bool may_take_more(const Regular& longer, const Regular& shorter, bool are_same,
     return have_common(longer.first, shorter.first) && have_common(longer.later, follow);
 }
 
-/// Finds terminals of which the lexer would take too much.
+/// Finds terminals of which the lexer would take too much, by the FIRST and FOLLOW sets of the
+/// plan's productions. Symbols are the terminals, the rules, and then the parts of rules.
 class LongestMatches {
 public:
     LongestMatches(const EbnfPlan& plan, RegularParts& parts)
-        : m_plan(plan),
-          m_begins(plan.rules.size()),
-          m_rule_follows(plan.rules.size()),
-          m_follows(plan.terminals.size()) {
-        for (const EbnfTerminal& terminal : plan.terminals) m_regular.push_back(parts.of(terminal));
+        : m_num_terminals(plan.terminals.size()) {
+        for (size_t i = 0; i < m_num_terminals; ++i) {
+            m_regular.push_back(parts.of(plan.terminals[i]));
+            m_symbols.push_back({m_regular[i].is_nullable, {i}, {}});
+        }
+        m_symbols.resize(m_num_terminals + plan.rules.size());
+        for (size_t i = 0; i < plan.rules.size(); ++i)
+            m_productions.push_back({m_num_terminals + i, {symbol_of(plan.rules[i])}});
     }
 
     /// Their indices.
     Terminals too_long() {
-        for (bool has_grown = true; has_grown;) {
-            has_grown = false;
-            for (size_t i = 0; i < m_plan.rules.size(); ++i) {
-                const Begin begin = begin_of(m_plan.rules[i]);
-                has_grown = add(m_begins[i].terminals, begin.terminals) || has_grown;
-                has_grown = has_grown || begin.is_nullable != m_begins[i].is_nullable;
-                m_begins[i].is_nullable = begin.is_nullable;
-            }
+        while (find_first()) {
         }
-        for (bool has_grown = true; has_grown;) {
-            has_grown = false;
-            for (size_t i = 0; i < m_plan.rules.size(); ++i)
-                has_grown = spread(m_plan.rules[i], Terminals(m_rule_follows[i])) || has_grown;
+        while (find_follow()) {
         }
+        std::set<Terminals> places{m_symbols[m_num_terminals].first};  // of root
+        for (size_t i = 0; i < m_num_terminals; ++i) places.insert(m_symbols[i].follow);
         Terminals found;
-        std::set<Terminals> places(m_follows.begin(), m_follows.end());
-        places.insert(m_begins[0].terminals);
         for (const Terminals& together : places) check_together(together, found);
         return found;
     }
 
 private:
-    Begin begin_of(const EbnfNode& node) const {
-        Begin result;
-        switch (node.kind) {
-            case EbnfNode::Kind::TERMINAL:
-                return {{node.index}, m_regular[node.index].is_nullable};
-            case EbnfNode::Kind::RULE:
-                return m_begins[node.index];
-            case EbnfNode::Kind::SEQUENCE:
-                result.is_nullable = true;
-                for (const EbnfNode& part : node.parts) {
-                    const Begin begin = begin_of(part);
-                    add(result.terminals, begin.terminals);
-                    if (begin.is_nullable) continue;
-                    result.is_nullable = false;
-                    break;
-                }
-                return result;
-            case EbnfNode::Kind::CHOICE:
-                for (const EbnfNode& part : node.parts) {
-                    const Begin begin = begin_of(part);
-                    add(result.terminals, begin.terminals);
-                    result.is_nullable = result.is_nullable || begin.is_nullable;
-                }
-                return result;
-            case EbnfNode::Kind::REPEAT:
-                result = begin_of(node.parts[0]);
-                result.is_nullable = result.is_nullable || node.bounds->least == 0;
-                return result;
+    struct Symbol {
+        bool is_nullable = false;
+        Terminals first, follow;
+    };
+    struct Production {
+        size_t symbol;
+        std::vector<size_t> parts;
+    };
+
+    size_t symbol_of(const EbnfExpression& node) {
+        if (node.kind == Kind::TERMINAL) return node.index;
+        if (node.kind == Kind::RULE) return m_num_terminals + node.index;
+        std::vector<size_t> parts;
+        for (const EbnfExpression& part : node.parts) parts.push_back(symbol_of(part));
+        const size_t symbol = m_symbols.size();
+        m_symbols.emplace_back();
+        if (node.kind == Kind::SEQUENCE) {
+            m_productions.push_back({symbol, parts});
+            return symbol;
         }
-        return result;
+        for (const size_t part : parts) m_productions.push_back({symbol, {part}});
+        if (node.kind == Kind::REPEAT && node.least == 0) m_productions.push_back({symbol, {}});
+        if (node.kind == Kind::REPEAT && node.most > 1)
+            m_productions.push_back({symbol, {symbol, symbol}});
+        return symbol;
     }
 
     static bool add(Terminals& set, const Terminals& more) {
@@ -262,30 +234,31 @@ private:
         return set.size() > before;
     }
 
-    /// Notes what may come behind each terminal of the node, which `follow` comes behind.
-    bool spread(const EbnfNode& node, const Terminals& follow) {
+    bool find_first() {
         bool has_grown = false;
-        Terminals behind = follow;
-        switch (node.kind) {
-            case EbnfNode::Kind::TERMINAL:
-                return add(m_follows[node.index], follow);
-            case EbnfNode::Kind::RULE:
-                return add(m_rule_follows[node.index], follow);
-            case EbnfNode::Kind::SEQUENCE:
-                for (auto part = node.parts.rbegin(); part != node.parts.rend(); ++part) {
-                    has_grown = spread(*part, behind) || has_grown;
-                    const Begin begin = begin_of(*part);
-                    if (!begin.is_nullable) behind.clear();
-                    add(behind, begin.terminals);
-                }
-                return has_grown;
-            case EbnfNode::Kind::REPEAT:
-                if (node.bounds->most > 1) add(behind, begin_of(node.parts[0]).terminals);
-                return spread(node.parts[0], behind);
-            case EbnfNode::Kind::CHOICE:
-                for (const EbnfNode& part : node.parts)
-                    has_grown = spread(part, follow) || has_grown;
-                return has_grown;
+        for (const Production& each : m_productions) {
+            Symbol& whole = m_symbols[each.symbol];
+            bool is_nullable = true;
+            for (size_t i = 0; i < each.parts.size() && is_nullable; ++i) {
+                has_grown = add(whole.first, m_symbols[each.parts[i]].first) || has_grown;
+                is_nullable = m_symbols[each.parts[i]].is_nullable;
+            }
+            has_grown = has_grown || (is_nullable && !whole.is_nullable);
+            whole.is_nullable = whole.is_nullable || is_nullable;
+        }
+        return has_grown;
+    }
+
+    bool find_follow() {
+        bool has_grown = false;
+        for (auto each = m_productions.rbegin(); each != m_productions.rend(); ++each) {
+            Terminals behind = m_symbols[each->symbol].follow;
+            for (auto part = each->parts.rbegin(); part != each->parts.rend(); ++part) {
+                Symbol& symbol = m_symbols[*part];
+                has_grown = add(symbol.follow, behind) || has_grown;
+                if (!symbol.is_nullable) behind.clear();
+                add(behind, symbol.first);
+            }
         }
         return has_grown;
     }
@@ -294,7 +267,7 @@ private:
     void check_together(const Terminals& together, Terminals& found) const {
         for (const size_t shorter : together) {
             CharacterSet follow;
-            for (const size_t each : m_follows[shorter])
+            for (const size_t each : m_symbols[shorter].follow)
                 follow = united(follow, m_regular[each].first);
             for (const size_t longer : together)
                 if (may_take_more(m_regular[longer], m_regular[shorter], longer == shorter, follow))
@@ -302,18 +275,16 @@ private:
         }
     }
 
-    const EbnfPlan& m_plan;
-    std::vector<Regular> m_regular;
-    std::vector<Begin> m_begins;            // of rules
-    std::vector<Terminals> m_rule_follows;  // what comes behind a rule
-    std::vector<Terminals> m_follows;       // behind a terminal
+    const size_t m_num_terminals;
+    std::vector<Regular> m_regular;  // of the terminals
+    std::vector<Symbol> m_symbols;
+    std::vector<Production> m_productions;  // those of parts before those of the whole
 };
 
 /// None for a grammar that is too large to look through.
 Terminals find_too_long(const EbnfPlan& plan, RegularParts& parts) {
     const bool is_large = plan.terminals.size() > most_terminals || plan.rules.size() > most_rules;
-    const bool is_one =
-        plan.terminals.size() == 1 && plan.rules[0].kind == EbnfNode::Kind::TERMINAL;
+    const bool is_one = plan.terminals.size() == 1 && plan.rules[0].kind == Kind::TERMINAL;
     return is_large || is_one ? Terminals() : LongestMatches(plan, parts).too_long();
 }
 
@@ -321,11 +292,11 @@ using References = std::set<std::string>;
 
 void collect(const EbnfGrammar& grammar, const EbnfExpression& expression, References& found) {
     if (expression.kind == Kind::RULE) {
-        if (grammar.rules.count(expression.text) == 0)
+        if (grammar.rules.count(expression.rule) == 0)
             throw GrammarError(concat("EBNF, line ", expression.line, ", column ",
-                                      expression.column, ": rule '", expression.text,
+                                      expression.column, ": rule '", expression.rule,
                                       "' is not defined"));
-        found.insert(expression.text);
+        found.insert(expression.rule);
     }
     for (const EbnfExpression& part : expression.parts) collect(grammar, part, found);
 }
@@ -366,7 +337,7 @@ using Expressions = std::unordered_set<const EbnfExpression*>;
 /// Adds the parts in which a rule is that is not regular; whether the whole is one of them.
 bool find_recursive(const EbnfExpression& expression, const std::set<std::string>& regular,
                     Expressions& found) {
-    bool is_recursive = expression.kind == Kind::RULE && regular.count(expression.text) == 0;
+    bool is_recursive = expression.kind == Kind::RULE && regular.count(expression.rule) == 0;
     for (const EbnfExpression& part : expression.parts)
         is_recursive = find_recursive(part, regular, found) || is_recursive;
     if (is_recursive) found.insert(&expression);
@@ -383,7 +354,7 @@ public:
     EbnfPlan plan() {
         rule("root");
         for (size_t i = 0; i < m_names.size(); ++i) {
-            EbnfNode body = node(m_grammar.rules.at(m_names[i]));
+            EbnfExpression body = node(m_grammar.rules.at(m_names[i]));
             m_plan.rules.push_back(std::move(body));
         }
         return std::move(m_plan);
@@ -394,87 +365,63 @@ private:
         return m_recursive.count(&expression) == 0;
     }
 
-    EbnfNode node(const EbnfExpression& expression) {
+    EbnfExpression node(const EbnfExpression& expression) {
         return is_regular(expression) ? regular({&expression}) : in_parts(expression);
     }
 
-    EbnfNode regular(const EbnfTerminal& parts) {
+    EbnfExpression regular(const EbnfTerminal& parts) {
         if (m_apart.count(parts) == 0) {
             const bool is_rule = parts.size() == 1 && parts[0]->kind == Kind::RULE;
-            const auto body = is_rule ? EbnfTerminal{&m_grammar.rules.at(parts[0]->text)} : parts;
+            const auto body = is_rule ? EbnfTerminal{&m_grammar.rules.at(parts[0]->rule)} : parts;
             if (!is_rule || m_apart.count(body) == 0) return terminal(body);
         }
         if (parts.size() == 1) return in_parts(*parts[0]);
-        EbnfNode result;
+        EbnfExpression result;
         for (const EbnfExpression* part : parts) result.parts.push_back(regular({part}));
         return result;
     }
 
-    EbnfNode in_parts(const EbnfExpression& expression) {
-        EbnfNode result;
-        switch (expression.kind) {
-            case Kind::TEXT:
-                return characters(expression.text);
-            case Kind::CHARACTERS:
-                return terminal({&expression});
-            case Kind::RULE:
-                return rule(expression.text);
-            case Kind::SEQUENCE:
-                if (!is_regular(expression)) return sequence(expression);
-                break;
-            case Kind::CHOICE:
-                result.kind = EbnfNode::Kind::CHOICE;
-                break;
-            case Kind::REPEAT:
-                result.kind = EbnfNode::Kind::REPEAT;
-                result.bounds = &expression;
-                break;
-        }
-        for (const EbnfExpression& part : expression.parts) result.parts.push_back(node(part));
-        return result;
-    }
-
-    /// Neighbours that are regular become one terminal.
-    EbnfNode sequence(const EbnfExpression& expression) {
-        EbnfNode result;
-        EbnfTerminal run;
+    EbnfExpression in_parts(const EbnfExpression& expression) {
+        if (expression.kind == Kind::CHARACTERS) return terminal({&expression});
+        if (expression.kind == Kind::RULE) return rule(expression.rule);
+        EbnfExpression result;
+        result.kind = expression.kind;
+        result.least = expression.least;
+        result.most = expression.most;
+        const bool has_runs = expression.kind == Kind::SEQUENCE && !is_regular(expression);
+        EbnfTerminal run;  // neighbours that are regular become one terminal
         const auto end_run = [&] {
             if (!run.empty()) result.parts.push_back(regular(run));
             run.clear();
         };
         for (const EbnfExpression& part : expression.parts) {
-            if (is_regular(part)) {
+            if (has_runs && is_regular(part)) {
                 run.push_back(&part);
-            } else {
-                end_run();
-                result.parts.push_back(node(part));
+                continue;
             }
+            end_run();
+            result.parts.push_back(node(part));
         }
         end_run();
         return result;
     }
 
-    EbnfNode terminal(const EbnfTerminal& parts) {
+    EbnfExpression terminal(const EbnfTerminal& parts) {
         const auto [known, is_new] = m_terminals.emplace(parts, m_plan.terminals.size());
         if (is_new) m_plan.terminals.push_back(parts);
-        return {EbnfNode::Kind::TERMINAL, known->second, {}, nullptr};
+        return reference(Kind::TERMINAL, known->second);
     }
 
-    EbnfNode rule(const std::string& name) {
+    EbnfExpression rule(const std::string& name) {
         const auto [known, is_new] = m_rules.emplace(name, m_names.size());
         if (is_new) m_names.push_back(name);
-        return {EbnfNode::Kind::RULE, known->second, {}, nullptr};
+        return reference(Kind::RULE, known->second);
     }
 
-    EbnfNode characters(const std::string& text) {
-        EbnfNode result;
-        for (const uint32_t code : code_points(text)) {
-            EbnfExpression one;
-            one.kind = Kind::CHARACTERS;
-            one.ranges = {{code, code}};
-            m_plan.characters.push_back(one);
-            result.parts.push_back(terminal({&m_plan.characters.back()}));
-        }
+    static EbnfExpression reference(Kind kind, size_t index) {
+        EbnfExpression result;
+        result.kind = kind;
+        result.index = index;
         return result;
     }
 
@@ -525,6 +472,12 @@ std::string repetition(const std::string& operand, const EbnfExpression& repeat)
     return concat(operand, '{', repeat.least, ',', repeat.most, '}');
 }
 
+bool is_one_character(const EbnfExpression& expression) {
+    return expression.kind == Kind::CHARACTERS && !expression.is_negated &&
+           expression.ranges.size() == 1 &&
+           expression.ranges[0].first == expression.ranges[0].second;
+}
+
 class Writer {
 public:
     Writer(const EbnfGrammar& grammar, LarkWriter& lark) : m_grammar(grammar), m_lark(lark) {}
@@ -532,63 +485,68 @@ public:
     std::string write(const EbnfPlan& plan) {
         for (const auto& terminal : plan.terminals) {
             std::string body;
-            for (const EbnfExpression* part : terminal) body += operand(*part) + ' ';
+            for (const EbnfExpression* part : terminal) body += operand(*part, true) + ' ';
             m_terminals.push_back(m_lark.add_terminal(body));
         }
         for (size_t i = 0; i < plan.rules.size(); ++i) m_rules.push_back(m_lark.reserve_rule());
         for (size_t i = 0; i < plan.rules.size(); ++i)
-            m_lark.set_rule(m_rules[i], operand(plan.rules[i]));
+            m_lark.set_rule(m_rules[i], operand(plan.rules[i], false));
         return m_rules[0];
     }
 
 private:
-    /// As an operand of a terminal.
-    std::string operand(const EbnfExpression& expression) {
+    std::string operand(const EbnfExpression& expression, bool is_in_terminal) {
         std::string body;
         switch (expression.kind) {
-            case Kind::TEXT:
-                return lark_string(expression.text);
             case Kind::CHARACTERS:
                 return class_regex(expression);
-            case Kind::RULE: {
-                const auto known = m_shared.find(expression.text);
-                if (known != m_shared.end()) return known->second;
-                const std::string name =
-                    m_lark.add_terminal(operand(m_grammar.rules.at(expression.text)));
-                return m_shared[expression.text] = name;
-            }
+            case Kind::TERMINAL:
+                return m_terminals[expression.index];
+            case Kind::RULE:
+                return is_in_terminal ? shared_terminal(expression.rule)
+                                      : m_rules[expression.index];
             case Kind::REPEAT:
-                return m_lark.add_terminal(repetition(operand(expression.parts[0]), expression));
+                body = repetition(operand(expression.parts[0], is_in_terminal), expression);
+                break;
             case Kind::SEQUENCE:
-            case Kind::CHOICE:
-                for (const EbnfExpression& part : expression.parts) {
+            case Kind::CHOICE: {
+                const auto operands = operands_of(expression, is_in_terminal);
+                if (operands.size() == 1) return operands[0];
+                for (const std::string& each : operands) {
                     if (!body.empty()) body += expression.kind == Kind::CHOICE ? " | " : " ";
-                    body += operand(part);
+                    body += each;
                 }
-                return m_lark.add_terminal(body);
+            }
         }
-        return body;
+        return is_in_terminal ? m_lark.add_terminal(body) : m_lark.add_rule(body);
     }
 
-    /// As an operand of a rule.
-    std::string operand(const EbnfNode& node) {
-        std::string body;
-        switch (node.kind) {
-            case EbnfNode::Kind::TERMINAL:
-                return m_terminals[node.index];
-            case EbnfNode::Kind::RULE:
-                return m_rules[node.index];
-            case EbnfNode::Kind::REPEAT:
-                return m_lark.add_rule(repetition(operand(node.parts[0]), *node.bounds));
-            case EbnfNode::Kind::SEQUENCE:
-            case EbnfNode::Kind::CHOICE:
-                for (const EbnfNode& part : node.parts) {
-                    if (!body.empty()) body += node.kind == EbnfNode::Kind::CHOICE ? " | " : " ";
-                    body += operand(part);
-                }
-                return m_lark.add_rule(body);
+    /// Characters of a sequence that are neighbours are one text.
+    std::vector<std::string> operands_of(const EbnfExpression& expression, bool is_in_terminal) {
+        std::vector<std::string> operands;
+        std::string text;
+        const auto end_text = [&] {
+            if (!text.empty()) operands.push_back(lark_string(text));
+            text.clear();
+        };
+        for (const EbnfExpression& part : expression.parts) {
+            if (expression.kind == Kind::SEQUENCE && is_one_character(part)) {
+                append_utf8(text, part.ranges[0].first);
+                continue;
+            }
+            end_text();
+            operands.push_back(operand(part, is_in_terminal));
         }
-        return body;
+        end_text();
+        if (operands.empty()) operands.push_back(lark_string(""));
+        return operands;
+    }
+
+    /// The terminal of a rule that is regular.
+    std::string shared_terminal(const std::string& rule) {
+        const auto known = m_shared.find(rule);
+        if (known != m_shared.end()) return known->second;
+        return m_shared[rule] = m_lark.add_terminal(operand(m_grammar.rules.at(rule), true));
     }
 
     const EbnfGrammar& m_grammar;

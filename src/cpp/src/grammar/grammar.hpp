@@ -1,5 +1,4 @@
-// A compiled grammar, and what one is compiled from: the interface that a grammar library is
-// behind.
+// A compiled grammar, and what one is compiled from. Behind it is the grammar library.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "grammar/grammar_limits.hpp"
 #include "pagewheel/grammar_matcher.hpp"
 
 namespace pagewheel {
@@ -27,16 +27,26 @@ struct GrammarSource {
     std::string text;
 };
 
+namespace llguidance {
+class SharedTokenizer;
+struct Shared;
+}  // namespace llguidance
+
 /// Compiled for a vocabulary. Shared by all sequences that use it, in any threads.
 class CompiledGrammar {
 public:
-    virtual ~CompiledGrammar() = default;
+    /// Compiles on the calling thread, whatever time and stack that takes. Throws GrammarError.
+    CompiledGrammar(std::shared_ptr<const llguidance::SharedTokenizer> tokenizer,
+                    const GrammarSource& source, const GrammarLimits& limits);
+
     /// A matcher at the beginning. What ends a text are `stop_tokens`, or without any the
     /// vocabulary's end token.
-    virtual std::unique_ptr<GrammarMatcher> start(
-        const std::vector<int64_t>& stop_tokens) const = 0;
+    std::unique_ptr<GrammarMatcher> start(const std::vector<int64_t>& stop_tokens) const;
     /// A limit was reached that all its matchers share: compile it anew.
-    virtual bool is_spent() const = 0;
+    bool is_spent() const;
+
+private:
+    std::shared_ptr<llguidance::Shared> m_shared;  // with the matchers
 };
 
 }  // namespace pagewheel

@@ -1,6 +1,6 @@
 #include "grammar/grammar_compiler.hpp"
 
-#include <iterator>
+#include <algorithm>
 #include <stdexcept>
 
 #include "base/check.hpp"
@@ -93,7 +93,7 @@ std::shared_ptr<CompiledGrammar> GrammarCompiler::compile(const GrammarSource& s
     run(
         m_threads,
         [compiled, shared_tokenizer, source, limits = m_limits] {
-            *compiled = llguidance::compile(shared_tokenizer, source, limits);
+            *compiled = std::make_shared<CompiledGrammar>(shared_tokenizer, source, limits);
         },
         begin);
     keep(key, *compiled);
@@ -102,32 +102,28 @@ std::shared_ptr<CompiledGrammar> GrammarCompiler::compile(const GrammarSource& s
 
 std::shared_ptr<CompiledGrammar> GrammarCompiler::find(const std::string& key) {
     const std::lock_guard<std::mutex> lock(m_cache_mutex);
-    const auto found = m_by_key.find(key);
-    if (found == m_by_key.end()) return nullptr;
-    if (found->second->second->is_spent()) {
-        forget(found->second);
+    const auto found = std::find_if(m_entries.begin(), m_entries.end(),
+                                    [&](const Entry& each) { return each.first == key; });
+    if (found == m_entries.end()) return nullptr;
+    if (found->second->is_spent()) {
+        m_entries.erase(found);
         return nullptr;
     }
-    m_entries.splice(m_entries.begin(), m_entries, found->second);
+    m_entries.splice(m_entries.begin(), m_entries, found);
     return m_entries.front().second;
 }
 
 void GrammarCompiler::keep(const std::string& key,
                            const std::shared_ptr<CompiledGrammar>& grammar) {
     const std::lock_guard<std::mutex> lock(m_cache_mutex);
-    if (m_by_key.count(key) > 0) return;
+    m_entries.remove_if([&](const Entry& each) { return each.first == key; });  // another thread's
     m_entries.emplace_front(key, grammar);
-    m_by_key[key] = m_entries.begin();
-    m_cached_bytes += key.size();
-    while (m_entries.size() > m_limits.cached_grammars ||
-           (m_entries.size() > 1 && m_cached_bytes > m_limits.cached_bytes))
-        forget(std::prev(m_entries.end()));
-}
-
-void GrammarCompiler::forget(std::list<Entry>::iterator entry) {
-    m_cached_bytes -= entry->first.size();
-    m_by_key.erase(entry->first);
-    m_entries.erase(entry);
+    size_t count = 0, bytes = 0;
+    const auto is_too_much = [&](const Entry& each) {
+        bytes += each.first.size();
+        return ++count > m_limits.cached_grammars || (count > 1 && bytes > m_limits.cached_bytes);
+    };
+    m_entries.erase(std::find_if(m_entries.begin(), m_entries.end(), is_too_much), m_entries.end());
 }
 
 }  // namespace pagewheel

@@ -7,7 +7,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
 #include "grammar/grammar.hpp"
@@ -16,10 +15,6 @@
 #include "pagewheel/structured_output.hpp"
 
 namespace pagewheel {
-
-namespace llguidance {
-class SharedTokenizer;
-}
 
 /// Any thread may call it.
 class GrammarCompiler {
@@ -37,7 +32,6 @@ public:
 
 private:
     using Entry = std::pair<std::string, std::shared_ptr<CompiledGrammar>>;
-
     using Clock = std::chrono::steady_clock;
 
     std::shared_ptr<CompiledGrammar> compile(const GrammarSource& source, Clock::time_point begin);
@@ -46,7 +40,6 @@ private:
     void run(LateThreads& threads, std::function<void()> work, Clock::time_point begin);
     std::shared_ptr<CompiledGrammar> find(const std::string& key);
     void keep(const std::string& key, const std::shared_ptr<CompiledGrammar>& grammar);
-    void forget(std::list<Entry>::iterator entry);
     std::shared_ptr<const llguidance::SharedTokenizer> tokenizer();
 
     const GrammarLimits m_limits;
@@ -60,8 +53,6 @@ private:
     LateThreads m_translations;  // not counted with these: grammars that are kept need one too
     std::mutex m_cache_mutex;
     std::list<Entry> m_entries;  // last used first
-    std::unordered_map<std::string, std::list<Entry>::iterator> m_by_key;
-    size_t m_cached_bytes = 0;  // of the entries' texts
 };
 
 }  // namespace pagewheel

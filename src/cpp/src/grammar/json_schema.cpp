@@ -1,7 +1,6 @@
 #include "grammar/json_schema.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
@@ -19,59 +18,46 @@ using nlohmann::ordered_json;
 // Enough for lines that are indented by 31 times four spaces.
 constexpr const char* own_options = R"("x-guidance":{"whitespace_pattern":"[ \\t\\r\\n]{1,128}"})";
 
-size_t depth_of(const std::string& text) {
-    size_t depth = 0, deepest = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < text.size(); ++i) {
-        const char c = text[i];
-        if (in_string) {
-            if (c == '\\')
-                ++i;
-            else if (c == '"')
-                in_string = false;
-        } else if (c == '"') {
-            in_string = true;
-        } else if (c == '{' || c == '[') {
-            deepest = std::max(deepest, ++depth);
-        } else if ((c == '}' || c == ']') && depth > 0) {
-            --depth;
-        }
-    }
-    return deepest;
+/// Of values in each other.
+size_t depth_of(const json& value) {
+    size_t depth = 0;
+    if (value.is_structured())
+        for (const json& each : value) depth = std::max(depth, depth_of(each));
+    return value.is_structured() ? depth + 1 : 0;
 }
-
-/// A keyword of a schema, or of a schema within it.
-struct Keyword {
-    const SchemaPlace& schema;  // that has it
-    const std::string& name;
-    const json& value;
-};
 
 bool is_one_of(const std::string& name, std::initializer_list<const char*> names) {
     return std::any_of(names.begin(), names.end(), [&](const char* each) { return name == each; });
 }
 
-/// Calls visit for every keyword of the schema and of those within it.
-void for_each_keyword(const json& schema, const SchemaPlace& place,
-                      const std::function<void(const Keyword&)>& visit) {
-    if (!schema.is_object()) return;
-    for (const auto& [key, value] : schema.items()) {
-        const std::string& name = key;
-        visit({place, name, value});
-        const SchemaPlace inner{&place, &name};
-        const bool is_map = is_one_of(name, {"properties", "patternProperties", "$defs",
-                                             "definitions", "dependentSchemas", "dependencies"});
-        const bool is_list = is_one_of(name, {"allOf", "anyOf", "oneOf", "prefixItems", "items"});
+bool is_definition(const std::string& keyword) {
+    return is_one_of(keyword, {"$defs", "definitions"});
+}
+
+/// Calls visit(part, its place, the keyword that it stands under) for each schema directly within
+/// this one.
+template <class Json, class Visit>
+void for_each_part(Json& schema, const SchemaPlace& place, const Visit& visit) {
+    for (auto& [key, value] : schema.items()) {
+        const std::string& keyword = key;
+        const SchemaPlace inner{&place, &keyword};
+        const bool is_map =
+            is_definition(keyword) || is_one_of(keyword, {"properties", "patternProperties",
+                                                          "dependentSchemas", "dependencies"});
+        const bool is_list = value.is_array() && is_one_of(keyword, {"allOf", "anyOf", "oneOf",
+                                                                     "prefixItems", "items"});
         if (is_map && value.is_object()) {
-            for (const auto& [member, each] : value.items())
-                for_each_keyword(each, {&inner, &member}, visit);
-        } else if (is_list && value.is_array()) {
+            for (auto& [member, part] : value.items()) {
+                const std::string& name = member;
+                visit(part, SchemaPlace{&inner, &name}, keyword);
+            }
+        } else if (is_list) {
             for (size_t i = 0; i < value.size(); ++i)
-                for_each_keyword(value[i], {&inner, nullptr, i}, visit);
-        } else if (is_one_of(name, {"items", "additionalProperties", "additionalItems", "not", "if",
-                                    "then", "else", "contains", "propertyNames", "unevaluatedItems",
-                                    "unevaluatedProperties"})) {
-            for_each_keyword(value, inner, visit);
+                visit(value[i], SchemaPlace{&inner, nullptr, i}, keyword);
+        } else if (is_one_of(keyword, {"items", "additionalProperties", "additionalItems",
+                                       "contains", "propertyNames", "unevaluatedItems",
+                                       "unevaluatedProperties", "not", "if", "then", "else"})) {
+            visit(value, inner, keyword);
         }
     }
 }
@@ -92,25 +78,6 @@ private:
                            [&](const char* name) { return schema.contains(name); });
     }
 
-    /// Calls visit for each schema directly within this one, and whether it is only defined there.
-    template <class Visit>
-    static void for_each_part(ordered_json& schema, const Visit& visit) {
-        for (auto& [key, value] : schema.items()) {
-            const bool is_definition = is_one_of(key, {"$defs", "definitions"});
-            const bool is_map =
-                is_definition || is_one_of(key, {"properties", "patternProperties",
-                                                 "dependentSchemas", "dependencies"});
-            const bool is_list = value.is_array() && is_one_of(key, {"allOf", "anyOf", "oneOf",
-                                                                     "prefixItems", "items"});
-            if (is_list || (is_map && value.is_object()))
-                for (auto& each : value) visit(each, is_definition);
-            else if (is_one_of(key, {"items", "additionalProperties", "additionalItems", "contains",
-                                     "propertyNames", "unevaluatedItems", "unevaluatedProperties",
-                                     "not", "if", "then", "else"}))
-                visit(value, false);
-        }
-    }
-
     /// How many of its keywords say something of an object: with more than one, no part may be
     /// closed without the others.
     static size_t count_sources(const ordered_json& schema) {
@@ -129,8 +96,8 @@ private:
         if (!schema.is_object()) return;
         if (!(is_combined ? m_combined : m_seen).insert(&schema).second) return;
         const bool combines = is_combined || count_sources(schema) > 1;
-        for_each_part(schema, [&](ordered_json& part, bool is_definition) {
-            find_combined(part, combines && !is_definition);
+        for_each_part(schema, {}, [&](ordered_json& part, const SchemaPlace&, const auto& keyword) {
+            find_combined(part, combines && !is_definition(keyword));
         });
         if (schema.contains("$ref") && combines) find_target(schema["$ref"]);
     }
@@ -146,7 +113,7 @@ private:
 
     void close(ordered_json& schema) {
         if (!schema.is_object()) return;
-        for_each_part(schema, [&](ordered_json& part, bool) { close(part); });
+        for_each_part(schema, {}, [&](ordered_json& part, const auto&...) { close(part); });
         if (m_combined.count(&schema) > 0 || !may_be_closed(schema)) return;
         schema["additionalProperties"] = false;
         m_has_closed = true;
@@ -171,34 +138,73 @@ private:
     bool m_has_closed = false;
 };
 
-/// Whether llguidance's error can be about the keyword: it names it, or holds its value.
-bool is_about(const std::string& error, const Keyword& keyword) {
-    const auto begins = [&](const char* text) { return error.rfind(text, 0) == 0; };
-    const auto holds = [&](const std::string& text) {
-        return error.find(text) != std::string::npos;
-    };
-    const std::string value =
-        keyword.value.is_string() ? keyword.value.get<std::string>() : std::string();
-    if (holds("Unimplemented keys: ")) return holds('"' + keyword.name + '"');
-    if (holds("oneOf constraints are not supported")) return keyword.name == "oneOf";
-    if (holds("Unknown format: "))
-        return keyword.name == "format" && holds("Unknown format: " + value);
-    if (holds("Invalid type: "))
-        return keyword.name == "type" && (value.empty() || holds("Invalid type: " + value));
-    if (holds("regex parse error")) {
-        if (keyword.name == "pattern") return holds(value);
-        if (keyword.name != "patternProperties" || !keyword.value.is_object()) return false;
-        const auto patterns = keyword.value.items();
-        return std::any_of(patterns.begin(), patterns.end(),
-                           [&](const auto& each) { return holds(each.key()); });
+/// Whether llguidance (1.9) refuses the keyword of a schema, whatever stands beside it.
+bool is_refused(const std::string& keyword, const json& value, const json& root) {
+    if (keyword == "oneOf") return true;  // its options may overlap
+    if (keyword == "format")
+        return !value.is_string() ||
+               !is_one_of(value, {"date-time", "time", "date", "duration", "email", "hostname",
+                                  "ipv4", "ipv6", "uuid", "uri", "unknown"});
+    if (keyword == "$ref") {
+        const std::string text = value.is_string() ? value.get<std::string>() : "";
+        try {
+            return text.empty() || text[0] != '#' ||
+                   !root.contains(json::json_pointer(text.substr(1)));
+        } catch (const json::exception&) {  // an anchor
+            return false;
+        }
     }
-    if (holds("integer range: ") || holds("float range: "))
-        return is_one_of(keyword.name,
-                         {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "const"});
-    if (begins("Resource '") || begins("Pointer '") || holds("Unresolvable"))
-        return keyword.name == "$ref" && !value.empty() &&
-               holds(value[0] == '#' ? value.substr(1) : value.substr(0, value.find('#')));
-    return holds("for '" + keyword.name + "'") || holds(keyword.name + " must be");
+    return !is_definition(keyword) && !is_one_of(keyword, {"anyOf",
+                                                           "allOf",
+                                                           "const",
+                                                           "enum",
+                                                           "type",
+                                                           "items",
+                                                           "additionalItems",
+                                                           "prefixItems",
+                                                           "minItems",
+                                                           "maxItems",
+                                                           "properties",
+                                                           "additionalProperties",
+                                                           "patternProperties",
+                                                           "required",
+                                                           "minProperties",
+                                                           "maxProperties",
+                                                           "minLength",
+                                                           "maxLength",
+                                                           "pattern",
+                                                           "minimum",
+                                                           "maximum",
+                                                           "exclusiveMinimum",
+                                                           "exclusiveMaximum",
+                                                           "multipleOf",
+                                                           "$anchor",
+                                                           "$schema",
+                                                           "$id",
+                                                           "id",
+                                                           "$comment",
+                                                           "title",
+                                                           "description",
+                                                           "default",
+                                                           "readOnly",
+                                                           "writeOnly",
+                                                           "examples",
+                                                           "contentMediaType",
+                                                           "contentEncoding",
+                                                           "x-guidance"});
+}
+
+void find_refused(const json& schema, const SchemaPlace& place, const json& root,
+                  std::vector<std::string>& places) {
+    if (!schema.is_object()) return;
+    for (const auto& [key, value] : schema.items()) {
+        const std::string& keyword = key;
+        if (is_refused(keyword, value, root))
+            places.push_back(SchemaPlace{&place, &keyword}.pointer());
+    }
+    for_each_part(schema, place, [&](const json& part, const SchemaPlace& inner, const auto&) {
+        find_refused(part, inner, root, places);
+    });
 }
 
 }  // namespace
@@ -208,10 +214,10 @@ std::string prepare_json_schema(const std::string& schema, const GrammarLimits& 
     if (schema.size() > limits.text_bytes)
         throw GrammarError(
             concat("a JSON schema of ", schema.size(), " bytes; allowed are ", limits.text_bytes));
-    if (const size_t depth = depth_of(schema); depth > limits.json_depth)
+    const json parsed = parse_schema(schema);
+    if (const size_t depth = depth_of(parsed); depth > limits.json_depth)
         throw GrammarError(concat("a JSON schema that is ", depth, " levels deep; allowed are ",
                                   limits.json_depth));
-    const json parsed = parse_schema(schema);
     if (parsed.is_boolean() && parsed.get<bool>()) return concat('{', own_options, '}');
     if (!parsed.is_object())
         throw GrammarError(concat("a JSON schema must be an object or true, got ",
@@ -229,16 +235,16 @@ std::string prepare_json_schema(const std::string& schema, const GrammarLimits& 
                   schema.substr(begin));
 }
 
-std::string find_in_schema(const std::string& schema, const std::string& error) {
+std::string refused_places(const std::string& schema) {
     constexpr size_t most_places = 5;
-    size_t places = 0;
-    std::string result = error + "; at ";
-    for_each_keyword(parse_schema(schema), {}, [&](const Keyword& keyword) {
-        if (!is_about(error, keyword) || ++places > most_places) return;
-        result += (places == 1 ? "" : ", ") + SchemaPlace{&keyword.schema, &keyword.name}.pointer();
-    });
-    if (places == 0) return {};
-    if (places > most_places) result += concat(" and ", places - most_places, " more places");
+    const json root = parse_schema(schema);
+    std::vector<std::string> places;
+    find_refused(root, {}, root, places);
+    std::string result;
+    for (size_t i = 0; i < std::min(places.size(), most_places); ++i)
+        result += (i == 0 ? "" : ", ") + places[i];
+    if (places.size() > most_places)
+        result += concat(" and ", places.size() - most_places, " more places");
     return result;
 }
 

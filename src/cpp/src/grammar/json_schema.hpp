@@ -16,8 +16,8 @@ namespace pagewheel {
 std::string prepare_json_schema(const std::string& schema, const GrammarLimits& limits,
                                 bool is_open = false);
 
-/// `error`, and where in the schema (JSON pointers) what it names stands. Empty where nothing of it
-/// is found.
-std::string find_in_schema(const std::string& schema, const std::string& error);
+/// Where (JSON pointers) a schema has what llguidance refuses for sure. Empty where that is
+/// unknown.
+std::string refused_places(const std::string& schema);
 
 }  // namespace pagewheel

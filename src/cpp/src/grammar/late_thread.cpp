@@ -2,98 +2,83 @@
 
 #include <pthread.h>
 
-#include <atomic>
-#include <condition_variable>
-#include <exception>
-#include <mutex>
+#include <algorithm>
 #include <utility>
 
 #include "base/process.hpp"
 #include "pagewheel/errors.hpp"
 
 namespace pagewheel {
-
-/// Shared with the threads that run late.
-struct LateThreads::State {
-    std::mutex mutex;
-    std::condition_variable done;
-    size_t late_count = 0;
-    size_t stack_bytes, most_late;
-};
-
 namespace {
 
 /// One call of run(): of the caller and the thread.
 struct Call {
     std::function<void()> work;
-    std::shared_ptr<std::atomic<pid_t>> thread;  // its number
-    std::function<void(std::exception_ptr)> finish;
+    std::promise<void> end;
+    std::mutex mutex;
+    pid_t thread = 0;  // its number, while it runs
 };
 
 void* run_call(void* argument) {
-    const std::unique_ptr<Call> call(static_cast<Call*>(argument));
+    const std::unique_ptr<std::shared_ptr<Call>> given(
+        static_cast<std::shared_ptr<Call>*>(argument));
+    Call& call = **given;
+    const auto set_thread = [&](pid_t number) {
+        const std::lock_guard<std::mutex> lock(call.mutex);
+        call.thread = number;
+    };
     std::exception_ptr error;
-    *call->thread = this_thread_number();
+    set_thread(this_thread_number());
     try {
-        call->work();
+        call.work();
     } catch (...) {
         error = std::current_exception();
     }
-    call->work = nullptr;  // what it holds goes before the caller knows of the end
-    call->finish(error);
+    set_thread(0);
+    call.work = nullptr;  // what it holds goes before the caller knows of the end
+    error ? call.end.set_exception(error) : call.end.set_value();
     return nullptr;
 }
 
-void start_detached(std::unique_ptr<Call> call, size_t stack_bytes) {
+void start_detached(const std::shared_ptr<Call>& call, size_t stack_bytes) {
+    auto argument = std::make_unique<std::shared_ptr<Call>>(call);
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, stack_bytes);
     pthread_t thread;
-    const int error = pthread_create(&thread, &attributes, &run_call, call.get());
+    const int error = pthread_create(&thread, &attributes, &run_call, argument.get());
     pthread_attr_destroy(&attributes);
     if (error != 0) throw Error("cannot start a thread that compiles the grammar");
-    call.release();
+    argument.release();
+}
+
+bool has_ended(const std::future<void>& end, std::chrono::milliseconds time = {}) {
+    return end.wait_for(time) == std::future_status::ready;
 }
 
 }  // namespace
 
-LateThreads::LateThreads(size_t stack_bytes, size_t most_late)
-    : m_state(std::make_shared<State>()) {
-    m_state->stack_bytes = stack_bytes;
-    m_state->most_late = most_late;
-}
-
 LateThreads::Result LateThreads::run(std::function<void()> work, std::chrono::milliseconds time) {
-    struct Outcome {
-        bool is_done = false, is_late = false;
-        std::exception_ptr error;
-    };
-    const auto outcome = std::make_shared<Outcome>();
-    const auto state = m_state;
-    std::unique_lock<std::mutex> lock(state->mutex);
-    if (state->late_count >= state->most_late) return Result::TOO_MANY_LATE;
-
-    auto call = std::make_unique<Call>();
-    call->work = std::move(work);
-    call->thread = std::make_shared<std::atomic<pid_t>>(0);
-    const auto thread = call->thread;
-    call->finish = [state, outcome](std::exception_ptr error) {
-        const std::lock_guard<std::mutex> inner_lock(state->mutex);
-        outcome->is_done = true;
-        outcome->error = std::move(error);
-        if (outcome->is_late) --state->late_count;
-        state->done.notify_all();
-    };
-    start_detached(std::move(call), state->stack_bytes);
-    if (!state->done.wait_for(lock, time, [&] { return outcome->is_done; })) {
-        outcome->is_late = true;
-        ++state->late_count;
-        if (*thread != 0) lower_priority(*thread);  // it runs: its end is told under the lock
-        return Result::LATE;
+    {
+        const std::lock_guard<std::mutex> lock(m_mutex);
+        const auto ended = [](const std::future<void>& each) { return has_ended(each); };
+        m_late.erase(std::remove_if(m_late.begin(), m_late.end(), ended), m_late.end());
+        if (m_late.size() >= m_most_late) return Result::TOO_MANY_LATE;
     }
-    if (outcome->error) std::rethrow_exception(outcome->error);
-    return Result::DONE;
+    const auto call = std::make_shared<Call>();
+    call->work = std::move(work);
+    std::future<void> end = call->end.get_future();
+    start_detached(call, m_stack_bytes);
+    if (has_ended(end, time)) {
+        end.get();
+        return Result::DONE;
+    }
+    const std::lock_guard<std::mutex> lock(m_mutex);
+    m_late.push_back(std::move(end));
+    const std::lock_guard<std::mutex> call_lock(call->mutex);
+    if (call->thread != 0) lower_priority(call->thread);
+    return Result::LATE;
 }
 
 }  // namespace pagewheel

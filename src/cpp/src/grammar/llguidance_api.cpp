@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <mutex>
+#include <optional>
 
 #include "base/check.hpp"
 #include "pagewheel/errors.hpp"
@@ -14,29 +15,6 @@ namespace {
 std::mutex library_mutex;
 std::string library_path;
 
-// Each function: its type is that of the member with its name.
-#define PAGEWHEEL_LLGUIDANCE_FUNCTIONS(FUNCTION) \
-    FUNCTION(get_version)                        \
-    FUNCTION(constraint_init_set_defaults)       \
-    FUNCTION(new_tokenizer_v2)                   \
-    FUNCTION(free_tokenizer)                     \
-    FUNCTION(new_matcher)                        \
-    FUNCTION(clone_matcher)                      \
-    FUNCTION(free_matcher)                       \
-    FUNCTION(matcher_get_error)                  \
-    FUNCTION(matcher_get_mask_byte_size)         \
-    FUNCTION(matcher_compute_mask_into)          \
-    FUNCTION(matcher_consume_token)              \
-    FUNCTION(matcher_validate_tokens)            \
-    FUNCTION(matcher_rollback)                   \
-    FUNCTION(matcher_compute_ff_tokens)          \
-    FUNCTION(matcher_is_accepting)               \
-    FUNCTION(matcher_is_stopped)                 \
-    FUNCTION(matcher_get_cancellation_handle)    \
-    FUNCTION(matcher_is_cancelled)               \
-    FUNCTION(cancel)                             \
-    FUNCTION(free_cancellation_handle)
-
 [[noreturn]] void refuse(const std::string& what) {
     throw Error(concat(what, ". Install it: pip install \"llguidance", versions, "\""),
                 ErrorCode::grammar_library_missing);
@@ -44,16 +22,15 @@ std::string library_path;
 
 #ifdef PAGEWHEEL_LINKS_LLGUIDANCE
 
-// Linked under these names. Their types do not matter: each is cast to its member's.
 extern "C" {
-#define PAGEWHEEL_DECLARE(name) void llg_##name();
+#define PAGEWHEEL_DECLARE(result, name, parameters) result llg_##name parameters;
 PAGEWHEEL_LLGUIDANCE_FUNCTIONS(PAGEWHEEL_DECLARE)
 #undef PAGEWHEEL_DECLARE
 }
 
 Api find_functions() {
     Api api;
-#define PAGEWHEEL_FIND(name) api.name = reinterpret_cast<decltype(Api::name)>(&llg_##name);
+#define PAGEWHEEL_FIND(result, name, parameters) api.name = &llg_##name;
     PAGEWHEEL_LLGUIDANCE_FUNCTIONS(PAGEWHEEL_FIND)
 #undef PAGEWHEEL_FIND
     return api;
@@ -89,7 +66,7 @@ Api find_functions() {
                           error));
     }
     Api api;
-#define PAGEWHEEL_FIND(name) \
+#define PAGEWHEEL_FIND(result, name, parameters) \
     api.name = reinterpret_cast<decltype(Api::name)>(find_function(library, "llg_" #name));
     PAGEWHEEL_LLGUIDANCE_FUNCTIONS(PAGEWHEEL_FIND)
 #undef PAGEWHEEL_FIND
@@ -97,7 +74,6 @@ Api find_functions() {
 }
 
 #endif
-#undef PAGEWHEEL_LLGUIDANCE_FUNCTIONS
 
 /// get_version() gives "llguidance@1.9.1 derivre@0.3.13".
 void check_version(const std::string& found) {
@@ -146,17 +122,15 @@ void set_library(const std::string& path) {
 }
 
 const Api& load() {
-    static Api loaded;
-    static bool is_loaded = false;
+    static std::optional<Api> loaded;
     const std::lock_guard<std::mutex> lock(library_mutex);
-    if (!is_loaded) {
+    if (!loaded) {
         const Api found = find_functions();
         check_version(found.get_version());
         check_layout(found);
         loaded = found;
-        is_loaded = true;
     }
-    return loaded;
+    return *loaded;
 }
 
 }  // namespace pagewheel::llguidance

@@ -58,28 +58,33 @@ struct TokenizerOptions {
     uint32_t more_end_token_count;
 };
 
-/// The library's functions, each a pointer with the name behind `llg_`.
+// The functions that are called: result, name behind `llg_`, parameters.
+#define PAGEWHEEL_LLGUIDANCE_FUNCTIONS(FUNCTION)                                                 \
+    FUNCTION(const char*, get_version, ())                                                       \
+    FUNCTION(void, constraint_init_set_defaults, (MatcherOptions*, const Tokenizer*))            \
+    FUNCTION(Tokenizer*, new_tokenizer_v2, (const TokenizerOptions*, char* error, size_t room))  \
+    FUNCTION(void, free_tokenizer, (Tokenizer*))                                                 \
+    FUNCTION(Matcher*, new_matcher, (const MatcherOptions*, const char* kind, const char* text)) \
+    FUNCTION(Matcher*, clone_matcher, (const Matcher*))                                          \
+    FUNCTION(void, free_matcher, (Matcher*))                                                     \
+    FUNCTION(const char*, matcher_get_error, (Matcher*))                                         \
+    FUNCTION(size_t, matcher_get_mask_byte_size, (const Matcher*))                               \
+    FUNCTION(int32_t, matcher_compute_mask_into, (Matcher*, uint32_t* mask, size_t byte_count))  \
+    FUNCTION(int32_t, matcher_consume_token, (Matcher*, uint32_t token))                         \
+    FUNCTION(int32_t, matcher_validate_tokens, (Matcher*, const uint32_t* tokens, size_t count)) \
+    FUNCTION(int32_t, matcher_rollback, (Matcher*, size_t count))                                \
+    FUNCTION(int32_t, matcher_compute_ff_tokens, (Matcher*, uint32_t* tokens, size_t room))      \
+    FUNCTION(bool, matcher_is_accepting, (Matcher*))                                             \
+    FUNCTION(bool, matcher_is_stopped, (const Matcher*))                                         \
+    FUNCTION(CancellationHandle*, matcher_get_cancellation_handle, (Matcher*))                   \
+    FUNCTION(bool, matcher_is_cancelled, (const Matcher*))                                       \
+    FUNCTION(void, cancel, (const CancellationHandle*))                                          \
+    FUNCTION(void, free_cancellation_handle, (CancellationHandle*))
+
 struct Api {
-    const char* (*get_version)();
-    void (*constraint_init_set_defaults)(MatcherOptions*, const Tokenizer*);
-    Tokenizer* (*new_tokenizer_v2)(const TokenizerOptions*, char* error, size_t error_size);
-    void (*free_tokenizer)(Tokenizer*);
-    Matcher* (*new_matcher)(const MatcherOptions*, const char* kind, const char* text);
-    Matcher* (*clone_matcher)(const Matcher*);
-    void (*free_matcher)(Matcher*);
-    const char* (*matcher_get_error)(Matcher*);
-    size_t (*matcher_get_mask_byte_size)(const Matcher*);
-    int32_t (*matcher_compute_mask_into)(Matcher*, uint32_t* mask, size_t byte_count);
-    int32_t (*matcher_consume_token)(Matcher*, uint32_t token);
-    int32_t (*matcher_validate_tokens)(Matcher*, const uint32_t* tokens, size_t count);
-    int32_t (*matcher_rollback)(Matcher*, size_t count);
-    int32_t (*matcher_compute_ff_tokens)(Matcher*, uint32_t* tokens, size_t room);
-    bool (*matcher_is_accepting)(Matcher*);
-    bool (*matcher_is_stopped)(const Matcher*);
-    CancellationHandle* (*matcher_get_cancellation_handle)(Matcher*);
-    bool (*matcher_is_cancelled)(const Matcher*);
-    void (*cancel)(const CancellationHandle*);
-    void (*free_cancellation_handle)(CancellationHandle*);
+#define PAGEWHEEL_MEMBER(result, name, parameters) result(*name) parameters;
+    PAGEWHEEL_LLGUIDANCE_FUNCTIONS(PAGEWHEEL_MEMBER)
+#undef PAGEWHEEL_MEMBER
 };
 
 /// The shared library that load() opens, where none was linked.

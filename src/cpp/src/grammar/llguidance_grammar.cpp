@@ -15,17 +15,8 @@ constexpr size_t longest_kept_text = 256;
 // What the library knows a special token by: this byte, then its name.
 constexpr char special_mark = '\xff';
 
-struct FreeMatcher {
-    const Api* api;
-    void operator()(Matcher* matcher) const { api->free_matcher(matcher); }
-};
-using MatcherHandle = std::unique_ptr<Matcher, FreeMatcher>;
-
-struct FreeCancellation {
-    const Api* api;
-    void operator()(CancellationHandle* handle) const { api->free_cancellation_handle(handle); }
-};
-using Cancellation = std::unique_ptr<CancellationHandle, FreeCancellation>;
+template <class T>
+using Handle = std::unique_ptr<T, void (*)(T*)>;
 
 /// Its begin and its end where it is long, as where a whole regex is quoted.
 std::string shortened(const std::string& text) {
@@ -47,88 +38,6 @@ std::string readable(const char* error) {
     return shortened(text);
 }
 
-/// What the grammar and its matchers share.
-struct Shared {
-    std::shared_ptr<const SharedTokenizer> tokenizer;
-    std::atomic<bool> is_spent{false};
-};
-
-class LlguidanceMatcher final : public GrammarMatcher {
-public:
-    LlguidanceMatcher(std::shared_ptr<Shared> shared, MatcherHandle handle,
-                      std::vector<int64_t> stop_tokens)
-        : m_shared(std::move(shared)),
-          m_handle(std::move(handle)),
-          m_cancellation(api().matcher_get_cancellation_handle(m_handle.get()),
-                         FreeCancellation{&api()}),
-          m_stop_tokens(std::move(stop_tokens)) {}
-
-    size_t mask_words() const override { return (vocabulary().tokens.size() + 31) / 32; }
-    void compute_mask(uint32_t* bits) override;
-    bool accept(int64_t token) override;
-    void roll_back(size_t tokens) override;
-    std::vector<int64_t> jump_forward_tokens() override;
-    bool is_accepting() override;
-    bool is_finished() override;
-    size_t token_count() const override { return m_token_count; }
-    void cancel() override { api().cancel(m_cancellation.get()); }
-    std::unique_ptr<GrammarMatcher> clone() const override;
-
-private:
-    const Api& api() const { return m_shared->tokenizer->api(); }
-    const GrammarVocabulary& vocabulary() const { return m_shared->tokenizer->vocabulary(); }
-    /// The library's calls answer with -1 where they fail, and ever after.
-    int32_t check(int32_t result);
-    bool is_stop(int64_t token) const;
-    /// Whether it ends a text that is whole. One with a text of its own would become part of that,
-    /// so it does so only where no stop token is special.
-    bool is_end(int64_t token) const;
-    void allow_twins(uint32_t* bits) const;
-    void choose_stop_tokens(uint32_t* bits);
-
-    std::shared_ptr<Shared> m_shared;
-    MatcherHandle m_handle;
-    Cancellation m_cancellation;
-    std::vector<int64_t> m_stop_tokens;
-    std::vector<uint32_t> m_mask;  // where the library's has more words than ours
-    size_t m_token_count = 0;      // with the stop token
-    bool m_has_stopped = false;    // the last token accepted is a stop token, which only we know
-};
-
-int32_t LlguidanceMatcher::check(int32_t result) {
-    if (result >= 0) return result;
-    // A limit may be one that all its matchers share.
-    if (!api().matcher_is_cancelled(m_handle.get())) m_shared->is_spent = true;
-    throw GrammarFailure(
-        concat("the grammar cannot go on: ", readable(api().matcher_get_error(m_handle.get()))));
-}
-
-bool LlguidanceMatcher::is_stop(int64_t token) const {
-    return std::find(m_stop_tokens.begin(), m_stop_tokens.end(), token) != m_stop_tokens.end();
-}
-
-bool LlguidanceMatcher::is_end(int64_t token) const {
-    const auto is_special = [&](int64_t each) { return m_shared->tokenizer->is_special(each); };
-    return is_special(token) ||
-           std::none_of(m_stop_tokens.begin(), m_stop_tokens.end(), is_special);
-}
-
-void LlguidanceMatcher::compute_mask(uint32_t* bits) {
-    std::fill_n(bits, mask_words(), 0);
-    if (m_has_stopped) return;
-    if (!api().matcher_is_stopped(m_handle.get())) {
-        const size_t byte_count = api().matcher_get_mask_byte_size(m_handle.get());
-        m_mask.resize(byte_count / sizeof(uint32_t));
-        check(api().matcher_compute_mask_into(m_handle.get(), m_mask.data(), byte_count));
-        std::memcpy(bits, m_mask.data(), std::min(byte_count, mask_words() * sizeof(uint32_t)));
-        const size_t token_count = vocabulary().tokens.size();  // behind them is the library's end
-        if (token_count % 32 != 0)
-            bits[token_count / 32] &= (uint32_t(1) << (token_count % 32)) - 1;
-        allow_twins(bits);
-    }
-    choose_stop_tokens(bits);
-}
-
 /// Whether exactly one token is allowed.
 bool is_single(const uint32_t* bits, size_t words) {
     size_t count = 0;
@@ -136,123 +45,6 @@ bool is_single(const uint32_t* bits, size_t words) {
         if (bits[i] != 0) count += (bits[i] & (bits[i] - 1)) == 0 ? 1 : 2;
     return count == 1;
 }
-
-void LlguidanceMatcher::allow_twins(uint32_t* bits) const {
-    // A token that is forced is the one that the tokenizer writes.
-    if (is_single(bits, mask_words())) return;
-    for (const auto& [one, other] : m_shared->tokenizer->twins()) {
-        const uint32_t is_allowed =
-            (bits[one / 32] >> (one % 32) | bits[other / 32] >> (other % 32)) & 1;
-        bits[one / 32] |= is_allowed << (one % 32);
-        bits[other / 32] |= is_allowed << (other % 32);
-    }
-}
-
-void LlguidanceMatcher::choose_stop_tokens(uint32_t* bits) {
-    const auto set = [&](int64_t token, bool value) {
-        uint32_t& word = bits[size_t(token) / 32];
-        const uint32_t bit = uint32_t(1) << (token % 32);
-        word = value ? word | bit : word & ~bit;
-    };
-    const bool may_end = is_accepting();
-    for (const int64_t token : m_stop_tokens) {
-        // A special token that the grammar names may come even where the text cannot end.
-        if (may_end && is_end(token))
-            set(token, true);
-        else if (!m_shared->tokenizer->is_special(token))
-            set(token, false);
-    }
-}
-
-bool LlguidanceMatcher::accept(int64_t token) {
-    check_argument(token >= 0 && size_t(token) < vocabulary().tokens.size(), "token ", token,
-                   " is not in the vocabulary of ", vocabulary().tokens.size());
-    if (m_has_stopped) return false;
-    if (is_stop(token)) {
-        if (is_accepting() && is_end(token)) {
-            m_has_stopped = true;
-            ++m_token_count;
-            return true;
-        }
-        if (!m_shared->tokenizer->is_special(token)) return false;
-    }
-    if (api().matcher_is_stopped(m_handle.get())) return false;
-    const auto id = uint32_t(token);
-    if (check(api().matcher_validate_tokens(m_handle.get(), &id, 1)) != 1) return false;
-    check(api().matcher_consume_token(m_handle.get(), id));
-    ++m_token_count;
-    return true;
-}
-
-void LlguidanceMatcher::roll_back(size_t tokens) {
-    check_argument(tokens <= m_token_count, "roll_back of ", tokens, " tokens; accepted were ",
-                   m_token_count);
-    if (tokens == 0) return;
-    m_token_count -= tokens;
-    if (m_has_stopped) --tokens;
-    m_has_stopped = false;
-    if (tokens > 0) check(api().matcher_rollback(m_handle.get(), tokens));
-}
-
-std::vector<int64_t> LlguidanceMatcher::jump_forward_tokens() {
-    if (m_has_stopped || api().matcher_is_stopped(m_handle.get())) return {};
-    // Each call finds all that is forced anew, and gives what there is room for.
-    constexpr size_t usual_room = 256, most_room = size_t(1) << 20;
-    uint32_t few[usual_room];
-    int32_t count = check(api().matcher_compute_ff_tokens(m_handle.get(), few, usual_room));
-    if (size_t(count) < usual_room) return {few, few + count};
-    std::vector<uint32_t> many;
-    for (size_t room = usual_room; size_t(count) == room && room < most_room;) {
-        many.resize(room *= 16);
-        count = check(api().matcher_compute_ff_tokens(m_handle.get(), many.data(), room));
-    }
-    return {many.begin(), many.begin() + count};
-}
-
-bool LlguidanceMatcher::is_accepting() {
-    if (m_has_stopped) return true;
-    const bool is_accepting = api().matcher_is_accepting(m_handle.get());
-    if (!is_accepting && api().matcher_get_error(m_handle.get())) check(-1);
-    return is_accepting;
-}
-
-bool LlguidanceMatcher::is_finished() {
-    if (m_has_stopped) return true;
-    return api().matcher_is_stopped(m_handle.get()) && is_accepting();
-}
-
-std::unique_ptr<GrammarMatcher> LlguidanceMatcher::clone() const {
-    auto copy = std::make_unique<LlguidanceMatcher>(
-        m_shared, MatcherHandle(api().clone_matcher(m_handle.get()), FreeMatcher{&api()}),
-        m_stop_tokens);
-    copy->m_token_count = m_token_count;
-    copy->m_has_stopped = m_has_stopped;
-    return copy;
-}
-
-class LlguidanceGrammar final : public CompiledGrammar {
-public:
-    LlguidanceGrammar(std::shared_ptr<Shared> shared, MatcherHandle first)
-        : m_shared(std::move(shared)), m_first(std::move(first)) {}
-
-    std::unique_ptr<GrammarMatcher> start(const std::vector<int64_t>& stop_tokens) const override {
-        const GrammarVocabulary& vocabulary = m_shared->tokenizer->vocabulary();
-        std::vector<int64_t> stops = stop_tokens;
-        if (stops.empty() && vocabulary.end_token >= 0) stops = {vocabulary.end_token};
-        for (const int64_t token : stops)
-            check_argument(token >= 0 && size_t(token) < vocabulary.tokens.size(), "stop token ",
-                           token, " is not in the vocabulary of ", vocabulary.tokens.size());
-        const Api& api = m_shared->tokenizer->api();
-        return std::make_unique<LlguidanceMatcher>(
-            m_shared, MatcherHandle(api.clone_matcher(m_first.get()), FreeMatcher{&api}),
-            std::move(stops));
-    }
-    bool is_spent() const override { return m_shared->is_spent; }
-
-private:
-    std::shared_ptr<Shared> m_shared;
-    MatcherHandle m_first;  // the beginning, which all matchers are clones of
-};
 
 ParserLimits to_parser_limits(const GrammarLimits& limits) {
     ParserLimits result = {};
@@ -265,6 +57,179 @@ ParserLimits to_parser_limits(const GrammarLimits& limits) {
     result.precompute_large_lexemes = true;
     return result;
 }
+
+}  // namespace
+
+/// What the grammar and its matchers share.
+struct Shared {
+    std::shared_ptr<const SharedTokenizer> tokenizer;
+    Handle<Matcher> first;  // the beginning, which all matchers are clones of
+    std::atomic<bool> is_spent{false};
+
+    const Api& api() const { return tokenizer->api(); }
+    Handle<Matcher> clone(const Matcher* matcher) const {
+        return {api().clone_matcher(matcher), api().free_matcher};
+    }
+};
+
+namespace {
+
+class LlguidanceMatcher final : public GrammarMatcher {
+public:
+    LlguidanceMatcher(std::shared_ptr<Shared> shared, Handle<Matcher> handle,
+                      std::vector<int64_t> stop_tokens)
+        : m_shared(std::move(shared)),
+          m_handle(std::move(handle)),
+          m_cancellation(api().matcher_get_cancellation_handle(m_handle.get()),
+                         api().free_cancellation_handle),
+          m_stop_tokens(std::move(stop_tokens)) {}
+
+    size_t mask_words() const override { return (vocabulary().tokens.size() + 31) / 32; }
+    size_t token_count() const override { return m_token_count; }
+    void cancel() override { api().cancel(m_cancellation.get()); }
+
+    void compute_mask(uint32_t* bits) override {
+        std::fill_n(bits, mask_words(), 0);
+        if (m_has_stopped) return;
+        if (!api().matcher_is_stopped(m_handle.get())) {
+            const size_t byte_count = api().matcher_get_mask_byte_size(m_handle.get());
+            m_mask.resize(byte_count / sizeof(uint32_t));
+            check(api().matcher_compute_mask_into(m_handle.get(), m_mask.data(), byte_count));
+            std::memcpy(bits, m_mask.data(), std::min(byte_count, mask_words() * sizeof(uint32_t)));
+            const size_t token_count =
+                vocabulary().tokens.size();  // behind them is the library's end
+            if (token_count % 32 != 0)
+                bits[token_count / 32] &= (uint32_t(1) << (token_count % 32)) - 1;
+            allow_twins(bits);
+        }
+        choose_stop_tokens(bits);
+    }
+
+    bool accept(int64_t token) override {
+        check_argument(token >= 0 && size_t(token) < vocabulary().tokens.size(), "token ", token,
+                       " is not in the vocabulary of ", vocabulary().tokens.size());
+        if (m_has_stopped) return false;
+        if (is_stop(token)) {
+            if (is_accepting() && is_end(token)) {
+                m_has_stopped = true;
+                ++m_token_count;
+                return true;
+            }
+            if (!m_shared->tokenizer->is_special(token)) return false;
+        }
+        if (api().matcher_is_stopped(m_handle.get())) return false;
+        const auto id = uint32_t(token);
+        if (check(api().matcher_validate_tokens(m_handle.get(), &id, 1)) != 1) return false;
+        check(api().matcher_consume_token(m_handle.get(), id));
+        ++m_token_count;
+        return true;
+    }
+
+    void roll_back(size_t tokens) override {
+        check_argument(tokens <= m_token_count, "roll_back of ", tokens, " tokens; accepted were ",
+                       m_token_count);
+        if (tokens == 0) return;
+        m_token_count -= tokens;
+        if (m_has_stopped) --tokens;
+        m_has_stopped = false;
+        if (tokens > 0) check(api().matcher_rollback(m_handle.get(), tokens));
+    }
+
+    std::vector<int64_t> jump_forward_tokens() override {
+        if (m_has_stopped || api().matcher_is_stopped(m_handle.get())) return {};
+        // Each call finds all that is forced anew, and gives what there is room for.
+        constexpr size_t usual_room = 256, most_room = size_t(1) << 20;
+        uint32_t few[usual_room];
+        int32_t count = check(api().matcher_compute_ff_tokens(m_handle.get(), few, usual_room));
+        if (size_t(count) < usual_room) return {few, few + count};
+        std::vector<uint32_t> many;
+        for (size_t room = usual_room; size_t(count) == room && room < most_room;) {
+            many.resize(room *= 16);
+            count = check(api().matcher_compute_ff_tokens(m_handle.get(), many.data(), room));
+        }
+        return {many.begin(), many.begin() + count};
+    }
+
+    bool is_accepting() override {
+        if (m_has_stopped) return true;
+        const bool is_accepting = api().matcher_is_accepting(m_handle.get());
+        if (!is_accepting && api().matcher_get_error(m_handle.get())) check(-1);
+        return is_accepting;
+    }
+
+    bool is_finished() override {
+        if (m_has_stopped) return true;
+        return api().matcher_is_stopped(m_handle.get()) && is_accepting();
+    }
+
+    std::unique_ptr<GrammarMatcher> clone() const override {
+        auto copy = std::make_unique<LlguidanceMatcher>(m_shared, m_shared->clone(m_handle.get()),
+                                                        m_stop_tokens);
+        copy->m_token_count = m_token_count;
+        copy->m_has_stopped = m_has_stopped;
+        return copy;
+    }
+
+private:
+    const Api& api() const { return m_shared->api(); }
+    const GrammarVocabulary& vocabulary() const { return m_shared->tokenizer->vocabulary(); }
+
+    /// The library's calls answer with -1 where they fail, and ever after.
+    int32_t check(int32_t result) {
+        if (result >= 0) return result;
+        // A limit may be one that all its matchers share.
+        if (!api().matcher_is_cancelled(m_handle.get())) m_shared->is_spent = true;
+        throw GrammarFailure(concat("the grammar cannot go on: ",
+                                    readable(api().matcher_get_error(m_handle.get()))));
+    }
+
+    bool is_stop(int64_t token) const {
+        return std::find(m_stop_tokens.begin(), m_stop_tokens.end(), token) != m_stop_tokens.end();
+    }
+
+    /// Whether it ends a text that is whole. One with a text of its own would become part of that,
+    /// so it does so only where no stop token is special.
+    bool is_end(int64_t token) const {
+        const auto is_special = [&](int64_t each) { return m_shared->tokenizer->is_special(each); };
+        return is_special(token) ||
+               std::none_of(m_stop_tokens.begin(), m_stop_tokens.end(), is_special);
+    }
+
+    void allow_twins(uint32_t* bits) const {
+        // A token that is forced is the one that the tokenizer writes.
+        if (is_single(bits, mask_words())) return;
+        for (const auto& [one, other] : m_shared->tokenizer->twins()) {
+            const uint32_t is_allowed =
+                (bits[one / 32] >> (one % 32) | bits[other / 32] >> (other % 32)) & 1;
+            bits[one / 32] |= is_allowed << (one % 32);
+            bits[other / 32] |= is_allowed << (other % 32);
+        }
+    }
+
+    void choose_stop_tokens(uint32_t* bits) {
+        const auto set = [&](int64_t token, bool value) {
+            uint32_t& word = bits[size_t(token) / 32];
+            const uint32_t bit = uint32_t(1) << (token % 32);
+            word = value ? word | bit : word & ~bit;
+        };
+        const bool may_end = is_accepting();
+        for (const int64_t token : m_stop_tokens) {
+            // A special token that the grammar names may come even where the text cannot end.
+            if (may_end && is_end(token))
+                set(token, true);
+            else if (!m_shared->tokenizer->is_special(token))
+                set(token, false);
+        }
+    }
+
+    std::shared_ptr<Shared> m_shared;
+    Handle<Matcher> m_handle;
+    Handle<CancellationHandle> m_cancellation;
+    std::vector<int64_t> m_stop_tokens;
+    std::vector<uint32_t> m_mask;  // where the library's has more words than ours
+    size_t m_token_count = 0;      // with the stop token
+    bool m_has_stopped = false;    // the last token accepted is a stop token, which only we know
+};
 
 }  // namespace
 
@@ -361,20 +326,38 @@ size_t SharedTokenizer::tokenize_bytes(const void* user, const uint8_t* bytes, s
     return found.size();
 }
 
-std::shared_ptr<CompiledGrammar> compile(std::shared_ptr<const SharedTokenizer> tokenizer,
-                                         const GrammarSource& source, const GrammarLimits& limits) {
-    const Api& api = tokenizer->api();
-    MatcherOptions options = {};
+}  // namespace pagewheel::llguidance
+
+namespace pagewheel {
+
+CompiledGrammar::CompiledGrammar(std::shared_ptr<const llguidance::SharedTokenizer> tokenizer,
+                                 const GrammarSource& source, const GrammarLimits& limits) {
+    const llguidance::Api& api = tokenizer->api();
+    llguidance::MatcherOptions options = {};
     options.tokenizer = tokenizer->handle();
     options.forced_tokens_ok = true;
-    options.limits = to_parser_limits(limits);
-    MatcherHandle matcher(api.new_matcher(&options, source.kind.c_str(), source.text.c_str()),
-                          FreeMatcher{&api});
-    if (const char* error = api.matcher_get_error(matcher.get()))
-        throw GrammarError(readable(error));
-    auto shared = std::make_shared<Shared>();
-    shared->tokenizer = std::move(tokenizer);
-    return std::make_shared<LlguidanceGrammar>(std::move(shared), std::move(matcher));
+    options.limits = llguidance::to_parser_limits(limits);
+    llguidance::Handle<llguidance::Matcher> first(
+        api.new_matcher(&options, source.kind.c_str(), source.text.c_str()), api.free_matcher);
+    if (const char* error = api.matcher_get_error(first.get()))
+        throw GrammarError(llguidance::readable(error));
+    m_shared.reset(new llguidance::Shared{std::move(tokenizer), std::move(first)});
 }
 
-}  // namespace pagewheel::llguidance
+std::unique_ptr<GrammarMatcher> CompiledGrammar::start(
+    const std::vector<int64_t>& stop_tokens) const {
+    const GrammarVocabulary& vocabulary = m_shared->tokenizer->vocabulary();
+    std::vector<int64_t> stops = stop_tokens;
+    if (stops.empty() && vocabulary.end_token >= 0) stops = {vocabulary.end_token};
+    for (const int64_t token : stops)
+        check_argument(token >= 0 && size_t(token) < vocabulary.tokens.size(), "stop token ", token,
+                       " is not in the vocabulary of ", vocabulary.tokens.size());
+    return std::make_unique<llguidance::LlguidanceMatcher>(
+        m_shared, m_shared->clone(m_shared->first.get()), std::move(stops));
+}
+
+bool CompiledGrammar::is_spent() const {
+    return m_shared->is_spent;
+}
+
+}  // namespace pagewheel

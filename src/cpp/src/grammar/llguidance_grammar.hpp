@@ -1,7 +1,6 @@
-// Vocabularies and grammars as llguidance has them.
+// A vocabulary as llguidance has it.
 #pragma once
 
-#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -10,7 +9,6 @@
 #include <vector>
 
 #include "grammar/grammar.hpp"
-#include "grammar/grammar_limits.hpp"
 #include "grammar/llguidance_api.hpp"
 
 namespace pagewheel::llguidance {
@@ -49,9 +47,5 @@ private:
     mutable std::unordered_map<std::string, std::vector<int64_t>> m_tokenized;
     Tokenizer* m_handle = nullptr;
 };
-
-/// Compiles on the calling thread, whatever time and stack that takes. Throws GrammarError.
-std::shared_ptr<CompiledGrammar> compile(std::shared_ptr<const SharedTokenizer> tokenizer,
-                                         const GrammarSource& source, const GrammarLimits& limits);
 
 }  // namespace pagewheel::llguidance

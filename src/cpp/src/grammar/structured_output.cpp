@@ -106,12 +106,12 @@ std::string explain_refusal(const StructuredOutputConfig& config, const std::str
     std::string reason =
         error.substr(begin == std::string::npos ? place_end : begin + within.size());
     reason.resize(std::min(reason.find("\n   1 |"), reason.size()));
-    std::string result;
+    std::string places;
     for_each_schema(root, [&](const std::string& schema) {
-        if (result.empty()) result = find_in_schema(schema, reason);
+        if (is_schema && places.empty()) places = refused_places(schema);
     });
-    if (result.empty()) result = reason;
-    return (is_schema ? "JSON schema: " : "grammar: ") + in_plain_words(result);
+    return (is_schema ? "JSON schema: " : "grammar: ") + in_plain_words(reason) +
+           (places.empty() ? "" : "; at " + places);
 }
 
 }  // namespace pagewheel
