@@ -5,8 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "parsing/bytes.hpp"
-#include "parsing/message_format.hpp"
+#include "parsing/value_reader.hpp"
 
 namespace pagewheel {
 
@@ -15,14 +14,6 @@ using ParameterTypes = std::map<std::string, bool>;
 /// The parameters of the functions that a model was told of. Formats that write values without
 /// quotes ask for them.
 using ToolTypes = std::map<std::string, ParameterTypes>;
-
-/// Reads the arguments of one call.
-class ArgumentReader {
-public:
-    virtual ~ArgumentReader() = default;
-    /// Appends to `json`.
-    virtual ReadStep take(char byte, std::string& json) = 0;
-};
 
 /// JSON is read from its opening bracket, QUOTED from behind it, PYTHON from behind the
 /// parenthesis, and TAGGED from behind the name to `closer`. `types` may be null, and must outlive

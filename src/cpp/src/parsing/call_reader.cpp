@@ -4,13 +4,11 @@
 #include <utility>
 
 #include "model/json_file.hpp"
-#include "parsing/bytes.hpp"
-#include "parsing/json_scanner.hpp"
 
 namespace pagewheel {
 namespace {
 
-using Mark = JsonScanner::Mark;
+using Mark = ValueReader::Mark;
 
 constexpr size_t max_name = 1000;  // longer names are none
 
@@ -30,9 +28,9 @@ public:
 
     Step take(char byte, Events& out) override {
         const size_t depth = m_scanner.depth();
-        const bool in_string = m_scanner.in_string();
-        const Step step = m_scanner.take(byte);
-        const bool is_good = step != Step::REFUSED && take_scanned(byte, depth, in_string, out);
+        std::string json;
+        const Step step = m_scanner.take(byte, json);
+        const bool is_good = step != Step::REFUSED && take_scanned(byte, json, depth, out);
         if (is_good) return step;
         cut(out);
         return Step::REFUSED;
@@ -45,12 +43,12 @@ public:
 private:
     enum class Part { NONE, KEY, NAME, ID, ARGUMENTS, OTHER };
 
-    /// `depth` and `in_string` are of the place before the byte.
-    bool take_scanned(char byte, size_t depth, bool in_string, Events& out) {
+    /// `json` is the byte as it goes on, and `depth` that of the place before it.
+    bool take_scanned(char byte, const std::string& json, size_t depth, Events& out) {
         const Mark mark = m_scanner.mark();
         const bool begins = mark == Mark::BEGINS_KEY || mark == Mark::BEGINS_VALUE;
         if (begins && depth == m_base && !begin_part(byte, out)) return false;
-        append(byte, in_string, out);
+        append(byte, json, out);
         if (mark != Mark::ENDS_KEY && mark != Mark::ENDS_VALUE) return true;
         if (m_scanner.depth() == m_base) {
             const bool is_good = mark == Mark::ENDS_VALUE || end_key();
@@ -123,15 +121,13 @@ private:
         return true;
     }
 
-    void append(char byte, bool in_string, Events& out) {
+    void append(char byte, const std::string& json, Events& out) {
         if (m_part == Part::KEY || m_part == Part::NAME || m_part == Part::ID) m_text += byte;
         if (m_part != Part::ARGUMENTS) return;
-        std::string piece;
-        append_json_byte(piece, byte, in_string);
         if (in_call())
-            out.arguments(piece);
+            out.arguments(json);
         else
-            m_early += piece;
+            m_early += json;
     }
 
     void begin(Events& out) {
@@ -141,7 +137,7 @@ private:
     }
 
     const bool m_is_strict;
-    JsonScanner m_scanner;
+    ValueReader m_scanner;
     size_t m_base = 1;          // depth of the object with the name
     Part m_part = Part::NONE;   // that is read
     Part m_next = Part::OTHER;  // what the latest key is of
