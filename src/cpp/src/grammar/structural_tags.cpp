@@ -117,160 +117,10 @@ struct Follow {
     std::string text = {};
 };
 
-struct Piece {
-    TransitionNetwork text;
-    bool took_follow = false;  ///< the constant behind it is in it
-};
+using Piece = TransitionNetwork;
 
 Piece regular_piece(std::string expression, bool is_constant = false) {
-    return {TransitionNetwork::regular({std::move(expression), is_constant})};
-}
-
-Piece rule_piece(std::string name) {
-    return {TransitionNetwork::rule(std::move(name))};
-}
-
-class TagTranslator {
-public:
-    TagTranslator(const SpecialTokens& special_tokens, const GrammarLimits& limits,
-                  bool has_open_objects)
-        : m_special_tokens(special_tokens),
-          m_limits(limits),
-          m_has_open_objects(has_open_objects) {}
-
-    std::string translate(const Node& root) {
-        return m_lark.finish(m_texts.name(piece(root, Follow()).text));
-    }
-
-private:
-    // One for each kind of node.
-    Piece of(const Config::Regex& node, const Follow&) {
-        return regular_piece(lark_regex(node.value));
-    }
-    Piece of(const Config::JSONSchema& node, const Follow&) {
-        return rule_piece(m_lark.add_rule(
-            "%json " + prepare_json_schema(node.value, m_limits, m_has_open_objects)));
-    }
-    Piece of(const Config::EBNF& node, const Follow&) {
-        return rule_piece(ebnf_to_lark(node.value, m_lark, m_limits));
-    }
-    Piece of(const Config::Lark& node, const Follow&) {
-        check_lark_numbers(node.value);
-        return rule_piece(m_lark.add_rule("%lark {\n" + node.value + "\n}"));
-    }
-    Piece of(const Config::ConstString& node, const Follow&) { return constant(node.value); }
-    Piece of(const Config::Choice& node, const Follow& follow);
-    Piece of(const Config::AnyText&, const Follow& follow);
-    Piece of(const Config::QwenXMLParametersFormat& node, const Follow&) {
-        return rule_piece(qwen_xml_to_lark(node.json_schema, m_lark, m_limits, m_has_open_objects));
-    }
-    Piece of(const Config::Concat& node, const Follow& follow);
-    Piece of(const Config::Union& node, const Follow& follow);
-    Piece of(const Config::Tag& node, const Follow& follow) {
-        return tag(node, node.begin, follow);
-    }
-    Piece of(const Config::TriggeredTags& node, const Follow& follow);
-    Piece of(const Config::TagsWithSeparator& node, const Follow& follow);
-    template <class T>
-    Piece of(const std::shared_ptr<T>& node, const Follow& follow) {
-        check_argument(node != nullptr, "a structural tag is missing");
-        return of(*node, follow);
-    }
-
-    Piece piece(const Node& node, const Follow& follow);
-    /// With `begin` instead of the tag's own.
-    Piece tag(const Config::Tag& node, const std::string& begin, const Follow& follow);
-    Piece constant(const std::string& text);
-    /// Free text up to the first `text`, and this.
-    Piece text_up_to(const std::string& text);
-    Piece sequence(const std::vector<Piece>& pieces);
-    Piece alternatives(const std::vector<Piece>& pieces);
-    /// With the constant behind it, if there is one and it is not in it yet.
-    Piece with_follow(Piece piece, const Follow& follow);
-    Piece apart(const Piece& piece) { return {m_texts.apart(piece.text)}; }
-    Piece triggered(const Config::TriggeredTags& node, const Follow& follow);
-
-    const SpecialTokens& m_special_tokens;
-    const GrammarLimits& m_limits;
-    const bool m_has_open_objects;
-    LarkWriter m_lark;
-    NetworkWriter m_texts{m_lark};
-    size_t m_depth = 0;
-};
-
-Piece TagTranslator::piece(const Node& node, const Follow& follow) {
-    if (++m_depth > m_limits.nesting)
-        throw GrammarError(concat("a grammar whose parts lie more than ", m_limits.nesting,
-                                  " deep in each other"));
-    const Piece result = std::visit([&](const auto& each) { return of(each, follow); }, node);
-    --m_depth;
-    return result;
-}
-
-std::vector<TransitionNetwork> texts_of(const std::vector<Piece>& pieces) {
-    std::vector<TransitionNetwork> texts;
-    for (const Piece& each : pieces) texts.push_back(each.text);
-    return texts;
-}
-
-Piece TagTranslator::sequence(const std::vector<Piece>& pieces) {
-    return {m_texts.sequence(texts_of(pieces))};
-}
-
-Piece TagTranslator::alternatives(const std::vector<Piece>& pieces) {
-    if (pieces.size() == 1) return pieces[0];
-    return {m_texts.alternatives(texts_of(pieces))};
-}
-
-Piece TagTranslator::constant(const std::string& text) {
-    std::vector<Piece> pieces;
-    for (const ConstantPart& part : split_at_special_tokens(text, m_special_tokens)) {
-        if (part.token >= 0)
-            pieces.push_back(rule_piece(concat("<[", part.token, "]>")));
-        else if (!part.text.empty())
-            pieces.push_back(regular_piece(lark_string(part.text), true));
-    }
-    return sequence(pieces);
-}
-
-Piece TagTranslator::text_up_to(const std::string& text) {
-    const auto parts = split_at_special_tokens(text, m_special_tokens);
-    // A special token is no text, so it ends what is before it.
-    if (parts.front().token >= 0) return sequence({regular_piece(any_text), constant(text)});
-    Piece result =
-        rule_piece(m_lark.add_rule(any_text + (' ' + lark_string(parts.front().text)), "[lazy]"));
-    if (parts.size() > 1)
-        result = sequence({result, constant(text.substr(parts.front().text.size()))});
-    return result;
-}
-
-Piece TagTranslator::with_follow(Piece piece, const Follow& follow) {
-    if (follow.kind != Follow::Kind::CONSTANT || piece.took_follow) return piece;
-    return sequence({std::move(piece), constant(follow.text)});
-}
-
-Piece TagTranslator::of(const Config::Choice& node, const Follow&) {
-    if (node.values.empty()) throw GrammarError("Choice without values");
-    std::vector<Piece> pieces;
-    for (const std::string& value : node.values) pieces.push_back(constant(value));
-    return alternatives(pieces);
-}
-
-Piece TagTranslator::of(const Config::AnyText&, const Follow& follow) {
-    switch (follow.kind) {
-        case Follow::Kind::END:
-            return regular_piece(any_text);
-        case Follow::Kind::CONSTANT: {
-            Piece result = text_up_to(follow.text);
-            result.took_follow = true;
-            return result;
-        }
-        case Follow::Kind::OTHER:
-            break;
-    }
-    throw GrammarError(
-        "AnyText must be the last part, or be followed by a ConstString or a Tag that shows where "
-        "it ends");
+    return Piece::regular({std::move(expression), is_constant});
 }
 
 /// What a part begins with for sure: free text before it goes up to this.
@@ -286,67 +136,6 @@ bool is_text_pattern(const Node& node) {
            std::holds_alternative<Config::ConstString>(node) ||
            std::holds_alternative<Config::Choice>(node) ||
            std::holds_alternative<Config::AnyText>(node);
-}
-
-Piece TagTranslator::of(const Config::Concat& node, const Follow& follow) {
-    const auto& elements = node.elements;
-    if (elements.empty()) throw GrammarError("Concat without elements");
-    const bool is_one_pattern = follow.kind == Follow::Kind::END &&
-                                std::all_of(elements.begin(), elements.end(), &is_text_pattern);
-    std::vector<Piece> pieces;
-    for (size_t i = 0; i < elements.size(); ++i) {
-        const bool is_last = i + 1 == elements.size();
-        const bool is_text = std::holds_alternative<Config::AnyText>(elements[i]);
-        const std::string* next = is_last ? nullptr : leading_constant(elements[i + 1]);
-        if (is_text && is_one_pattern) {
-            pieces.push_back(regular_piece(any_text));
-        } else if (is_text && next) {
-            pieces.push_back(text_up_to(*next));
-            ++i;
-            if (const auto* tagged = std::get_if<std::shared_ptr<Config::Tag>>(&elements[i]))
-                pieces.push_back(tag(
-                    **tagged, {}, i + 1 == elements.size() ? follow : Follow{Follow::Kind::OTHER}));
-        } else {
-            pieces.push_back(piece(elements[i], is_last ? follow : Follow{Follow::Kind::OTHER}));
-        }
-    }
-    const bool took_follow = pieces.back().took_follow;
-    Piece result = sequence(pieces);
-    result.took_follow = took_follow;
-    return result;
-}
-
-Piece TagTranslator::of(const Config::Union& node, const Follow& follow) {
-    if (node.elements.empty()) throw GrammarError("Union without elements");
-    std::vector<Piece> pieces;
-    bool took_follow = false;
-    for (const Node& element : node.elements) {
-        pieces.push_back(piece(element, follow));
-        took_follow = took_follow || pieces.back().took_follow;
-    }
-    if (took_follow)  // then all of them do
-        for (Piece& each : pieces) each = with_follow(each, follow);
-    Piece result = alternatives(pieces);
-    result.took_follow = took_follow;
-    return result;
-}
-
-Piece TagTranslator::tag(const Config::Tag& node, const std::string& begin, const Follow& follow) {
-    const Follow inner = node.end.empty() ? follow : Follow{Follow::Kind::CONSTANT, node.end};
-    Piece content = piece(node.content, inner);
-    std::vector<Piece> pieces;
-    if (!begin.empty()) pieces.push_back(constant(begin));
-    if (node.end.empty()) {
-        pieces.push_back(content);
-    } else if (content.took_follow) {
-        pieces.push_back(content);
-    } else {
-        pieces.push_back(content);
-        pieces.push_back(constant(node.end));
-    }
-    Piece result = sequence(pieces);
-    result.took_follow = node.end.empty() && content.took_follow;
-    return result;
 }
 
 /// The one trigger that the tag begins with.
@@ -366,64 +155,237 @@ const std::string& trigger_of(const Config::Tag& tag, const std::vector<std::str
     return *found;
 }
 
-Piece TagTranslator::triggered(const Config::TriggeredTags& node, const Follow& follow) {
-    std::vector<Piece> pieces;
-    for (const std::string& trigger : node.triggers) {
+class TagTranslator {
+public:
+    TagTranslator(const SpecialTokens& special_tokens, const GrammarLimits& limits,
+                  bool has_open_objects)
+        : m_special_tokens(special_tokens),
+          m_limits(limits),
+          m_has_open_objects(has_open_objects) {}
+
+    std::string translate(const Node& root) {
+        return m_lark.finish(m_texts.name(piece(root, Follow())));
+    }
+
+private:
+    // One for each kind of node.
+    Piece of(const Config::Regex& node, const Follow&) {
+        return regular_piece(lark_regex(node.value));
+    }
+    Piece of(const Config::JSONSchema& node, const Follow&) {
+        return Piece::rule(m_lark.add_rule(
+            "%json " + prepare_json_schema(node.value, m_limits, m_has_open_objects)));
+    }
+    Piece of(const Config::EBNF& node, const Follow&) {
+        return Piece::rule(ebnf_to_lark(node.value, m_lark, m_limits));
+    }
+    Piece of(const Config::Lark& node, const Follow&) {
+        check_lark_numbers(node.value);
+        return Piece::rule(m_lark.add_rule("%lark {\n" + node.value + "\n}"));
+    }
+    Piece of(const Config::ConstString& node, const Follow&) { return constant(node.value); }
+    Piece of(const Config::Choice& node, const Follow&) {
+        if (node.values.empty()) throw GrammarError("Choice without values");
+        std::vector<Piece> pieces;
+        for (const std::string& value : node.values) pieces.push_back(constant(value));
+        return m_texts.alternatives(pieces);
+    }
+
+    Piece of(const Config::AnyText&, const Follow& follow) {
+        switch (follow.kind) {
+            case Follow::Kind::END:
+                return regular_piece(any_text);
+            case Follow::Kind::CONSTANT: {
+                Piece result = text_up_to(follow.text);
+                result.took_follow = true;
+                return result;
+            }
+            case Follow::Kind::OTHER:
+                break;
+        }
+        throw GrammarError(
+            "AnyText must be the last part, or be followed by a ConstString or a Tag that shows "
+            "where "
+            "it ends");
+    }
+
+    Piece of(const Config::QwenXMLParametersFormat& node, const Follow&) {
+        return Piece::rule(
+            qwen_xml_to_lark(node.json_schema, m_lark, m_limits, m_has_open_objects));
+    }
+    Piece of(const Config::Concat& node, const Follow& follow) {
+        const auto& elements = node.elements;
+        if (elements.empty()) throw GrammarError("Concat without elements");
+        const bool is_one_pattern = follow.kind == Follow::Kind::END &&
+                                    std::all_of(elements.begin(), elements.end(), &is_text_pattern);
+        std::vector<Piece> pieces;
+        for (size_t i = 0; i < elements.size(); ++i) {
+            const bool is_last = i + 1 == elements.size();
+            const bool is_text = std::holds_alternative<Config::AnyText>(elements[i]);
+            const std::string* next = is_last ? nullptr : leading_constant(elements[i + 1]);
+            if (is_text && is_one_pattern) {
+                pieces.push_back(regular_piece(any_text));
+            } else if (is_text && next) {
+                pieces.push_back(text_up_to(*next));
+                ++i;
+                if (const auto* tagged = std::get_if<std::shared_ptr<Config::Tag>>(&elements[i]))
+                    pieces.push_back(
+                        tag(**tagged, {},
+                            i + 1 == elements.size() ? follow : Follow{Follow::Kind::OTHER}));
+            } else {
+                pieces.push_back(
+                    piece(elements[i], is_last ? follow : Follow{Follow::Kind::OTHER}));
+            }
+        }
+        const bool took_follow = pieces.back().took_follow;
+        Piece result = m_texts.sequence(pieces);
+        result.took_follow = took_follow;
+        return result;
+    }
+
+    Piece of(const Config::Union& node, const Follow& follow) {
+        if (node.elements.empty()) throw GrammarError("Union without elements");
+        std::vector<Piece> pieces;
+        bool took_follow = false;
+        for (const Node& element : node.elements) {
+            pieces.push_back(piece(element, follow));
+            took_follow = took_follow || pieces.back().took_follow;
+        }
+        if (took_follow)  // then all of them do
+            for (Piece& each : pieces) each = with_follow(each, follow);
+        Piece result = m_texts.alternatives(pieces);
+        result.took_follow = took_follow;
+        return result;
+    }
+
+    Piece of(const Config::Tag& node, const Follow& follow) {
+        return tag(node, node.begin, follow);
+    }
+    Piece of(const Config::TriggeredTags& node, const Follow& follow) {
+        if (node.tags.empty() || node.triggers.empty())
+            throw GrammarError("TriggeredTags needs at least one tag and one trigger");
+        const Follow inside{Follow::Kind::OTHER};
+        std::vector<Piece> pieces;
+        if (node.at_least_one) {
+            std::vector<Piece> first;
+            for (const Config::Tag& each : node.tags) {
+                trigger_of(each, node.triggers);
+                first.push_back(tag(each, each.begin, inside));
+            }
+            pieces.push_back(m_texts.alternatives(first));
+            if (node.stop_after_first) return pieces[0];
+        }
+        if (follow.kind == Follow::Kind::OTHER)
+            throw GrammarError(
+                "TriggeredTags must be the last part: the text behind them would be part of them");
+        const Piece free_text = follow.kind == Follow::Kind::CONSTANT ? text_up_to(follow.text)
+                                                                      : regular_piece(any_text);
+        // Apart, since a terminal that ends with free text would take the triggers.
+        const Piece tags = m_texts.apart(triggered(node, inside));
+        if (node.stop_after_first) {
+            pieces.push_back(
+                m_texts.alternatives({with_follow(tags, follow), m_texts.apart(free_text)}));
+        } else {
+            pieces.push_back(m_texts.optional(m_texts.repeated(tags, constant(""))));
+            pieces.push_back(m_texts.apart(free_text));
+        }
+        Piece result = m_texts.sequence(pieces);
+        result.took_follow = follow.kind == Follow::Kind::CONSTANT;
+        return result;
+    }
+
+    Piece of(const Config::TagsWithSeparator& node, const Follow&) {
+        if (node.tags.empty()) throw GrammarError("TagsWithSeparator without tags");
         std::vector<Piece> tags;
         for (const Config::Tag& each : node.tags)
-            if (&trigger_of(each, node.triggers) == &trigger)
-                tags.push_back(tag(each, each.begin.substr(trigger.size()), follow));
-        if (tags.empty())
-            throw GrammarError(concat("no tag begins with the trigger '", trigger, "'"));
-        pieces.push_back(sequence({text_up_to(trigger), alternatives(tags)}));
+            tags.push_back(tag(each, each.begin, Follow{Follow::Kind::OTHER}));
+        Piece result = m_texts.alternatives(tags);
+        result.took_follow = false;
+        if (!node.stop_after_first)
+            result = m_texts.repeated(std::move(result), constant(node.separator));
+        if (!node.at_least_one) result = m_texts.optional(std::move(result));
+        return result;
     }
-    return alternatives(pieces);
-}
 
-Piece TagTranslator::of(const Config::TriggeredTags& node, const Follow& follow) {
-    if (node.tags.empty() || node.triggers.empty())
-        throw GrammarError("TriggeredTags needs at least one tag and one trigger");
-    const Follow inside{Follow::Kind::OTHER};
-    std::vector<Piece> pieces;
-    if (node.at_least_one) {
-        std::vector<Piece> first;
-        for (const Config::Tag& each : node.tags) {
-            trigger_of(each, node.triggers);
-            first.push_back(tag(each, each.begin, inside));
+    template <class T>
+    Piece of(const std::shared_ptr<T>& node, const Follow& follow) {
+        check_argument(node != nullptr, "a structural tag is missing");
+        return of(*node, follow);
+    }
+
+    Piece piece(const Node& node, const Follow& follow) {
+        if (++m_depth > m_limits.nesting)
+            throw GrammarError(concat("a grammar whose parts lie more than ", m_limits.nesting,
+                                      " deep in each other"));
+        const Piece result = std::visit([&](const auto& each) { return of(each, follow); }, node);
+        --m_depth;
+        return result;
+    }
+
+    /// With `begin` instead of the tag's own.
+    Piece tag(const Config::Tag& node, const std::string& begin, const Follow& follow) {
+        const Follow inner = node.end.empty() ? follow : Follow{Follow::Kind::CONSTANT, node.end};
+        Piece content = piece(node.content, inner);
+        std::vector<Piece> pieces;
+        if (!begin.empty()) pieces.push_back(constant(begin));
+        pieces.push_back(content);
+        if (!node.end.empty() && !content.took_follow) pieces.push_back(constant(node.end));
+        Piece result = m_texts.sequence(pieces);
+        result.took_follow = node.end.empty() && content.took_follow;
+        return result;
+    }
+
+    Piece constant(const std::string& text) {
+        std::vector<Piece> pieces;
+        for (const ConstantPart& part : split_at_special_tokens(text, m_special_tokens)) {
+            if (part.token >= 0)
+                pieces.push_back(Piece::rule(concat("<[", part.token, "]>")));
+            else if (!part.text.empty())
+                pieces.push_back(regular_piece(lark_string(part.text), true));
         }
-        pieces.push_back(alternatives(first));
-        if (node.stop_after_first) return pieces[0];
+        return m_texts.sequence(pieces);
     }
-    if (follow.kind == Follow::Kind::OTHER)
-        throw GrammarError(
-            "TriggeredTags must be the last part: the text behind them would be part of them");
-    const Piece free_text =
-        follow.kind == Follow::Kind::CONSTANT ? text_up_to(follow.text) : regular_piece(any_text);
-    // Apart, since a terminal that ends with free text would take the triggers.
-    const Piece tags = apart(triggered(node, inside));
-    if (node.stop_after_first) {
-        pieces.push_back(alternatives({with_follow(tags, follow), apart(free_text)}));
-    } else {
-        pieces.push_back({m_texts.optional(m_texts.repeated(tags.text, constant("").text))});
-        pieces.push_back(apart(free_text));
-    }
-    Piece result = sequence(pieces);
-    result.took_follow = follow.kind == Follow::Kind::CONSTANT;
-    return result;
-}
 
-Piece TagTranslator::of(const Config::TagsWithSeparator& node, const Follow&) {
-    if (node.tags.empty()) throw GrammarError("TagsWithSeparator without tags");
-    std::vector<Piece> tags;
-    for (const Config::Tag& each : node.tags)
-        tags.push_back(tag(each, each.begin, Follow{Follow::Kind::OTHER}));
-    Piece result = alternatives(tags);
-    result.took_follow = false;
-    if (!node.stop_after_first)
-        result.text = m_texts.repeated(result.text, constant(node.separator).text);
-    if (!node.at_least_one) result.text = m_texts.optional(result.text);
-    return result;
-}
+    /// Free text up to the first `text`, and this.
+    Piece text_up_to(const std::string& text) {
+        const auto parts = split_at_special_tokens(text, m_special_tokens);
+        // A special token is no text, so it ends what is before it.
+        if (parts.front().token >= 0)
+            return m_texts.sequence({regular_piece(any_text), constant(text)});
+        Piece result = Piece::rule(
+            m_lark.add_rule(any_text + (' ' + lark_string(parts.front().text)), "[lazy]"));
+        if (parts.size() > 1)
+            result = m_texts.sequence({result, constant(text.substr(parts.front().text.size()))});
+        return result;
+    }
+
+    /// With the constant behind it, if there is one and it is not in it yet.
+    Piece with_follow(Piece piece, const Follow& follow) {
+        if (follow.kind != Follow::Kind::CONSTANT || piece.took_follow) return piece;
+        return m_texts.sequence({std::move(piece), constant(follow.text)});
+    }
+
+    Piece triggered(const Config::TriggeredTags& node, const Follow& follow) {
+        std::vector<Piece> pieces;
+        for (const std::string& trigger : node.triggers) {
+            std::vector<Piece> tags;
+            for (const Config::Tag& each : node.tags)
+                if (&trigger_of(each, node.triggers) == &trigger)
+                    tags.push_back(tag(each, each.begin.substr(trigger.size()), follow));
+            if (tags.empty())
+                throw GrammarError(concat("no tag begins with the trigger '", trigger, "'"));
+            pieces.push_back(m_texts.sequence({text_up_to(trigger), m_texts.alternatives(tags)}));
+        }
+        return m_texts.alternatives(pieces);
+    }
+
+    const SpecialTokens& m_special_tokens;
+    const GrammarLimits& m_limits;
+    const bool m_has_open_objects;
+    LarkWriter m_lark;
+    NetworkWriter m_texts{m_lark};
+    size_t m_depth = 0;
+};
 
 }  // namespace
 

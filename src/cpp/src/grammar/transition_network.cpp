@@ -139,6 +139,7 @@ Network NetworkWriter::two(Network a, Network b) {
 }
 
 Network NetworkWriter::alternatives(const std::vector<Network>& parts) {
+    if (parts.size() == 1) return parts[0];
     size_t num_transitions = 0, num_regular = 0;
     for (const Network& each : parts) num_transitions += each.transitions.size();
     Network result;
