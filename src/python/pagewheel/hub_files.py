@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from .convert.files.folders import MODEL_FILE
-from .convert.files.source_folder import TOKENIZER_SUFFIXES
+from .convert.files.source_folder import SPLIT_NAME, TOKENIZER_SUFFIXES
 from .errors import FetchError, InvalidArgumentError, ModelNotFoundError
 
 _INDEX = "model.safetensors.index.json"
 _MAX_SIZE = 1 << 50
-_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 _MAX_PARTS = 1000
 _QUANTISATION = re.compile(
     r"(?i)(?:^|[-._])((?:UD-)?(?:(?:I?Q|TQ)\d(?:_[0-9A-Z]+)*|BF16|FP?16|FP?32|MXFP4(?:_MOE)?))$"
@@ -126,7 +125,7 @@ def choose(listing: Mapping[str, RemoteFile], repository: str, choice: str) -> C
 
 def split_parts(name: str) -> tuple[str, ...]:
     """The names of all parts of a split file, or the name alone."""
-    match = _PART.fullmatch(name)
+    match = SPLIT_NAME.fullmatch(name)
     count = int(match["count"]) if match else 0
     if match is None or not 1 <= count <= _MAX_PARTS:
         return (name,)
@@ -151,7 +150,7 @@ def _ggufs(listing: Mapping[str, RemoteFile]) -> dict[str, tuple[str, ...]]:
 
 def quantisation(name: str) -> str:
     """What a file's name says of it, e.g. Q4_K_M; empty where it says nothing."""
-    match = _PART.fullmatch(name)
+    match = SPLIT_NAME.fullmatch(name)
     found = _QUANTISATION.search(match["stem"] if match else name.removesuffix(".gguf"))
     return found[1].upper() if found else ""
 

@@ -69,7 +69,7 @@ def _read_utf8(path: Path) -> str:
         raise ConversionError(f"{path} is not UTF-8: {error}") from None
 
 
-_SPLIT_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+SPLIT_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
 def shard_paths(path: Path) -> list[Path]:
@@ -77,7 +77,7 @@ def shard_paths(path: Path) -> list[Path]:
 
     Goes by the name alone; raises FileNotFoundError naming the first that is missing.
     """
-    match = _SPLIT_NAME.fullmatch(path.name)
+    match = SPLIT_NAME.fullmatch(path.name)
     if match is None:
         return [path]
     count = int(match["count"])

@@ -9,7 +9,6 @@ block layouts are those of ggml-common.h and are tested against the `gguf` packa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,13 @@ from gguf.constants import GGMLQuantizationType as Kind
 from gguf.quants import IQ4_NL, dequantize
 
 from ...errors import ConversionError
-from ..weights.weight import DenseWeight, QuantizedWeight, Weight
+from ..weights.weight import (
+    DenseWeight,
+    QuantizedRows,
+    QuantizedWeight,
+    Weight,
+    pack_nibbles,
+)
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -51,11 +56,6 @@ def _rows(quants: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return quants.reshape(len(quants), -1)
 
 
-def _pack_nibbles(quants: Bytes) -> Bytes:
-    """Neighbours together, the first in the low nibble. u8 [rows, n] -> u8 [rows, n/2]."""
-    return quants[:, 0::2] | (quants[:, 1::2] << np.uint8(4))
-
-
 def _affine(
     quants: Bytes, scale: npt.NDArray[Any], minimum: npt.NDArray[Any], four_bits: bool, group: int
 ) -> QuantizedWeight:
@@ -75,13 +75,13 @@ def _affine(
     with np.errstate(invalid="ignore", over="ignore"):  # decode() refuses what is not finite
         zero_point = np.where(constant, np.float32(-1), -minimum.astype(np.float32) / divisor)
     if four_bits:
-        return QuantizedWeight(_pack_nibbles(quants), ov.Type.u4, scale, zero_point, group)
+        return QuantizedWeight(pack_nibbles(quants), ov.Type.u4, scale, zero_point, group)
     return QuantizedWeight(quants, ov.Type.u8, scale, zero_point, group)
 
 
 def _decode_q4_0(data: Bytes) -> QuantizedWeight:
     blocks = _fields(data, _D, ("quants", "16u1"))
-    quants = _pack_nibbles(_rows(_split(blocks["quants"], 16, 4)))
+    quants = pack_nibbles(_rows(_split(blocks["quants"], 16, 4)))
     return QuantizedWeight(quants, ov.Type.u4, blocks["d"].copy(), 8)
 
 
@@ -161,7 +161,7 @@ _Q3_K = (("high", "32u1"), ("quants", "64u1"), ("scales", "12u1"), _D)
 def _decode_q3_k(data: Bytes) -> QuantizedWeight:
     blocks = _fields(data, *_Q3_K)
     quants, scale = _quants_and_scales_of_q3_k(blocks)
-    return QuantizedWeight(_pack_nibbles(quants), ov.Type.u4, scale, 4, 16)
+    return QuantizedWeight(pack_nibbles(quants), ov.Type.u4, scale, 4, 16)
 
 
 def _join_q3_k(data: Bytes) -> QuantizedWeight:
@@ -191,20 +191,15 @@ def _scales_and_minimums(packed: Bytes) -> tuple[Bytes, Bytes]:
     return np.concatenate(scales, axis=-1), np.concatenate(minimums, axis=-1)
 
 
-def _decode_q4_k(data: Bytes) -> QuantizedWeight:
-    blocks = _fields(data, _D, _DMIN, ("scales", "12u1"), ("quants", "128u1"))
+def _decode_q4_or_q5_k(data: Bytes, *high: tuple[str, str]) -> QuantizedWeight:
+    """`high` is the field of the fifth bits, if there are any."""
+    blocks = _fields(data, _D, _DMIN, ("scales", "12u1"), *high, ("quants", "128u1"))
     scales, minimums = _scales_and_minimums(blocks["scales"])
     scale, minimum = _products(blocks["d"], scales), _products(blocks["dmin"], minimums)
-    quants = _rows(_split(blocks["quants"], 32, 4))
-    return _affine(quants, _halves(scale), _halves(-minimum), True, 32)
-
-
-def _decode_q5_k(data: Bytes) -> QuantizedWeight:
-    blocks = _fields(data, _D, _DMIN, ("scales", "12u1"), ("high", "32u1"), ("quants", "128u1"))
-    scales, minimums = _scales_and_minimums(blocks["scales"])
-    scale, minimum = _products(blocks["d"], scales), _products(blocks["dmin"], minimums)
-    quants = _split(blocks["quants"], 32, 4) | (_split(blocks["high"], 32, 1) << 4)
-    return _affine(_rows(quants), _halves(scale), _halves(-minimum), False, 32)
+    quants = _split(blocks["quants"], 32, 4)
+    if high:
+        quants |= _split(blocks["high"], 32, 1) << 4
+    return _affine(_rows(quants), _halves(scale), _halves(-minimum), not high, 32)
 
 
 def _decode_q6_k(data: Bytes) -> QuantizedWeight:
@@ -232,12 +227,18 @@ def _decode_iq4_xs(data: Bytes) -> QuantizedWeight:
     return QuantizedWeight(values, ov.Type.i8, scale, None)
 
 
-def _decode_mxfp4(data: Bytes) -> QuantizedWeight:
-    blocks = _fields(data, ("exponent", "u1"), ("quants", "16u1"))
-    quants = _pack_nibbles(_rows(_split(blocks["quants"], 16, 4)))
+_MXFP4 = (("exponent", "u1"), ("quants", "16u1"))
+
+
+def _power_of_two(exponent: npt.NDArray[np.uint8]) -> Floats:
     with np.errstate(over="ignore"):  # 255 is e8m0's NaN
-        scale = np.ldexp(np.float32(1), blocks["exponent"].astype(np.int32) - 127)
-    return QuantizedWeight(quants, ov.Type.f4e2m1, scale.astype(np.float32), None)
+        return np.ldexp(np.float32(1), exponent.astype(np.int32) - 127).astype(np.float32)
+
+
+def _decode_mxfp4(data: Bytes) -> QuantizedWeight:
+    blocks = _fields(data, *_MXFP4)
+    quants = pack_nibbles(_rows(_split(blocks["quants"], 16, 4)))
+    return QuantizedWeight(quants, ov.Type.f4e2m1, _power_of_two(blocks["exponent"]), None)
 
 
 # The values of f4e2m1, times two.
@@ -246,11 +247,9 @@ _MXFP4_VALUES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -1
 
 def _widen_mxfp4(data: Bytes) -> QuantizedWeight:
     """As i8, exactly: kernels for plain matrices know no f4."""
-    blocks = _fields(data, ("exponent", "u1"), ("quants", "16u1"))
-    values = _MXFP4_VALUES[_rows(_split(blocks["quants"], 16, 4))]
-    with np.errstate(over="ignore"):  # 255 is e8m0's NaN
-        scale = np.ldexp(np.float32(1), blocks["exponent"].astype(np.int32) - 127) / 2
-    return QuantizedWeight(values.view(np.uint8), ov.Type.i8, scale.astype(np.float32), None)
+    blocks = _fields(data, *_MXFP4)
+    values = _MXFP4_VALUES[_rows(_split(blocks["quants"], 16, 4))].view(np.uint8)
+    return QuantizedWeight(values, ov.Type.i8, _power_of_two(blocks["exponent"]) / 2, None)
 
 
 def _decode_through_floats(kind: Kind) -> Callable[[Bytes], QuantizedWeight]:
@@ -279,8 +278,8 @@ _QUANTIZED: Mapping[Kind, Callable[[Bytes], QuantizedWeight]] = {
     Kind.Q8_0: _decode_q8_0,
     Kind.Q2_K: _decode_q2_k,
     Kind.Q3_K: _decode_q3_k,
-    Kind.Q4_K: _decode_q4_k,
-    Kind.Q5_K: _decode_q5_k,
+    Kind.Q4_K: _decode_q4_or_q5_k,
+    Kind.Q5_K: lambda data: _decode_q4_or_q5_k(data, ("high", "32u1")),
     Kind.Q6_K: _decode_q6_k,
     Kind.IQ4_NL: _decode_iq4_nl,
     Kind.IQ4_XS: _decode_iq4_xs,
@@ -319,7 +318,7 @@ def decode(name: str, kind: Kind, shape: tuple[int, ...], data: Bytes) -> Weight
     if len(shape) < 3:
         decode_rows = _OF_MATRICES.get(kind, decode_rows)
     step = max(1, _CHUNK_BYTES // data.shape[1])
-    rows = _Rows(len(data))
+    rows = QuantizedRows(len(data))
     for start in range(0, len(data), step):
         chunk = decode_rows(data[start : start + step])
         zero_point = chunk.zero_point
@@ -346,46 +345,3 @@ def decode_transposed(name: str, kind: Kind, shape: tuple[int, ...], data: Bytes
     assert isinstance(weight, DenseWeight)
     rows = weight.values.swapaxes(-1, -2).reshape(-1, shape[-2])
     return DenseWeight(np.ascontiguousarray(rows), weight.element_type)
-
-
-@dataclass
-class _Rows:
-    """A quantised matrix that is filled rows by rows, so that no copy of it is made."""
-
-    count: int
-    whole: QuantizedWeight | None = None
-
-    def put(self, start: int, chunk: QuantizedWeight) -> None:
-        if self.whole is None:
-            zero_point = chunk.zero_point
-            if isinstance(zero_point, np.ndarray):
-                zero_point = self._empty(zero_point)
-            self.whole = QuantizedWeight(
-                self._empty(chunk.values),
-                chunk.element_type,
-                self._empty(chunk.scale),
-                zero_point,
-                chunk.group_size,
-            )
-        stop = start + len(chunk.values)
-        self.whole.values[start:stop] = chunk.values
-        self.whole.scale[start:stop] = chunk.scale
-        if isinstance(self.whole.zero_point, np.ndarray):
-            self.whole.zero_point[start:stop] = chunk.zero_point
-
-    def weight(self, leading: tuple[int, ...]) -> QuantizedWeight:
-        """What was put, its rows spread over the `leading` dimensions."""
-        assert self.whole is not None
-        zero_point = self.whole.zero_point
-        if isinstance(zero_point, np.ndarray):
-            zero_point = zero_point.reshape(*leading, -1)
-        return QuantizedWeight(
-            self.whole.values.reshape(*leading, -1),
-            self.whole.element_type,
-            self.whole.scale.reshape(*leading, -1),
-            zero_point,
-            self.whole.group_size,
-        )
-
-    def _empty(self, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return np.empty((self.count, *like.shape[1:]), like.dtype)

@@ -14,11 +14,9 @@ from collections.abc import Set
 from openvino_tokenizers.tokenizer_pipeline import (
     BPETokenizationStep,
     CharsmapStep,
-    RegexDecodingStep,
     RegexNormalizationStep,
     RegexSplitStep,
     UnigramModelStep,
-    VocabDecoderStep,
 )
 
 from ...errors import ConversionError
@@ -53,16 +51,6 @@ def _space_steps(vocabulary: Vocabulary) -> list[object]:
         steps.append(RegexNormalizationStep(r"^([\s\S])", rf"{_SPACE}$1", global_replace=False))
     steps.append(RegexNormalizationStep.replace_spaces_metaspace(_SPACE))
     return steps
-
-
-def decoding_steps(vocabulary: Vocabulary) -> list[object]:
-    """Token ids to bytes, and the space at the start away where encoding put one there."""
-    skipped = vocabulary.ids_of_type(TokenType.CONTROL, TokenType.UNKNOWN)
-    return [VocabDecoderStep(vocab=token_bytes(vocabulary), skip_tokens=skipped)]
-
-
-def final_steps(vocabulary: Vocabulary) -> list[object]:
-    return [RegexDecodingStep.strip_forward_space()] if vocabulary.add_space_prefix else []
 
 
 def token_bytes(vocabulary: Vocabulary) -> list[bytes]:

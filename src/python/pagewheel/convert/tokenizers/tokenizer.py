@@ -25,6 +25,7 @@ from openvino_tokenizers.tokenizer_pipeline import (
     FuseStep,
     NormalizeUnicode,
     PaddingStep,
+    RegexDecodingStep,
     RegexSplitStep,
     Sequence,
     TokenizerPipeline,
@@ -131,7 +132,7 @@ def _byte_level_steps(vocabulary: Vocabulary) -> list[object]:
     """Text to token ids, without those added around a text."""
     pre_tokenizer = _pre_tokenizer(vocabulary)
     special_texts = vocabulary.special_texts
-    tokens = _encoded_tokens(vocabulary)
+    tokens = _bytes_of_tokens(vocabulary, unspelled=b"\xff")
     merges = listed_merges(vocabulary, set(tokens), _token_bytes)
     steps: list[object] = [split_special_tokens(special_texts)]
     if pre_tokenizer.nfc:
@@ -149,28 +150,17 @@ def _byte_level_steps(vocabulary: Vocabulary) -> list[object]:
     return steps
 
 
-def _encoded_tokens(vocabulary: Vocabulary) -> list[bytes]:
-    """The bytes that become each token.
+def _bytes_of_tokens(vocabulary: Vocabulary, unspelled: bytes) -> list[bytes]:
+    """Each token's bytes; `unspelled` comes before those of tokens that are not spelled in bytes.
 
-    Some files have tokens that are not spelled in bytes (command-r: the rocket emoji as it is).
-    No text becomes them: a byte that UTF-8 does not have is put in front.
+    Some files have such tokens (command-r: the rocket emoji as it is). No text becomes them: for
+    encoding, a byte that UTF-8 does not have is put in front.
     """
     specials = set(vocabulary.special_ids)
     return [
         text.encode()
         if index in specials
-        else _token_bytes(text)
-        if _is_byte_level(text)
-        else b"\xff" + text.encode()
-        for index, text in enumerate(vocabulary.tokens)
-    ]
-
-
-def _decoded_tokens(vocabulary: Vocabulary) -> list[bytes]:
-    """The bytes that each token becomes."""
-    specials = set(vocabulary.special_ids)
-    return [
-        text.encode() if index in specials else _token_bytes(text)
+        else (b"" if _is_byte_level(text) else unspelled) + _token_bytes(text)
         for index, text in enumerate(vocabulary.tokens)
     ]
 
@@ -187,16 +177,20 @@ def _pre_tokenizer(vocabulary: Vocabulary) -> PreTokenizer:
 
 
 def _decoding_steps(vocabulary: Vocabulary, encoding_steps: list[object]) -> list[object]:
-    if vocabulary.model in _SENTENCEPIECE:
-        steps = sentencepiece.decoding_steps(vocabulary)
-    else:
-        skipped = vocabulary.ids_of_type(TokenType.CONTROL, TokenType.UNKNOWN)
-        decoded = _decoded_tokens(vocabulary)
-        is_shared = any(getattr(step, "vocab", None) == decoded for step in encoding_steps)
-        steps = [VocabDecoderStep(vocab=None if is_shared else decoded, skip_tokens=skipped)]
-    steps += [FuseStep(), UTF8ValidateStep(mode=UTF8ReplaceMode.REPLACE)]
-    if vocabulary.model in _SENTENCEPIECE:
-        steps += sentencepiece.final_steps(vocabulary)
+    """Token ids to texts, without the space that encoding put at the start."""
+    pieces = vocabulary.model in _SENTENCEPIECE
+    decoded = sentencepiece.token_bytes(vocabulary) if pieces else _bytes_of_tokens(vocabulary, b"")
+    is_shared = not pieces and any(
+        getattr(step, "vocab", None) == decoded for step in encoding_steps
+    )
+    skipped = vocabulary.ids_of_type(TokenType.CONTROL, TokenType.UNKNOWN)
+    steps: list[object] = [
+        VocabDecoderStep(vocab=None if is_shared else decoded, skip_tokens=skipped),
+        FuseStep(),
+        UTF8ValidateStep(mode=UTF8ReplaceMode.REPLACE),
+    ]
+    if pieces and vocabulary.add_space_prefix:
+        steps.append(RegexDecodingStep.strip_forward_space())
     return steps
 
 

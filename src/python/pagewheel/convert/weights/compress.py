@@ -16,7 +16,14 @@ import openvino as ov
 
 from ...errors import ConversionError
 from .compression import GROUP_SIZES, Compression
-from .weight import DenseWeight, QuantizedWeight, Weight, dense_f32
+from .weight import (
+    DenseWeight,
+    QuantizedRows,
+    QuantizedWeight,
+    Weight,
+    dense_f32,
+    pack_nibbles,
+)
 
 # f32 values handled at a time: bounds temporary memory.
 _CHUNK_VALUES = 1 << 18
@@ -60,10 +67,10 @@ def _compressed(dense: DenseWeight, name: str, compression: Compression) -> Weig
         for group_size in sorted(GROUP_SIZES, reverse=True):
             if group_size <= compression.group_size and columns % group_size == 0:
                 quantize = _int4_symmetric if compression.symmetric else _int4
-                return _quantized(dense, quantize, ov.Type.u4, group_size)
+                return _quantized(dense, quantize, group_size)
     if compression.symmetric:
-        return _quantized(dense, _int8_symmetric, ov.Type.i8, columns)
-    return _quantized(dense, _int8, ov.Type.u8, columns)
+        return _quantized(dense, _int8_symmetric, columns)
+    return _quantized(dense, _int8, columns)
 
 
 def _as_f16(dense: DenseWeight) -> DenseWeight:
@@ -82,62 +89,36 @@ def _as_f16(dense: DenseWeight) -> DenseWeight:
     return DenseWeight(result, ov.Type.f16)
 
 
-# What a kind of quantisation gives for f32 [rows, groups, group]: u8 values of that shape,
-# scales and zero points [rows, groups].
-_Quantized = tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16], npt.NDArray[np.uint8] | None]
+# Makes of f32 [rows, groups, group] u8 values [rows, in], scales and zero points [rows, groups].
+_Quantize = Callable[[npt.NDArray[np.float32]], QuantizedWeight]
 
 
-def _quantized(
-    dense: DenseWeight,
-    quantize: Callable[[npt.NDArray[np.float32]], _Quantized],
-    element_type: ov.Type,
-    group_size: int,
-) -> QuantizedWeight:
+def _quantized(dense: DenseWeight, quantize: _Quantize, group_size: int) -> QuantizedWeight:
     rows = _rows(dense)
-    leading, columns = dense.values.shape[:-1], dense.values.shape[-1]
-    groups = columns // group_size
-    packed = element_type == ov.Type.u4
-    values = np.empty((len(rows), columns // 2 if packed else columns), np.uint8)
-    scales = np.empty((len(rows), groups), np.float16)
-    zero_points: npt.NDArray[np.uint8] | int | None = None
+    result = QuantizedRows(len(rows))
     step = _step(rows)
     for start in range(0, len(rows), step):
-        part = slice(start, start + step)
-        chunk = _f32(rows[part], dense.element_type).reshape(-1, groups, group_size)
+        chunk = _f32(rows[start : start + step], dense.element_type)
         if not np.isfinite(chunk).all():
             raise ConversionError("its values are not finite")
-        quants, scales[part], zeros = quantize(chunk)
-        flat = quants.reshape(-1, columns)
-        values[part] = flat[:, 0::2] | (flat[:, 1::2] << 4) if packed else flat
-        if zeros is not None:
-            if zero_points is None:
-                zero_points = np.empty((len(rows), groups), np.uint8)
-            assert isinstance(zero_points, np.ndarray)
-            zero_points[part] = zeros
-    if not np.isfinite(scales).all():
-        raise ConversionError("its values are too large for scales in f16")
-    if isinstance(zero_points, np.ndarray):
-        zero_points = zero_points.reshape(*leading, groups)
-    elif packed:
-        zero_points = 8
-    return QuantizedWeight(
-        values.reshape(*leading, -1),
-        element_type,
-        scales.reshape(*leading, groups),
-        zero_points,
-        group_size,
-    )
+        quants = quantize(chunk.reshape(len(chunk), -1, group_size))
+        if not np.isfinite(quants.scale).all():
+            raise ConversionError("its values are too large for scales in f16")
+        result.put(start, quants)
+    return result.weight(dense.values.shape[:-1])
 
 
-def _int4(chunk: npt.NDArray[np.float32]) -> _Quantized:
-    return _between(chunk, 15)
+def _int4(chunk: npt.NDArray[np.float32]) -> QuantizedWeight:
+    quants, scale, zero = _between(chunk, 15)
+    return QuantizedWeight(pack_nibbles(quants), ov.Type.u4, scale, zero, chunk.shape[-1])
 
 
-def _int8(chunk: npt.NDArray[np.float32]) -> _Quantized:
-    return _between(chunk, 255)
+def _int8(chunk: npt.NDArray[np.float32]) -> QuantizedWeight:
+    quants, scale, zero = _between(chunk, 255)
+    return QuantizedWeight(quants, ov.Type.u8, scale, zero, chunk.shape[-1])
 
 
-def _between(chunk: npt.NDArray[np.float32], levels: int) -> _Quantized:
+def _between(chunk: npt.NDArray[np.float32], levels: int) -> tuple[npt.NDArray[Any], ...]:
     """0 to `levels` between a group's least and largest value, 0 among them."""
     least = np.minimum(chunk.min(-1), 0)
     largest = np.maximum(chunk.max(-1), 0)
@@ -145,21 +126,23 @@ def _between(chunk: npt.NDArray[np.float32], levels: int) -> _Quantized:
     divisor = scale.astype(np.float32)
     zero = np.clip(np.rint(-least / divisor), 0, levels)
     quants = np.clip(np.rint(chunk / divisor[..., None] + zero[..., None]), 0, levels)
-    return quants.astype(np.uint8), scale, zero.astype(np.uint8)
+    return quants.astype(np.uint8).reshape(len(chunk), -1), scale, zero.astype(np.uint8)
 
 
-def _int4_symmetric(chunk: npt.NDArray[np.float32]) -> _Quantized:
+def _int4_symmetric(chunk: npt.NDArray[np.float32]) -> QuantizedWeight:
     """-8 to 7, stored as 0 to 15: the value largest in size becomes -8."""
     extreme = np.take_along_axis(chunk, np.abs(chunk).argmax(-1)[..., None], -1)[..., 0]
     scale = _f16_scale(extreme / np.float32(-8))
     quants = np.clip(np.rint(chunk / scale.astype(np.float32)[..., None]), -8, 7) + 8
-    return quants.astype(np.uint8), scale, None
+    packed = pack_nibbles(quants.astype(np.uint8).reshape(len(chunk), -1))
+    return QuantizedWeight(packed, ov.Type.u4, scale, 8, chunk.shape[-1])
 
 
-def _int8_symmetric(chunk: npt.NDArray[np.float32]) -> _Quantized:
+def _int8_symmetric(chunk: npt.NDArray[np.float32]) -> QuantizedWeight:
     scale = _f16_scale(np.abs(chunk).max(-1) / np.float32(127))
     quants = np.clip(np.rint(chunk / scale.astype(np.float32)[..., None]), -127, 127)
-    return quants.astype(np.int8).view(np.uint8), scale, None
+    values = quants.astype(np.int8).view(np.uint8).reshape(len(chunk), -1)
+    return QuantizedWeight(values, ov.Type.i8, scale, None, chunk.shape[-1])
 
 
 def _f16_scale(scale: npt.NDArray[np.float32]) -> npt.NDArray[np.float16]:

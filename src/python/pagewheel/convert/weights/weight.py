@@ -12,7 +12,7 @@ from the first Convert on. More dimensions than two (the experts of a layer) go 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,42 @@ class QuantizedWeight:
 
 
 Weight = DenseWeight | QuantizedWeight
+
+
+def pack_nibbles(quants: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Neighbours together, the first in the low nibble. u8 [rows, n] -> u8 [rows, n/2]."""
+    return quants[:, 0::2] | (quants[:, 1::2] << np.uint8(4))
+
+
+@dataclass
+class QuantizedRows:
+    """A quantised matrix that is filled rows by rows, so that no copy of it is made."""
+
+    count: int
+    whole: QuantizedWeight | None = None
+
+    def put(self, start: int, chunk: QuantizedWeight) -> None:
+        if self.whole is None:
+            arrays = {name: self._empty(each) for name, each in _arrays(chunk).items()}
+            self.whole = replace(chunk, **arrays)
+        stop = start + len(chunk.values)
+        for name, array in _arrays(self.whole).items():
+            array[start:stop] = getattr(chunk, name)
+
+    def weight(self, leading: tuple[int, ...]) -> QuantizedWeight:
+        """What was put, its rows spread over the `leading` dimensions."""
+        assert self.whole is not None
+        arrays = _arrays(self.whole).items()
+        return replace(self.whole, **{name: each.reshape(*leading, -1) for name, each in arrays})
+
+    def _empty(self, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return np.empty((self.count, *like.shape[1:]), like.dtype)
+
+
+def _arrays(weight: QuantizedWeight) -> dict[str, Any]:
+    """The members that have an entry for each row."""
+    members = {name: getattr(weight, name) for name in ("values", "scale", "zero_point")}
+    return {name: each for name, each in members.items() if isinstance(each, np.ndarray)}
 
 
 def interleave_rows(first: Weight, second: Weight) -> Weight:
