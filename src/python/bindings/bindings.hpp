@@ -4,64 +4,65 @@
 
 #include <pybind11/pybind11.h>
 
+#include <string_view>
+
 namespace pagewheel::python {
 
 namespace py = pybind11;
 
-void bind_errors(py::module_& module);
-void bind_log(py::module_& module);
-void bind_parser(py::module_& module);
-void bind_generation_config(py::module_& module);
-void bind_cache_eviction_config(py::module_& module);
-void bind_scheduler_config(py::module_& module);
-void bind_chat_history(py::module_& module);
-void bind_tokenizer(py::module_& module);
-void bind_parsers(py::module_& module);
-void bind_perf_metrics(py::module_& module);
-void bind_generation_handle(py::module_& module);
-void bind_pipe_notifier(py::module_& module);
-void bind_streamer(py::module_& module);
-void bind_results(py::module_& module);
-void bind_prefix_cache(py::module_& module);
-void bind_cache_view(py::module_& module);
-void bind_statistics(py::module_& module);
-void bind_continuous_batching_pipeline(py::module_& module);
-void bind_llm_pipeline(py::module_& module);
-void bind_operations(py::module_& module);
-void bind_structured_output(py::module_& module);
-void bind_grammar(py::module_& module);
+#define PAGEWHEEL_BINDINGS(BIND)                                                                  \
+    BIND(errors)                                                                                  \
+    BIND(log)                                                                                     \
+    BIND(parser)                                                                                  \
+    BIND(structured_output)                                                                       \
+    BIND(generation_config) BIND(cache_eviction_config) BIND(scheduler_config) BIND(chat_history) \
+        BIND(tokenizer) BIND(grammar) BIND(perf_metrics) BIND(generation_handle)                  \
+            BIND(pipe_notifier) BIND(streamer) BIND(parsers) BIND(results) BIND(cache_view)       \
+                BIND(statistics) BIND(prefix_cache) BIND(continuous_batching_pipeline)            \
+                    BIND(llm_pipeline) BIND(operations)
 
-/// Calls define(name, value) for each pair.
-template <class Define>
-void define_all(const Define& /*define*/) {}
-template <class Define, class Value, class... Rest>
-void define_all(const Define& define, const char* name, Value value, Rest... rest) {
-    define(name, value);
-    define_all(define, rest...);
+#define PAGEWHEEL_DECLARE(name) void bind_##name(py::module_& module);
+PAGEWHEEL_BINDINGS(PAGEWHEEL_DECLARE)
+#undef PAGEWHEEL_DECLARE
+
+/// The name of an enumerator or, by its pointer, of a member: the compiler's, after the last colon.
+template <auto value>
+std::string name_of() {
+    std::string_view text = __PRETTY_FUNCTION__;  // "... [with auto value = &Class::name; ...]"
+    text.remove_prefix(text.find("value = ") + 8);
+    text = text.substr(0, text.find_first_of(";]"));
+    return std::string(text.substr(text.rfind(':') + 1));
 }
 
 /// Members as properties that can be read.
-template <class Class, class... NamesAndMembers>
-void read_only(Class& bound, NamesAndMembers... all) {
-    define_all([&](const char* name, auto member) { bound.def_readonly(name, member); }, all...);
+template <auto... members, class Class>
+void read_only(Class& bound) {
+    (bound.def_readonly(name_of<members>().c_str(), members), ...);
 }
 
 /// Members as properties that can be read and written.
-template <class Class, class... NamesAndMembers>
-void read_write(Class& bound, NamesAndMembers... all) {
-    define_all([&](const char* name, auto member) { bound.def_readwrite(name, member); }, all...);
+template <auto... members, class Class>
+void read_write(Class& bound) {
+    (bound.def_readwrite(name_of<members>().c_str(), members), ...);
 }
 
 /// Methods whose names say all.
-template <class Class, class... NamesAndMethods>
-void methods(Class& bound, NamesAndMethods... all) {
-    define_all([&](const char* name, auto method) { bound.def(name, method); }, all...);
+template <auto... all, class Class>
+void methods(Class& bound) {
+    (bound.def(name_of<all>().c_str(), all), ...);
 }
 
-template <class Enum, class... NamesAndValues>
-void bind_enum(py::module_& module, const char* name, const char* doc, NamesAndValues... all) {
-    py::enum_<Enum> bound(module, name, doc);
-    define_all([&](const char* of_value, Enum value) { bound.value(of_value, value); }, all...);
+/// to_string(), which repr() gives, too.
+template <class Class>
+void add_to_string(Class& bound) {
+    bound.def("to_string", &Class::type::to_string).def("__repr__", &Class::type::to_string);
+}
+
+template <auto first, auto... rest>
+void bind_enum(py::module_& module, const char* name, const char* doc = "") {
+    py::enum_<decltype(first)> bound(module, name, doc);
+    bound.value(name_of<first>().c_str(), first);
+    (bound.value(name_of<rest>().c_str(), rest), ...);
 }
 
 }  // namespace pagewheel::python

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "bindings.hpp"
-#include "interpreter_lock.hpp"
+#include "conversions.hpp"
 #include "pagewheel/errors.hpp"
 #include "pagewheel/eviction_policy.hpp"
 
@@ -28,15 +28,12 @@ private:
     const EvictionView* m_view;
 };
 
-/// However a call ends, its view is over.
-struct Ending {
-    View& view;
-    ~Ending() { view.end(); }
-};
-
-template <size_t EvictionView::* member>
-size_t number(const View& self) {
-    return self.get().*member;
+/// Numbers of the view as properties.
+template <auto... members, class Class>
+void add_numbers(Class& bound) {
+    (bound.def_property_readonly(name_of<members>().c_str(),
+                                 [](const View& self) { return self.get().*members; }),
+     ...);
 }
 
 /// An array of the view's, a value for each token.
@@ -73,12 +70,7 @@ public:
     }
     void drop(const EvictionView& view, size_t count, std::vector<size_t>& dropped) override {
         const Locked locked;
-        if (ask(view, count, dropped)) return;
-        // Ctrl-C is not the request's fault: the policy is asked once more, and the program is
-        // told when it gets to it.
-        const bool was_answered = ask(view, count, dropped);
-        PyErr_SetInterrupt();
-        if (!was_answered) throw std::runtime_error("drop() was interrupted twice");
+        retry_interrupted("drop()", [&] { return ask(view, count, dropped); });
     }
 
 private:
@@ -89,7 +81,9 @@ private:
                 py::get_override(static_cast<const EvictionPolicy*>(this), "drop");
             if (!method) throw std::runtime_error("the policy has no method drop(view, count)");
             const py::object view_object = py::cast(View(view));
-            const Ending ending{view_object.cast<View&>()};
+            // However the call ends, its view is over.
+            const auto end = [](View* view) { view->end(); };
+            const std::unique_ptr<View, decltype(end)> ending(view_object.cast<View*>(), end);
             std::vector<size_t> answer;
             for (const auto& unit : py::iter(call(method, view_object, count)))
                 answer.push_back(to_index(unit));
@@ -127,18 +121,15 @@ void bind_policy(py::module_& module) {
                        "Scores are kept over decisions; else they start from zero after each.");
     observed.attr("ALL") = ObservedQueries::all;
 
-    py::class_<View>(module, "EvictionView",
-                     R"(One layer of one sequence's cache at the moment of a decision.
+    py::class_<View> view(module, "EvictionView",
+                          R"(One layer of one sequence's cache at the moment of a decision.
 
 Tokens are in the order of their positions. Units [first_unit, last_unit) may go; unit u is tokens
 [u * unit_size, (u + 1) * unit_size): a block or, with unit_size 1, a token. Arrays are copies,
-which may be kept; the view itself is valid during the call only.)")
-        .def_property_readonly("layer", &number<&EvictionView::layer>)
-        .def_property_readonly("num_tokens", &number<&EvictionView::num_tokens>)
-        .def_property_readonly("unit_size", &number<&EvictionView::unit_size>)
-        .def_property_readonly("first_unit", &number<&EvictionView::first_unit>)
-        .def_property_readonly("last_unit", &number<&EvictionView::last_unit>)
-        .def_property_readonly(
+which may be kept; the view itself is valid during the call only.)");
+    using V = EvictionView;
+    add_numbers<&V::layer, &V::num_tokens, &V::unit_size, &V::first_unit, &V::last_unit>(view);
+    view.def_property_readonly(
             "scores", &copied<&EvictionView::scores>,
             "float32 [num_tokens]: attention received from the observed queries, over all heads.")
         .def_property_readonly("lifetimes", &copied<&EvictionView::lifetimes>,
@@ -198,39 +189,32 @@ EvictionGranularity granularity_of(const py::object& value) {
 
 void bind_parts(py::module_& module) {
     using M = AggregationMode;
-    bind_enum<M>(module, "AggregationMode", "", "SUM", M::SUM, "NORM_SUM", M::NORM_SUM,
-                 "ADAPTIVE_RKV", M::ADAPTIVE_RKV);
+    bind_enum<M::SUM, M::NORM_SUM, M::ADAPTIVE_RKV>(module, "AggregationMode");
     using G = EvictionGranularity;
-    bind_enum<G>(module, "EvictionGranularity", "", "BLOCK", G::BLOCK, "TOKEN", G::TOKEN, "AUTO",
-                 G::AUTO);
-    bind_enum<ScorePooling>(module, "ScorePooling", "", "ROOT_MEAN", ScorePooling::ROOT_MEAN, "MAX",
-                            ScorePooling::MAX);
+    bind_enum<G::BLOCK, G::TOKEN, G::AUTO>(module, "EvictionGranularity");
+    bind_enum<ScorePooling::ROOT_MEAN, ScorePooling::MAX>(module, "ScorePooling");
     using A = KVCrushAnchorPointMode;
-    bind_enum<A>(module, "KVCrushAnchorPointMode", "", "RANDOM", A::RANDOM, "ZEROS", A::ZEROS,
-                 "ONES", A::ONES, "MEAN", A::MEAN, "ALTERNATING", A::ALTERNATING);
-    py::class_<KVCrushConfig>(
-        module, "KVCrushConfig",
-        "KVCrush: of the blocks that scores would evict, `budget` are kept as "
-        "representatives of the others (arXiv:2503.00022).")
-        .def(py::init<>())
-        .def(py::init<size_t, KVCrushAnchorPointMode, size_t>(), py::arg("budget"),
+    bind_enum<A::RANDOM, A::ZEROS, A::ONES, A::MEAN, A::ALTERNATING>(module,
+                                                                     "KVCrushAnchorPointMode");
+    using K = KVCrushConfig;
+    py::class_<K> crush(module, "KVCrushConfig",
+                        "KVCrush: of the blocks that scores would evict, `budget` are kept as "
+                        "representatives of the others (arXiv:2503.00022).");
+    crush.def(py::init<>())
+        .def(py::init<size_t, A, size_t>(), py::arg("budget"),
              py::arg_v("anchor_point_mode", A::RANDOM, "KVCrushAnchorPointMode.RANDOM"),
-             py::arg("rng_seed") = 0)
-        .def_readwrite("budget", &KVCrushConfig::budget)
-        .def_readwrite("anchor_point_mode", &KVCrushConfig::anchor_point_mode)
-        .def_readwrite("rng_seed", &KVCrushConfig::rng_seed)
-        .def("to_string", &KVCrushConfig::to_string)
-        .def("__repr__", &KVCrushConfig::to_string);
-    py::class_<AdaptiveRKVConfig>(
+             py::arg("rng_seed") = 0);
+    read_write<&K::budget, &K::anchor_point_mode, &K::rng_seed>(crush);
+    add_to_string(crush);
+    using R = AdaptiveRKVConfig;
+    py::class_<R> rkv(
         module, "AdaptiveRKVConfig",
         "What carries attention_mass of the last window_size queries' attention stays; of the rest "
-        "the keys least like the others (after arXiv:2505.24133).")
-        .def(py::init<double, size_t>(), py::arg("attention_mass") = 0.9,
-             py::arg("window_size") = 8)
-        .def_readwrite("attention_mass", &AdaptiveRKVConfig::attention_mass)
-        .def_readwrite("window_size", &AdaptiveRKVConfig::window_size)
-        .def("to_string", &AdaptiveRKVConfig::to_string)
-        .def("__repr__", &AdaptiveRKVConfig::to_string);
+        "the keys least like the others (after arXiv:2505.24133).");
+    rkv.def(py::init<double, size_t>(), py::arg("attention_mass") = 0.9,
+            py::arg("window_size") = 8);
+    read_write<&R::attention_mass, &R::window_size>(rkv);
+    add_to_string(rkv);
 }
 
 constexpr const char* eviction_config_intro =
@@ -273,8 +257,7 @@ void bind_policy_kinds(py::module_& module) {
 
 parameters: those of CacheEvictionConfig that only some policies read. by_attention: single tokens go
 with granularity "auto", else whole blocks.)");
-    read_only(kind, "name", &K::name, "help", &K::help, "parameters", &K::parameters,
-              "by_attention", &K::by_attention);
+    read_only<&K::name, &K::help, &K::parameters, &K::by_attention>(kind);
     module.def("eviction_policies", &eviction_policies, "All policies that have a name.");
 }
 
@@ -286,11 +269,9 @@ void bind_cache_eviction_config(py::module_& module) {
     bind_policy_kinds(module);
     py::class_<C> config(module, "CacheEvictionConfig", eviction_config_doc().c_str());
     bind_policy(module);
-    read_write(config, "aggregation_mode", &C::aggregation_mode, "apply_rotation",
-               &C::apply_rotation, "snapkv_window_size", &C::snapkv_window_size, "kvcrush_config",
-               &C::kvcrush_config, "adaptive_rkv_config", &C::adaptive_rkv_config, "score_pooling",
-               &C::score_pooling, "score_pooling_mode", &C::score_pooling_mode,
-               "evict_during_prefill", &C::evict_during_prefill);
+    read_write<&C::aggregation_mode, &C::apply_rotation, &C::snapkv_window_size, &C::kvcrush_config,
+               &C::adaptive_rkv_config, &C::score_pooling, &C::score_pooling_mode,
+               &C::evict_during_prefill>(config);
     config
         .def(py::init([](size_t start_size, size_t recent_size, size_t max_cache_size,
                          AggregationMode aggregation_mode, bool apply_rotation,
@@ -321,14 +302,11 @@ void bind_cache_eviction_config(py::module_& module) {
         .def_property(
             "granularity", [](const C& c) { return c.granularity; },
             [](C& c, const py::object& value) { c.granularity = granularity_of(value); })
-        .def("get_start_size", &C::get_start_size)
-        .def("get_recent_size", &C::get_recent_size)
-        .def("get_max_cache_size", &C::get_max_cache_size)
-        .def("get_evictable_size", &C::get_evictable_size)
         .def("validate", py::overload_cast<>(&C::validate, py::const_),
-             "Raises ValueError if a parameter is out of range.")
-        .def("to_string", &C::to_string)
-        .def("__repr__", &C::to_string);
+             "Raises ValueError if a parameter is out of range.");
+    methods<&C::get_start_size, &C::get_recent_size, &C::get_max_cache_size,
+            &C::get_evictable_size>(config);
+    add_to_string(config);
 }
 
 }  // namespace pagewheel::python

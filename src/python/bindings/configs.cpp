@@ -48,8 +48,7 @@ void bind_parameters(py::module_& module) {
     using P = GenerationParameter;
     py::class_<P> parameter(module, "GenerationParameter",
                             "A parameter of GenerationConfig in words; `initial` is its default.");
-    read_only(parameter, "section", &P::section, "name", &P::name, "type", &P::type, "initial",
-              &P::initial, "allowed", &P::allowed, "help", &P::help);
+    read_only<&P::section, &P::name, &P::type, &P::initial, &P::allowed, &P::help>(parameter);
     parameter.def(
         "check",
         [](const P& self, const py::object& value) {
@@ -66,14 +65,12 @@ void bind_parameters(py::module_& module) {
 }  // namespace
 
 void bind_generation_config(py::module_& module) {
-    bind_enum<StopCriteria>(module, "StopCriteria",
-                            R"(When beam search ends, besides its maximum length.
+    bind_enum<StopCriteria::EARLY, StopCriteria::HEURISTIC, StopCriteria::NEVER>(
+        module, "StopCriteria", R"(When beam search ends, besides its maximum length.
 
 EARLY: when every group of beams has as many complete sequences as beams. HEURISTIC: when besides no
 beam, complete at its present length, would be among them. NEVER: when no beam can be among them any
-more, at whatever length is best for it.)",
-                            "EARLY", StopCriteria::EARLY, "HEURISTIC", StopCriteria::HEURISTIC,
-                            "NEVER", StopCriteria::NEVER);
+more, at whatever length is best for it.)");
     bind_parameters(module);
 
     using C = GenerationConfig;
@@ -81,6 +78,7 @@ more, at whatever length is best for it.)",
 #define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help) \
     config.def_readwrite(#name, &C::name, help);
 #include "pagewheel/generation_parameters.def"
+    methods<&C::is_greedy_decoding, &C::is_multinomial, &C::is_beam_search>(config);
     config
         .def_readwrite("parsers", &C::parsers,
                        "What DecodedResults.parsed is made with: each is applied to every text, in "
@@ -90,9 +88,6 @@ more, at whatever length is best for it.)",
         .def(py::init<std::filesystem::path>(), py::arg("json_path"))
         .def(py::init([](const py::kwargs& kwargs) { return to_config(py::none(), {}, kwargs); }))
         .def(py::init<const C&>(), py::arg("config"))
-        .def("is_greedy_decoding", &C::is_greedy_decoding)
-        .def("is_multinomial", &C::is_multinomial)
-        .def("is_beam_search", &C::is_beam_search)
         .def("set_eos_token_id", &C::set_eos_token_id, py::arg("tokenizer_eos_token_id"))
         .def("update_generation_config",
              [](C& config, const py::kwargs& kwargs) { update_config(config, kwargs); })
@@ -118,17 +113,13 @@ statistics_interval: one line of statistics to stderr or set_log_callback()'s pe
 enable_prefix_caching: keep the blocks of requests that ended, as long as nothing else needs them, for
   later ones that begin with the same tokens; requests that arrive together share their beginning.
 use_cache_eviction: keep every sequence's cache within cache_eviction_config's budget. On CPU.)");
-    read_write(config, "max_num_batched_tokens", &C::max_num_batched_tokens, "num_kv_blocks",
-               &C::num_kv_blocks, "cache_size", &C::cache_size, "dynamic_split_fuse",
-               &C::dynamic_split_fuse, "max_num_seqs", &C::max_num_seqs, "memory_fraction",
-               &C::memory_fraction, "max_queue", &C::max_queue, "aging_steps", &C::aging_steps,
-               "statistics_interval", &C::statistics_interval, "enable_prefix_caching",
-               &C::enable_prefix_caching, "use_cache_eviction", &C::use_cache_eviction,
-               "cache_eviction_config", &C::cache_eviction_config);
+    read_write<&C::max_num_batched_tokens, &C::num_kv_blocks, &C::cache_size,
+               &C::dynamic_split_fuse, &C::max_num_seqs, &C::memory_fraction, &C::max_queue,
+               &C::aging_steps, &C::statistics_interval, &C::enable_prefix_caching,
+               &C::use_cache_eviction, &C::cache_eviction_config>(config);
     config.def(py::init<>())
-        .def("validate", &C::validate, "Raises ValueError if a parameter is out of range.")
-        .def("to_string", &C::to_string)
-        .def("__repr__", &C::to_string);
+        .def("validate", &C::validate, "Raises ValueError if a parameter is out of range.");
+    add_to_string(config);
 }
 
 }  // namespace pagewheel::python

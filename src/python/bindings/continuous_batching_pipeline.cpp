@@ -176,14 +176,11 @@ std::shared_ptr<GenerationHandle> add_request(Pipeline& pipeline, uint64_t reque
                                               const py::object& prompt,
                                               const py::object& generation_config) {
     const auto config = to_config(generation_config, pipeline.get_config(), {});
-    if (!py::isinstance<py::str>(prompt)) {
-        const auto tokens = to_tokens(prompt);
+    const auto add = [&](const auto& text_or_tokens) {
         const Unlocked unlocked;
-        return pipeline.add_request(request_id, tokens, config);
-    }
-    const auto text = to_text(prompt);
-    const Unlocked unlocked;
-    return pipeline.add_request(request_id, text, config);
+        return pipeline.add_request(request_id, text_or_tokens, config);
+    };
+    return py::isinstance<py::str>(prompt) ? add(to_text(prompt)) : add(to_tokens(prompt));
 }
 
 }  // namespace
@@ -193,19 +190,16 @@ void bind_continuous_batching_pipeline(py::module_& module) {
     py::class_<M> metrics(module, "PipelineMetrics",
                           "State of the pipeline after the latest step.");
     metrics.def(py::init<>());
-    read_only(metrics, "requests", &M::requests, "scheduled_requests", &M::scheduled_requests,
-              "cache_usage", &M::cache_usage, "max_cache_usage", &M::max_cache_usage,
-              "avg_cache_usage", &M::avg_cache_usage, "cache_size_in_bytes",
-              &M::cache_size_in_bytes, "kv_cache_size_in_bytes", &M::kv_cache_size_in_bytes,
-              "preemptions", &M::preemptions, "prompt_tokens", &M::prompt_tokens,
-              "prefix_cache_hit_tokens", &M::prefix_cache_hit_tokens, "prefix_cache_usage",
-              &M::prefix_cache_usage);
+    read_only<&M::requests, &M::scheduled_requests, &M::cache_usage, &M::max_cache_usage,
+              &M::avg_cache_usage, &M::cache_size_in_bytes, &M::kv_cache_size_in_bytes,
+              &M::preemptions, &M::prompt_tokens, &M::prefix_cache_hit_tokens,
+              &M::prefix_cache_usage>(metrics);
     metrics.def_property_readonly(
         "la_peak_pool_blocks", [](const M&) { return 0; },
         "Blocks of linear attention: none, as no model has it.");
 
-    py::class_<Pipeline, PipelineHolder>(module, "ContinuousBatchingPipeline",
-                                         R"(Many requests in one batch, token by token.
+    py::class_<Pipeline, PipelineHolder> pipeline(module, "ContinuousBatchingPipeline",
+                                                  R"(Many requests in one batch, token by token.
 
 models_path: a model folder or a .gguf file. device: "CPU", "GPU", ... ("AUTO" is the CPU). properties: OpenVINO's for the
 device, e.g. {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}, and
@@ -225,7 +219,8 @@ Everything may be called from any thread. Steps are made one at a time: by whoev
 generate(), or, after start(), by a thread of the pipeline's own; `async for outputs in handle` then
 gives tokens as they come. Everything may be called from callbacks too; in an eviction policy, which runs inside
 a step, what would need another one raises RuntimeError. So does, in a child that os.fork() made, what needs the
-threads or locks of its parent.)")
+threads or locks of its parent.)");
+    pipeline
         .def(py::init([](const py::object& path, const SchedulerConfig& scheduler_config,
                          const std::string& device, const py::dict& properties,
                          const py::dict& tokenizer_properties, const py::kwargs& kwargs) {
@@ -254,7 +249,6 @@ QueueFullError if max_queue requests wait, PipelineFailedError once the pipeline
              py::arg("generation_config") = py::none())
         .def("step", &Pipeline::step, py::call_guard<Unlocked>(),
              "Computes one batch: every running sequence's next token, and prefill chunks.")
-        .def("has_non_finished_requests", &Pipeline::has_non_finished_requests)
         .def(
             "start",
             [started = stopped_at_exit()](const py::object& self) {
@@ -270,20 +264,10 @@ QueueFullError if max_queue requests wait, PipelineFailedError once the pipeline
             py::arg("generation_config") = py::none(), py::arg("streamer") = py::none(),
             R"(Generates for a str, or a sequence of str, ChatHistory or token ids; one config for all or one each.
 An OutputStreamer takes all prompts and sequences, another streamer a single one. If anything raises, the call's requests are cancelled.)")
-        .def("generate", &generate_in_batch, py::arg("prompt"),
-             py::arg("generation_config") = py::none(), py::arg("streamer") = py::none())
-        .def("generate", &generate_in_batch, py::arg("input_ids"),
-             py::arg("generation_config") = py::none(), py::arg("streamer") = py::none())
-        .def("generate", &generate_in_batch, py::arg("histories"),
-             py::arg("generation_config") = py::none(), py::arg("streamer") = py::none())
         .def("start_chat", &Pipeline::start_chat, py::arg("system_message") = "",
              "Texts are turns of one conversation until finish_chat().")
         .def("finish_chat", &Pipeline::finish_chat,
              "Ends the conversation that start_chat() began and forgets it.")
-        .def("get_tokenizer", &Pipeline::get_tokenizer)
-        .def("get_config", &Pipeline::get_config)
-        .def("get_metrics", &Pipeline::get_metrics)
-        .def("get_statistics", &Pipeline::get_statistics)
         .def(
             "get_cache_view", &Pipeline::get_cache_view, py::call_guard<Unlocked>(),
             py::arg("max_sequences") = 256, py::arg("evicted_request") = py::none(),
@@ -291,6 +275,11 @@ An OutputStreamer takes all prompts and sequences, another streamer a single one
 
 evicted_request is the request_id whose kept tokens are told (of its first sequence); without it that of which most was evicted. Waits for the step under way; raises from within it (eviction policies, logits processors).)")
         .def("get_prefix_cache", &Pipeline::get_prefix_cache, py::keep_alive<0, 1>());
+    methods<&Pipeline::get_tokenizer, &Pipeline::get_config, &Pipeline::get_metrics,
+            &Pipeline::get_statistics, &Pipeline::has_non_finished_requests>(pipeline);
+    for (const char* prompts : {"prompt", "input_ids", "histories"})
+        pipeline.def("generate", &generate_in_batch, py::arg(prompts),
+                     py::arg("generation_config") = py::none(), py::arg("streamer") = py::none());
 }
 
 }  // namespace pagewheel::python

@@ -27,7 +27,7 @@ IntArray to_int_array(const py::handle& values) {
         PyErr_Clear();
         throw py::type_error(
             "token ids must be integers in an openvino.Tensor, numpy array or list, got " +
-            std::string(py::str(py::type::of(values))));
+            type_of(values));
     }
     return IntArray::ensure(array);
 }
@@ -64,8 +64,7 @@ ov::Any to_any(const std::string& key, const py::handle& value) {
     if (py::hasattr(value, "get_type_name"))
         return value.attr("get_type_name")().cast<std::string>();
     if (py::hasattr(value, "name")) return value.attr("name").cast<std::string>();
-    throw py::type_error("property '" + key + "' has type " +
-                         std::string(py::str(py::type::of(value))) +
+    throw py::type_error("property '" + key + "' has type " + type_of(value) +
                          "; allowed are bool, int, float, str and openvino's types and enums");
 }
 
@@ -164,11 +163,14 @@ std::vector<std::string> to_texts(const py::handle& texts) {
     std::vector<std::string> result;
     for (const py::handle& text : texts) {
         if (!py::isinstance<py::str>(text))
-            throw py::type_error("a list of prompts must hold str only, got " +
-                                 std::string(py::str(py::type::of(text))));
+            throw py::type_error("a list of prompts must hold str only, got " + type_of(text));
         result.push_back(to_text(text));
     }
     return result;
+}
+
+std::string type_of(const py::handle& value) {
+    return py::str(py::type::of(value));
 }
 
 bool is_sequence(const py::handle& value) {
@@ -308,7 +310,7 @@ GenerationConfig to_config(const py::handle& config, const GenerationConfig& bas
         update_config(result, config.cast<py::dict>());
     else if (!config.is_none())
         throw py::type_error("generation_config must be a GenerationConfig or a dict, got " +
-                             std::string(py::str(py::type::of(config))));
+                             type_of(config));
     update_config(result, overrides);
     return result;
 }
@@ -331,7 +333,7 @@ StreamerVariant to_streamer(const py::object& streamer) {
         return streamer.cast<std::shared_ptr<StreamerBase>>();
     if (!PyCallable_Check(streamer.ptr()))
         throw py::type_error("streamer must be None, a callable or a StreamerBase, got " +
-                             std::string(py::str(py::type::of(streamer))));
+                             type_of(streamer));
     return to_text_callback(streamer);
 }
 

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,9 @@ py::object from_json(const std::string& json);
 /// UTF-8 of a str. Raises UnicodeEncodeError for one with lone surrogates.
 std::string to_text(const py::handle& text);
 std::vector<std::string> to_texts(const py::handle& texts);
+
+/// The type of a value, for messages.
+std::string type_of(const py::handle& value);
 
 /// A list, a tuple or the like, but no text.
 bool is_sequence(const py::handle& value);
@@ -79,6 +83,32 @@ Tokenizer make_tokenizer(const py::object& path, const py::dict& properties);
 
 /// Renders with Jinja2 from now on, within the limits of pagewheel.chat_template.
 void use_jinja(Tokenizer tokenizer);
+
+/// Calls `work`, which is interrupted if it gives false. Ctrl-C is not the request's fault: `work`
+/// is asked once more, and the program is told when it gets to it.
+template <class Work>
+void retry_interrupted(const char* what, const Work& work) {
+    if (work()) return;
+    const bool is_done = work();
+    PyErr_SetInterrupt();
+    if (!is_done) throw std::runtime_error(std::string(what) + " was interrupted twice");
+}
+
+/// Calls a callback whose exceptions have nowhere to go: sys.unraisablehook gets them, and Ctrl-C
+/// the program. False if there was one.
+template <class... Arguments>
+bool call_from_engine(const char* who, const py::object& callable, const Arguments&... arguments) {
+    try {
+        call(callable, arguments...);
+        return true;
+    } catch (py::error_already_set& error) {
+        if (error.matches(PyExc_KeyboardInterrupt))
+            PyErr_SetInterrupt();
+        else
+            error.discard_as_unraisable(who);
+        return false;
+    }
+}
 
 /// A hook for set_step_hook(): Ctrl-C ends the call with KeyboardInterrupt.
 void raise_pending_signals();

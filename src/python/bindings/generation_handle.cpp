@@ -66,14 +66,7 @@ void notify_once(GenerationHandle& handle, py::function callback) {
     const Unlocked unlocked;
     handle.notify_once([shared] {
         const Locked locked;
-        try {
-            call(*shared);
-        } catch (py::error_already_set& error) {
-            if (error.matches(PyExc_KeyboardInterrupt))
-                PyErr_SetInterrupt();  // the program is told when it gets to it
-            else
-                error.discard_as_unraisable("GenerationHandle.notify_once");
-        }
+        call_from_engine("GenerationHandle.notify_once", *shared);
     });
 }
 
@@ -81,12 +74,11 @@ void notify_once(GenerationHandle& handle, py::function callback) {
 
 void bind_generation_handle(py::module_& module) {
     using S = GenerationStatus;
-    bind_enum<S>(module, "GenerationStatus", "", "RUNNING", S::RUNNING, "FINISHED", S::FINISHED,
-                 "IGNORED", S::IGNORED, "CANCEL", S::CANCEL, "STOP", S::STOP, "TIMEOUT",
-                 S::TIMEOUT);
+    bind_enum<S::RUNNING, S::FINISHED, S::IGNORED, S::CANCEL, S::STOP, S::TIMEOUT>(
+        module, "GenerationStatus");
     using R = GenerationFinishReason;
-    bind_enum<R>(module, "GenerationFinishReason", "", "NONE", R::NONE, "STOP", R::STOP, "LENGTH",
-                 R::LENGTH, "TOOL_CALL", R::TOOL_CALL, "ERROR", R::ERROR);
+    bind_enum<R::NONE, R::STOP, R::LENGTH, R::TOOL_CALL, R::ERROR>(module,
+                                                                   "GenerationFinishReason");
 
     using T = TokenLogProb;
     py::class_<T>(module, "TokenLogProb", "A token that was likely in a place.")

@@ -9,7 +9,11 @@
 namespace pagewheel::python {
 namespace {
 
-std::unique_ptr<LLMPipeline> finished(std::unique_ptr<LLMPipeline> pipeline) {
+/// A pipeline whose calls Ctrl-C ends.
+template <class... Arguments>
+std::unique_ptr<LLMPipeline> construct(const Arguments&... arguments) {
+    const Unlocked unlocked;
+    auto pipeline = std::make_unique<LLMPipeline>(arguments...);
     pipeline->set_step_hook(raise_pending_signals);
     return pipeline;
 }
@@ -22,16 +26,10 @@ std::unique_ptr<LLMPipeline> make_llm_pipeline(const py::object& path,
     const auto folder = resolve_model(path, merged);
     const auto [properties, scheduler_config] =
         to_properties(merged, LLMPipeline::default_scheduler_config());
-    std::unique_ptr<LLMPipeline> pipeline;
-    {
-        const Unlocked unlocked;
-        pipeline =
-            tokenizer ? std::make_unique<LLMPipeline>(folder, *tokenizer, device, properties,
-                                                      scheduler_config)
-                      : std::make_unique<LLMPipeline>(folder, device, properties, scheduler_config);
-    }
-    if (!tokenizer) use_jinja(pipeline->get_tokenizer());
-    return finished(std::move(pipeline));
+    if (tokenizer) return construct(folder, *tokenizer, device, properties, scheduler_config);
+    auto pipeline = construct(folder, device, properties, scheduler_config);
+    use_jinja(pipeline->get_tokenizer());
+    return pipeline;
 }
 
 std::unique_ptr<LLMPipeline> make_llm_pipeline_in_memory(
@@ -42,14 +40,9 @@ std::unique_ptr<LLMPipeline> make_llm_pipeline_in_memory(
     const ov::Tensor bytes = to_byte_tensor(weights);
     const auto [properties, scheduler_config] =
         to_properties(kwargs, LLMPipeline::default_scheduler_config());
-    std::unique_ptr<LLMPipeline> pipeline;
-    {
-        const Unlocked unlocked;
-        pipeline = std::make_unique<LLMPipeline>(xml, bytes, tokenizer, device, properties,
-                                                 scheduler_config);
-    }
+    auto pipeline = construct(xml, bytes, tokenizer, device, properties, scheduler_config);
     if (generation_config) pipeline->set_generation_config(*generation_config);
-    return finished(std::move(pipeline));
+    return pipeline;
 }
 
 /// Texts for texts, tokens for tokens.
@@ -88,14 +81,19 @@ StreamerBase; with several prompts or sequences an OutputStreamer. Raises ValueE
 }  // namespace
 
 void bind_llm_pipeline(py::module_& module) {
-    py::class_<LLMPipeline>(module, "LLMPipeline", R"(One call from text to text.
+    py::class_<LLMPipeline> pipeline(module, "LLMPipeline", R"(One call from text to text.
 
 models_path: a model folder or a .gguf file. device: "CPU", "GPU", ... ("AUTO" is the CPU). config and kwargs: OpenVINO's
 properties for the device, and scheduler_config (without it: prefix caching is on, the rest as
 SchedulerConfig has it).
 
 Everything may be called from any thread and from callbacks, as with ContinuousBatchingPipeline. A chat takes one
-turn at a time: RuntimeError while another one is generated.)")
+turn at a time: RuntimeError while another one is generated.)");
+    for (const char* name : {"generate", "__call__"})
+        pipeline.def(name, &generate_with_llm, py::arg("inputs"),
+                     py::arg("generation_config") = py::none(), py::arg("streamer") = py::none(),
+                     generate_doc);
+    pipeline
         .def(py::init([](const py::object& path, const Tokenizer& tokenizer,
                          const std::string& device, const py::dict& config,
                          const py::kwargs& kwargs) {
@@ -113,12 +111,6 @@ turn at a time: RuntimeError while another one is generated.)")
              py::arg("generation_config") = py::none(),
              "A model that is in no file: what openvino_model.xml would hold, a text, and what the "
              ".bin would, bytes.")
-        .def("generate", &generate_with_llm, py::arg("inputs"),
-             py::arg("generation_config") = py::none(), py::arg("streamer") = py::none(),
-             generate_doc)
-        .def("__call__", &generate_with_llm, py::arg("inputs"),
-             py::arg("generation_config") = py::none(), py::arg("streamer") = py::none(),
-             generate_doc)
         .def("start_chat", &LLMPipeline::start_chat, py::arg("system_message") = "",
              "Strings are turns of one conversation until finish_chat().")
         .def("finish_chat", &LLMPipeline::finish_chat,

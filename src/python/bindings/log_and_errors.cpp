@@ -19,19 +19,11 @@ py::str to_str(const std::string& text) {
 LogCallback to_log_callback(py::object callable) {
     if (callable.is_none()) return {};
     if (!PyCallable_Check(callable.ptr()))
-        throw py::type_error("callback must be None or a callable, got " +
-                             std::string(py::str(py::type::of(callable))));
+        throw py::type_error("callback must be None or a callable, got " + type_of(callable));
     return [shared = share(std::move(callable))](LogLevel level, const std::string& text) {
         const Locked locked;
-        try {
-            call(*shared, level, to_str(text));
-        } catch (py::error_already_set& error) {
-            if (error.matches(PyExc_KeyboardInterrupt))
-                PyErr_SetInterrupt();  // the program is told when it gets to it
-            else
-                error.discard_as_unraisable("pagewheel.set_log_callback");
+        if (!call_from_engine("pagewheel.set_log_callback", *shared, level, to_str(text)))
             throw std::runtime_error("the log callback failed");  // stderr has the message then
-        }
     };
 }
 
@@ -69,28 +61,27 @@ void raise(const char* name, const char* message, ErrorCode code, const std::str
     }
 }
 
-void raise(const char* name, const Error& error) {
-    raise(name, error.what(), error.code(), error.parameter());
-}
-
 }  // namespace
 
 void bind_errors(py::module_& module) {
     py::register_local_exception_translator([](std::exception_ptr thrown) {
+        const auto raise_as = [](const char* name, const Error& error) {
+            raise(name, error.what(), error.code(), error.parameter());
+        };
         try {
             if (thrown) std::rethrow_exception(thrown);
         } catch (const InvalidArgument& error) {
-            raise("InvalidArgumentError", error);
+            raise_as("InvalidArgumentError", error);
         } catch (const py::value_error& error) {
             raise("InvalidArgumentError", error.what(), ErrorCode::invalid_parameter, {});
         } catch (const OutOfRange& error) {
-            raise("OutOfRangeError", error);
+            raise_as("OutOfRangeError", error);
         } catch (const QueueFull& error) {
-            raise("QueueFullError", error);
+            raise_as("QueueFullError", error);
         } catch (const PipelineFailed& error) {
-            raise("PipelineFailedError", error);
+            raise_as("PipelineFailedError", error);
         } catch (const Error& error) {
-            raise("PagewheelError", error);
+            raise_as("PagewheelError", error);
         }
     });
     module.def(

@@ -16,10 +16,6 @@ namespace {
 
 using Values = std::shared_ptr<std::vector<float>>;
 
-std::string type_of(const py::handle& value) {
-    return py::str(py::type::of(value));
-}
-
 /// An array over the values, which live as long as it does, or whatever views it.
 py::array_t<float> view_of(const Values& values) {
     const py::capsule owner(new Values(values),
@@ -40,12 +36,7 @@ public:
 
     void process(const LogitsRow& row, const TokenHistory& history) override {
         const Locked locked;
-        if (ask(row, history)) return;
-        // Ctrl-C is not the request's fault: it is asked once more, and the program is told when
-        // it gets to it. The row is as it was.
-        const bool was_answered = ask(row, history);
-        PyErr_SetInterrupt();
-        if (!was_answered) throw std::runtime_error("it was interrupted twice");
+        retry_interrupted("it", [&] { return ask(row, history); });
     }
 
     std::unique_ptr<LogitsProcessor> fork() const override {
@@ -123,18 +114,14 @@ private:
 
 void set_logits_processors(GenerationConfig& config, const py::object& callables) {
     std::vector<std::shared_ptr<const LogitsProcessor>> processors;
-    if (!callables.is_none()) {
-        const bool is_list = is_sequence(callables);
-        if (!is_list)
-            throw py::type_error("logits_processors must be a list of callables, got " +
-                                 type_of(callables));
-        for (const py::handle callable : callables) {
-            if (!PyCallable_Check(callable.ptr()))
-                throw py::type_error("logits_processors must hold callables, got " +
-                                     type_of(callable));
-            processors.push_back(std::make_shared<PythonProcessor>(
-                share(py::reinterpret_borrow<py::object>(callable))));
-        }
+    if (!callables.is_none() && !is_sequence(callables))
+        throw py::type_error("logits_processors must be a list of callables, got " +
+                             type_of(callables));
+    for (const py::handle callable : callables.is_none() ? py::list() : callables) {
+        if (!PyCallable_Check(callable.ptr()))
+            throw py::type_error("logits_processors must hold callables, got " + type_of(callable));
+        processors.push_back(
+            std::make_shared<PythonProcessor>(share(py::reinterpret_borrow<py::object>(callable))));
     }
     config.logits_processors = std::move(processors);
 }

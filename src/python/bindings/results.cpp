@@ -11,21 +11,25 @@
 namespace pagewheel::python {
 namespace {
 
-template <class Class>
-void add_extended_metrics(Class& bound) {
+/// A class of results with what all of them have.
+template <class Results>
+py::class_<Results> bind_generated(py::module_& module, const char* name, const char* doc) {
+    py::class_<Results> bound(module, name, doc);
+    read_only<&Results::perf_metrics, &Results::request_metrics>(bound);
     bound.def_property_readonly(
         "extended_perf_metrics", [](const py::object&) { return py::none(); },
         "None: no pipeline has metrics of two models.");
+    return bound;
 }
 
-/// Adds the property `parsed`, for messages in JSON.
-template <class Class, class Results>
-void add_parsed(Class& bound, std::vector<std::string> Results::* parsed) {
+/// The property `parsed`, for messages in JSON.
+template <class Results>
+void add_parsed(py::class_<Results>& bound) {
     bound.def_property_readonly(
         "parsed",
-        [parsed](const Results& results) {
+        [](const Results& results) {
             py::list messages;
-            for (const std::string& message : results.*parsed) messages.append(from_json(message));
+            for (const std::string& message : results.parsed) messages.append(from_json(message));
             return messages;
         },
         "A message for each text, as GenerationConfig.parsers or a TextParserStreamer made it; "
@@ -36,42 +40,33 @@ void add_parsed(Class& bound, std::vector<std::string> Results::* parsed) {
 
 void bind_results(py::module_& module) {
     using E = EncodedResults;
-    py::class_<E> encoded(module, "EncodedResults",
+    auto encoded =
+        bind_generated<E>(module, "EncodedResults",
                           "Tokens per prompt and sequence, prompts in the order they were given.");
-    read_only(encoded, "tokens", &E::tokens, "scores", &E::scores, "finish_reasons",
-              &E::finish_reasons, "perf_metrics", &E::perf_metrics, "request_metrics",
-              &E::request_metrics);
-    add_extended_metrics(encoded);
+    read_only<&E::tokens, &E::scores, &E::finish_reasons>(encoded);
 
     using D = DecodedResults;
-    py::class_<D> decoded(module, "DecodedResults",
+    auto decoded =
+        bind_generated<D>(module, "DecodedResults",
                           "Texts per prompt and sequence, prompts in the order they were given.");
     decoded.def(py::init<>()).def("__str__", &D::to_string);
-    read_only(decoded, "texts", &D::texts, "scores", &D::scores, "finish_reasons",
-              &D::finish_reasons, "perf_metrics", &D::perf_metrics, "request_metrics",
-              &D::request_metrics);
-    add_extended_metrics(decoded);
-    add_parsed(decoded, &D::parsed);
+    read_only<&D::texts, &D::scores, &D::finish_reasons>(decoded);
+    add_parsed(decoded);
 
-    using EG = EncodedGenerationResult;
-    py::class_<EG> tokens(module, "EncodedGenerationResult", "Tokens of one request's sequences.");
-    tokens.def(py::init<>());
-    read_only(tokens, "m_request_id", &EG::m_request_id, "finish_reasons", &EG::m_finish_reasons,
-              "perf_metrics", &EG::perf_metrics, "request_metrics", &EG::request_metrics);
-    read_write(tokens, "m_generation_ids", &EG::m_generation_ids, "m_scores", &EG::m_scores,
-               "m_finish_reasons", &EG::m_finish_reasons, "m_status", &EG::m_status);
-    add_extended_metrics(tokens);
+    using T = EncodedGenerationResult;
+    auto tokens =
+        bind_generated<T>(module, "EncodedGenerationResult", "Tokens of one request's sequences.");
+    tokens.def(py::init<>()).def_readonly("m_request_id", &T::m_request_id);
+    tokens.def_readonly("finish_reasons", &T::m_finish_reasons);
+    read_write<&T::m_generation_ids, &T::m_scores, &T::m_finish_reasons, &T::m_status>(tokens);
 
     using G = GenerationResult;
-    py::class_<G> texts(module, "GenerationResult", "Texts of one request's sequences.");
-    texts.def(py::init<>());
-    read_only(texts, "m_request_id", &G::m_request_id, "m_finish_reasons", &G::m_finish_reasons,
-              "perf_metrics", &G::perf_metrics, "request_metrics", &G::request_metrics);
-    add_extended_metrics(texts);
-    add_parsed(texts, &G::parsed);
-    read_write(texts, "m_generation_ids", &G::m_generation_ids, "m_scores", &G::m_scores,
-               "m_status", &G::m_status);
-    texts.def("get_generation_ids", [](const G& result) { return result.m_generation_ids; })
+    auto texts = bind_generated<G>(module, "GenerationResult", "Texts of one request's sequences.");
+    read_only<&G::m_request_id, &G::m_finish_reasons>(texts);
+    read_write<&G::m_generation_ids, &G::m_scores, &G::m_status>(texts);
+    add_parsed(texts);
+    texts.def(py::init<>())
+        .def("get_generation_ids", &G::get_generation_ids)
         .def("__repr__", [](const G& result) {
             std::string text =
                 "GenerationResult(m_request_id=" + std::to_string(result.m_request_id);
@@ -95,20 +90,16 @@ void bind_perf_metrics(py::module_& module) {
         .def(
             "as_tuple", [](const S& s) { return py::make_tuple(s.mean, s.std, s.min, s.max); },
             "(mean, std, min, max).");
-    read_only(summary, "mean", &S::mean, "std", &S::std, "min", &S::min, "max", &S::max);
+    read_only<&S::mean, &S::std, &S::min, &S::max>(summary);
 
     using R = RawPerfMetrics;
     py::class_<R> raw(module, "RawPerfMetrics", "Samples in microseconds, before any statistics.");
     raw.def(py::init<>());
-    read_only(raw, "generate_durations", &R::generate_durations, "tokenization_durations",
-              &R::tokenization_durations, "detokenization_durations", &R::detokenization_durations,
-              "chat_template_durations", &R::chat_template_durations, "m_times_to_first_token",
-              &R::m_times_to_first_token, "m_new_token_times", &R::m_new_token_times,
-              "token_infer_durations", &R::token_infer_durations, "m_batch_sizes",
-              &R::m_batch_sizes, "m_durations", &R::m_durations, "inference_durations",
-              &R::inference_durations, "sampling_durations", &R::sampling_durations,
-              "queue_durations", &R::queue_durations, "grammar_compile_times",
-              &R::grammar_compile_times);
+    read_only<&R::generate_durations, &R::tokenization_durations, &R::detokenization_durations,
+              &R::chat_template_durations, &R::m_times_to_first_token, &R::m_new_token_times,
+              &R::token_infer_durations, &R::m_batch_sizes, &R::m_durations,
+              &R::inference_durations, &R::sampling_durations, &R::queue_durations,
+              &R::grammar_compile_times>(raw);
 
     using P = PerfMetrics;
     py::class_<P> metrics(
@@ -129,41 +120,31 @@ void bind_perf_metrics(py::module_& module) {
         .def(
             "__iadd__", [](P& self, const P& other) -> P& { return self += other; },
             py::arg("right"));
-    methods(metrics, "get_load_time", &P::get_load_time, "get_num_generated_tokens",
-            &P::get_num_generated_tokens, "get_num_input_tokens", &P::get_num_input_tokens,
-            "get_throughput", &P::get_throughput, "get_generate_duration",
-            &P::get_generate_duration, "get_inference_duration", &P::get_inference_duration,
-            "get_tokenization_duration", &P::get_tokenization_duration,
-            "get_detokenization_duration", &P::get_detokenization_duration,
-            "get_chat_template_duration", &P::get_chat_template_duration, "get_sampling_duration",
-            &P::get_sampling_duration, "get_grammar_compile_time", &P::get_grammar_compile_time,
-            "get_grammar_compiler_init_times", &P::get_grammar_compiler_init_times);
+    methods<&P::get_load_time, &P::get_num_generated_tokens, &P::get_num_input_tokens,
+            &P::get_throughput, &P::get_generate_duration, &P::get_inference_duration,
+            &P::get_tokenization_duration, &P::get_detokenization_duration,
+            &P::get_chat_template_duration, &P::get_sampling_duration, &P::get_grammar_compile_time,
+            &P::get_grammar_compiler_init_times>(metrics);
 }
 
 void bind_statistics(py::module_& module) {
     using T = StepStatistics;
     py::class_<T> step(module, "StepStatistics",
                        "Of one step, or summed over many; times in microseconds.");
-    read_only(step, "num_sequences", &T::num_sequences, "num_tokens", &T::num_tokens,
-              "num_generated_tokens", &T::num_generated_tokens, "schedule_time", &T::schedule_time,
-              "fill_time", &T::fill_time, "infer_time", &T::infer_time, "sampling_time",
-              &T::sampling_time, "text_time", &T::text_time);
+    read_only<&T::num_sequences, &T::num_tokens, &T::num_generated_tokens, &T::schedule_time,
+              &T::fill_time, &T::infer_time, &T::sampling_time, &T::text_time>(step);
 
     using P = PipelineStatistics;
     py::class_<P> pipeline(module, "PipelineStatistics",
                            R"(State after the latest step, and sums since the pipeline was made.
 
 Blocks of the KV cache: used (held by running sequences) + cached (kept for prefixes) + free = all.)");
-    read_only(pipeline, "num_blocks", &P::num_blocks, "num_used_blocks", &P::num_used_blocks,
-              "num_cached_blocks", &P::num_cached_blocks, "num_free_blocks", &P::num_free_blocks,
-              "max_used_blocks", &P::max_used_blocks, "mean_used_blocks", &P::mean_used_blocks,
-              "num_prefix_blocks", &P::num_prefix_blocks, "block_size", &P::block_size,
-              "block_bytes", &P::block_bytes, "num_requests", &P::num_requests, "num_queued",
-              &P::num_queued, "num_running", &P::num_running, "num_preempted", &P::num_preempted,
-              "latest_step", &P::latest_step, "all_steps", &P::all_steps, "num_steps",
-              &P::num_steps, "num_preemptions", &P::num_preemptions, "num_prompt_tokens",
-              &P::num_prompt_tokens, "num_prefix_cache_hit_tokens", &P::num_prefix_cache_hit_tokens,
-              "num_evicted_tokens", &P::num_evicted_tokens);
+    read_only<&P::num_blocks, &P::num_used_blocks, &P::num_cached_blocks, &P::num_free_blocks,
+              &P::max_used_blocks, &P::mean_used_blocks, &P::num_prefix_blocks, &P::block_size,
+              &P::block_bytes, &P::num_requests, &P::num_queued, &P::num_running, &P::num_preempted,
+              &P::latest_step, &P::all_steps, &P::num_steps, &P::num_preemptions,
+              &P::num_prompt_tokens, &P::num_prefix_cache_hit_tokens, &P::num_evicted_tokens>(
+        pipeline);
     pipeline.def("__repr__", &P::to_string);
 }
 
@@ -187,18 +168,16 @@ py::array_t<uint8_t> states_of(const CacheView& self) {
 }  // namespace
 
 void bind_cache_view(py::module_& module) {
-    bind_enum<BlockState>(
+    bind_enum<BlockState::FREE, BlockState::USED, BlockState::SHARED, BlockState::CACHED,
+              BlockState::PINNED>(
         module, "BlockState",
         "USED is held by one sequence, SHARED by several, CACHED by none and kept "
-        "for a prefix that may come again; PINNED is the same and stays.",
-        "FREE", BlockState::FREE, "USED", BlockState::USED, "SHARED", BlockState::SHARED, "CACHED",
-        BlockState::CACHED, "PINNED", BlockState::PINNED);
-    bind_enum<SequenceStatus>(module, "SequenceStatus",
-                              "WAITING has no blocks yet; PREEMPTED had some and is to have some "
-                              "again.",
-                              "WAITING", SequenceStatus::WAITING, "PREFILLING",
-                              SequenceStatus::PREFILLING, "DECODING", SequenceStatus::DECODING,
-                              "PREEMPTED", SequenceStatus::PREEMPTED);
+        "for a prefix that may come again; PINNED is the same and stays.");
+    bind_enum<SequenceStatus::WAITING, SequenceStatus::PREFILLING, SequenceStatus::DECODING,
+              SequenceStatus::PREEMPTED>(
+        module, "SequenceStatus",
+        "WAITING has no blocks yet; PREEMPTED had some and is to have some "
+        "again.");
 
     using S = SequenceView;
     py::class_<S> sequence(module, "SequenceView", R"(One sequence of a request, in a CacheView.
@@ -206,10 +185,9 @@ void bind_cache_view(py::module_& module) {
 request_id is None for requests of generate(). num_tokens counts prompt and answer, num_computed
 those of them whose keys are in the cache or were evicted. blocks (int32) are in the order of its
 tokens; layers that evict reorder them.)");
-    read_only(sequence, "request_id", &S::request_id, "index", &S::index, "cache_salt",
-              &S::cache_salt, "state", &S::state, "priority", &S::priority, "num_prompt_tokens",
-              &S::num_prompt_tokens, "num_tokens", &S::num_tokens, "num_computed", &S::num_computed,
-              "num_evicted", &S::num_evicted, "num_prefix_hits", &S::num_prefix_hits);
+    read_only<&S::request_id, &S::index, &S::cache_salt, &S::state, &S::priority,
+              &S::num_prompt_tokens, &S::num_tokens, &S::num_computed, &S::num_evicted,
+              &S::num_prefix_hits>(sequence);
     sequence.def_property_readonly("blocks", [](const S& self) { return copy_of(self.blocks); });
 
     using K = KeptTokens;
@@ -220,8 +198,7 @@ tokens; layers that evict reorder them.)");
 kept and rotated are [num_layers, num_bins]: of each range of tokens_per_bin tokens, how many the
 layer still holds (uint32), and by how many positions their keys are rotated at read, on average
 (int32; an attention that rotates keys in the cache has none).)");
-    read_only(kept, "sequence", &K::sequence, "num_layers", &K::num_layers, "num_bins",
-              &K::num_bins, "tokens_per_bin", &K::tokens_per_bin);
+    read_only<&K::sequence, &K::num_layers, &K::num_bins, &K::tokens_per_bin>(kept);
     kept.def_property_readonly("kept", [](const K& self) { return by_layer(self, self.kept); });
     kept.def_property_readonly("rotated",
                                [](const K& self) { return by_layer(self, self.rotated); });
@@ -231,8 +208,7 @@ layer still holds (uint32), and by how many positions their keys are rotated at 
 
 block_states (uint8) are values of BlockState. num_sequences counts all; sequences has at most as
 many as were asked for, those with blocks first. kept is None where nothing was evicted.)");
-    read_only(view, "num_steps", &V::num_steps, "block_size", &V::block_size, "num_sequences",
-              &V::num_sequences, "sequences", &V::sequences, "kept", &V::kept);
+    read_only<&V::num_steps, &V::block_size, &V::num_sequences, &V::sequences, &V::kept>(view);
     view.def_property_readonly("block_states", &states_of);
 }
 

@@ -230,9 +230,9 @@ void bind_tags(Compounds& all) {
             return "TriggeredTags(triggers=[" + joined(self.triggers) + "], tags=[" +
                    joined(self.tags) + "]" + flags_of(self.at_least_one, self.stop_after_first);
         });
-    read_write(triggered, "triggers", &Config::TriggeredTags::triggers, "tags",
-               &Config::TriggeredTags::tags, "at_least_one", &Config::TriggeredTags::at_least_one,
-               "stop_after_first", &Config::TriggeredTags::stop_after_first);
+    read_write<&Config::TriggeredTags::triggers, &Config::TriggeredTags::tags,
+               &Config::TriggeredTags::at_least_one, &Config::TriggeredTags::stop_after_first>(
+        triggered);
     add_operators(triggered);
 
     separated
@@ -248,10 +248,9 @@ void bind_tags(Compounds& all) {
                    "], separator=" + to_repr(py::cast(self.separator)) +
                    flags_of(self.at_least_one, self.stop_after_first);
         });
-    read_write(separated, "tags", &Config::TagsWithSeparator::tags, "separator",
-               &Config::TagsWithSeparator::separator, "at_least_one",
-               &Config::TagsWithSeparator::at_least_one, "stop_after_first",
-               &Config::TagsWithSeparator::stop_after_first);
+    read_write<&Config::TagsWithSeparator::tags, &Config::TagsWithSeparator::separator,
+               &Config::TagsWithSeparator::at_least_one,
+               &Config::TagsWithSeparator::stop_after_first>(separated);
     add_operators(separated);
 }
 
@@ -295,8 +294,7 @@ void bind_tags_config(py::module_& module) {
             return "StructuralTagsConfig(structural_tags=[" + joined(self.structural_tags) +
                    "], triggers=[" + joined(self.triggers) + "])";
         });
-    read_write(tags, "structural_tags", &StructuralTagsConfig::structural_tags, "triggers",
-               &StructuralTagsConfig::triggers);
+    read_write<&StructuralTagsConfig::structural_tags, &StructuralTagsConfig::triggers>(tags);
 }
 
 template <class T>

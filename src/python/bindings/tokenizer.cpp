@@ -63,21 +63,19 @@ PyTokenizedInputs encode(const Tokenizer& tokenizer, const std::vector<std::stri
     return {to_openvino_tensor(inputs.input_ids), to_openvino_tensor(inputs.attention_mask)};
 }
 
-EncodeOptions to_options(bool add_special_tokens, bool pad_to_max_length,
-                         std::optional<size_t> max_length,
-                         const std::optional<std::string>& padding_side, bool truncation) {
-    EncodeOptions options;
-    options.add_special_tokens = add_special_tokens;
-    options.pad_to_max_length = pad_to_max_length;
-    options.max_length = max_length;
-    options.padding_side = padding_side;
-    options.truncation = truncation;
-    return options;
+PyTokenizedInputs encode_text(const Tokenizer& tokenizer, const EncodeOptions& options,
+                              const py::str& prompt) {
+    return encode(tokenizer, {to_text(prompt)}, {}, options);
+}
+
+PyTokenizedInputs encode_lists(const Tokenizer& tokenizer, const EncodeOptions& options,
+                               const py::sequence& firsts, const py::sequence& seconds) {
+    return encode(tokenizer, to_texts(firsts), to_texts(seconds), options);
 }
 
 /// Texts, or pairs of them.
-PyTokenizedInputs encode_all(const Tokenizer& tokenizer, const py::sequence& prompts,
-                             const EncodeOptions& options) {
+PyTokenizedInputs encode_all(const Tokenizer& tokenizer, const EncodeOptions& options,
+                             const py::sequence& prompts) {
     std::vector<std::string> firsts, seconds;
     for (const py::handle& each : prompts) {
         if (py::isinstance<py::str>(each)) {
@@ -87,7 +85,7 @@ PyTokenizedInputs encode_all(const Tokenizer& tokenizer, const py::sequence& pro
         const auto pair = is_sequence(each) ? to_texts(each) : std::vector<std::string>();
         if (pair.size() != 2)
             throw py::type_error("prompts must hold texts, or pairs of texts, got " +
-                                 std::string(py::str(py::type::of(each))));
+                                 type_of(each));
         firsts.push_back(pair[0]);
         seconds.push_back(pair[1]);
     }
@@ -137,13 +135,27 @@ Tokenizer construct(const py::dict& properties, const Arguments&... arguments) {
     return *tokenizer;
 }
 
-/// Every encode() has the same options behind its prompts.
-template <class Function, class... Prompts>
-void bind_with_options(py::class_<Tokenizer>& tokenizer, const Function& function, const char* doc,
-                       const Prompts&... prompts) {
-    tokenizer.def("encode", function, prompts..., py::arg("add_special_tokens") = true,
-                  py::arg("pad_to_max_length") = false, py::arg("max_length") = py::none(),
-                  py::arg("padding_side") = py::none(), py::arg("truncation") = false, doc);
+/// An overload of encode(): each has the same options behind its prompts, which `names` name.
+template <class... Prompts, class... Names>
+void bind_encode(py::class_<Tokenizer>& bound,
+                 PyTokenizedInputs (*encode)(const Tokenizer&, const EncodeOptions&, Prompts...),
+                 const char* doc, const Names&... names) {
+    bound.def(
+        "encode",
+        [encode](const Tokenizer& tokenizer, Prompts... prompts, bool add_special_tokens,
+                 bool pad_to_max_length, std::optional<size_t> max_length,
+                 const std::optional<std::string>& padding_side, bool truncation) {
+            EncodeOptions options;
+            options.add_special_tokens = add_special_tokens;
+            options.pad_to_max_length = pad_to_max_length;
+            options.max_length = max_length;
+            options.padding_side = padding_side;
+            options.truncation = truncation;
+            return encode(tokenizer, options, prompts...);
+        },
+        py::arg(names)..., py::arg("add_special_tokens") = true,
+        py::arg("pad_to_max_length") = false, py::arg("max_length") = py::none(),
+        py::arg("padding_side") = py::none(), py::arg("truncation") = false, doc);
 }
 
 py::dict vocabulary(const Tokenizer& tokenizer) {
@@ -174,9 +186,6 @@ void bind_tokenizer(py::module_& module) {
 Tokenizer(path): a model folder or a .gguf file. Tokenizer(tokenizer_model, tokenizer_weights, detokenizer_model,
 detokenizer_weights): what the files of a folder would hold, texts and bytes. properties and kwargs: OpenVINO's for
 the CPU, which runs it.)");
-    const auto bind_encode = [&](const auto& function, const char* doc, const auto&... prompts) {
-        bind_with_options(tokenizer, function, doc, prompts...);
-    };
     tokenizer
         .def(py::init(
                  [](const py::object& path, const py::dict& properties, const py::kwargs& kwargs) {
@@ -192,31 +201,17 @@ the CPU, which runs it.)");
             py::arg("tokenizer_model"), py::arg("tokenizer_weights"), py::arg("detokenizer_model"),
             py::arg("detokenizer_weights"));
     bind_encode(
-        [](const Tokenizer& t, const py::str& prompt, bool special, bool pad,
-           std::optional<size_t> max_length, const std::optional<std::string>& side, bool cut) {
-            return encode(t, {to_text(prompt)}, {},
-                          to_options(special, pad, max_length, side, cut));
-        },
+        tokenizer, &encode_text,
         "Token ids of a text. pad_to_max_length and truncation are to max_length, or without it "
         "to the model's own maximum. padding_side is 'left' or 'right', or without it the model's.",
-        py::arg("prompt"));
+        "prompt");
     bind_encode(
-        [](const Tokenizer& t, const py::sequence& firsts, const py::sequence& seconds,
-           bool special, bool pad, std::optional<size_t> max_length,
-           const std::optional<std::string>& side, bool cut) {
-            return encode(t, to_texts(firsts), to_texts(seconds),
-                          to_options(special, pad, max_length, side, cut));
-        },
+        tokenizer, &encode_lists,
         "Token ids of pairs of texts, where supports_paired_input() is true. Either list may have "
         "one text, which then is in every pair.",
-        py::arg("prompts_1"), py::arg("prompts_2"));
-    bind_encode(
-        [](const Tokenizer& t, const py::sequence& prompts, bool special, bool pad,
-           std::optional<size_t> max_length, const std::optional<std::string>& side, bool cut) {
-            return encode_all(t, prompts, to_options(special, pad, max_length, side, cut));
-        },
-        "Token ids of several texts, or pairs of texts, padded to the longest.",
-        py::arg("prompts"));
+        "prompts_1", "prompts_2");
+    bind_encode(tokenizer, &encode_all,
+                "Token ids of several texts, or pairs of texts, padded to the longest.", "prompts");
     tokenizer
         .def("supports_paired_input", &Tokenizer::supports_paired_input,
              "Whether it encodes pairs of texts.")

@@ -4,15 +4,9 @@
 #include <cstddef>
 #include <tuple>
 
-#include "openvino/genai/visibility.hpp"
-#include "pagewheel/cache_eviction_config.hpp"
+#include "openvino/genai/names.hpp"
 
 namespace pagewheel::openvino_genai {
-
-using pagewheel::AdaptiveRKVConfig;
-using pagewheel::AggregationMode;
-using pagewheel::KVCrushAnchorPointMode;
-using pagewheel::KVCrushConfig;
 
 /// pagewheel::CacheEvictionConfig, but whole blocks go.
 class CacheEvictionConfig : public pagewheel::CacheEvictionConfig {

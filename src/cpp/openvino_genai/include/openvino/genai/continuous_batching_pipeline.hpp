@@ -7,19 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "openvino/genai/chat_history.hpp"
 #include "openvino/genai/generation_config.hpp"
 #include "openvino/genai/generation_handle.hpp"
 #include "openvino/genai/llm_pipeline.hpp"
+#include "openvino/genai/names.hpp"
 #include "openvino/genai/scheduler_config.hpp"
-#include "openvino/genai/streamer_base.hpp"
 #include "openvino/genai/tokenizer.hpp"
-#include "openvino/genai/visibility.hpp"
 #include "pagewheel/continuous_batching_pipeline.hpp"
 
 namespace pagewheel::openvino_genai {
-
-using pagewheel::PipelineMetrics;
 
 /// pagewheel::ContinuousBatchingPipeline, but what is drawn at random is the same at each call.
 class ContinuousBatchingPipeline : public pagewheel::ContinuousBatchingPipeline {

@@ -12,27 +12,25 @@
 
 #include "openvino/core/any.hpp"
 #include "openvino/genai/lora_adapter.hpp"
-#include "openvino/genai/not_yet.hpp"
+#include "openvino/genai/names.hpp"
 #include "openvino/genai/parsers.hpp"
 #include "openvino/genai/structured_output.hpp"
-#include "openvino/genai/visibility.hpp"
-#include "pagewheel/errors.hpp"
 #include "pagewheel/generation_config.hpp"
-#include "pagewheel/properties.hpp"
 
 namespace pagewheel::openvino_genai {
 
-using pagewheel::StopCriteria;
-// max_new_tokens(5) and so on: a property for each parameter.
-using namespace pagewheel::properties;
+// What speculative decoding goes by, which is not there yet: type, name and default.
+#define PAGEWHEEL_SPECULATION(DO)                \
+    DO(size_t, num_assistant_tokens, 0)          \
+    DO(float, assistant_confidence_threshold, 0) \
+    DO(size_t, max_ngram_size, 0)                \
+    DO(size_t, branching_factor, 1)              \
+    DO(size_t, tree_depth, 0)
 
-// Of speculative decoding.
-inline constexpr GenerationProperty<size_t> num_assistant_tokens{"num_assistant_tokens"};
-inline constexpr GenerationProperty<float> assistant_confidence_threshold{
-    "assistant_confidence_threshold"};
-inline constexpr GenerationProperty<size_t> max_ngram_size{"max_ngram_size"};
-inline constexpr GenerationProperty<size_t> branching_factor{"branching_factor"};
-inline constexpr GenerationProperty<size_t> tree_depth{"tree_depth"};
+#define PAGEWHEEL_PROPERTY(type, name, initial) \
+    inline constexpr GenerationProperty<type> name{#name};
+PAGEWHEEL_SPECULATION(PAGEWHEEL_PROPERTY)
+#undef PAGEWHEEL_PROPERTY
 
 /// pagewheel::GenerationConfig, but rng_seed is 0, and eos_token_id alone is no end.
 class GenerationConfig : public pagewheel::GenerationConfig {
@@ -41,11 +39,9 @@ public:
 
     // Of speculative decoding and LoRA, which are not there yet: kept, and refused where the config
     // is used.
-    size_t num_assistant_tokens = 0;
-    float assistant_confidence_threshold = 0;
-    size_t max_ngram_size = 0;
-    size_t branching_factor = 1;
-    size_t tree_depth = 0;
+#define PAGEWHEEL_MEMBER(type, name, initial) type name = initial;
+    PAGEWHEEL_SPECULATION(PAGEWHEEL_MEMBER)
+#undef PAGEWHEEL_MEMBER
     std::optional<AdapterConfig> adapters;
 
     GenerationConfig() { rng_seed = 0; }
@@ -58,12 +54,9 @@ public:
 
     void update_generation_config(ov::AnyMap properties) {
         GenerationConfig changed = *this;
-        changed.take(properties, "num_assistant_tokens", changed.num_assistant_tokens);
-        changed.take(properties, "assistant_confidence_threshold",
-                     changed.assistant_confidence_threshold);
-        changed.take(properties, "max_ngram_size", changed.max_ngram_size);
-        changed.take(properties, "branching_factor", changed.branching_factor);
-        changed.take(properties, "tree_depth", changed.tree_depth);
+#define PAGEWHEEL_TAKE(type, name, initial) changed.take(properties, #name, changed.name);
+        PAGEWHEEL_SPECULATION(PAGEWHEEL_TAKE)
+#undef PAGEWHEEL_TAKE
         AdapterConfig with;
         if (changed.take(properties, "adapters", with)) changed.adapters = with;
         set_properties(changed, properties);
@@ -88,17 +81,11 @@ public:
 
     /// Throws InvalidArgument where it asks for what is not there.
     void check_supported() const {
-        const auto refuse = [](const char* name, const std::string& value) {
-            refuse_missing(std::string(name) + " is " + value, "speculative decoding");
-        };
-        if (num_assistant_tokens > 0)
-            refuse("num_assistant_tokens", std::to_string(num_assistant_tokens));
-        if (assistant_confidence_threshold != 0)
-            refuse("assistant_confidence_threshold",
-                   std::to_string(assistant_confidence_threshold));
-        if (max_ngram_size > 0) refuse("max_ngram_size", std::to_string(max_ngram_size));
-        if (branching_factor != 1) refuse("branching_factor", std::to_string(branching_factor));
-        if (tree_depth > 0) refuse("tree_depth", std::to_string(tree_depth));
+#define PAGEWHEEL_REFUSE(type, name, initial) \
+    if (name != initial)                      \
+        refuse_missing(std::string(#name " is ") + std::to_string(name), "speculative decoding");
+        PAGEWHEEL_SPECULATION(PAGEWHEEL_REFUSE)
+#undef PAGEWHEEL_REFUSE
     }
 
     /// Throws InvalidArgument also where stop_token_ids does not hold eos_token_id.
@@ -162,8 +149,9 @@ inline const pagewheel::GenerationConfig& supported(const GenerationConfig& conf
 /// InvalidArgument where they ask for what is not there.
 inline ov::AnyMap supported(ov::AnyMap properties) {
     ov::AnyMap kept;
-    for (const char* name : {"num_assistant_tokens", "assistant_confidence_threshold",
-                             "max_ngram_size", "branching_factor", "tree_depth", "adapters"})
+#define PAGEWHEEL_NAME(type, name, initial) #name,
+    for (const char* name : {PAGEWHEEL_SPECULATION(PAGEWHEEL_NAME) "adapters"})
+#undef PAGEWHEEL_NAME
         if (const auto node = properties.extract(name)) kept[name] = node.mapped();
     GenerationConfig config;
     config.update_generation_config(kept);
@@ -173,5 +161,7 @@ inline ov::AnyMap supported(ov::AnyMap properties) {
         whole->second.as<GenerationConfig>().check_supported();
     return properties;
 }
+
+#undef PAGEWHEEL_SPECULATION
 
 }  // namespace pagewheel::openvino_genai

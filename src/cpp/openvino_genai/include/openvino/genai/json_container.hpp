@@ -1,11 +1,4 @@
 // JSON values of messages, tools and extra context.
 #pragma once
 
-#include "openvino/genai/visibility.hpp"
-#include "pagewheel/json_container.hpp"
-
-namespace pagewheel::openvino_genai {
-
-using pagewheel::JsonContainer;
-
-}  // namespace pagewheel::openvino_genai
+#include "openvino/genai/names.hpp"

@@ -6,24 +6,17 @@
 #include <string>
 #include <utility>
 
-#include "openvino/genai/chat_history.hpp"
 #include "openvino/genai/generation_config.hpp"
 #include "openvino/genai/generation_handle.hpp"
-#include "openvino/genai/not_yet.hpp"
-#include "openvino/genai/perf_metrics.hpp"
+#include "openvino/genai/names.hpp"
 #include "openvino/genai/scheduler_config.hpp"
-#include "openvino/genai/streamer_base.hpp"
-#include "openvino/genai/text_streamer.hpp"
 #include "openvino/genai/tokenizer.hpp"
-#include "openvino/genai/visibility.hpp"
 #include "openvino/runtime/infer_request.hpp"
 #include "pagewheel/llm_pipeline.hpp"
 
 namespace pagewheel::openvino_genai {
 
-using pagewheel::DecodedResults;
 using pagewheel::EncodedInputs;
-using pagewheel::EncodedResults;
 using pagewheel::StringInputs;
 
 using OptionalGenerationConfig = std::optional<GenerationConfig>;

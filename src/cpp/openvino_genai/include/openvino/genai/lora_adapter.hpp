@@ -8,8 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "openvino/genai/not_yet.hpp"
-#include "openvino/genai/visibility.hpp"
+#include "openvino/genai/names.hpp"
 #include "openvino/runtime/properties.hpp"
 #include "openvino/runtime/tensor.hpp"
 

@@ -8,9 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "openvino/genai/json_container.hpp"
-#include "openvino/genai/text_streamer.hpp"
-#include "openvino/genai/visibility.hpp"
+#include "openvino/genai/names.hpp"
 #include "pagewheel/parsers.hpp"
 
 namespace pagewheel::openvino_genai {

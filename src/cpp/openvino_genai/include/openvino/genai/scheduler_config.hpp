@@ -6,10 +6,8 @@
 #include <tuple>
 
 #include "openvino/genai/cache_eviction.hpp"
-#include "openvino/genai/not_yet.hpp"
+#include "openvino/genai/names.hpp"
 #include "openvino/genai/sparse_attention.hpp"
-#include "openvino/genai/visibility.hpp"
-#include "pagewheel/properties.hpp"
 #include "pagewheel/scheduler_config.hpp"
 
 namespace pagewheel::openvino_genai {

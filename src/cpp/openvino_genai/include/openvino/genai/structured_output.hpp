@@ -9,15 +9,10 @@
 #include <vector>
 
 #include "openvino/core/any.hpp"
-#include "openvino/genai/visibility.hpp"
+#include "openvino/genai/names.hpp"
 #include "openvino/runtime/properties.hpp"
-#include "pagewheel/errors.hpp"
-#include "pagewheel/structured_output.hpp"
 
 namespace pagewheel::openvino_genai {
-
-using pagewheel::StructuralTagItem;
-using pagewheel::StructuralTagsConfig;
 
 /// pagewheel::StructuredOutputConfig, but it and its parts have constructors.
 struct StructuredOutputConfig : pagewheel::StructuredOutputConfig {
@@ -25,30 +20,30 @@ struct StructuredOutputConfig : pagewheel::StructuredOutputConfig {
     using Ours = pagewheel::StructuredOutputConfig;
     using CompoundGrammar = StructuralTag;
 
-    struct Regex : Ours::Regex {
-        explicit Regex(const std::string& regex = {}) { value = regex; }
+    /// A part that holds one text.
+    template <class Part, std::string Part::* member>
+    struct OfText : Part {
+        explicit OfText(const std::string& text = {}) { this->*member = text; }
     };
-    struct JSONSchema : Ours::JSONSchema {
-        explicit JSONSchema(const std::string& schema = {}) { value = schema; }
+    using Regex = OfText<Ours::Regex, &Ours::Regex::value>;
+    using JSONSchema = OfText<Ours::JSONSchema, &Ours::JSONSchema::value>;
+    using EBNF = OfText<Ours::EBNF, &Ours::EBNF::value>;
+    using ConstString = OfText<Ours::ConstString, &Ours::ConstString::value>;
+    using QwenXMLParametersFormat =
+        OfText<Ours::QwenXMLParametersFormat, &Ours::QwenXMLParametersFormat::json_schema>;
+    using AnyText = Ours::AnyText;
+    /// A part that holds others.
+    template <class Part>
+    struct OfElements : Part {
+        OfElements(const StructuralTag& left, const StructuralTag& right) {
+            this->elements = {left, right};
+        }
+        explicit OfElements(std::vector<StructuralTag> all = {}) {
+            this->elements = std::move(all);
+        }
     };
-    struct EBNF : Ours::EBNF {
-        explicit EBNF(const std::string& grammar = {}) { value = grammar; }
-    };
-    struct ConstString : Ours::ConstString {
-        explicit ConstString(const std::string& text = {}) { value = text; }
-    };
-    struct AnyText : Ours::AnyText {};
-    struct QwenXMLParametersFormat : Ours::QwenXMLParametersFormat {
-        explicit QwenXMLParametersFormat(const std::string& schema = {}) { json_schema = schema; }
-    };
-    struct Concat : Ours::Concat {
-        Concat(const StructuralTag& left, const StructuralTag& right) { elements = {left, right}; }
-        explicit Concat(std::vector<StructuralTag> all = {}) { elements = std::move(all); }
-    };
-    struct Union : Ours::Union {
-        Union(const StructuralTag& left, const StructuralTag& right) { elements = {left, right}; }
-        explicit Union(std::vector<StructuralTag> all = {}) { elements = std::move(all); }
-    };
+    using Concat = OfElements<Ours::Concat>;
+    using Union = OfElements<Ours::Union>;
     struct Tag : Ours::Tag {
         Tag() = default;
         Tag(const std::string& opening, const StructuralTag& between, const std::string& closing)

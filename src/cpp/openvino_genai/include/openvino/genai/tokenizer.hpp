@@ -9,17 +9,11 @@
 #include <vector>
 
 #include "openvino/core/any.hpp"
-#include "openvino/genai/chat_history.hpp"
-#include "openvino/genai/visibility.hpp"
+#include "openvino/genai/names.hpp"
 #include "openvino/runtime/properties.hpp"
 #include "openvino/runtime/tensor.hpp"
-#include "pagewheel/errors.hpp"
-#include "pagewheel/properties.hpp"
-#include "pagewheel/tokenizer.hpp"
 
 namespace pagewheel::openvino_genai {
-
-using pagewheel::TokenizedInputs;
 
 inline constexpr ov::Property<bool> add_special_tokens{"add_special_tokens"};
 inline constexpr ov::Property<bool> skip_special_tokens{"skip_special_tokens"};

@@ -4,8 +4,7 @@
 #include <cstddef>
 #include <optional>
 
-#include "openvino/genai/perf_metrics.hpp"
-#include "openvino/genai/visibility.hpp"
+#include "openvino/genai/names.hpp"
 
 namespace pagewheel::openvino_genai {
 
