@@ -211,7 +211,7 @@ TEST_F(EngineGrammar, GoesOnWhereItWasAfterAPreemption) {
 }
 
 TEST_F(EngineGrammar, ARefusedOneIsRefusedWhenItIsAdded) {
-    compile_grammar = [](const GenerationConfig&) -> std::shared_ptr<const GrammarRule> {
+    compile_grammar = [](const GenerationConfig&) -> std::shared_ptr<const SequenceGrammar> {
         throw GrammarError("line 1, column 3: no");
     };
     make();

@@ -159,6 +159,39 @@ TEST_F(TemplateProgram, AMissingProgramIsAnErrorThatSaysWhatToDo) {
     }
 }
 
+/// A program that kills itself as long as its folder has a file "killed".
+std::string killed_program(const fs::path& folder, const char* then) {
+    fs::create_directories(folder);
+    std::ofstream(folder / "killed") << "";
+    std::ofstream(folder / "program")
+        << "#!/bin/sh\ncat > /dev/null\nif [ -e " << (folder / "killed").string() << " ]; then "
+        << then << "; kill -KILL $$; fi\necho T$(ls " << folder.string() << ")\n";
+    fs::permissions(folder / "program", fs::perms::owner_all);
+    return (folder / "program").string();
+}
+
+TEST_F(TemplateProgram, AProcessThatIsKilledIsTriedOnceMore) {
+    const fs::path folder = fs::temp_directory_path() / "pagewheel-killed-once";
+    const std::string once = "/bin/rm " + (folder / "killed").string();
+    const Variable program("PAGEWHEEL_TEMPLATE_PROGRAM", killed_program(folder, once.c_str()));
+    EXPECT_EQ(render_by_program(inputs("x")), "program\n");
+    fs::remove_all(folder);
+}
+
+TEST_F(TemplateProgram, AProcessThatIsKilledAgainIsNotTheTemplatesFault) {
+    const fs::path folder = fs::temp_directory_path() / "pagewheel-killed-always";
+    const Variable program("PAGEWHEEL_TEMPLATE_PROGRAM", killed_program(folder, ":"));
+    try {
+        render_by_program(inputs("x"));
+        FAIL();
+    } catch (const InvalidArgument& error) {
+        FAIL() << error.what();
+    } catch (const Error& error) {
+        EXPECT_STREQ(error.what(), "the process that renders chat templates was ended by signal 9");
+    }
+    fs::remove_all(folder);
+}
+
 TEST_F(TemplateProgram, ProgramsInPathAreNotTaken) {
     const fs::path folder = fs::temp_directory_path() / "pagewheel-path-test";
     fs::create_directories(folder);

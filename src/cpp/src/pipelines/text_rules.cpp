@@ -64,7 +64,7 @@ std::shared_ptr<const SequenceBreakers> find_breakers(const Tokenizer& tokenizer
 
 }  // namespace
 
-std::shared_ptr<const GrammarRule> TextRules::grammar_of(const GenerationConfig& config) const {
+std::shared_ptr<const SequenceGrammar> TextRules::grammar_of(const GenerationConfig& config) const {
     std::vector<int64_t> stops(config.stop_token_ids.begin(), config.stop_token_ids.end());
     if (config.eos_token_id >= 0 && config.stop_token_ids.count(config.eos_token_id) == 0)
         stops.push_back(config.eos_token_id);
@@ -85,7 +85,8 @@ TokenSequences TextRules::find_bad_words(const std::set<std::string>& words) {
     }
     // Without the lock: others need not wait for the tokenizer.
     const auto encode = [this](const std::vector<std::string>& texts) {
-        return Tokenizer::Impl::of(m_tokenizer)->encoder.encode_plain(texts);
+        return Tokenizer::Impl::of(m_tokenizer)
+            ->encoder.encode_all(texts, /*add_special_tokens=*/false);
     };
     TokenSequences found = word_tokens(encode, {words.begin(), words.end()});
     const std::lock_guard lock(m_mutex);

@@ -36,7 +36,7 @@ public:
 
     TokenRules of(const GenerationConfig& config);
     /// The grammar of structured_output_config. Throws GrammarError.
-    std::shared_ptr<const GrammarRule> grammar_of(const GenerationConfig& config) const;
+    std::shared_ptr<const SequenceGrammar> grammar_of(const GenerationConfig& config) const;
 
 private:
     TokenSequences find_bad_words(const std::set<std::string>& words);

@@ -34,7 +34,7 @@ public:
     using FindRules = std::function<TokenRules(const GenerationConfig&)>;
     /// The grammar of a config's structured_output_config. Throws GrammarError.
     using CompileGrammar =
-        std::function<std::shared_ptr<const GrammarRule>(const GenerationConfig&)>;
+        std::function<std::shared_ptr<const SequenceGrammar>(const GenerationConfig&)>;
 
     /// `eviction` null: nothing is evicted. `decoders` turn tokens into text.
     Admission(const AdmissionLimits& limits, const EvictionManager* eviction,

@@ -12,14 +12,12 @@
 #include <list>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "grammar/grammar_limits.hpp"
-#include "pagewheel/grammar_matcher.hpp"
-#include "sampling/logits_chain.hpp"
+#include "sampling/sequence_grammar.hpp"
 #include "scheduling/sequence.hpp"
 
 namespace pagewheel {
@@ -36,7 +34,7 @@ struct GrammarPace {
 struct GrammarWork {
     static constexpr size_t none = std::numeric_limits<size_t>::max();
 
-    std::shared_ptr<GrammarRule> rule;
+    std::shared_ptr<SequenceGrammar> rule;
     std::shared_ptr<GrammarPace> pace;
     std::vector<int64_t> tokens = {};       ///< generated ones; changed where it is not busy
     std::atomic<bool> is_abandoned{false};  ///< the sequence is gone
@@ -47,45 +45,13 @@ struct GrammarWork {
     bool is_awaited = false;
     size_t jump_forward_of = none, mask_of = none;  ///< after how many tokens they are known
 
-    GrammarWork(std::shared_ptr<GrammarRule> of, std::shared_ptr<GrammarPace> with)
+    GrammarWork(std::shared_ptr<SequenceGrammar> of, std::shared_ptr<GrammarPace> with)
         : rule(std::move(of)), pace(std::move(with)) {}
     /// The sequence has no use for it any more: what goes on is cancelled.
     void abandon() {
         is_abandoned = true;
         rule->cancel();
     }
-};
-
-/// A sequence in its grammar: the matcher behind the logits chain.
-class SequenceGrammar final : public GrammarRule {
-public:
-    /// `matcher` is at its beginning.
-    explicit SequenceGrammar(std::unique_ptr<GrammarMatcher> matcher)
-        : m_matcher(std::move(matcher)) {}
-
-    void follow(const TokenHistory& history) override;
-    const std::vector<uint32_t>& mask() const override { return m_mask; }
-    JumpForwardTokens find_jump_forward(const TokenHistory& history) override;
-    void cancel() override { m_matcher->cancel(); }
-    std::unique_ptr<GrammarRule> fork() const override;
-
-private:
-    void accept(const TokenHistory& history);
-    bool is_accepted(int64_t token);
-    /// The token was accepted: what is known of those behind it remains.
-    void pass(int64_t token);
-    void find_mask();
-    void find_only_stop_token();
-    bool is_jumping_forward() const { return m_num_passed < m_jump_forward.size(); }
-
-    const std::unique_ptr<GrammarMatcher> m_matcher;
-    std::optional<GrammarEnd> m_end;  // thrown again
-    std::vector<uint32_t> m_mask;
-    bool m_has_mask = false;  // of the tokens that were accepted
-    // All that the matcher found: a long text is searched once, not anew for each part of it.
-    std::vector<int64_t> m_jump_forward;
-    size_t m_num_passed = 0;          // of m_jump_forward, those that were accepted since
-    bool m_has_jump_forward = false;  // the rest is what must come next; empty: nothing must
 };
 
 /// Masks and jump-forward tokens depend on tokens that are known before a batch is run. So threads

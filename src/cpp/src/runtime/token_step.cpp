@@ -242,11 +242,11 @@ void TokenStep::append_all_jump_forward(size_t vocabulary) {
 }
 
 bool TokenStep::append_jump_forward(SequenceState& sequence, size_t vocabulary) {
-    GrammarRule& grammar = *sequence.sampler.grammar();
+    SequenceGrammar& grammar = *sequence.sampler.grammar();
     const size_t end = sequence.tokens.size() + max_jump_forward;
     while (sequence.tokens.size() < end) {
         if (!m_parts.grammars.wait_for_jump_forward(sequence)) return true;
-        const JumpForwardTokens found =
+        const std::vector<int64_t> found =
             grammar.find_jump_forward({sequence.tokens, sequence.prompt_length});
         if (found.empty()) return true;
         for (const int64_t token : found) {

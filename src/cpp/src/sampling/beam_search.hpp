@@ -65,7 +65,7 @@ public:
     /// prompt, in slot 0. Throws LogitsError.
     void score(size_t slot, const std::vector<int64_t>& tokens, float* logits, size_t n);
     /// The grammar of the beam in the slot; null: it has none.
-    const std::shared_ptr<GrammarRule>& grammar(size_t slot) const {
+    const std::shared_ptr<SequenceGrammar>& grammar(size_t slot) const {
         return m_slots.at(slot).chain.grammar();
     }
     /// Every beam was scored since the last advance().

@@ -13,6 +13,7 @@
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/logits_processor.hpp"
 #include "sampling/log_probs.hpp"
+#include "sampling/sequence_grammar.hpp"
 
 namespace pagewheel {
 
@@ -40,42 +41,6 @@ ProcessorPtr make_processor(Function function) {
     return std::make_unique<FunctionProcessor<Function>>(std::move(function));
 }
 
-/// The grammar allows no next token, so the sequence ends.
-struct GrammarEnd : LogitsError {
-    GrammarEnd(bool whole, const std::string& cause)
-        : LogitsError(cause, ErrorCode::grammar_failed), is_whole(whole) {}
-
-    bool is_whole;  ///< its text is one of the grammar; else it was cut short
-};
-
-/// Tokens that a GrammarRule keeps.
-struct JumpForwardTokens {
-    const int64_t* data;
-    size_t size;
-
-    const int64_t* begin() const { return data; }
-    const int64_t* end() const { return data + size; }
-    bool empty() const { return size == 0; }
-};
-
-/// Where one sequence is in its grammar. One thread at a time, but for cancel().
-class GrammarRule {
-public:
-    virtual ~GrammarRule() = default;
-    /// Goes on by the generated tokens that it has not seen, and finds which may come next. Does
-    /// nothing where that is done: so it may be done ahead. Throws GrammarEnd, again at each call.
-    virtual void follow(const TokenHistory& history) = 0;
-    /// The mask that follow() left: bit i % 32 of word i / 32 says whether token i may come.
-    virtual const std::vector<uint32_t>& mask() const = 0;
-    /// Goes on as follow() does, and gives the tokens that must come next, whatever the logits.
-    /// Empty where there is a choice, and where it fails. Valid until the next call.
-    virtual JumpForwardTokens find_jump_forward(const TokenHistory& history) = 0;
-    /// What another thread is in ends soon, and the grammar with it. Any thread.
-    virtual void cancel() = 0;
-    /// A copy for another sequence that goes on as this one did so far.
-    virtual std::unique_ptr<GrammarRule> fork() const = 0;
-};
-
 /// DRY's dry_sequence_breakers. They are looked for in the text of the tokens, whatever the tokens'
 /// boundaries.
 struct SequenceBreakers {
@@ -102,7 +67,8 @@ struct TokenLists {
 struct TokenRules {
     TokenSequences bad_words;                               ///< the tokens of bad_words
     std::shared_ptr<const SequenceBreakers> breakers = {};  ///< of dry_sequence_breakers
-    std::shared_ptr<const GrammarRule> grammar = {};  ///< at its beginning; sequences have forks
+    std::shared_ptr<const SequenceGrammar> grammar =
+        {};  ///< at its beginning; sequences have forks
     /// What the grammar forces is appended at once, and the model gives no logits for it.
     bool appends_jump_forward = false;
     /// The lists of the config and of bad_words, made once for all requests with the config.
@@ -143,7 +109,7 @@ public:
     /// GrammarEnd.
     void process(const LogitsRow& row, const TokenHistory& history);
     /// The grammar; null where there is none.
-    const std::shared_ptr<GrammarRule>& grammar() const { return m_grammar; }
+    const std::shared_ptr<SequenceGrammar>& grammar() const { return m_grammar; }
     LogitsChain fork() const;
     /// Whether all of them do (LogitsProcessor::runs_anywhere).
     bool runs_anywhere() const;
@@ -151,7 +117,7 @@ public:
 private:
     void apply_grammar(const LogitsRow& row, const TokenHistory& history);
 
-    std::shared_ptr<GrammarRule> m_grammar;  // shared with who works ahead
+    std::shared_ptr<SequenceGrammar> m_grammar;  // shared with who works ahead
     std::vector<std::unique_ptr<LogitsProcessor>> m_processors;
 };
 

@@ -89,7 +89,7 @@ public:
     /// chain left, before temperature and filters, and the token itself. Empty unless the config
     /// has logprobs.
     const std::vector<TokenLogProb>& top_log_probs() const { return m_top_log_probs; }
-    const std::shared_ptr<GrammarRule>& grammar() const { return m_chain.grammar(); }
+    const std::shared_ptr<SequenceGrammar>& grammar() const { return m_chain.grammar(); }
     /// False: sample() is for the thread that steps.
     bool runs_anywhere() const { return m_chain.runs_anywhere(); }
 

@@ -49,7 +49,7 @@ std::filesystem::path find_template_program();
 /// threads wait for their turn.
 ///
 /// Throws InvalidArgument that begins with "chat template" for whatever the template does
-/// wrong, Error where the program is missing or may not limit itself.
+/// wrong, Error where the program is missing or may not limit itself, or was killed twice.
 std::string render_by_program(const ChatTemplateInputs& inputs);
 
 /// A tokenizer's chat template and what renders it, for any thread. Everything but original()

@@ -36,20 +36,6 @@ std::vector<int64_t> to_ids(const ov::Tensor& tensor) {
                                                          : copy(tensor.data<const int64_t>());
 }
 
-TokenizedInputs pad(const std::vector<std::vector<int64_t>>& rows, size_t width, int64_t pad_id,
-                    bool left) {
-    TokenizedInputs batch{ov::Tensor(ov::element::i64, {rows.size(), width}),
-                          ov::Tensor(ov::element::i64, {rows.size(), width})};
-    std::fill_n(batch.input_ids.data<int64_t>(), rows.size() * width, std::max<int64_t>(pad_id, 0));
-    std::fill_n(batch.attention_mask.data<int64_t>(), rows.size() * width, 0);
-    for (size_t i = 0; i < rows.size(); ++i) {
-        const size_t begin = i * width + (left ? width - rows[i].size() : 0);
-        std::copy(rows[i].begin(), rows[i].end(), batch.input_ids.data<int64_t>() + begin);
-        std::fill_n(batch.attention_mask.data<int64_t>() + begin, rows[i].size(), 1);
-    }
-    return batch;
-}
-
 }  // namespace
 
 Encoder::Encoder(ov::Core& core, const std::shared_ptr<ov::Model>& model,
@@ -91,18 +77,20 @@ std::vector<int64_t> Encoder::encode(const std::vector<std::string>& text,
     return to_ids(graph->run(m_core, inputs));
 }
 
-std::vector<std::vector<int64_t>> Encoder::encode_plain(const std::vector<std::string>& texts) {
+std::vector<std::vector<int64_t>> Encoder::encode_all(const std::vector<std::string>& texts,
+                                                      bool add_special_tokens) {
     std::vector<std::vector<int64_t>> rows;
     if (!m_mask || m_inputs != 1 || std::count(texts.begin(), texts.end(), "") > 0) {
-        for (const std::string& text : texts) rows.push_back(encode(std::vector{text}, false));
+        for (const std::string& text : texts)
+            rows.push_back(encode(std::vector{text}, add_special_tokens));
         return rows;
     }
+    const auto& graph = add_special_tokens ? m_graph : m_plain_graph;
     for (size_t begin = 0; begin < texts.size(); begin += most_at_once) {
         const size_t count = std::min(most_at_once, texts.size() - begin);
         for (size_t i = begin; i < begin + count; ++i)
             check_utf8(texts[i], {"text", "the text to encode"});
-        const auto found =
-            m_plain_graph->run(m_core, {string_tensor(&texts[begin], count)}, {0, *m_mask});
+        const auto found = graph->run(m_core, {string_tensor(&texts[begin], count)}, {0, *m_mask});
         const std::vector<int64_t> ids = to_ids(found[0]), mask = to_ids(found[1]);
         const size_t width = ids.size() / count;
         for (size_t i = 0; i < count; ++i) {
@@ -114,9 +102,12 @@ std::vector<std::vector<int64_t>> Encoder::encode_plain(const std::vector<std::s
     return rows;
 }
 
-std::vector<std::vector<int64_t>> Encoder::encode_rows(
-    const std::vector<std::vector<std::string>>& texts, const EncodeOptions& options,
-    size_t& width) {
+TokenizedInputs Encoder::pad(std::vector<std::vector<int64_t>> rows,
+                             const EncodeOptions& options) const {
+    const std::string& side = options.padding_side.value_or(m_padding_side);
+    const bool left = side == "left";
+    check_argument(left || side == "right", ParameterName("padding_side"), " is '", side,
+                   "'; allowed are 'left' and 'right'");
     const size_t own_limit = m_max_length > 0 ? m_max_length : std::numeric_limits<size_t>::max();
     const size_t limit = options.max_length.value_or(own_limit);
     check_argument(!options.pad_to_max_length || options.max_length || m_max_length > 0,
@@ -125,25 +116,21 @@ std::vector<std::vector<int64_t>> Encoder::encode_rows(
                    "has no model_max_length");
     check_argument(!options.pad_to_max_length || limit <= most_padding, ParameterName("max_length"),
                    " is ", limit, " and pad_to_max_length is true; allowed: up to ", most_padding);
-    std::vector<std::vector<int64_t>> rows;
-    width = options.pad_to_max_length ? limit : 0;
-    for (const auto& text : texts) {
-        rows.push_back(encode(text, options.add_special_tokens));
-        if (options.truncation && rows.back().size() > limit) rows.back().resize(limit);
-        width = std::max(width, rows.back().size());
+    size_t width = options.pad_to_max_length ? limit : 0;
+    for (std::vector<int64_t>& row : rows) {
+        if (options.truncation && row.size() > limit) row.resize(limit);
+        width = std::max(width, row.size());
     }
-    return rows;
-}
-
-TokenizedInputs Encoder::encode(const std::vector<std::vector<std::string>>& texts,
-                                const EncodeOptions& options) {
-    const std::string& side = options.padding_side.value_or(m_padding_side);
-    const bool left = side == "left";
-    check_argument(left || side == "right", ParameterName("padding_side"), " is '", side,
-                   "'; allowed are 'left' and 'right'");
-    size_t width = 0;
-    const auto rows = encode_rows(texts, options, width);
-    return pad(rows, width, m_pad, left);
+    TokenizedInputs batch{ov::Tensor(ov::element::i64, {rows.size(), width}),
+                          ov::Tensor(ov::element::i64, {rows.size(), width})};
+    std::fill_n(batch.input_ids.data<int64_t>(), rows.size() * width, std::max<int64_t>(m_pad, 0));
+    std::fill_n(batch.attention_mask.data<int64_t>(), rows.size() * width, 0);
+    for (size_t i = 0; i < rows.size(); ++i) {
+        const size_t begin = i * width + (left ? width - rows[i].size() : 0);
+        std::copy(rows[i].begin(), rows[i].end(), batch.input_ids.data<int64_t>() + begin);
+        std::fill_n(batch.attention_mask.data<int64_t>() + begin, rows[i].size(), 1);
+    }
+    return batch;
 }
 
 Decoder::Decoder(ov::Core& core, const std::shared_ptr<ov::Model>& model,

@@ -97,6 +97,13 @@ ProcessResult run(const fs::path& program, const std::string& input) {
     return run_process(request);
 }
 
+/// Whether somebody outside ended it, as a system does that is short of memory: what a template
+/// does ends the process by other signals.
+bool was_killed(const ProcessResult& result) {
+    return result.end == ProcessResult::End::SIGNALLED &&
+           (result.code == SIGKILL || result.code == SIGTERM);
+}
+
 [[noreturn]] void refuse(const std::string& what) {
     throw InvalidArgument("chat template: " + what, ErrorCode::chat_template_failed);
 }
@@ -154,6 +161,7 @@ std::string render_by_program(const ChatTemplateInputs& inputs) {
     ProcessResult result;
     try {
         result = run(program, input);
+        if (was_killed(result)) result = run(program, input);
     } catch (const std::system_error& error) {
         throw Error(
             concat(
@@ -162,6 +170,9 @@ std::string render_by_program(const ChatTemplateInputs& inputs) {
                 "set a renderer with Tokenizer::set_chat_template_renderer"),
             ErrorCode::dependency_missing);
     }
+    if (was_killed(result))
+        throw Error(
+            concat("the process that renders chat templates was ended by signal ", result.code));
     return answer(result);
 }
 

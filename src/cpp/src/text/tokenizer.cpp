@@ -59,9 +59,8 @@ std::vector<int64_t> Tokenizer::encode(const std::string& text, bool add_special
 }
 TokenizedInputs Tokenizer::encode(const std::vector<std::string>& texts,
                                   const EncodeOptions& options) const {
-    std::vector<std::vector<std::string>> each;
-    for (const std::string& text : texts) each.push_back({text});
-    return m_impl->encoder.encode(each, options);
+    Encoder& encoder = m_impl->encoder;
+    return encoder.pad(encoder.encode_all(texts, options.add_special_tokens), options);
 }
 
 TokenizedInputs Tokenizer::encode(const std::vector<std::string>& firsts,
@@ -73,10 +72,11 @@ TokenizedInputs Tokenizer::encode(const std::vector<std::string>& firsts,
     check_argument(a > 0 && b > 0 && (a == b || a == 1 || b == 1), ParameterName("prompts", ""),
                    "there are ", a, " first and ", b,
                    " second texts of pairs; allowed: as many of both, or one of either");
-    std::vector<std::vector<std::string>> pairs;
+    std::vector<std::vector<int64_t>> rows;
     for (size_t i = 0; i < std::max(a, b); ++i)
-        pairs.push_back({firsts[a == 1 ? 0 : i], seconds[b == 1 ? 0 : i]});
-    return m_impl->encoder.encode(pairs, options);
+        rows.push_back(m_impl->encoder.encode({firsts[a == 1 ? 0 : i], seconds[b == 1 ? 0 : i]},
+                                              options.add_special_tokens));
+    return m_impl->encoder.pad(std::move(rows), options);
 }
 
 bool Tokenizer::supports_paired_input() const {

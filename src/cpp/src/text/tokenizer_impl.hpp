@@ -45,20 +45,14 @@ public:
 
     /// `text` may have a second text, which follows the first in a pair.
     std::vector<int64_t> encode(const std::vector<std::string>& text, bool add_special_tokens);
-    /// Each a text or a pair.
-    TokenizedInputs encode(const std::vector<std::vector<std::string>>& texts,
-                           const EncodeOptions& options);
-    /// Each without special tokens, as encode() gives it. Many at once take a hundredth of the
-    /// time.
-    std::vector<std::vector<int64_t>> encode_plain(const std::vector<std::string>& texts);
+    /// Each a text of its own, as encode() gives it. Many at once take a hundredth of the time.
+    std::vector<std::vector<int64_t>> encode_all(const std::vector<std::string>& texts,
+                                                 bool add_special_tokens);
+    /// The rows as a batch, cut and padded as `options` say.
+    TokenizedInputs pad(std::vector<std::vector<int64_t>> rows, const EncodeOptions& options) const;
     bool takes_pairs() const { return m_inputs == 2; }
 
 private:
-    /// Rows cut as `options` say, and how wide they are padded.
-    std::vector<std::vector<int64_t>> encode_rows(
-        const std::vector<std::vector<std::string>>& texts, const EncodeOptions& options,
-        size_t& width);
-
     ov::Core& m_core;
     size_t m_inputs;
     std::optional<size_t> m_mask;  // the output that tells tokens from padding
