@@ -160,8 +160,7 @@ TEST_P(PipelineStress, FortyBlocksServe500RequestsOfWhichAThirdIsCancelledByOthe
     for (size_t t = 0; t < num_threads; ++t) threads.emplace_back(work, t);
     for (std::thread& thread : threads) thread.join();
     canceller.join();
-    while (served.has_non_finished_requests())
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (served.has_non_finished_requests()) served.step();
     served.stop();
 
     EXPECT_EQ(num_refused, num_requests / 25);

@@ -186,11 +186,14 @@ TEST_F(Pipeline, ServesManyThreadsWhileAThreadOfItsOwnSteps) {
             pipeline.get_metrics();
             EXPECT_EQ(pipeline.get_cache_view().blocks.size(), 24u);
             if (i % 3 == 0) cache.clear();
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            // Looks again after the next step, if there is one.
+            const size_t step = pipeline.get_statistics().num_steps;
+            while (pipeline.get_statistics().num_steps == step && num_notified + num_refused < 48)
+                std::this_thread::yield();
         }
     });
     for (std::thread& thread : threads) thread.join();
-    while (pipeline.has_non_finished_requests()) std::this_thread::yield();
+    while (pipeline.has_non_finished_requests()) pipeline.step();
     pipeline.stop();
     pipeline.step();
     EXPECT_GT(num_finished, 20u);

@@ -72,7 +72,7 @@ TEST_F(CacheViewTest, WhatIsPinnedIsToldFromWhatIsKept) {
     const Tokens prompt = counting(1, 12);
     submit_as(1, prompt, 6);
     finish();
-    engine->prefixes()->pin({}, prompt);
+    engine->prefixes().pin({}, prompt);
     const CacheView view = engine->view_cache(all, std::nullopt);
     EXPECT_EQ(count_of(view, BlockState::PINNED), 3u);
     EXPECT_GT(count_of(view, BlockState::CACHED), 0u);

@@ -74,31 +74,15 @@ std::pair<File, File> connection() {
     return files;
 }
 
-class SpawnActions {
+/// What posix_spawn() does in the program before it starts.
+class SpawnSettings {
 public:
-    SpawnActions() { check_system(posix_spawn_file_actions_init(&m_actions), "posix_spawn"); }
-    SpawnActions(const SpawnActions&) = delete;
-    SpawnActions& operator=(const SpawnActions&) = delete;
-    ~SpawnActions() { posix_spawn_file_actions_destroy(&m_actions); }
-
-    void use(const File& file, int as) {
-        check_system(posix_spawn_file_actions_adddup2(&m_actions, file.get(), as), "posix_spawn");
-    }
-    void drop(int descriptor) {
-        check_system(
-            posix_spawn_file_actions_addopen(&m_actions, descriptor, "/dev/null", O_WRONLY, 0),
-            "posix_spawn");
-    }
-    const posix_spawn_file_actions_t* get() const { return &m_actions; }
-
-private:
-    posix_spawn_file_actions_t m_actions;
-};
-
-class SpawnAttributes {
-public:
-    explicit SpawnAttributes(bool own_group) {
-        check_system(posix_spawnattr_init(&m_attributes), "posix_spawn");
+    explicit SpawnSettings(bool own_group) {
+        check_system(posix_spawn_file_actions_init(&m_actions), "posix_spawn");
+        if (const int error = posix_spawnattr_init(&m_attributes)) {
+            posix_spawn_file_actions_destroy(&m_actions);
+            check_system(error, "posix_spawn");
+        }
         sigset_t none, normal;
         sigemptyset(&none);
         sigemptyset(&normal);
@@ -110,12 +94,26 @@ public:
                           (own_group ? POSIX_SPAWN_SETPGROUP : 0);
         posix_spawnattr_setflags(&m_attributes, static_cast<short>(flags));
     }
-    SpawnAttributes(const SpawnAttributes&) = delete;
-    SpawnAttributes& operator=(const SpawnAttributes&) = delete;
-    ~SpawnAttributes() { posix_spawnattr_destroy(&m_attributes); }
-    const posix_spawnattr_t* get() const { return &m_attributes; }
+    SpawnSettings(const SpawnSettings&) = delete;
+    SpawnSettings& operator=(const SpawnSettings&) = delete;
+    ~SpawnSettings() {
+        posix_spawn_file_actions_destroy(&m_actions);
+        posix_spawnattr_destroy(&m_attributes);
+    }
+
+    void use(const File& file, int as) {
+        check_system(posix_spawn_file_actions_adddup2(&m_actions, file.get(), as), "posix_spawn");
+    }
+    void drop(int descriptor) {
+        check_system(
+            posix_spawn_file_actions_addopen(&m_actions, descriptor, "/dev/null", O_WRONLY, 0),
+            "posix_spawn");
+    }
+    const posix_spawn_file_actions_t* actions() const { return &m_actions; }
+    const posix_spawnattr_t* attributes() const { return &m_attributes; }
 
 private:
+    posix_spawn_file_actions_t m_actions;
     posix_spawnattr_t m_attributes;
 };
 
@@ -133,20 +131,19 @@ public:
         auto [input, its_input] = connection();
         auto [output, its_output] = connection();
         auto [errors, its_errors] = connection();
-        SpawnActions actions;
-        actions.use(its_input, STDIN_FILENO);
-        actions.use(its_output, STDOUT_FILENO);
+        SpawnSettings settings(request.own_group);
+        settings.use(its_input, STDIN_FILENO);
+        settings.use(its_output, STDOUT_FILENO);
         if (request.kept_errors > 0)
-            actions.use(its_errors, STDERR_FILENO);
+            settings.use(its_errors, STDERR_FILENO);
         else
-            actions.drop(STDERR_FILENO);
-        const SpawnAttributes attributes(request.own_group);
+            settings.drop(STDERR_FILENO);
         const std::vector<char*> arguments = pointers(request.command);
         const std::vector<char*> environment =
             request.environment ? pointers(*request.environment) : std::vector<char*>();
-        const int error =
-            posix_spawn(&m_pid, request.command.front().c_str(), actions.get(), attributes.get(),
-                        arguments.data(), request.environment ? environment.data() : environ);
+        const int error = posix_spawn(&m_pid, request.command.front().c_str(), settings.actions(),
+                                      settings.attributes(), arguments.data(),
+                                      request.environment ? environment.data() : environ);
         check_system(error, "cannot start " + request.command.front());
         m_input = std::move(input);
         m_output = std::move(output);

@@ -125,17 +125,13 @@ void PrefixTree::became_idle(BlockId block) {
     expose(block);
 }
 
-void PrefixTree::became_busy(BlockId block) {
+void PrefixTree::on_held(BlockId block) {
     const Node& node = m_nodes[size_t(block)];
     --m_num_evictable;
     m_exposed.erase({node.last_use, block});
     if (node.parent < 0) return;
     --m_nodes[size_t(node.parent)].num_idle_children;
     expose(node.parent);
-}
-
-void PrefixTree::on_held(BlockId block) {
-    became_busy(block);
 }
 
 void PrefixTree::on_released(BlockId block) {
@@ -162,7 +158,7 @@ PrefixTree::Children::const_iterator PrefixTree::first_child(NodeId node) const 
 }
 
 void PrefixTree::remove_leaf(BlockId block) {
-    if (is_idle(block)) became_busy(block);
+    if (is_idle(block)) on_held(block);
     Node& node = m_nodes[size_t(block)];
     m_children.erase(block);
     node.tokens.clear();

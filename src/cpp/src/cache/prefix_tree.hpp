@@ -136,7 +136,6 @@ private:
     void expose(NodeId node);
     void cover(NodeId node);
     void became_idle(BlockId block);
-    void became_busy(BlockId block);
     void remove_leaf(BlockId block);
     void remove_subtree(BlockId block);
     Children::const_iterator first_child(NodeId node) const;

@@ -282,6 +282,26 @@ void ContinuousBatchingPipeline::Impl::finish(const std::vector<GeneratedPrompt>
     if (given && !streams.empty()) (*given)->end();
 }
 
+namespace {
+
+/// What generate() gives for the prompt of that index; value_of(output) is what of an output.
+template <class Result, class ValueOf>
+Result make_result(size_t index, const GenerationHandle::State& state,
+                   const std::vector<GenerationOutput>& outputs, const ValueOf& value_of) {
+    Result result;
+    result.m_request_id = index;
+    result.m_status = state.status;
+    result.request_metrics = state.metrics;
+    for (const GenerationOutput& output : outputs) {
+        result.m_generation_ids.push_back(value_of(output));
+        result.m_scores.push_back(output.score);
+        result.m_finish_reasons.push_back(output.finish_reason);
+    }
+    return result;
+}
+
+}  // namespace
+
 std::vector<EncodedGenerationResult> ContinuousBatchingPipeline::Impl::generate(
     const std::vector<std::vector<int64_t>>& prompts, const std::vector<GenerationConfig>& configs,
     const StreamerVariant& streamer) {
@@ -292,19 +312,15 @@ std::vector<EncodedGenerationResult> ContinuousBatchingPipeline::Impl::generate(
 
     std::vector<EncodedGenerationResult> results;
     for (const GeneratedPrompt& one : generated) {
-        EncodedGenerationResult& result = results.emplace_back();
-        result.m_request_id = results.size() - 1;
-        result.m_status = one.state->status;
-        result.perf_metrics = metrics;
-        result.request_metrics = one.state->metrics;
-        for (const GenerationOutput& output : all_outputs(*one.state, /*with_text=*/false)) {
+        const auto tokens_of = [&](const GenerationOutput& output) {
             std::vector<int64_t> tokens;
             if (one.echo) tokens = one.prompt;
             tokens.insert(tokens.end(), output.generated_ids.begin(), output.generated_ids.end());
-            result.m_generation_ids.push_back(std::move(tokens));
-            result.m_scores.push_back(output.score);
-            result.m_finish_reasons.push_back(output.finish_reason);
-        }
+            return tokens;
+        };
+        results.push_back(make_result<EncodedGenerationResult>(
+            results.size(), *one.state, all_outputs(*one.state, /*with_text=*/false), tokens_of));
+        results.back().perf_metrics = metrics;
     }
     return results;
 }
@@ -323,22 +339,16 @@ std::vector<GenerationResult> ContinuousBatchingPipeline::Impl::generate_text(
 
     std::vector<GenerationResult> results;
     for (size_t i = 0; i < generated.size(); ++i) {
-        GenerationResult& result = results.emplace_back();
-        result.m_request_id = i;
-        result.m_status = generated[i].state->status;
-        result.request_metrics = generated[i].state->metrics;
-        const auto outputs = timed(raw.detokenization_durations, [&] {
-            return all_outputs(*generated[i].state, /*with_text=*/true);
-        });
-        result.parsed = parsed_outputs(config_of(configs, i), streamer, tokenizer, outputs);
-        for (const GenerationOutput& output : outputs) {
+        const GeneratedPrompt& one = generated[i];
+        const auto outputs = timed(raw.detokenization_durations,
+                                   [&] { return all_outputs(*one.state, /*with_text=*/true); });
+        const auto text_of = [&](const GenerationOutput& output) {
             const std::string before =
-                generated[i].echo ? echoed(tokenizer, generated[i].prompt, output.generated_ids)
-                                  : "";
-            result.m_generation_ids.push_back(before + output.text);
-            result.m_scores.push_back(output.score);
-            result.m_finish_reasons.push_back(output.finish_reason);
-        }
+                one.echo ? echoed(tokenizer, one.prompt, output.generated_ids) : "";
+            return before + output.text;
+        };
+        results.push_back(make_result<GenerationResult>(i, *one.state, outputs, text_of));
+        results.back().parsed = parsed_outputs(config_of(configs, i), streamer, tokenizer, outputs);
     }
     raw.generate_durations.push_back(microseconds_since(begin));
     for (GenerationResult& result : results) result.perf_metrics = metrics;

@@ -17,11 +17,11 @@ PrefixCache ContinuousBatchingPipeline::get_prefix_cache() const {
 }
 
 size_t PrefixCache::num_tokens() const {
-    return m_pipeline.m_impl->engine().prefixes()->num_tokens();
+    return m_pipeline.m_impl->engine().prefixes().num_tokens();
 }
 
 std::map<std::string, size_t> PrefixCache::num_tokens_by_salt() const {
-    return m_pipeline.m_impl->engine().prefixes()->num_tokens_by_salt();
+    return m_pipeline.m_impl->engine().prefixes().num_tokens_by_salt();
 }
 
 size_t PrefixCache::pin(const std::vector<int64_t>& prompt, const std::string& salt) {
@@ -34,8 +34,7 @@ size_t PrefixCache::pin(const std::vector<int64_t>& prompt, const std::string& s
     config.cache_salt = salt;
     const auto is_pinned = [&] {
         auto prefixes = engine.prefixes();
-        return prefixes->has({salt, 0}, prompt) &&
-               prefixes->pin({salt, 0}, prompt) == prompt.size();
+        return prefixes.has({salt, 0}, prompt) && prefixes.pin({salt, 0}, prompt) == prompt.size();
     };
     for (int attempt = 0; attempt < max_attempts; ++attempt) {
         if (is_pinned()) return prompt.size();
@@ -47,19 +46,19 @@ size_t PrefixCache::pin(const std::vector<int64_t>& prompt, const std::string& s
 }
 
 bool PrefixCache::unpin(const std::vector<int64_t>& prompt, const std::string& salt) {
-    return m_pipeline.m_impl->engine().prefixes()->unpin({salt, 0}, prompt);
+    return m_pipeline.m_impl->engine().prefixes().unpin({salt, 0}, prompt);
 }
 
 void PrefixCache::clear(const std::optional<std::set<std::string>>& salts) {
-    m_pipeline.m_impl->engine().prefixes()->clear(salts);
+    m_pipeline.m_impl->engine().prefixes().clear(salts);
 }
 
 void PrefixCache::save(const std::filesystem::path& path, const PrefixSelection& selection) const {
-    m_pipeline.m_impl->engine().prefixes()->save(path, selection);
+    m_pipeline.m_impl->engine().prefixes().save(path, selection);
 }
 
 size_t PrefixCache::load(const std::filesystem::path& path) {
-    return m_pipeline.m_impl->engine().prefixes()->load(path);
+    return m_pipeline.m_impl->engine().prefixes().load(path);
 }
 
 }  // namespace pagewheel

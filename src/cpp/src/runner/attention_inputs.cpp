@@ -4,46 +4,19 @@
 
 namespace pagewheel {
 
-namespace {
-
-/// Fills extents entry by entry.
-class ExtentsWriter {
-public:
-    explicit ExtentsWriter(BatchExtents extents) : m_at(extents) {}
-
-    void add(const BatchEntry& entry) {
-        *m_at.past_lens++ = int32_t(entry.sequence->num_slots());
-        *m_at.subsequence_begins++ = m_token;
-        *m_at.block_indices_begins++ = m_block;
-        m_token += int32_t(entry.num_tokens);
-        m_block += int32_t(entry.sequence->blocks.size());
-    }
-    void end() const {
-        *m_at.subsequence_begins = m_token;
-        *m_at.block_indices_begins = m_block;
-    }
-
-private:
-    BatchExtents m_at;
-    int32_t m_token = 0, m_block = 0;
-};
-
-}  // namespace
-
-void fill_extents(const Batch& batch, BatchExtents extents) {
-    ExtentsWriter writer(extents);
-    for (const BatchEntry& entry : batch.entries) writer.add(entry);
-    writer.end();
-}
-
-void fill_extents_and_blocks(const Batch& batch, BatchExtents extents, int32_t* table) {
-    ExtentsWriter writer(extents);
+void fill_extents(const Batch& batch, BatchExtents extents, int32_t* table) {
+    int32_t num_tokens = 0, num_blocks = 0;
     for (const BatchEntry& entry : batch.entries) {
-        writer.add(entry);
         const std::vector<BlockId>& blocks = entry.sequence->blocks;
-        table = std::copy(blocks.begin(), blocks.end(), table);
+        *extents.past_lens++ = int32_t(entry.sequence->num_slots());
+        *extents.subsequence_begins++ = num_tokens;
+        *extents.block_indices_begins++ = num_blocks;
+        num_tokens += int32_t(entry.num_tokens);
+        num_blocks += int32_t(blocks.size());
+        if (table) table = std::copy(blocks.begin(), blocks.end(), table);
     }
-    writer.end();
+    *extents.subsequence_begins = num_tokens;
+    *extents.block_indices_begins = num_blocks;
 }
 
 size_t count_blocks(const Batch& batch) {

@@ -58,11 +58,9 @@ struct BatchExtents {
     int32_t* block_indices_begins;  ///< [sequences + 1]
 };
 
-void fill_extents(const Batch& batch, BatchExtents extents);
-
-/// The same, and the block tables of sequences that have not evicted, in one pass over sequences
-/// that lie all over memory.
-void fill_extents_and_blocks(const Batch& batch, BatchExtents extents, int32_t* table);
+/// With `table` it also writes the block tables of sequences that have not evicted, in one pass
+/// over sequences that lie all over memory.
+void fill_extents(const Batch& batch, BatchExtents extents, int32_t* table = nullptr);
 
 size_t count_blocks(const Batch& batch);
 

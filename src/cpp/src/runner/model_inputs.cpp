@@ -32,6 +32,30 @@ void InputTensor::reshape(ov::InferRequest& request, const ov::element::Type& ty
     if (grows && m_exists) request.set_input_tensor(m_index, m_tensor);
 }
 
+namespace {
+
+/// So many rows an entry has, of which the last ones are wanted.
+struct Rows {
+    size_t all, wanted;
+};
+
+/// Writes which of all entries' rows, one after the other, are wanted; rows_of(i) are entry i's.
+template <class RowsOf>
+void fill_last_rows(ov::InferRequest& request, InputTensor& input, size_t num_entries,
+                    const RowsOf& rows_of) {
+    size_t num_rows = 0;
+    for (size_t i = 0; i < num_entries; ++i) num_rows += rows_of(i).wanted;
+    auto* rows = input.resize<int64_t>(request, num_rows);
+    int64_t end = 0;
+    for (size_t i = 0; i < num_entries; ++i) {
+        const Rows entry = rows_of(i);
+        end += int64_t(entry.all);
+        for (size_t row = entry.wanted; row > 0; --row) *rows++ = end - int64_t(row);
+    }
+}
+
+}  // namespace
+
 TokenInputs::TokenInputs(const ov::CompiledModel& model, bool compact_positions)
     : m_compact_positions(compact_positions),
       m_indices(model),
@@ -63,28 +87,16 @@ void TokenInputs::fill_logits_indices(ov::InferRequest& request, const Batch& ba
                                       const std::vector<size_t>& windows) {
     // Without an input of their own, in the place of those that have logits.
     InputTensor& input = m_logits_indices.exists() ? m_logits_indices : m_sampled_tokens_indices;
-    size_t num_rows = 0;
-    for (size_t i = 0; i < batch.entries.size(); ++i)
-        num_rows += m_indices.count(batch, i, windows);
-    auto* rows = input.resize<int64_t>(request, num_rows);
-    int64_t end = 0;  // of the entry's tokens
-    for (size_t i = 0; i < batch.entries.size(); ++i) {
-        end += int64_t(batch.entries[i].num_tokens);
-        for (size_t row = m_indices.count(batch, i, windows); row > 0; --row)
-            *rows++ = end - int64_t(row);
-    }
+    fill_last_rows(request, input, batch.entries.size(), [&](size_t i) {
+        return Rows{batch.entries[i].num_tokens, m_indices.count(batch, i, windows)};
+    });
 }
 
 void TokenInputs::fill_sampled_tokens_indices(ov::InferRequest& request, const Batch& batch,
                                               const std::vector<size_t>& windows) {
-    size_t num_rows = 0;
-    for (const BatchEntry& entry : batch.entries) num_rows += entry.num_logits;
-    auto* rows = m_sampled_tokens_indices.resize<int64_t>(request, num_rows);
-    int64_t end = 0;  // of the entry's logits indices
-    for (size_t i = 0; i < batch.entries.size(); ++i) {
-        end += int64_t(m_indices.count(batch, i, windows));
-        for (size_t row = batch.entries[i].num_logits; row > 0; --row) *rows++ = end - int64_t(row);
-    }
+    fill_last_rows(request, m_sampled_tokens_indices, batch.entries.size(), [&](size_t i) {
+        return Rows{m_indices.count(batch, i, windows), batch.entries[i].num_logits};
+    });
 }
 
 }  // namespace pagewheel

@@ -60,8 +60,7 @@ void NativeAttentionInputs::fill_shared(ov::InferRequest& request, const Batch& 
     writer.go_on_at(m_begin);
     const BatchExtents extents = add_extents(writer, sequences);
     const LogitsExtents of_logits = add_logits_extents(writer, sequences);
-    fill_extents_and_blocks(batch, extents,
-                            writer.add(Layout::index_of(0, Layout::block_indices), blocks));
+    fill_extents(batch, extents, writer.add(Layout::index_of(0, Layout::block_indices), blocks));
     fill_logits_extents(batch, windows, extents, of_logits);
     writer.begin_scores();
 }

@@ -92,7 +92,6 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
                  parts.grammar_limits),
       m_tokens({m_scheduler, m_eviction.get(), m_admission, m_requests, m_output, m_grammars},
                m_model->num_threads()),
-      m_prefixes(*m_model, m_scheduler, m_eviction.get(), m_requests),
       m_recorder(m_scheduler, *m_queue, *m_model, config.statistics_interval) {
     m_admission.set_room(m_scheduler.max_tokens());
     warn_of_short_cache(config, m_scheduler.max_tokens(), parts.context_length);
@@ -328,19 +327,10 @@ CacheView Engine::view_cache(size_t most_sequences, std::optional<uint64_t> evic
     return view;
 }
 
-Engine::LockedPrefixes Engine::prefixes() {
+Engine::Prefixes Engine::prefixes() {
     check_argument(m_has_prefixes,
                    "the pipeline has no prefix cache: enable_prefix_caching is false");
-    return LockedPrefixes(*this);
-}
-
-Engine::LockedPrefixes::LockedPrefixes(Engine& engine) : m_lock(engine), m_engine(engine) {
-    engine.accept();  // a pin must leave them room
-}
-
-Engine::LockedPrefixes::~LockedPrefixes() {
-    m_engine.m_admission.set_room(m_engine.m_scheduler.max_tokens());
-    m_engine.m_recorder.count_blocks();
+    return Prefixes(*this);
 }
 
 }  // namespace pagewheel

@@ -3,20 +3,23 @@
 
 #include <cstdint>
 #include <exception>
+#include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "pagewheel/cache_view.hpp"
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/generation_handle.hpp"
+#include "pagewheel/prefix_selection.hpp"
 #include "pagewheel/statistics.hpp"
 #include "runner/model.hpp"
 #include "runtime/admission.hpp"
-#include "runtime/cache_access.hpp"
 #include "runtime/drafting.hpp"
 #include "runtime/eviction_manager.hpp"
 #include "runtime/grammar_masks.hpp"
@@ -66,9 +69,9 @@ public:
     /// Does what ContinuousBatchingPipeline::get_cache_view() does.
     CacheView view_cache(size_t most_sequences, std::optional<uint64_t> evicted_of);
 
-    class LockedPrefixes;
+    class Prefixes;
     /// No step is made while it lives. Throws InvalidArgument if there is no prefix cache.
-    LockedPrefixes prefixes();
+    Prefixes prefixes();
 
 private:
     /// Holds the step's lock and marks the thread as holding it. Throws Error if it
@@ -117,24 +120,34 @@ private:
     GrammarAhead m_grammars;
     TokenStep m_tokens;
     std::unique_ptr<Drafting> m_drafting;  // null: there is no drafter
-    Prefixes m_prefixes;
-    StepRecorder m_recorder;         // any thread's
-    RequestQueue::Contents m_taken;  // out of the queue
-    std::string m_log_line;          // to be written without the lock
+    StepRecorder m_recorder;               // any thread's
+    RequestQueue::Contents m_taken;        // out of the queue
+    std::string m_log_line;                // to be written without the lock
 };
 
-/// The prefix cache, with the step's lock.
-class Engine::LockedPrefixes {
+/// The prefix cache, as PrefixCache has it, with the step's lock.
+class Engine::Prefixes {
 public:
-    explicit LockedPrefixes(Engine& engine);
+    explicit Prefixes(Engine& engine);
     /// Takes down what changed.
-    ~LockedPrefixes();
-    LockedPrefixes(const LockedPrefixes&) = delete;
-    LockedPrefixes& operator=(const LockedPrefixes&) = delete;
+    ~Prefixes();
+    Prefixes(const Prefixes&) = delete;
+    Prefixes& operator=(const Prefixes&) = delete;
 
-    Prefixes* operator->() { return &m_engine.m_prefixes; }
+    size_t num_tokens() const;
+    std::map<std::string, size_t> num_tokens_by_salt() const;
+    bool has(const PrefixKey& key, const std::vector<int64_t>& tokens) const;
+    /// Pins the tokens if all of them are cached; how many are, from the first on.
+    size_t pin(const PrefixKey& key, const std::vector<int64_t>& tokens);
+    bool unpin(const PrefixKey& key, const std::vector<int64_t>& tokens);
+    void clear(const std::optional<std::set<std::string>>& salts);
+    void save(const std::filesystem::path& path, const PrefixSelection& selection) const;
+    size_t load(const std::filesystem::path& path);
 
 private:
+    /// Throws InvalidArgument if one of the requests would not fit beside `num_pinned` blocks.
+    void check_room(size_t num_tokens, size_t num_pinned) const;
+
     const StepLock m_lock;
     Engine& m_engine;
 };

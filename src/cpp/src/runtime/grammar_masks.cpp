@@ -129,24 +129,21 @@ bool GrammarAhead::has_mask(const SequenceState& sequence) {
 bool GrammarAhead::wait_for_mask(SequenceState& sequence) {
     if (has_mask(sequence)) return true;
     find(sequence, Wanted::MASK);
-    Lock lock(m_mutex);
-    const auto& work = sequence.grammar_work;
-    if (work->is_busy && !work->pace->is_slow) {
-        m_waits_for.assign(1, work);
-        wait(lock, 1);
-    }
-    return is_found(*work, sequence, Wanted::MASK);
+    return wait_for(sequence, Wanted::MASK);
 }
 
 bool GrammarAhead::wait_for_jump_forward(const SequenceState& sequence) {
-    const auto& work = sequence.grammar_work;
-    if (!work) return false;
+    return sequence.grammar_work && wait_for(sequence, Wanted::JUMP_FORWARD);
+}
+
+bool GrammarAhead::wait_for(const SequenceState& sequence, Wanted wanted) {
     Lock lock(m_mutex);
+    const auto& work = sequence.grammar_work;
     if (work->is_busy && !work->pace->is_slow) {
         m_waits_for.assign(1, work);
         wait(lock, 1);
     }
-    return is_found(*work, sequence, Wanted::JUMP_FORWARD);
+    return is_found(*work, sequence, wanted);
 }
 
 void GrammarAhead::wait_for_masks(const Batch& batch) {

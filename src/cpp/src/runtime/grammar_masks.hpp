@@ -107,6 +107,8 @@ private:
     enum class Wanted { MASK, JUMP_FORWARD };
     void find(SequenceState& sequence, Wanted wanted);
     static bool is_found(const GrammarWork& work, const SequenceState& sequence, Wanted wanted);
+    /// Whether the sequence, which has work, has what is wanted; waits as far as the step may.
+    bool wait_for(const SequenceState& sequence, Wanted wanted);
     /// Waits until so many works that are marked as awaited are done.
     void wait(Lock& lock, size_t num_awaited);
     void enqueue(const std::shared_ptr<GrammarWork>& work);

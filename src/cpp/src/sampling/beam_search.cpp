@@ -154,11 +154,19 @@ double BeamSearch::final_score(double sum, size_t length) const {
     return std::clamp(sum / divisor, -largest, largest);
 }
 
+Hypothesis BeamSearch::hypothesis(const Beam& beam, Reason reason) const {
+    Hypothesis found = beam;
+    found.score = float(final_score(beam.sum, beam.tokens.size()));
+    found.finish_reason = reason;
+    return found;
+}
+
 void BeamSearch::complete(Group& group, const Beam& beam, Reason reason) const {
-    const auto score = float(final_score(beam.sum, beam.tokens.size()));
-    const auto place = std::find_if(group.complete.begin(), group.complete.end(),
-                                    [&](const Hypothesis& other) { return other.score < score; });
-    group.complete.insert(place, {beam.tokens, beam.log_probs, score, reason, beam.top_log_probs});
+    const Hypothesis found = hypothesis(beam, reason);
+    const auto place =
+        std::find_if(group.complete.begin(), group.complete.end(),
+                     [&](const Hypothesis& other) { return other.score < found.score; });
+    group.complete.insert(place, found);
     if (group.complete.size() > m_group_size) group.complete.pop_back();
 }
 
@@ -211,10 +219,7 @@ std::vector<Hypothesis> BeamSearch::best() const {
     for (const Group& group : m_groups) {
         all.insert(all.end(), group.complete.begin(), group.complete.end());
         for (const Beam& beam : group.beams)
-            if (!beam.tokens.empty())
-                all.push_back({beam.tokens, beam.log_probs,
-                               float(final_score(beam.sum, beam.tokens.size())), Reason::NONE,
-                               beam.top_log_probs});
+            if (!beam.tokens.empty()) all.push_back(hypothesis(beam, Reason::NONE));
     }
     std::stable_sort(all.begin(), all.end(),
                      [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });

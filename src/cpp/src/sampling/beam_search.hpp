@@ -79,12 +79,10 @@ public:
     std::vector<Hypothesis> best() const;
 
 private:
-    struct Beam {
+    /// Its score and finish_reason are not known yet.
+    struct Beam : Hypothesis {
         size_t slot = 0;
         double sum = 0;
-        std::vector<int64_t> tokens;  // generated
-        std::vector<float> log_probs;
-        std::vector<std::vector<TokenLogProb>> top_log_probs;
     };
     struct Group {
         std::vector<Beam> beams;           // best first
@@ -116,6 +114,7 @@ private:
     /// Gives each next beam a slot.
     void place_beams();
     double final_score(double sum, size_t length) const;
+    Hypothesis hypothesis(const Beam& beam, GenerationFinishReason reason) const;
 
     const GenerationConfig& m_config;
     bool m_has_grammar;
