@@ -31,7 +31,7 @@ public:
     /// any, the tokenizer's end-of-text token.
     std::unique_ptr<GrammarMatcher> matcher(const std::vector<int64_t>& stop_tokens = {}) const;
 
-    class Impl;  // internal: text/grammar.cpp
+    struct Impl;  // internal: text/grammar.cpp
 private:
     std::shared_ptr<const Impl> m_impl;
 };

@@ -1,38 +1,18 @@
 #include "pagewheel/cache_eviction_config.hpp"
 
+#include <iterator>
+
 #include "base/check.hpp"
 #include "pagewheel/eviction_policy.hpp"
 
 namespace pagewheel {
 namespace {
 
-const char* name_of(AggregationMode mode) {
-    switch (mode) {
-        case AggregationMode::SUM:
-            return "SUM";
-        case AggregationMode::NORM_SUM:
-            return "NORM_SUM";
-        case AggregationMode::ADAPTIVE_RKV:
-            return "ADAPTIVE_RKV";
-    }
-    return "unknown";
-}
-
-const char* name_of(KVCrushAnchorPointMode mode) {
-    switch (mode) {
-        case KVCrushAnchorPointMode::RANDOM:
-            return "RANDOM";
-        case KVCrushAnchorPointMode::ZEROS:
-            return "ZEROS";
-        case KVCrushAnchorPointMode::ONES:
-            return "ONES";
-        case KVCrushAnchorPointMode::MEAN:
-            return "MEAN";
-        case KVCrushAnchorPointMode::ALTERNATING:
-            return "ALTERNATING";
-    }
-    return "unknown";
-}
+// By enumerator.
+constexpr const char* aggregation_modes[] = {"SUM", "NORM_SUM", "ADAPTIVE_RKV"};
+constexpr const char* anchor_point_modes[] = {"RANDOM", "ZEROS", "ONES", "MEAN", "ALTERNATING"};
+static_assert(std::size(aggregation_modes) == size_t(AggregationMode::ADAPTIVE_RKV) + 1);
+static_assert(std::size(anchor_point_modes) == size_t(KVCrushAnchorPointMode::ALTERNATING) + 1);
 
 /// nullptr for a name that no built-in policy has.
 const EvictionPolicyKind* kind_of(const std::string& name) {
@@ -52,8 +32,8 @@ std::string known_policies() {
 
 std::string KVCrushConfig::to_string() const {
     return concat("KVCrushConfig { budget: ", budget,
-                  ", anchor_point_mode: ", name_of(anchor_point_mode), ", rng_seed: ", rng_seed,
-                  " }");
+                  ", anchor_point_mode: ", anchor_point_modes[size_t(anchor_point_mode)],
+                  ", rng_seed: ", rng_seed, " }");
 }
 
 std::string AdaptiveRKVConfig::to_string() const {
@@ -134,7 +114,8 @@ void CacheEvictionConfig::validate(size_t block_size) const {
 std::string CacheEvictionConfig::to_string() const {
     return concat(
         "CacheEvictionConfig { start_size: ", m_start_size, ", recent_size: ", m_recent_size,
-        ", max_cache_size: ", m_max_cache_size, ", aggregation_mode: ", name_of(aggregation_mode),
+        ", max_cache_size: ", m_max_cache_size,
+        ", aggregation_mode: ", aggregation_modes[size_t(aggregation_mode)],
         ", apply_rotation: ", apply_rotation ? "true" : "false",
         ", snapkv_window_size: ", snapkv_window_size, ", policy: ", policy_name(),
         ", granularity: ", resolved_granularity() == EvictionGranularity::BLOCK ? "BLOCK" : "TOKEN",

@@ -71,15 +71,14 @@ std::string in_words(const std::string& value) {
 std::string in_words(bool value) {
     return value ? "true" : "false";
 }
+constexpr std::pair<const char*, StopCriteria> stop_criteria[] = {
+    {"EARLY", StopCriteria::EARLY},
+    {"HEURISTIC", StopCriteria::HEURISTIC},
+    {"NEVER", StopCriteria::NEVER}};
+
 std::string in_words(StopCriteria value) {
-    switch (value) {
-        case StopCriteria::EARLY:
-            return "EARLY";
-        case StopCriteria::HEURISTIC:
-            return "HEURISTIC";
-        case StopCriteria::NEVER:
-            return "NEVER";
-    }
+    for (const auto& [name, each] : stop_criteria)
+        if (each == value) return name;
     return "unknown";
 }
 
@@ -221,12 +220,12 @@ void read_value(const json& value, TokenSequences& out) {
 }
 
 void read_value(const json& value, StopCriteria& out) {
-    static const std::map<std::string, StopCriteria> names{{"EARLY", StopCriteria::EARLY},
-                                                           {"HEURISTIC", StopCriteria::HEURISTIC},
-                                                           {"NEVER", StopCriteria::NEVER}};
-    const auto found = value.is_string() ? names.find(value.get<std::string>()) : names.end();
-    check_argument(found != names.end(), "EARLY, HEURISTIC and NEVER");
-    out = found->second;
+    for (const auto& [name, each] : stop_criteria)
+        if (value == name) {
+            out = each;
+            return;
+        }
+    refuse_argument("EARLY, HEURISTIC and NEVER");
 }
 
 /// transformers allows a list: the first is the main one, all of them stop.

@@ -62,31 +62,22 @@ const char* grammar_library_version() {
     return llguidance::versions;
 }
 
-class Grammar::Impl {
-public:
-    Impl(const StructuredOutputConfig& config, const Tokenizer& tokenizer)
-        : m_tokenizer(Tokenizer::Impl::of(tokenizer)),
-          m_grammar(grammar_compiler(tokenizer)->compile(config)) {}
-
-    std::unique_ptr<GrammarMatcher> matcher(const std::vector<int64_t>& stop_tokens) const {
-        return m_grammar->start(stop_tokens);
-    }
+struct Grammar::Impl {
+    std::shared_ptr<Tokenizer::Impl> tokenizer;
+    std::shared_ptr<CompiledGrammar> grammar;
 
     /// The state behind the text, if the grammar allows it.
     std::unique_ptr<GrammarMatcher> after(const std::string& text) const {
-        auto state = m_grammar->start({});
-        for (const int64_t token : m_tokenizer->encoder.encode({text}, false))
+        auto state = grammar->start({});
+        for (const int64_t token : tokenizer->encoder.encode({text}, false))
             if (!state->accept(token)) return nullptr;
         return state;
     }
-
-private:
-    std::shared_ptr<Tokenizer::Impl> m_tokenizer;
-    std::shared_ptr<CompiledGrammar> m_grammar;
 };
 
 Grammar::Grammar(const StructuredOutputConfig& config, const Tokenizer& tokenizer)
-    : m_impl(std::make_shared<const Impl>(config, tokenizer)) {}
+    : m_impl(std::make_shared<const Impl>(
+          Impl{Tokenizer::Impl::of(tokenizer), grammar_compiler(tokenizer)->compile(config)})) {}
 
 bool Grammar::accepts(const std::string& text) const {
     const auto state = m_impl->after(text);
@@ -98,7 +89,7 @@ bool Grammar::accepts_prefix(const std::string& text) const {
 }
 
 std::unique_ptr<GrammarMatcher> Grammar::matcher(const std::vector<int64_t>& stop_tokens) const {
-    return m_impl->matcher(stop_tokens);
+    return m_impl->grammar->start(stop_tokens);
 }
 
 }  // namespace pagewheel
