@@ -17,7 +17,7 @@ OutputStreamer* as_output_streamer(const StreamerVariant& streamer) {
 std::string echoed(const Tokenizer& tokenizer, const std::vector<int64_t>& prompt,
                    const std::vector<int64_t>& generated) {
     std::vector<int64_t> both = prompt;
-    both.insert(both.end(), generated.begin(), generated.end());
+    append(both, generated);
     const std::string all = tokenizer.decode(both), own = tokenizer.decode(generated);
     const bool fits =
         all.size() >= own.size() && all.compare(all.size() - own.size(), own.size(), own) == 0;
@@ -62,7 +62,7 @@ StreamingStatus Stream::write(GenerationHandle& handle) {
         const std::string text = before + output.text;
         return text.empty() ? StreamingStatus::RUNNING : (*callback)(text);
     }
-    tokens.insert(tokens.end(), output.generated_ids.begin(), output.generated_ids.end());
+    append(tokens, output.generated_ids);
     return tokens.empty() ? StreamingStatus::RUNNING
                           : std::get<std::shared_ptr<StreamerBase>>(m_streamer)->write(tokens);
 }
@@ -186,12 +186,9 @@ void check_may_generate(const RequestQueue& queue) {
 void add_metrics(PerfMetrics& all, const PerfMetrics& one) {
     all.num_generated_tokens += one.num_generated_tokens;
     all.num_prefix_cache_hit_tokens += one.num_prefix_cache_hit_tokens;
-    const auto join = [](std::vector<float>& to, const std::vector<float>& from) {
-        to.insert(to.end(), from.begin(), from.end());
-    };
-    join(all.raw_metrics.m_times_to_first_token, one.raw_metrics.m_times_to_first_token);
-    join(all.raw_metrics.queue_durations, one.raw_metrics.queue_durations);
-    join(all.raw_metrics.grammar_compile_times, one.raw_metrics.grammar_compile_times);
+    append(all.raw_metrics.m_times_to_first_token, one.raw_metrics.m_times_to_first_token);
+    append(all.raw_metrics.queue_durations, one.raw_metrics.queue_durations);
+    append(all.raw_metrics.grammar_compile_times, one.raw_metrics.grammar_compile_times);
 }
 
 void check_streams(const StreamerVariant& streamer, const std::vector<GenerationConfig>& configs,
@@ -315,7 +312,7 @@ std::vector<EncodedGenerationResult> ContinuousBatchingPipeline::Impl::generate(
         const auto tokens_of = [&](const GenerationOutput& output) {
             std::vector<int64_t> tokens;
             if (one.echo) tokens = one.prompt;
-            tokens.insert(tokens.end(), output.generated_ids.begin(), output.generated_ids.end());
+            append(tokens, output.generated_ids);
             return tokens;
         };
         results.push_back(make_result<EncodedGenerationResult>(

@@ -1,6 +1,7 @@
 #include "pagewheel/llm_pipeline.hpp"
 
 #include <mutex>
+#include <type_traits>
 #include <utility>
 
 #include "base/check.hpp"
@@ -11,37 +12,19 @@
 namespace pagewheel {
 namespace {
 
-/// Results of several prompts, one after the other.
-template <class Results, class Result>
-Results join(std::vector<Result>&& results,
-             std::vector<decltype(Result().m_generation_ids)>& outputs) {
+/// Results of several prompts, one after the other; `outputs` is what Results has of their outputs.
+template <class Results, class Result, class Outputs>
+Results join(std::vector<Result>&& results, Outputs Results::* outputs) {
     Results joined;
     for (Result& result : results) {
         joined.perf_metrics = result.perf_metrics;
         joined.request_metrics.push_back(result.request_metrics);
-        joined.scores.insert(joined.scores.end(), result.m_scores.begin(), result.m_scores.end());
-        joined.finish_reasons.insert(joined.finish_reasons.end(), result.m_finish_reasons.begin(),
-                                     result.m_finish_reasons.end());
-        outputs.push_back(std::move(result.m_generation_ids));
+        append(joined.scores, result.m_scores);
+        append(joined.finish_reasons, result.m_finish_reasons);
+        append(joined.*outputs, std::move(result.m_generation_ids));
+        if constexpr (std::is_same_v<Results, DecodedResults>)
+            append(joined.parsed, std::move(result.parsed));
     }
-    return joined;
-}
-
-template <class T>
-std::vector<T> flatten(std::vector<std::vector<T>>&& lists) {
-    std::vector<T> flat;
-    for (auto& list : lists)
-        flat.insert(flat.end(), std::make_move_iterator(list.begin()),
-                    std::make_move_iterator(list.end()));
-    return flat;
-}
-
-DecodedResults joined_texts(std::vector<GenerationResult>&& results) {
-    std::vector<std::vector<std::string>> texts, parsed;
-    for (GenerationResult& result : results) parsed.push_back(std::move(result.parsed));
-    auto joined = join<DecodedResults>(std::move(results), texts);
-    joined.texts = flatten(std::move(texts));
-    joined.parsed = flatten(std::move(parsed));
     return joined;
 }
 
@@ -137,12 +120,13 @@ DecodedResults LLMPipeline::generate(const StringInputs& inputs,
                                      const std::optional<GenerationConfig>& config,
                                      const StreamerVariant& streamer) {
     const std::vector<GenerationConfig> configs{config ? *config : get_generation_config()};
+    constexpr auto texts = &DecodedResults::texts;
     if (const auto* history = std::get_if<ChatHistory>(&inputs))
-        return joined_texts(m_pipeline.generate(std::vector{*history}, configs, streamer));
+        return join(m_pipeline.generate(std::vector{*history}, configs, streamer), texts);
     if (const auto* prompts = std::get_if<std::vector<std::string>>(&inputs))
-        return joined_texts(m_pipeline.generate(*prompts, configs, streamer));
+        return join(m_pipeline.generate(*prompts, configs, streamer), texts);
     const std::vector<std::string> prompt{std::get<std::string>(inputs)};
-    return joined_texts(m_pipeline.generate(prompt, configs, streamer));
+    return join(m_pipeline.generate(prompt, configs, streamer), texts);
 }
 
 EncodedResults LLMPipeline::generate(const EncodedInputs& inputs,
@@ -151,12 +135,9 @@ EncodedResults LLMPipeline::generate(const EncodedInputs& inputs,
     const auto* tensor = std::get_if<ov::Tensor>(&inputs);
     const auto prompts =
         unpadded(tensor ? TokenizedInputs{*tensor, {}} : std::get<TokenizedInputs>(inputs));
-    std::vector<std::vector<std::vector<int64_t>>> tokens;
-    auto joined = join<EncodedResults>(
+    return join(
         m_pipeline.generate(prompts, {config ? *config : get_generation_config()}, streamer),
-        tokens);
-    joined.tokens = flatten(std::move(tokens));
-    return joined;
+        &EncodedResults::tokens);
 }
 
 DecodedResults LLMPipeline::generate(const StringInputs& inputs, const ov::AnyMap& properties) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -140,6 +141,11 @@ private:
     mutable std::mutex m_hook_mutex;  // guards the hook
     std::function<void()> m_step_hook;
 };
+
+template <class T>
+void append(std::vector<T>& to, std::vector<T> from) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+}
 
 /// Runs `function` and appends its duration in microseconds to `durations`.
 template <class Function>

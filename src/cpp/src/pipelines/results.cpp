@@ -74,15 +74,6 @@ std::vector<std::string> parsed_outputs(const GenerationConfig& config,
     return parsed;
 }
 
-namespace {
-
-template <class T>
-void append(std::vector<T>& to, const std::vector<T>& from) {
-    to.insert(to.end(), from.begin(), from.end());
-}
-
-}  // namespace
-
 MeanStdPair PerfMetrics::statistics(const std::vector<float>& samples) {
     if (samples.empty()) return {};
     double sum = 0, squares = 0;

@@ -35,7 +35,7 @@ void InputTensor::reshape(ov::InferRequest& request, const ov::element::Type& ty
 namespace {
 
 /// So many rows an entry has, of which the last ones are wanted.
-struct Rows {
+struct RowCounts {
     size_t all, wanted;
 };
 
@@ -48,7 +48,7 @@ void fill_last_rows(ov::InferRequest& request, InputTensor& input, size_t num_en
     auto* rows = input.resize<int64_t>(request, num_rows);
     int64_t end = 0;
     for (size_t i = 0; i < num_entries; ++i) {
-        const Rows entry = rows_of(i);
+        const RowCounts entry = rows_of(i);
         end += int64_t(entry.all);
         for (size_t row = entry.wanted; row > 0; --row) *rows++ = end - int64_t(row);
     }
@@ -88,14 +88,14 @@ void TokenInputs::fill_logits_indices(ov::InferRequest& request, const Batch& ba
     // Without an input of their own, in the place of those that have logits.
     InputTensor& input = m_logits_indices.exists() ? m_logits_indices : m_sampled_tokens_indices;
     fill_last_rows(request, input, batch.entries.size(), [&](size_t i) {
-        return Rows{batch.entries[i].num_tokens, m_indices.count(batch, i, windows)};
+        return RowCounts{batch.entries[i].num_tokens, m_indices.count(batch, i, windows)};
     });
 }
 
 void TokenInputs::fill_sampled_tokens_indices(ov::InferRequest& request, const Batch& batch,
                                               const std::vector<size_t>& windows) {
     fill_last_rows(request, m_sampled_tokens_indices, batch.entries.size(), [&](size_t i) {
-        return Rows{m_indices.count(batch, i, windows), batch.entries[i].num_logits};
+        return RowCounts{m_indices.count(batch, i, windows), batch.entries[i].num_logits};
     });
 }
 
