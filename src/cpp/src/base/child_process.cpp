@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 
 // How long the end of a program may go unnoticed whose output another program still holds open.
 constexpr milliseconds longest_wait{50};
-// Between looks at a program that says nothing more and has not ended.
+// The time between looks at a program that says nothing more and has not ended.
 constexpr std::chrono::microseconds longest_pause{20'000};
 
 void check_system(int error, const std::string& what) {
@@ -34,7 +34,7 @@ void check_system(int error, const std::string& what) {
 class File {
 public:
     File() = default;
-    /// Above those that a program is started with. Takes `descriptor`.
+    /// Takes `descriptor` over, with a number above those that a program is started with.
     explicit File(int descriptor) : m_descriptor(fcntl(descriptor, F_DUPFD_CLOEXEC, 3)) {
         const int error = errno;
         ::close(descriptor);
@@ -167,7 +167,7 @@ public:
         const int failed = waitid(P_PID, id_t(m_pid), &info, WEXITED | WNOHANG | WNOWAIT);
         return failed || info.si_pid == m_pid;
     }
-    /// To one that is still ours, so that its number is no other's.
+    /// Signals the program while it is still ours, so that its number is no other's.
     void signal(int number) const {
         siginfo_t info{};
         if (waitid(P_PID, id_t(m_pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0)

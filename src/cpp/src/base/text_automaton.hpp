@@ -14,7 +14,7 @@ namespace pagewheel {
 /// reads whatever came before. It takes up to 80 bytes of memory for each byte of the texts.
 class TextAutomaton {
 public:
-    /// After some bytes: the longest ending of them with which one of the texts begins.
+    /// The longest ending of the bytes so far with which one of the texts begins.
     using State = uint32_t;
     static constexpr State start = 0;
 

@@ -8,7 +8,7 @@
 namespace pagewheel {
 namespace {
 
-// By enumerator.
+// Names by enumerator.
 constexpr const char* aggregation_modes[] = {"SUM", "NORM_SUM", "ADAPTIVE_RKV"};
 constexpr const char* anchor_point_modes[] = {"RANDOM", "ZEROS", "ONES", "MEAN", "ALTERNATING"};
 static_assert(std::size(aggregation_modes) == size_t(AggregationMode::ADAPTIVE_RKV) + 1);

@@ -20,7 +20,7 @@ struct ModelConfig {
     std::vector<size_t> sliding_windows;
     /// Attention logits become soft_cap * tanh(logits / soft_cap); 0 for none.
     float attention_soft_cap = 0;
-    /// From pagewheel.json, or else derived from config.json.
+    /// Read from pagewheel.json, or else derived from config.json.
     RotaryDescription rotary;
 };
 

@@ -30,14 +30,14 @@ struct RotaryDescription {
     }
 };
 
-/// From "rotary" of pagewheel.json: {"pairing": "half" | "interleaved", "kinds", "layers"}, where
+/// Reads "rotary" of pagewheel.json: {"pairing": "half" | "interleaved", "kinds", "layers"}, where
 /// `kinds` are {"dims", "inverse_frequencies"} and `layers` has each layer's index into them, or -1
 /// where it does not rotate. Without kinds, "dims" and "inverse_frequencies" beside "pairing" are
 /// the only kind. Throws InvalidArgument where the numbers contradict each other.
 RotaryDescription read_rotary(const nlohmann::json& rotary);
 
-/// From another tool's config.json: plain, linear, llama3 and yarn frequencies, partial rotary.
-/// Anything else is unsupported, with the reason.
+/// Derives it from another tool's config.json: plain, linear, llama3 and yarn frequencies, partial
+/// rotary. Anything else is unsupported, with the reason.
 RotaryDescription derive_rotary(const nlohmann::json& config_json);
 
 }  // namespace pagewheel

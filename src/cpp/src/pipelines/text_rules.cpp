@@ -83,7 +83,7 @@ TokenSequences TextRules::find_bad_words(const std::set<std::string>& words) {
         const std::lock_guard lock(m_mutex);
         if (m_words == words) return m_found;
     }
-    // Without the lock: others need not wait for the tokenizer.
+    // The lock is not held here: others need not wait for the tokenizer.
     const auto encode = [this](const std::vector<std::string>& texts) {
         return Tokenizer::Impl::of(m_tokenizer)
             ->encoder.encode_all(texts, /*add_special_tokens=*/false);

@@ -85,7 +85,7 @@ void TokenInputs::fill_tokens(ov::InferRequest& request, const Batch& batch) {
 
 void TokenInputs::fill_logits_indices(ov::InferRequest& request, const Batch& batch,
                                       const std::vector<size_t>& windows) {
-    // Without an input of their own, in the place of those that have logits.
+    // Where the model has no input for them, they take the place of those that have logits.
     InputTensor& input = m_logits_indices.exists() ? m_logits_indices : m_sampled_tokens_indices;
     fill_last_rows(request, input, batch.entries.size(), [&](size_t i) {
         return RowCounts{batch.entries[i].num_tokens, m_indices.count(batch, i, windows)};

@@ -74,8 +74,8 @@ void EvictionManager::fork(const Sequence& parent, Sequence& child) const {
 size_t EvictionManager::due(const Sequence& sequence) const {
     const size_t held = sequence.num_slots();
     if (!sequence.is_running() || sequence.is_idle() || !sequence.eviction->may_evict) return 0;
-    // Until its prompt ends, only where that is evicted on the way: a last token that is still to
-    // be computed is no decode.
+    // A prompt that has not ended is evicted only where that is wanted on the way: a last token
+    // that is still to be computed is no decode.
     if (sequence.is_prefilling() && held < sequence.max_chunk_slots) return 0;
     return m_evictor.due(held);
 }

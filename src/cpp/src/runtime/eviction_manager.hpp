@@ -16,8 +16,8 @@ struct PolicyError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// Between scheduler, model and evictor: says before a step whose attention is to be observed,
-/// takes down afterwards what was seen, and evicts what is due.
+/// Stands between scheduler, model and evictor: says before a step whose attention is to be
+/// observed, takes down afterwards what was seen, and evicts what is due.
 class EvictionManager {
 public:
     EvictionManager(const CacheEvictionConfig& config, Model& model, Scheduler& scheduler);

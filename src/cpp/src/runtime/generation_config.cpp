@@ -122,7 +122,7 @@ void GenerationConfig::update_from_json(const std::string& json_object) {
                        ParameterName(key), "'; known are: ", known_keys());
         set(updated, key, value);
     }
-    // Whatever the order of the keys.
+    // The order of the keys does not matter for this.
     if (object.contains("eos_token_id") && updated.eos_token_id != -1)
         updated.stop_token_ids.insert(updated.eos_token_id);
     *this = std::move(updated);

@@ -98,9 +98,9 @@ constexpr std::chrono::hours longest_wait(100 * 365 * 24);
 /// A config as requests use it, and what is made of it once: checked, constant, shared by requests
 /// with the same parameters, and by their sequences and beams.
 struct PreparedConfig {
-    /// Without what each request has of its own: structured_output_config, whose grammar is in the
-    /// request's rules, timeout, rng_seed, priority and cache_salt. So these keep nobody from
-    /// sharing the rest.
+    /// The config without what each request has of its own, which so keeps nobody from sharing the
+    /// rest: structured_output_config, whose grammar is in the request's rules, timeout, rng_seed,
+    /// priority and cache_salt.
     GenerationConfig config;
     TokenRules rules;          ///< breakers and lists
     StopStrings stop_strings;  ///< at the beginning of a text
@@ -165,7 +165,7 @@ struct Request {
     size_t place = 0;                                // in Requests
     Phase phase = Phase::QUEUED;
 
-    /// Without what PreparedConfig leaves to the request.
+    /// The config without what PreparedConfig leaves to the request.
     const GenerationConfig& config() const { return prepared->config; }
     bool is_over() const { return phase == Phase::ENDED; }
     /// What messages call it.

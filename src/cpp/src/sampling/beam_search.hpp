@@ -20,8 +20,8 @@ struct Hypothesis {
     std::vector<float> log_probs;  ///< of the tokens, with all penalties
     float score = 0;               ///< sum of log_probs / length ^ length_penalty
     GenerationFinishReason finish_reason = GenerationFinishReason::NONE;
-    /// For each token, where logprobs asks for them: the likeliest after all penalties but
-    /// diversity_penalty.
+    /// The likeliest tokens in each token's place, where logprobs asks for them: after all
+    /// penalties but diversity_penalty.
     std::vector<std::vector<TokenLogProb>> top_log_probs = {};
 };
 

@@ -215,7 +215,7 @@ bool Candidates::is_flat(double probability) const {
     const size_t stride = m_view.size / sample_size;
     for (size_t i = 0; i < sample_size; ++i) sample[i] = m_view.logits[i * stride + stride / 2];
     const auto scale = float(m_scale);
-    // Of a peaked row the sample lacks what weighs most.
+    // The sample of a peaked row lacks what weighs most.
     const double sum =
         std::max(m_kernels->sum_exp(sample, sample_size, m_reference, scale) * double(stride),
                  m_kernels->sum_exp(m_view.maxima, count_groups(m_view.size), m_reference, scale));

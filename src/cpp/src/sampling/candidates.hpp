@@ -80,11 +80,11 @@ private:
     /// A logit that the cutoff is not below, whose amount is `wanted`: there the best of groups
     /// alone reach it. The least if they do not, or not soon.
     float least_by_maxima(double wanted, bool by_weight) const;
-    /// For a whole row: leaves only the tokens from this logit on in m_view, and has their weights.
+    /// Leaves only the tokens of a whole row from this logit on in m_view, and has their weights.
     void list_from(float low);
     /// A logit that the nucleus of weights with this sum does not go below.
     float least_of_nucleus(double probability, double sum) const;
-    /// For a whole row, by a sample: whether most tokens are above that.
+    /// Whether most tokens of a whole row are above that, by a sample.
     bool is_flat(double probability) const;
     /// Leaves only candidates in m_view.
     void compact();
@@ -93,7 +93,7 @@ private:
     LogitLimits limits() const { return {m_last.logit, m_first.logit}; }
     void set_last(const TokenPlace& place);
     double weight(size_t i) const;
-    /// Where all that is left weighs too little for a float: the only one that is likely.
+    /// The only token that is likely, where all that is left weighs too little for a float.
     Drawn best_left() const;
     uint32_t id(size_t i) const { return m_view.ids ? m_view.ids[i] : uint32_t(i); }
 

@@ -128,7 +128,7 @@ LogitLimits CutoffSearch::choose_pivots() const {
     double sum = 0;
     for (const Sample& sample : all) sum += double(sample.amount);
     LogitLimits pivots = m_limits;
-    // Of a peaked row the sample has not the tokens that weigh much, which are the best: the cutoff
+    // The sample of a peaked row lacks the tokens that weigh much, which are the best: the cutoff
     // is among the few that are better than nearly all of the sample.
     if (sum * double(m_view.size) < 0.75 * m_amount * double(size))
         pivots.low = begin[std::min<size_t>(4, inside - 1)].logit;

@@ -36,7 +36,7 @@ void TokenCounts::update(const std::vector<int64_t>& tokens, size_t first) {
     first = std::max(first, m_num_read);
     check_invariant(first <= tokens.size(), "a sequence of ", tokens.size(), " tokens had ", first);
     m_num_read = tokens.size();
-    // In order, each is searched after the one before: a whole prompt is as cheap as its sorting.
+    // Each is searched after the one before, in order: a whole prompt is as cheap as its sorting.
     m_fresh.assign(tokens.begin() + ptrdiff_t(first), tokens.end());
     std::sort(m_fresh.begin(), m_fresh.end());
     auto place = m_counts.begin();

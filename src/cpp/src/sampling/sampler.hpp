@@ -33,7 +33,8 @@ private:
 
 struct SampledToken {
     int64_t id = 0;
-    /// Under the distribution that was drawn from; of greedy decoding 0 unless logprobs is asked.
+    /// Its log-probability in the distribution that was drawn from; 0 of greedy decoding without
+    /// logprobs.
     float log_prob = 0.0f;
 };
 

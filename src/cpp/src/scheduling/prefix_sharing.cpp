@@ -33,7 +33,7 @@ bool Scheduler::follow_another(Sequence& sequence) {
         if (leader->priority < sequence.priority || leader->num_evicted > 0) continue;
         if (!(leader->prefix_key == sequence.prefix_key)) continue;
         const size_t common = common_prefix(sequence.tokens, leader->tokens, most);
-        // For less than a block it is not worth to wait.
+        // Less than a block is not worth waiting for.
         if (common < m_match.num_tokens + m_block_size) continue;
         move(sequence, Sequence::Stage::FOLLOWING);
         sequence.leader = leader;

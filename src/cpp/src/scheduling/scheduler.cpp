@@ -141,7 +141,7 @@ bool Scheduler::waits_for_grammar() const {
 }
 
 void Scheduler::schedule_decodes() {
-    // In the order of ranks: what is preempted here was not scheduled before.
+    // The order is that of ranks: what is preempted here was not scheduled before.
     for (auto at = m_running.begin(); at != m_running.end();) {
         Sequence& sequence = **at;
         if (m_budget == 0 || m_batch.entries.size() == m_config.max_num_seqs) return;

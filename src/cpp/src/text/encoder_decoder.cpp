@@ -158,7 +158,7 @@ std::string Decoder::decode(std::vector<int64_t> tokens, bool skip_special_token
     const auto is_unknown = [&](int64_t token) { return !has_token(token); };
     tokens.erase(std::remove_if(tokens.begin(), tokens.end(), is_unknown), tokens.end());
     if (tokens.empty()) return {};
-    // Whatever made the bytes: openvino-tokenizers passes surrogates, for one.
+    // The bytes may be no UTF-8: openvino-tokenizers passes surrogates, for one.
     return replace_invalid_utf8(m_tables.joins_bytes ? join_bytes(tokens, skip_special_tokens)
                                                      : run_graph(tokens, skip_special_tokens));
 }

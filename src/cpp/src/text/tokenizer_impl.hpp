@@ -45,7 +45,7 @@ public:
 
     /// `text` may have a second text, which follows the first in a pair.
     std::vector<int64_t> encode(const std::vector<std::string>& text, bool add_special_tokens);
-    /// Each a text of its own, as encode() gives it. Many at once take a hundredth of the time.
+    /// Encodes each text as encode() does. Many at once take a hundredth of the time.
     std::vector<std::vector<int64_t>> encode_all(const std::vector<std::string>& texts,
                                                  bool add_special_tokens);
     /// The rows as a batch, cut and padded as `options` say.

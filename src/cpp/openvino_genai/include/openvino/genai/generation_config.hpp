@@ -37,8 +37,8 @@ class GenerationConfig : public pagewheel::GenerationConfig {
 public:
     using Base = std::tuple<pagewheel::GenerationConfig>;  ///< What an ov::Any of it gives, too.
 
-    // Of speculative decoding and LoRA, which are not there yet: kept, and refused where the config
-    // is used.
+    // Speculative decoding and LoRA are not there yet: what asks for them is kept, and refused
+    // where the config is used.
 #define PAGEWHEEL_MEMBER(type, name, initial) type name = initial;
     PAGEWHEEL_SPECULATION(PAGEWHEEL_MEMBER)
 #undef PAGEWHEEL_MEMBER
@@ -134,7 +134,7 @@ private:
     }
 };
 
-/// Of generate(): what the other properties are set in.
+/// A property of generate(): what the other ones are set in.
 inline std::pair<std::string, ov::Any> generation_config(const GenerationConfig& config) {
     return {"generation_config", ov::Any(config)};
 }

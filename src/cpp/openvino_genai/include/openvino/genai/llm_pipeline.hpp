@@ -21,7 +21,7 @@ using pagewheel::StringInputs;
 
 using OptionalGenerationConfig = std::optional<GenerationConfig>;
 
-/// Of a pipeline: false. There is no speculative decoding yet.
+/// A property of pipelines, which may be false. There is no speculative decoding yet.
 inline constexpr ov::Property<bool> prompt_lookup{"prompt_lookup"};
 /// There is no speculative decoding yet: throws InvalidArgument.
 template <class... Arguments>

@@ -16,7 +16,7 @@ namespace pagewheel::openvino_genai {
 struct SchedulerConfig : pagewheel::SchedulerConfig {
     using Base = std::tuple<pagewheel::SchedulerConfig>;  ///< What an ov::Any of it gives, too.
 
-    // Of what is not there yet: kept, and refused by a pipeline.
+    // What these ask for is not there yet: they are kept, and a pipeline refuses them.
     bool use_sparse_attention = false;
     SparseAttentionConfig sparse_attention_config;
     size_t num_linear_attention_blocks = 0;
@@ -37,7 +37,7 @@ struct SchedulerConfig : pagewheel::SchedulerConfig {
     }
 };
 
-/// Of a pipeline.
+/// A property of pipelines.
 inline constexpr ov::Property<SchedulerConfig> scheduler_config{"scheduler_config"};
 
 }  // namespace pagewheel::openvino_genai

@@ -69,7 +69,7 @@ struct StructuredOutputConfig : pagewheel::StructuredOutputConfig {
         : pagewheel::StructuredOutputConfig(config) {}
     explicit StructuredOutputConfig(const ov::AnyMap& properties) { update_config(properties); }
 
-    /// By the members' names. Throws InvalidArgument for another one.
+    /// Sets members by their names. Throws InvalidArgument for another one.
     void update_config(const ov::AnyMap& properties) {
         for (const auto& [name, value] : properties)
             if (name == "json_schema")

@@ -39,7 +39,7 @@ public:
               const ov::AnyMap& properties = {})
         : pagewheel::Tokenizer(tokenizer, tokenizer_weights, detokenizer, detokenizer_weights,
                                properties) {}
-    /// Of one graph: generating needs both, so both are given.
+    /// One graph is not enough: generating needs both.
     Tokenizer(const std::string& model_str, const ov::Tensor& weights_tensor,
               const ov::AnyMap& properties = {}) = delete;
     Tokenizer(const pagewheel::Tokenizer& tokenizer) : pagewheel::Tokenizer(tokenizer) {}

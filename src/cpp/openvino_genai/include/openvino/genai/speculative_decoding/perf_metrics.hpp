@@ -8,7 +8,7 @@
 
 namespace pagewheel::openvino_genai {
 
-/// Of one model. What was not measured is -1.
+/// Metrics of one model. What was not measured is -1.
 struct SDPerfMetrics : ExtendedPerfMetrics {
     MeanStdPair ttst, avg_latency;
 
@@ -16,7 +16,7 @@ struct SDPerfMetrics : ExtendedPerfMetrics {
     MeanStdPair get_latency() const { return avg_latency; }
 };
 
-/// Of both models.
+/// Metrics of both models.
 struct SDPerModelsPerfMetrics : SDPerfMetrics {
     SDPerfMetrics main_model_metrics, draft_model_metrics;
     size_t num_accepted_tokens = 0;
