@@ -156,6 +156,33 @@ TEST(RepeatedNgrams, AreThoseThatASearchThroughTheWholeFinds) {
     }
 }
 
+TEST(RepeatedNgrams, AreFoundAmongTheDifferentTokensThatFollowedHoweverOftenTheyDid) {
+    constexpr size_t size = 3500, prompt_length = 50000;
+    GramFollowers followers(size);
+    Tokens tokens(prompt_length, 7), found;
+    tokens[10] = 8;
+    followers.read(tokens, tokens.size());
+    followers.seal();
+    for (size_t step = 0; step < 2000; ++step) {
+        followers.find(found);
+        ASSERT_EQ(found, Tokens{7});
+        tokens.push_back(7);
+        followers.read(tokens, tokens.size());
+    }
+    // Those of an own sequence come at most as often as they are not sorted yet.
+    GramFollowers unsealed(2);
+    Tokens own;
+    for (size_t step = 0; step < 20000; ++step) {
+        own.push_back(7);
+        unsealed.read(own, own.size());
+        unsealed.find(found);
+        ASSERT_LE(found.size(), 257u);
+        if (step >= 2) {
+            ASSERT_EQ(std::set<int64_t>(found.begin(), found.end()), std::set<int64_t>{7});
+        }
+    }
+}
+
 TEST(MinimumLength, BansStopTokensUntilEnoughTokensWereGenerated) {
     GenerationConfig config;
     config.min_new_tokens = 2;

@@ -102,11 +102,12 @@ ProcessorPtr make_no_repeat_ngram_size(const GenerationConfig& config,
                 seen.update(history.tokens, 0);
                 for (const auto& [token, count] : seen) row.ban(token);
             });
-    return make_processor([size, repetitions = SharedPrompt(Repetitions(size - 1))](
-                              const LogitsRow& row, const TokenHistory& history) mutable {
-        for (const auto& [next, length] : repetitions.read(history).places())
-            if (length >= size - 1) row.ban(history.tokens[next]);
-    });
+    return make_processor(
+        [followers = SharedPrompt(GramFollowers(size - 1)), found = std::vector<int64_t>()](
+            const LogitsRow& row, const TokenHistory& history) mutable {
+            followers.read(history).find(found);
+            for (const int64_t token : found) row.ban(token);
+        });
 }
 
 /// Bans the last token of a sequence where those before it stand at the end, prompt included. Those

@@ -84,6 +84,45 @@ private:
     std::vector<Place> m_places, m_next_places;  // the second is kept for its memory
 };
 
+/// The tokens that have followed each gram, `size` tokens in a row, of a sequence that grows.
+/// Reading and finding take time in proportion to the different tokens that followed, whatever the
+/// sequence and the gram repeat, but for a logarithm of the length.
+///
+/// A gram is told by a hash of 61 bits with a random factor: that two of a million grams of ten
+/// tokens are taken for one has a probability of 2e-6. A copy shares what was read until seal().
+class GramFollowers {
+public:
+    explicit GramFollowers(size_t size);
+
+    /// Reads the first `end` of the tokens, but for those that were read before.
+    void read(const std::vector<int64_t>& tokens, size_t end);
+    void seal();
+    /// Fills `followers` with the tokens that followed the latest gram; some may come twice.
+    void find(std::vector<int64_t>& followers) const;
+
+private:
+    struct Entry {
+        uint64_t gram;
+        int64_t follower;
+
+        bool operator<(const Entry& other) const {
+            return gram != other.gram ? gram < other.gram : follower < other.follower;
+        }
+    };
+    using Entries = std::vector<Entry>;
+
+    void add(const Entry& entry);
+    /// Moves what is fresh to the sorted entries.
+    void merge();
+
+    size_t m_size;
+    uint64_t m_factor, m_power;  // the second is the factor to the power of m_size
+    uint64_t m_gram = 0;         // the hash of the latest one
+    size_t m_num_read = 0;
+    std::shared_ptr<const Entries> m_sealed;  // sorted, as m_own
+    Entries m_own, m_fresh;
+};
+
 /// The state of a processor that reads its sequence's tokens. Those of one request are copies of
 /// one another: the first that is asked reads their prompt. Any thread may ask each of them.
 ///
