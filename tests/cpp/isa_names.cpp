@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/isa.hpp"
+#include "support/kernel_access.hpp"
 
 int main() {
     using namespace pagewheel;

@@ -12,6 +12,7 @@
 #include "eviction/layer_cache.hpp"
 #include "kernels/paged_attention.hpp"
 #include "pagewheel/errors.hpp"
+#include "support/kernel_access.hpp"
 #include "support/packed_tables.hpp"
 
 namespace pagewheel {

@@ -1,5 +1,6 @@
 // Which activations a call gets, by what is asked for and its number of rows.
 #include "kernels/activation_choice.hpp"
+#include "support/kernel_access.hpp"
 
 #include <gtest/gtest.h>
 

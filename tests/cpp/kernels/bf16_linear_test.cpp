@@ -18,6 +18,8 @@
 #include "kernels/bf16.hpp"
 #include "kernels/isa/amx/linear.hpp"
 #include "kernels/kernels.hpp"
+#include "support/emulated_tiles.hpp"
+#include "support/kernel_access.hpp"
 #include "support/linear_matrix.hpp"
 
 namespace pagewheel::kernels {

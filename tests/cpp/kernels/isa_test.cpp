@@ -1,4 +1,5 @@
 #include "kernels/isa.hpp"
+#include "support/kernel_access.hpp"
 
 #include <gtest/gtest.h>
 

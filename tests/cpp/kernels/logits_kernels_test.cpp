@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/kernel_access.hpp"
 #include "support/random_logits.hpp"
 
 namespace pagewheel::kernels {

@@ -8,6 +8,7 @@
 
 #include "kernels/kernels.hpp"
 #include "support/attention_world.hpp"
+#include "support/kernel_access.hpp"
 
 namespace pagewheel::kernels {
 namespace {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "support/attention_world.hpp"
+#include "support/kernel_access.hpp"
 
 namespace pagewheel::kernels {
 namespace {

@@ -3,6 +3,7 @@
 #if defined(__x86_64__)
 #include "kernels/isa/amx/prefill_tiles.hpp"
 #include "kernels/isa/amx/vectors.hpp"
+#include "support/emulated_tiles.hpp"
 
 namespace pagewheel::kernels {
 

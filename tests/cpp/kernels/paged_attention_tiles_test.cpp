@@ -13,6 +13,7 @@
 #include "kernels/bf16.hpp"
 #include "kernels/isa/amx/prefill_tiles.hpp"
 #include "support/attention_world.hpp"
+#include "support/emulated_tiles.hpp"
 #include "support/plain_vectors.hpp"
 
 namespace pagewheel::kernels {

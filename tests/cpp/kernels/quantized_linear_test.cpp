@@ -12,6 +12,7 @@
 
 #include "kernels/kernels.hpp"
 #include "kernels/quantized_linear_tile.hpp"
+#include "support/kernel_access.hpp"
 #include "support/linear_matrix.hpp"
 
 namespace pagewheel::kernels {

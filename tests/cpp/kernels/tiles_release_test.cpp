@@ -18,6 +18,7 @@
 #include "support/plain_vectors.hpp"
 #if defined(__x86_64__)
 #include "kernels/isa/amx/tiles.hpp"
+#include "support/emulated_tiles.hpp"
 #endif
 
 namespace pagewheel::kernels {

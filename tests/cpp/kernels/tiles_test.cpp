@@ -15,6 +15,7 @@
 #include "kernels/isa.hpp"
 #if defined(__x86_64__)
 #include "kernels/isa/amx/tiles.hpp"
+#include "support/emulated_tiles.hpp"
 #endif
 
 namespace pagewheel::kernels {

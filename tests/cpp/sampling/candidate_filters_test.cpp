@@ -11,6 +11,7 @@
 #include <string>
 
 #include "sampling/sampler.hpp"
+#include "support/kernel_access.hpp"
 #include "support/random_logits.hpp"
 #include "support/sampling_reference.hpp"
 

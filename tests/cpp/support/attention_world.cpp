@@ -1,4 +1,5 @@
 #include "support/attention_world.hpp"
+#include "support/kernel_access.hpp"
 
 #include <gtest/gtest.h>
 

@@ -104,14 +104,6 @@ Isa detected_isa() {
     return chosen.isa;
 }
 
-std::vector<Isa> available_isas() {
-    std::vector<Isa> isas;
-    const CpuFeatures features = processor_features();
-    for (const IsaEntry* entry = &detected_isa().entry(); entry != std::end(table); ++entry)
-        if (features.has_all(entry->required)) isas.emplace_back(*entry);
-    return isas;
-}
-
 const char* isa_name(Isa isa) {
     return isa.name();
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "kernels/cpu_features.hpp"
 
@@ -59,10 +58,6 @@ struct PermittedIsa {
 };
 PermittedIsa choose_permitted_isa(const std::string& wanted, CpuFeatures features,
                                   bool (*ask_for_tiles)());
-
-/// detected_isa() and those after it in the table that this processor has; the last is the scalar
-/// one.
-std::vector<Isa> available_isas();
 
 const char* isa_name(Isa isa);
 

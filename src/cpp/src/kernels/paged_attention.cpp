@@ -302,18 +302,7 @@ void check(const AttentionConfig& config, const AttentionBatch& batch) {
             layout.block_size);
 }
 
-void write_with(const DecodeKernels& kernels, const CacheLayout& layout,
-                const AttentionBatch& batch) {
-    for (size_t s = 0, t = 0; s < batch.tables.num_sequences(); ++s)
-        for (; t < static_cast<size_t>(batch.tables.written_begins[s + 1]); ++t)
-            kernels.write(layout, batch, s, t);
-}
-
 }  // namespace
-
-void write_keys_values(const CacheLayout& layout, const AttentionBatch& batch, Isa isa) {
-    write_with(isa.kernels().attention.decode, layout, batch);
-}
 
 void paged_attention(const AttentionConfig& config, const AttentionBatch& batch, Isa isa) {
     paged_attention(config, batch, isa.kernels().attention);
@@ -322,10 +311,7 @@ void paged_attention(const AttentionConfig& config, const AttentionBatch& batch,
 void paged_attention(const AttentionConfig& config, const AttentionBatch& batch,
                      const AttentionKernels& kernels) {
     check(config, batch);
-    if (!kernels.has_tiles()) {
-        if (config.write_kv_cache) write_with(kernels.decode, config.layout, batch);
-        return paged_attention_reference(config, batch);
-    }
+    if (!kernels.has_tiles()) return paged_attention_reference(config, batch);
     // This thread's, which waits for its team and starts no other call meanwhile.
     static thread_local CallMemory memory;
     Call(config, batch, kernels, memory).run();

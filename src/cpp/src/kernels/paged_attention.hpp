@@ -73,7 +73,4 @@ struct AttentionBatch {
 /// it stays within its sequence.
 void paged_attention(const AttentionConfig& config, const AttentionBatch& batch, Isa isa);
 
-/// Only the writing. Every ISA writes the same bytes.
-void write_keys_values(const CacheLayout& layout, const AttentionBatch& batch, Isa isa);
-
 }  // namespace pagewheel::kernels

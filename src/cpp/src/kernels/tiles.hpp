@@ -1,10 +1,10 @@
-// Tile registers as kernels use them, and plain C++ that does what the instructions do.
+// Tile registers as kernels use them.
 //
 // A kernel for AMX is a template over a class of tiles: InstructionTiles (isa/amx/tiles.hpp),
-// EmulatedTiles below, with which tests run it on any processor, or ModelTiles
-// (isa/amx_model/tiles.hpp), which are those by AVX-512. An object is a thread's tile registers: a
-// kernel makes one, configures it, and releases the registers by its end, before anybody else's
-// code runs on the thread. There are never two on a thread. All have
+// ModelTiles (isa/amx_model/tiles.hpp), which are those by AVX-512, or EmulatedTiles
+// (tests/cpp/support/emulated_tiles.hpp), with which tests run it on any processor. An object is a
+// thread's tile registers: a kernel makes one, configures it, and releases the registers by its
+// end, before anybody else's code runs on the thread. There are never two on a thread. All have
 //     configure()              all eight tiles 16 rows of 64 bytes
 //     zero<T>()                T = 0
 //     load<T>(from, stride)    row i of T from `from` + i * stride bytes
@@ -15,10 +15,8 @@
 // 2p + 1 of k.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 namespace pagewheel::kernels {
 
@@ -43,65 +41,5 @@ struct TileConfig {
     }
 };
 static_assert(sizeof(TileConfig) == 64);
-
-/// Tiles in memory, and the instructions on them as Intel's manual describes their operation. What
-/// the processor answers with a fault throws std::logic_error.
-class EmulatedTiles {
-public:
-    void configure() { load_config(TileConfig::whole()); }
-
-    template <int T>
-    void zero() {
-        zero(T);
-    }
-    template <int T>
-    void load(const void* from, size_t stride) {
-        load(T, from, stride);
-    }
-    template <int T>
-    void load_streamed(const void* from, size_t stride) {
-        load(T, from, stride);
-    }
-    template <int T>
-    void store(void* to, size_t stride) const {
-        store(T, to, stride);
-    }
-    template <int C, int A, int B>
-    void dpbf16() {
-        dpbf16(C, A, B);
-    }
-
-    /// LDTILECFG: palette 0 releases the tiles, else 1. All tiles are zero then.
-    void load_config(const TileConfig& config);
-
-private:
-    struct Tile {
-        size_t rows = 0, row_bytes = 0;
-        uint8_t bytes[TileConfig::most_rows][TileConfig::most_row_bytes] = {};
-
-        template <class T>
-        T at(size_t row, size_t i) const {
-            T value;
-            std::memcpy(&value, bytes[row] + i * sizeof value, sizeof value);
-            return value;
-        }
-        template <class T>
-        void set(size_t row, size_t i, T value) {
-            std::memcpy(bytes[row] + i * sizeof value, &value, sizeof value);
-        }
-    };
-
-    Tile& tile(int i);
-    const Tile& tile(int i) const;
-    void check_product(int c, int a, int b) const;
-
-    void zero(int t);
-    void load(int t, const void* from, size_t stride);
-    void store(int t, void* to, size_t stride) const;
-    void dpbf16(int c, int a, int b);
-
-    bool m_configured = false;
-    std::array<Tile, TileConfig::tiles> m_tiles;
-};
 
 }  // namespace pagewheel::kernels

@@ -171,6 +171,9 @@ void write_token_reference(const CacheLayout& layout, const AttentionBatch& batc
 }
 
 void paged_attention_reference(const AttentionConfig& config, const AttentionBatch& batch) {
+    for (size_t s = 0, t = 0; config.write_kv_cache && s < batch.tables.num_sequences(); ++s)
+        for (; t < size_t(batch.tables.written_begins[s + 1]); ++t)
+            write_token_reference(config.layout, batch, s, t);
     std::vector<size_t> score_begins(batch.tables.num_sequences(), 0);
     for (size_t s = 0; s + 1 < batch.tables.num_sequences(); ++s)
         score_begins[s + 1] = score_begins[s] + Reference(config, batch, s).context();

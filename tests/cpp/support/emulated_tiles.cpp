@@ -1,4 +1,4 @@
-#include "kernels/tiles.hpp"
+#include "support/emulated_tiles.hpp"
 
 #include <cfloat>
 #include <cmath>

@@ -1,0 +1,31 @@
+// What tests ask of the kernels and no other caller does.
+#pragma once
+
+#include <vector>
+
+#include "kernels/kernels.hpp"
+
+namespace pagewheel {
+
+/// detected_isa() and those after it in the table that this processor has; the last is the scalar
+/// one.
+inline std::vector<Isa> available_isas() {
+    std::vector<Isa> isas;
+    const CpuFeatures features = processor_features();
+    for (const IsaEntry* entry = &detected_isa().entry();; ++entry) {
+        if (features.has_all(entry->required)) isas.emplace_back(*entry);
+        if (entry == &Isa::scalar.entry()) return isas;
+    }
+}
+
+namespace kernels {
+
+/// Writes the keys and values of a call's new tokens.
+inline void write_keys_values(const CacheLayout& layout, const AttentionBatch& batch, Isa isa) {
+    for (size_t s = 0, t = 0; s < batch.tables.num_sequences(); ++s)
+        for (; t < size_t(batch.tables.written_begins[s + 1]); ++t)
+            isa.kernels().attention.decode.write(layout, batch, s, t);
+}
+
+}  // namespace kernels
+}  // namespace pagewheel
