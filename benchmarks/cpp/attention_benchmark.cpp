@@ -150,8 +150,8 @@ private:
     void print_header() const {
         const AttentionShape& shape = m_options.shape;
         std::printf("%zu heads, %zu kv heads, head size %zu; %d threads, %s; %zu rounds\n",
-                    shape.heads, shape.kv_heads, shape.head_size, m_threads,
-                    isa_name(detected_isa()), m_options.rounds);
+                    shape.heads, shape.kv_heads, shape.head_size, m_threads, detected_isa().name(),
+                    m_options.rounds);
         std::printf("us of an inference per layer; cache read GB/s; ratio = openvino / native\n");
         std::printf("%-5s %-18s %6s %8s | %11s %9s %6s | %8s | %8s %6s %6s %6s | %7s\n", "cache",
                     "case", "layers", "cache MB", "openvino us", "native us", "ratio", "empty us",

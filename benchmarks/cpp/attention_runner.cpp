@@ -7,7 +7,7 @@
 #include <random>
 
 #include "base/check.hpp"
-#include "graph/native_attention.hpp"
+#include "graph/passes.hpp"
 #include "openvino/op/parameter.hpp"
 #include "openvino/op/relu.hpp"
 #include "openvino/op/result.hpp"

@@ -12,7 +12,7 @@
 int main(int argc, char** argv) {
     using namespace pagewheel;
     const size_t most = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : size_t(-1);
-    std::printf("kernels %s\n", isa_name(detected_isa()));
+    std::printf("kernels %s\n", detected_isa().name());
     for (const benchmark::PeakRate& rate : benchmark::peak_rates())
         std::printf("%s %.2f tera-operations a second\n", rate.instruction.c_str(), rate.tera);
     for (const benchmark::ReadRate& rate : benchmark::read_rates(most))

@@ -79,8 +79,8 @@ std::string measure_way(const Way& way, Rows& rows, size_t calls) {
 }
 
 int run(size_t calls, const std::string& wanted) {
-    std::printf("%s, one thread, microseconds per row (median of %zu)\n\n",
-                isa_name(detected_isa()), calls);
+    std::printf("%s, one thread, microseconds per row (median of %zu)\n\n", detected_isa().name(),
+                calls);
     std::printf(
         "| | 49,152 peaked | 49,152 flat | 262,144 peaked | 262,144 flat "
         "|\n|---|---|---|---|---|\n");

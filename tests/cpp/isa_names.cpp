@@ -11,5 +11,5 @@ int main() {
     if (choose_isa("", processor_features()).name() == std::string("avx512") &&
         processor_features().has(CpuFeature::avx512_bf16))
         std::puts("amx_model");
-    for (const Isa isa : available_isas()) std::puts(isa_name(isa));
+    for (const Isa isa : available_isas()) std::puts(isa.name());
 }

@@ -1,5 +1,5 @@
 // Which nodes become one: on small graphs by hand, on random ones by the definition.
-#include "graph/native_regions.hpp"
+#include "graph/passes.hpp"
 
 #include <gtest/gtest.h>
 

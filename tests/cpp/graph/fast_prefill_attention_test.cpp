@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/fast_prefill.hpp"
-#include "graph/paged_attention.hpp"
+#include "graph/passes.hpp"
 #include "openvino/opsets/opset13.hpp"
 #include "ops/paged_attention.hpp"
 #include "support/named_parameter.hpp"

@@ -1,6 +1,6 @@
 // The pass that computes for logits indices what only logits need: operation by operation, beside
 // the same graph for all rows.
-#include "graph/fast_prefill.hpp"
+#include "graph/passes.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "graph/paged_attention.hpp"
 #include "graph/token_layout.hpp"
 #include "model/openvino_core.hpp"
 #include "openvino/opsets/opset13.hpp"

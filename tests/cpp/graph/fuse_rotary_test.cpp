@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/fuse_linear.hpp"
-#include "graph/quantized_linear.hpp"
+#include "graph/passes.hpp"
 #include "openvino/opsets/opset13.hpp"
 #include "openvino/runtime/core.hpp"
 #include "openvino/runtime/properties.hpp"

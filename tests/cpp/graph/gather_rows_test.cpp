@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/small_passes.hpp"
+#include "graph/passes.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/gather.hpp"
 #include "openvino/op/parameter.hpp"

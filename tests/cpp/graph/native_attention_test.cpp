@@ -1,5 +1,5 @@
 // The pass that puts pagewheel's attention in the place of OpenVINO's.
-#include "graph/native_attention.hpp"
+#include "graph/passes.hpp"
 
 #include <gtest/gtest.h>
 

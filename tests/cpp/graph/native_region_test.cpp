@@ -1,5 +1,5 @@
 // Regions of pagewheel's operations beside the same operations as nodes of their own.
-#include "graph/native_regions.hpp"
+#include "graph/passes.hpp"
 
 #include <gtest/gtest.h>
 

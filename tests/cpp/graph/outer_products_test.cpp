@@ -1,4 +1,4 @@
-#include "graph/small_passes.hpp"
+#include "graph/passes.hpp"
 
 #include <gtest/gtest.h>
 

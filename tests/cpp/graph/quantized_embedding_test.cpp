@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/quantized_linear.hpp"
+#include "graph/passes.hpp"
 #include "model/openvino_core.hpp"
 #include "openvino/op/gather.hpp"
 #include "openvino/op/matmul.hpp"

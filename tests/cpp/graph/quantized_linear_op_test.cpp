@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/fuse_linear.hpp"
-#include "graph/quantized_linear.hpp"
+#include "graph/passes.hpp"
 #include "model/openvino_core.hpp"
 #include "openvino/op/add.hpp"
 #include "openvino/op/constant.hpp"

@@ -1,5 +1,5 @@
 // The pass that puts RoutedExperts into a graph, and what the graph computes then.
-#include "graph/routed_experts.hpp"
+#include "graph/passes.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,6 @@
 #include <memory>
 #include <vector>
 
-#include "graph/quantized_linear.hpp"
 #include "model/openvino_core.hpp"
 #include "openvino/opsets/opset13.hpp"
 #include "openvino/runtime/core.hpp"

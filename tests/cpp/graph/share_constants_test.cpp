@@ -1,5 +1,5 @@
 // The pass that makes one node of equal small constants.
-#include "graph/small_passes.hpp"
+#include "graph/passes.hpp"
 
 #include <gtest/gtest.h>
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/bf16.hpp"
+#include "kernels/half.hpp"
 #include "kernels/isa/amx/linear.hpp"
 #include "kernels/kernels.hpp"
 #include "support/emulated_tiles.hpp"

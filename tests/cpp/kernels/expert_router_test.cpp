@@ -1,5 +1,6 @@
 // The router of experts against the definition in double.
 #include "kernels/expert_router.hpp"
+#include "support/kernel_access.hpp"
 
 #include <gtest/gtest.h>
 

@@ -13,6 +13,7 @@
 
 #include "kernels/kernels.hpp"
 #include "pagewheel/errors.hpp"
+#include "support/kernel_access.hpp"
 #include "support/linear_matrix.hpp"
 
 namespace pagewheel::kernels {

@@ -25,7 +25,7 @@ TEST(Argmax, FindsTheLargestForEverySizeAndInstructionSet) {
             size_t expected = 0;
             for (size_t i = 0; i < n; ++i)
                 if (x[i] > x[expected]) expected = i;
-            EXPECT_EQ(argmax(x.data(), n, isa), expected) << isa_name(isa) << " n=" << n;
+            EXPECT_EQ(argmax(x.data(), n, isa), expected) << isa.name() << " n=" << n;
         }
 }
 
@@ -33,9 +33,9 @@ TEST(Argmax, TakesTheFirstOfEquals) {
     for (Isa isa : available_isas()) {
         std::vector<float> x(100, -1.0f);
         x[37] = x[38] = x[99] = 5.0f;
-        EXPECT_EQ(argmax(x.data(), x.size(), isa), 37u) << isa_name(isa);
+        EXPECT_EQ(argmax(x.data(), x.size(), isa), 37u) << isa.name();
         std::fill(x.begin(), x.end(), -infinity);
-        EXPECT_EQ(argmax(x.data(), x.size(), isa), 0u) << isa_name(isa);
+        EXPECT_EQ(argmax(x.data(), x.size(), isa), 0u) << isa.name();
     }
 }
 
@@ -45,7 +45,7 @@ TEST(Argmax, FindsTheFirstNaNWhereverItIs) {
             auto x = random_logits(n, unsigned(n), 8.0f);
             for (size_t i = n; i-- > 0;) {
                 x[i] = nan;
-                EXPECT_EQ(argmax(x.data(), n, isa), i) << isa_name(isa) << " n=" << n;
+                EXPECT_EQ(argmax(x.data(), n, isa), i) << isa.name() << " n=" << n;
             }
         }
 }
@@ -55,7 +55,7 @@ TEST(Argmax, FindsInfinity) {
         for (size_t n : {1, 3, 40, 100}) {
             std::vector<float> x(n, 3.0e38f);
             x[n / 2] = infinity;
-            EXPECT_EQ(argmax(x.data(), n, isa), n / 2) << isa_name(isa) << " n=" << n;
+            EXPECT_EQ(argmax(x.data(), n, isa), n / 2) << isa.name() << " n=" << n;
         }
 }
 
@@ -69,7 +69,7 @@ TEST(FindAbove, FindsEveryGreaterValueInOrder) {
                 for (size_t i = 0; i < n; ++i) {
                     if (!(x[i] > threshold)) continue;
                     EXPECT_EQ(at = find_above(x.data(), at, n, threshold, isa), i)
-                        << isa_name(isa) << " n=" << n;
+                        << isa.name() << " n=" << n;
                     ++at;
                 }
                 EXPECT_EQ(find_above(x.data(), at, n, threshold, isa), n);
@@ -81,12 +81,12 @@ TEST(SumExp, EqualsTheDefinitionInDouble) {
     for (Isa isa : available_isas())
         for (size_t n : {1, 7, 16, 33, 1000, 49152}) {
             const auto x = random_logits(n, unsigned(n), 8.0f);
-            const float shift = x[argmax_scalar(x.data(), n)];
+            const float shift = x[scalar_logits.argmax(x.data(), n)];
             for (float scale : {0.2f, 1.0f, 3.0f}) {
                 double expected = 0;
                 for (float value : x) expected += std::exp(double(value - shift) * scale);
                 EXPECT_NEAR(sum_exp(x.data(), n, shift, scale, isa) / expected, 1.0, 1e-5)
-                    << isa_name(isa) << " n=" << n << " scale=" << scale;
+                    << isa.name() << " n=" << n << " scale=" << scale;
             }
         }
 }
@@ -96,7 +96,7 @@ TEST(SumExp, CountsMaskedLogitsAsZero) {
         std::vector<float> x(64, -infinity);
         x[10] = 1.0f;
         x[20] = nan;
-        EXPECT_FLOAT_EQ(float(sum_exp(x.data(), x.size(), 1.0f, 1.0f, isa)), 1.0f) << isa_name(isa);
+        EXPECT_FLOAT_EQ(float(sum_exp(x.data(), x.size(), 1.0f, 1.0f, isa)), 1.0f) << isa.name();
     }
 }
 
@@ -119,7 +119,7 @@ TEST(FindMaxima, HasTheLargestOfEachGroupAndSeesNaN) {
                     *std::max_element(x.begin() + ptrdiff_t(begin),
                                       x.begin() + ptrdiff_t(std::min(begin + group_size, n))));
             EXPECT_TRUE(logits_kernels(isa).find_maxima(x.data(), n, found.data()));
-            EXPECT_EQ(found, expected) << isa_name(isa) << " n=" << n;
+            EXPECT_EQ(found, expected) << isa.name() << " n=" << n;
             for (size_t i : {size_t(0), n / 2, n - 1}) {
                 auto bad = x;
                 bad[i] = nan;
@@ -132,7 +132,7 @@ TEST(Weigh, GivesEachTermOfTheSum) {
     for (Isa isa : available_isas())
         for (size_t n : sizes) {
             const auto x = mixed_logits(n);
-            const float shift = x[argmax_scalar(x.data(), n)];
+            const float shift = x[scalar_logits.argmax(x.data(), n)];
             if (!std::isfinite(shift)) continue;
             for (float scale : {0.2f, 1.0f, 30.0f}) {
                 std::vector<float> weights(n);
@@ -141,7 +141,7 @@ TEST(Weigh, GivesEachTermOfTheSum) {
                 EXPECT_NEAR(sum / sum_exp(x.data(), n, shift, scale, isa), 1.0, 1e-6);
                 for (size_t i = 0; i < n; ++i) {
                     const double exact = std::exp(double(x[i] - shift) * double(scale));
-                    EXPECT_NEAR(weights[i], exact, exact * 1e-5 + 2e-38) << isa_name(isa);
+                    EXPECT_NEAR(weights[i], exact, exact * 1e-5 + 2e-38) << isa.name();
                 }
             }
         }
@@ -163,11 +163,11 @@ TEST(KeepBetween, EqualsItsDefinitionForEveryKindOfView) {
                         std::vector<uint32_t> numbers[2];
                         for (auto& list : lists) list.resize(n + TokenColumns::slack);
                         for (auto& list : numbers) list.resize(n + TokenColumns::slack);
-                        const Kept expected = keep_between_scalar(
+                        const Kept expected = scalar_logits.keep_between(
                             view, low, high, {lists[0].data(), lists[1].data(), numbers[0].data()});
                         const Kept found = logits_kernels(isa).keep_between(
                             view, low, high, {lists[2].data(), lists[3].data(), numbers[1].data()});
-                        ASSERT_EQ(found.count, expected.count) << isa_name(isa) << " n=" << n;
+                        ASSERT_EQ(found.count, expected.count) << isa.name() << " n=" << n;
                         EXPECT_NEAR(found.inside, expected.inside, 1e-3);
                         EXPECT_NEAR(found.above, expected.above, 1e-3);
                         for (size_t i = 0; i < found.count; ++i) {
@@ -192,7 +192,7 @@ TEST(KeepBetween, PacksIntoTheViewItself) {
             logits_kernels(isa).keep_between({x.data(), weights.data(), ids.data(), 999}, 0, 4,
                                              {x.data(), weights.data(), ids.data()});
         x.resize(kept.count);
-        EXPECT_EQ(x, expected) << isa_name(isa);
+        EXPECT_EQ(x, expected) << isa.name();
     }
 }
 
@@ -201,18 +201,19 @@ TEST(SumsOverLogits, EqualTheScalarOnes) {
         for (size_t n : sizes) {
             const auto x = mixed_logits(n);
             std::vector<float> weights(n), found(n), expected(n);
-            weigh_scalar(x.data(), n, 12.0f, 0.5f, weights.data());
+            scalar_logits.weigh(x.data(), n, 12.0f, 0.5f, weights.data());
             const LogitsKernels& kernels = logits_kernels(isa);
             EXPECT_NEAR(kernels.sum_between(x.data(), weights.data(), n, -1, 2),
-                        sum_between_scalar(x.data(), weights.data(), n, -1, 2), 1e-4);
+                        scalar_logits.sum_between(x.data(), weights.data(), n, -1, 2), 1e-4);
             EXPECT_NEAR(kernels.sum_weighted(x.data(), weights.data(), n, 12),
-                        sum_weighted_scalar(x.data(), weights.data(), n, 12), 1e-3);
-            const Moments a = kernels.moments(x.data(), n, 3), b = moments_scalar(x.data(), n, 3);
+                        scalar_logits.sum_weighted(x.data(), weights.data(), n, 12), 1e-3);
+            const Moments a = kernels.moments(x.data(), n, 3),
+                          b = scalar_logits.moments(x.data(), n, 3);
             EXPECT_EQ(a.count, b.count);
             EXPECT_NEAR(a.sum, b.sum, 1e-4 * std::abs(b.sum));
             EXPECT_NEAR(a.squares, b.squares, 1e-4 * b.squares);
             kernels.negate_distances(x.data(), n, 1.0f, found.data());
-            negate_distances_scalar(x.data(), n, 1.0f, expected.data());
+            scalar_logits.negate_distances(x.data(), n, 1.0f, expected.data());
             EXPECT_EQ(found, expected);
         }
 }

@@ -7,10 +7,10 @@
 
 namespace pagewheel::kernels {
 
-PrefillKernels prefill_on_emulated_tiles_by_avx512();
+PrefillKernels prefill_on_emulated_tiles_by_avx512(CacheFormat format);
 
-PrefillKernels prefill_on_emulated_tiles_by_avx512() {
-    return amx::PrefillOnTiles<amx::AmxVectors, EmulatedTiles>::kernels();
+PrefillKernels prefill_on_emulated_tiles_by_avx512(CacheFormat format) {
+    return amx::PrefillOnTiles<amx::AmxVectors, EmulatedTiles>::kernels(format);
 }
 
 }  // namespace pagewheel::kernels

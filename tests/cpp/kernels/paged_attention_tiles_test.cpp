@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/bf16.hpp"
+#include "kernels/half.hpp"
 #include "kernels/isa/amx/prefill_tiles.hpp"
 #include "support/attention_world.hpp"
 #include "support/emulated_tiles.hpp"
@@ -18,7 +18,8 @@
 
 namespace pagewheel::kernels {
 
-PrefillKernels prefill_on_emulated_tiles_by_avx512();  // in a file with its options
+PrefillKernels prefill_on_emulated_tiles_by_avx512(
+    CacheFormat format);  // in a file with its options
 
 namespace {
 
@@ -27,7 +28,7 @@ namespace {
 std::vector<AttentionVariant> emulated() {
     std::vector<AttentionVariant> all(1, detected_isa());
     all[0].name += ", amx emulated";
-    all[0].kernels.prefill_bf16 = amx::PrefillOnTiles<PlainVectors, EmulatedTiles>::kernels();
+    all[0].kernels.prefill_bf16 = amx::PrefillOnTiles<PlainVectors, EmulatedTiles>::kernels;
 #if defined(__x86_64__)
     using Feature = CpuFeature;
     if (processor_features().has_all({Feature::avx512f, Feature::avx512bw, Feature::avx512dq,
@@ -35,7 +36,7 @@ std::vector<AttentionVariant> emulated() {
                                       Feature::f16c, Feature::avx512_bf16})) {
         all.push_back(all[0]);
         all[1].name += " by avx512";
-        all[1].kernels.prefill_bf16 = prefill_on_emulated_tiles_by_avx512();
+        all[1].kernels.prefill_bf16 = prefill_on_emulated_tiles_by_avx512;
     }
 #endif
     return all;

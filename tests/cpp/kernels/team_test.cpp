@@ -4,8 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/team_session.hpp"
-
 #include <tbb/global_control.h>
 
 #include <atomic>

@@ -91,7 +91,7 @@ TEST(TilesOfKernels, AreConfiguredOnceAndReleasedByEachEntry) {
     linear.bf16 = amx::bf16_kernels<CountedTiles>(linear.bf16);
     AttentionKernels attention = detected_isa().kernels().attention;
     if (!attention.has_tiles()) GTEST_SKIP() << "no kernels to decode with";
-    attention.prefill_bf16 = amx::PrefillOnTiles<PlainVectors, CountedTiles>::kernels();
+    attention.prefill_bf16 = amx::PrefillOnTiles<PlainVectors, CountedTiles>::kernels;
     for (const int threads : {1, 3}) {
         tbb::task_arena arena(threads);
         arena.execute([&] { run_all(linear, attention, CountedTiles::expect_all_released); });

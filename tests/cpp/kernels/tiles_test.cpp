@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "kernels/bf16.hpp"
+#include "kernels/half.hpp"
 #include "kernels/isa.hpp"
 #if defined(__x86_64__)
 #include "kernels/isa/amx/tiles.hpp"

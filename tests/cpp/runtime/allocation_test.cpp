@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "graph/native_regions.hpp"
+#include "graph/passes.hpp"
 #include "kernels/paged_attention.hpp"
 #include "openvino/op/parameter.hpp"
 #include "ops/quantized_linear.hpp"

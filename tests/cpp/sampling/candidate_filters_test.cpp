@@ -225,7 +225,7 @@ TEST(CandidateFilters, LeaveWhatTheirDefinitionsInDoubleLeave) {
             for (const double bias : {1e-7, 3e-7, 1e-6, 3e-6, 1e-5})
                 is_rounded = is_rounded || found == left_by_definition(config, logits, bias) ||
                              found == left_by_definition(config, logits, -bias);
-            ASSERT_TRUE(is_rounded) << isa_name(isa) << " left " << found.size() << " instead of "
+            ASSERT_TRUE(is_rounded) << isa.name() << " left " << found.size() << " instead of "
                                     << expected.size() << ": " << described(config, logits);
         }
         num_large += expected.size() > 1000;
@@ -281,7 +281,7 @@ void expect_draws_by_definition(const char* json, const Row& logits, Isa isa, si
     }
     const auto expected = expected_probabilities(config, logits);
     EXPECT_LT(std::abs(chi_square_deviations(counts, expected)), 4.0)
-        << json << ' ' << isa_name(isa) << ' ' << logits.size();
+        << json << ' ' << isa.name() << ' ' << logits.size();
 }
 
 TEST(CandidateFilters, TokensAreDrawnAsOftenAsTheirDefinitionsSay) {
@@ -328,8 +328,8 @@ TEST(CandidateFilters, OneIsDrawnWhereAllThatIsLeftWeighsNothing) {
         for (size_t i = 0; i < 20; ++i) {
             const SampledToken token = RandomSelection(config, config.rng_seed, i, isa)
                                            .select(logits.data(), logits.size(), i);
-            EXPECT_TRUE(token.id == 5 || token.id == 8) << isa_name(isa) << ' ' << token.id;
-            EXPECT_TRUE(std::isfinite(token.log_prob)) << isa_name(isa);
+            EXPECT_TRUE(token.id == 5 || token.id == 8) << isa.name() << ' ' << token.id;
+            EXPECT_TRUE(std::isfinite(token.log_prob)) << isa.name();
         }
 }
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/check.hpp"
-#include "graph/paged_attention.hpp"
+#include "graph/passes.hpp"
 #include "openvino/op/util/variable.hpp"
 #include "openvino/opsets/opset13.hpp"
 

@@ -18,9 +18,7 @@ bool multiplies_integers(Isa isa);
 /// Attention kernels and how exact they are: an ISA's, or some that a test made.
 struct AttentionVariant {
     AttentionVariant(Isa isa)
-        : name(isa_name(isa)),
-          kernels(isa.kernels().attention),
-          integers(multiplies_integers(isa)) {}
+        : name(isa.name()), kernels(isa.kernels().attention), integers(multiplies_integers(isa)) {}
     AttentionVariant(std::string name, const AttentionKernels& kernels, bool integers)
         : name(std::move(name)), kernels(kernels), integers(integers) {}
 

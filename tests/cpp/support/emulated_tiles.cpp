@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/check.hpp"
-#include "kernels/bf16.hpp"
+#include "kernels/half.hpp"
 
 namespace pagewheel::kernels {
 namespace {

@@ -22,9 +22,11 @@ namespace kernels {
 
 /// Writes the keys and values of a call's new tokens.
 inline void write_keys_values(const CacheLayout& layout, const AttentionBatch& batch, Isa isa) {
+    const AttentionKernels& kernels = isa.kernels().attention;
+    const auto write =
+        kernels.has_tiles() ? kernels.decode(layout.format).write : write_token_reference;
     for (size_t s = 0, t = 0; s < batch.tables.num_sequences(); ++s)
-        for (; t < size_t(batch.tables.written_begins[s + 1]); ++t)
-            isa.kernels().attention.decode.write(layout, batch, s, t);
+        for (; t < size_t(batch.tables.written_begins[s + 1]); ++t) write(layout, batch, s, t);
 }
 
 }  // namespace kernels

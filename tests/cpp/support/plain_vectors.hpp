@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/bf16.hpp"
 #include "kernels/half.hpp"
 #include "kernels/simd/math.hpp"
 
@@ -99,6 +98,7 @@ struct PlainVectors {
     static F fma(const F& a, const F& b, const F& c) {
         return each([&](size_t i) { return a.at[i] * b.at[i] + c.at[i]; });
     }
+    static void add_product(F& sum, const F& a, const F& b) { sum = fma(a, b, sum); }
     static F fnma(const F& a, const F& b, const F& c) {
         return each([&](size_t i) { return c.at[i] - a.at[i] * b.at[i]; });
     }

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/check.hpp"
-#include "kernels/cache_formats/formats.hpp"
+#include "kernels/cache_formats.hpp"
 
 namespace pagewheel {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cache/block_pool.hpp"
-#include "kernels/cache_layer.hpp"
+#include "model/cache_geometry.hpp"
 #include "model/rotary.hpp"
 
 namespace pagewheel {

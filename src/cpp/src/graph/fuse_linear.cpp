@@ -1,4 +1,4 @@
-#include "graph/fuse_linear.hpp"
+#include "graph/passes.hpp"
 
 #include <optional>
 #include <vector>

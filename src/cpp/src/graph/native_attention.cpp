@@ -1,4 +1,4 @@
-#include "graph/native_attention.hpp"
+#include "graph/passes.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "base/check.hpp"
 #include "graph/openvino_attention.hpp"
-#include "graph/port_names.hpp"
+#include "model/port_names.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/convert.hpp"
 #include "openvino/op/parameter.hpp"
@@ -59,13 +59,6 @@ size_t width(const ov::Node& node, size_t input) {
     return size_t(shape[1].get_length());
 }
 
-/// Where the layer's window comes from: the config if it says, else the node.
-size_t sliding_window(const ov::Node& node, size_t layer, const NativeAttentionOptions& options) {
-    if (layer < options.sliding_windows.size()) return options.sliding_windows[layer];
-    const auto window = constant_at(node, openvino_input::sliding_window)->cast_vector<int64_t>();
-    return window.empty() || window[0] < 0 ? 0 : size_t(window[0]);
-}
-
 LayerRotary rotary_of(size_t layer, const NativeAttentionOptions& options) {
     if (options.rotary.empty()) return {};
     return options.rotary[std::min(layer, options.rotary.size() - 1)];
@@ -88,7 +81,8 @@ PagedAttention::Attributes attributes_of(const std::shared_ptr<ov::Node>& node, 
     config.scale = scale.empty() ? 1.0f / std::sqrt(float(config.layout.key_size)) : scale[0];
     config.soft_cap = options.soft_cap;
     config.batch_invariant = options.batch_invariant;
-    config.sliding_window = sliding_window(*node, layer, options);
+    if (layer >= options.sliding_windows.size()) constant_at(*node, openvino_input::sliding_window);
+    config.sliding_window = sliding_window_of(*node, layer, options.sliding_windows);
     config.rotary_dims = rotary_of(layer, options).dims;
     config.interleaved = rotary_of(layer, options).interleaved;
     config.write_kv_cache = writes_kv_cache(*node);

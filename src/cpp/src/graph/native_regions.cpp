@@ -1,4 +1,4 @@
-#include "graph/native_regions.hpp"
+#include "graph/passes.hpp"
 
 #include <algorithm>
 #include <map>
@@ -10,7 +10,7 @@
 
 #include "base/check.hpp"
 #include "graph/node_queries.hpp"
-#include "graph/port_names.hpp"
+#include "model/port_names.hpp"
 #include "openvino/op/parameter.hpp"
 #include "openvino/op/reshape.hpp"
 #include "openvino/op/squeeze.hpp"

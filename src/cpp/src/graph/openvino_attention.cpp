@@ -3,10 +3,11 @@
 #include <set>
 
 #include "base/check.hpp"
-#include "graph/port_names.hpp"
+#include "model/port_names.hpp"
 #include "openvino/core/attribute_visitor.hpp"
 #include "openvino/op/constant.hpp"
 #include "ops/paged_attention.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 namespace {
@@ -21,17 +22,17 @@ public:
     }
 };
 
-/// By the config if it says, else by the node.
-size_t sliding_window_of(const ov::Node& node, size_t layer, const std::vector<size_t>& windows) {
+}  // namespace
+
+size_t sliding_window_of(const ov::Node& attention, size_t layer,
+                         const std::vector<size_t>& windows) {
     if (layer < windows.size()) return windows[layer];
     const auto constant = ov::as_type_ptr<ov::op::v0::Constant>(
-        node.get_input_node_shared_ptr(openvino_input::sliding_window));
+        attention.get_input_node_shared_ptr(openvino_input::sliding_window));
     if (!constant) return 0;
     const auto window = constant->cast_vector<int64_t>();
     return window.empty() || window[0] < 0 ? 0 : size_t(window[0]);
 }
-
-}  // namespace
 
 bool is_paged_attention(const ov::Node& node) {
     return std::string(node.get_type_name()) == "PagedAttentionExtension" ||
@@ -64,7 +65,7 @@ std::vector<OpenVinoAttentionLayer> find_openvino_attention(const ov::Model& mod
             layer.scores = reader.get_node()->get_friendly_name();
         check_argument(
             layer.block_indices.rfind(ports::block_indices_prefix, 0) == 0 && !layer.scores.empty(),
-            "OpenVINO's attention ", node->get_friendly_name(),
+            ErrorCode::model_unsupported, "OpenVINO's attention ", node->get_friendly_name(),
             " has no block table or no scores of its own; use attention_backend native");
         layers.push_back(layer);
     }

@@ -41,6 +41,11 @@ bool is_paged_attention(const ov::Node& node);
 /// Whether the node's keys and values go to its cache. Else it reads what another layer writes.
 bool writes_kv_cache(ov::Node& attention);
 
+/// The sliding window of a PagedAttentionExtension, 0 for none: by the model's config if `windows`
+/// says, else by the node.
+size_t sliding_window_of(const ov::Node& attention, size_t layer,
+                         const std::vector<size_t>& windows);
+
 /// A layer of a model after apply_paged_attention() with per_layer_tables and scores.
 struct OpenVinoAttentionLayer {
     size_t layer = 0;           ///< its number among the model's layers

@@ -1,11 +1,11 @@
-#include "graph/paged_attention.hpp"
+#include "graph/passes.hpp"
 
 #include <set>
 #include <string>
 
 #include "base/check.hpp"
 #include "graph/node_queries.hpp"
-#include "graph/port_names.hpp"
+#include "model/port_names.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/convert.hpp"
 #include "openvino/op/gather.hpp"
@@ -54,10 +54,12 @@ void check_decoder_inputs(const ov::Model& model) {
         names.insert(name);
     }
     for (const char* needed : {ports::input_ids, ports::attention_mask})
-        check_argument(names.count(needed) != 0, "the model has no input ", needed,
+        check_argument(names.count(needed) != 0, ErrorCode::model_unsupported,
+                       "the model has no input ", needed,
                        "; a text decoder with stateful keys and values is needed");
     for (const std::string& name : names)
-        check_argument(known.count(name) != 0, "the model has an input '", name,
+        check_argument(known.count(name) != 0, ErrorCode::model_unsupported,
+                       "the model has an input '", name,
                        "' that nothing fills; a text decoder has input_ids, attention_mask, "
                        "position_ids and beam_idx, and keeps keys and values as states");
 }
@@ -67,6 +69,7 @@ void apply_paged_attention(const std::shared_ptr<ov::Model>& model, const Paging
         check_argument((!options.per_layer_tables ||
                         has_input_beginning(*model, ports::block_indices_prefix)) &&
                            (!options.scores || has_input_beginning(*model, ports::score_window)),
+                       ErrorCode::model_unsupported,
                        "the model's attention is paged already, without block tables by layer and "
                        "scores");
         return;
@@ -77,9 +80,10 @@ void apply_paged_attention(const std::shared_ptr<ov::Model>& model, const Paging
                                                               options.scores, options.scores);
         manager.run_passes(model);
     } catch (const ov::Exception& error) {
-        throw InvalidArgument(concat("the model's attention cannot be paged: ", reason(error)));
+        refuse_argument(ErrorCode::model_unsupported,
+                        "the model's attention cannot be paged: ", reason(error));
     }
-    check_argument(has_cache_inputs(*model),
+    check_argument(has_cache_inputs(*model), ErrorCode::model_unsupported,
                    "the model's attention cannot be paged: no attention over states was found");
 }
 
@@ -89,10 +93,12 @@ void gather_logits(const std::shared_ptr<ov::Model>& model) {
     for (const auto& candidate : model->get_results())
         if (candidate->get_output_tensor(0).get_names().count(ports::logits) != 0)
             result = candidate;
-    check_argument(result != nullptr, "the model has no output named logits");
+    check_argument(result != nullptr, ErrorCode::model_unsupported,
+                   "the model has no output named logits");
     const ov::PartialShape shape = result->get_input_partial_shape(0);
     check_argument(shape.rank().is_static() && shape.size() == 3 && shape[2].is_static(),
-                   "the model's logits have shape ", shape, "; expected [tokens, 1, vocabulary]");
+                   ErrorCode::model_unsupported, "the model's logits have shape ", shape,
+                   "; expected [tokens, 1, vocabulary]");
 
     const auto rows = add_parameter(*model, ports::sampled_tokens_indices, ov::element::i64, {-1});
 

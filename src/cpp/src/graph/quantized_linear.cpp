@@ -1,4 +1,4 @@
-#include "graph/quantized_linear.hpp"
+#include "graph/passes.hpp"
 
 #include <map>
 #include <utility>
@@ -10,7 +10,7 @@
 #include "openvino/op/constant.hpp"
 #include "openvino/op/matmul.hpp"
 #include "openvino/op/util/gather_base.hpp"
-#include "ops/quantized_embedding.hpp"
+#include "ops/gather_rows.hpp"
 #include "ops/quantized_linear.hpp"
 
 namespace pagewheel {

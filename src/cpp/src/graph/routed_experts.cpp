@@ -1,4 +1,4 @@
-#include "graph/routed_experts.hpp"
+#include "graph/passes.hpp"
 
 #include <algorithm>
 #include <optional>

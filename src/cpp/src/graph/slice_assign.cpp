@@ -1,11 +1,12 @@
-#include "graph/slice_assign.hpp"
-
+// Assignments to slices, as PyTorch exports them, without indices of elements.
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "graph/node_queries.hpp"
+#include "graph/passes.hpp"
 #include "graph/token_layout.hpp"
+#include "graph/token_rules.hpp"
 #include "openvino/op/concat.hpp"
 #include "openvino/op/range.hpp"
 #include "openvino/op/reduce_prod.hpp"

@@ -11,7 +11,6 @@
 
 #include "graph/node_queries.hpp"
 #include "graph/openvino_attention.hpp"
-#include "graph/slice_assign.hpp"
 #include "openvino/op/concat.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/gather_elements.hpp"

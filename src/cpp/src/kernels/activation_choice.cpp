@@ -53,10 +53,12 @@ ActivationPrecision parse_activation_precision(const std::string& key, const std
     if (name == "auto") return ActivationPrecision::automatic;
     if (name == "int8") return ActivationPrecision::int8;
     if (name == "int16") return ActivationPrecision::int16;
-    check_argument(name == "bf16", key, " is '", name, "'; allowed: auto, int8, int16, bf16");
+    check_argument(name == "bf16", ParameterName(key), " is '", name,
+                   "'; allowed: auto, int8, int16, bf16");
     const AutomaticActivations& choice = automatic_activations_here(detected_isa());
-    check_argument(choice.many_rows == Activations::bf16, key, " is 'bf16', but the kernels are ",
-                   isa_name(detected_isa()), "'s: ", choice.why, "; allowed: auto, int8, int16");
+    check_argument(choice.many_rows == Activations::bf16, ParameterName(key),
+                   " is 'bf16', but the kernels are ", detected_isa().name(), "'s: ", choice.why,
+                   "; allowed: auto, int8, int16");
     return ActivationPrecision::bf16;
 }
 
@@ -84,7 +86,7 @@ Activations choose_expert_activations(ActivationPrecision precision, size_t rows
 }
 
 std::string describe_activations(ActivationPrecision precision, Isa isa) {
-    const std::string kernels = concat(isa_name(isa), " kernels, activations in ");
+    const std::string kernels = concat(isa.name(), " kernels, activations in ");
     switch (precision) {
         case ActivationPrecision::int8:
             return kernels + "int8";

@@ -5,8 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/simd/unrolled.hpp"
-
 namespace pagewheel::kernels {
 
 /// How the packed words lie:
@@ -55,7 +53,7 @@ struct TableSection {
     T* values = nullptr;
     size_t size = 0;
 
-    PAGEWHEEL_INLINE T& operator[](size_t i) const { return values[i]; }
+    [[gnu::always_inline]] T& operator[](size_t i) const { return values[i]; }
 };
 
 /// Which of the new tokens a layer has queries for. Keys and values are written for all of them.

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/check.hpp"
-#include "kernels/bf16_rows.hpp"
 #include "kernels/quantized_linear_parts.hpp"
 #include "kernels/team.hpp"
 

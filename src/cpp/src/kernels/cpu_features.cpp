@@ -1,5 +1,9 @@
 #include "kernels/cpu_features.hpp"
 
+#if defined(__linux__) && defined(__x86_64__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #if defined(__x86_64__)
 #include <cpuid.h>
 
@@ -77,6 +81,16 @@ CpuFeatures processor_features() {
            if_present(fp16, CpuFeature::avx512_fp16) | tile_features_here();
 #else
     return {};
+#endif
+}
+
+bool tiles_are_permitted() {
+#if defined(__linux__) && defined(__x86_64__)
+    constexpr int request_permission = 0x1023, tile_data = 18;  // asm/prctl.h; XCR0's bit
+    static const bool permitted = syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+    return permitted;
+#else
+    return false;
 #endif
 }
 

@@ -1,4 +1,4 @@
-// What a processor's instructions are told apart by.
+// What a processor's instructions are told apart by, and whether AMX's tiles may be used.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ private:
 };
 
 /// Those of the processor that this runs on, and that its operating system lets programs use. Of
-/// AMX it may still refuse the use (tile_permission.hpp).
+/// AMX it may still refuse the use (tiles_are_permitted()).
 CpuFeatures processor_features();
 
 /// AMX's, from what CPUID's leaf 7 says in EDX and from XCR0, in which the operating system marks
@@ -63,5 +63,13 @@ CpuFeatures tile_features(uint32_t leaf7_edx, uint64_t xcr0);
 /// more than what AMX leaves over, half as many (docs/quantized_linear.md). Vendors that nobody has
 /// measured count as Intel.
 CpuFeatures bf16_features(std::string_view vendor);
+
+/// Asks Linux for it (arch_prctl) at the first call, and remembers the answer. It holds for all
+/// threads of the process, those that exist and those to come, and for children by fork(), whose
+/// tiles are empty at first; a program that exec() starts asks anew.
+///
+/// To be asked only by who will use tiles: signal frames grow with it, and Linux refuses where a
+/// thread's alternate signal stack is too small for that.
+bool tiles_are_permitted();
 
 }  // namespace pagewheel

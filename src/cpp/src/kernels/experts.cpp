@@ -5,10 +5,9 @@
 #include <cstring>
 
 #include "base/check.hpp"
-#include "kernels/bf16_rows.hpp"
+#include "kernels/bf16_linear.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/quantized_linear_parts.hpp"
-#include "kernels/quantized_linear_stream.hpp"
 #include "kernels/team.hpp"
 
 namespace pagewheel::kernels {

@@ -1,4 +1,4 @@
-// f16 without instructions for it.
+// f16 and bf16 without instructions for them.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,21 @@ inline uint16_t half_of_float(float value) {
     bits += 0x1000u;  // half of the last digit kept; may carry into the exponent
     const uint32_t half = (bits >> 13) - (112u << 10);
     return uint16_t(sign | (half > 0x7bffu ? 0x7bffu : half));
+}
+
+inline float float_of_bf16(uint16_t bits) {
+    const uint32_t word = uint32_t(bits) << 16;
+    float value;
+    std::memcpy(&value, &word, sizeof value);
+    return value;
+}
+
+/// The nearest bf16, of two the even one. A NaN stays one.
+inline uint16_t bf16_of_float(float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    if (value != value) return uint16_t(bits >> 16 | 0x40u);
+    return uint16_t((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
 }  // namespace pagewheel::kernels

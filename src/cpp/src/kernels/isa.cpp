@@ -7,8 +7,8 @@
 
 #include "base/check.hpp"
 #include "base/log.hpp"
+#include "kernels/cpu_features.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/tile_permission.hpp"
 
 // The instruction sets, the best first: ISA(name, by default, what it requires...) for the folder
 // kernels/isa/name, which gives name::kernels(). The scalar one comes after them. All but a model,
@@ -104,8 +104,8 @@ Isa detected_isa() {
     return chosen.isa;
 }
 
-const char* isa_name(Isa isa) {
-    return isa.name();
+const kernels::LogitsKernels& kernels::logits_kernels(Isa isa) {
+    return isa.kernels().logits;
 }
 
 }  // namespace pagewheel

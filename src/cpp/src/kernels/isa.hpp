@@ -59,6 +59,4 @@ struct PermittedIsa {
 PermittedIsa choose_permitted_isa(const std::string& wanted, CpuFeatures features,
                                   bool (*ask_for_tiles)());
 
-const char* isa_name(Isa isa);
-
 }  // namespace pagewheel

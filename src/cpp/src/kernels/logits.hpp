@@ -110,17 +110,7 @@ inline void ban_unset(float* x, const uint32_t* bits, size_t n, Isa isa) {
     logits_kernels(isa).ban_unset(x, bits, n);
 }
 
-// The scalar ones, which take what does not fill a vector of the others.
-size_t argmax_scalar(const float* x, size_t n);
-bool find_maxima_scalar(const float* x, size_t n, float* out);
-double sum_exp_scalar(const float* x, size_t n, float shift, float scale);
-double weigh_scalar(const float* x, size_t n, float shift, float scale, float* out);
-size_t find_above_scalar(const float* x, size_t begin, size_t n, float threshold);
-Kept keep_between_scalar(const TokenView& tokens, float low, float high, const TokenColumns& out);
-double sum_between_scalar(const float* x, const float* weights, size_t n, float low, float high);
-double sum_weighted_scalar(const float* x, const float* weights, size_t n, float shift);
-Moments moments_scalar(const float* x, size_t n, float shift);
-void negate_distances_scalar(const float* x, size_t n, float centre, float* out);
-void ban_unset_scalar(float* x, const uint32_t* bits, size_t n);
+/// The scalar ones, which take what does not fill a vector of the others.
+extern const LogitsKernels scalar_logits;
 
 }  // namespace pagewheel::kernels

@@ -8,6 +8,7 @@
 #include "base/check.hpp"
 #include "kernels/attention/plan.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/line_buffer.hpp"
 #include "kernels/team.hpp"
 
 namespace pagewheel::kernels {
@@ -18,31 +19,11 @@ constexpr size_t min_call_bytes = 64 * 1024;
 
 constexpr size_t write_tokens = 8;  // written by one item
 
-struct alignas(64) CacheLine {
-    float floats[16];
-};
-
-/// Memory of one thread, which grows to the largest use and stays.
-class Arena {
-public:
-    /// At least `count` floats, 64-byte aligned; what was there before is lost.
-    float* floats(size_t count) {
-        if (lines_.size() * 16 < count) {
-            lines_ = {};  // nothing is kept, so nothing is there twice
-            lines_.resize((count + 15) / 16);
-        }
-        return lines_.empty() ? nullptr : lines_.front().floats;
-    }
-
-private:
-    std::vector<CacheLine> lines_;
-};
-
 /// What a call keeps from one phase to another. One per thread that calls, reused.
 struct CallMemory {
     AttentionPlan plan;
     std::vector<RowStatistics> statistics;  // see AttentionPlan::statistics()
-    Arena partials, kept;
+    LineBuffer<float> partials, kept;
 };
 
 /// Tokens whose keys and values a layer writes that has a cache.
@@ -58,16 +39,16 @@ public:
           layout_(config.layout),
           batch_(batch),
           tokens_{batch.tables},
-          decode_(kernels.decode),
+          decode_(kernels.decode(config.layout.format)),
           prefill_(kernels.prefill_for(config)),
           memory_(memory),
           plan_(memory.plan),
           ratio_(config.heads / config.layout.kv_heads),
           threads_(static_cast<size_t>(tbb::this_task_arena::max_concurrency())) {
-        memory.plan.make(config, batch, threads_, prefill_.tile_rows(layout_.format));
+        memory.plan.make(config, batch, threads_, prefill_.tile_rows);
         memory.statistics.resize(plan_.num_statistics);
-        partials_ = memory.partials.floats(plan_.result_floats);
-        kept_ = memory.kept.floats(plan_.kept_floats);
+        partials_ = memory.partials.resize(plan_.result_floats);
+        kept_ = memory.kept.resize(plan_.kept_floats);
     }
 
     /// Writes every new token's keys and values before anything is read.
@@ -135,15 +116,15 @@ private:
     }
 
     void run_part(const TilePart& part) {
-        static thread_local Arena arena;
+        static thread_local LineBuffer<float> memory;
         const AttentionTile& tile = part.tile;
         const PlannedTile& planned = plan_.tiles[part.of];
         const bool whole = planned.is_whole(), many = has_many_rows(tile, ratio_);
         const size_t rows = tile.rows(ratio_);
         const size_t floats = padded(result_floats(all_rows(tile, ratio_), layout_.value_size));
         float* own =
-            arena.floats(floats + (many ? prefill_.scratch_floats(config_, rows)
-                                        : decode_.scratch_floats(config_, rows, tile.kv_heads)));
+            memory.resize(floats + (many ? prefill_.scratch_floats(config_, rows)
+                                         : decode_.scratch_floats(config_, rows, tile.kv_heads)));
         TileResult result = whole ? result_in(own, all_rows(tile, ratio_), layout_.value_size)
                                   : partial_result(part);
         if (part.kept != TilePart::not_kept) result.kept = kept_ + part.kept;
@@ -156,13 +137,13 @@ private:
 
     /// Tiles [first, last] of one token each, their parts in turn.
     void run_tiles(size_t first, size_t last) {
-        static thread_local Arena arena;
+        static thread_local LineBuffer<float> memory;
         for (size_t i = first; i <= last; ++i) {
             const PlannedTile& planned = plan_.tiles[i];
             const AttentionTile& tile = planned.tile;
             const size_t rows = all_rows(tile, ratio_), size = layout_.value_size;
             const size_t floats = padded(result_floats(rows, size));
-            float* own = arena.floats(
+            float* own = memory.resize(
                 2 * floats + decode_.scratch_floats(config_, tile.rows(ratio_), tile.kv_heads));
             const TileResult into = result_in(own, rows, size);
             const TileResult from = result_in(own + floats, rows, size);
@@ -255,7 +236,7 @@ private:
 
     /// All heads' and rows' probabilities of the keys in score tile i, which no other tile touches.
     void run_scores(size_t i) {
-        static thread_local Arena arena;
+        static thread_local LineBuffer<float> memory;
         const AttentionTile& keys = plan_.score_tiles[i];
         const size_t s = keys.sequence, tokens = std::max<size_t>(1, max_tile_rows / ratio_);
         for (size_t h = 0; h < layout_.kv_heads; ++h)
@@ -266,7 +247,7 @@ private:
                 tile.block_end = std::min(keys.block_end, tile.block_end);
                 if (tile.block_begin >= tile.block_end) continue;
                 float* scratch =
-                    arena.floats(decode_.scratch_floats(config_, tile.rows(ratio_), 1));
+                    memory.resize(decode_.scratch_floats(config_, tile.rows(ratio_), 1));
                 decode_.score(config_, batch_, tile,
                               statistics(s, h) + (t - keys.token_begin) * ratio_,
                               batch_.tables.scores.values + plan_.score_begins[s] +
@@ -279,27 +260,20 @@ private:
     const CacheLayout& layout_;
     const AttentionBatch& batch_;
     const BatchTokens tokens_;
-    const DecodeKernels& decode_;
-    const PrefillKernels& prefill_;
+    const DecodeKernels decode_;
+    const PrefillKernels prefill_;
     CallMemory& memory_;
     const AttentionPlan& plan_;
     const size_t ratio_, threads_;
     float *partials_, *kept_;  // of the parts, see TilePart
 };
 
-void check(const AttentionConfig& config, const AttentionBatch& batch) {
+void check(const AttentionConfig& config) {
     const CacheLayout& layout = config.layout;
     layout.check();
-    check_argument(config.heads > 0 && config.heads % layout.kv_heads == 0, "heads ", config.heads,
-                   ": must be a multiple of the kv heads, ", layout.kv_heads);
     check_argument(config.rotary_dims % 2 == 0 && config.rotary_dims <= layout.key_size,
                    "rotary dims ", config.rotary_dims, ": must be even and at most the key size, ",
                    layout.key_size);
-    if (batch.tables.rotated_block_indices.size > 0)
-        check_argument(
-            batch.tables.delta_width == 1 || batch.tables.delta_width == layout.block_size,
-            "rotation deltas have width ", batch.tables.delta_width, ": must be 1 or ",
-            layout.block_size);
 }
 
 }  // namespace
@@ -310,7 +284,7 @@ void paged_attention(const AttentionConfig& config, const AttentionBatch& batch,
 
 void paged_attention(const AttentionConfig& config, const AttentionBatch& batch,
                      const AttentionKernels& kernels) {
-    check(config, batch);
+    check(config);
     if (!kernels.has_tiles()) return paged_attention_reference(config, batch);
     // This thread's, which waits for its team and starts no other call meanwhile.
     static thread_local CallMemory memory;

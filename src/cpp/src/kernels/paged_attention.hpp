@@ -1,18 +1,19 @@
 // Attention of ragged batches over a paged cache, rotated at read. What is where:
 //
-//   cache_layout, cache_formats/ how keys and values lie in a block, and a file for each format
+//   cache_layout, cache_formats  how keys and values lie in a block, and what an element of each
+//                                format is
 //   batch_tables                 what tells sequences, blocks, rotation and scores apart
 //   paged_attention.cpp          a call: writes, attends, merges parts, scores
 //   attention/plan               a call divided into tiles and parts for all threads
 //   attention/tile.hpp           what a kernel is given and gives back
 //   attention/write.hpp          writing new tokens
-//   attention/decode_*           tiles of few rows. kernel: softmax, scores; logits: queries x keys
-//                                and which side is rotated (queries, rotated_keys); values; span:
-//                                the blocks at hand; float: the arithmetic in f32
-//   attention/prefill_*          tiles of many rows. kernel: softmax; float: the products in f32;
-//                                unpack: blocks as f32
+//   attention/decode_*           tiles of few rows. kernel: softmax, the product with the values,
+//                                scores; logits: queries x keys and which side is rotated; float:
+//                                the blocks at hand and the arithmetic in f32
+//   attention/prefill_*          tiles of many rows. kernel: softmax; float: the products in f32 of
+//                                blocks as floats
 //   isa/avx2, isa/avx512         the same with an instruction set's vectors, and arithmetic that it
-//                                alone has: decode_integer, prefill_bf16, prefill_words
+//                                alone has: integers for u8 and u4, bf16
 //   isa/amx                      prefill_tiles
 //   isa/scalar/attention.cpp     all of it as it is defined
 #pragma once

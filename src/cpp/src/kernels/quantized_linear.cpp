@@ -2,17 +2,106 @@
 #include "kernels/quantized_linear.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <vector>
 
-#include "base/check.hpp"
 #include "kernels/bf16_linear.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/quantized_linear_parts.hpp"
-#include "kernels/quantized_linear_stream.hpp"
 #include "kernels/team.hpp"
 
 namespace pagewheel::kernels {
 namespace {
+
+constexpr size_t k_block = PackedLinear::k_block;
+constexpr size_t tile_rows = PackedLinear::tile_rows;
+
+/// Adds the biases and brings gate and up to where silu(gate) * up is the function of both.
+void prepare_gate(const GateFunction& function, size_t column, size_t count, float* gate,
+                  float* up) {
+    if (function.gate_bias)
+        for (size_t i = 0; i < count; ++i) gate[i] += function.gate_bias[column + i];
+    if (function.up_bias)
+        for (size_t i = 0; i < count; ++i) up[i] += function.up_bias[column + i];
+    switch (function.kind) {
+        case GateFunction::Kind::silu:
+            return;
+        case GateFunction::Kind::clamped_silu:
+            for (size_t i = 0; i < count; ++i) {
+                gate[i] = std::min(gate[i], function.limit) * function.alpha;
+                const float u = std::min(std::max(up[i], -function.limit), function.limit);
+                up[i] = (u + 1.0f) / function.alpha;
+            }
+            return;
+        case GateFunction::Kind::gelu_tanh:
+            // gelu(g) is g * sigmoid(y) with this y = g * slope, hence silu(y) / slope.
+            for (size_t i = 0; i < count; ++i) {
+                const float slope = 1.5957691216f * (1.0f + 0.044715f * gate[i] * gate[i]);
+                gate[i] *= slope;
+                up[i] /= slope;
+            }
+            return;
+    }
+    __builtin_unreachable();
+}
+
+bool is_plain(const GateFunction& function) {
+    return function.kind == GateFunction::Kind::silu && !function.gate_bias && !function.up_bias;
+}
+
+/// Rows so few that each thread quantises all of them for itself instead of waiting for another.
+constexpr size_t max_own_rows = 2;
+
+bool overlaps(const LinearInput& input, size_t k, const float* output, size_t n) {
+    const std::less<const float*> before;
+    return before(input.x, output + input.rows * n) && before(output, input.x + input.rows * k);
+}
+
+/// The rows of a call: the calling thread's own copy, or one for all threads. An input that is
+/// written over is quantised before anyone goes on.
+class FewRows {
+public:
+    FewRows(const LinearKernels& kernels, const LinearInput& input, const LinearOutput* outputs,
+            size_t count, size_t k, QuantizedRows& shared)
+        : m_kernels(kernels),
+          m_input(input),
+          m_k(k),
+          m_shared(shared),
+          m_own(input.rows <= max_own_rows &&
+                std::none_of(outputs, outputs + count, [&](const LinearOutput& one) {
+                    return overlaps(input, k, one.output, one.weights->n());
+                })) {
+        if (!m_own) shared.resize(input.rows, k, streamed_form(input));
+    }
+    void quantize_own() const {
+        if (!m_own) return;
+        own_rows().resize(m_input.rows, m_k, streamed_form(m_input));
+        quantize_rows(m_kernels, m_input, m_k, 0, own_rows().block(0));
+    }
+    size_t shared_rows() const { return m_own ? 0 : m_input.rows; }
+    void quantize_shared(size_t row) const {
+        quantize_rows(m_kernels, m_input, m_k, row, m_shared.row(row));
+    }
+    QuantizedRows& rows() const { return m_own ? own_rows() : m_shared; }
+
+private:
+    static QuantizedRows& own_rows() {
+        static thread_local QuantizedRows rows;
+        return rows;
+    }
+
+    const LinearKernels& m_kernels;
+    const LinearInput& m_input;
+    size_t m_k;
+    QuantizedRows& m_shared;
+    bool m_own;
+};
+
+/// One tile times all rows: after the first block it lies in the L1 or L2 cache.
+void run_tile_of_all(const LinearKernels& kernels, const LinearOutput& matrix, size_t tile,
+                     QuantizedRows& rows) {
+    for (size_t b = 0; b < rows.blocks(); ++b) run_tile(kernels, matrix, tile, rows, b);
+}
 
 /// Weights that stay in a core's L2 cache while the blocks of rows pass by.
 constexpr size_t item_bytes = 256 << 10;
@@ -60,6 +149,127 @@ void run_item(const LinearKernels& kernels, QuantizedRows& rows, const TileRange
 
 }  // namespace
 
+void multiply_tile(const LinearKernels& kernels, const PackedLinear& weights, size_t tile,
+                   const QuantizedBlock& block, const TileOutput& output) {
+    const auto product = block.corrections ? kernels.multiply_pairs : kernels.multiply;
+    product(weights, weights.tile(tile), block, output);
+}
+
+void apply_gate(const LinearKernels& kernels, const GateFunction& function, size_t column,
+                size_t count, float* gate, float* up) {
+    prepare_gate(function, column, count, gate, up);
+    kernels.swiglu(gate, up, count);
+}
+
+void quantize_rows(const LinearKernels& kernels, const LinearInput& input, size_t k,
+                   size_t first_row, const QuantizedBlock& block) {
+    const float* x = input.x + first_row * k;
+    if (!input.gamma) return kernels.quantize(x, k, 0, k, block);
+    static thread_local std::vector<float> normed;
+    normed.resize(max_block_rows * k);
+    for (size_t first = 0; first < block.rows; first += max_block_rows) {
+        const QuantizedBlock part = block.part(first, std::min(max_block_rows, block.rows - first));
+        for (size_t r = 0; r < part.rows; ++r)
+            kernels.rms_norm(x + (first + r) * k, input.gamma, input.epsilon, k,
+                             normed.data() + r * k);
+        kernels.quantize(normed.data(), k, 0, k, part);
+    }
+}
+
+void run_tile(const LinearKernels& kernels, const LinearOutput& matrix, size_t tile,
+              QuantizedRows& rows, size_t b) {
+    const PackedLinear& weights = *matrix.weights;
+    const size_t n = weights.n(), column = tile * tile_rows;
+    const size_t at = rows.first(b) * n + column;
+    TileOutput output;
+    output.output = matrix.output + at;
+    output.initial = matrix.residual ? matrix.residual + at : nullptr;
+    output.stride = n;
+    output.columns = std::min(tile_rows, n - column);
+    multiply_tile(kernels, weights, tile, rows.block(b), output);
+}
+
+void rotate_rows(const LinearKernels& kernels, const LinearOutput* outputs, size_t count,
+                 size_t first, size_t rows, const RotaryAngles& angles) {
+    const size_t size = angles.size;
+    for (size_t i = 0; i < count; ++i) {
+        const size_t n = outputs[i].weights->n();
+        for (size_t row = first; outputs[i].rotated && row < first + rows; ++row)
+            kernels.rotate(outputs[i].output + row * n, n / size, size, angles.cos + row * size,
+                           angles.sin + row * size);
+    }
+}
+
+void run_gated_item(const LinearKernels& kernels, const GatedMlp& mlp, QuantizedRows& rows,
+                    size_t begin, size_t end, size_t b, QuantizedRows& inner) {
+    alignas(64) static thread_local float gates[max_paired_rows * k_block];
+    alignas(64) static thread_local float ups[max_paired_rows * k_block];
+    const QuantizedBlock block = rows.block(b);
+    const size_t n = mlp.gate->n();
+    for (size_t first = begin; first < end; first += tiles_per_k_block) {
+        for (size_t tile = first; tile < std::min(first + tiles_per_k_block, end); ++tile) {
+            TileOutput output;
+            output.stride = k_block;
+            output.output = gates + (tile - first) * tile_rows;
+            multiply_tile(kernels, *mlp.gate, tile, block, output);
+            output.output = ups + (tile - first) * tile_rows;
+            multiply_tile(kernels, *mlp.up, tile, block, output);
+        }
+        const size_t c = first / tiles_per_k_block, end_column = std::min(n, (c + 1) * k_block);
+        if (!is_plain(mlp.function))
+            for (size_t r = 0; r < block.rows; ++r)
+                prepare_gate(mlp.function, c * k_block, end_column - c * k_block,
+                             gates + r * k_block, ups + r * k_block);
+        kernels.swiglu(gates, ups, block.rows * k_block);
+        kernels.quantize(gates, k_block, c, end_column, inner.block(b));
+    }
+}
+
+namespace {
+
+// ---- Few rows: each thread reads its range of a matrix from one end to the other
+
+void stream_linear(const LinearKernels& kernels, const LinearInput& input,
+                   const LinearOutput* outputs, size_t count, const RotaryAngles& angles) {
+    static thread_local QuantizedRows shared;
+    const FewRows few(kernels, input, outputs, count, outputs[0].weights->k(), shared);
+    size_t tiles = 0;
+    for (size_t i = 0; i < count; ++i) tiles += outputs[i].weights->tiles();
+    run_phases(EachThread{[&] { few.quantize_own(); }},
+               Phase{few.shared_rows(), [&](size_t row) { few.quantize_shared(row); }},
+               StreamPhase{tiles,
+                           [&](size_t i) {
+                               const LinearOutput* matrix = outputs;
+                               for (; i >= matrix->weights->tiles(); ++matrix)
+                                   i -= matrix->weights->tiles();
+                               run_tile_of_all(kernels, *matrix, i, few.rows());
+                           }},
+               Phase{size_t(angles.size > 0),
+                     [&](size_t) { rotate_rows(kernels, outputs, count, 0, input.rows, angles); }});
+}
+
+void stream_mlp(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp) {
+    static thread_local QuantizedRows shared, own_inner;
+    QuantizedRows& inner = own_inner;
+    inner.resize(input.rows, mlp.down->k(), streamed_form(input));
+    const LinearOutput last{mlp.down, mlp.output, mlp.residual};
+    const FewRows few(kernels, input, &last, 1, mlp.gate->k(), shared);
+    const size_t tiles = mlp.gate->tiles();
+    run_phases(EachThread{[&] { few.quantize_own(); }},
+               Phase{few.shared_rows(), [&](size_t row) { few.quantize_shared(row); }},
+               StreamPhase{(tiles + tiles_per_k_block - 1) / tiles_per_k_block,
+                           [&](size_t i) {
+                               const size_t begin = i * tiles_per_k_block;
+                               const size_t end = std::min(begin + tiles_per_k_block, tiles);
+                               for (size_t b = 0; b < inner.blocks(); ++b)
+                                   run_gated_item(kernels, mlp, few.rows(), begin, end, b, inner);
+                           }},
+               StreamPhase{mlp.down->tiles(),
+                           [&](size_t i) { run_tile_of_all(kernels, last, i, inner); }});
+}
+
+}  // namespace
+
 void quantized_linear(const LinearInput& input, const LinearOutput* outputs, size_t count, Isa isa,
                       const RotaryAngles& angles) {
     quantized_linear_by(isa.kernels().linear, input, outputs, count, angles);
@@ -77,14 +287,6 @@ void quantized_linear_by(const LinearKernels& kernels, const LinearInput& input,
                          const LinearOutput* outputs, size_t count, const RotaryAngles& angles) {
     if (input.rows == 0 || count == 0) return;
     const size_t k = outputs[0].weights->k();
-    for (size_t i = 1; i < count; ++i)
-        check_argument(outputs[i].weights->k() == k, "matrices of ", k, " and ",
-                       outputs[i].weights->k(), " inputs share their input: must be equal");
-    for (size_t i = 0; i < count; ++i)
-        check_argument(!outputs[i].rotated || (angles.size > 0 && angles.size % 2 == 0 &&
-                                               outputs[i].weights->n() % angles.size == 0),
-                       "heads of ", angles.size, " are to be rotated in an output of ",
-                       outputs[i].weights->n(), ": must be even and a divisor of it");
     if (input.activations == Activations::bf16)
         return bf16_linear(kernels, input, outputs, count, angles);
     if (input.rows <= max_streamed_rows)
@@ -111,9 +313,6 @@ void quantized_linear_by(const LinearKernels& kernels, const LinearInput& input,
 void gated_mlp_by(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp) {
     if (input.rows == 0) return;
     const PackedLinear &gate = *mlp.gate, &up = *mlp.up, &down = *mlp.down;
-    check_argument(gate.k() == up.k() && gate.n() == up.n() && down.k() == gate.n(),
-                   "an MLP of gate [", gate.n(), ", ", gate.k(), "], up [", up.n(), ", ", up.k(),
-                   "] and down [", down.n(), ", ", down.k(), "]: sizes must agree");
     if (input.activations == Activations::bf16) return bf16_mlp(kernels, input, mlp);
     if (input.rows <= max_streamed_rows) return stream_mlp(kernels, input, mlp);
     static thread_local QuantizedRows own_rows, own_inner;

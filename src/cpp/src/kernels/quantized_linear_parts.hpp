@@ -1,13 +1,79 @@
-// The pieces that a linear layer's work is divided into. Internal to the linear layers.
+// A call's quantised activations, and the pieces that its work is divided into. Internal to the
+// linear layers.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
+#include "kernels/line_buffer.hpp"
 #include "kernels/quantized_linear.hpp"
 #include "kernels/quantized_linear_tile.hpp"
-#include "kernels/quantized_rows.hpp"
 
 namespace pagewheel::kernels {
+
+/// What rows are held as (QuantizedBlock).
+enum class RowForm { bytes, paired, wide };
+
+/// Of calls whose rows are not paired.
+inline RowForm streamed_form(const LinearInput& input) {
+    return input.activations == Activations::int16 ? RowForm::wide : RowForm::bytes;
+}
+
+/// The rows of a call, in blocks.
+class QuantizedRows {
+public:
+    /// Room for `rows` rows of k; what was there is lost.
+    void resize(size_t rows, size_t k, RowForm form) {
+        place(m_own.resize(set_shape(rows, k, form)));
+    }
+    /// Prepares for memory of the caller's, which place() names; returns how many lines it has.
+    size_t set_shape(size_t rows, size_t k, RowForm form) {
+        m_rows = rows;
+        m_k_blocks = (k + PackedLinear::k_block - 1) / PackedLinear::k_block;
+        m_form = form;
+        // Blocks alike: a small last one would be slow.
+        const size_t most = form == RowForm::paired ? max_paired_rows : max_block_rows;
+        const size_t count = (rows + most - 1) / most;
+        m_block_rows = (rows + count - 1) / count;
+        // Values and, of four bytes each, scale and sum and what a form needs besides.
+        const size_t numbers = form == RowForm::paired ? 4 : form == RowForm::wide ? 3 : 2;
+        const size_t bytes = value_bytes() + numbers * sizeof(float);
+        return (rows * m_k_blocks * bytes + sizeof(CacheLine) - 1) / sizeof(CacheLine);
+    }
+    void place(CacheLine* lines) { m_lines = lines; }
+
+    size_t blocks() const { return (m_rows + m_block_rows - 1) / m_block_rows; }
+    /// First row of block i.
+    size_t first(size_t i) const { return i * m_block_rows; }
+    QuantizedBlock block(size_t i) {
+        const size_t values = m_rows * m_k_blocks, at = first(i) * m_k_blocks;
+        auto* bytes = reinterpret_cast<int8_t*>(m_lines);
+        auto* scales = reinterpret_cast<float*>(bytes + values * value_bytes());
+        float* rest = scales + 2 * values;
+        const size_t rows = std::min(m_rows - first(i), m_block_rows);
+        QuantizedBlock block{rows, rows, bytes + at * value_bytes(), scales + at,
+                             scales + values + at};
+        if (m_form == RowForm::paired) {
+            block.corrections = reinterpret_cast<int32_t*>(rest) + at;
+            block.moves = block.corrections + values;
+        }
+        if (m_form == RowForm::wide) block.magic = rest + at;
+        return block;
+    }
+    /// Row i alone.
+    QuantizedBlock row(size_t i) { return block(i / m_block_rows).part(i % m_block_rows, 1); }
+
+private:
+    size_t value_bytes() const {
+        return m_form == RowForm::wide ? wide_k_block_bytes : PackedLinear::k_block;
+    }
+
+    size_t m_rows = 0, m_k_blocks = 0, m_block_rows = max_block_rows;
+    RowForm m_form = RowForm::bytes;
+    CacheLine* m_lines = nullptr;
+    LineBuffer<CacheLine> m_own;
+};
 
 constexpr size_t tiles_per_k_block = PackedLinear::k_block / PackedLinear::tile_rows;
 
@@ -33,5 +99,8 @@ void rotate_rows(const LinearKernels& kernels, const LinearOutput* outputs, size
 /// quantised.
 void run_gated_item(const LinearKernels& kernels, const GatedMlp& mlp, QuantizedRows& rows,
                     size_t begin, size_t end, size_t b, QuantizedRows& inner);
+
+/// A tile is read once for so many rows, in blocks of up to max_block_rows.
+constexpr size_t max_streamed_rows = 32;
 
 }  // namespace pagewheel::kernels

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <tbb/task_arena.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -37,7 +36,7 @@ public:
     /// The calling thread's own.
     static Team& mine();
 
-    /// Whether helpers stay while there is nothing to do: see team_session.hpp.
+    /// Whether helpers stay while there is nothing to do: see TeamSession.
     void keep(bool kept) { m_kept.store(kept, std::memory_order_relaxed); }
     bool is_kept() const { return m_kept.load(std::memory_order_relaxed); }
 
@@ -210,5 +209,18 @@ void run_phases(const Phases&... phases) {
     const auto threads = size_t(tbb::this_task_arena::max_concurrency());
     run_phases_with(threads - 1, phases...);
 }
+
+/// While it lives, helpers that came to the calling thread's team stay: between calls that follow
+/// one another closely, of which some are one thread's work. Sessions may be nested.
+class TeamSession {
+public:
+    TeamSession() : m_was_kept(Team::mine().is_kept()) { Team::mine().keep(true); }
+    ~TeamSession() { Team::mine().keep(m_was_kept); }
+    TeamSession(const TeamSession&) = delete;
+    TeamSession& operator=(const TeamSession&) = delete;
+
+private:
+    bool m_was_kept;
+};
 
 }  // namespace pagewheel::kernels

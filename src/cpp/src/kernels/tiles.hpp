@@ -1,7 +1,7 @@
 // Tile registers as kernels use them.
 //
 // A kernel for AMX is a template over a class of tiles: InstructionTiles (isa/amx/tiles.hpp),
-// ModelTiles (isa/amx_model/tiles.hpp), which are those by AVX-512, or EmulatedTiles
+// ModelTiles (isa/amx_model/kernels.cpp), which are those by AVX-512, or EmulatedTiles
 // (tests/cpp/support/emulated_tiles.hpp), with which tests run it on any processor. An object is a
 // thread's tile registers: a kernel makes one, configures it, and releases the registers by its
 // end, before anybody else's code runs on the thread. There are never two on a thread. All have

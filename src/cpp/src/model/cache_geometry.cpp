@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/check.hpp"
-#include "graph/port_names.hpp"
+#include "model/port_names.hpp"
 #include "pagewheel/errors.hpp"
 
 namespace pagewheel {

@@ -1,15 +1,21 @@
 #include "ops/native_region.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <utility>
 
 #include "base/check.hpp"
-#include "kernels/team_session.hpp"
+#include "kernels/team.hpp"
 #include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 namespace {
+
+struct Entry {
+    uint64_t address = 0, blocks = 0;
+};
+static_assert(sizeof(Entry) == cache_entry_bytes);
 
 /// The product of a shape's dimensions, less those that are dynamic.
 size_t static_size(const ov::PartialShape& shape) {
@@ -45,6 +51,57 @@ void check_description(const RegionDescription& region) {
 }
 
 }  // namespace
+
+ov::Tensor make_cache_directory(const std::vector<ov::Tensor>& caches) {
+    ov::Tensor directory(ov::element::u8, {caches.size(), sizeof(Entry)});
+    auto* bytes = directory.data<uint8_t>();
+    for (const ov::Tensor& cache : caches) {
+        const Entry entry{uint64_t(reinterpret_cast<uintptr_t>(cache.data())),
+                          cache.get_shape().at(0)};
+        std::memcpy(bytes, &entry, sizeof(entry));
+        bytes += sizeof(entry);
+    }
+    return directory;
+}
+
+const std::vector<ov::Tensor>& CacheDirectory::read(const std::vector<CacheInput>& caches,
+                                                    const ov::Tensor& directory) {
+    const size_t size = caches.size() * sizeof(Entry);
+    check_argument(
+        directory.get_element_type() == ov::element::u8 && directory.get_byte_size() == size,
+        "the cache directory is ", directory.get_element_type(), " ", directory.get_shape(),
+        ", expected u8 [", caches.size(), ",", sizeof(Entry), "]");
+    const auto* bytes = directory.data<const uint8_t>();
+    if (m_tensors.size() == caches.size() && std::memcmp(m_bytes.data(), bytes, size) == 0)
+        return m_tensors;
+    m_tensors.clear();
+    for (size_t i = 0; i < caches.size(); ++i) {
+        Entry entry;
+        std::memcpy(&entry, bytes + i * sizeof(Entry), sizeof(Entry));
+        check_argument(entry.address != 0 && entry.blocks != 0, "the cache directory has no ",
+                       caches[i].name);
+        ov::Shape shape{size_t(entry.blocks)};
+        shape.insert(shape.end(), caches[i].block_shape.begin(), caches[i].block_shape.end());
+        m_tensors.emplace_back(caches[i].type, shape,
+                               reinterpret_cast<void*>(uintptr_t(entry.address)));
+    }
+    m_bytes.assign(bytes, bytes + size);
+    return m_tensors;
+}
+
+void RegionScratchPool::GiveBack::operator()(RegionScratch* scratch) const {
+    const std::lock_guard lock(pool->m_mutex);
+    scratch->next = std::move(pool->m_free);
+    pool->m_free.reset(scratch);
+}
+
+std::unique_ptr<RegionScratch, RegionScratchPool::GiveBack> RegionScratchPool::borrow() {
+    const std::lock_guard lock(m_mutex);
+    std::unique_ptr<RegionScratch> scratch =
+        m_free ? std::move(m_free) : std::make_unique<RegionScratch>();
+    m_free = std::move(scratch->next);
+    return {scratch.release(), GiveBack{this}};
+}
 
 RegionPlan::RegionPlan(RegionDescription description)
     : m_description(std::move(description)), m_profile(m_description.steps.size()) {
@@ -95,7 +152,7 @@ void RegionPlan::place_values(RegionScratch& scratch, ov::TensorVector& outputs,
     const auto count_rows = [&](const RowCount& rows) {
         return inputs[rows.input].get_size() / rows.width;
     };
-    constexpr size_t line = RegionScratch::floats_per_line;
+    constexpr size_t line = 16;  // floats of a cache line
     size_t floats = 0;
     scratch.slots.resize(m_slots.size());
     for (size_t i = 0; i < m_slots.size(); ++i) {
@@ -103,7 +160,7 @@ void RegionPlan::place_values(RegionScratch& scratch, ov::TensorVector& outputs,
         const size_t size = count_rows(m_slots[i].rows) * m_slots[i].width;
         floats += (size + line - 1) / line * line;
     }
-    float* base = scratch.floats(floats);
+    float* base = scratch.memory.resize(floats);
     const auto& values = m_description.values;
     scratch.values.resize(values.size());
     for (size_t i = 0; i < values.size(); ++i) {
@@ -147,8 +204,8 @@ void RegionPlan::run_step(size_t i, RegionScratch& scratch, const ov::TensorVect
 
 void RegionPlan::run(ov::TensorVector& outputs, const ov::TensorVector& inputs) const {
     const kernels::TeamSession session;
-    const RegionScratchPool::Lease lease(m_scratch);
-    RegionScratch& scratch = *lease;
+    const auto borrowed = m_scratch.borrow();
+    RegionScratch& scratch = *borrowed;
     place_values(scratch, outputs, inputs);
     static const std::vector<ov::Tensor> none;
     const std::vector<ov::Tensor>& caches =
@@ -171,7 +228,7 @@ void RegionPlan::run(ov::TensorVector& outputs, const ov::TensorVector& inputs) 
             m_profile.add(at, RegionProfile::Clock::now() - begin);
         }
     } catch (const InvalidArgument& error) {
-        throw InvalidArgument(named(error));
+        throw InvalidArgument(named(error), error.code(), error.parameter());
     } catch (const std::bad_alloc&) {
         throw;
     } catch (const std::exception& error) {

@@ -1,18 +1,117 @@
 // Operations of pagewheel's that hang together, as one OpenVINO operation on the CPU.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
-#include "ops/cache_directory.hpp"
+#include "kernels/line_buffer.hpp"
+#include "openvino/runtime/tensor.hpp"
 #include "ops/native_op.hpp"
-#include "ops/region_profile.hpp"
-#include "ops/region_scratch.hpp"
 
 namespace pagewheel {
+
+/// A cache that was an input of the model: blocks in memory of the caller's.
+struct CacheInput {
+    std::string name;
+    ov::element::Type type;
+    ov::Shape block_shape;  ///< without the first dimension, the number of blocks
+};
+
+constexpr size_t cache_entry_bytes = 16;
+
+/// One input in place of many: u8 [caches, 16], of each cache its address and its number of blocks
+/// in 8 bytes each. The caches must outlive every inference.
+///
+/// Each input of a node of ours costs the plugin some 5 microseconds per inference, and a model has
+/// two caches per layer.
+ov::Tensor make_cache_directory(const std::vector<ov::Tensor>& caches);
+
+/// The tensors that a directory names. They are made once for as long as it stays the same.
+class CacheDirectory {
+public:
+    /// Throws InvalidArgument if the directory is not of so many caches, or names none where
+    /// one should be.
+    const std::vector<ov::Tensor>& read(const std::vector<CacheInput>& caches,
+                                        const ov::Tensor& directory);
+
+private:
+    std::vector<uint8_t> m_bytes;  // that m_tensors were made of
+    std::vector<ov::Tensor> m_tensors;
+};
+
+/// Adds up the time of each of a region's steps while it is switched on; off, it costs a look.
+class RegionProfile {
+public:
+    using Clock = std::chrono::steady_clock;
+
+    explicit RegionProfile(size_t num_steps) : m_times(num_steps) {}
+
+    void switch_on() { m_on.store(true, std::memory_order_relaxed); }
+    bool is_on() const { return m_on.load(std::memory_order_relaxed); }
+
+    void add(size_t step, Clock::duration time) {
+        const std::lock_guard lock(m_mutex);
+        m_times[step] += time;
+    }
+    void end_call() {
+        const std::lock_guard lock(m_mutex);
+        ++m_calls;
+    }
+
+    /// Mean of all calls so far, by step; empty if there was none.
+    std::vector<Clock::duration> means() const {
+        const std::lock_guard lock(m_mutex);
+        if (m_calls == 0) return {};
+        std::vector<Clock::duration> means;
+        for (const Clock::duration time : m_times) means.push_back(time / m_calls);
+        return means;
+    }
+
+private:
+    std::atomic<bool> m_on{false};
+    mutable std::mutex m_mutex;
+    std::vector<Clock::duration> m_times;
+    long m_calls = 0;
+};
+
+/// What a call of a region has for itself. It grows to the largest call's and is kept, so that
+/// steps like earlier ones allocate nothing.
+struct RegionScratch {
+    struct Value {
+        float* values;  ///< of an input: never written
+        size_t count;   ///< rows
+    };
+    kernels::LineBuffer<float> memory;  ///< of the slots
+    std::vector<Value> values;          ///< of the region
+    std::vector<size_t> slots;          ///< where each begins, in floats
+    CacheDirectory caches;
+    NativeInputs inputs;  ///< of one step
+    std::vector<float*> outputs;
+    ov::Shape shape;
+    std::unique_ptr<RegionScratch> next;  ///< of those that are free
+};
+
+/// As many scratches as there were calls at once. They are the plan's and not the threads', so that
+/// a model that goes takes its memory with it, and not the node's, because the plugin may run one
+/// node for several streams.
+class RegionScratchPool {
+public:
+    struct GiveBack {
+        RegionScratchPool* pool;
+        void operator()(RegionScratch* scratch) const;
+    };
+    std::unique_ptr<RegionScratch, GiveBack> borrow();
+
+private:
+    std::mutex m_mutex;
+    std::unique_ptr<RegionScratch> m_free;
+};
 
 /// Where a count of rows comes from: the elements of the region's input by so many each.
 struct RowCount {

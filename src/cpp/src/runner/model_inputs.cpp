@@ -1,6 +1,6 @@
 #include "runner/model_inputs.hpp"
 
-#include "graph/port_names.hpp"
+#include "model/port_names.hpp"
 
 namespace pagewheel {
 

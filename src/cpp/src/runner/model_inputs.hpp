@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/port_names.hpp"
+#include "model/port_names.hpp"
 #include "openvino/runtime/compiled_model.hpp"
 #include "openvino/runtime/infer_request.hpp"
 #include "scheduling/sequence.hpp"

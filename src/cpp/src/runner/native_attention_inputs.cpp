@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/check.hpp"
-#include "graph/port_names.hpp"
+#include "model/port_names.hpp"
 
 namespace pagewheel {
 namespace {

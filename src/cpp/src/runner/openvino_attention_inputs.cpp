@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/check.hpp"
-#include "graph/port_names.hpp"
+#include "model/port_names.hpp"
 #include "pagewheel/errors.hpp"
 
 namespace pagewheel {

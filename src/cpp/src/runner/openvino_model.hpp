@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cache/kv_cache.hpp"
-#include "compile/compile_model.hpp"
+#include "graph/compile_model.hpp"
 #include "model/model_folder.hpp"
 #include "openvino/core/any.hpp"
 #include "openvino/runtime/infer_request.hpp"

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/check.hpp"
-#include "compile/compile_model.hpp"
-#include "compile/inference_threads.hpp"
+#include "graph/compile_model.hpp"
+#include "graph/inference_threads.hpp"
 #include "kernels/activation_choice.hpp"
 #include "model/openvino_core.hpp"
 #include "ops/quantized_linear.hpp"

@@ -273,7 +273,7 @@ void Candidates::leave_out_best_down_to(double logit) {
 
 double Candidates::weight(size_t i) const {
     if (m_view.weights) return double(m_view.weights[i]);
-    return kernels::sum_exp_scalar(m_view.logits + i, 1, m_reference, float(m_scale));
+    return kernels::scalar_logits.sum_exp(m_view.logits + i, 1, m_reference, float(m_scale));
 }
 
 Candidates::Drawn Candidates::draw(double point) {

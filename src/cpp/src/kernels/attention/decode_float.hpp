@@ -1,13 +1,13 @@
-// Operands of decode made ready for an arithmetic, and the arithmetic in f32. For any V
-// (simd/vectors.hpp).
+// The blocks that a tile of few rows is at, their keys and values and the tile's queries made ready
+// for an arithmetic, and the arithmetic in f32. For any V (simd/vectors.hpp).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/attention/tile.hpp"
-#include "kernels/cache_formats/formats.hpp"
-#include "kernels/simd/unrolled.hpp"
+#include "kernels/cache_formats.hpp"
+#include "kernels/simd/vectors.hpp"
 
 namespace pagewheel::kernels {
 
@@ -198,6 +198,86 @@ struct FloatArithmetic {
             });
         }
     }
+};
+
+struct SpanBlock {
+    const uint8_t *keys, *values;        // of the tile's first kv head
+    ptrdiff_t keys_ahead, values_ahead;  // bytes to the block that is fetched meanwhile
+    const int32_t* deltas;               // null, one or one per token
+};
+
+/// Up to span_blocks() blocks of a tile.
+template <class V, CacheFormat Format>
+class TileSpan {
+    static constexpr size_t per_word = FormatTraits<Format>::tokens_per_word;
+    static constexpr size_t max_keys = 256;  // a span of several blocks has span_tokens at most
+
+public:
+    explicit TileSpan(const TileView<V>& view)
+        : view_(view),
+          key_bytes_(view.layout.key_head_bytes()),
+          value_bytes_(view.layout.value_head_bytes()),
+          row_words_(view.layout.value_row_words()) {}
+
+    size_t blocks = 0;
+    size_t first_key = 0, keys = 0;  // of the sequence, that some row of the tile sees
+    SpanBlock block[span_tokens / 16];
+    const uint32_t* value_rows[max_keys / per_word];  // see ValueRows
+    ptrdiff_t value_ahead[max_keys / per_word];
+
+    /// Keys of block i of the span.
+    size_t tokens(size_t i) const {
+        const size_t size = view_.layout.block_size, left = keys - i * size;
+        return left < size ? left : size;
+    }
+
+    /// Moves to the blocks from `first` on.
+    void enter(size_t first) {
+        const size_t size = view_.layout.block_size;
+        blocks = view_.tile->block_end - first;
+        if (blocks > span_blocks(size)) blocks = span_blocks(size);
+        first_key = first * size;
+        keys = blocks * size;
+        if (view_.visible_end - first_key < keys) keys = view_.visible_end - first_key;
+        for (size_t i = 0; i < blocks; ++i) {
+            enter_block(first + i, i);
+            const auto* words = reinterpret_cast<const uint32_t*>(block[i].values);
+            const size_t row = i * size / per_word;
+            for (size_t j = 0; j * per_word < tokens(i); ++j) {
+                value_rows[row + j] = words + j * row_words_;
+                value_ahead[row + j] = block[i].values_ahead;
+            }
+        }
+    }
+
+private:
+    /// A tile's keys and values in block b of its sequence begin at this head of the pool.
+    size_t first_head(const AttentionTile& tile, size_t b) const {
+        const BatchTables& tables = view_.batch->tables;
+        const auto entry = static_cast<size_t>(tables.block_indices_begins[tile.sequence]) + b;
+        return static_cast<size_t>(tables.block_indices[entry]) * view_.layout.kv_heads +
+               tile.kv_head;
+    }
+
+    /// The same of what is read a span after block b, block i of this span; `own` if nothing is.
+    size_t head_ahead(size_t b, size_t i, size_t own) const {
+        const size_t later = b + span_blocks(view_.layout.block_size);
+        if (later < view_.tile->block_end) return first_head(*view_.tile, later);
+        const AttentionTile* next = view_.tile->next;
+        if (!next || next->block_begin + i >= next->block_end) return own;
+        return first_head(*next, next->block_begin + i);
+    }
+
+    void enter_block(size_t b, size_t i) {
+        const size_t head = first_head(*view_.tile, b), ahead = head_ahead(b, i, head);
+        block[i] = {view_.batch->key_blocks + head * key_bytes_,
+                    view_.batch->value_blocks + head * value_bytes_,
+                    static_cast<ptrdiff_t>((ahead - head) * key_bytes_),
+                    static_cast<ptrdiff_t>((ahead - head) * value_bytes_), view_.deltas_of(b)};
+    }
+
+    const TileView<V>& view_;
+    const size_t key_bytes_, value_bytes_, row_words_;
 };
 
 }  // namespace pagewheel::kernels

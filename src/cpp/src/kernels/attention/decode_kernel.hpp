@@ -3,13 +3,143 @@
 // (simd/vectors.hpp).
 #pragma once
 
+#include "kernels/attention/decode_float.hpp"
 #include "kernels/attention/decode_logits.hpp"
-#include "kernels/attention/decode_span.hpp"
-#include "kernels/attention/decode_values.hpp"
 #include "kernels/attention/write.hpp"
-#include "kernels/simd/encoder.hpp"
 
 namespace pagewheel::kernels {
+
+/// Probabilities times the values of the span that a tile is at. `A` is the arithmetic.
+template <class V, CacheFormat Format, class A>
+class SpanValues {
+    using T = FormatTraits<Format>;
+    using Vec = typename V::F;
+    static constexpr size_t L = V::lanes;
+
+public:
+    /// Rows of probabilities are `width` floats apart.
+    SpanValues(const TileView<V>& view, const TileSpan<V, Format>& span, size_t width,
+               Scratch<V>& scratch)
+        : layout_(view.layout),
+          span_(span),
+          rows_(view.rows),
+          width_(width),
+          block_(layout_.block_size),
+          value_bytes_(layout_.value_head_bytes()),
+          row_words_(layout_.value_row_words()),
+          value_words_(layout_.value_rows() * row_words_) {
+        for (size_t i = 0; i < T::nibbles; ++i) {
+            scales_[i] = scratch.take(width_);
+            minimums_[i] = scratch.take(width_);
+            weights_[i].floats = scratch.take(rows_ * width_);
+            weights_[i].offsets = scratch.take(rows_);
+            weights_[i].high = scratch.template take<int8_t>(rows_ * width_);
+            weights_[i].low = scratch.template take<int8_t>(rows_ * width_);
+        }
+    }
+
+    /// Before the first fetch() for a head.
+    void begin_head() { fetched_rows_ = 0; }
+
+    /// Fetches `count` more rows of the values ahead: softmax reads nothing itself, and what is
+    /// left for the product with the values would come in a burst that the memory cannot follow.
+    [[gnu::always_inline]] void fetch(size_t head, size_t count) {
+        if constexpr (T::quantized) {
+            const size_t rows = (span_.keys + T::tokens_per_word - 1) / T::tokens_per_word;
+            for (; count > 0 && fetched_rows_ < rows; --count, ++fetched_rows_) {
+                const uint32_t* words = span_.value_rows[fetched_rows_] + head * value_bytes_ / 4;
+                for (size_t w = 0; w < row_words_; w += 16)
+                    prefetch_line<0>(words + w, span_.value_ahead[fetched_rows_]);
+            }
+        }
+    }
+
+    /// acc [rows, padded(value_size)] = acc * correction + factor * (probabilities [rows, width] x
+    /// values of the span); correction and factor [rows].
+    void add(size_t head, const float* probabilities, const float* correction, const float* factor,
+             float* acc) {
+        probabilities_ = probabilities;
+        correction_ = correction;
+        factor_ = factor;
+        const size_t row_words = row_words_, columns = padded(span_.keys);
+        const size_t group_words = T::quantized ? T::group : row_words;
+        for (size_t first = 0, group = 0; first < row_words;
+             first += group_words, group += T::nibbles) {
+            if constexpr (T::quantized)
+                for (size_t i = 0; i < T::nibbles; ++i) {
+                    load_scales(head, group + i, i);
+                    weights_[i].unit = A::prepare_scales(scales_[i], minimums_[i], columns);
+                    A::prepare_weights(weights_[i], probabilities_, rows_, columns, width_,
+                                       scales_[i], minimums_[i]);
+                }
+            const size_t last = first + group_words < row_words ? first + group_words : row_words;
+            simd::for_rows<V>(rows_, [&](auto R, size_t row) {
+                constexpr size_t N = V::template value_vectors<R, T::nibbles>;
+                for (size_t word = first; word < last; word += N * L)
+                    row_values<R, N>(head, row, first, word, last, acc);
+            });
+        }
+    }
+
+private:
+    /// scales_[nibble] and minimums_[nibble] [span] of the values' group, 0 past the span's end.
+    void load_scales(size_t head, size_t group, size_t nibble) {
+        const size_t data = value_words_ + group * block_;
+        float *scales = scales_[nibble], *minimums = minimums_[nibble];
+        size_t column = 0;
+        for (size_t i = 0; i < span_.blocks; ++i) {
+            const auto* words =
+                reinterpret_cast<const uint32_t*>(span_.block[i].values + head * value_bytes_) +
+                data;
+            const size_t end = i * block_ + span_.tokens(i);
+            for (; column < end; column += L, words += L) {
+                const auto word = V::load_words(words, V::mask(end - column));
+                prefetch_line<0>(words, span_.block[i].values_ahead);
+                V::store(scales + column, scale_of<V>(word));
+                V::store(minimums + column, minimum_of<V>(word));
+            }
+        }
+        for (; column < padded(span_.keys); column += L) {
+            V::store(scales + column, V::zero());
+            V::store(minimums + column, V::zero());
+        }
+    }
+
+    /// The same for rows [row, row + R) and N vectors from `word` of the group's [first, last).
+    template <size_t R, size_t N>
+    [[gnu::noinline]] void row_values(size_t head, size_t row, size_t first, size_t word,
+                                      size_t last, float* acc) {
+        typename V::Mask mask[N];
+        unrolled<N>([&](auto v) PAGEWHEEL_INLINE {
+            mask[v] = V::mask(last > word + v * L ? last - word - v * L : 0);
+        });
+        const ValueRows values{span_.value_rows, span_.value_ahead, head * value_bytes_ / 4 + word,
+                               span_.keys, fetched_rows_};
+        Vec sums[R][N][T::nibbles];
+        A::template weigh<R, N>(values, mask, weights_, probabilities_, row, width_, sums);
+        // A word of u4 holds a dimension of the first and one of the second half.
+        const size_t dimension = T::nibbles * first + (word - first);
+        unrolled<R * N * T::nibbles>([&](auto i) PAGEWHEEL_INLINE {
+            constexpr size_t r = i / T::nibbles / N, v = i / T::nibbles % N, h = i % T::nibbles;
+            float* out = acc + (row + r) * padded(layout_.value_size) + dimension + v * L +
+                         h * (last - first);
+            Vec x = sums[r][v][h];
+            if constexpr (T::quantized)
+                x = V::fma(x, V::set(weights_[h].unit), V::set(weights_[h].offsets[row + r]));
+            x = V::mul(x, V::set(factor_[row + r]));
+            V::store(out, V::fma(V::load(out, mask[v]), V::set(correction_[row + r]), x), mask[v]);
+        });
+    }
+
+    const CacheLayout& layout_;
+    const TileSpan<V, Format>& span_;
+    size_t rows_, width_, block_;
+    size_t value_bytes_, row_words_, value_words_;  // of one head in a block, without the scales
+    size_t fetched_rows_ = 0;                       // of the values ahead of the head
+    float *scales_[T::nibbles], *minimums_[T::nibbles];
+    PreparedWeights weights_[T::nibbles];
+    const float *probabilities_ = nullptr, *correction_ = nullptr, *factor_ = nullptr;  // of add()
+};
 
 /// One tile. `A` is the arithmetic. Keys are read a span at a time; head after head computes the
 /// span's logits, softmax and product with the values, while the next span is fetched.
@@ -21,64 +151,46 @@ class TileKernel {
 public:
     static size_t scratch_floats(const AttentionConfig& config, size_t rows, size_t kv_heads) {
         Scratch<V> scratch(nullptr);
-        TileKernel kernel(config, rows, kv_heads, scratch);
+        TileKernel kernel(TileView<V>(config, rows, kv_heads), scratch);
         return scratch.used();
     }
 
     static void attend(const AttentionConfig& config, const AttentionBatch& batch,
                        const AttentionTile& tile, const TileResult& result, float* memory) {
         Scratch<V> scratch(memory);
-        TileKernel kernel(config, batch, tile, scratch);
-        kernel.attend(result);
+        TileKernel(TileView<V>(config, batch, tile), scratch).attend(result);
     }
 
     static void score(const AttentionConfig& config, const AttentionBatch& batch,
                       const AttentionTile& tile, const RowStatistics* statistics, float* scores,
                       float* memory) {
         Scratch<V> scratch(memory);
-        TileKernel kernel(config, batch, tile, scratch);
-        kernel.score(statistics, scores);
+        TileKernel(TileView<V>(config, batch, tile), scratch).score(statistics, scores);
     }
 
 private:
-    TileKernel(const AttentionConfig& config, size_t rows, size_t kv_heads, Scratch<V>& scratch)
-        : config_(config),
-          rows_(rows),
-          ratio_(config.heads / config.layout.kv_heads),
-          block_(config.layout.block_size),
+    TileKernel(const TileView<V>& view, Scratch<V>& scratch)
+        : view_(view),
+          rows_(view.rows),
+          block_(view.layout.block_size),
           width_((span_blocks(block_) * block_ + 63) / 64 * 64),
-          span_(config),
-          span_logits_(config, span_, rows, kv_heads, width_, scratch),
-          span_values_(config, span_, rows, width_, scratch) {
-        logits_ = scratch.take(rows_ * width_);
-        correction_ = scratch.take(rows_);
-        factor_ = scratch.take(rows_);
-        span_maximum_ = scratch.take(rows_);
-    }
-
-    TileKernel(const AttentionConfig& config, const AttentionBatch& batch,
-               const AttentionTile& tile, Scratch<V>& scratch)
-        : TileKernel(config, tile.rows(config.heads / config.layout.kv_heads), tile.kv_heads,
-                     scratch) {
-        batch_ = &batch;
-        tile_ = &tile;
-        const size_t s = tile.sequence;
-        first_position_ = static_cast<size_t>(batch.tables.past_lens[s]) + tile.token_begin -
-                          static_cast<size_t>(batch.tables.subsequence_begins[s]);
-        span_.read(batch, tile);
-        span_logits_.read(batch, tile);
-    }
+          span_(view_),
+          span_logits_(view_, span_, width_, scratch),
+          span_values_(view_, span_, width_, scratch),
+          logits_(scratch.take(rows_ * width_)),
+          correction_(scratch.take(rows_)),
+          factor_(scratch.take(rows_)),
+          span_maximum_(scratch.take(rows_)) {}
 
     /// Keys [low, high) of the span are what the row sees.
     struct Visible {
         size_t low, high;
     };
     Visible visible(size_t row) const {
-        const size_t next = first_position_ + row / ratio_ + 1;
+        const size_t next = view_.position(row) + 1;
         Visible v{0, next < span_.first_key ? 0 : next - span_.first_key};
         if (v.high > span_.keys) v.high = span_.keys;
-        if (config_.sliding_window && next > config_.sliding_window + span_.first_key)
-            v.low = next - config_.sliding_window - span_.first_key;
+        v.low = view_.window_begin(row, span_.first_key) - span_.first_key;
         if (v.low > v.high) v.low = v.high;
         return v;
     }
@@ -88,10 +200,9 @@ private:
         const Visible v = visible(row);
         float* logits = logits_ + row * width_;
         float slope = 0, start = 0;
-        if (batch_->alibi_slopes) {
-            slope = batch_->alibi_slopes[(tile_->kv_head + head) * ratio_ + row % ratio_] * log2_e;
-            start = static_cast<float>(span_.first_key) -
-                    static_cast<float>(first_position_ + row / ratio_);
+        if (view_.batch->alibi_slopes) {
+            slope = view_.batch->alibi_slopes[view_.head_of(row, head)] * log2_e;
+            start = static_cast<float>(span_.first_key) - static_cast<float>(view_.position(row));
         }
         Vec largest = V::set(hidden);
         for (size_t c = 0; c < span_.keys; c += L) {
@@ -145,14 +256,16 @@ private:
     // ---- the two passes
 
     void attend(const TileResult& result) {
-        const size_t all = tile_->kv_heads * rows_, width = padded(config_.layout.value_size);
+        const size_t all = view_.kv_heads * rows_, width = padded(view_.layout.value_size);
+        span_logits_.load_queries();
         for (size_t r = 0; r < all; ++r) result.maximum[r] = lowest, result.sum[r] = 0;
         for (size_t i = 0; i < all * width; i += L) V::store(result.acc + i, V::zero());
         float* kept = result.kept;
-        for (size_t b = tile_->block_begin; b < tile_->block_end; b += span_blocks(block_)) {
+        for (size_t b = view_.tile->block_begin; b < view_.tile->block_end;
+             b += span_blocks(block_)) {
             span_.enter(b);
             span_logits_.enter_span();
-            for (size_t h = 0; h < tile_->kv_heads; ++h) {
+            for (size_t h = 0; h < view_.kv_heads; ++h) {
                 const size_t at = h * rows_;
                 span_logits_.compute(h, logits_);
                 softmax(h, result.maximum + at, result.sum + at);
@@ -177,10 +290,12 @@ private:
     }
 
     void score(const RowStatistics* statistics, float* scores) {
-        for (size_t b = tile_->block_begin; b < tile_->block_end; b += span_blocks(block_)) {
+        span_logits_.load_queries();
+        for (size_t b = view_.tile->block_begin; b < view_.tile->block_end;
+             b += span_blocks(block_)) {
             span_.enter(b);
             span_logits_.enter_span();
-            for (size_t h = 0; h < tile_->kv_heads; ++h) {
+            for (size_t h = 0; h < view_.kv_heads; ++h) {
                 span_logits_.compute(h, logits_);
                 for (size_t r = 0; r < rows_; ++r) {
                     const RowStatistics& row = statistics[h * rows_ + r];
@@ -202,16 +317,13 @@ private:
     static constexpr float hidden = -3e38f;  // below every logit
     static constexpr float lowest = -1e30f;  // the maximum of no keys; far above `hidden`
 
-    const AttentionConfig& config_;
-    const AttentionBatch* batch_ = nullptr;
-    const AttentionTile* tile_ = nullptr;
-    size_t rows_, ratio_, block_, width_;  // logits of a row lie in `width_` floats
-    size_t first_position_ = 0;            // of the first row
+    const TileView<V> view_;
+    const size_t rows_, block_, width_;  // logits of a row lie in `width_` floats
     TileSpan<V, Format> span_;
     SpanLogits<V, Format, A> span_logits_;
     SpanValues<V, Format, A> span_values_;
-    float* logits_;                                // [rows, width]; after softmax(), probabilities
-    float *correction_, *factor_, *span_maximum_;  // [rows], see softmax()
+    float* const logits_;  // [rows, width]; after softmax(), probabilities
+    float *const correction_, *const factor_, *const span_maximum_;  // [rows], see softmax()
 };
 
 /// DecodeKernels::sum_kept for what TileKernel::keep() wrote.
@@ -238,26 +350,12 @@ void sum_kept(const AttentionConfig& config, const AttentionTile& tile, size_t k
 
 /// The calls of ISA `V`; `Kernel` is its TileKernel of a format.
 template <class V, template <CacheFormat> class Kernel>
-constexpr DecodeKernels decode_kernels_of() {
-    return {
-        [](const AttentionConfig& config, size_t rows, size_t kv_heads) {
-            return for_format<V>(config.layout.format, [&](auto format) {
-                return Kernel<format>::scratch_floats(config, rows, kv_heads);
-            });
-        },
-        [](const AttentionConfig& config, const AttentionBatch& batch, const AttentionTile& tile,
-           const TileResult& result, float* scratch) {
-            for_format<V>(config.layout.format, [&](auto format) {
-                Kernel<format>::attend(config, batch, tile, result, scratch);
-            });
-        },
-        [](const AttentionConfig& config, const AttentionBatch& batch, const AttentionTile& tile,
-           const RowStatistics* statistics, float* scores, float* scratch) {
-            for_format<V>(config.layout.format, [&](auto format) {
-                Kernel<format>::score(config, batch, tile, statistics, scores, scratch);
-            });
-        },
-        sum_kept<V>, write_token<simd::Encoder<V>>};
+DecodeKernels decode_kernels_of(CacheFormat format) {
+    return for_format<V>(format, [](auto f) {
+        using K = Kernel<f>;
+        return DecodeKernels{K::scratch_floats, K::attend, K::score, sum_kept<V>,
+                             write_token<VectorEncoder<V>>};
+    });
 }
 
 }  // namespace pagewheel::kernels

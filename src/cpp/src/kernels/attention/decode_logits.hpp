@@ -1,13 +1,216 @@
-// Logits of the span that a tile of few rows is at. For any V (simd/vectors.hpp).
+// Logits of the span that a tile of few rows is at: its queries, as they are and rotated, and keys
+// rotated token by token. For any V (simd/vectors.hpp).
 #pragma once
 
 #include "kernels/attention/decode_float.hpp"
-#include "kernels/attention/decode_queries.hpp"
-#include "kernels/attention/decode_rotated_keys.hpp"
-#include "kernels/attention/decode_span.hpp"
-#include "kernels/simd/soft_cap.hpp"
+#include "kernels/attention/tile.hpp"
+#include "kernels/simd/math.hpp"
 
 namespace pagewheel::kernels {
+
+/// Logits are in powers of two inside the kernels.
+constexpr float log2_e = 1.44269504089f, ln_2 = 0.69314718056f;
+
+/// Queries of the tile's kv heads, `rows` each. `A` is the arithmetic they are prepared for.
+template <class V, class A>
+class TileQueries {
+    using Vec = typename V::F;
+    static constexpr size_t L = V::lanes;
+
+public:
+    TileQueries(const TileView<V>& view, Scratch<V>& scratch)
+        : view_(view),
+          config_(view.config),
+          rows_(view.rows),
+          stride_((view.layout.key_size + 63) / 64 * 64),
+          plain_(take(scratch)),
+          rotated_(take(scratch)),
+          rotated_by_(scratch.template take<int32_t>(view.kv_heads)) {}
+
+    void load() {
+        for (size_t h = 0; h < view_.kv_heads; ++h) {
+            load_head(h);
+            A::prepare_queries(plain(h), rows_);
+            rotated_by_[h] = -1;
+        }
+    }
+
+    /// Of kv head `head` of the tile.
+    PreparedQueries plain(size_t head) const { return of_head(plain_, head); }
+
+    /// The same, rotated up by row `delta` of the LUT; good until the head's next delta.
+    PreparedQueries rotated(size_t head, int32_t delta) {
+        const PreparedQueries from = plain(head), to = of_head(rotated_, head);
+        if (rotated_by_[head] == delta) return to;
+        rotated_by_[head] = delta;
+        const float* row = view_.batch->tables.rotation_trig_lut.values +
+                           static_cast<size_t>(delta) * config_.rotary_dims;
+        if (config_.interleaved)
+            rotate_pairs(from.floats, row, to.floats);
+        else
+            rotate_halves(from.floats, row, to.floats);
+        A::prepare_queries(to, rows_);
+        return to;
+    }
+
+private:
+    PreparedQueries take(Scratch<V>& scratch) const {
+        const size_t floats = view_.kv_heads * rows_ * stride_;
+        return {stride_,
+                scratch.take(floats),
+                scratch.take(floats / 16),
+                scratch.take(view_.kv_heads * rows_),
+                scratch.template take<int8_t>(floats),
+                scratch.template take<int8_t>(floats)};
+    }
+
+    PreparedQueries of_head(PreparedQueries q, size_t head) const {
+        const size_t at = head * rows_ * stride_;
+        return {q.stride,    q.floats + at, q.sums + at / 16, q.unit + head * rows_,
+                q.high + at, q.low + at};
+    }
+
+    void load_head(size_t h) {
+        const PreparedQueries q = plain(h);
+        const size_t size = config_.layout.key_size;
+        // Rotation lengthens no pair, so no element grows by more than the square root of 2.
+        const float growth = view_.batch->tables.rotated_block_indices.size > 0 ? 1.41422f : 1.0f;
+        const float scale = config_.scale * log2_e, size_of_scale = scale < 0 ? -scale : scale;
+        const PreparedQueries to_be_rotated = of_head(rotated_, h);
+        for (size_t r = 0; r < rows_; ++r) {
+            const float* from = view_.query(r, h);
+            Vec largest = V::zero();
+            for (size_t d = 0; d < size; d += L)
+                largest = V::max(largest, V::abs(V::load(from + d, V::mask(size - d))));
+            q.unit[r] = to_be_rotated.unit[r] =
+                A::unit(V::reduce_max(largest) * size_of_scale * growth);
+            const Vec factor = V::set(scale / q.unit[r]);
+            for (size_t d = 0; d < stride_; d += L) {
+                const Vec x =
+                    d < size ? V::mul(V::load(from + d, V::mask(size - d)), factor) : V::zero();
+                V::store(q.floats + r * stride_ + d, x);
+                // For the dimensions that do not rotate.
+                V::store(to_be_rotated.floats + r * stride_ + d, x);
+            }
+        }
+    }
+
+    /// Pairs (i, i + half) of all rows.
+    void rotate_halves(const float* from, const float* cosines, float* __restrict to) const {
+        const size_t half = config_.rotary_dims / 2;
+        for (size_t i = 0; i < half; i += L) {
+            const auto mask = V::mask(half - i);
+            const Vec c = V::load(cosines + i, mask), s = V::load(cosines + half + i, mask);
+            for (size_t at = i; at < rows_ * stride_; at += stride_) {
+                const Vec a = V::load(from + at, mask), b = V::load(from + at + half, mask);
+                V::store(to + at, V::fnma(b, s, V::mul(a, c)), mask);
+                V::store(to + at + half, V::fma(a, s, V::mul(b, c)), mask);
+            }
+        }
+    }
+
+    /// Pairs (2i, 2i + 1).
+    void rotate_pairs(const float* from, const float* cosines, float* __restrict to) const {
+        const size_t half = config_.rotary_dims / 2;
+        for (size_t i = 0; i < half; i += L / 2) {
+            const auto mask = V::mask(half - i < L / 2 ? 2 * (half - i) : L);
+            const auto in_row = V::mask(half - i);
+            const Vec c = V::twice(V::load(cosines + i, in_row));
+            const Vec s = V::twice(V::load(cosines + half + i, in_row));
+            for (size_t at = 2 * i; at < rows_ * stride_; at += stride_) {
+                const Vec x = V::load(from + at, mask);
+                V::store(to + at, V::fmaddsub(x, c, V::mul(V::swapped(x), s)), mask);
+            }
+        }
+    }
+
+    const TileView<V>& view_;
+    const AttentionConfig& config_;
+    const size_t rows_, stride_;
+    const PreparedQueries plain_, rotated_;
+    int32_t* const rotated_by_;  // [kv_heads]: the delta rotated_ is at, or -1
+};
+
+/// Where every token of a block has a delta of its own it costs less to rotate the keys down than
+/// to rotate the queries up for one token at a time. A block's cosines and sines serve all kv
+/// heads.
+template <class V, CacheFormat Format>
+class RotatedKeys {
+    using T = FormatTraits<Format>;
+    using Vec = typename V::F;
+    static constexpr size_t L = V::lanes;
+
+public:
+    RotatedKeys(const TileView<V>& view, Scratch<V>& scratch)
+        : view_(view),
+          config_(view.config),
+          block_(view.layout.block_size),
+          angles_(scratch.take(span_blocks(block_) * config_.rotary_dims * block_)),
+          keys_(scratch.take((view.layout.key_words() * T::dims_per_word + 1) * L)) {}
+
+    /// Takes over the angles of the tokens of block i of the span.
+    void load(size_t i, const int32_t* deltas, size_t tokens) {
+        const size_t dims = config_.rotary_dims;
+        const float* lut = view_.batch->tables.rotation_trig_lut.values;
+        float* table = table_of(i);
+        for (size_t t = 0; t < tokens; t += L) {
+            const float* rows[L];
+            for (size_t j = 0; j < L; ++j)  // past the tokens, any row
+                rows[j] = lut + static_cast<size_t>(deltas[t + j < tokens ? t + j : t]) * dims;
+            size_t d = 0;
+            for (; d + L <= dims; d += L) V::transpose(rows, d, table + d * block_ + t, block_);
+            for (; d < dims; ++d)
+                for (size_t j = 0; j < L; ++j) table[d * block_ + t + j] = rows[j][d];
+        }
+    }
+
+    /// Keys as floats, L tokens from `lane` of block i of the span, rotated down by load()'s
+    /// angles; good until the next call.
+    KeyLanes rotate(const KeyLanes& keys, size_t i, size_t lane) {
+        unpack(keys);
+        const size_t half = config_.rotary_dims / 2;
+        const float* cosines = table_of(i) + lane;
+        const float* sines = cosines + half * block_;
+        for (size_t p = 0; p < half; ++p) {
+            float* a = keys_ + (config_.interleaved ? 2 * p : p) * L;
+            float* b = keys_ + (config_.interleaved ? 2 * p + 1 : half + p) * L;
+            const Vec c = V::load(cosines + p * block_), s = V::load(sines + p * block_);
+            const Vec x = V::load(a), y = V::load(b);
+            V::store(a, V::fma(x, c, V::mul(y, s)));
+            V::store(b, V::fnma(x, s, V::mul(y, c)));
+        }
+        return {
+            reinterpret_cast<const uint32_t*>(keys_), nullptr, L, config_.layout.key_size, 0, 0};
+    }
+
+private:
+    float* table_of(size_t i) const { return angles_ + i * config_.rotary_dims * block_; }
+
+    /// keys_ [dimensions][L]
+    void unpack(const KeyLanes& keys) {
+        for (size_t w = 0; w < keys.key_words; ++w) {
+            const uint32_t* words = keys.words + w * block_;
+            prefetch_line<0>(words, keys.ahead);
+            const auto word = V::load_words(words);
+            Vec scale = V::set(1), minimum = V::zero();
+            if constexpr (T::quantized) {
+                const auto pair = V::load_words(keys.scales + w / T::group_words * block_);
+                scale = scale_of<V>(pair), minimum = minimum_of<V>(pair);
+            }
+            unrolled<T::dims_per_word>([&](auto g) PAGEWHEEL_INLINE {
+                Vec x = T::template element<V, g>(word);
+                if constexpr (T::quantized) x = V::fma(x, scale, minimum);
+                V::store(keys_ + (w * T::dims_per_word + g) * L, x);
+            });
+        }
+    }
+
+    const TileView<V>& view_;
+    const AttentionConfig& config_;
+    const size_t block_;
+    float* const angles_;  // [blocks of a span][rotary_dims][block_size]
+    float* const keys_;    // [key_size][L]
+};
 
 /// Queries times keys, as the keys' deltas want it: the queries as they are, rotated for a block or
 /// for a run of tokens, or the keys rotated. `A` is the arithmetic.
@@ -18,32 +221,28 @@ class SpanLogits {
     static constexpr size_t L = V::lanes;
 
 public:
-    /// Of `rows` rows of each kv head; those of logits are `width` floats apart.
-    SpanLogits(const AttentionConfig& config, const TileSpan<V, Format>& span, size_t rows,
-               size_t kv_heads, size_t width, Scratch<V>& scratch)
-        : config_(config),
+    /// Rows of logits are `width` floats apart.
+    SpanLogits(const TileView<V>& view, const TileSpan<V, Format>& span, size_t width,
+               Scratch<V>& scratch)
+        : view_(view),
           span_(span),
-          rows_(rows),
+          rows_(view.rows),
           width_(width),
-          block_(config.layout.block_size),
-          key_bytes_(config.layout.key_head_bytes()),
-          key_words_(config.layout.key_words()),
-          key_groups_(config.layout.key_groups()),
-          queries_(config, rows, kv_heads, scratch),
-          rotated_keys_(config, scratch) {}
+          block_(view.layout.block_size),
+          key_bytes_(view.layout.key_head_bytes()),
+          key_words_(view.layout.key_words()),
+          key_groups_(view.layout.key_groups()),
+          queries_(view, scratch),
+          rotated_keys_(view, scratch) {}
 
-    void read(const AttentionBatch& batch, const AttentionTile& tile) {
-        batch_ = &batch;
-        queries_.load(batch, tile);
-        rotated_keys_.read(batch);
-    }
+    void load_queries() { queries_.load(); }
 
     /// Makes the blocks that the span has entered ready.
     void enter_span() {
         for (size_t i = 0; i < span_.blocks; ++i) {
             const int32_t* deltas = span_.block[i].deltas;
-            by_keys_[i] =
-                deltas && batch_->tables.delta_width > 1 && rotates_keys(deltas, span_.tokens(i));
+            by_keys_[i] = deltas && view_.batch->tables.delta_width > 1 &&
+                          rotates_keys(deltas, span_.tokens(i));
             if (by_keys_[i]) rotated_keys_.load(i, deltas, span_.tokens(i));
         }
     }
@@ -56,7 +255,7 @@ public:
             const size_t tokens = span_.tokens(i);
             if (!deltas) {
                 block_logits(queries_.plain(head), head, i, 0, tokens);
-            } else if (batch_->tables.delta_width == 1) {
+            } else if (view_.batch->tables.delta_width == 1) {
                 block_logits(queries_.rotated(head, *deltas), head, i, 0, tokens);
             } else if (by_keys_[i]) {
                 rotated_keys_logits(head, i, tokens);
@@ -68,8 +267,8 @@ public:
                 }
             }
         }
-        if (config_.soft_cap > 0)
-            simd::soft_cap<V>(logits, rows_, width_, 0, span_.keys, config_.soft_cap);
+        if (view_.config.soft_cap > 0)
+            simd::soft_cap<V>(logits, rows_, width_, 0, span_.keys, view_.config.soft_cap);
     }
 
 private:
@@ -137,12 +336,11 @@ private:
         }
     }
 
-    const AttentionConfig& config_;
+    const TileView<V>& view_;
     const TileSpan<V, Format>& span_;
-    const AttentionBatch* batch_ = nullptr;
-    size_t rows_, width_, block_;
-    size_t key_bytes_, key_words_, key_groups_;  // of one head in a block
-    bool by_keys_[span_tokens / 16];             // of the span's blocks, see rotates_keys()
+    const size_t rows_, width_, block_;
+    const size_t key_bytes_, key_words_, key_groups_;  // of one head in a block
+    bool by_keys_[span_tokens / 16];                   // of the span's blocks, see rotates_keys()
     TileQueries<V, A> queries_;
     RotatedKeys<V, Format> rotated_keys_;
     float* logits_ = nullptr;  // where compute() puts them

@@ -1,83 +1,173 @@
-// A tile of many rows, and its two matrix products in f32. For any V (simd/vectors.hpp).
+// A tile of many rows, the blocks that it reads as floats, and its two matrix products in f32. For
+// any V (simd/vectors.hpp).
 #pragma once
 
-#include "kernels/attention/prefill_unpack.hpp"
-#include "kernels/attention/scratch.hpp"
-#include "kernels/simd/unrolled.hpp"
+#include "kernels/attention/tile.hpp"
+#include "kernels/cache_formats.hpp"
+#include "kernels/simd/vectors.hpp"
 
 namespace pagewheel::kernels {
 
+template <class V, CacheFormat Format>
+class BlockUnpacker {
+    using Vec = typename V::F;
+    using Words = typename V::I;
+    static constexpr size_t L = V::lanes;
+    using T = FormatTraits<Format>;
+    static constexpr size_t per_word = T::dims_per_word;
+
+public:
+    explicit BlockUnpacker(const CacheLayout& layout) : layout_(layout) {}
+
+    /// out [key_size][block_size]
+    void keys(const uint8_t* head, float* out) const {
+        const size_t size = layout_.key_size, block = layout_.block_size;
+        const auto* words = reinterpret_cast<const uint32_t*>(head);
+        const uint32_t* scales =
+            reinterpret_cast<const uint32_t*>(head) + layout_.key_words() * layout_.block_size;
+        for (size_t first = 0; first < size; first += per_word, words += block)
+            for (size_t lane = 0; lane < block; lane += L) {
+                const Words word = V::load_words(words + lane);
+                Vec scale = V::set(1), minimum = V::zero();
+                if constexpr (T::quantized) {
+                    const size_t group = first / T::group;
+                    const Words pair = V::load_words(scales + group * block + lane);
+                    scale = scale_of<V>(pair);
+                    minimum = minimum_of<V>(pair);
+                }
+                unrolled<per_word>([&](auto i) PAGEWHEEL_INLINE {
+                    if (first + i < size)
+                        V::store(out + (first + i) * block + lane,
+                                 dequantized(T::template element<V, i>(word), scale, minimum));
+                });
+            }
+    }
+
+    /// Rotates keys [key_size][block_size] down by `deltas` [width] (width 1 or block_size), rows
+    /// of `lut`.
+    void rotate(float* keys, const AttentionConfig& config, const float* lut, const int32_t* deltas,
+                size_t width) const {
+        const size_t half = config.rotary_dims / 2, block = layout_.block_size;
+        alignas(64) float cosine[L], sine[L];
+        for (size_t i = 0; i < half; ++i) {
+            float* a = keys + (config.interleaved ? 2 * i : i) * block;
+            float* b = keys + (config.interleaved ? 2 * i + 1 : half + i) * block;
+            for (size_t lane = 0; lane < block; lane += L) {
+                for (size_t t = 0; t < L; ++t) {
+                    const auto delta = static_cast<size_t>(deltas[width == 1 ? 0 : lane + t]);
+                    cosine[t] = lut[delta * 2 * half + i];
+                    sine[t] = lut[delta * 2 * half + half + i];
+                }
+                const Vec c = V::load(cosine), s = V::load(sine);
+                const Vec x = V::load(a + lane), y = V::load(b + lane);
+                V::store(a + lane, V::fma(x, c, V::mul(y, s)));
+                V::store(b + lane, V::fnma(x, s, V::mul(y, c)));
+            }
+        }
+    }
+
+    /// out [tokens][width], width = padded(value_size); what is past value_size is unspecified.
+    void values(const uint8_t* head, size_t tokens, size_t width, float* out) const {
+        if constexpr (T::nibbles == 2)
+            nibble_values(head, tokens, width, out);
+        else
+            whole_values(head, tokens, width, out);
+    }
+
+private:
+    static float half_of_word(uint32_t word, size_t half) {
+        return V::float_of(static_cast<uint16_t>(word >> 16 * half));
+    }
+
+    static Vec dequantized(Vec x, Vec scale, Vec minimum) {
+        if constexpr (T::quantized) return V::fma(x, scale, minimum);
+        (void)scale, (void)minimum;
+        return x;
+    }
+
+    const uint32_t* value_scales(const uint8_t* head) const {
+        return reinterpret_cast<const uint32_t*>(head) +
+               layout_.value_rows() * layout_.value_row_words();
+    }
+
+    void whole_values(const uint8_t* head, size_t tokens, size_t width, float* out) const {
+        const size_t size = layout_.value_size;
+        const auto* words = reinterpret_cast<const uint32_t*>(head);
+        const uint32_t* scales = value_scales(head);
+        for (size_t t = 0; t < tokens; t += per_word, words += size)
+            for (size_t d = 0; d < size; d += L) {
+                const Words word = V::load_words(words + d, V::mask(size - d));
+                unrolled<per_word>([&](auto i) PAGEWHEEL_INLINE {
+                    Vec scale = V::set(1), minimum = V::zero();
+                    if constexpr (T::quantized) {
+                        const uint32_t pair = scales[d / T::group * layout_.block_size + t + i];
+                        scale = V::set(half_of_word(pair, 0));
+                        minimum = V::set(half_of_word(pair, 1));
+                    }
+                    if (t + i < tokens)
+                        V::store(out + (t + i) * width + d,
+                                 dequantized(T::template element<V, i>(word), scale, minimum));
+                });
+            }
+    }
+
+    /// u4: a word holds four tokens of a dimension in a group and of one in the next.
+    void nibble_values(const uint8_t* head, size_t tokens, size_t width, float* out) const {
+        const size_t size = layout_.value_size, block = layout_.block_size;
+        constexpr size_t pair = 2 * T::group;
+        const auto* words = reinterpret_cast<const uint32_t*>(head);
+        const uint32_t* scales = value_scales(head);
+        for (size_t t = 0; t < tokens; t += 4, words += layout_.value_row_words())
+            for (size_t begin = 0, group = 0; begin < size; begin += pair, group += 2) {
+                const size_t half = (size - begin < pair ? size - begin : pair) / 2;
+                for (size_t i = 0; i < half; i += L) {
+                    const auto mask = V::mask(half - i);
+                    const Words word = V::load_words(words + begin / 2 + i, mask);
+                    unrolled<8>([&](auto n) PAGEWHEEL_INLINE {
+                        constexpr size_t token = n % 4;
+                        if (t + token >= tokens) return;
+                        const uint32_t pair = scales[(group + n / 4) * block + t + token];
+                        const Vec scale = V::set(half_of_word(pair, 0));
+                        const Vec minimum = V::set(half_of_word(pair, 1));
+                        V::store(out + (t + token) * width + begin + i + n / 4 * half,
+                                 dequantized(T::template element<V, n>(word), scale, minimum),
+                                 mask);
+                    });
+                }
+            }
+    }
+
+    const CacheLayout& layout_;
+};
+
 constexpr size_t max_span = 256;  // keys; at least the largest block, so that a span holds one
 
-/// The tile and where its data is. Its rows go through a span of keys in groups of `GroupRows`: six
-/// have sums that fit vector registers.
+/// Its rows go through a span of keys in groups of `GroupRows`: six have sums that fit vector
+/// registers.
 template <class V, size_t GroupRows = 6>
-struct PrefillTile {
+struct PrefillTile : TileView<V> {
     static constexpr size_t group_rows = GroupRows;
+    using TileView<V>::TileView;
 
-    PrefillTile(const AttentionConfig& c, size_t tile_rows)
-        : config(c), layout(c.layout), rows(tile_rows) {
-        groups = (rows + group_rows - 1) / group_rows;
-        ratio = config.heads / layout.kv_heads;
-    }
-
-    PrefillTile(const AttentionConfig& c, const AttentionBatch& b, const AttentionTile& t)
-        : PrefillTile(c, t.rows(c.heads / c.layout.kv_heads)) {
-        batch = &b;
-        tile = &t;
-        first_position = static_cast<size_t>(b.tables.past_lens[t.sequence]) + t.token_begin -
-                         static_cast<size_t>(b.tables.subsequence_begins[t.sequence]);
-        visible_end = first_position + t.token_end - t.token_begin;
-        first_entry = static_cast<size_t>(b.tables.block_indices_begins[t.sequence]);
-    }
-
-    const float* query(size_t row) const {
-        const size_t head = tile->kv_head * ratio + row % ratio;
-        return batch->query +
-               ((tile->token_begin + row / ratio) * config.heads + head) * layout.key_size;
-    }
-    /// Rows past the tile's, which fill its last group, stand where the last row does.
-    size_t position(size_t row) const {
-        return first_position + (row < rows ? row : rows - 1) / ratio;
-    }
-
-    /// The first key at or after first_key that the row's sliding window holds.
-    size_t window_begin(size_t row, size_t first_key) const {
-        const size_t next = position(row) + 1, window = config.sliding_window;
-        return window && next > window + first_key ? next - window : first_key;
-    }
-
-    size_t block_id(size_t block) const {
-        return static_cast<size_t>(batch->tables.block_indices[first_entry + block]);
-    }
-    const uint8_t* keys_of(size_t block) const {
-        return batch->key_blocks +
-               (block_id(block) * layout.kv_heads + tile->kv_head) * layout.key_head_bytes();
-    }
-    const uint8_t* values_of(size_t block) const {
-        return batch->value_blocks +
-               (block_id(block) * layout.kv_heads + tile->kv_head) * layout.value_head_bytes();
-    }
-    const int32_t* deltas_of(size_t block) const {
-        return batch->tables.rotated_block_indices.size
-                   ? deltas_of_block(batch->tables, first_entry + block)
-                   : nullptr;
-    }
-    /// Tokens of the block that some row sees.
-    size_t tokens_of(size_t block) const {
-        const size_t left = visible_end - block * layout.block_size;
-        return left < layout.block_size ? left : layout.block_size;
-    }
-
-    const AttentionConfig& config;
-    const CacheLayout& layout;
-    const AttentionBatch* batch = nullptr;
-    const AttentionTile* tile = nullptr;
-    size_t rows, groups, ratio;
-    size_t first_position = 0;  // of the first row
-    size_t visible_end = 0;     // one past the last row's position
-    size_t first_entry = 0;     // of the sequence in block_indices
+    const size_t groups = (this->rows + group_rows - 1) / group_rows;
 };
+
+/// acc [rows, padded(value_size)] = acc * correction + factor * unit * sums(r, n) for N vectors of
+/// a group's first `live` of R rows.
+template <class V, size_t R, size_t N, class Sums>
+[[gnu::always_inline]] inline void update_rows(const float* correction, const float* factor,
+                                               float unit, float* acc, size_t width, size_t live,
+                                               const Sums& sums) {
+    unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
+        if (r >= live) return;
+        const auto c = V::set(correction[r]), f = V::set(factor[r] * unit);
+        float* row = acc + r * width;
+        unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
+            const auto before = V::mul(c, V::load(row + n * V::lanes));
+            V::store(row + n * V::lanes, V::fma(f, sums(r, n), before));
+        });
+    });
+}
 
 /// The two matrix products in f32, of blocks unpacked to f32 (or read in place, where they are).
 template <class V, CacheFormat Format>
@@ -159,9 +249,9 @@ public:
     /// out [group_rows, max_span] of the span's keys [begin, end), whole vectors.
     void logits(size_t group, size_t begin, size_t end, float* out) const {
         const float* queries = queries_ + group * R * stride_;
-        size_t v = begin / L;
-        for (; (v + V::columns) * L <= end; v += V::columns) dot<V::columns>(queries, v, out);
-        for (; v * L < end; ++v) dot<1>(queries, v, out);
+        for_vector_groups<V::columns>(begin / L, end / L, [&](auto N, size_t v) PAGEWHEEL_INLINE {
+            dot<N>(queries, v, out);
+        });
     }
 
     static Vec exp2(Vec x) { return V::exp2(x); }
@@ -184,10 +274,9 @@ public:
     /// span's tokens [begin, end)), for the group's first `live` rows.
     void weigh(size_t begin, size_t end, const float* correction, const float* factor, float* acc,
                size_t live) const {
-        size_t d = 0;
-        for (; d + V::columns * L <= width_; d += V::columns * L)
-            sum<V::columns>(begin, end, correction, factor, acc + d, d, live);
-        for (; d < width_; d += L) sum<1>(begin, end, correction, factor, acc + d, d, live);
+        for_vector_groups<V::columns>(0, width_ / L, [&](auto N, size_t v) PAGEWHEEL_INLINE {
+            sum<N>(begin, end, correction, factor, acc + v * L, v * L, live);
+        });
     }
 
 private:
@@ -199,13 +288,9 @@ private:
         unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE { acc[i / N][i % N] = V::zero(); });
         const size_t stride = stride_, block = block_;
         for (size_t d = 0, at = 0; d < key_size_; ++d, at += block) {
-            Vec key[N];
-            unrolled<N>([&](auto n) PAGEWHEEL_INLINE { key[n] = V::load(keys[n] + at); });
-            unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-                const Vec x = V::set(queries[r * stride + d]);
-                unrolled<N>([&](auto n)
-                                PAGEWHEEL_INLINE { acc[r][n] = V::fma(x, key[n], acc[r][n]); });
-            });
+            add_outer_product<V::add_product>(
+                acc, [&](auto r) PAGEWHEEL_INLINE { return V::set(queries[r * stride + d]); },
+                [&](auto n) PAGEWHEEL_INLINE { return V::load(keys[n] + at); });
         }
         unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE {
             V::store(out + i / N * max_span + (vector + i % N) * L, acc[i / N][i % N]);
@@ -223,26 +308,14 @@ private:
             const size_t b = t / block_;
             const float* values = value_blocks_[b] + (t - b * block_) * stride + dimension;
             const size_t stop = (b + 1) * block_ < end ? (b + 1) * block_ : end;
-            for (; t < stop; ++t, values += stride) {
-                Vec value[N];
-                unrolled<N>([&](auto n) PAGEWHEEL_INLINE { value[n] = V::load(values + n * L); });
-                unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-                    const Vec p = V::set(weights_[r * max_span + t]);
-                    unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
-                        acc[r][n] = V::fma(p, value[n], acc[r][n]);
-                    });
-                });
-            }
+            for (; t < stop; ++t, values += stride)
+                add_outer_product<V::add_product>(
+                    acc,
+                    [&](auto r) PAGEWHEEL_INLINE { return V::set(weights_[r * max_span + t]); },
+                    [&](auto n) PAGEWHEEL_INLINE { return V::load(values + n * L); });
         }
-        unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-            if (r >= live) return;
-            const Vec c = V::set(correction[r]), f = V::set(factor[r]);
-            float* row = out + r * width_;
-            unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
-                const Vec before = V::mul(c, V::load(row + n * L));
-                V::store(row + n * L, V::fma(f, acc[r][n], before));
-            });
-        });
+        update_rows<V, R, N>(correction, factor, 1, out, width_, live,
+                             [&](auto r, auto n) PAGEWHEEL_INLINE { return acc[r][n]; });
     }
 
     const PrefillTile<V>& tile_;

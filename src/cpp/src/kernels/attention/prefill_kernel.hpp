@@ -7,7 +7,7 @@
 #pragma once
 
 #include "kernels/attention/prefill_float.hpp"
-#include "kernels/simd/soft_cap.hpp"
+#include "kernels/simd/math.hpp"
 
 namespace pagewheel::kernels {
 
@@ -86,8 +86,8 @@ private:
     void add_bias(size_t first_row, size_t first_key, size_t begin, size_t end) {
         for (size_t r = 0; r < R; ++r) {
             const size_t row = first_row + r < tile_.rows ? first_row + r : tile_.rows - 1;
-            const size_t head = tile_.tile->kv_head * tile_.ratio + row % tile_.ratio;
-            const Vec slope = V::set(tile_.batch->alibi_slopes[head] * 1.44269504089f);
+            const Vec slope =
+                V::set(tile_.batch->alibi_slopes[tile_.head_of(row)] * 1.44269504089f);
             const float start =
                 static_cast<float>(first_key) - static_cast<float>(tile_.position(row));
             float* logits = logits_ + r * max_span;
@@ -166,24 +166,11 @@ private:
 
 /// The calls of ISA V; `Kernel` is its class for a format.
 template <class V, template <CacheFormat> class Kernel>
-constexpr PrefillKernels prefill_kernels_of() {
-    return {[](const AttentionConfig& config, size_t rows) {
-                return for_format<V>(config.layout.format, [&](auto format) {
-                    return Kernel<format>::scratch_floats(config, rows);
-                });
-            },
-            [](const AttentionConfig& config, const AttentionBatch& batch,
-               const AttentionTile& tile, const TileResult& result, float* scratch) {
-                for_format<V>(config.layout.format, [&](auto format) {
-                    Kernel<format>::attend(config, batch, tile, result, scratch);
-                });
-            },
-            [](CacheFormat format) {
-                return for_format<V>(format, [](auto f) { return Kernel<f>::rounds_to_bf16; });
-            },
-            [](CacheFormat format) {
-                return for_format<V>(format, [](auto f) { return Kernel<f>::tile_rows; });
-            }};
+PrefillKernels prefill_kernels_of(CacheFormat format) {
+    return for_format<V>(format, [](auto f) {
+        using K = Kernel<f>;
+        return PrefillKernels{K::scratch_floats, K::attend, K::rounds_to_bf16, K::tile_rows};
+    });
 }
 
 }  // namespace pagewheel::kernels

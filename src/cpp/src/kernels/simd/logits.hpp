@@ -1,5 +1,4 @@
-// Arithmetic over one row of logits (kernels/logits.hpp), for any V (simd/vectors.hpp) that also
-// has mask_and(), iota_words() and compress_store().
+// Arithmetic over one row of logits (kernels/logits.hpp), for any V (simd/vectors.hpp).
 #pragma once
 
 #include <limits>
@@ -12,13 +11,38 @@ namespace pagewheel::kernels::simd {
 /// Floats that are summed up as such: so few that their sum is exact enough.
 constexpr size_t sum_length = 1024;
 
+/// How many of n numbers fill whole vectors.
+template <class V>
+constexpr size_t in_vectors(size_t n) {
+    return n / V::lanes * V::lanes;
+}
+
 /// Calls body(begin, end) for pieces of whole vectors; gives where they end.
 template <class V, class Body>
 [[gnu::always_inline]] inline size_t for_pieces(size_t n, const Body& body) {
-    const size_t whole = n / V::lanes * V::lanes;
+    const size_t whole = in_vectors<V>(n);
     for (size_t begin = 0; begin < whole; begin += sum_length)
         body(begin, begin + sum_length < whole ? begin + sum_length : whole);
     return whole;
+}
+
+/// The sum of the lanes of term(i) for the vectors that begin at i.
+template <class V, class Term>
+[[gnu::always_inline]] inline double sum_of(size_t n, const Term& term) {
+    double sum = 0;
+    for_pieces<V>(n, [&](size_t begin, size_t end) PAGEWHEEL_INLINE {
+        auto partial = V::zero();
+        for (size_t i = begin; i < end; i += V::lanes) partial = V::add(partial, term(i));
+        sum += double(V::reduce_sum(partial));
+    });
+    return sum;
+}
+
+/// The lanes of x in [low, high].
+template <class V>
+[[gnu::always_inline]] inline typename V::Mask between(typename V::F x, typename V::F low,
+                                                       typename V::F high) {
+    return V::mask_and(V::greater_equal(x, low), V::greater_equal(high, x));
 }
 
 /// The largest of whole vectors [begin, end); lanes of `unordered` where one is NaN.
@@ -55,9 +79,9 @@ size_t argmax(const float* x, size_t n) {
     });
     bool has_nan = V::mask_bits(unordered) != 0;
     for (size_t i = whole; i < n; ++i) has_nan |= __builtin_isnan(x[i]);
-    if (has_nan || whole == 0) return argmax_scalar(x, n);
-    const size_t above = find_above_scalar(x, whole, n, maximum);
-    if (above < n) return above + argmax_scalar(x + above, n - above);
+    if (has_nan || whole == 0) return scalar_logits.argmax(x, n);
+    const size_t above = scalar_logits.find_above(x, whole, n, maximum);
+    if (above < n) return above + scalar_logits.argmax(x + above, n - above);
     const auto wanted = V::set(maximum);
     for (size_t i = piece; i < piece_end; i += V::lanes)
         if (const unsigned equal = V::mask_bits(V::equal(V::load(x + i), wanted)))
@@ -71,7 +95,7 @@ bool find_maxima(const float* x, size_t n, float* out) {
     const size_t whole = n / group_size * group_size;
     for (size_t begin = 0; begin < whole; begin += group_size)
         *out++ = largest_of<V>(x, begin, begin + group_size, unordered);
-    return V::mask_bits(unordered) == 0 && find_maxima_scalar(x + whole, n - whole, out);
+    return V::mask_bits(unordered) == 0 && scalar_logits.find_maxima(x + whole, n - whole, out);
 }
 
 /// exp((x - shift) * scale) by powers of two, for which there is less to compute.
@@ -106,30 +130,21 @@ private:
 template <class V>
 double sum_exp(const float* x, size_t n, float shift, float scale) {
     const Weights<V> weights(shift, scale);
-    double sum = 0;
-    const size_t whole = for_pieces<V>(n, [&](size_t begin, size_t end) PAGEWHEEL_INLINE {
-        auto partial = V::zero();
-        for (size_t i = begin; i < end; i += V::lanes)
-            partial = V::add(partial, weights(V::load(x + i)));
-        sum += double(V::reduce_sum(partial));
-    });
-    return sum + sum_exp_scalar(x + whole, n - whole, shift, scale);
+    const size_t whole = in_vectors<V>(n);
+    return sum_of<V>(n, [&](size_t i) PAGEWHEEL_INLINE { return weights(V::load(x + i)); }) +
+           scalar_logits.sum_exp(x + whole, n - whole, shift, scale);
 }
 
 template <class V>
 double weigh(const float* x, size_t n, float shift, float scale, float* out) {
     const Weights<V> weights(shift, scale);
-    double sum = 0;
-    const size_t whole = for_pieces<V>(n, [&](size_t begin, size_t end) PAGEWHEEL_INLINE {
-        auto partial = V::zero();
-        for (size_t i = begin; i < end; i += V::lanes) {
-            const auto weight = weights(V::load(x + i));
-            V::store(out + i, weight);
-            partial = V::add(partial, weight);
-        }
-        sum += double(V::reduce_sum(partial));
+    const size_t whole = in_vectors<V>(n);
+    const double sum = sum_of<V>(n, [&](size_t i) PAGEWHEEL_INLINE {
+        const auto weight = weights(V::load(x + i));
+        V::store(out + i, weight);
+        return weight;
     });
-    return sum + weigh_scalar(x + whole, n - whole, shift, scale, out + whole);
+    return sum + scalar_logits.weigh(x + whole, n - whole, shift, scale, out + whole);
 }
 
 template <class V>
@@ -138,7 +153,7 @@ size_t find_above(const float* x, size_t begin, size_t n, float threshold) {
     for (; begin + V::lanes <= n; begin += V::lanes)
         if (const unsigned above = V::mask_bits(V::greater(V::load(x + begin), limit)))
             return begin + size_t(__builtin_ctz(above));
-    return find_above_scalar(x, begin, n, threshold);
+    return scalar_logits.find_above(x, begin, n, threshold);
 }
 
 /// Every vector is packed, also where nothing of it stays: a branch would be foreseen badly.
@@ -158,8 +173,7 @@ Kept keep_between_in(const TokenView& tokens, float low, float high, const Token
             for (size_t i = begin; i < end; i += V::lanes) {
                 const auto x = V::load(logits + i);
                 const auto above = V::greater(x, highs);
-                const auto inside =
-                    V::mask_and(V::greater_equal(x, lows), V::greater_equal(highs, x));
+                const auto inside = between<V>(x, lows, highs);
                 auto numbers = V::set_words(0);
                 if constexpr (has_ids)
                     numbers = V::load_words(ids + i);
@@ -184,7 +198,8 @@ Kept keep_between_in(const TokenView& tokens, float low, float high, const Token
             above_amount += double(V::reduce_sum(above_sum));
         });
     if constexpr (!has_weights) inside_amount = double(count), above_amount = double(num_above);
-    const Kept rest = keep_between_scalar(tokens.part(whole, size), low, high, out.from(count));
+    const Kept rest =
+        scalar_logits.keep_between(tokens.part(whole, size), low, high, out.from(count));
     return {count + rest.count, inside_amount + rest.inside, above_amount + rest.above};
 }
 
@@ -200,34 +215,23 @@ Kept keep_between(const TokenView& tokens, float low, float high, const TokenCol
 template <class V>
 double sum_between(const float* x, const float* weights, size_t n, float low, float high) {
     const auto lows = V::set(low), highs = V::set(high);
-    double sum = 0;
-    const size_t whole = for_pieces<V>(n, [&](size_t begin, size_t end) PAGEWHEEL_INLINE {
-        auto partial = V::zero();
-        for (size_t i = begin; i < end; i += V::lanes) {
-            const auto value = V::load(x + i);
-            const auto inside =
-                V::mask_and(V::greater_equal(value, lows), V::greater_equal(highs, value));
-            partial = V::add(partial, V::zero_unless(inside, V::load(weights + i)));
-        }
-        sum += double(V::reduce_sum(partial));
+    const size_t whole = in_vectors<V>(n);
+    const double sum = sum_of<V>(n, [&](size_t i) PAGEWHEEL_INLINE {
+        return V::zero_unless(between<V>(V::load(x + i), lows, highs), V::load(weights + i));
     });
-    return sum + sum_between_scalar(x + whole, weights + whole, n - whole, low, high);
+    return sum + scalar_logits.sum_between(x + whole, weights + whole, n - whole, low, high);
 }
 
 template <class V>
 double sum_weighted(const float* x, const float* weights, size_t n, float shift) {
     const auto shifts = V::set(shift);
-    double sum = 0;
-    const size_t whole = for_pieces<V>(n, [&](size_t begin, size_t end) PAGEWHEEL_INLINE {
-        auto partial = V::zero();
-        for (size_t i = begin; i < end; i += V::lanes) {
-            const auto weight = V::load(weights + i);
-            const auto term = V::mul(weight, V::sub(V::load(x + i), shifts));
-            partial = V::add(partial, V::zero_unless(V::greater(weight, V::zero()), term));
-        }
-        sum += double(V::reduce_sum(partial));
+    const size_t whole = in_vectors<V>(n);
+    const double sum = sum_of<V>(n, [&](size_t i) PAGEWHEEL_INLINE {
+        const auto weight = V::load(weights + i);
+        const auto term = V::mul(weight, V::sub(V::load(x + i), shifts));
+        return V::zero_unless(V::greater(weight, V::zero()), term);
     });
-    return sum + sum_weighted_scalar(x + whole, weights + whole, n - whole, shift);
+    return sum + scalar_logits.sum_weighted(x + whole, weights + whole, n - whole, shift);
 }
 
 template <class V>
@@ -247,7 +251,7 @@ Moments moments(const float* x, size_t n, float shift) {
         all.sum += double(V::reduce_sum(sum));
         all.squares += double(V::reduce_sum(squares));
     });
-    const Moments rest = moments_scalar(x + whole, n - whole, shift);
+    const Moments rest = scalar_logits.moments(x + whole, n - whole, shift);
     return {all.count + rest.count, all.sum + rest.sum, all.squares + rest.squares};
 }
 
@@ -258,7 +262,7 @@ void negate_distances(const float* x, size_t n, float centre, float* out) {
         for (size_t i = begin; i < end; i += V::lanes)
             V::store(out + i, V::sub(V::zero(), V::abs(V::sub(V::load(x + i), centres))));
     });
-    negate_distances_scalar(x + whole, n - whole, centre, out + whole);
+    scalar_logits.negate_distances(x + whole, n - whole, centre, out + whole);
 }
 
 template <class V>
@@ -274,7 +278,7 @@ void ban_unset(float* x, const uint32_t* bits, size_t n) {
             allowed >>= V::lanes;
         }
     }
-    ban_unset_scalar(x + whole, bits + whole / word, n - whole);
+    scalar_logits.ban_unset(x + whole, bits + whole / word, n - whole);
 }
 
 template <class V>

@@ -11,10 +11,45 @@
 #pragma once
 
 #include <cstddef>
+#include <utility>
 
-#include "kernels/simd/unrolled.hpp"
+namespace pagewheel::kernels {
 
-namespace pagewheel::kernels::simd {
+/// Calls body(std::integral_constant<size_t, i>()) for i in [0, N). Accumulators are indexed with
+/// it because GCC 12 leaves an array in memory that a loop indexes, unrolled or not.
+template <class Body, size_t... I>
+[[gnu::always_inline]] inline void unroll_indices(std::index_sequence<I...>, const Body& body) {
+    (body(std::integral_constant<size_t, I>()), ...);
+}
+template <size_t N, class Body>
+[[gnu::always_inline]] inline void unrolled(const Body& body) {
+    unroll_indices(std::make_index_sequence<N>(), body);
+}
+
+#define PAGEWHEEL_INLINE __attribute__((always_inline))
+
+/// Add(sums[r][n], right(n), left(r)) for all of them: a step of a product of matrices, in which
+/// each right() is loaded once for all rows.
+template <auto Add, size_t R, size_t N, class Sum, class Left, class Right>
+[[gnu::always_inline]] inline void add_outer_product(Sum (&sums)[R][N], const Left& left,
+                                                     const Right& right) {
+    decltype(right(std::integral_constant<size_t, 0>())) operands[N];
+    unrolled<N>([&](auto n) PAGEWHEEL_INLINE { operands[n] = right(n); });
+    unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
+        const auto x = left(r);
+        unrolled<N>([&](auto n) PAGEWHEEL_INLINE { Add(sums[r][n], operands[n], x); });
+    });
+}
+
+/// Calls body(std::integral_constant<size_t, n>(), i) for vectors [begin, end): `Most` at a time,
+/// then each.
+template <size_t Most, class Body>
+[[gnu::always_inline]] inline void for_vector_groups(size_t begin, size_t end, const Body& body) {
+    for (; begin + Most <= end; begin += Most) body(std::integral_constant<size_t, Most>(), begin);
+    for (; begin < end; ++begin) body(std::integral_constant<size_t, 1>(), begin);
+}
+
+namespace simd {
 
 /// All lanes, where a mask may stand for some.
 struct AllLanes {};
@@ -53,4 +88,5 @@ template <class V, class Body>
     }
 }
 
-}  // namespace pagewheel::kernels::simd
+}  // namespace simd
+}  // namespace pagewheel::kernels

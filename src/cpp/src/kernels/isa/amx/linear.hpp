@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/bf16.hpp"
 #include "kernels/bf16_kernels.hpp"
+#include "kernels/half.hpp"
 #include "kernels/quantized_linear_tile.hpp"
 #include "kernels/tiles.hpp"
 

@@ -423,9 +423,8 @@ private:
             sum = V::add(sum, V::bf16_to_float(halves));
         }
         query_sums_[row] = V::reduce_sum(sum);
-        const size_t head = tile_.tile->kv_head * tile_.ratio + row % tile_.ratio;
         const float* slopes = tile_.batch->alibi_slopes;
-        slopes_[row] = slopes ? slopes[head] * log2_e : 0;
+        slopes_[row] = slopes ? slopes[tile_.head_of(row)] * log2_e : 0;
     }
 
     /// Of a group: [tiles, then one for the sums of weights][16][32 rows]
@@ -503,7 +502,9 @@ struct PrefillOnTiles {
         std::conditional_t<Format == CacheFormat::f32, PrefillKernel<V, FloatProducts<V, Format>>,
                            TilePrefill<V, Tiles, Format>>;
 
-    static constexpr PrefillKernels kernels() { return prefill_kernels_of<V, Kernel>(); }
+    static PrefillKernels kernels(CacheFormat format) {
+        return prefill_kernels_of<V, Kernel>(format);
+    }
 };
 
 }  // namespace pagewheel::kernels::amx

@@ -9,6 +9,7 @@
 #include "kernels/bf16_kernels.hpp"
 #include "kernels/isa/avx512/kernels.hpp"
 #include "kernels/isa/avx512/vectors.hpp"
+#include "kernels/simd/linear.hpp"
 
 namespace pagewheel::kernels::amx {
 namespace {
@@ -122,16 +123,11 @@ struct HalfGroup {
 
     /// A k-block.
     void unpack(const uint8_t* in, uint16_t* out) const {
-        // Of each output's four bytes two, as words.
-        const __m512i first = _mm512_broadcast_i32x4(
-            _mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1));
-        const __m512i second = _mm512_broadcast_i32x4(
-            _mm_setr_epi8(2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1));
         constexpr size_t pair = 2 * PackedLinear::tile_rows;
         for (size_t j = 0; j < 4; ++j) {
             const __m512i loaded = _mm512_loadu_si512(in + 64 * j);
-            const __m512i a = _mm512_shuffle_epi8(loaded, first);
-            const __m512i b = _mm512_shuffle_epi8(loaded, second);
+            const __m512i a = avx512::Avx512::low_bytes(loaded);
+            const __m512i b = avx512::Avx512::high_bytes(loaded);
             store(a, 0x000f, zeros, scales, out + 2 * j * pair);
             store(b, 0x000f, zeros, scales, out + (2 * j + 1) * pair);
             store(a, 0x00f0, zeros_16, scales_16, out + (8 + 2 * j) * pair);
@@ -146,20 +142,7 @@ template <class Halves>
 void unpack_by_halves(const PackedLinear& weights, size_t tile, size_t begin, size_t end,
                       uint16_t* out) {
     if (!weights.fits_f16()) return avx512::unpack_tile(weights, tile, begin, end, out);
-    const size_t per_group = weights.k_blocks_per_group(), block_bytes = weights.k_block_bytes();
-    const size_t head_bytes = weights.scale_bytes() + weights.offset_bytes();
-    for (size_t c = begin; c < end;) {
-        const size_t group = per_group == 1 ? c : c / per_group;  // a division takes its time
-        const size_t first = group * per_group, stop = std::min(first + per_group, end);
-        const uint8_t* head = weights.tile(tile) + group * head_bytes + first * block_bytes;
-        const HalfGroup<Halves> unpacker(weights, head);
-        const uint8_t* in = head + head_bytes + (c - first) * block_bytes;
-        for (; c < stop; ++c, in += block_bytes, out += tile_block) {
-            for (size_t i = 0; i < head_bytes + block_bytes; i += 64)
-                _mm_prefetch(reinterpret_cast<const char*>(in) + 2048 + i, _MM_HINT_T0);
-            unpacker.unpack(in, out);
-        }
-    }
+    simd::unpack_k_blocks<HalfGroup<Halves>>(weights, tile, begin, end, out);
 }
 
 }  // namespace

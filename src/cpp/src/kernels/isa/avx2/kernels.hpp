@@ -5,10 +5,9 @@
 
 namespace pagewheel::kernels::avx2 {
 
-LogitsKernels logits_kernels();
 LinearKernels linear_kernels();
 LinearKernels linear_kernels_vnni();  // with AVX-VNNI besides
-DecodeKernels decode_kernels();
-PrefillKernels prefill_kernels();
+DecodeKernels decode_kernels(CacheFormat format);
+PrefillKernels prefill_kernels(CacheFormat format);
 
 }  // namespace pagewheel::kernels::avx2

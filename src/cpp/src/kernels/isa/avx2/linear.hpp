@@ -7,8 +7,7 @@
 #include <cstring>
 
 #include "kernels/isa/avx2/vectors.hpp"
-#include "kernels/simd/linear_rows.hpp"
-#include "kernels/simd/linear_tile.hpp"
+#include "kernels/simd/linear.hpp"
 
 namespace pagewheel::kernels::avx2 {
 namespace {

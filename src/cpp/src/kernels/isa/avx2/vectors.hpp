@@ -12,6 +12,18 @@
 namespace pagewheel::kernels::avx2 {
 namespace {
 
+/// For each set of lanes their numbers, side by side.
+struct PackedLanes {
+    uint8_t lanes[256][8] = {};
+
+    constexpr PackedLanes() {
+        for (unsigned bits = 0; bits < 256; ++bits)
+            for (unsigned lane = 0, count = 0; lane < 8; ++lane)
+                if ((bits >> lane) % 2 != 0) lanes[bits][count++] = static_cast<uint8_t>(lane);
+    }
+};
+constexpr PackedLanes packed_lanes;
+
 struct Avx2 : F16c {
     static constexpr size_t lanes = 8;
     static constexpr size_t columns = 2;  // vectors of one row that prefill kernels sum at once
@@ -31,6 +43,18 @@ struct Avx2 : F16c {
     static void store(float* p, F x) { _mm256_storeu_ps(p, x); }
     static void store(float* p, F x, simd::AllLanes) { store(p, x); }
     static void store(float* p, F x, Mask m) { _mm256_maskstore_ps(p, m, x); }
+    /// The lanes of the mask side by side; what follows them in memory is overwritten.
+    static void compress_store(float* p, Mask m, F x) {
+        store(p, _mm256_permutevar8x32_ps(x, lanes_of(m)));
+    }
+    static void compress_store(uint32_t* p, Mask m, I x) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                            _mm256_permutevar8x32_epi32(x, lanes_of(m)));
+    }
+    static I lanes_of(Mask m) {
+        const auto* lanes = reinterpret_cast<const __m128i*>(packed_lanes.lanes[mask_bits(m)]);
+        return _mm256_cvtepu8_epi32(_mm_loadl_epi64(lanes));
+    }
     static I load_words(const uint32_t* p) {
         return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     }
@@ -56,6 +80,13 @@ struct Avx2 : F16c {
     /// x, or 0 where the mask is not.
     static F zero_unless(Mask m, F x) { return _mm256_and_ps(_mm256_castsi256_ps(m), x); }
     static Mask mask_or(Mask a, Mask b) { return _mm256_or_si256(a, b); }
+    static Mask mask_and(Mask a, Mask b) { return _mm256_and_si256(a, b); }
+    /// The lanes whose bits are set.
+    static Mask mask_of_bits(uint32_t bits) {
+        const I each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+        return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), each),
+                                  each);
+    }
     /// Lane i as bit i.
     static unsigned mask_bits(Mask m) {
         return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(m)));
@@ -67,7 +98,8 @@ struct Avx2 : F16c {
     static Mask equal(F a, F b) { return compare<_CMP_EQ_OQ>(a, b); }
     static Mask greater(F a, F b) { return compare<_CMP_GT_OQ>(a, b); }
     static Mask greater_equal(F a, F b) { return compare<_CMP_GE_OQ>(a, b); }
-    static Mask is_nan(F a) { return compare<_CMP_UNORD_Q>(a, a); }
+    /// Of either.
+    static Mask is_nan(F a, F b) { return compare<_CMP_UNORD_Q>(a, b); }
 
     static F add(F a, F b) { return _mm256_add_ps(a, b); }
     static F sub(F a, F b) { return _mm256_sub_ps(a, b); }
@@ -75,6 +107,8 @@ struct Avx2 : F16c {
     static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
     static F fms(F a, F b, F c) { return _mm256_fmsub_ps(a, b, c); }
     static F fnma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }
+    /// sum += a * b
+    [[gnu::always_inline]] static void add_product(F& sum, F a, F b) { sum = fma(a, b, sum); }
     static F div(F a, F b) { return _mm256_div_ps(a, b); }
     /// a / b, to a few units of the last place.
     static F approximate_div(F a, F b) { return div(a, b); }
@@ -112,6 +146,7 @@ struct Avx2 : F16c {
         return _mm256_slli_epi32(x, N);
     }
     static I add_words(I a, I b) { return _mm256_add_epi32(a, b); }
+    static I iota_words() { return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7); }
     static I set_words(uint32_t x) { return _mm256_set1_epi32(static_cast<int>(x)); }
     static I bit_and(I x, uint32_t bits) {
         return _mm256_and_si256(x, _mm256_set1_epi32(static_cast<int>(bits)));

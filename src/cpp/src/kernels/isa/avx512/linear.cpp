@@ -5,19 +5,12 @@
 
 #include "kernels/isa/avx512/kernels.hpp"
 #include "kernels/isa/avx512/vectors.hpp"
-#include "kernels/simd/linear_rows.hpp"
-#include "kernels/simd/linear_tile.hpp"
+#include "kernels/simd/linear.hpp"
 
 namespace pagewheel::kernels::avx512 {
 namespace {
 
 constexpr size_t k_block = PackedLinear::k_block;
-
-/// 16 bytes of a k-block's first or second half; zeros past k.
-__m512 load_half(const float* x, size_t left) {
-    if (left >= 16) return _mm512_loadu_ps(x);
-    return _mm512_maskz_loadu_ps(__mmask16((1u << left) - 1), x);
-}
 
 /// The sum of a's four lanes and that of b's.
 struct Sums {
@@ -114,17 +107,11 @@ void quantize(const float* x, size_t stride, size_t k_block_begin, size_t k,
         for (size_t r = 0; r < block.rows; ++r) {
             const float* in = x + r * stride + (c - k_block_begin) * k_block;
             const size_t left = k - c * k_block;
-            const __m512 low = load_half(in, left);
-            const __m512 high = left > 16 ? load_half(in + 16, left - 16) : _mm512_setzero_ps();
+            const __m512 low = Avx512::load(in, Avx512::mask(left));
+            const __m512 high =
+                left > 16 ? Avx512::load(in + 16, Avx512::mask(left - 16)) : _mm512_setzero_ps();
             store(low, high, block, c * block.stride + r);
         }
-}
-
-/// The four bytes of activations j as all lanes.
-__m512i broadcast(const int8_t* values, size_t j) {
-    int four;
-    std::memcpy(&four, values + 4 * j, sizeof four);
-    return _mm512_set1_epi32(four);
 }
 
 /// Sums of integers, one for each row. Few rows have two, because a product waits for the one
@@ -140,7 +127,8 @@ struct Dots {
         auto& sums = to_second && two ? second : first;
 #pragma GCC unroll 8
         for (size_t r = 0; r < rows; ++r)
-            sums[r] = _mm512_dpbusd_epi32(sums[r], weights, broadcast(x + r * value_bytes, 0));
+            sums[r] =
+                _mm512_dpbusd_epi32(sums[r], weights, Avx512::broadcast_word(x + r * value_bytes));
     }
 };
 
@@ -309,7 +297,8 @@ struct PairedKBlock {
         sum = _mm512_dpbusd_epi32(sum, sums, _mm512_set1_epi32(move));
 #pragma GCC unroll 4
         for (size_t j = 0; j < 4; ++j) {
-            const __m512i first = broadcast(x, j), second = broadcast(x, j + 4);
+            const __m512i first = Avx512::broadcast_word(x + 4 * j),
+                          second = Avx512::broadcast_word(x + 4 * (j + 4));
             if (4 * j < paired_places) {
                 // Sums of bytes up to 255 carry nothing, so those of fours take their place.
                 sum = _mm512_dpbusd_epi32(sum, _mm512_add_epi32(low[j], second),

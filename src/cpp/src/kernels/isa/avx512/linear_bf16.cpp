@@ -1,5 +1,4 @@
-// Linear layers in bf16 with AVX512_BF16. Its instructions are assembly, so that this file is
-// compiled for AVX-512 like the others; who calls asks the processor for them.
+// Linear layers in bf16 with AVX512_BF16.
 #include "kernels/bf16_kernels.hpp"
 
 #include <immintrin.h>
@@ -9,7 +8,7 @@
 
 #include "kernels/isa/avx512/kernels.hpp"
 #include "kernels/isa/avx512/vectors.hpp"
-#include "kernels/simd/linear_tile.hpp"
+#include "kernels/simd/linear.hpp"
 
 namespace pagewheel::kernels::avx512 {
 namespace {
@@ -21,27 +20,12 @@ constexpr size_t lanes = PackedLinear::tile_rows;
 /// two products a cycle of six cycles each find enough of them.
 constexpr size_t most_rows = 6, most_tiles = 4;
 
-/// 16 numbers of bf16 in the low half and 16 in the high one.
-[[gnu::always_inline]] inline __m512i rounded(__m512 low, __m512 high) {
-    __m512i both;
-    asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(both) : "v"(low), "v"(high));
-    return both;
-}
-
-/// sum += products of two pairs of bf16 per lane.
-[[gnu::always_inline]] inline void add_products(__m512& sum, __m512i a, __m512i b) {
-    asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
-}
-
-__m512 load(const float* x, size_t left) {
-    return left >= lanes ? _mm512_loadu_ps(x) : _mm512_maskz_loadu_ps(Avx512::mask(left), x);
-}
-
 void pack_row(const float* x, size_t k, size_t tile_rows, uint16_t* out) {
     for (size_t i = 0; i < k; i += k_block, out += tile_rows * row_block) {
         const size_t left = k - i;
-        const __m512 high = left > lanes ? load(x + i + lanes, left - lanes) : _mm512_setzero_ps();
-        _mm512_storeu_si512(out, rounded(load(x + i, left), high));
+        const __m512 high = left > lanes ? Avx512::load(x + i + lanes, Avx512::mask(left - lanes))
+                                         : _mm512_setzero_ps();
+        _mm512_storeu_si512(out, Avx512::to_bf16(Avx512::load(x + i, Avx512::mask(left)), high));
     }
 }
 
@@ -52,7 +36,13 @@ __m512i twice(size_t half) {
     return _mm512_add_epi32(first, _mm512_set1_epi32(int(8 * half)));
 }
 
+/// Shifts that bring the bits `first` and the bits `second` of a word, each in its lane, down.
+__m512i shifts(int first, int second) {
+    return _mm512_set1_epi64(int64_t(uint64_t(uint32_t(second)) << 32 | uint32_t(first)));
+}
+
 /// A tile's scales and minima of one group, and how values become weights.
+template <int bits>
 struct Group {
     __m512 scales[2], minima[2];
 
@@ -70,83 +60,52 @@ struct Group {
     void store(__m512 first_half, __m512 second_half, uint16_t* out) const {
         const __m512 low = _mm512_fmadd_ps(first_half, scales[0], minima[0]);
         const __m512 high = _mm512_fmadd_ps(second_half, scales[1], minima[1]);
-        _mm512_storeu_si512(out, rounded(low, high));
+        _mm512_storeu_si512(out, Avx512::to_bf16(low, high));
+    }
+
+    void unpack(const uint8_t* in, uint16_t* out) const {
+        bits == 4 ? unpack_nibbles(in, out) : unpack_bytes(in, out);
+    }
+
+    /// A k-block of 4 bits. The values' floats come out of a table, whose index is the low four
+    /// bits.
+    void unpack_nibbles(const uint8_t* in, uint16_t* out) const {
+        const __m512 floats = Avx512::iota();
+        const __m512i first = twice(0), second = twice(1);
+        for (size_t j = 0; j < 4; ++j) {
+            const __m512i loaded = _mm512_loadu_si512(in + 64 * j);
+            const __m512i halves[2] = {_mm512_permutexvar_epi32(first, loaded),
+                                       _mm512_permutexvar_epi32(second, loaded)};
+            const auto store_pair = [&](__m512i shift, size_t pair) PAGEWHEEL_INLINE {
+                store(_mm512_permutexvar_ps(_mm512_srlv_epi32(halves[0], shift), floats),
+                      _mm512_permutexvar_ps(_mm512_srlv_epi32(halves[1], shift), floats),
+                      out + pair * 2 * lanes);
+            };
+            store_pair(shifts(0, 8), 2 * j);
+            store_pair(shifts(16, 24), 2 * j + 1);
+            store_pair(shifts(4, 12), 8 + 2 * j);
+            store_pair(shifts(20, 28), 8 + 2 * j + 1);
+        }
+    }
+
+    /// A k-block of 8 bits.
+    void unpack_bytes(const uint8_t* in, uint16_t* out) const {
+        const __m512i first = twice(0), second = twice(1), byte = _mm512_set1_epi32(255);
+        for (size_t j = 0; j < 8; ++j) {
+            const __m512i loaded = _mm512_loadu_si512(in + 64 * j);
+            const __m512i halves[2] = {_mm512_permutexvar_epi32(first, loaded),
+                                       _mm512_permutexvar_epi32(second, loaded)};
+            for (size_t pair = 0; pair < 2; ++pair) {
+                const __m512i shift = shifts(int(16 * pair), int(16 * pair + 8));
+                const auto floats = [&](__m512i half) PAGEWHEEL_INLINE {
+                    return _mm512_cvtepi32_ps(
+                        _mm512_and_si512(_mm512_srlv_epi32(half, shift), byte));
+                };
+                store(floats(halves[0]), floats(halves[1]), out + (2 * j + pair) * 2 * lanes);
+            }
+        }
     }
 };
-
-/// Shifts that bring the bits `first` and the bits `second` of a word, each in its lane, down.
-__m512i shifts(int first, int second) {
-    return _mm512_set1_epi64(int64_t(uint64_t(uint32_t(second)) << 32 | uint32_t(first)));
-}
-
-/// A k-block of 4 bits. The values' floats come out of a table, whose index is the low four bits.
-void unpack_nibbles(const Group& group, const uint8_t* in, uint16_t* out) {
-    const __m512 floats = Avx512::iota();
-    const __m512i first = twice(0), second = twice(1);
-    for (size_t j = 0; j < 4; ++j) {
-        const __m512i loaded = _mm512_loadu_si512(in + 64 * j);
-        const __m512i halves[2] = {_mm512_permutexvar_epi32(first, loaded),
-                                   _mm512_permutexvar_epi32(second, loaded)};
-        const auto store = [&](__m512i shift, size_t pair) PAGEWHEEL_INLINE {
-            group.store(_mm512_permutexvar_ps(_mm512_srlv_epi32(halves[0], shift), floats),
-                        _mm512_permutexvar_ps(_mm512_srlv_epi32(halves[1], shift), floats),
-                        out + pair * 2 * lanes);
-        };
-        store(shifts(0, 8), 2 * j);
-        store(shifts(16, 24), 2 * j + 1);
-        store(shifts(4, 12), 8 + 2 * j);
-        store(shifts(20, 28), 8 + 2 * j + 1);
-    }
-}
-
-/// A k-block of 8 bits.
-void unpack_bytes(const Group& group, const uint8_t* in, uint16_t* out) {
-    const __m512i first = twice(0), second = twice(1), byte = _mm512_set1_epi32(255);
-    for (size_t j = 0; j < 8; ++j) {
-        const __m512i loaded = _mm512_loadu_si512(in + 64 * j);
-        const __m512i halves[2] = {_mm512_permutexvar_epi32(first, loaded),
-                                   _mm512_permutexvar_epi32(second, loaded)};
-        for (size_t pair = 0; pair < 2; ++pair) {
-            const __m512i shift = shifts(int(16 * pair), int(16 * pair + 8));
-            const auto floats = [&](__m512i half) PAGEWHEEL_INLINE {
-                return _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srlv_epi32(half, shift), byte));
-            };
-            group.store(floats(halves[0]), floats(halves[1]), out + (2 * j + pair) * 2 * lanes);
-        }
-    }
-}
-
-/// What is unpacked some k-blocks later. Unlike the kernels that stream weights, this one stops
-/// reading while rows are multiplied, and the processor's own fetching starts anew: weights that
-/// lie in no cache are unpacked at twice the speed so (23 G a second instead of 12 on a Zen 5
-/// core).
-[[gnu::always_inline]] inline void fetch_ahead(const uint8_t* in, size_t bytes) {
-    for (size_t i = 0; i < bytes; i += 64)
-        _mm_prefetch(reinterpret_cast<const char*>(in) + 2048 + i, _MM_HINT_T0);
-}
-
-}  // namespace
-
-void unpack_tile(const PackedLinear& weights, size_t tile, size_t begin, size_t end,
-                 uint16_t* out) {
-    const size_t per_group = weights.k_blocks_per_group(), block_bytes = weights.k_block_bytes();
-    const size_t group_bytes = weights.scale_bytes() + weights.offset_bytes();
-    const size_t first_group = begin / per_group;
-    const uint8_t* group_begin =
-        weights.tile(tile) + first_group * group_bytes + first_group * per_group * block_bytes;
-    for (size_t c = begin; c < end;) {
-        const Group group(weights, group_begin);
-        const size_t first = c / per_group * per_group;
-        const uint8_t* in = group_begin + group_bytes + (c - first) * block_bytes;
-        for (; c < std::min(first + per_group, end); ++c, in += block_bytes, out += tile_block) {
-            fetch_ahead(in, group_bytes + block_bytes);
-            weights.bits() == 4 ? unpack_nibbles(group, in, out) : unpack_bytes(group, in, out);
-        }
-        group_begin = in;
-    }
-}
-
-namespace {
 
 /// `rows` rows of one row tile times `tiles` weight tiles, whose ranges lie `range` apart.
 template <size_t rows, size_t tiles>
@@ -164,17 +123,14 @@ void multiply_block(const uint16_t* x, const uint16_t* w, size_t k_blocks,
     for (size_t c = 0; c < k_blocks; ++c, x += most_rows * row_block, w += tile_block) {
 #pragma GCC unroll 4
         for (size_t pair = 0; pair < k_block / 2; ++pair) {
-            __m512i weights[tiles];
-            unrolled<tiles>([&](auto p) PAGEWHEEL_INLINE {
-                weights[p] = _mm512_loadu_si512(w + p * range + pair * 2 * lanes);
-            });
-            unrolled<rows>([&](auto r) PAGEWHEEL_INLINE {
-                int32_t word;
-                std::memcpy(&word, x + r * row_block + pair * 2, sizeof word);
-                const __m512i both = _mm512_set1_epi32(word);
-                unrolled<tiles>(
-                    [&](auto p) PAGEWHEEL_INLINE { add_products(sums[r][p], weights[p], both); });
-            });
+            add_outer_product<Avx512::add_bf16_products>(
+                sums,
+                [&](auto r) PAGEWHEEL_INLINE {
+                    return Avx512::broadcast_word(x + r * row_block + pair * 2);
+                },
+                [&](auto p) PAGEWHEEL_INLINE {
+                    return _mm512_loadu_si512(w + p * range + pair * 2 * lanes);
+                });
         }
     }
     unrolled<rows * tiles>([&](auto i) PAGEWHEEL_INLINE {
@@ -212,6 +168,13 @@ void multiply(const Bf16Product& product) {
 }
 
 }  // namespace
+
+void unpack_tile(const PackedLinear& weights, size_t tile, size_t begin, size_t end,
+                 uint16_t* out) {
+    const auto unpack =
+        weights.bits() == 4 ? simd::unpack_k_blocks<Group<4>> : simd::unpack_k_blocks<Group<8>>;
+    unpack(weights, tile, begin, end, out);
+}
 
 Bf16Kernels bf16_kernels() {
     Bf16Kernels kernels;

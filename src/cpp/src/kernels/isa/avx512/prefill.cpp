@@ -26,12 +26,12 @@ using Bf16Kernel = PrefillKernel<Avx512, Bf16OrProducts<Format>>;
 
 }  // namespace
 
-PrefillKernels prefill_kernels() {
-    return prefill_kernels_of<Avx512, Kernel>();
+PrefillKernels prefill_kernels(CacheFormat format) {
+    return prefill_kernels_of<Avx512, Kernel>(format);
 }
 
-PrefillKernels prefill_kernels_bf16() {
-    return prefill_kernels_of<Avx512, Bf16Kernel>();
+PrefillKernels prefill_kernels_bf16(CacheFormat format) {
+    return prefill_kernels_of<Avx512, Bf16Kernel>(format);
 }
 
 }  // namespace pagewheel::kernels::avx512

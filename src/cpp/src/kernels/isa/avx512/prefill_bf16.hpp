@@ -57,11 +57,11 @@ public:
     }
 
     void logits(size_t group, size_t begin, size_t end, float* out) const {
-        size_t v = begin / L;
-        for (; (v + 4) * L <= end; v += 4) dot<4>(group, key_lanes_ + v, out + v * L);
-        for (; v * L < end; ++v) dot<1>(group, key_lanes_ + v, out + v * L);
+        for_vector_groups<4>(begin / L, end / L, [&](auto N, size_t v) PAGEWHEEL_INLINE {
+            dot<N>(group, key_lanes_ + v, out + v * L);
+        });
         if (!rotates_) return;
-        for (v = begin / L; v * L < end; ++v)
+        for (size_t v = begin / L; v * L < end; ++v)
             if (low_lanes_[v]) dot<1, true>(group, low_lanes_ + v, out + v * L);
     }
 
@@ -72,7 +72,7 @@ public:
     public:
         Row(Bf16Products& products, size_t r) : to_(products.weights_ + r * max_span) {}
         __m512 put(size_t column, __m512 p) {
-            _mm256_storeu_si256(reinterpret_cast<__m256i*>(to_ + column), rounded(p));
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(to_ + column), Avx512::to_bf16(p));
             return p;
         }
         void end() {}
@@ -83,33 +83,12 @@ public:
 
     void weigh(size_t begin, size_t end, const float* correction, const float* factor, float* acc,
                size_t live) const {
-        size_t d = 0;
-        for (; d + 3 * L < size_; d += 4 * L)
-            sum<4>(begin, end, correction, factor, acc + d, d, live);
-        for (; d < size_; d += L) sum<1>(begin, end, correction, factor, acc + d, d, live);
+        for_vector_groups<4>(0, padded(size_) / L, [&](auto N, size_t v) PAGEWHEEL_INLINE {
+            sum<N>(begin, end, correction, factor, acc + v * L, v * L, live);
+        });
     }
 
 private:
-    [[gnu::always_inline]] static __m256i rounded(__m512 x) {
-        __m256i halves;
-        asm("vcvtneps2bf16 %1, %0" : "=v"(halves) : "v"(x));
-        return halves;
-    }
-
-    /// The bits of bf16 numbers as floats.
-    [[gnu::always_inline]] static __m512i widened(__m256i halves) {
-        return _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
-    }
-    /// Two of them in a word.
-    [[gnu::always_inline]] static __m512i pairs_of(__m512i first, __m512i second) {
-        return _mm512_or_si512(_mm512_srli_epi32(first, 16), second);
-    }
-
-    /// sum += products of two pairs of bf16 per lane.
-    [[gnu::always_inline]] static void add_products(__m512& sum, __m512i a, __m512i b) {
-        asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
-    }
-
     /// queries_ [groups][words][group_rows], pairs of dimensions.
     void load_query(size_t row) {
         uint32_t* to = queries_ + row / R * words_ * R + row % R;
@@ -119,10 +98,13 @@ private:
             const size_t d = 2 * word, left = from ? tile_.layout.key_size - d : 0;
             alignas(32) uint32_t pairs[8];
             const __m512 x = left ? Avx512::load(from + d, Avx512::mask(left)) : Avx512::zero();
-            _mm256_store_si256(reinterpret_cast<__m256i*>(pairs), rounded(_mm512_mul_ps(x, scale)));
+            _mm256_store_si256(reinterpret_cast<__m256i*>(pairs),
+                               Avx512::to_bf16(_mm512_mul_ps(x, scale)));
             for (size_t i = 0; i < 8 && word + i < words_; ++i, to += R) *to = pairs[i];
         }
     }
+
+    static __m512 rounded(__m512 x) { return Avx512::bf16_to_float(Avx512::to_bf16(x)); }
 
     /// Keys [2][words_][block_size] of a block, rotated, and what rounding them left; in the span's
     /// place `place`.
@@ -133,15 +115,15 @@ private:
         uint32_t* keys = keys_ + place * 2 * words_ * block_;
         for (size_t word = 0; word < words_; ++word)
             for (size_t lane = 0; lane < block_; lane += L) {
-                __m512i high[2], low[2];
+                __m512 high[2], low[2];
                 for (size_t d = 0; d < 2; ++d) {
                     const __m512 x = _mm512_loadu_ps(rotated_ + (2 * word + d) * block_ + lane);
-                    high[d] = widened(rounded(x));
-                    low[d] = widened(rounded(_mm512_sub_ps(x, _mm512_castsi512_ps(high[d]))));
+                    high[d] = rounded(x);
+                    low[d] = rounded(_mm512_sub_ps(x, high[d]));
                 }
                 uint32_t* to = keys + word * block_ + lane;
-                _mm512_storeu_si512(to, pairs_of(high[0], high[1]));
-                _mm512_storeu_si512(to + words_ * block_, pairs_of(low[0], low[1]));
+                _mm512_storeu_si512(to, Avx512::upper_halves(high[0], high[1]));
+                _mm512_storeu_si512(to + words_ * block_, Avx512::upper_halves(low[0], low[1]));
             }
         return keys;
     }
@@ -171,13 +153,9 @@ private:
         const uint32_t* query = queries_ + group * words_ * R;
         const size_t block = block_;
         for (size_t word = 0, at = 0; word < words_; ++word, at += block, query += R) {
-            __m512i key[N];
-            unrolled<N>([&](auto n)
-                            PAGEWHEEL_INLINE { key[n] = _mm512_loadu_si512(keys[n] + at); });
-            unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-                const __m512i x = _mm512_set1_epi32(static_cast<int>(query[r]));
-                unrolled<N>([&](auto n) PAGEWHEEL_INLINE { add_products(acc[r][n], key[n], x); });
-            });
+            add_outer_product<Avx512::add_bf16_products>(
+                acc, [&](auto r) PAGEWHEEL_INLINE { return Avx512::set_words(query[r]); },
+                [&](auto n) PAGEWHEEL_INLINE { return _mm512_loadu_si512(keys[n] + at); });
         }
         unrolled<R * N>([&](auto i) PAGEWHEEL_INLINE {
             _mm512_storeu_ps(out + i / N * max_span + i % N * L, acc[i / N][i % N]);
@@ -195,30 +173,20 @@ private:
             const size_t b = t / block_;
             const uint32_t* values = value_blocks_[b] + (t - b * block_) / 2 * size_ + dimension;
             const size_t stop = (b + 1) * block_ < end ? (b + 1) * block_ : end;
-            for (; t < stop; t += 2, values += size_) {
-                __m512i value[N];
-                unrolled<N - 1>([&](auto n) PAGEWHEEL_INLINE {
-                    value[n] = _mm512_loadu_si512(values + n * L);
-                });
-                value[N - 1] = _mm512_maskz_loadu_epi32(last, values + (N - 1) * L);
-                unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-                    int32_t pair;
-                    __builtin_memcpy(&pair, weights_ + r * max_span + t, 4);
-                    const __m512i x = _mm512_set1_epi32(pair);
-                    unrolled<N>([&](auto n)
-                                    PAGEWHEEL_INLINE { add_products(acc[r][n], value[n], x); });
-                });
-            }
+            for (; t < stop; t += 2, values += size_)
+                add_outer_product<Avx512::add_bf16_products>(
+                    acc,
+                    [&](auto r) PAGEWHEEL_INLINE {
+                        return Avx512::broadcast_word(weights_ + r * max_span + t);
+                    },
+                    [&](auto n) PAGEWHEEL_INLINE {
+                        const uint32_t* words = values + n * L;
+                        return n + 1 < N ? _mm512_loadu_si512(words)
+                                         : _mm512_maskz_loadu_epi32(last, words);
+                    });
         }
-        unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-            if (r >= live) return;
-            const __m512 c = _mm512_set1_ps(correction[r]), f = _mm512_set1_ps(factor[r]);
-            float* row = out + r * padded(size_);
-            unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
-                const __m512 before = _mm512_mul_ps(c, _mm512_loadu_ps(row + n * L));
-                _mm512_storeu_ps(row + n * L, _mm512_fmadd_ps(f, acc[r][n], before));
-            });
-        });
+        update_rows<Avx512, R, N>(correction, factor, 1, out, padded(size_), live,
+                                  [&](auto r, auto n) PAGEWHEEL_INLINE { return acc[r][n]; });
     }
 
     const PrefillTile<Avx512>& tile_;

@@ -18,18 +18,6 @@ namespace {
     asm("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
 }
 
-/// The low and the high two bytes of each word as 16-bit integers.
-[[gnu::always_inline]] inline __m512i low_bytes(__m512i words) {
-    const __m512i places = _mm512_broadcast_i32x4(
-        _mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1));
-    return _mm512_shuffle_epi8(words, places);
-}
-[[gnu::always_inline]] inline __m512i high_bytes(__m512i words) {
-    const __m512i places = _mm512_broadcast_i32x4(
-        _mm_setr_epi8(2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1));
-    return _mm512_shuffle_epi8(words, places);
-}
-
 /// The two matrix products of a u8 cache in 16-bit integers (VNNI): the codes exactly, queries and
 /// probabilities rounded to 15 bits. Zero points multiply the rounded operand's sum, so that
 /// rounding meets x - zero point only. Keys that are rotated are rounded to integers of their own.
@@ -85,9 +73,8 @@ public:
     }
 
     void logits(size_t group, size_t begin, size_t end, float* out) const {
-        size_t v = begin / L;
-        for (; (v + 4) * L <= end; v += 4) dot<4>(group, v, out);
-        for (; v * L < end; ++v) dot<1>(group, v, out);
+        for_vector_groups<4>(begin / L, end / L,
+                             [&](auto N, size_t v) PAGEWHEEL_INLINE { dot<N>(group, v, out); });
     }
 
     static __m512 exp2(__m512 x) { return simd::exp2_short<Avx512>(x); }
@@ -122,10 +109,9 @@ public:
 
     void weigh(size_t begin, size_t end, const float* correction, const float* factor, float* acc,
                size_t live) const {
-        size_t d = 0;
-        for (; d + 4 * L <= width_; d += 4 * L)
-            sum<4>(begin, end, correction, factor, acc + d, d, live);
-        for (; d < width_; d += L) sum<1>(begin, end, correction, factor, acc + d, d, live);
+        for_vector_groups<4>(0, width_ / L, [&](auto N, size_t v) PAGEWHEEL_INLINE {
+            sum<N>(begin, end, correction, factor, acc + v * L, v * L, live);
+        });
     }
 
 private:
@@ -181,8 +167,8 @@ private:
             int32_t* to = keys_ + (column + lane) * 2 * words_;
             for (size_t w = 0; w < words_; ++w, to += 2 * L) {
                 const __m512i word = _mm512_loadu_si512(words + w * block_ + lane);
-                _mm512_storeu_si512(to, low_bytes(word));
-                _mm512_storeu_si512(to + L, high_bytes(word));
+                _mm512_storeu_si512(to, Avx512::low_bytes(word));
+                _mm512_storeu_si512(to + L, Avx512::high_bytes(word));
             }
             const ScaleAndZero x(_mm512_loadu_si512(scales + lane), 0xffff);
             _mm512_storeu_ps(key_scales_ + column + lane,
@@ -231,8 +217,8 @@ private:
         for (size_t t = 0; t < tokens; t += 4, words += size, to += 2 * width_)
             for (size_t d = 0; d < width_; d += L) {
                 const __m512i word = _mm512_loadu_si512(words + d);
-                _mm512_storeu_si512(to + d, low_bytes(word));
-                _mm512_storeu_si512(to + width_ + d, high_bytes(word));
+                _mm512_storeu_si512(to + d, Avx512::low_bytes(word));
+                _mm512_storeu_si512(to + width_ + d, Avx512::high_bytes(word));
             }
         for (size_t t = 0; t < block_; t += L) {
             const __mmask16 mask = Avx512::mask(tokens > t ? tokens - t : 0);
@@ -263,13 +249,9 @@ private:
         const size_t step = 2 * words_ * L;
         const int32_t* keys = keys_ + vector * step;
         for (size_t pair = 0; pair < 2 * words_; ++pair, query += R, keys += L) {
-            __m512i key[N];
-            unrolled<N>([&](auto n)
-                            PAGEWHEEL_INLINE { key[n] = _mm512_loadu_si512(keys + n * step); });
-            unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-                const __m512i x = _mm512_set1_epi32(query[r]);
-                unrolled<N>([&](auto n) PAGEWHEEL_INLINE { add_products(acc[r][n], key[n], x); });
-            });
+            add_outer_product<add_products>(
+                acc, [&](auto r) PAGEWHEEL_INLINE { return _mm512_set1_epi32(query[r]); },
+                [&](auto n) PAGEWHEEL_INLINE { return _mm512_loadu_si512(keys + n * step); });
         }
         unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
             const size_t column = (vector + n) * L;
@@ -291,29 +273,18 @@ private:
         unrolled<R * N>([&](auto i)
                             PAGEWHEEL_INLINE { acc[i / N][i % N] = _mm512_setzero_si512(); });
         const int32_t* values = values_ + begin / 2 * width_ + dimension;
-        for (size_t t = begin; t < end; t += 2, values += width_) {
-            __m512i value[N];
-            unrolled<N>([&](auto n)
-                            PAGEWHEEL_INLINE { value[n] = _mm512_loadu_si512(values + n * L); });
-            unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-                int32_t pair;
-                __builtin_memcpy(&pair, weights_ + r * max_span + t, 4);
-                const __m512i x = _mm512_set1_epi32(pair);
-                unrolled<N>([&](auto n) PAGEWHEEL_INLINE { add_products(acc[r][n], value[n], x); });
-            });
-        }
-        unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-            if (r >= live) return;
-            const __m512 c = _mm512_set1_ps(correction[r]);
-            const __m512 f = _mm512_set1_ps(factor[r] * value_unit_);
-            const __m512 zero = _mm512_set1_ps(zero_[r]);
-            float* row = out + r * width_;
-            unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
-                const __m512 x = _mm512_sub_ps(_mm512_cvtepi32_ps(acc[r][n]), zero);
-                const __m512 before = _mm512_mul_ps(c, _mm512_loadu_ps(row + n * L));
-                _mm512_storeu_ps(row + n * L, _mm512_fmadd_ps(x, f, before));
-            });
-        });
+        for (size_t t = begin; t < end; t += 2, values += width_)
+            add_outer_product<add_products>(
+                acc,
+                [&](auto r) PAGEWHEEL_INLINE {
+                    return Avx512::broadcast_word(weights_ + r * max_span + t);
+                },
+                [&](auto n) PAGEWHEEL_INLINE { return _mm512_loadu_si512(values + n * L); });
+        update_rows<Avx512, R, N>(correction, factor, value_unit_, out, width_, live,
+                                  [&](auto r, auto n) PAGEWHEEL_INLINE {
+                                      return _mm512_sub_ps(_mm512_cvtepi32_ps(acc[r][n]),
+                                                           _mm512_set1_ps(zero_[r]));
+                                  });
     }
 
     const PrefillTile<Avx512>& tile_;

@@ -31,6 +31,12 @@ struct Avx512 : F16c {
     static void store(float* p, F x) { _mm512_storeu_ps(p, x); }
     static void store(float* p, F x, simd::AllLanes) { store(p, x); }
     static void store(float* p, F x, Mask m) { _mm512_mask_storeu_ps(p, m, x); }
+    /// The lanes of the mask side by side; what follows them in memory is overwritten. Compressing
+    /// into a register first: into memory it takes over a hundred cycles on some processors.
+    static void compress_store(float* p, Mask m, F x) { store(p, _mm512_maskz_compress_ps(m, x)); }
+    static void compress_store(uint32_t* p, Mask m, I x) {
+        _mm512_storeu_si512(p, _mm512_maskz_compress_epi32(m, x));
+    }
     static I load_words(const uint32_t* p) { return _mm512_loadu_si512(p); }
     static I load_words(const uint32_t* p, Mask m) { return _mm512_maskz_loadu_epi32(m, p); }
     static F load_f16(const uint8_t* p) {
@@ -49,12 +55,16 @@ struct Avx512 : F16c {
     /// x, or 0 where the mask is not.
     static F zero_unless(Mask m, F x) { return _mm512_maskz_mov_ps(m, x); }
     static Mask mask_or(Mask a, Mask b) { return static_cast<Mask>(a | b); }
+    static Mask mask_and(Mask a, Mask b) { return static_cast<Mask>(a & b); }
+    /// The lanes whose bits are set.
+    static Mask mask_of_bits(uint32_t bits) { return static_cast<Mask>(bits); }
     /// Lane i as bit i.
     static unsigned mask_bits(Mask m) { return m; }
     static Mask equal(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
     static Mask greater(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
     static Mask greater_equal(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
-    static Mask is_nan(F a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+    /// Of either.
+    static Mask is_nan(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q); }
 
     static F add(F a, F b) { return _mm512_add_ps(a, b); }
     static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
@@ -62,6 +72,8 @@ struct Avx512 : F16c {
     static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
     static F fms(F a, F b, F c) { return _mm512_fmsub_ps(a, b, c); }
     static F fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
+    /// sum += a * b
+    [[gnu::always_inline]] static void add_product(F& sum, F a, F b) { sum = fma(a, b, sum); }
     static F div(F a, F b) { return _mm512_div_ps(a, b); }
     /// a / b, to a few units of the last place. A division takes as long as eight of what this is:
     /// an estimate and one Newton step.
@@ -92,6 +104,9 @@ struct Avx512 : F16c {
         return _mm512_slli_epi32(x, N);
     }
     static I add_words(I a, I b) { return _mm512_add_epi32(a, b); }
+    static I iota_words() {
+        return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    }
     static I set_words(uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
     static I bit_and(I x, uint32_t bits) {
         return _mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(bits)));
@@ -101,6 +116,12 @@ struct Avx512 : F16c {
     static F to_float(I x) { return _mm512_cvtepi32_ps(x); }
     /// The low 16 bits of each word.
     static __m256i low_halves(I x) { return _mm512_cvtepi32_epi16(x); }
+    /// The four bytes at p in every lane.
+    [[gnu::always_inline]] static I broadcast_word(const void* p) {
+        int32_t word;
+        std::memcpy(&word, p, sizeof word);
+        return _mm512_set1_epi32(word);
+    }
     static F half_to_float(I x) { return _mm512_cvtph_ps(low_halves(x)); }
 
     /// (x0, x0, x1, x1, ...), (x1, x0, x3, x2, ...), a b - c in even and a b + c in odd lanes.
@@ -158,6 +179,48 @@ struct Avx512 : F16c {
             _mm256_mask_storeu_epi16(p, mask(n), halves);
     }
     static __m256i to_f16(F x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT); }
+
+    // ---- Pairs of 16 bits in a word
+
+    /// The low and the high two bytes of each word as 16-bit integers.
+    [[gnu::always_inline]] static I low_bytes(I words) {
+        return _mm512_shuffle_epi8(
+            words, _mm512_broadcast_i32x4(
+                       _mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1)));
+    }
+    [[gnu::always_inline]] static I high_bytes(I words) {
+        return _mm512_shuffle_epi8(
+            words, _mm512_broadcast_i32x4(
+                       _mm_setr_epi8(2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1)));
+    }
+
+    /// Of each lane the upper half of `first` and, above it, that of `second`.
+    static I upper_halves(F first, F second) {
+        constexpr __mmask32 upper = 0xaaaaaaaa;
+        return _mm512_mask_blend_epi16(upper, shift_right<16>(as_words(first)), as_words(second));
+    }
+    static F bf16_to_float(__m256i halves) {
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+    }
+
+    // The instructions of AVX512_BF16 are assembly, so that the compiler needs no option for them;
+    // who calls asks the processor for them.
+
+    [[gnu::always_inline]] static __m256i to_bf16(F x) {
+        __m256i halves;
+        asm("vcvtneps2bf16 %1, %0" : "=v"(halves) : "v"(x));
+        return halves;
+    }
+    /// 16 of `low` in the low half, 16 of `high` in the high one.
+    [[gnu::always_inline]] static I to_bf16(F low, F high) {
+        I halves;
+        asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(halves) : "v"(low), "v"(high));
+        return halves;
+    }
+    /// sum += products of two pairs of bf16 per lane.
+    [[gnu::always_inline]] static void add_bf16_products(F& sum, I a, I b) {
+        asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    }
 };
 
 }  // namespace

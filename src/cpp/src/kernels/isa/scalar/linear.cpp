@@ -1,12 +1,64 @@
+// Linear layers as they are defined, with quantised activations and in bf16.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 
-#include "kernels/isa/scalar/packed_values.hpp"
+#include "kernels/bf16_kernels.hpp"
+#include "kernels/half.hpp"
+#include "kernels/packed_linear.hpp"
 #include "kernels/quantized_linear_tile.hpp"
 
 namespace pagewheel::kernels {
 namespace {
+
+// ---- Single numbers of packed weights
+
+float read(const uint8_t* values, size_t i, bool half) {
+    if (half) {
+        uint16_t bits;
+        std::memcpy(&bits, values + i * sizeof bits, sizeof bits);
+        return float_of_half(bits);
+    }
+    float value;
+    std::memcpy(&value, values + i * sizeof value, sizeof value);
+    return value;
+}
+
+/// Reads a group's scales and minima; returns where its k-blocks begin.
+const uint8_t* read_group(const PackedLinear& weights, const uint8_t* in, float* scales,
+                          float* minima) {
+    using Offset = PackedLinear::Offset;
+    const uint8_t* offsets = in + weights.scale_bytes();
+    for (size_t n = 0; n < PackedLinear::tile_rows; ++n) {
+        scales[n] = read(in, n, weights.f16_scales());
+        switch (weights.offset()) {
+            case Offset::common:
+                minima[n] = -weights.common_zero_point() * scales[n];
+                break;
+            case Offset::u8_zero_point:
+                minima[n] = -float(offsets[n]) * scales[n];
+                break;
+            case Offset::f16_minimum:
+                minima[n] = read(offsets, n, true);
+                break;
+            case Offset::f32_minimum:
+                minima[n] = read(offsets, n, false);
+                break;
+        }
+    }
+    return offsets + weights.offset_bytes();
+}
+
+/// Value of row n and place k of a k-block.
+int value_at(const PackedLinear& weights, const uint8_t* in, size_t n, size_t k) {
+    const size_t high = weights.bits() == 4 ? k / 16 : 0, at = k - 16 * high;
+    const int byte = in[(at / 4 * PackedLinear::tile_rows + n) * 4 + at % 4];
+    return weights.bits() == 8 ? byte : high == 1 ? byte >> 4 : byte & 15;
+}
+
+// ---- Quantised activations
 
 constexpr size_t k_block = PackedLinear::k_block;
 constexpr size_t tile_rows = PackedLinear::tile_rows;
@@ -130,7 +182,70 @@ void rotate(float* x, size_t heads, size_t size, const float* cos, const float* 
         }
 }
 
+// ---- bf16
+
+constexpr size_t reference_tile_rows = 4;
+
+void pack_row(const float* x, size_t k, size_t rows_of_tile, uint16_t* out) {
+    for (size_t c = 0; c * k_block < k; ++c, out += rows_of_tile * row_block)
+        for (size_t i = 0; i < k_block; ++i)
+            out[i] = c * k_block + i < k ? bf16_of_float(x[c * k_block + i]) : uint16_t(0);
+}
+
+void unpack(const PackedLinear& weights, size_t tile, size_t begin, size_t end, uint16_t* out) {
+    float scales[tile_rows], minima[tile_rows];
+    const uint8_t* in = weights.tile(tile);
+    for (size_t c = 0; c < end; ++c) {
+        if (c % weights.k_blocks_per_group() == 0) in = read_group(weights, in, scales, minima);
+        for (size_t k = 0; c >= begin && k < k_block; ++k)
+            for (size_t n = 0; n < tile_rows; ++n) {
+                const auto value = float(value_at(weights, in, n, k));
+                out[(k / 2 * tile_rows + n) * 2 + k % 2] =
+                    bf16_of_float(std::fma(value, scales[n], minima[n]));
+            }
+        if (c >= begin) out += tile_block;
+        in += weights.k_block_bytes();
+    }
+}
+
+/// One row times a range of one output of a tile.
+float dot(const uint16_t* row, const uint16_t* weights, size_t k_blocks, float sum) {
+    for (size_t c = 0; c < k_blocks; ++c)
+        for (size_t k = 0; k < k_block; ++k)
+            sum += float_of_bf16(row[c * reference_tile_rows * row_block + k]) *
+                   float_of_bf16(weights[c * tile_block + k / 2 * 2 * tile_rows + k % 2]);
+    return sum;
+}
+
+void multiply(const Bf16Product& product) {
+    const Bf16Output& out = product.output;
+    for (size_t r = 0; r < product.row_count; ++r) {
+        const uint16_t* row = product.rows + r / reference_tile_rows * product.tile_stride +
+                              r % reference_tile_rows * row_block;
+        for (size_t n = 0; n < out.columns; ++n) {
+            const uint16_t* weights =
+                product.weights + n / tile_rows * product.k_blocks * tile_block + n % tile_rows * 2;
+            const float initial = out.initial ? out.initial[r * out.initial_stride + n] : 0.0f;
+            out.output[r * out.output_stride + n] = dot(row, weights, product.k_blocks, initial);
+        }
+    }
+}
+
 }  // namespace
+
+Bf16Kernels bf16_reference() {
+    Bf16Kernels kernels;
+    kernels.tile_rows = reference_tile_rows;
+    kernels.item_tiles = 4;
+    kernels.most_rows = 512;
+    kernels.least_own_rows = 40;
+    kernels.range_k_blocks = 3;
+    kernels.pack_row = pack_row;
+    kernels.unpack = unpack;
+    kernels.run = run_by_groups;
+    kernels.multiply = multiply;
+    return kernels;
+}
 
 LinearKernels linear_reference() {
     return {quantize, multiply, nullptr,        rms_norm,
