@@ -25,6 +25,7 @@ struct GrammarVocabulary {
 struct GrammarSource {
     std::string kind;  ///< "lark" or "json_schema"
     std::string text;
+    std::vector<std::string> schemas = {};  ///< JSON schemas in it, as the caller wrote them
 };
 
 namespace llguidance {

@@ -41,7 +41,7 @@ std::shared_ptr<CompiledGrammar> GrammarCompiler::compile(const StructuredOutput
         return compile(source, begin);
     } catch (const GrammarError& error) {
         if (error.code() != ErrorCode::grammar_invalid) throw;
-        throw GrammarError(explain_refusal(config, error.what()));
+        throw GrammarError(explain_refusal(config, source, error.what()));
     }
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "grammar/grammar.hpp"
 #include "grammar/grammar_limits.hpp"
 #include "pagewheel/structured_output.hpp"
 
@@ -26,8 +27,8 @@ std::vector<ConstantPart> split_at_special_tokens(const std::string& text,
 
 /// Lark. `has_open_objects`: as prepare_json_schema() has it. Throws GrammarError, InvalidArgument
 /// for what is missing.
-std::string structural_tag_to_lark(const StructuredOutputConfig::StructuralTag& node,
-                                   const SpecialTokens& special_tokens, const GrammarLimits& limits,
-                                   bool has_open_objects);
+GrammarSource structural_tag_to_lark(const StructuredOutputConfig::StructuralTag& node,
+                                     const SpecialTokens& special_tokens,
+                                     const GrammarLimits& limits, bool has_open_objects);
 
 }  // namespace pagewheel

@@ -17,6 +17,7 @@ GrammarSource to_grammar_source(const StructuredOutputConfig& config,
 
 /// The library's words about a grammar that it refused, with the places in the config's JSON
 /// schemas that they are about.
-std::string explain_refusal(const StructuredOutputConfig& config, const std::string& error);
+std::string explain_refusal(const StructuredOutputConfig& config, const GrammarSource& source,
+                            const std::string& error);
 
 }  // namespace pagewheel
