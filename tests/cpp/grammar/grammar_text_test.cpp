@@ -8,10 +8,8 @@
 #include "base/check.hpp"
 #include "grammar/ebnf.hpp"
 #include "grammar/json_schema.hpp"
-#include "grammar/late_thread.hpp"
+#include "grammar/grammar_compiler.hpp"
 #include "grammar/llguidance_api.hpp"
-#include "grammar/schema_numbers.hpp"
-#include "grammar/structural_tags.hpp"
 #include "grammar/structured_output.hpp"
 
 namespace pagewheel {

@@ -1,4 +1,4 @@
-#include "grammar/structural_tags.hpp"
+#include "grammar/structured_output.hpp"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -8,7 +8,6 @@
 #include "grammar/ebnf.hpp"
 #include "grammar/json_schema.hpp"
 #include "grammar/lark_text.hpp"
-#include "grammar/schema_numbers.hpp"
 #include "grammar/transition_network.hpp"
 #include "pagewheel/grammar_matcher.hpp"
 

@@ -5,8 +5,6 @@
 
 #include "base/check.hpp"
 #include "grammar/json_schema.hpp"
-#include "grammar/schema_numbers.hpp"
-#include "grammar/structural_tags.hpp"
 
 namespace pagewheel {
 namespace {
