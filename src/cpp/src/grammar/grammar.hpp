@@ -29,8 +29,14 @@ struct GrammarSource {
 };
 
 namespace llguidance {
+
+/// A model's vocabulary: made once, shared by all of the model's grammars.
 class SharedTokenizer;
+/// Takes a tenth of a second for 49,000 tokens, half of one for 262,000.
+std::shared_ptr<const SharedTokenizer> make_tokenizer(GrammarVocabulary vocabulary);
+
 struct Shared;
+
 }  // namespace llguidance
 
 /// Compiled for a vocabulary. Shared by all sequences that use it, in any threads.

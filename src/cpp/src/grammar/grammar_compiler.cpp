@@ -7,7 +7,6 @@
 
 #include "base/check.hpp"
 #include "base/process.hpp"
-#include "grammar/llguidance_grammar.hpp"
 #include "grammar/structured_output.hpp"
 
 namespace pagewheel {
@@ -99,7 +98,7 @@ std::shared_ptr<const llguidance::SharedTokenizer> GrammarCompiler::tokenizer() 
     const std::lock_guard<std::mutex> lock(m_tokenizer_mutex);
     if (m_tokenizer) return m_tokenizer;
     const Clock::time_point begin = Clock::now();
-    m_tokenizer = std::make_shared<const llguidance::SharedTokenizer>(m_vocabulary);
+    m_tokenizer = llguidance::make_tokenizer(m_vocabulary);
     m_preparation_time = Clock::now() - begin;
     return m_tokenizer;
 }

@@ -1,6 +1,6 @@
 #include "grammar/lark_text.hpp"
 
-#include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "base/check.hpp"
 #include "pagewheel/grammar_matcher.hpp"
@@ -8,21 +8,8 @@
 namespace pagewheel {
 
 std::string lark_string(const std::string& text) {
-    std::string result = "\"";
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (c == '"' || c == '\\') {
-            result += '\\';
-            result += c;
-        } else if (byte < 0x20 || byte == 0x7f) {
-            char escape[8];
-            std::snprintf(escape, sizeof(escape), "\\u%04x", unsigned(byte));
-            result += escape;
-        } else {
-            result += c;
-        }
-    }
-    return result + '"';
+    using nlohmann::json;
+    return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 std::string lark_regex(const std::string& regex) {
