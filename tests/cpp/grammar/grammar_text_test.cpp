@@ -46,7 +46,7 @@ TEST(ConstantText, AnEmptyTextIsOnePart) {
 }
 
 TEST(LarkText, StringsAreEscaped) {
-    EXPECT_EQ(lark_string("a\"\\\n\x1f"), R"("a\"\\\n\u001f")");
+    EXPECT_EQ(lark_string("a\"\\\n\x7f"), R"("a\"\\\n\u007f")");
 }
 
 TEST(LarkText, AnchorsAroundARegexAreDropped) {

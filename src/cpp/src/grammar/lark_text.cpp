@@ -7,9 +7,13 @@
 
 namespace pagewheel {
 
-std::string lark_string(const std::string& text) {
-    using nlohmann::json;
-    return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
+std::string lark_string(const std::string& text) try {
+    std::string result = nlohmann::json(text).dump();
+    for (size_t at = result.find('\x7f'); at != std::string::npos; at = result.find('\x7f', at))
+        result.replace(at, 1, "\\u007f");  // which JSON allows as it is, and Lark does not
+    return result;
+} catch (const nlohmann::json::exception&) {
+    throw GrammarError("a text that is not UTF-8");
 }
 
 std::string lark_regex(const std::string& regex) {

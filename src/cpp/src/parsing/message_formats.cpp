@@ -15,7 +15,7 @@ constexpr const char* python_call_in_list =
 // A call format has its literals in the order in which they are written: marker, open, before the
 // name, after it, arguments, after them, separator, close.
 
-const ArgumentFormat json{}, python{ArgumentFormat::Kind::PYTHON};
+const ArgumentFormat as_json{}, as_python{ArgumentFormat::Kind::PYTHON};
 
 ArgumentFormat quoted(std::string quote) {
     return {ArgumentFormat::Kind::QUOTED, std::move(quote)};
@@ -50,7 +50,7 @@ CallFormat json_object(const std::string& marker, const std::string& open = {},
                        const std::string& separator = {}, const std::string& close = {},
                        const std::string& key = "arguments") {
     CallFormat calls{
-        marker, open, "{\"name\": \"", "\", \"" + key + "\": ", json, "}", separator, close};
+        marker, open, "{\"name\": \"", "\", \"" + key + "\": ", as_json, "}", separator, close};
     calls.is_object = true;
     return calls;
 }
@@ -68,7 +68,7 @@ CallFormat json_list(const std::string& marker, const std::string& closer = {},
 /// f(a=1, b='x')
 CallFormat python_calls(const std::string& marker, const std::string& open,
                         const std::string& separator, const std::string& close) {
-    return {marker, open, "", "(", python, ")", separator, close};
+    return {marker, open, "", "(", as_python, ")", separator, close};
 }
 
 /// <function=f>, then the arguments.
@@ -122,10 +122,10 @@ std::vector<MessageFormat> make_message_formats() {
          "DeepSeek V3, V3.1 and R1",
          {{"<｜tool▁calls▁begin｜>"}},
          think,
-         {{"<｜tool▁calls▁begin｜>", "", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", json,
+         {{"<｜tool▁calls▁begin｜>", "", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", as_json,
            "<｜tool▁call▁end｜>", "", "<｜tool▁calls▁end｜>"},
           {"<｜tool▁calls▁begin｜>", "", "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
-           "\n```json\n", json, "\n```<｜tool▁call▁end｜>", "\n", "<｜tool▁calls▁end｜>"}},
+           "\n```json\n", as_json, "\n```<｜tool▁call▁end｜>", "\n", "<｜tool▁calls▁end｜>"}},
          {"<｜end▁of▁sentence｜>"},
          with_special_tokens},
         {"mistral",
