@@ -248,7 +248,7 @@ def batching(genai: ModuleType, smollm2_folder: Path) -> Any:
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     """A hub of this machine, in whose place and with whose cache huggingface_hub works."""
-    import fake_hub  # beside the tests of the hub, for which alone pytest finds it
+    import fake_hub
     from huggingface_hub import constants
     from huggingface_hub.utils import _http
 

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 Progress = bool | Callable[[str], None]
 
-_REVISION = "main"
 _OWNER_AND_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _NAME = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
+_REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,99}", re.ASCII)
 # What ends so is a path that is missing, not a name.
 _FILE_SUFFIXES = (".gguf", ".xml", ".bin", ".safetensors", ".json")
 _MAX_LISTING_BYTES = 64 << 20
@@ -58,26 +58,34 @@ class _UnreachableError(FetchError):
 
 @dataclass(frozen=True)
 class HubName:
-    """`choice` is a quantisation (Q4_K_M) or a file of the repository; empty: the best one."""
+    """`choice` is a quantisation (Q4_K_M) or a file of the repository; empty: the best one.
+
+    `revision` is a branch, a tag or a commit.
+    """
 
     repository: str
     choice: str = ""
+    revision: str = "main"
 
 
 def parse_name(text: str) -> HubName | None:
-    """From `owner/name`, `owner/name:choice`, either behind "hub:"; None where it is no name.
+    """From `owner/name`, `owner/name@revision:choice`, either behind "hub:"; None: it is no name.
 
     Raises InvalidArgumentError for what follows "hub:" and is no name.
     """
-    repository, _, choice = plain_name(text).partition(":")
+    address, _, choice = plain_name(text).partition(":")
+    repository, at, revision = address.partition("@")
+    is_wrong = ".." in address or (at and not _REVISION.fullmatch(revision))
+    name = HubName(repository, choice, revision or "main")
     if text.startswith("hub:"):
-        if not _NAME.fullmatch(repository) or ".." in repository or "--" in repository:
+        if not _NAME.fullmatch(repository) or is_wrong or "--" in repository:
             raise InvalidArgumentError(
-                f"{text!r} is no model's name; expected hub:owner/name or hub:owner/name:choice"
+                f"{text!r} is no model's name; expected hub:owner/name, hub:owner/name@revision or "
+                "hub:owner/name:choice"
             )
-        return HubName(repository, choice)
+        return name
     is_name = _OWNER_AND_NAME.fullmatch(repository) and not repository.endswith(_FILE_SUFFIXES)
-    return HubName(repository, choice) if is_name and ".." not in repository else None
+    return name if is_name and not is_wrong else None
 
 
 def is_url(text: str) -> bool:
@@ -98,11 +106,12 @@ def local_model(source: str | os.PathLike[str], *, progress: Progress = True) ->
     return (found or pull(text, progress=progress)).path
 
 
-def pull(text: str, *, progress: Progress = True) -> PulledModel:
+def pull(text: str, *, progress: Progress = True, most_bytes: int | None = None) -> PulledModel:
     """Fetches a model by name, or what is newer of it, and checks it.
 
     Without the hub the model is taken from its cache. Raises ModelNotFoundError where there is no
-    such model, FetchError where it cannot be fetched, InvalidArgumentError for what is no name.
+    such model, FetchError where it cannot be fetched or `most_bytes` are less than what the hub
+    lists, InvalidArgumentError for what is no name.
     """
     say = _teller(progress)
     is_shown = progress is True
@@ -116,7 +125,7 @@ def pull(text: str, *, progress: Progress = True) -> PulledModel:
                 f"{text!r} is no model's name; expected owner/name, owner/name:choice or the URL "
                 "of a .gguf file"
             )
-        model = _pull_repository(name, plain_name(text), say, is_shown)
+        model = _pull_repository(name, plain_name(text), say, is_shown, most_bytes)
     save_note(model)
     if before is not None:
         kept = {file for each in pulled_models() for file in each.files}
@@ -133,12 +142,16 @@ def _teller(progress: Progress) -> Callable[[str], None]:
 
 
 def _pull_repository(
-    name: HubName, text: str, say: Callable[[str], None], is_shown: bool
+    name: HubName,
+    text: str,
+    say: Callable[[str], None],
+    is_shown: bool,
+    most_bytes: int | None = None,
 ) -> PulledModel:
     from huggingface_hub import constants, try_to_load_from_cache
 
     try:
-        commit, listing = _listing(name.repository)
+        commit, listing = _listing(name)
     except _UnreachableError as error:
         return _in_hub_cache(name, text, error, say)
     chosen = choose(listing, name.repository, name.choice)
@@ -146,7 +159,7 @@ def _pull_repository(
         say(chosen.note)
 
     def fetched(file: str) -> Path:
-        return _fetch(name.repository, file, listing[file], commit, is_shown)
+        return _fetch(name, file, listing[file], commit, is_shown)
 
     if chosen.index:
         chosen = chosen.narrowed(fetched(chosen.index).read_bytes())
@@ -155,6 +168,10 @@ def _pull_repository(
         for each in chosen.files
         if not isinstance(try_to_load_from_cache(name.repository, each, revision=commit), str)
     ]
+    if most_bytes is not None and sum(missing) > most_bytes:
+        raise FetchError(
+            f"{text} needs {shown_size(sum(missing))}, and {shown_size(most_bytes)} are allowed"
+        )
     if missing:
         say(f"{text}: {len(missing)} to fetch, {shown_size(sum(missing))}, from {_endpoint()}")
         _check_room(Path(constants.HF_HUB_CACHE), sum(missing))
@@ -206,6 +223,8 @@ def _hub_errors(repository: str) -> Iterator[None]:
                 f"no model {repository!r}: there is no such file or folder here, and "
                 f"{_endpoint()} has no such repository, or a private one ({has_token})"
             ) from error
+        if isinstance(error, errors.RevisionNotFoundError):
+            raise ModelNotFoundError(f"{where} has no such revision") from error
         kind = _UnreachableError if code == 429 or code >= 500 else FetchError
         raise kind(f"{where}: HTTP status {code} ({has_token}), {_one_line(error)}") from error
     except errors.LocalEntryNotFoundError as error:  # of a file that was listed
@@ -220,14 +239,17 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:500] or type(error).__name__
 
 
-def _listing(repository: str) -> tuple[str, dict[str, RemoteFile]]:
-    """The commit of the main branch and its files."""
+def _listing(name: HubName) -> tuple[str, dict[str, RemoteFile]]:
+    """The commit of the revision and its files."""
     from huggingface_hub import HfApi
 
+    repository = name.repository
     # Encoded, a short body may become a long one.
     api = HfApi(library_name="pagewheel", headers={"Accept-Encoding": "identity"})
     with _hub_errors(repository), _guarded(_MAX_LISTING_BYTES):
-        info = api.model_info(repository, revision=_REVISION, files_metadata=True, timeout=_SECONDS)
+        info = api.model_info(
+            repository, revision=name.revision, files_metadata=True, timeout=_SECONDS
+        )
         files = info.siblings or []
         if len(files) > _MAX_FILES:
             raise FetchError(
@@ -258,17 +280,18 @@ def _check_room(folder: Path, num_bytes: int) -> None:
         )
 
 
-def _fetch(repository: str, name: str, file: RemoteFile, commit: str, is_shown: bool) -> Path:
+def _fetch(hub: HubName, name: str, file: RemoteFile, commit: str, is_shown: bool) -> Path:
     """The file in the hub's cache, with the listed size and digest."""
     from huggingface_hub import hf_hub_download
 
+    repository = hub.repository
     begin = time.time()
     with _hub_errors(repository), _guarded(file.size + _SLACK):
         path = Path(
             hf_hub_download(
                 repository,
                 name,
-                revision=_REVISION,
+                revision=hub.revision,
                 library_name="pagewheel",
                 headers={"Accept-Encoding": "identity"},
                 tqdm_class=_bounded_bar(file.size, is_shown),
@@ -312,6 +335,7 @@ def _in_hub_cache(
         for each in repositories
         if each.repo_id == name.repository and each.repo_type == "model"
         for revision in each.revisions
+        if name.revision in ("main", revision.commit_hash, *revision.refs)
     ]
     for revision in sorted(revisions, key=lambda each: each.last_modified, reverse=True):
         paths = {
@@ -340,12 +364,16 @@ def _in_hub_cache(
 def _pull_url(url: str, say: Callable[[str], None], is_shown: bool) -> PulledModel:
     page = re.fullmatch(
         rf"{re.escape(_endpoint())}/(?P<repository>{_OWNER_AND_NAME.pattern})"
-        r"(/tree/main)?/?(/(resolve|blob)/main/(?P<file>[^?#]+))?([?#].*)?",
+        r"(/tree/(?P<tree>[^/?#]+))?/?(/(resolve|blob)/(?P<revision>[^/?#]+)/(?P<file>[^?#]+))?"
+        r"([?#].*)?",
         url,
         re.ASCII,
     )
     if page:  # a page of the hub
-        name = HubName(page["repository"], unquote(page["file"] or ""))
+        revision = unquote(page["tree"] or page["revision"] or "main")
+        if not _REVISION.fullmatch(revision) or ".." in revision:
+            raise InvalidArgumentError(f"{url!r} has no revision's name")
+        name = HubName(page["repository"], unquote(page["file"] or ""), revision)
         return _pull_repository(name, url, say, is_shown)
     parts = urlsplit(url)
     file = PurePosixPath(unquote(parts.path)).name

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from pagewheel.context_overflow import CONTEXT_OVERFLOWS, EVICT
 from pagewheel.options import (
     eviction_arguments,
     eviction_option,
@@ -78,6 +79,11 @@ class ServeOptions:
         None, "Where prefixes that models have computed stay over restarts and unloading."
     )
     prefix_cache_bytes: int = size_option("4G", "Of all files there.", "--prefix-cache-size")
+    pulled_bytes: int = size_option(
+        "0",
+        "For models that /api/pull may fetch, e.g. 50G, with an admin key; 0: it may not.",
+        "--pull-space",
+    )
     conversion_seconds: float = time_option(
         "1h", "For converting a model at its first use; 0: no limit.", "--conversion-timeout"
     )
@@ -94,10 +100,27 @@ class ServeOptions:
         metavar="KEY=VALUE",
     )
     eviction: str | None = eviction_option()
+    context_overflow: str = option(
+        "error",
+        "What conversations longer than the context get: error, evict (the cache forgets, with "
+        "rotation) or truncate (the oldest turns are left out). A request may say otherwise.",
+    )
 
     # Where the server listens, and to whom it answers.
     host: str = option("127.0.0.1", "The address to listen on; 0.0.0.0 is every one.")
     port: int = option(8000, "0: any that is free.", min=0, max=65535)
+    ollama_port: int | None = option(
+        None, "Listen there too: programs look for Ollama at 11434.", min=0, max=65535
+    )
+    cors_origins: list[str] | None = option(
+        None,
+        "A web page's origin, e.g. http://localhost:3000, that may ask from a browser; repeat it. "
+        "* is every one.",
+        "--cors-origin",
+    )
+    is_lenient: bool = option(
+        False, "Ignore unknown fields of requests, and name them in a header.", "--lenient"
+    )
     api_key_file: Path | None = option(
         None,
         "A file with an API key and its limits per line; PAGEWHEEL_API_KEYS has more "
@@ -192,6 +215,17 @@ class ServeOptions:
                 f"allowed: {', '.join(_LOG_LEVELS)}, got {self.log_level!r}",
                 param_hint="--log-level",
             )
+        if self.context_overflow not in CONTEXT_OVERFLOWS:
+            raise typer.BadParameter(
+                f"allowed: {', '.join(CONTEXT_OVERFLOWS)}, got {self.context_overflow!r}",
+                param_hint="--context-overflow",
+            )
+        for origin in self.cors_origins or ():
+            if origin != "*" and not re.fullmatch(r"https?://[^/\s]+", origin):
+                raise typer.BadParameter(
+                    f"expected e.g. http://localhost:3000, or *, got {origin!r}",
+                    param_hint="--cors-origin",
+                )
         endpoint = self.traces_endpoint
         if endpoint is not None and urlsplit(endpoint).scheme not in ("http", "https"):
             raise typer.BadParameter(
@@ -216,6 +250,7 @@ class ServeOptions:
             "keys": tuple(keys),
             "key_limits": keys,
             "allowed_hosts": tuple(self.allowed_hosts or ()),
+            "cors_origins": tuple(self.cors_origins or ()),
             "idle_unload_seconds": self.idle_unload_seconds or 0.0,
             "limits": Limits(**self._values_for(Limits)),
         }
@@ -241,7 +276,7 @@ class ServeOptions:
                 )
         is_single = len(paths) == 1 and not pinned
         keep = paths if is_single and self.idle_unload_seconds is None else pinned
-        common = (self.device, properties, scheduler, eviction)
+        common = (self.device, properties, scheduler, eviction, self.context_overflow == EVICT)
         return tuple(
             ModelSettings(name, path, *common, is_pinned=name in keep, is_first=is_single)
             for name, path in paths.items()

@@ -6,13 +6,16 @@ import io
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from command_line import run
+from convert import tiny_llama
 
 import pagewheel
 from pagewheel.cli.chat import Chat, LocalModel
 from pagewheel.cli.generation_options import Sampling
+from pagewheel.convert import convert
 
 
 class Recorder:
@@ -85,3 +88,44 @@ def test_chat_remembers_resets_and_ends_with_its_input() -> None:
     result = run("chat", "--greedy", "-n", "8", text="My name is Ada.\n/reset\nHi.\n")
     assert result.returncode == 0, result.stderr
     assert len([line for line in result.stdout.splitlines() if line.strip()]) >= 2
+
+
+@pytest.fixture(scope="module")
+def short_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A context of 512 tokens, of which a letter is one."""
+    folder = tmp_path_factory.mktemp("short")
+    return convert(tiny_llama.write(folder / "a.gguf"), folder / "converted", progress=False)
+
+
+QUESTIONS = "".join(f"Question {number}? {'why ' * 10}\n" for number in range(20))
+TOLD = "the model forgets older parts"
+
+
+def test_a_chat_goes_on_beyond_the_context_and_says_so_once(short_folder: Path) -> None:
+    arguments = ("--model", str(short_folder), "--max-new-tokens", "8")
+    chat = run("chat", *arguments, text=QUESTIONS)
+    assert chat.returncode == 0
+    assert chat.stderr.count(TOLD) == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("-p", "attention_backend=openvino", "-p", "KV_CACHE_PRECISION=u8"),  # cannot be rotated
+        ("--eviction", "start=32,recent=32,max=128,rotate"),  # not within prompts
+    ],
+)
+def test_a_chat_without_rotation_leaves_old_turns_out(
+    short_folder: Path, options: tuple[str, ...]
+) -> None:
+    arguments = ("--model", str(short_folder), "--max-new-tokens", "8")
+    chat = run("chat", *arguments, *options, text=QUESTIONS)
+    assert chat.returncode == 0
+    assert chat.stderr.count(TOLD) == 1
+
+
+def test_a_question_that_is_too_long_alone_ends_the_chat_with_an_error(short_folder: Path) -> None:
+    options = ("--eviction", "start=32,recent=32,max=128,rotate")
+    chat = run("chat", "--model", str(short_folder), *options, text="why " * 300)
+    assert chat.returncode == 1
+    assert "tokens" in chat.stderr

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
 LARGE = (".gguf", ".safetensors", ".bin")  # kept as Git LFS does, behind a redirect
 
@@ -25,7 +26,10 @@ def git_digest(data: bytes) -> str:
 
 @dataclass
 class FakeHub:
-    """Repositories by name, of files by name. What it does wrong is set by tests."""
+    """Repositories by name, of files by name. What it does wrong is set by tests.
+
+    A revision that is not main is a repository of its own here: owner/name@revision.
+    """
 
     url: str = ""
     repositories: dict[str, dict[str, bytes]] = field(default_factory=dict)
@@ -62,6 +66,10 @@ class FakeHub:
         return [each.rpartition("/")[2] for each in self.requests if each.startswith("GET /cdn")]
 
 
+def _at(repository: str, revision: str) -> str:
+    return repository if revision == "main" else f"{repository}@{unquote(revision)}"
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     hub: FakeHub
@@ -87,15 +95,18 @@ class _Handler(BaseHTTPRequestHandler):
             return self._content(cdn["repository"], cdn["name"])
         if hub.token and self.headers.get("Authorization") != f"Bearer {hub.token}":
             return self._answer(401, b"{}")
-        listed = re.fullmatch(r"/api/models/(.+)/revision/main", path)
+        listed = re.fullmatch(r"/api/models/(.+)/revision/(.+)", path)
         if listed:
-            if listed[1] not in hub.repositories:
-                return self._answer(404, b"{}", {"X-Error-Code": "RepoNotFound"})
-            return self._answer(200, json.dumps(hub.info(listed[1])).encode())
-        asked = re.fullmatch(r"/([^/]+/[^/]+)/resolve/main/(.+)", path)
-        if not asked or asked[2] not in hub.repositories.get(asked[1], {}):
+            repository = _at(listed[1], listed[2])
+            if repository not in hub.repositories:
+                missing = "Revision" if listed[1] in hub.repositories else "Repo"
+                return self._answer(404, b"{}", {"X-Error-Code": f"{missing}NotFound"})
+            return self._answer(200, json.dumps(hub.info(repository)).encode())
+        asked = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)
+        repository = _at(asked[1], asked[2]) if asked else ""
+        if not asked or asked[3] not in hub.repositories.get(repository, {}):
             return self._answer(404, b"{}", {"X-Error-Code": "EntryNotFound"})
-        return self._resolve(asked[1], asked[2])
+        return self._resolve(repository, asked[3])
 
     def _resolve(self, repository: str, name: str) -> None:
         data = self.hub.repositories[repository][name]

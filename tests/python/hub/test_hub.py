@@ -43,16 +43,18 @@ def leftovers(tmp_path: Path) -> list[Path]:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Qwen/Qwen3-0.6B", ("Qwen/Qwen3-0.6B", "")),
-        ("hub:Qwen/Qwen3-0.6B", ("Qwen/Qwen3-0.6B", "")),
-        ("hub:gpt2", ("gpt2", "")),
-        ("a/b-GGUF:Q4_K_M", ("a/b-GGUF", "Q4_K_M")),
-        ("a/b:sub/file.gguf", ("a/b", "sub/file.gguf")),
+        ("Qwen/Qwen3-0.6B", ("Qwen/Qwen3-0.6B", "", "main")),
+        ("hub:Qwen/Qwen3-0.6B", ("Qwen/Qwen3-0.6B", "", "main")),
+        ("hub:gpt2", ("gpt2", "", "main")),
+        ("a/b-GGUF:Q4_K_M", ("a/b-GGUF", "Q4_K_M", "main")),
+        ("a/b:sub/file.gguf", ("a/b", "sub/file.gguf", "main")),
+        ("a/b@v1.0", ("a/b", "", "v1.0")),
+        ("hub:b@refs/pr/1:Q8_0", ("b", "Q8_0", "refs/pr/1")),
     ],
 )
-def test_names_are_read(text: str, expected: tuple[str, str]) -> None:
+def test_names_are_read(text: str, expected: tuple[str, str, str]) -> None:
     name = parse_name(text)
-    assert name is not None and (name.repository, name.choice) == expected
+    assert name is not None and (name.repository, name.choice, name.revision) == expected
 
 
 @pytest.mark.parametrize(
@@ -68,6 +70,11 @@ def test_names_are_read(text: str, expected: tuple[str, str]) -> None:
         "a/b.gguf",
         "a/..b",
         "~/b",
+        "a/b@",
+        "a/b@..",
+        "a/b@v1/../../c",
+        "a/b@-x",
+        "a/b@v 1",
     ],
 )
 def test_paths_are_no_names(text: str) -> None:
@@ -164,6 +171,21 @@ def test_a_quantisation_or_a_file_chooses_a_gguf(hub: FakeHub) -> None:
     assert quiet_pull("o/m-GGUF:m-f16.gguf").name == "m-f16.gguf"
     with pytest.raises(ModelNotFoundError, match=r"has no 'Q2_K'; GGUF files: m-Q4_K_M\.gguf, "):
         quiet_pull("o/m-GGUF:Q2_K")
+
+
+def test_a_revision_is_fetched_beside_the_newest(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.repositories["o/m"] = {"m.gguf": GGUF + b"new"}
+    hub.repositories["o/m@v1"] = {"m.gguf": GGUF + b"old"}
+    assert quiet_pull("o/m@v1").read_bytes() == GGUF + b"old"
+    assert quiet_pull("o/m").read_bytes() == GGUF + b"new"
+    assert quiet_pull(f"{hub.url}/o/m/blob/v1/m.gguf").read_bytes() == GGUF + b"old"
+    with pytest.raises(ModelNotFoundError, match="no such revision"):
+        quiet_pull("o/m@v2")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    for name, end in (("o/m@v1", b"old"), ("o/m", b"new")):
+        assert local_model(name, progress=False).read_bytes() == GGUF + end
 
 
 def test_several_files_of_a_quantisation_are_not_guessed(hub: FakeHub) -> None:

@@ -28,9 +28,12 @@ class Process:
         self._events: queue.Queue[dict[str, Any]] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.url = str(self.event("listening")["url"])
+        self.urls: list[str] = []
+        while (event := self._events.get(timeout=60))["event"] != "ready":
+            if event["event"] == "listening":
+                self.urls.append(str(event["url"]))
+        self.url = self.urls[0]
         self.port = int(self.url.rpartition(":")[2])
-        self.event("ready")
 
     def _read(self) -> None:
         assert self.process.stderr is not None
@@ -86,7 +89,7 @@ def _event(line: str) -> dict[str, Any]:
 
 @contextmanager
 def started(
-    folder: Path, *options: str, command: Sequence[str] = COMMAND, **environment: str
+    folder: Path | str, *options: str, command: Sequence[str] = COMMAND, **environment: str
 ) -> Iterator[Process]:
     with subprocess.Popen(
         [*command, f"tiny={folder}", "--port", "0", "--scheduler", "num_kv_blocks=400", *options],

@@ -10,9 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from convert import tiny_llama
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from serving import Served, serving, tiny_settings
 from waiting import eventually
+
+from pagewheel.convert import convert
 
 CHROMIUM = shutil.which("chromium")
 expect.set_options(timeout=30_000)
@@ -304,3 +307,19 @@ def test_the_page_asks_for_the_key_and_then_works(tiny_folder: Path, browser: Br
         page.keyboard.press("Tab")
         expect(page.locator("#model")).to_have_value("tiny")
         page.close()
+
+
+def test_a_chat_goes_on_beyond_the_context_and_says_so_once(
+    browser: Browser, tmp_path: Path
+) -> None:
+    source = tiny_llama.write(tmp_path / "a.gguf", metadata={"llama.context_length": 256})
+    folder = convert(source, tmp_path / "converted", progress=False)
+    with serving(tiny_settings(folder)) as short, opened(short, browser) as page:
+        limit(page, 8)
+        for number in range(5):
+            send(page, f"Question {number}? " + "why " * 20)
+            ended(page)
+        expect(page.locator("article.assistant")).to_have_count(5)
+        expect(page.get_by_text("the model forgets older parts")).to_have_count(1)
+        page.reload()
+        expect(page.get_by_text("the model forgets older parts")).to_have_count(1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -21,7 +20,7 @@ from asking import (
     call_text,
     saying,
 )
-from serving import Served, serving, tiny_settings
+from serving import Served
 
 SERVED = "calling_folder"
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -440,14 +439,6 @@ def test_a_wrong_tool_is_named(
     error = answer.json()["error"]
     assert error["message"].startswith(param)
     assert error.get("param", param) == param
-
-
-def test_a_model_whose_template_has_no_calls_cannot_be_told_to_call(tiny_folder: Path) -> None:
-    with serving(tiny_settings(tiny_folder)) as plain:
-        body = {"messages": HELLO, "tools": CHAT_TOOLS, "max_tokens": 2}
-        assert plain.post(CHAT, {**body, "tool_choice": "auto"}).status_code == 200
-        answer = plain.post(CHAT, {**body, "tool_choice": "required"})
-        assert answer.json()["error"]["code"] == "no_calls"
 
 
 INTEGERS = [2**63, 2**64 - 1, -(2**63), 2**64, 10**24 + 1, 10**319 + 7]

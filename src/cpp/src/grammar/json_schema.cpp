@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/check.hpp"
+#include "grammar/schema_numbers.hpp"
 #include "pagewheel/grammar_matcher.hpp"
 
 namespace pagewheel {

@@ -1,4 +1,4 @@
-#include "grammar/json_schema.hpp"
+#include "grammar/schema_numbers.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -30,7 +30,8 @@ public:
         const size_t depth = m_scanner.depth();
         std::string json;
         const Step step = m_scanner.take(byte, json);
-        if (step != Step::REFUSED && take_scanned(byte, json, depth, out)) return step;
+        const bool is_good = step != Step::REFUSED && take_scanned(byte, json, depth, out);
+        if (is_good) return step;
         cut(out);
         return Step::REFUSED;
     }
@@ -40,7 +41,7 @@ public:
     }
 
 private:
-    enum class Part { KEY, NAME, ID, ARGUMENTS, OTHER };
+    enum class Part { NONE, KEY, NAME, ID, ARGUMENTS, OTHER };
 
     /// `json` is the byte as it goes on, and `depth` that of the place before it.
     bool take_scanned(char byte, const std::string& json, size_t depth, Events& out) {
@@ -58,21 +59,37 @@ private:
     }
 
     bool begin_part(char byte, Events& out) {
-        m_part = m_scanner.mark() == Mark::BEGINS_KEY ? Part::KEY : m_next;
-        if (m_part == Part::NAME) {
-            if (byte != '{' || !m_next_may_be_object) return byte == '"' && m_name.empty();
-            ++m_base;
-            m_part = Part::OTHER;
-        } else if (m_part == Part::ARGUMENTS) {
-            if (m_has_arguments) return false;
-            m_has_arguments = byte == '{';
-            if (byte == 'n') m_part = Part::OTHER;  // null
-            if (m_has_arguments && !m_name.empty()) begin(out);
-            return m_has_arguments || byte == 'n';
-        } else if (m_part == Part::ID && byte != '"') {
-            m_part = Part::OTHER;
+        if (m_scanner.mark() == Mark::BEGINS_KEY) {
+            m_part = Part::KEY;
+            return true;
         }
-        return true;
+        m_part = m_next;
+        switch (m_part) {
+            case Part::NAME:
+                if (byte == '{' && m_next_may_be_object) {
+                    ++m_base;
+                    m_part = Part::NONE;
+                    return true;
+                }
+                return byte == '"' && m_name.empty();
+            case Part::ARGUMENTS:
+                if (m_has_arguments) return false;
+                if (byte == 'n') {  // null
+                    m_part = Part::OTHER;
+                    return true;
+                }
+                m_has_arguments = byte == '{';
+                if (m_has_arguments && !m_name.empty()) begin(out);
+                return m_has_arguments;
+            case Part::ID:
+                if (byte != '"') m_part = Part::OTHER;
+                return true;
+            case Part::NONE:
+            case Part::KEY:
+            case Part::OTHER:
+                return true;
+        }
+        return false;
     }
 
     bool end_key() {
@@ -91,7 +108,7 @@ private:
         if (m_part == Part::NAME) m_name = unquoted(std::exchange(m_text, {}));
         if (m_part == Part::ID) m_id = unquoted(std::exchange(m_text, {}));
         if (m_part == Part::ARGUMENTS) m_arguments_are_whole = true;
-        m_part = Part::OTHER;
+        m_part = Part::NONE;
     }
 
     /// Ends the outermost object.
@@ -122,7 +139,7 @@ private:
     const bool m_is_strict;
     ValueReader m_scanner;
     size_t m_base = 1;          // depth of the object with the name
-    Part m_part = Part::OTHER;  // that is read
+    Part m_part = Part::NONE;   // that is read
     Part m_next = Part::OTHER;  // what the latest key is of
     bool m_next_may_be_object = false;
     std::string m_text;   // of a key, name or id, with its quotes

@@ -15,6 +15,7 @@ import pagewheel
 from pagewheel._pagewheel import eviction_policies
 from pagewheel.cli.bench_serve import bench_serve
 from pagewheel.cli.chat import (
+    Answerer,
     Chat,
     LocalModel,
     PipelineOptions,
@@ -22,6 +23,7 @@ from pagewheel.cli.chat import (
     generate_text,
     model_option,
     model_path,
+    open_chat,
     open_pipeline,
 )
 from pagewheel.cli.endpoint import api_base
@@ -168,11 +170,12 @@ def chat(
         base = "" if server is None else api_base(server)
     with failures(debug=context.obj):
         check_text("--system", system or "")
-        answerer = (
-            LocalModel(open_pipeline(*arguments), sampling, structure)
-            if server is None
-            else ServerModel(base, api_key, str(on_pipeline.model or ""), sampling)
-        )
+        answerer: Answerer
+        if server is not None:
+            answerer = ServerModel(base, api_key, str(on_pipeline.model or ""), sampling)
+        else:
+            pipeline, forgets_from = open_chat(*arguments)
+            answerer = LocalModel(pipeline, sampling, structure, forgets_from)
         Chat(answerer, system, stats).run()
 
 

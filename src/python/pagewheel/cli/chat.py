@@ -14,9 +14,11 @@ from typing import Any, Protocol
 import typer
 
 import pagewheel
-from pagewheel.cli.endpoint import first_model, opened
+from pagewheel.cli.endpoint import RefusedRequestError, first_model, opened
 from pagewheel.cli.generation_options import Sampling
 from pagewheel.cli.terminal import check_text
+from pagewheel.context_overflow import fitting_eviction, without_oldest_turns
+from pagewheel.errors import InvalidArgumentError, PagewheelError
 from pagewheel.options import (
     eviction_arguments,
     eviction_option,
@@ -86,6 +88,31 @@ def open_pipeline(
     if eviction:
         options["scheduler_config"] = scheduler_with(eviction)
     return pagewheel.LLMPipeline(model_path(model), device, **options)
+
+
+def open_chat(
+    model: str | None,
+    device: str,
+    properties: Mapping[str, Any],
+    eviction: Mapping[str, Any] | None = None,
+) -> tuple[pagewheel.LLMPipeline, int | None]:
+    """open_pipeline() for conversations that may outgrow the context: the cache forgets then.
+
+    The second value is the number of tokens from which on it does; None: it does not. Where keys
+    cannot be rotated, there is no eviction.
+    """
+    if eviction:
+        return open_pipeline(model, device, properties, eviction), eviction["max_cache_size"]
+    from pagewheel.convert import resolve_model
+    from pagewheel.model_info import read_info
+
+    folder = resolve_model(model_path(model))
+    fitting = fitting_eviction(read_info(folder))
+    if fitting:
+        with suppress(InvalidArgumentError):
+            pipeline = open_pipeline(str(folder), device, properties, fitting)
+            return pipeline, fitting["max_cache_size"]
+    return open_pipeline(str(folder), device, properties), None
 
 
 class Printer:
@@ -160,6 +187,8 @@ Message = Mapping[str, str]
 class Answerer(Protocol):
     """Prints an answer as it comes."""
 
+    forgets: bool  # whether the last conversation was more than the model's cache holds
+
     def answer(self, messages: Sequence[Message], printer: Printer) -> str:
         """Returns a line of times."""
 
@@ -172,8 +201,12 @@ class LocalModel:
         pipeline: pagewheel.LLMPipeline,
         sampling: Sampling,
         shape: pagewheel.StructuredOutputConfig | None,
+        forgets_from: int | None = None,
     ) -> None:
+        """`forgets_from`: how many tokens of a conversation the cache holds."""
         self._pipeline = pipeline
+        self._forgets_from = forgets_from
+        self.forgets = False
         self._config = pipeline.get_generation_config()
         sampling.check(self._config, shape, pipeline)
         self._config.num_beams = self._config.num_beam_groups = 1  # whatever the model asks for
@@ -184,7 +217,10 @@ class LocalModel:
         for message in messages:
             history.append(dict(message))
         result = self._pipeline.generate(history, self._config, printer)
-        return stats_line(result.perf_metrics)
+        metrics = result.perf_metrics
+        tokens = metrics.get_num_input_tokens() + metrics.get_num_generated_tokens()
+        self.forgets = self._forgets_from is not None and tokens > self._forgets_from
+        return stats_line(metrics)
 
 
 # Parameters that OpenAI's API calls otherwise; the others have the same names there, or are ours.
@@ -195,6 +231,7 @@ class ServerModel:
     """A model of a server of OpenAI's API. It gets the parameters that were asked for alone."""
 
     def __init__(self, base: str, api_key: str, model: str, sampling: Sampling) -> None:
+        self.forgets = False
         self._url = f"{base}/chat/completions"
         self._api_key = api_key
         self._fields = {
@@ -254,6 +291,7 @@ def _times(begin: float, first: float | None, num_tokens: int) -> str:
     return ", ".join(parts)
 
 
+_TOO_LONG = ("context_too_long", "context_length_exceeded")  # the library's, and OpenAI's
 _HELP = "/reset forgets the conversation, /quit leaves; Ctrl-C stops an answer"
 
 
@@ -264,10 +302,12 @@ class Chat:
         self._answerer = answerer
         self._system = system
         self._stats = stats
+        self._has_told = False
         self.reset()
 
     def reset(self) -> None:
         """Forget everything but the system message."""
+        self._has_told = False
         self._history: list[Message] = []
         if self._system is not None:
             self._history.append({"role": "system", "content": self._system})
@@ -311,7 +351,7 @@ class Chat:
         printer = Printer()
         times = None
         try:
-            times = self._answerer.answer(self._history, printer)
+            times = self._answer_of_history(printer)
         except KeyboardInterrupt:
             pass
         except BaseException:
@@ -319,5 +359,27 @@ class Chat:
             raise
         typer.echo()
         self._history.append({"role": "assistant", "content": printer.text})
+        if self._answerer.forgets:
+            self._tell_of_forgetting()
         if self._stats and times is not None:
             typer.echo(times, err=True)
+
+    def _answer_of_history(self, printer: Printer) -> str:
+        """Leaves the older half of a conversation out that the model has no room for."""
+        while True:
+            try:
+                return self._answerer.answer(self._history, printer)
+            except (PagewheelError, RefusedRequestError) as error:
+                if error.code not in _TOO_LONG:
+                    raise
+                sizes = [len(each["content"]) for each in self._history]
+                shorter = without_oldest_turns(self._history, sizes, sum(sizes) // 2, sum(sizes))
+                if len(shorter) == len(self._history):
+                    raise
+                self._history = shorter
+                self._tell_of_forgetting()
+
+    def _tell_of_forgetting(self) -> None:
+        if not self._has_told:
+            self._has_told = True
+            typer.echo("(the conversation is long: the model forgets older parts of it)", err=True)

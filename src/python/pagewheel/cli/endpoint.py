@@ -29,6 +29,14 @@ def api_base(url: str) -> str:
     return base if base.endswith("/v1") else f"{base}/v1"
 
 
+class RefusedRequestError(RuntimeError):
+    """A server refuses a request; `code` is OpenAI's, "" where the server says none."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 @contextmanager
 def opened(url: str, api_key: str, body: Mapping[str, Any] | None = None) -> Iterator[HTTPResponse]:
     """The answer to a GET, or to a POST of `body`. Raises RuntimeError with what went wrong."""
@@ -40,19 +48,21 @@ def opened(url: str, api_key: str, body: Mapping[str, Any] | None = None) -> Ite
         with urlopen(Request(url, data, headers), timeout=_TIMEOUT_SECONDS) as response:
             yield response
     except HTTPError as error:
-        raise RuntimeError(f"{url} answers {error.code}: {_reason(error.read())}") from None
+        reason, code = _reason(error.read())
+        raise RefusedRequestError(f"{url} answers {error.code}: {reason}", code) from None
     except URLError as error:
         raise RuntimeError(f"{url}: {error.reason}") from None
     except (OSError, HTTPException) as error:
         raise RuntimeError(f"{url}: the connection broke: {error!r}") from None
 
 
-def _reason(body: bytes) -> str:
-    """What the server says, in OpenAI's form or another."""
-    text = body.decode("utf-8", "replace")
+def _reason(body: bytes) -> tuple[str, str]:
+    """What the server says, in OpenAI's form or another, and its code."""
+    text, code = body.decode("utf-8", "replace"), ""
     with suppress(ValueError, TypeError, LookupError):
-        text = str(json.loads(text)["error"]["message"])
-    return text[:_LONGEST_MESSAGE]
+        error = json.loads(text)["error"]
+        text, code = str(error["message"]), str(error.get("code") or "")
+    return text[:_LONGEST_MESSAGE], code
 
 
 def first_model(base: str, api_key: str) -> str:

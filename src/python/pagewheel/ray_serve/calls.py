@@ -55,5 +55,5 @@ class End:
 
 
 def is_stream(headers: Mapping[str, str]) -> bool:
-    """Whether an answer with these headers is a stream of events."""
-    return headers.get("content-type", "").startswith("text/event-stream")
+    """Whether an answer with these headers is a stream of events, or of Ollama's lines."""
+    return headers.get("content-type", "").startswith(("text/event-stream", "application/x-ndjson"))

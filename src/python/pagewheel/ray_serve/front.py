@@ -24,7 +24,15 @@ from ray.serve.handle import DeploymentHandle
 from pagewheel.ray_serve.arrivals import Arrivals, PassedEvents, StreamBrokenError
 from pagewheel.ray_serve.calls import API_KEY_HEADER, Call, Head, is_stream
 from pagewheel.ray_serve.routes import Routes, prefix_keys, routes_of
-from pagewheel.serve.embedding import Context, Handler, ServerSettings, Service, ready, unavailable
+from pagewheel.serve.embedding import (
+    ApiError,
+    Context,
+    Handler,
+    ServerSettings,
+    Service,
+    ready,
+    unavailable,
+)
 from pagewheel.serve_options import ReplicaSettings
 
 
@@ -102,6 +110,11 @@ _ATTEMPTS = 4
 _PAUSE_SECONDS = 0.1
 _SCRAPE_SECONDS = 5.0
 _RESPONSES = "/v1/responses"  # whose streams have an error's event of their own
+_OWN = ("/health", "/version", "/api/version", "/api/embed", "/api/embeddings")
+_OF_ONE_PROCESS = (
+    *("/models/load", "/models/unload", "/sleep", "/wake_up", "/is_sleeping"),
+    *("/api/pull", "/api/delete"),
+)
 _TAG_LENGTH = 8
 _ID_LENGTH = len("resp_") + _TAG_LENGTH + 32
 # Headers of the connection to this process, or for it alone.
@@ -111,6 +124,10 @@ _NOT_PASSED_ON = (
 )
 
 _SendPiece = Callable[[bytes], Awaitable[None]]
+
+
+async def _refuse(context: Context) -> None:
+    raise ApiError(501, "is not served where there are replicas", code="not_supported")
 
 
 class Front(Service):
@@ -141,7 +158,9 @@ class Front(Service):
             "/metrics": self._metrics,
             "/prefixes": self._prefixes,
         }
-        return own.get(path, handler if path == "/health" else self._forward)
+        if path in _OF_ONE_PROCESS:
+            return _refuse
+        return own.get(path, handler if path in _OWN else self._forward)
 
     @asynccontextmanager
     async def running(self, app: FastAPI) -> AsyncIterator[None]:

@@ -30,6 +30,8 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "/v1/completions": ("prompt",),
     "/v1/responses": ("instructions", "input"),
     "/v1/messages": ("tools", "system", "messages"),
+    "/api/chat": ("tools", "messages"),
+    "/api/generate": ("system", "prompt"),
 }
 
 

@@ -5,10 +5,19 @@ from __future__ import annotations
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 
-from pagewheel.serve.api import chat, completions, messages, operations, responses
+from pagewheel.serve.api import (
+    chat,
+    completions,
+    messages,
+    ollama,
+    ollama_models,
+    operations,
+    responses,
+)
 from pagewheel.serve.api.service import Context, Service
-from pagewheel.serve.http.errors import ApiError
+from pagewheel.serve.http.errors import ApiError, protocol_of
 from pagewheel.serve.http.request_context import Endpoint, Handler
 from pagewheel.serve.page import paths, sender
 from pagewheel.serve.page.cache import CacheViews
@@ -20,22 +29,31 @@ def make_app(service: Service) -> FastAPI:
     """Without FastAPI's own pages: they would load scripts from elsewhere."""
 
     async def no_such_path(request: Request, error: Exception) -> Response:
-        is_anthropic = request.url.path.startswith("/v1/messages")
-        endpoint = Endpoint(_refusal(request, error), is_anthropic, is_limited=False)
+        protocol = protocol_of(request.url.path)
+        endpoint = Endpoint(_refusal(request, error), protocol, is_limited=False)
         return Context(service, request, endpoint)
 
     app = FastAPI(
         title="pagewheel",
         docs_url=None,
         redoc_url=None,
-        openapi_url=None,
+        openapi_url="/openapi.json",
         lifespan=service.running,
         exception_handlers={HTTPException: no_such_path},
         redirect_slashes=False,
     )
 
+    if service.settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=service.settings.cors_origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["x-request-id", "x-ignored-fields"],
+        )
+
     def add(method: str, path: str, handler: Handler, **options: bool) -> None:
-        endpoint = Endpoint(service.handler_for(path, handler), **options)
+        endpoint = Endpoint(service.handler_for(path, handler), protocol_of(path), **options)
 
         async def answer(request: Request) -> Response:
             return Context(service, request, endpoint)
@@ -47,10 +65,26 @@ def make_app(service: Service) -> FastAPI:
     add("POST", "/v1/responses", responses.create_response)
     add("GET", "/v1/responses/{name}", responses.show_response)
     add("DELETE", "/v1/responses/{name}", responses.delete_response)
-    add("POST", "/v1/messages", messages.create_message, is_anthropic=True)
-    add("POST", "/v1/messages/count_tokens", messages.count_tokens, is_anthropic=True)
+    add("POST", "/v1/messages", messages.create_message)
+    add("POST", "/v1/messages/count_tokens", messages.count_tokens)
     add("GET", "/v1/models", operations.list_models, is_limited=False)
     add("GET", "/v1/models/{name:path}", operations.show_model, is_limited=False)
+    add("POST", "/api/chat", ollama.chat)
+    add("POST", "/api/generate", ollama.generate)
+    add("GET", "/api/tags", ollama_models.tags, is_limited=False)
+    add("GET", "/api/ps", ollama_models.running, is_limited=False)
+    add("POST", "/api/show", ollama_models.show)
+    add("GET", "/api/version", ollama_models.version, is_limited=False)
+    add("POST", "/api/embed", ollama_models.embed)
+    add("POST", "/api/embeddings", ollama_models.embed)
+    add("POST", "/api/pull", ollama_models.pull, needs_admin=True)
+    add("DELETE", "/api/delete", ollama_models.delete, needs_admin=True)
+    add("POST", "/models/load", operations.load_model, needs_admin=True)
+    add("POST", "/models/unload", operations.unload_model, needs_admin=True)
+    add("POST", "/sleep", operations.sleep, needs_admin=True)
+    add("POST", "/wake_up", operations.wake_up, needs_admin=True)
+    add("GET", "/is_sleeping", operations.is_sleeping, is_limited=False)
+    add("GET", "/version", ollama_models.version, is_limited=False)
     add("GET", "/prefixes", operations.list_prefixes)
     add("DELETE", "/prefixes", operations.delete_prefixes)
     add("POST", "/tokenize", operations.tokenize)

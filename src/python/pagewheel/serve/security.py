@@ -25,6 +25,7 @@ _LIMITS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "queue": (r"[1-9]\d{0,8}", int),
     "priority": (r"-?\d{1,9}", int),
     "prefixes": (r"[\w.-]{1,64}", str),
+    "admin": (r"yes", bool),
 }
 
 
@@ -76,7 +77,7 @@ def _key_limits(place: str, words: Sequence[str]) -> KeyLimits:
         if name in found or not (form and re.fullmatch(form, value, re.ASCII)):
             raise InvalidArgumentError(
                 f"{place}: behind the key may be requests=N and queue=N of 1 or more, priority=N, "
-                "and prefixes=NAME of up to 64 letters, digits and any of _.-, each once"
+                "prefixes=NAME of up to 64 letters, digits and any of _.-, and admin=yes, each once"
             )
         found[name] = kind(value)
     return KeyLimits(**found)

@@ -97,19 +97,23 @@ def listen(host: str, port: int) -> socket.socket:
 def run(settings: ServerSettings, service: Service | None = None) -> None:
     """Until SIGTERM or Ctrl-C. Raises what a model that is loaded at start raises."""
     _allow_many_connections()
-    listening = listen(settings.host, settings.port)
+    sockets = [listen(settings.host, settings.port)]
+    if settings.ollama_port is not None:
+        sockets.append(listen(settings.host, settings.ollama_port))
     server = Server(settings, service)
     scheme = "https" if settings.tls_certificate else "http"
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    port = listening.getsockname()[1]
-    _log.info("listening", extra={"url": f"{scheme}://{host}:{port}"})
+    for each in sockets:
+        port = each.getsockname()[1]
+        _log.info("listening", extra={"url": f"{scheme}://{host}:{port}"})
     # uvicorn raises the signal again when all is done: that is no reason to die of it.
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        server.run(sockets=[listening])
+        server.run(sockets=sockets)
     finally:
         signal.signal(signal.SIGTERM, before)
-        listening.close()
+        for each in sockets:
+            each.close()
     if server.service.failure is not None:
         raise server.service.failure
 

@@ -21,6 +21,7 @@ class ModelSettings:
     properties: Mapping[str, Any] = field(default_factory=dict)
     scheduler: Mapping[str, Any] = field(default_factory=dict)  # members of SchedulerConfig
     eviction: Mapping[str, Any] = field(default_factory=dict)  # CacheEvictionConfig's; empty: none
+    outgrows_context: bool = False  # with an eviction of its own, where none is given
     is_pinned: bool = False  # loaded at start, and never unloaded
     is_first: bool = False  # loaded at start, though it may be unloaded
 
@@ -38,6 +39,7 @@ class KeyLimits:
     queue: int = 0  # of them without a token yet
     priority: int | None = None  # the highest; None: any
     prefixes: str | None = None  # the group of keys that share cached prefixes; None: its own alone
+    admin: bool = False  # may load, unload, fetch and remove models
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,14 @@ class ServerSettings:
     aliases: Mapping[str, str] = field(default_factory=dict)
     host: str = "127.0.0.1"
     port: int = 8000
+    ollama_port: int | None = None  # one more, where programs look for Ollama
     keys: Collection[str] = ()
     key_limits: Mapping[str, KeyLimits] = field(default_factory=dict)  # of keys that have their own
     shares_prefixes: bool = False  # among all keys that are in no group of their own
     allowed_hosts: tuple[str, ...] = ()
+    cors_origins: tuple[str, ...] = ()  # of pages in browsers that may ask; "*": of any
+    is_lenient: bool = False  # unknown fields are ignored
+    context_overflow: str = "error"  # for requests that do not say: one of CONTEXT_OVERFLOWS
     open_metrics: bool = False  # /metrics without a key
     tls_certificate: Path | None = None
     tls_key: Path | None = None
@@ -84,6 +90,7 @@ class ServerSettings:
     idle_unload_seconds: float = 0.0  # 0: never
     prefix_cache_dir: Path | None = None  # where prefixes stay that models have computed
     prefix_cache_bytes: int = 4 << 30  # of all files there
+    pulled_bytes: int = 0  # of models that clients had fetched; 0: none may
     conversion_seconds: float = 3600.0
     conversion_bytes: int = 0  # of memory; 0: no limit
     log_prompts: bool = False

@@ -13,6 +13,7 @@ from pagewheel.serve.api.generating import (
     generating,
     prompt_of,
     take_most_tokens,
+    take_overflow,
     take_prompt_suffix,
 )
 from pagewheel.serve.api.output_processor import (
@@ -31,6 +32,14 @@ from pagewheel.serve.http.errors import bad_field
 from pagewheel.serve.http.request_context import offload
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import CompletionOutput, OutputDelta
+
+# OpenAI's `store` keeps what its own pages show; a `prediction` could only save time.
+_HINTS: dict[str, type] = {
+    "store": bool,
+    "prediction": dict,
+    "chat_id": str,
+    "cache_prompt": bool,
+}
 
 
 @dataclass
@@ -56,12 +65,20 @@ def _read(context: Context, fields: Fields) -> ChatRequest:
         raise bad_field("top_logprobs", "needs logprobs")
     sampling.tools = take_tools(fields)
     template_kwargs = take_template_kwargs(fields)
+    with fields.inner("thinking") as thinking:  # Z.ai's and DeepSeek's way to say enable_thinking
+        kind = thinking.take_one_of("type", (None, "enabled", "disabled"))
+    if kind is not None:
+        template_kwargs.setdefault("enable_thinking", kind == "enabled")
     prompt_suffix = take_prompt_suffix(fields, messages)
     most = take_most_tokens(fields)
+    sampling.overflow = take_overflow(context, fields)
     _read_others(fields)
     fields.refuse_rest()
     return ChatRequest(
-        request, Conversation(messages, sampling.tools, template_kwargs, prompt_suffix, most)
+        request,
+        Conversation(
+            messages, sampling.tools, template_kwargs, prompt_suffix, most, sampling.overflow
+        ),
     )
 
 
@@ -80,9 +97,10 @@ def _max_tokens(context: Context, fields: Fields, sampling: SamplingRequest) -> 
 
 
 def _read_others(fields: Fields) -> None:
-    """Refuses values that cannot be served."""
-    fields.take_one_of("store", (None, False))
-    fields.take_one_of("verbosity", (None, "medium"))
+    """Takes hints of several clients that change no answer, and refuses what cannot be served."""
+    for name, kind in _HINTS.items():
+        fields.take(name, kind)
+    fields.take_one_of("verbosity", (None, "low", "medium", "high"))
     if fields.take("modalities", list, ["text"]) != ["text"]:
         raise bad_field("modalities", "allowed: ['text']", "unsupported_value")
     if fields.take_any("audio") is not None:

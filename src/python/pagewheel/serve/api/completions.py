@@ -11,6 +11,7 @@ from pagewheel.serve.api.generating import (
     Prompt,
     encode_prompt,
     generating,
+    infill_prompt,
     last_tokens,
     take_most_tokens,
 )
@@ -21,7 +22,7 @@ from pagewheel.serve.http.body import Fields, shown
 from pagewheel.serve.http.errors import bad_field
 from pagewheel.serve.http.request_context import offload
 from pagewheel.serve.models.engine import Engine
-from pagewheel.serve.models.generation import Generation, OutputDelta
+from pagewheel.serve.models.generation import CompletionOutput, Generation, OutputDelta
 from pagewheel.serve.settings import Limits
 
 _DEFAULT_TOKENS = 16
@@ -37,6 +38,8 @@ class CompletionRequest:
     echo: bool
     add_special_tokens: bool
     most_tokens: int | None  # of each prompt, whose begin is left out
+    suffix: str  # what comes after the answer
+    kept: int  # of each prompt's choices, the likeliest ones
 
 
 async def completions(context: Context) -> None:
@@ -63,12 +66,17 @@ def _read(context: Context, fields: Fields) -> CompletionRequest:
     sampling.top_log_probs, sampling.top_field = max(0, top), "logprobs"
     sampling.with_prompt_log_probs = echo and (sampling.with_log_probs or sampling.max_tokens == 0)
     special = fields.take("add_special_tokens", bool, True)
-    fields.take_one_of("best_of", (None, sampling.choices))
-    if fields.take("suffix", str, ""):
-        raise bad_field("suffix", "is not supported", "unsupported_value")
+    kept = sampling.choices
+    sampling.choices = fields.take_int("best_of", kept, limits.max_choices // len(prompts), kept)
+    sampling.is_ranked = sampling.choices > kept
+    if sampling.is_ranked and request.stream:
+        raise bad_field("best_of", "is not for streams, unless it is n")
+    suffix = fields.take("suffix", str, "")
+    if suffix and (echo or not all(isinstance(each, str) for each in prompts)):
+        raise bad_field("suffix", "goes with texts as prompts, without echo")
     most = take_most_tokens(fields)
     fields.refuse_rest()
-    return CompletionRequest(request, prompts, echo, special, most)
+    return CompletionRequest(request, prompts, echo, special, most, suffix, kept)
 
 
 def _max_tokens(fields: Fields, sampling: SamplingRequest, limits: Limits) -> int | None:
@@ -126,17 +134,36 @@ async def _answer(context: Context, completion: CompletionRequest) -> None:
             outputs = await processor.read_all()
             choices = [
                 (await made.choice(each, outputs[made.first_of_request(each.index)]))[0]
-                for each in outputs
+                for each in _likeliest(outputs, request.sampling.choices, completion.kept)
             ]
+            for number, choice in enumerate(choices):
+                choice["index"] = number
             await context.send_offloaded(
                 lambda: {**head, "choices": choices, "usage": openai.usage_of(generation)},
                 generation.num_generated * (1 + request.sampling.top_log_probs),
             )
 
 
+def _likeliest(
+    outputs: Sequence[CompletionOutput], choices: int, kept: int
+) -> list[CompletionOutput]:
+    """Of each prompt's outputs the `kept` of the highest log-probability per token, best first."""
+    if kept == choices:
+        return list(outputs)
+
+    def score(output: CompletionOutput) -> float:
+        return sum(output.log_probs) / max(1, len(output.log_probs))
+
+    prompts = [outputs[begin : begin + choices] for begin in range(0, len(outputs), choices)]
+    return [each for one in prompts for each in sorted(one, key=score, reverse=True)[:kept]]
+
+
 def _encoded(engine: Engine, completion: CompletionRequest) -> list[Prompt]:
     special = completion.add_special_tokens
     most = completion.most_tokens
+    if completion.suffix:
+        texts = [str(each) for each in completion.prompts]
+        return [infill_prompt(engine, each, completion.suffix) for each in texts]
     encoded = [
         encode_prompt(engine, prompt, special, most) if isinstance(prompt, str) else prompt
         for prompt in completion.prompts

@@ -6,11 +6,19 @@ import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from pagewheel import StructuredOutputConfig
+from pagewheel.context_overflow import (
+    CONTEXT_OVERFLOWS,
+    ERROR,
+    EVICT,
+    TRUNCATE,
+    without_oldest_turns,
+)
+from pagewheel.serve.api import generic_tools
 from pagewheel.serve.api.conversation import (
     check_template_values,
     template_refused,
@@ -38,6 +46,7 @@ from pagewheel.serve.settings import Limits
 
 _log = logging.getLogger("pagewheel.serve")
 _UNLIMITED = 2**64 - 1
+_ANSWER_SHARE = 4  # of the context, which a conversation that is cut leaves for the answer
 
 
 class PromptSuffix(Enum):
@@ -53,6 +62,7 @@ class Conversation:
     template_kwargs: dict[str, Any] = field(default_factory=dict)
     prompt_suffix: PromptSuffix = PromptSuffix.NEW_MESSAGE
     most_tokens: int | None = None  # of the prompt, whose begin is left out
+    overflow: str = ERROR  # what becomes of it where the context does not hold it
 
 
 @dataclass(frozen=True)
@@ -74,10 +84,12 @@ async def prompt_of(context: Context, engine: Engine, conversation: Conversation
             tools=tools.given, chat_template_kwargs=template_kwargs, messages=messages
         )
         try:
-            text = _rendered(engine, conversation)
+            if tools.offered and not engine.writes_calls:
+                context.headers_beside["x-tool-format"] = "generic"
+                return _prompt_with_generic_tools(context, engine, conversation)
+            text, tokens = _fitted(context, engine, conversation)
         except ValueError as error:
             raise template_refused(error) from None
-        tokens = encode_prompt(engine, text, False, conversation.most_tokens)
         return Prompt(tokens, parser_config_of(engine, tools, text))
 
     size = await offload(
@@ -91,6 +103,59 @@ async def prompt_of(context: Context, engine: Engine, conversation: Conversation
             raise ApiError(400, str(error), param="messages", code="no_chat_template") from None
         _log.error("chat template not rendered", extra={"error": str(error)})
         raise unavailable("the chat template cannot be rendered now", "template_failed") from None
+
+
+def _prompt_with_generic_tools(
+    context: Context, engine: Engine, conversation: Conversation
+) -> Prompt:
+    """Raises ValueError where the template refuses the conversation."""
+    tools = conversation.tools
+    told = generic_tools.instructions(tools.given)
+    given = conversation.messages
+
+    def fitted(has_system_role: bool) -> tuple[str, list[int]]:
+        plain = generic_tools.in_plain_messages(given, told, has_system_role=has_system_role)
+        return _fitted(context, engine, replace(conversation, messages=plain, tools=Tools()))
+
+    try:
+        text, tokens = fitted(True)
+    except ValueError:
+        if given[0]["role"] == "system":
+            raise
+        text, tokens = fitted(False)  # the template may take no system message
+    return Prompt(tokens, parser_config_of(engine, tools, text))
+
+
+def _fitted(context: Context, engine: Engine, conversation: Conversation) -> tuple[str, list[int]]:
+    """The text and its tokens; turns that the context does not hold go, if that is asked for."""
+    overflow, most = conversation.overflow, conversation.most_tokens
+    if overflow == EVICT and not engine.outgrows_context:
+        overflow = TRUNCATE
+    if most is not None or overflow == ERROR or engine.max_model_len is None:
+        text = _rendered(engine, conversation)
+        return text, encode_prompt(engine, text, False, most)
+    said = len(conversation.messages)
+    text = _rendered(engine, conversation)
+    tokens = engine.encode(text, False)
+    room = engine.max_model_len - engine.max_model_len // _ANSWER_SHARE
+    if overflow == EVICT:
+        if len(tokens) > room:
+            context.headers_beside["x-context-overflow"] = "evicted"
+        return text, tokens
+    while len(tokens) > room:
+        sizes = [len(engine.encode(each["content"], False)) for each in conversation.messages]
+        of_template = max(0, len(tokens) - sum(sizes)) // len(sizes)  # around each message
+        messages = without_oldest_turns(
+            conversation.messages, [size + of_template for size in sizes], len(tokens) - room, room
+        )
+        if len(messages) == len(conversation.messages):
+            break  # its last turn alone is too long
+        conversation.messages = [dict(each) for each in messages]
+        text = _rendered(engine, conversation)
+        tokens = engine.encode(text, False)
+        left_out = said - len(conversation.messages)
+        context.headers_beside["x-context-overflow"] = f"truncated; messages={left_out}"
+    return text, tokens
 
 
 def _rendered(engine: Engine, conversation: Conversation) -> str:
@@ -116,6 +181,15 @@ def check_open(messages: Sequence[dict[str, Any]], field: str) -> None:
     last = messages[-1]
     if last["role"] != "assistant" or last.get("tool_calls") or not last["content"]:
         raise bad_field(field, "the last message must be a text of the assistant, to continue it")
+
+
+def take_overflow(context: Context, fields: Fields, truncation: str = "") -> str:
+    """Takes `context_overflow`: what becomes of a conversation that is too long.
+
+    `truncation`: what another field of the API says of it.
+    """
+    default = truncation or context.service.settings.context_overflow
+    return str(fields.take_one_of("context_overflow", CONTEXT_OVERFLOWS, default))
 
 
 def take_most_tokens(fields: Fields) -> int | None:
@@ -149,9 +223,43 @@ def encode_prompt(
     return last_tokens(engine.encode(text, add_special_tokens), most_tokens, engine)
 
 
+# The tokens before a text, before what comes after the answer, and before the answer itself: of
+# Qwen and CodeGemma, of StarCoder and Granite, of the first SantaCoder, of DeepSeek.
+_INFILL = (
+    (b"<|fim_prefix|>", b"<|fim_suffix|>", b"<|fim_middle|>"),
+    (b"<fim_prefix>", b"<fim_suffix>", b"<fim_middle>"),
+    (b"<fim-prefix>", b"<fim-suffix>", b"<fim-middle>"),
+    (
+        "<\uff5cfim\u2581begin\uff5c>".encode(),
+        "<\uff5cfim\u2581hole\uff5c>".encode(),
+        "<\uff5cfim\u2581end\uff5c>".encode(),
+    ),
+)
+
+
+def infill_tokens(engine: Engine) -> tuple[int, int, int] | None:
+    """The model's tokens for infilling, if it has any. Not for the loop: it reads all tokens."""
+    ids = {token: number for number, token in engine.token_bytes.items()}
+    for first, second, last in _INFILL:
+        if first in ids and second in ids and last in ids:
+            return ids[first], ids[second], ids[last]
+    return None
+
+
+def infill_prompt(engine: Engine, begin: str, end: str) -> Prompt:
+    """What lets a model write between two texts. Raises ApiError where the model cannot."""
+    marks = infill_tokens(engine)
+    if marks is None:
+        raise bad_field("suffix", "the model has no tokens for infilling", "unsupported_value")
+    first, second = (encode_prompt(engine, text, False) for text in (begin, end))
+    return Prompt([marks[0], *first, marks[1], *second, marks[2]])
+
+
 def parser_config_of(engine: Engine, tools: Tools, prompt: str) -> ParserConfig:
     """Without tools nothing is a call, unless the family's markers would be in the text then."""
     family = engine.family
+    if tools.offered and not engine.writes_calls:
+        family = generic_tools.FAMILY
     if family is None:
         return ParserConfig()
     if not tools.offered and not ParserConfig(family).needs_special_tokens:
@@ -160,7 +268,8 @@ def parser_config_of(engine: Engine, tools: Tools, prompt: str) -> ParserConfig:
         family,
         tools.offered or (),
         starts_in_reasoning=prompt.rstrip().endswith(("<think>", "[THINK]")),
-        stops_after_call=bool(tools.offered) and not tools.is_parallel,
+        # A model that was told of the form by words alone goes on to repeat its call.
+        stops_after_call=bool(tools.offered) and not (tools.is_parallel and engine.writes_calls),
     )
 
 
@@ -170,6 +279,8 @@ async def generating(
 ) -> AsyncIterator[Generation]:
     """The generation is in the engine until the block is left, however that is."""
     service, parser = context.service, prompts[0].parser
+    if engine.outgrows_context and sampling.overflow != EVICT:
+        _keep_within_context(engine, prompts, sampling)
     _limit_answer(service.settings.limits, engine, prompts, sampling)
     compiling = compiled_grammar(
         engine, sampling.response_format, sampling.tools, parser, context.api_key_id
@@ -213,6 +324,22 @@ async def generating(
             context.trace.generated(engine.name, times, usage)
 
 
+def _keep_within_context(
+    engine: Engine, prompts: Sequence[Prompt], sampling: SamplingRequest
+) -> None:
+    """The engine would go on beyond the context, which this request has not asked for."""
+    context = engine.max_model_len
+    if context is None:
+        return
+    longest = max(len(each.tokens) for each in prompts)
+    least = 0 if sampling.max_tokens == 0 else 1
+    if longest + least > context:
+        message = f"the prompt has {longest} tokens; the model's context holds {context}"
+        raise ApiError(400, message, param=PROMPT, code="context_length_exceeded")
+    if sampling.max_tokens is not None:
+        sampling.max_tokens = min(sampling.max_tokens, context - longest)
+
+
 def _limit_answer(
     limits: Limits, engine: Engine, prompts: Sequence[Prompt], sampling: SamplingRequest
 ) -> None:
@@ -245,11 +372,14 @@ def _engine_request(
     grammar: StructuredOutputConfig | None,
     with_special_tokens: bool,
 ) -> EngineRequest:
+    most = sampling.max_tokens
+    if most is None and sampling.overflow == EVICT and engine.outgrows_context:
+        most = engine.max_model_len  # the engine asks for an end where the context is none
     settings = {
-        "max_new_tokens": _UNLIMITED if sampling.max_tokens is None else sampling.max_tokens,
+        "max_new_tokens": _UNLIMITED if most is None else most,
         "num_return_sequences": sampling.choices,
         "timeout": max(SHORTEST, sampling.deadline - time.monotonic()),
-        "logprobs": max(int(sampling.with_log_probs), sampling.top_log_probs),
+        "logprobs": max(int(sampling.with_log_probs or sampling.is_ranked), sampling.top_log_probs),
         "echo": sampling.with_prompt_log_probs,
         "skip_special_tokens": not with_special_tokens,
         "structured_output_config": grammar,

@@ -20,6 +20,7 @@ from pagewheel.serve.api.generating import (
     check_open,
     generating,
     prompt_of,
+    take_overflow,
 )
 from pagewheel.serve.api.output_processor import (
     CALL,
@@ -71,6 +72,7 @@ def _read(context: Context, fields: Fields) -> MessagesRequest:
     sampling = read_sampling(context, fields)
     sampling.response_format = _take_output(fields, conversation)
     sampling.tools = conversation.tools
+    sampling.overflow = conversation.overflow = take_overflow(context, fields)
     sampling.max_tokens = limited_tokens("max_tokens", count, limits)
     if stop:
         if not all(isinstance(each, str) for each in stop):

@@ -49,7 +49,7 @@ def _description(context: Context, name: str) -> dict[str, Any]:
 async def tokenize(context: Context) -> None:
     """Takes a text, or a conversation, which is rendered."""
     body = await context.read_body()
-    model, prompt, special, conversation = await context.offload_by_body(
+    model, prompt, special, conversation, with_texts = await context.offload_by_body(
         lambda: _read(Fields(body))
     )
 
@@ -61,14 +61,23 @@ async def tokenize(context: Context) -> None:
                 tokens = await engine.with_text(
                     context.api_key_id, len(prompt), lambda: engine.encode(prompt, special)
                 )
-            answer = {"count": len(tokens), "max_model_len": engine.max_model_len, "tokens": tokens}
+            size = {"count": len(tokens), "max_model_len": engine.max_model_len}
+            answer: dict[str, Any] = {**size, "tokens": tokens}
+            if with_texts:
+                names = await engine.tokens_by_id()
+                answer["token_strs"] = [
+                    names.get(each, b"").decode("utf-8", "replace") for each in tokens
+                ]
             await context.send_offloaded(lambda: answer, len(tokens))
 
     await context.while_connected(answer())
 
 
-def _read(fields: Fields) -> tuple[str | None, str, bool, Conversation | None]:
-    """Gives the model, and a text with whether special tokens come before it, or a conversation."""
+def _read(fields: Fields) -> tuple[str | None, str, bool, Conversation | None, bool]:
+    """Gives the model, and a text with whether special tokens come before it, or a conversation.
+
+    The last one is whether the tokens' texts are wanted.
+    """
     model = fields.take("model", str)
     prompt = fields.take("prompt", str)
     messages = fields.take("messages", list)
@@ -83,8 +92,9 @@ def _read(fields: Fields) -> tuple[str | None, str, bool, Conversation | None]:
         conversation = Conversation(
             said, take_tools(fields), take_template_kwargs(fields), take_prompt_suffix(fields, said)
         )
+    with_texts = fields.take("return_token_strs", bool, False)
     fields.refuse_rest()
-    return model, prompt or "", special, conversation
+    return model, prompt or "", special, conversation, with_texts
 
 
 async def detokenize(context: Context) -> None:
@@ -139,6 +149,49 @@ async def delete_prefixes(context: Context) -> None:
         _log.warning("saved prefixes not removed", extra={"error": str(error)})
         raise unavailable("the saved prefixes cannot be removed now", "prefixes_busy") from None
     await context.send_json({"object": "prefixes", "deleted": True})
+
+
+async def load_model(context: Context) -> None:
+    """As llama.cpp's: until the model is in memory."""
+    name = _read_model(Fields(await context.read_body()))
+
+    async def answer() -> None:
+        async with context.service.registry.use(name):
+            await context.send_json({"success": True})
+
+    await context.while_connected(answer())
+
+
+async def unload_model(context: Context) -> None:
+    """The next request loads it again."""
+    name = _read_model(Fields(await context.read_body()))
+    await context.service.registry.unload(name)
+    await context.send_json({"success": True})
+
+
+def _read_model(fields: Fields) -> str:
+    name = fields.need("model", str)
+    fields.refuse_rest()
+    return name
+
+
+async def sleep(context: Context) -> None:
+    """As vLLM's: unloads all models. A request for one wakes that one."""
+    registry = context.service.registry
+    for model in registry.models():
+        await registry.unload(model.name)
+    await context.send_bytes(b"", "text/plain")
+
+
+async def wake_up(context: Context) -> None:
+    """Loads the models of the server's start."""
+    await context.service.registry.load_pinned()
+    await context.send_bytes(b"", "text/plain")
+
+
+async def is_sleeping(context: Context) -> None:
+    models = context.service.registry.models()
+    await context.send_json({"is_sleeping": all(each.engine is None for each in models)})
 
 
 async def health(context: Context) -> None:

@@ -15,7 +15,7 @@ from pagewheel.json_schema import Dialect
 from pagewheel.serve.api.output_processor import ParserConfig
 from pagewheel.serve.api.tools import REQUIRED, Tools
 from pagewheel.serve.errors import unavailable
-from pagewheel.serve.http.body import Fields, checked
+from pagewheel.serve.http.body import Fields, checked, shown
 from pagewheel.serve.http.errors import ApiError, bad_field
 from pagewheel.serve.models.engine import Engine
 
@@ -51,6 +51,17 @@ def take_output_format(fields: Fields, config: Fields) -> ResponseFormat | None:
     """Takes `output_config.format` of /v1/messages, its older `output_format`, or vLLM's."""
     found = [_format(fields, "output_format", _schema), _format(config, "format", _schema)]
     return _only([*found, *_extras(fields)])
+
+
+def take_ollama_format(fields: Fields) -> ResponseFormat | None:
+    """Takes `format` of /api/chat and /api/generate: "json", or a schema."""
+    value = fields.take_any("format")
+    if value is None or value == "":
+        return None
+    if value != "json" and not isinstance(value, dict):
+        raise bad_field("format", f"is {shown(value)}; allowed: 'json', or a schema")
+    schema = value if isinstance(value, dict) else _ANY_OBJECT
+    return ResponseFormat("format", _json("format", schema), True)
 
 
 def _format(
@@ -165,10 +176,6 @@ async def compiled_grammar(
 ) -> Grammar | None:
     """None where any text will do. Raises ApiError that names the field and the place."""
     may_call = bool(tools.offered) and parser.family is not None
-    if tools.choice == REQUIRED and not may_call:
-        raise bad_field(
-            "tool_choice", "demands a call: the model's chat template knows none", "no_calls"
-        )
     with_calls = may_call and (
         tools.needs_grammar if response_format is None else response_format.allows_calls
     )
@@ -215,7 +222,7 @@ def _of_calls(parser: ParserConfig, tools: Tools, choice: str) -> Any:
     if tools.name is not None:
         given = [each for each in given if each["function"]["name"] == tools.name]
     given = [_kept(each) for each in given]
-    is_parallel = tools.is_parallel and tools.name is None
+    is_parallel = tools.name is None and not parser.stops_after_call
     assert parser.family is not None
     return pagewheel.tool_call_grammar(
         given, parser.family, tool_choice=choice, parallel_tool_calls=is_parallel

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from pagewheel.context_overflow import ERROR, TRUNCATE
 from pagewheel.serve.api import openai_choices as openai
 from pagewheel.serve.api.conversation import take_template_kwargs
 from pagewheel.serve.api.generating import (
     Conversation,
     generating,
     prompt_of,
+    take_overflow,
 )
 from pagewheel.serve.api.output_processor import CONTENT, OutputDeltas, OutputProcessor
 from pagewheel.serve.api.response_format import take_text_format
@@ -36,6 +38,7 @@ from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import CompletionOutput, Generation
 
 # Of `include`. There is nothing encrypted: reasoning is in the items themselves.
+_TRUNCATION = {None: "", "auto": TRUNCATE, "disabled": ERROR}
 _LOG_PROBS, _ENCRYPTED = "message.output_text.logprobs", "reasoning.encrypted_content"
 
 
@@ -99,6 +102,8 @@ def _read(context: Context, fields: Fields, previous: str | None) -> ResponsesRe
     sampling.tools = take_response_tools(fields)
     store = fields.take("store", bool, True)
     stream = fields.take("stream", bool, False)
+    truncation = fields.take_one_of("truncation", tuple(_TRUNCATION))
+    sampling.overflow = take_overflow(context, fields, _TRUNCATION[truncation])
     echoed: dict[str, Any] = {
         "instructions": instructions,
         "max_output_tokens": count,
@@ -109,7 +114,7 @@ def _read(context: Context, fields: Fields, previous: str | None) -> ResponsesRe
         "top_p": sampling.given.get("top_p"),
         **_echoed_tools(sampling.tools),
         "text": _take_text(fields, sampling),
-        "truncation": "disabled",
+        "truncation": truncation or "disabled",
         "background": False,
         "reasoning": _take_reasoning(fields),
         "max_tool_calls": _take_max_tool_calls(fields),
@@ -123,6 +128,7 @@ def _read(context: Context, fields: Fields, previous: str | None) -> ResponsesRe
     fields.refuse_rest()
     begin = [] if instructions is None else [{"role": "system", "content": instructions}]
     conversation = Conversation(begin + messages, sampling.tools, template_kwargs)
+    conversation.overflow = sampling.overflow
     return ResponsesRequest(model, messages, conversation, sampling, stream, store, echoed)
 
 
@@ -199,7 +205,6 @@ def _remembered(context: Context, previous: str | None) -> StoredResponse | None
 def _read_others(fields: Fields, stream: bool) -> None:
     """Refuses values that cannot be served."""
     fields.take_one_of("background", (None, False))
-    fields.take_one_of("truncation", (None, "disabled"))
     with fields.inner("stream_options") as inner:
         if inner.is_given and not stream:
             raise bad_field("stream_options", "needs stream")

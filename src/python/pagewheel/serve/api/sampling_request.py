@@ -11,6 +11,7 @@ from typing import Any
 
 import pagewheel
 from pagewheel._pagewheel import GenerationParameter, generation_parameters
+from pagewheel.context_overflow import ERROR
 from pagewheel.errors import PagewheelError
 from pagewheel.parameters import apply_parameters
 from pagewheel.serve.api.response_format import ResponseFormat
@@ -48,8 +49,10 @@ class SamplingRequest:
     choices: int = 1
     with_log_probs: bool = False
     with_prompt_log_probs: bool = False
+    is_ranked: bool = False  # choices are compared, so that log-probabilities are needed
     top_log_probs: int = 0  # likeliest tokens in the place of each
     top_field: str = "top_logprobs"  # of the request
+    overflow: str = ERROR  # of the context, by prompt and answer
     response_format: ResponseFormat | None = None
     tools: Tools = field(default_factory=Tools)
 

@@ -50,6 +50,8 @@ class Service(HttpService):
         )
         self.num_waiting: Counter[str] = Counter()  # prompts without a token, by API key
         self.failure: BaseException | None = None  # of a model that had to be loaded at start
+        self.pulling = asyncio.Lock()  # one model at a time is fetched for clients
+        self.tasks: set[asyncio.Task[None]] = set()  # which no request waits for
         self.tag = ""  # of one replica of several, in what clients hand back to it
 
     def handler_for(self, path: str, handler: Handler) -> Handler:
@@ -84,6 +86,8 @@ class Service(HttpService):
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
+            if self.tasks:
+                await asyncio.wait(self.tasks)
             await self.registry.close()
             if self.tracing is not None:
                 await asyncio.to_thread(self.tracing.close)

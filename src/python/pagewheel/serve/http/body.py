@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar, overload
 
 from pagewheel.json_schema import parse_number
@@ -25,6 +27,11 @@ _LARGE = 64 << 10
 # What is read and thrown away of a body that is too large: a client that is still sending does not
 # look for the answer.
 _MAX_DISCARDED = 64 << 20
+
+_UNSAFE = re.compile(r"[^!-+\--~]")  # in a header's list
+
+# Where unknown fields of the request are put instead of being refused; None: they are refused.
+ignored_fields: ContextVar[list[str] | None] = ContextVar("ignored_fields", default=None)
 
 T = TypeVar("T")
 Receive = Callable[[], Awaitable[Any]]
@@ -308,10 +315,19 @@ class Fields:
             raise bad_field(self.name(field), f"is {shown(value)}; allowed: {_listed(allowed)}")
         return value
 
+    def take_rest(self) -> dict[str, Any]:
+        """All that was not taken."""
+        rest, self._rest = self._rest, {}
+        return rest
+
     def refuse_rest(self) -> None:
-        """Raises ApiError for a field that was not taken."""
+        """Raises ApiError for a field that was not taken, unless these are to be ignored."""
+        ignored = ignored_fields.get()
         for field in self._rest:
             name = self.name(field[:100])
+            if ignored is not None:
+                ignored.append(_UNSAFE.sub("?", name))
+                continue
             raise ApiError(
                 400,
                 f"Unrecognized request argument supplied: {name}",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pagewheel.serve.errors import Kind, RequestError
@@ -85,3 +86,23 @@ def anthropic_body(error: ApiError) -> dict[str, Any]:
     """As Anthropic's API answers."""
     kind = "api_error" if error.type == "server_error" else error.type
     return {"type": "error", "error": {"type": kind, "message": error.message}}
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How an API tells errors and the request's id."""
+
+    error_body: Callable[[ApiError], dict[str, Any]]
+    id_header: str = "x-request-id"
+
+
+OPENAI = Protocol(openai_body)
+ANTHROPIC = Protocol(anthropic_body, "request-id")
+OLLAMA = Protocol(lambda error: {"error": error.message})
+
+
+def protocol_of(path: str) -> Protocol:
+    """The protocol whose clients ask for the path."""
+    if path.startswith("/api/"):
+        return OLLAMA
+    return ANTHROPIC if path.startswith("/v1/messages") else OPENAI

@@ -20,8 +20,8 @@ from starlette.types import Receive, Scope, Send
 
 from pagewheel.serve.errors import PROMPT, RequestError, unavailable
 from pagewheel.serve.http.admission import AdmissionController
-from pagewheel.serve.http.body import ClientGoneError, read_both
-from pagewheel.serve.http.errors import ApiError, anthropic_body, closing, openai_body
+from pagewheel.serve.http.body import ClientGoneError, ignored_fields, read_both
+from pagewheel.serve.http.errors import OPENAI, ApiError, Protocol, closing
 from pagewheel.serve.metrics import Metrics
 from pagewheel.serve.security import AllowedHosts, ApiKeys, Tenant, name_in_logs
 from pagewheel.serve.settings import KeyLimits, ServerSettings
@@ -37,6 +37,7 @@ _CLIENT_GONE = 499  # nginx's, in logs and metrics; nobody receives it
 _GRACE_SECONDS = 2.0
 # Tokens and likely tokens: of so many, making an answer takes some 10 ms.
 _MANY = 2048
+_MOST_NAMED = 20  # of ignored fields
 # Of a body, for what takes as long as an entry of an answer.
 _BYTES_PER_ENTRY = 32
 
@@ -91,8 +92,9 @@ class Endpoint:
     """What answers the requests of a path, and how they are treated."""
 
     handler: Handler
-    is_anthropic: bool = False
+    protocol: Protocol = OPENAI
     needs_key: bool = True
+    needs_admin: bool = False  # a key that may load, unload, fetch and remove models
     is_counted: bool = True  # in metrics: the page's own requests are not a client's
     is_limited: bool = True
 
@@ -117,6 +119,8 @@ class RequestContext(Response, Generic[S]):
         # Sends an error in a stream's own form. None: as an event that has the error's body.
         self.fail_stream: Callable[[ApiError], Awaitable[None]] | None = None
         self._endpoint = endpoint
+        self.headers_beside: dict[str, str] = {}  # of the answer
+        self._ignored_fields: list[str] = []
         given = request.headers.get("x-request-id", "")
         self.id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         self.background = None
@@ -162,12 +166,13 @@ class RequestContext(Response, Generic[S]):
             self.notes["reason"] = error.message
         if self._status:  # a stream that has begun
             if self.fail_stream is None:
-                await self.send_event(self._body_of(error), "error")
+                await self.send_event(self._endpoint.protocol.error_body(error), "error")
             else:
                 await self.fail_stream(error)
             await self.end_events()
         else:
-            await self.send_json(self._body_of(error), error.status, error.headers)
+            body = self._endpoint.protocol.error_body(error)
+            await self.send_json(body, error.status, error.headers)
 
     async def _end_cancelled(self) -> None:
         if not self._is_stopped:
@@ -175,9 +180,6 @@ class RequestContext(Response, Generic[S]):
             self._status = _CLIENT_GONE
             return
         await self._fail(closing(unavailable("the server is shutting down", "shutting_down")))
-
-    def _body_of(self, error: ApiError) -> dict[str, Any]:
-        return anthropic_body(error) if self._endpoint.is_anthropic else openai_body(error)
 
     def _admitted(self) -> AbstractContextManager[None]:
         if not (self._endpoint.needs_key and self._endpoint.is_limited):
@@ -206,6 +208,17 @@ class RequestContext(Response, Generic[S]):
                 headers={"WWW-Authenticate": "Bearer"},
             )
         self.api_key_id = api_key_id
+        if self._endpoint.needs_admin and not self.is_admin:
+            raise ApiError(
+                403,
+                "this needs a key with admin=yes behind it in the file of --api-key-file",
+                code="admin_key_needed",
+            )
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether the client's key may load, unload, fetch and remove models."""
+        return self.key_limits.admin
 
     @property
     def key_limits(self) -> KeyLimits:
@@ -224,6 +237,8 @@ class RequestContext(Response, Generic[S]):
         limits = self.service.settings.limits
         body, data = await read_both(self.request.headers, self._receive, limits, self._take_bytes)
         self.body_entries = len(data) // _BYTES_PER_ENTRY
+        if self.service.settings.is_lenient:
+            ignored_fields.set(self._ignored_fields)
         return body, data
 
     async def offload_by_body(self, make: Callable[[], T]) -> T:
@@ -282,13 +297,13 @@ class RequestContext(Response, Generic[S]):
         """Another application has made the answer: send_raw() and end_events() follow."""
         await self._start(status, headers.get("content-type", "text/plain"), headers)
 
-    async def start_events(self) -> None:
+    async def start_events(self, kind: str = "text/event-stream; charset=utf-8") -> None:
         """Sends 200, whatever happens later."""
-        await self._start(
-            200,
-            "text/event-stream; charset=utf-8",
-            {"cache-control": "no-cache", "x-accel-buffering": "no"},
-        )
+        await self._start(200, kind, {"cache-control": "no-cache", "x-accel-buffering": "no"})
+
+    async def send_line(self, body: Any, size: int = 0) -> None:
+        """Sends a line of newline-delimited JSON, of so many entries."""
+        await self.send_raw(await offload(lambda: f"{json_text(body)}\n".encode(), size))
 
     async def send_event(self, body: Any, name: str | None = None, size: int = 0) -> None:
         """Waits until the client takes what was sent before. The event has so many entries."""
@@ -307,8 +322,11 @@ class RequestContext(Response, Generic[S]):
     async def _start(self, status: int, kind: str, headers: Mapping[str, str]) -> None:
         assert self._send is not None
         self._status = status
-        own = "request-id" if self._endpoint.is_anthropic else "x-request-id"
-        every = {"content-type": kind, own: self.id, "x-request-id": self.id, **headers}
+        own = self._endpoint.protocol.id_header
+        ids = {own: self.id, "x-request-id": self.id}
+        every = {"content-type": kind, **ids, **self.headers_beside, **headers}
+        if self._ignored_fields:
+            every["x-ignored-fields"] = ", ".join(self._ignored_fields[:_MOST_NAMED])
         raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in every.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 

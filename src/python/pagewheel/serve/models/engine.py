@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
+import logging
 import os
 import secrets
 import threading
@@ -17,13 +18,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pagewheel
+from pagewheel.context_overflow import fitting_eviction
 from pagewheel.errors import InvalidArgumentError
-from pagewheel.model_info import read_info
+from pagewheel.model_info import ModelInfo, read_info
 from pagewheel.serve.models.notifications import Notifications
 from pagewheel.serve.models.prefix_store import PrefixStore
 from pagewheel.serve.models.quotas import ThreadQuota
 from pagewheel.serve.security import Tenant
 from pagewheel.serve.settings import ModelSettings
+
+_log = logging.getLogger("pagewheel.serve")
 
 T = TypeVar("T")
 
@@ -84,22 +88,25 @@ class Engine:
         self,
         settings: ModelSettings,
         pipeline: pagewheel.ContinuousBatchingPipeline,
-        max_model_len: int | None,
-        weights_bytes: int,
+        info: ModelInfo,
+        scheduler: pagewheel.SchedulerConfig,
         prefixes: PrefixStore | None = None,
         notifications: Notifications | None = None,
-        has_prefixes: bool = True,
     ) -> None:
         self.name = settings.name
         self.notifications = notifications or Notifications()  # of its requests
-        self.max_model_len = max_model_len  # tokens, if the model says so
+        self.info = info
+        self.max_model_len = info.context  # tokens, if the model says so
+        self.outgrows_context = (
+            scheduler.use_cache_eviction and scheduler.cache_eviction_config.evict_during_prefill
+        )
         self.failure: str | None = None  # why it serves no more, once that is known
         self.num_users = 0  # who has it from the registry, which counts them
         self._is_closed = False
         self._pipeline = pipeline
         self._tokenizer = pipeline.get_tokenizer()
-        self._weights_bytes = weights_bytes
-        self._has_prefixes = has_prefixes
+        self._weights_bytes = sum(one.bytes for one in info.weights.values())
+        self._has_prefixes = scheduler.enable_prefix_caching
         self._prefixes = prefixes
         if prefixes is not None:
             prefixes.load(self.name, pipeline.get_prefix_cache(), self.statistics())
@@ -131,6 +138,11 @@ class Engine:
     def family(self) -> str | None:
         """How the model writes reasoning and calls, by its chat template."""
         return pagewheel.detect_parser(self.chat_template)
+
+    @property
+    def writes_calls(self) -> bool:
+        """Whether the chat template knows tools."""
+        return self.family is not None and "tools" in self.chat_template
 
     @property
     def num_bytes(self) -> int:
@@ -328,14 +340,28 @@ def load(
 ) -> Engine:
     """Opens an OpenVINO folder. Takes seconds to minutes."""
     info = read_info(folder)
-    scheduler = _scheduler(settings, default_cache_bytes)
-    pipeline = pagewheel.ContinuousBatchingPipeline(
-        folder, scheduler, settings.device, dict(settings.properties)
-    )
-    weights = sum(one.bytes for one in info.weights.values())
-    has_prefixes = scheduler.enable_prefix_caching
-    prefixes = prefixes if has_prefixes else None
-    return Engine(settings, pipeline, info.context, weights, prefixes, notifications, has_prefixes)
+    eviction = settings.eviction
+    if settings.outgrows_context and not eviction:
+        eviction = fitting_eviction(info)
+    scheduler = _scheduler(settings, eviction, default_cache_bytes)
+
+    def pipeline_with(scheduler: pagewheel.SchedulerConfig) -> pagewheel.ContinuousBatchingPipeline:
+        return pagewheel.ContinuousBatchingPipeline(
+            folder, scheduler, settings.device, dict(settings.properties)
+        )
+
+    try:
+        pipeline = pipeline_with(scheduler)
+    except InvalidArgumentError as error:
+        if eviction is settings.eviction:
+            raise
+        _log.warning(
+            "no eviction: longer conversations are cut", extra={"reason": str(error)[:500]}
+        )
+        scheduler = _scheduler(settings, {}, default_cache_bytes)
+        pipeline = pipeline_with(scheduler)
+    prefixes = prefixes if scheduler.enable_prefix_caching else None
+    return Engine(settings, pipeline, info, scheduler, prefixes, notifications)
 
 
 def expected_bytes(settings: ModelSettings, default_cache_bytes: int) -> int:
@@ -355,13 +381,15 @@ def source(settings: ModelSettings) -> Path:
     return default_model()
 
 
-def _scheduler(settings: ModelSettings, default_cache_bytes: int) -> pagewheel.SchedulerConfig:
+def _scheduler(
+    settings: ModelSettings, eviction: Mapping[str, Any], default_cache_bytes: int
+) -> pagewheel.SchedulerConfig:
     scheduler = pagewheel.SchedulerConfig()
     scheduler.enable_prefix_caching = True
     for name, value in settings.scheduler.items():
         setattr(scheduler, name, value)
-    if settings.eviction:
-        scheduler.cache_eviction_config = pagewheel.CacheEvictionConfig(**settings.eviction)
+    if eviction:
+        scheduler.cache_eviction_config = pagewheel.CacheEvictionConfig(**eviction)
         scheduler.use_cache_eviction = True
     if default_cache_bytes and not (scheduler.cache_size or scheduler.num_kv_blocks):
         scheduler.cache_size = max(1, default_cache_bytes // _GIGABYTE)

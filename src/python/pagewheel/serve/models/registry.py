@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,18 @@ class _Entry:
     is_asleep: bool = False  # it was unloaded, and is loaded at the next request
     saved_at: float = 0.0  # when the prefixes of one that stays were saved
     check: asyncio.Task[None] | None = None  # of the engine, under way
+    idle_seconds: float = math.inf  # after which it is unloaded where it is not pinned
+    is_added: bool = False  # after the start
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """`path` is None for the default model, `engine` where it is not in memory."""
+
+    name: str
+    path: Path | None
+    engine: Engine | None
+    idle_seconds_left: float  # until it is unloaded, if nobody uses it; math.inf: it stays
 
 
 @dataclass
@@ -64,10 +76,12 @@ class Registry:
         prefixes: PrefixStore | None = None,
         conversion: ConversionLimits = ConversionLimits(),  # noqa: B008 (it is frozen)
     ) -> None:
-        self._entries = {each.name: _Entry(each) for each in models}
+        self._idle_seconds = idle_seconds or math.inf
+        self._entries = {
+            each.name: _Entry(each, idle_seconds=self._idle_seconds) for each in models
+        }
         self._aliases = dict(aliases)
         self._budget = memory_budget
-        self._idle_seconds = idle_seconds
         self._prefixes = prefixes
         self._conversion_limits = conversion
         self._notifications = Notifications()
@@ -107,9 +121,50 @@ class Registry:
             if each.settings.is_at_start
         )
 
+    def keep_alive(self, name: str, seconds: float) -> None:
+        """Unloads it when it was not used for so long, unless it is pinned."""
+        self._find(name).idle_seconds = seconds
+
+    async def unload(self, name: str) -> None:
+        """Now, a pinned one too; the next request loads it. Raises RequestError if it is used."""
+        entry = self._find(name)
+        async with self._one_load:
+            if entry.users or entry.loading is not None:
+                raise unavailable(f"the model {name[:200]!r} is in use", "model_busy")
+            await self._unload(entry)
+
+    def models(self) -> list[ServedModel]:
+        """All, without aliases."""
+        now = time.monotonic()
+
+        def left(entry: _Entry) -> float:
+            idle = math.inf if entry.settings.is_pinned else entry.idle_seconds
+            return idle if entry.users else max(0.0, entry.last_used + idle - now)
+
+        return [
+            ServedModel(name, entry.settings.path, entry.engine, left(entry))
+            for name, entry in self._entries.items()
+        ]
+
+    def add(self, name: str, path: Path) -> None:
+        """Serves one more model, with the settings of the first, unless the name is known."""
+        first = next(iter(self._entries.values())).settings
+        if self.target(name) is None:
+            own = replace(first, name=name, path=path, is_pinned=False, is_first=False)
+            self._entries[name] = _Entry(own, idle_seconds=self._idle_seconds, is_added=True)
+
+    def was_given(self, name: str) -> bool:
+        """Whether the name is a model's or an alias of the server's start."""
+        return name in self._aliases or (name in self._entries and not self._entries[name].is_added)
+
+    async def remove(self, name: str) -> None:
+        """Serves it no more, one that was added. Raises RequestError while it is used."""
+        await self.unload(name)
+        del self._entries[name]
+
     async def load_pinned(self) -> None:
         """At start. Raises what a model that cannot be loaded raises."""
-        for entry in self._entries.values():
+        for entry in list(self._entries.values()):
             if entry.settings.is_at_start:
                 await self._start_loading(entry)
 
@@ -285,10 +340,8 @@ class Registry:
 
         Of pinned ones the prefixes are saved.
         """
-        if not self._idle_seconds:
-            return
-        before = time.monotonic() - self._idle_seconds
-        for entry in self._entries.values():
+        for entry in list(self._entries.values()):
+            before = time.monotonic() - entry.idle_seconds
             if self._is_unused(entry, before):
                 async with self._one_load:  # who asks for it now waits until its prefixes are saved
                     if self._is_unused(entry, before):
@@ -339,7 +392,7 @@ class Registry:
     async def prefixes_of(self, tenant: str) -> dict[str, PrefixUse]:
         """Gives what models keep of a tenant's prompts."""
         found = {}
-        for name, entry in self._entries.items():
+        for name, entry in list(self._entries.items()):
             use = found[name] = PrefixUse()
             with self._kept(entry) as engine, suppress(RuntimeError):  # it has failed
                 if engine is not None:
@@ -379,7 +432,7 @@ class Registry:
                 await self._forget_in_memory(tenant)
 
     async def _forget_in_memory(self, tenant: str) -> None:
-        for entry in self._entries.values():
+        for entry in list(self._entries.values()):
             # Nothing of an engine that has failed is saved.
             with self._kept(entry) as engine, suppress(RuntimeError):
                 if engine is not None:

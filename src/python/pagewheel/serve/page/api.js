@@ -24,10 +24,11 @@ export async function getJson(path) {
   return (await checked(response)).json();
 }
 
-/// The events' JSON, as they come.
-export async function* streamChat(body, signal) {
+/// The events' JSON, as they come. `started` is called with the answer's headers.
+export async function* streamChat(body, signal, started) {
   const request = { method: "POST", headers: headers(), body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } }), signal };
   const response = await checked(await fetch("/v1/chat/completions", request));
+  started(response.headers);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

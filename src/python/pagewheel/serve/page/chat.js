@@ -77,6 +77,7 @@ function tools(message, index) {
   add("Copy", (button) => copyText(message.content, button));
   if (message.role === "user") add("Edit", () => edit(index));
   else add("Regenerate", () => regenerate(index));
+  if (message.forgets) row.append(make("span", { className: "note", textContent: "From here on the model forgets older parts of this conversation." }));
   if (message.note) row.append(make("span", { className: "note", textContent: message.note }));
   return row;
 }
@@ -127,7 +128,7 @@ function requestOf(conversation) {
   });
   const { system, sampling, model } = state.settings;
   if (system.trim()) messages.unshift({ role: "system", content: system });
-  return { model, messages, ...sampling };
+  return { model, messages, ...sampling, context_overflow: "evict" };
 }
 
 /// Generates the next message. It goes on in its conversation when another one is opened.
@@ -156,7 +157,12 @@ async function answer(conversation) {
 
 async function receive(conversation, message, body, began) {
   let drawn = 0;
-  for await (const event of streamChat(body, running.signal)) {
+  const started = (headers) => {
+    if (!headers.has("x-context-overflow") || conversation.forgets) return;
+    conversation.forgets = true;
+    message.forgets = true;
+  };
+  for await (const event of streamChat(body, running.signal, started)) {
     const choice = event.choices?.[0];
     message.content += choice?.delta?.content ?? "";
     message.reasoning += choice?.delta?.reasoning_content ?? choice?.delta?.reasoning ?? "";
