@@ -74,7 +74,9 @@ class QuantizedRows:
 
     def put(self, start: int, chunk: QuantizedWeight) -> None:
         if self.whole is None:
-            arrays = {name: self._empty(each) for name, each in _arrays(chunk).items()}
+            arrays: dict[str, Any] = {
+                name: self._empty(each) for name, each in _arrays(chunk).items()
+            }
             self.whole = replace(chunk, **arrays)
         stop = start + len(chunk.values)
         for name, array in _arrays(self.whole).items():
