@@ -9,58 +9,30 @@ from __future__ import annotations
 from typing import Any
 
 import pagewheel
-from pagewheel import (
-    AdaptiveRKVConfig as AdaptiveRKVConfig,
-    AggregationMode as AggregationMode,
-    ChatHistory as ChatHistory,
-    DecodedResults as DecodedResults,
-    DeepSeekR1ReasoningIncrementalParser as DeepSeekR1ReasoningIncrementalParser,
-    DeepSeekR1ReasoningParser as DeepSeekR1ReasoningParser,
-    EncodedGenerationResult as EncodedGenerationResult,
-    EncodedResults as EncodedResults,
-    GenerationFinishReason as GenerationFinishReason,
-    GenerationHandle as GenerationHandle,
-    GenerationOutput as GenerationOutput,
-    GenerationResult as GenerationResult,
-    GenerationStatus as GenerationStatus,
-    IncrementalParser as IncrementalParser,
-    KVCrushAnchorPointMode as KVCrushAnchorPointMode,
-    KVCrushConfig as KVCrushConfig,
-    Llama3JsonToolParser as Llama3JsonToolParser,
-    Llama3PythonicToolParser as Llama3PythonicToolParser,
-    MeanStdPair as MeanStdPair,
-    Parser as Parser,
-    PerfMetrics as PerfMetrics,
-    Phi4ReasoningIncrementalParser as Phi4ReasoningIncrementalParser,
-    Phi4ReasoningParser as Phi4ReasoningParser,
-    PipelineMetrics as PipelineMetrics,
-    RawPerfMetrics as RawPerfMetrics,
-    ReasoningIncrementalParser as ReasoningIncrementalParser,
-    ReasoningParser as ReasoningParser,
-    StopCriteria as StopCriteria,
-    StreamerBase as StreamerBase,
-    StreamingStatus as StreamingStatus,
-    StructuralTagItem as StructuralTagItem,
-    StructuralTagsConfig as StructuralTagsConfig,
-    StructuredOutputConfig as StructuredOutputConfig,
-    SummaryStats as SummaryStats,
-    TextParserStreamer as TextParserStreamer,
-    TextStreamer as TextStreamer,
-    TokenizedInputs as TokenizedInputs,
-    Tokenizer as Tokenizer,
-    VLLMParserWrapper as VLLMParserWrapper,
-    get_version as get_version,
-    not_yet,
-)
+from pagewheel import *  # noqa: F403
+from pagewheel import get_version as get_version, not_yet
 from pagewheel._pagewheel import generation_parameters as _generation_parameters
 from pagewheel.not_yet import (
     SparseAttentionConfig as SparseAttentionConfig,
     SparseAttentionMode as SparseAttentionMode,
 )
 
+# openvino_genai has none of these.
+_OURS = """
+    BlockState CacheView cmake_dir detect_parser EvictionGranularity EvictionPolicy EvictionView
+    generate_json Grammar GrammarMatcher InvalidArgumentError KeptTokens LogLevel make_policy
+    ModelNotFoundError ObservedQueries OutOfRangeError OutputStreamer PagewheelError
+    parser_families ParserFamily PipelineFailedError PipelineStatistics PrefixCache
+    QueueFullError ScorePooling SequenceStatus SequenceView set_log_callback StepStatistics
+    StreamedOutput TokenLogProb tool_call_grammar ToolCallIncrementalParser ToolCallParser
+    UnfinishedOutputError
+"""
+for _name in _OURS.split():
+    del globals()[_name]
+
 __version__ = get_version()
 # What pipelines with two models would have besides.
-ExtendedPerfMetrics = PerfMetrics
+ExtendedPerfMetrics = pagewheel.PerfMetrics
 
 
 Adapter = not_yet.CLASSES["Adapter"]

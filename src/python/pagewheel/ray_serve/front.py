@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
@@ -53,9 +53,7 @@ def merged(replicas: Mapping[str, bytes], front: bytes, prefix: str, of: Front) 
             )
             for sample in family.samples:
                 into.samples.append(sample._replace(labels={**sample.labels, "engine": tag}))
-    registry = CollectorRegistry()
-    registry.register(_Families([*families.values(), *_of_front(prefix, of)]))
-    return generate_latest(registry)
+    return generate_latest(_Families([*families.values(), *_of_front(prefix, of)]))
 
 
 def _parsed(text: bytes) -> Iterable[Metric]:
@@ -93,12 +91,9 @@ def _of_routes(prefix: str, front: Front) -> Iterable[Metric]:
     )
 
 
-@dataclass(eq=False)  # the registry keeps collectors as keys
+@dataclass
 class _Families(Collector):
     families: list[Metric]
-
-    def describe(self) -> Iterable[Metric]:
-        return []
 
     def collect(self) -> Iterable[Metric]:
         return self.families

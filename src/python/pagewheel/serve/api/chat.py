@@ -49,9 +49,7 @@ class ChatRequest:
 
 
 async def chat_completions(context: Context) -> None:
-    body = await context.read_body()
-    request = await context.offload_by_body(lambda: _read(context, Fields(body)))
-    await context.while_connected(_answer(context, request))
+    await context.run(_read, _answer)
 
 
 def _read(context: Context, fields: Fields) -> ChatRequest:

@@ -43,9 +43,7 @@ class CompletionRequest:
 
 
 async def completions(context: Context) -> None:
-    body = await context.read_body()
-    request = await context.offload_by_body(lambda: _read(context, Fields(body)))
-    await context.while_connected(_answer(context, request))
+    await context.run(_read, _answer)
 
 
 def _read(context: Context, fields: Fields) -> CompletionRequest:

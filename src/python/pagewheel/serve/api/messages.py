@@ -57,9 +57,7 @@ class MessagesRequest:
 
 
 async def create_message(context: Context) -> None:
-    body = await context.read_body()
-    request = await context.offload_by_body(lambda: _read(context, Fields(body)))
-    await context.while_connected(_answer(context, request))
+    await context.run(_read, _answer)
 
 
 def _read(context: Context, fields: Fields) -> MessagesRequest:
@@ -94,18 +92,17 @@ def _read(context: Context, fields: Fields) -> MessagesRequest:
 
 
 async def count_tokens(context: Context) -> None:
-    body = await context.read_body()
-    model, conversation = await context.offload_by_body(lambda: _read_counted(Fields(body)))
-
-    async def answer() -> None:
-        async with context.service.registry.use(model) as engine:
-            prompt = await prompt_of(context, engine, conversation)
-            await context.send_json({"input_tokens": len(prompt.tokens)})
-
-    await context.while_connected(answer())
+    await context.run(_read_counted, _answer_count)
 
 
-def _read_counted(fields: Fields) -> tuple[str | None, Conversation]:
+async def _answer_count(context: Context, request: tuple[str | None, Conversation]) -> None:
+    model, conversation = request
+    async with context.service.registry.use(model) as engine:
+        prompt = await prompt_of(context, engine, conversation)
+        await context.send_json({"input_tokens": len(prompt.tokens)})
+
+
+def _read_counted(_: Context, fields: Fields) -> tuple[str | None, Conversation]:
     model = fields.take("model", str)
     conversation = _conversation(fields)
     _take_thinking(fields, conversation)
@@ -331,11 +328,17 @@ def blocks_of(parts: Sequence[MessagePart]) -> list[dict[str, Any]]:
 
 
 def _block(part: MessagePart) -> dict[str, Any]:
-    if part.kind == CALL:
-        return {**empty_block(part), "input": arguments_of(part.text)}
-    if part.kind == REASONING:
-        return {**empty_block(part), "thinking": part.text}
-    return {**empty_block(part), "text": part.text}
+    value = arguments_of(part.text) if part.kind == CALL else part.text
+    return {**empty_block(part), _CONTENTS[part.kind]: value}
+
+
+# Of a block by its kind: the member with its content, the type and the member of its deltas.
+_CONTENTS = {CALL: "input", REASONING: "thinking", CONTENT: "text"}
+_DELTAS = {
+    CALL: ("input_json_delta", "partial_json"),
+    REASONING: ("thinking_delta", "thinking"),
+    CONTENT: ("text_delta", "text"),
+}
 
 
 def empty_block(part: MessagePart) -> dict[str, Any]:
@@ -349,8 +352,5 @@ def empty_block(part: MessagePart) -> dict[str, Any]:
 
 
 def block_delta(part: MessagePart) -> dict[str, Any]:
-    if part.kind == CALL:
-        return {"type": "input_json_delta", "partial_json": part.text}
-    if part.kind == REASONING:
-        return {"type": "thinking_delta", "thinking": part.text}
-    return {"type": "text_delta", "text": part.text}
+    kind, name = _DELTAS[part.kind]
+    return {"type": kind, name: part.text}

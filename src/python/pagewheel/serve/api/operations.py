@@ -48,36 +48,33 @@ def _description(context: Context, name: str) -> dict[str, Any]:
 
 async def tokenize(context: Context) -> None:
     """Takes a text, or a conversation, which is rendered."""
-    body = await context.read_body()
-    model, prompt, special, conversation, with_texts = await context.offload_by_body(
-        lambda: _read(Fields(body))
-    )
-
-    async def answer() -> None:
-        async with context.service.registry.use(model) as engine:
-            if conversation is not None:
-                tokens = (await prompt_of(context, engine, conversation)).tokens
-            else:
-                tokens = await engine.with_text(
-                    context.api_key_id, len(prompt), lambda: engine.encode(prompt, special)
-                )
-            size = {"count": len(tokens), "max_model_len": engine.max_model_len}
-            answer: dict[str, Any] = {**size, "tokens": tokens}
-            if with_texts:
-                names = await engine.tokens_by_id()
-                answer["token_strs"] = [
-                    names.get(each, b"").decode("utf-8", "replace") for each in tokens
-                ]
-            await context.send_offloaded(lambda: answer, len(tokens))
-
-    await context.while_connected(answer())
+    await context.run(_read_text, _answer_tokens)
 
 
-def _read(fields: Fields) -> tuple[str | None, str, bool, Conversation | None, bool]:
-    """Gives the model, and a text with whether special tokens come before it, or a conversation.
+# A model, and a text with whether special tokens come before it, or a conversation. The last one is
+# whether the tokens' texts are wanted.
+_Text = tuple[str | None, str, bool, Conversation | None, bool]
 
-    The last one is whether the tokens' texts are wanted.
-    """
+
+async def _answer_tokens(context: Context, request: _Text) -> None:
+    model, prompt, special, conversation, with_texts = request
+    async with context.service.registry.use(model) as engine:
+        if conversation is not None:
+            tokens = (await prompt_of(context, engine, conversation)).tokens
+        else:
+            tokens = await engine.with_text(
+                context.api_key_id, len(prompt), lambda: engine.encode(prompt, special)
+            )
+        size = {"count": len(tokens), "max_model_len": engine.max_model_len}
+        answer: dict[str, Any] = {**size, "tokens": tokens}
+        if with_texts:
+            names = await engine.tokens_by_id()
+            texts = [names.get(each, b"").decode("utf-8", "replace") for each in tokens]
+            answer["token_strs"] = texts
+        await context.send_offloaded(lambda: answer, len(tokens))
+
+
+def _read_text(_: Context, fields: Fields) -> _Text:
     model = fields.take("model", str)
     prompt = fields.take("prompt", str)
     messages = fields.take("messages", list)
@@ -99,20 +96,19 @@ def _read(fields: Fields) -> tuple[str | None, str, bool, Conversation | None, b
 
 async def detokenize(context: Context) -> None:
     """Gives the text of token ids, of special ones too."""
-    body = await context.read_body()
-    model, tokens = await context.offload_by_body(lambda: _read_tokens(Fields(body)))
-
-    async def answer() -> None:
-        async with context.service.registry.use(model) as engine:
-            text = await engine.with_text(
-                context.api_key_id, len(tokens), lambda: engine.decode(tokens)
-            )
-            await context.send_offloaded(lambda: {"prompt": text}, len(tokens))
-
-    await context.while_connected(answer())
+    await context.run(_read_tokens, _answer_text)
 
 
-def _read_tokens(fields: Fields) -> tuple[str | None, list[int]]:
+async def _answer_text(context: Context, request: tuple[str | None, list[int]]) -> None:
+    model, tokens = request
+    async with context.service.registry.use(model) as engine:
+        text = await engine.with_text(
+            context.api_key_id, len(tokens), lambda: engine.decode(tokens)
+        )
+        await context.send_offloaded(lambda: {"prompt": text}, len(tokens))
+
+
+def _read_tokens(_: Context, fields: Fields) -> tuple[str | None, list[int]]:
     model = fields.take("model", str)
     tokens = fields.need("tokens", list)
     fields.refuse_rest()

@@ -19,6 +19,8 @@ from pagewheel.serve.http.body import Fields, checked, shown
 from pagewheel.serve.http.errors import ApiError, bad_field
 
 _PREFIXES = {CALL: "fc", REASONING: "rs", CONTENT: "msg"}
+# What events call the text of an item.
+_TEXTS = {CALL: "function_call_arguments", REASONING: "reasoning_text", CONTENT: "output_text"}
 
 
 def read_input(fields: Fields) -> list[dict[str, Any]]:
@@ -184,18 +186,9 @@ class ItemEvents:
             return
         self._open.text += part.text
         self._open.scores += part.scores
-        if part.kind == CALL:
-            place = {"item_id": self._name, "output_index": len(self._items)}
-            await self.send("response.function_call_arguments.delta", **place, delta=part.text)
-        elif part.kind == REASONING:
-            await self.send("response.reasoning_text.delta", **self._place(), delta=part.text)
-        else:
-            await self.send(
-                "response.output_text.delta",
-                **self._place(),
-                delta=part.text,
-                logprobs=part.scores,
-            )
+        scores = {"logprobs": part.scores} if part.kind == CONTENT else {}
+        name = f"response.{_TEXTS[part.kind]}.delta"
+        await self.send(name, **self._place(), delta=part.text, **scores)
 
     async def close(self, status: str) -> list[dict[str, Any]]:
         """Ends the last item. Returns all."""
@@ -217,7 +210,9 @@ class ItemEvents:
         await self.send("response.failed", self._context.body_entries, response=failed)
 
     def _place(self) -> dict[str, Any]:
-        return {"item_id": self._name, "output_index": len(self._items), "content_index": 0}
+        place: dict[str, Any] = {"item_id": self._name, "output_index": len(self._items)}
+        assert self._open is not None
+        return place if self._open.kind == CALL else {**place, "content_index": 0}
 
     async def _begin(self, part: MessagePart) -> None:
         self._open = MessagePart(part.kind, "", part.index, part.name, part.id)
@@ -233,21 +228,12 @@ class ItemEvents:
         if part is None:
             return
         size = sum(1 + len(each["top_logprobs"]) for each in part.scores)
+        place, name = self._place(), f"response.{_TEXTS[part.kind]}.done"
         if part.kind == CALL:
-            await self.send(
-                "response.function_call_arguments.done",
-                item_id=self._name,
-                output_index=len(self._items),
-                name=part.name,
-                arguments=part.text,
-            )
+            await self.send(name, **place, name=part.name, arguments=part.text)
         else:
-            kind = "reasoning_text" if part.kind == REASONING else "output_text"
-            scores: dict[str, Any] = {}
-            if part.kind == CONTENT:
-                scores["logprobs"] = part.scores
-            place = self._place()
-            await self.send(f"response.{kind}.done", size, **place, text=part.text, **scores)
+            scores = {"logprobs": part.scores} if part.kind == CONTENT else {}
+            await self.send(name, size, **place, text=part.text, **scores)
             await self.send("response.content_part.done", size, **place, part=_part(part))
         item = _item(self._name, part, status)
         await self.send("response.output_item.done", size, output_index=len(self._items), item=item)

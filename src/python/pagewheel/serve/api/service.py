@@ -6,12 +6,14 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import TypeVar
 
 from fastapi import FastAPI
 
 from pagewheel.serve.api.response_store import ResponseStore
+from pagewheel.serve.http.body import Fields
 from pagewheel.serve.http.request_context import Handler, HttpService, RequestContext
 from pagewheel.serve.metrics import Metrics
 from pagewheel.serve.models.conversion import ConversionLimits
@@ -23,6 +25,7 @@ from pagewheel.serve.settings import ServerSettings
 
 _log = logging.getLogger("pagewheel.serve")
 _SWEEP_SECONDS = 1.0
+R = TypeVar("R")
 
 
 class Service(HttpService):
@@ -94,6 +97,16 @@ class Service(HttpService):
 
 
 class Context(RequestContext[Service]):
+    async def run(
+        self,
+        read: Callable[[Context, Fields], R],
+        answer: Callable[[Context, R], Awaitable[None]],
+    ) -> None:
+        """Answers what `read` makes of the body, while the client is there."""
+        fields = Fields(await self.read_body())
+        request = await self.offload_by_body(lambda: read(self, fields))
+        await self.while_connected(answer(self, request))
+
     def queue_quota(self) -> QueueQuota:
         most = self.key_limits.queue or self.service.settings.limits.queue_per_key
         return QueueQuota(self.service.num_waiting, self.api_key_id, most)

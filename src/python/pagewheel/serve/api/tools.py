@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,54 +44,47 @@ def take_tools(fields: Fields) -> Tools:
         with each.inner("function", is_required=True) as function:
             tools.append(_function(function, function.take("parameters", dict)))
         each.refuse_rest()
-    value = fields.take_any("tool_choice")
-    if isinstance(value, dict):
-        outer = Fields(value, fields.name("tool_choice."))
-        outer.take_one_of("type", ("function",))
-        inner = Fields(outer.need("function", dict), fields.name("tool_choice.function."))
-        outer.refuse_rest()
-        return _chosen(fields, tools, REQUIRED, _only_name(inner))
-    return _chosen(fields, tools, _simple_choice(fields, value), None)
+
+    def name_of(choice: Fields) -> str:
+        with choice.inner("function", is_required=True) as function:
+            return function.need("name", str)
+
+    return _with_choice(fields, tools, name_of)
 
 
 def take_response_tools(fields: Fields) -> Tools:
     tools = []
     for where, each in _each_tool(fields):
-        kind = each.take_any("type")
-        if kind != "function":
-            raise bad_field(
-                f"{where}.type", f"is {shown(kind)}; allowed: 'function'", "unsupported_value"
-            )
+        _check_type(where, each.take_any("type"), "function")
         tools.append(_function(each, each.take("parameters", dict)))
-    value = fields.take_any("tool_choice")
-    if isinstance(value, dict):
-        inner = Fields(value, fields.name("tool_choice."))
-        inner.take_one_of("type", ("function",))
-        return _chosen(fields, tools, REQUIRED, _only_name(inner))
-    return _chosen(fields, tools, _simple_choice(fields, value), None)
+    return _with_choice(fields, tools, lambda choice: choice.need("name", str))
 
 
 def take_message_tools(fields: Fields) -> Tools:
     tools = []
     for where, each in _each_tool(fields):
-        kind = each.take("type", str, "custom")
-        if kind != "custom":
-            raise bad_field(
-                f"{where}.type", f"is {shown(kind)}; allowed: 'custom'", "unsupported_value"
-            )
+        _check_type(where, each.take("type", str, "custom"), "custom")
         each.take("cache_control", dict)  # prefixes are cached in any case
         each.take("eager_input_streaming", bool)  # arguments stream as they come in any case
         tools.append(_function(each, each.need("input_schema", dict)))
     choices = {"auto": AUTO, "any": REQUIRED, "tool": REQUIRED, "none": NONE}
     value = fields.take("tool_choice", dict)
     if value is None:
-        return _chosen(fields, tools, AUTO, None)
+        is_parallel = fields.take("parallel_tool_calls", bool, True)
+        return _checked_choice(fields, Tools(tools, is_parallel=is_parallel))
     inner = Fields(value, fields.name("tool_choice."))
     kind = inner.take_one_of("type", tuple(choices))
     name = inner.need("name", str) if kind == "tool" else None
     is_parallel = not inner.take("disable_parallel_tool_use", bool, False)
     inner.refuse_rest()
     return _checked_choice(fields, Tools(tools, choices[kind], name, is_parallel))
+
+
+def _check_type(where: str, kind: Any, allowed: str) -> None:
+    if kind != allowed:
+        raise bad_field(
+            f"{where}.type", f"is {shown(kind)}; allowed: {allowed!r}", "unsupported_value"
+        )
 
 
 def _each_tool(fields: Fields) -> list[tuple[str, Fields]]:
@@ -122,26 +115,23 @@ def _function(fields: Fields, parameters: Mapping[str, Any] | None) -> dict[str,
     return {"type": "function", "function": function}
 
 
-def _only_name(fields: Fields) -> str:
-    name = fields.need("name", str)
-    fields.refuse_rest()
-    return name
-
-
-def _simple_choice(fields: Fields, value: Any) -> str:
-    if value is None:
-        return AUTO
-    if value not in (NONE, AUTO, REQUIRED):
+def _with_choice(
+    fields: Fields, tools: list[dict[str, Any]], name_of: Callable[[Fields], str]
+) -> Tools:
+    """Takes `tool_choice`, in which `name_of` takes a function's name."""
+    choice, name = fields.take_any("tool_choice"), None
+    if isinstance(choice, dict):
+        inner = Fields(choice, fields.name("tool_choice."))
+        inner.take_one_of("type", ("function",))
+        choice, name = REQUIRED, name_of(inner)
+        inner.refuse_rest()
+    elif choice not in (None, NONE, AUTO, REQUIRED):
         raise bad_field(
             fields.name("tool_choice"),
-            f"is {shown(value)}; allowed: 'none', 'auto', 'required', and a function",
+            f"is {shown(choice)}; allowed: 'none', 'auto', 'required', and a function",
         )
-    return str(value)
-
-
-def _chosen(fields: Fields, tools: list[dict[str, Any]], choice: str, name: str | None) -> Tools:
     is_parallel = fields.take("parallel_tool_calls", bool, True)
-    return _checked_choice(fields, Tools(tools, choice, name, is_parallel))
+    return _checked_choice(fields, Tools(tools, choice or AUTO, name, is_parallel))
 
 
 def _checked_choice(fields: Fields, tools: Tools) -> Tools:
