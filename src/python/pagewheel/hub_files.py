@@ -23,17 +23,8 @@ _OTHERS = ("mmproj", "imatrix", "mtp-")
 # Bytes in memory, once converted (docs/gguf.md), for each of the file; the best to run comes first.
 # Weights that are not quantised come last: they give the same answers as Q8_0 at half of the speed.
 _EXPANSION = {
-    **{"Q8": 1.0, "Q6_K": 1.3, "Q5_K": 1.73, "Q5": 1.6, "Q4_K": 1.25, "Q4_1": 1.1},
-    **{
-        "IQ4": 2.1,
-        "MXFP4": 1.5,
-        "Q4": 1.0,
-        "Q3": 2.5,
-        "IQ3": 2.9,
-        "Q2": 3.4,
-        "IQ2": 4.3,
-        "TQ2": 4.3,
-    },
+    **{"Q8": 1.0, "Q6_K": 1.3, "Q5_K": 1.73, "Q5": 1.6, "Q4_K": 1.25, "Q4_1": 1.1, "IQ4": 2.1},
+    **{"MXFP4": 1.5, "Q4": 1.0, "Q3": 2.5, "IQ3": 2.9, "Q2": 3.4, "IQ2": 4.3, "TQ2": 4.3},
     **{"TQ1": 5.3, "IQ1": 5.8, "BF16": 1.0, "F16": 1.0, "FP16": 1.0, "F32": 1.0, "FP32": 1.0},
 }
 _SHARE_OF_MEMORY = 0.8  # the rest is for the cache and for computing

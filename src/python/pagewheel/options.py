@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, fields, is_dataclass
 from importlib.util import find_spec
@@ -86,17 +86,33 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
         }
         command(**arguments, **made)
 
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [
-        each.replace(kind=keyword)
-        for each in signature.parameters.values()
-        if each.name not in groups
-    ]
+    options = []
     for group in groups.values():
         hints = get_type_hints(group)
         for each in fields(group):
-            info, hint = each.metadata["option"], hints[each.name]
-            parameters.append(inspect.Parameter(each.name, keyword, default=info, annotation=hint))
+            options.append(keyword_parameter(each.name, each.metadata["option"], hints[each.name]))
+    return with_options(run, signature, groups, options)
+
+
+def keyword_parameter(name: str, default: Any, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
+
+
+def with_options(
+    run: Callable[..., None],
+    signature: inspect.Signature,
+    replaced: Container[str],
+    options: Sequence[inspect.Parameter],
+) -> Callable[..., None]:
+    """Gives `run` a command's signature, with `options` in place of the arguments `replaced`."""
+    own = [
+        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for each in signature.parameters.values()
+        if each.name not in replaced
+    ]
+    parameters = [*own, *options]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run

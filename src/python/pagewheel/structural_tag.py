@@ -48,12 +48,8 @@ def _part(value: Any) -> Any:
         ) from None
 
 
-def _parts(values: list[Any]) -> list[Any]:
-    return [_part(value) for value in values]
-
-
 def _compound(kind: Any, values: list[Any]) -> Any:
-    parts = _parts(values)
+    parts = [_part(value) for value in values]
     return parts[0] if len(parts) == 1 else kind(parts)
 
 

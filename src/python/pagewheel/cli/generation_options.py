@@ -23,7 +23,7 @@ from pagewheel._pagewheel import (
     generation_parameters,
 )
 from pagewheel.cli.terminal import check_text
-from pagewheel.options import option, wrong_usage
+from pagewheel.options import keyword_parameter, option, with_options, wrong_usage
 from pagewheel.parameters import apply_parameters
 
 
@@ -105,12 +105,7 @@ def _option(parameter: GenerationParameter, shown_default: str | None) -> inspec
         help=parameter.help + allowed,
         rich_help_panel=f"{panel} (each turns it on)" if panel == sampling else panel,
     )
-    return inspect.Parameter(
-        parameter.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=info,
-        annotation=_TYPES[parameter.type] | None,
-    )
+    return keyword_parameter(parameter.name, info, _TYPES[parameter.type] | None)
 
 
 def _biases(pairs: list[str]) -> dict[str, float]:
@@ -157,13 +152,9 @@ def generation_options(
             command(**arguments, sampling=Sampling(given))
 
         signature = inspect.signature(command, eval_str=True)
-        own = [each for each in signature.parameters.values() if each.name != "sampling"]
         defaults = {"max_new_tokens": f"{max_new_tokens}, unless --max-length is given"}
         options = [_option(each, defaults.get(each.name)) for each in offered]
-        parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + options
-        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
-        return run
+        return with_options(run, signature, ("sampling",), options)
 
     return decorate
 

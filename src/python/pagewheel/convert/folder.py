@@ -14,7 +14,6 @@ import openvino as ov
 from ..errors import ConversionError
 from .chat_format import derive_chat_format
 from .decoder.architecture import Architecture
-from .decoder.rotary import RotaryEmbedding
 from .files.folders import DESCRIPTION_FILE, DESCRIPTION_VERSION, FORMAT_VERSION, MODEL_FILE
 from .files.source_folder import SourceFolder
 from .gguf.file import GGUFFile
@@ -34,40 +33,31 @@ from .weights.compress import compressing
 from .weights.compression import Compression
 
 
-def describe_attention(arch: Architecture) -> dict[str, Any]:
-    """`sliding_windows` are each layer's; 0 for none, as for `attention_soft_cap`."""
+def _describe_attention(arch: Architecture) -> dict[str, Any]:
+    """`sliding_windows` are each layer's; 0 for none, as for `attention_soft_cap`.
+
+    `kinds` are the model's rotary embeddings, `layers` each layer's kind or -1 for none. The first
+    kind's entries stand beside them too: a model with one kind is described by these.
+    """
+    kinds: list[dict[str, Any]] = [
+        {
+            "dims": each.dims,
+            "theta": each.theta,
+            "inverse_frequencies": list(each.inverse_frequencies),
+            "attention_scaling": each.attention_scaling,
+            "pairing": "half",
+            "interleaved": False,
+        }
+        for each in arch.rotary
+    ]
+    rotary = (each.attention.rotary for each in arch.layers)
+    layers = [-1 if each is None else each for each in rotary]
+    first = kinds[0] if kinds else {"pairing": "half"}
     return {
         "context_length": arch.context_length,
-        "rotary": describe_rotary(arch),
+        "rotary": {**first, "kinds": kinds, "layers": layers},
         "sliding_windows": list(arch.windows),
         "attention_soft_cap": arch.attention_soft_cap,
-    }
-
-
-def describe_rotary(arch: Architecture) -> dict[str, Any]:
-    """`kinds` are the model's rotary embeddings, `layers` each layer's kind or -1 for none.
-
-    The first kind's entries stand beside them too: a model with one kind is described by these.
-    """
-    first = _describe_kind(arch.rotary[0]) if arch.rotary else {"pairing": "half"}
-    return {
-        **first,
-        "kinds": [_describe_kind(kind) for kind in arch.rotary],
-        "layers": [
-            -1 if layer.attention.rotary is None else layer.attention.rotary
-            for layer in arch.layers
-        ],
-    }
-
-
-def _describe_kind(rotary: RotaryEmbedding) -> dict[str, Any]:
-    return {
-        "dims": rotary.dims,
-        "theta": rotary.theta,
-        "inverse_frequencies": list(rotary.inverse_frequencies),
-        "attention_scaling": rotary.attention_scaling,
-        "pairing": "half",
-        "interleaved": False,
     }
 
 
@@ -154,17 +144,12 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _eos_ids(vocabulary: Vocabulary) -> int | list[int] | None:
-    if len(vocabulary.end_ids) <= 1:
-        return vocabulary.eos_id if not vocabulary.end_ids else vocabulary.end_ids[0]
-    return list(vocabulary.end_ids)
-
-
 def generation_config(vocabulary: Vocabulary) -> dict[str, Any]:
     """No sampling defaults: a GGUF file holds none, and invented ones would surprise."""
+    ends = list(vocabulary.end_ids)
     values = {
         "bos_token_id": vocabulary.bos_id,
-        "eos_token_id": _eos_ids(vocabulary),
+        "eos_token_id": ends if len(ends) > 1 else next(iter(ends), vocabulary.eos_id),
         "pad_token_id": vocabulary.pad_id,
     }
     return {name: value for name, value in values.items() if value is not None}
@@ -201,7 +186,7 @@ def _description(sources: Sources) -> dict[str, Any]:
         "version": DESCRIPTION_VERSION,
         "format": FORMAT_VERSION,
         "source": sources.source,
-        **describe_attention(sources.architecture),
+        **_describe_attention(sources.architecture),
         "chat_format": None if chat_format is None else chat_format.to_json(),
     }
 

@@ -9,7 +9,7 @@ from opentelemetry.propagate import extract
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 
 from pagewheel.serve.metrics import RequestTimes
 
@@ -42,11 +42,7 @@ class Tracing:
             SpanKind.SERVER,
             attributes={"pagewheel.request_id": request_id},
         )
-        return RequestTrace(self, span)
-
-    def add_phase(self, parent: Span, name: str, begin_ns: int, end_ns: int) -> None:
-        context = set_span_in_context(parent)
-        self._tracer.start_span(name, context, start_time=begin_ns).end(end_ns)
+        return RequestTrace(self._tracer, span)
 
     def close(self) -> None:
         """Sends what is left. Waits for it."""
@@ -54,8 +50,8 @@ class Tracing:
 
 
 class RequestTrace:
-    def __init__(self, tracing: Tracing, span: Span) -> None:
-        self._tracing = tracing
+    def __init__(self, tracer: Tracer, span: Span) -> None:
+        self._tracer = tracer
         self._span = span
 
     def generated(self, model: str, times: RequestTimes, usage: Mapping[str, int]) -> None:
@@ -74,9 +70,10 @@ class RequestTrace:
             if end is None:
                 break
             end = max(past, end)
-            self._tracing.add_phase(
-                self._span, name, begin + round(past * 1e9), begin + round(end * 1e9)
+            phase = self._tracer.start_span(
+                name, set_span_in_context(self._span), start_time=begin + round(past * 1e9)
             )
+            phase.end(begin + round(end * 1e9))
             past = end
 
     def end(self, method: str, path: str, status: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -93,22 +94,21 @@ def _in_view(values: list[Any]) -> list[Any]:
     return values if len(values) <= MOST_AT_ONCE else [*values[:half], *values[-half:]]
 
 
+def _runs(tokens: Iterable[tuple[int, ...]]) -> list[list[int]]:
+    """Runs of consecutive tokens with the same numbers beside them: first, count, the numbers."""
+    runs: list[list[int]] = []
+    for position, *rest in tokens:
+        if runs and position == sum(runs[-1][:2]) and rest == runs[-1][2:]:
+            runs[-1][1] += 1
+        else:
+            runs.append([position, 1, *rest])
+    return runs
+
+
 def _compact(decision: Decision, scale: ScoreScale) -> dict[str, Any]:
     """A decision with runs of consecutive tokens for lists, and a byte for a score."""
     positions, deltas = _in_view(decision.positions), _in_view(decision.deltas)
-    held: list[list[int]] = []  # first, count, delta
-    for position, delta in zip(positions, deltas, strict=True):
-        if held and position == sum(held[-1][:2]) and delta == held[-1][2]:
-            held[-1][1] += 1
-        else:
-            held.append([position, 1, delta])
     seen = set(positions)
-    dropped: list[list[int]] = []  # first, count
-    for position in (one for one in decision.dropped if one in seen):
-        if dropped and position == sum(dropped[-1]):
-            dropped[-1][1] += 1
-        else:
-            dropped.append([position, 1])
     scores = np.nan_to_num(np.array(_in_view(decision.scores), np.float64))
     # 0: no score; 1 to 255: the place on the scale.
     places = np.where(scores > 0, 1 + 254 * scale.place(scores), 0).round().astype(np.uint8)
@@ -118,8 +118,8 @@ def _compact(decision: Decision, scale: ScoreScale) -> dict[str, Any]:
         "going": len(decision.dropped),
         "hidden": len(decision.positions) - len(positions),
         "hiddenBefore": positions[len(positions) // 2],  # the first token after those
-        "held": held,
-        "dropped": dropped,
+        "held": _runs(zip(positions, deltas, strict=True)),  # first, count, delta
+        "dropped": _runs((each,) for each in decision.dropped if each in seen),  # first, count
         "scores": base64.b64encode(places.tobytes()).decode("ascii"),
     }
 

@@ -23,6 +23,17 @@ _MAX_EXPERTS = 1 << 16
 _MAX_STREAMS = 64
 
 
+def _check_positive(described: object, *names: str) -> None:
+    for name in names:
+        if getattr(described, name) <= 0:
+            raise ConversionError(f"{name} must be positive, got {getattr(described, name)}")
+
+
+def _check_range(what: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise ConversionError(f"{what} must be {least} to {most}, got {value}")
+
+
 class NormPlacement(Enum):
     """Where the norms of a layer sit; the values are the norms' names, or None.
 
@@ -69,11 +80,7 @@ class LatentKeys:
 
     def __post_init__(self) -> None:
         for name, least in (("rank", 1), ("rotated", 1), ("query_rank", 0)):
-            value = getattr(self, name)
-            if not least <= value <= _MAX_RANK:
-                raise ConversionError(
-                    f"{name} of latent keys must be {least} to {_MAX_RANK}, got {value}"
-                )
+            _check_range(f"{name} of latent keys", getattr(self, name), least, _MAX_RANK)
 
 
 @dataclass(frozen=True)
@@ -102,9 +109,7 @@ class Attention:
     separate_value_size: int | None = None  # where it is not the head size
 
     def __post_init__(self) -> None:
-        for name in ("heads", "kv_heads", "head_size"):
-            if getattr(self, name) <= 0:
-                raise ConversionError(f"{name} must be positive, got {getattr(self, name)}")
+        _check_positive(self, "heads", "kv_heads", "head_size")
         if self.heads * max(self.head_size, self.value_size) > _MAX_WIDTH:
             raise ConversionError(
                 f"{self.heads} heads of {max(self.head_size, self.value_size)} are more than "
@@ -141,10 +146,7 @@ class Mlp:
     sparsity: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.intermediate_size <= 0:
-            raise ConversionError(
-                f"intermediate_size must be positive, got {self.intermediate_size}"
-            )
+        _check_positive(self, "intermediate_size")
 
 
 class Routing(Enum):
@@ -189,10 +191,7 @@ class Experts:
             raise ConversionError(f"experts must be at most {_MAX_EXPERTS}, got {self.count}")
         if self.groups <= 0 or self.count % self.groups:
             raise ConversionError(f"{self.count} experts are no multiple of {self.groups} groups")
-        if not 0 < self.active_groups <= self.groups:
-            raise ConversionError(
-                f"active groups of experts must be 1 to {self.groups}, got {self.active_groups}"
-            )
+        _check_range("active groups of experts", self.active_groups, 1, self.groups)
 
 
 @dataclass(frozen=True)
@@ -225,14 +224,8 @@ class AltUp:
     scale_corrected: bool
 
     def __post_init__(self) -> None:
-        if not 0 < self.streams <= _MAX_STREAMS:
-            raise ConversionError(
-                f"streams of alternating updates must be 1 to {_MAX_STREAMS}, got {self.streams}"
-            )
-        if not 0 <= self.active < self.streams:
-            raise ConversionError(
-                f"the active stream must be 0 to {self.streams - 1}, got {self.active}"
-            )
+        _check_range("streams of alternating updates", self.streams, 1, _MAX_STREAMS)
+        _check_range("the active stream", self.active, 0, self.streams - 1)
 
 
 @dataclass(frozen=True)
@@ -261,9 +254,7 @@ class Architecture:
     altup: AltUp | None = None  # with per_layer_inputs only
 
     def __post_init__(self) -> None:
-        for name in ("hidden_size", "vocab_size", "context_length"):
-            if getattr(self, name) <= 0:
-                raise ConversionError(f"{name} must be positive, got {getattr(self, name)}")
+        _check_positive(self, "hidden_size", "vocab_size", "context_length")
         if not self.layers:
             raise ConversionError("layers must be positive, got 0")
         if self.altup is not None and self.per_layer_inputs is None:

@@ -187,9 +187,13 @@ def emit(weight: Weight, name: str) -> ov.Node:
     values = _constant(weight.values, grouped, weight.element_type, name)
     result = _named(ops.convert(values, precision), f"{name}/convert")
     if weight.zero_point is not None:
-        result = ops.subtract(result, _zero_point(weight.zero_point, ones, precision, name))
-        result = _named(result, f"{name}/subtract")
-    result = ops.multiply(result, _scale(weight.scale, ones, precision, name))
+        points, shape = weight.zero_point, ones
+        if isinstance(points, int):
+            points, shape = np.array([points], np.uint8), (1,) * len(ones)
+        zero_point = _operand(points, shape, precision, f"{name}/zero_point")
+        result = _named(ops.subtract(result, zero_point), f"{name}/subtract")
+    scale = _operand(weight.scale, ones, precision, f"{name}/scale")
+    result = ops.multiply(result, scale)
     result = _named(result, f"{name}/fq_weights_1")
     if not whole_rows:
         shape = ops.constant(np.array(weight.shape, np.int64))
@@ -199,22 +203,11 @@ def emit(weight: Weight, name: str) -> ov.Node:
     return _named(ops.convert(result, "f32"), f"{name}/fq_weights_1/convert")
 
 
-def _scale(scale: npt.NDArray[Any], shape: tuple[int, ...], precision: str, name: str) -> ov.Node:
-    element_type = ov.Type.f32 if scale.dtype == np.float32 else ov.Type.f16
-    constant = _constant(scale, shape, element_type, f"{name}/scale")
-    if precision == "f32" and element_type == ov.Type.f16:
-        return _named(ops.convert(constant, "f32"), f"{name}/scale/convert")
-    return constant
-
-
-def _zero_point(
-    zero_point: npt.NDArray[Any] | int, shape: tuple[int, ...], precision: str, name: str
+def _operand(
+    values: npt.NDArray[Any], shape: tuple[int, ...], precision: str, name: str
 ) -> ov.Node:
-    if isinstance(zero_point, int):
-        value = np.array([zero_point], np.uint8)
-        constant = _constant(value, (1,) * len(shape), ov.Type.u8, f"{name}/zero_point")
-        return _named(ops.convert(constant, precision), f"{name}/zero_point/convert")
-    if zero_point.dtype == np.float32:
-        return _constant(zero_point, shape, ov.Type.f32, f"{name}/zero_point")
-    constant = _constant(zero_point, shape, ov.Type.u8, f"{name}/zero_point")
-    return _named(ops.convert(constant, precision), f"{name}/zero_point/convert")
+    """Scales or zero points, in the subgraph's precision."""
+    constant = _constant(values, shape, ov.Type(values.dtype), name)
+    if values.dtype == {"f16": np.float16, "f32": np.float32}[precision]:
+        return constant
+    return _named(ops.convert(constant, precision), f"{name}/convert")
