@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,14 @@ def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(_STEP_SECONDS)
+
+
+async def eventually_in_loop(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    """The same for a test on an event loop, which goes on meanwhile."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        await asyncio.sleep(_STEP_SECONDS)
 
 
 def cpu_ticks(pid: int) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from waiting import eventually_in_loop
 
 from pagewheel.ray_serve import arrivals as arrivals_module
 from pagewheel.ray_serve.arrivals import Arrival, Arrivals, StreamBrokenError
@@ -80,14 +81,6 @@ async def begin(answer: AsyncGenerator[Any, None], client: Client) -> Head:
     assert isinstance(head, Head)
     await client.take(head.body)
     return head
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    for _ in range(3000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not happen")
 
 
 def test_a_stream_is_brought_and_ray_has_its_head_and_its_end() -> None:
@@ -182,10 +175,10 @@ def test_a_client_that_leaves_ends_the_application() -> None:
                 client.reads.clear()  # else the application waits for nobody
                 app.step.set()
                 passing = asyncio.ensure_future(arrival.pass_on(anext(answer), client.take))
-                await eventually(lambda: app.num_sent > 1)
+                await eventually_in_loop(lambda: app.num_sent > 1)
                 passing.cancel()  # with which `anext` is cancelled, as Ray does it in a replica
                 await asyncio.wait({passing})
-                await eventually(lambda: app.has_ended)
+                await eventually_in_loop(lambda: app.has_ended)
         assert app.num_sent < len(app.pieces)
 
     asyncio.run(run())

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from bindings.call_fuzz import DropOldest
 from conftest import batching_pipeline, drain, greedy
+from waiting import eventually_in_loop
 
 import pagewheel
 
@@ -409,11 +410,12 @@ def test_a_slow_async_loop_gets_every_token_in_larger_pieces(
 
     async def main() -> list[list[int]]:
         pieces = []
+        running = pagewheel.GenerationStatus.RUNNING
         handle = batching.add_request(0, PROMPT, greedy(40))
         async for outputs in handle:
             pieces.append(outputs[0].generated_ids)
-            while handle.get_status() == pagewheel.GenerationStatus.RUNNING:
-                await asyncio.sleep(0.01)  # the pipeline does not wait
+            # The pipeline does not wait.
+            await eventually_in_loop(lambda: handle.get_status() != running)
         return pieces
 
     pieces = asyncio.run(main())

@@ -108,7 +108,7 @@ def test_whoever_waits_is_told_and_whoever_left_is_not(
         handles = add(tiny, 3)
         futures = [notifications.expect(handle) for handle in handles]
         futures[1].cancel()
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)  # a round of the loop: nobody has stepped
         assert not futures[0].done()
         await asyncio.to_thread(tiny.step)
         await asyncio.wait_for(asyncio.gather(futures[0], futures[2]), 10)
