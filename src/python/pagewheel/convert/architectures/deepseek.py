@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from ..decoder.architecture import Architecture, Attention, Experts, LatentKeys, Mlp, Routing
+from ..decoder.architecture import Architecture, Attention, Experts, LatentKeys, Routing
 from ..decoder.rotary import RotaryParameters, rotary_embedding
 from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe, each_expert
 from .gguf_config import Config, GGUFConfig
@@ -63,35 +63,46 @@ def _attention(config: ModelConfig, rotary: RotaryParameters) -> Attention:
 
 def grouped_experts(reader: Reader, routing: Routing) -> Experts:
     config = reader.config
-    inner = config.positive("moe_intermediate_size")
     shared = config.integer("n_shared_experts", 0)
     limited = routing is Routing.SIGMOID or config.values.get("topk_method") != "greedy"
-    return Experts(
-        count=config.positive("n_routed_experts"),
-        active=config.positive("num_experts_per_tok"),
-        mlp=Mlp(inner, reader.activation()),
-        routing=routing,
+    return reader.experts(
+        "n_routed_experts",
+        routing,
+        reader.small_mlp(),
         weights_scale=config.number("routed_scaling_factor", 1.0),
         correction=routing is Routing.SIGMOID,
         normalise=routing is Routing.SIGMOID and config.boolean("norm_topk_prob", True),
         groups=config.positive("n_group", 1) if limited else 1,
         active_groups=config.positive("topk_group", 1) if limited else 1,
-        shared=Mlp(inner * shared, reader.activation()) if shared else None,
+        shared=reader.small_mlp(shared) if shared else None,
     )
 
 
-_SIGMOID = 2  # of `expert_gating_func`
+SIGMOID = 2  # of `expert_gating_func`
+
+
+# What GGUF files of grouped experts know beside their number.
+GROUPED_EXPERTS = (
+    *("leading_dense_block_count", "expert_shared_count", "expert_group_count"),
+    *("expert_weights_scale", "expert_count", "expert_gating_func"),
+)
+
+
+def config_of_grouped_experts(file: GGUFConfig) -> Config:
+    return {
+        **file.experts("n_routed_experts"),
+        "moe_intermediate_size": file.integer("expert_feed_forward_length"),
+        "n_shared_experts": file.integer("expert_shared_count", 0),
+        "first_k_dense_replace": file.integer("leading_dense_block_count", 0),
+        "routed_scaling_factor": file.number("expert_weights_scale", 0.0) or 1.0,
+    }
 
 
 def _config(file: GGUFConfig) -> Config:
     """V2, V3 and what is built like them."""
     rotated = file.integer("rope.dimension_count")
-    sigmoid = file.integer("expert_gating_func", 1) == _SIGMOID
-    known = (
-        *("leading_dense_block_count", "expert_shared_count", "expert_group_count"),
-        *("expert_weights_scale", "expert_count", "expert_gating_func"),
-        "rope.scaling.yarn_log_multiplier",
-    )
+    sigmoid = file.integer("expert_gating_func", 1) == SIGMOID
+    known = (*GROUPED_EXPERTS, "rope.scaling.yarn_log_multiplier")
     version = 3 if sigmoid else 2
     # With one kv head, files since 2025-04 describe what llama.cpp computes with.
     heads = file.metadata.uniform(file.key("attention.head_count"), file.layers)
@@ -121,11 +132,7 @@ def _config(file: GGUFConfig) -> Config:
         "qk_rope_head_dim": rotated,
         "qk_nope_head_dim": sizes["key"] - rotated,
         "v_head_dim": sizes["value"],
-        **file.experts("n_routed_experts"),
-        "moe_intermediate_size": file.integer("expert_feed_forward_length"),
-        "n_shared_experts": file.integer("expert_shared_count", 0),
-        "first_k_dense_replace": file.integer("leading_dense_block_count", 0),
-        "routed_scaling_factor": file.number("expert_weights_scale", 0.0) or 1.0,
+        **config_of_grouped_experts(file),
         "norm_topk_prob": normalised,
         "topk_method": "greedy" if groups == 1 else "group_limited_greedy",
         "n_group": groups,

@@ -22,13 +22,10 @@ from .reader import ModelConfig, Reader
 
 def with_global_rotary(arch: Architecture, rotary: RotaryEmbedding) -> Architecture:
     """Layers without a window rotate by `rotary`, the others by what all had so far."""
-    layers = tuple(
-        replace(layer, attention=replace(layer.attention, rotary=1))
-        if layer.attention.window
-        else layer
-        for layer in arch.layers
+    return arch.with_layers(
+        lambda _, layer: layer.with_attention(rotary=1) if layer.attention.window else layer,
+        rotary=(rotary, *arch.rotary),
     )
-    return replace(arch, layers=layers, rotary=(rotary, *arch.rotary))
 
 
 def local_rotary(reader: Reader) -> RotaryEmbedding:
@@ -63,9 +60,7 @@ NEWER_DEFAULTS = {
 def read_newer_gemma(reader: Reader, types: list[str]) -> Architecture:
     """All layers rotate by the local rotary embedding; their MLPs have no size yet."""
     config = reader.config
-    attention = replace(
-        reader.attention(), scale=1.0, query_key_norm=QueryKeyNorm.HEAD, value_norm=True
-    )
+    attention = reader.attention(scale=1.0, query_key_norm=QueryKeyNorm.HEAD, value_norm=True)
     per_layer = None
     if config.integer("hidden_size_per_layer_input"):
         per_layer = PerLayerInputs(
@@ -97,8 +92,7 @@ def with_shared_caches(reader: Reader, arch: Architecture) -> Architecture:
         owners = [i for i in range(first) if (layers[i].attention.window > 0) == sliding]
         if not owners:
             raise config.fail(f"layer {index} shares the cache of a layer that is not there")
-        attention = replace(layers[index].attention, cache_of=owners[-1])
-        layers[index] = replace(layers[index], attention=attention)
+        layers[index] = layers[index].with_attention(cache_of=owners[-1])
     return replace(arch, layers=tuple(layers))
 
 
@@ -129,8 +123,7 @@ def _gemma3(reader: Reader) -> Architecture:
 
 
 def _attention(reader: Reader) -> Attention:
-    return replace(
-        reader.attention(),
+    return reader.attention(
         scale=reader.config.number("query_pre_attn_scalar") ** -0.5,
         soft_cap=reader.config.number("attn_logit_softcapping", 0.0),
     )

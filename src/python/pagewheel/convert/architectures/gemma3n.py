@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
-from ..decoder.architecture import AltUp, Architecture
+from ..decoder.architecture import AltUp, Architecture, Mlp
 from .entry import Family, GGUFArchitecture, ModelType
 from .gemma import (
     NEWER_DEFAULTS,
@@ -32,17 +32,17 @@ def _read(reader: Reader) -> Architecture:
         [0.95] * sparse + [0.0] * (count - sparse)
     )
     arch = read_newer_gemma(reader, reader.full_attention_every(5))
-    layers = tuple(
-        replace(layer, mlp=replace(layer.mlp, intermediate_size=size, sparsity=share))
-        for layer, size, share in zip(arch.layers, sizes or [], sparsity, strict=True)
-    )
     altup = AltUp(
         config.positive("altup_num_inputs"),
         config.integer("altup_active_idx"),
         config.positive("laurel_rank"),
         config.boolean("altup_correct_scale"),
     )
-    arch = replace(arch, layers=layers, altup=altup)
+    mlps = [
+        Mlp(size, reader.activation("hidden_activation"), sparsity=share)
+        for size, share in zip(sizes or [], sparsity, strict=True)
+    ]
+    arch = arch.with_layers(lambda index, layer: replace(layer, mlp=mlps[index]), altup=altup)
     arch = with_global_rotary(arch, reader.rotary("full_attention"))
     return with_shared_caches(reader, arch)
 

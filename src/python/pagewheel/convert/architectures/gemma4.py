@@ -28,8 +28,7 @@ def _read(reader: Reader) -> Architecture:
     types[-1] = "full_attention"
     arch = read_newer_gemma(reader, types)
     arch = with_shared_caches(reader, arch)
-    layers = tuple(_layer(config, index, layer) for index, layer in enumerate(arch.layers))
-    arch = replace(arch, layers=layers)
+    arch = arch.with_layers(lambda index, layer: _layer(config, index, layer))
     return with_global_rotary(arch, _global_rotary(reader, types))
 
 

@@ -262,7 +262,7 @@ class GGUFConfig:
                 f"{self.key('rope.scaling.type')} = {kind!r} is not supported; supported: none, "
                 "linear, yarn, longrope with its factors"
             )
-        scaling = {
+        return {
             "rope_type": "yarn",
             "factor": factor,
             "original_max_position_embeddings": self.integer(
@@ -270,10 +270,8 @@ class GGUFConfig:
             ),
             "beta_fast": self.number("rope.scaling.yarn_beta_fast", 32.0),
             "beta_slow": self.number("rope.scaling.yarn_beta_slow", 1.0),
+            **self._attention_factor(),
         }
-        if self.has("rope.scaling.attn_factor"):
-            scaling["attention_factor"] = self.number("rope.scaling.attn_factor", 1.0)
-        return scaling
 
     def _longrope(self) -> Config:
         scaling: Config = {"rope_type": "longrope"}
@@ -282,9 +280,11 @@ class GGUFConfig:
         if self.has("rope.scaling.original_context_length"):
             original = self.integer("rope.scaling.original_context_length")
             scaling["original_max_position_embeddings"] = original
-        if self.has("rope.scaling.attn_factor"):
-            scaling["attention_factor"] = self.number("rope.scaling.attn_factor", 1.0)
-        return scaling
+        return scaling | self._attention_factor()
+
+    def _attention_factor(self) -> Config:
+        name = "rope.scaling.attn_factor"
+        return {"attention_factor": self.number(name, 1.0)} if self.has(name) else {}
 
     def vector(self, name: str) -> list[float]:
         """A tensor of one dimension with positive numbers, at most as many as a head is long."""

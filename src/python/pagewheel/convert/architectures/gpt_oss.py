@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from ..decoder.architecture import Architecture, Experts, Mlp, Routing
+from ..decoder.architecture import Architecture, Mlp, Routing
 from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe, experts_of, tensor_name
 from .gguf_config import WINDOW_KEY, Config, GGUFConfig
 from .reader import Reader
@@ -12,17 +10,16 @@ from .reader import Reader
 
 def _read(reader: Reader) -> Architecture:
     config = reader.config
-    experts = Experts(
-        count=config.positive("num_local_experts"),
-        active=config.positive("num_experts_per_tok"),
-        mlp=Mlp(config.positive("intermediate_size"), bias=True),
-        routing=Routing.SOFTMAX_OF_BEST,
+    experts = reader.experts(
+        "num_local_experts",
+        Routing.SOFTMAX_OF_BEST,
+        Mlp(config.positive("intermediate_size"), bias=True),
         router_bias=True,
         clamp=config.number("swiglu_limit"),
         alpha=config.number("swiglu_alpha"),
     )
-    attention = replace(reader.attention(), sinks=True)
-    return reader.architecture(attention, experts, reader.windows(reader.full_attention_every(2)))
+    windows = reader.windows(reader.full_attention_every(2))
+    return reader.architecture(reader.attention(sinks=True), experts, windows)
 
 
 def _config(file: GGUFConfig) -> Config:

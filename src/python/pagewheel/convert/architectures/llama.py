@@ -7,7 +7,6 @@ and SmolLM 3.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from ..decoder.architecture import Architecture, Experts, Mlp, NormPlacement, QueryKeyNorm, Routing
 from .entry import (
@@ -25,14 +24,8 @@ from .reader import Reader
 
 
 def _mixtral(reader: Reader) -> Architecture:
-    config = reader.config
-    experts = Experts(
-        count=config.positive("num_local_experts"),
-        active=config.positive("num_experts_per_tok"),
-        mlp=reader.mlp(),
-        # All experts' softmax, the best renormalised: the softmax of the best.
-        routing=Routing.SOFTMAX_OF_BEST,
-    )
+    # All experts' softmax, the best renormalised: the softmax of the best.
+    experts = reader.experts("num_local_experts", Routing.SOFTMAX_OF_BEST)
     return reader.architecture(mlp=experts, windows=reader.windows(reader.same_everywhere(True)))
 
 
@@ -51,7 +44,7 @@ def _granite(reader: Reader, mlp: Experts | None = None) -> Architecture:
     """A Llama with multipliers of embeddings, attention, residuals and logits."""
     config = reader.config
     return reader.architecture(
-        replace(reader.attention(), scale=config.number("attention_multiplier", 1.0)),
+        reader.attention(scale=config.number("attention_multiplier", 1.0)),
         mlp,
         embedding_scale=config.number("embedding_multiplier", 1.0),
         residual_scale=config.number("residual_multiplier", 1.0),
@@ -60,15 +53,9 @@ def _granite(reader: Reader, mlp: Experts | None = None) -> Architecture:
 
 
 def _granite_moe(reader: Reader) -> Architecture:
-    config = reader.config
-    shared = config.integer("shared_intermediate_size", 0)
-    experts = Experts(
-        count=config.positive("num_local_experts"),
-        active=config.positive("num_experts_per_tok"),
-        mlp=reader.mlp(),
-        routing=Routing.SOFTMAX_OF_BEST,
-        shared=Mlp(shared, reader.activation()) if shared else None,
-    )
+    size = reader.config.integer("shared_intermediate_size", 0)
+    shared = Mlp(size, reader.activation()) if size else None
+    experts = reader.experts("num_local_experts", Routing.SOFTMAX_OF_BEST, shared=shared)
     return _granite(reader, experts)
 
 
@@ -93,7 +80,7 @@ def _recipe_of_granite_moe(arch: Architecture, name: str) -> Recipe | None:
 
 def _olmo2(reader: Reader) -> Architecture:
     """Norms stand after the blocks only; those of queries and keys are over all heads."""
-    attention = replace(reader.attention(), query_key_norm=QueryKeyNorm.WHOLE)
+    attention = reader.attention(query_key_norm=QueryKeyNorm.WHOLE)
     return reader.architecture(attention, norms=NormPlacement.POST)
 
 
@@ -110,12 +97,9 @@ def _smollm3(reader: Reader) -> Architecture:
         windows = reader.windows(
             ["full_attention" if each else "sliding_attention" for each in rotated]
         )
-    arch = reader.architecture(windows=windows)
-    changed = tuple(
-        layer if rotates else replace(layer, attention=replace(layer.attention, rotary=None))
-        for layer, rotates in zip(arch.layers, rotated, strict=True)
+    return reader.architecture(windows=windows).with_layers(
+        lambda index, layer: layer if rotated[index] else layer.with_attention(rotary=None)
     )
-    return replace(arch, layers=changed)
 
 
 def _config(file: GGUFConfig) -> Config:

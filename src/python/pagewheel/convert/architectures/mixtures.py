@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..decoder.architecture import Architecture, Experts, Mlp, QueryKeyNorm, Routing
-from .deepseek import grouped_experts, with_dense_first_layers
+from .deepseek import (
+    GROUPED_EXPERTS,
+    SIGMOID,
+    config_of_grouped_experts,
+    grouped_experts,
+    with_dense_first_layers,
+)
 from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe, each_expert
 from .gguf_config import Config, GGUFConfig
 from .llama import recipe_of_mixtral
@@ -16,47 +22,35 @@ def _olmoe(reader: Reader) -> Architecture:
     config = reader.config
     if config.values.get("clip_qkv") is not None:
         raise config.fail("clip_qkv is not supported")
-    experts = Experts(
-        count=config.positive("num_experts"),
-        active=config.positive("num_experts_per_tok"),
-        mlp=reader.mlp(),
-        routing=Routing.SOFTMAX,
-        normalise=config.boolean("norm_topk_prob"),
-    )
-    attention = replace(reader.attention(), query_key_norm=QueryKeyNorm.WHOLE)
-    return reader.architecture(attention, experts)
+    normalise = config.boolean("norm_topk_prob")
+    experts = reader.experts("num_experts", Routing.SOFTMAX, normalise=normalise)
+    return reader.architecture(reader.attention(query_key_norm=QueryKeyNorm.WHOLE), experts)
 
 
 def _glm4(reader: Reader) -> Architecture:
     """GLM 4.5 to 4.7: DeepSeek V3's experts with plain attention."""
     reader.config.values.setdefault("partial_rotary_factor", 0.5)
     normed = reader.config.boolean("use_qk_norm")
-    attention = replace(
-        reader.attention(),
-        output_bias=False,
-        query_key_norm=QueryKeyNorm.HEAD if normed else QueryKeyNorm.NONE,
-    )
+    norm = QueryKeyNorm.HEAD if normed else QueryKeyNorm.NONE
+    attention = reader.attention(output_bias=False, query_key_norm=norm)
     arch = reader.architecture(attention, grouped_experts(reader, Routing.SIGMOID))
     return with_dense_first_layers(reader, arch)
 
 
 def _ernie(reader: Reader) -> Architecture:
     config = reader.config
-    inner, shared = (
-        config.positive("moe_intermediate_size"),
-        config.integer("moe_num_shared_experts"),
-    )
+    shared = config.integer("moe_num_shared_experts")
     bias = config.boolean("use_bias")
     experts = Experts(
         count=config.positive("moe_num_experts"),
         active=config.positive("moe_k"),
-        mlp=Mlp(inner, reader.activation()),
+        mlp=reader.small_mlp(),
         routing=Routing.SOFTMAX,
         correction=True,
         normalise=True,
-        shared=Mlp(inner * shared, reader.activation(), bias) if shared else None,
+        shared=replace(reader.small_mlp(shared), bias=bias) if shared else None,
     )
-    attention = replace(reader.attention(), bias=bias, output_bias=bias)
+    attention = reader.attention(bias=bias, output_bias=bias)
     arch = reader.architecture(attention, experts, rotary_interleaved=True)
     first, last = config.integer("moe_layer_start_index"), config.integer("moe_layer_end_index", -1)
     last = config.layers - 1 if last == -1 else last
@@ -65,8 +59,9 @@ def _ernie(reader: Reader) -> Architecture:
         arch, lambda index: not first <= index <= last or (index + 1) % step != 0
     )
     dense = replace(reader.mlp(), bias=bias)
-    layers = (replace(e, mlp=dense) if isinstance(e.mlp, Mlp) else e for e in arch.layers)
-    return replace(arch, layers=tuple(layers))
+    return arch.with_layers(
+        lambda _, layer: replace(layer, mlp=dense) if isinstance(layer.mlp, Mlp) else layer
+    )
 
 
 def _recipe_of_ernie(arch: Architecture, name: str) -> Recipe | None:
@@ -91,23 +86,12 @@ def _minimax(reader: Reader) -> Architecture:
     if "rotary_dim" in config.values:
         part = GGUFConfig.part(config.positive("rotary_dim"), config.head_size)
         config.values["partial_rotary_factor"] = part
-    experts = Experts(
-        count=config.positive("num_local_experts"),
-        active=config.positive("num_experts_per_tok"),
-        mlp=reader.mlp(),
-        routing=Routing.SIGMOID,
-        correction=True,
-        normalise=True,
-    )
-    attention = replace(reader.attention(), query_key_norm=QueryKeyNorm.WHOLE)
-    return reader.architecture(attention, experts)
+    experts = reader.experts("num_local_experts", Routing.SIGMOID, correction=True, normalise=True)
+    return reader.architecture(reader.attention(query_key_norm=QueryKeyNorm.WHOLE), experts)
 
 
 def _recipe_of_minimax(arch: Architecture, name: str) -> Recipe | None:
     return recipe_of_mixtral(arch, name.replace(".gate.e_score", ".e_score"))
-
-
-_SIGMOID = 2  # of `expert_gating_func`
 
 
 def _config_of_olmoe(file: GGUFConfig) -> Config:
@@ -115,19 +99,11 @@ def _config_of_olmoe(file: GGUFConfig) -> Config:
 
 
 def _config_of_glm4(file: GGUFConfig) -> Config:
-    known = (
-        *("leading_dense_block_count", "expert_shared_count", "expert_group_count"),
-        *("expert_weights_scale", "expert_count", "expert_gating_func"),
-    )
     return {
-        **file.common("Glm4Moe", "glm4_moe", known),
-        **file.experts("n_routed_experts"),
+        **file.common("Glm4Moe", "glm4_moe", GROUPED_EXPERTS),
+        **config_of_grouped_experts(file),
         "attention_bias": "blk.0.attn_q.bias" in file.shapes,
         "use_qk_norm": "blk.0.attn_q_norm.weight" in file.shapes,
-        "moe_intermediate_size": file.integer("expert_feed_forward_length"),
-        "n_shared_experts": file.integer("expert_shared_count", 0),
-        "first_k_dense_replace": file.integer("leading_dense_block_count", 0),
-        "routed_scaling_factor": file.number("expert_weights_scale", 0.0) or 1.0,
         "norm_topk_prob": file.metadata.get(file.key("expert_weights_norm"), bool, True),
         "n_group": max(file.integer("expert_group_count", 1), 1),
         "topk_group": max(file.integer("expert_group_used_count", 1), 1),
@@ -150,8 +126,8 @@ def _config_of_ernie(file: GGUFConfig) -> Config:
 
 def _config_of_minimax(file: GGUFConfig) -> Config:
     config = file.common("MiniMaxM2", "minimax_m2", ("expert_count", "expert_gating_func"))
-    if file.integer("expert_gating_func", _SIGMOID) != _SIGMOID:
-        raise file.fail(f"{file.key('expert_gating_func')} must be {_SIGMOID}, the sigmoid")
+    if file.integer("expert_gating_func", SIGMOID) != SIGMOID:
+        raise file.fail(f"{file.key('expert_gating_func')} must be {SIGMOID}, the sigmoid")
     inner = file.integer("expert_feed_forward_length")
     return {**config, "intermediate_size": inner, **file.experts("num_local_experts")}
 

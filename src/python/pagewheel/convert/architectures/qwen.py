@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 from ..decoder.architecture import Architecture, Experts, Mlp, QueryKeyNorm, Routing
 from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe, each_expert, tensor_name
@@ -22,24 +22,24 @@ def _windows(reader: Reader) -> list[int]:
 
 
 def _qwen2(reader: Reader) -> Architecture:
-    attention = replace(reader.attention(), bias=True, output_bias=False)
+    attention = reader.attention(bias=True, output_bias=False)
     return reader.architecture(attention, windows=_windows(reader))
 
 
 def _qwen3(reader: Reader) -> Architecture:
-    attention = replace(reader.attention(), query_key_norm=QueryKeyNorm.HEAD)
+    attention = reader.attention(query_key_norm=QueryKeyNorm.HEAD)
     return reader.architecture(attention, windows=_windows(reader))
 
 
-def _experts(reader: Reader) -> Experts:
-    config = reader.config
-    return Experts(
-        # transformers 5 writes another name than its predecessors.
-        count=config.positive("num_local_experts", config.positive("num_experts")),
-        active=config.positive("num_experts_per_tok"),
-        mlp=Mlp(config.positive("moe_intermediate_size"), reader.activation()),
-        routing=Routing.SOFTMAX,
-        normalise=config.boolean("norm_topk_prob"),
+def _experts(reader: Reader, **others: Any) -> Experts:
+    # transformers 5 writes another name than its predecessors.
+    newer = reader.config.values.get("num_local_experts") is not None
+    return reader.experts(
+        "num_local_experts" if newer else "num_experts",
+        Routing.SOFTMAX,
+        reader.small_mlp(),
+        normalise=reader.config.boolean("norm_topk_prob"),
+        **others,
     )
 
 
@@ -52,9 +52,9 @@ def _with_dense_layers(reader: Reader, arch: Architecture) -> Architecture:
 def _qwen2_moe(reader: Reader) -> Architecture:
     config = reader.config
     bias = config.boolean("qkv_bias", True)
-    attention = replace(reader.attention(), bias=bias, output_bias=False)
+    attention = reader.attention(bias=bias, output_bias=False)
     shared = Mlp(config.positive("shared_expert_intermediate_size"), reader.activation())
-    experts = replace(_experts(reader), shared=shared, shared_gate=True)
+    experts = _experts(reader, shared=shared, shared_gate=True)
     arch = reader.architecture(attention, experts, _windows(reader))
     return _with_dense_layers(reader, arch)
 
@@ -66,7 +66,7 @@ def _recipe_of_qwen2_moe(arch: Architecture, name: str) -> Recipe | None:
 
 
 def _qwen3_moe(reader: Reader) -> Architecture:
-    attention = replace(reader.attention(), query_key_norm=QueryKeyNorm.HEAD)
+    attention = reader.attention(query_key_norm=QueryKeyNorm.HEAD)
     sliding = reader.config.boolean("use_sliding_window")
     windows = reader.windows(reader.same_everywhere(sliding))
     return _with_dense_layers(reader, reader.architecture(attention, _experts(reader), windows))

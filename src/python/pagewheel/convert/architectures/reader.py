@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import ConversionError
-from ..decoder.architecture import Activation, Architecture, Attention, Experts, Layer, Mlp
+from ..decoder.architecture import Activation, Architecture, Attention, Experts, Layer, Mlp, Routing
 from ..decoder.rotary import RotaryEmbedding, RotaryParameters, rotary_embedding, served_length
 
 # Far above any model's. Sizes are i32 in the graphs. Larger numbers of layers or channels would
@@ -166,10 +166,11 @@ class Reader:
             )
         return _ACTIVATIONS[name]
 
-    def attention(self) -> Attention:
+    def attention(self, **changes: Any) -> Attention:
+        """`changes` override what else is said here."""
         config = self.config
         bias = config.boolean("attention_bias")
-        return Attention(
+        common = Attention(
             heads=config.heads,
             kv_heads=config.positive("num_key_value_heads", config.heads),
             head_size=config.head_size,
@@ -177,6 +178,18 @@ class Reader:
             bias=bias,
             output_bias=bias,
         )
+        return replace(common, **changes)
+
+    def experts(
+        self, count: str, routing: Routing, mlp: Mlp | None = None, **others: Any
+    ) -> Experts:
+        """`count` is the key of how many there are; `mlp` one of them, if it is not mlp()."""
+        active = self.config.positive("num_experts_per_tok")
+        return Experts(self.config.positive(count), active, mlp or self.mlp(), routing, **others)
+
+    def small_mlp(self, count: int = 1) -> Mlp:
+        """An expert, or what is as large as `count` of them."""
+        return Mlp(count * self.config.positive("moe_intermediate_size"), self.activation())
 
     def mlp(self) -> Mlp:
         return Mlp(
@@ -213,11 +226,9 @@ class Reader:
         self, arch: Architecture, is_dense: Callable[[int], bool]
     ) -> Architecture:
         """Layers of experts, but for those that have a plain MLP."""
-        layers = tuple(
-            replace(layer, mlp=self.mlp()) if is_dense(index) else layer
-            for index, layer in enumerate(arch.layers)
+        return arch.with_layers(
+            lambda index, layer: replace(layer, mlp=self.mlp()) if is_dense(index) else layer
         )
-        return replace(arch, layers=layers)
 
     def architecture_with_windows(self) -> Architecture:
         """All layers have the config's window, where it has one."""

@@ -6,8 +6,6 @@ YOCO (Sun et al., 2024, arXiv 2405.05254), cross-layer attention (Brandon et al.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..decoder.architecture import Architecture
 from .entry import Family, ModelType
 from .reader import ModelConfig, Reader
@@ -20,11 +18,10 @@ def _read(reader: Reader) -> Architecture:
     arch = Reader(ModelConfig(uniform, reader.config.where), reader.context_length).architecture(
         windows=windows
     )
-    layers = tuple(
-        replace(layer, attention=replace(layer.attention, kv_heads=heads, cache_of=owner))
-        for layer, heads, owner in zip(arch.layers, kv_heads, _owners(reader.config), strict=True)
+    owners = _owners(reader.config)
+    return arch.with_layers(
+        lambda index, layer: layer.with_attention(kv_heads=kv_heads[index], cache_of=owners[index])
     )
-    return replace(arch, layers=layers)
 
 
 def _kv_heads(config: ModelConfig) -> list[int]:

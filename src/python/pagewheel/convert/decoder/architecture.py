@@ -8,8 +8,10 @@ biases end with ".bias".
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 from ...errors import ConversionError
 from .rotary import RotaryEmbedding
@@ -200,6 +202,9 @@ class Layer:
     mlp: Mlp | Experts
     scaled: bool = False  # the layer's output is multiplied by a number, "layer_scalar"
 
+    def with_attention(self, **changes: Any) -> Layer:
+        return replace(self, attention=replace(self.attention, **changes))
+
 
 @dataclass(frozen=True)
 class PerLayerInputs:
@@ -292,6 +297,11 @@ class Architecture:
             raise ConversionError(
                 f"layer {index} reads the cache of layer {cache_of}, but their kv heads differ"
             )
+
+    def with_layers(self, change: Callable[[int, Layer], Layer], **others: Any) -> Architecture:
+        """What `change` makes of each layer and its number; `others` are members to set as well."""
+        layers = tuple(change(index, layer) for index, layer in enumerate(self.layers))
+        return replace(self, layers=layers, **others)
 
     @property
     def attention_soft_cap(self) -> float:
