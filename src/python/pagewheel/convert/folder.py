@@ -33,11 +33,10 @@ from .weights.compress import compressing
 from .weights.compression import Compression
 
 
-def _describe_attention(arch: Architecture) -> dict[str, Any]:
-    """`sliding_windows` are each layer's; 0 for none, as for `attention_soft_cap`.
+def describe_rotary(arch: Architecture) -> dict[str, Any]:
+    """`kinds` are the model's rotary embeddings, `layers` each layer's kind or -1 for none.
 
-    `kinds` are the model's rotary embeddings, `layers` each layer's kind or -1 for none. The first
-    kind's entries stand beside them too: a model with one kind is described by these.
+    The first kind's entries stand beside them too: a model with one kind is described by these.
     """
     kinds: list[dict[str, Any]] = [
         {
@@ -53,12 +52,7 @@ def _describe_attention(arch: Architecture) -> dict[str, Any]:
     rotary = (each.attention.rotary for each in arch.layers)
     layers = [-1 if each is None else each for each in rotary]
     first = kinds[0] if kinds else {"pairing": "half"}
-    return {
-        "context_length": arch.context_length,
-        "rotary": {**first, "kinds": kinds, "layers": layers},
-        "sliding_windows": list(arch.windows),
-        "attention_soft_cap": arch.attention_soft_cap,
-    }
+    return {**first, "kinds": kinds, "layers": layers}
 
 
 Report = Callable[[str], None]
@@ -172,7 +166,7 @@ def tokenizer_config(vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def _description(sources: Sources) -> dict[str, Any]:
-    chat_format = None
+    arch, chat_format = sources.architecture, None
     if sources.chat_template is not None:
 
         def text(name: str) -> str:
@@ -186,7 +180,10 @@ def _description(sources: Sources) -> dict[str, Any]:
         "version": DESCRIPTION_VERSION,
         "format": FORMAT_VERSION,
         "source": sources.source,
-        **_describe_attention(sources.architecture),
+        "context_length": arch.context_length,
+        "rotary": describe_rotary(arch),
+        "sliding_windows": list(arch.windows),  # each layer's; 0 for none
+        "attention_soft_cap": arch.attention_soft_cap,
         "chat_format": None if chat_format is None else chat_format.to_json(),
     }
 
