@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
@@ -84,18 +84,11 @@ class OllamaRequest:
 
 
 async def chat(context: Context) -> None:
-    await _serve(context, _read_chat)
+    await context.run(_read_chat, _answer)
 
 
 async def generate(context: Context) -> None:
-    await _serve(context, _read_generate)
-
-
-async def _serve(context: Context, read: Callable[[Context, Fields], OllamaRequest]) -> None:
-    body = await context.read_body()
-    request = await context.offload_by_body(lambda: read(context, Fields(body)))
-    request.model = model_name(context, request.model)
-    await context.while_connected(_answer(context, request))
+    await context.run(_read_generate, _answer)
 
 
 def model_name(context: Context, name: str) -> str:
@@ -244,6 +237,7 @@ def _refuse_images(fields: Fields) -> None:
 async def _answer(context: Context, request: OllamaRequest) -> None:
     began = time.monotonic()
     registry = context.service.registry
+    request.model = model_name(context, request.model)
     may_keep = context.is_admin or not context.service.keys
     if request.keep_alive is not None and may_keep:
         registry.keep_alive(request.model, request.keep_alive)
